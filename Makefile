@@ -1,0 +1,41 @@
+# Every target sets up what it needs: only Python 3.11 and make are assumed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+
+.PHONY: demo test check bench docs examples golden clean
+
+demo: $(READY)
+	$(BIN)/python -m edgewise.demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -q -n 2
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(MAKE) test
+
+examples: $(READY)
+	set -e; for script in examples/[0-9]*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+docs: $(READY)
+	$(BIN)/python docs/build.py
+	$(BIN)/mkdocs build --strict --quiet
+
+bench: $(READY)
+	set -e; for script in bench/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+golden: $(READY)
+	$(BIN)/python -m pytest -q -n 2 --golden-update
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,30 @@
+"""Networks over structured data as a few weighted rules about relations."""
+
+from importlib import import_module
+
+_HOMES = {
+    "R": "language",
+    "V": "language",
+    "C": "language",
+    "F": "language",
+    "W": "language",
+    "Program": "language",
+    "scope": "language",
+    "repeat": "language",
+    "EdgewiseError": "errors",
+    "EdgewiseWarning": "errors",
+}
+
+__all__ = list(_HOMES)  # noqa: PLE0604
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Public names are loaded when first used, so that the language needs no torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'edgewise' has no attribute '{name}'")
+    return getattr(import_module(f"edgewise.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,179 @@
+"""Errors are part of the interface: what is wrong, where, why, and the next step."""
+
+import itertools
+import linecache
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from types import CodeType
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of one line of source: columns `column` to `end`, counted from 1, `end` excluded."""
+
+    file: str
+    line: int
+    column: int = 1
+    end: int = 2
+    source: str = field(default="", repr=False)
+
+    @property
+    def text(self) -> str:
+        return self.source or linecache.getline(self.file, self.line).rstrip("\n")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The Python expression being evaluated when something was built.
+
+    Only the instruction is kept; the line and columns are worked out when an error shows them.
+    """
+
+    code: CodeType
+    instruction: int
+
+    @property
+    def span(self) -> Span:
+        positions = itertools.islice(self.code.co_positions(), self.instruction // 2, None)
+        line, end_line, column, end = next(positions, (None, None, None, None))
+        line = line or self.code.co_firstlineno
+        text = linecache.getline(self.code.co_filename, line).rstrip("\n")
+        if column is None or end is None:
+            return Span(self.code.co_filename, line)
+        first = len(text.encode()[:column].decode(errors="ignore")) + 1
+        if end_line != line:
+            return Span(self.code.co_filename, line, first, max(len(text) + 1, first + 1))
+        last = len(text.encode()[:end].decode(errors="ignore")) + 1
+        return Span(self.code.co_filename, line, first, max(last, first + 1))
+
+
+Place = Span | Caller
+
+
+def caller() -> Caller:
+    """The place in user code that called into Edgewise.
+
+    >>> caller().code.co_name
+    '<module>'
+    """
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("edgewise"):
+        if frame.f_globals.get("__name__") == "edgewise.errors" and frame.f_code.co_name == "<module>":
+            break  # this module's own doctest
+        frame = frame.f_back
+    return Caller(frame.f_code, frame.f_lasti)
+
+
+def nearest(name: str, names: Sequence[str]) -> str | None:
+    """The known name that `name` is most likely a misspelling of.
+
+    >>> nearest("edgse", ["node", "edge"])
+    'edge'
+    """
+    found = get_close_matches(name, names, n=1, cutoff=0.6)
+    if not found:
+        found = [known for known in names if known.lower() == name.lower()]
+    return found[0] if found else None
+
+
+class EdgewiseError(Exception):
+    """Any mistake that Edgewise reports.
+
+    The docstring of a subclass says why its case is an error; `example` is a program that raises
+    it and `instead` is what to write. The pages of docs/reference/errors are made from them.
+    """
+
+    code: ClassVar[str] = "error"
+    example: ClassVar[str] = ""
+    instead: ClassVar[str] = ""
+
+    def __init__(self, message: str, place: Place | None = None, help: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.help = help
+        self.place = place
+
+    @property
+    def span(self) -> Span | None:
+        return self.place.span if isinstance(self.place, Caller) else self.place
+
+    @property
+    def errors(self) -> tuple["EdgewiseError", ...]:
+        return (self,)
+
+    def __str__(self) -> str:
+        return render("error", self.code, self.message, self.span, self.help)
+
+
+class SeveralErrors(EdgewiseError):
+    """All mistakes of one stage together; `code`, `span` and `help` are the first one's."""
+
+    def __init__(self, errors: Sequence[EdgewiseError]) -> None:
+        super().__init__(errors[0].message, errors[0].place, errors[0].help)
+        self._errors = tuple(errors)
+        self.code = errors[0].code  # type: ignore[misc]
+
+    @property
+    def errors(self) -> tuple[EdgewiseError, ...]:
+        return self._errors
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self._errors)) + f"\n\n{len(self._errors)} errors"
+
+
+class EdgewiseWarning(UserWarning):
+    """Something that is legal and probably not meant."""
+
+    code: ClassVar[str] = "warning"
+    example: ClassVar[str] = ""
+    instead: ClassVar[str] = ""
+
+    def __init__(self, message: str, place: Place | None = None, help: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.help = help
+        self.place = place
+
+    @property
+    def span(self) -> Span | None:
+        return self.place.span if isinstance(self.place, Caller) else self.place
+
+    def __str__(self) -> str:
+        return render("warning", self.code, self.message, self.span, self.help)
+
+
+def raise_all(errors: Sequence[EdgewiseError]) -> None:
+    """Raise the errors of one stage: nothing if there are none, one alone as itself."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise SeveralErrors(errors)
+
+
+def render(kind: str, code: str, message: str, span: Span | None, help: str) -> str:
+    """One diagnostic as people read it.
+
+    >>> span = Span("a.rules", 3, 3, 4, source="h(X) :- a(Y).")
+    >>> print(render("error", "unbound-variable", "`X` is unbound", span, "add `b(X)`"))
+    error[unbound-variable]: `X` is unbound
+      --> a.rules:3:3
+       |
+    3  | h(X) :- a(Y).
+       |   ^
+    help: add `b(X)`
+    """
+    lines = [f"{kind}[{code}]: {message}"]
+    if span is not None:
+        lines.append(f"  --> {span.file}:{span.line}:{span.column}")
+        if span.text:
+            number = f"{span.line:<3}"
+            gutter = " " * len(number)
+            indent = len(span.text) - len(span.text.lstrip())
+            caret = " " * (span.column - 1 - indent) + "^" * max(1, span.end - span.column)
+            lines += [f"{gutter}|", f"{number}| {span.text.strip()}", f"{gutter}| {caret}"]
+    if help:
+        lines.append(f"help: {help}")
+    return "\n".join(lines)
