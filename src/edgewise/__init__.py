@@ -15,7 +15,7 @@ _HOMES = {
     "EdgewiseWarning": "errors",
 }
 
-__all__ = list(_HOMES)  # noqa: PLE0604
+__all__ = list(_HOMES)
 __version__ = "0.1.0"
 
 

@@ -61,7 +61,10 @@ def caller() -> Caller:
     """
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("edgewise"):
-        if frame.f_globals.get("__name__") == "edgewise.errors" and frame.f_code.co_name == "<module>":
+        if (
+            frame.f_globals.get("__name__") == "edgewise.errors"
+            and frame.f_code.co_name == "<module>"
+        ):
             break  # this module's own doctest
         frame = frame.f_back
     return Caller(frame.f_code, frame.f_lasti)

@@ -1,0 +1,7 @@
+"""The rule language: what a program says, with no torch in sight."""
+
+from edgewise.language.blocks import repeat, scope
+from edgewise.language.program import Program
+from edgewise.language.surface import C, F, R, V, W
+
+__all__ = ["C", "F", "Program", "R", "V", "W", "repeat", "scope"]

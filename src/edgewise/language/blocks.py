@@ -1,0 +1,205 @@
+"""Composition: scopes, and blocks that are repeated."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from edgewise.errors import EdgewiseError, caller
+from edgewise.language import nodes
+from edgewise.language.statements import flatten
+
+
+class BadBlock(EdgewiseError):
+    """A block is a function from relations to rules, so that it can be stacked."""
+
+    code = "bad-block"
+    example = "repeat(lambda x: R.h(V.I), 2)(R.x)"
+    instead = "repeat(lambda x: [R.h(V.I) <= x(V.I)], 2)(R.x)"
+
+
+class scope:
+    """Prefix the relations that statements define, and their weights: `q` becomes `name.q`.
+
+    >>> from edgewise.language import R, V, scope
+    >>> scope("layer3")([R.q(V.I) <= R.x(V.I)[64, 64]])
+    [R["layer3.q"](V.I) <= R.x(V.I)[64, 64]]
+    """
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not all(
+            part.isidentifier() or part.isdigit() for part in name.split(".")
+        ):
+            raise BadBlock(
+                f"`{name!r}` is not a name for a scope", caller(), 'write `scope("layer")`'
+            )
+        self.name = name
+
+    def __call__(self, items: Any) -> list[nodes.Statement]:
+        statements = flatten([items])
+        return list(_within(self.name, statements, defined(statements), {}))
+
+    def __repr__(self) -> str:
+        return f"scope({self.name!r})"
+
+
+def repeat(
+    block: Callable[..., Any], count: int, *, name: str = "layer"
+) -> Callable[..., nodes.Stack]:
+    """Stack a block: `repeat(block, 12)(R.x)` gives each copy the output of the one before it.
+
+    The output of a block is the head of its last rule; a block that carries several relations
+    returns `(rules, (R.a, R.b))` to name its outputs. The whole stack's output is `name.output`,
+    in Python `repeat(...)(...).out`.
+
+    >>> from edgewise.language import R, V, F
+    >>> repeat(lambda x: [(R.h(V.I) <= x(V.I)[8, 8]) | [F.relu]], 3)(R.x).out
+    R["layer.h"]
+    """
+    place = caller()
+    if not callable(block) or not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        raise BadBlock(
+            f"cannot repeat `{block!r}` `{count!r}` times",
+            place,
+            "write `repeat(block, 12)(R.x)`, with a function from relations to rules",
+        )
+    parameters = tuple(inspect.signature(block).parameters)
+
+    def stacked(*inputs: nodes.Atom) -> nodes.Stack:
+        if len(inputs) != len(parameters) or not all(isinstance(a, nodes.Atom) for a in inputs):
+            raise BadBlock(
+                f"the block takes {len(parameters)} relations, got {len(inputs)}",
+                caller(),
+                f"give one relation for each of {', '.join(parameters)}",
+            )
+        made = block(*(nodes.Atom(f"^{p}", place=place) for p in parameters))
+        rules, outputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+        statements = flatten([rules])
+        names = _outputs(statements, outputs, len(parameters), place)
+        return nodes.Stack(
+            name, count, parameters, tuple(a.relation for a in inputs), names, statements, place
+        )
+
+    return stacked
+
+
+def _outputs(
+    statements: tuple[nodes.Statement, ...], outputs: Any, expected: int, place: Any
+) -> tuple[str, ...]:
+    if outputs is None:
+        heads = [s.head.relation for s in statements if isinstance(s, nodes.Rule)]
+        names = tuple(heads[-1:])
+    else:
+        atoms = outputs if isinstance(outputs, tuple | list) else (outputs,)
+        names = tuple(a.relation for a in atoms)
+    unknown = [name for name in names if name not in defined(statements)]
+    if len(names) != expected or unknown:
+        raise BadBlock(
+            f"the block gives {list(names)} for {expected} relations",
+            place,
+            "end the block with the rule of its output, or return `(rules, (R.a, R.b))`, "
+            "one relation that it defines for each parameter",
+        )
+    return names
+
+
+def defined(statements: Iterable[nodes.Statement]) -> set[str]:
+    """The relations that statements derive, state or configure."""
+    names = set()
+    for statement in statements:
+        match statement:
+            case nodes.Rule(head=atom) | nodes.Fact(atom=atom):
+                names.add(atom.relation)
+            case nodes.Line(relation=relation):
+                names.add(relation)
+            case nodes.Stack(name=name, outputs=outputs):
+                names |= {f"{name}.{output}" for output in outputs}
+    return names
+
+
+def expand(statements: Iterable[nodes.Statement]) -> tuple[nodes.Statement, ...]:
+    """The statements with every stack written out, copy by copy."""
+    flat: list[nodes.Statement] = []
+    aliases: dict[str, str] = {}
+    for statement in statements:
+        if isinstance(statement, nodes.Stack):
+            copies, outputs = _copies(statement, aliases)
+            flat += copies
+            aliases |= outputs
+        else:
+            flat.append(statement)
+    return tuple(rename(s, aliases, "") for s in flat) if aliases else tuple(flat)
+
+
+def _copies(
+    stack: nodes.Stack, aliases: Mapping[str, str]
+) -> tuple[list[nodes.Statement], dict[str, str]]:
+    carried = [aliases.get(name, name) for name in stack.inputs]
+    body = expand(stack.statements)
+    local = defined(body)
+    inner = output_names(stack.statements)
+    made: list[nodes.Statement] = []
+    for i in range(stack.count):
+        links = {f"^{p}": name for p, name in zip(stack.parameters, carried, strict=True)}
+        made += _within(f"{stack.name}.{i}", body, local, links)
+        carried = [f"{stack.name}.{i}.{inner.get(name, name)}" for name in stack.outputs]
+    outputs = (f"{stack.name}.{name}" for name in stack.outputs)
+    return made, dict(zip(outputs, carried, strict=True))
+
+
+def output_names(statements: Iterable[nodes.Statement]) -> dict[str, str]:
+    """What `stack.output` stands for: the relation of the last copy."""
+    names: dict[str, str] = {}
+    for statement in statements:
+        if isinstance(statement, nodes.Stack):
+            names |= _copies(statement, names)[1]
+    return names
+
+
+def _within(
+    name: str,
+    statements: Iterable[nodes.Statement],
+    local: set[str],
+    links: Mapping[str, str],
+) -> list[nodes.Statement]:
+    relations = {relation: f"{name}.{relation}" for relation in local} | dict(links)
+    return [rename(statement, relations, f"{name}.") for statement in statements]
+
+
+def rename(node: Any, relations: Mapping[str, str], prefix: str) -> Any:
+    """The same node with relations renamed, and `prefix` before the name of every weight."""
+
+    def go(item: Any) -> Any:
+        return rename(item, relations, prefix)
+
+    match node:
+        case tuple():
+            return tuple(go(item) for item in node)
+        case nodes.Weight(name=str()):
+            return replace(node, name=prefix + str(node.name))
+        case nodes.Atom():
+            relation = relations.get(node.relation, node.relation)
+            return replace(node, relation=relation, weight=go(node.weight))
+        case nodes.SpecialAtom():
+            return replace(node, weight=go(node.weight))
+        case nodes.Apply():
+            return replace(node, operands=go(node.operands), weight=go(node.weight))
+        case nodes.Rule():
+            return replace(node, head=go(node.head), body=go(node.body))
+        case nodes.Fact():
+            return nodes.Fact(go(node.atom))
+        case nodes.Line():
+            return replace(node, relation=relations.get(node.relation, node.relation))
+        case nodes.Stack():
+            # a stack keeps its inside; its name and what it reads move with the scope
+            inputs = tuple(relations.get(i, i) for i in node.inputs)
+            inside = {k: v for k, v in relations.items() if k not in defined(node.statements)}
+            return replace(
+                node,
+                name=prefix + node.name,
+                inputs=inputs,
+                statements=tuple(rename(s, inside, "") for s in node.statements),
+            )
+    return node

@@ -1,0 +1,150 @@
+"""What stands in brackets after an atom: a value, a shape, a name, a weight."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any
+
+from edgewise.errors import EdgewiseError, Place, caller
+from edgewise.language import nodes
+
+
+class BadWeight(EdgewiseError):
+    """Brackets hold a number, a list (values), a tuple (a shape), a tensor or a named weight."""
+
+    code = "bad-weight"
+    example = "R.h(V.X) <= R.a(V.X)[1.5, 2.5]"
+    instead = "R.h(V.X) <= R.a(V.X)[[1.5, 2.5]]"
+
+
+class TwoWeights(EdgewiseError):
+    """An atom has one weight; two would be one product that nobody can tell apart."""
+
+    code = "two-weights"
+    example = "R.h(V.X) <= R.a(V.X)[2.0][3.0]"
+    instead = "R.h(V.X) <= R.a(V.X)[6.0]"
+
+
+def weighted(item: Any, bracket: Any) -> Any:
+    """`item[bracket]`."""
+    place = caller()
+    if item.weight is not None:
+        raise TwoWeights(
+            f"`{item!r}` has a weight already", place, "write one weight, or a rule in between"
+        )
+    if isinstance(item, nodes.PatternAtom):
+        raise BadWeight("a pattern is a condition and takes no weight", place, "weigh an atom")
+    if isinstance(item, nodes.Atom | nodes.SpecialAtom) and item.negated:
+        raise BadWeight("a negated atom carries no value", place, "leave the weight out")
+    return replace(item, weight=weight(bracket, place), place=place)
+
+
+def fix(item: Any) -> Any:
+    """`item[...].fixed()`."""
+    if item.weight is None:
+        raise BadWeight(
+            f"`{item!r}` has no weight to fix",
+            caller(),
+            "write the value first: `R.a[2.0].fixed()`",
+        )
+    return replace(item, weight=item.weight.fixed(), place=caller())
+
+
+def shaped(named: nodes.Weight, bracket: Any) -> nodes.Weight:
+    """`W.name[bracket]`."""
+    place = caller()
+    if named.is_declared:
+        raise TwoWeights(f"`{named!r}` has a shape already", place, "write one pair of brackets")
+    found = weight(bracket, place)
+    if found.name is not None:
+        raise BadWeight("the weight has two names", place, "name it once, `W.name[...]`")
+    return replace(named, shape=found.shape, value=found.value, place=place)
+
+
+def weight(bracket: Any, place: Place) -> nodes.Weight:
+    """What a pair of brackets says.
+
+    >>> weight((64, 32), None)
+    W(64, 32)
+    """
+    match bracket:
+        case nodes.Weight():
+            return bracket
+        case slice() | (slice(), *_):
+            return _named(bracket, place)
+        case str():
+            return nodes.Weight(name=bracket, place=place)
+        case tuple():
+            return nodes.Weight(shape=_shape(bracket, place), place=place)
+    return nodes.Weight(value=value(bracket, place), place=place)
+
+
+def _named(bracket: Any, place: Place) -> nodes.Weight:
+    first, *rest = bracket if isinstance(bracket, tuple) else (bracket,)
+    if not isinstance(first.start, str) or first.step is not None or not first.start:
+        raise BadWeight(
+            f"`{first.start!r}` is not a name for a weight",
+            place,
+            'write `["name": 64, 32]` or `["name": value]`',
+        )
+    inner = weight((first.stop, *rest) if rest else first.stop, place)
+    if inner.name is not None:
+        raise BadWeight("the weight has two names", place, "name it once")
+    return replace(inner, name=first.start)
+
+
+def _shape(sizes: tuple[Any, ...], place: Place) -> tuple[int, ...]:
+    good = all(isinstance(s, Integral) and not isinstance(s, bool) and int(s) > 0 for s in sizes)
+    if not good or not 1 <= len(sizes) <= 2:
+        raise BadWeight(
+            f"`{sizes!r}` is not a shape",
+            place,
+            "a tuple is a shape of one or two positive integers (out, in); values go into a list, "
+            "`R.a[[1.5, 2.5]]`",
+        )
+    return tuple(int(s) for s in sizes)
+
+
+def value(item: Any, place: Place) -> nodes.Literal | nodes.Held:
+    """Numbers as they are, a tensor or an array held."""
+    if isinstance(item, Real) and not isinstance(item, bool):
+        return float(item)
+    if hasattr(item, "shape") and hasattr(item, "dtype"):
+        if len(item.shape) > 2:
+            raise BadWeight(
+                f"a value is a scalar, a vector or a matrix, this has shape {tuple(item.shape)}",
+                place,
+                "put further dimensions into keys: `R.a(0)[...]`, `R.a(1)[...]`",
+            )
+        return nodes.Held(item)
+    if isinstance(item, list) and item:
+        return _list(item, place)
+    raise BadWeight(
+        f"`{item!r}` is not a value",
+        place,
+        "write a number, a list of numbers (a column), a list of lists (a matrix) or a tensor",
+    )
+
+
+def _list(items: list[Any], place: Place) -> nodes.Literal:
+    rows = [row for row in items if isinstance(row, list | tuple)]
+    if not rows:
+        return tuple(_number(x, place) for x in items)
+    lengths = sorted({len(row) for row in rows})
+    if len(rows) != len(items) or len(lengths) > 1 or lengths == [0]:
+        raise BadWeight(
+            "the rows of a matrix differ in length" if len(lengths) > 1 else "not a matrix",
+            place,
+            f"give every row the same number of numbers, these have {lengths}",
+        )
+    return tuple(tuple(_number(x, place) for x in row) for row in rows)
+
+
+def _number(item: Any, place: Place) -> float:
+    if not isinstance(item, Real) or isinstance(item, bool) or math.isnan(item):
+        raise BadWeight(
+            f"`{item!r}` is not a number", place, "a value holds finite numbers, at most two deep"
+        )
+    return float(item)

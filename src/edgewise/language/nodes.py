@@ -1,0 +1,339 @@
+"""The syntax tree: frozen, hashable pieces of a program.
+
+Two pieces are equal if they say the same; where they were written (`place`) does not count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from edgewise.errors import Place, caller
+from edgewise.language import brackets, functions, operators, printer, terms
+
+Constant = int | str
+Number = float | int
+Literal = Number | tuple[Number, ...] | tuple[tuple[Number, ...], ...]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable of a rule, such as `V.I`."""
+
+    name: str
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        return f"V.{self.name}"
+
+
+Term = Variable | Constant
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """An object that the tree refers to without looking inside: a tensor, a module, a function.
+
+    It is equal to itself only.
+    """
+
+    thing: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Held) and other.thing is self.thing
+
+    def __hash__(self) -> int:
+        return id(self.thing)
+
+    def __repr__(self) -> str:
+        return repr(self.thing)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A named function of values: a transformation, a combination or an aggregation."""
+
+    name: str
+    arguments: tuple[tuple[str, Any], ...] = ()
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+    def __call__(self, *operands: Any, **arguments: Any) -> Any:
+        return functions.call(self, operands, arguments)
+
+    def __getitem__(self, name: str) -> Any:
+        return dict(self.arguments)[name]
+
+    def __repr__(self) -> str:
+        return printer.python(self)
+
+
+class Expression:
+    """Anything that can stand in a body."""
+
+    place: Place | None
+    weight: Any = None
+
+    @property
+    def carries_value(self) -> bool:
+        return True
+
+    def __le__(self, body: Any) -> Rule:
+        return operators.rule(self, body)
+
+    def __or__(self, items: Any) -> Any:
+        raise operators.MissingParentheses(
+            f"`|` applies to a whole rule, here it applies to `{self!r}`",
+            caller(),
+            "put the rule into parentheses: `(head <= body) | [...]`",
+        )
+
+    def __bool__(self) -> bool:
+        raise operators.NoTruthValue(
+            f"`{self!r}` has no truth value",
+            caller(),
+            "write a body as a tuple `(a, b)`, and negation as `~b`",
+        )
+
+    def __getitem__(self, item: Any) -> Any:
+        return brackets.weighted(self, item)
+
+    def __invert__(self) -> Expression:
+        return operators.negate(self)
+
+    def __neg__(self) -> Apply:
+        return operators.apply("reverse", self)
+
+    @property
+    def T(self) -> Apply:
+        """The transpose."""
+        return operators.apply("transp", self)
+
+    def __add__(self, other: Any) -> Apply:
+        return operators.apply("sum", self, other)
+
+    def __radd__(self, other: Any) -> Apply:
+        return operators.apply("sum", other, self)
+
+    __and__ = __add__
+    __rand__ = __radd__
+
+    def __mul__(self, other: Any) -> Apply:
+        return operators.apply("elproduct", self, other)
+
+    def __rmul__(self, other: Any) -> Apply:
+        return operators.apply("elproduct", other, self)
+
+    def __matmul__(self, other: Any) -> Apply:
+        return operators.apply("product", self, other)
+
+    def __rmatmul__(self, other: Any) -> Apply:
+        return operators.apply("product", other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        raise operators.BadOperator(
+            "there is no subtraction: `-b` is the soft negation 1 − b",
+            caller(),
+            "write `a + b[-1.0].fixed()`",
+        )
+
+    __rsub__ = __sub__
+
+    def __pow__(self, other: Any) -> Any:
+        raise operators.BadOperator(
+            "there is no power", caller(), "write `a * a`, or `F.square(a)`"
+        )
+
+    def __truediv__(self, arity: Any) -> Line:
+        return operators.line(self, arity)
+
+    def __repr__(self) -> str:
+        return printer.python(self)
+
+
+@dataclass(frozen=True, repr=False)
+class Weight(Expression):
+    """A weight, in brackets after an atom or by itself in a body.
+
+    `keys` make it a family: one weight for each value of the keys' variables. A weight has a
+    `value` (numbers, or a tensor that is held), or a `shape`, with `fill` as the initial value of
+    every element if given; with neither it refers to a weight of that name written elsewhere.
+    """
+
+    name: str | None = None
+    keys: tuple[Term, ...] = ()
+    shape: tuple[int, ...] | None = None
+    value: Literal | Held | None = None
+    fill: float | None = None
+    is_fixed: bool = False
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+    def __call__(self, *keys: Any) -> Weight:
+        return replace(self, keys=terms.checked(keys, caller()))
+
+    def __getitem__(self, item: Any) -> Weight:
+        return brackets.shaped(self, item)
+
+    def fixed(self) -> Weight:
+        return replace(self, is_fixed=True)
+
+    def filled(self, number: float) -> Weight:
+        """The same learnable weight with every element `number` at first."""
+        return replace(self, fill=float(number))
+
+    @property
+    def is_declared(self) -> bool:
+        return self.shape is not None or self.value is not None
+
+
+@dataclass(frozen=True, repr=False)
+class Atom(Expression):
+    """`relation(terms)`, with what an occurrence may add: a weight, hidden, negated."""
+
+    relation: str
+    terms: tuple[Term, ...] = ()
+    weight: Weight | None = None
+    hidden: bool = False
+    negated: bool = False
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+    def __call__(self, *items: Any) -> Atom:
+        return terms.with_terms(self, items)
+
+    def fixed(self) -> Atom:
+        return brackets.fix(self)
+
+    @property
+    def carries_value(self) -> bool:
+        return not (self.hidden or self.negated)
+
+
+@dataclass(frozen=True, repr=False)
+class SpecialAtom(Expression):
+    """A predicate on constants that is computed, such as `R.special.leq(V.J, V.I)`."""
+
+    name: str
+    terms: tuple[Term, ...] = ()
+    weight: Weight | None = None
+    negated: bool = False
+    function: Held | None = None
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+    def __call__(self, *items: Any) -> SpecialAtom:
+        return terms.with_terms(self, items)
+
+    @property
+    def carries_value(self) -> bool:
+        return self.name.endswith("_eval")
+
+
+@dataclass(frozen=True, repr=False)
+class PatternAtom(Expression):
+    """A graph of `edgewise.graphs` as a condition on two integers."""
+
+    pattern: Any
+    terms: tuple[Term, ...]
+    place: Place | None = field(default=None, compare=False, repr=False)
+    negated: bool = False
+    weight: None = None
+
+    @property
+    def carries_value(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, repr=False)
+class Apply(Expression):
+    """A function of expressions, `weight · function(operands)`."""
+
+    function: Function
+    operands: tuple[Expression, ...]
+    weight: Weight | None = None
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+    def fixed(self) -> Apply:
+        return brackets.fix(self)
+
+    @property
+    def carries_value(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`head <= body`, and how it computes."""
+
+    head: Atom
+    body: tuple[Expression, ...]
+    functions: tuple[Function, ...] = ()
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+    def __or__(self, items: Any) -> Rule:
+        return replace(self, functions=self.functions + functions.listed(items))
+
+    def __bool__(self) -> bool:
+        raise operators.ChainedRule(
+            "a rule has no truth value; two `<=` in one expression, or `and` between rules?",
+            self.place,
+            "write one `<=` per rule, and put the rules into a list",
+        )
+
+    def __repr__(self) -> str:
+        return printer.python(self)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """An atom that holds; its weight is its value."""
+
+    atom: Atom
+
+    @property
+    def place(self) -> Place | None:
+        return self.atom.place
+
+    def __repr__(self) -> str:
+        return repr(self.atom)
+
+
+@dataclass(frozen=True)
+class Line:
+    """`R.name/arity | [...]`: how the rules of one relation are combined and transformed."""
+
+    relation: str
+    arity: int
+    functions: tuple[Function, ...] = ()
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+    def __or__(self, items: Any) -> Line:
+        return replace(self, functions=self.functions + functions.listed(items))
+
+    def __repr__(self) -> str:
+        return printer.python(self)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A block of statements repeated `count` times, each copy reading the one before.
+
+    Copy `i` lives in the scope `name.i`. In the block the relation `^p` stands for parameter `p`:
+    the first copy reads `inputs`, each other one the `outputs` of the copy before it. Outside,
+    `name.output` is the output of the last copy.
+    """
+
+    name: str
+    count: int
+    parameters: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    statements: tuple[Statement, ...]
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def out(self) -> Atom:
+        return Atom(f"{self.name}.{self.outputs[0]}", place=self.place)
+
+    def __repr__(self) -> str:
+        return printer.python(self)
+
+
+Statement = Rule | Fact | Line | Stack

@@ -1,0 +1,165 @@
+"""What can be written between the atoms of a rule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+from edgewise.errors import EdgewiseError, Place, caller
+from edgewise.language import nodes
+
+
+class MissingParentheses(EdgewiseError):
+    """Python reads `h <= a | [...]` as `h <= (a | [...])`, and `h <= a, b` as two things."""
+
+    code = "missing-parentheses"
+    example = "R.h(V.X) <= R.a(V.X) | [F.relu]"
+    instead = "(R.h(V.X) <= R.a(V.X)) | [F.relu]"
+
+
+class ChainedRule(EdgewiseError):
+    """Python turns `a <= b <= c` into `a <= b and b <= c`, which would lose a rule."""
+
+    code = "chained-rule"
+    example = "Program([R.h <= R.a <= R.b])"
+    instead = "Program([R.h <= R.a, R.a <= R.b])"
+
+
+class NoTruthValue(EdgewiseError):
+    """`and`, `or`, `not` and `if` ask Python whether an atom is true, before any fact is known."""
+
+    code = "no-truth-value"
+    example = "R.h(V.X) <= (R.a(V.X) and R.b(V.X))"
+    instead = "R.h(V.X) <= (R.a(V.X), R.b(V.X))"
+
+
+class BadOperator(EdgewiseError):
+    """The operators of a body are `+ * @ &`, `.T`, `-b` (1 − b) and `~b` (not)."""
+
+    code = "bad-operator"
+    example = "R.h(V.X) <= R.a(V.X) - R.b(V.X)"
+    instead = "R.h(V.X) <= R.a(V.X) + R.b(V.X)[-1.0].fixed()"
+
+
+class BadHead(EdgewiseError):
+    """The head of a rule is one plain atom: what the rule derives."""
+
+    code = "bad-head"
+    example = "~R.h(V.X) <= R.a(V.X)"
+    instead = "R.h(V.X) <= R.a(V.X)"
+
+
+class BadBody(EdgewiseError):
+    """A body is an atom, an expression over atoms, or a tuple of those."""
+
+    code = "bad-body"
+    example = 'R.h(V.X) <= "a(X)"'
+    instead = "R.h(V.X) <= R.a(V.X)"
+
+
+class ConditionInExpression(EdgewiseError):
+    """Hidden, negated and special atoms carry no value, so nothing can be computed from them."""
+
+    code = "condition-in-expression"
+    example = "R.h(V.X) <= R.a(V.X) + R._b(V.X)"
+    instead = "R.h(V.X) <= (R.a(V.X), R._b(V.X))"
+
+
+def apply(function: nodes.Function | str, *operands: Any) -> nodes.Apply:
+    """`function(operands)` as an expression."""
+    place = caller()
+    if isinstance(function, str):
+        function = nodes.Function(function)
+    values = tuple(operand(item, place) for item in operands)
+    if (
+        len(values) == 1
+        and not isinstance(values[0], nodes.Weight)
+        and values[0].weight is not None
+    ):
+        # functions come before the weight: f(x[W]) is W·f(x)
+        bare = replace(values[0], weight=None)  # type: ignore[type-var]
+        return nodes.Apply(function, (bare,), values[0].weight, place)
+    return nodes.Apply(function, values, None, place)
+
+
+def negate(item: nodes.Expression) -> nodes.Expression:
+    """`~item`, negation as failure."""
+    if isinstance(item, nodes.Apply | nodes.Weight):
+        raise BadOperator(
+            f"only an atom can be negated, not `{item!r}`",
+            caller(),
+            "`~b` is negation as failure; `-b` is 1 − b",
+        )
+    if item.weight is not None or (item.carries_value and isinstance(item, nodes.SpecialAtom)):
+        raise BadOperator(
+            f"`{item!r}` has a value, but a negated atom carries none",
+            caller(),
+            "leave the weight out",
+        )
+    return replace(item, negated=not item.negated, place=caller())  # type: ignore[type-var,attr-defined]
+
+
+def operand(item: Any, place: Place) -> nodes.Expression:
+    if isinstance(item, Real) and not isinstance(item, bool):
+        return nodes.Weight(value=float(item), is_fixed=True, place=place)
+    if not isinstance(item, nodes.Expression):
+        raise BadBody(
+            f"`{item!r}` is not an atom, an expression or a number",
+            place,
+            "write relations as `R.name(...)`",
+        )
+    if not item.carries_value or getattr(item, "negated", False):
+        raise ConditionInExpression(
+            f"`{item!r}` is a condition and carries no value",
+            item.place,
+            "put it beside the expression: `(expression, condition)`",
+        )
+    return item
+
+
+def rule(head: Any, body: Any) -> nodes.Rule:
+    place = caller()
+    if not isinstance(head, nodes.Atom) or head.negated:
+        raise BadHead(f"`{head!r}` cannot be a head", place, "a head is `R.name(terms)`")
+    items = tuple(body) if isinstance(body, tuple | list) else (body,)
+    for item in items:
+        if isinstance(item, nodes.Rule):
+            raise ChainedRule(
+                "a rule stands in the body of a rule",
+                item.place,
+                "write one `<=` per rule, and put the rules into a list",
+            )
+        if not isinstance(item, nodes.Expression):
+            raise BadBody(
+                f"`{item!r}` is not an atom or an expression over atoms",
+                place,
+                "a body is `R.a(V.X)` or a tuple `(R.a(V.X), R.b(V.X))`",
+            )
+        if (
+            item.weight is not None
+            and isinstance(item, nodes.Atom | nodes.SpecialAtom)
+            and not item.carries_value
+        ):
+            raise ConditionInExpression(
+                f"`{item!r}` is a condition, so its weight would change nothing",
+                item.place,
+                "leave the weight out, or use the atom without `hidden`",
+            )
+    return nodes.Rule(replace(head, hidden=False), items, (), place)
+
+
+def line(head: Any, arity: Any) -> nodes.Line:
+    if not isinstance(head, nodes.Atom) or head.terms or head.weight is not None or head.negated:
+        raise BadOperator(
+            "`/` gives a relation its arity, as in `R.h/1 | [F.tanh]`",
+            caller(),
+            "to divide, multiply by `F.inverse(b)`",
+        )
+    if not isinstance(arity, int) or isinstance(arity, bool) or arity < 0:
+        raise BadOperator(
+            f"`{arity!r}` is not an arity",
+            caller(),
+            "write the number of terms, as in `R.h/1`; to divide, multiply by `F.inverse(b)`",
+        )
+    return nodes.Line(head.relation, arity, (), caller())

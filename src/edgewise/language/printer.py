@@ -1,0 +1,219 @@
+"""Python: a repr is code that builds the thing."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from edgewise.language import nodes
+
+if TYPE_CHECKING:
+    from edgewise.language.program import Program
+
+INFIX = {"sum": (" + ", 1), "elproduct": (" * ", 2), "product": (" @ ", 2)}
+IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
+RESERVED = {"special", "hidden"}
+
+
+def python(node: Any) -> str:
+    """The node as Python code.
+
+    >>> from edgewise.language import R, V, F
+    >>> python((R.h(V.X) <= (R.a(V.X).T @ R.b(V.X), ~R.c(V.X))) | [F.leaky_relu(0.2)])
+    '(R.h(V.X) <= (R.a(V.X).T @ R.b(V.X), ~R.c(V.X))) | [F.leaky_relu(0.2)]'
+    """
+    match node:
+        case nodes.Function():
+            return f"F.{node.name}" + _arguments(node)
+        case nodes.Weight():
+            return _weight(node)
+        case nodes.Atom() | nodes.SpecialAtom() | nodes.PatternAtom() | nodes.Apply():
+            return expression(node, 0)
+        case nodes.Rule():
+            return _rule(node)
+        case nodes.Fact():
+            return expression(node.atom, 0)
+        case nodes.Line():
+            functions = f" | {_list(node.functions)}" if node.functions else ""
+            return f"{_relation(node.relation, False)}/{node.arity}{functions}"
+        case nodes.Stack():
+            return _stack(node)
+    return repr(node)
+
+
+def program(item: Program) -> str:
+    lines = [f"    {_indented(python(s))},\n" for s in item.statements]
+    options = "".join(f", {option}" for option in _options(item))
+    inside = "\n" + "".join(lines) if lines else ""
+    return f"Program([{inside}]{options})"
+
+
+def _options(item: Program) -> list[str]:
+    options = []
+    if item.aggregation != nodes.Function("sum_agg"):
+        options.append(f"aggregation={python(item.aggregation)}")
+    if item.domains:
+        pairs = (
+            f"{_variable(k)}: {list(v) if isinstance(v, tuple) else v!r}" for k, v in item.domains
+        )
+        options.append(f"domains={{{', '.join(pairs)}}}")
+    if item.rounds is not None:
+        options.append(f"rounds={item.rounds}")
+    return options
+
+
+def expression(node: Any, level: int) -> str:
+    """An expression inside an operator of binding strength `level`."""
+    match node:
+        case nodes.Atom():
+            marked = ("~" if node.negated else "") + _relation(node.relation, node.hidden)
+            return marked + _terms(node.terms) + _bracket(node.weight)
+        case nodes.SpecialAtom():
+            name = f"fn({node.function!r})" if node.function else node.name
+            name = "_in" if name == "in" else name
+            marked = "~" if node.negated else ""
+            return f"{marked}R.special.{name}{_terms(node.terms)}{_bracket(node.weight)}"
+        case nodes.PatternAtom():
+            return ("~" if node.negated else "") + _pattern(node.pattern) + _terms(node.terms)
+        case nodes.Weight(name=None, is_fixed=True, value=float()) if level:
+            return repr(node.value)
+        case nodes.Weight():
+            return _weight(node)
+        case nodes.Apply():
+            return _apply(node, level)
+    raise TypeError(f"not an expression: {node!r}")
+
+
+def _pattern(pattern: Any) -> str:
+    shown = repr(pattern)
+    return shown if re.fullmatch(r"\w+\(.*\)", shown) and _closes_last(shown) else f"({shown})"
+
+
+def _closes_last(shown: str) -> bool:
+    """Whether the first parenthesis closes at the very end."""
+    depth = 0
+    for at, letter in enumerate(shown):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0 and letter == ")":
+            return at == len(shown) - 1
+    return False
+
+
+def _apply(node: nodes.Apply, level: int) -> str:
+    name, weight = node.function.name, _bracket(node.weight)
+    if name in INFIX and len(node.operands) == 2:
+        symbol, strength = INFIX[name]
+        left, right = node.operands
+        shown = expression(left, strength) + symbol + expression(right, strength + 1)
+        return f"({shown}){weight}" if level > strength or weight else shown
+    if name == "transp" and isinstance(node.operands[0], nodes.Atom):
+        return f"{expression(node.operands[0], 3)}.T{weight}"
+    operands = ", ".join(expression(operand, 0) for operand in node.operands)
+    given = _arguments(node.function)[1:-1]
+    if given and len(node.operands) == 1:
+        return f"F.{name}({given})({operands}){weight}"
+    return f"F.{name}({operands}{', ' + given if given else ''}){weight}"
+
+
+def _arguments(function: nodes.Function) -> str:
+    if not function.arguments:
+        return ""
+    alone = len(function.arguments) == 1 and function.arguments[0][0] in (
+        "slope",
+        "k",
+        "p",
+        "module",
+    )
+    shown = (_argument(name, value, alone) for name, value in function.arguments)
+    return f"({', '.join(shown)})"
+
+
+def _argument(name: str, value: Any, alone: bool) -> str:
+    if name == "agg_terms" and value is not None:
+        return f"agg_terms=[{', '.join(_variable(v) for v in value)}]"
+    return repr(value) if alone else f"{name}={value!r}"
+
+
+def _variable(name: str) -> str:
+    return f"V.{name}" if IDENTIFIER.match(name) else f"V[{name!r}]"
+
+
+def _relation(name: str, hidden: bool) -> str:
+    if name.startswith("^"):
+        return name[1:]  # the parameter of a block
+    if not IDENTIFIER.match(name) or name in RESERVED:
+        return f'R.hidden["{name}"]' if hidden else f'R["{name}"]'
+    return f"R._{name}" if hidden else f"R.{name}"
+
+
+def _terms(terms: tuple[nodes.Term, ...]) -> str:
+    return f"({', '.join(map(_term, terms))})" if terms else ""
+
+
+def _term(term: nodes.Term) -> str:
+    return _variable(term.name) if isinstance(term, nodes.Variable) else repr(term)
+
+
+def _bracket(weight: nodes.Weight | None) -> str:
+    if weight is None:
+        return ""
+    if weight.keys or weight.fill is not None or (weight.name and not weight.is_declared):
+        return f"[{_weight(weight)}]"
+    inside = _inside(weight)
+    name = f'"{weight.name}": ' if weight.name else ""
+    return f"[{name}{inside}]" + (".fixed()" if weight.is_fixed else "")
+
+
+def _inside(weight: nodes.Weight) -> str:
+    if weight.shape is not None:
+        if len(weight.shape) == 1:
+            return f"({weight.shape[0]},)" if weight.name else f"{weight.shape[0]},"
+        return ", ".join(map(str, weight.shape))
+    return (
+        repr(weight.value)
+        if isinstance(weight.value, float | int | nodes.Held)
+        else _nested(weight.value)
+    )
+
+
+def _nested(value: Any) -> str:
+    return f"[{', '.join(map(_nested, value))}]" if isinstance(value, tuple) else repr(value)
+
+
+def _weight(weight: nodes.Weight) -> str:
+    if weight.name is None:
+        shown = f"W{weight.shape}" if weight.shape is not None else _inside(weight)
+        return shown if weight.is_fixed or weight.shape else f"W[{shown}]"
+    name = f"W.{weight.name}" if IDENTIFIER.match(weight.name) else f'W["{weight.name}"]'
+    shape = (
+        f"[{_inside(weight).strip('()') if weight.shape else _inside(weight)}]"
+        if weight.is_declared
+        else ""
+    )
+    fill = f".filled({weight.fill!r})" if weight.fill is not None else ""
+    return name + _terms(weight.keys) + shape + fill + (".fixed()" if weight.is_fixed else "")
+
+
+def _rule(rule: nodes.Rule) -> str:
+    shown = [expression(item, 0) for item in rule.body]
+    body = shown[0] if len(shown) == 1 else f"({', '.join(shown)})"
+    text = f"{expression(rule.head, 0)} <= {body}"
+    return f"({text}) | {_list(rule.functions)}" if rule.functions else text
+
+
+def _list(functions: tuple[nodes.Function, ...]) -> str:
+    return f"[{', '.join(map(python, functions))}]"
+
+
+def _stack(stack: nodes.Stack) -> str:
+    lines = "".join(f"    {_indented(python(s))},\n" for s in stack.statements)
+    outputs = ", ".join(_relation(name, False) for name in stack.outputs)
+    heads = [s.head.relation for s in stack.statements if isinstance(s, nodes.Rule)]
+    block = f"[\n{lines}]" if heads[-1:] == list(stack.outputs) else f"([\n{lines}], ({outputs},))"
+    inputs = ", ".join(_relation(name, False) for name in stack.inputs)
+    name = "" if stack.name == "layer" else f', name="{stack.name}"'
+    return f"repeat(lambda {', '.join(stack.parameters)}: {block}, {stack.count}{name})({inputs})"
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n    ")

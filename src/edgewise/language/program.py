@@ -1,0 +1,194 @@
+"""A program: rules, facts and relation lines, with its defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from edgewise.errors import EdgewiseError, caller
+from edgewise.language import blocks, functions, html, nodes, parser, printer, terms, text
+from edgewise.language.statements import flatten
+from edgewise.language.surface import F
+
+
+class BadDefault(EdgewiseError):
+    """A program's defaults are an aggregation, a number of rounds and the domains of variables."""
+
+    code = "bad-default"
+    example = "Program([R.h(V.X) <= R.a(V.X, V.Y)], aggregation=F.avg)"
+    instead = "Program([R.h(V.X) <= R.a(V.X, V.Y)], aggregation=F.avg_agg)"
+
+
+Domain = int | tuple[nodes.Constant, ...]
+
+
+def _stage(name: str) -> Any:
+    """A later stage, found when it is called for: the language itself imports none of them."""
+    return import_module(f"edgewise.{name}")
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Program:
+    """Weighted rules about relations.
+
+    >>> from edgewise import R, V, F, Program
+    >>> Program([(R.h(V.X) <= (R.a(V.Y), R._edge(V.X, V.Y))) | [F.relu]])
+    Program([
+        (R.h(V.X) <= (R.a(V.Y), R._edge(V.X, V.Y))) | [F.relu],
+    ])
+
+    `aggregation` is the default for every rule; `domains` says which values the variables of
+    weight families take; `rounds` is how often recursion on a cycle is applied.
+    """
+
+    statements: tuple[nodes.Statement, ...]
+    aggregation: nodes.Function
+    domains: tuple[tuple[str, Domain], ...]
+    rounds: int | None
+
+    def __init__(
+        self,
+        rules: Iterable[Any] = (),
+        *,
+        aggregation: nodes.Function | None = None,
+        domains: Mapping[Any, Any] | None = None,
+        rounds: int | None = None,
+    ) -> None:
+        items = rules if isinstance(rules, list | tuple) else [rules]
+        object.__setattr__(self, "statements", flatten(items))
+        object.__setattr__(self, "aggregation", _aggregation(aggregation))
+        object.__setattr__(self, "domains", _domains(domains or {}))
+        object.__setattr__(self, "rounds", _rounds(rounds))
+
+    @property
+    def rules(self) -> tuple[nodes.Rule, ...]:
+        """The rules, with every stack written out."""
+        return tuple(s for s in self.flat if isinstance(s, nodes.Rule))
+
+    @property
+    def facts(self) -> tuple[nodes.Fact, ...]:
+        return tuple(s for s in self.flat if isinstance(s, nodes.Fact))
+
+    @property
+    def lines(self) -> tuple[nodes.Line, ...]:
+        return tuple(s for s in self.flat if isinstance(s, nodes.Line))
+
+    @cached_property
+    def flat(self) -> tuple[nodes.Statement, ...]:
+        """The statements with every stack written out, copy by copy."""
+        return blocks.expand(self.statements)
+
+    @cached_property
+    def aliases(self) -> dict[str, str]:
+        """The names of stack outputs, and the relations of the last copies they stand for."""
+        return blocks.output_names(self.statements)
+
+    def __add__(self, other: Program) -> Program:
+        """Both programs' statements; their defaults must agree where both set them."""
+        if not isinstance(other, Program):
+            return NotImplemented
+        ours, theirs = dict(self.domains), dict(other.domains)
+        clash = [name for name in ours if name in theirs and ours[name] != theirs[name]]
+        if clash or self.aggregation != other.aggregation or _differ(self.rounds, other.rounds):
+            what = f"the domain of `{clash[0]}`" if clash else "the default aggregation or rounds"
+            raise BadDefault(
+                f"the programs disagree on {what}", caller(), "give both the same defaults"
+            )
+        return Program(
+            [self, other],
+            aggregation=self.aggregation,
+            domains=ours | theirs,
+            rounds=self.rounds or other.rounds,
+        )
+
+    @classmethod
+    def parse(cls, source: str, *, file: str = "<text>") -> Program:
+        """Read the text form.
+
+        >>> Program.parse("{8,2} h(X) :- a(X), *edge(X, Y). [transformation=tanh]").text()
+        '{8,2} h(X) :- a(X), *edge(X, Y). [transformation=tanh]\\n'
+        """
+        return parser.parse(source, file)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Program:
+        """Read a file in the text form."""
+        return parser.parse(Path(path).read_text(encoding="utf-8"), str(path))
+
+    def text(self) -> str:
+        """The program in the text form; `Program.parse` reads it back."""
+        return text.text(self)
+
+    def check(self, facts: Iterable[Any] = ()) -> list[Any]:
+        """Raise every error that can be seen before evaluating; give the warnings."""
+        return _stage("checks").check(self, facts)
+
+    def solve(self, facts: Iterable[Any] = (), **options: Any) -> Any:
+        """Evaluate by the reference evaluator; see `edgewise.reference.solve`."""
+        return _stage("reference").solve(self, facts, **options)
+
+    def weights(self, **options: Any) -> Any:
+        """Fresh learnable weights by name; see `edgewise.reference.initial_weights`."""
+        return _stage("reference").initial_weights(self, **options)
+
+    def draw(self) -> Any:
+        """The rules as a picture: relations joined by the rules that derive them (SVG)."""
+        return _stage("viz").draw_program(self)
+
+    def __repr__(self) -> str:
+        return printer.program(self)
+
+    def _repr_html_(self) -> str:
+        return html.html(self)
+
+
+def _differ(a: Any, b: Any) -> bool:
+    return a is not None and b is not None and a != b
+
+
+def _aggregation(given: Any) -> nodes.Function:
+    if given is None:
+        return F.sum_agg
+    needs_terms = isinstance(given, nodes.Function) and given.name in (
+        "softmax_agg",
+        "sparsemax_agg",
+    )
+    if (
+        not isinstance(given, nodes.Function)
+        or functions.kind(given) != functions.AGGREGATION
+        or needs_terms
+    ):
+        raise BadDefault(
+            f"`{given!r}` cannot be the default aggregation",
+            caller(),
+            "use one that ends in `_agg`, such as `aggregation=F.avg_agg`",
+        )
+    return functions.listed(given)[0]
+
+
+def _rounds(given: Any) -> int | None:
+    if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 1):
+        raise BadDefault(
+            f"`rounds={given!r}` is not a number of rounds", caller(), "write a positive integer"
+        )
+    return given
+
+
+def _domains(given: Mapping[Any, Any]) -> tuple[tuple[str, Domain], ...]:
+    place = caller()
+    found: dict[str, Domain] = {}
+    for variable, values in given.items():
+        name = variable.name if isinstance(variable, nodes.Variable) else variable
+        whole = isinstance(values, int) and not isinstance(values, bool) and values > 0
+        if not isinstance(name, str) or not (whole or isinstance(values, list | tuple | range)):
+            raise BadDefault(
+                f"`{variable!r}: {values!r}` is not a domain",
+                place,
+                "write `domains={V.H: 8}` for 0..7, or a list of constants",
+            )
+        found[name] = values if whole else tuple(dict.fromkeys(terms.checked(values, place)))  # type: ignore[arg-type]
+    return tuple(sorted(found.items()))

@@ -1,0 +1,132 @@
+"""What a program is made of: rules, facts, lines and stacks, from however they were given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from edgewise.errors import EdgewiseError, Span, caller
+from edgewise.language import nodes, operators
+
+
+class BadStatement(EdgewiseError):
+    """A program holds rules, facts, relation lines, stacks, and lists of those."""
+
+    code = "bad-statement"
+    example = 'Program(["h(X) :- a(X)."])'
+    instead = 'Program.parse("h(X) :- a(X).")'
+
+
+def flatten(items: Any) -> tuple[nodes.Statement, ...]:
+    """Statements in order, lists and programs opened; equal rules once."""
+    kept: list[nodes.Statement] = []
+    known: set[nodes.Statement] = set()
+    for statement in _opened(items):
+        _refuse_lost_atom(statement, kept)
+        if statement not in known:
+            kept.append(statement)
+            known.add(statement)
+        elif _has_own_weight(statement) and not any(statement is other for other in kept):
+            kept.append(statement)  # unnamed learnable weights are never equal
+    return tuple(kept)
+
+
+def _opened(items: Any) -> Iterator[nodes.Statement]:
+    for item in items:
+        match item:
+            case nodes.Rule() | nodes.Fact() | nodes.Line() | nodes.Stack():
+                yield item
+            case nodes.Atom() if not item.negated:
+                yield fact(item)
+            case nodes.Expression():
+                raise BadStatement(
+                    f"`{item!r}` is not a rule or a fact",
+                    item.place or caller(),
+                    "a rule is `head <= body`, a fact a plain atom",
+                )
+            case str() | bytes() | dict():
+                raise BadStatement(
+                    f"a {type(item).__name__} is not a rule",
+                    caller(),
+                    "to read the text form, use `Program.parse(text)`",
+                )
+            case _ if hasattr(item, "statements"):
+                yield from item.statements
+            case Iterable():
+                yield from _opened(item)
+            case _:
+                raise BadStatement(
+                    f"`{item!r}` is not a rule or a fact",
+                    caller(),
+                    "a program holds rules `head <= body`, facts, lines `R.h/1 | [...]` and stacks",
+                )
+
+
+def fact(atom: nodes.Atom) -> nodes.Fact:
+    return nodes.Fact(replace(atom, hidden=False))
+
+
+def _has_own_weight(statement: nodes.Statement) -> bool:
+    return any(w.name is None and not w.is_fixed for w in weights(statement))
+
+
+def weights(node: Any) -> Iterator[nodes.Weight]:
+    """Every weight written in a node, head before body, left to right."""
+    match node:
+        case nodes.Weight():
+            yield node
+        case nodes.Apply():
+            yield from weights(node.weight)
+            yield from weights(node.operands)
+        case nodes.Expression():
+            yield from weights(node.weight)
+        case nodes.Rule():
+            yield from weights(node.head)
+            yield from weights(node.body)
+        case nodes.Fact():
+            yield from weights(node.atom)
+        case nodes.Stack():
+            yield from weights(node.statements)
+        case tuple():
+            for item in node:
+                yield from weights(item)
+
+
+def atoms(node: Any) -> Iterator[nodes.Atom | nodes.SpecialAtom | nodes.PatternAtom]:
+    """Every atom written in a body or an expression, left to right."""
+    match node:
+        case nodes.Atom() | nodes.SpecialAtom() | nodes.PatternAtom():
+            yield node
+        case nodes.Apply():
+            yield from atoms(node.operands)
+        case nodes.Rule():
+            yield from atoms(node.body)
+        case tuple():
+            for item in node:
+                yield from atoms(item)
+
+
+def _refuse_lost_atom(statement: nodes.Statement, before: list[nodes.Statement]) -> None:
+    """`h <= a, b` without parentheses leaves `b` behind as a statement of its own."""
+    if not isinstance(statement, nodes.Fact):
+        return
+    atom = statement.atom
+    open_terms = [t for t in atom.terms if isinstance(t, nodes.Variable)]
+    if open_terms or (before and _same_expression(before[-1], atom)):
+        raise operators.MissingParentheses(
+            f"`{atom!r}` stands by itself"
+            + (f", with the variable `{open_terms[0].name}`" if open_terms else " after a rule"),
+            atom.place,
+            "a body of several atoms needs parentheses: `head <= (a, b)`",
+        )
+
+
+def _same_expression(before: nodes.Statement, atom: nodes.Atom) -> bool:
+    """Whether an atom follows a rule on the same line of Python, as `h <= a, b` leaves it."""
+    if not isinstance(before, nodes.Rule) or isinstance(atom.place, Span | None):
+        return False
+    left = before.place.span if before.place and not isinstance(before.place, Span) else None
+    right = atom.place.span
+    same = left is not None and (left.file, left.line) == (right.file, right.line)
+    return same and bool(right.text) and atom.weight is None

@@ -1,0 +1,140 @@
+"""`R`, `V`, `C`, `F`, `W`: the five letters that rules are written with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgewise.errors import EdgewiseError, caller, nearest
+from edgewise.language import functions, nodes
+from edgewise.language.specials import SPECIALS
+
+
+class UnknownSpecial(EdgewiseError):
+    """`R.special` holds the predicates on constants that are computed."""
+
+    code = "unknown-special"
+    example = "R.h(V.I) <= (R.a(V.I), R.special.less(V.I, 3))"
+    instead = "R.h(V.I) <= (R.a(V.I), R.special.lt(V.I, 3))"
+
+
+def _is_protocol(name: str) -> bool:
+    return name.startswith("_") and name.endswith("_")  # Python and notebooks look for these
+
+
+class Specials:
+    """`R.special.leq`, ..."""
+
+    def __getattr__(self, name: str) -> Any:
+        if _is_protocol(name):
+            raise AttributeError(name)
+        plain = name.removeprefix("_")
+        if plain not in SPECIALS:
+            near = nearest(plain, list(SPECIALS))
+            raise UnknownSpecial(
+                f"there is no special predicate `{name}`",
+                caller(),
+                f"did you mean `R.special.{near}`?" if near else f"there are {', '.join(SPECIALS)}",
+            )
+        if plain == "fn":
+            return self._fn
+        return nodes.SpecialAtom(plain, place=caller())
+
+    @staticmethod
+    def _fn(function: Any) -> nodes.SpecialAtom:
+        """`fn(f)(X, ..., Y)` holds where f(X, ...) = Y; it computes Y."""
+        if not callable(function):
+            raise functions.BadFunction(
+                f"`{function!r}` is not a function", caller(), "write `R.special.fn(f)(V.X, V.Y)`"
+            )
+        return nodes.SpecialAtom("fn", function=nodes.Held(function), place=caller())
+
+
+class Hidden:
+    """`R.hidden.name`: a condition that carries no value."""
+
+    def __getattr__(self, name: str) -> nodes.Atom:
+        if _is_protocol(name):
+            raise AttributeError(name)
+        return nodes.Atom(name.removeprefix("_"), hidden=True, place=caller())
+
+    def __getitem__(self, name: str) -> nodes.Atom:
+        return nodes.Atom(name, hidden=True, place=caller())
+
+
+class Relations:
+    """`R.name`: an atom of relation `name`; `R["a.name"]` for a name with a scope."""
+
+    special = Specials()
+    hidden = Hidden()
+
+    def __getattr__(self, name: str) -> nodes.Atom:
+        if _is_protocol(name) or name == "_":
+            raise AttributeError(name)
+        hidden = name.startswith("_")
+        return nodes.Atom(name.lstrip("_"), hidden=hidden, place=caller())
+
+    def __getitem__(self, name: str) -> nodes.Atom:
+        return nodes.Atom(name, place=caller())
+
+    def __repr__(self) -> str:
+        return "R"
+
+
+class Variables:
+    """`V.X`: a variable."""
+
+    def __getattr__(self, name: str) -> nodes.Variable:
+        if _is_protocol(name):
+            raise AttributeError(name)
+        return nodes.Variable(name, place=caller())
+
+    def __getitem__(self, name: str) -> nodes.Variable:
+        return nodes.Variable(name, place=caller())
+
+    def __repr__(self) -> str:
+        return "V"
+
+
+class Constants:
+    """`C.name`: the constant "name"."""
+
+    def __getattr__(self, name: str) -> str:
+        if _is_protocol(name):
+            raise AttributeError(name)
+        return name
+
+    def __repr__(self) -> str:
+        return "C"
+
+
+class Functions:
+    """`F.name`: a function of values."""
+
+    def __getattr__(self, name: str) -> Any:
+        if _is_protocol(name):
+            raise AttributeError(name)
+        return functions.named(name, caller())
+
+    def __dir__(self) -> list[str]:
+        return sorted(functions.SIGNATURES)
+
+    def __repr__(self) -> str:
+        return "F"
+
+
+class Weights:
+    """`W.name[64, 32]`: a named weight; `W.name(V.H)[64, 32]`: one for each H."""
+
+    def __getattr__(self, name: str) -> nodes.Weight:
+        if _is_protocol(name):
+            raise AttributeError(name)
+        return nodes.Weight(name=name, place=caller())
+
+    def __getitem__(self, name: str) -> nodes.Weight:
+        return nodes.Weight(name=name, place=caller())
+
+    def __repr__(self) -> str:
+        return "W"
+
+
+R, V, C, F, W = Relations(), Variables(), Constants(), Functions(), Weights()

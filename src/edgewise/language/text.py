@@ -1,0 +1,6 @@
+"""Being written."""
+
+from typing import Any
+
+
+def text(*a: Any) -> Any: ...
