@@ -1,0 +1,50 @@
+"""Everything that can be found wrong with a program before it is evaluated.
+
+A check is a function from a program and its facts to errors (or warnings); each has its own file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from edgewise.checks.arity import mismatched_arities
+from edgewise.checks.facts import bad_facts, data_atoms
+from edgewise.checks.function_lists import bad_lists
+from edgewise.checks.safety import unbound_variables
+from edgewise.checks.stratify import unstratified_negations
+from edgewise.checks.weight_names import bad_weights
+from edgewise.errors import EdgewiseError, EdgewiseWarning, raise_all
+from edgewise.language import Program
+
+STAGES = (  # a stage may rely on what the stages before it have refused
+    (bad_facts, mismatched_arities, bad_weights, bad_lists),
+    (unbound_variables,),
+    (unstratified_negations,),
+)
+WARNINGS: tuple[Callable[..., Iterable[EdgewiseWarning]], ...] = ()
+
+Diagnostic = TypeVar("Diagnostic", EdgewiseError, EdgewiseWarning)
+
+
+def check(program: Program, facts: Iterable[Any] = ()) -> list[EdgewiseWarning]:
+    """Raise all errors of the first stage that finds any; otherwise give the warnings.
+
+    `facts` are what `solve` would be given. With them value shapes are known exactly.
+
+    >>> from edgewise import R, V, Program
+    >>> check(Program([R.h(V.X) <= R.a(V.X)[8, 4]]))
+    []
+    """
+    given = data_atoms(facts)
+    for stage in STAGES:
+        raise_all(_once([error for find in stage for error in find(program, given)]))
+    return _once([warning for find in WARNINGS for warning in find(program, given)])
+
+
+def _once(found: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """One mistake in a block that is stacked twelve times is one mistake."""
+    kept: dict[tuple[str, Any], Diagnostic] = {}
+    for item in found:
+        kept.setdefault((item.code, item.place or item.message), item)
+    return list(kept.values())

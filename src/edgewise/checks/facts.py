@@ -1,0 +1,90 @@
+"""Facts: ground atoms, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from edgewise.checks import wording
+from edgewise.errors import EdgewiseError, caller
+from edgewise.language import Program, nodes, terms
+
+
+class BadFact(EdgewiseError):
+    """A fact says that one ground atom holds, and gives its value."""
+
+    code = "bad-fact"
+    example = "Program([R.h(V.X) <= R.a(V.X)]).check([R.a(V.X)[1.0]])"
+    instead = "Program([R.h(V.X) <= R.a(V.X)]).check([R.a(1)[1.0]])"
+
+
+class DuplicateFact(EdgewiseError):
+    """An atom has one value: of two facts for it, one would be lost."""
+
+    code = "duplicate-fact"
+    example = "Program([R.h(V.X) <= R.a(V.X)]).check([R.a(1)[1.0], R.a(1)[2.0]])"
+    instead = "Program([R.h(V.X) <= R.a(V.X)]).check([R.a(1)[1.0], R.a(2)[2.0]])"
+
+
+def data_atoms(facts: Iterable[Any]) -> tuple[nodes.Atom, ...]:
+    """The facts given as data, as atoms; an error if one is something else."""
+    if isinstance(facts, nodes.Atom | nodes.Fact):
+        facts = [facts]
+    if isinstance(facts, str | bytes | dict) or not isinstance(facts, Iterable):
+        raise BadFact(
+            f"facts are a list of atoms, not a {type(facts).__name__}",
+            caller(),
+            "write `[R.a(1)[0.5], R.e(1, 2)]`",
+        )
+    return tuple(item.atom if isinstance(item, nodes.Fact) else _atom(item) for item in facts)
+
+
+def _atom(item: Any) -> nodes.Atom:
+    if isinstance(item, nodes.Atom) and not item.negated:
+        return item
+    if isinstance(item, nodes.Rule):
+        what, step = f"`{item!r}` is a rule", "rules go into the program"
+    elif isinstance(item, nodes.Expression):
+        what, step = f"`{item!r}` is not a plain atom", "write what holds: `R.a(1)[0.5]`"
+    elif isinstance(item, list | tuple):
+        what, step = "a list stands among the facts", "unpack it with `*`: `[*facts, R.a(1)]`"
+    else:
+        what, step = f"`{item!r}` is not an atom", "write a fact as `R.a(1)[0.5]`"
+    place = getattr(item, "place", None)
+    raise BadFact(what, place or caller(), step)
+
+
+def bad_facts(program: Program, given: tuple[nodes.Atom, ...]) -> Iterator[EdgewiseError]:
+    yield from _repeated([fact.atom for fact in program.facts], "the program")
+    yield from _repeated(given, "the data")
+    for atom in given:
+        yield from _not_data(atom)
+
+
+def _repeated(atoms: Iterable[nodes.Atom], where: str) -> Iterator[EdgewiseError]:
+    seen: dict[tuple[str, tuple[nodes.Term, ...]], nodes.Atom] = {}
+    for atom in atoms:
+        key = (atom.relation, atom.terms)
+        first = seen.setdefault(key, atom)
+        if first is not atom:
+            shown = atom.relation + (f"({', '.join(map(repr, atom.terms))})" if atom.terms else "")
+            yield DuplicateFact(
+                f"`{shown}` is stated twice in {where}{wording.where(first.place)}",
+                atom.place,
+                "keep one; several values for one atom are rules: `h <= a`, `h <= b`",
+            )
+
+
+def _not_data(atom: nodes.Atom) -> Iterator[EdgewiseError]:
+    for variable in terms.variables(atom.terms):
+        yield BadFact(
+            f"the fact `{atom.relation}` holds the variable `{variable.name}`",
+            variable.place or atom.place,
+            f"write a constant: an integer, a string or `C.{variable.name.lower()}`",
+        )
+    if atom.weight is not None and (atom.weight.value is None or atom.weight.keys):
+        yield BadFact(
+            f"the fact `{atom.relation}` is given as data, but has a weight instead of a value",
+            atom.place,
+            "give numbers or a tensor, `R.a(1)[[0.5, 2.0]]`; learnable facts go into the program",
+        )

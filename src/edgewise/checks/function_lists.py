@@ -1,0 +1,116 @@
+"""The list after a rule: one combination, transformations, one aggregation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from edgewise.checks import wording
+from edgewise.errors import EdgewiseError, Place, nearest
+from edgewise.language import Program, nodes, terms
+from edgewise.language.functions import (
+    AGGREGATION,
+    COMBINATION,
+    SIGNATURES,
+    BadFunction,
+    argument,
+    kind,
+)
+
+
+class TwoCombinations(EdgewiseError):
+    """A body is combined once; of two combinations one would do nothing."""
+
+    code = "two-combinations"
+    example = "Program([(R.h(V.X) <= (R.a(V.X), R.b(V.X))) | [F.product, F.max]]).check()"
+    instead = "Program([(R.h(V.X) <= (R.a(V.X), R.b(V.X))) | [F.product]]).check()"
+
+
+class TwoAggregations(EdgewiseError):
+    """The groundings of a head are aggregated once; of two aggregations one would do nothing."""
+
+    code = "two-aggregations"
+    example = "Program([(R.h(V.X) <= R.a(V.X, V.Y)) | [F.max_agg, F.sum_agg]]).check()"
+    instead = "Program([(R.h(V.X) <= R.a(V.X, V.Y)) | [F.max_agg]]).check()"
+
+
+class BadAggTerms(EdgewiseError):
+    """`agg_terms` are the head variables that a softmax runs over."""
+
+    code = "bad-agg-terms"
+    example = """\
+Program([
+    (R.w(V.I) <= (R.q(V.I), R.k(V.J))) | [F.product, F.softmax_agg(agg_terms=[V.J])],
+]).check()"""
+    instead = """\
+Program([
+    (R.w(V.I, V.J) <= (R.q(V.I), R.k(V.J))) | [F.product, F.softmax_agg(agg_terms=[V.J])],
+]).check()"""
+
+
+def bad_lists(program: Program, given: tuple[nodes.Atom, ...]) -> Iterator[EdgewiseError]:
+    for rule in program.rules:
+        yield from _two(rule.functions, rule.place)
+        yield from _agg_terms(rule)
+    for line in program.lines:
+        yield from _two(line.functions, line.place)
+        yield from _aggregation_in_line(line)
+
+
+def _two(functions: tuple[nodes.Function, ...], place: Place | None) -> Iterator[EdgewiseError]:
+    for which, error in ((COMBINATION, TwoCombinations), (AGGREGATION, TwoAggregations)):
+        found = [function for function in functions if kind(function) == which]
+        for extra in found[1:]:
+            yield error(
+                f"`{found[0].name}` and `{extra.name}` are both {which}s",
+                extra.place or place,
+                _separate(found[0].name, extra.name, which),
+            )
+
+
+def _separate(first: str, second: str, which: str) -> str:
+    if which == COMBINATION and f"{second}_agg" in SIGNATURES:
+        return f"did you mean the aggregation `{second}_agg`? Otherwise keep one of them"
+    return f"keep one, or put `{first}` into a rule of its own"
+
+
+def _agg_terms(rule: nodes.Rule) -> Iterator[EdgewiseError]:
+    head = [variable.name for variable in terms.variables(rule.head.terms)]
+    for function in rule.functions:
+        if "agg_terms" not in SIGNATURES[function.name].defaults:
+            continue
+        given = argument(function, "agg_terms")
+        if given == ():
+            yield BadAggTerms(
+                f"`{function.name}` has an empty list of terms",
+                function.place or rule.place,
+                f"name head variables, or leave `agg_terms` out{_of(head)}",
+            )
+        for name in dict.fromkeys(given or ()):
+            if name not in head:
+                near = nearest(name, head)
+                yield BadAggTerms(
+                    f"`{function.name}` runs over `{name}`, which is not a variable of the head "
+                    f"`{rule.head.relation}`",
+                    function.place or rule.place,
+                    f"did you mean `{near}`?" if near else f"add `{name}` to the head{_of(head)}",
+                )
+
+
+def _of(head: list[str]) -> str:
+    return f"; it has `{'`, `'.join(head)}`" if head else ""
+
+
+def _aggregation_in_line(line: nodes.Line) -> Iterator[EdgewiseError]:
+    for function in line.functions:
+        if kind(function) != AGGREGATION:
+            continue
+        combination = function.name.removesuffix("_agg")
+        yield BadFunction(
+            f"`{function.name}` aggregates the groundings of one rule; the line of "
+            f"`{line.relation}` combines the rules",
+            function.place or line.place,
+            f"write `{wording.function(line.place, combination)}` here, or put "
+            f"`{wording.function(line.place, function.name)}` after a rule"
+            if combination in SIGNATURES
+            else f"put `{wording.function(line.place, function.name)}` after a rule",
+        )

@@ -1,0 +1,111 @@
+"""One name, one weight: the same shape everywhere, and declared somewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from edgewise.checks import wording
+from edgewise.checks.dimensions import ShapeMismatch, of_weight, show
+from edgewise.errors import EdgewiseError, nearest
+from edgewise.language import Program, nodes, terms
+from edgewise.language.statements import weights
+
+
+class UndefinedWeight(EdgewiseError):
+    """A weight that is only named has no shape, so it cannot be made."""
+
+    code = "undefined-weight"
+    example = """\
+Program([
+    R.h(V.X) <= R.a(V.X)["shared": 4, 4],
+    R.g(V.X) <= R.h(V.X)["sharde"],
+]).check()"""
+    instead = """\
+Program([
+    R.h(V.X) <= R.a(V.X)["shared": 4, 4],
+    R.g(V.X) <= R.h(V.X)["shared"],
+]).check()"""
+
+
+class FamilyMismatch(EdgewiseError):
+    """A name stands for one weight, or for one weight per key; the number of keys is fixed."""
+
+    code = "family-mismatch"
+    example = """\
+Program([
+    R.q(V.H, V.I) <= R.x(V.I)[W.q(V.H)[4, 8]],
+    R.k(V.I) <= R.x(V.I)[W.q[4, 8]],
+], domains={V.H: 2}).check()"""
+    instead = """\
+Program([
+    R.q(V.H, V.I) <= R.x(V.I)[W.q(V.H)[4, 8]],
+    R.k(V.I) <= R.x(V.I)[W.k[4, 8]],
+], domains={V.H: 2}).check()"""
+
+
+class UndeclaredDomain(EdgewiseError):
+    """A family has one weight per value of its keys, and weights exist before any data."""
+
+    code = "undeclared-domain"
+    example = "Program([R.q(V.H, V.I) <= R.x(V.I)[W.q(V.H)[4, 8]]]).check()"
+    instead = "Program([R.q(V.H, V.I) <= R.x(V.I)[W.q(V.H)[4, 8]]], domains={V.H: 2}).check()"
+
+
+def bad_weights(program: Program, given: tuple[nodes.Atom, ...]) -> Iterator[EdgewiseError]:
+    found = [weight for statement in program.flat for weight in weights(statement)]
+    declared: dict[str, nodes.Weight] = {}
+    for weight in found:
+        if weight.name is not None and weight.is_declared:
+            declared.setdefault(weight.name, weight)
+    domains = dict(program.domains)
+    for weight in found:
+        if weight.name is not None:
+            yield from _against(weight, declared)
+        for variable in terms.variables(weight.keys):
+            if variable.name not in domains:
+                yield _undeclared(weight, variable, list(domains))
+
+
+def _against(weight: nodes.Weight, declared: dict[str, nodes.Weight]) -> Iterator[EdgewiseError]:
+    name = str(weight.name)
+    first = declared.get(name)
+    if first is None:
+        near = nearest(name, list(declared))
+        yield UndefinedWeight(
+            f"the weight `{name}` has no shape and no value anywhere",
+            weight.place,
+            f"did you mean `{near}`?" if near else f'give it one: `["{name}": 64, 32]`',
+        )
+        return
+    if len(first.keys) != len(weight.keys):
+        yield FamilyMismatch(
+            f"the weight `{name}` has {_keys(weight)} here and {_keys(first)} elsewhere"
+            + wording.where(first.place),
+            weight.place,
+            "use two names, or the same number of keys",
+        )
+    elif weight.is_declared and of_weight(weight) != of_weight(first):
+        yield ShapeMismatch(
+            f"the weight `{name}` is {show(of_weight(weight))} here and "
+            f"{show(of_weight(first))} before{wording.where(first.place)}",
+            weight.place,
+            f"a name stands for one weight: use another name, or `{name}` alone to refer to it",
+        )
+
+
+def _keys(weight: nodes.Weight) -> str:
+    count = len(weight.keys)
+    return {0: "no key", 1: "1 key"}.get(count, f"{count} keys")
+
+
+def _undeclared(
+    weight: nodes.Weight, variable: nodes.Variable, domains: list[str]
+) -> EdgewiseError:
+    near = nearest(variable.name, domains)
+    step = f"declare it: `Program(..., domains={{V.{variable.name}: 8}})`, or a list of constants"
+    return UndeclaredDomain(
+        f"the weight `{weight.name or 'family'}` is one for each `{variable.name}`, "
+        f"but `{variable.name}` has no domain",
+        variable.place or weight.place,
+        f"did you mean `{near}`?" if near else step,
+    )
