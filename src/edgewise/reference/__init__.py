@@ -1,0 +1,94 @@
+"""The reference evaluator: plain loops over groundings, in float64, that define every result."""
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.checks import check
+from edgewise.checks.facts import data_atoms
+from edgewise.errors import EdgewiseError
+from edgewise.language import nodes
+from edgewise.language.names import name_weights
+from edgewise.language.program import Program
+from edgewise.reference.evaluate import Evaluator, Values
+from edgewise.reference.ground import GroundRule, saturate
+from edgewise.reference.join import Body
+from edgewise.reference.solution import Solution
+from edgewise.reference.values import canonical
+from edgewise.reference.weights import WeightTable, initial_weights
+
+__all__ = ["Solution", "initial_weights", "solve"]
+
+
+class NotANumber(EdgewiseError):
+    """A NaN in a fact would spread to every value that depends on it."""
+
+    code = "not-a-number"
+    example = 'Program([R.h <= R.a]).solve([R.a[float("nan")]])'
+    instead = "Program([R.h <= R.a]).solve([R.a[0.0]])"
+
+
+def solve(
+    program: Program,
+    facts: Iterable[Any] = (),
+    *,
+    dtype: torch.dtype = torch.float64,
+    weights: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    training: bool = False,
+) -> Solution:
+    """Every atom that the program derives from the facts, with its value.
+
+    `weights` gives weights by name (`program.weights(seed=0)` makes a set to train); the others
+    start as the program says, drawn with `seed` where it gives only a shape. `training` switches
+    dropout on.
+
+    >>> from edgewise import R, V, Program
+    >>> solve(Program([R.h(V.X) <= R.a(V.X)[2.0]]), [R.a(1)[3.0]])[R.h(1)].item()
+    6.0
+    """
+    given = data_atoms(facts)
+    for warning in check(program, given):
+        warnings.warn(warning, stacklevel=3)
+    statements = name_weights(program)
+    domains = dict(program.domains)
+    table = WeightTable(statements, domains, seed=seed, dtype=dtype, given=weights)
+    values = _facts(statements, given, table)
+    bodies = [Body(s, domains) for s in statements if isinstance(s, nodes.Rule)]
+    database = saturate(bodies, (nodes.Atom(relation, key) for relation, key in values))
+    lines = {s.relation: s for s in statements if isinstance(s, nodes.Line)}
+    rules = [GroundRule(body, database) for body in bodies]
+    evaluator = Evaluator(rules, lines, table, program.aggregation, training)
+    return Solution(program, evaluator, evaluator.everything(values, program.rounds))
+
+
+def _facts(
+    statements: Iterable[nodes.Statement], given: Iterable[nodes.Atom], table: WeightTable
+) -> Values:
+    """Facts of the program are weights; facts given as data replace them."""
+    values: Values = {}
+    for statement in statements:
+        if isinstance(statement, nodes.Fact):
+            atom = statement.atom
+            values[atom.relation, atom.terms] = (  # type: ignore[index]
+                torch.ones((), dtype=table.dtype)
+                if atom.weight is None
+                else table.value(atom.weight, {})
+            )
+    for atom in given:
+        values[atom.relation, atom.terms] = _data(atom, table.dtype)  # type: ignore[index]
+    return values
+
+
+def _data(atom: nodes.Atom, dtype: torch.dtype) -> Tensor:
+    if atom.weight is None:
+        return torch.ones((), dtype=dtype)
+    value = atom.weight.value
+    thing = value.thing if isinstance(value, nodes.Held) else value
+    tensor = canonical(torch.as_tensor(thing).to(dtype))
+    if tensor.isnan().any():
+        raise NotANumber(f"the value of `{atom!r}` is not a number", atom.place, "drop the fact")
+    return tensor

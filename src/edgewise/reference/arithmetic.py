@@ -1,0 +1,106 @@
+"""Index arithmetic over the natural numbers: `R.special.*`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from edgewise.language import nodes
+from edgewise.reference.functions import CallFailed
+
+Key = nodes.Constant | None
+
+
+def holds(atom: nodes.SpecialAtom, keys: Sequence[nodes.Constant]) -> bool:
+    """Whether a special predicate holds of constants; on strings only the ones that compare."""
+    match atom.name, keys:
+        case "eq", (x, y):
+            return x == y
+        case "neq", (x, y):
+            return x != y
+        case "in", (x, *rest):
+            return x in rest
+        case "alldiff", _:
+            return len(set(keys)) == len(keys)
+        case "maxcard", (k, *rest):
+            return isinstance(k, int) and len(set(rest)) <= k
+        case _, _ if any(isinstance(key, str) for key in keys) and atom.name != "fn":
+            return False
+        case "leq", (x, y):
+            return x <= y  # type: ignore[operator]
+        case "lt", (x, y):
+            return x < y  # type: ignore[operator]
+        case "geq", (x, y):
+            return x >= y  # type: ignore[operator]
+        case "gt", (x, y):
+            return x > y  # type: ignore[operator]
+    return computed(atom, [*keys[:-1], None]) == keys[-1]
+
+
+def computed(atom: nodes.SpecialAtom, keys: Sequence[Key]) -> Key:
+    """The one argument that is missing, from the others; None if there is none."""
+    if atom.name == "eq":
+        return keys[0] if keys[1] is None else keys[1]
+    if atom.function is not None:
+        return _called(atom, keys[:-1])
+    if any(isinstance(key, str) or (key is not None and key < 0) for key in keys):
+        return None
+    result = _solved(atom.name, keys)
+    return result if result is not None and result >= 0 else None
+
+
+def _solved(name: str, keys: Sequence[Any]) -> int | None:
+    match name, keys:
+        case "next", (x, None):
+            return x + 1
+        case "next", (None, y):
+            return y - 1
+        case ("add", (x, y, None)) | ("sub", (None, y, x)):
+            return x + y
+        case ("add", (None, y, z)) | ("add", (y, None, z)):
+            return z - y
+        case ("sub", (x, y, None)) | ("sub", (x, None, y)):
+            return x - y
+        case "mul", (x, y, None):
+            return x * y
+        case ("mul", (None, y, z)) | ("mul", (y, None, z)):
+            return z // y if y and z % y == 0 else None
+        case "div", (x, y, None):
+            return x // y if y else None
+        case "mod", (x, y, None):
+            return x % y if y else None
+    return None
+
+
+def _called(atom: nodes.SpecialAtom, keys: Sequence[Key]) -> Key:
+    assert atom.function is not None
+    try:
+        result = atom.function.thing(*keys)
+    except Exception as problem:
+        raise CallFailed(
+            f"`{atom!r}` raised {type(problem).__name__} on {tuple(keys)}: {problem}",
+            atom.place,
+            "the function must take every combination of keys that the rule gives it",
+        ) from problem
+    return result if isinstance(result, str) or result is None else int(result)
+
+
+def evaluated(name: str, keys: Sequence[nodes.Constant]) -> float | None:
+    """The number that `*_eval` contributes; None where it does not hold."""
+    if any(isinstance(key, str) for key in keys):
+        return None
+    x, y = (float(key) for key in keys)
+    match name.removesuffix("_eval"):
+        case "add":
+            return x + y
+        case "sub":
+            return x - y
+        case "mul":
+            return x * y
+        case "div":
+            return x / y if y else None
+        case "mod":
+            return x % y if y else None
+        case "max":
+            return max(x, y)
+        case "min":
+            return min(x, y)
+    raise ValueError(name)

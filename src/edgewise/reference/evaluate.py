@@ -1,0 +1,320 @@
+"""The values of atoms: each rule as `W_h · agg(f(comb(W·b, ...)))`, in an order that needs them."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from edgewise.errors import EdgewiseError
+from edgewise.language import functions, nodes
+from edgewise.language.dependencies import components, needs
+from edgewise.language.statements import atoms
+from edgewise.reference.arithmetic import evaluated
+from edgewise.reference.functions import aggregate, combine, normalise, transform
+from edgewise.reference.ground import GroundRule
+from edgewise.reference.join import Assignment
+from edgewise.reference.relations import Key
+from edgewise.reference.values import product
+from edgewise.reference.weights import WeightTable
+
+T = TypeVar("T")
+GroundAtom = tuple[str, Key]
+Values = dict[GroundAtom, Tensor]
+SUM = nodes.Function("sum")
+
+
+class CyclicRecursion(EdgewiseError):
+    """A sum around a cycle has no fixed point in general, so it is refused, not iterated."""
+
+    code = "cyclic-recursion"
+    example = (
+        "Program([R.p(V.Y) <= R.s(V.Y), R.p(V.Y) <= (R.p(V.X), R._e(V.X, V.Y))])"
+        ".solve([R.s(1)[1.0], R.e(1, 2), R.e(2, 1)])"
+    )
+    instead = (
+        "Program([R.p(V.Y) <= R.s(V.Y), R.p(V.Y) <= (R.p(V.X), R._e(V.X, V.Y))], rounds=3)"
+        ".solve([R.s(1)[1.0], R.e(1, 2), R.e(2, 1)])"
+    )
+
+
+class NoFixedPoint(EdgewiseError):
+    """A minimum that keeps falling around a cycle never settles, nor a maximum that rises."""
+
+    code = "no-fixed-point"
+    example = (
+        "Program([(R.d(V.Y) <= (R.d(V.X), R.e(V.X, V.Y))) | [F.min_agg], R.d/1 | [F.min]])"
+        ".solve([R.d(0)[0.0], R.e(0, 1)[1.0], R.e(1, 0)[-2.0]])"
+    )
+    instead = (
+        "Program([(R.d(V.Y) <= (R.d(V.X), R.e(V.X, V.Y))) | [F.min_agg], R.d/1 | [F.min]])"
+        ".solve([R.d(0)[0.0], R.e(0, 1)[1.0], R.e(1, 0)[2.0]])"
+    )
+
+
+class FactAndRule(EdgewiseError):
+    """An atom is given as a fact or derived by rules; with both, neither would be its value."""
+
+    code = "fact-and-rule"
+    example = "Program([R.h(V.X) <= R.a(V.X)]).solve([R.a(1)[2.0], R.h(1)[3.0]])"
+    instead = "Program([R.h(V.X) <= R.a(V.X), R.h/1 | [F.max]]).solve([R.a(1)[2.0], R.h(1)[3.0]])"
+
+
+class Evaluator:
+    """Evaluates ground rules over a table of weights."""
+
+    def __init__(
+        self,
+        rules: Sequence[GroundRule],
+        lines: Mapping[str, nodes.Line],
+        weights: WeightTable,
+        aggregation: nodes.Function,
+        training: bool,
+    ) -> None:
+        self.lines = lines
+        self.weights = weights
+        self.aggregation = aggregation
+        self.training = training
+        self.computed: Counter[str] = Counter()  # groundings evaluated, by head relation
+        self.rules: dict[str, list[GroundRule]] = defaultdict(list)
+        for rule in rules:
+            self.rules[rule.rule.head.relation].append(rule)
+
+    # one grounding, one head, one atom
+
+    def expression(self, item: nodes.Expression, bound: Assignment, values: Values) -> Tensor:
+        match item:
+            case nodes.Atom():
+                value = values[item.relation, ground(item.terms, bound)]
+            case nodes.SpecialAtom():
+                number = evaluated(item.name, ground(item.terms, bound))
+                value = torch.tensor(number, dtype=self.weights.dtype)
+            case nodes.Weight():
+                return self.weights.value(item, bound)
+            case nodes.Apply(function=function):
+                operands = [self.expression(operand, bound, values) for operand in item.operands]
+                if functions.kind(function) == functions.COMBINATION:
+                    value = combine(function, operands)
+                else:
+                    value = transform(function, operands[0], self.training)
+            case _:
+                raise TypeError(f"carries no value: {item!r}")
+        if item.weight is not None:
+            value = product(self.weights.value(item.weight, bound), value)
+        return value
+
+    def grounding(self, rule: nodes.Rule, bound: Assignment, values: Values) -> Tensor:
+        """f(comb(W1·b1, ..., Wn·bn)); a body of conditions alone combines to 1."""
+        self.computed[rule.head.relation] += 1
+        items = [item for item in rule.body if item.carries_value]
+        operands = [self.expression(item, bound, values) for item in items]
+        one = torch.ones((), dtype=self.weights.dtype)
+        value = combine(combination(rule.functions), operands) if operands else one
+        for function in rule.functions:
+            if functions.kind(function) == functions.TRANSFORMATION:
+                value = transform(function, value, self.training)
+        return value
+
+    def rule(self, ground_rule: GroundRule, head: Key, values: Values) -> dict[Key, Tensor]:
+        """W_h · agg over groundings, for a head and whatever its softmax normalises it with.
+
+        Groundings count whose atoms have values: all of them, except in the rounds of a cycle.
+        """
+        rule = ground_rule.rule
+        aggregation = self.aggregation_of(rule)
+        grouped = dict(aggregation.arguments).get("agg_terms")
+        inner = self.aggregation if grouped else aggregation
+        found: dict[Key, Tensor] = {}
+        for key in ground_rule.groups[head]:
+            present = [b for b in ground_rule.heads[key] if all(n in values for n in uses(rule, b))]
+            if present:
+                found[key] = aggregate(inner, [self.grounding(rule, b, values) for b in present])
+        if grouped and found:
+            normal = normalise(aggregation, list(found.values()))
+            found = dict(zip(found, normal, strict=True))
+        if rule.head.weight is None:
+            return found
+        return {
+            key: product(self.weights.value(rule.head.weight, ground_rule.heads[key][0]), value)
+            for key, value in found.items()
+        }
+
+    def aggregation_of(self, rule: nodes.Rule) -> nodes.Function:
+        own = (f for f in rule.functions if functions.kind(f) == functions.AGGREGATION)
+        return next(own, self.aggregation)
+
+    def atom(
+        self, atom: GroundAtom, values: Values, facts: Values, done: dict[int, dict[Key, Tensor]]
+    ) -> Tensor | None:
+        """The rules' values combined by the relation's line; None if no rule applies yet.
+
+        `done` keeps what softmax groups have computed already, by ground rule.
+        """
+        relation, key = atom
+        parts = [facts[atom]] if atom in facts else []
+        for rule in self.rules[relation]:
+            if key not in rule.heads:
+                continue
+            cache = done.setdefault(id(rule), {})
+            if key not in cache:
+                cache |= located(rule.rule, partial(self.rule, rule, key, values))
+            if key in cache:
+                parts.append(cache[key])
+        if not parts or (len(parts) == 1 and atom in facts):
+            return facts.get(atom)
+        line = self.lines.get(relation)
+        if line is None:
+            return located(self.rules[relation][0].rule, lambda: combine(SUM, parts))
+        return located(line, lambda: self.lined(line, parts))
+
+    def lined(self, line: nodes.Line, parts: Sequence[Tensor]) -> Tensor:
+        value = combine(combination(line.functions), parts)
+        for function in line.functions:
+            if functions.kind(function) == functions.TRANSFORMATION:
+                value = transform(function, value, self.training)
+        return value
+
+    # all atoms
+
+    def everything(self, facts: Values, rounds: int | None) -> Values:
+        values = dict(facts)
+        heads = [rule.rule for rules in self.rules.values() for rule in rules]
+        self._refuse_facts(facts)
+        graph = needs(heads, values_only=True)
+        for part in components(graph):
+            here = [(r, key) for r in sorted(part) for rule in self.rules[r] for key in rule.heads]
+            here = list(dict.fromkeys(here))
+            if not any(needed in part for relation in part for needed in graph[relation]):
+                self._once(here, values, facts)
+            elif (ordered := self._levels(here)) is not None:
+                self._once(ordered, values, facts)
+            elif all(self._extreme(relation, part) for relation in part):
+                self._fixed_point(here, values, facts)
+            elif rounds is not None:
+                self._rounds(here, values, facts, rounds)
+            else:
+                raise self._cyclic(part)
+        return values
+
+    def _once(self, here: Sequence[GroundAtom], values: Values, facts: Values) -> None:
+        done: dict[int, dict[Key, Tensor]] = {}
+        for atom in here:
+            value = self.atom(atom, values, facts, done)
+            if value is not None:
+                values[atom] = value
+
+    def _levels(self, here: Sequence[GroundAtom]) -> list[GroundAtom] | None:
+        """The atoms, each after those it needs; None if the ground program has a cycle."""
+        inside = set(here)
+        graph = {
+            atom: [
+                needed
+                for rule in self.rules[atom[0]]
+                if atom[1] in rule.heads
+                for head in rule.groups[atom[1]]
+                for bound in rule.heads[head]
+                for needed in uses(rule.rule, bound)
+                if needed in inside
+            ]
+            for atom in here
+        }
+        parts = components(graph)
+        if any(len(part) > 1 for part in parts) or any(a in graph[a] for a in graph):
+            return None
+        return [atom for part in parts for atom in part]
+
+    def _extreme(self, relation: str, part: set[str]) -> bool:
+        """Whether every recursive rule and the line of a relation are minima or maxima."""
+        line = self.lines.get(relation)
+        return (
+            line is not None
+            and combination(line.functions).name in ("min", "max")
+            and all(
+                self.aggregation_of(rule.rule).name in ("min_agg", "max_agg")
+                for rule in self.rules[relation]
+                if needs([rule.rule], values_only=True)[relation] & part
+            )
+        )
+
+    def _fixed_point(self, here: Sequence[GroundAtom], values: Values, facts: Values) -> None:
+        """Rounds until nothing changes; a round more than there are atoms means it never ends."""
+        for _ in range(len(here) + 2):
+            before = {atom: values[atom] for atom in here if atom in values}
+            self._round(here, values, facts)
+            if all(a in before and torch.equal(before[a], values[a]) for a in here if a in values):
+                return
+        rule = self.rules[here[0][0]][0].rule
+        raise NoFixedPoint(
+            f"`{here[0][0]}` still changes after {len(here)} rounds, one for each of its atoms",
+            rule.place,
+            "a cycle improves the value every time: remove it, or set `Program(..., rounds=k)`",
+        )
+
+    def _rounds(
+        self, here: Sequence[GroundAtom], values: Values, facts: Values, rounds: int
+    ) -> None:
+        for _ in range(rounds):
+            self._round(here, values, facts)
+
+    def _round(self, here: Sequence[GroundAtom], values: Values, facts: Values) -> None:
+        """All atoms at once from the values of the round before."""
+        done: dict[int, dict[Key, Tensor]] = {}
+        found = {atom: self.atom(atom, values, facts, done) for atom in here}
+        values.update({atom: value for atom, value in found.items() if value is not None})
+
+    def _refuse_facts(self, facts: Values) -> None:
+        for relation, key in facts:
+            line = self.lines.get(relation)
+            if line is not None and combination(line.functions).name in ("min", "max"):
+                continue
+            for rule in self.rules.get(relation, ()):
+                if key in rule.heads:
+                    shown = nodes.Atom(relation, key)
+                    raise FactAndRule(
+                        f"`{shown!r}` is a fact and is derived by a rule too",
+                        rule.rule.place,
+                        f"remove one of them, or say how they meet: `R.{relation}/{len(key)} | "
+                        "[F.max]`",
+                    )
+
+    def _cyclic(self, part: set[str]) -> CyclicRecursion:
+        rule = next(
+            rule.rule
+            for relation in sorted(part)
+            for rule in self.rules[relation]
+            if needs([rule.rule], values_only=True)[relation] & part
+        )
+        return CyclicRecursion(
+            f"the values of {' and '.join(f'`{r}`' for r in sorted(part))} depend on themselves "
+            "around a cycle of this data",
+            rule.place,
+            "use min or max in every aggregation and in the relation's line, or a number of "
+            "rounds: `Program(..., rounds=3)`",
+        )
+
+
+def combination(listed: Iterable[nodes.Function]) -> nodes.Function:
+    return next((f for f in listed if functions.kind(f) == functions.COMBINATION), SUM)
+
+
+def ground(terms: Sequence[nodes.Term], bound: Assignment) -> Key:
+    return tuple(bound[t.name] if isinstance(t, nodes.Variable) else t for t in terms)
+
+
+def uses(rule: nodes.Rule, bound: Assignment) -> Iterator[GroundAtom]:
+    """The atoms whose values one grounding needs."""
+    for atom in atoms(rule.body):
+        if isinstance(atom, nodes.Atom) and atom.carries_value:
+            yield atom.relation, ground(atom.terms, bound)
+
+
+def located(node: nodes.Rule | nodes.Line, compute: Callable[[], T]) -> T:
+    """What `compute` gives; an error in it is shown at the rule."""
+    try:
+        return compute()
+    except EdgewiseError as error:
+        if error.place is None:
+            error.place = node.place
+        raise

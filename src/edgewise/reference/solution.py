@@ -1,0 +1,130 @@
+"""What solving gives: the value of every atom, with gradients."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from edgewise.checks.arity import ArityMismatch
+from edgewise.errors import EdgewiseError, caller, nearest
+from edgewise.language import nodes
+from edgewise.language.program import Program
+from edgewise.language.terms import order
+from edgewise.reference.evaluate import Evaluator, Values
+from edgewise.reference.relations import Key
+
+
+class NotDerivable(EdgewiseError):
+    """Absent is absent: an atom that no fact states and no rule derives has no value, not 0."""
+
+    code = "not-derivable"
+    example = "Program([R.h(V.X) <= R.a(V.X)]).solve([R.a(1)[2.0]])[R.h(2)]"
+    instead = "Program([R.h(V.X) <= R.a(V.X)]).solve([R.a(1)[2.0]])[R.h(1)]"
+
+
+class BadQuery(EdgewiseError):
+    """A solution is asked with an atom."""
+
+    code = "bad-query"
+    example = 'Program([R.h <= R.a]).solve([R.a[1.0]])["h"]'
+    instead = "Program([R.h <= R.a]).solve([R.a[1.0]])[R.h]"
+
+
+class Solution(Mapping[nodes.Atom, Any]):
+    """The atoms that hold and their values.
+
+    `solution[R.h(1)]` is a value, `solution[R.h(V.X)]` an ordered mapping from atom to value.
+    `weights` has the learnable weights by name, `computed` how many groundings were evaluated
+    for each relation.
+    """
+
+    def __init__(self, program: Program, evaluator: Evaluator, values: Values) -> None:
+        self.program = program
+        self.weights: dict[str, Tensor] = evaluator.weights.learnable
+        self.computed: dict[str, int] = dict(evaluator.computed)
+        self.evaluator = evaluator
+        self.values_by_atom = values
+        self._arities = {s.head.relation: len(s.head.terms) for s in program.rules}
+        for relation, key in values:
+            self._arities.setdefault(relation, len(key))
+
+    def __getitem__(self, query: Any) -> Any:
+        atom = self._asked(query)
+        if any(isinstance(term, nodes.Variable) for term in atom.terms):
+            return self._all(atom)
+        found = self.values_by_atom.get((atom.relation, atom.terms))  # type: ignore[arg-type]
+        if found is None:
+            raise self._missing(atom)
+        return found
+
+    def _asked(self, query: Any) -> nodes.Atom:
+        if not isinstance(query, nodes.Atom) or query.negated or query.weight is not None:
+            raise BadQuery(f"`{query!r}` is not a query", caller(), "ask `solution[R.h(1)]`")
+        relation = self.program.aliases.get(query.relation, query.relation)
+        arity = self._arities.get(relation)
+        if arity is not None and arity != len(query.terms):
+            variables = ", ".join(f"V.X{i + 1}" for i in range(arity))
+            raise ArityMismatch(
+                f"`{query.relation}` has {arity} terms, the query has {len(query.terms)}",
+                caller(),
+                f"ask for all with `R.{query.relation}({variables})`",
+            )
+        return nodes.Atom(relation, query.terms)
+
+    def _all(self, query: nodes.Atom) -> dict[nodes.Atom, Tensor]:
+        keys = [
+            key
+            for relation, key in self.values_by_atom
+            if relation == query.relation and _matches(query.terms, key)
+        ]
+        return {
+            nodes.Atom(query.relation, key): self.values_by_atom[query.relation, key]
+            for key in sorted(keys, key=order)
+        }
+
+    def _missing(self, atom: nodes.Atom) -> NotDerivable:
+        if atom.relation not in self._arities:
+            near = nearest(atom.relation, list(self._arities))
+            help = f"did you mean `R.{near}`?" if near else "no rule or fact has this relation"
+        else:
+            some = list(self._all(nodes.Atom(atom.relation, _variables(len(atom.terms)))))[:3]
+            shown = ", ".join(f"`{a!r}`" for a in some)
+            help = f"derived are {shown}, ..." if some else "the relation is empty for these facts"
+        return NotDerivable(f"nothing derives `{atom!r}`", caller(), help)
+
+    def why(self, atom: nodes.Atom) -> Any:
+        """The groundings behind a value, with their contributions and shares."""
+        from edgewise.reference.why import why
+
+        return why(self, self._asked(atom))
+
+    def draw(self, *atoms: nodes.Atom) -> Any:
+        """The network this sample grounds to, or the part of it behind `atoms` (SVG)."""
+        from importlib import import_module
+
+        return import_module("edgewise.viz").draw_solution(self, atoms)
+
+    def __iter__(self) -> Iterator[nodes.Atom]:
+        return (nodes.Atom(relation, key) for relation, key in self.values_by_atom)
+
+    def __len__(self) -> int:
+        return len(self.values_by_atom)
+
+    def __repr__(self) -> str:
+        relations: dict[str, int] = {}
+        for relation, _ in self.values_by_atom:
+            relations[relation] = relations.get(relation, 0) + 1
+        counts = ", ".join(f"{name}: {count}" for name, count in relations.items())
+        return f"<solution of {len(self.values_by_atom)} atoms: {counts}>"
+
+
+def _variables(count: int) -> tuple[nodes.Variable, ...]:
+    return tuple(nodes.Variable(f"X{i}") for i in range(count))
+
+
+def _matches(terms: tuple[nodes.Term, ...], key: Key) -> bool:
+    bound: dict[str, nodes.Constant] = {}
+    return len(terms) == len(key) and all(
+        bound.setdefault(t.name, k) == k if isinstance(t, nodes.Variable) else t == k
+        for t, k in zip(terms, key, strict=True)
+    )
