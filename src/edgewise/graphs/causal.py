@@ -1,0 +1,23 @@
+"""Every token hears itself and those before it."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from edgewise.graphs.pattern import Pattern
+from edgewise.layouts import Rows, pieces, rows_of_pieces
+
+
+@dataclass(frozen=True, repr=False)
+class causal(Pattern):
+    """Pairs that do not look ahead: {(i, j) : j ≤ i}.
+
+    >>> causal().count(4)
+    10
+    """
+
+    def form(self, n: int, m: int) -> Rows:
+        return rows_of_pieces(n, m, pieces((0, n), 0, 1, slope=(0, 1)))
+
+    def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        return j <= i

@@ -1,0 +1,35 @@
+"""A window with holes."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from edgewise.graphs.errors import whole
+from edgewise.graphs.pattern import Pattern
+from edgewise.layouts import Rows, pieces, rows_of_pieces
+
+
+@dataclass(frozen=True, repr=False)
+class dilated(Pattern):
+    """Up to `radius` keys on each side, `step` apart:
+    {(i, j) : |i - j| ≤ radius·step, (i - j) mod step = 0}.
+
+    >>> dilated(1, 2).edges(4).T.tolist()
+    [[0, 0], [0, 2], [1, 1], [1, 3], [2, 0], [2, 2], [3, 1], [3, 3]]
+    """
+
+    radius: int
+    step: int
+
+    def __post_init__(self) -> None:
+        whole(self.radius, "radius")
+        whole(self.step, "step", 1)
+
+    def form(self, n: int, m: int) -> Rows:
+        reach = self.radius * self.step
+        band = pieces((0, n), -reach, reach + 1, slope=(1, 1), step=self.step)
+        return rows_of_pieces(n, m, band)
+
+    def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        apart = (i - j).abs()
+        return (apart <= self.radius * self.step) & (apart % self.step == 0)

@@ -1,0 +1,27 @@
+"""Global tokens put in front of the sequence, as BigBird's ETC does."""
+
+from dataclasses import dataclass
+
+from edgewise.graphs.errors import whole
+from edgewise.graphs.global_tokens import global_tokens
+from edgewise.graphs.pattern import Named, Pattern
+
+
+@dataclass(frozen=True, repr=False)
+class extra_global_tokens(Named):
+    """k more tokens in front, which hear and are heard by all; behind them `pattern`:
+    {(i, j) : i < k or j < k or (i - k, j - k) ∈ pattern}.
+
+    >>> from edgewise.graphs.window import window
+    >>> extra_global_tokens(1, window(0)).edges(3).T.tolist()
+    [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [2, 0], [2, 2]]
+    """
+
+    tokens: int
+    pattern: Pattern
+
+    def __post_init__(self) -> None:
+        whole(self.tokens, "tokens")
+
+    def meaning(self) -> Pattern:
+        return global_tokens(self.tokens) | self.pattern.shift(self.tokens)

@@ -1,0 +1,24 @@
+"""Every token hears every token."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from edgewise.graphs.pattern import Pattern
+from edgewise.layouts import Rows, pieces, rows_of_pieces
+
+
+@dataclass(frozen=True, repr=False)
+class full(Pattern):
+    """All pairs: {(i, j)}.
+
+    >>> full().count(4)
+    16
+    """
+
+    def form(self, n: int, m: int) -> Rows:
+        return rows_of_pieces(n, m, pieces((0, n), 0, m))
+
+    def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        return torch.ones_like(i + j, dtype=torch.bool)

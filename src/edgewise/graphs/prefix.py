@@ -1,0 +1,30 @@
+"""A prefix that everybody hears, and a causal rest."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from edgewise.graphs.errors import whole
+from edgewise.graphs.pattern import Pattern
+from edgewise.layouts import Rows, joined, pieces, rows_of_pieces
+
+
+@dataclass(frozen=True, repr=False)
+class prefix(Pattern):
+    """The first k tokens and those before: {(i, j) : j < k or j ≤ i}.
+
+    >>> prefix(2).edges(3).T.tolist()
+    [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 1], [2, 2]]
+    """
+
+    tokens: int
+
+    def __post_init__(self) -> None:
+        whole(self.tokens, "tokens")
+
+    def form(self, n: int, m: int) -> Rows:
+        before = pieces((0, n), 0, 1, slope=(0, 1))
+        return rows_of_pieces(n, m, joined(before, pieces((0, n), 0, self.tokens)))
+
+    def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        return (j < self.tokens) | (j <= i)

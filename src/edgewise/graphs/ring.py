@@ -1,0 +1,34 @@
+"""A window on tokens that sit in a circle."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from edgewise.graphs.errors import whole
+from edgewise.graphs.pattern import Pattern
+from edgewise.layouts import Rows, joined, pieces, rows_of_pieces
+
+
+@dataclass(frozen=True, repr=False)
+class ring(Pattern):
+    """A window that wraps: {(i, j) : |i - j| ≤ radius or |i - j| ≥ m - radius}.
+
+    >>> ring(1).degrees(5).tolist()
+    [3, 3, 3, 3, 3]
+    """
+
+    radius: int
+
+    def __post_init__(self) -> None:
+        whole(self.radius, "radius")
+
+    def form(self, n: int, m: int) -> Rows:
+        r = self.radius
+        before = pieces((0, n), m - r, m, slope=(1, 0))
+        after = pieces((0, n), 0, r + 1 - m, slope=(0, 1))
+        return rows_of_pieces(n, m, joined(pieces((0, n), -r, r + 1, slope=(1, 1)), before, after))
+
+    def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        apart = (i - j).abs()
+        return torch.logical_or(apart <= self.radius, apart >= m - self.radius)

@@ -1,0 +1,42 @@
+"""Every token hears those a multiple of a step away."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from edgewise.graphs.errors import whole
+from edgewise.graphs.pattern import Pattern
+from edgewise.layouts import Rows, joined, pieces, rows_of_pieces
+
+
+@dataclass(frozen=True, repr=False)
+class strided(Pattern):
+    """Pairs whose distance is a multiple of `step`: {(i, j) : (i - j) mod step = 0}.
+
+    With `& causal()` the far half of the strided Sparse Transformer.
+
+    >>> strided(2).edges(4).T.tolist()
+    [[0, 0], [0, 2], [1, 1], [1, 3], [2, 0], [2, 2], [3, 1], [3, 3]]
+    """
+
+    step: int
+
+    def __post_init__(self) -> None:
+        whole(self.step, "step", 1)
+
+    def form(self, n: int, m: int) -> Rows:
+        step = self.step
+        if step == 1:
+            return rows_of_pieces(n, m, pieces((0, n), 0, m))
+        # Row t of each tile of `step` rows has the keys t, t + step, ...: the first m mod step
+        # rows have one key more than the others.
+        tile, (keys, more) = np.arange(0, n, step), divmod(m, step)
+        long = pieces((tile, tile + more), 0, keys * step + 1, slope=(1, 1), step=step)
+        short = pieces(
+            (tile + more, tile + step), more, more + (keys - 1) * step + 1, slope=(1, 1), step=step
+        )
+        return rows_of_pieces(n, m, joined(long, short) if keys else long)
+
+    def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        return (i - j) % self.step == 0

@@ -1,0 +1,61 @@
+"""Is (i, j) in the rows? As torch operations that also run under vmap, compile and on a GPU."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgewise.layouts.rows import Rows
+
+
+class Membership:
+    """The test (i, j) ∈ rows, elementwise on integer tensors; its tables live on one device."""
+
+    def __init__(self, rows: Rows, device: torch.device | str = "cpu") -> None:
+        self.n, self.m = rows.n, rows.m
+        self.stepped = bool((rows.step > 1).any())
+        self.most = int(np.diff(rows.ptr).max(initial=0))
+        self.slabs = len(rows.top) - 1
+        names = ("top", "ptr", "start", "stop", "dstart", "dstop", "step")
+        self.tables = {name: torch.from_numpy(getattr(rows, name)).to(device) for name in names}
+
+    def __call__(self, i: Tensor, j: Tensor) -> Tensor:
+        i, j = torch.broadcast_tensors(i, j)
+        if self.most == 0:
+            return torch.zeros_like(i, dtype=torch.bool)
+        slab = self._slab(i)
+        down = i - self.tables["top"][slab]
+        first, last = self.tables["ptr"][slab], self.tables["ptr"][slab + 1]
+        if self.stepped:
+            hit = torch.zeros_like(i, dtype=torch.bool)
+            for k in range(self.most):
+                hit = hit | (self._in_piece(first + k, down, j) & (first + k < last))
+            return hit
+        piece = self._last_not_after(first, last, down, j)
+        return self._in_piece(piece, down, j) & (piece < last)
+
+    def _slab(self, i: Tensor) -> Tensor:
+        """The last slab whose top is not after i."""
+        low, high = torch.zeros_like(i), torch.full_like(i, self.slabs)
+        for _ in range(self.slabs.bit_length()):
+            middle = (low + high) // 2
+            right = self.tables["top"][middle] <= i
+            low, high = torch.where(right, middle, low), torch.where(right, high, middle)
+        return low.clamp(0, max(self.slabs - 1, 0))
+
+    def _last_not_after(self, first: Tensor, last: Tensor, down: Tensor, j: Tensor) -> Tensor:
+        """The last piece that starts at or before j; without steps only that one can hold it."""
+        low, high = first, last
+        for _ in range(self.most.bit_length()):
+            middle = (low + high) // 2
+            right = (self._at("start", middle, down) <= j) & (middle < last)
+            low, high = torch.where(right, middle, low), torch.where(right, high, middle)
+        return low
+
+    def _at(self, end: str, piece: Tensor, down: Tensor) -> Tensor:
+        piece = piece.clamp(max=len(self.tables["start"]) - 1)
+        return self.tables[end][piece] + self.tables["d" + end][piece] * down
+
+    def _in_piece(self, piece: Tensor, down: Tensor, j: Tensor) -> Tensor:
+        start, stop = self._at("start", piece, down), self._at("stop", piece, down)
+        step = self.tables["step"][piece.clamp(max=len(self.tables["step"]) - 1)]
+        return (start <= j) & (j < stop) & ((j - start) % step == 0)

@@ -1,0 +1,95 @@
+"""The order of tokens by residue class, in which strided and dilated patterns are dense."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgewise.layouts.ragged import Ints, pointer, ranges
+from edgewise.layouts.rows import Rows
+
+
+def residue_order(n: int, step: int) -> Tensor:
+    """The tokens 0 to n, those with equal i mod step together.
+
+    >>> residue_order(6, 2)
+    tensor([0, 2, 4, 1, 3, 5])
+    """
+    return torch.from_numpy(np.concatenate([np.arange(r, n, step) for r in range(step)]))
+
+
+def common_step(rows: Rows) -> int:
+    """The largest s such that every pair has i ≡ j (mod s); 0 if all pairs are on the diagonal."""
+    p = rows.pieces()
+    apart = np.gcd.reduce(np.abs(p.start - p.top), initial=0)
+    many = rows.size + np.maximum(p.dstop - p.dstart, 0) * (p.bottom - p.top - 1) > 1
+    steps = np.gcd.reduce(p.step[many], initial=0)
+    still = ((p.dstart == 0) | (p.dstop == 0)) & (p.bottom - p.top > 1)
+    return int(np.gcd.reduce([apart, steps, int(still.any())]))
+
+
+def by_residue(rows: Rows, step: int) -> Rows:
+    """The same pairs with queries and keys renumbered in `residue_order`."""
+    wide = rows.expand()
+    every = np.gcd(wide.step, step)
+    parts = np.minimum(step // every, wide.size)  # the residues one progression runs through
+    which = np.repeat(np.arange(len(parts)), parts)
+    start = ranges(wide.start, parts, wide.step)
+    period = wide.step * (step // every)
+    count = (wide.stop[which] - start - 1) // period[which] + 1
+    row = _place(np.arange(rows.n), rows.n, step)[wide.slab[which]]
+    begin = _place(np.arange(rows.m), rows.m, step)[start]
+    every = period[which] // step
+    order = np.lexsort((begin, row))
+    row, begin, every, count = row[order], begin[order], every[order], count[order]
+    flat = np.zeros(len(row), np.int64)
+    stop = begin + (count - 1) * every + 1
+    ptr = pointer(np.bincount(row, minlength=rows.n))
+    one = np.where(count == 1, 1, every)
+    top = np.arange(rows.n + 1)
+    return compressed(Rows(rows.n, rows.m, top, ptr, begin, stop, flat, flat, one))
+
+
+def _place(i: Ints, n: int, step: int) -> Ints:
+    """Where each token comes in `residue_order(n, step)`."""
+    sizes = (n - np.arange(step) + step - 1) // step
+    return pointer(np.maximum(sizes, 0))[i % step] + i // step
+
+
+def compressed(rows: Rows) -> Rows:
+    """The same rows with neighbours that move together made one slab."""
+    wide = rows.expand()
+    if wide.n < 2:
+        return wide
+    count = np.diff(wide.ptr)
+    linked = _linked(wide, count)
+    top = np.append(np.flatnonzero(np.concatenate([[True], ~linked])), wide.n)
+    height = np.diff(top)
+    kept = ranges(wide.ptr[top[:-1]], count[top[:-1]])
+    after = np.minimum(kept + np.repeat(count[top[:-1]], count[top[:-1]]), len(wide.start) - 1)
+    tall = np.repeat(height > 1, count[top[:-1]])
+    dstart = np.where(tall, wide.start[after] - wide.start[kept], 0)
+    dstop = np.where(tall, wide.stop[after] - wide.stop[kept], 0)
+    ptr = pointer(count[top[:-1]])
+    start, stop, step = wide.start[kept], wide.stop[kept], wide.step[kept]
+    return Rows(rows.n, rows.m, top, ptr, start, stop, dstart, dstop, step)
+
+
+def _linked(wide: Rows, count: Ints) -> np.ndarray:
+    """For rows i = 1.. whether row i continues the slab of row i - 1."""
+    same = count[1:] == count[:-1]
+    slot = np.flatnonzero(np.append(same, False)[wide.slab])  # pieces with a twin a row below
+    below = slot + count[wide.slab[slot]]
+    dstart, dstop = wide.start[below] - wide.start[slot], wide.stop[below] - wide.stop[slot]
+    step = wide.step[slot]
+    fine = (dstart >= 0) & (dstart <= 1) & (dstop >= 0) & (dstop <= 1)
+    fine &= (wide.step[below] == step) & ((step == 1) | (dstart == dstop))
+    bad = np.bincount(wide.slab[slot[~fine]], minlength=wide.n) > 0
+    linked = same & ~bad[:-1]
+    moves = np.full((2, len(wide.start)), -1)
+    moves[0, slot], moves[1, slot] = dstart, dstop
+    turned = np.zeros(len(slot), bool)
+    inner = (wide.slab[below] < wide.n - 1) & (moves[0, below] >= 0)
+    turned[inner] = (moves[:, below[inner]] != moves[:, slot[inner]]).any(axis=0)
+    bends = np.bincount(wide.slab[below[turned]], minlength=wide.n) > 0
+    linked[1:] &= ~(bends[1:-1] & linked[:-1])
+    return linked

@@ -1,0 +1,164 @@
+"""Rows: the normal form of a set of pairs."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgewise.layouts.pieces import Pieces
+from edgewise.layouts.ragged import Ints, owners, pointer, ranges
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Per row sorted disjoint progressions of keys; rows that move together are one slab.
+
+    Slab s holds the rows top[s] ≤ i < top[s+1] and the pieces ptr[s] ≤ k < ptr[s+1]; with
+    t = i - top[s] its row i is
+
+        ⋃ₖ {start[k] + dstart[k]·t, ... + step[k], ... < stop[k] + dstop[k]·t}
+
+    No piece is empty in any row; slopes are 0 or 1, and equal where step > 1. `expand()` has one
+    slab per row, so that ptr, start, stop and step are those of the rows themselves.
+    """
+
+    n: int
+    m: int
+    top: Ints
+    ptr: Ints
+    start: Ints
+    stop: Ints
+    dstart: Ints
+    dstop: Ints
+    step: Ints
+
+    @property
+    def height(self) -> Ints:
+        return np.diff(self.top)
+
+    @cached_property
+    def slab(self) -> Ints:
+        """The slab of each piece."""
+        return owners(self.ptr)
+
+    @property
+    def size(self) -> Ints:
+        """How many keys each piece has in the first row of its slab."""
+        return (self.stop - self.start - 1) // self.step + 1
+
+    def pieces(self) -> Pieces:
+        top, bottom = self.top[self.slab], self.top[self.slab + 1]
+        return Pieces(top, bottom, self.start, self.stop, self.dstart, self.dstop, self.step)
+
+    def count(self) -> int:
+        """The number of pairs."""
+        height = self.height[self.slab]
+        growth = self.dstop - self.dstart
+        return int((self.size * height + growth * (height * (height - 1) // 2)).sum())
+
+    def degrees(self) -> Ints:
+        """The number of keys of each row."""
+        slabs = len(self.top) - 1
+        first = np.bincount(self.slab, self.size, minlength=slabs).astype(np.int64)
+        growth = np.bincount(self.slab, self.dstop - self.dstart, minlength=slabs).astype(np.int64)
+        row = np.repeat(np.arange(slabs), self.height)
+        return first[row] + growth[row] * (np.arange(self.n) - self.top[row])
+
+    def expand(self) -> "Rows":
+        """One slab per row."""
+        if len(self.top) == self.n + 1:
+            return self
+        slab = np.repeat(np.arange(len(self.top) - 1), self.height)
+        count = np.diff(self.ptr)[slab]
+        which = ranges(self.ptr[slab], count)
+        down = np.repeat(np.arange(self.n) - self.top[slab], count)
+        flat = np.zeros(len(which), np.int64)
+        return Rows(
+            self.n,
+            self.m,
+            np.arange(self.n + 1),
+            pointer(count),
+            self.start[which] + self.dstart[which] * down,
+            self.stop[which] + self.dstop[which] * down,
+            flat,
+            flat,
+            self.step[which],
+        )
+
+    def between(self, first: int, last: int) -> "Rows":
+        """Rows first ≤ i < last, numbered from 0."""
+        a = int(np.searchsorted(self.top, first, side="right")) - 1
+        b = int(np.searchsorted(self.top, last))
+        if first >= last:
+            a, b = 0, 0
+        top = np.clip(self.top[a : b + 1], first, last)
+        kept = slice(self.ptr[a], self.ptr[b])
+        down = np.repeat(top[:-1] - self.top[a:b], np.diff(self.ptr[a : b + 1]))
+        dstart, dstop = self.dstart[kept], self.dstop[kept]
+        return Rows(
+            max(last - first, 0),
+            self.m,
+            top - first if a < b else np.zeros(1, np.int64),
+            self.ptr[a : b + 1] - self.ptr[a],
+            self.start[kept] + down * dstart,
+            self.stop[kept] + down * dstop,
+            dstart,
+            dstop,
+            self.step[kept],
+        )
+
+    def shard(self, rank: int, world: int) -> "Rows":
+        """The rows of rank `rank` of `world`: consecutive, as equal in number as possible."""
+        return self.between(self.n * rank // world, self.n * (rank + 1) // world)
+
+    def edges(self) -> Tensor:
+        """All pairs (i, j), sorted, as a (2, e) int64 tensor."""
+        rows = self.expand()
+        i = np.repeat(rows.slab, rows.size)
+        j = ranges(rows.start, rows.size, rows.step)
+        if (rows.step > 1).any():
+            key = np.sort(i * max(self.m, 1) + j)
+            i, j = key // max(self.m, 1), key % max(self.m, 1)
+        return torch.from_numpy(np.stack([i, j]))
+
+    def dense(self) -> Tensor:
+        """The boolean n×m matrix."""
+        matrix = torch.zeros(self.n, self.m, dtype=torch.bool)
+        i, j = self.edges()
+        matrix[i, j] = True
+        return matrix
+
+    def __getitem__(self, i: int) -> list[tuple[int, int, int]]:
+        """The progressions (start, stop, step) of row i."""
+        row = self.between(i, i + 1)
+        return list(zip(row.start.tolist(), row.stop.tolist(), row.step.tolist(), strict=True))
+
+
+def rows_of_keys(n: int, m: int, ptr: Ints, keys: Ints) -> Rows:
+    """Rows from CSR: sorted distinct keys per row; runs of consecutive keys become one piece."""
+    row = owners(ptr)
+    follows = np.zeros(len(keys), bool)
+    follows[1:] = (keys[1:] == keys[:-1] + 1) & (row[1:] == row[:-1])
+    first = np.flatnonzero(~follows)
+    last = np.append(first[1:], len(keys))
+    flat = np.zeros(len(first), np.int64)
+    return Rows(
+        n,
+        m,
+        np.arange(n + 1),
+        pointer(np.bincount(row[first], minlength=n)),
+        keys[first],
+        keys[first] + (last - first),
+        flat,
+        flat,
+        np.ones(len(first), np.int64),
+    )
+
+
+def rows_of_pairs(n: int, m: int, i: Ints, j: Ints) -> Rows:
+    """Rows of pairs in any order, repeated or not."""
+    key = np.unique(i * max(m, 1) + j)
+    row = key // max(m, 1)
+    return rows_of_keys(n, m, pointer(np.bincount(row, minlength=n)), key % max(m, 1))
