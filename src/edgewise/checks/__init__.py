@@ -12,6 +12,7 @@ from edgewise.checks.arity import mismatched_arities
 from edgewise.checks.facts import bad_facts, data_atoms
 from edgewise.checks.function_lists import bad_lists
 from edgewise.checks.safety import unbound_variables
+from edgewise.checks.shapes import mismatched_shapes
 from edgewise.checks.stratify import unstratified_negations
 from edgewise.checks.weight_names import bad_weights
 from edgewise.errors import EdgewiseError, EdgewiseWarning, raise_all
@@ -20,6 +21,7 @@ from edgewise.language import Program
 STAGES = (  # a stage may rely on what the stages before it have refused
     (bad_facts, mismatched_arities, bad_weights, bad_lists),
     (unbound_variables,),
+    (mismatched_shapes,),
     (unstratified_negations,),
 )
 WARNINGS: tuple[Callable[..., Iterable[EdgewiseWarning]], ...] = ()

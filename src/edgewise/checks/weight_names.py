@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from edgewise.checks import wording
-from edgewise.checks.dimensions import ShapeMismatch, of_weight, show
+from edgewise.checks.dimensions import of_weight, show
+from edgewise.checks.mismatch import ShapeMismatch
 from edgewise.errors import EdgewiseError, nearest
 from edgewise.language import Program, nodes, terms
 from edgewise.language.statements import weights
