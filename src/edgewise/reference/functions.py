@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.checks.dimensions import ShapeMismatch
+from edgewise.checks.mismatch import ShapeMismatch
 from edgewise.errors import EdgewiseError
 from edgewise.language import functions, nodes
 from edgewise.reference.values import aligned, canonical, product, show

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from edgewise.checks.dimensions import ShapeMismatch
+from edgewise.checks.mismatch import ShapeMismatch
 
 
 def canonical(value: Tensor) -> Tensor:
