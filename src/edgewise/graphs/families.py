@@ -63,7 +63,7 @@ class per_head:
         return per_head(*(~pattern for pattern in self))
 
     @property
-    def T(self) -> "per_head":  # noqa: N802
+    def T(self) -> "per_head":
         return per_head(*(pattern.T for pattern in self))
 
     def dense(self, n: int, m: int | None = None) -> Tensor:

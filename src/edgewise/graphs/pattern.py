@@ -45,7 +45,7 @@ class Pattern(Pairs):
         return self.pattern if isinstance(self, complement) else complement(self)
 
     @property
-    def T(self) -> "Pattern":  # noqa: N802
+    def T(self) -> "Pattern":
         """{(j, i) : (i, j) ∈ self}."""
         return self.pattern if isinstance(self, transpose) else transpose(self)
 

@@ -2,12 +2,13 @@
 
 from edgewise.layouts.blocks import Blocks
 from edgewise.layouts.columns import transposed
+from edgewise.layouts.compress import compressed
 from edgewise.layouts.cover import blocks_of_rows
 from edgewise.layouts.csr import CSR, csr_of_rows
 from edgewise.layouts.hops import composed
 from edgewise.layouts.membership import Membership
 from edgewise.layouts.pieces import Pieces, joined, pieces
-from edgewise.layouts.residues import by_residue, common_step, compressed, residue_order
+from edgewise.layouts.residues import by_residue, common_step, residue_order
 from edgewise.layouts.rows import Rows, rows_of_keys, rows_of_pairs
 from edgewise.layouts.sweep import AND, MINUS, NOT, NOTHING, OR, combine, rows_of_pieces
 

@@ -43,7 +43,7 @@ class Blocks:
         return torch.repeat_interleave(rows, self.ptr.diff())
 
     @cached_property
-    def T(self) -> "Blocks":  # noqa: N802
+    def T(self) -> "Blocks":
         """The same blocks by columns."""
         order = torch.argsort(self.index, stable=True)
         count = torch.bincount(self.index, minlength=self.shape[1])

@@ -25,7 +25,7 @@ class CSR:
         return torch.repeat_interleave(torch.arange(self.n, dtype=torch.int32), self.ptr.diff())
 
     @property
-    def T(self) -> "CSR":  # noqa: N802
+    def T(self) -> "CSR":
         """The same pairs by columns; `order` of the sort is `argsort(index, stable=True)`."""
         order = torch.argsort(self.index, stable=True)
         count = torch.bincount(self.index, minlength=self.m).numpy()

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from edgewise.layouts.compress import compressed
 from edgewise.layouts.ragged import Ints, pointer, ranges
 from edgewise.layouts.rows import Rows
 
@@ -53,43 +54,3 @@ def _place(i: Ints, n: int, step: int) -> Ints:
     """Where each token comes in `residue_order(n, step)`."""
     sizes = (n - np.arange(step) + step - 1) // step
     return pointer(np.maximum(sizes, 0))[i % step] + i // step
-
-
-def compressed(rows: Rows) -> Rows:
-    """The same rows with neighbours that move together made one slab."""
-    wide = rows.expand()
-    if wide.n < 2:
-        return wide
-    count = np.diff(wide.ptr)
-    linked = _linked(wide, count)
-    top = np.append(np.flatnonzero(np.concatenate([[True], ~linked])), wide.n)
-    height = np.diff(top)
-    kept = ranges(wide.ptr[top[:-1]], count[top[:-1]])
-    after = np.minimum(kept + np.repeat(count[top[:-1]], count[top[:-1]]), len(wide.start) - 1)
-    tall = np.repeat(height > 1, count[top[:-1]])
-    dstart = np.where(tall, wide.start[after] - wide.start[kept], 0)
-    dstop = np.where(tall, wide.stop[after] - wide.stop[kept], 0)
-    ptr = pointer(count[top[:-1]])
-    start, stop, step = wide.start[kept], wide.stop[kept], wide.step[kept]
-    return Rows(rows.n, rows.m, top, ptr, start, stop, dstart, dstop, step)
-
-
-def _linked(wide: Rows, count: Ints) -> np.ndarray:
-    """For rows i = 1.. whether row i continues the slab of row i - 1."""
-    same = count[1:] == count[:-1]
-    slot = np.flatnonzero(np.append(same, False)[wide.slab])  # pieces with a twin a row below
-    below = slot + count[wide.slab[slot]]
-    dstart, dstop = wide.start[below] - wide.start[slot], wide.stop[below] - wide.stop[slot]
-    step = wide.step[slot]
-    fine = (dstart >= 0) & (dstart <= 1) & (dstop >= 0) & (dstop <= 1)
-    fine &= (wide.step[below] == step) & ((step == 1) | (dstart == dstop))
-    bad = np.bincount(wide.slab[slot[~fine]], minlength=wide.n) > 0
-    linked = same & ~bad[:-1]
-    moves = np.full((2, len(wide.start)), -1)
-    moves[0, slot], moves[1, slot] = dstart, dstop
-    turned = np.zeros(len(slot), bool)
-    inner = (wide.slab[below] < wide.n - 1) & (moves[0, below] >= 0)
-    turned[inner] = (moves[:, below[inner]] != moves[:, slot[inner]]).any(axis=0)
-    bends = np.bincount(wide.slab[below[turned]], minlength=wide.n) > 0
-    linked[1:] &= ~(bends[1:-1] & linked[:-1])
-    return linked

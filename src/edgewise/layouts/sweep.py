@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from edgewise.layouts.compress import compressed
 from edgewise.layouts.cuts import slab_tops
 from edgewise.layouts.periodic import Segments, periodic_parts
 from edgewise.layouts.pieces import Pieces, in_slabs, joined, pieces, tightened, within_rows
@@ -95,14 +96,6 @@ def _collected(
         out = joined(out, extra)
         out = out[np.lexsort((out.start, out.top))]
     single = np.diff(tops)[out.top] == 1
-    return Rows(
-        n,
-        m,
-        tops,
-        pointer(np.bincount(out.top, minlength=len(tops) - 1)),
-        out.start,
-        out.stop,
-        np.where(single, 0, out.dstart),
-        np.where(single, 0, out.dstop),
-        out.step,
-    )
+    ptr = pointer(np.bincount(out.top, minlength=len(tops) - 1))
+    dstart, dstop = np.where(single, 0, out.dstart), np.where(single, 0, out.dstop)
+    return compressed(Rows(n, m, tops, ptr, out.start, out.stop, dstart, dstop, out.step))
