@@ -5,14 +5,19 @@ A check is a function from a program and its facts to errors (or warnings); each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from edgewise.checks.arity import mismatched_arities
+from edgewise.checks.cartesian import cartesian_products
+from edgewise.checks.counts_as_one import added_ones
 from edgewise.checks.facts import bad_facts, data_atoms
 from edgewise.checks.function_lists import bad_lists
+from edgewise.checks.idle_combination import idle_combinations
+from edgewise.checks.relations_used import unknown_relations, unused_relations
 from edgewise.checks.safety import unbound_variables
 from edgewise.checks.shapes import mismatched_shapes
+from edgewise.checks.singleton import singleton_variables
 from edgewise.checks.stratify import unstratified_negations
 from edgewise.checks.weight_names import bad_weights
 from edgewise.errors import EdgewiseError, EdgewiseWarning, raise_all
@@ -24,7 +29,14 @@ STAGES = (  # a stage may rely on what the stages before it have refused
     (mismatched_shapes,),
     (unstratified_negations,),
 )
-WARNINGS: tuple[Callable[..., Iterable[EdgewiseWarning]], ...] = ()
+WARNINGS = (
+    cartesian_products,
+    singleton_variables,
+    added_ones,
+    idle_combinations,
+    unknown_relations,
+    unused_relations,
+)
 
 Diagnostic = TypeVar("Diagnostic", EdgewiseError, EdgewiseWarning)
 
@@ -41,7 +53,10 @@ def check(program: Program, facts: Iterable[Any] = ()) -> list[EdgewiseWarning]:
     given = data_atoms(facts)
     for stage in STAGES:
         raise_all(_once([error for find in stage for error in find(program, given)]))
-    return _once([warning for find in WARNINGS for warning in find(program, given)])
+    warnings: list[EdgewiseWarning] = []
+    for look in WARNINGS:
+        warnings += look(program, given)
+    return _once(warnings)
 
 
 def _once(found: Sequence[Diagnostic]) -> list[Diagnostic]:

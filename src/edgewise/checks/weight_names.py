@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from edgewise.checks import wording
 from edgewise.checks.dimensions import of_weight, show
 from edgewise.checks.mismatch import ShapeMismatch
 from edgewise.errors import EdgewiseError, nearest
 from edgewise.language import Program, nodes, terms
+from edgewise.language.program import Domain
 from edgewise.language.statements import weights
 
 
@@ -62,6 +63,7 @@ def bad_weights(program: Program, given: tuple[nodes.Atom, ...]) -> Iterator[Edg
     for weight in found:
         if weight.name is not None:
             yield from _against(weight, declared)
+            yield from _keys_of(weight, declared.get(weight.name, weight), domains)
         for variable in terms.variables(weight.keys):
             if variable.name not in domains:
                 yield _undeclared(weight, variable, list(domains))
@@ -92,6 +94,28 @@ def _against(weight: nodes.Weight, declared: dict[str, nodes.Weight]) -> Iterato
             weight.place,
             f"a name stands for one weight: use another name, or `{name}` alone to refer to it",
         )
+
+
+def _keys_of(
+    weight: nodes.Weight, first: nodes.Weight, domains: Mapping[str, Domain]
+) -> Iterator[EdgewiseError]:
+    for key, before in zip(weight.keys, first.keys, strict=False):
+        if not isinstance(key, nodes.Variable):
+            yield FamilyMismatch(
+                f"the key {key!r} of the weight `{weight.name}` is a constant",
+                weight.place,
+                "write a variable with a domain, and bind it in the body: "
+                f"`R.special.eq(V.K, {key!r})`",
+            )
+        elif isinstance(before, nodes.Variable) and domains.get(key.name) != domains.get(
+            before.name
+        ):
+            yield FamilyMismatch(
+                f"the weight `{weight.name}` is one for each `{key.name}` here and one for each "
+                f"`{before.name}` elsewhere, and their domains differ",
+                key.place or weight.place,
+                f"give `{key.name}` and `{before.name}` the same domain, or use two names",
+            )
 
 
 def _keys(weight: nodes.Weight) -> str:

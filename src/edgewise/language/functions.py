@@ -117,7 +117,7 @@ def call(function: nodes.Function, items: tuple[Any, ...], keywords: dict[str, A
             caller(),
             "combine the operands first, as in `F.relu(R.a + R.b)`",
         )
-    return operators.apply(ready, *operands)
+    return operators.apply(_complete(ready), *operands)
 
 
 def _with_arguments(
@@ -159,7 +159,7 @@ def _frozen(function: nodes.Function, name: str, value: Any) -> Any:
             return tuple(value)
         case "shape", int() if value > 0:
             return (value,)
-        case "shape", list() | tuple() if all(isinstance(v, int) and v > 0 for v in value):
+        case "shape", (int(),) | (int(), int()) if all(v > 0 for v in value):
             return tuple(value)
         case "axis", 0 | -1:
             return value
@@ -194,9 +194,16 @@ def listed(items: Any) -> tuple[nodes.Function, ...]:
             raise BadFunction(
                 f"`{item!r}` is not a function", caller(), "write functions of `F`: `| [F.relu]`"
             )
-        for name, default in SIGNATURES[item.name].defaults.items():
-            if default is REQUIRED and name not in dict(item.arguments):
-                raise BadFunction(
-                    f"`F.{item.name}` needs `{name}`", item.place or caller(), HELP.get(name, "")
-                )
+        _complete(item)
     return found
+
+
+def _complete(function: nodes.Function) -> nodes.Function:
+    for name, default in SIGNATURES[function.name].defaults.items():
+        if default is REQUIRED and name not in dict(function.arguments):
+            raise BadFunction(
+                f"`F.{function.name}` needs `{name}`",
+                function.place or caller(),
+                HELP.get(name, f"write `F.{function.name}({name}=...)`"),
+            )
+    return function

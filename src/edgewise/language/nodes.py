@@ -94,6 +94,8 @@ class Expression:
             "write a body as a tuple `(a, b)`, and negation as `~b`",
         )
 
+    __iter__ = None  # brackets hold a weight: without this, `list(R.a)` would never end
+
     def __getitem__(self, item: Any) -> Any:
         return brackets.weighted(self, item)
 
