@@ -78,6 +78,8 @@ class Evaluator:
         self.aggregation = aggregation
         self.training = training
         self.computed: Counter[str] = Counter()  # groundings evaluated, by head relation
+        self.facts: Values = {}
+        self.before: dict[str, Values] = {}  # what the last of k rounds read, by relation
         self.rules: dict[str, list[GroundRule]] = defaultdict(list)
         for rule in rules:
             self.rules[rule.rule.head.relation].append(rule)
@@ -179,6 +181,7 @@ class Evaluator:
     # all atoms
 
     def everything(self, facts: Values, rounds: int | None) -> Values:
+        self.facts = facts
         values = dict(facts)
         heads = [rule.rule for rules in self.rules.values() for rule in rules]
         self._refuse_facts(facts)
@@ -256,7 +259,9 @@ class Evaluator:
         self, here: Sequence[GroundAtom], values: Values, facts: Values, rounds: int
     ) -> None:
         for _ in range(rounds):
+            before = dict(values)
             self._round(here, values, facts)
+        self.before |= {relation: before for relation, _ in here}
 
     def _round(self, here: Sequence[GroundAtom], values: Values, facts: Values) -> None:
         """All atoms at once from the values of the round before."""

@@ -1,0 +1,246 @@
+"""Why an atom has its value: the groundings behind it, what each gives, and its share."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.errors import caller
+from edgewise.language import nodes
+from edgewise.language.statements import atoms
+from edgewise.reference.evaluate import SUM, GroundAtom, Values, combination, ground, located, uses
+from edgewise.reference.functions import aggregate, combine, normalise
+from edgewise.reference.ground import GroundRule
+from edgewise.reference.join import Assignment
+from edgewise.reference.relations import Key
+from edgewise.reference.shown import as_data, as_html, as_text
+from edgewise.reference.solution import BadQuery, Solution
+
+NORMALISING = ("softmax_agg", "sparsemax_agg")
+
+
+@dataclass(frozen=True, eq=False)
+class Grounding:
+    """One grounding: its assignment, the atoms it used, what it gives, and its share.
+
+    `contribution` is f(comb(W·b, ...)), before aggregation.
+    """
+
+    assignment: tuple[tuple[str, nodes.Constant], ...]
+    used: tuple[tuple[nodes.Atom | nodes.SpecialAtom, Tensor], ...]
+    contribution: Tensor
+    share: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One head of a softmax group: its score and the weight it gets."""
+
+    atom: nodes.Atom
+    score: Tensor
+    weight: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Derivation:
+    """What one rule gives to the atom: `value` = W_h · aggregation(contributions).
+
+    For a softmax over `agg_terms` the contributions aggregate to the atom's score, `group` has
+    the heads it is normalised with, itself included, and `weight` is what it gets among them.
+    """
+
+    rule: nodes.Rule
+    aggregation: nodes.Function
+    groundings: tuple[Grounding, ...]
+    group: tuple[Member, ...]
+    weight: Tensor | None
+    value: Tensor
+    share: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Why:
+    """An atom, its value, and the derivations behind it; printed, a table.
+
+    `fact` is the value the atom was given, if any; `line` says how several derivations meet.
+    """
+
+    atom: nodes.Atom
+    value: Tensor
+    fact: Tensor | None
+    fact_share: float | None
+    derivations: tuple[Derivation, ...]
+    line: nodes.Line | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as dicts, lists, strings and numbers."""
+        return as_data(self)
+
+    def __repr__(self) -> str:
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+
+def why(solution: Solution, atom: nodes.Atom) -> Why:
+    """The groundings behind the value of a ground atom.
+
+    The share of grounding g with contribution v_g in out = agg(v_1, ..., v_n) is
+
+        share(g) = ⟨J_gᵀ·out, v_g⟩ / ⟨out, out⟩,   J_g = ∂out/∂v_g
+
+    For sum, avg and concat that is the part of the value that comes from g, and the shares sum to
+    one (a grounding that pulls the other way has a negative share). For max and min it goes to
+    the winners of each element, ties equally; for top-k to the chosen. For count every grounding
+    has an equal part, for a softmax without `agg_terms` its weight. Where out is 0 a sum has
+    nothing to share, and the share is None. Derivations share the relation's combination likewise.
+
+    Dropout of a solution in training is drawn anew.
+
+    >>> from edgewise import R, V, Program
+    >>> program = Program([R.h(V.X) <= (R.a(V.Y), R._edge(V.X, V.Y))])
+    >>> facts = [R.a(1)[3.0], R.a(2)[1.0], R.edge(0, 1), R.edge(0, 2)]
+    >>> print(program.solve(facts).why(R.h(0)))
+    R.h(0) = 4
+    R.h(V.X) <= (R.a(V.Y), R._edge(V.X, V.Y))
+      sum_agg over 2 groundings
+       share                contribution  X  Y  from
+       75.0%  ████████████  3             0  1  a(1) = 3
+       25.0%  ████          1             0  2  a(2) = 1
+    """
+    if isinstance(atom, nodes.Atom) and any(isinstance(t, nodes.Variable) for t in atom.terms):
+        raise _open(solution, atom)
+    value = solution[atom]
+    relation = solution.program.aliases.get(atom.relation, atom.relation)
+    return _explained(solution, (relation, atom.terms), value)  # type: ignore[arg-type]
+
+
+def _open(solution: Solution, atom: nodes.Atom) -> BadQuery:
+    some = list(solution[nodes.Atom(atom.relation, atom.terms)])[:3]
+    shown = ", ".join(f"`{a!r}`" for a in some)
+    return BadQuery(
+        f"`{atom!r}` has variables; `why` explains one atom",
+        caller(),
+        f"ask for one, such as {shown}" if some else "ask for an atom without variables",
+    )
+
+
+def _explained(solution: Solution, atom: GroundAtom, value: Tensor) -> Why:
+    evaluator = solution.evaluator
+    relation, key = atom
+    values = evaluator.before.get(relation, solution.values_by_atom)
+    found = [
+        derivation
+        for rule in evaluator.rules.get(relation, ())
+        if key in rule.heads
+        if (derivation := located(rule.rule, lambda r=rule: _derived(solution, r, key, values)))  # type: ignore[misc]
+    ]
+    line = evaluator.lines.get(relation) if found else None
+    fact = evaluator.facts.get(atom)
+    parts = ([] if fact is None else [fact]) + [d.value for d in found]
+    how = combination(line.functions) if line else SUM
+    shares = _shared(how.name, parts, lambda items: combine(how, items))
+    of_fact = None if fact is None else shares.pop(0)
+    derivations = tuple(
+        Derivation(d.rule, d.aggregation, d.groundings, d.group, d.weight, d.value, share)
+        for d, share in zip(found, shares, strict=True)
+    )
+    return Why(nodes.Atom(relation, key), value, fact, of_fact, derivations, line)
+
+
+def _derived(solution: Solution, rule: GroundRule, key: Key, values: Values) -> Derivation | None:
+    evaluator = solution.evaluator
+    aggregation = evaluator.aggregation_of(rule.rule)
+    grouped = dict(aggregation.arguments).get("agg_terms")
+    inner = evaluator.aggregation if grouped else aggregation
+    given = {
+        head: [
+            (bound, evaluator.grounding(rule.rule, bound, values))
+            for bound in rule.heads[head]
+            if all(atom in values for atom in uses(rule.rule, bound))
+        ]
+        for head in rule.groups[key]
+    }
+    if not given[key]:
+        return None
+    contributions = [value for _, value in given[key]]
+    shares = _shares(inner, contributions)
+    groundings = tuple(
+        Grounding(tuple(bound.items()), _used(solution, rule.rule, bound, values), value, share)
+        for (bound, value), share in zip(given[key], shares, strict=True)
+    )
+    scores = {h: aggregate(inner, [v for _, v in pairs]) for h, pairs in given.items() if pairs}
+    group: tuple[Member, ...] = ()
+    out, weight = scores[key], None
+    if grouped:
+        group = _group(rule.rule.head.relation, aggregation, scores)
+        weight = out = next(m.weight for m in group if m.atom.terms == key)
+    if rule.rule.head.weight is not None:
+        # the head's weight is what turns the aggregate into the value
+        out = evaluator.rule(rule, key, values)[key]
+    return Derivation(rule.rule, aggregation, groundings, group, weight, out, None)
+
+
+def _group(
+    relation: str, aggregation: nodes.Function, scores: dict[Key, Tensor]
+) -> tuple[Member, ...]:
+    weights = normalise(aggregation, list(scores.values()))
+    return tuple(
+        Member(nodes.Atom(relation, head), score, weight)
+        for (head, score), weight in zip(scores.items(), weights, strict=True)
+    )
+
+
+def _used(
+    solution: Solution, rule: nodes.Rule, bound: Assignment, values: Values
+) -> tuple[tuple[nodes.Atom | nodes.SpecialAtom, Tensor], ...]:
+    """The atoms that carried values into a grounding."""
+    found: list[tuple[nodes.Atom | nodes.SpecialAtom, Tensor]] = []
+    for atom in atoms(rule.body):
+        if isinstance(atom, nodes.PatternAtom) or not atom.carries_value:
+            continue
+        key = ground(atom.terms, bound)
+        plain: nodes.Atom | nodes.SpecialAtom
+        if isinstance(atom, nodes.Atom):
+            plain = nodes.Atom(atom.relation, key)
+        else:
+            plain = nodes.SpecialAtom(atom.name, key)
+        found.append((plain, solution.evaluator.expression(plain, bound, values)))
+    return tuple(found)
+
+
+def _shares(aggregation: nodes.Function, values: Sequence[Tensor]) -> list[float | None]:
+    if aggregation.name in NORMALISING:  # without agg_terms: the vector of weights
+        return aggregate(aggregation, values).detach().reshape(-1).tolist()
+    name = aggregation.name.removesuffix("_agg")
+    return _shared(name, values, lambda items: aggregate(aggregation, items))
+
+
+def _shared(
+    name: str, values: Sequence[Tensor], function: Callable[[Sequence[Tensor]], Tensor]
+) -> list[float | None]:
+    """⟨J_gᵀ·out, v_g⟩ / ⟨out, out⟩ for each value; None where it is 0/0 or infinite."""
+    if name == "count":
+        return [1 / len(values)] * len(values)
+    if not values:
+        return []
+    with torch.enable_grad():
+        leaves = [value.detach().clone().requires_grad_() for value in values]
+        out = function(leaves)
+        grads: Sequence[Tensor | None] = [None] * len(leaves)
+        if out.requires_grad:
+            grads = torch.autograd.grad(out, leaves, out.detach(), allow_unused=True)
+    total = float(out.detach().square().sum())
+    if total == 0 and name in ("max", "min"):  # the winners stay the same after adding 1
+        return _shared(name, [value + 1 for value in values], function)
+    parts = [
+        0.0 if g is None else float((g * leaf).detach().sum())
+        for g, leaf in zip(grads, leaves, strict=True)
+    ]
+    if total == 0 or not math.isfinite(total):
+        return [None] * len(parts)
+    return [part / total if math.isfinite(part) else None for part in parts]
