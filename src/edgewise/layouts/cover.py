@@ -7,11 +7,11 @@ import torch
 from numpy.typing import NDArray
 
 from edgewise.layouts.blocks import Blocks
+from edgewise.layouts.inside import filled_by_steps, pairs_in, recounted
 from edgewise.layouts.pieces import Pieces, in_slabs
 from edgewise.layouts.ragged import Bools, Ints, owners, pointer, ranges, starts_of_runs
 from edgewise.layouts.rows import Rows
 
-CHUNK = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,17 @@ def blocks_of_rows(rows: Rows, block: int) -> Blocks:
     found = _overlaid(_stretches(row[short], runs[short], block), width)
     length = found.high - found.low
     count = np.bincount(found.row, length, minlength=height).astype(np.int64)
-    index, pairs = _spread(found.low, length), np.repeat(found.pairs.astype(np.int32), length)
+    index = _spread(found.low, length)
+    full = np.repeat(found.pairs == block * block, length)
     if not short.all():
         key = owners(pointer(count)) * width + index
         every = _merged(key, _keys_apart(row[~short], runs[~short], block, width))
-        pairs = _placed(pairs, np.searchsorted(every, key), len(every))
+        full = _placed(full, np.searchsorted(every, key), len(every))
         count = np.bincount(every // width, minlength=height)
         index = (every % width).astype(np.int32)
-    full = pairs == block * block
-    if (runs.step > 1).any():
-        full = _refined(full, (count, index, pairs), (row, runs), block)
+    doubtful = filled_by_steps(found.row, found.pairs, (row, runs), height, block)
+    if doubtful.any():
+        full |= recounted((count, index), doubtful, (row, runs), block)
     ptr = torch.from_numpy(pointer(count).astype(np.int32))
     return Blocks(rows.n, rows.m, block, ptr, torch.from_numpy(index), torch.from_numpy(full))
 
@@ -82,34 +83,6 @@ def _edge(row: Ints, p: Pieces, low: Ints, high: Ints, block: int) -> Stretches:
     return Stretches(row[which], column, column + 1, pairs)
 
 
-def pairs_in(p: Pieces, column: Ints, block: int) -> Ints:
-    """How many pairs each piece has in its block column."""
-    below = pairs_below(p, (column + 1) * block)
-    return below - pairs_below(p, column * block)
-
-
-def pairs_below(p: Pieces, x: Ints) -> Ints:
-    """How many pairs (i, j) of each piece have j < x."""
-    height = p.bottom - p.top
-    size = (p.stop - p.start - 1) // p.step + 1
-    stop = np.where(p.step > 1, p.start + size * p.step, p.stop)
-    return _steps_below(x - p.start, p.dstart, height, p.step) - _steps_below(
-        x - stop, p.dstop, height, p.step
-    )
-
-
-def _steps_below(y: Ints, slope: Ints, height: Ints, step: Ints) -> Ints:
-    """Σ over t < height of ⌈max(0, y - slope·t) / step⌉."""
-    flat = -(-np.maximum(y, 0) // step) * height
-    return np.where(slope == 0, flat, _staircase(y, step) - _staircase(y - height, step))
-
-
-def _staircase(y: Ints, step: Ints) -> Ints:
-    """Σ over 1 ≤ u ≤ y of ⌈u / step⌉."""
-    turns, rest = np.divmod(np.maximum(y, 0), step)
-    return step * (turns * (turns + 1) // 2) + rest * (turns + 1)
-
-
 def _overlaid(s: Stretches, width: int) -> Stretches:
     """Disjoint stretches in order, with the pairs of all that lie over them added up."""
     some = s.low < s.high
@@ -135,6 +108,8 @@ def _keys_apart(row: Ints, p: Pieces, block: int, width: int) -> Ints:
 
     Neighbouring residues are taken together as one comb with wider teeth.
     """
+    order = np.lexsort((p.start, p.step, row))
+    row, p = row[order], p[order]
     alike = np.zeros(len(p), bool)
     alike[1:] = (p.start[1:] == p.start[:-1] + 1) & (row[1:] == row[:-1])
     for part in (p.step, p.dstart, p.top, p.bottom, p.stop - p.start):
@@ -143,12 +118,14 @@ def _keys_apart(row: Ints, p: Pieces, block: int, width: int) -> Ints:
     teeth = np.diff(np.append(first, len(p)))
     row, p = row[first], p[first]
     count = (p.stop - p.start - 1) // p.step + 1
+    slide = (p.bottom - p.top - 1) * p.dstart + teeth - 1
+    if not (p.step % block).any():  # every tooth sits alike in its block
+        low = ranges(row * width + p.start // block, count, p.step // block)
+        more = (p.start % block + slide) // block
+        return ranges(low, np.repeat(more + 1, count)) if more.any() else low
     column = ranges(p.start, count, p.step)
-    slide = np.repeat((p.bottom - p.top - 1) * p.dstart + teeth - 1, count)
-    low, high = column // block, (column + slide) // block
-    low += np.repeat(row * width, count)
-    wide = high - column // block
-    return low if not wide.any() else ranges(low, wide + 1)
+    more = (column % block + np.repeat(slide, count)) // block
+    return ranges(np.repeat(row * width, count) + column // block, more + 1)
 
 
 def _merged(a: Ints, b: Ints) -> Ints:
@@ -160,37 +137,7 @@ def _merged(a: Ints, b: Ints) -> Ints:
     return key
 
 
-def _placed(values: NDArray[np.int32], at: Ints, size: int) -> NDArray[np.int32]:
-    out = np.zeros(size, np.int32)
-    out[at] = values
+def _placed(flags: Bools, at: Ints, size: int) -> Bools:
+    out = np.zeros(size, bool)
+    out[at] = flags
     return out
-
-
-def _refined(
-    full: Bools,
-    blocks: tuple[Ints, NDArray[np.int32], NDArray[np.int32]],
-    runs: tuple[Ints, Pieces],
-    block: int,
-) -> Bools:
-    """Flags with progressions counted too, exactly, where together they could fill a block."""
-    (count, index, pairs), (row, p) = blocks, runs
-    rows = len(count)
-    long = p.step > 1
-    row, p = row[long], p[long]
-    most = (p.bottom - p.top) * (-(-block // p.step))
-    more = np.bincount(row, most, minlength=rows).astype(np.int64)
-    if int(more.max(initial=0)) + int(pairs[~full].max(initial=0)) < block * block:
-        return full
-    at = owners(pointer(count))
-    candidates = np.flatnonzero(~full & (pairs + more[at] >= block * block))
-    order = np.argsort(row, kind="stable")
-    ptr = np.searchsorted(row[order], np.arange(rows + 1))
-    chunk = max(1, CHUNK // max(1, int(np.diff(ptr).max(initial=1))))
-    for a in range(0, len(candidates), chunk):
-        some = candidates[a : a + chunk]
-        each = np.diff(ptr)[at[some]]
-        piece = order[ranges(ptr[at[some]], each)]
-        added = pairs_in(p[piece], np.repeat(index[some].astype(np.int64), each), block)
-        total = np.bincount(np.repeat(np.arange(len(some)), each), added, minlength=len(some))
-        full[some] = pairs[some] + total == block * block
-    return full
