@@ -1,6 +1,302 @@
-"""Being written."""
+"""Reads the text form: the published NeuraLogic grammar, extended to the whole language."""
+
+from __future__ import annotations
 
 from typing import Any
 
+from edgewise.errors import EdgewiseError, raise_all
+from edgewise.language import blocks, nodes, operators, program, statements
+from edgewise.language.parser_body import atom, item, relation_name
+from edgewise.language.parser_lists import Entry, entries, starts_list
+from edgewise.language.parser_values import STARTS, placed, text_of, weight, whole
+from edgewise.language.tokens import MAX_ERRORS, BadSyntax, Cursor, Source, Token
 
-def parser(*a: Any) -> Any: ...
+
+class NotSupported(EdgewiseError):
+    """Parts of the published grammar that this language says in another way."""
+
+    code = "not-supported"
+    example = 'Program.parse("h/1 0.5")'
+    instead = 'Program.parse("h(X) :- *a(X), 0.5.")'
+
+
+def parse(text: str, file: str = "<text>") -> program.Program:
+    """The program that a text says; all its mistakes together.
+
+    >>> parse("h(X) :- a(X), !b(X). [activation=tanh]")
+    Program([
+        (R.h(V.X) <= (R.a(V.X), ~R.b(V.X))) | [F.tanh],
+    ])
+    """
+    if not isinstance(text, str):
+        raise BadSyntax(f"a {type(text).__name__} is not a text", help="write `Program.parse(text)`")
+    cursor = Cursor(Source(text, file))
+    options: dict[str, Any] = {}
+    found = _statements(cursor, options)
+    raise_all(cursor.errors[:MAX_ERRORS])
+    return program.Program(found, **options)
+
+
+def _statements(cursor: Cursor, options: dict[str, Any] | None) -> list[nodes.Statement]:
+    """Statements up to the end of the text, or of the block if there are no options to set."""
+    found: list[nodes.Statement] = []
+    closing = "end" if options is not None else "}"
+    while cursor.kind not in (closing, "end"):
+        start = cursor.position
+        cursor.heights.clear()
+        try:
+            found += _statement(cursor, options)
+        except EdgewiseError as error:
+            cursor.errors += error.errors
+            _recover(cursor, start, options is None)
+        if len(cursor.errors) >= MAX_ERRORS:
+            cursor.position = len(cursor.tokens) - 1
+    return found
+
+
+def _recover(cursor: Cursor, start: int, in_block: bool) -> None:
+    """Step to where the next statement begins."""
+    depth = 0
+    if cursor.position == start:
+        cursor.next()
+    for token in cursor.tokens[start : cursor.position]:
+        depth += (token.kind == "{") - (token.kind == "}")
+    if cursor.last.kind == ".":
+        return
+    while cursor.kind != "end":
+        if cursor.kind == "}" and depth <= 0 and in_block:
+            return
+        token = cursor.next()
+        depth += (token.kind == "{") - (token.kind == "}")
+        if token.kind == ".":
+            break
+    if starts_list(cursor):
+        _skip_list(cursor)
+
+
+def _skip_list(cursor: Cursor) -> None:
+    while cursor.kind not in ("]", "end", "."):
+        cursor.next()
+    cursor.take("]")
+
+
+def _statement(cursor: Cursor, options: dict[str, Any] | None) -> list[nodes.Statement]:
+    first, second, third = cursor.token, cursor.ahead(), cursor.ahead(2)
+    if starts_list(cursor):
+        _set_options(cursor, first, entries(cursor), options)
+        cursor.take(".")
+        return []
+    if first.kind in ("name", "string") and second.kind == "*" and third.kind == "int":
+        with cursor.nested():
+            return [_stack(cursor)]
+    if first.kind in ("name", "string", "^") and (line := _line(cursor)) is not None:
+        return [line]
+    return _rule_or_facts(cursor, options)
+
+
+def _rule_or_facts(cursor: Cursor, options: dict[str, Any] | None) -> list[nodes.Statement]:
+    first = cursor.token
+    head = _head(cursor)
+    if not cursor.take(":-"):
+        return _facts(cursor, head)
+    body: list[nodes.Expression] = []
+    while cursor.kind not in (".", "end"):
+        body.append(item(cursor))
+        if not cursor.take(","):
+            break
+    _end(cursor, "the rule", "in a body, `,` separates the items")
+    place = cursor.span(first)
+    try:
+        rule = operators.rule(head, tuple(body))
+    except EdgewiseError as error:
+        raise placed(error, place) from None
+    listed: list[Entry] = []
+    if starts_list(cursor):
+        start = cursor.token
+        listed = entries(cursor)
+        if any(entry.key == "rounds" or isinstance(entry.key, nodes.Variable) for entry in listed):
+            _set_options(cursor, start, listed, options)
+            listed = []
+    functions = tuple(entry.value for entry in listed)
+    return [nodes.Rule(rule.head, rule.body, functions, place)]
+
+
+def _head(cursor: Cursor) -> nodes.Atom:
+    """An atom with a weight before it, of a rule or a fact."""
+    first = cursor.token
+    given = weight(cursor) if first.kind in STARTS else None
+    if given is not None and given.name and starts_list(cursor):
+        raise NotSupported(
+            f"the weight `${given.name}` has a list of its own",
+            cursor.span(first),
+            "say it where the weight stands: `$w=<0.5>` is fixed, `$w={8 = 1.0}` filled",
+        )
+    if cursor.kind in ("!", "~", "@", "-", "("):
+        raise operators.BadHead(
+            f"a head cannot begin with {cursor.shown()}", cursor.span(), "a head is `name(terms)`"
+        )
+    cursor.take("*")  # what is derived is not hidden; the mark belongs to an occurrence
+    found = atom(cursor)
+    return nodes.Atom(found.relation, found.terms, given, place=cursor.span(first))
+
+
+def _facts(cursor: Cursor, head: nodes.Atom) -> list[nodes.Statement]:
+    heads = [head]
+    while cursor.take(","):
+        heads.append(_head(cursor))
+    _end(cursor, "the fact", "a rule is `head :- body.`")
+    return [_fact(head) for head in heads]
+
+
+def _fact(head: nodes.Atom) -> nodes.Fact:
+    for term in head.terms:
+        if isinstance(term, nodes.Variable):
+            raise BadSyntax(
+                f"`{term.name}` is a variable, and a fact has none",
+                term.place,
+                "a fact is `a(1).`; a rule is `head :- body.`",
+            )
+    return statements.fact(head)
+
+
+def _end(cursor: Cursor, what: str, why: str) -> None:
+    """The dot; where a line break stands instead, go on after it."""
+    if cursor.take("."):
+        return
+    place = cursor.source.span(cursor.last.end, cursor.last.end + 1)
+    if cursor.kind == "<" and cursor.ahead().kind == "=":
+        cursor.fail("`<=` is Python's sign for a rule", help="in text, write `head :- body.`")
+    if not cursor.starts_line() and cursor.kind != "}":
+        cursor.fail(f"expected `,` or `.`, got {cursor.shown()}", help=why)
+    error = BadSyntax(f"{what} has no end", place, "write `.` after it")
+    cursor.errors.append(error)
+
+
+def _line(cursor: Cursor) -> nodes.Line | None:
+    """`h/1 [sum, tanh]`; nothing if this is another statement."""
+    first, start = cursor.token, cursor.position
+    is_marked = first.kind == "^"
+    if cursor.ahead(1 + is_marked).kind != "/":
+        if cursor.ahead(1 + is_marked).kind == "[":
+            cursor.fail(
+                "the line of a relation needs its arity",
+                cursor.span(),
+                f"write `{first.text}/1 [tanh]`",
+            )
+        return None
+    relation = relation_name(cursor)
+    cursor.next()
+    arity = whole(cursor, "the arity is a number, `h/1`")
+    if starts_list(cursor):
+        listed = entries(cursor)
+        place = cursor.span(first)
+        cursor.take(".")
+        return nodes.Line(relation, arity, _functions(cursor, listed), place)
+    if cursor.kind in STARTS:
+        raise NotSupported(
+            f"`{relation}/{arity}` has an offset",
+            cursor.span(first),
+            f"add it in a rule of its own, as in `{relation}(X) :- *a(X), 0.5.`",
+        )
+    cursor.position = start
+    return None
+
+
+def _functions(cursor: Cursor, listed: list[Entry]) -> tuple[nodes.Function, ...]:
+    for entry in listed:
+        if entry.key == "rounds" or isinstance(entry.key, nodes.Variable):
+            cursor.fail(
+                "this is an option of the whole program",
+                cursor.source.span(entry.token.start, entry.token.end),
+                "write options first in the text, `[rounds=3, H=8]`",
+            )
+    return tuple(entry.value for entry in listed)
+
+
+def _set_options(
+    cursor: Cursor, first: Token, listed: list[Entry], options: dict[str, Any] | None
+) -> None:
+    """`[aggregation=avg_agg, rounds=3, H=8]`: the options of the program."""
+    given = {} if options is None else options
+    for entry in listed:
+        place = cursor.source.span(entry.token.start, entry.token.end)
+        is_domain = isinstance(entry.key, nodes.Variable)
+        if options is None or not (is_domain or entry.key in ("aggregation", "rounds")):
+            cursor.fail(
+                "this is no option of a program",
+                place,
+                "a list alone sets `aggregation`, `rounds` and domains `H=8`; functions follow "
+                "the `.` of a rule",
+            )
+        key = "domains" if is_domain else str(entry.key)
+        value = {entry.key: entry.value} if is_domain else entry.value
+        before = given.get(key, {} if is_domain else None)
+        if before and (not is_domain or entry.key in before):
+            cursor.fail("the option is set twice", place, "write it once")
+        given[key] = {**before, **value} if is_domain else value
+        try:
+            program.Program([], **{key: value})
+        except EdgewiseError as error:
+            raise type(error)(error.message, place, error.help) from None
+
+
+def _stack(cursor: Cursor) -> nodes.Stack:
+    """`layer * 12 (x = tokens) -> out { ... }`."""
+    first = cursor.next()
+    cursor.next()
+    count = whole(cursor, "a stack is repeated a whole number of times")
+    if count < 0:
+        cursor.fail("a stack cannot be repeated less than no times", cursor.span(first), "write 0")
+    inputs, scope = _parameters(cursor)
+    cursor.scopes.append(scope)
+    try:
+        cursor.expect("->", "name what a copy hands on: `layer * 2 (x = a) -> out {`")
+        outputs = _outputs(cursor)
+        place = cursor.span(first)
+        cursor.expect("{", "the statements of a stack stand in `{ ... }`")
+        inside = statements.flatten(_statements(cursor, None))
+        cursor.expect("}", "close the block of the stack")
+    finally:
+        cursor.scopes.pop()
+    unknown = [name for name in outputs if name not in blocks.defined(inside)]
+    if not cursor.errors and (unknown or len(outputs) != len(inputs)):
+        raise blocks.BadBlock(
+            f"the block takes {len(inputs)} and hands on {len(outputs)} relations"
+            if len(outputs) != len(inputs)
+            else f"the block has no rule for its output `{unknown[0]}`",
+            place,
+            "hand on one relation that the block defines for each parameter",
+        )
+    return nodes.Stack(text_of(first), count, tuple(scope), inputs, outputs, inside, place)
+
+
+def _parameters(cursor: Cursor) -> tuple[tuple[str, ...], dict[str, bool]]:
+    """`(x = tokens, ^y = edges)`; a name after `^` is written so in the block as well."""
+    cursor.expect("(", "say what the first copy reads: `layer * 2 (x = a) -> out {`")
+    inputs: list[str] = []
+    scope: dict[str, bool] = {}
+    while cursor.kind != ")":
+        is_bare = not cursor.take("^")
+        name = cursor.next()
+        if name.kind not in ("name", "variable", "string") or text_of(name) in scope:
+            cursor.position -= name.kind != "end"
+            cursor.fail(f"expected a new parameter, got {cursor.shown()}", help="write `(x = a)`")
+        scope[text_of(name)] = is_bare
+        cursor.expect("=", "say what the first copy reads: `(x = a)`")
+        inputs.append(relation_name(cursor))
+        if not cursor.take(","):
+            break
+    cursor.expect(")", "parameters are separated by `,` and closed by `)`")
+    return tuple(inputs), scope
+
+
+def _outputs(cursor: Cursor) -> tuple[str, ...]:
+    if not cursor.take("("):
+        return (relation_name(cursor),)
+    names: list[str] = []
+    while cursor.kind != ")":
+        names.append(relation_name(cursor))
+        if not cursor.take(","):
+            break
+    cursor.expect(")", "outputs are separated by `,` and closed by `)`")
+    return tuple(names)

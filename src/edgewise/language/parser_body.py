@@ -1,0 +1,329 @@
+"""Reads atoms and expressions: what can stand in a body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from edgewise.errors import EdgewiseError, nearest
+from edgewise.language import brackets, functions, nodes, operators, surface
+from edgewise.language.parser_lists import argument
+from edgewise.language.parser_values import (
+    NUMBERS,
+    STARTS,
+    placed,
+    term_list,
+    text_of,
+    weight,
+    whole,
+)
+from edgewise.language.specials import SPECIALS
+from edgewise.language.tokens import MAX_DEPTH, Cursor, Token
+
+INFIX = {"+": ("sum", 1), "&": ("sum", 1), "*": ("elproduct", 2), "@": ("product", 2)}
+TERMS = ("name", "variable", "int", "string")
+
+
+def item(cursor: Cursor) -> nodes.Expression:
+    """One item of a body; a number alone is a learnable offset, as everywhere outside of sums."""
+    if cursor.kind in NUMBERS and cursor.ahead().kind in (",", ".", "end"):
+        return weight(cursor)
+    return expression(cursor, 0)
+
+
+def expression(cursor: Cursor, least: int) -> nodes.Expression:
+    """Operands joined by operators that bind stronger than `least`."""
+    first = cursor.token
+    left = operand(cursor)
+    while True:
+        name, strength = _infix(cursor)
+        if strength <= least:
+            return left
+        if cursor.kind in NUMBERS:  # `a +1`: the sign was the operator
+            token = cursor.token
+            cursor.tokens[cursor.position] = token._replace(text=token.text[1:])
+        else:
+            cursor.next()
+        pair = (left, expression(cursor, strength))
+        left = _built(cursor, first, lambda pair=pair, name=name: operators.apply(name, *pair), *pair)
+
+
+def _infix(cursor: Cursor) -> tuple[str, int]:
+    token = cursor.token
+    sign = token.text[:1] if token.kind in NUMBERS else token.kind
+    if sign == "-":
+        raise operators.BadOperator(
+            "there is no subtraction: `-b` is the soft negation 1 − b",
+            cursor.span(),
+            "write `a + <-1.0> b`",
+        )
+    return INFIX.get(sign, ("", 0))
+
+
+def operand(cursor: Cursor) -> nodes.Expression:
+    first = cursor.token
+    with cursor.nested():
+        if first.kind in STARTS:
+            return _weighted(cursor)
+        if cursor.take("-"):
+            inner = operand(cursor)
+            return _built(cursor, first, lambda: operators.apply("reverse", inner), inner)
+        return _postfix(cursor, first, primary(cursor))
+
+
+def _weighted(cursor: Cursor) -> nodes.Expression:
+    first = cursor.token
+    found = weight(cursor)
+    if cursor.kind in STARTS and cursor.token.text[0] not in "+-":
+        raise brackets.TwoWeights(
+            "two weights stand side by side", cursor.span(), "write one weight before an atom"
+        )
+    if not _starts_operand(cursor):
+        if first.kind in NUMBERS:
+            found = found.fixed()  # a constant, as in `a(X) + 2.0`
+        return _postfix(cursor, first, found)
+    inner = _postfix(cursor, cursor.token, primary(cursor))
+    if isinstance(inner, nodes.Weight):
+        raise brackets.TwoWeights("a weight has a weight", cursor.span(first), "write one weight")
+    if inner.weight is not None:
+        raise brackets.TwoWeights(
+            "the expression has a weight already", cursor.span(first), "write one weight"
+        )
+    heights = cursor.heights.get(id(inner), (0,))
+    made = _at(cursor, first, lambda: brackets.weighted(inner, found))
+    cursor.heights[id(made)] = (heights[0], made)
+    return made
+
+
+def _starts_operand(cursor: Cursor) -> bool:
+    if cursor.kind == "@":  # after a weight: a special atom if it can carry one, else the product
+        name = cursor.ahead()
+        return name.text.endswith("_eval") and name.start == cursor.token.end
+    return cursor.kind in ("name", "string", "variable", "(", "^", "!", "~")
+
+
+def _postfix(cursor: Cursor, first: Token, inner: nodes.Expression) -> nodes.Expression:
+    while cursor.take(".T"):
+        inner = _built(
+            cursor, first, lambda inner=inner: operators.apply("transp", inner), inner
+        )
+    return inner
+
+
+def primary(cursor: Cursor) -> nodes.Expression:
+    first = cursor.token
+    match first.kind:
+        case "(":
+            cursor.next()
+            inner = expression(cursor, 0)
+            cursor.expect(")", "close the parenthesis that is open")
+            return inner
+        case "!" | "~":
+            return _negated(cursor)
+        case "*":
+            cursor.next()
+            if cursor.kind == "@":
+                return _condition(cursor, first)
+            return atom(cursor, hidden=True)
+        case "@":
+            return _special_or_pattern(cursor)
+        case "name" if cursor.ahead().kind == "(" and not _is_term_list(cursor):
+            return _function(cursor)
+        case "name" | "string" | "^":
+            return atom(cursor)
+    return atom(cursor)
+
+
+def _negated(cursor: Cursor) -> nodes.Expression:
+    first = cursor.next()
+    if cursor.kind in ("!", "~", "(", "-"):
+        cursor.fail("only an atom can be negated", help="write `!b(X)`; `-b(X)` is 1 − b")
+    inner = primary(cursor)
+    return _at(cursor, first, lambda: operators.negate(inner))
+
+
+def _condition(cursor: Cursor, first: Token) -> nodes.Expression:
+    """`*@leq(X, Y)`: a special predicate carries no value anyway."""
+    inner = _special_or_pattern(cursor)
+    if inner.carries_value:
+        cursor.fail(
+            "a hidden atom carries no value, and this one is there for its value",
+            cursor.span(first),
+            "leave out the `*`, or the atom",
+        )
+    return inner
+
+
+def atom(cursor: Cursor, hidden: bool = False) -> nodes.Atom:
+    """`name(terms)`, `name/2(terms)` or `name`."""
+    first = cursor.token
+    relation = relation_name(cursor)
+    arity = whole(cursor, "the arity is a number, `h/1`") if cursor.take("/") else None
+    items = term_list(cursor) if cursor.kind == "(" else ()
+    if arity is not None and arity != len(items):
+        cursor.fail(
+            f"`{relation}/{arity}` has {arity} terms, here are {len(items)}",
+            cursor.span(first),
+            f"write {arity} terms, or leave out the `/{arity}`",
+        )
+    return nodes.Atom(relation, items, hidden=hidden, place=cursor.span(first))
+
+
+def relation_name(cursor: Cursor) -> str:
+    """The name of a relation; in a block, a parameter's name stands for the parameter."""
+    first = cursor.next()
+    if first.kind == "name":
+        bound = (scope[first.text] for scope in reversed(cursor.scopes) if first.text in scope)
+        return f"^{first.text}" if next(bound, False) else first.text
+    if first.kind == "string":
+        return text_of(first)
+    if first.kind == "^" and cursor.kind in ("name", "variable", "string"):
+        name = text_of(cursor.next())
+        known = [p for scope in cursor.scopes for p in scope]
+        if name not in known:
+            near = nearest(name, known)
+            cursor.fail(
+                f"`^{name}` is no parameter of this block",
+                cursor.span(first),
+                f"did you mean `^{near}`?" if near else "list it: `layer * 2 (x = a) -> out {`",
+            )
+        return f"^{name}"
+    _no_relation(cursor, first)
+    raise AssertionError
+
+
+def _no_relation(cursor: Cursor, token: Token) -> None:
+    place = cursor.source.span(token.start, token.end)
+    if token.kind == "variable":
+        cursor.fail(
+            f"`{token.text}` is a variable, here a relation is expected",
+            place,
+            f'the name of a relation begins with a lower-case letter, or write `"{token.text}"`',
+        )
+    shown = f"`{token.text}`" if token.text else "the end of the text"
+    cursor.fail(f"expected an atom, got {shown}", place, "an atom is `name(terms)`, as in `a(X)`")
+
+
+def _is_term_list(cursor: Cursor) -> bool:
+    """Whether the parentheses after a name hold terms only: then it is an atom."""
+    at = cursor.position + 2
+    while (kind := cursor.tokens[at].kind) != ")":
+        if kind == "?":
+            at += 1
+            kind = cursor.tokens[at].kind
+        if kind not in TERMS or cursor.tokens[at + 1].kind not in (",", ")"):
+            return False
+        at += 2 if cursor.tokens[at + 1].kind == "," else 1
+    return True
+
+
+def _function(cursor: Cursor) -> nodes.Expression:
+    """`exp(a(X))`, `slice(a(X), rows=(0, 2))`."""
+    first = cursor.token
+    if first.text not in functions.SIGNATURES:
+        return _not_a_function(cursor)
+    cursor.next()
+    cursor.next()
+    operands: list[nodes.Expression] = []
+    given: dict[str, Any] = {}
+    while cursor.kind != ")":
+        if cursor.kind == "name" and cursor.ahead().kind == "=":
+            name = cursor.next().text
+            cursor.next()
+            given[name] = argument(cursor)
+        else:
+            operands.append(expression(cursor, 0))
+        if not cursor.take(","):
+            break
+    cursor.expect(")", f"the operands of `{first.text}` are separated by `,` and closed by `)`")
+    function = functions.named(first.text, cursor.source.span(first.start, first.end))
+    if not operands:
+        cursor.fail(f"`{first.text}` needs an operand", cursor.span(first), "write `exp(a(X))`")
+    call = lambda: functions.call(function, tuple(operands), given)  # noqa: E731
+    return _built(cursor, first, call, *operands)
+
+
+def _not_a_function(cursor: Cursor) -> nodes.Expression:
+    """An atom with bad terms, or a function that does not exist."""
+    first, inside, after = cursor.token, cursor.ahead(2), cursor.ahead(3)
+    if inside.kind in ("name", "string") and after.kind in ("(", "+", "&", "*", "@", ".T"):
+        near = nearest(first.text, list(functions.SIGNATURES))
+        raise functions.UnknownFunction(
+            f"there is no function `{first.text}`, and the terms of an atom are no atoms",
+            cursor.span(),
+            f"did you mean `{near}`?" if near else "give the inner part a rule of its own",
+        )
+    return atom(cursor)
+
+
+def _special_or_pattern(cursor: Cursor) -> nodes.Expression:
+    first = cursor.next()
+    if cursor.kind == "(":
+        start, end = _balanced(cursor)
+        return _pattern(cursor, first, start + 1, end - 1)
+    name = cursor.expect("name", "write `@leq(X, Y)`, or a pattern, `@window(3)(I, J)`")
+    if name.text in SPECIALS and name.text != "fn":
+        items = term_list(cursor) if cursor.kind == "(" else ()
+        return nodes.SpecialAtom(name.text, items, place=cursor.span(first))
+    if cursor.kind == "(":
+        end = _balanced(cursor)[1]
+        if cursor.kind == "(":
+            return _pattern(cursor, first, name.start, end)
+    near = nearest(name.text, list(SPECIALS))
+    raise surface.UnknownSpecial(
+        f"there is no special predicate `@{name.text}`",
+        cursor.span(first),
+        f"did you mean `@{near}`?" if near else f"a pattern is `@{name.text}(...)(I, J)`",
+    )
+
+
+def _balanced(cursor: Cursor) -> tuple[int, int]:
+    """Step over `(...)`; where in the text it starts and ends."""
+    first, depth = cursor.token, 0
+    while True:
+        token = cursor.next()
+        depth += (token.kind == "(") - (token.kind == ")")
+        if depth == 0:
+            return first.start, token.end
+        if token.kind == "end":
+            place = cursor.source.span(first.start, first.end)
+            cursor.fail("the parenthesis is not closed", place, "write `)` where it ends")
+
+
+def _pattern(cursor: Cursor, first: Token, start: int, end: int) -> nodes.PatternAtom:
+    text = cursor.source.text[start:end]
+    place = cursor.source.span(start, end)
+    try:
+        pattern = import_module("edgewise.graphs").parse(text)
+    except EdgewiseError as error:
+        raise type(error)(error.message, place, error.help) from None
+    except RecursionError:
+        cursor.fail("the pattern is nested too deep", place, "write it in fewer parentheses")
+    items = term_list(cursor)
+    return nodes.PatternAtom(pattern, items, cursor.span(first))
+
+
+def _built(
+    cursor: Cursor, first: Token, make: Callable[[], Any], *parts: nodes.Expression
+) -> nodes.Expression:
+    """What `make` gives, with its place, unless it is nested too deep to be worked with."""
+    height = 1 + max(cursor.heights.get(id(part), (0,))[0] for part in parts)
+    if height > MAX_DEPTH:
+        cursor.fail(
+            f"the expression has more than {MAX_DEPTH} operators one inside the other",
+            cursor.span(first),
+            "write `sum(a, b, ...)`, or give a part a rule of its own",
+        )
+    made = _at(cursor, first, make)
+    cursor.heights[id(made)] = (height, made)
+    return made
+
+
+def _at(cursor: Cursor, first: Token, make: Callable[[], Any]) -> Any:
+    place = cursor.span(first)
+    try:
+        return replace(make(), place=place)
+    except EdgewiseError as error:
+        raise placed(error, place) from None

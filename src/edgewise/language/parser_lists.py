@@ -1,0 +1,172 @@
+"""Reads what stands in brackets after a rule, or alone: functions, keys, program options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from edgewise.errors import EdgewiseError, nearest
+from edgewise.language import functions, nodes
+from edgewise.language.parser_values import NUMBERS, placed, term, term_list, whole
+from edgewise.language.tokens import Cursor, Token
+
+KINDS = {
+    "activation": functions.TRANSFORMATION,
+    "transformation": functions.TRANSFORMATION,
+    "combination": functions.COMBINATION,
+    "aggregation": functions.AGGREGATION,
+}
+SUFFIXES = {functions.AGGREGATION: "_agg", functions.COMBINATION: "_comb"}
+PUBLISHED = {"leakyrelu": "leaky_relu", "crosssum": "crossum", "sigm": "sigmoid"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a list: `relu`, `activation=relu`, `rounds=3` or `H=8`."""
+
+    token: Token
+    key: str | nodes.Variable | None
+    value: Any
+
+
+def starts_list(cursor: Cursor) -> bool:
+    """Whether `[` opens a list of functions or options, not a vector."""
+    return cursor.kind == "[" and cursor.ahead().kind in ("name", "variable", "]", "?", "^")
+
+
+def entries(cursor: Cursor) -> list[Entry]:
+    """`[product, leaky_relu(0.2), softmax_agg(J)]`, `[activation=tanh]`, `[rounds=3, H=8]`."""
+    cursor.expect("[", "functions stand in brackets")
+    found: list[Entry] = []
+    while cursor.kind != "]":
+        found += _entry(cursor)
+        if not cursor.take(","):
+            break
+    cursor.expect("]", "functions are separated by `,` and closed by `]`")
+    return found
+
+
+def _entry(cursor: Cursor) -> list[Entry]:
+    first = cursor.token
+    if first.kind in ("variable", "?"):
+        variable = term(cursor)
+        cursor.expect("=", "the domain of a variable is `H=8`, or `H=(a, b)`")
+        return [Entry(first, variable, _domain(cursor))]  # type: ignore[arg-type]
+    cursor.take("^")  # some published files mark their keys so
+    if cursor.kind == "name" and cursor.ahead().kind == "=":
+        key = cursor.next()
+        cursor.next()
+        if key.text in KINDS:
+            return [Entry(first, key.text, f) for f in _keyed(cursor, KINDS[key.text])]
+        if key.text == "rounds":
+            return [Entry(first, "rounds", whole(cursor, "rounds are a whole number"))]
+        near = nearest(key.text, [*KINDS, "rounds"])
+        raise functions.BadFunction(
+            f"there is nothing to set that is called `{key.text}`",
+            cursor.source.span(key.start, key.end),
+            f"did you mean `{near}`?" if near else f"there are {', '.join([*KINDS, 'rounds'])}",
+        )
+    return [Entry(first, None, function(cursor))]
+
+
+def _domain(cursor: Cursor) -> Any:
+    if cursor.kind == "(":
+        return list(term_list(cursor))
+    return whole(cursor, "a domain is a number, or a list of constants `(a, b)`")
+
+
+def _keyed(cursor: Cursor, kind: str) -> list[nodes.Function]:
+    """The functions after `key=`; published names leave out suffixes and join two by `-`."""
+    token = cursor.token
+    names = token.text.split("-") if token.kind == "name" else []
+    if len(names) == 2 and all(_known(name, "") for name in names):
+        cursor.next()
+        place = cursor.span(token)
+        return [functions.named(_known(name, "") or name, place) for name in names]
+    found = function(cursor, kind)
+    if functions.kind(found) != kind:
+        raise functions.BadFunction(
+            f"`{found.name}` is no {kind} but a{_n(functions.kind(found))}",
+            cursor.span(token),
+            f"write it as `[{found.name}]`, without the key",
+        )
+    return [found]
+
+
+def _n(kind: str) -> str:
+    return ("n " if kind == functions.AGGREGATION else " ") + kind
+
+
+def _known(name: str, kind: str) -> str | None:
+    """The function that a name of the published language stands for."""
+    for known in (name + SUFFIXES.get(kind, ""), name, PUBLISHED.get(name, "")):
+        if known in functions.SIGNATURES and kind in ("", functions.SIGNATURES[known].kind):
+            return known
+    return name if name in functions.SIGNATURES else None
+
+
+def function(cursor: Cursor, kind: str = "") -> nodes.Function:
+    """`relu`, `leaky_relu(0.2)`, `slice(rows=(0, 2))`, `softmax_agg(I, J)`."""
+    first = cursor.expect("name", "write functions, as in `[product, relu]`")
+    name = _known(first.text, kind)
+    if name is None:
+        near = nearest(first.text, list(functions.SIGNATURES))
+        raise functions.UnknownFunction(
+            f"there is no function `{first.text}`",
+            cursor.source.span(first.start, first.end),
+            f"did you mean `{near}`?" if near else "see docs/reference/functions for the list",
+        )
+    try:
+        return _with_arguments(cursor, name, first)
+    except EdgewiseError as error:
+        raise placed(error, cursor.span(first)) from None
+
+
+def _with_arguments(cursor: Cursor, name: str, first: Token) -> nodes.Function:
+    found = functions.named(name, cursor.span(first))
+    if cursor.take("("):
+        items, given = _arguments(cursor)
+        if "agg_terms" in functions.SIGNATURES[name].defaults and not given:
+            items = [items]  # the variables themselves are the one argument
+        made = functions.call(found, tuple(items), given)
+        found = nodes.Function(name, made.arguments, cursor.span(first))
+    return functions.listed(found)[0]
+
+
+def _arguments(cursor: Cursor) -> tuple[list[Any], dict[str, Any]]:
+    items: list[Any] = []
+    given: dict[str, Any] = {}
+    while cursor.kind != ")":
+        if cursor.kind == "name" and cursor.ahead().kind == "=":
+            name = cursor.next().text
+            cursor.next()
+            given[name] = argument(cursor)
+        else:
+            items.append(argument(cursor))
+        if not cursor.take(","):
+            break
+    cursor.expect(")", "arguments are separated by `,` and closed by `)`")
+    return items, given
+
+
+def argument(cursor: Cursor) -> Any:
+    """A number, a variable, a name, or a list of those in `(...)` or `[...]`."""
+    if cursor.kind in ("(", "["):
+        close = ")" if cursor.next().kind == "(" else "]"
+        items = []
+        while cursor.kind != close:
+            items.append(_single(cursor))
+            if not cursor.take(","):
+                break
+        cursor.expect(close, "a list of numbers is `(0, 2)`")
+        return tuple(items)
+    return _single(cursor)
+
+
+def _single(cursor: Cursor) -> Any:
+    if cursor.kind not in NUMBERS:
+        return term(cursor)
+    token = cursor.next()
+    if token.kind == "float" or len(token.text) > 1000:
+        return float(token.text)
+    return int(token.text)
