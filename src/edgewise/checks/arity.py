@@ -34,7 +34,7 @@ def mismatched_arities(program: Program, given: tuple[nodes.Atom, ...]) -> Itera
         if arity != expected:
             yield ArityMismatch(
                 f"`{relation}` has {wording.terms(arity)} here and "
-                f"{wording.terms(expected)} before{wording.where(first)}",
+                f"{wording.terms(expected)} before{wording.elsewhere(first, place)}",
                 place,
                 f"give `{relation}` {wording.terms(expected)} everywhere, or use two names",
             )
@@ -82,7 +82,8 @@ def _lines(program: Program) -> Iterator[EdgewiseError]:
         first = seen.setdefault(line.relation, line)
         if first is not line:
             yield TwoLines(
-                f"`{line.relation}/{line.arity}` has two lines{wording.where(first.place)}",
+                f"`{line.relation}/{line.arity}` has two lines"
+                + wording.elsewhere(first.place, line.place),
                 line.place,
                 "write all functions into one list",
             )

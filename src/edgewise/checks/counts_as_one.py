@@ -31,12 +31,12 @@ def added_ones(program: Program, given: tuple[nodes.Atom, ...]) -> Iterator[Coun
             plain = [item for item in operands if isinstance(item, nodes.Atom)]
             plain = [item for item in plain if item.weight is None and item.relation in ones]
             for item in plain if len(plain) < len(operands) else ():
-                hidden = wording.hidden(item.place, item.relation)
                 yield CountsAsOne(
                     f"`{item.relation}` has no values, so it adds 1 to the sum in the rule for "
                     f"`{rule.head.relation}`",
                     item.place or rule.place,
-                    f"make it a condition: `{hidden}`; or give it a weight if the 1 is meant",
+                    f"make it a condition: `{wording.hidden_form(item)}`; "
+                    "or give it a weight if the 1 is meant",
                 )
 
 

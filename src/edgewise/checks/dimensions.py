@@ -130,14 +130,16 @@ def show(shape: Shape) -> str:
 
 
 def describe(shapes: Shapes) -> str:
-    """Several possibilities in words, as much as they have in common."""
-    if len(shapes) == 1:
-        return show(next(iter(shapes)))
+    """What a value is, as much as its possibilities have in common.
+
+    >>> describe(frozenset({(64,), (64, None)})), describe(frozenset({(3,)}))
+    ('has 64 rows', 'is a column of 3')
+    """
     rows = common_rows(shapes)
-    if rows is not None:
-        return f"a value of {rows} rows"
+    if len(shapes) > 1 and rows is not None:
+        return f"has {rows} rows"
     ordered = sorted(shapes, key=lambda shape: (len(shape), tuple(size or 0 for size in shape)))
-    return " or ".join(map(show, ordered[:3]))
+    return f"is {' or '.join(map(show, ordered[:3]))}"
 
 
 def common_rows(shapes: Shapes) -> int | None:

@@ -69,7 +69,7 @@ def _repeated(atoms: Iterable[nodes.Atom], where: str) -> Iterator[EdgewiseError
         if first is not atom:
             shown = atom.relation + (f"({', '.join(map(repr, atom.terms))})" if atom.terms else "")
             yield DuplicateFact(
-                f"`{shown}` is stated twice in {where}{wording.where(first.place)}",
+                f"`{shown}` is stated twice in {where}{wording.elsewhere(first.place, atom.place)}",
                 atom.place,
                 "keep one; several values for one atom are rules: `h <= a`, `h <= b`",
             )

@@ -39,8 +39,7 @@ def with_weight(item: nodes.Expression, weight: Shape, shapes: Shapes) -> Edgewi
     rows = common_rows(shapes)
     if len(weight) == 1:
         return ShapeMismatch(
-            f"the weight of {what} is {describe(frozenset({weight}))}, but {what} is "
-            f"{describe(shapes)}",
+            f"the weight of {what} {describe(frozenset({weight}))}, but {what} {describe(shapes)}",
             place,
             "a weight multiplies from the left: write a matrix (out, in), or multiply element by "
             "element in the body, `R.a * W.w[...]`",
@@ -52,7 +51,7 @@ def with_weight(item: nodes.Expression, weight: Shape, shapes: Shapes) -> Edgewi
     elif rows == out:
         step = f"did you mean `[{into}, {out}]`?"
     return ShapeMismatch(
-        f"the weight of {what} is (out, in) = ({out}, {into}), but {what} is {describe(shapes)}",
+        f"the weight of {what} is (out, in) = ({out}, {into}), but {what} {describe(shapes)}",
         place,
         step,
     )
@@ -77,14 +76,14 @@ def combined(
     if function.name in ("softmax_comb", "sparsemax_comb"):
         which = next(n for n, found in enumerate(shapes) if () not in found)
         return ShapeMismatch(
-            f"`{name}` takes scalars, but {called(items[which])} is {describe(shapes[which])}",
+            f"`{name}` takes scalars, but {called(items[which])} {describe(shapes[which])}",
             items[which].place or whole.place,
             "reduce it to a scalar first, with a weight of one row: `[1, n]`",
         )
     which = _partner(function, shapes, at)
     left, right = shapes[which], shapes[at - 1]
     return ShapeMismatch(
-        f"{called(items[which])} is {describe(left)} and {called(items[at - 1])} is "
+        f"{called(items[which])} {describe(left)} and {called(items[at - 1])} "
         f"{describe(right)}: {_law(function, name)}",
         place,
         _step(function, left, right, place),
@@ -144,7 +143,7 @@ def transformed(
     if function.name == "reshape":
         sizes = argument(function, "shape")
         return ShapeMismatch(
-            f"`{name}` to {sizes} does not fit {describe(before)}",
+            f"`{name}` cannot give {sizes}: the value {describe(before)}",
             place,
             "give sizes whose product is the number of elements",
         )
@@ -156,12 +155,12 @@ def transformed(
             if wanted
         )
         return ShapeMismatch(
-            f"`{name}` takes {asked} of {describe(before)}",
+            f"`{name}` takes {asked}, but the value {describe(before)}",
             place,
             "ranges are half-open and must lie inside: `rows=(0, 2)` takes the first two",
         )
     return ShapeMismatch(
-        f"`{name}` without `agg_terms` takes scalars, got {describe(before)}",
+        f"`{name}` without `agg_terms` takes scalars, but the value {describe(before)}",
         place,
         "name the head variables it runs over, as in `agg_terms=[V.J]`",
     )

@@ -34,7 +34,8 @@ def singleton_variables(
                 if times[variable.name] > 1 or variable.name.startswith("_"):
                     continue
                 near = _misspelt(variable.name, [name for name in times if name != variable.name])
-                if near or _repeats_others(rule, program.aggregation, atom):
+                joined = any(times[v.name] > 1 for v in terms.variables(atom.terms))
+                if near or (joined and _repeats_others(rule, program.aggregation, atom)):
                     yield _warning(rule, atom, variable, near)
 
 

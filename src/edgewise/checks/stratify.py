@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from edgewise.errors import EdgewiseError
 from edgewise.language import Program, nodes
@@ -32,26 +33,31 @@ def unstratified_negations(
 ) -> Iterator[EdgewiseError]:
     reads = {name: sorted(read) for name, read in needs(program.rules).items()}
     group = {name: i for i, part in enumerate(components(reads)) for name in part}
-    for rule in program.rules:
+    denied = [
+        (rule, atom)
+        for rule in program.rules
+        for atom in atoms(rule)
+        if isinstance(atom, nodes.Atom) and atom.negated
+    ]
+    links = {(rule.head.relation, atom.relation) for rule, atom in denied}
+    reported: set[int] = set()
+    for rule, atom in denied:
         head = rule.head.relation
-        for atom in atoms(rule):
-            if not isinstance(atom, nodes.Atom) or not atom.negated:
-                continue
-            if group.get(atom.relation) != group[head]:
-                continue
-            cycle = [head, *_path(reads, atom.relation, head)]
-            yield NotStratified(
-                f"`{head}` depends on its own absence: {_arrows(cycle)}",
-                atom.place or rule.place,
-                f"let the rules of `{atom.relation}` not depend on `{head}`, "
-                "or write soft negation `-b`, which is 1 − b",
-            )
+        if group.get(atom.relation) != group[head] or group[head] in reported:
+            continue
+        reported.add(group[head])  # one cycle for each part is enough
+        cycle = [head, *_path(reads, atom.relation, head)]
+        yield NotStratified(
+            f"`{head}` depends on its own absence: {_told(cycle, links)}",
+            atom.place or rule.place,
+            f"let the rules of `{atom.relation}` not depend on `{head}`, "
+            "or write soft negation `-b`, which is 1 − b",
+        )
 
 
-def _arrows(cycle: list[str]) -> str:
-    return f"`{cycle[0]}` needs not `{cycle[1]}`" + "".join(
-        f", which needs `{name}`" for name in cycle[2:]
-    )
+def _told(cycle: list[str], denied: set[tuple[str, str]]) -> str:
+    steps = [f"needs {'not ' if step in denied else ''}`{step[1]}`" for step in pairwise(cycle)]
+    return f"`{cycle[0]}` " + ", which ".join(steps)
 
 
 def _path(reads: Mapping[str, Sequence[str]], start: str, end: str) -> list[str]:

@@ -83,14 +83,14 @@ def _against(weight: nodes.Weight, declared: dict[str, nodes.Weight]) -> Iterato
     if len(first.keys) != len(weight.keys):
         yield FamilyMismatch(
             f"the weight `{name}` has {_keys(weight)} here and {_keys(first)} elsewhere"
-            + wording.where(first.place),
+            + wording.elsewhere(first.place, weight.place),
             weight.place,
             "use two names, or the same number of keys",
         )
     elif weight.is_declared and of_weight(weight) != of_weight(first):
         yield ShapeMismatch(
             f"the weight `{name}` is {show(of_weight(weight))} here and "
-            f"{show(of_weight(first))} before{wording.where(first.place)}",
+            f"{show(of_weight(first))} before{wording.elsewhere(first.place, weight.place)}",
             weight.place,
             f"a name stands for one weight: use another name, or `{name}` alone to refer to it",
         )

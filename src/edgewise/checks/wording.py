@@ -1,6 +1,8 @@
 """How messages spell the user's own things, in the form the program is written in."""
 
-from edgewise.errors import Caller, Place
+from dataclasses import replace
+
+from edgewise.errors import Caller, Place, Span
 from edgewise.language import nodes
 
 
@@ -9,6 +11,14 @@ def condition(place: Place | None, relation: str, *variables: str) -> str:
     name = hidden(place, relation)
     mark = "V." if isinstance(place, Caller) else ""
     return f"{name}({', '.join(mark + v for v in variables)})"
+
+
+def hidden_form(atom: nodes.Atom) -> str:
+    """The atom as a condition."""
+    if isinstance(atom.place, Caller):
+        return repr(replace(atom, hidden=True))
+    shown = (t.name if isinstance(t, nodes.Variable) else repr(t) for t in atom.terms)
+    return f"*{atom.relation}({', '.join(shown)})" if atom.terms else f"*{atom.relation}"
 
 
 def hidden(place: Place | None, relation: str) -> str:
@@ -41,7 +51,15 @@ def terms(count: int) -> str:
     return f"{count} term" + ("" if count == 1 else "s")
 
 
-def where(place: Place | None) -> str:
-    """` (file:line)`, or nothing where the place is not known."""
-    span = place.span if isinstance(place, Caller) else place
-    return f" ({span.file}:{span.line})" if span else ""
+def elsewhere(place: Place | None, here: Place | None) -> str:
+    """` (line 3)` or ` (file:3)`, seen from `here`; nothing if it is the same line or unknown."""
+    there, span = _span(place), _span(here)
+    if there is None or (span and (there.file, there.line) == (span.file, span.line)):
+        return ""
+    if span and there.file == span.file:
+        return f" (line {there.line})"
+    return f" ({there.file}:{there.line})"
+
+
+def _span(place: Place | None) -> Span | None:
+    return place.span if isinstance(place, Caller) else place

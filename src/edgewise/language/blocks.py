@@ -16,7 +16,7 @@ class BadBlock(EdgewiseError):
     """A block is a function from relations to rules, so that it can be stacked."""
 
     code = "bad-block"
-    example = "repeat(lambda x: R.h(V.I), 2)(R.x)"
+    example = "repeat(lambda x: [R.h(V.I) <= x(V.I)], 2)(R.x, R.y)"
     instead = "repeat(lambda x: [R.h(V.I) <= x(V.I)], 2)(R.x)"
 
 

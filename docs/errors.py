@@ -1,0 +1,134 @@
+"""The pages of docs/reference/errors: one for every code, made from the error classes.
+
+What each example says is what it really raises when the page is made.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import linecache
+import pkgutil
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import edgewise
+from edgewise.errors import EdgewiseError, EdgewiseWarning, SeveralErrors
+
+FILE = "example.py"
+Kind = type[EdgewiseError] | type[EdgewiseWarning]
+
+
+def every() -> list[Kind]:
+    """All kinds of errors and warnings that the package defines, by code."""
+    for module in pkgutil.walk_packages(edgewise.__path__, "edgewise."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    found = [*_below(EdgewiseError), *_below(EdgewiseWarning)]
+    return sorted((kind for kind in found if kind is not SeveralErrors), key=lambda k: k.code)
+
+
+def _below(kind: Any) -> list[Any]:
+    return [one for sub in kind.__subclasses__() for one in (sub, *_below(sub))]
+
+
+def run(source: str) -> Any:
+    """The value of the last expression of `source`, evaluated as a file of its own."""
+    linecache.cache[FILE] = (len(source), None, source.splitlines(keepends=True), FILE)
+    tree = ast.parse(source, FILE)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    names = _names()
+    exec(compile(tree, FILE, "exec"), names)
+    if last is None:
+        return None
+    return eval(compile(ast.Expression(last.value), FILE, "eval"), names)
+
+
+def _names() -> dict[str, Any]:
+    graphs = importlib.import_module("edgewise.graphs")
+    names = {name: one for name, one in vars(graphs).items() if not name.startswith("_")}
+    return names | {name: getattr(edgewise, name) for name in edgewise.__all__} | {"__name__": FILE}
+
+
+def said(source: str) -> list[EdgewiseError | EdgewiseWarning]:
+    """What `source` raises, or the warnings that it gives."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            result = run(source)
+        except EdgewiseError as error:
+            return [error]
+    given = result if isinstance(result, list) else []
+    warned = [w.message for w in caught] + given
+    return [warning for warning in warned if isinstance(warning, EdgewiseWarning)]
+
+
+def message(source: str) -> str:
+    """The same as text, without what differs from run to run."""
+    text = "\n\n".join(map(str, said(source)))
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
+
+
+def page(kind: Kind) -> str:
+    is_error = issubclass(kind, EdgewiseError)
+    effect = "An error: nothing is evaluated." if is_error else "A warning: the program runs."
+    return f"""\
+# {kind.code}
+
+{effect}
+
+## Why
+
+{inspect.getdoc(kind)}
+
+## Example
+
+```python
+{kind.example}
+```
+
+```text
+{message(kind.example)}
+```
+
+## Instead
+
+```python
+{kind.instead}
+```
+"""
+
+
+def index(kinds: list[Kind]) -> str:
+    rows = [
+        f"| [{k.code}]({k.code}.md) | {str(inspect.getdoc(k)).splitlines()[0]} |" for k in kinds
+    ]
+    return "\n".join(
+        [
+            "# Errors and warnings",
+            "",
+            "Every message has a code, a place, and a next step. This is the list of codes.",
+            "",
+            "| code | why |",
+            "| --- | --- |",
+            *rows,
+            "",
+        ]
+    )
+
+
+def write(folder: Path | str) -> None:
+    """Write one page for each code, and an index, into `folder`."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    kinds = every()
+    for kind in kinds:
+        (folder / f"{kind.code}.md").write_text(page(kind), encoding="utf-8")
+    (folder / "index.md").write_text(index(kinds), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(__file__).parent / "reference" / "errors")

@@ -1,0 +1,57 @@
+"""Every kind of error shows itself: its example raises it, what it says instead does not."""
+
+import importlib.util
+import inspect
+from pathlib import Path
+
+import pytest
+
+from edgewise.errors import EdgewiseError
+
+ROOT = Path(__file__).parents[2]
+
+
+def _script(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+errors = _script(ROOT / "docs" / "errors.py")
+KINDS = errors.every()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.code)
+def test_the_example_says_exactly_its_code(kind, assert_golden):
+    assert {found.code for found in errors.said(kind.example)} == {kind.code}
+    assert_golden(f"errors/{kind.code}.txt", f"{kind.example}\n\n{errors.message(kind.example)}")
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.code)
+def test_what_to_write_instead_is_quiet(kind):
+    assert errors.said(kind.instead) == []
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.code)
+def test_a_message_has_a_place_and_a_next_step(kind):
+    for found in errors.said(kind.example):
+        assert found.help
+        assert "^" in str(found)
+        assert inspect.getdoc(kind)
+        assert issubclass(kind, EdgewiseError | Warning)
+
+
+def test_codes_are_unique():
+    assert len({kind.code for kind in KINDS}) == len(KINDS)
+
+
+def test_no_golden_file_is_left_behind():
+    files = {path.stem for path in (ROOT / "tests" / "golden" / "errors").glob("*.txt")}
+    assert files <= {kind.code for kind in KINDS}
+
+
+def test_pages_are_written(tmp_path):
+    errors.write(tmp_path)
+    assert len(list(tmp_path.glob("*.md"))) == len(KINDS) + 1
+    assert "unbound-variable" in (tmp_path / "index.md").read_text()
