@@ -14,7 +14,7 @@ from edgewise.reference.evaluate import Evaluator, Values
 from edgewise.reference.relations import Key
 
 
-class NotDerivable(EdgewiseError):
+class NotDerivable(EdgewiseError, KeyError):
     """Absent is absent: an atom that no fact states and no rule derives has no value, not 0."""
 
     code = "not-derivable"

@@ -1,0 +1,219 @@
+"""Random programs with data that solve: the fuzzer of everything that evaluates.
+
+`evaluable()` draws cases that cover the language: joins, hidden and negated atoms, arithmetic,
+patterns, weights and families, every combination, transformation and aggregation, lines, and
+recursion over sequences, acyclic graphs, shortest paths, reachability and rounds.
+"""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+import torch
+from evaluable_rules import SMALL, Relation, Rules
+from hypothesis import strategies as st
+from torch import Tensor
+
+from edgewise import F, Program, R, V, repeat
+from edgewise.language import nodes
+from edgewise.reference import Solution
+
+
+class Case(NamedTuple):
+    """A program, facts to solve it with, and an atom with variables for each derived relation."""
+
+    program: Program
+    facts: list[nodes.Atom]
+    queries: list[nodes.Atom]
+
+
+GIVEN = (
+    Relation("a", (), (True,), given=True),
+    Relation("b", (), (True,), given=True),
+    Relation("x", (2,), (True,), given=True),
+    Relation("y", (3,), (True,), given=True),
+    Relation("m", (2, 3), (True,), given=True),
+    Relation("r", (1, 2), (True,), given=True),
+    Relation("e", (), (True, True), given=True),
+    Relation("f", (2,), (True, True), given=True),
+    Relation("s", (), (), given=True),
+    Relation("c", (), (False,), given=True),  # strings among its keys
+    Relation("n", (), (True,), given=True),  # no value: 1
+)
+KEYS = {"c": [("a",), ("b",), (0,), (2,)], "s": [()]}
+
+
+def keys(relation: Relation) -> list[tuple[Any, ...]]:
+    """The keys that facts of a relation may have."""
+    if relation.name in KEYS:
+        return KEYS[relation.name]
+    if len(relation.small) == 1:
+        return [(i,) for i in range(4)]
+    return [(i, j) for i in range(4) for j in range(4)]
+
+
+def literal(shape: tuple[int, ...], random: Random) -> Any:
+    if not shape:
+        return random.choice([-1, 1]) * random.randint(50, 2000) / 1000
+    return [literal(shape[1:], random) for _ in range(shape[0])]
+
+
+@st.composite
+def facts_of(draw: Any, relations: Sequence[Relation]) -> list[nodes.Atom]:
+    """Facts for the relations, from none to all of their keys, in any order."""
+    random = Random(draw(st.integers(0, 999)))
+    found = []
+    for relation in relations:
+        density = draw(st.sampled_from([0.0, 0.4, 0.7, 0.9, 1.0, 1.0]))
+        for key in keys(relation):
+            if random.random() < density:
+                atom = R[relation.name](*key)
+                found.append(
+                    atom if relation.name == "n" else atom[literal(relation.shape, random)]
+                )
+    random.shuffle(found)
+    return found
+
+
+def sequence(name: str) -> tuple[list[Any], Relation]:
+    """A recurrent network over the keys of x."""
+    rules = [
+        (R[name](V.T) <= R.x(V.T)[W_IN]) | [F.tanh],
+        (R[name](V.T) <= (R._x(V.T), R[name](V.S)[0.5], R.special.next(V.S, V.T))) | [F.tanh],
+    ]
+    return rules, Relation(name, (2,), (True,))
+
+
+W_IN = [[0.5, -1.0], [0.25, 0.75]]
+
+
+def paths(name: str) -> tuple[list[Any], Relation]:
+    """Sums over the paths of an acyclic graph: the edges that go up."""
+    rules = [
+        R[name](V.X) <= R.a(V.X),
+        (R[name](V.Y) <= (R[name](V.X)[0.5], R.e(V.X, V.Y), R.special.lt(V.X, V.Y))) | [F.product],
+    ]
+    return rules, Relation(name, (), (True,))
+
+
+def shortest(name: str) -> tuple[list[Any], Relation]:
+    """Shortest paths on a graph with cycles, to the fixed point."""
+    rules = [
+        (R[name](V.X, V.Y) <= F.abs(R.e(V.X, V.Y))) | [F.min_agg],
+        (R[name](V.X, V.Y) <= (R[name](V.X, V.Z), F.abs(R.e(V.Z, V.Y)))) | [F.min_agg],
+        R[name] / 2 | [F.min],
+    ]
+    return rules, Relation(name, (), (True, True))
+
+
+def reachable(name: str) -> tuple[list[Any], Relation]:
+    """Reachability, through conditions alone."""
+    rules = [
+        R[name](V.X, V.Y) <= R._e(V.X, V.Y),
+        R[name](V.X, V.Y) <= (R.hidden[name](V.X, V.Z), R._e(V.Z, V.Y)),
+    ]
+    return rules, Relation(name, (), (True, True))
+
+
+def passed(name: str) -> tuple[list[Any], Relation]:
+    """Messages around cycles, for as many rounds as the program says."""
+    rules = [
+        R[name](V.X) <= R.x(V.X),
+        (R[name](V.Y) <= (R[name](V.X)[0.25], R._e(V.X, V.Y))) | [F.avg_agg],
+        R[name] / 1 | [F.tanh],
+    ]
+    return rules, Relation(name, (2,), (True,))
+
+
+def autoregressive(name: str) -> tuple[list[Any], Relation]:
+    """Attention to earlier results; a softmax group is one unit of the recursion."""
+    weights = R[f"{name}_w"]
+    rules = [
+        R[name](V.I) <= R.x(V.I),
+        (weights(V.I, V.J) <= (R[name](V.J).T @ R.x(V.I), R.special.lt(V.J, V.I)))
+        | [F.softmax_agg(agg_terms=[V.J])],
+        (R[name](V.I) <= (weights(V.I, V.J), R[name](V.J))) | [F.product],
+    ]
+    return rules, Relation(name, (2,), (True,))
+
+
+def stacked(name: str) -> tuple[list[Any], Relation]:
+    """Two layers of message passing."""
+
+    def layer(z: nodes.Atom) -> list[nodes.Rule]:
+        heard = R.out(V.I) <= (z(V.I)["own":2, 2], z(V.J)[2, 2], R._e(V.J, V.I))
+        return [heard | [F.tanh, F.avg_agg]]
+
+    return [repeat(layer, 2, name=name)(R.x)], Relation(f"{name}.out", (2,), (True,))
+
+
+TEMPLATES = (sequence, paths, shortest, reachable, passed, autoregressive, stacked)
+LEARNABLE = (R.g(0)[2,], R.g(1)[[0.5, -0.25]], R.g(3)[[1.5, 0.75]].fixed())
+LINES = ([F.sum], [F.max], [F.avg, F.tanh], [F.elproduct], [F.relu], [F.min, F.sigmoid])
+
+
+@st.composite
+def evaluable(draw: Any, *, most_rules: int = 5) -> Case:
+    """A well-typed program with small data; nearly all of them solve."""
+    relations = [*GIVEN, Relation("g", (2,), (True,))]
+    rules = Rules(draw, relations)
+    statements: list[Any] = list(LEARNABLE)
+    for at in range(draw(st.integers(1, most_rules))):
+        name = f"h{at}"
+        if rules.chance(2):
+            made, relation = rules.pick(TEMPLATES)(name)
+        else:
+            made, relation = derived(rules, name)
+        statements += made
+        relations.append(relation)
+    program = Program(
+        statements,
+        aggregation=rules.pick([None, None, F.avg_agg, F.max_agg]),
+        domains={V.H: rules.pick([2, ["p", "q"]])} | {V[v]: SMALL for v in "XYZ"},
+        rounds=rules.pick([1, 2, 3]),
+    )
+    queries = [
+        R[r.name](*[V[f"A{i}"] for i in range(len(r.small))]) for r in relations[len(GIVEN) + 1 :]
+    ]
+    return Case(program, draw(facts_of(GIVEN)), queries)
+
+
+def derived(rules: Rules, name: str) -> tuple[list[Any], Relation]:
+    """One to three rules for a relation, and perhaps its line."""
+    arity = rules.pick([0, 1, 1, 1, 2])
+    several = rules.pick([1, 1, 2, 3])
+    target = None if several == 1 else rules.pick([(), (2,)])
+    made, small = [], [True] * arity
+    shape: tuple[int, ...] | None = None
+    for _ in range(several):
+        rule, shape = rules.rule(name, arity, target)
+        made.append(rule)
+        for at, term in enumerate(rule.head.terms):
+            known = rules.bound[term.name] if isinstance(term, nodes.Variable) else True
+            small[at] = small[at] and known
+    if shape is not None and rules.chance(3):
+        made.append(R[name] / arity | rules.pick(LINES))
+    return made, Relation(name, shape, tuple(small))
+
+
+def answers(solution: Solution, queries: Sequence[nodes.Atom]) -> dict[nodes.Atom, Tensor]:
+    """Every atom that answers a query, with its value; a query without terms may have none."""
+    found: dict[nodes.Atom, Tensor] = {}
+    for query in queries:
+        if query.terms:
+            found |= solution[query]
+        elif query in solution:
+            found[query] = solution[query]
+    return found
+
+
+def with_gradients(facts: Sequence[nodes.Atom]) -> tuple[list[nodes.Atom], list[Tensor]]:
+    """The same facts with values that require gradients, and those values."""
+    leaves, made = [], []
+    for atom in facts:
+        if atom.weight is not None:
+            leaf = torch.tensor(atom.weight.value, dtype=torch.float64, requires_grad=True)
+            leaves.append(leaf)
+            atom = nodes.Atom(atom.relation, atom.terms)[leaf]
+        made.append(atom)
+    return made, leaves
