@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from edgewise.checks import wording
 from edgewise.errors import EdgewiseWarning
@@ -31,11 +32,12 @@ def cartesian_products(
         head = {v.name for v in terms.variables(rule.head.terms)}
         for part in [part for part in parts if not part & head][: len(parts) - 1]:
             other = next(p for p in (*[p for p in parts if p & head], *parts) if p is not part)
-            yield _warning(rule, part, other)
+            held = [a for a in atoms(rule) if part & {v.name for v in terms.variables(a.terms)}]
+            if held:  # otherwise a family alone ranges over it, and its domain is declared
+                yield _warning(rule, held, other)
 
 
-def _warning(rule: nodes.Rule, part: set[str], other: set[str]) -> CartesianProduct:
-    held = [a for a in atoms(rule) if part & {v.name for v in terms.variables(a.terms)}]
+def _warning(rule: nodes.Rule, held: list[Any], other: set[str]) -> CartesianProduct:
     atom = next((a for a in held if a.carries_value), held[0])
     name, partner = terms.variables(atom.terms)[0].name, min(other)
     if atom.carries_value:
