@@ -1,0 +1,1 @@
+"""One sentence, one attention program, four graphs: `python -m edgewise.demo`."""
