@@ -1,0 +1,89 @@
+"""The folder order of the package is its architecture; this file is where it is written down."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1] / "src" / "edgewise"
+LAYERS = [  # each may import those before it
+    *("errors", "language", "checks", "reference", "layouts", "graphs", "aggregations", "plan"),
+    *("passes", "ground", "kernels", "run", "compile", "module", "zoo", "data", "train", "hf"),
+    *("pyg", "viz", "demo", "cli"),
+]
+AT_CALL_TIME = {  # what reaches a later stage by name, and why
+    "__init__.py": "the public names are loaded when first used",
+    "language/program.py": "a program is the front of every stage: solve, draw",
+    "language/parser_body.py": "a pattern in the text form is a graph",
+    "reference/solution.py": "a solution can draw itself",
+    "demo/__main__.py": "says which extra is missing",
+}
+EXTRAS = {  # packages that only some folders may import: the others work without them
+    "matplotlib": {"demo", "viz", "graphs"},
+    "rich": {"demo", "cli"},
+    "typer": {"cli"},
+    "networkx": {"graphs"},
+    "scipy": {"graphs"},
+}
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def layer(path):
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_up_the_list(path):
+    here = layer(path)
+    if here == "__init__":
+        return
+    assert here in LAYERS, f"where does {here} stand? Add it to LAYERS"
+    for name in imports(path):
+        top, _, rest = name.partition(".")
+        if top == "edgewise":
+            there = rest.split(".")[0]
+            assert there in LAYERS, f"{here} imports edgewise itself: name the module"
+            assert LAYERS.index(there) <= LAYERS.index(here), (
+                f"{here} must not import edgewise.{there}"
+            )
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_optional_packages_stay_where_they_belong(path):
+    for name in imports(path):
+        top = name.partition(".")[0]
+        assert layer(path) in EXTRAS.get(top, {layer(path)}), f"{layer(path)} must not need {top}"
+
+
+def test_every_way_round_the_table_is_written_down():
+    found = {
+        str(path.relative_to(ROOT))
+        for path in FILES
+        if any(name.partition(".")[0] == "importlib" for name in imports(path))
+    }
+    assert found <= set(AT_CALL_TIME), "say why in AT_CALL_TIME"
+
+
+@pytest.mark.parametrize(
+    ("module", "without"),
+    [
+        ("edgewise", "torch"),
+        ("edgewise.language", "torch"),
+        ("edgewise.checks", "torch"),
+        ("edgewise.reference", "matplotlib"),
+        ("edgewise.reference", "rich"),
+    ],
+)
+def test_a_fresh_python_loads_only_what_it_needs(module, without):
+    code = f"import sys, {module}; sys.exit({without!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
