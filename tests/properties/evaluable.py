@@ -16,6 +16,7 @@ from torch import Tensor
 
 from edgewise import F, Program, R, V, repeat
 from edgewise.language import nodes
+from edgewise.language.statements import atoms
 from edgewise.reference import Solution
 
 
@@ -64,7 +65,7 @@ def facts_of(draw: Any, relations: Sequence[Relation]) -> list[nodes.Atom]:
     random = Random(draw(st.integers(0, 999)))
     found = []
     for relation in relations:
-        density = draw(st.sampled_from([0.0, 0.4, 0.7, 0.9, 1.0, 1.0]))
+        density = draw(st.sampled_from([0.7, 1.0, 0.9, 1.0, 0.4, 0.0]))
         for key in keys(relation):
             if random.random() < density:
                 atom = R[relation.name](*key)
@@ -175,7 +176,8 @@ def evaluable(draw: Any, *, most_rules: int = 5) -> Case:
     queries = [
         R[r.name](*[V[f"A{i}"] for i in range(len(r.small))]) for r in relations[len(GIVEN) + 1 :]
     ]
-    return Case(program, draw(facts_of(GIVEN)), queries)
+    read = {atom.relation for atom in atoms(program.rules) if isinstance(atom, nodes.Atom)}
+    return Case(program, draw(facts_of([r for r in GIVEN if r.name in read])), queries)
 
 
 def derived(rules: Rules, name: str) -> tuple[list[Any], Relation]:
