@@ -1,0 +1,35 @@
+"""GraphSAGE with the mean of the neighbours.
+
+    yᵢ = W_root xᵢ + W_heard meanⱼ xⱼ + b
+
+Paper: https://arxiv.org/abs/1706.02216. Parity: `torch_geometric.nn.SAGEConv`. The two terms are
+two rules: of a node without edges only the first derives anything, so the mean counts as nothing,
+as in PyG.
+"""
+
+from dataclasses import dataclass
+
+from edgewise.language import F, Program, R, V, W
+from edgewise.language.nodes import Atom
+from edgewise.zoo.parts import Statements
+
+
+@dataclass(frozen=True)
+class Config:
+    inputs: int = 16
+    outputs: int = 16
+
+
+def layer(x: Atom, config: Config) -> Statements:
+    """Reads `x(i)` and `edge(i, j)`, derives `out(i)`."""
+    d, m = config.inputs, config.outputs
+    return [
+        (R.mean(V.I) <= (x(V.J), R._edge(V.I, V.J))) | [F.avg_agg],
+        R.out(V.I) <= (x(V.I)[W["root.weight"][m, d]], W.bias[m,].filled(0.0)),
+        R.out(V.I) <= R.mean(V.I)[W["heard.weight"][m, d]],
+    ]
+
+
+def program(config: Config) -> Program:
+    """Reads `x(i)` and `edge(i, j)`, i hears j; derives `out(i)`."""
+    return Program(layer(R.x, config))

@@ -1,0 +1,51 @@
+"""Relational graph convolutional network.
+
+    yᵢ = W_root xᵢ + b + Σₜ Wₜ mean_{j ∈ Nₜ(i)} xⱼ,    Wₜ = Σ_b cₜ_b B_b with a basis
+
+Paper: https://arxiv.org/abs/1703.06103. Parity: `torch_geometric.nn.RGCNConv`. The root and the
+neighbours are two rules: a node derives no mean for a type of edge that it lacks, so that type
+adds nothing, as in PyG.
+"""
+
+from dataclasses import dataclass
+
+from edgewise.language import F, Program, R, V, W
+from edgewise.language.nodes import Atom
+from edgewise.zoo.parts import Statements
+
+
+@dataclass(frozen=True)
+class Config:
+    """`types` is a number of types, called 0, 1, ..., or their names."""
+
+    inputs: int = 16
+    outputs: int = 16
+    types: int | tuple[str, ...] = 4
+    bases: int | None = None
+
+
+def layer(x: Atom, config: Config) -> Statements:
+    """Reads `x(i)` and `edge(i, t, j)`, derives `out(i)`."""
+    d, m = config.inputs, config.outputs
+    return [
+        (R.mean(V.I, V.T) <= (x(V.J), R._edge(V.I, V.T, V.J))) | [F.avg_agg],
+        R.out(V.I) <= (x(V.I)[W.root[m, d]], W.bias[m,].filled(0.0)),
+        *(_own_matrices if config.bases is None else _shared_basis)(m, d),
+    ]
+
+
+def _own_matrices(m: int, d: int) -> Statements:
+    return [R.out(V.I) <= R.mean(V.I, V.T)[W.relation(V.T)[m, d]]]
+
+
+def _shared_basis(m: int, d: int) -> Statements:
+    return [
+        R.mixed(V.I, V.B) <= R.mean(V.I, V.T)[W.coefficient(V.T, V.B)[1,]],
+        R.out(V.I) <= R.mixed(V.I, V.B)[W.basis(V.B)[m, d]],
+    ]
+
+
+def program(config: Config) -> Program:
+    """Reads `x(i)` and `edge(i, t, j)`, i hears j along an edge of type t; derives `out(i)`."""
+    bases = {} if config.bases is None else {V.B: config.bases}
+    return Program(layer(R.x, config), domains={V.T: config.types} | bases)
