@@ -16,3 +16,9 @@ from edgewise.graphs.ring import ring
 from edgewise.graphs.sparse_transformer import sparse_transformer
 from edgewise.graphs.strided import strided
 from edgewise.graphs.window import window
+from edgewise.graphs.random_edges import random_edges
+from edgewise.graphs.erdos_renyi import erdos_renyi
+from edgewise.graphs.watts_strogatz import watts_strogatz
+from edgewise.graphs.barabasi_albert import barabasi_albert
+from edgewise.graphs.random_blocks import random_blocks
+from edgewise.graphs.expander import expander

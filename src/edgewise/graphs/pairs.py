@@ -10,7 +10,7 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.graphs import flex
-from edgewise.graphs.errors import whole
+from edgewise.graphs.errors import SizeMismatch, whole
 from edgewise.language import nodes, terms
 from edgewise.layouts import CSR, Blocks, Membership, Rows, blocks_of_rows, csr_of_rows
 
@@ -141,3 +141,13 @@ def _rows(pattern: Pairs, n: int, m: int) -> Rows:
 
 def as_array(values: Tensor | np.ndarray) -> np.ndarray:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
+def square(pattern: Pairs, n: int, m: int) -> None:
+    """Refuse different numbers of queries and keys where a pattern joins tokens of one sequence."""
+    if n != m:
+        raise SizeMismatch(
+            f"`{pattern!r}` joins the tokens of one sequence, got {n} queries and {m} keys",
+            caller(),
+            f"ask for n = m = {n}, or take some rows with `restrict`",
+        )

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from edgewise.layouts.blocks import Blocks
 from edgewise.layouts.inside import filled_by_steps, pairs_in, recounted
 from edgewise.layouts.pieces import Pieces, in_slabs
-from edgewise.layouts.ragged import Bools, Ints, owners, pointer, ranges, starts_of_runs
+from edgewise.layouts.ragged import Bools, Ints, distinct, owners, pointer, ranges, starts_of_runs
 from edgewise.layouts.rows import Rows
 
 
@@ -37,7 +37,8 @@ def blocks_of_rows(rows: Rows, block: int) -> Blocks:
     full = np.repeat(found.pairs == block * block, length)
     if not short.all():
         key = owners(pointer(count)) * width + index
-        every = _merged(key, _keys_apart(row[~short], runs[~short], block, width))
+        far = _keys_apart(row[~short], runs[~short], block, width)
+        every = distinct(np.concatenate([key, far]))
         full = _placed(full, np.searchsorted(every, key), len(every))
         count = np.bincount(every // width, minlength=height)
         index = (every % width).astype(np.int32)
@@ -87,6 +88,8 @@ def _overlaid(s: Stretches, width: int) -> Stretches:
     """Disjoint stretches in order, with the pairs of all that lie over them added up."""
     some = s.low < s.high
     row, low, high, pairs = s.row[some], s.low[some], s.high[some], s.pairs[some]
+    if (high - low == 1).all():
+        return _stacked(row * width + low, pairs, width)
     key = np.concatenate([row * (width + 1) + low, row * (width + 1) + high])
     ends, place = np.unique(key, return_inverse=True)
     weight, one = np.concatenate([pairs, -pairs]), np.repeat([1, -1], len(row))
@@ -101,6 +104,16 @@ def _overlaid(s: Stretches, width: int) -> Stretches:
     first = np.flatnonzero(opens)
     last = np.append(first[1:], len(kept)) - 1 if len(first) else first
     return Stretches(at_row[kept[first]], at[kept[first]], at[kept[last] + 1], total[first])
+
+
+def _stacked(key: Ints, pairs: Ints, width: int) -> Stretches:
+    """Single blocks, with the pairs of equal ones added up."""
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    first = starts_of_runs(key)
+    total = np.add.reduceat(pairs[order], first) if len(first) else pairs
+    at = key[first] % width
+    return Stretches(key[first] // width, at, at + 1, total)
 
 
 def _keys_apart(row: Ints, p: Pieces, block: int, width: int) -> Ints:
@@ -126,15 +139,6 @@ def _keys_apart(row: Ints, p: Pieces, block: int, width: int) -> Ints:
     column = ranges(p.start, count, p.step)
     more = (column % block + np.repeat(slide, count)) // block
     return ranges(np.repeat(row * width, count) + column // block, more + 1)
-
-
-def _merged(a: Ints, b: Ints) -> Ints:
-    """The keys of both, sorted, each once."""
-    key = np.concatenate([a, b]) if len(a) else b
-    if not (key[1:] > key[:-1]).all():
-        key = np.sort(key, kind="stable")
-        key = key[starts_of_runs(key)]
-    return key
 
 
 def _placed(flags: Bools, at: Ints, size: int) -> Bools:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from edgewise.layouts.pieces import Pieces, in_slabs
-from edgewise.layouts.ragged import Bools, Ints, ranges
+from edgewise.layouts.ragged import Bools, Ints, distinct, ranges
 
 
 def slab_tops(n: int, m: int, p: Pieces) -> Ints:
@@ -12,17 +12,17 @@ def slab_tops(n: int, m: int, p: Pieces) -> Ints:
     Between two of them every piece is there or not, no two ends of pieces cross (nor the borders
     0 and m), and no progression is cut by an end that moves against it.
     """
-    tops = np.unique(np.concatenate([np.array([0, n]), p.top, p.bottom]))
+    tops = distinct(np.concatenate([np.array([0, n]), p.top, p.bottom]))
     if not len(p) or n == 0:
         return tops
     crossing = _crossings(m, p, tops)
     if len(crossing):
-        tops = np.unique(np.concatenate([tops, crossing]))
+        tops = distinct(np.concatenate([tops, crossing]))
     if (p.step > 1).any():
         mixed = np.flatnonzero(_mixed(m, p, tops))
         if len(mixed):
             rows = ranges(tops[mixed], tops[mixed + 1] - tops[mixed])
-            tops = np.unique(np.concatenate([tops, rows]))
+            tops = distinct(np.concatenate([tops, rows]))
     return tops
 
 
@@ -34,7 +34,7 @@ class _Ends:
         _, slab, q = in_slabs(p, tops)
         tall = height[slab] > 1
         self.slab, self.q = slab[tall], q[tall]
-        present = np.unique(self.slab)
+        present = distinct(self.slab)
         slabs = np.concatenate([self.slab, self.slab, present, present])
         value = np.concatenate(
             [self.q.start, self.q.stop, np.zeros(len(present), np.int64), np.full(len(present), m)]
@@ -44,7 +44,7 @@ class _Ends:
         self.low = int(value.min(initial=0))
         self.width = int(value.max(initial=m) - self.low + height.max(initial=1) + 2)
         key = self.key(slabs, value)
-        self.flat, self.sloped = np.unique(key[slope == 0]), np.unique(key[slope == 1])
+        self.flat, self.sloped = distinct(key[slope == 0]), distinct(key[slope == 1])
 
     def key(self, slab: Ints, value: Ints) -> Ints:
         return slab * self.width + (value - self.low)

@@ -47,3 +47,15 @@ def starts_of_runs(key: Ints) -> Ints:
     if not len(key):
         return np.zeros(0, np.int64)
     return np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
+
+
+def distinct(key: Ints) -> Ints:
+    """Sorted, each once; faster than `numpy.unique` on what is sorted already.
+
+    >>> distinct(np.array([4, 2, 4]))
+    array([2, 4])
+    """
+    if not (key[1:] > key[:-1]).all():
+        key = np.sort(key)
+        key = key[starts_of_runs(key)]
+    return key

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from edgewise.layouts.pieces import Pieces
-from edgewise.layouts.ragged import Ints, owners, pointer, ranges
+from edgewise.layouts.ragged import Ints, distinct, owners, pointer, ranges
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,6 +159,6 @@ def rows_of_keys(n: int, m: int, ptr: Ints, keys: Ints) -> Rows:
 
 def rows_of_pairs(n: int, m: int, i: Ints, j: Ints) -> Rows:
     """Rows of pairs in any order, repeated or not."""
-    key = np.unique(i * max(m, 1) + j)
+    key = distinct(i * max(m, 1) + j)
     row = key // max(m, 1)
     return rows_of_keys(n, m, pointer(np.bincount(row, minlength=n)), key % max(m, 1))

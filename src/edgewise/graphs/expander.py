@@ -1,0 +1,99 @@
+"""A sparse graph that mixes as fast as possible."""
+
+from dataclasses import dataclass, field
+from math import sqrt
+
+import numpy as np
+
+from edgewise.errors import caller
+from edgewise.graphs.errors import BadSize, seeded, whole
+from edgewise.graphs.pattern import Pattern
+from edgewise.graphs.pairs import square
+from edgewise.graphs.philox import below, shuffled, words
+from edgewise.layouts import Rows, rows_of_pairs
+from edgewise.layouts.ragged import Ints
+
+ATTEMPTS = 256
+
+
+@dataclass(frozen=True, repr=False)
+class expander(Pattern):
+    """A random k-regular graph: k/2 random cycles through all tokens that share no edge. For
+    n ≤ k + 1 every token hears every other.
+
+    Its second eigenvalue is close to the Ramanujan bound 2√(k - 1), the least that is possible
+    for large n.
+
+    >>> expander(4, seed=0).degrees(16).unique().tolist()
+    [4]
+    """
+
+    k: int
+    seed: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if whole(self.k, "k", 2) % 2:
+            raise BadSize(
+                f"`k` must be even, got {self.k}", caller(), "each cycle gives a token two edges"
+            )
+        seeded(self.seed, "expander")
+
+    @property
+    def ramanujan_bound(self) -> float:
+        return 2 * sqrt(self.k - 1)
+
+    def form(self, n: int, m: int) -> Rows:
+        square(self, n, m)
+        if n <= self.k + 1:
+            i, j = np.divmod(np.arange(n * n), max(n, 1))
+            return rows_of_pairs(n, m, i[i != j], j[i != j])
+        taken = np.zeros(0, np.int64)
+        for turn in range(self.k // 2):
+            cycle = shuffled(seeded(self.seed, ""), n, stream=turn)
+            taken = np.sort(np.concatenate([taken, _keys(_apart(cycle, taken, self.seed or 0))]))
+        i, j = taken // n, taken % n
+        return rows_of_pairs(n, m, np.concatenate([i, j]), np.concatenate([j, i]))
+
+    def second_eigenvalue(self, n: int) -> float:
+        """The largest absolute eigenvalue below k, by SciPy."""
+        from scipy.sparse import csr_array
+        from scipy.sparse.linalg import eigsh
+
+        i, j = self.edges(n).numpy()
+        adjacency = csr_array((np.ones(len(i)), (i, j)), shape=(n, n))
+        start = np.cos(np.arange(n, dtype=float))
+        found = eigsh(adjacency, k=3, which="LM", v0=start, return_eigenvectors=False)
+        return float(np.sort(np.abs(found))[-2])
+
+
+def _keys(cycle: Ints) -> Ints:
+    """The edges of a cycle as numbers, the smaller end first."""
+    after = np.roll(cycle, -1)
+    return np.minimum(cycle, after) * len(cycle) + np.maximum(cycle, after)
+
+
+def _apart(cycle: Ints, taken: Ints, seed: int) -> Ints:
+    """The cycle with stretches turned round until it shares no edge with those taken.
+
+    Two cycles share two edges on average, so a few turns are enough; in a graph too small for
+    disjoint cycles it stops and the degree is less.
+    """
+    shared = _found(_keys(cycle), taken)
+    for attempt in range(ATTEMPTS):
+        if not shared.any():
+            break
+        other = int(below(words(seed, np.array([attempt]), 0, 1, stream=99), len(cycle))[0, 0])
+        low, high = sorted((int(np.argmax(shared)) + 1, other + 1))
+        cycle[low:high] = cycle[low:high][::-1].copy()
+        shared[low : high - 1] = shared[low : high - 1][::-1].copy()
+        for at in (low - 1, high - 1):
+            ends = np.sort(cycle[[at, (at + 1) % len(cycle)]])
+            shared[at] = _found(ends[:1] * len(cycle) + ends[1:], taken)[0]
+    return cycle
+
+
+def _found(keys: Ints, among: Ints) -> np.ndarray:
+    """Which keys are in a sorted array."""
+    if not len(among):
+        return np.zeros(len(keys), bool)
+    return among[np.minimum(np.searchsorted(among, keys), len(among) - 1)] == keys

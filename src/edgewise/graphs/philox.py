@@ -1,0 +1,74 @@
+"""Random bits from (seed, row): Philox4x32-10, the same on every machine, version and device.
+
+A counter-based generator (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011):
+every number is a function of the seed, the stream, the row and its place in the row, so that one
+row can be drawn without the others. Only whole numbers are used: no library's floating point.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgewise.layouts.ragged import Ints
+
+Words = NDArray[np.uint64]
+LOW = np.uint64(0xFFFFFFFF)
+HALF = np.uint64(32)
+
+
+def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> tuple[Words, ...]:
+    """Ten rounds on four 32-bit words, held in 64-bit ones."""
+    a, b, c, d = counter
+    k, h = key
+    for _ in range(10):
+        left, right = a * np.uint64(0xD2511F53), c * np.uint64(0xCD9E8D57)
+        a, b = (right >> HALF) ^ b ^ np.uint64(k), right & LOW
+        c, d = (left >> HALF) ^ d ^ np.uint64(h), left & LOW
+        k, h = (k + 0x9E3779B9) & 0xFFFFFFFF, (h + 0xBB67AE85) & 0xFFFFFFFF
+    return a, b, c, d
+
+
+def words(seed: int, rows: Ints, first: int, count: int, *, stream: int = 0) -> Words:
+    """64 random bits for each row and each place first ≤ t < first + count."""
+    start, stop = first // 2, -(-(first + count) // 2)
+    place = np.arange(start, stop, dtype=np.uint64)[None, :]
+    row = rows.astype(np.uint64)[:, None]
+    shape = np.broadcast_shapes(place.shape, row.shape)
+    counter = (
+        np.broadcast_to(place, shape),
+        np.broadcast_to(np.uint64(stream), shape),
+        np.broadcast_to(row & LOW, shape),
+        np.broadcast_to(row >> HALF, shape),
+    )
+    a, b, c, d = philox(counter, (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF))
+    both = np.stack([a | (b << HALF), c | (d << HALF)], axis=2).reshape(len(rows), 2 * (stop - start))
+    return both[:, first - 2 * start : first - 2 * start + count]
+
+
+def below(bits: Words, limit: Ints | int) -> Ints:
+    """⌊bits · limit / 2⁶⁴⌋: whole numbers from 0 to limit, limit < 2³¹."""
+    top = np.asarray(limit, dtype=np.uint64)
+    product = (bits >> HALF) * top + (((bits & LOW) * top) >> HALF)
+    return (product >> HALF).astype(np.int64)
+
+
+def distinct(seed: int, rows: Ints, count: int, limit: Ints | int, *, stream: int = 0) -> Ints:
+    """For each row `count` different numbers below `limit`, in no order (Floyd's sampling).
+
+    Where a row's limit is less than `count`, it has all numbers below it, then -1.
+    """
+    limit = np.broadcast_to(np.asarray(limit, np.int64), rows.shape)
+    bits = words(seed, rows, 0, count, stream=stream)
+    chosen = np.full((len(rows), count), -1, np.int64)
+    for t in range(count):
+        top = limit - count + t
+        drawn = below(bits[:, t], np.maximum(top + 1, 1))
+        taken = (chosen[:, :t] == drawn[:, None]).any(axis=1)
+        chosen[:, t] = np.where(taken, top, drawn)
+        chosen[:, t] = np.where(limit < count, np.where(t < limit, t, -1), chosen[:, t])
+    return chosen
+
+
+def shuffled(seed: int, count: int, *, stream: int = 0) -> Ints:
+    """The numbers below `count` in random order."""
+    bits = words(seed, np.arange(count), 0, 1, stream=stream)[:, 0]
+    return np.argsort(bits, kind="stable").astype(np.int64)

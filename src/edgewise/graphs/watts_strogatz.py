@@ -1,0 +1,59 @@
+"""Small worlds (Watts & Strogatz 1998): a ring with shortcuts."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edgewise.errors import caller
+from edgewise.graphs.errors import BadSize, one_of, probability, seeded, whole
+from edgewise.graphs.pattern import Pattern
+from edgewise.graphs.pairs import square
+from edgewise.graphs.philox import Words, below, words
+from edgewise.layouts import Rows, rows_of_pairs
+
+
+@dataclass(frozen=True, repr=False)
+class watts_strogatz(Pattern):
+    """A ring in which each token is joined to its k/2 neighbours on each side (not to itself);
+    each of these edges becomes a shortcut with probability p: its far end moves to a token chosen
+    at random (`kind="rewired"`), or such an edge is added and the ring stays whole (`"added"`,
+    as BigBird describes it). Joined tokens hear each other.
+
+    >>> watts_strogatz(2, 0.0, seed=0).edges(4).T.tolist()
+    [[0, 1], [0, 3], [1, 0], [1, 2], [2, 1], [2, 3], [3, 0], [3, 2]]
+    """
+
+    k: int
+    p: float
+    kind: str = field(default="rewired", kw_only=True)
+    seed: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if whole(self.k, "k") % 2:
+            raise BadSize(
+                f"`k` must be even, got {self.k}", caller(), "k/2 neighbours are on each side"
+            )
+        object.__setattr__(self, "p", probability(self.p))
+        one_of(self.kind, "kind", ("rewired", "added"))
+        seeded(self.seed, "watts_strogatz")
+
+    def form(self, n: int, m: int) -> Rows:
+        square(self, n, m)
+        half = min(self.k // 2, max(n - 1, 0) // 2)
+        i = np.repeat(np.arange(n), half)
+        near = (np.arange(n)[:, None] + np.arange(1, half + 1)[None, :]).ravel() % max(n, 1)
+        bits = words(seeded(self.seed, ""), np.arange(n), 0, 2 * half)
+        moved = _less_than(bits[:, :half], self.p).ravel() & (n > 2 * half + 1)
+        # Among the n - 2·half - 1 tokens beyond the ring's neighbours of i.
+        past = below(bits[:, half:], max(n - 2 * half - 1, 1)).ravel() + half + 1
+        far = (i + past) % max(n, 1)
+        if self.kind == "added":
+            i, j = np.concatenate([i, i[moved]]), np.concatenate([near, far[moved]])
+        else:
+            j = np.where(moved, far, near)
+        return rows_of_pairs(n, m, np.concatenate([i, j]), np.concatenate([j, i]))
+
+
+def _less_than(bits: Words, p: float) -> np.ndarray:
+    """True with probability p, to 53 bits."""
+    return (bits >> np.uint64(11)) < np.uint64(int(p * 2**53))
