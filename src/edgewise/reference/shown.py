@@ -18,17 +18,17 @@ ROWS = 20  # a table of more rows shows the largest shares and says how many it 
 BAR = 16
 
 
-def number(x: float) -> str:
-    """Four digits, as short as they go.
+def number(x: float, digits: int = 4) -> str:
+    """A few digits, as short as they go.
 
     >>> number(0.125), number(-3.0), number(1e-17), number(123456.0)
     ('0.125', '-3', '1e-17', '1.235e+05')
     """
-    shown = f"{x:.4g}"
+    shown = f"{x:.{digits}g}"
     return "0" if shown == "-0" else shown
 
 
-def short(value: Tensor, most: int = 4) -> str:
+def short(value: Tensor, most: int = 4, digits: int = 4) -> str:
     """A value in a few characters.
 
     >>> import torch
@@ -36,11 +36,13 @@ def short(value: Tensor, most: int = 4) -> str:
     ('0.5', '[0, 1, 2]', '8×8 matrix')
     """
     if value.ndim == 0:
-        return number(value.item())
+        return number(value.item(), digits)
     if value.ndim == 2 and value.shape[0] > 1:
         return f"{value.shape[0]}×{value.shape[1]} matrix"
     items = value.detach().reshape(-1).tolist()
-    inside = ", ".join(number(x) for x in items[:most]) + (", …" if len(items) > most else "")
+    inside = ", ".join(number(x, digits) for x in items[:most]) + (
+        ", …" if len(items) > most else ""
+    )
     return f"[[{inside}]]" if value.ndim == 2 else f"[{inside}]"
 
 

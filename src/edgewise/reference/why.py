@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
-from edgewise.language import nodes
+from edgewise.language import functions, nodes
 from edgewise.language.statements import atoms
-from edgewise.reference.evaluate import SUM, GroundAtom, Values, combination, ground, located, uses
+from edgewise.reference.evaluate import SUM, GroundAtom, Values, combination, ground, located, uses, aggregation_of
 from edgewise.reference.functions import aggregate, combine, normalise
 from edgewise.reference.ground import GroundRule
 from edgewise.reference.join import Assignment
@@ -154,7 +154,8 @@ def _explained(solution: Solution, atom: GroundAtom, value: Tensor) -> Why:
 
 def _derived(solution: Solution, rule: GroundRule, key: Key, values: Values) -> Derivation | None:
     evaluator = solution.evaluator
-    aggregation = evaluator.aggregation_of(rule.rule)
+    own = (f for f in rule.rule.functions if functions.kind(f) == functions.AGGREGATION)
+    aggregation = next(own, evaluator.aggregation)
     grouped = dict(aggregation.arguments).get("agg_terms")
     inner = evaluator.aggregation if grouped else aggregation
     given = {

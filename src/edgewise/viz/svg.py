@@ -1,0 +1,103 @@
+"""The few shapes that pictures are made of, as SVG text."""
+
+import itertools
+import unicodedata
+from collections.abc import Iterable, Sequence
+from html import escape
+
+FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+ADVANCE = 0.62  # width of a character over its size; monospaced fonts have 0.55 to 0.61
+INK = "#24292f"
+Point = tuple[float, float]
+
+
+def width(text: str, size: float) -> float:
+    """What a text takes at most: East Asian characters and symbols count twice.
+
+    >>> round(width("h(1)", 10), 1), round(width("注意", 10), 1)
+    (24.8, 24.8)
+    """
+    wide = sum(2 if unicodedata.east_asian_width(c) in "WF" or ord(c) > 0xFFFF else 1 for c in text)
+    return wide * size * ADVANCE
+
+
+def clipped(text: str, most: int) -> str:
+    """At most so many characters; control characters are shown, since XML cannot hold them.
+
+    >>> clipped("a very long name", 8)
+    'a very …'
+    """
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def number(x: float) -> str:
+    shown = f"{x:.1f}"
+    return shown[:-2] if shown.endswith(".0") else shown
+
+
+def tag(name: str, inside: str = "", /, **attributes: object) -> str:
+    """`<name key="value">inside</name>`; `stroke_width` is `stroke-width`.
+
+    >>> tag("rect", x=1.25, class_="box")
+    '<rect x="1.2" class="box"/>'
+    """
+    shown = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="'
+        + escape(number(value) if isinstance(value, int | float) else str(value))
+        + '"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return f"<{name}{shown}>{inside}</{name}>" if inside else f"<{name}{shown}/>"
+
+
+def text(
+    x: float, y: float, words: str, size: float, *, anchor: str = "middle", **more: object
+) -> str:
+    """Text whose middle height is `y`."""
+    more = {"fill": INK} | more
+    anchored = None if anchor == "start" else anchor
+    return tag("text", escape(words), x=x, y=y + 0.35 * size, font_size=size,
+               text_anchor=anchored, **more)  # fmt: skip
+
+
+def box(x: float, y: float, w: float, h: float, **more: object) -> str:
+    """A rounded rectangle by its top left corner."""
+    return tag("rect", x=x, y=y, width=w, height=h, **({"rx": 6} | more))
+
+
+def curve(points: Sequence[Point], *, upright: bool) -> str:
+    """A path through points, leaving and arriving `upright` (or flat), straight where it can."""
+    parts = [f"M{number(points[0][0])},{number(points[0][1])}"]
+    for (x, y), (u, v) in itertools.pairwise(points):
+        if (x == u) if upright else (y == v):
+            parts.append(f"L{number(u)},{number(v)}")
+        else:
+            first, second = ((x, (y + v) / 2), (u, (y + v) / 2)) if upright else (
+                ((x + u) / 2, y), ((x + u) / 2, v))  # fmt: skip
+            bends = " ".join(f"{number(a)},{number(b)}" for a, b in (first, second, (u, v)))
+            parts.append(f"C{bends}")
+    return " ".join(parts)
+
+
+def arrow(tip: Point, toward: Point, colour: str, size: float = 6) -> str:
+    """A filled head at `tip`, pointing in direction `toward`."""
+    (x, y), (dx, dy) = tip, toward
+    corners = (
+        (x, y),
+        (x - size * dx + size / 2 * dy, y - size * dy + size / 2 * dx),
+        (x - size * dx - size / 2 * dy, y - size * dy - size / 2 * dx),
+    )
+    return tag("polygon", points=" ".join(f"{number(a)},{number(b)}" for a, b in corners),
+               fill=colour)  # fmt: skip
+
+
+def document(parts: Iterable[str], w: float, h: float, title: str) -> str:
+    """The whole picture on white."""
+    background = tag("rect", width=w, height=h, fill="#ffffff", class_="ground")
+    inside = "\n".join([tag("title", escape(title)), background, *parts])
+    return tag(
+        "svg", f"\n{inside}\n", xmlns="http://www.w3.org/2000/svg", width=w, height=h,
+        viewBox=f"0 0 {number(w)} {number(h)}", font_family=FONT, role="img",
+    ) + "\n"  # fmt: skip
