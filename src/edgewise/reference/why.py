@@ -11,7 +11,7 @@ from torch import Tensor
 from edgewise.errors import caller
 from edgewise.language import functions, nodes
 from edgewise.language.statements import atoms
-from edgewise.reference.evaluate import SUM, GroundAtom, Values, combination, ground, located, uses, aggregation_of
+from edgewise.reference.evaluate import SUM, GroundAtom, Values, combination, ground, located, uses
 from edgewise.reference.functions import aggregate, combine, normalise
 from edgewise.reference.ground import GroundRule
 from edgewise.reference.join import Assignment
