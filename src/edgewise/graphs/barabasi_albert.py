@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgewise.graphs.errors import seeded, whole
-from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.pairs import square
+from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.philox import below, words
 from edgewise.layouts import Rows, rows_of_pairs
 from edgewise.layouts.ragged import Ints

@@ -7,8 +7,8 @@ import numpy as np
 
 from edgewise.errors import caller
 from edgewise.graphs.errors import BadSize, seeded, whole
-from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.pairs import square
+from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.philox import below, shuffled, words
 from edgewise.layouts import Rows, rows_of_pairs
 from edgewise.layouts.ragged import Ints

@@ -40,7 +40,9 @@ def words(seed: int, rows: Ints, first: int, count: int, *, stream: int = 0) -> 
         np.broadcast_to(row >> HALF, shape),
     )
     a, b, c, d = philox(counter, (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF))
-    both = np.stack([a | (b << HALF), c | (d << HALF)], axis=2).reshape(len(rows), 2 * (stop - start))
+    both = np.stack([a | (b << HALF), c | (d << HALF)], axis=2).reshape(
+        len(rows), 2 * (stop - start)
+    )
     return both[:, first - 2 * start : first - 2 * start + count]
 
 

@@ -32,6 +32,4 @@ class random_blocks(Pattern):
         chosen = distinct(seeded(self.seed, ""), np.arange(high), min(self.keys, wide), wide)
         row = np.repeat(np.arange(high), chosen.shape[1]) * self.block
         column = chosen.ravel() * self.block
-        return rows_of_pieces(
-            n, m, pieces((row, row + self.block), column, column + self.block)
-        )
+        return rows_of_pieces(n, m, pieces((row, row + self.block), column, column + self.block))

@@ -6,8 +6,8 @@ import numpy as np
 
 from edgewise.errors import caller
 from edgewise.graphs.errors import BadSize, one_of, probability, seeded, whole
-from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.pairs import square
+from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.philox import Words, below, words
 from edgewise.layouts import Rows, rows_of_pairs
 

@@ -13,7 +13,6 @@ from edgewise.layouts.ragged import Bools, Ints, distinct, owners, pointer, rang
 from edgewise.layouts.rows import Rows
 
 
-
 @dataclass(frozen=True)
 class Stretches:
     """Runs of neighbouring blocks: block row, first and last + 1 key block, pairs in each block."""

@@ -1,0 +1,89 @@
+"""Any graph of blocks, and FlexAttention's block masks."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from edgewise.errors import caller
+from edgewise.graphs.errors import BadChoice, EdgeOutOfRange, whole
+from edgewise.graphs.from_edges import from_edges
+from edgewise.graphs.numbers import Integers, Numbers
+from edgewise.graphs.pattern import Pattern
+from edgewise.layouts import Rows, pieces, rows_of_pieces
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+
+@dataclass(frozen=True, repr=False)
+class from_blocks(Pattern):
+    """Whole blocks: {(i, j) : (⌊i / block⌋, ⌊j / block⌋) ∈ pairs}.
+
+    >>> from_blocks([(0, 1)], 2).edges(4).T.tolist()
+    [[0, 2], [0, 3], [1, 2], [1, 3]]
+    """
+
+    pairs: Integers
+    block: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pairs", from_edges(self.pairs).pairs)
+        whole(self.block, "block", 1)
+
+    def form(self, n: int, m: int) -> Rows:
+        assert isinstance(self.pairs, Numbers)
+        row, column = self.pairs.array.T
+        if len(row) and (row.max() * self.block >= n or column.max() * self.block >= m):
+            raise EdgeOutOfRange(
+                f"a block lies outside {n} queries and {m} keys",
+                caller(),
+                f"ask for n = {(int(max(row.max(), column.max())) + 1) * self.block} or more",
+            )
+        top, first = row * self.block, column * self.block
+        return rows_of_pieces(n, m, pieces((top, top + self.block), first, first + self.block))
+
+
+def from_block_mask(mask: "BlockMask", head: int = 0) -> Pattern:
+    """The pairs of one head of FlexAttention's `BlockMask`.
+
+    Only partial blocks are looked into with `mask_mod`; time and memory O(partial blocks).
+    """
+    size, other = mask.BLOCK_SIZE
+    if size != other:
+        raise BadChoice(f"blocks of {size}×{other} are not square", caller(), "use one block size")
+    full = _listed(mask.full_kv_num_blocks, mask.full_kv_indices, head)
+    partial = _listed(mask.kv_num_blocks, mask.kv_indices, head)
+    n, m = mask.seq_lengths
+    inside = torch.arange(size)
+    found = [np.zeros((2, 0), np.int64)]
+    for chunk in np.array_split(partial, max(1, len(partial) // 256)):
+        row, column = torch.from_numpy(chunk).T
+        i = (row[:, None, None] * size + inside[None, :, None]).expand(-1, size, size).reshape(-1)
+        j = (
+            (column[:, None, None] * size + inside[None, None, :])
+            .expand(-1, size, size)
+            .reshape(-1)
+        )
+        some = (i < n) & (j < m)
+        i, j = i[some], j[some]
+        held = (
+            torch.vmap(mask.mask_mod, in_dims=(None, None, 0, 0))(
+                torch.tensor(0), torch.tensor(head), i, j
+            )
+            if len(i)
+            else i.bool()
+        )
+        found.append(torch.stack([i[held], j[held]]).numpy())
+    edges = from_edges(np.concatenate(found, axis=1))
+    return from_blocks(full.T, size) | edges if len(full) else edges
+
+
+def _listed(count: torch.Tensor | None, index: torch.Tensor | None, head: int) -> np.ndarray:
+    if count is None or index is None:
+        return np.zeros((0, 2), np.int64)
+    count, index = count[0, head % count.shape[1]].long(), index[0, head % index.shape[1]].long()
+    row = torch.repeat_interleave(torch.arange(len(count)), count)
+    taken = torch.arange(index.shape[1])[None, :] < count[:, None]
+    return torch.stack([row, index[taken]], dim=1).cpu().numpy()

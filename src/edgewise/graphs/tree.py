@@ -1,0 +1,81 @@
+"""A forest in which every token hears its ancestors: shared prefixes, speculative decoding."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgewise.errors import caller
+from edgewise.graphs.errors import EdgeOutOfRange, SizeMismatch, TreeCycle
+from edgewise.graphs.numbers import Integers, Numbers
+from edgewise.graphs.pattern import Pattern
+from edgewise.layouts import Rows, joined, pieces, rows_of_pieces
+from edgewise.layouts.ragged import Ints
+
+
+@dataclass(frozen=True, repr=False)
+class tree(Pattern):
+    """A token and its ancestors: {(i, j) : j = i, or j = parent(...parent(i))}; a root has -1.
+
+    >>> tree([-1, 0, 0, 2]).edges(4).T.tolist()
+    [[0, 0], [1, 0], [1, 1], [2, 0], [2, 2], [3, 0], [3, 2], [3, 3]]
+    """
+
+    parents: Integers
+
+    def __post_init__(self) -> None:
+        parents = Numbers(self.parents, "parents")
+        check_forest(parents.array, "parents")
+        object.__setattr__(self, "parents", parents)
+
+    def form(self, n: int, m: int) -> Rows:
+        assert isinstance(self.parents, Numbers)
+        parent = self.parents.array
+        check_length(len(parent), n, m, "tree")
+        # A chain is a run of tokens each of which is the parent of the next; seen from below, the
+        # part of a chain up to any token is an interval.
+        token = np.arange(n)
+        opens = np.append(True, parent[1:] != token[:-1]) if n else np.zeros(0, bool)
+        first = np.flatnonzero(opens)
+        last = np.append(first[1:], n) if n else first
+        chain = np.cumsum(opens) - 1
+        parts = [pieces((first, last), first, first + 1, slope=(0, 1))]
+        which, above = np.arange(len(first)), parent[first]
+        while True:
+            some = above >= 0
+            which, above = which[some], above[some]
+            if not len(which):
+                return rows_of_pieces(n, m, joined(*parts))
+            head = first[chain[above]]
+            parts.append(pieces((first[which], last[which]), head, above + 1))
+            above = parent[head]
+
+
+def check_forest(parent: Ints, name: str) -> None:
+    """Every token must reach a root by its parents."""
+    n = len(parent)
+    if n and (parent.min() < -1 or parent.max() >= n):
+        bad = int(np.argmax((parent < -1) | (parent >= n)))
+        raise EdgeOutOfRange(
+            f"token {bad} of `{name}` points to {int(parent[bad])}, and there are {n} tokens",
+            caller(),
+            f"give -1 for a root, or a token from 0 to {n - 1}",
+        )
+    up = np.append(parent, -1)  # the place -1 is above every root
+    for _ in range(max(n, 1).bit_length()):
+        up = up[up]
+    if (up >= 0).any():
+        bad = int(np.argmax(up >= 0))
+        raise TreeCycle(
+            f"going up from token {bad} in `{name}` never ends",
+            caller(),
+            "break the cycle: give the root -1",
+        )
+
+
+def check_length(tokens: int, n: int, m: int, name: str) -> None:
+    if n != tokens or m != tokens:
+        raise SizeMismatch(
+            f"`{name}` was made for {tokens} tokens, asked for {n} queries and {m} keys",
+            caller(),
+            f"ask for n = {tokens}",
+        )
