@@ -1,24 +1,12 @@
 """Every kind of error shows itself: its example raises it, what it says instead does not."""
 
-import importlib.util
 import inspect
-from pathlib import Path
 
 import pytest
+from error_pages import ROOT, errors
 
 from edgewise.errors import EdgewiseError
 
-ROOT = Path(__file__).parents[2]
-
-
-def _script(path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-errors = _script(ROOT / "docs" / "errors.py")
 KINDS = errors.every()
 
 
