@@ -63,11 +63,20 @@ def shaped(named: nodes.Weight, bracket: Any) -> nodes.Weight:
     return replace(named, shape=found.shape, value=found.value, place=place)
 
 
+def filled(item: nodes.Weight, number: Any) -> nodes.Weight:
+    """`weight.filled(number)`."""
+    if item.value is not None:
+        raise BadWeight(
+            f"`{item!r}` has its values already", caller(), "fill a shape: `W.b[64,].filled(1.0)`"
+        )
+    return replace(item, fill=_number(number, caller()))
+
+
 def weight(bracket: Any, place: Place) -> nodes.Weight:
     """What a pair of brackets says.
 
     >>> weight((64, 32), None)
-    W(64, 32)
+    W[64, 32]
     """
     match bracket:
         case nodes.Weight():
@@ -110,7 +119,7 @@ def _shape(sizes: tuple[Any, ...], place: Place) -> tuple[int, ...]:
 def value(item: Any, place: Place) -> nodes.Literal | nodes.Held:
     """Numbers as they are, a tensor or an array held."""
     if isinstance(item, Real) and not isinstance(item, bool):
-        return float(item)
+        return _number(item, place)
     if hasattr(item, "shape") and hasattr(item, "dtype"):
         if len(item.shape) > 2:
             raise BadWeight(

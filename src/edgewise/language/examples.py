@@ -57,7 +57,7 @@ def _example(cursor: Cursor, is_queries: bool) -> Example:
     if cursor.take("."):
         return Example(facts, ()) if is_queries else Example((), facts)
     if is_queries or not cursor.take(":-"):
-        cursor.fail(
+        raise cursor.mistake(
             f"expected `,` or `.`, got {cursor.shown()}",
             help="a query ends with `.`" if is_queries else "write `1.0 predict :- a(1), b(2).`",
         )

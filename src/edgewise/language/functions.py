@@ -71,6 +71,22 @@ SIGNATURES = (
 )
 
 
+ELSEWHERE = {  # what other libraries call ours
+    "add": "sum",
+    "cat": "concat",
+    "layer_norm": "norm",
+    "layernorm": "norm",
+    "matmul": "product",
+    "mean": "avg",
+    "mean_agg": "avg_agg",
+    "mul": "elproduct",
+    "prod": "product",
+    "step": "signum",
+    "swish": "silu",
+    "transpose": "transp",
+}
+
+
 def kind(function: nodes.Function) -> str:
     return SIGNATURES[function.name].kind
 
@@ -87,7 +103,7 @@ def named(name: str, place: Any = None) -> nodes.Function:
     F.relu
     """
     if name not in SIGNATURES:
-        near = nearest(name, list(SIGNATURES)) or nearest(f"{name}_agg", list(SIGNATURES))
+        near = ELSEWHERE.get(name.lower()) or nearest(name, list(SIGNATURES))
         raise UnknownFunction(
             f"there is no function `{name}`",
             place,
@@ -137,9 +153,9 @@ def _with_arguments(
         (name, _frozen(function, name, given[name])) for name in defaults if name in given
     )
     pairs = tuple((name, value) for name, value in pairs if value != defaults[name])
-    return replace(
-        function, arguments=tuple(dict(function.arguments, **dict(pairs)).items()), place=caller()
-    )
+    known = dict(function.arguments, **dict(pairs))
+    ordered = tuple((name, known[name]) for name in defaults if name in known)
+    return replace(function, arguments=ordered, place=caller())
 
 
 def _frozen(function: nodes.Function, name: str, value: Any) -> Any:

@@ -60,6 +60,13 @@ class Function:
     def __call__(self, *operands: Any, **arguments: Any) -> Any:
         return functions.call(self, operands, arguments)
 
+    def __ror__(self, body: Any) -> Any:
+        raise operators.MissingParentheses(
+            f"`|` applies to a whole rule, here it applies to a {type(body).__name__}",
+            caller(),
+            "put the rule into parentheses: `(head <= (a, b)) | [...]`",
+        )
+
     def __getitem__(self, name: str) -> Any:
         return dict(self.arguments)[name]
 
@@ -180,7 +187,7 @@ class Weight(Expression):
 
     def filled(self, number: float) -> Weight:
         """The same learnable weight with every element `number` at first."""
-        return replace(self, fill=float(number))
+        return brackets.filled(self, number)
 
     @property
     def is_declared(self) -> bool:
@@ -222,6 +229,9 @@ class SpecialAtom(Expression):
 
     def __call__(self, *items: Any) -> SpecialAtom:
         return terms.with_terms(self, items)
+
+    def fixed(self) -> SpecialAtom:
+        return brackets.fix(self)
 
     @property
     def carries_value(self) -> bool:

@@ -29,7 +29,9 @@ def parse(text: str, file: str = "<text>") -> program.Program:
     ])
     """
     if not isinstance(text, str):
-        raise BadSyntax(f"a {type(text).__name__} is not a text", help="write `Program.parse(text)`")
+        raise BadSyntax(
+            f"a {type(text).__name__} is not a text", help="write `Program.parse(text)`"
+        )
     cursor = Cursor(Source(text, file))
     options: dict[str, Any] = {}
     found = _statements(cursor, options)
@@ -83,7 +85,7 @@ def _skip_list(cursor: Cursor) -> None:
 def _statement(cursor: Cursor, options: dict[str, Any] | None) -> list[nodes.Statement]:
     first, second, third = cursor.token, cursor.ahead(), cursor.ahead(2)
     if starts_list(cursor):
-        _set_options(cursor, first, entries(cursor), options)
+        _set_options(cursor, entries(cursor), options)
         cursor.take(".")
         return []
     if first.kind in ("name", "string") and second.kind == "*" and third.kind == "int":
@@ -112,10 +114,9 @@ def _rule_or_facts(cursor: Cursor, options: dict[str, Any] | None) -> list[nodes
         raise placed(error, place) from None
     listed: list[Entry] = []
     if starts_list(cursor):
-        start = cursor.token
         listed = entries(cursor)
         if any(entry.key == "rounds" or isinstance(entry.key, nodes.Variable) for entry in listed):
-            _set_options(cursor, start, listed, options)
+            _set_options(cursor, listed, options)
             listed = []
     functions = tuple(entry.value for entry in listed)
     return [nodes.Rule(rule.head, rule.body, functions, place)]
@@ -165,9 +166,11 @@ def _end(cursor: Cursor, what: str, why: str) -> None:
         return
     place = cursor.source.span(cursor.last.end, cursor.last.end + 1)
     if cursor.kind == "<" and cursor.ahead().kind == "=":
-        cursor.fail("`<=` is Python's sign for a rule", help="in text, write `head :- body.`")
+        raise cursor.mistake(
+            "`<=` is Python's sign for a rule", help="in text, write `head :- body.`"
+        )
     if not cursor.starts_line() and cursor.kind != "}":
-        cursor.fail(f"expected `,` or `.`, got {cursor.shown()}", help=why)
+        raise cursor.mistake(f"expected `,` or `.`, got {cursor.shown()}", help=why)
     error = BadSyntax(f"{what} has no end", place, "write `.` after it")
     cursor.errors.append(error)
 
@@ -178,7 +181,7 @@ def _line(cursor: Cursor) -> nodes.Line | None:
     is_marked = first.kind == "^"
     if cursor.ahead(1 + is_marked).kind != "/":
         if cursor.ahead(1 + is_marked).kind == "[":
-            cursor.fail(
+            raise cursor.mistake(
                 "the line of a relation needs its arity",
                 cursor.span(),
                 f"write `{first.text}/1 [tanh]`",
@@ -205,7 +208,7 @@ def _line(cursor: Cursor) -> nodes.Line | None:
 def _functions(cursor: Cursor, listed: list[Entry]) -> tuple[nodes.Function, ...]:
     for entry in listed:
         if entry.key == "rounds" or isinstance(entry.key, nodes.Variable):
-            cursor.fail(
+            raise cursor.mistake(
                 "this is an option of the whole program",
                 cursor.source.span(entry.token.start, entry.token.end),
                 "write options first in the text, `[rounds=3, H=8]`",
@@ -213,27 +216,24 @@ def _functions(cursor: Cursor, listed: list[Entry]) -> tuple[nodes.Function, ...
     return tuple(entry.value for entry in listed)
 
 
-def _set_options(
-    cursor: Cursor, first: Token, listed: list[Entry], options: dict[str, Any] | None
-) -> None:
+def _set_options(cursor: Cursor, listed: list[Entry], options: dict[str, Any] | None) -> None:
     """`[aggregation=avg_agg, rounds=3, H=8]`: the options of the program."""
-    given = {} if options is None else options
     for entry in listed:
         place = cursor.source.span(entry.token.start, entry.token.end)
         is_domain = isinstance(entry.key, nodes.Variable)
         if options is None or not (is_domain or entry.key in ("aggregation", "rounds")):
-            cursor.fail(
+            raise cursor.mistake(
                 "this is no option of a program",
                 place,
                 "a list alone sets `aggregation`, `rounds` and domains `H=8`; functions follow "
                 "the `.` of a rule",
             )
         key = "domains" if is_domain else str(entry.key)
-        value = {entry.key: entry.value} if is_domain else entry.value
-        before = given.get(key, {} if is_domain else None)
-        if before and (not is_domain or entry.key in before):
-            cursor.fail("the option is set twice", place, "write it once")
-        given[key] = {**before, **value} if is_domain else value
+        value: Any = {entry.key: entry.value} if is_domain else entry.value
+        before = options.get(key)
+        if before is not None and (not is_domain or entry.key in before):
+            raise cursor.mistake("the option is set twice", place, "write it once")
+        options[key] = {**(before or {}), **value} if is_domain else value
         try:
             program.Program([], **{key: value})
         except EdgewiseError as error:
@@ -246,7 +246,9 @@ def _stack(cursor: Cursor) -> nodes.Stack:
     cursor.next()
     count = whole(cursor, "a stack is repeated a whole number of times")
     if count < 0:
-        cursor.fail("a stack cannot be repeated less than no times", cursor.span(first), "write 0")
+        raise cursor.mistake(
+            "a stack cannot be repeated less than no times", cursor.span(first), "write 0"
+        )
     inputs, scope = _parameters(cursor)
     cursor.scopes.append(scope)
     try:
@@ -280,7 +282,9 @@ def _parameters(cursor: Cursor) -> tuple[tuple[str, ...], dict[str, bool]]:
         name = cursor.next()
         if name.kind not in ("name", "variable", "string") or text_of(name) in scope:
             cursor.position -= name.kind != "end"
-            cursor.fail(f"expected a new parameter, got {cursor.shown()}", help="write `(x = a)`")
+            raise cursor.mistake(
+                f"expected a new parameter, got {cursor.shown()}", help="write `(x = a)`"
+            )
         scope[text_of(name)] = is_bare
         cursor.expect("=", "say what the first copy reads: `(x = a)`")
         inputs.append(relation_name(cursor))

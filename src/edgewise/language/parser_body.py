@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 from edgewise.errors import EdgewiseError, nearest
 from edgewise.language import brackets, functions, nodes, operators, surface
-from edgewise.language.parser_lists import argument
+from edgewise.language.parser_lists import argument, near_function
 from edgewise.language.parser_values import (
     NUMBERS,
     STARTS,
@@ -47,7 +48,7 @@ def expression(cursor: Cursor, least: int) -> nodes.Expression:
         else:
             cursor.next()
         pair = (left, expression(cursor, strength))
-        left = _built(cursor, first, lambda pair=pair, name=name: operators.apply(name, *pair), *pair)
+        left = _built(cursor, first, partial(operators.apply, name, *pair), *pair)
 
 
 def _infix(cursor: Cursor) -> tuple[str, int]:
@@ -69,7 +70,7 @@ def operand(cursor: Cursor) -> nodes.Expression:
             return _weighted(cursor)
         if cursor.take("-"):
             inner = operand(cursor)
-            return _built(cursor, first, lambda: operators.apply("reverse", inner), inner)
+            return _built(cursor, first, partial(operators.apply, "reverse", inner), inner)
         return _postfix(cursor, first, primary(cursor))
 
 
@@ -106,9 +107,7 @@ def _starts_operand(cursor: Cursor) -> bool:
 
 def _postfix(cursor: Cursor, first: Token, inner: nodes.Expression) -> nodes.Expression:
     while cursor.take(".T"):
-        inner = _built(
-            cursor, first, lambda inner=inner: operators.apply("transp", inner), inner
-        )
+        inner = _built(cursor, first, partial(operators.apply, "transp", inner), inner)
     return inner
 
 
@@ -139,7 +138,7 @@ def primary(cursor: Cursor) -> nodes.Expression:
 def _negated(cursor: Cursor) -> nodes.Expression:
     first = cursor.next()
     if cursor.kind in ("!", "~", "(", "-"):
-        cursor.fail("only an atom can be negated", help="write `!b(X)`; `-b(X)` is 1 − b")
+        raise cursor.mistake("only an atom can be negated", help="write `!b(X)`; `-b(X)` is 1 − b")
     inner = primary(cursor)
     return _at(cursor, first, lambda: operators.negate(inner))
 
@@ -148,7 +147,7 @@ def _condition(cursor: Cursor, first: Token) -> nodes.Expression:
     """`*@leq(X, Y)`: a special predicate carries no value anyway."""
     inner = _special_or_pattern(cursor)
     if inner.carries_value:
-        cursor.fail(
+        raise cursor.mistake(
             "a hidden atom carries no value, and this one is there for its value",
             cursor.span(first),
             "leave out the `*`, or the atom",
@@ -163,7 +162,7 @@ def atom(cursor: Cursor, hidden: bool = False) -> nodes.Atom:
     arity = whole(cursor, "the arity is a number, `h/1`") if cursor.take("/") else None
     items = term_list(cursor) if cursor.kind == "(" else ()
     if arity is not None and arity != len(items):
-        cursor.fail(
+        raise cursor.mistake(
             f"`{relation}/{arity}` has {arity} terms, here are {len(items)}",
             cursor.span(first),
             f"write {arity} terms, or leave out the `/{arity}`",
@@ -184,26 +183,27 @@ def relation_name(cursor: Cursor) -> str:
         known = [p for scope in cursor.scopes for p in scope]
         if name not in known:
             near = nearest(name, known)
-            cursor.fail(
+            raise cursor.mistake(
                 f"`^{name}` is no parameter of this block",
                 cursor.span(first),
                 f"did you mean `^{near}`?" if near else "list it: `layer * 2 (x = a) -> out {`",
             )
         return f"^{name}"
-    _no_relation(cursor, first)
-    raise AssertionError
+    raise _no_relation(cursor, first)
 
 
-def _no_relation(cursor: Cursor, token: Token) -> None:
+def _no_relation(cursor: Cursor, token: Token) -> EdgewiseError:
     place = cursor.source.span(token.start, token.end)
     if token.kind == "variable":
-        cursor.fail(
+        return cursor.mistake(
             f"`{token.text}` is a variable, here a relation is expected",
             place,
             f'the name of a relation begins with a lower-case letter, or write `"{token.text}"`',
         )
     shown = f"`{token.text}`" if token.text else "the end of the text"
-    cursor.fail(f"expected an atom, got {shown}", place, "an atom is `name(terms)`, as in `a(X)`")
+    return cursor.mistake(
+        f"expected an atom, got {shown}", place, "an atom is `name(terms)`, as in `a(X)`"
+    )
 
 
 def _is_term_list(cursor: Cursor) -> bool:
@@ -240,8 +240,10 @@ def _function(cursor: Cursor) -> nodes.Expression:
     cursor.expect(")", f"the operands of `{first.text}` are separated by `,` and closed by `)`")
     function = functions.named(first.text, cursor.source.span(first.start, first.end))
     if not operands:
-        cursor.fail(f"`{first.text}` needs an operand", cursor.span(first), "write `exp(a(X))`")
-    call = lambda: functions.call(function, tuple(operands), given)  # noqa: E731
+        raise cursor.mistake(
+            f"`{first.text}` needs an operand", cursor.span(first), "write `exp(a(X))`"
+        )
+    call = partial(functions.call, function, tuple(operands), given)
     return _built(cursor, first, call, *operands)
 
 
@@ -249,7 +251,7 @@ def _not_a_function(cursor: Cursor) -> nodes.Expression:
     """An atom with bad terms, or a function that does not exist."""
     first, inside, after = cursor.token, cursor.ahead(2), cursor.ahead(3)
     if inside.kind in ("name", "string") and after.kind in ("(", "+", "&", "*", "@", ".T"):
-        near = nearest(first.text, list(functions.SIGNATURES))
+        near = near_function(first.text)
         raise functions.UnknownFunction(
             f"there is no function `{first.text}`, and the terms of an atom are no atoms",
             cursor.span(),
@@ -271,7 +273,7 @@ def _special_or_pattern(cursor: Cursor) -> nodes.Expression:
         end = _balanced(cursor)[1]
         if cursor.kind == "(":
             return _pattern(cursor, first, name.start, end)
-    near = nearest(name.text, list(SPECIALS))
+    near = surface.ELSEWHERE.get(name.text) or nearest(name.text, list(SPECIALS))
     raise surface.UnknownSpecial(
         f"there is no special predicate `@{name.text}`",
         cursor.span(first),
@@ -289,7 +291,7 @@ def _balanced(cursor: Cursor) -> tuple[int, int]:
             return first.start, token.end
         if token.kind == "end":
             place = cursor.source.span(first.start, first.end)
-            cursor.fail("the parenthesis is not closed", place, "write `)` where it ends")
+            raise cursor.mistake("the parenthesis is not closed", place, "write `)` where it ends")
 
 
 def _pattern(cursor: Cursor, first: Token, start: int, end: int) -> nodes.PatternAtom:
@@ -300,8 +302,16 @@ def _pattern(cursor: Cursor, first: Token, start: int, end: int) -> nodes.Patter
     except EdgewiseError as error:
         raise type(error)(error.message, place, error.help) from None
     except RecursionError:
-        cursor.fail("the pattern is nested too deep", place, "write it in fewer parentheses")
+        raise cursor.mistake(
+            "the pattern is nested too deep", place, "write it in fewer parentheses"
+        ) from None
     items = term_list(cursor)
+    if len(items) != 2:
+        raise cursor.mistake(
+            f"a pattern is a set of pairs, here are {len(items)} terms",
+            cursor.span(first),
+            "write two terms, `@window(3)(I, J)`",
+        )
     return nodes.PatternAtom(pattern, items, cursor.span(first))
 
 
@@ -311,7 +321,7 @@ def _built(
     """What `make` gives, with its place, unless it is nested too deep to be worked with."""
     height = 1 + max(cursor.heights.get(id(part), (0,))[0] for part in parts)
     if height > MAX_DEPTH:
-        cursor.fail(
+        raise cursor.mistake(
             f"the expression has more than {MAX_DEPTH} operators one inside the other",
             cursor.span(first),
             "write `sum(a, b, ...)`, or give a part a rule of its own",

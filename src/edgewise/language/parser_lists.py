@@ -105,12 +105,17 @@ def _known(name: str, kind: str) -> str | None:
     return name if name in functions.SIGNATURES else None
 
 
+def near_function(name: str) -> str | None:
+    """The function that a name may be meant for."""
+    return functions.ELSEWHERE.get(name) or nearest(name, list(functions.SIGNATURES))
+
+
 def function(cursor: Cursor, kind: str = "") -> nodes.Function:
     """`relu`, `leaky_relu(0.2)`, `slice(rows=(0, 2))`, `softmax_agg(I, J)`."""
     first = cursor.expect("name", "write functions, as in `[product, relu]`")
     name = _known(first.text, kind)
     if name is None:
-        near = nearest(first.text, list(functions.SIGNATURES))
+        near = near_function(first.text)
         raise functions.UnknownFunction(
             f"there is no function `{first.text}`",
             cursor.source.span(first.start, first.end),

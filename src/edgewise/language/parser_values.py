@@ -17,6 +17,10 @@ def weight(cursor: Cursor) -> nodes.Weight:
     """A weight of any form."""
     first = cursor.token
     found = _named(cursor) if cursor.take("$") else plain(cursor)
+    if found.name is None and not found.is_declared:
+        raise cursor.mistake(
+            "the weight has no shape", cursor.span(first), "write one: `{64 = 1.0}`"
+        )
     return replace(found, place=cursor.span(first))
 
 
@@ -25,7 +29,7 @@ def _named(cursor: Cursor) -> nodes.Weight:
     if cursor.take("="):
         return plain(cursor)
     if cursor.kind not in ("name", "string"):
-        cursor.fail(
+        raise cursor.mistake(
             f"expected the name of a weight after `$`, got {cursor.shown()}",
             help="write `$w={8,2}`, or `$w` for a weight declared elsewhere",
         )
@@ -48,7 +52,7 @@ def plain(cursor: Cursor) -> nodes.Weight:
     first = cursor.token
     if cursor.take("<"):
         if cursor.kind == "<":
-            cursor.fail("the value is fixed twice", help="write one pair, `<0.5>`")
+            raise cursor.mistake("the value is fixed twice", help="write one pair, `<0.5>`")
         inner = _named(cursor) if cursor.take("$") else plain(cursor)
         cursor.expect(">", "a fixed value is written `<0.5>`")
         return replace(inner, is_fixed=True)
@@ -59,7 +63,7 @@ def plain(cursor: Cursor) -> nodes.Weight:
     if cursor.take("["):
         value = _matrix(cursor) if cursor.kind == "[" else _vector(cursor)
         return brackets.weight(value, cursor.span(first))
-    cursor.fail(
+    raise cursor.mistake(
         f"expected a value, got {cursor.shown()}",
         help="write a number, a vector `[1, 2]`, a matrix `[[1, 2], [3, 4]]` or a shape `{8,2}`",
     )
@@ -67,7 +71,9 @@ def plain(cursor: Cursor) -> nodes.Weight:
 
 def number(cursor: Cursor) -> float:
     if cursor.kind not in NUMBERS:
-        cursor.fail(f"expected a number, got {cursor.shown()}", help="write one such as `0.5`")
+        raise cursor.mistake(
+            f"expected a number, got {cursor.shown()}", help="write one such as `0.5`"
+        )
     return float(cursor.next().text)
 
 
@@ -124,15 +130,15 @@ def _numbers(cursor: Cursor) -> list[float]:
     return items
 
 
-def _sparse(
-    cursor: Cursor, first: Token, sizes: list[float]
-) -> list[float] | list[list[float]]:
+def _sparse(cursor: Cursor, first: Token, sizes: list[float]) -> list[float] | list[list[float]]:
     """`[5| 1:0.5, 3:2.0]` and `[2,3| 0,1:0.5]`: positions count from 0, the rest is 0."""
     place = cursor.span(first)
     shape = brackets.weight(tuple(map(_as_size, sizes)), place).shape or ()
     columns = shape[1] if len(shape) == 2 else 1
     if shape[0] * columns > MOST_ELEMENTS:
-        cursor.fail(f"the value has {shape[0] * columns} elements", place, "give it as a tensor")
+        raise cursor.mistake(
+            f"the value has {shape[0] * columns} elements", place, "give it as a tensor"
+        )
     rows = [[0.0] * columns for _ in range(shape[0])]
     seen: set[tuple[int, ...]] = set()
     while cursor.kind != "]":
@@ -162,7 +168,9 @@ def _element(
     inside = all(0 <= i < n for i, n in zip(key, shape, strict=True))
     if not inside or key in seen:
         reason = "is given twice" if inside else f"is outside of {shape}"
-        cursor.fail(f"position {key} {reason}", cursor.span(first), "positions count from 0")
+        raise cursor.mistake(
+            f"position {key} {reason}", cursor.span(first), "positions count from 0"
+        )
     seen.add(key)
     return key, number(cursor)
 
@@ -195,7 +203,7 @@ def term(cursor: Cursor) -> nodes.Term:
         case "?" if cursor.kind in ("name", "variable", "int", "string"):
             return nodes.Variable(text_of(cursor.next()), cursor.span(token))
     shown = f"`{token.text}`" if token.text else "the end of the text"
-    cursor.fail(
+    raise cursor.mistake(
         f"expected a term, got {shown}",
         cursor.source.span(token.start, token.end),
         "a term is a variable `X`, a name, a whole number or a string in quotes",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 from edgewise.language import nodes
@@ -75,8 +77,8 @@ def expression(node: Any, level: int) -> str:
             return f"{marked}R.special.{name}{_terms(node.terms)}{_bracket(node.weight)}"
         case nodes.PatternAtom():
             return ("~" if node.negated else "") + _pattern(node.pattern) + _terms(node.terms)
-        case nodes.Weight(name=None, is_fixed=True, value=float()) if level:
-            return repr(node.value)
+        case nodes.Weight() if level and _is_number(node):
+            return _nested(node.value)
         case nodes.Weight():
             return _weight(node)
         case nodes.Apply():
@@ -104,7 +106,9 @@ def _apply(node: nodes.Apply, level: int) -> str:
     if name in INFIX and len(node.operands) == 2:
         symbol, strength = INFIX[name]
         left, right = node.operands
-        shown = expression(left, strength) + symbol + expression(right, strength + 1)
+        # Python would add two plain numbers by itself
+        first = expression(left, 0 if _is_number(left) and _is_number(right) else strength)
+        shown = first + symbol + expression(right, strength + 1)
         return f"({shown}){weight}" if level > strength or weight else shown
     if name == "transp" and isinstance(node.operands[0], nodes.Atom):
         return f"{expression(node.operands[0], 3)}.T{weight}"
@@ -113,6 +117,12 @@ def _apply(node: nodes.Apply, level: int) -> str:
     if given and len(node.operands) == 1:
         return f"F.{name}({given})({operands}){weight}"
     return f"F.{name}({operands}{', ' + given if given else ''}){weight}"
+
+
+def _is_number(node: Any) -> bool:
+    return isinstance(node, nodes.Weight) and (
+        node.name is None and node.is_fixed and isinstance(node.value, float)
+    )
 
 
 def _arguments(function: nodes.Function) -> str:
@@ -131,18 +141,28 @@ def _arguments(function: nodes.Function) -> str:
 def _argument(name: str, value: Any, alone: bool) -> str:
     if name == "agg_terms" and value is not None:
         return f"agg_terms=[{', '.join(_variable(v) for v in value)}]"
-    return repr(value) if alone else f"{name}={value!r}"
+    shown = _nested(value) if isinstance(value, float) else repr(value)
+    return shown if alone else f"{name}={shown}"
 
 
 def _variable(name: str) -> str:
-    return f"V.{name}" if IDENTIFIER.match(name) else f"V[{name!r}]"
+    return f"V.{name}" if _is_identifier(name) else f"V[{_string(name)}]"
+
+
+def _is_identifier(name: str) -> bool:
+    return bool(IDENTIFIER.match(name)) and not iskeyword(name)
+
+
+def _string(text: str) -> str:
+    is_plain = text.isprintable() and not set(text) & set('"\\')
+    return f'"{text}"' if is_plain else repr(text)
 
 
 def _relation(name: str, hidden: bool) -> str:
-    if name.startswith("^"):
+    if name[:1] == "^" and name[1:].isidentifier() and not hidden:
         return name[1:]  # the parameter of a block
-    if not IDENTIFIER.match(name) or name in RESERVED:
-        return f'R.hidden["{name}"]' if hidden else f'R["{name}"]'
+    if not _is_identifier(name) or name in RESERVED or (hidden and name.endswith("_")):
+        return f"R.hidden[{_string(name)}]" if hidden else f"R[{_string(name)}]"
     return f"R._{name}" if hidden else f"R.{name}"
 
 
@@ -157,10 +177,10 @@ def _term(term: nodes.Term) -> str:
 def _bracket(weight: nodes.Weight | None) -> str:
     if weight is None:
         return ""
-    if weight.keys or weight.fill is not None or (weight.name and not weight.is_declared):
+    if weight.keys or weight.fill is not None or weight.name == "" or not weight.is_declared:
         return f"[{_weight(weight)}]"
     inside = _inside(weight)
-    name = f'"{weight.name}": ' if weight.name else ""
+    name = f"{_string(weight.name)}: " if weight.name else ""
     return f"[{name}{inside}]" + (".fixed()" if weight.is_fixed else "")
 
 
@@ -169,28 +189,23 @@ def _inside(weight: nodes.Weight) -> str:
         if len(weight.shape) == 1:
             return f"({weight.shape[0]},)" if weight.name else f"{weight.shape[0]},"
         return ", ".join(map(str, weight.shape))
-    return (
-        repr(weight.value)
-        if isinstance(weight.value, float | int | nodes.Held)
-        else _nested(weight.value)
-    )
+    return _nested(weight.value)
 
 
 def _nested(value: Any) -> str:
+    if isinstance(value, float) and math.isinf(value):
+        return "1e999" if value > 0 else "-1e999"
     return f"[{', '.join(map(_nested, value))}]" if isinstance(value, tuple) else repr(value)
 
 
 def _weight(weight: nodes.Weight) -> str:
-    if weight.name is None:
-        shown = f"W{weight.shape}" if weight.shape is not None else _inside(weight)
-        return shown if weight.is_fixed or weight.shape else f"W[{shown}]"
-    name = f"W.{weight.name}" if IDENTIFIER.match(weight.name) else f'W["{weight.name}"]'
-    shape = (
-        f"[{_inside(weight).strip('()') if weight.shape else _inside(weight)}]"
-        if weight.is_declared
-        else ""
-    )
-    fill = f".filled({weight.fill!r})" if weight.fill is not None else ""
+    name = "W"
+    if weight.name is not None:
+        is_plain = _is_identifier(weight.name)
+        name = f"W.{weight.name}" if is_plain else f"W[{_string(weight.name)}]"
+    inside = _inside(weight) if weight.is_declared else ""
+    shape = f"[{inside.strip('()') if weight.shape else inside}]" if inside else ""
+    fill = f".filled({_nested(weight.fill)})" if weight.fill is not None else ""
     return name + _terms(weight.keys) + shape + fill + (".fixed()" if weight.is_fixed else "")
 
 
@@ -209,9 +224,9 @@ def _stack(stack: nodes.Stack) -> str:
     lines = "".join(f"    {_indented(python(s))},\n" for s in stack.statements)
     outputs = ", ".join(_relation(name, False) for name in stack.outputs)
     heads = [s.head.relation for s in stack.statements if isinstance(s, nodes.Rule)]
-    block = f"[\n{lines}]" if heads[-1:] == list(stack.outputs) else f"([\n{lines}], ({outputs},))"
+    block = f"[\n{lines}]" if heads[-1:] == list(stack.outputs) else f"([\n{lines}], [{outputs}])"
     inputs = ", ".join(_relation(name, False) for name in stack.inputs)
-    name = "" if stack.name == "layer" else f', name="{stack.name}"'
+    name = "" if stack.name == "layer" else f", name={_string(stack.name)}"
     return f"repeat(lambda {', '.join(stack.parameters)}: {block}, {stack.count}{name})({inputs})"
 
 

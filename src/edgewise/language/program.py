@@ -109,8 +109,8 @@ class Program:
     def parse(cls, source: str, *, file: str = "<text>") -> Program:
         """Read the text form.
 
-        >>> Program.parse("{8,2} h(X) :- a(X), *edge(X, Y). [transformation=tanh]").text()
-        '{8,2} h(X) :- a(X), *edge(X, Y). [transformation=tanh]\\n'
+        >>> Program.parse("{8,2} h(X) :- a(X), *edge(X, Y). [activation=tanh]").text()
+        '{8,2} h(X) :- a(X), *edge(X, Y). [tanh]\\n'
         """
         return parser.parse(source, file)
 
@@ -130,6 +130,10 @@ class Program:
     def solve(self, facts: Iterable[Any] = (), **options: Any) -> Any:
         """Evaluate by the reference evaluator; see `edgewise.reference.solve`."""
         return _stage("reference").solve(self, facts, **options)
+
+    def compile(self, output: nodes.Atom, **options: Any) -> Any:
+        """A torch module that computes one relation; see `edgewise.compile.compile`."""
+        return _stage("compile").compile(self, output, **options)
 
     def weights(self, **options: Any) -> Any:
         """Fresh learnable weights by name; see `edgewise.reference.initial_weights`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgewise.errors import EdgewiseError, caller, nearest
-from edgewise.language import functions, nodes
+from edgewise.language import brackets, functions, nodes
 from edgewise.language.specials import SPECIALS
 
 
@@ -15,6 +15,9 @@ class UnknownSpecial(EdgewiseError):
     code = "unknown-special"
     example = "R.h(V.I) <= (R.a(V.I), R.special.less(V.I, 3))"
     instead = "R.h(V.I) <= (R.a(V.I), R.special.lt(V.I, 3))"
+
+
+ELSEWHERE = {"less": "lt", "greater": "gt", "le": "leq", "ge": "geq", "ne": "neq", "equal": "eq"}
 
 
 def _is_protocol(name: str) -> bool:
@@ -29,7 +32,7 @@ class Specials:
             raise AttributeError(name)
         plain = name.removeprefix("_")
         if plain not in SPECIALS:
-            near = nearest(plain, list(SPECIALS))
+            near = ELSEWHERE.get(plain) or nearest(plain, list(SPECIALS))
             raise UnknownSpecial(
                 f"there is no special predicate `{name}`",
                 caller(),
@@ -123,15 +126,19 @@ class Functions:
 
 
 class Weights:
-    """`W.name[64, 32]`: a named weight; `W.name(V.H)[64, 32]`: one for each H."""
+    """`W.name[64, 32]`: a named weight; `W.name(V.H)[64, 32]`: one for each H.
+
+    `W["a.name"]` is a name with a scope, and `W[64, 32]` a weight without a name.
+    """
 
     def __getattr__(self, name: str) -> nodes.Weight:
         if _is_protocol(name):
             raise AttributeError(name)
         return nodes.Weight(name=name, place=caller())
 
-    def __getitem__(self, name: str) -> nodes.Weight:
-        return nodes.Weight(name=name, place=caller())
+    def __getitem__(self, item: Any) -> nodes.Weight:
+        """A name is a name; anything else is a weight without one, as in brackets."""
+        return brackets.weight(item, caller())
 
     def __repr__(self) -> str:
         return "W"

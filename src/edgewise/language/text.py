@@ -72,17 +72,18 @@ def _stack(stack: nodes.Stack, style: Style) -> str:
     inner = within(stack, style)
     lines = [statement(item, inner).replace("\n", f"\n{INDENT}") for item in stack.statements]
     block = "".join(f"{INDENT}{line}\n" for line in lines)
-    return f"{header(stack, style, '*', '->')} {{\n{block}}}"
+    head = f"{name(stack.name)} * {stack.count} {signature(stack, style, '->')}"
+    return f"{head} {{\n{block}}}"
 
 
-def header(stack: nodes.Stack, style: Style, times: str, arrow: str) -> str:
-    """`layer * 12 (x = tokens) -> out`."""
+def signature(stack: nodes.Stack, style: Style, arrow: str) -> str:
+    """`(x = tokens) -> out`: what the first copy reads, and what each hands on."""
     inner = within(stack, style)
     pairs = zip(stack.parameters, stack.inputs, strict=True)
     reads = (f"{relation(f'^{p}', inner)} = {relation(given, style)}" for p, given in pairs)
     hands = [relation(output, inner) for output in stack.outputs]
     on = hands[0] if len(hands) == 1 else f"({', '.join(hands)})"
-    return f"{name(stack.name)} {times} {stack.count} ({', '.join(reads)}) {arrow} {on}"
+    return f"({', '.join(reads)}) {arrow} {on}"
 
 
 def within(stack: nodes.Stack, style: Style) -> Style:
@@ -112,5 +113,3 @@ def mentioned(node: Any) -> Iterator[str]:
         case tuple():
             for item in node:
                 yield from mentioned(item)
-
-

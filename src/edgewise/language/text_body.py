@@ -213,5 +213,3 @@ def _nested(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_nested, value))}]"
     return number(value)
-
-

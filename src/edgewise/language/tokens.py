@@ -6,7 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from edgewise.errors import EdgewiseError, Span
 
@@ -187,7 +187,7 @@ class Cursor:
     def expect(self, kind: str, why: str) -> Token:
         if self.kind != kind:
             shown = {"int": "a whole number", "name": "a name"}.get(kind, f"`{kind}`")
-            self.fail(f"expected {shown}, got {self.shown()}", help=why)
+            raise self.mistake(f"expected {shown}, got {self.shown()}", help=why)
         return self.next()
 
     def shown(self) -> str:
@@ -208,14 +208,14 @@ class Cursor:
             return self.source.span(self.token.start, self.token.end)
         return self.source.span(first.start, max(first.end, self.last.end))
 
-    def fail(self, message: str, place: Span | None = None, help: str = "") -> NoReturn:
-        raise BadSyntax(message, place or self.span(), help)
+    def mistake(self, message: str, place: Span | None = None, help: str = "") -> BadSyntax:
+        return BadSyntax(message, place or self.span(), help)
 
     @contextmanager
     def nested(self) -> Iterator[None]:
         """One level deeper; texts that nest beyond all reason are refused."""
         if self.depth >= MAX_DEPTH:
-            self.fail(
+            raise self.mistake(
                 f"this is nested more than {MAX_DEPTH} deep",
                 help="give the inner part a rule of its own",
             )
