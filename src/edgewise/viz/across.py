@@ -63,7 +63,7 @@ def _slack(at: int, layer: Sequence[str], gap: Sequence[float], across: dict[str
     """How far a box can move while its neighbours in the layer stay."""
     low = across[layer[at - 1]] + gap[at] - gap[at - 1] if at else -math.inf
     high = across[layer[at + 1]] - gap[at + 1] + gap[at] if at + 1 < len(layer) else math.inf
-    return low, high
+    return min(low, across[layer[at]]), max(high, across[layer[at]])  # rounding moves nothing
 
 
 def _straighten(

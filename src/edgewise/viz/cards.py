@@ -99,7 +99,8 @@ class Card:
                   class_="rule")  # fmt: skip
         for cell, offset in self.ports():
             colour = {"negated": RED, "computed": PURPLE, "hidden": GREY}.get(cell.kind, "#24292f")
-            yield text(middle + offset, top + 11, cell.words, SMALL, fill=colour)
+            if cell.words:
+                yield text(middle + offset, top + 11, cell.words, SMALL, fill=colour)
             if cell.weight:
                 yield from _chip(middle + offset, top + 27, cell)
         at = top + self._first

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right, insort
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -36,8 +36,10 @@ class Link:
         return Link(self.target, self.source, self.enter, self.leave, f"{self.lane} back")
 
 
-def backward(keys: Iterable[str], links: Sequence[Link]) -> set[int]:
+def backward(keys: Iterable[str], links: Sequence[Link], first: Collection[str] = ()) -> set[int]:
     """The links that close a cycle, by number: without them the graph has none.
+
+    The search starts at `first`, then at boxes that nothing enters.
 
     >>> backward("ab", [Link("a", "b"), Link("b", "a")])
     {1}
@@ -48,7 +50,7 @@ def backward(keys: Iterable[str], links: Sequence[Link]) -> set[int]:
         leaving[link.source].append(number)
     found: set[int] = set()
     state: dict[str, int] = {}  # 1 on the path, 2 done
-    for root in sorted(keys, key=lambda key: key in entered):
+    for root in sorted(keys, key=lambda key: (key not in first, key in entered)):
         if root in state:
             continue
         work = [(root, iter(leaving[root]))]

@@ -36,17 +36,17 @@ def place(
 ) -> Placement:
     """A layered layout; boxes keep `beside` in a layer, layers `between`.
 
-    `first` and `last` name boxes for the first and last layer; `loyal` is how few of the crossings
-    of the given order another one must have to be taken.
+    `first` names boxes where the flow begins, `last` those of the last layer; `loyal` is how few
+    of the crossings of the given order another one must have to be taken.
 
     >>> placed = place([Box("a", 10, 4), Box("b", 10, 4)], [Link("a", "b")], beside=5, between=6)
     >>> placed.middles, placed.along
-    ({'a': (5.0, 2.0), 'b': (5.0, 12.0)}, 14)
+    ({'a': (5.0, 2.0), 'b': (5.0, 12.0)}, 14.0)
     """
     if not boxes:
         return Placement({}, (), 0, 0)
     size = {box.key: box for box in boxes}
-    back = backward(size, links)
+    back = backward(size, links, first)
     forward = [_beside(link, size).turned if n in back else link for n, link in enumerate(links)]
     depth = depths(list(size), forward, first, last)
     layers: list[list[str]] = [[] for _ in range(max(depth.values()) + 1)]

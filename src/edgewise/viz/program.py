@@ -93,11 +93,14 @@ def figure(
     stack: nodes.Stack | None = None,
 ) -> Figure:
     """The statements laid out; what a stack is given in the first layer, what it gives last."""
-    stacks = [s for s in statements if isinstance(s, nodes.Stack)]
-    frames = {s.name: Frame(s, figure(s.statements, aggregation, s)) for s in stacks}
+    frames = {
+        f"stack {number}": Frame(s, figure(s.statements, aggregation, s))
+        for number, s in enumerate(statements)
+        if isinstance(s, nodes.Stack)
+    }
     boxes = relation_boxes(statements, stack)
     items: dict[str, Node] = {f"relation {name}": box for name, box in boxes.items()}
-    items |= {f"stack {name}": frame for name, frame in frames.items()}
+    items |= frames
     links: list[tuple[Link, str]] = []
 
     def link(relation: str, target: str, enter: float, style: str) -> None:
@@ -114,8 +117,8 @@ def figure(
                     link(cell.relation, key, offset, cell.kind)
             links.append((Link(key, f"relation {statement.head.relation}"), "value"))
         elif isinstance(statement, nodes.Stack):
-            for relation, offset, style in frames[statement.name].inputs():
-                link(relation, f"stack {statement.name}", offset, style)
+            for relation, offset, style in frames[f"stack {number}"].inputs():
+                link(relation, f"stack {number}", offset, style)
     for output in stack.outputs if stack else ():
         items[f"exit {output}"] = Exit()
         link(output, f"exit {output}", 0.0, "value")
@@ -134,5 +137,7 @@ def _source(
     """The node that a relation comes from, and where on it: its box, or the stack it is in."""
     if relation in boxes:
         return f"relation {relation}", 0.0
-    name = next(name for name in frames if relation.startswith(f"{name}."))
-    return f"stack {name}", frames[name].leave(relation.removeprefix(f"{name}."))
+    key, frame = next(
+        (key, frame) for key, frame in frames.items() if relation.startswith(f"{frame.stack.name}.")
+    )
+    return key, frame.leave(relation.removeprefix(f"{frame.stack.name}."))

@@ -122,7 +122,10 @@ def _drawn(found: Mapping[nodes.Atom, Why], asked: set[nodes.Atom]) -> Picture:
     dots = list(dict.fromkeys(wire.link.source for wire in wires if wire.is_last))
     sizes = [Box(key, HEIGHT, item.width) for key, item in boxes.items()]
     sizes += [Box(dot, DOT, DOT) for dot in dots]
-    placed = place(sizes, [wire.link for wire in wires], beside=8, between=46, loyal=0.6)
+    given = [_key(atom) for atom, explained in found.items() if explained.fact is not None]
+    links = [wire.link for wire in wires]
+    between = 46 + min(len(dots), 40)  # room for the curves of a dense network
+    placed = place(sizes, links, beside=8, between=between, loyal=0.6, first=given)
 
     def shifted(point: tuple[float, float]) -> tuple[float, float]:
         return point[1] + MARGIN, point[0] + MARGIN  # the flow runs to the right
