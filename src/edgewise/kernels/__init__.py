@@ -1,0 +1,1 @@
+"""Kernels see tensors and layouts, never rules."""

@@ -1,0 +1,115 @@
+"""Attention along the pairs of a graph: `attention`, its kernels, and the choice among them."""
+
+from typing import Literal, overload
+
+from torch import Tensor
+
+from edgewise.graphs.families import per_head
+from edgewise.graphs.pattern import Pattern
+from edgewise.kernels.attention import arguments
+from edgewise.kernels.attention.call import Options, call, scale_of
+from edgewise.kernels.attention.contract import Case
+from edgewise.kernels.attention.planner import Choice
+from edgewise.kernels.attention.registry import IMPLEMENTATIONS, choose
+
+__all__ = ["IMPLEMENTATIONS", "Case", "Choice", "attention", "case_of", "choose"]
+
+
+@overload
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    graph: Pattern | per_head | None = None,
+    *,
+    scale: float | None = None,
+    bias: Tensor | None = None,
+    edge_bias: Tensor | None = None,
+    dropout: float = 0.0,
+    lengths: Tensor | None = None,
+    offset: int = 0,
+    return_lse: Literal[False] = False,
+    kernel: str | None = None,
+) -> Tensor: ...
+@overload
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    graph: Pattern | per_head | None = None,
+    *,
+    scale: float | None = None,
+    bias: Tensor | None = None,
+    edge_bias: Tensor | None = None,
+    dropout: float = 0.0,
+    lengths: Tensor | None = None,
+    offset: int = 0,
+    return_lse: Literal[True],
+    kernel: str | None = None,
+) -> tuple[Tensor, Tensor]: ...
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    graph: Pattern | per_head | None = None,
+    *,
+    scale: float | None = None,
+    bias: Tensor | None = None,
+    edge_bias: Tensor | None = None,
+    dropout: float = 0.0,
+    lengths: Tensor | None = None,
+    offset: int = 0,
+    return_lse: bool = False,
+    kernel: str | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """The values of the keys that each query hears in `graph`, weighted by a softmax.
+
+    out_i = Σ_j p_ij v_j,  p_ij ∝ exp(scale · q_i·k_j + bias_ij) for (i, j) ∈ graph; 0 where i
+    hears nobody. Shapes as in `scaled_dot_product_attention`: q (..., heads, n, d), k and v
+    (..., key heads, m, d) with heads a multiple of key heads.
+
+    >>> import torch
+    >>> from edgewise.graphs import window
+    >>> x = torch.arange(5.0)[:, None]
+    >>> attention(torch.zeros(5, 1), torch.zeros(5, 1), x, window(1)).flatten().tolist()
+    [0.5, 1.0, 2.0, 3.0, 3.5]
+
+    - bias: broadcasts to (..., heads, n, m); on a sparse graph only its pairs are read.
+    - edge_bias: (..., heads, e), one number per pair in the order of `graph.edges(n, m)`.
+    - lengths: (...,) numbers of keys; those from lengths[b] on do not exist for element b.
+    - offset: query i stands at position i + offset, as after `offset` tokens in a cache.
+    - return_lse: also the log-sum-exp of each row's scores, -∞ where there are none.
+    - kernel: the name of one of `IMPLEMENTATIONS`; it runs or raises, it never falls back.
+    """
+    arguments.check_tensors(q, k, v)
+    pattern = arguments.check_graph(graph, q.shape[-3] if q.ndim > 2 else 1)
+    options = Options(
+        scale_of(q, scale),
+        bias,
+        edge_bias,
+        arguments.check_dropout(dropout),
+        lengths,
+        offset,
+        return_lse,
+        kernel,
+    )
+    arguments.check_edge_bias(edge_bias, pattern)
+    out, lse = call(q, k, v, pattern, options)
+    if not return_lse:
+        return out
+    assert lse is not None
+    return out, lse
+
+
+def case_of(q: Tensor, k: Tensor, v: Tensor, graph: Pattern | None = None) -> Case:
+    """The case that `attention(q, k, v, graph)` is, to ask `choose` about.
+
+    >>> import torch
+    >>> x = torch.zeros(1, 2, 5, 4)
+    >>> choose(case_of(x, x, x)).name
+    'dense'
+    """
+    arguments.check_tensors(q, k, v)
+    pattern = arguments.check_graph(graph, 1)
+    assert isinstance(pattern, Pattern)
+    return arguments.build_case(arguments.grouped(q, k, v), pattern, scale_of(q, None), 0)

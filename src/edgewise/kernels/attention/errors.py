@@ -1,0 +1,67 @@
+"""What can be wrong with a call of `attention`."""
+
+from edgewise.errors import EdgewiseError
+
+
+class AttentionShape(EdgewiseError):
+    """Queries, keys, values and biases must fit together: the same batch, heads and features."""
+
+    code = "attention-shape"
+    example = "attention(torch.zeros(2, 8, 4), torch.zeros(2, 8, 5), torch.zeros(2, 8, 4))"
+    instead = "attention(torch.zeros(2, 8, 4), torch.zeros(2, 8, 4), torch.zeros(2, 8, 5))"
+
+
+class GraphLength(EdgewiseError):
+    """A graph made for a certain number of tokens was given queries or keys of another."""
+
+    code = "graph-length"
+    example = "attention(q, k, v, documents([3, 4]))  # q has 8 queries"
+    instead = "attention(q, k, v, documents([3, 5]))"
+
+
+class UnsupportedDtype(EdgewiseError):
+    """Attention is computed on floating point numbers, all three inputs in the same precision."""
+
+    code = "unsupported-dtype"
+    example = "attention(q.long(), k.long(), v.long())"
+    instead = "attention(q.float(), k.float(), v.float())"
+
+
+class UnsupportedDevice(EdgewiseError):
+    """Queries, keys, values and biases must be on one device, a CPU or a CUDA GPU."""
+
+    code = "unsupported-device"
+    example = 'attention(q.to("cuda"), k, v)'
+    instead = 'attention(q.to("cuda"), k.to("cuda"), v.to("cuda"))'
+
+
+class UnknownKernel(EdgewiseError):
+    """`kernel=` names one of the kernels; leave it out to have one chosen."""
+
+    code = "unknown-kernel"
+    example = 'attention(q, k, v, kernel="flash")'
+    instead = 'attention(q, k, v, kernel="dense")'
+
+
+class KernelRefuses(EdgewiseError):
+    """A kernel asked for by name never falls back to another one."""
+
+    code = "kernel-refuses"
+    example = 'attention(q, k, v, window(3), kernel="dense")'
+    instead = "attention(q, k, v, window(3))"
+
+
+class NoKernel(EdgewiseError):
+    """Every kernel refused the case; each says why."""
+
+    code = "no-kernel"
+    example = "attention(q, k, v, window(3), bias=torch.zeros(65536, 65536))"
+    instead = "attention(q, k, v, window(3), edge_bias=torch.zeros(window(3).count(65536)))"
+
+
+class BadOption(EdgewiseError):
+    """An option of `attention` has a value outside its range."""
+
+    code = "bad-option"
+    example = "attention(q, k, v, dropout=1.5)"
+    instead = "attention(q, k, v, dropout=0.15)"

@@ -1,0 +1,63 @@
+"""PyTorch's fused attention with its log-sum-exp, forward and backward, on either device.
+
+Shapes are (batch, heads, rows, features); a mask is added to the scores. Rows whose keys are all
+masked give zeros; their log-sum-exp is not defined. In the backward pass `out` and `lse` may
+belong to a larger set of keys, and `lse` is +∞ in rows without any.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+aten = torch.ops.aten
+
+
+def flash(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, *, causal: bool = False, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    dv = v.shape[-1]
+    q, k, v = _even(q, k, v)
+    if q.is_cuda:
+        out, lse, *_ = aten._scaled_dot_product_flash_attention(
+            q, k, v, 0.0, causal, False, scale=scale
+        )
+    else:
+        out, lse = aten._scaled_dot_product_flash_attention_for_cpu(
+            q, k, v, 0.0, causal, attn_mask=mask, scale=scale
+        )
+    return out[..., :dv], lse
+
+
+def flash_backward(
+    dout: Tensor,
+    saved: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
+    scale: float,
+    *,
+    causal: bool = False,
+    mask: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of q, k and v; `saved` is (q, k, v, out, lse)."""
+    q, k, v, out, lse = saved
+    d, dv = q.shape[-1], v.shape[-1]
+    q, k, v = _even(q, k, v)
+    out, dout = _even(q, out, dout)[1:]
+    lse = lse.contiguous()
+    if q.is_cuda:
+        seed = torch.empty(2, dtype=torch.uint64, device=q.device)
+        sizes = (q.shape[2], k.shape[2])
+        dq, dk, dvalue = aten._scaled_dot_product_flash_attention_backward(
+            dout, q, k, v, out, lse, None, None, *sizes, 0.0, causal, seed, seed[:0], scale=scale
+        )
+    else:
+        dq, dk, dvalue = aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            dout, q, k, v, out, lse, 0.0, causal, attn_mask=mask, scale=scale
+        )
+    return dq[..., :d], dk[..., :d], dvalue[..., :dv]
+
+
+def _even(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """All padded with zeros to one number of features."""
+    widest = max(t.shape[-1] for t in tensors)
+    if tensors[0].is_cuda:
+        widest = -(-widest // 8) * 8
+    return tuple(t if t.shape[-1] == widest else pad(t, (0, widest - t.shape[-1])) for t in tensors)

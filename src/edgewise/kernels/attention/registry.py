@@ -1,0 +1,28 @@
+"""All kernels, and the choice among them."""
+
+from functools import lru_cache
+
+from edgewise.errors import caller, nearest
+from edgewise.kernels.attention import blocks, csr, dense, empty, reference
+from edgewise.kernels.attention.contract import Case, Implementation
+from edgewise.kernels.attention.errors import KernelRefuses, UnknownKernel
+from edgewise.kernels.attention.planner import Choice, cheapest
+
+IMPLEMENTATIONS: tuple[Implementation, ...] = (empty, dense, blocks, csr, reference)
+
+
+@lru_cache(maxsize=256)
+def choose(case: Case, kernel: str | None = None) -> Choice:
+    """The kernel for `case`: the cheapest that accepts it, or the one asked for by name."""
+    if kernel is None:
+        return cheapest(case, IMPLEMENTATIONS)
+    named = {implementation.name: implementation for implementation in IMPLEMENTATIONS}
+    if kernel not in named:
+        near = nearest(kernel, list(named))
+        help = f"did you mean `{near}`?" if near else f"choose one of {', '.join(named)}"
+        raise UnknownKernel(f"there is no kernel `{kernel}`", caller(), help)
+    if reason := named[kernel].refuses(case):
+        raise KernelRefuses(
+            f"`{kernel}` refuses: {reason}", caller(), "leave out `kernel=` to have one chosen"
+        )
+    return Choice(named[kernel])

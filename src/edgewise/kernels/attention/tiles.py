@@ -1,0 +1,144 @@
+"""Blocks in groups that share a mask: how a CPU walks through a block-sparse graph.
+
+Blocks that look alike have the same mask however far apart they are, so a window needs two or
+three masks at any length, and they are found by comparing intervals, not by looking at pairs.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgewise.graphs.pattern import Pattern
+from edgewise.layouts import Pieces, Rows
+from edgewise.layouts.pieces import in_slabs
+from edgewise.layouts.ragged import Ints, pointer, ranges, starts_of_runs
+
+EMPTY, FULL = -2, -1
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Block rows with as many key blocks each, alike in place: one mask serves all.
+
+    `kinds[c]` is the mask of slot c, or FULL. Where `slides`, row r + 1 has the key blocks of row
+    r moved on by one, all of them neighbours: keys can be views instead of copies.
+    """
+
+    rows: Tensor
+    keys: Tensor
+    kinds: Tensor
+    slides: bool
+
+    @property
+    def masked(self) -> bool:
+        return bool((self.kinds != FULL).any())
+
+
+@dataclass(frozen=True, eq=False)
+class Tiles:
+    """The groups, the masks (u, block, block), and which rows have a key."""
+
+    block: int
+    shape: tuple[int, int]
+    groups: tuple[Group, ...]
+    masks: Tensor
+    heard: Tensor
+
+
+@lru_cache(maxsize=64)
+def tiles(graph: Pattern, n: int, m: int, block: int) -> Tiles:
+    rows = graph.rows(n, m)
+    blocks = graph.blocks(n, m, block=block)
+    row, index, full = blocks.row.long().numpy(), blocks.index.long().numpy(), blocks.full.numpy()
+    kinds = np.full(len(index), FULL)
+    kinds[~full], masks = _masks(rows, row[~full], index[~full], block)
+    groups = _groups(np.diff(blocks.ptr.numpy()), index, kinds)
+    heard = torch.from_numpy(rows.degrees() > 0)
+    return Tiles(block, blocks.shape, groups, torch.from_numpy(masks), heard)
+
+
+def _masks(rows: Rows, row: Ints, column: Ints, block: int) -> tuple[Ints, np.ndarray]:
+    """The kind of each partial block, and the mask of each kind."""
+    height, width = -(-rows.n // block), -(-rows.m // block)
+    borders = np.minimum(np.arange(height + 1) * block, rows.n)
+    _, slab, parts = in_slabs(rows.pieces(), borders)
+    place, table = _described(row * width + column, slab, parts, block, width)
+    count = np.bincount(place, minlength=len(row))
+    ptr = pointer(count)
+    kinds, masks = np.zeros(len(row), np.int64), [np.zeros((0, block, block), bool)]
+    for size in np.unique(count):
+        which = np.flatnonzero(count == size)
+        lines = table[ranges(ptr[which], count[which])].reshape(len(which), size * 7)
+        alike, back = np.unique(lines, axis=0, return_inverse=True)
+        kinds[which] = back.ravel() + sum(map(len, masks))
+        masks.append(np.stack([_drawn(line.reshape(-1, 7), block) for line in alike]))
+    return kinds, np.concatenate(masks)
+
+
+def _described(
+    wanted: Ints, slab: Ints, p: Pieces, block: int, width: int
+) -> tuple[Ints, np.ndarray]:
+    """For every piece of every wanted block: which block, and the piece as seen from its corner."""
+    height = p.bottom - p.top
+    low, high = p.start // block, (p.stop + p.dstop * (height - 1) - 1) // block + 1
+    which, column = np.repeat(np.arange(len(slab)), high - low), ranges(low, high - low)
+    key = slab[which] * width + column
+    place = np.searchsorted(wanted, key)
+    found = place < len(wanted)
+    found[found] = wanted[place[found]] == key[found]
+    which, column, place = which[found], column[found], place[found]
+    q, height = p[which], height[which]
+    start, stop = q.start - column * block, q.stop - column * block
+    before = (start + q.dstart * (height - 1) <= 0) & (q.step == 1)
+    after = (stop >= block) & (q.step == 1)
+    table = np.stack(
+        [
+            q.top - slab[which] * block,
+            q.bottom - slab[which] * block,
+            np.where(before, 0, start),
+            np.where(after, block, stop),
+            np.where(before, 0, q.dstart),
+            np.where(after, 0, q.dstop),
+            q.step,
+        ],
+        axis=1,
+    )
+    order = np.lexsort((table[:, 2], table[:, 0], place))
+    return place[order], table[order]
+
+
+def _drawn(lines: np.ndarray, block: int) -> np.ndarray:
+    mask = np.zeros((block, block), bool)
+    j = np.arange(block)
+    for top, bottom, start, stop, dstart, dstop, step in lines:
+        down = np.arange(bottom - top)[:, None]
+        first = start + dstart * down
+        mask[top:bottom] |= (j >= first) & (j < stop + dstop * down) & ((j - first) % step == 0)
+    return mask
+
+
+def _groups(count: Ints, index: Ints, kinds: Ints) -> tuple[Group, ...]:
+    ptr, out = pointer(count), []
+    for size in np.unique(count[count > 0]):
+        rows = np.flatnonzero(count == size)
+        at = ranges(ptr[rows], count[rows])
+        key, kind = index[at].reshape(-1, size), kinds[at].reshape(-1, size)
+        _, back = np.unique(kind, axis=0, return_inverse=True)
+        order = np.argsort(back.ravel(), kind="stable")
+        ends = np.append(starts_of_runs(back.ravel()[order]), len(order))
+        for a, b in pairwise(ends):
+            chosen = order[a:b]
+            out.append(_group(rows[chosen], key[chosen], kind[chosen[0]]))
+    return tuple(out)
+
+
+def _group(rows: Ints, keys: Ints, kinds: Ints) -> Group:
+    along = (np.diff(rows) == 1).all() and (np.diff(keys, axis=0) == 1).all()
+    slides = bool(along and (np.diff(keys, axis=1) == 1).all())
+    arrays = (np.ascontiguousarray(part, np.int64) for part in (rows, keys, kinds))
+    rows_, keys_, kinds_ = map(torch.from_numpy, arrays)
+    return Group(rows_, keys_, kinds_, slides)

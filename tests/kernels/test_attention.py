@@ -1,0 +1,157 @@
+"""Every kernel computes what the reference computes."""
+
+import pytest
+import torch
+from cases import Call, assert_no_worse_than_reference, calls, graphs, simple
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import scaled_dot_product_attention
+
+from edgewise.errors import EdgewiseError
+from edgewise.graphs import causal, documents, full, global_tokens, per_head, strided, window
+from edgewise.kernels.attention import IMPLEMENTATIONS, attention, case_of, choose
+from edgewise.kernels.attention.errors import KernelRefuses
+
+KERNELS = [implementation.name for implementation in IMPLEMENTATIONS]
+
+
+ACCEPTED = {
+    "empty": st.builds(lambda a: a - full(), simple),
+    "dense": st.sampled_from([full(), causal()]),
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+def test_is_as_exact_as_the_reference(kernel, data):
+    call = data.draw(calls(ACCEPTED.get(kernel, graphs)))
+    try:
+        assert_no_worse_than_reference(call, kernel)
+    except KernelRefuses:
+        assume(False)
+
+
+@given(call=calls())
+@settings(max_examples=40, deadline=None)
+def test_what_is_chosen_is_as_exact_as_the_reference(call):
+    assert_no_worse_than_reference(call, None)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_gradients_are_those_of_the_function(kernel):
+    graph = {"empty": window(3) - full(), "dense": causal()}.get(kernel, window(1) | strided(3))
+    call = Call(graph, heads=1, shared=2, n=6, m=6, d=3, dv=2, dtype=torch.float64)
+    tensors = [x.requires_grad_() for x in call.tensors()]
+
+    def run(*inputs):
+        out, lse = attention(*inputs, graph, kernel=kernel, return_lse=True)
+        return out, torch.where(lse == -torch.inf, 0, lse)
+
+    try:
+        run(*tensors)
+    except EdgewiseError as error:
+        pytest.skip(error.message)
+    assert torch.autograd.gradcheck(run, tensors, fast_mode=True)
+
+
+@pytest.mark.parametrize("graph", [None, full(), causal()])
+def test_dense_graphs_are_sdpa(graph):
+    q, k, v = (torch.randn(2, 3, 9, 4) for _ in range(3))
+    expected = scaled_dot_product_attention(q, k, v, is_causal=graph == causal())
+    assert torch.equal(attention(q, k, v, graph), expected)
+
+
+def test_a_bias_counts_only_on_the_pairs_of_the_graph():
+    q, k, v = (torch.randn(2, 3, 9, 4) for _ in range(3))
+    bias = torch.randn(3, 9, 9)
+    graph = window(2)
+    expected = scaled_dot_product_attention(
+        q, k, v, attn_mask=bias.masked_fill(~graph.dense(9), -torch.inf)
+    )
+    torch.testing.assert_close(attention(q, k, v, graph, bias=bias), expected)
+
+
+def test_an_offset_continues_a_sequence():
+    q, k, v = (torch.randn(2, 9, 4) for _ in range(3))
+    graph = causal() & window(3)
+    whole = attention(q, k, v, graph)
+    torch.testing.assert_close(attention(q[:, 7:], k, v, graph, offset=7), whole[:, 7:])
+
+
+@pytest.mark.parametrize("graph", [full(), causal(), window(2), window(1) | strided(4)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_keys_beyond_the_length_do_not_exist(graph, dtype):
+    q, k, v = (torch.randn(3, 2, 9, 4).to(dtype) for _ in range(3))
+    lengths = torch.tensor([9, 4, 0])
+    out, lse = attention(q, k, v, graph, lengths=lengths, return_lse=True)
+    for b, length in enumerate(lengths.tolist()):
+        cut = attention(q[b], k[b, :, :length], v[b, :, :length], graph.restrict(keys=(0, length)))
+        torch.testing.assert_close(
+            out[b], cut, atol=2e-3 if dtype != torch.float32 else 1e-5, rtol=0.02
+        )
+    assert (lse[2] == -torch.inf).all()
+    assert (out[2] == 0).all()
+
+
+def test_each_head_may_have_its_own_graph():
+    q, k, v = torch.randn(2, 4, 9, 4), torch.randn(2, 2, 9, 4), torch.randn(2, 2, 9, 4)
+    graph = per_head(window(1), causal(), window(1), full())
+    out = attention(q, k, v, graph)
+    for head, pattern in enumerate(graph):
+        one = attention(q[:, head], k[:, head // 2], v[:, head // 2], pattern)
+        torch.testing.assert_close(out[:, head], one)
+
+
+def test_dropout_keeps_the_mean_and_is_reproducible():
+    q, k = torch.zeros(1, 64, 4), torch.zeros(1, 64, 4)
+    v = torch.ones(1, 64, 1, requires_grad=True)
+    torch.manual_seed(0)
+    out = attention(q, k, v, window(20), dropout=0.5)
+    assert 0.9 < out.mean().item() < 1.1
+    torch.manual_seed(0)
+    assert torch.equal(out, attention(q, k, v, window(20), dropout=0.5))
+    (grad,) = torch.autograd.grad(out.sum(), v)
+    assert grad.sum().item() == pytest.approx(out.sum().item(), rel=1e-5)
+
+
+def test_the_choice_says_why_not_the_others():
+    x = torch.zeros(1, 2, 4096, 64)
+    choice = choose(case_of(x, x, x, window(64) | global_tokens(1)))
+    assert choice.name == "blocks"
+    assert "not dense: the graph is neither full nor causal: 3.17%" in str(choice)
+    assert "not csr: about" in str(choice)
+
+
+x = torch.zeros(1, 2, 8, 4)
+WRONG = [
+    (lambda: attention(x, x[..., :3], x), "attention-shape", "features of `q` and `k` differ: 4"),
+    (lambda: attention(x, x, x[:, :, :5]), "attention-shape", "`k` and `v` differ"),
+    (lambda: attention(x, x[0], x), "attention-shape", "(2, 8, 4)"),
+    (lambda: attention(x, x.repeat(2, 1, 1, 1), x.repeat(2, 1, 1, 1)), "attention-shape", "batch"),
+    (lambda: attention(x.repeat(1, 2, 1, 1)[:, :3], x, x), "attention-shape", "heads"),
+    (lambda: attention(x, x, x, documents([3, 4])), "graph-length", "`q` has 8 tokens"),
+    (lambda: attention(x, x, x, per_head(full())), "graph-length", "1 patterns, `q` has 2 heads"),
+    (lambda: attention(x, x, x, "causal"), "not-a-pattern", "got str"),
+    (lambda: attention(x.long(), x, x), "unsupported-dtype", "`q` is int64"),
+    (lambda: attention(x, x.double(), x), "unsupported-dtype", "`k` is float64, `q` is float32"),
+    (lambda: attention(x.to("meta"), x, x), "unsupported-device", "`q` is on meta"),
+    (lambda: attention(x, x, x, kernel="blokcs"), "unknown-kernel", "`blokcs`"),
+    (lambda: attention(x, x, x, window(1), kernel="dense"), "kernel-refuses", "neither full nor"),
+    (lambda: attention(x, x, x, bias=torch.zeros(9, 8)), "attention-shape", "(9, 8)"),
+    (lambda: attention(x, x, x, edge_bias=torch.zeros(9)), "attention-shape", "(9,)"),
+    (lambda: attention(x, x, x, dropout=1.0), "bad-option", "got 1.0"),
+    (lambda: attention(x, x, x, lengths=torch.tensor([9])), "bad-option", "from 0 to 8"),
+    (lambda: attention(x, x, x, lengths=torch.tensor([1, 2])), "attention-shape", "(2,)"),
+    (lambda: attention(x, x, x, offset=-1), "bad-size", "offset"),
+]
+
+
+@pytest.mark.parametrize(("call", "code", "text"), WRONG, ids=[case[2] for case in WRONG])
+def test_mistakes_have_a_code_and_a_next_step(call, code, text):
+    with pytest.raises(EdgewiseError) as caught:
+        call()
+    assert caught.value.code == code
+    assert text in caught.value.message
+    assert caught.value.help
+    assert __file__ in str(caught.value)
