@@ -99,7 +99,8 @@ class bigbird(Pattern):
         if self.variant == "uniform":
             row, column = self._uniform(high, wide)
         elif self.variant == "hf_eval":
-            row, column = np.repeat(np.arange(1, high - 1), self.random), 0
+            row = np.repeat(np.arange(1, high - 1), self.random)
+            column = np.zeros_like(row)
         else:
             row, column = drawn_like_the_paper(self, n)
         key = np.sort(np.concatenate([fixed_row * wide + fixed_column, row * wide + column]))

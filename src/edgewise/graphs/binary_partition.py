@@ -85,7 +85,7 @@ class binary_partition(Pattern):
     def _spans(self) -> list[tuple[Ints, ...]]:
         """A token and itself, and a span and its tokens."""
         ptr = pointer(np.array(self.sizes))
-        out = []
+        out: list[tuple[Ints, ...]] = []
         for level, size in enumerate(self.sizes):
             node = np.arange(size)
             first = node << level
@@ -100,7 +100,8 @@ class binary_partition(Pattern):
         Where k nodes end in the middle of a coarser one, its other half takes the first of the
         coarser places.
         """
-        ptr, out = pointer(np.array(self.sizes)), []
+        ptr = pointer(np.array(self.sizes))
+        out: list[tuple[Ints, ...]] = []
         row = np.arange(self.tokens)
         edge = row + 1 if right else row  # the next node not yet covered, or the last one covered
         used = np.zeros(len(row), np.int64)

@@ -14,6 +14,7 @@ from edgewise.layouts.ragged import Ints
 
 STRETCH = 4096
 PRECISION = 96
+TOO_RARE = 2.0**-60  # not once in as many pairs as there can be
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,7 +35,7 @@ class erdos_renyi(Pattern):
         seeded(self.seed, "erdos_renyi")
 
     def form(self, n: int, m: int) -> Rows:
-        if self.p == 0:
+        if self.p < TOO_RARE:
             return rows_of_pairs(n, m, np.zeros(0, np.int64), np.zeros(0, np.int64))
         batch = max(4, round(self.p * m * 1.25) + 2)
         rows, place = np.arange(n), np.full(n, -1)
@@ -77,7 +78,7 @@ def _limits(p: float) -> tuple[Words, Words]:
         powers.append(powers[-1] * keep >> PRECISION)
     end = powers[-1]
     near = [(power - end) * 2**64 // (one - end) for power in powers[1:-1]]
-    far, power = [], end
+    power, far = end, list[int]()
     while len(far) < STRETCH and power:
         far.append(power >> PRECISION - 64)
         power = power * end >> PRECISION

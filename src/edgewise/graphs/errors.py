@@ -120,4 +120,4 @@ def one_of(value: Any, name: str, choices: tuple[str, ...]) -> str:
 
 
 def _finite(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and abs(value) < 2**62
+    return isinstance(value, Real) and not isinstance(value, bool) and abs(float(value)) < 2**62

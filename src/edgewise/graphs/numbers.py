@@ -21,6 +21,7 @@ class Numbers:
 
     __slots__ = ("_hash", "array")
     array: np.ndarray
+    _hash: int
 
     def __init__(self, values: Any, name: str = "numbers") -> None:
         if isinstance(values, Numbers):
@@ -44,7 +45,7 @@ class Numbers:
         return isinstance(other, Numbers) and np.array_equal(self.array, other.array)
 
     def __hash__(self) -> int:
-        return int(self._hash)
+        return self._hash
 
     def __len__(self) -> int:
         return len(self.array)

@@ -11,20 +11,20 @@ from edgewise.layouts import Rows, joined, pieces, rows_of_pieces
 
 @dataclass(frozen=True, repr=False)
 class prefix(Pattern):
-    """The first k tokens and those before: {(i, j) : j < k or j ≤ i}.
+    """The first `length` tokens and those before: {(i, j) : j < length or j ≤ i}.
 
     >>> prefix(2).edges(3).T.tolist()
     [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 1], [2, 2]]
     """
 
-    tokens: int
+    length: int
 
     def __post_init__(self) -> None:
-        whole(self.tokens, "tokens")
+        whole(self.length, "length")
 
     def form(self, n: int, m: int) -> Rows:
         before = pieces((0, n), 0, 1, slope=(0, 1))
-        return rows_of_pieces(n, m, joined(before, pieces((0, n), 0, self.tokens)))
+        return rows_of_pieces(n, m, joined(before, pieces((0, n), 0, self.length)))
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
-        return (j < self.tokens) | (j <= i)
+        return (j < self.length) | (j <= i)

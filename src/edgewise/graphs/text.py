@@ -96,8 +96,8 @@ class _Reader:
             case ast.Name():
                 return self._called(node, node.func, args, named)
             case ast.Attribute(attr=method) if method in METHODS:
-                method = getattr(self._pattern(node.func.value), method)
-                return self._guarded(node, lambda: method(*args, **named))
+                build = getattr(self._pattern(node.func.value), method)
+                return self._guarded(node, lambda: build(*args, **named))
             case ast.Attribute(attr=method):
                 near = nearest(method, METHODS)
                 fix = f"did you mean `{near}`?" if near else f"there are {', '.join(METHODS)}"

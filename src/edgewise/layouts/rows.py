@@ -95,7 +95,7 @@ class Rows:
             a, b = 0, 0
         top = np.clip(self.top[a : b + 1], first, last)
         kept = slice(self.ptr[a], self.ptr[b])
-        down = np.repeat(top[:-1] - self.top[a:b], np.diff(self.ptr[a : b + 1]))
+        down: Ints = np.repeat(top[:-1] - self.top[a:b], np.diff(self.ptr[a : b + 1]))
         dstart, dstop = self.dstart[kept], self.dstop[kept]
         return Rows(
             max(last - first, 0),
@@ -142,7 +142,7 @@ def rows_of_keys(n: int, m: int, ptr: Ints, keys: Ints) -> Rows:
     follows = np.zeros(len(keys), bool)
     follows[1:] = (keys[1:] == keys[:-1] + 1) & (row[1:] == row[:-1])
     first = np.flatnonzero(~follows)
-    last = np.append(first[1:], len(keys))
+    last: Ints = np.append(first[1:], len(keys))
     flat = np.zeros(len(first), np.int64)
     return Rows(
         n,
