@@ -6,14 +6,19 @@ What each example says is what it really raises when the page is made.
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import inspect
 import linecache
+import math
 import pkgutil
 import re
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
+
+import torch
 
 import edgewise
 from edgewise.errors import EdgewiseError, EdgewiseWarning, SeveralErrors
@@ -50,12 +55,17 @@ def run(source: str) -> Any:
 def _names() -> dict[str, Any]:
     graphs = importlib.import_module("edgewise.graphs")
     names = {name: one for name, one in vars(graphs).items() if not name.startswith("_")}
-    return names | {name: getattr(edgewise, name) for name in edgewise.__all__} | {"__name__": FILE}
+    names |= {name: getattr(edgewise, name) for name in edgewise.__all__}
+    return names | {"math": math, "torch": torch, "__name__": FILE}
 
 
 def said(source: str) -> list[EdgewiseError | EdgewiseWarning]:
     """What `source` raises, or the warnings that it gives."""
-    with warnings.catch_warnings(record=True) as caught:
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.chdir(folder),  # an example may save a file
+    ):
         warnings.simplefilter("always")
         try:
             result = run(source)

@@ -1,6 +1,7 @@
 """Settings of all tests: golden files, and how hypothesis looks for examples."""
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import hypothesis
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
+sys.path.insert(0, str(Path(__file__).parent))  # helpers of tests are imported by name
 
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from edgewise.checks import mismatch
-from edgewise.checks.dimensions import ANY, SCALAR, Shape, Shapes, of_weight, product, union
+from edgewise.checks.dimensions import ANY, SCALAR, VECTOR, Shape, Shapes, of_weight, product, union
 from edgewise.checks.mismatch import ShapeMismatch
 from edgewise.checks.shape_functions import NOTHING, aggregate, combine, transform
 from edgewise.errors import EdgewiseError
@@ -23,6 +23,15 @@ from edgewise.language.statements import weights
 __all__ = ["ShapeMismatch", "inferred", "mismatched_shapes"]
 
 SUM = nodes.Function("sum")
+LINES = {  # what a line makes of any number of values, where it depends on that number
+    nodes.Function("concat"): VECTOR,
+    nodes.Function("concat", (("axis", 0),)): ANY,
+    nodes.Function("crossum"): VECTOR,
+    nodes.Function("softmax_comb"): VECTOR,
+    nodes.Function("sparsemax_comb"): VECTOR,
+    nodes.Function("count"): SCALAR,
+    nodes.Function("cossim"): SCALAR,
+}
 
 
 @dataclass
@@ -112,10 +121,8 @@ class Inference:
                 together = union((together, shapes, product(together, shapes)))
             else:
                 together = union((together, shapes))
-        if combination.name in ("concat", "crossum", "softmax_comb", "sparsemax_comb") and together:
-            together = ANY
-        elif combination.name in ("count", "cossim") and together:
-            together = SCALAR
+        if together:
+            together = LINES.get(combination, together)
         if line is None:
             return together
         for function in line.functions:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from edgewise.errors import EdgewiseError
+from edgewise.errors import EdgewiseError, caller
 from edgewise.language import nodes, tokens
 
 NAME = re.compile(tokens.NAME)
@@ -163,7 +163,8 @@ def _held(held: nodes.Held, style: Style) -> str:
     if style.exact:
         raise NoTextForm(
             f"`{shown}` is Python and has no text form",
-            help="keep the program in Python, or say it with rules and the functions of `F`",
+            caller(),
+            "keep the program in Python, or say it with rules and the functions of `F`",
         )
     return f"⟨{shown}⟩"
 
