@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
+from textwrap import wrap
 from typing import Any
 
 from edgewise.language import nodes
@@ -18,6 +19,7 @@ COLOURS = {  # fill, border
     "input": ("#ffffff", "#3f7fbf"),
 }
 NAME, NOTE, SMALL = 13.0, 10.5, 11.0  # sizes of text
+LINE = 44  # characters
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Card:
     """A rule: a cell for each atom of its body, and below them how it computes."""
 
     cells: tuple[Cell, ...]
-    label: str
+    lines: tuple[str, ...]  # how it computes
     head: Cell | None  # the weight of the head
     says: str
 
@@ -75,15 +77,17 @@ class Card:
     def width(self) -> float:
         inner = sum(cell.width for cell in self.cells)
         head = self.head.width if self.head else 0
-        return max(inner, width(self.label, SMALL) + 16, head, 24) + 4
+        label = max((width(line, SMALL) for line in self.lines), default=0)
+        return max(inner, label + 16, head, 24) + 4
 
     @property
     def _first(self) -> float:
-        return 36 if any(cell.weight for cell in self.cells) else 20
+        return 36 if any(cell.weight for cell in self.cells) else 20 if self.cells else 4
 
     @property
     def height(self) -> float:
-        return self._first + (20 if self.label else 0) + (20 if self.head else 0)
+        label = 5 + 15 * len(self.lines) if self.lines else 0
+        return self._first + label + (20 if self.head else 0)
 
     def ports(self) -> Iterator[tuple[Cell, float]]:
         """Each cell with its middle, from the middle of the card."""
@@ -104,10 +108,12 @@ class Card:
             if cell.weight:
                 yield from _chip(middle + offset, top + 27, cell)
         at = top + self._first
-        if self.label:
+        if self.lines:
             yield tag("line", x1=left, x2=left + self.width, y1=at, y2=at, stroke="#d8dee4")
-            yield text(middle, at + 10, self.label, SMALL, font_weight="bold", fill="#0550ae")
-            at += 20
+            for line in self.lines:
+                yield text(middle, at + 10, line, SMALL, font_weight="bold", fill="#0550ae")
+                at += 15
+            at += 5
         if self.head:
             yield from _chip(middle, at + 10, self.head)
 
@@ -123,29 +129,30 @@ def card(rule: nodes.Rule, aggregation: nodes.Function) -> Card:
     """The card of a rule."""
     cells = tuple(cell for item in rule.body for cell in _cells(item))
     head = _weighted("", "value", None, rule.head.weight) if rule.head.weight is not None else None
-    label = clipped(labels.computing(rule, aggregation), 48)
-    return Card(cells, label, head, repr(rule))
+    label = clipped(labels.computing(rule, aggregation), 3 * LINE)
+    return Card(cells, tuple(wrap(label, LINE)), head, repr(rule))
 
 
-def _cells(item: Any) -> Iterator[Cell]:
-    inside = list(atoms(item))
-    if isinstance(item, nodes.Weight):
-        yield _weighted("bias" if item.name is None else "", "computed", None, item)
-    elif len(inside) > 1:
-        for atom in inside:
-            yield from _cells(atom)
-    elif not inside:
-        yield Cell(clipped(labels.formula(item), 32), "computed")
-    else:
-        atom = inside[0]
-        reads = atom.relation if isinstance(atom, nodes.Atom) else None
-        kind = "value" if atom.carries_value else "hidden"
-        if not isinstance(atom, nodes.Atom):
-            kind = "computed"
-        if getattr(atom, "negated", False):
-            kind = "negated"
-        weight = atom.weight if item.weight is None else item.weight
-        yield _weighted(clipped(labels.formula(item), 32), kind, reads, weight)
+def _cells(item: Any, in_formula: bool = False) -> Iterator[Cell]:
+    """One cell for an atom; a formula has one for each atom and each weight in it."""
+    match item:
+        case nodes.Weight(name=None, is_fixed=True, value=float()) if in_formula:
+            return  # the formula says the number
+        case nodes.Weight():
+            yield _weighted("", "computed", None, item)
+        case nodes.Apply() if not labels.is_plain(item):
+            for operand in item.operands:
+                yield from _cells(operand, in_formula=True)
+            if item.weight is not None:
+                yield from _cells(item.weight)
+        case _:
+            atom = next(iter(atoms(item)))
+            reads = atom.relation if isinstance(atom, nodes.Atom) else None
+            kind = "computed" if reads is None else "value" if atom.carries_value else "hidden"
+            kind = "negated" if atom.negated else kind
+            words = clipped(labels.formula(atom if in_formula else item), 40)
+            weight = atom.weight if item.weight is None else item.weight
+            yield _weighted(words, kind, reads, weight)
 
 
 def _weighted(words: str, kind: str, reads: str | None, weight: nodes.Weight | None) -> Cell:

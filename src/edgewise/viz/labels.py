@@ -57,10 +57,17 @@ def formula(item: Any, level: int = 0) -> str:
         case nodes.PatternAtom():
             return ("¬" if item.negated else "") + repr(item.pattern) + terms(item.terms)
         case nodes.Weight():
-            return weight(item)
+            return symbol(item)
         case nodes.Apply():
             return _apply(item, level)
     return repr(item)
+
+
+def is_plain(item: Any) -> bool:
+    """Whether an item of a body is one atom, at most under functions of one operand."""
+    if isinstance(item, nodes.Apply):
+        return len(item.operands) == 1 and is_plain(item.operands[0])
+    return not isinstance(item, nodes.Weight)
 
 
 def _apply(item: nodes.Apply, level: int) -> str:
@@ -70,11 +77,10 @@ def _apply(item: nodes.Apply, level: int) -> str:
         shown = symbol.join(formula(operand, strength) for operand in operands)
         return f"({shown})" if level > strength else shown
     if called == "transp":
-        inner = formula(operands[0], 3)
-        return f"{inner}ᵀ"
+        return f"{formula(operands[0], 3)}ᵀ"
     if called == "reverse":
         return f"(1 − {formula(operands[0], 2)})"
-    return f"{function(item.function)}({', '.join(formula(o) for o in operands)})"
+    return f"{called}({', '.join(formula(o) for o in operands)})"
 
 
 def weight(item: nodes.Weight) -> str:
@@ -97,6 +103,13 @@ def weight(item: nodes.Weight) -> str:
     return " ".join(part for part in (called, shape) if part)
 
 
+def symbol(item: nodes.Weight) -> str:
+    """A weight inside a formula: its number, its name, or W."""
+    if item.name:
+        return f"{item.name}{terms(item.keys)}"
+    return f"{item.value:.4g}" if isinstance(item.value, float | int) else "W"
+
+
 def function(item: nodes.Function) -> str:
     """A function with its arguments: `softmax over J`, `leaky_relu(0.2)`."""
     over = dict(item.arguments).get("agg_terms")
@@ -111,7 +124,9 @@ def computing(rule: nodes.Rule, aggregation: nodes.Function) -> str:
     """How a rule computes: what it says, and the defaults where they have something to do."""
     values = [item for item in rule.body if item.carries_value]
     kinds = {functions.kind(f): f for f in rule.functions}
-    parts = [formula(item) for item in values if len(list(atoms(item))) > 1]
+    parts = [
+        formula(item) for item in values if isinstance(item, nodes.Apply) and not is_plain(item)
+    ]
     if functions.COMBINATION in kinds:
         parts.append(function(kinds[functions.COMBINATION]))
     elif len(values) > 1:

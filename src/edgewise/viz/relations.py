@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from edgewise.language import functions, nodes
 from edgewise.language.blocks import defined
 from edgewise.language.statements import atoms
+from edgewise.language.terms import variables
 from edgewise.viz import labels
 from edgewise.viz.cards import RelationBox
 from edgewise.viz.svg import clipped
@@ -27,9 +28,9 @@ def relation_boxes(
     for relation, terms in _occurrences(statements):
         if relation in derived or not any(relation.startswith(f"{name}.") for name in stacks):
             seen[relation] = seen.get(relation) or terms
-    for rule in statements:
-        if isinstance(rule, nodes.Rule):
-            seen[rule.head.relation] = labels.terms(rule.head.terms)
+    heads = [rule.head for rule in statements if isinstance(rule, nodes.Rule)]
+    for head in sorted(heads, key=lambda atom: len({v.name for v in variables(atom.terms)})):
+        seen[head.relation] = labels.terms(head.terms)
     read = {relation for relation, _ in _read(statements)}
     here = defined(statements)
     found = {}
@@ -71,8 +72,11 @@ def _read(statements: Sequence[nodes.Statement]) -> Iterator[tuple[str, str]]:
                     if isinstance(atom, nodes.Atom):
                         yield atom.relation, labels.terms(atom.terms)
             case nodes.Stack():
-                for relation in dict.fromkeys([*statement.inputs, *outside(statement)]):
-                    yield relation, ""
+                inner = dict(reversed(list(_read(statement.statements))))
+                for parameter, relation in zip(statement.parameters, statement.inputs, strict=True):
+                    yield relation, inner.get(f"^{parameter}", "")
+                for relation in outside(statement):
+                    yield relation, inner[relation]
 
 
 def _occurrences(statements: Sequence[nodes.Statement]) -> Iterator[tuple[str, str]]:
