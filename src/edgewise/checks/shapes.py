@@ -185,7 +185,11 @@ def _of_facts(
     stated |= {(atom.relation, atom.terms): atom for atom in given}  # data replaces
     shapes: dict[str, set[Shape]] = {}
     for atom in stated.values():
-        name = None if atom.weight is None else atom.weight.name
-        shape = of_weight(atom.weight) if name is None else named.get(name, ())
-        shapes.setdefault(atom.relation, set()).add(shape)
+        shapes.setdefault(atom.relation, set()).add(_of_value(atom.weight, named))
     return {relation: union([frozenset(found)]) for relation, found in shapes.items()}
+
+
+def _of_value(weight: nodes.Weight | None, named: Mapping[str, Shape]) -> Shape:
+    if weight is None or weight.is_declared or weight.name is None:
+        return of_weight(weight)
+    return named[weight.name]
