@@ -19,7 +19,7 @@ NAMES = {name: value for name, value in vars(graphs).items() if not name.startsw
     "repeat": repeat,
 }
 MANY = settings(
-    max_examples=250,
+    max_examples=120,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
@@ -46,7 +46,7 @@ def test_repr_is_code(program: Program) -> None:
     assert eval(repr(program), dict(NAMES)) == program
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(programs())
 def test_every_program_has_html(program: Program) -> None:
     shown = program._repr_html_()
@@ -54,7 +54,7 @@ def test_every_program_has_html(program: Program) -> None:
     assert shown.count("<span") == shown.count("</span>")
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(programs(), st.randoms(use_true_random=False))
 def test_broken_text_gives_an_error_of_ours(program: Program, chance: random.Random) -> None:
     """Delete, double or swap a few pieces: it parses, or says what is wrong and where."""

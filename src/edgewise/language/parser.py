@@ -9,7 +9,7 @@ from edgewise.language import blocks, nodes, operators, program, statements
 from edgewise.language.parser_body import atom, item, relation_name
 from edgewise.language.parser_lists import Entry, entries, starts_list
 from edgewise.language.parser_values import STARTS, placed, text_of, weight, whole
-from edgewise.language.tokens import MAX_ERRORS, BadSyntax, Cursor, Source, Token
+from edgewise.language.tokens import MAX_ERRORS, BadSyntax, Cursor, Source
 
 
 class NotSupported(EdgewiseError):

@@ -301,7 +301,7 @@ def _pattern(cursor: Cursor, first: Token, start: int, end: int) -> nodes.Patter
         pattern = import_module("edgewise.graphs").parse(text)
     except EdgewiseError as error:
         raise type(error)(error.message, place, error.help) from None
-    except RecursionError:
+    except (RecursionError, MemoryError):
         raise cursor.mistake(
             "the pattern is nested too deep", place, "write it in fewer parentheses"
         ) from None

@@ -22,13 +22,15 @@ def flatten(items: Any) -> tuple[nodes.Statement, ...]:
     """Statements in order, lists and programs opened; equal rules once."""
     kept: list[nodes.Statement] = []
     known: set[nodes.Statement] = set()
+    same: set[int] = set()
     for statement in _opened(items):
         _refuse_lost_atom(statement, kept)
-        if statement not in known:
+        is_new = statement not in known
+        # unnamed learnable weights are never equal
+        if is_new or (id(statement) not in same and _has_own_weight(statement)):
             kept.append(statement)
             known.add(statement)
-        elif _has_own_weight(statement) and not any(statement is other for other in kept):
-            kept.append(statement)  # unnamed learnable weights are never equal
+            same.add(id(statement))
     return tuple(kept)
 
 
