@@ -1,31 +1,15 @@
 """Random rules over relations whose keys and shapes are known, so that they make sense."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from evaluable_conditions import Conditions, Relation
 from evaluable_shapes import Shape, aggregations, coerced, combinations, product, transformations
-from hypothesis import strategies as st
 
 from edgewise import F, R, V, W
-from edgewise.graphs import causal, dilated, strided, window
 from edgewise.language import nodes
 
 VARIABLES = ("X", "Y", "Z")
 SMALL = 5  # keys 0..4, so that a family over them has a weight for each
-
-
-class Relation(NamedTuple):
-    """What is known about a relation before data.
-
-    `shape` is None if it differs from atom to atom; `small` says for each term whether its keys
-    are surely among 0..4; `given` relations are facts, whose values are not zero.
-    """
-
-    name: str
-    shape: Shape | None
-    small: tuple[bool, ...]
-    given: bool = False
 
 
 class Item(NamedTuple):
@@ -36,29 +20,8 @@ class Item(NamedTuple):
     plain: bool = False
 
 
-def half(x: int | str) -> int | None:
-    """An integer function for `special.fn`; strings have no half."""
-    return None if isinstance(x, str) else x // 2
-
-
-@dataclass
-class Rules:
+class Rules(Conditions):
     """Makes random rules, each over the relations known so far."""
-
-    draw: Callable[[st.SearchStrategy[Any]], Any]
-    relations: list[Relation]
-    bound: dict[str, bool] = field(default_factory=dict)  # variable → small, in the rule being made
-
-    def pick(self, options: Sequence[Any]) -> Any:
-        return self.draw(st.sampled_from(options))
-
-    def chance(self, tenths: int) -> bool:
-        return self.draw(st.integers(0, 9)) >= 10 - tenths
-
-    def number(self) -> float:
-        return self.pick([1, -1]) * self.draw(st.integers(1, 40)) / 16
-
-    # what carries values
 
     def atom(self, relation: Relation) -> nodes.Atom:
         """An atom over variables, sometimes a constant; what it binds is noted."""
@@ -78,7 +41,8 @@ class Rules:
 
     def item(self, later: bool) -> Item:
         kinds = [self.valued_atom] * 5 + [self.weighted] * 3 + [self.applied, self.summed] * 2
-        return self.pick([*kinds, self.family, *[self.evaluated, self.bias] * later])()
+        late = [self.bias, *[self.evaluated] * self.arithmetic] * later
+        return self.pick([*kinds, self.family, *late])()
 
     def weighted(self) -> Item:
         item = self.valued_atom()
@@ -102,7 +66,7 @@ class Rules:
         if len(item.shape) == 2:
             return item
         keys = [name for name, small in self.bound.items() if small and name != "H"]
-        name = self.pick([*keys, "H", "H"])
+        name = self.pick([*keys * self.arithmetic, "H", "H"])
         self.bound.setdefault(name, False)
         shape = (2, *item.shape)
         weight = W["_".join([f"f{name}", *map(str, shape)])](V[name])[shape]
@@ -144,53 +108,6 @@ class Rules:
 
     def bias(self) -> Item:
         return Item(W.bias[2,], (2,)) if self.chance(5) else Item(W["offset"][0.5], ())
-
-    # conditions
-
-    def some(self) -> Any:
-        """A variable that atoms of the rule bind, or a constant if there is none."""
-        names = [name for name in self.bound if name != "H"]
-        return V[self.pick(names)] if names else 1
-
-    def conditions(self) -> list[nodes.Expression]:
-        kinds = [self.hidden, self.hidden, self.negated, self.compared, self.compared]
-        kinds += [self.computed, self.computed, self.patterned, self.functioned]
-        return [c for _ in range(self.pick([0, 0, 1, 1, 2])) for c in self.pick(kinds)()]
-
-    def hidden(self) -> list[nodes.Expression]:
-        relation = self.pick(self.relations)
-        terms = [self.pick([self.some(), self.some(), V.E, 1]) for _ in relation.small]
-        return [R.hidden[relation.name](*terms)]
-
-    def negated(self) -> list[nodes.Expression]:
-        relation = self.pick(self.relations)
-        return [~R[relation.name](*[self.pick([self.some(), 1]) for _ in relation.small])]
-
-    def compared(self) -> list[nodes.Expression]:
-        x, y, s = self.some(), self.pick([self.some(), 2]), R.special
-        options = [s.leq(x, y), s.lt(x, y), s.geq(x, y), s.gt(x, y), s.neq(x, y), s.eq(x, y)]
-        options += [s._in(x, 0, 2, "a", y), s.alldiff(x, y, 1), s.maxcard(2, x, y, 0)]
-        atom = self.pick(options)
-        return [~atom if self.chance(2) else atom]
-
-    def computed(self) -> list[nodes.Expression]:
-        x, y, s = self.some(), self.pick([self.some(), 2]), R.special
-        options = [s.sub(x, y, V.D), s.sub(x, V.D, 1), s.sub(V.D, x, y), s.add(x, y, V.D)]
-        options += [s.add(V.D, 1, x), s.mul(x, 2, V.D), s.mul(V.D, 2, x), s.mod(x, y, V.D)]
-        options += [s.div(x, y, V.D), s.next(x, V.D), s.next(V.D, x), s.eq(V.D, x)]
-        tests = [[], [s.leq(V.D, 1)], [s.mod(V.D, 2, 0)], [s.neq(V.D, y)]]
-        made = [self.pick(options), *self.pick(tests)]
-        if "D" not in self.bound and self.chance(3):
-            self.bound["D"] = False
-        return made
-
-    def patterned(self) -> list[nodes.Expression]:
-        pattern = self.pick([window(1), causal(), strided(2), dilated(2, 2), causal() & window(2)])
-        atom = pattern(self.some(), self.some())
-        return [~atom if self.chance(2) else atom]
-
-    def functioned(self) -> list[nodes.Expression]:
-        return [R.special.fn(half)(self.some(), self.pick([V.D, 1]))]
 
     # the rule
 

@@ -1,0 +1,100 @@
+"""Random conditions over the variables that a rule binds."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from evaluable_shapes import Shape
+from hypothesis import strategies as st
+
+from edgewise import R, V
+from edgewise.graphs import causal, dilated, strided, window
+from edgewise.language import nodes
+
+
+class Relation(NamedTuple):
+    """What is known about a relation before data.
+
+    `shape` is None if it differs from atom to atom; `small` says for each term whether its keys
+    are surely among 0..4; `given` relations are facts, whose values are not zero.
+    """
+
+    name: str
+    shape: Shape | None
+    small: tuple[bool, ...]
+    given: bool = False
+
+
+def half(x: int | str) -> int | None:
+    """An integer function for `special.fn`; strings have no half."""
+    return None if isinstance(x, str) else x // 2
+
+
+@dataclass
+class Conditions:
+    """Draws conditions; without `arithmetic` a key is only ever compared for being equal."""
+
+    draw: Callable[[st.SearchStrategy[Any]], Any]
+    relations: list[Relation]
+    arithmetic: bool = True
+    bound: dict[str, bool] = field(default_factory=dict)  # variable → small, in the rule being made
+
+    def pick(self, options: Sequence[Any]) -> Any:
+        return self.draw(st.sampled_from(options))
+
+    def chance(self, tenths: int) -> bool:
+        return self.draw(st.integers(0, 9)) >= 10 - tenths
+
+    def number(self) -> float:
+        return self.pick([1, -1]) * self.draw(st.integers(1, 40)) / 16
+
+    def some(self) -> Any:
+        """A variable that atoms of the rule bind, or a constant if there is none."""
+        names = [name for name in self.bound if name != "H"]
+        return V[self.pick(names)] if names else 1
+
+    def conditions(self) -> list[nodes.Expression]:
+        kinds = [self.hidden, self.hidden, self.negated, self.equated, self.compared]
+        kinds += [self.compared, self.computed, self.computed, self.patterned, self.functioned]
+        kinds = kinds if self.arithmetic else kinds[:4]
+        return [c for _ in range(self.pick([0, 0, 1, 1, 2])) for c in self.pick(kinds)()]
+
+    def hidden(self) -> list[nodes.Expression]:
+        relation = self.pick(self.relations)
+        terms = [self.pick([self.some(), self.some(), V.E, 1]) for _ in relation.small]
+        return [R.hidden[relation.name](*terms)]
+
+    def negated(self) -> list[nodes.Expression]:
+        relation = self.pick(self.relations)
+        return [~R[relation.name](*[self.pick([self.some(), 1]) for _ in relation.small])]
+
+    def equated(self) -> list[nodes.Expression]:
+        x, y, s = self.some(), self.pick([self.some(), 2]), R.special
+        options = [s.neq(x, y), s.eq(x, y), s._in(x, 0, 2, "a", y), s.alldiff(x, y, 1)]
+        atom = self.pick(options)
+        return [~atom if self.chance(2) else atom]
+
+    def compared(self) -> list[nodes.Expression]:
+        x, y, s = self.some(), self.pick([self.some(), 2]), R.special
+        options = [s.leq(x, y), s.lt(x, y), s.geq(x, y), s.gt(x, y), s.maxcard(2, x, y, 0)]
+        atom = self.pick(options)
+        return [~atom if self.chance(2) else atom]
+
+    def computed(self) -> list[nodes.Expression]:
+        x, y, s = self.some(), self.pick([self.some(), 2]), R.special
+        options = [s.sub(x, y, V.D), s.sub(x, V.D, 1), s.sub(V.D, x, y), s.add(x, y, V.D)]
+        options += [s.add(V.D, 1, x), s.mul(x, 2, V.D), s.mul(V.D, 2, x), s.mod(x, y, V.D)]
+        options += [s.div(x, y, V.D), s.next(x, V.D), s.next(V.D, x), s.eq(V.D, x)]
+        tests = [[], [s.leq(V.D, 1)], [s.mod(V.D, 2, 0)], [s.neq(V.D, y)]]
+        made = [self.pick(options), *self.pick(tests)]
+        if "D" not in self.bound and self.chance(3):
+            self.bound["D"] = False
+        return made
+
+    def patterned(self) -> list[nodes.Expression]:
+        pattern = self.pick([window(1), causal(), strided(2), dilated(2, 2), causal() & window(2)])
+        atom = pattern(self.some(), self.some())
+        return [~atom if self.chance(2) else atom]
+
+    def functioned(self) -> list[nodes.Expression]:
+        return [R.special.fn(half)(self.some(), self.pick([V.D, 1]))]
