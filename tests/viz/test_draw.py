@@ -170,6 +170,14 @@ def test_recursion_and_lines():
     assert "max → relu" in words(root)
 
 
+def test_a_formula_has_a_cell_for_each_atom_and_weight():
+    norm = F.norm(R.x(V.I)) * W.gain[8,] + W.bias[8,] + 0.5 * R.x(V.I)
+    root = assert_legible(Program([R.y(V.I)[2, 8] <= norm]).draw())
+    assert words(root).count("x(I)") == 3  # the relation and two cells
+    assert {"gain 8", "bias 8", "2×8"} <= set(words(root))
+    assert "norm(x(I)) * gain + bias + 0.5 * x(I)" in words(root)
+
+
 def test_a_solution_shows_every_atom():
     solution = attention().solve(tokens(5), seed=0)
     root = assert_legible(solution.draw())

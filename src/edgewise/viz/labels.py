@@ -124,9 +124,8 @@ def computing(rule: nodes.Rule, aggregation: nodes.Function) -> str:
     """How a rule computes: what it says, and the defaults where they have something to do."""
     values = [item for item in rule.body if item.carries_value]
     kinds = {functions.kind(f): f for f in rule.functions}
-    parts = [
-        formula(item) for item in values if isinstance(item, nodes.Apply) and not is_plain(item)
-    ]
+    formulas = [formula(v) for v in values if isinstance(v, nodes.Apply) and not is_plain(v)]
+    parts = [", ".join(formulas)] if formulas else []
     if functions.COMBINATION in kinds:
         parts.append(function(kinds[functions.COMBINATION]))
     elif len(values) > 1:
