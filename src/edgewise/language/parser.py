@@ -6,8 +6,9 @@ from typing import Any
 
 from edgewise.errors import EdgewiseError, raise_all
 from edgewise.language import blocks, nodes, operators, program, statements
-from edgewise.language.parser_body import atom, item, relation_name
-from edgewise.language.parser_lists import Entry, entries, starts_list
+from edgewise.language.parser_atoms import atom, relation_name
+from edgewise.language.parser_body import item
+from edgewise.language.parser_lists import Entry, entries, functions_of, set_options, starts_list
 from edgewise.language.parser_values import STARTS, placed, text_of, weight, whole
 from edgewise.language.tokens import MAX_ERRORS, BadSyntax, Cursor, Source
 
@@ -85,7 +86,7 @@ def _skip_list(cursor: Cursor) -> None:
 def _statement(cursor: Cursor, options: dict[str, Any] | None) -> list[nodes.Statement]:
     first, second, third = cursor.token, cursor.ahead(), cursor.ahead(2)
     if starts_list(cursor):
-        _set_options(cursor, entries(cursor), options)
+        set_options(cursor, entries(cursor), options)
         cursor.take(".")
         return []
     if first.kind in ("name", "string") and second.kind == "*" and third.kind == "int":
@@ -116,7 +117,7 @@ def _rule_or_facts(cursor: Cursor, options: dict[str, Any] | None) -> list[nodes
     if starts_list(cursor):
         listed = entries(cursor)
         if any(entry.key == "rounds" or isinstance(entry.key, nodes.Variable) for entry in listed):
-            _set_options(cursor, listed, options)
+            set_options(cursor, listed, options)
             listed = []
     functions = tuple(entry.value for entry in listed)
     return [nodes.Rule(rule.head, rule.body, functions, place)]
@@ -194,7 +195,7 @@ def _line(cursor: Cursor) -> nodes.Line | None:
         listed = entries(cursor)
         place = cursor.span(first)
         cursor.take(".")
-        return nodes.Line(relation, arity, _functions(cursor, listed), place)
+        return nodes.Line(relation, arity, functions_of(cursor, listed), place)
     if cursor.kind in STARTS:
         raise NotSupported(
             f"`{relation}/{arity}` has an offset",
@@ -203,41 +204,6 @@ def _line(cursor: Cursor) -> nodes.Line | None:
         )
     cursor.position = start
     return None
-
-
-def _functions(cursor: Cursor, listed: list[Entry]) -> tuple[nodes.Function, ...]:
-    for entry in listed:
-        if entry.key == "rounds" or isinstance(entry.key, nodes.Variable):
-            raise cursor.mistake(
-                "this is an option of the whole program",
-                cursor.source.span(entry.token.start, entry.token.end),
-                "write options first in the text, `[rounds=3, H=8]`",
-            )
-    return tuple(entry.value for entry in listed)
-
-
-def _set_options(cursor: Cursor, listed: list[Entry], options: dict[str, Any] | None) -> None:
-    """`[aggregation=avg_agg, rounds=3, H=8]`: the options of the program."""
-    for entry in listed:
-        place = cursor.source.span(entry.token.start, entry.token.end)
-        is_domain = isinstance(entry.key, nodes.Variable)
-        if options is None or not (is_domain or entry.key in ("aggregation", "rounds")):
-            raise cursor.mistake(
-                "this is no option of a program",
-                place,
-                "a list alone sets `aggregation`, `rounds` and domains `H=8`; functions follow "
-                "the `.` of a rule",
-            )
-        key = "domains" if is_domain else str(entry.key)
-        value: Any = {entry.key: entry.value} if is_domain else entry.value
-        before = options.get(key)
-        if before is not None and (not is_domain or entry.key in before):
-            raise cursor.mistake("the option is set twice", place, "write it once")
-        options[key] = {**(before or {}), **value} if is_domain else value
-        try:
-            program.Program([], **{key: value})
-        except EdgewiseError as error:
-            raise type(error)(error.message, place, error.help) from None
 
 
 def _stack(cursor: Cursor) -> nodes.Stack:

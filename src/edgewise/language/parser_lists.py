@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgewise.errors import EdgewiseError, nearest
-from edgewise.language import functions, nodes
+from edgewise.language import functions, nodes, program
 from edgewise.language.parser_values import NUMBERS, placed, term, term_list, whole
 from edgewise.language.tokens import Cursor, Token
 
@@ -175,3 +175,38 @@ def _single(cursor: Cursor) -> Any:
     if token.kind == "float" or len(token.text) > 1000:
         return float(token.text)
     return int(token.text)
+
+
+def functions_of(cursor: Cursor, listed: list[Entry]) -> tuple[nodes.Function, ...]:
+    for entry in listed:
+        if entry.key == "rounds" or isinstance(entry.key, nodes.Variable):
+            raise cursor.mistake(
+                "this is an option of the whole program",
+                cursor.source.span(entry.token.start, entry.token.end),
+                "write options first in the text, `[rounds=3, H=8]`",
+            )
+    return tuple(entry.value for entry in listed)
+
+
+def set_options(cursor: Cursor, listed: list[Entry], options: dict[str, Any] | None) -> None:
+    """`[aggregation=avg_agg, rounds=3, H=8]`: the options of the program."""
+    for entry in listed:
+        place = cursor.source.span(entry.token.start, entry.token.end)
+        is_domain = isinstance(entry.key, nodes.Variable)
+        if options is None or not (is_domain or entry.key in ("aggregation", "rounds")):
+            raise cursor.mistake(
+                "this is no option of a program",
+                place,
+                "a list alone sets `aggregation`, `rounds` and domains `H=8`; functions follow "
+                "the `.` of a rule",
+            )
+        key = "domains" if is_domain else str(entry.key)
+        value: Any = {entry.key: entry.value} if is_domain else entry.value
+        before = options.get(key)
+        if before is not None and (not is_domain or entry.key in before):
+            raise cursor.mistake("the option is set twice", place, "write it once")
+        options[key] = {**(before or {}), **value} if is_domain else value
+        try:
+            program.Program([], **{key: value})
+        except EdgewiseError as error:
+            raise type(error)(error.message, place, error.help) from None
