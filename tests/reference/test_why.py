@@ -140,6 +140,14 @@ def test_a_stack_is_asked_by_its_output():
     assert found.value.item() == 8
 
 
+def test_a_rule_is_shown_as_written():
+    rule = (R.h(V.X)[2.0] <= (R.a(V.X)[3.0], R._b(V.X))) | [F.relu]
+    found = Program([R.h(V.X) <= R.b(V.X), rule]).solve([R.a(1)[1.0], R.b(1)[1.0]]).why(R.h(1))
+    assert found.derivations[1].rule == rule
+    assert repr(rule) in repr(found).splitlines()
+    assert [d.value.item() for d in found.derivations] == [1, 6]
+
+
 def test_text_html_and_data():
     found = column([float(x) for x in range(30)], F.sum_agg).why(R.h(0))
     lines = repr(found).splitlines()

@@ -121,7 +121,7 @@ def _grounding_rows(derivation: Derivation) -> tuple[list[str], list[list[str]]]
             bar(g.share),
             short(g.contribution),
             *(str(key) for _, key in g.assignment),
-            ", ".join(f"{plain(atom)} = {short(value)}" for atom, value in g.used),
+            ", ".join(f"{plain(atom)} = {short(value, 2, 3)}" for atom, value in g.used),
         ]
         for g in by_share(derivation.groundings)
     ]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -133,11 +133,12 @@ def _explained(solution: Solution, atom: GroundAtom, value: Tensor) -> Why:
     evaluator = solution.evaluator
     relation, key = atom
     values = evaluator.before.get(relation, solution.values_by_atom)
+    written = [rule for rule in solution.program.rules if rule.head.relation == relation]
     found = [
-        derivation
-        for rule in evaluator.rules.get(relation, ())
+        replace(derivation, rule=own)  # as written: the evaluator's has a name on every weight
+        for own, rule in zip(written, evaluator.rules.get(relation, ()), strict=True)
         if key in rule.heads
-        if (derivation := located(rule.rule, lambda r=rule: _derived(solution, r, key, values)))  # type: ignore[misc]
+        if (derivation := located(own, lambda r=rule: _derived(solution, r, key, values)))  # type: ignore[misc]
     ]
     line = evaluator.lines.get(relation) if found else None
     fact = evaluator.facts.get(atom)
@@ -145,10 +146,7 @@ def _explained(solution: Solution, atom: GroundAtom, value: Tensor) -> Why:
     how = combination(line.functions) if line else SUM
     shares = _shared(how.name, parts, lambda items: combine(how, items))
     of_fact = None if fact is None else shares.pop(0)
-    derivations = tuple(
-        Derivation(d.rule, d.aggregation, d.groundings, d.group, d.weight, d.value, share)
-        for d, share in zip(found, shares, strict=True)
-    )
+    derivations = tuple(replace(d, share=s) for d, s in zip(found, shares, strict=True))
     return Why(nodes.Atom(relation, key), value, fact, of_fact, derivations, line)
 
 
