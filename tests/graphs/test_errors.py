@@ -1,0 +1,142 @@
+"""Bad input: its own error, with a next step; and the text that does not parse, with a caret."""
+
+import pytest
+import torch
+
+import edgewise.graphs as graphs
+from edgewise.errors import EdgewiseError
+from edgewise.graphs import errors, parse, per_head, text, window
+
+BAD = {
+    "window(-1)": "bad-size",
+    "window(2.5)": "bad-size",
+    "window(True)": "bad-size",
+    "dilated(1, 0)": "bad-size",
+    "fixed(3, 4)": "bad-size",
+    "expander(3, seed=0)": "bad-size",
+    "watts_strogatz(3, 0.1, seed=0)": "bad-size",
+    "bigbird(window=2)": "bad-size",
+    "bigbird(variant='paper', window=5)": "bad-size",
+    "bigbird(head=1)": "bad-size",
+    "documents([3, -1])": "bad-size",
+    "documents([3.5])": "bad-size",
+    "erdos_renyi(8, seed=0)": "bad-probability",
+    "random_edges(3)": "missing-seed",
+    "erdos_renyi(0.5)": "missing-seed",
+    "random_blocks(1, 2)": "missing-seed",
+    "expander(4)": "missing-seed",
+    "barabasi_albert(4)": "missing-seed",
+    "watts_strogatz(4, 0.1)": "missing-seed",
+    "bigbird(variant='google')": "bad-choice",
+    "tree([1, 0])": "tree-cycle",
+    "tree([-1, 1])": "tree-cycle",
+    "syntax([1, 2, 0])": "tree-cycle",
+    "tree([-1, 7])": "edge-out-of-range",
+    "from_edges([(0, -1)])": "edge-out-of-range",
+    "from_edges([(0, 1, 2)])": "bad-edges",
+    "from_edges([(0, 1), (2,)])": "bad-edges",
+    "lsh([1, 2])": "bad-edges",
+    "per_head(3)": "not-a-pattern",
+    "per_head()": "size-mismatch",
+    "windw(3)": "bad-pattern",
+    "window(3) | 1": "bad-pattern",
+    "window(3).shfit(1)": "bad-pattern",
+    "window(3": "bad-pattern",
+    "window(radios=3)": "bad-pattern",
+    "window": "bad-pattern",
+    "3": "bad-pattern",
+    "": "bad-pattern",
+    "window(3) + full()": "bad-pattern",
+    "__import__('os')": "bad-pattern",
+    "window(3).__class__": "bad-pattern",
+    "(lambda: 1)()": "bad-pattern",
+    "full(*[1])": "bad-pattern",
+    "full(**{})": "bad-pattern",
+    "from_edges([[0, 1], ...])": "bad-pattern",
+}
+ASKED = {
+    "documents([3, 4])": (8, "size-mismatch"),
+    "tree([-1, 0])": (3, "size-mismatch"),
+    "lsh([[0, 1]])": (3, "size-mismatch"),
+    "binary_partition(1, tokens=4)": (4, "size-mismatch"),
+    "from_edges([(0, 9)])": (4, "edge-out-of-range"),
+    "from_edges([(0, 1)], shape=(2, 2))": (3, "size-mismatch"),
+    "from_blocks([(0, 1)], 2)": (2, "edge-out-of-range"),
+    "bigbird(variant='paper')": (1000, "size-mismatch"),
+}
+
+
+def names() -> dict[str, object]:
+    return vars(graphs).copy()
+
+
+@pytest.mark.parametrize("source", BAD)
+def test_bad_text_has_its_own_error_at_its_place(source: str) -> None:
+    with pytest.raises(EdgewiseError) as caught:
+        parse(source)
+    assert caught.value.code == BAD[source]
+    assert caught.value.help
+    assert "^" in str(caught.value) or not source
+
+
+@pytest.mark.parametrize("source", [s for s in BAD if BAD[s] != "bad-pattern"])
+def test_bad_code_has_the_same_error(source: str) -> None:
+    with pytest.raises(EdgewiseError) as caught:
+        eval(source, names())
+    assert caught.value.code == BAD[source]
+    assert caught.value.help
+
+
+@pytest.mark.parametrize("source", ASKED)
+def test_a_size_that_does_not_fit(source: str) -> None:
+    n, code = ASKED[source]
+    with pytest.raises(EdgewiseError) as caught:
+        parse(source).rows(n)
+    assert caught.value.code == code
+    assert caught.value.help
+
+
+@pytest.mark.parametrize("n", [-1, 2.0, True, torch.tensor(3)])
+def test_n_is_a_number_of_tokens(n: object) -> None:
+    with pytest.raises(errors.BadSize):
+        window(1).rows(n)  # type: ignore[arg-type]
+
+
+def test_tokens_of_one_sequence_only() -> None:
+    with pytest.raises(errors.SizeMismatch):
+        parse("expander(4, seed=0)").rows(9, 8)
+
+
+def test_as_many_heads_on_both_sides() -> None:
+    with pytest.raises(errors.SizeMismatch):
+        per_head(window(1)) | per_head(window(1), window(2))
+
+
+def test_a_misspelt_name_is_pointed_at() -> None:
+    with pytest.raises(text.BadPattern) as caught:
+        parse("causal() & windw(3)")
+    assert str(caught.value) == "\n".join(
+        [
+            "error[bad-pattern]: there is no pattern `windw`",
+            "  --> <pattern>:1:12",
+            "   |",
+            "1  | causal() & windw(3)",
+            "   |            ^^^^^",
+            "help: did you mean `window`?",
+        ]
+    )
+
+
+@pytest.mark.parametrize("source", ["causal & window(2)", "full"])
+def test_a_pattern_without_arguments_needs_no_parentheses(source: str) -> None:
+    assert str(parse(source)) == source.replace("causal", "causal()").replace("full", "full()")
+
+
+KINDS = [kind for kind in vars(errors).values() if getattr(kind, "example", "")] + [text.BadPattern]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_error_shows_an_example_that_raises_it(kind: type[EdgewiseError]) -> None:
+    with pytest.raises(kind):
+        eval(kind.example, names())
+    eval(kind.instead, names())
