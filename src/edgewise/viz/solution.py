@@ -122,7 +122,7 @@ def _drawn(found: Mapping[nodes.Atom, Why], asked: set[nodes.Atom]) -> Picture:
     dots = list(dict.fromkeys(wire.link.source for wire in wires if wire.is_last))
     sizes = [Box(key, HEIGHT, item.width) for key, item in boxes.items()]
     sizes += [Box(dot, DOT, DOT) for dot in dots]
-    given = [_key(atom) for atom, explained in found.items() if explained.fact is not None]
+    given = [_key(a) for a, w in found.items() if w.derivations and w.fact is not None]
     links = [wire.link for wire in wires]
     between = 46 + min(len(dots), 40)  # room for the curves of a dense network
     placed = place(sizes, links, beside=8, between=between, loyal=0.6, first=given)
@@ -189,12 +189,12 @@ def _key(atom: Drawable) -> str:
 def _width(wire: Wire) -> float:
     if wire.is_alone or wire.share is None:
         return 1.1
-    size = min(max(0.6, 5 * abs(wire.share)), 5)
+    size = min(max(0.9, 5 * abs(wire.share)), 5)
     return size if wire.is_last else min(size, 1.1)
 
 
 def _wire(wire: Wire, points: list[tuple[float, float]]) -> Iterator[str]:
-    weighed = wire.is_last and not wire.is_alone and wire.share is not None
+    weighed = wire.is_last and not wire.is_alone and wire.share
     colour = (AGAINST if (wire.share or 0) < 0 else FOR) if weighed else NONE
     faint = 0.9 if wire.is_last else 0.4 + 0.5 * min(abs(wire.share or 0), 1)
     size = _width(wire)
