@@ -163,7 +163,7 @@ class Body:
             case nodes.Atom(negated=False):
                 fixed = len(literal.terms) - len(free)
                 return (0, 0) if not free else (2, -fixed)
-            case nodes.SpecialAtom(negated=False) if len(free) == 1 and SPECIALS[literal.name].computes:
+            case nodes.SpecialAtom(negated=False) if len(free) == 1:
                 computes = SPECIALS[literal.name].computes
                 positions = [p for p, t in enumerate(literal.terms) if _is(t, free)]
                 able = len(positions) == 1 and (
