@@ -49,9 +49,7 @@ def place(
     back = backward(size, links, first)
     forward = [_beside(link, size).turned if n in back else link for n, link in enumerate(links)]
     depth = depths(list(size), forward, first, last)
-    layers: list[list[str]] = [[] for _ in range(max(depth.values()) + 1)]
-    for key, d in depth.items():
-        layers[d].append(key)
+    layers = [[k for k in depth if depth[k] == d] for d in range(max(depth.values()) + 1)]
     chains = [_chain(link, depth, layers) for link in forward]
     short = list(dict.fromkeys(link for chain in chains for link in chain))
     widths = {key: size[key].across if key in size else THREAD for layer in layers for key in layer}
@@ -62,12 +60,9 @@ def place(
     across = {key: x - low for key, x in across.items()}
     middles = {key: (across[key], sum(bands[depth[key]]) / 2) for key in size}
     paths = [_path(chain, size, middles, across, bands, depth) for chain in chains]
-    return Placement(
-        middles,
-        tuple(tuple(reversed(p)) if n in back else tuple(p) for n, p in enumerate(paths)),
-        max(across[key] + widths[key] / 2 for key in across),
-        bands[-1][1],
-    )
+    turned = tuple(tuple(p[::-1] if n in back else p) for n, p in enumerate(paths))
+    width = max(across[key] + widths[key] / 2 for key in across)
+    return Placement(middles, turned, width, bands[-1][1])
 
 
 def _beside(link: Link, size: Mapping[str, Box]) -> Link:

@@ -122,13 +122,17 @@ def figure(
     for output in stack.outputs if stack else ():
         items[f"exit {output}"] = Exit()
         link(output, f"exit {output}", 0.0, "value")
+    return Figure(items, tuple(links), _placed(items, [link for link, _ in links], stack))
+
+
+def _placed(
+    items: Mapping[str, Node], links: Sequence[Link], stack: nodes.Stack | None
+) -> Placement:
     entries = [] if stack is None else [*(f"^{p}" for p in stack.parameters), *outside(stack)]
     sizes = [Box(key, node.width, node.height) for key, node in items.items()]
     first = [f"relation {name}" for name in entries]
     last = [key for key, node in items.items() if isinstance(node, Exit)]
-    ends = [link for link, _ in links]
-    placed = place(sizes, ends, beside=26, between=30, first=first, last=last)
-    return Figure(items, tuple(links), placed)
+    return place(sizes, links, beside=26, between=30, first=first, last=last)
 
 
 def _source(
