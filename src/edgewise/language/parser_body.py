@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from edgewise.errors import EdgewiseError
+from edgewise.errors import EdgewiseError, Span
 from edgewise.language import brackets, functions, nodes, operators
 from edgewise.language.parser_atoms import atom, hidden_special, special_or_pattern
 from edgewise.language.parser_lists import argument, near_function
@@ -17,6 +17,7 @@ from edgewise.language.parser_values import (
     placed,
     weight,
 )
+from edgewise.language.specials import SPECIALS
 from edgewise.language.tokens import MAX_DEPTH, Cursor, Token
 
 INFIX = {"+": ("sum", 1), "&": ("sum", 1), "*": ("elproduct", 2), "@": ("product", 2)}
@@ -55,6 +56,11 @@ def _infix(cursor: Cursor) -> tuple[str, int]:
             "there is no subtraction: `-b` is the soft negation 1 − b",
             cursor.span(),
             "write `a + <-1.0> b`",
+        )
+    if sign in ("*", "@") and not cursor.is_adjacent() and cursor.ahead().start == token.end:
+        raise cursor.mistake(
+            f"is this a product, or is a `,` missing before `{sign}{cursor.ahead().text[:20]}`?",
+            help=f"write `a {sign} b` with spaces for a product, and `a, {sign}b` for a condition",
         )
     return INFIX.get(sign, ("", 0))
 
@@ -97,7 +103,7 @@ def _weighted(cursor: Cursor) -> nodes.Expression:
 def _starts_operand(cursor: Cursor) -> bool:
     if cursor.kind == "@":  # after a weight: a special atom if it can carry one, else the product
         name = cursor.ahead()
-        return name.text.endswith("_eval") and name.start == cursor.token.end
+        return name.text in SPECIALS and name.start == cursor.token.end
     return cursor.kind in ("name", "string", "variable", "(", "^", "!", "~")
 
 
@@ -204,6 +210,14 @@ def _built(
             cursor.span(first),
             "write `sum(a, b, ...)`, or give a part a rule of its own",
         )
+    for part in parts:
+        if not part.carries_value and isinstance(part.place, Span):
+            raise operators.ConditionInExpression(
+                f"`{part.place.text[part.place.column - 1 : part.place.end - 1]}` is a condition "
+                "and carries no value",
+                part.place,
+                "put it beside the expression, `expression, condition`",
+            )
     made = _at(cursor, first, make)
     cursor.heights[id(made)] = (height, made)
     return made

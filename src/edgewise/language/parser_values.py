@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from edgewise.errors import EdgewiseError, Span
-from edgewise.language import brackets, nodes, terms
+from edgewise.language import brackets, functions, nodes, terms
 from edgewise.language.tokens import Cursor, Token, unquoted
 
 NUMBERS = ("int", "float")
 STARTS = (*NUMBERS, "<", "[", "{", "$")
 MOST_ELEMENTS = 1_000_000
+PYTHON = re.compile(r"\b[FV]\.(?=\w)")
 
 
 def weight(cursor: Cursor) -> nodes.Weight:
@@ -219,4 +221,7 @@ def placed(error: EdgewiseError, place: Span) -> EdgewiseError:
     """The same mistake, shown in the text instead of in the parser."""
     if not isinstance(error.place, Span):
         error.place = place
+    if isinstance(error, functions.BadFunction):
+        help = PYTHON.sub("", error.help)
+        return functions.BadFunction(PYTHON.sub("", error.message), error.place, help)
     return error
