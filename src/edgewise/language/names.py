@@ -14,13 +14,13 @@ from edgewise.language.statements import weights
 def name_weights(program: Program) -> tuple[nodes.Statement, ...]:
     """The program's statements, stacks written out, with a name on every weight.
 
-    The weight of body atom `b` in a rule for `h` is `h.b`, that of the head `h`, that of a fact
+    The weight of body atom `b` in a rule for `h` is `h.b`, that of the head `h.head`, that of a fact
     `a(1)` is `a(1)`; a name that is taken gets `_2`, `_3`, ... Rules added for other relations
     change no name.
 
     >>> from edgewise.language import R, V, Program
     >>> name_weights(Program([R.h(V.X)[2.0] <= (R.a(V.X)[3.0], R.a(V.X)[4, 4])]))
-    (R.h(V.X)["h": 2.0] <= (R.a(V.X)["h.a": 3.0], R.a(V.X)["h.a_2": 4, 4]),)
+    (R.h(V.X)["h.head": 2.0] <= (R.a(V.X)["h.a": 3.0], R.a(V.X)["h.a_2": 4, 4]),)
     """
     taken = {weight.name for statement in program.flat for weight in weights(statement)}
 
@@ -38,7 +38,7 @@ def name_weights(program: Program) -> tuple[nodes.Statement, ...]:
 def _statement(statement: nodes.Statement, fresh: Callable[[str], str]) -> nodes.Statement:
     match statement:
         case nodes.Rule(head=head):
-            named = replace(head, weight=_weight(head.weight, head.relation, fresh))
+            named = replace(head, weight=_weight(head.weight, f"{head.relation}.head", fresh))
             body = tuple(_item(item, head.relation, fresh) for item in statement.body)
             return replace(statement, head=named, body=body)
         case nodes.Fact(atom=atom):

@@ -125,7 +125,7 @@ class Evaluator:
         Groundings count whose atoms have values: all of them, except in the rounds of a cycle.
         """
         rule = ground_rule.rule
-        aggregation = self.aggregation_of(rule)
+        aggregation = aggregation_of(rule, self.aggregation)
         grouped = dict(aggregation.arguments).get("agg_terms")
         inner = self.aggregation if grouped else aggregation
         found: dict[Key, Tensor] = {}
@@ -142,10 +142,6 @@ class Evaluator:
             key: product(self.weights.value(rule.head.weight, ground_rule.heads[key][0]), value)
             for key, value in found.items()
         }
-
-    def aggregation_of(self, rule: nodes.Rule) -> nodes.Function:
-        own = (f for f in rule.functions if functions.kind(f) == functions.AGGREGATION)
-        return next(own, self.aggregation)
 
     def atom(
         self, atom: GroundAtom, values: Values, facts: Values, done: dict[int, dict[Key, Tensor]]
@@ -193,12 +189,12 @@ class Evaluator:
                 self._once(here, values, facts)
             elif (ordered := self._levels(here)) is not None:
                 self._once(ordered, values, facts)
-            elif all(self._extreme(relation, part) for relation in part):
+            elif all(is_extreme(self.lines.get(r), heads, part, r, self.aggregation) for r in part):
                 self._fixed_point(here, values, facts)
             elif rounds is not None:
                 self._rounds(here, values, facts, rounds)
             else:
-                raise self._cyclic(part)
+                raise cyclic_recursion(part, heads)
         return values
 
     def _once(self, here: Sequence[GroundAtom], values: Values, facts: Values) -> None:
@@ -227,19 +223,6 @@ class Evaluator:
         if any(len(part) > 1 for part in parts) or any(a in graph[a] for a in graph):
             return None
         return [atom for part in parts for atom in part]
-
-    def _extreme(self, relation: str, part: set[str]) -> bool:
-        """Whether every recursive rule and the line of a relation are minima or maxima."""
-        line = self.lines.get(relation)
-        return (
-            line is not None
-            and combination(line.functions).name in ("min", "max")
-            and all(
-                self.aggregation_of(rule.rule).name in ("min_agg", "max_agg")
-                for rule in self.rules[relation]
-                if needs([rule.rule], values_only=True)[relation] & part
-            )
-        )
 
     def _fixed_point(self, here: Sequence[GroundAtom], values: Values, facts: Values) -> None:
         """Rounds until nothing changes; a round more than there are atoms means it never ends."""
@@ -271,33 +254,58 @@ class Evaluator:
 
     def _refuse_facts(self, facts: Values) -> None:
         for relation, key in facts:
-            line = self.lines.get(relation)
-            if line is not None and combination(line.functions).name in ("min", "max"):
+            if is_extreme(self.lines.get(relation)):
                 continue
             for rule in self.rules.get(relation, ()):
                 if key in rule.heads:
-                    shown = nodes.Atom(relation, key)
-                    raise FactAndRule(
-                        f"`{shown!r}` is a fact and is derived by a rule too",
-                        rule.rule.place,
-                        f"remove one of them, or say how they meet: `R.{relation}/{len(key)} | "
-                        "[F.max]`",
-                    )
+                    raise fact_and_rule(relation, key, rule.rule)
 
-    def _cyclic(self, part: set[str]) -> CyclicRecursion:
-        rule = next(
-            rule.rule
-            for relation in sorted(part)
-            for rule in self.rules[relation]
-            if needs([rule.rule], values_only=True)[relation] & part
-        )
-        return CyclicRecursion(
-            f"the values of {' and '.join(f'`{r}`' for r in sorted(part))} depend on themselves "
-            "around a cycle of this data",
-            rule.place,
-            "use min or max in every aggregation and in the relation's line, or a number of "
-            "rounds: `Program(..., rounds=3)`",
-        )
+
+def is_extreme(
+    line: nodes.Line | None,
+    rules: Iterable[nodes.Rule] = (),
+    part: Iterable[str] = (),
+    relation: str = "",
+    default: nodes.Function = SUM,
+) -> bool:
+    """Whether a relation's line and all its rules that recurse in `part` are minima or maxima."""
+    if line is None or combination(line.functions).name not in ("min", "max"):
+        return False
+    return all(
+        aggregation_of(rule, default).name in ("min_agg", "max_agg")
+        for rule in rules
+        if rule.head.relation == relation and needs([rule], values_only=True)[relation] & set(part)
+    )
+
+
+def aggregation_of(rule: nodes.Rule, default: nodes.Function) -> nodes.Function:
+    own = (f for f in rule.functions if functions.kind(f) == functions.AGGREGATION)
+    return next(own, default)
+
+
+def fact_and_rule(relation: str, key: Key, rule: nodes.Rule) -> FactAndRule:
+    return FactAndRule(
+        f"`{nodes.Atom(relation, key)!r}` is a fact and is derived by a rule too",
+        rule.place,
+        f"remove one of them, or say how they meet: `R.{relation}/{len(key)} | [F.max]`",
+    )
+
+
+def cyclic_recursion(part: Iterable[str], rules: Iterable[nodes.Rule]) -> CyclicRecursion:
+    names = sorted(part)
+    rule = next(
+        rule
+        for rule in rules
+        if rule.head.relation in names
+        and needs([rule], values_only=True)[rule.head.relation] & set(names)
+    )
+    return CyclicRecursion(
+        f"the values of {' and '.join(f'`{name}`' for name in names)} depend on themselves "
+        "around a cycle of this data",
+        rule.place,
+        "use min or max in every aggregation and in the relation's line, or a number of rounds: "
+        "`Program(..., rounds=3)`",
+    )
 
 
 def combination(listed: Iterable[nodes.Function]) -> nodes.Function:

@@ -48,7 +48,7 @@ def _close(bodies: Sequence[Body], database: Database) -> None:
                 keys = last.get(body.literals[place].relation, ())  # type: ignore[union-attr]
                 if keys:
                     _derive(body, body.matches(database, place, keys), database, new)
-    raise _endless(bodies[0].rule)
+    raise endless(bodies[0].rule)
 
 
 def _derive(
@@ -63,10 +63,10 @@ def _derive(
         if database[head.relation].add(key):
             new[head.relation].append(key)
     if len(database[head.relation]) > LIMIT:
-        raise _endless(body.rule)
+        raise endless(body.rule)
 
 
-def _endless(rule: nodes.Rule) -> TooManyGroundings:
+def endless(rule: nodes.Rule) -> TooManyGroundings:
     return TooManyGroundings(
         f"the rule for `{rule.head.relation}` derives more than {ROUNDS:,} rounds or {LIMIT:,} "
         "atoms can hold",

@@ -69,7 +69,7 @@ class Body:
         self, database: Database, first: int | None = None, new: Sequence[Key] = ()
     ) -> Iterator[Assignment]:
         """Assignments of all variables; with `first`, that atom holds by one of the `new` keys."""
-        steps = self._steps(first)
+        steps = self.steps(first)
         if first is None:
             yield from self._search(steps, {}, database)
             return
@@ -143,7 +143,7 @@ class Body:
         ]
         return min(lengths, default=0)
 
-    def _steps(self, first: int | None) -> list[int]:
+    def steps(self, first: int | None) -> list[int]:
         """An order in which every literal finds what it needs bound."""
         waiting = [at for at in range(len(self.literals)) if at != first]
         steps = [] if first is None else [first]

@@ -1,0 +1,118 @@
+"""What a model is given: dense tensors, keys, rows, ragged batches, facts, graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.errors import EdgewiseError, caller
+from edgewise.language import nodes
+
+
+class BadInput(EdgewiseError):
+    """An input is a float tensor, an integer tensor of keys, `rows(...)`, `ragged(...)`, facts."""
+
+    code = "bad-input"
+    example = 'Program([R.h(V.X) <= R.a(V.X)]).compile(R.h)(a="x")'
+    instead = "Program([R.h(V.X) <= R.a(V.X)]).compile(R.h)(a=torch.ones(3))"
+
+
+@dataclass(frozen=True, eq=False)
+class rows:
+    """A relation as explicit rows: keys (arity, rows) of integers, and a value for each.
+
+    >>> rows(torch.tensor([[0, 1], [1, 2]]), torch.ones(2)).keys.shape
+    torch.Size([2, 2])
+    """
+
+    keys: Tensor
+    values: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        keys = torch.as_tensor(self.keys)
+        if keys.is_floating_point() or keys.dtype == torch.bool or keys.ndim not in (1, 2):
+            raise BadInput(
+                f"keys are an integer tensor (arity, rows), got {keys.dtype} {tuple(keys.shape)}",
+                caller(),
+                "write `rows(keys, values)` with one row of keys for each term",
+            )
+        object.__setattr__(self, "keys", (keys if keys.ndim == 2 else keys.unsqueeze(0)).long())
+        if self.values is not None:
+            values = torch.as_tensor(self.values)
+            object.__setattr__(self, "values", values)
+            if values.ndim < 1 or values.shape[0] != self.keys.shape[1]:
+                raise BadInput(
+                    f"{self.keys.shape[1]} keys, but values of shape {tuple(values.shape)}",
+                    caller(),
+                    "give one value for each key: `values` is (rows, value...)",
+                )
+
+
+@dataclass(frozen=True, eq=False)
+class ragged:
+    """A batch of samples of different sizes: one input for each sample."""
+
+    samples: Sequence[Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "samples", tuple(self.samples))
+
+
+Given = Tensor | rows | ragged
+
+
+def read(name: str, item: Any) -> Given:
+    """An input as given, in one of the four forms."""
+    if isinstance(item, rows | ragged):
+        return item
+    if isinstance(item, Tensor):
+        return item
+    if hasattr(item, "__array__") and hasattr(item, "dtype"):
+        return torch.as_tensor(item)
+    if hasattr(item, "edges") and hasattr(item, "nodes"):
+        return _networkx(name, item)
+    raise BadInput(
+        f"`{name}` was given a {type(item).__name__}",
+        caller(),
+        "give a float tensor (dense), an integer tensor (keys), `rows(...)`, `ragged([...])` or "
+        "a networkx graph",
+    )
+
+
+def _networkx(name: str, graph: Any) -> rows:
+    pairs = [
+        (int(a), int(b)) for a, b in graph.edges() if isinstance(a, int) and isinstance(b, int)
+    ]
+    if len(pairs) != graph.number_of_edges():
+        raise BadInput(
+            f"the nodes of the graph for `{name}` are not integers",
+            caller(),
+            "relabel them: `networkx.convert_node_labels_to_integers(graph)`",
+        )
+    if not graph.is_directed():
+        pairs = sorted({(a, b) for a, b in pairs} | {(b, a) for a, b in pairs})
+    return rows(torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T)
+
+
+def fact_rows(
+    atoms: Iterable[nodes.Atom], dtype: torch.dtype
+) -> dict[str, tuple[list[tuple[nodes.Constant, ...]], list[Any]]]:
+    """Facts gathered by relation: keys and values."""
+    found: dict[str, tuple[list[Any], list[Any]]] = {}
+    for atom in atoms:
+        keys, values = found.setdefault(atom.relation, ([], []))
+        keys.append(atom.terms)
+        values.append(_value(atom, dtype))
+    return found
+
+
+def _value(atom: nodes.Atom, dtype: torch.dtype) -> Tensor:
+    if atom.weight is None:
+        return torch.ones((), dtype=dtype)
+    value = atom.weight.value
+    thing = value.thing if isinstance(value, nodes.Held) else value
+    return torch.as_tensor(thing).to(dtype)

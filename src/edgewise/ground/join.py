@@ -1,0 +1,172 @@
+"""Joins on columns of keys: CSR by sorting, expansion by counts, never a loop over rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from edgewise.ground.index import Grid, Index, locate, pack
+from edgewise.language import nodes
+
+
+@dataclass(frozen=True)
+class Bindings:
+    """Partial groundings: a column per variable, and the row of each atom joined so far."""
+
+    count: int = 1
+    columns: dict[str, Tensor] = field(default_factory=dict)
+    rows: dict[int, Tensor] = field(default_factory=dict)
+
+    def take(self, chosen: Tensor) -> Bindings:
+        return Bindings(
+            len(chosen),
+            {name: column[chosen] for name, column in self.columns.items()},
+            {at: rows[chosen] for at, rows in self.rows.items()},
+        )
+
+    def where(self, mask: Tensor) -> Bindings:
+        return self if bool(mask.all()) else self.take(mask.nonzero()[:, 0])
+
+    def bind(self, name: str, column: Tensor) -> Bindings:
+        return replace(self, columns=self.columns | {name: column})
+
+
+def join(
+    bindings: Bindings, at: int, terms: tuple[nodes.Term | int, ...], index: Index, room: Room
+) -> Bindings:
+    """Extend bindings by the atom `at`; its constants are codes already."""
+    known = [p for p, t in enumerate(terms) if not _free(t, bindings)]
+    if len(known) == len(terms) and terms:
+        columns = [_column(terms[p], bindings) for p in known]
+        rows = locate(index, columns)
+        found = replace(bindings, rows=bindings.rows | {at: rows})
+        return found.where(rows >= 0)
+    if isinstance(index, Grid):
+        expanded, rows = _expand_grid(bindings, terms, index, known, room)
+    else:
+        expanded, rows = _expand_keys(bindings, terms, index, known, room)
+    expanded = replace(expanded, rows=expanded.rows | {at: rows})
+    return _bind_new(expanded, terms, index, rows)
+
+
+class Room:
+    """How many groundings a rule may have; refuses before anything is allocated."""
+
+    def __init__(self, limit: int, refuse: type[Exception] | None = None) -> None:
+        self.limit = limit
+        self.refused = 0
+
+    def check(self, count: int) -> None:
+        if count > self.limit:
+            self.refused = count
+            raise TooLarge(count)
+
+
+class TooLarge(Exception):
+    """Internal: the number of groundings a join would have."""
+
+
+def _free(term: nodes.Term | int, bindings: Bindings) -> bool:
+    return isinstance(term, nodes.Variable) and term.name not in bindings.columns
+
+
+def _column(term: nodes.Term | int, bindings: Bindings) -> Tensor:
+    if isinstance(term, nodes.Variable):
+        return bindings.columns[term.name]
+    return torch.full((bindings.count,), int(term), dtype=torch.int64)
+
+
+def _expand_grid(
+    bindings: Bindings,
+    terms: tuple[nodes.Term | int, ...],
+    index: Grid,
+    known: list[int],
+    room: Room,
+) -> tuple[Bindings, Tensor]:
+    """Known positions are looked up, the others run over their whole axis."""
+    inside = torch.ones(bindings.count, dtype=torch.bool)
+    base = torch.zeros(bindings.count, dtype=torch.int64)
+    strides = [math.prod(index.sizes[p + 1 :]) for p in range(index.arity)]
+    for p in known:
+        column = _column(terms[p], bindings)
+        inside &= (column >= 0) & (column < index.sizes[p])
+        base = base + column * strides[p]
+    kept = bindings if bool(inside.all()) else bindings.take(inside.nonzero()[:, 0])
+    base = base if kept is bindings else base[inside]
+    open_sizes = tuple(size for p, size in enumerate(index.sizes) if p not in known)
+    width = math.prod(open_sizes)
+    room.check(kept.count * width)
+    offsets = torch.zeros(width, dtype=torch.int64)
+    inner = Grid(open_sizes)
+    for at, p in enumerate(p for p in range(index.arity) if p not in known):
+        offsets = offsets + inner.column(at) * strides[p]
+    repeated = torch.arange(kept.count).repeat_interleave(width)
+    rows = base.repeat_interleave(width) + offsets.repeat(kept.count)
+    return (kept.take(repeated) if width != 1 else kept), rows
+
+
+def _expand_keys(
+    bindings: Bindings,
+    terms: tuple[nodes.Term | int, ...],
+    index: Index,
+    known: list[int],
+    room: Room,
+) -> tuple[Bindings, Tensor]:
+    if not known:
+        room.check(bindings.count * index.rows)
+        if bindings.count == 1 and not bindings.columns:
+            return replace(
+                bindings,
+                count=index.rows,
+                rows={k: v.expand(index.rows) for k, v in bindings.rows.items()},
+            ), torch.arange(index.rows)
+        left = torch.arange(bindings.count).repeat_interleave(index.rows)
+        return bindings.take(left), torch.arange(index.rows).repeat(bindings.count)
+    want, have = pack(
+        [_column(terms[p], bindings) for p in known], [index.column(p) for p in known]
+    )
+    ordered, order = have.sort(stable=True)
+    first = torch.searchsorted(ordered, want)
+    counts = torch.searchsorted(ordered, want, right=True) - first
+    total = int(counts.sum())
+    room.check(total)
+    left = torch.arange(bindings.count).repeat_interleave(counts)
+    starts = (counts.cumsum(0) - counts).repeat_interleave(counts)
+    rows = order[torch.arange(total) - starts + first.repeat_interleave(counts)]
+    return bindings.take(left), rows
+
+
+def _bind_new(
+    bindings: Bindings, terms: tuple[nodes.Term | int, ...], index: Index, rows: Tensor
+) -> Bindings:
+    for p, term in enumerate(terms):
+        if not isinstance(term, nodes.Variable):
+            continue
+        column = index.column(p)[rows]
+        if term.name in bindings.columns:  # a variable repeated within the atom
+            same = bindings.columns[term.name] == column
+            if not bool(same.all()):
+                chosen = same.nonzero()[:, 0]
+                bindings, rows = bindings.take(chosen), rows[chosen]
+        else:
+            bindings = bindings.bind(term.name, column)
+    return bindings
+
+
+def distinct(bindings: Bindings, names: Iterable[str]) -> Bindings:
+    """One grounding for each assignment of `names`, in key order."""
+    wanted = [bindings.columns[name] for name in names]
+    if not wanted:
+        return bindings.take(torch.zeros(min(bindings.count, 1), dtype=torch.int64))
+    (codes,) = pack(wanted)
+    ordered, order = codes.sort(stable=True)
+    first = torch.ones_like(ordered, dtype=torch.bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    chosen = order[first]
+    if len(chosen) == bindings.count and bool((chosen == torch.arange(bindings.count)).all()):
+        return bindings
+    return bindings.take(chosen)

@@ -1,0 +1,264 @@
+"""One rule on data: its groundings as rows of the relations it reads, and the heads they make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from edgewise.errors import EdgewiseError
+from edgewise.ground import arithmetic
+from edgewise.ground.constants import Constants
+from edgewise.ground.index import Grid, Index, Keys, index_of, locate, pack
+from edgewise.ground.join import Bindings, Room, TooLarge, distinct, join
+from edgewise.language import nodes
+from edgewise.language.program import Domain
+from edgewise.language.terms import variables
+from edgewise.layouts.segments import Segments, segments
+from edgewise.reference.join import Body, Literal, OutOfDomain, members
+
+
+class PlanTooLarge(EdgewiseError):
+    """A join that would not fit is refused before it allocates anything."""
+
+    code = "plan-too-large"
+    example = (
+        "Program([R.h <= (R.a(V.X), R.a(V.Y))]).compile(R.h, limit=10)"
+        ".ground(facts=[R.a(i)[1.0] for i in range(4)])"
+    )
+    instead = (
+        "Program([R.h <= (R.a(V.X), R.a(V.Y))]).compile(R.h, limit=100)"
+        ".ground(facts=[R.a(i)[1.0] for i in range(4)])"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class GroundRule:
+    """The groundings of a rule, in key order.
+
+    `rows[at]` is the row that literal `at` of the body reads in each grounding, None if it is the
+    grounding's own number; `numbers[at]` are the values of a `*_eval`. `groups` are the heads that
+    a softmax normalises together.
+    """
+
+    body: Body
+    count: int
+    rows: dict[int, Tensor | None]
+    numbers: dict[int, Tensor]
+    heads: Index
+    segments: Segments
+    groups: Segments | None = None
+    needs: dict[int, Tensor] = field(default_factory=dict)
+
+    @property
+    def rule(self) -> nodes.Rule:
+        return self.body.rule
+
+
+@dataclass(frozen=True, eq=False)
+class Grounder:
+    """Joins bodies over the relations known so far."""
+
+    constants: Constants
+    domains: Mapping[str, Domain]
+    relations: dict[str, Index]
+    limit: int
+
+    def index(self, relation: str, arity: int) -> Index:
+        found = self.relations.get(relation)
+        return Keys(torch.zeros(0, arity, dtype=torch.int64)) if found is None else found
+
+    def ground(self, body: Body) -> GroundRule:
+        bindings = distinct(self.bindings(body), body.visible)
+        return self.finish(body, bindings)
+
+    def bindings(self, body: Body, first: int | None = None, new: Index | None = None) -> Bindings:
+        """All assignments; with `first`, that atom takes its rows from `new` alone."""
+        room = Room(self.limit)
+        bindings = Bindings()
+        try:
+            for at in body.steps(first):
+                replaced = new if at == first else None
+                bindings = self._extend(body, at, bindings, room, replaced)
+        except TooLarge:
+            raise PlanTooLarge(
+                f"the rule for `{body.rule.head.relation}` has about {room.refused:,} groundings, "
+                f"more than the limit of {self.limit:,}",
+                body.rule.place,
+                "add a condition that joins its atoms, or raise `compile(..., limit=...)`",
+            ) from None
+        return bindings
+
+    def _extend(
+        self, body: Body, at: int, bindings: Bindings, room: Room, replaced: Index | None
+    ) -> Bindings:
+        literal = body.literals[at]
+        match literal:
+            case nodes.Atom(negated=True):
+                columns = [self.column(t, bindings) for t in literal.terms]
+                rows = locate(self.index(literal.relation, len(literal.terms)), columns)
+                rows = rows.expand(bindings.count) if not columns else rows
+                return bindings.where(rows < 0)
+            case nodes.Atom():
+                index = replaced or self.index(literal.relation, len(literal.terms))
+                return join(bindings, at, self.coded(literal.terms), index, room)
+            case nodes.PatternAtom(negated=False):
+                return join(
+                    bindings, at, self.coded(literal.terms), self.edges(body, literal), room
+                )
+            case nodes.PatternAtom():
+                return bindings.where(~self._in_pattern(body, literal, bindings))
+            case nodes.SpecialAtom():
+                return self._special(literal, bindings)
+            case nodes.Weight():
+                return self._family(literal, at, bindings, room)
+        raise TypeError(f"not a literal: {literal!r}")
+
+    def coded(self, terms: tuple[nodes.Term, ...]) -> tuple[nodes.Term | int, ...]:
+        """Terms with constants as codes; a constant that no data has never matches."""
+        return tuple(t if isinstance(t, nodes.Variable) else self.constants.code(t) for t in terms)
+
+    def column(self, term: nodes.Term, bindings: Bindings) -> Tensor:
+        if isinstance(term, nodes.Variable):
+            return bindings.columns[term.name]
+        return torch.full((bindings.count,), self.constants.code(term), dtype=torch.int64)
+
+    def lengths(self, body: Body, literal: nodes.PatternAtom) -> tuple[int, int]:
+        """The axes of a pattern: for each term the shortest among the atoms that hold it."""
+        found = []
+        for term in literal.terms:
+            ends = [
+                self.index(a.relation, len(a.terms)).length(p)
+                for a in body.literals
+                if isinstance(a, nodes.Atom) and not a.negated
+                for p, t in enumerate(a.terms)
+                if t == term and isinstance(t, nodes.Variable)
+            ]
+            least = 0 if isinstance(term, nodes.Variable) else int(self.constants.code(term)) + 1
+            found.append(max(min(ends, default=0), least))
+        return found[0], found[1]
+
+    def edges(self, body: Body, literal: nodes.PatternAtom) -> Index:
+        n, m = self.lengths(body, literal)
+        return index_of(literal.pattern.edges(n, m).T.contiguous())
+
+    def _in_pattern(self, body: Body, literal: nodes.PatternAtom, bindings: Bindings) -> Tensor:
+        i, j = (self.column(t, bindings) for t in literal.terms)
+        n, m = self.lengths(body, literal)
+        inside = (i >= 0) & (j >= 0) & (i < n) & (j < m)
+        if not n or not m:
+            return torch.zeros_like(inside)
+        return inside & literal.pattern.contains(i.clamp(0, n - 1), j.clamp(0, m - 1), n, m)
+
+    def _special(self, literal: nodes.SpecialAtom, bindings: Bindings) -> Bindings:
+        free = [v.name for v in variables(literal.terms) if v.name not in bindings.columns]
+        if not free:
+            columns = [self.column(t, bindings) for t in literal.terms]
+            if literal.carries_value:
+                return bindings.where(arithmetic.evaluated(literal.name, columns)[1])
+            true = arithmetic.holds(literal, columns, self.constants)
+            return bindings.where(true != literal.negated)
+        columns = [
+            None if isinstance(t, nodes.Variable) and t.name in free else self.column(t, bindings)
+            for t in literal.terms
+        ]
+        value, fine = arithmetic.computed(literal, columns, self.constants)
+        return bindings.bind(free[0], value).where(fine)
+
+    def _family(self, family: nodes.Weight, at: int, bindings: Bindings, room: Room) -> Bindings:
+        index, known = self.domain(family), {v.name for v in variables(family.keys)}
+        before = bindings
+        bindings = join(bindings, at, self.coded(family.keys), index, room)
+        if known <= set(before.columns) and bindings.count < before.count:
+            self._refuse_key(family, before)
+        return bindings
+
+    def domain(self, family: nodes.Weight) -> Index:
+        """The members of a family, as keys in the order of its weights."""
+        parts = [members(self.domains[v.name]) for v in variables(family.keys)]
+        if all(isinstance(part, range) for part in parts):
+            return Grid(tuple(len(part) for part in parts))
+        columns = [torch.tensor([self.constants.code(c) for c in part]) for part in parts]
+        return Keys(torch.cartesian_prod(*columns).reshape(-1, len(parts)))
+
+    def _refuse_key(self, family: nodes.Weight, bindings: Bindings) -> None:
+        for variable in variables(family.keys):
+            have = torch.tensor(
+                [self.constants.code(c) for c in members(self.domains[variable.name])]
+            )
+            column = bindings.columns[variable.name]
+            wrong = column[~torch.isin(column, have)]
+            if wrong.numel():
+                raise OutOfDomain(
+                    f"`{variable.name}` = {self.constants.constant(int(wrong[0]))!r} has no weight "
+                    f"in `{family.name}`: it is not in the domain of `{variable.name}`",
+                    family.place,
+                    f"declare it: `Program(..., domains={{V.{variable.name}: ...}})`",
+                )
+
+    def finish(self, body: Body, bindings: Bindings) -> GroundRule:
+        """From ordered, distinct groundings: heads, segments, rows and softmax groups."""
+        head = body.rule.head
+        names = list(dict.fromkeys(v.name for v in variables(head.terms)))
+        heads, parts = self._heads(head, names, bindings)
+        rows: dict[int, Tensor | None] = {}
+        numbers: dict[int, Tensor] = {}
+        for at, literal in enumerate(body.literals):
+            if isinstance(literal, nodes.SpecialAtom) and literal.carries_value:
+                columns = [self.column(t, bindings) for t in literal.terms]
+                numbers[at] = arithmetic.evaluated(literal.name, columns)[0]
+            elif at in bindings.rows and _is_read(literal):
+                rows[at] = self._identity(literal, bindings.rows[at])
+        return GroundRule(
+            body, bindings.count, rows, numbers, heads, parts, self._groups(body.rule, heads)
+        )
+
+    def _identity(self, literal: Literal, rows: Tensor) -> Tensor | None:
+        if isinstance(literal, nodes.Weight):
+            total = self.domain(literal).rows
+        else:
+            assert isinstance(literal, nodes.Atom)
+            total = self.index(literal.relation, len(literal.terms)).rows
+        same = len(rows) == total and bool((rows == torch.arange(total)).all())
+        return None if same else rows.to(torch.int64)
+
+    def _heads(
+        self, head: nodes.Atom, names: list[str], bindings: Bindings
+    ) -> tuple[Index, Segments]:
+        if not names:
+            keys = torch.tensor([list(self.coded(head.terms))], dtype=torch.int64)
+            some = keys.reshape(1, -1)[: min(bindings.count, 1)]
+            ids = torch.zeros(bindings.count, dtype=torch.int64)
+            return index_of(some), segments(ids, len(some))
+        (codes,) = pack([bindings.columns[name] for name in names])
+        fresh = torch.ones(bindings.count, dtype=torch.bool)
+        fresh[1:] = codes[1:] != codes[:-1]
+        ids = fresh.cumsum(0) - 1
+        firsts = fresh.nonzero()[:, 0]
+        at_first = bindings.take(firsts) if len(firsts) != bindings.count else bindings
+        keys = torch.stack([self.column(t, at_first) for t in head.terms], 1)
+        return index_of(keys), segments(ids, len(firsts))
+
+    def _groups(self, rule: nodes.Rule, heads: Index) -> Segments | None:
+        named = next((f for f in rule.functions if dict(f.arguments).get("agg_terms")), None)
+        if named is None:
+            return None
+        over = set(named["agg_terms"])
+        kept = [
+            heads.column(p)
+            for p, t in enumerate(rule.head.terms)
+            if not (isinstance(t, nodes.Variable) and t.name in over)
+        ]
+        if not kept:
+            return segments(torch.zeros(heads.rows, dtype=torch.int64), min(heads.rows, 1))
+        (codes,) = pack(kept)
+        ids = torch.unique(codes, return_inverse=True)[1]
+        return segments(ids, int(ids.max()) + 1 if len(ids) else 0)
+
+
+def _is_read(literal: Literal) -> bool:
+    return isinstance(literal, nodes.Weight) or (
+        isinstance(literal, nodes.Atom) and literal.carries_value
+    )

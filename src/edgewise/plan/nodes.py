@@ -1,0 +1,57 @@
+"""The plan: rules in normal form, attention fused, in the order of their relations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgewise.language import nodes
+from edgewise.language.program import Domain
+
+
+@dataclass(frozen=True)
+class Attention:
+    """A softmax-weighted sum along pairs: `head(I) = Σ_J softmax_J(score(I, J)) · value(J)`.
+
+    The score is `scale · Σ query(I)ᵀ key(J)`: `queries[t]` meets `keys[t]`, each an expression
+    that holds only its own side's variables; `scales` are scalars without variables; `biases` are
+    scalar expressions of both sides. `pattern` restricts the pairs. `instead` are the rules that
+    this replaces, for layouts that have no such kernel.
+    """
+
+    head: nodes.Atom
+    queries: tuple[nodes.Expression, ...]
+    keys: tuple[nodes.Expression, ...]
+    scales: tuple[nodes.Expression, ...]
+    biases: tuple[nodes.Expression, ...]
+    value: nodes.Expression
+    shared: tuple[str, ...]
+    query: str
+    key: str
+    pattern: nodes.PatternAtom | None
+    dropout: float
+    instead: tuple[nodes.Rule, ...]
+
+
+Step = nodes.Rule | Attention
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is computed for one output relation."""
+
+    output: nodes.Atom
+    steps: tuple[Step, ...]
+    facts: tuple[nodes.Fact, ...]
+    lines: tuple[nodes.Line, ...]
+    aggregation: nodes.Function
+    domains: tuple[tuple[str, Domain], ...]
+    rounds: int | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rules(self) -> tuple[nodes.Rule, ...]:
+        """All rules, those behind fused steps included."""
+        found: list[nodes.Rule] = []
+        for step in self.steps:
+            found += [step] if isinstance(step, nodes.Rule) else step.instead
+        return tuple(found)

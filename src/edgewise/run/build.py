@@ -1,0 +1,203 @@
+"""A plan on data: everything that depends on keys is decided here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from edgewise.ground.constants import Constants
+from edgewise.ground.index import Index, Keys, locate
+from edgewise.ground.levels import Cyclic, stages
+from edgewise.ground.rules import Grounder, GroundRule
+from edgewise.ground.saturate import close, extend
+from edgewise.ground.sources import Source
+from edgewise.language import nodes
+from edgewise.language.dependencies import components, needs
+from edgewise.language.program import Domain
+from edgewise.plan.nodes import Attention, Plan
+from edgewise.reference.evaluate import cyclic_recursion, fact_and_rule, is_extreme
+from edgewise.reference.join import Body
+from edgewise.run.attention import AttentionStep, attention_step
+from edgewise.run.column import Column
+from edgewise.run.merge import Merge, merged
+from edgewise.run.recursion import Component, Levels, Rounds, levels, rounds
+from edgewise.run.rule import RuleStep, State
+
+
+@dataclass(frozen=True, eq=False)
+class RelationStep:
+    """Computes one relation: its rules, put together."""
+
+    relation: str
+    steps: tuple[RuleStep | AttentionStep, ...]
+    merge: Merge
+    facts: bool
+
+    def __call__(self, state: State) -> dict[str, Column]:
+        parts = [state.relations[self.relation]] if self.facts else []
+        parts += [step(state) for step in self.steps]
+        return {self.relation: self.merge(parts, state.training)}
+
+
+@dataclass(frozen=True, eq=False)
+class Executable:
+    """The steps of a grounded plan, in order."""
+
+    sources: dict[str, Source]
+    steps: tuple[RelationStep | Levels | Rounds, ...]
+    relations: dict[str, Index]
+    constants: Constants
+    refusals: dict[str, str] = field(default_factory=dict)
+
+    def run(self, state: State) -> dict[str, Column]:
+        for step in self.steps:
+            state.relations.update(step(state))
+        return state.relations
+
+
+def build(
+    plan: Plan,
+    sources: dict[str, Source],
+    constants: Constants,
+    *,
+    limit: int,
+    project_first: bool = True,
+) -> Executable:
+    """Ground every rule of the plan over the sources."""
+    builder = _Builder(plan, sources, constants, limit, project_first)
+    return Executable(
+        sources, tuple(builder.steps()), builder.grounder.relations, constants, builder.refusals
+    )
+
+
+class _Builder:
+    def __init__(
+        self,
+        plan: Plan,
+        sources: dict[str, Source],
+        constants: Constants,
+        limit: int,
+        project_first: bool,
+    ) -> None:
+        self.plan = plan
+        self.sources = sources
+        self.project_first = project_first
+        self.lines = {line.relation: line for line in plan.lines}
+        domains: Mapping[str, Domain] = dict(plan.domains)
+        relations = {name: source.index for name, source in sources.items()}
+        self.grounder = Grounder(constants, domains, relations, limit)
+        self.refusals: dict[str, str] = {}
+        self.fused = self._fusible()
+        self.bodies = [Body(rule, domains) for rule in self._rules()]
+
+    def _fusible(self) -> dict[str, Attention]:
+        return {s.head.relation: s for s in self.plan.steps if isinstance(s, Attention)}
+
+    def _rules(self) -> list[nodes.Rule]:
+        return list(self.plan.rules)
+
+    def steps(self) -> list[RelationStep | Levels | Rounds]:
+        made: list[RelationStep | Levels | Rounds] = []
+        graph = needs(body.rule for body in self.bodies)
+        hidden = {
+            rule.head.relation
+            for step in self.fused.values()
+            for rule in step.instead
+            if rule.head.relation != step.head.relation
+        }
+        waiting: list[set[str]] = []
+        for part in components(graph):
+            if part <= hidden:
+                waiting.append(part)  # only needed if the attention that replaces it is refused
+                continue
+            name = next(iter(part))
+            if len(part) == 1 and name in self.fused:
+                step = attention_step(self.fused[name], self.grounder, self.lines.get(name))
+                if isinstance(step, AttentionStep):
+                    self.grounder.relations[name] = step.index
+                    merge = merged(name, [step.index], False, self.lines.get(name))
+                    made.append(RelationStep(name, (step,), merge, False))
+                    continue
+                self.refusals[name] = step
+                mine = {r.head.relation for r in self.fused[name].instead}
+                for other in [w for w in waiting if w <= mine]:
+                    made += self._part(other, graph)
+                    waiting.remove(other)
+            made += self._part(part, graph)
+        return made
+
+    def _part(
+        self, part: set[str], graph: Mapping[str, set[str]]
+    ) -> list[RelationStep | Levels | Rounds]:
+        here = [body for body in self.bodies if body.rule.head.relation in part]
+        if any(part & graph[relation] for relation in part):
+            close(self.grounder, here, part)
+        grounds = [self.grounder.ground(body) for body in here]
+        for relation in part:
+            heads = [g.heads for g in grounds if g.rule.head.relation == relation]
+            self._refuse_facts(relation, [g for g in grounds if g.rule.head.relation == relation])
+            extend(self.grounder, relation, heads)
+        made = []
+        values = needs((body.rule for body in here), values_only=True)
+        for inner in components(values):
+            mine = [g for g in grounds if g.rule.head.relation in inner]
+            if any(inner & values[relation] for relation in inner):
+                made.append(self._recursive(inner, mine))
+            else:
+                made.append(self._plain(next(iter(inner)), mine))
+        return made
+
+    def _refuse_facts(self, relation: str, grounds: Sequence[GroundRule]) -> None:
+        source = self.sources.get(relation)
+        line = self.lines.get(relation)
+        if source is None or not source.index.rows or is_extreme(line):
+            return
+        for ground in grounds:
+            columns = [ground.heads.column(p) for p in range(ground.heads.arity)]
+            found = locate(source.index, columns) if columns else torch.zeros(ground.heads.rows)
+            if len(found) and bool((found >= 0).any()):
+                at = int((found >= 0).nonzero()[0])
+                key = tuple(self.grounder.constants.constant(int(column[at])) for column in columns)
+                raise fact_and_rule(relation, key, ground.rule)
+
+    def _plain(self, relation: str, grounds: Sequence[GroundRule]) -> RelationStep:
+        source = self.sources.get(relation)
+        parts: list[Index] = [source.index] if source is not None and source.index.rows else []
+        facts = bool(parts)
+        parts += [g.heads for g in grounds]
+        merge = merged(relation, parts, facts, self.lines.get(relation))
+        self.grounder.relations[relation] = merge.index
+        steps = tuple(RuleStep(g, self.plan.aggregation, self.project_first) for g in grounds)
+        return RelationStep(relation, steps, merge, facts)
+
+    def _recursive(self, part: set[str], grounds: Sequence[GroundRule]) -> Levels | Rounds:
+        relations = {r: self.grounder.relations[r] for r in sorted(part)}
+        facts = {r: self._fact_rows(r) for r in relations if r in self.sources}
+        component = Component(relations, tuple(grounds), facts, self.lines, self.plan.aggregation)
+        try:
+            atoms, units = stages(grounds, relations, facts)
+            return levels(component, atoms, units)
+        except Cyclic:
+            pass
+        rules = [g.rule for g in grounds]
+        if all(is_extreme(self.lines.get(r), rules, part, r, self.plan.aggregation) for r in part):
+            return rounds(component, None)
+        if self.plan.rounds is None:
+            raise cyclic_recursion(part, rules)
+        made = rounds(component, self.plan.rounds)
+        for relation, rows in made.present[-1].items():
+            index = relations[relation]
+            columns = [index.column(p)[rows] for p in range(index.arity)]
+            keys = torch.stack(columns, 1) if columns else torch.zeros(len(rows), 0).long()
+            self.grounder.relations[relation] = Keys(keys)
+        return made
+
+    def _fact_rows(self, relation: str) -> Tensor:
+        index = self.sources[relation].index
+        columns = [index.column(p) for p in range(index.arity)]
+        if not columns:
+            return torch.zeros(index.rows, dtype=torch.int64)
+        return locate(self.grounder.relations[relation], columns)

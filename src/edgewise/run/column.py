@@ -1,0 +1,100 @@
+"""A column of values: one value for each row, all of one shape, for each sample of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from edgewise.checks.mismatch import ShapeMismatch
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """`data` is (batch, rows, value...); batch 1 and rows 1 stand for "the same in each"."""
+
+    data: Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one value."""
+        return tuple(self.data.shape[2:])
+
+    @property
+    def rank(self) -> int:
+        return self.data.ndim - 2
+
+    @property
+    def rows(self) -> int:
+        return self.data.shape[1]
+
+    def take(self, rows: Tensor | None) -> Column:
+        """The values at `rows`; None means all, in order."""
+        return self if rows is None else Column(self.data.index_select(1, rows))
+
+    def spread(self, rank: int) -> Tensor:
+        """Data with unit axes after a scalar, so that it meets values of `rank` axes."""
+        return self.data.reshape(*self.data.shape, *(1,) * (rank - self.rank))
+
+
+def column(data: Tensor) -> Column:
+    """A column in canonical form: n×1 is a column vector, 1×1 a scalar."""
+    match tuple(data.shape[2:]):
+        case (1,) | (1, 1):
+            return Column(data.reshape(data.shape[:2]))
+        case (_, 1):
+            return Column(data.squeeze(-1))
+    return Column(data)
+
+
+def show(shape: tuple[int, ...]) -> str:
+    match shape:
+        case ():
+            return "a scalar"
+        case (n,):
+            return f"a column of {n}"
+        case (1, n):
+            return f"a row of {n}"
+    return f"a {'×'.join(map(str, shape))} matrix"
+
+
+def meet(columns: Sequence[Column]) -> list[Tensor]:
+    """The data of columns that meet element by element: equal shapes, or scalars."""
+    shapes = sorted({c.shape for c in columns if c.rank})
+    if len(shapes) > 1:
+        raise ShapeMismatch(
+            f"{' and '.join(map(show, shapes))} meet element by element",
+            help="elementwise operations take equal shapes, or a scalar",
+        )
+    rank = max((c.rank for c in columns), default=0)
+    return [c.spread(rank) for c in columns]
+
+
+def product(left: Column, right: Column) -> Column:
+    """The matrix product in each row; a scalar scales."""
+    if left.rank == 0 or right.rank == 0:
+        a, b = meet([left, right])
+        return Column(a * b)
+    inner = (left.shape[1] if left.rank == 2 else 1, right.shape[0])
+    if inner[0] != inner[1]:
+        raise ShapeMismatch(
+            f"cannot multiply {show(left.shape)} by {show(right.shape)}: {inner[0]} columns meet "
+            f"{inner[1]} rows",
+            help=f"a weight is (out, in); transpose with `.T`, or give it {inner[1]} columns",
+        )
+    match left.rank, right.rank:
+        case 1, _:  # a column times a row
+            return column(left.data.unsqueeze(-1) * right.data)
+        case 2, 1:
+            return column(_times_vector(left.data, right.data))
+    return column(left.data @ right.data)
+
+
+def _times_vector(matrix: Tensor, vector: Tensor) -> Tensor:
+    if matrix.shape[:2] == (1, 1):  # one weight for all rows: one product of matrices
+        return torch.nn.functional.linear(vector, matrix[0, 0])
+    if matrix.shape[2] == 1:  # a row times a column: a dot product in each row
+        return (matrix.squeeze(2) * vector).sum(-1, keepdim=True)
+    return (matrix @ vector.unsqueeze(-1)).squeeze(-1)

@@ -1,0 +1,228 @@
+"""From what a model is given to sources: names, kinds, batches and facts checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.checks.facts import data_atoms
+from edgewise.errors import caller
+from edgewise.ground.batch import SAMPLE, batched_relations, with_sample
+from edgewise.ground.constants import Constants
+from edgewise.ground.index import Grid
+from edgewise.ground.inputs import BadInput, Given, fact_rows, ragged, rows
+from edgewise.ground.sources import (
+    Source,
+    dense_source,
+    fact_source,
+    ragged_source,
+    rows_source,
+)
+from edgewise.language import nodes
+from edgewise.language.statements import atoms, weights
+from edgewise.plan.nodes import Plan
+
+SAMPLES = "@samples"
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A plan for these inputs, with a source for each data relation."""
+
+    plan: Plan
+    sources: dict[str, Source]
+    constants: Constants
+    dense: frozenset[str]
+    samples: int | None
+
+
+def prepare(
+    plan: Plan,
+    arities: Mapping[str, int],
+    given: Mapping[str, Given],
+    facts: tuple[nodes.Atom, ...] | ragged,
+    dtype: torch.dtype,
+) -> Prepared:
+    samples = _samples(given, facts)
+    data = _keyed_facts(facts)
+    constants = Constants(_constants(plan, data))
+    in_batch: set[str] = set()
+    if samples is not None:
+        ragged_names = {name for name, item in given.items() if isinstance(item, ragged)}
+        if isinstance(facts, ragged):
+            ragged_names |= {atom.relation for _, atom in data}
+        in_batch = batched_relations(plan.rules, ragged_names)
+        plan = _batched_plan(plan, in_batch)
+    sources = {}
+    for name, item in given.items():
+        inner = value_lengths(plan, name)
+        sources[name] = _source(name, item, arities[name], inner)
+    sources |= _fact_sources(plan, data, in_batch, samples, constants, dtype, sources)
+    dense = {name for name, source in sources.items() if source.dense}
+    if samples is not None:
+        sources[SAMPLES] = Source(Grid((samples,)), stored=torch.ones(samples))
+        dense.add(SAMPLES)
+    return Prepared(plan, sources, constants, frozenset(dense), samples)
+
+
+def _samples(given: Mapping[str, Given], facts: Any) -> int | None:
+    counts = {name: len(item.samples) for name, item in given.items() if isinstance(item, ragged)}
+    if isinstance(facts, ragged):
+        counts["facts"] = len(facts.samples)
+    if len(set(counts.values())) > 1:
+        raise BadInput(
+            f"ragged inputs of different lengths: {counts}",
+            caller(),
+            "give every ragged input one item for each sample",
+        )
+    return next(iter(counts.values()), None)
+
+
+def _keyed_facts(facts: tuple[nodes.Atom, ...] | ragged) -> list[tuple[int | None, nodes.Atom]]:
+    if isinstance(facts, ragged):
+        return [(n, atom) for n, sample in enumerate(facts.samples) for atom in data_atoms(sample)]
+    return [(None, atom) for atom in facts]
+
+
+def _constants(
+    plan: Plan, data: Iterable[tuple[int | None, nodes.Atom]]
+) -> Iterator[nodes.Constant]:
+    for rule in plan.rules:
+        for atom in (rule.head, *atoms(rule.body)):
+            yield from (t for t in atom.terms if not isinstance(t, nodes.Variable))
+        for weight in weights(rule):
+            yield from (t for t in weight.keys if not isinstance(t, nodes.Variable))
+    for _, domain in plan.domains:
+        yield from (() if isinstance(domain, int) else domain)
+    for fact in plan.facts:
+        yield from fact.atom.terms  # type: ignore[misc]
+    for _, atom in data:
+        yield from atom.terms  # type: ignore[misc]
+
+
+def _batched_plan(plan: Plan, in_batch: set[str]) -> Plan:
+    rules = []
+    for rule in plan.rules:
+        batched = with_sample(rule, in_batch)
+        if rule.head.relation in in_batch and not any(
+            isinstance(a, nodes.Atom) and not a.negated and SAMPLE in a.terms
+            for a in atoms(batched.body)
+        ):
+            everywhere = nodes.Atom(SAMPLES, (SAMPLE,), hidden=True)
+            batched = replace(batched, body=(*batched.body, everywhere))
+        rules.append(batched)
+    output = plan.output
+    if output.relation in in_batch:
+        output = replace(output, terms=(SAMPLE, *output.terms))
+    lines = tuple(with_sample(line, in_batch) for line in plan.lines)
+    return replace(plan, output=output, steps=tuple(rules), lines=lines)
+
+
+def value_lengths(plan: Plan, relation: str) -> set[int]:
+    """The lengths of vectors that the matrices applied to a relation take."""
+    found = set()
+    shapes = {w.name: w.shape for rule in plan.rules for w in weights(rule) if w.shape is not None}
+    for rule in plan.rules:
+        for atom in atoms(rule.body):
+            if (
+                isinstance(atom, nodes.Atom)
+                and atom.relation == relation
+                and atom.weight is not None
+            ):
+                shape = atom.weight.shape or shapes.get(atom.weight.name) or _literal(atom.weight)
+                if shape is not None and len(shape) == 2 and shape[1] > 1:
+                    found.add(shape[1])
+    return found
+
+
+def _literal(weight: nodes.Weight) -> tuple[int, ...] | None:
+    match weight.value:
+        case nodes.Held(thing=thing):
+            return tuple(thing.shape)
+        case tuple() as outer if outer and isinstance(outer[0], tuple):
+            return len(outer), len(outer[0])
+    return None
+
+
+def _source(name: str, item: Given, arity: int, inner: set[int]) -> Source:
+    if isinstance(item, ragged):
+        return ragged_source(name, item, arity)
+    if isinstance(item, rows):
+        return rows_source(name, item, arity)
+    assert isinstance(item, Tensor)
+    if item.is_floating_point():
+        return dense_source(name, item, arity, inner)
+    return rows_source(name, rows(item), arity)
+
+
+def _fact_sources(
+    plan: Plan,
+    data: list[tuple[int | None, nodes.Atom]],
+    in_batch: set[str],
+    samples: int | None,
+    constants: Constants,
+    dtype: torch.dtype,
+    others: Mapping[str, Source],
+) -> dict[str, Source]:
+    """Facts of the program are weights; facts given as data replace them."""
+    keys: dict[str, dict[tuple[Any, ...], tuple[nodes.Atom, str | None]]] = {}
+    for fact in plan.facts:
+        name = fact.atom.weight.name if fact.atom.weight is not None else None
+        for key in _in_samples(fact.atom, None, in_batch, samples):
+            keys.setdefault(fact.atom.relation, {})[key] = (fact.atom, name)
+    for sample, atom in data:
+        for key in _in_samples(atom, sample, in_batch, samples):
+            keys.setdefault(atom.relation, {})[key] = (atom, None)
+    made = {}
+    for relation, table in keys.items():
+        if relation in others:
+            raise BadInput(
+                f"`{relation}` is given as an input and by facts",
+                caller(),
+                "give it one way",
+            )
+        atoms_, names = [a for a, _ in table.values()], [n for _, n in table.values()]
+        bare = [replace(a, weight=None) if n else a for a, n in zip(atoms_, names, strict=True)]
+        values = fact_rows(bare, dtype)[relation][1]
+        learnt = {key: n for key, n in zip(table, names, strict=True) if n}
+        shaped = _shaped_like(values, names, plan)
+        made[relation] = fact_source(relation, list(table), shaped, constants, learnt)
+    return made
+
+
+def _shaped_like(values: list[Tensor], names: list[str | None], plan: Plan) -> list[Tensor]:
+    """Placeholders for values that weights will replace, in the shape the weights have."""
+    shapes = {}
+    for fact in plan.facts:
+        weight = fact.atom.weight
+        if weight is not None:
+            shapes[weight.name] = weight.shape or _value_shape(weight)
+    return [
+        v if name is None else v.new_zeros(shapes.get(name) or ())
+        for v, name in zip(values, names, strict=True)
+    ]
+
+
+def _value_shape(weight: nodes.Weight) -> tuple[int, ...]:
+    match weight.value:
+        case nodes.Held(thing=thing):
+            return tuple(thing.shape)
+        case tuple() as outer:
+            return (len(outer), len(outer[0])) if isinstance(outer[0], tuple) else (len(outer),)
+    return ()
+
+
+def _in_samples(
+    atom: nodes.Atom, sample: int | None, in_batch: set[str], samples: int | None
+) -> Iterator[tuple[Any, ...]]:
+    if atom.relation not in in_batch:
+        yield atom.terms
+    elif sample is not None:
+        yield (sample, *atom.terms)
+    else:
+        for number in range(samples or 0):
+            yield (number, *atom.terms)

@@ -1,0 +1,50 @@
+"""What a model gives for a relation without dense axes: keys and values, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.errors import caller
+from edgewise.ground.constants import Constants
+from edgewise.ground.index import Index
+from edgewise.language import nodes
+from edgewise.reference.solution import BadQuery, NotDerivable
+
+
+class Relation(Mapping[nodes.Atom, Tensor]):
+    """Explicit rows: `index` (arity, rows) of keys and `data` ([batch,] rows, value...).
+
+    As a mapping it goes from atom to value, in key order; strings are shown as themselves.
+    """
+
+    def __init__(
+        self, name: str, index: Index, data: Tensor, constants: Constants, batched: bool
+    ) -> None:
+        self.name = name
+        self.data = data
+        self.batched = batched
+        self.constants = constants
+        columns = [index.column(p) for p in range(index.arity)]
+        self.index = torch.stack(columns) if columns else torch.zeros(0, index.rows).long()
+
+    def __getitem__(self, query: Any) -> Tensor:
+        if not isinstance(query, nodes.Atom) or query.relation != self.name:
+            raise BadQuery(f"`{query!r}` is not an atom of `{self.name}`", caller(), "")
+        for row, atom in enumerate(self):
+            if atom == query:
+                return self.data[:, row] if self.batched else self.data[row]
+        raise NotDerivable(f"nothing derives `{query!r}`", caller(), "see `list(relation)`")
+
+    def __iter__(self) -> Iterator[nodes.Atom]:
+        for key in self.index.T.tolist():
+            yield nodes.Atom(self.name, tuple(self.constants.constant(c) for c in key))
+
+    def __len__(self) -> int:
+        return self.index.shape[1]
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {len(self)} rows, values {tuple(self.data.shape)}>"
