@@ -1,10 +1,13 @@
 """Block lists are those of FlexAttention."""
 
+import time
+
 import pytest
 import torch
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from edgewise.graphs import PATTERNS, Pattern, from_block_mask, parse, per_head
+from edgewise.graphs.pairs import form_of
 
 TEXTS = {  # of every pattern at least one, for 512 tokens and blocks of 64 or 128
     "full": "full()", "causal": "causal()", "window": "window(100)", "ring": "ring(70)",
@@ -81,8 +84,13 @@ def test_a_block_mask_reads_back(name: str) -> None:
     "text",
     ["window(256)", "strided(1024) & causal()", "bigbird(64, 3)", f"documents({[4096] * 256})"],
 )
-def test_a_million_tokens_take_memory_and_time_in_proportion_to_blocks(text: str) -> None:
-    pattern = parse(text)
-    found = [pattern.blocks(n).count for n in (1 << 20,) if n == getattr(pattern, "n", n)]
+def test_a_million_tokens_take_less_than_a_second(text: str) -> None:
+    taken = []
+    for _ in range(2):
+        pattern = parse(text)
+        form_of.cache_clear()
+        start = time.process_time()
+        pattern.blocks(1 << 20)
+        taken.append(time.process_time() - start)
+    assert min(taken) < 1.0
     assert len(pattern.rows(1 << 20).start) < 200_000
-    assert found[0] < 5_000_000

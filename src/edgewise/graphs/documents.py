@@ -38,6 +38,10 @@ class documents(Pattern):
         assert isinstance(self.lengths, Numbers)
         return np.cumsum(self.lengths.array)
 
+    @property
+    def is_arithmetic(self) -> bool:
+        return False
+
     def form(self, n: int, m: int) -> Rows:
         self._check(n, m)
         first = self.ends - np.diff(self.ends, prepend=0)

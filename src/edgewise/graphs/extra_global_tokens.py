@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from edgewise.graphs.errors import whole
 from edgewise.graphs.global_tokens import global_tokens
-from edgewise.graphs.pattern import Named, Pattern
+from edgewise.graphs.named import Named
+from edgewise.graphs.pattern import Pattern
 
 
 @dataclass(frozen=True, repr=False)

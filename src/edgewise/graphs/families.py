@@ -10,7 +10,6 @@ from torch import Tensor
 from edgewise.errors import caller
 from edgewise.graphs import flex
 from edgewise.graphs.errors import NotAPattern, SizeMismatch
-from edgewise.graphs.pairs import sizes
 from edgewise.graphs.pattern import Pattern
 from edgewise.layouts import Blocks
 
@@ -77,17 +76,24 @@ class per_head:
     def blocks(self, n: int, m: int | None = None, *, block: int = 128) -> tuple[Blocks, ...]:
         return tuple(pattern.blocks(n, m, block=block) for pattern in self)
 
-    def block_mask(self, n: int, m: int | None = None, *, block: int = 128) -> "BlockMask":
+    def block_mask(
+        self,
+        n: int,
+        m: int | None = None,
+        *,
+        block: int = 128,
+        device: torch.device | str = "cpu",
+    ) -> "BlockMask":
         """FlexAttention's `BlockMask` with one list of blocks per head."""
-        n, m = sizes(n, m)
+        tests = [pattern.predicate(n, m, device=device) for pattern in self]
 
         def mask_mod(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            out = self[0].holds(i, j, n, m) & (h == 0)
-            for head in range(1, len(self)):
-                out = out | (self[head].holds(i, j, n, m) & (h == head))
+            out = tests[0](i, j) & (h == 0)
+            for head, test in enumerate(tests[1:], start=1):
+                out = out | (test(i, j) & (h == head))
             return out
 
-        return flex.block_mask(self.blocks(n, m, block=block), mask_mod)
+        return flex.block_mask(self.blocks(n, m, block=block), mask_mod).to(device)
 
     def __repr__(self) -> str:
         return f"per_head({', '.join(map(repr, self.patterns))})"

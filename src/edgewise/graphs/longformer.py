@@ -8,7 +8,8 @@ from edgewise.graphs.dilated import dilated
 from edgewise.graphs.errors import SizeMismatch, whole
 from edgewise.graphs.families import per_head, per_layer
 from edgewise.graphs.global_tokens import global_tokens
-from edgewise.graphs.pattern import Named, Pattern
+from edgewise.graphs.named import Named
+from edgewise.graphs.pattern import Pattern
 
 
 @dataclass(frozen=True, repr=False)

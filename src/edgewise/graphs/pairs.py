@@ -1,5 +1,6 @@
 """What can be asked of a set of pairs."""
 
+from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, overload
@@ -12,7 +13,7 @@ from edgewise.errors import caller
 from edgewise.graphs import flex
 from edgewise.graphs.errors import SizeMismatch, whole
 from edgewise.language import nodes, terms
-from edgewise.layouts import CSR, Blocks, Membership, Rows, blocks_of_rows, csr_of_rows
+from edgewise.layouts import CSR, Blocks, Membership, Rows, blocks_of_rows, csr_of_rows, transposed
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -54,7 +55,7 @@ class Pairs:
 
     def rows(self, n: int, m: int | None = None) -> Rows:
         """The normal form: per row sorted disjoint progressions of keys."""
-        return _rows(self, *sizes(n, m))
+        return form_of(self, *sizes(n, m))
 
     def dense(self, n: int, m: int | None = None) -> Tensor:
         """The boolean n×m matrix, for looking and testing."""
@@ -80,11 +81,37 @@ class Pairs:
         """The non-empty blocks of block×block pairs."""
         return blocks_of_rows(self.rows(n, m), whole(block, "block", 1))
 
-    def block_mask(self, n: int, m: int | None = None, *, block: int = 128) -> "BlockMask":
+    def block_mask(
+        self,
+        n: int,
+        m: int | None = None,
+        *,
+        block: int = 128,
+        device: torch.device | str = "cpu",
+    ) -> "BlockMask":
         """FlexAttention's `BlockMask`, equal to what `create_block_mask` gives."""
         n, m = sizes(n, m)
-        mask = [self.blocks(n, m, block=block)]
-        return flex.block_mask(mask, lambda b, h, i, j: self.holds(i, j, n, m))
+        test = self.predicate(n, m, device=device)
+        mask = flex.block_mask([self.blocks(n, m, block=block)], lambda b, h, i, j: test(i, j))
+        return mask.to(device)
+
+    def predicate(
+        self, n: int, m: int | None = None, *, device: torch.device | str = "cpu"
+    ) -> Callable[[Tensor, Tensor], Tensor]:
+        """The test (i, j) ∈ set for pairs inside n×m; any tables it reads lie on the device."""
+        n, m = sizes(n, m)
+        if self.is_arithmetic:
+            return lambda i, j: self.holds(i, j, n, m)
+        return Membership(self.rows(n, m), device)
+
+    @property
+    def is_arithmetic(self) -> bool:
+        """Whether `holds` is arithmetic on i and j alone and reads no table."""
+        return type(self).holds is not Pairs.holds
+
+    def columns(self, n: int, m: int | None = None) -> Rows:
+        """The normal form by keys: row j has the queries that hear key j."""
+        return transposed(self.rows(n, m))
 
     def shard(self, n: int, m: int | None = None, *, rank: int, world: int) -> Rows:
         """The rows that rank `rank` of `world` computes, over all keys."""
@@ -135,7 +162,8 @@ def sizes(n: int, m: int | None = None) -> tuple[int, int]:
 
 # The largest kept forms are those of random graphs: a few at a time, never more.
 @lru_cache(maxsize=8)
-def _rows(pattern: Pairs, n: int, m: int) -> Rows:
+def form_of(pattern: Pairs, n: int, m: int) -> Rows:
+    """The normal form; that of the last few patterns is kept."""
     return pattern.form(n, m)
 
 

@@ -96,6 +96,10 @@ class _Binary(Pattern):
 
     sign: ClassVar[str]
 
+    @property
+    def is_arithmetic(self) -> bool:
+        return self.left.is_arithmetic and self.right.is_arithmetic
+
     def __repr__(self) -> str:
         left, right = written(self.left, self.binding), written(self.right, self.binding + 1)
         return f"{left} {self.sign} {right}"
@@ -144,6 +148,10 @@ class complement(Pattern):
     pattern: Pattern
     binding = 3
 
+    @property
+    def is_arithmetic(self) -> bool:
+        return self.pattern.is_arithmetic
+
     def form(self, n: int, m: int) -> Rows:
         return combine(n, m, self.pattern.rows(n, m).pieces(), NOTHING, NOT)
 
@@ -159,6 +167,10 @@ class transpose(Pattern):
     """{(j, i) : (i, j) ∈ pattern}."""
 
     pattern: Pattern
+
+    @property
+    def is_arithmetic(self) -> bool:
+        return self.pattern.is_arithmetic
 
     def form(self, n: int, m: int) -> Rows:
         return transposed(self.pattern.rows(m, n))
@@ -177,6 +189,10 @@ class shifted(Pattern):
     pattern: Pattern
     by: int
     keys: int
+
+    @property
+    def is_arithmetic(self) -> bool:
+        return self.pattern.is_arithmetic
 
     def form(self, n: int, m: int) -> Rows:
         p = self.pattern.rows(max(n - self.by, 0), max(m - self.keys, 0)).pieces()
@@ -211,6 +227,10 @@ class restricted(Pattern):
             low, high = getattr(self, name)
             high = None if high is None else whole(high, name)
             object.__setattr__(self, name, (whole(low, name), high))
+
+    @property
+    def is_arithmetic(self) -> bool:
+        return self.pattern.is_arithmetic
 
     def form(self, n: int, m: int) -> Rows:
         (top, bottom), (start, stop) = self.queries, self.keys
@@ -265,16 +285,3 @@ def _pattern(other: Any) -> Pattern:
             "write one of `edgewise.graphs`, such as `window(3)`; heads combine one by one",
         )
     return other
-
-
-class Named(Pattern):
-    """A pattern that is a name for an expression of others."""
-
-    def meaning(self) -> Pattern:
-        raise NotImplementedError
-
-    def form(self, n: int, m: int) -> Rows:
-        return self.meaning().rows(n, m)
-
-    def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
-        return self.meaning().holds(i, j, n, m)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from edgewise.layouts.blocks import Blocks
 from edgewise.layouts.inside import filled_by_steps, pairs_in, recounted
 from edgewise.layouts.pieces import Pieces, in_slabs
-from edgewise.layouts.ragged import Bools, Ints, distinct, owners, pointer, ranges, starts_of_runs
+from edgewise.layouts.ragged import Bools, Ints, owners, pointer, ranges, starts_of_runs
 from edgewise.layouts.rows import Rows
 
 
@@ -26,19 +26,21 @@ class Stretches:
 def blocks_of_rows(rows: Rows, block: int) -> Blocks:
     """The non-empty blocks of the pairs."""
     height, width = -(-rows.n // block), -(-rows.m // block)
+    small, key, pairs = _small(rows, block, width)
     borders = np.minimum(np.arange(height + 1) * block, rows.n)
-    _, row, runs = in_slabs(rows.pieces(), borders)
+    _, row, runs = in_slabs(rows.pieces()[~small] if small.any() else rows.pieces(), borders)
     short = runs.step <= block
     found = _overlaid(_stretches(row[short], runs[short], block), width)
     length = found.high - found.low
     count = np.bincount(found.row, length, minlength=height).astype(np.int64)
     index = _spread(found.low, length)
     full = np.repeat(found.pairs == block * block, length)
-    if not short.all():
-        key = owners(pointer(count)) * width + index
-        far = _keys_apart(row[~short], runs[~short], block, width)
-        every = distinct(np.concatenate([key, far]))
-        full = _placed(full, np.searchsorted(every, key), len(every))
+    far = _keys_apart(row[~short], runs[~short], block, width)
+    if len(key) or len(far):
+        solid = owners(pointer(count)) * width + index
+        weight = np.repeat(found.pairs, length)
+        every, total = _added((solid, weight), (far, np.zeros_like(far)), (key, pairs))
+        full = total == block * block
         count = np.bincount(every // width, minlength=height)
         index = (every % width).astype(np.int32)
     doubtful = filled_by_steps(found.row, found.pairs, (row, runs), height, block)
@@ -46,6 +48,32 @@ def blocks_of_rows(rows: Rows, block: int) -> Blocks:
         full |= recounted((count, index), doubtful, (row, runs), block)
     ptr = torch.from_numpy(pointer(count).astype(np.int32))
     return Blocks(rows.n, rows.m, block, ptr, torch.from_numpy(index), torch.from_numpy(full))
+
+
+def _small(rows: Rows, block: int, width: int) -> tuple[Bools, Ints, Ints]:
+    """Pieces of one row inside one block, as in random graphs: their blocks and their pairs.
+
+    Not where progressions with a step could add to them: those are counted piece by piece.
+    """
+    none = np.zeros(0, np.int64)
+    if (rows.step > 1).any():
+        return np.zeros(len(rows.start), bool), none, none
+    column = rows.start // block
+    small = (rows.height == 1)[rows.slab] & ((rows.stop - 1) // block == column)
+    row = rows.top[rows.slab[small]] // block
+    return small, row * width + column[small], (rows.stop - rows.start)[small]
+
+
+def _added(*lists: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """The keys of all lists in order, each once, with the sum of its numbers."""
+    key = np.concatenate([key for key, _ in lists])
+    number = np.concatenate([number for _, number in lists])
+    if not (key[1:] > key[:-1]).all():
+        order = np.argsort(key, kind="stable")
+        key, number = key[order], number[order]
+        first = starts_of_runs(key)
+        key, number = key[first], np.add.reduceat(number, first)
+    return key, number
 
 
 def _spread(low: Ints, length: Ints) -> NDArray[np.int32]:
@@ -87,8 +115,6 @@ def _overlaid(s: Stretches, width: int) -> Stretches:
     """Disjoint stretches in order, with the pairs of all that lie over them added up."""
     some = s.low < s.high
     row, low, high, pairs = s.row[some], s.low[some], s.high[some], s.pairs[some]
-    if (high - low == 1).all():
-        return _stacked(row * width + low, pairs, width)
     key = np.concatenate([row * (width + 1) + low, row * (width + 1) + high])
     ends, place = np.unique(key, return_inverse=True)
     weight, one = np.concatenate([pairs, -pairs]), np.repeat([1, -1], len(row))
@@ -103,16 +129,6 @@ def _overlaid(s: Stretches, width: int) -> Stretches:
     first = np.flatnonzero(opens)
     last = np.append(first[1:], len(kept)) - 1 if len(first) else first
     return Stretches(at_row[kept[first]], at[kept[first]], at[kept[last] + 1], total[first])
-
-
-def _stacked(key: Ints, pairs: Ints, width: int) -> Stretches:
-    """Single blocks, with the pairs of equal ones added up."""
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    first = starts_of_runs(key)
-    total = np.add.reduceat(pairs[order], first) if len(first) else pairs
-    at = key[first] % width
-    return Stretches(key[first] // width, at, at + 1, total)
 
 
 def _keys_apart(row: Ints, p: Pieces, block: int, width: int) -> Ints:
@@ -138,9 +154,3 @@ def _keys_apart(row: Ints, p: Pieces, block: int, width: int) -> Ints:
     column = ranges(p.start, count, p.step)
     more = (column % block + np.repeat(slide, count)) // block
     return ranges(np.repeat(row * width, count) + column // block, more + 1)
-
-
-def _placed(flags: Bools, at: Ints, size: int) -> Bools:
-    out = np.zeros(size, bool)
-    out[at] = flags
-    return out
