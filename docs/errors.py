@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import importlib
 import inspect
 import linecache
 import math
-import pkgutil
 import re
 import tempfile
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,11 @@ Kind = type[EdgewiseError] | type[EdgewiseWarning]
 
 def every() -> list[Kind]:
     """All kinds of errors and warnings that the package defines, by code."""
-    for module in pkgutil.walk_packages(edgewise.__path__, "edgewise."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+    root = Path(edgewise.__path__[0])
+    for file in sorted(root.rglob("*.py")):
+        if re.search(r"^class \w+\(\w+(Error|Warning)\)", file.read_text(), re.MULTILINE):
+            name = ".".join(file.relative_to(root.parent).with_suffix("").parts)
+            importlib.import_module(name.removesuffix(".__init__"))
     found = [*_below(EdgewiseError), *_below(EdgewiseWarning)]
     return sorted((kind for kind in found if kind is not SeveralErrors), key=lambda k: k.code)
 
@@ -52,14 +55,22 @@ def run(source: str) -> Any:
     return eval(compile(ast.Expression(last.value), FILE, "eval"), names)
 
 
+def runs_here(kind: Kind) -> bool:
+    return "cuda" not in kind.example or torch.cuda.is_available()
+
+
 def _names() -> dict[str, Any]:
+    """What examples may use: the public names, the patterns, and q, k, v of 8 tokens."""
     graphs = importlib.import_module("edgewise.graphs")
     names = {name: one for name, one in vars(graphs).items() if not name.startswith("_")}
     names |= {name: getattr(edgewise, name) for name in edgewise.__all__}
-    return names | {"math": math, "torch": torch, "__name__": FILE}
+    kernels = importlib.import_module("edgewise.kernels.attention")
+    names |= {"attention": kernels.attention, "math": math, "torch": torch, "__name__": FILE}
+    return names | {name: torch.zeros(1, 2, 8, 4) for name in "qkv"}
 
 
-def said(source: str) -> list[EdgewiseError | EdgewiseWarning]:
+@functools.cache
+def said(source: str) -> tuple[EdgewiseError | EdgewiseWarning, ...]:
     """What `source` raises, or the warnings that it gives."""
     with (
         warnings.catch_warnings(record=True) as caught,
@@ -70,10 +81,18 @@ def said(source: str) -> list[EdgewiseError | EdgewiseWarning]:
         try:
             result = run(source)
         except EdgewiseError as error:
-            return [error]
+            return (_placed(error),)
     given = result if isinstance(result, list) else []
     warned = [w.message for w in caught] + given
-    return [warning for warning in warned if isinstance(warning, EdgewiseWarning)]
+    return tuple(_placed(w) for w in warned if isinstance(w, EdgewiseWarning))
+
+
+def _placed(found: Any) -> Any:
+    """The same, with its line of source: the next example will have the same file name."""
+    for one in (found, *getattr(found, "errors", ())):
+        if one.span is not None:
+            one.place = replace(one.span, source=one.span.text)
+    return found
 
 
 def message(source: str) -> str:
@@ -101,7 +120,7 @@ def page(kind: Kind) -> str:
 ```
 
 ```text
-{message(kind.example)}
+{message(kind.example) if runs_here(kind) else "(needs a GPU to show)"}
 ```
 
 ## Instead

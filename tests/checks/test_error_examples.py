@@ -7,7 +7,7 @@ from error_pages import ROOT, errors
 
 from edgewise.errors import EdgewiseError
 
-KINDS = errors.every()
+KINDS = [kind for kind in errors.every() if errors.runs_here(kind)]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.code)
@@ -18,7 +18,7 @@ def test_the_example_says_exactly_its_code(kind, assert_golden):
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.code)
 def test_what_to_write_instead_is_quiet(kind):
-    assert errors.said(kind.instead) == []
+    assert errors.said(kind.instead) == ()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.code)
@@ -36,10 +36,10 @@ def test_codes_are_unique():
 
 def test_no_golden_file_is_left_behind():
     files = {path.stem for path in (ROOT / "tests" / "golden" / "errors").glob("*.txt")}
-    assert files <= {kind.code for kind in KINDS}
+    assert files <= {kind.code for kind in errors.every()}
 
 
 def test_pages_are_written(tmp_path):
     errors.write(tmp_path)
-    assert len(list(tmp_path.glob("*.md"))) == len(KINDS) + 1
+    assert len(list(tmp_path.glob("*.md"))) == len(errors.every()) + 1
     assert "unbound-variable" in (tmp_path / "index.md").read_text()
