@@ -65,8 +65,10 @@ def _repeated(atoms: Iterable[nodes.Atom], where: str) -> Iterator[EdgewiseError
     seen: dict[tuple[str, tuple[nodes.Term, ...]], nodes.Atom] = {}
     for atom in atoms:
         key = (atom.relation, atom.terms)
-        first = seen.setdefault(key, atom)
-        if first is not atom:
+        first = seen.get(key)
+        if first is None:
+            seen[key] = atom
+        else:
             shown = atom.relation + (f"({', '.join(map(repr, atom.terms))})" if atom.terms else "")
             yield DuplicateFact(
                 f"`{shown}` is stated twice in {where}{wording.elsewhere(first.place, atom.place)}",
