@@ -1,0 +1,73 @@
+"""The picture of the README: the conditions on the left, the graphs they make on the right.
+
+The weights are the demo's, trained anew; `python docs/picture.py` writes docs/assets/attention.svg.
+"""
+
+import sys
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.patches import Arc
+
+from edgewise.demo.model import GRAPHS, attention
+from edgewise.demo.sentences import STORY
+from edgewise.demo.story import ASKED, view
+from edgewise.demo.training import train
+
+INK, QUIET, ORANGE = "#1f2933", "#9aa5b1", "#ea580c"
+RULES = """weights(I, J) <= d_k, k(J).T, q(I)      | product, softmax over J
+attention(I)  <= weights(I, J), v(J)    | product, sum over J"""
+CONDITIONS = {
+    "complete": "",
+    "causal": "leq(J, I)",
+    "the last five": "sub(I, J, D), leq(D, 5)",
+    "dependency tree": "edge(I, J)",
+}
+STEP, LEFT, WIDTH = 1.4, 9.1, 24.0
+
+
+def row(axes, top, name, weights):
+    """One condition and its graph, `top` being where the words stand."""
+    condition = CONDITIONS[name]
+    axes.text(0, top + 1.35, name, fontsize=15, fontweight="bold", color=INK)
+    axes.text(0, top + 0.45, f"+ {condition}" if condition else "the two rules alone", fontsize=14,
+              family="monospace", color=ORANGE if condition else QUIET)  # fmt: skip
+    axes.text(0, top - 0.35, f"{len(weights)} pairs", fontsize=12, color=INK)
+    for (i, j), weight in weights.items():
+        mine = i == ASKED
+        width, colour = (0.8 + 6 * weight, ORANGE) if mine else (0.6, QUIET)
+        alpha = 0.4 + 0.6 * weight if mine else 0.4
+        centre, span = LEFT + STEP * (i + j) / 2, STEP * abs(i - j)
+        shape = (span, 0.46 * span) if span else (0.42, 0.56)
+        axes.add_patch(Arc((centre, top + (0 if span else 0.25)), *shape, lw=width, color=colour,
+                           alpha=alpha, theta2=180 if span else 360, zorder=2 + mine))  # fmt: skip
+    for i, word in enumerate(STORY.words):
+        heard = (ASKED, i) in weights
+        axes.text(LEFT + STEP * i, top - 0.2, word, ha="center", va="top", fontsize=11,
+                  color=INK if heard else QUIET,
+                  fontweight="bold" if i == ASKED else "normal")  # fmt: skip
+    share, best = max((w, j) for (i, j), w in weights.items() if i == ASKED)
+    where = "itself" if best == ASKED else f"“{STORY.words[best]}”"
+    axes.text(LEFT + STEP * 8 + 0.8, top + 0.75, f"“it” looks at\n{where}: {share:.0%}",
+              fontsize=12, color=ORANGE, va="center")  # fmt: skip
+
+
+def main(path: Path) -> None:
+    matplotlib.rcParams["svg.hashsalt"] = "edgewise"
+    weights = attention().weights(seed=0)
+    for _ in train(weights):
+        pass
+    figure = Figure(figsize=(12, 7.6), facecolor="white")
+    axes = figure.add_axes((0.015, 0.0, 0.98, 1))
+    axes.text(0, 15.4, RULES, fontsize=15, family="monospace", color=INK, va="top", linespacing=1.6)
+    for number, graph in enumerate(GRAPHS):
+        row(axes, 10.0 - 3.3 * number, graph.name, view(graph, weights).weights)
+    axes.set(xlim=(0, WIDTH), ylim=(-0.8, 15.8))
+    axes.axis("off")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/assets/attention.svg"))
