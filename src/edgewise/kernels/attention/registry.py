@@ -3,12 +3,34 @@
 from functools import lru_cache
 
 from edgewise.errors import caller, nearest
-from edgewise.kernels.attention import blocks, csr, dense, empty, reference
+from edgewise.kernels.attention import (
+    blocks,
+    csr,
+    dense,
+    empty,
+    permuted,
+    rectangles,
+    reference,
+    triton_blocks,
+    triton_csr,
+    union,
+)
 from edgewise.kernels.attention.contract import Case, Implementation
 from edgewise.kernels.attention.errors import KernelRefuses, UnknownKernel
 from edgewise.kernels.attention.planner import Choice, cheapest
 
-IMPLEMENTATIONS: tuple[Implementation, ...] = (empty, dense, blocks, csr, reference)
+IMPLEMENTATIONS: tuple[Implementation, ...] = (
+    empty,
+    dense,
+    rectangles,
+    permuted,
+    triton_blocks,
+    blocks,
+    triton_csr,
+    csr,
+    union,
+    reference,
+)
 
 
 @lru_cache(maxsize=256)

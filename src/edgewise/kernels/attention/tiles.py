@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
-from edgewise.layouts import Pieces, Rows
+from edgewise.layouts import Blocks, Pieces, Rows
 from edgewise.layouts.pieces import in_slabs
 from edgewise.layouts.ragged import Ints, pointer, ranges, starts_of_runs
 
-EMPTY, FULL = -2, -1
+FULL = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,14 +51,19 @@ class Tiles:
 
 @lru_cache(maxsize=64)
 def tiles(graph: Pattern, n: int, m: int, block: int) -> Tiles:
-    rows = graph.rows(n, m)
-    blocks = graph.blocks(n, m, block=block)
+    blocks, kinds, masks = kinds_of(graph, n, m, block)
+    groups = _groups(np.diff(blocks.ptr.numpy()), blocks.index.long().numpy(), kinds)
+    heard = torch.from_numpy(graph.rows(n, m).degrees() > 0)
+    return Tiles(block, blocks.shape, groups, torch.from_numpy(masks), heard)
+
+
+def kinds_of(graph: Pattern, n: int, m: int, block: int) -> tuple[Blocks, Ints, np.ndarray]:
+    """The non-empty blocks, the kind of each (FULL, or its mask), and the masks."""
+    rows, blocks = graph.rows(n, m), graph.blocks(n, m, block=block)
     row, index, full = blocks.row.long().numpy(), blocks.index.long().numpy(), blocks.full.numpy()
     kinds = np.full(len(index), FULL)
     kinds[~full], masks = _masks(rows, row[~full], index[~full], block)
-    groups = _groups(np.diff(blocks.ptr.numpy()), index, kinds)
-    heard = torch.from_numpy(rows.degrees() > 0)
-    return Tiles(block, blocks.shape, groups, torch.from_numpy(masks), heard)
+    return blocks, kinds, masks
 
 
 def _masks(rows: Rows, row: Ints, column: Ints, block: int) -> tuple[Ints, np.ndarray]:

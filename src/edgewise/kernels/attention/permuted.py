@@ -1,0 +1,219 @@
+"""Strided and dilated graphs: tokens of one residue class hear only one another.
+
+If i ≡ j (mod s) for all pairs, the s classes are s short sequences side by side, and a strided
+graph is dense or causal inside each. The classes are views with longer strides: nothing is moved.
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from torch import Tensor
+
+from edgewise.graphs.causal import causal
+from edgewise.graphs.full import full
+from edgewise.graphs.pattern import Pattern
+from edgewise.kernels.attention import blocks, csr, dense, empty, triton_blocks, triton_csr
+from edgewise.kernels.attention.contract import (
+    Case,
+    Grads,
+    Implementation,
+    Saved,
+    Terms,
+    is_causal,
+    is_full,
+)
+from edgewise.kernels.attention.flash import flash, flash_backward
+from edgewise.kernels.attention.planner import cheapest
+from edgewise.layouts import Rows, by_residue, common_step
+
+name = "permuted"
+INNER: tuple[Implementation, ...] = (empty, dense, triton_blocks, blocks, triton_csr, csr)
+
+
+@dataclass(frozen=True, repr=False)
+class residue_class(Pattern):
+    """{(t, u) : (r + s·t, r + s·u) ∈ pattern} for residue r of step s, in n×m tokens of it."""
+
+    pattern: Pattern
+    step: int
+    residue: int
+    n: int
+    m: int
+
+    def form(self, n: int, m: int) -> Rows:
+        return _classes(self.pattern, self.step, self.n, self.m)[self.residue]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Classes first ≤ r < last, of n queries and m keys each, with the same graph."""
+
+    first: int
+    last: int
+    n: int
+    m: int
+    graph: Pattern
+
+    @property
+    def classes(self) -> int:
+        return self.last - self.first
+
+
+def refuses(case: Case) -> str | None:
+    if not case.work:
+        return "there are no pairs"
+    if step_of(case.graph, case.n, case.m) < 2:
+        return "there is no step s > 1 such that all pairs have i ≡ j (mod s)"
+    if groups(case.graph, case.n, case.m) is None:
+        return "the residue classes have different graphs"
+    return case.lacks()
+
+
+def cost(case: Case) -> float:
+    total = 4.0 * case.b * case.g * (case.n + case.m)
+    for group in groups(case.graph, case.n, case.m) or ():
+        inner = _inner(case, group)
+        total += cheapest(inner, INNER).implementation.cost(inner)
+    return total
+
+
+@lru_cache(maxsize=64)
+def step_of(graph: Pattern, n: int, m: int) -> int:
+    return common_step(graph.rows(n, m))
+
+
+@lru_cache(maxsize=16)
+def _classes(graph: Pattern, step: int, n: int, m: int) -> list[Rows]:
+    rows = by_residue(graph.rows(n, m), step)
+    out, top, left = [], 0, 0
+    for residue in range(step):
+        high, wide_ = -(-(n - residue) // step), -(-(m - residue) // step)
+        part = rows.between(top, top + high)
+        out.append(replace(part, m=wide_, start=part.start - left, stop=part.stop - left))
+        top, left = top + high, left + wide_
+    return out
+
+
+@lru_cache(maxsize=64)
+def groups(graph: Pattern, n: int, m: int) -> tuple[Group, ...] | None:
+    """The classes in runs of equal size; None if two of a run have different graphs."""
+    step = step_of(graph, n, m)
+    if step < 2 or step > min(n, m):
+        return None
+    classes = _classes(graph, step, n, m)
+    out: list[Group] = []
+    for residue, rows in enumerate(classes):
+        if out and (out[-1].n, out[-1].m) == (rows.n, rows.m):
+            if not _same(classes[out[-1].first], rows):
+                return None
+            out[-1] = replace(out[-1], last=residue + 1)
+        else:
+            inner = _named(rows) or residue_class(graph, step, residue, n, m)
+            out.append(Group(residue, residue + 1, rows.n, rows.m, inner))
+    return tuple(out)
+
+
+def _named(rows: Rows) -> Pattern | None:
+    return full() if is_full(rows) else causal() if is_causal(rows) else None
+
+
+def _same(a: Rows, b: Rows) -> bool:
+    a, b = a.expand(), b.expand()
+    names = ("ptr", "start", "stop", "step")
+    return all(np.array_equal(getattr(a, x), getattr(b, x)) for x in names)
+
+
+def _inner(case: Case, group: Group) -> Case:
+    b = case.b * group.classes
+    return replace(case, b=b, n=group.n, m=group.m, graph=group.graph)
+
+
+def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
+    step, found = step_of(case.graph, case.n, case.m), _groups(case)
+    outs, sums = [], []
+    for group in found:
+        inner = _inner(case, group)
+        chosen = cheapest(inner, INNER).implementation
+        queries, keys, values = _taken(q, group, step), _keys(k, group, step), _keys(v, group, step)
+        if chosen is dense and case.g == 1:
+            causal_ = not is_full(inner.rows)
+            out, lse = flash(queries[:, 0], keys, values, case.scale, causal=causal_, mask=None)
+            out, lse = out[:, None], lse[:, None]
+        else:
+            flat = (_flat(queries), keys.flatten(0, 1), values.flatten(0, 1))
+            out, lse = (_split(x, case) for x in chosen.forward(inner, *flat, terms))
+        outs.append(out)
+        sums.append(lse[..., None])
+    out, lse = _joined(outs, found, step, case.n), _joined(sums, found, step, case.n)[..., 0]
+    return out, lse.contiguous()
+
+
+def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
+    step, found = step_of(case.graph, case.n, case.m), _groups(case)
+    grads: list[list[Tensor]] = [[], [], []]
+    lse = saved.lse[..., None]
+    for group in found:
+        inner = _inner(case, group)
+        chosen = cheapest(inner, INNER).implementation
+        q, out, sums, g = (_taken(x, group, step) for x in (saved.q, saved.out, lse, dout))
+        k, v = _keys(saved.k, group, step), _keys(saved.v, group, step)
+        if chosen is dense and case.g == 1:
+            state = (q[:, 0], k, v, out[:, 0], sums[:, 0, ..., 0])
+            causal_ = not is_full(inner.rows)
+            dense_ = flash_backward(g[:, 0], state, case.scale, causal=causal_, mask=None)
+            parts = [x[:, None] for x in dense_]
+        else:
+            flat = (_flat(q), k.flatten(0, 1), v.flatten(0, 1), Terms())
+            held = Saved(*flat, _flat(out), _flat(sums)[..., 0])
+            found_ = chosen.backward(inner, held, _flat(g))
+            parts = [
+                _split(found_.q, case),
+                _split(found_.k[:, None], case),
+                _split(found_.v[:, None], case),
+            ]
+        for grad, part in zip(grads, parts, strict=True):
+            grad.append(part)
+    dq = _joined(grads[0], found, step, case.n)
+    dk, dv = (_joined(grad, found, step, case.m)[:, 0] for grad in grads[1:])
+    return Grads(dq, dk, dv)
+
+
+def _groups(case: Case) -> tuple[Group, ...]:
+    return groups(case.graph, case.n, case.m) or ()
+
+
+def _taken(x: Tensor, group: Group, step: int) -> Tensor:
+    """(b, g, n, d) as (b, g, classes, tokens of each, d): a view."""
+    return _classes_of(x, group.first, group.last, step)
+
+
+def _keys(x: Tensor, group: Group, step: int) -> Tensor:
+    """(b, m, d) as (b, classes, tokens of each, d): a view."""
+    return _classes_of(x[:, None], group.first, group.last, step)[:, 0]
+
+
+def _classes_of(x: Tensor, first: int, last: int, step: int) -> Tensor:
+    (b, g, n, d), (sb, sg, sn, sd) = x.shape, x.stride()
+    tokens = -(-(n - first) // step)
+    shape, strides = (b, g, last - first, tokens, d), (sb, sg, sn, sn * step, sd)
+    return x.as_strided(shape, strides, x.storage_offset() + first * sn)
+
+
+def _flat(x: Tensor) -> Tensor:
+    """(b, g, classes, tokens, d) as kernels see it: (b · classes, g, tokens, d)."""
+    return x.transpose(1, 2).flatten(0, 1)
+
+
+def _split(x: Tensor, case: Case) -> Tensor:
+    return x.unflatten(0, (case.b, -1)).transpose(1, 2)
+
+
+def _joined(parts: list[Tensor], found: tuple[Group, ...], step: int, n: int) -> Tensor:
+    """The tokens of all classes in their own order again."""
+    if len(found) == 1:
+        return parts[0].transpose(2, 3).flatten(2, 3)
+    out = parts[0].new_empty(*parts[0].shape[:2], n, parts[0].shape[-1])
+    for part, group in zip(parts, found, strict=True):
+        _classes_of(out, group.first, group.last, step).copy_(part)
+    return out

@@ -1,0 +1,159 @@
+"""Arbitrary edges on a GPU: one program per node and head, hubs split."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.graphs.pattern import Pattern
+from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
+from edgewise.kernels.attention.edges import Edges, edges
+from edgewise.kernels.attention.items import Items, items
+from edgewise.kernels.attention.triton_blocks import interpreted, padded, row_products
+
+name = "triton_csr"
+PAIR = 40.0  # the time of one edge in pairs of a dense product in bf16
+LEAST = 512  # edges that one program takes without splitting its row
+
+
+def refuses(case: Case) -> str | None:
+    if case.device != "cuda" and not interpreted():
+        return f"it runs on a CUDA GPU, not on {case.device}"
+    if find_spec("triton") is None:
+        return 'triton is not installed: pip install "edgewise[kernels]"'
+    if not case.work:
+        return "there are no pairs"
+    if case.dtype == torch.float64:
+        return "it does not compute in float64"
+    if max(case.d, case.dv) > 256:
+        return f"{max(case.d, case.dv)} features are more than 256"
+    return case.lacks("edge_bias", "dropout")
+
+
+def cost(case: Case) -> float:
+    slow = 1e3 if case.device == "cpu" else 1.0
+    return slow * case.b * case.g * PAIR * (case.pairs + case.n)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    edges: Edges
+    rows: Items
+    columns: Items
+
+
+@lru_cache(maxsize=16)
+def plan(graph: Pattern, n: int, m: int, device: str) -> Plan:
+    found = edges(graph, n, m)
+    lists = []
+    for ptr in (found.ptr.numpy(), found.col_ptr.numpy()):
+        lists.append(items(ptr, ptr[1:], LEAST, device))
+    return Plan(edges(graph, n, m, device), *lists)
+
+
+def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
+    from edgewise.kernels.attention import triton_block_kernels, triton_csr_kernels
+
+    graph = plan(case.graph, case.n, case.m, case.device)
+    q, k, v = padded(q.flatten(0, 1)), padded(k), padded(v)
+    heads, dv, slots = len(q), v.shape[-1], graph.rows.slots
+    out = q.new_empty(heads, case.n, dv)
+    lse = q.new_empty(heads, case.n, dtype=torch.float32)
+    part = q.new_empty(heads * slots, dv, dtype=torch.float32)
+    part_lse = q.new_empty(heads * slots, dtype=torch.float32)
+    numbers = (case.scale, case.n, graph.edges.count, heads, case.g, slots)
+    strides = [s for x in (q, k, v) for s in x.stride()[:2]]
+    triton_csr_kernels.forward[(len(graph.rows.row) * heads,)](
+        q, k, v, *_extra(terms, q), out, lse, part, part_lse,
+        *_work(graph.rows), graph.edges.index, *numbers, *strides, **_meta(terms, q, v)
+    )  # fmt: skip
+    if slots:
+        ends = (graph.rows.split, graph.rows.split_ptr)
+        triton_block_kernels.merge[len(graph.rows.split), heads](
+            out, lse, part, part_lse, *ends, case.n, slots, BLOCK=1, DV=dv, num_warps=1
+        )
+    shape = (case.b, case.g, case.n)
+    return out[..., : case.dv].reshape(*shape, case.dv), lse.view(shape)
+
+
+def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
+    graph = plan(case.graph, case.n, case.m, case.device)
+    q, out, g = (padded(x.flatten(0, 1)) for x in (saved.q, saved.out, dout))
+    k, v, lse = padded(saved.k), padded(saved.v), saved.lse.flatten(0, 1).contiguous()
+    extra = _extra(saved.terms, q)
+    inputs = (q, k, v, *extra, g, lse, row_products(g, out))
+    dq, dbias = _rows(case, graph, inputs, saved.terms)
+    dk, dv = _columns(case, graph, inputs, saved.terms)
+    dq = dq[..., : case.d].reshape(saved.q.shape)
+    return Grads(dq, dk[..., : case.d], dv[..., : case.dv], None, dbias)
+
+
+def _rows(
+    case: Case, graph: Plan, inputs: tuple[Tensor, ...], terms: Terms
+) -> tuple[Tensor, Tensor | None]:
+    from edgewise.kernels.attention import triton_block_kernels, triton_csr_kernels
+
+    q, k, v, g = *inputs[:3], inputs[5]
+    rows, d, heads = graph.rows, q.shape[-1], len(q)
+    dq = torch.empty_like(q, memory_format=torch.contiguous_format)
+    bias = terms.edge_bias
+    dbias = None if bias is None else torch.empty(bias.shape, dtype=bias.dtype, device=q.device)
+    part = q.new_empty(heads * rows.slots, d, dtype=torch.float32)
+    numbers = (case.scale, case.n, graph.edges.count, heads, case.g, rows.slots)
+    strides = [s for x in (q, k, v, g) for s in x.stride()[:2]]
+    triton_csr_kernels.backward_rows[(len(rows.row) * heads,)](
+        *inputs, dq, dq if dbias is None else dbias, part, *_work(rows), graph.edges.index,
+        *numbers, *strides, **_meta(terms, q, v)
+    )  # fmt: skip
+    if rows.slots:
+        triton_block_kernels.add_up[len(rows.split), heads](
+            dq, part, rows.split, rows.split_ptr, case.n, rows.slots, BLOCK=1, D=d, num_warps=1
+        )
+    return dq, dbias
+
+
+def _columns(
+    case: Case, graph: Plan, inputs: tuple[Tensor, ...], terms: Terms
+) -> tuple[Tensor, Tensor]:
+    from edgewise.kernels.attention import triton_block_kernels, triton_csr_kernels
+
+    q, k, v, g = *inputs[:3], inputs[5]
+    columns, keys = graph.columns, len(k)
+    grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (k, v)]
+    parts = [x.new_empty(keys * columns.slots, x.shape[-1], dtype=torch.float32) for x in (k, v)]
+    numbers = (case.scale, case.n, case.m, graph.edges.count, keys, case.g, columns.slots)
+    strides = [s for x in (q, k, v, g) for s in x.stride()[:2]]
+    triton_csr_kernels.backward_columns[(len(columns.row) * keys,)](
+        *inputs, *grads, *parts, *_work(columns), graph.edges.col_row, graph.edges.edge,
+        *numbers, *strides, **_meta(terms, q, v)
+    )  # fmt: skip
+    if columns.slots:
+        ends = (columns.split, columns.split_ptr, case.m, columns.slots)
+        for grad, part in zip(grads, parts, strict=True):
+            triton_block_kernels.add_up[len(columns.split), keys](
+                grad, part, *ends, BLOCK=1, D=grad.shape[-1], num_warps=1
+            )
+    return grads[0], grads[1]
+
+
+def _work(work: Items) -> tuple[Tensor, ...]:
+    return work.row, work.low, work.high, work.slot
+
+
+def _extra(terms: Terms, q: Tensor) -> tuple[Tensor, Tensor]:
+    bias = q if terms.edge_bias is None else terms.edge_bias.contiguous()
+    return bias, q if terms.keep is None else terms.keep.contiguous()
+
+
+def _meta(terms: Terms, q: Tensor, v: Tensor) -> dict[str, Any]:
+    return {
+        "BIAS": terms.edge_bias is not None,
+        "KEEP": terms.keep is not None,
+        "E": 16,
+        "D": q.shape[-1],
+        "DV": v.shape[-1],
+        "num_warps": 1,
+    }

@@ -1,0 +1,106 @@
+"""A union cut into disjoint parts, a kernel for each, merged by log-sum-exp."""
+
+from dataclasses import replace
+from functools import lru_cache
+from itertools import permutations
+
+from torch import Tensor
+
+from edgewise.graphs.named import Named
+from edgewise.graphs.pattern import Pattern, intersection, union
+from edgewise.kernels.attention import (
+    blocks,
+    csr,
+    dense,
+    empty,
+    permuted,
+    rectangles,
+    triton_blocks,
+    triton_csr,
+)
+from edgewise.kernels.attention.contract import Case, Grads, Implementation, Saved, Terms
+from edgewise.kernels.attention.merge import Merged
+from edgewise.kernels.attention.planner import cheapest
+
+name = "union"
+INNER: tuple[Implementation, ...] = (
+    empty, dense, rectangles, permuted, triton_blocks, blocks, triton_csr, csr
+)  # fmt: skip
+MOST = 3
+
+
+def refuses(case: Case) -> str | None:
+    if not case.work:
+        return "there are no pairs"
+    count = len(members(case.graph))
+    if count < 2:
+        return "the graph is not written as a union"
+    if count > MOST:
+        return f"the graph is a union of {count}, more than {MOST}"
+    if case.device == "cuda" and case.dtype.itemsize > 2:
+        return "on a GPU it computes in float16 and bfloat16 only"
+    return case.lacks()
+
+
+def cost(case: Case) -> float:
+    return _plan(replace(case, features=frozenset()))[1]
+
+
+def members(graph: Pattern) -> tuple[Pattern, ...]:
+    """Patterns whose union the graph is, as it is written: (a | b) & c gives a & c and b & c."""
+    match graph:
+        case Named():
+            return members(graph.meaning())
+        case union():
+            return (*members(graph.left), *members(graph.right))
+        case intersection():
+            left, right = members(graph.left), members(graph.right)
+            if len(left) * len(right) == 1:
+                return (graph,)
+            return tuple(a & b for a in left for b in right)
+    return (graph,)
+
+
+def _disjoint(several: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
+    out, before = [several[0]], several[0]
+    for member in several[1:]:
+        out.append(member - before)
+        before = before | member
+    return tuple(out)
+
+
+@lru_cache(maxsize=64)
+def _plan(case: Case) -> tuple[tuple[tuple[Implementation, Case], ...], float]:
+    """The parts with their kernels, in the order of members that costs least."""
+    best: tuple[tuple[tuple[Implementation, Case], ...], float] | None = None
+    for several in permutations(members(case.graph)):
+        parts = [replace(case, graph=graph) for graph in _disjoint(several)]
+        chosen = [(cheapest(part, INNER).implementation, part) for part in parts]
+        cost = sum(kernel.cost(part) for kernel, part in chosen)
+        cost += 16.0 * len(parts) * case.b * case.g * case.n
+        if best is None or cost < best[1]:
+            best = tuple(chosen), cost
+    assert best is not None
+    return best
+
+
+def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
+    merged = Merged((case.b, case.g, case.n), case.dv, q)
+    for kernel, part in _parts(case):
+        merged.add(*kernel.forward(part, q, k, v, terms))
+    return merged.out.to(q.dtype), merged.lse
+
+
+def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
+    grads = [
+        kernel.backward(replace(part, dv=case.dv), saved, dout) for kernel, part in _parts(case)
+    ]
+    first, *others = grads
+    dq, dk, dv = first.q, first.k, first.v
+    for other in others:
+        dq, dk, dv = dq + other.q, dk + other.k, dv + other.v
+    return Grads(dq, dk, dv)
+
+
+def _parts(case: Case) -> tuple[tuple[Implementation, Case], ...]:
+    return _plan(replace(case, features=frozenset()))[0]
