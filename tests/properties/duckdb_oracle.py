@@ -40,7 +40,7 @@ def derive(database: duckdb.DuckDBPyConnection, rules: Sequence[nodes.Rule]) -> 
     """The relation that the rules of one head derive, and from how many groundings."""
     name, arity = rules[0].head.relation, len(rules[0].head.terms)
     queries = [grouped(rule) for rule in rules]
-    count = sum(database.execute(counted(rule)).fetchone()[0] for rule in rules)  # type: ignore[index]
+    count = sum(database.execute(counted(rule)).fetchone()[0] for rule in rules)
     keys = ", ".join(columns(arity))
     union = " UNION ALL ".join(queries)
     group = f"GROUP BY {keys}" if keys else "HAVING count(*) > 0"

@@ -37,7 +37,7 @@ class Conditions:
     draw: Callable[[st.SearchStrategy[Any]], Any]
     relations: list[Relation]
     arithmetic: bool = True
-    bound: dict[str, bool] = field(default_factory=dict)  # variable → small, in the rule being made
+    bound: dict[str, bool] = field(default_factory=dict)  # variable → small
 
     def pick(self, options: Sequence[Any]) -> Any:
         return self.draw(st.sampled_from(options))

@@ -41,8 +41,8 @@ class Rules(Conditions):
 
     def item(self, later: bool) -> Item:
         kinds = [self.valued_atom] * 5 + [self.weighted] * 3 + [self.applied, self.summed] * 2
-        late = [self.bias, *[self.evaluated] * self.arithmetic] * later
-        return self.pick([*kinds, self.family, *late])()
+        late = [self.bias, *[self.evaluated] * 3 * self.arithmetic] * later
+        return self.pick([*kinds, self.family, self.similar, *late])()
 
     def weighted(self) -> Item:
         item = self.valued_atom()
@@ -100,6 +100,11 @@ class Rules(Conditions):
         operator, shape = self.pick(options)
         made = operator(left.expression, right.expression)
         return Item(made[self.number()] if self.chance(3) else made, shape)
+
+    def similar(self) -> Item:
+        """The angle between two vectors that are not 0."""
+        relation = self.pick([r for r in self.relations if r.given and r.shape in ((2,), (3,))])
+        return Item(F.cossim(self.atom(relation), self.atom(relation)), ())
 
     def evaluated(self) -> Item:
         name = self.pick(["add", "sub", "mul", "div", "mod", "max", "min"])
