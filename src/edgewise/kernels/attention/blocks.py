@@ -22,6 +22,8 @@ def refuses(case: Case) -> str | None:
         return f"it runs on a CPU, not on {case.device}"
     if not case.work:
         return "there are no pairs"
+    if reason := case.scattered(32):
+        return reason
     block = block_size(case)
     partial = int((~case.graph.blocks(case.n, case.m, block=block).full).sum())
     if partial * block * block > MASKS and _kinds(case, block) * block * block > MASKS:

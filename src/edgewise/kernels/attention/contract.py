@@ -51,6 +51,17 @@ class Case:
     def density(self) -> float:
         return self.pairs / max(self.n * self.m, 1)
 
+    def scattered(self, block: int) -> str | None:
+        """The refusal of block kernels where nearly every pair would be a block of its own.
+
+        An estimate from the number of pieces, so that a large random graph is not cut up first.
+        """
+        pieces, places = len(self.rows.start), (self.n / block + 1) * (self.m / block + 1)
+        found = places * -math.expm1(-pieces / places)
+        if pieces < 1 << 17 or found * block * block < 80 * self.pairs:
+            return None
+        return f"its {self.pairs:,} pairs are scattered over about {found:,.0f} blocks of {block}"
+
     def heard(self) -> Tensor:
         """Which rows have a key."""
         return torch.from_numpy(self.rows.degrees() > 0)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 aten = torch.ops.aten
+BACKEND = "flash"
 
 
 def flash(
@@ -17,7 +18,12 @@ def flash(
 ) -> tuple[Tensor, Tensor]:
     dv = v.shape[-1]
     q, k, v = _even(q, k, v)
-    if q.is_cuda:
+    if q.is_cuda and BACKEND == "cudnn":
+        out, lse, *_ = aten._scaled_dot_product_cudnn_attention(
+            q, k, v, None, True, 0.0, causal, False, scale=scale
+        )
+        lse = lse.view(q.shape[:3])
+    elif q.is_cuda:
         out, lse, *_ = aten._scaled_dot_product_flash_attention(
             q, k, v, 0.0, causal, False, scale=scale
         )
@@ -45,6 +51,13 @@ def flash_backward(
     if q.is_cuda:
         seed = torch.empty(2, dtype=torch.uint64, device=q.device)
         sizes = (q.shape[2], k.shape[2])
+        if BACKEND == "cudnn":
+            zero = torch.zeros((), dtype=torch.int64, device=q.device)
+            dq, dk, dvalue = aten._scaled_dot_product_cudnn_attention_backward(
+                dout, q, k, v, out, lse[..., None], zero, zero, None, None, None, *sizes, 0.0,
+                causal, scale=scale,
+            )  # fmt: skip
+            return dq[..., :d], dk[..., :d], dvalue[..., :dv]
         dq, dk, dvalue = aten._scaled_dot_product_flash_attention_backward(
             dout, q, k, v, out, lse, None, None, *sizes, 0.0, causal, seed, seed[:0], scale=scale
         )

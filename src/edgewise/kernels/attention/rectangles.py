@@ -60,8 +60,9 @@ def rectangles(graph: Pattern, n: int, m: int) -> tuple[Rectangle, ...] | None:
     """The graph as rectangles and triangles; None if it has other pieces, or too many."""
     rows = graph.rows(n, m)
     p = rows.pieces()
-    flat = (p.dstart == 0) | (p.bottom - p.top == 1)
-    if not flat.all() or (p.step > 1).any() or len(p) > 64 * MOST:
+    if len(p) > 64 * MOST or (p.step > 1).any():
+        return None
+    if not ((p.dstart == 0) | (p.bottom - p.top == 1)).all():
         return None
     grows = (p.dstop == 1) & (p.bottom - p.top > 1)
     corner = np.where(grows, p.stop - 1, p.stop)

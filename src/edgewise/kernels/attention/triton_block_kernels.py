@@ -24,7 +24,7 @@ def allowed(KindPtr, Low, High, kind, i, j, BLOCK: tl.constexpr, TURNED: tl.cons
     return inside
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "m", "slots"])
 def forward(
     Q, K, V, Out, Lse, PartOut, PartLse,
     Row, LowItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,
@@ -83,7 +83,7 @@ def forward(
         tl.store(PartOut + at[:, None] * DV + y, acc)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "slots"])
 def merge(
     Out, Lse, PartOut, PartLse, Split, SplitPtr, n, slots,
     BLOCK: tl.constexpr, DV: tl.constexpr,
@@ -112,7 +112,7 @@ def merge(
     tl.store(Out + at[:, None] * DV + y, out, mask=i[:, None] < n)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "slots"])
 def add_up(Sum, Part, Split, SplitPtr, n, slots, BLOCK: tl.constexpr, D: tl.constexpr):
     """The parts of a split row (or column), added."""
     s, h = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -125,7 +125,7 @@ def add_up(Sum, Part, Split, SplitPtr, n, slots, BLOCK: tl.constexpr, D: tl.cons
     tl.store(Sum + at, acc.to(Sum.dtype.element_ty), mask=i[:, None] < n)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "rows"])
 def row_dots(A, B, Out, rows, sah, san, sbh, sbn, n, ROWS: tl.constexpr, D: tl.constexpr):
     """Σ over features of a·b, for each row of (heads, n, D)."""
     at = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -137,7 +137,7 @@ def row_dots(A, B, Out, rows, sah, san, sbh, sbn, n, ROWS: tl.constexpr, D: tl.c
     tl.store(Out + at, tl.sum(a.to(tl.float32) * b.to(tl.float32), 1), mask=at < rows)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "m", "slots"])
 def backward_rows(
     Q, K, V, DOut, Lse, Delta, DQ, Part,
     Row, LowItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,
@@ -186,7 +186,7 @@ def backward_rows(
         tl.store(Part + ((h * slots + slot) * BLOCK + r)[:, None] * D + x, acc)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "m", "slots"])
 def backward_columns(
     Q, K, V, DOut, Lse, Delta, DK, DV_, PartK, PartV,
     Row, LowItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,

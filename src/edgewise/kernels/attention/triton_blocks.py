@@ -12,7 +12,12 @@ from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
 from edgewise.kernels.attention.triton_tiles import Lists, Plan, plan
 
 name = "triton_blocks"
-SIZES = {64: 1.25, 128: 1.0}  # relative time of a pair, by block size
+# Relative time of a pair, by pass and block size.
+SIZES = {
+    "forward": {64: 1.25, 128: 1.0},
+    "rows": {64: 1.0, 128: 1.0},
+    "columns": {64: 1.0, 128: 1.0},
+}
 WIDEST = 128
 
 
@@ -25,6 +30,8 @@ def refuses(case: Case) -> str | None:
         return "there are no pairs"
     if case.dtype == torch.float64:
         return "it does not compute in float64"
+    if reason := case.scattered(64):
+        return reason
     if max(case.d, case.dv) > WIDEST:
         return f"{max(case.d, case.dv)} features are more than {WIDEST}"
     return case.lacks()
@@ -37,21 +44,22 @@ def interpreted() -> bool:
 
 def cost(case: Case) -> float:
     slow = 1e3 if case.device == "cpu" else 1.6
-    return slow * case.b * case.g * _cost(case, block_size(case))
+    return slow * case.b * case.g * _cost(case, "forward", block_size(case, "forward"))
 
 
-def block_size(case: Case) -> int:
-    return min(SIZES, key=lambda block: _cost(case, block))
+def block_size(case: Case, step: str) -> int:
+    return min(SIZES[step], key=lambda block: _cost(case, step, block))
 
 
-def _cost(case: Case, block: int) -> float:
-    return SIZES[block] * case.graph.blocks(case.n, case.m, block=block).count * block * block
+def _cost(case: Case, step: str, block: int) -> float:
+    found = case.graph.blocks(case.n, case.m, block=block)
+    return SIZES[step][block] * found.count * block * block
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
     from edgewise.kernels.attention import triton_block_kernels as kernels
 
-    tiles = _plan(case)
+    tiles = _plan(case, "forward")
     q, k, v = q.flatten(0, 1), padded(k), padded(v)
     q = padded(q)
     heads, rows, dv = len(q), tiles.rows, v.shape[-1]
@@ -64,7 +72,7 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
     strides = [s for x in (q, k, v) for s in x.stride()[:2]]
     shape = {"BLOCK": tiles.block, "DV": dv}
     kernels.forward[len(rows.items.row), heads](
-        q, k, v, out, lse, part, part_lse, *common, *strides, **shape, **_meta(case, q, "forward")
+        q, k, v, out, lse, part, part_lse, *common, *strides, **shape, **_meta("forward", tiles, q)
     )
     if slots:
         ends = (rows.items.split, rows.items.split_ptr)
@@ -76,14 +84,13 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
 
 
 def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
-    tiles = _plan(case)
     q, out, g = (padded(x.flatten(0, 1)) for x in (saved.q, saved.out, dout))
     k, v = padded(saved.k), padded(saved.v)
     lse = saved.lse.flatten(0, 1).contiguous()
     delta = row_products(g, out)
     inputs = (q, k, v, g, lse, delta)
-    dq = _rows(case, tiles, inputs)
-    dk, dv = _columns(case, tiles, inputs)
+    dq = _rows(case, _plan(case, "rows"), inputs)
+    dk, dv = _columns(case, _plan(case, "columns"), inputs)
     dq = dq[..., : case.d].reshape(saved.q.shape)
     return Grads(dq, dk[..., : case.d], dv[..., : case.dv])
 
@@ -110,7 +117,7 @@ def _rows(case: Case, tiles: Plan, inputs: tuple[Tensor, ...]) -> Tensor:
     shape = {"BLOCK": tiles.block, "DV": v.shape[-1]}
     kernels.backward_rows[len(items.row), len(q)](
         *inputs, dq, part, *_common(case, tiles, tiles.rows), *strides,
-        **shape, **_meta(case, q, "rows")
+        **shape, **_meta("rows", tiles, q)
     )  # fmt: skip
     if items.slots:
         kernels.add_up[len(items.split), len(q)](
@@ -133,7 +140,7 @@ def _columns(case: Case, tiles: Plan, inputs: tuple[Tensor, ...]) -> tuple[Tenso
     shape = {"BLOCK": tiles.block, "DV": v.shape[-1]}
     kernels.backward_columns[len(items.row), len(k)](
         *inputs, *grads, *parts, *_common(case, tiles, tiles.columns), *strides,
-        **shape, **_meta(case, q, "columns")
+        **shape, **_meta("columns", tiles, q)
     )  # fmt: skip
     if items.slots:
         ends = (items.split, items.split_ptr, case.m, items.slots)
@@ -144,8 +151,8 @@ def _columns(case: Case, tiles: Plan, inputs: tuple[Tensor, ...]) -> tuple[Tenso
     return grads[0], grads[1]
 
 
-def _plan(case: Case) -> Plan:
-    return plan(case.graph, case.n, case.m, block_size(case), case.device)
+def _plan(case: Case, step: str) -> Plan:
+    return plan(case.graph, case.n, case.m, block_size(case, step), case.device)
 
 
 def _common(case: Case, tiles: Plan, lists: Lists) -> tuple[Any, ...]:
@@ -166,8 +173,8 @@ LAUNCH = {
 }
 
 
-def _meta(case: Case, q: Tensor, step: str) -> dict[str, Any]:
-    warps, stages = LAUNCH[step, block_size(case)]
+def _meta(step: str, tiles: Plan, q: Tensor) -> dict[str, Any]:
+    warps, stages = LAUNCH[step, tiles.block]
     if q.dtype == torch.float32:
         stages = 1
     precision = "ieee" if q.dtype == torch.float32 else "tf32"

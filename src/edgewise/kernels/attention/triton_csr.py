@@ -16,6 +16,7 @@ from edgewise.kernels.attention.triton_blocks import interpreted, padded, row_pr
 
 name = "triton_csr"
 PAIR = 40.0  # the time of one edge in pairs of a dense product in bf16
+EDGES, WARPS = 16, 1  # edges that one program takes at a time, and its warps
 LEAST = 512  # edges that one program takes without splitting its row
 
 
@@ -152,8 +153,8 @@ def _meta(terms: Terms, q: Tensor, v: Tensor) -> dict[str, Any]:
     return {
         "BIAS": terms.edge_bias is not None,
         "KEEP": terms.keep is not None,
-        "E": 16,
+        "E": EDGES,
         "D": q.shape[-1],
         "DV": v.shape[-1],
-        "num_warps": 1,
+        "num_warps": WARPS,
     }

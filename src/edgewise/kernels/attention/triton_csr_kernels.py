@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "slots", "edges"])
 def forward(
     Q, K, V, Bias, Keep, Out, Lse, PartOut, PartLse,
     Row, LowItem, HighItem, Slot, Index,
@@ -62,7 +62,7 @@ def forward(
         tl.store(PartOut + (h * slots + slot) * DV + y, acc)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "slots", "edges"])
 def backward_rows(
     Q, K, V, Bias, Keep, DOut, Lse, Delta, DQ, DBias, Part,
     Row, LowItem, HighItem, Slot, Index,
@@ -106,7 +106,7 @@ def backward_rows(
         tl.store(Part + (h * slots + slot) * D + x, acc)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "m", "slots", "edges"])
 def backward_columns(
     Q, K, V, Bias, Keep, DOut, Lse, Delta, DK, DVal, PartK, PartV,
     Column, LowItem, HighItem, Slot, Row, Edge,

@@ -1,0 +1,208 @@
+"""Checks the GPU kernels against float64 and times their launch settings: run on the GPU itself.
+
+PYTHONPATH=src python3 bench/tune_attention_gpu.py
+"""
+
+import functools
+import itertools
+import json
+import os
+import pathlib
+import sys
+import time
+import traceback
+
+import torch
+from triton.testing import do_bench
+
+from edgewise.graphs import (
+    bigbird,
+    causal,
+    documents,
+    from_edges,
+    full,
+    global_tokens,
+    random_edges,
+    strided,
+    tree,
+    window,
+)
+from edgewise.kernels.attention import attention, case_of, choose, flash, triton_blocks, triton_csr
+from edgewise.kernels.attention.arguments import grouped
+from edgewise.kernels.attention.contract import Saved, Terms
+
+RESULTS: list[dict] = []
+BF16 = torch.bfloat16
+SETTINGS = [(64, 4, 2), (64, 4, 3), (64, 4, 4), (128, 4, 2), (128, 8, 2), (128, 8, 3), (128, 4, 3)]
+
+
+def note(**values) -> None:
+    RESULTS.append(values)
+    print(" ".join(f"{k}={v}" for k, v in values.items()), flush=True)
+
+
+def inputs(n, heads=16, d=64, dtype=BF16, shared=1, m=None):
+    torch.manual_seed(0)
+    shapes = [(1, heads * shared, n, d), (1, heads, m or n, d), (1, heads, m or n, d)]
+    return [torch.randn(s, device="cuda", dtype=dtype, requires_grad=True) for s in shapes]
+
+
+def results(tensors, graph, dtype, kernel, edge_bias=None):
+    q, k, v = (x.detach().to(dtype).requires_grad_() for x in tensors)
+    extra = {}
+    at = [q, k, v]
+    if edge_bias is not None:
+        extra["edge_bias"] = edge_bias.detach().to(dtype).requires_grad_()
+        at.append(extra["edge_bias"])
+    out = attention(q, k, v, graph, kernel=kernel, **extra)
+    random = torch.Generator("cuda").manual_seed(1)
+    weight = torch.randn(out.shape, generator=random, device="cuda", dtype=torch.float64)
+    grads = torch.autograd.grad((out * weight.to(dtype)).sum(), at)
+    return [x.detach().double() for x in (out, *grads)]
+
+
+def check(name, graph, n, dtype=BF16, kernel=None, edge=False, **shape):
+    tensors = inputs(n, dtype=dtype, **shape)
+    m = shape.get("m") or n
+    heads = tensors[0].shape[1]
+    bias = torch.randn(heads, graph.count(n, m), device="cuda", dtype=dtype) if edge else None
+    exact = results(tensors, graph, torch.float64, "reference", bias)
+    plain = results(tensors, graph, dtype, "reference", bias)
+    ours = results(tensors, graph, dtype, kernel, bias)
+    errors = [((a - b).norm() / b.norm()).item() for a, b in zip(ours, exact, strict=True)]
+    simple = [((a - b).norm() / b.norm()).item() for a, b in zip(plain, exact, strict=True)]
+    fine = all(a <= 1.5 * b + 1e-6 for a, b in zip(errors, simple, strict=True))
+    note(check=name, kernel=kernel, dtype=str(dtype), fine=fine,
+         error=[f"{e:.1e}" for e in errors], plain=[f"{e:.1e}" for e in simple])  # fmt: skip
+
+
+def checks():
+    for kernel in ("triton_blocks", "triton_csr"):
+        for dtype in (BF16, torch.float16, torch.float32):
+            check("window", window(40), 333, dtype, kernel, heads=2, shared=2)
+        check("global", global_tokens(3) | window(5), 3000, BF16, kernel, heads=2)
+        check("wide", window(40), 300, BF16, kernel, heads=2, d=128)
+        check("odd", window(40) & causal(), 300, BF16, kernel, heads=2, d=40)
+    check("bigbird", bigbird(64), 2048, BF16, "triton_blocks", heads=2)
+    check("edge_bias", random_edges(16, seed=0), 500, torch.float32, "triton_csr", True, heads=2)
+    for flash.BACKEND in ("flash", "cudnn"):
+        check(f"strided {flash.BACKEND}", strided(8) & causal(), 1024, BF16, "permuted", heads=2)
+        check(f"odd strided {flash.BACKEND}", strided(8), 1003, BF16, "permuted", heads=2)
+        lengths = documents([300, 400, 324])
+        check(f"documents {flash.BACKEND}", lengths, 1024, BF16, "rectangles", heads=2)
+        two = causal() & (global_tokens(100) | documents([300, 400, 324]))
+        check(f"prefix {flash.BACKEND}", two, 1024, BF16, "rectangles", heads=2)
+    flash.BACKEND = "flash"
+    for graph in (full(), causal(), strided(4) | window(8), window(3) | random_edges(3, seed=0)):
+        check(repr(graph), graph, 1000, BF16, None, heads=2, shared=2)
+
+
+def saved_of(graph, n):
+    q, k, v = (x.detach() for x in inputs(n))
+    case = case_of(q, k, v, graph)
+    q, k, v = grouped(q, k, v)
+    out, lse = triton_blocks.forward(case, q, k, v, Terms())
+    return case, Saved(q, k, v, Terms(), out, lse), torch.randn_like(out)
+
+
+def tune_blocks(name, graph, n):
+    case, saved, dout = saved_of(graph, n)
+    flat = lambda x: x.flatten(0, 1)  # noqa: E731
+    delta = triton_blocks.row_products(flat(dout), flat(saved.out))
+    data = (flat(saved.q), saved.k, saved.v, flat(dout), flat(saved.lse), delta)
+    steps = {
+        "forward": lambda p: triton_blocks.forward(case, saved.q, saved.k, saved.v, Terms()),
+        "rows": lambda p: triton_blocks._rows(case, p, data),
+        "columns": lambda p: triton_blocks._columns(case, p, data),
+    }
+    kept = dict(triton_blocks.LAUNCH), dict(triton_blocks.SIZES)
+    for step, run in steps.items():
+        for block, warps, stages in SETTINGS:
+            triton_blocks.LAUNCH[step, block] = (warps, stages)
+            triton_blocks.SIZES[step] = {block: 1.0}
+            try:
+                tiles = triton_blocks._plan(case, step)
+                call = functools.partial(run, tiles)
+                ms = do_bench(call, warmup=5, rep=20, return_mode="median")
+                note(tune=name, step=step, block=block, warps=warps, stages=stages, ms=round(ms, 3))
+            except Exception as error:  # a setting that does not fit the chip
+                note(tune=name, step=step, block=block, warps=warps, stages=stages,
+                     failed=str(error)[:60])  # fmt: skip
+    triton_blocks.LAUNCH.update(kept[0])
+    triton_blocks.SIZES.update(kept[1])
+
+
+def tune_strided():
+    tensors = inputs(65536)
+    graph = strided(64) & causal()
+    for flash.BACKEND in ("flash", "cudnn"):
+        time_both(f"strided {flash.BACKEND}", tensors, graph, "permuted")
+    prefix = tree([-1] + list(range(16383)) + [p for b in range(64) for p in
+                  [16383, *range(16384 + 1024 * b, 16384 + 1024 * b + 1023)]])  # fmt: skip
+    tensors = inputs(16384 + 65536)
+    for flash.BACKEND in ("flash", "cudnn"):
+        time_both(f"tree {flash.BACKEND}", tensors, prefix, "rectangles")
+    time_both("tree", tensors, prefix, "triton_blocks")
+    flash.BACKEND = "flash"
+
+
+def time_both(name, tensors, graph, kernel=None, **options):
+    start = time.time()
+    chosen = choose(case_of(*tensors, graph)).name
+    planned = time.time() - start
+    out = attention(*tensors, graph, kernel=kernel, **options)
+    weight = torch.randn_like(out)
+    ahead = do_bench(lambda: attention(*tensors, graph, kernel=kernel, **options).detach(),
+                     warmup=10, rep=60, return_mode="median")  # fmt: skip
+
+    def both():
+        attention(*tensors, graph, kernel=kernel, **options).backward(weight)
+        for x in tensors:
+            x.grad = None
+
+    ms = do_bench(both, warmup=10, rep=60, return_mode="median")
+    note(time=name, kernel=kernel, chosen=chosen, plan_s=round(planned, 2), forward=round(ahead, 3),
+         both=round(ms, 3))  # fmt: skip
+
+
+def tune_edges():
+    n, degree = 1 << 20, 16
+    start = time.time()
+    i = torch.arange(n).repeat_interleave(degree)
+    graph = from_edges(torch.stack([i, torch.randint(n, (n * degree,))]))
+    graph.rows(n)
+    note(rows_s=round(time.time() - start, 1))
+    flat = [torch.randn(n, 4, 16, device="cuda") for _ in range(3)]
+    for layout in ("nodes", "heads"):
+        tensors = [x.transpose(0, 1)[None] for x in flat]
+        if layout == "heads":
+            tensors = [x.contiguous() for x in tensors]
+        tensors = [x.detach().requires_grad_() for x in tensors]
+        for edges, warps in itertools.product((8, 16, 32), (1, 2)):
+            triton_csr.EDGES, triton_csr.WARPS = edges, warps
+            time_both(f"edges {layout} {edges} {warps}", tensors, graph, "triton_csr")
+
+
+def main():
+    bar = window(256)
+    big = bigbird(64)
+    sections = {
+        "checks": checks,
+        "window": lambda: tune_blocks("window", bar, 65536),
+        "bigbird": lambda: tune_blocks("bigbird", big, 65536),
+        "strided": tune_strided,
+        "edges": tune_edges,
+    }
+    for name in sys.argv[1:] or sections:
+        start = time.time()
+        try:
+            sections[name]()
+        except Exception:
+            traceback.print_exc()
+        note(section=name, seconds=round(time.time() - start, 1))
+        out = pathlib.Path(os.environ.get("OUT", "."))
+        (out / "tune_attention_gpu.json").write_text(json.dumps(RESULTS, indent=1))
+
+
+if __name__ == "__main__":
+    main()
