@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from edgewise import Program, R, V
+from edgewise import Program, R, V, repeat
 from edgewise.zoo import gat, gatv2, gcn, gin, graphsage, rgcn
 
 with warnings.catch_warnings():
@@ -164,3 +164,20 @@ def test_rgcn(graph, bases):
     theirs = conv(x, index, torch.tensor([t for _, t, _ in edges], dtype=torch.long))
     program = rgcn.program(rgcn.Config(3, 2, names, bases))
     assert_same_layer(program, facts, x, theirs, named)
+
+
+def test_layers_stack():
+    """A layer is a block: two of them hear along the same edges with weights of their own."""
+    x, index, facts = drawn((5, [(0, 0, 1), (1, 0, 2), (3, 0, 3), (4, 0, 0)], 0), 3)
+    convs = [randomised(pyg.GCNConv(3, 3)) for _ in range(2)]
+    config = gcn.Config(3, 3)
+    stack = repeat(lambda x: gcn.layer(x, config), 2)(R.x)
+    shared = gcn.program(config).statements[:4]
+    program = Program([*shared, stack, R.out(V.I) <= stack.out(V.I)])
+    named: Named = {}
+    for i, conv in enumerate(convs):
+        named |= {
+            f"layer.{i}.weight": (conv.lin.weight, same),
+            f"layer.{i}.bias": (conv.bias, same),
+        }
+    assert_same_layer(program, facts, x, convs[1](convs[0](x, index), index), named)
