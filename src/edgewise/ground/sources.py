@@ -39,7 +39,7 @@ class Source:
     index: Index
     order: Tensor | None = None
     stored: Tensor | None = None
-    rank: int = 0
+    shape: tuple[int, ...] = ()  # of one value
     batched: bool = False
     dense: bool = False
     weights: tuple[tuple[int, str], ...] = ()  # rows that are facts of the program
@@ -49,9 +49,7 @@ class Source:
     ) -> Tensor:
         if given is not None and self.dense:
             lead = given if self.batched else given.unsqueeze(0)
-            return lead.reshape(
-                lead.shape[0], self.index.rows, *given.shape[given.ndim - self.rank :]
-            )
+            return lead.reshape(lead.shape[0], self.index.rows, *self.shape)
         assert self.stored is not None
         data = self.stored
         if self.order is not None:
@@ -88,7 +86,8 @@ def dense_source(
         )
     rank, batched = _layout(name, sizes, extra, inner)
     first = 1 if batched else 0
-    return Source(Grid(sizes[first : first + arity]), rank=rank, batched=batched, dense=True)
+    grid = Grid(sizes[first : first + arity])
+    return Source(grid, shape=sizes[len(sizes) - rank :], batched=batched, dense=True)
 
 
 def _layout(name: str, sizes: tuple[int, ...], extra: int, inner: set[int]) -> tuple[int, bool]:
@@ -138,7 +137,7 @@ def keyed(name: str, keys: Tensor, values: Tensor | None) -> Source:
         if bool((order == torch.arange(len(order))).all()):
             order = None
     stored = torch.ones(len(keys)) if values is None else _canonical_rows(values)
-    return Source(index_of(keys), order, stored, rank=stored.ndim - 1)
+    return Source(index_of(keys), order, stored, shape=tuple(stored.shape[1:]))
 
 
 def _canonical_rows(values: Tensor) -> Tensor:
@@ -166,7 +165,7 @@ def fact_source(
         keys = [keys[i] for i in order.tolist()]
         stacked = stacked.index_select(0, order)
     learnt = tuple((row, weights[key]) for row, key in enumerate(keys) if key in weights)
-    return Source(index_of(table), None, stacked, rank=stacked.ndim - 1, weights=learnt)
+    return Source(index_of(table), None, stacked, shape=tuple(stacked.shape[1:]), weights=learnt)
 
 
 def ragged_source(name: str, batch: ragged, arity: int) -> Source:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.ground.constants import Constants
-from edgewise.ground.index import Index
 from edgewise.language import nodes
 from edgewise.reference.solution import BadQuery, NotDerivable
 
@@ -22,20 +20,23 @@ class Relation(Mapping[nodes.Atom, Tensor]):
     """
 
     def __init__(
-        self, name: str, index: Index, data: Tensor, constants: Constants, batched: bool
+        self, name: str, index: Tensor, data: Tensor, constants: Constants, batched: bool
     ) -> None:
         self.name = name
+        self.index = index
         self.data = data
-        self.batched = batched
         self.constants = constants
-        columns = [index.column(p) for p in range(index.arity)]
-        self.index = torch.stack(columns) if columns else torch.zeros(0, index.rows).long()
+        self.batched = batched
 
     def __getitem__(self, query: Any) -> Tensor:
         if not isinstance(query, nodes.Atom) or query.relation != self.name:
-            raise BadQuery(f"`{query!r}` is not an atom of `{self.name}`", caller(), "")
+            raise BadQuery(
+                f"`{query!r}` is not an atom of `{self.name}`",
+                caller(),
+                f"ask `relation[R.{self.name}({', '.join('1' * len(self.index))})]`",
+            )
         for row, atom in enumerate(self):
-            if atom == query:
+            if atom.terms == query.terms:
                 return self.data[:, row] if self.batched else self.data[row]
         raise NotDerivable(f"nothing derives `{query!r}`", caller(), "see `list(relation)`")
 

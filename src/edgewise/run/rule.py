@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -28,7 +27,7 @@ class State:
     training: bool
     dtype: torch.dtype
     device: torch.device
-    shared: dict[object, Column] = field(default_factory=dict)
+    shared: dict[str, list[tuple[Tensor, Column]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +38,12 @@ class RuleStep:
     default: nodes.Function
     project_first: bool = True
 
-    @cached_property
-    def places(self) -> dict[int, int]:
-        """Literal of the body → its place in the grounding, by identity."""
-        return {id(literal): at for at, literal in enumerate(self.ground.body.literals)}
+    def place(self, literal: nodes.Expression) -> int:
+        """The place of a literal of the body in the grounding, by identity."""
+        for at, other in enumerate(self.ground.body.literals):
+            if other is literal:
+                return at
+        raise TypeError(f"not a literal of this rule: {literal!r}")
 
     @property
     def rule(self) -> nodes.Rule:
@@ -99,7 +100,7 @@ class RuleStep:
         """An expression in every grounding (or one row, if it is the same in all)."""
         alone = self._single_atom(item)
         if alone is not None:
-            rows = self.ground.rows[self.places[id(alone)]]
+            rows = self.ground.rows[self.place(alone)]
             source = state.relations[alone.relation]
             if self.project_first and (rows is None or source.rows <= len(rows)):
                 return self._in_rows(item, source, state).take(rows)
@@ -109,10 +110,10 @@ class RuleStep:
     def _combined(self, item: nodes.Expression, state: State) -> Column:
         match item:
             case nodes.Atom():
-                place = self.places[id(item)]
+                place = self.place(item)
                 value = state.relations[item.relation].take(self.ground.rows[place])
             case nodes.SpecialAtom():
-                numbers = self.ground.numbers[self.places[id(item)]]
+                numbers = self.ground.numbers[self.place(item)]
                 value = Column(numbers.to(state.dtype).unsqueeze(0))
             case nodes.Weight():
                 return self._weight(item, state)
@@ -148,12 +149,14 @@ class RuleStep:
                 value = self._applied(function, operands, state)
             case _:
                 raise TypeError(f"carries no value: {item!r}")
-        key = (item.weight.name, id(value.data)) if item.weight is not None else None
-        if key in state.shared:
-            return state.shared[key]
+        if item.weight is None:
+            return value
+        known = state.shared.setdefault(str(item.weight.name), [])
+        for data, weighted in known:
+            if data is value.data:
+                return weighted
         weighted = self._weighted(item.weight, value, state)
-        if key is not None:
-            state.shared[key] = weighted
+        known.append((value.data, weighted))
         return weighted
 
     # weights
@@ -170,19 +173,19 @@ class RuleStep:
         if not weight.keys:
             return column(tensor.reshape(1, 1, *tensor.shape))
         members = tensor.flatten(0, len(weight.keys) - 1) if len(weight.keys) > 1 else tensor
-        rows = self.ground.rows[self.places[id(weight)]]
+        rows = self.ground.rows[self.place(weight)]
         return column(members.unsqueeze(0)).take(rows)
 
     def _family_times(self, weight: nodes.Weight, value: Column, state: State) -> Column:
         """A matrix of a family times a vector in each grounding, one product per member."""
         tensor = state.weights[str(weight.name)].to(state.dtype)
         members = tensor.flatten(0, len(weight.keys) - 1) if len(weight.keys) > 1 else tensor
-        rows = self.ground.rows[self.places[id(weight)]]
+        rows = self.ground.rows[self.place(weight)]
         if rows is None or value.rank != 1 or value.shape[0] != members.shape[-1]:
             return product(self._weight(weight, state), value)
         full = self._in_every_grounding(value).data
         out = full.new_zeros(*full.shape[:2], members.shape[1])
-        for member, chosen in enumerate(self._by_member(self.places[id(weight)], len(members))):
+        for member, chosen in enumerate(self._by_member(self.place(weight), len(members))):
             if len(chosen):
                 part = torch.nn.functional.linear(full.index_select(1, chosen), members[member])
                 out = out.index_copy(1, chosen, part)

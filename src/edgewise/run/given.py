@@ -1,0 +1,157 @@
+"""Inputs of a model, checked one by one before anything is joined or computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.errors import EdgewiseError, caller, nearest
+from edgewise.ground.inputs import Given, ragged, read, rows
+from edgewise.ground.sources import DtypeMismatch
+from edgewise.language import nodes
+from edgewise.reference import NotANumber
+
+
+class UnknownInput(EdgewiseError):
+    """Inputs are given by the names of data relations; a misspelt one would be ignored."""
+
+    code = "unknown-input"
+    example = "Program([R.h(V.X) <= R.a(V.X)]).compile(R.h)(b=torch.ones(3))"
+    instead = "Program([R.h(V.X) <= R.a(V.X)]).compile(R.h)(a=torch.ones(3))"
+
+
+class MissingInput(EdgewiseError):
+    """A relation that no rule derives must be given, if only as an empty one."""
+
+    code = "missing-input"
+    example = "Program([R.h(V.X) <= (R.a(V.X), R._b(V.X))]).compile(R.h)(a=torch.ones(3))"
+    instead = (
+        "Program([R.h(V.X) <= (R.a(V.X), R._b(V.X))]).compile(R.h, fill=0.0)"
+        "(a=torch.ones(3), b=torch.tensor([[0, 2]]))"
+    )
+
+
+class DeviceMismatch(EdgewiseError):
+    """A model computes on one device; copying inputs to it at every step would be slow unseen."""
+
+    code = "device-mismatch"
+    example = 'Program([R.h(V.X) <= R.a(V.X)]).compile(R.h)(a=torch.ones(3, device="meta"))'
+    instead = 'Program([R.h(V.X) <= R.a(V.X)]).compile(R.h)(a=torch.ones(3, device="cpu"))'
+
+
+class KeysAtStep(EdgewiseError):
+    """Keys are joined once, when grounding: a step is tensor work on what was joined."""
+
+    code = "keys-at-step"
+    example = """\
+model = Program([R.h(V.X) <= (R.a(V.X), R._b(V.X))]).compile(R.h, fill=0.0)
+model(model.ground(), a=torch.ones(3), b=torch.tensor([[0, 2]]))"""
+    instead = """\
+model = Program([R.h(V.X) <= (R.a(V.X), R._b(V.X))]).compile(R.h, fill=0.0)
+model(model.ground(b=torch.tensor([[0, 2]])), a=torch.ones(3))"""
+
+
+def read_inputs(
+    inputs: Mapping[str, Any], arities: Mapping[str, int], whole: Mapping[str, int], unit: Tensor
+) -> dict[str, Given]:
+    """Inputs as given, each of a relation that the plan reads, of the model's dtype and device."""
+    found = {}
+    for name, item in inputs.items():
+        if name not in arities:
+            raise _unknown(name, arities, whole)
+        found[name] = read(name, item)
+        for part in parts(found[name]):
+            _check_device(name, part, unit)
+            _check_dtype(name, part, unit)
+    return found
+
+
+def _unknown(name: str, arities: Mapping[str, int], whole: Mapping[str, int]) -> UnknownInput:
+    if name in whole:
+        return UnknownInput(f"the output does not read `{name}`", caller(), "leave it out")
+    near = nearest(name, list(arities))
+    return UnknownInput(
+        f"the program has no relation `{name}`",
+        caller(),
+        f"did you mean `{near}`?" if near else f"its relations are {', '.join(arities)}",
+    )
+
+
+def parts(item: Given) -> Iterator[Tensor]:
+    """The tensors of an input: keys are integers, values are floats."""
+    match item:
+        case rows(keys=keys, values=values):
+            yield keys
+            if values is not None:
+                yield values
+        case ragged(samples=samples):
+            for sample in samples:
+                if isinstance(sample, rows | Tensor):
+                    yield from parts(sample)
+        case Tensor():
+            yield item
+
+
+def _check_dtype(name: str, part: Tensor, unit: Tensor) -> None:
+    if not part.is_floating_point() or part.dtype == unit.dtype:
+        return
+    if not torch.is_autocast_enabled(unit.device.type):
+        raise DtypeMismatch(
+            f"`{name}` is {part.dtype}, the model {unit.dtype}",
+            caller(),
+            f"convert one of them: `x.to({unit.dtype})` or `model.to({part.dtype})`",
+        )
+
+
+def _check_device(name: str, part: Tensor, unit: Tensor) -> None:
+    keys_from_there = not part.is_floating_point() and part.device.type == "cpu"
+    if part.device != unit.device and not keys_from_there:
+        raise DeviceMismatch(
+            f"`{name}` is on {part.device}, the model on {unit.device}",
+            caller(),
+            "move one of them: `x.to(device)` or `model.to(device)`",
+        )
+
+
+def check_numbers(given: Mapping[str, Given]) -> None:
+    """Refuse values that are not numbers; done when grounding, not at every step."""
+    for name, item in given.items():
+        for part in parts(item):
+            if part.is_floating_point() and bool(part.isnan().any()):
+                raise NotANumber(
+                    f"`{name}` holds a value that is not a number",
+                    caller(),
+                    "drop those rows, or replace them: `torch.nan_to_num(x)`",
+                )
+
+
+def step_tensor(name: str, item: Given) -> Tensor:
+    """What may come with a step: a float tensor."""
+    if isinstance(item, Tensor) and item.is_floating_point():
+        return item
+    raise KeysAtStep(
+        f"`{name}` has keys, which are joined when grounding",
+        caller(),
+        f"give it to `model.ground({name}=...)`",
+    )
+
+
+def check_facts(facts: tuple[nodes.Atom, ...], whole: Mapping[str, int]) -> None:
+    """Refuse facts of relations that the program does not have, and values that are no numbers."""
+    for atom in facts:
+        if atom.relation not in whole:
+            near = nearest(atom.relation, list(whole))
+            raise UnknownInput(
+                f"the program has no relation `{atom.relation}`",
+                atom.place or caller(),
+                f"did you mean `{near}`?" if near else f"its relations are {', '.join(whole)}",
+            )
+        value = atom.weight.value if atom.weight is not None else None
+        thing = value.thing if isinstance(value, nodes.Held) else value
+        if thing is not None and bool(torch.as_tensor(thing).isnan().any()):
+            raise NotANumber(
+                f"the value of `{atom!r}` is not a number", atom.place or caller(), "drop the fact"
+            )

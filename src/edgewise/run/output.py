@@ -1,0 +1,135 @@
+"""The output of a grounded plan: on dense axes, or as explicit rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from edgewise.errors import EdgewiseError, caller
+from edgewise.ground.constants import Constants, KeyOutOfRange
+from edgewise.ground.index import Grid, Index, locate
+from edgewise.ground.kinds import axis_lengths, dense_relations
+from edgewise.ground.sources import Source
+from edgewise.run.column import Column
+from edgewise.run.inputs import Prepared
+from edgewise.run.result import Relation
+
+
+class NotTotal(EdgewiseError):
+    """A dense output has a place for every key; where a rule derives none, its value is absent."""
+
+    code = "not-total"
+    example = (
+        "Program([R.h(V.X) <= (R.a(V.X), R.special.lt(V.X, 2))]).compile(R.h)(a=torch.ones(3))"
+    )
+    instead = (
+        "Program([R.h(V.X) <= (R.a(V.X), R.special.lt(V.X, 2))]).compile(R.h, fill=0.0)"
+        "(a=torch.ones(3))"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """How the rows of the output relation are given back.
+
+    `sizes` are the lengths of its dense axes, None where it has none; `places` are the places of
+    its rows on them, None where they are all of them in order.
+    """
+
+    relation: str
+    keys: Tensor
+    constants: Constants
+    batched: bool
+    sizes: tuple[int, ...] | None = None
+    places: Tensor | None = None
+    fill: float | None = None
+
+    def __call__(self, value: Column) -> Tensor | Relation:
+        return self.rows(value) if self.sizes is None else self.dense(value, self.sizes)
+
+    def rows(self, value: Column) -> Relation:
+        data = value.data if self.batched else value.data.squeeze(0)
+        return Relation(self.relation, self.keys, data, self.constants, self.batched)
+
+    def dense(self, value: Column, sizes: tuple[int, ...]) -> Tensor:
+        if self.places is not None and self.fill is None:
+            raise NotTotal(
+                f"`{self.relation}` has {len(self.places)} of {Grid(sizes).rows} values on its "
+                f"axes {sizes}",
+                caller(),
+                "say what the absent ones are: `compile(..., fill=0.0)`",
+            )
+        data = value.data
+        if self.places is not None:
+            shape = (data.shape[0], Grid(sizes).rows, *value.shape)
+            fill = data.new_full(shape, 0.0 if self.fill is None else self.fill)
+            data = fill.index_copy(1, self.places, data)
+        found = data.reshape(data.shape[0], *sizes, *value.shape)
+        return found if self.batched else found.squeeze(0)
+
+
+def output_of(
+    prepared: Prepared,
+    relations: Mapping[str, Index],
+    constants: Constants,
+    fill: float | None,
+) -> Output:
+    """Where the rows of the output go; refused if a key lies outside its axes."""
+    name, arity = prepared.plan.output.relation, len(prepared.plan.output.terms)
+    index = relations[name]
+    columns = [index.column(p) for p in range(arity)]
+    keys = torch.stack(columns) if columns else torch.zeros(0, index.rows, dtype=torch.int64)
+    batched = any(source.batched for source in prepared.sources.values())
+    sizes = dense_sizes(prepared).get(name)
+    if sizes is None:
+        return Output(name, keys, constants, batched)
+    places = _places(name, index, sizes, constants)
+    return Output(name, keys, constants, batched, sizes, places, fill)
+
+
+def _places(
+    relation: str, index: Index, sizes: tuple[int, ...], constants: Constants
+) -> Tensor | None:
+    if index == Grid(sizes):
+        return None
+    columns = [index.column(p) for p in range(index.arity)]
+    if not columns:
+        return torch.zeros(index.rows, dtype=torch.int64)
+    places = locate(Grid(sizes), columns)
+    outside = (places < 0).nonzero()
+    if len(outside):
+        key = tuple(constants.constant(int(column[outside[0, 0]])) for column in columns)
+        raise KeyOutOfRange(
+            f"`{relation}` is derived for {key}, outside its axes {sizes}",
+            caller(),
+            "give keys below the length of the dense inputs",
+        )
+    return None if len(places) == Grid(sizes).rows else places
+
+
+def dense_sizes(prepared: Prepared) -> dict[str, tuple[int, ...]]:
+    """The lengths of the axes of every dense relation."""
+    domains = dict(prepared.plan.domains)
+    dense = dense_relations(prepared.plan.rules, prepared.dense, domains)
+    sizes = {name: _sizes(prepared.sources[name]) for name in prepared.dense}
+    changed = True
+    while changed:
+        changed = False
+        for rule in prepared.plan.rules:
+            found = axis_lengths(rule, sizes, domains)
+            old = sizes.get(rule.head.relation, found)
+            if found is None or old is None or rule.head.relation not in dense:
+                continue
+            longest = tuple(map(max, found, old))
+            if sizes.get(rule.head.relation) != longest:
+                sizes[rule.head.relation] = longest
+                changed = True
+    return sizes
+
+
+def _sizes(source: Source) -> tuple[int, ...]:
+    assert isinstance(source.index, Grid)
+    return source.index.sizes

@@ -1,0 +1,40 @@
+"""One step of a grounded model: tensors and weights in, the output relation out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from edgewise.run.build import Executable
+from edgewise.run.column import Column
+from edgewise.run.inputs import Prepared
+from edgewise.run.output import Output
+from edgewise.run.rule import State
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """Everything that depends on keys and shapes, decided."""
+
+    prepared: Prepared
+    executable: Executable
+    output: Output
+
+    def __call__(
+        self,
+        tensors: Mapping[str, Tensor],
+        weights: Mapping[str, Tensor],
+        dtype: torch.dtype,
+        device: torch.device,
+        training: bool,
+    ) -> Column:
+        columns = {
+            name: Column(source.data(tensors.get(name), weights, dtype))
+            for name, source in self.executable.sources.items()
+        }
+        state = State(columns, weights, training, dtype, device)
+        value = self.executable.run(state).get(self.output.relation)
+        return Column(torch.zeros(1, 0, dtype=dtype, device=device)) if value is None else value
