@@ -79,7 +79,7 @@ class Grounder:
         room = Room(self.limit)
         bindings = Bindings()
         try:
-            for at in body.steps(first):
+            for at in body.steps(first, self._generators(body)):
                 replaced = new if at == first else None
                 bindings = self._extend(body, at, bindings, room, replaced)
         except TooLarge:
@@ -115,6 +115,30 @@ class Grounder:
             case nodes.Weight():
                 return self._family(literal, at, bindings, room)
         raise TypeError(f"not a literal: {literal!r}")
+
+    def _generators(self, body: Body) -> frozenset[int]:
+        """Patterns with fewer pairs than their two axes: better listed than filtered."""
+        found = set()
+        for at, literal in enumerate(body.literals):
+            if isinstance(literal, nodes.PatternAtom) and not literal.negated:
+                n, m = self.lengths(body, literal)
+                if literal.pattern.count(n, m) < self._held(body, literal) // 2:
+                    found.add(at)
+        return frozenset(found)
+
+    def _held(self, body: Body, literal: nodes.PatternAtom) -> int:
+        """How many pairs the atoms around a pattern would make without it."""
+        total = 1
+        for term in literal.terms:
+            total *= min(
+                (
+                    self.index(a.relation, len(a.terms)).rows
+                    for a in body.literals
+                    if isinstance(a, nodes.Atom) and not a.negated and term in a.terms
+                ),
+                default=1,
+            )
+        return total
 
     def coded(self, terms: tuple[nodes.Term, ...]) -> tuple[nodes.Term | int, ...]:
         """Terms with constants as codes; a constant that no data has never matches."""

@@ -12,24 +12,23 @@ from edgewise.language.program import Domain
 class Attention:
     """A softmax-weighted sum along pairs: `head(I) = Σ_J softmax_J(score(I, J)) · value(J)`.
 
-    The score is `scale · Σ query(I)ᵀ key(J)`: `queries[t]` meets `keys[t]`, each an expression
-    that holds only its own side's variables; `scales` are scalars without variables; `biases` are
-    scalar expressions of both sides. `pattern` restricts the pairs. `instead` are the rules that
-    this replaces, for layouts that have no such kernel.
+    The score is `Σ_t scales[t] · queries[t](I)ᵀ keys[t](J) + Σ biases(I, J)`. A query holds only
+    the query's variable and the shared ones, a key only the key's and the shared ones. `pattern`
+    restricts the pairs. `instead` are the rules this replaces, for layouts without such a kernel.
     """
 
     head: nodes.Atom
     queries: tuple[nodes.Expression, ...]
     keys: tuple[nodes.Expression, ...]
-    scales: tuple[nodes.Expression, ...]
-    biases: tuple[nodes.Expression, ...]
+    scales: tuple[tuple[nodes.Expression, ...], ...]
+    biases: tuple[tuple[nodes.Expression, ...], ...]
     value: nodes.Expression
     shared: tuple[str, ...]
     query: str
     key: str
     pattern: nodes.PatternAtom | None
     dropout: float
-    instead: tuple[nodes.Rule, ...]
+    instead: tuple[nodes.Rule, nodes.Rule]
 
 
 Step = nodes.Rule | Attention

@@ -143,23 +143,30 @@ class Body:
         ]
         return min(lengths, default=0)
 
-    def steps(self, first: int | None) -> list[int]:
-        """An order in which every literal finds what it needs bound."""
+    def steps(self, first: int | None, listed: frozenset[int] = frozenset()) -> list[int]:
+        """An order in which every literal finds what it needs bound.
+
+        `listed` are patterns that bind their variables, as atoms do.
+        """
         waiting = [at for at in range(len(self.literals)) if at != first]
         steps = [] if first is None else [first]
         known = {v.name for at in steps for v in variables(_terms(self.literals[at]))}
         while waiting:
-            at = min(waiting, key=lambda at: (self._cost(self.literals[at], known), at))
+            at = min(
+                waiting, key=lambda at: (self._cost(self.literals[at], known, at in listed), at)
+            )
             waiting.remove(at)
             steps.append(at)
             known |= {v.name for v in variables(_terms(self.literals[at]))}
         return steps
 
-    def _cost(self, literal: Literal, known: set[str]) -> tuple[int, int]:
+    def _cost(self, literal: Literal, known: set[str], listed: bool = False) -> tuple[int, int]:
         free = {v.name for v in variables(_terms(literal))} - known
         match literal:
             case nodes.Weight():
                 return (4, len(free))  # last: the other literals decide what it ranges over
+            case nodes.PatternAtom() if listed and free:
+                return (1, len(free))
             case nodes.Atom(negated=False):
                 fixed = len(literal.terms) - len(free)
                 return (0, 0) if not free else (2, -fixed)

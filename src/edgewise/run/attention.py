@@ -2,28 +2,204 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from edgewise.ground.index import Index
+import torch
+from torch import Tensor
+
+from edgewise.ground.index import Grid, Index, Keys
 from edgewise.ground.rules import Grounder
+from edgewise.kernels.attention import attention
 from edgewise.language import nodes
+from edgewise.language.terms import variables
 from edgewise.plan.nodes import Attention
-from edgewise.run.column import Column
-from edgewise.run.rule import State
+from edgewise.plan.score import names_in
+from edgewise.reference.join import Body
+from edgewise.run.column import Column, column
+from edgewise.run.rule import RuleStep, State
+
+SUM = nodes.Function("sum_agg")
+PRODUCT = nodes.Function("product")
+Axes = dict[str, int]
+ShapeOf = Callable[[nodes.Rule], tuple[int, ...] | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """An expression over some axes: a value for each place of a grid."""
+
+    step: RuleStep
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def __call__(self, state: State, order: Sequence[str], axes: Axes) -> Tensor:
+        """(batch, *axes in `order`, value...), axes it does not hold broadcast."""
+        value = self.step(state)
+        data = value.data.reshape(value.data.shape[0], *self.sizes, *value.shape)
+        held = [n for n in order if n in self.names]
+        places = [1 + self.names.index(n) for n in held]
+        rest = range(1 + len(self.names), data.ndim)
+        data = data.permute(0, *places, *rest)
+        shape = [axes[n] if n in self.names else 1 for n in order]
+        return data.reshape(data.shape[0], *shape, *value.shape)
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionStep:
-    """Runs one attention node."""
+    """Runs one attention node; `index` are the heads that have a key to hear."""
 
     node: Attention
     index: Index
+    axes: Axes
+    queries: tuple[Side, ...]
+    keys: tuple[Side, ...]
+    scales: tuple[tuple[Side, ...], ...]
+    biases: tuple[Side, ...]
+    value: Side
+    heard: Tensor | None
+    pattern: Any
+
+    @property
+    def rule(self) -> nodes.Rule:
+        return self.node.instead[1]
 
     def __call__(self, state: State) -> Column:
-        raise NotImplementedError
+        shared, query, key = self.node.shared, self.node.query, self.node.key
+        q = self._joined(self.queries, (*shared, query), state, self.scales)
+        k = self._joined(self.keys, (*shared, key), state, ())
+        v, rank = self._value((*shared, key), state)
+        bias = self._bias((*shared, query, key), state)
+        dropout = self.node.dropout if state.training else 0.0
+        q, k, v = (self._spread(t) for t in (q, k, v))
+        out = attention(q, k, v, self.pattern, scale=1.0, bias=bias, dropout=dropout)
+        return self._heads(out, rank)
+
+    def _joined(
+        self,
+        sides: Sequence[Side],
+        order: Sequence[str],
+        state: State,
+        scales: Sequence[Sequence[Side]],
+    ) -> Tensor:
+        """The parts of a query (or key) side by side: Σ qₜᵀkₜ is one dot product."""
+        parts = []
+        for t, side in enumerate(sides):
+            data = side(state, order, self.axes)
+            data = data.unsqueeze(-1) if data.ndim == 1 + len(order) else data
+            for scale in scales[t] if scales else ():
+                data = data * scale(state, (), {}).reshape(-1, *(1,) * (data.ndim - 1))
+            parts.append(data)
+        if len(parts) == 1:
+            return parts[0]
+        shape = torch.broadcast_shapes(*(p.shape[:-1] for p in parts))
+        return torch.cat([p.expand(*shape, p.shape[-1]) for p in parts], -1)
+
+    def _value(self, order: Sequence[str], state: State) -> tuple[Tensor, tuple[int, ...]]:
+        data = self.value(state, order, self.axes)
+        shape = tuple(data.shape[1 + len(order) :])
+        return data.reshape(*data.shape[: 1 + len(order)], math.prod(shape)), shape
+
+    def _bias(self, order: Sequence[str], state: State) -> Tensor | None:
+        if not self.biases:
+            return None
+        parts = [side(state, order, self.axes) for side in self.biases]
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return total if self.node.shared else total.unsqueeze(1)
+
+    def _spread(self, data: Tensor) -> Tensor:
+        """(batch, shared..., n, d) with every shared axis at its length."""
+        shared = [self.axes[n] for n in self.node.shared]
+        data = data.expand(data.shape[0], *shared, *data.shape[-2:])
+        return data if shared else data.unsqueeze(1)
+
+    def _heads(self, out: Tensor, shape: tuple[int, ...]) -> Column:
+        out = out if self.node.shared else out.squeeze(1)
+        names = (*self.node.shared, self.node.query)
+        order = [1 + names.index(v.name) for v in variables(self.node.head.terms)]
+        out = out.permute(0, *order, out.ndim - 1)
+        rows = math.prod(out.shape[1:-1])
+        found = Column(out.reshape(out.shape[0], rows, *shape))
+        return column(found.data).take(self.heard)
 
 
-def attention_step(
-    node: Attention, grounder: Grounder, line: nodes.Line | None
-) -> AttentionStep | str:
-    return "not dense"
+def attention_step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep | str:
+    """The step for a node, or why its rules must be run one by one."""
+    try:
+        return _step(node, grounder, shape)
+    except Refused as refusal:
+        return str(refusal)
+
+
+class Refused(Exception):
+    """Internal: why an attention node cannot be run as one."""
+
+
+def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
+    axes: Axes = {}
+    queries = tuple(_side(q, grounder, axes, shape, (0, 1)) for q in node.queries)
+    keys = tuple(_side(k, grounder, axes, shape, (0, 1)) for k in node.keys)
+    value = _side(node.value, grounder, axes, shape, (0, 1, 2))
+    scales = tuple(
+        tuple(_side(s, grounder, {}, shape, (0,)) for s in group) for group in node.scales
+    )
+    biases = tuple(_product(group, grounder, axes, shape) for group in node.biases)
+    if any(name not in axes for name in (*node.shared, node.query, node.key)):
+        raise Refused("a variable has no axis")
+    if node.head.weight is not None:
+        raise Refused("the sum has a weight of its own")
+    if any(len(s.names) and node.key in s.names and node.query in s.names for s in biases):
+        pairs = axes[node.query] * axes[node.key]
+        if pairs > 1 << 24:
+            raise Refused(f"the bias has a value for each of {pairs:,} pairs")
+    pattern = node.pattern.pattern if node.pattern is not None else None
+    index, heard = _heard(node, axes, pattern)
+    return AttentionStep(node, index, axes, queries, keys, scales, biases, value, heard, pattern)
+
+
+def _product(
+    factors: Sequence[nodes.Expression], grounder: Grounder, axes: Axes, shape: ShapeOf
+) -> Side:
+    whole = factors[0] if len(factors) == 1 else nodes.Apply(PRODUCT, tuple(factors))
+    return _side(whole, grounder, axes, shape, (0,))
+
+
+def _side(
+    item: nodes.Expression, grounder: Grounder, axes: Axes, shape: ShapeOf, allowed: tuple[int, ...]
+) -> Side:
+    names = tuple(sorted(names_in(item)))
+    head = nodes.Atom("@side", tuple(nodes.Variable(n) for n in names))
+    rule = nodes.Rule(head, (item,), (PRODUCT,))
+    ground = grounder.ground(Body(rule, grounder.domains))
+    if not isinstance(ground.heads, Grid) or not ground.segments.trivial:
+        raise Refused(f"`{item!r}` is not dense")
+    for name, size in zip(names, ground.heads.sizes, strict=True):
+        if axes.setdefault(name, size) != size:
+            raise Refused(f"axis `{name}` has lengths {axes[name]} and {size}")
+    found = shape(rule)
+    if found is None or len(found) not in allowed:
+        raise Refused(f"`{item!r}` is not {'a scalar' if allowed == (0,) else 'a vector'}")
+    return Side(RuleStep(ground, SUM), names, ground.heads.sizes)
+
+
+def _heard(node: Attention, axes: Axes, pattern: Any) -> tuple[Index, Tensor | None]:
+    """The heads with at least one key, and their rows among all."""
+    sizes = tuple(axes[v.name] for v in variables(node.head.terms))
+    grid = Grid(sizes)
+    n, m = axes[node.query], axes[node.key]
+    if pattern is None:
+        if m == 0:
+            raise Refused("there are no keys")
+        return grid, None
+    degrees = pattern.degrees(n, m)
+    if bool((torch.as_tensor(degrees) > 0).all()):
+        return grid, None
+    at = [v.name for v in variables(node.head.terms)].index(node.query)
+    hears = torch.as_tensor(degrees)[grid.column(at)] > 0
+    rows = hears.nonzero()[:, 0]
+    keys = torch.stack([grid.column(p)[rows] for p in range(grid.arity)], 1)
+    return Keys(keys), rows

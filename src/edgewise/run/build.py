@@ -25,6 +25,7 @@ from edgewise.run.column import Column
 from edgewise.run.merge import Merge, merged
 from edgewise.run.recursion import Component, Levels, Rounds, levels, rounds
 from edgewise.run.rule import RuleStep, State
+from edgewise.run.shapes import Shapes
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,13 +65,25 @@ def build(
     constants: Constants,
     *,
     limit: int,
+    weights: Mapping[str, Tensor],
+    shapes: Mapping[str, tuple[int, ...] | None],
     project_first: bool = True,
 ) -> Executable:
-    """Ground every rule of the plan over the sources."""
-    builder = _Builder(plan, sources, constants, limit, project_first)
+    """Ground every rule of the plan over the sources.
+
+    `shapes` are those of the values of sources; weights are needed for theirs only.
+    """
+    lines = {line.relation: line for line in plan.lines}
+    known = Shapes(weights, plan.aggregation, lines, dict(shapes))
+    builder = _Builder(plan, sources, constants, limit, project_first, known)
     return Executable(
         sources, tuple(builder.steps()), builder.grounder.relations, constants, builder.refusals
     )
+
+
+def _value_rule(node: Attention) -> nodes.Rule:
+    """A rule whose values have the shape of the attention's: those of what it sums."""
+    return nodes.Rule(nodes.Atom(node.head.relation), (node.value,))
 
 
 class _Builder:
@@ -81,7 +94,9 @@ class _Builder:
         constants: Constants,
         limit: int,
         project_first: bool,
+        shapes: Shapes,
     ) -> None:
+        self.shapes = shapes
         self.plan = plan
         self.sources = sources
         self.project_first = project_first
@@ -115,11 +130,12 @@ class _Builder:
                 continue
             name = next(iter(part))
             if len(part) == 1 and name in self.fused:
-                step = attention_step(self.fused[name], self.grounder, self.lines.get(name))
+                step = attention_step(self.fused[name], self.grounder, self.shapes.rule)
                 if isinstance(step, AttentionStep):
                     self.grounder.relations[name] = step.index
                     merge = merged(name, [step.index], False, self.lines.get(name))
                     made.append(RelationStep(name, (step,), merge, False))
+                    self.shapes.learn(name, [_value_rule(self.fused[name])])
                     continue
                 self.refusals[name] = step
                 mine = {r.head.relation for r in self.fused[name].instead}
@@ -143,6 +159,10 @@ class _Builder:
         made = []
         values = needs((body.rule for body in here), values_only=True)
         for inner in components(values):
+            for relation in inner:
+                own = [b.rule for b in here if b.rule.head.relation == relation]
+                base = [r for r in own if not inner & needs([r], values_only=True)[relation]]
+                self.shapes.learn(relation, base)
             mine = [g for g in grounds if g.rule.head.relation in inner]
             if any(inner & values[relation] for relation in inner):
                 made.append(self._recursive(inner, mine))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from edgewise.checks.mismatch import ShapeMismatch
-from edgewise.ground.index import Index, Keys, distinct_rows, index_of, locate
+from edgewise.ground.index import Index, distinct_rows, index_of, locate
 from edgewise.language import functions, nodes
 from edgewise.reference.evaluate import SUM, combination
 from edgewise.run.column import Column, column, show

@@ -1,0 +1,112 @@
+"""Write a helper over pairs into the one rule that uses it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from edgewise.language import functions, nodes
+from edgewise.language.dependencies import components, needs
+from edgewise.language.statements import atoms, weights
+from edgewise.language.substitution import substitute
+from edgewise.language.terms import variables
+from edgewise.plan.nodes import Plan
+from edgewise.reference.evaluate import combination
+
+KEEPS_ONE = {"sum_agg", "avg_agg", "max_agg", "min_agg"}  # of one grounding: itself
+
+
+def inline_pairs(plan: Plan) -> Plan:
+    changed = True
+    while changed:
+        changed = False
+        for rule in plan.rules:
+            user = _only_user(plan, rule)
+            if user is not None and _is_helper(plan, rule):
+                inlined = _substitute(user, rule)
+                steps = tuple(inlined if s is user else s for s in plan.steps if s is not rule)
+                plan, changed = replace(plan, steps=steps), True
+                break
+    return plan
+
+
+def _is_helper(plan: Plan, rule: nodes.Rule) -> bool:
+    """One grounding per head, nothing but an expression over at least two atoms."""
+    names = [v.name for v in variables(rule.head.terms)]
+    body = {v.name for a in atoms(rule.body) for v in variables(a.terms)}
+    body |= {v.name for w in weights(rule) for v in variables(w.keys)}
+    aggregation = next(
+        (f for f in rule.functions if functions.kind(f) == functions.AGGREGATION), plan.aggregation
+    )
+    carrying = {
+        (a.relation) for a in atoms(rule.body) if isinstance(a, nodes.Atom) and a.carries_value
+    }
+    return (
+        len(names) >= 2
+        and len(set(names)) == len(rule.head.terms)
+        and body == set(names)
+        and aggregation.name in KEEPS_ONE
+        and len(carrying) >= 2
+        and not any(f.name == "dropout" for f in rule.functions)
+    )
+
+
+def _only_user(plan: Plan, rule: nodes.Rule) -> nodes.Rule | None:
+    """The one rule that reads a relation once, as a value; None if there is more to it."""
+    relation = rule.head.relation
+    alone = (
+        relation != plan.output.relation
+        and Counter(r.head.relation for r in plan.rules)[relation] == 1
+        and not any(line.relation == relation for line in plan.lines)
+        and not any(fact.atom.relation == relation for fact in plan.facts)
+    )
+    uses = [
+        (user, a)
+        for user in plan.rules
+        for a in atoms(user.body)
+        if isinstance(a, nodes.Atom) and a.relation == relation
+    ]
+    if not alone or len(uses) != 1 or not uses[0][1].carries_value:
+        return None
+    recursive = any(relation in part and len(part) > 1 for part in components(needs(plan.rules)))
+    if recursive or uses[0][0] is rule:
+        return None
+    return uses[0][0]
+
+
+def _substitute(user: nodes.Rule, helper: nodes.Rule) -> nodes.Rule:
+    place = next(
+        a
+        for a in atoms(user.body)
+        if isinstance(a, nodes.Atom) and a.relation == helper.head.relation
+    )
+    names = {v.name for a in (user.head, *atoms(user.body)) for v in variables(a.terms)}
+    bound = dict(zip((v.name for v in variables(helper.head.terms)), place.terms, strict=True))
+    fresh = {
+        v.name: nodes.Variable(f"{v.name}_{helper.head.relation}")
+        for a in atoms(helper.body)
+        for v in variables(a.terms)
+        if v.name not in bound and v.name in names
+    }
+    items = substitute(helper.body, fresh | bound)
+    values = tuple(item for item in items if item.carries_value)
+    conditions = tuple(item for item in items if not item.carries_value)
+    value: Any = nodes.Apply(combination(helper.functions), values)
+    for function in helper.functions:
+        if functions.kind(function) == functions.TRANSFORMATION:
+            value = nodes.Apply(function, (value,))
+    if helper.head.weight is not None:
+        value = replace(value, weight=helper.head.weight)
+    if place.weight is not None:  # a weight on the use comes outside the helper's own
+        value = nodes.Apply(nodes.Function("identity"), (value,), place.weight)
+    body = tuple(_replaced(item, place, value) for item in user.body)
+    return replace(user, body=(*body, *conditions))
+
+
+def _replaced(item: Any, place: nodes.Atom, value: Any) -> Any:
+    if item is place:
+        return value
+    if isinstance(item, nodes.Apply):
+        return replace(item, operands=tuple(_replaced(o, place, value) for o in item.operands))
+    return item

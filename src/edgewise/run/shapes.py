@@ -1,0 +1,117 @@
+"""The shape of values, found by running rules on meta tensors with one row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.errors import EdgewiseError
+from edgewise.ground.index import Grid
+from edgewise.ground.rules import GroundRule
+from edgewise.ground.sources import Source
+from edgewise.language import functions, nodes
+from edgewise.language.statements import weights
+from edgewise.layouts.segments import Segments
+from edgewise.reference.evaluate import combination
+from edgewise.reference.join import Body
+from edgewise.run.column import Column, column
+from edgewise.run.functions import combine, transform
+from edgewise.run.rule import RuleStep, State
+
+ONE = Segments(1, torch.zeros(1, dtype=torch.int64), 1)
+VECTORS = ("concat_agg", "softmax_agg", "sparsemax_agg")
+Shape = tuple[int, ...]
+
+
+@dataclass
+class Shapes:
+    """Relation → shape of its values; None where it depends on the data."""
+
+    weights: Mapping[str, Tensor]
+    default: nodes.Function
+    lines: Mapping[str, nodes.Line]
+    known: dict[str, Shape | None] = field(default_factory=dict)
+
+    def rule(self, rule: nodes.Rule) -> Shape | None:
+        """The shape of the values a rule derives."""
+        body = Body(rule, {})
+        rows: dict[int, Tensor | None] = {}
+        numbers: dict[int, Tensor] = {}
+        columns = {}
+        for at, literal in enumerate(body.literals):
+            match literal:
+                case nodes.Atom() if literal.carries_value:
+                    shape = self.known.get(literal.relation)
+                    if shape is None:
+                        return None
+                    columns[literal.relation] = _meta(shape)
+                    rows[at] = None
+                case nodes.SpecialAtom() if literal.carries_value:
+                    numbers[at] = torch.empty(1, device="meta")
+                case nodes.Weight():
+                    rows[at] = torch.zeros(1, dtype=torch.int64, device="meta")
+        ground = GroundRule(body, 1, rows, numbers, Grid((1,)), ONE, None)
+        plain = tuple(f for f in rule.functions if functions.kind(f) != functions.AGGREGATION)
+        own = [f for f in rule.functions if functions.kind(f) == functions.AGGREGATION]
+        aggregation = own[0] if own else self.default
+        if aggregation.name in VECTORS and not dict(aggregation.arguments).get("agg_terms"):
+            return None
+        step = RuleStep(_bare(ground, plain), nodes.Function("sum_agg"))
+        tensors = {n: torch.empty_like(w, device="meta") for n, w in self._used(rule).items()}
+        state = State(columns, tensors, False, torch.float32, torch.device("meta"))
+        try:
+            shape = step(state).shape
+        except (EdgewiseError, RuntimeError):
+            return None
+        return () if aggregation.name == "count_agg" and rule.head.weight is None else shape
+
+    def _used(self, rule: nodes.Rule) -> dict[str, Tensor]:
+        return {str(w.name): self.weights[str(w.name)] for w in weights(rule)}
+
+    def learn(self, relation: str, rules: list[nodes.Rule]) -> None:
+        """Record the shape of a relation from its rules and its line."""
+        found = {self.rule(rule) for rule in rules}
+        if relation in self.known:
+            found.add(self.known[relation])
+        if None in found or not found:
+            self.known[relation] = None
+            return
+        line = self.lines.get(relation)
+        columns = [_meta(shape) for shape in found if shape is not None]
+        try:
+            listed = line.functions if line else ()
+            value = combine(combination(listed), columns)
+            for function in listed:
+                if functions.kind(function) == functions.TRANSFORMATION:
+                    value = transform(function, value, False)
+            self.known[relation] = value.shape
+        except (EdgewiseError, RuntimeError):
+            self.known[relation] = None
+
+
+def value_shapes(
+    sources: Mapping[str, Source], given: Mapping[str, Any]
+) -> dict[str, Shape | None]:
+    """The shapes of the values of data relations."""
+    found: dict[str, Shape | None] = {}
+    for name, source in sources.items():
+        item = given.get(name)
+        if source.dense and isinstance(item, Tensor):
+            shape = tuple(item.shape[item.ndim - source.rank :])
+        else:
+            shape = tuple(source.stored.shape[1:]) if source.stored is not None else ()
+        found[name] = column(torch.empty(1, 1, *shape, device="meta")).shape
+    return found
+
+
+def _meta(shape: Shape) -> Column:
+    return Column(torch.empty(1, 1, *shape, device="meta"))
+
+
+def _bare(ground: GroundRule, plain: tuple[nodes.Function, ...]) -> GroundRule:
+    body = Body(replace(ground.rule, functions=plain), {})
+    return replace(ground, body=body)
