@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
 from edgewise.errors import EdgewiseError, caller
 from edgewise.language import nodes
 from edgewise.language.statements import flatten
+
+ACTIVE: ContextVar[frozenset[str]] = ContextVar(
+    "parameters of the blocks being built", default=frozenset()
+)
 
 
 class BadBlock(EdgewiseError):
@@ -70,12 +75,24 @@ def repeat(
     def stacked(*inputs: nodes.Atom) -> nodes.Stack:
         if len(inputs) != len(parameters) or not all(isinstance(a, nodes.Atom) for a in inputs):
             raise BadBlock(
-                f"the block takes {len(parameters)} relations, got {len(inputs)}",
+                f"the block takes {', '.join(parameters) or 'nothing'}, got {len(inputs)} inputs",
                 caller(),
                 f"give one relation for each of {', '.join(parameters)}",
             )
-        made = block(*(nodes.Atom(f"^{p}", place=place) for p in parameters))
-        rules, outputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+        outer = ACTIVE.get()
+        if clash := sorted(outer & set(parameters)):
+            raise BadBlock(
+                f"the parameter `{clash[0]}` of a block is also one of the block around it",
+                place,
+                "give the inner block's parameter another name",
+            )
+        token = ACTIVE.set(outer | set(parameters))
+        try:
+            made = block(*(nodes.Atom(f"^{p}", place=place) for p in parameters))
+        finally:
+            ACTIVE.reset(token)
+        named = isinstance(made, tuple) and len(made) == 2 and not isinstance(made[1], nodes.Rule)
+        rules, outputs = made if named else (made, None)
         statements = flatten([rules])
         names = _outputs(statements, outputs, len(parameters), place)
         return nodes.Stack(

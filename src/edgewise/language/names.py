@@ -14,7 +14,7 @@ from edgewise.language.statements import weights
 def name_weights(program: Program) -> tuple[nodes.Statement, ...]:
     """The program's statements, stacks written out, with a name on every weight.
 
-    The weight of body atom `b` in a rule for `h` is `h.b`, that of the head `h.head`, that of a fact
+    The weight of body atom `b` in a rule for `h` is `h.b`, that of the head `h.head`, of a fact
     `a(1)` is `a(1)`; a name that is taken gets `_2`, `_3`, ... Rules added for other relations
     change no name.
 

@@ -126,7 +126,9 @@ def _refuse_lost_atom(statement: nodes.Statement, before: list[nodes.Statement])
 
 def _same_expression(before: nodes.Statement, atom: nodes.Atom) -> bool:
     """Whether an atom follows a rule on the same line of Python, as `h <= a, b` leaves it."""
-    if not isinstance(before, nodes.Rule) or isinstance(atom.place, Span | None):
+    if not isinstance(before, nodes.Rule) or len(before.body) > 1:
+        return False  # a body in parentheses
+    if isinstance(atom.place, Span | None):
         return False
     left = before.place.span if before.place and not isinstance(before.place, Span) else None
     right = atom.place.span

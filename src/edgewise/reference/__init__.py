@@ -27,7 +27,7 @@ class NotANumber(EdgewiseError):
     """A NaN in a fact would spread to every value that depends on it."""
 
     code = "not-a-number"
-    example = 'Program([R.h <= R.a]).solve([R.a[float("nan")]])'
+    example = 'Program([R.h <= R.a]).solve([R.a[torch.tensor(float("nan"))]])'
     instead = "Program([R.h <= R.a]).solve([R.a[0.0]])"
 
 

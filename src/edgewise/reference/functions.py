@@ -137,12 +137,13 @@ def _cossim(values: Sequence[Tensor]) -> Tensor:
         raise ShapeMismatch(
             f"`cossim` compares two values, got {len(values)}", help="write it over two atoms"
         )
-    a, b = aligned(values).flatten(1)
+    a, b = aligned(values).reshape(2, -1)
     return a @ b / (a.norm() * b.norm())
 
 
 def _scalars(values: Sequence[Tensor], name: str) -> Tensor:
-    if vector := next((value for value in values if value.ndim), None):
+    vector = next((value for value in values if value.ndim), None)
+    if vector is not None:
         raise ShapeMismatch(
             f"`{name}` takes scalars, got {show(vector)}", help="reduce the values to scalars first"
         )

@@ -65,7 +65,7 @@ class Solution(Mapping[nodes.Atom, Any]):
         if arity is not None and arity != len(query.terms):
             variables = ", ".join(f"V.X{i + 1}" for i in range(arity))
             raise ArityMismatch(
-                f"`{query.relation}` has {arity} terms, the query has {len(query.terms)}",
+                f"the arity of `{query.relation}` is {arity}, the query has {len(query.terms)}",
                 caller(),
                 f"ask for all with `R.{query.relation}({variables})`",
             )
@@ -89,7 +89,11 @@ class Solution(Mapping[nodes.Atom, Any]):
         else:
             some = list(self._all(nodes.Atom(atom.relation, _variables(len(atom.terms)))))[:3]
             shown = ", ".join(f"`{a!r}`" for a in some)
-            help = f"derived are {shown}, ..." if some else "the relation is empty for these facts"
+            help = (
+                f"derived are {shown}" + (", ..." if len(some) == 3 else "")
+                if some
+                else "the relation is empty for these facts"
+            )
         return NotDerivable(f"nothing derives `{atom!r}`", caller(), help)
 
     def why(self, atom: nodes.Atom) -> Any:
