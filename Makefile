@@ -23,7 +23,7 @@ examples: $(READY)
 
 docs: $(READY)
 	$(BIN)/python docs/build.py
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(READY)
 	set -e; for script in bench/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script; done

@@ -22,27 +22,32 @@ FILE = "example.py"
 
 
 def executed(page: str) -> str:
-    """The page with every block's output after it; the blocks of a page share their names."""
+    """The page with every block's output after it; the blocks of a page are one file."""
     names: dict[str, Any] = {"__name__": "__main__"}
+    before = ""
 
     def run(match: re.Match[str]) -> str:
+        nonlocal before
         code = match["code"]
-        output = printed(code, names)
+        output = printed(code, names, before)
+        before += code
         shown = f"\n```text\n{output}```\n" if output else ""
         return f"```python\n{code}```\n{shown}"
 
     return BLOCK.sub(run, page)
 
 
-def printed(code: str, names: dict[str, Any]) -> str:
+def printed(code: str, names: dict[str, Any], before: str = "") -> str:
     """What a block prints: warnings as they come, an error of ours at the end."""
-    linecache.cache[FILE] = (len(code), None, code.splitlines(keepends=True), FILE)
+    source = before + code
+    linecache.cache[FILE] = (len(source), None, source.splitlines(keepends=True), FILE)
+    placed = "\n" * before.count("\n") + code
     out = io.StringIO()
     with contextlib.redirect_stdout(out), warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = lambda message, *_, **__: print(message)
         try:
-            exec(compile(code, FILE, "exec"), names)
+            exec(compile(placed, FILE, "exec"), names)
         except EdgewiseError as error:
             print(error)
     text = "\n".join(line.rstrip() for line in out.getvalue().splitlines())

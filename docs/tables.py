@@ -1,0 +1,115 @@
+"""The reference tables: every function and special predicate, with what it gives when run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from edgewise import EdgewiseError, F, Program, R, V
+from edgewise.language.functions import AGGREGATION, COMBINATION, REQUIRED, SIGNATURES
+from edgewise.language.specials import SPECIALS
+
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "clamp": (-0.5, 1.0),
+    "slice": ((0, 2),),
+    "reshape": ((1, 3),),
+    "dropout": (0.5,),
+    "call": (abs,),
+    "topk_agg": (2,),
+}
+SPECIAL_MEANINGS = {
+    "leq": "X ≤ Y",
+    "lt": "X < Y",
+    "geq": "X ≥ Y",
+    "gt": "X > Y",
+    "eq": "X is Y; any constants",
+    "neq": "X is not Y; any constants",
+    "in": "X is one of the others; in Python `_in`",
+    "alldiff": "all terms differ",
+    "maxcard": "at most k different terms: `maxcard(k, t1, ...)`",
+    "add": "X + Y = Z",
+    "sub": "X − Y = Z ≥ 0",
+    "mul": "X · Y = Z",
+    "div": "⌊X / Y⌋ = Z",
+    "mod": "X mod Y = Z",
+    "next": "X + 1 = Y",
+    "fn": "f(X, ...) = Y for a Python function: `fn(f)(X, ..., Y)`",
+    "add_eval": "the value X + Y",
+    "sub_eval": "the value X − Y",
+    "mul_eval": "the value X · Y",
+    "div_eval": "the value X / Y, a true division",
+    "mod_eval": "the value X mod Y",
+    "max_eval": "the value max(X, Y)",
+    "min_eval": "the value min(X, Y)",
+}
+
+
+def functions() -> str:
+    """The page of all functions of values."""
+    kinds = dict.fromkeys(signature.kind for signature in SIGNATURES.values())
+    parts = [
+        "# Functions",
+        "The list after `|` holds at most one combination, any transformations, at most one "
+        "aggregation. What the columns on the right show was computed when this page was made.",
+    ]
+    return "\n\n".join([*parts, *(_kind(kind) for kind in kinds)]) + "\n"
+
+
+def _kind(kind: str) -> str:
+    given = {
+        AGGREGATION: "of three groundings 3, −1, 2",
+        COMBINATION: "of two body atoms, 2 and 3",
+    }.get(kind, "of the column [−1, 0.5, 2]")
+    rows = [f"## {kind.capitalize()}s", "", f"| function | {given} |", "| --- | --- |"]
+    for name, signature in SIGNATURES.items():
+        if signature.kind == kind:
+            defaults = signature.defaults.items()
+            shown = ", ".join(a if v is REQUIRED else f"{a}={v!r}" for a, v in defaults)
+            rows.append(f"| `F.{name}{f'({shown})' if shown else ''}` | {_result(name, kind)} |")
+    return "\n".join(rows)
+
+
+def _result(name: str, kind: str) -> str:
+    function = getattr(F, name)
+    function = function(*ARGUMENTS[name]) if name in ARGUMENTS else function
+    if kind == AGGREGATION:
+        rule = (R.h <= R.a(V.X)) | [function]
+        return _shown(rule, [R.a(1)[3.0], R.a(2)[-1.0], R.a(3)[2.0]])
+    if kind == COMBINATION:
+        return _shown((R.h <= (R.a, R.b)) | [function], [R.a[2.0], R.b[3.0]])
+    return _shown((R.h <= R.a) | [function], [R.a[[-1.0, 0.5, 2.0]]])
+
+
+def _shown(rule: Any, facts: list[Any]) -> str:
+    try:
+        value = Program([rule]).solve(facts)[R.h].tolist()
+    except EdgewiseError as error:
+        return error.message
+    return f"`{_rounded(value)}`"
+
+
+def _rounded(value: Any) -> Any:
+    return [_rounded(v) for v in value] if isinstance(value, list) else round(value, 4)
+
+
+def specials() -> str:
+    """The page of all special predicates."""
+    head = [
+        "# Special predicates",
+        "",
+        "Conditions on constants that are computed: `R.special.leq(V.J, V.I)`, in text "
+        "`@leq(J, I)`. The arithmetic is over the natural numbers. A predicate that computes an "
+        "argument binds it from the others.",
+        "",
+        "| predicate | terms | computes | holds if |",
+        "| --- | --- | --- | --- |",
+    ]
+    rows = []
+    for name, special in SPECIALS.items():
+        terms = str(special.least) if special.least == special.most else f"{special.least} or more"
+        computes = {(): "–", (2,): "the last", (-1,): "the last"}.get(special.computes, "any one")
+        rows.append(f"| `{name}` | {terms} | {computes} | {SPECIAL_MEANINGS[name]} |")
+    return "\n".join([*head, *rows]) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {"functions.md": functions, "specials.md": specials}

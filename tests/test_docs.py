@@ -1,0 +1,53 @@
+"""What the pages promise of themselves; `make docs` runs their code."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+
+import blocks  # noqa: E402
+import tables  # noqa: E402
+
+GENERATED = {"api.md", "functions.md", "specials.md"}
+FRONT = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")]
+PAGES = FRONT + [
+    path
+    for path in sorted((ROOT / "docs").rglob("*.md"))
+    if path.name not in GENERATED and path.parent.name != "errors"
+]
+LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(path):
+    for target in LINK.findall(re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)):
+        made = Path(target).name in GENERATED or "errors/" in target
+        assert made or target.startswith("https://") or (path.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_prose_is_plain(path):
+    prose = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    assert not re.findall(r"\b(simply|just|powerful)\b", prose, flags=re.IGNORECASE)
+
+
+def test_a_block_prints_its_output_and_its_errors():
+    page = "```python\nprint(1 + 1)\n```\n\n```python\nfrom edgewise import R\nR.a(0.5)\n```\n"
+    done = blocks.executed(page)
+    assert "```text\n2\n```" in done
+    assert "error[bad-term]" in done
+    assert "example.py:3:1" in done
+    assert blocks.executed(done) == done
+
+
+def test_every_special_predicate_has_a_meaning():
+    assert set(tables.SPECIAL_MEANINGS) == set(tables.SPECIALS)
+
+
+def test_every_change_is_a_short_fragment():
+    for path in (ROOT / "changes").glob("*.md"):
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 3, path.name
