@@ -67,10 +67,11 @@ class Rules(Conditions):
             return item
         keys = [name for name, small in self.bound.items() if small and name != "H"]
         name = self.pick([*keys * self.arithmetic, "H", "H"])
-        self.bound.setdefault(name, False)
+        names = ["H", name] if name != "H" and self.chance(3) else [name]
+        self.bound = {n: False for n in names} | self.bound
         shape = (2, *item.shape)
-        weight = W["_".join([f"f{name}", *map(str, shape)])](V[name])[shape]
-        return Item(item.expression[weight], (2,))
+        title = "_".join(["f", *names, *map(str, shape)])
+        return Item(item.expression[W[title](*(V[n] for n in names))[shape]], (2,))
 
     def applied(self) -> Item:
         item = self.valued_atom()
@@ -167,6 +168,8 @@ class Rules(Conditions):
             listed = [*listed, *reshaping]
             head = head if weight is None else head[weight]
             given = target
+        elif given == () and "H" in names:
+            head, given = head[W.top(V.H)[2,]], (2,)
         elif given == () and self.chance(3):
             head = head[self.number()]
         return (head <= tuple(body)) | listed, given
