@@ -14,6 +14,7 @@ from edgewise.layouts import (
     Membership,
     Pieces,
     Rows,
+    RowTable,
     blocks_of_rows,
     by_residue,
     combine,
@@ -128,6 +129,7 @@ def test_other_views(p: Pieces, n: int, m: int, step: int, data: st.DataObject) 
     assert_is(csr.T.rows(), wanted.T)
     i, j = torch.meshgrid(torch.arange(n), torch.arange(m), indexing="ij")
     assert np.array_equal(Membership(rows)(i, j).numpy(), wanted)
+    assert np.array_equal(RowTable(rows)(i, j).numpy(), wanted)
 
 
 def test_slabs_are_few_where_the_pattern_is_simple() -> None:

@@ -13,7 +13,16 @@ from edgewise.errors import caller
 from edgewise.graphs import flex
 from edgewise.graphs.errors import SizeMismatch, whole
 from edgewise.language import nodes, terms
-from edgewise.layouts import CSR, Blocks, Membership, Rows, blocks_of_rows, csr_of_rows, transposed
+from edgewise.layouts import (
+    CSR,
+    Blocks,
+    Membership,
+    Rows,
+    blocks_of_rows,
+    csr_of_rows,
+    membership,
+    transposed,
+)
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -102,7 +111,7 @@ class Pairs:
         n, m = sizes(n, m)
         if self.is_arithmetic:
             return lambda i, j: self.holds(i, j, n, m)
-        return Membership(self.rows(n, m), device)
+        return membership(self.rows(n, m), device)
 
     @property
     def is_arithmetic(self) -> bool:

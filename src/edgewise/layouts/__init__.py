@@ -6,7 +6,7 @@ from edgewise.layouts.compress import compressed
 from edgewise.layouts.cover import blocks_of_rows
 from edgewise.layouts.csr import CSR, csr_of_rows
 from edgewise.layouts.hops import composed
-from edgewise.layouts.membership import Membership
+from edgewise.layouts.membership import Membership, RowTable, membership
 from edgewise.layouts.pieces import Pieces, joined, pieces
 from edgewise.layouts.residues import by_residue, common_step, residue_order
 from edgewise.layouts.rows import Rows, rows_of_keys, rows_of_pairs
@@ -22,6 +22,7 @@ __all__ = [
     "Blocks",
     "Membership",
     "Pieces",
+    "RowTable",
     "Rows",
     "blocks_of_rows",
     "by_residue",
@@ -31,6 +32,7 @@ __all__ = [
     "compressed",
     "csr_of_rows",
     "joined",
+    "membership",
     "pieces",
     "residue_order",
     "rows_of_keys",

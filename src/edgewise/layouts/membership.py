@@ -59,3 +59,40 @@ class Membership:
         start, stop = self._at("start", piece, down), self._at("stop", piece, down)
         step = self.tables["step"][piece.clamp(max=len(self.tables["step"]) - 1)]
         return (start <= j) & (j < stop) & ((j - start) % step == 0)
+
+
+FEW = 16
+
+
+class RowTable:
+    """The same test where rows have few pieces: a table of them, and no search to unroll.
+
+    A search nests its reads, which `torch.compile` multiplies out; this reads each piece once.
+    """
+
+    def __init__(self, rows: Rows, device: torch.device | str = "cpu") -> None:
+        wide = rows.expand()
+        count = np.diff(wide.ptr)
+        shape = (rows.n, int(count.max(initial=0)))
+        place = np.arange(len(wide.start)) - np.repeat(wide.ptr[:-1], count)
+        self.most = shape[1]
+        self.tables = []
+        for values, empty in ((wide.start, 0), (wide.stop, 0), (wide.step, 1)):
+            table = np.full(shape, empty, np.int64)
+            table[wide.slab, place] = values
+            self.tables.append(torch.from_numpy(table.ravel()).to(device))
+
+    def __call__(self, i: Tensor, j: Tensor) -> Tensor:
+        first, last, every = self.tables
+        hit = i != i
+        for k in range(self.most):
+            at = i * self.most + k
+            start = first[at]
+            hit = hit | ((start <= j) & (j < last[at]) & ((j - start) % every[at] == 0))
+        return hit
+
+
+def membership(rows: Rows, device: torch.device | str = "cpu") -> "Membership | RowTable":
+    """The test (i, j) ∈ rows that suits the rows."""
+    few = int(np.diff(rows.ptr).max(initial=0)) <= FEW
+    return RowTable(rows, device) if few else Membership(rows, device)
