@@ -24,16 +24,18 @@ from edgewise.graphs import (
     global_tokens,
     random_edges,
     strided,
-    tree,
     window,
 )
-from edgewise.kernels.attention import attention, case_of, choose, flash, triton_blocks, triton_csr
+from edgewise.kernels.attention import attention, case_of, choose, triton_blocks, triton_csr
 from edgewise.kernels.attention.arguments import grouped
 from edgewise.kernels.attention.contract import Saved, Terms
 
 RESULTS: list[dict] = []
 BF16 = torch.bfloat16
-SETTINGS = [(64, 4, 2), (64, 4, 3), (64, 4, 4), (128, 4, 2), (128, 8, 2), (128, 8, 3), (128, 4, 3)]
+SETTINGS = [
+    (64, 4, 1), (64, 4, 2), (64, 4, 3), (64, 2, 2), (64, 8, 2),
+    (128, 4, 1), (128, 4, 2), (128, 4, 3), (128, 8, 2), (128, 8, 3),
+]  # fmt: skip
 
 
 def note(**values) -> None:
@@ -85,14 +87,11 @@ def checks():
         check("odd", window(40) & causal(), 300, BF16, kernel, heads=2, d=40)
     check("bigbird", bigbird(64), 2048, BF16, "triton_blocks", heads=2)
     check("edge_bias", random_edges(16, seed=0), 500, torch.float32, "triton_csr", True, heads=2)
-    for flash.BACKEND in ("flash", "cudnn"):
-        check(f"strided {flash.BACKEND}", strided(8) & causal(), 1024, BF16, "permuted", heads=2)
-        check(f"odd strided {flash.BACKEND}", strided(8), 1003, BF16, "permuted", heads=2)
-        lengths = documents([300, 400, 324])
-        check(f"documents {flash.BACKEND}", lengths, 1024, BF16, "rectangles", heads=2)
-        two = causal() & (global_tokens(100) | documents([300, 400, 324]))
-        check(f"prefix {flash.BACKEND}", two, 1024, BF16, "rectangles", heads=2)
-    flash.BACKEND = "flash"
+    check("strided", strided(8) & causal(), 1024, BF16, "permuted", heads=2)
+    check("odd strided", strided(8), 1003, BF16, "permuted", heads=2)
+    check("documents", documents([300, 400, 324]), 1024, BF16, "rectangles", heads=2)
+    two = causal() & (global_tokens(100) | documents([300, 400, 324]))
+    check("prefix", two, 1024, BF16, "rectangles", heads=2)
     for graph in (full(), causal(), strided(4) | window(8), window(3) | random_edges(3, seed=0)):
         check(repr(graph), graph, 1000, BF16, None, heads=2, shared=2)
 
@@ -120,6 +119,7 @@ def tune_blocks(name, graph, n):
         for block, warps, stages in SETTINGS:
             triton_blocks.LAUNCH[step, block] = (warps, stages)
             triton_blocks.SIZES[step] = {block: 1.0}
+            triton_blocks.block_size.cache_clear()
             try:
                 tiles = triton_blocks._plan(case, step)
                 call = functools.partial(run, tiles)
@@ -130,20 +130,6 @@ def tune_blocks(name, graph, n):
                      failed=str(error)[:60])  # fmt: skip
     triton_blocks.LAUNCH.update(kept[0])
     triton_blocks.SIZES.update(kept[1])
-
-
-def tune_strided():
-    tensors = inputs(65536)
-    graph = strided(64) & causal()
-    for flash.BACKEND in ("flash", "cudnn"):
-        time_both(f"strided {flash.BACKEND}", tensors, graph, "permuted")
-    prefix = tree([-1] + list(range(16383)) + [p for b in range(64) for p in
-                  [16383, *range(16384 + 1024 * b, 16384 + 1024 * b + 1023)]])  # fmt: skip
-    tensors = inputs(16384 + 65536)
-    for flash.BACKEND in ("flash", "cudnn"):
-        time_both(f"tree {flash.BACKEND}", tensors, prefix, "rectangles")
-    time_both("tree", tensors, prefix, "triton_blocks")
-    flash.BACKEND = "flash"
 
 
 def time_both(name, tensors, graph, kernel=None, **options):
@@ -190,7 +176,6 @@ def main():
         "checks": checks,
         "window": lambda: tune_blocks("window", bar, 65536),
         "bigbird": lambda: tune_blocks("bigbird", big, 65536),
-        "strided": tune_strided,
         "edges": tune_edges,
     }
     for name in sys.argv[1:] or sections:

@@ -95,7 +95,7 @@ def build_case(
     m, dv = v.shape[-2:]
     case = Case(b, g, n, m, d, dv, q.dtype, q.device.type, graph, scale)
     try:
-        case.rows  # noqa: B018
+        case.pairs  # noqa: B018
     except SizeMismatch as error:
         raise GraphLength(
             f"`q` has {n} tokens and `k` has {m}: {error.message}", caller(), error.help

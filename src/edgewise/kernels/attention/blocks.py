@@ -3,6 +3,8 @@
 Memory beyond the inputs is O(n·d + blocks + CHUNK), whatever the graph.
 """
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -39,6 +41,7 @@ def cost(case: Case) -> float:
     return case.b * case.g * _cost(case, block_size(case))
 
 
+@lru_cache(maxsize=256)
 def block_size(case: Case) -> int:
     return min(SIZES, key=lambda block: _cost(case, block))
 

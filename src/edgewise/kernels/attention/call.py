@@ -10,7 +10,7 @@ from torch import Tensor
 from edgewise.graphs.families import per_head
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, dense
-from edgewise.kernels.attention.contract import Case, Terms, default_scale, is_full
+from edgewise.kernels.attention.contract import Case, Terms, default_scale
 from edgewise.kernels.attention.function import attend
 from edgewise.kernels.attention.registry import choose
 
@@ -75,7 +75,7 @@ def _terms(case: Case, q: Tensor, options: Options) -> Terms:
     if options.edge_bias is not None:
         edge = arguments.bias_for(options.edge_bias, "edge_bias", (*lead, case.pairs), q)
         edge = edge.expand(*lead, case.pairs).reshape(case.b, case.g, case.pairs)
-    if edge is not None and is_full(case.rows):
+    if edge is not None and case.is_full:
         whole = edge.unflatten(-1, (case.n, case.m))
         square, edge = whole if square is None else square + whole, None
     if square is not None and dense.refuses(case) is not None:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -40,7 +41,15 @@ class Case:
 
     @property
     def pairs(self) -> int:
-        return self.graph.count(self.n, self.m)
+        return facts(self.graph, self.n, self.m).pairs
+
+    @property
+    def is_full(self) -> bool:
+        return facts(self.graph, self.n, self.m).full
+
+    @property
+    def is_causal(self) -> bool:
+        return facts(self.graph, self.n, self.m).causal
 
     @property
     def work(self) -> int:
@@ -128,6 +137,20 @@ class Implementation(Protocol):
 def wide(dtype: torch.dtype) -> torch.dtype:
     """The precision in which sums and the log-sum-exp of `dtype` are kept."""
     return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+@dataclass(frozen=True)
+class Facts:
+    pairs: int
+    full: bool
+    causal: bool
+
+
+@lru_cache(maxsize=4096)
+def facts(graph: Pattern, n: int, m: int) -> Facts:
+    """What every call asks about its graph, kept longer than the normal form itself."""
+    rows = graph.rows(n, m)
+    return Facts(rows.count(), is_full(rows), is_causal(rows))
 
 
 def is_full(rows: Rows) -> bool:

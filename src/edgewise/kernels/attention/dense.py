@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms, is_causal, is_full
+from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
 from edgewise.kernels.attention.flash import flash, flash_backward
 
 name = "dense"
@@ -13,7 +13,7 @@ name = "dense"
 def refuses(case: Case) -> str | None:
     if not case.work:
         return "there are no pairs"
-    if not is_full(case.rows) and not is_causal(case.rows):
+    if not case.is_full and not case.is_causal:
         return f"the graph is neither full nor causal: {case.density:.2%} of all pairs"
     if {"bias", "lse"} <= case.features:
         return "with a bias it does not give the log-sum-exp"
@@ -29,7 +29,7 @@ def attend(
 ) -> Tensor:
     """The output alone, through PyTorch's own dispatch and autograd."""
     keys, values = (x[:, None].expand(-1, case.g, -1, -1) for x in (k, v))
-    causal = not is_full(case.rows)
+    causal = not case.is_full
     bias = _causal_bias(case, terms.bias) if causal and terms.bias is not None else terms.bias
     return scaled_dot_product_attention(
         q,
@@ -43,14 +43,14 @@ def attend(
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
-    causal = not is_full(case.rows)
+    causal = not case.is_full
     keys, values = (x[:, None].expand(-1, case.g, -1, -1) for x in (k, v))
     mask = _mask(case, terms, causal)
     return flash(q, keys, values, case.scale, causal=causal and mask is None, mask=mask)
 
 
 def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
-    causal = not is_full(case.rows)
+    causal = not case.is_full
     mask = _mask(case, saved.terms, causal)
     keys, values = (x[:, None].expand(-1, case.g, -1, -1) for x in (saved.k, saved.v))
     state = (saved.q, keys, values, saved.out, saved.lse)

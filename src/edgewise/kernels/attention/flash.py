@@ -5,12 +5,19 @@ masked give zeros; their log-sum-exp is not defined. In the backward pass `out` 
 belong to a larger set of keys, and `lse` is +∞ in rows without any.
 """
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 aten = torch.ops.aten
-BACKEND = "flash"
+
+
+@lru_cache
+def cudnn() -> bool:
+    """cuDNN's attention is the faster one from Hopper on."""
+    return torch.cuda.get_device_capability()[0] >= 9
 
 
 def flash(
@@ -18,7 +25,7 @@ def flash(
 ) -> tuple[Tensor, Tensor]:
     dv = v.shape[-1]
     q, k, v = _even(q, k, v)
-    if q.is_cuda and BACKEND == "cudnn":
+    if q.is_cuda and cudnn():
         out, lse, *_ = aten._scaled_dot_product_cudnn_attention(
             q, k, v, None, True, 0.0, causal, False, scale=scale
         )
@@ -51,7 +58,7 @@ def flash_backward(
     if q.is_cuda:
         seed = torch.empty(2, dtype=torch.uint64, device=q.device)
         sizes = (q.shape[2], k.shape[2])
-        if BACKEND == "cudnn":
+        if cudnn():
             zero = torch.zeros((), dtype=torch.int64, device=q.device)
             dq, dk, dvalue = aten._scaled_dot_product_cudnn_attention_backward(
                 dout, q, k, v, out, lse[..., None], zero, zero, None, None, None, *sizes, 0.0,

@@ -72,10 +72,7 @@ def refuses(case: Case) -> str | None:
 
 def cost(case: Case) -> float:
     total = 4.0 * case.b * case.g * (case.n + case.m)
-    for group in groups(case.graph, case.n, case.m) or ():
-        inner = _inner(case, group)
-        total += cheapest(inner, INNER).implementation.cost(inner)
-    return total
+    return total + sum(kernel.cost(inner) for _, inner, kernel, _ in _plan(case))
 
 
 @lru_cache(maxsize=64)
@@ -129,39 +126,45 @@ def _inner(case: Case, group: Group) -> Case:
     return replace(case, b=b, n=group.n, m=group.m, graph=group.graph)
 
 
-def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
-    step, found = step_of(case.graph, case.n, case.m), _groups(case)
-    outs, sums = [], []
-    for group in found:
+@lru_cache(maxsize=64)
+def _plan(case: Case) -> tuple[tuple[Group, Case, Implementation, bool], ...]:
+    """Each group with its case, the kernel for it, and whether that is causal."""
+    out = []
+    for group in groups(case.graph, case.n, case.m) or ():
         inner = _inner(case, group)
-        chosen = cheapest(inner, INNER).implementation
+        kernel = cheapest(inner, INNER).implementation
+        out.append((group, inner, kernel, not inner.is_full))
+    return tuple(out)
+
+
+def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
+    step, plan = step_of(case.graph, case.n, case.m), _plan(case)
+    outs, sums = [], []
+    for group, inner, chosen, is_causal_ in plan:
         queries, keys, values = _taken(q, group, step), _keys(k, group, step), _keys(v, group, step)
         if chosen is dense and case.g == 1:
-            causal_ = not is_full(inner.rows)
-            out, lse = flash(queries[:, 0], keys, values, case.scale, causal=causal_, mask=None)
+            out, lse = flash(queries[:, 0], keys, values, case.scale, causal=is_causal_, mask=None)
             out, lse = out[:, None], lse[:, None]
         else:
             flat = (_flat(queries), keys.flatten(0, 1), values.flatten(0, 1))
             out, lse = (_split(x, case) for x in chosen.forward(inner, *flat, terms))
         outs.append(out)
         sums.append(lse[..., None])
+    found = tuple(part[0] for part in plan)
     out, lse = _joined(outs, found, step, case.n), _joined(sums, found, step, case.n)[..., 0]
     return out, lse.contiguous()
 
 
 def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
-    step, found = step_of(case.graph, case.n, case.m), _groups(case)
+    step, plan = step_of(case.graph, case.n, case.m), _plan(replace(case, features=frozenset()))
     grads: list[list[Tensor]] = [[], [], []]
     lse = saved.lse[..., None]
-    for group in found:
-        inner = _inner(case, group)
-        chosen = cheapest(inner, INNER).implementation
+    for group, inner, chosen, is_causal_ in plan:
         q, out, sums, g = (_taken(x, group, step) for x in (saved.q, saved.out, lse, dout))
         k, v = _keys(saved.k, group, step), _keys(saved.v, group, step)
         if chosen is dense and case.g == 1:
             state = (q[:, 0], k, v, out[:, 0], sums[:, 0, ..., 0])
-            causal_ = not is_full(inner.rows)
-            dense_ = flash_backward(g[:, 0], state, case.scale, causal=causal_, mask=None)
+            dense_ = flash_backward(g[:, 0], state, case.scale, causal=is_causal_, mask=None)
             parts = [x[:, None] for x in dense_]
         else:
             flat = (_flat(q), k.flatten(0, 1), v.flatten(0, 1), Terms())
@@ -174,13 +177,10 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
             ]
         for grad, part in zip(grads, parts, strict=True):
             grad.append(part)
+    found = tuple(part[0] for part in plan)
     dq = _joined(grads[0], found, step, case.n)
     dk, dv = (_joined(grad, found, step, case.m)[:, 0] for grad in grads[1:])
     return Grads(dq, dk, dv)
-
-
-def _groups(case: Case) -> tuple[Group, ...]:
-    return groups(case.graph, case.n, case.m) or ()
 
 
 def _taken(x: Tensor, group: Group, step: int) -> Tensor:

@@ -1,0 +1,74 @@
+"""What the benchmark scripts share: time, the machine, and the file with the result."""
+
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+
+import torch
+
+RESULTS = pathlib.Path(__file__).parent / "results"
+
+
+def commit() -> str:
+    command = ["git", "-C", str(pathlib.Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return os.environ.get("EDGEWISE_COMMIT", "unknown")
+
+
+def machine() -> dict[str, str | int]:
+    out: dict[str, str | int] = {"torch": torch.__version__, "python": platform.python_version()}
+    if torch.cuda.is_available():
+        return {**out, "hardware": torch.cuda.get_device_name()}
+    return {**out, "hardware": _processor(), "threads": torch.get_num_threads()}
+
+
+def _processor() -> str:
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def cpu_seconds(run: Callable[[], object], repeats: int = 3) -> dict[str, float]:
+    """The least of several runs after one to warm up: process time, and time on the clock.
+
+    Process time is what a busy machine disturbs least.
+    """
+    run()
+    used, passed = [], []
+    for _ in range(repeats):
+        a, b = time.process_time(), time.perf_counter()
+        run()
+        used.append(time.process_time() - a)
+        passed.append(time.perf_counter() - b)
+    return {"cpu_s": round(min(used), 4), "wall_s": round(min(passed), 4)}
+
+
+def gpu_ms(run: Callable[[], object], repeats: int = 30) -> float:
+    """The median of several runs, by events on the device."""
+    for _ in range(5):
+        run()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(repeats):
+        a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        a.record()
+        run()
+        b.record()
+        b.synchronize()
+        times.append(a.elapsed_time(b))
+    return round(statistics.median(times), 4)
+
+
+def write(name: str, results: object) -> None:
+    folder = pathlib.Path(os.environ.get("OUT", RESULTS))
+    folder.mkdir(exist_ok=True, parents=True)
+    content = {"machine": machine(), "commit": commit(), "results": results}
+    (folder / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
