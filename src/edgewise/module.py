@@ -29,9 +29,10 @@ from edgewise.run.given import (
     read_inputs,
     step_tensor,
 )
-from edgewise.run.inputs import SAMPLES, prepare
+from edgewise.run.inputs import prepare
 from edgewise.run.move import to_device
 from edgewise.run.output import output_of
+from edgewise.run.ranges import check_keys
 from edgewise.run.result import Relation
 from edgewise.run.step import Step
 from edgewise.run.weights import at, register
@@ -102,7 +103,7 @@ class Model(torch.nn.Module):
         self.project_first = "project rows" not in stages.get("without", ())
         precision = dtype or torch.get_default_dtype()
         self.register_buffer("_unit", torch.ones((), dtype=precision), persistent=False)
-        statements = [*plan.rules, *plan.facts]
+        statements: list[nodes.Statement] = [*plan.rules, *plan.facts]
         table = WeightTable(statements, dict(plan.domains), seed=seed, dtype=precision)
         for name, tensor in table.tensors.items():
             if name not in table.learnable and isinstance(tensor, torch.nn.Parameter):
@@ -173,8 +174,9 @@ class Model(torch.nn.Module):
     def _computed(self, data: Data | None, inputs: Mapping[str, Any]) -> tuple[Step, Column]:
         given = read_inputs(inputs, self._arities, self._whole, self._one)
         if data is None:
-            tensors = {n: t for n, t in given.items() if _is_dense(t)}
+            tensors = dense(given)
             rest = {n: t for n, t in given.items() if n not in tensors}
+            check_numbers(rest)
             data = Data(self._number, rest) if rest else self._cache
         else:
             tensors = {n: step_tensor(n, t) for n, t in given.items()}
@@ -190,10 +192,10 @@ class Model(torch.nn.Module):
                 f"`{missing}` is not given", caller(), f"call `model({missing}=...)` or ground it"
             )
         step = self._step(data, tensors)
-        dense = {n: t for n, t in data.given.items() if _is_dense(t)} | tensors
+        values = dense(data.given) | tensors
         weights = {name: at(self, path) for name, path in self._paths.items()}
         unit = self._one
-        return step, step(dense, weights, unit.dtype, unit.device, self.training)
+        return step, step(values, weights, unit.dtype, unit.device, self.training)
 
     def _missing(self, data: Data, tensors: Mapping[str, Tensor]) -> str | None:
         """A relation that must be given and is not; facts give all relations that they can."""
@@ -214,7 +216,7 @@ def _fixed(tensor: Tensor) -> tuple[int, ...]:
     return tuple(len(range(size)) for size in tensor.shape)
 
 
-@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+@torch._dynamo.assume_constant_result
 def _ensure(model: Model, data: Data, shapes: Shapes, dtype: torch.dtype, device: str) -> bool:
     """Build what is decided for these shapes, once, and outside of any trace."""
     key = (shapes, dtype, device)
@@ -231,6 +233,7 @@ def _build(
 ) -> Step:
     given = data.given | {n: torch.empty(shape, device="meta") for n, shape in shapes}
     prepared = prepare(model.plan, model._arities, given, data.facts, dtype)
+    check_keys(prepared)
     executable = build(
         prepared.plan,
         prepared.sources,
@@ -251,8 +254,9 @@ def _untraced() -> Iterator[None]:
         yield
 
 
-def _is_dense(item: Given) -> bool:
-    return isinstance(item, Tensor) and item.is_floating_point()
+def dense(given: Mapping[str, Given]) -> dict[str, Tensor]:
+    """The inputs that are float tensors: their values may change with every step."""
+    return {name: item for name, item in given.items() if isinstance(item, Tensor)}
 
 
 def _arities(rules: Iterable[nodes.Rule], facts: Iterable[nodes.Fact]) -> dict[str, int]:
@@ -266,4 +270,4 @@ def _arities(rules: Iterable[nodes.Rule], facts: Iterable[nodes.Fact]) -> dict[s
     return found
 
 
-__all__ = ["SAMPLES", "Data", "Model", "Relation"]
+__all__ = ["Data", "Model", "Relation"]

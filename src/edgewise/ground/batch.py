@@ -10,6 +10,7 @@ from edgewise.language import nodes
 from edgewise.language.statements import atoms
 
 SAMPLE = nodes.Variable("@sample")
+SAMPLES = "@samples"  # the relation that holds for every sample
 
 
 def batched_relations(rules: Iterable[nodes.Rule], inputs: Iterable[str]) -> set[str]:

@@ -34,22 +34,26 @@ class rows:
 
     def __post_init__(self) -> None:
         keys = torch.as_tensor(self.keys)
-        if keys.is_floating_point() or keys.dtype == torch.bool or keys.ndim not in (1, 2):
+        if keys.dtype not in INTEGERS or keys.ndim not in (1, 2):
             raise BadInput(
                 f"keys are an integer tensor (arity, rows), got {keys.dtype} {tuple(keys.shape)}",
                 caller(),
-                "write `rows(keys, values)` with one row of keys for each term",
+                "write `rows(keys, values)` with one row of keys for each term"
+                if keys.dtype != torch.bool
+                else "list the pairs of a mask: `mask.nonzero().T`",
             )
         object.__setattr__(self, "keys", (keys if keys.ndim == 2 else keys.unsqueeze(0)).long())
         if self.values is not None:
             values = torch.as_tensor(self.values)
             object.__setattr__(self, "values", values)
-            if values.ndim < 1 or values.shape[0] != self.keys.shape[1]:
+            if not 1 <= values.ndim <= 3 or values.shape[0] != self.keys.shape[1]:
                 raise BadInput(
                     f"{self.keys.shape[1]} keys, but values of shape {tuple(values.shape)}",
                     caller(),
                     "give one value for each key: `values` is (rows, value...)",
                 )
+            if values.is_complex():
+                raise BadInput("values are complex numbers", caller(), "give real ones")
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,20 +63,29 @@ class ragged:
     samples: Sequence[Any]
 
     def __post_init__(self) -> None:
+        if isinstance(self.samples, str | bytes | dict) or not isinstance(self.samples, Iterable):
+            raise BadInput(
+                f"`ragged` takes a list of samples, got a {type(self.samples).__name__}",
+                caller(),
+                "write `ragged([first, second])`",
+            )
         object.__setattr__(self, "samples", tuple(self.samples))
 
 
 Given = Tensor | rows | ragged
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def read(name: str, item: Any) -> Given:
-    """An input as given, in one of the four forms."""
-    if isinstance(item, rows | ragged):
-        return item
-    if isinstance(item, Tensor):
+    """An input as given: a tensor of floats or integers, rows, or a batch of those."""
+    if isinstance(item, ragged):
+        return ragged([_sample(name, sample) for sample in item.samples])
+    if isinstance(item, rows):
         return item
     if hasattr(item, "__array__") and hasattr(item, "dtype"):
-        return torch.as_tensor(item)
+        item = _array(name, item)
+    if isinstance(item, Tensor):
+        return item if item.is_floating_point() else rows(item)
     if hasattr(item, "edges") and hasattr(item, "nodes"):
         return _networkx(name, item)
     raise BadInput(
@@ -81,6 +94,24 @@ def read(name: str, item: Any) -> Given:
         "give a float tensor (dense), an integer tensor (keys), `rows(...)`, `ragged([...])` or "
         "a networkx graph",
     )
+
+
+def _sample(name: str, item: Any) -> rows | Tensor:
+    found = read(name, item)
+    if isinstance(found, ragged):
+        raise BadInput(
+            f"a sample of `{name}` is itself a batch", caller(), "one batch holds plain samples"
+        )
+    return found
+
+
+def _array(name: str, item: Any) -> Tensor:
+    try:
+        return torch.as_tensor(item)
+    except (TypeError, ValueError):
+        raise BadInput(
+            f"`{name}` is an array of {item.dtype}", caller(), "give numbers: floats or integers"
+        ) from None
 
 
 def _networkx(name: str, graph: Any) -> rows:

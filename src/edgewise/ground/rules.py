@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError
-from edgewise.ground import arithmetic
+from edgewise.ground import arithmetic, patterns
+from edgewise.ground.batch import SAMPLES
 from edgewise.ground.constants import Constants
 from edgewise.ground.index import Grid, Index, Keys, index_of, locate, pack
 from edgewise.ground.join import Bindings, Room, TooLarge, distinct, join
@@ -104,12 +105,8 @@ class Grounder:
             case nodes.Atom():
                 index = replaced or self.index(literal.relation, len(literal.terms))
                 return join(bindings, at, self.coded(literal.terms), index, room)
-            case nodes.PatternAtom(negated=False):
-                return join(
-                    bindings, at, self.coded(literal.terms), self.edges(body, literal), room
-                )
             case nodes.PatternAtom():
-                return bindings.where(~self._in_pattern(body, literal, bindings))
+                return self._pattern(body, at, literal, bindings, room)
             case nodes.SpecialAtom():
                 return self._special(literal, bindings)
             case nodes.Weight():
@@ -121,15 +118,16 @@ class Grounder:
         found = set()
         for at, literal in enumerate(body.literals):
             if isinstance(literal, nodes.PatternAtom) and not literal.negated:
-                n, m = self.lengths(body, literal)
-                if literal.pattern.count(n, m) < self._held(body, literal) // 2:
+                axes = self.axes(body, literal)
+                total = self._held(body, literal)
+                if axes.held and patterns.count(literal.pattern, axes) < total // 2:
                     found.add(at)
         return frozenset(found)
 
     def _held(self, body: Body, literal: nodes.PatternAtom) -> int:
         """How many pairs the atoms around a pattern would make without it."""
         total = 1
-        for term in literal.terms:
+        for term in literal.terms[-2:]:
             total *= min(
                 (
                     self.index(a.relation, len(a.terms)).rows
@@ -149,32 +147,24 @@ class Grounder:
             return bindings.columns[term.name]
         return torch.full((bindings.count,), self.constants.code(term), dtype=torch.int64)
 
-    def lengths(self, body: Body, literal: nodes.PatternAtom) -> tuple[int, int]:
-        """The axes of a pattern: for each term the shortest among the atoms that hold it."""
-        found = []
-        for term in literal.terms:
-            ends = [
-                self.index(a.relation, len(a.terms)).length(p)
-                for a in body.literals
-                if isinstance(a, nodes.Atom) and not a.negated
-                for p, t in enumerate(a.terms)
-                if t == term and isinstance(t, nodes.Variable)
-            ]
-            least = 0 if isinstance(term, nodes.Variable) else int(self.constants.code(term)) + 1
-            found.append(max(min(ends, default=0), least))
-        return found[0], found[1]
+    def axes(self, body: Body, literal: nodes.PatternAtom) -> patterns.Axes:
+        """The lengths of a pattern's axes, in all or in each sample."""
+        samples = self.relations.get(SAMPLES)
+        count = samples.rows if samples is not None else 0
+        return patterns.axes(body, literal, lambda a: self.index(a.relation, len(a.terms)), count)
 
-    def edges(self, body: Body, literal: nodes.PatternAtom) -> Index:
-        n, m = self.lengths(body, literal)
-        return index_of(literal.pattern.edges(n, m).T.contiguous())
-
-    def _in_pattern(self, body: Body, literal: nodes.PatternAtom, bindings: Bindings) -> Tensor:
-        i, j = (self.column(t, bindings) for t in literal.terms)
-        n, m = self.lengths(body, literal)
-        inside = (i >= 0) & (j >= 0) & (i < n) & (j < m)
-        if not n or not m:
-            return torch.zeros_like(inside)
-        return inside & literal.pattern.contains(i.clamp(0, n - 1), j.clamp(0, m - 1), n, m)
+    def _pattern(
+        self, body: Body, at: int, literal: nodes.PatternAtom, bindings: Bindings, room: Room
+    ) -> Bindings:
+        axes = self.axes(body, literal)
+        if all(v.name in bindings.columns for v in variables(literal.terms)):
+            columns = [self.column(t, bindings) for t in literal.terms]
+            return bindings.where(
+                patterns.contains(literal.pattern, axes, columns) != literal.negated
+            )
+        room.check(patterns.count(literal.pattern, axes))
+        pairs = patterns.edges(literal.pattern, axes)
+        return join(bindings, at, self.coded(literal.terms), pairs, room)
 
     def _special(self, literal: nodes.SpecialAtom, bindings: Bindings) -> Bindings:
         free = [v.name for v in variables(literal.terms) if v.name not in bindings.columns]

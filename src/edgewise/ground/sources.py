@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from edgewise.checks.arity import ArityMismatch
 from edgewise.checks.facts import DuplicateFact
 from edgewise.checks.mismatch import ShapeMismatch
+from edgewise.checks.wording import terms
 from edgewise.errors import EdgewiseError, caller
-from edgewise.ground.constants import Constants
+from edgewise.ground.constants import STRINGS, Constants, KeyOutOfRange
 from edgewise.ground.index import Grid, Index, Keys, index_of, pack
-from edgewise.ground.inputs import BadInput, ragged, rows
+from edgewise.ground.inputs import ragged, rows
 from edgewise.reference.values import canonical
 
 
@@ -40,16 +43,18 @@ class Source:
     order: Tensor | None = None
     stored: Tensor | None = None
     shape: tuple[int, ...] = ()  # of one value
+    batch: int = 1
     batched: bool = False
     dense: bool = False
     weights: tuple[tuple[int, str], ...] = ()  # rows that are facts of the program
+    lengths: Tensor | None = None  # (arity, samples) of a ragged batch of dense samples
 
     def data(
         self, given: Tensor | None, weights: Mapping[str, Tensor], dtype: torch.dtype
     ) -> Tensor:
         if given is not None and self.dense:
             lead = given if self.batched else given.unsqueeze(0)
-            return lead.reshape(lead.shape[0], self.index.rows, *self.shape)
+            return lead.reshape(self.batch, self.index.rows, *self.shape)
         assert self.stored is not None
         data = self.stored
         if self.order is not None:
@@ -72,22 +77,36 @@ def _stack(parts: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(parts))
 
 
-def dense_source(
-    name: str, tensor: Tensor, arity: int, inner: set[int], shape: tuple[int, ...] | None = None
-) -> Source:
+def dense_source(name: str, tensor: Tensor, arity: int, inner: set[int]) -> Source:
     """A float tensor [batch,] keys..., value...; `inner` are the value lengths weights expect."""
-    sizes = tuple(tensor.shape) if shape is None else shape
+    sizes = tuple(tensor.shape)
     extra = len(sizes) - arity
     if extra < 0 or extra > 3:
-        raise BadInput(
-            f"`{name}` has {arity} keys, but the tensor has {len(sizes)} axes {sizes}",
+        raise ArityMismatch(
+            f"`{name}` has {terms(arity)}, but the tensor has {len(sizes)} axes {sizes}",
             caller(),
-            f"give (keys..., value...) or (batch, keys..., value...): at least {arity} axes",
+            f"give (keys..., value...) or (batch, keys..., value...): {arity} to {arity + 3} axes",
         )
     rank, batched = _layout(name, sizes, extra, inner)
     first = 1 if batched else 0
     grid = Grid(sizes[first : first + arity])
-    return Source(grid, shape=sizes[len(sizes) - rank :], batched=batched, dense=True)
+    batch = sizes[0] if batched else 1
+    shape = _canonical(sizes[len(sizes) - rank :])
+    return Source(grid, shape=shape, batch=batch, batched=batched, dense=True)
+
+
+def in_samples(source: Source) -> Source:
+    """A dense batch with the sample as its first key."""
+    assert isinstance(source.index, Grid)
+    grid = Grid((source.batch, *source.index.sizes))
+    return replace(source, index=grid, batch=1, batched=False)
+
+
+def _canonical(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a value: 1×1 is a scalar, n×1 a column."""
+    if math.prod(shape) == 1:
+        return ()
+    return shape[:1] if len(shape) == 2 and shape[1] == 1 else shape
 
 
 def _layout(name: str, sizes: tuple[int, ...], extra: int, inner: set[int]) -> tuple[int, bool]:
@@ -104,19 +123,30 @@ def _layout(name: str, sizes: tuple[int, ...], extra: int, inner: set[int]) -> t
     return {1: (1, False), 2: (1, True), 3: (2, True)}[extra]
 
 
-def rows_source(name: str, given: rows, arity: int, sample: int | None = None) -> Source:
+def rows_source(name: str, given: rows, arity: int) -> Source:
     """Explicit keys, checked for repetition, with their values if they have any."""
-    keys = given.keys
-    if keys.shape[0] != arity:
-        raise BadInput(
-            f"`{name}` has {arity} terms, but the keys are {tuple(keys.shape)}",
+    _check_arity(name, given, arity)
+    return keyed(name, given.keys.T.cpu(), given.values)
+
+
+def _check_arity(name: str, given: rows, arity: int) -> None:
+    if given.keys.shape[0] != arity:
+        raise ArityMismatch(
+            f"`{name}` has {terms(arity)}, but the keys are {tuple(given.keys.shape)}",
             caller(),
             f"give an integer tensor of shape ({arity}, rows)",
         )
-    if sample is not None:
-        first = torch.full((1, keys.shape[1]), sample)
-        keys = torch.cat([first, keys.cpu()])
-    return keyed(name, keys.T.cpu(), None if given.values is None else given.values)
+    _check_range(name, given.keys)
+
+
+def _check_range(name: str, keys: Tensor) -> None:
+    wrong = keys[(keys < 0) | (keys >= STRINGS)]
+    if wrong.numel():
+        raise KeyOutOfRange(
+            f"`{name}` has the key {int(wrong[0])}",
+            caller(),
+            "give keys from 0 to 2^40; drop padding before, as in `keys[:, (keys >= 0).all(0)]`",
+        )
 
 
 def keyed(name: str, keys: Tensor, values: Tensor | None) -> Source:
@@ -141,9 +171,7 @@ def keyed(name: str, keys: Tensor, values: Tensor | None) -> Source:
 
 
 def _canonical_rows(values: Tensor) -> Tensor:
-    if values.ndim >= 2 and values.shape[1:].numel() == 1:
-        return values.reshape(len(values))
-    return values.squeeze(-1) if values.ndim == 3 and values.shape[2] == 1 else values
+    return values.reshape(len(values), *_canonical(tuple(values.shape[1:])))
 
 
 def fact_source(
@@ -170,33 +198,51 @@ def fact_source(
 
 def ragged_source(name: str, batch: ragged, arity: int) -> Source:
     """Samples of different sizes as rows with the sample's number as first key."""
-    parts, values = [], []
+    parts, values, lengths = [], [], []
     for number, item in enumerate(batch.samples):
         given = _sample_rows(name, item, arity)
+        _check_arity(name, given, arity)
         first = torch.full((1, given.keys.shape[1]), number)
         parts.append(torch.cat([first, given.keys.cpu()]).T)
         values.append(given.values)
+        if isinstance(item, Tensor) and item.is_floating_point():
+            lengths.append(torch.tensor(item.shape[:arity], dtype=torch.int64))
     keys = torch.cat(parts) if parts else torch.zeros(0, arity + 1, dtype=torch.int64)
-    if any(v is None for v in values) or not values:
-        return keyed(name, keys, None)
-    return keyed(name, keys, torch.cat([v for v in values if v is not None]))
+    source = keyed(name, keys, _joined(name, values, [len(part) for part in parts]))
+    dense = bool(parts) and len(lengths) == len(parts)
+    return replace(source, lengths=torch.stack(lengths, 1) if dense else None)
 
 
-def _sample_rows(name: str, item: Any, arity: int) -> rows:
+def _joined(name: str, values: Sequence[Tensor | None], counts: Sequence[int]) -> Tensor | None:
+    """The values of all samples; a fact without a value has value 1."""
+    if all(value is None for value in values):
+        return None
+    like = next(value for value in values if value is not None)
+    full = [like.new_ones(n) if v is None else v for v, n in zip(values, counts, strict=True)]
+    shapes = {tuple(value.shape[1:]) for value in full}
+    if len(shapes) > 1:
+        raise ShapeMismatch(
+            f"the samples of `{name}` have values of different shapes: {sorted(shapes)}",
+            caller(),
+            "only the number of keys may differ between samples",
+        )
+    return torch.cat(full)
+
+
+def _sample_rows(name: str, item: rows | Tensor, arity: int) -> rows:
     if isinstance(item, rows):
         return item
-    tensor = torch.as_tensor(item)
-    if not tensor.is_floating_point():
-        return rows(tensor)
-    if tensor.ndim < arity:
-        raise BadInput(
-            f"a sample of `{name}` has {tensor.ndim} axes, its relation {arity} keys",
+    if not item.is_floating_point():
+        return rows(item)
+    if not arity <= item.ndim <= arity + 2:
+        raise ArityMismatch(
+            f"`{name}` has {terms(arity)}, but a sample has {item.ndim} axes {tuple(item.shape)}",
             caller(),
             "a dense sample is (keys..., value...)",
         )
-    grid = Grid(tuple(tensor.shape[:arity]))
+    grid = Grid(tuple(item.shape[:arity]))
     keys = torch.stack([grid.column(p) for p in range(arity)]) if arity else torch.zeros(0, 1)
-    return rows(keys.long(), tensor.reshape(grid.rows, *tensor.shape[arity:]))
+    return rows(keys.long(), item.reshape(grid.rows, *item.shape[arity:]))
 
 
 __all__ = [
@@ -204,6 +250,7 @@ __all__ = [
     "Source",
     "dense_source",
     "fact_source",
+    "in_samples",
     "ragged_source",
     "rows_source",
 ]

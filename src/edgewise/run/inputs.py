@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from edgewise.checks.facts import data_atoms
-from edgewise.errors import caller
-from edgewise.ground.batch import SAMPLE, batched_relations, with_sample
+from edgewise.errors import EdgewiseError, caller
+from edgewise.ground.batch import SAMPLE, SAMPLES, batched_relations, with_sample
 from edgewise.ground.constants import Constants
 from edgewise.ground.index import Grid
 from edgewise.ground.inputs import BadInput, Given, fact_rows, ragged, rows
@@ -19,6 +19,7 @@ from edgewise.ground.sources import (
     Source,
     dense_source,
     fact_source,
+    in_samples,
     ragged_source,
     rows_source,
 )
@@ -26,7 +27,19 @@ from edgewise.language import nodes
 from edgewise.language.statements import atoms, weights
 from edgewise.plan.nodes import Plan
 
-SAMPLES = "@samples"
+
+class BatchMismatch(EdgewiseError):
+    """The samples of a batch are matched one to one; none is repeated or left out."""
+
+    code = "batch-mismatch"
+    example = (
+        "Program([R.h(V.X) <= (R.a(V.X), R.b(V.X))]).compile(R.h)"
+        "(a=ragged([torch.ones(3)]), b=ragged([torch.ones(3), torch.ones(2)]))"
+    )
+    instead = (
+        "Program([R.h(V.X) <= (R.a(V.X), R.b(V.X))]).compile(R.h)"
+        "(a=ragged([torch.ones(3), torch.ones(2)]), b=ragged([torch.ones(3), torch.ones(2)]))"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +51,7 @@ class Prepared:
     constants: Constants
     dense: frozenset[str]
     samples: int | None
+    in_batch: frozenset[str] = frozenset()  # relations whose first key is the sample
 
 
 def prepare(
@@ -50,36 +64,46 @@ def prepare(
     samples = _samples(given, facts)
     data = _keyed_facts(facts)
     constants = Constants(_constants(plan, data))
+    sources = {n: _source(n, t, arities[n], value_lengths(plan, n)) for n, t in given.items()}
+    _check_batches(sources, samples)
     in_batch: set[str] = set()
     if samples is not None:
-        ragged_names = {name for name, item in given.items() if isinstance(item, ragged)}
-        if isinstance(facts, ragged):
-            ragged_names |= {atom.relation for _, atom in data}
-        in_batch = batched_relations(plan.rules, ragged_names)
+        # a dense batch beside ragged samples has the sample as one more axis
+        sources = {n: in_samples(s) if s.batched else s for n, s in sources.items()}
+        own = {n for n, t in given.items() if isinstance(t, ragged)}
+        own |= {n for n, s in sources.items() if s.index.arity > arities[n]}
+        own |= {atom.relation for sample, atom in data if sample is not None}
+        in_batch = batched_relations(plan.rules, own)
         plan = _batched_plan(plan, in_batch)
-    sources = {}
-    for name, item in given.items():
-        inner = value_lengths(plan, name)
-        sources[name] = _source(name, item, arities[name], inner)
     sources |= _fact_sources(plan, data, in_batch, samples, constants, dtype, sources)
-    dense = {name for name, source in sources.items() if source.dense}
     if samples is not None:
-        sources[SAMPLES] = Source(Grid((samples,)), stored=torch.ones(samples))
-        dense.add(SAMPLES)
-    return Prepared(plan, sources, constants, frozenset(dense), samples)
+        sources[SAMPLES] = Source(Grid((samples,)), stored=torch.ones(samples), dense=True)
+    dense = frozenset(name for name, source in sources.items() if source.dense)
+    return Prepared(plan, sources, constants, dense, samples, frozenset(in_batch))
 
 
 def _samples(given: Mapping[str, Given], facts: Any) -> int | None:
     counts = {name: len(item.samples) for name, item in given.items() if isinstance(item, ragged)}
     if isinstance(facts, ragged):
         counts["facts"] = len(facts.samples)
-    if len(set(counts.values())) > 1:
-        raise BadInput(
-            f"ragged inputs of different lengths: {counts}",
-            caller(),
-            "give every ragged input one item for each sample",
-        )
+    _refuse_counts(counts)
     return next(iter(counts.values()), None)
+
+
+def _check_batches(sources: Mapping[str, Source], samples: int | None) -> None:
+    """One batch has one size; an axis of length 1 is a batch of one, never repeated."""
+    counts = {name: s.batch for name, s in sources.items() if s.batched}
+    _refuse_counts(counts if samples is None else {"the ragged samples": samples} | counts)
+
+
+def _refuse_counts(counts: Mapping[str, int]) -> None:
+    if len(set(counts.values())) > 1:
+        shown = ", ".join(f"{name}: {count}" for name, count in counts.items())
+        raise BatchMismatch(
+            f"the inputs have different numbers of samples ({shown})",
+            caller(),
+            "give every batched input one item for each sample",
+        )
 
 
 def _keyed_facts(facts: tuple[nodes.Atom, ...] | ragged) -> list[tuple[int | None, nodes.Atom]]:
@@ -153,10 +177,7 @@ def _source(name: str, item: Given, arity: int, inner: set[int]) -> Source:
         return ragged_source(name, item, arity)
     if isinstance(item, rows):
         return rows_source(name, item, arity)
-    assert isinstance(item, Tensor)
-    if item.is_floating_point():
-        return dense_source(name, item, arity, inner)
-    return rows_source(name, rows(item), arity)
+    return dense_source(name, item, arity, inner)
 
 
 def _fact_sources(

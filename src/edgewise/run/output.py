@@ -11,10 +11,9 @@ from torch import Tensor
 from edgewise.errors import EdgewiseError, caller
 from edgewise.ground.constants import Constants, KeyOutOfRange
 from edgewise.ground.index import Grid, Index, locate
-from edgewise.ground.kinds import axis_lengths, dense_relations
-from edgewise.ground.sources import Source
 from edgewise.run.column import Column
 from edgewise.run.inputs import Prepared
+from edgewise.run.ranges import dense_sizes
 from edgewise.run.result import Relation
 
 
@@ -108,28 +107,3 @@ def _places(
             "give keys below the length of the dense inputs",
         )
     return None if len(places) == Grid(sizes).rows else places
-
-
-def dense_sizes(prepared: Prepared) -> dict[str, tuple[int, ...]]:
-    """The lengths of the axes of every dense relation."""
-    domains = dict(prepared.plan.domains)
-    dense = dense_relations(prepared.plan.rules, prepared.dense, domains)
-    sizes = {name: _sizes(prepared.sources[name]) for name in prepared.dense}
-    changed = True
-    while changed:
-        changed = False
-        for rule in prepared.plan.rules:
-            found = axis_lengths(rule, sizes, domains)
-            old = sizes.get(rule.head.relation, found)
-            if found is None or old is None or rule.head.relation not in dense:
-                continue
-            longest = tuple(map(max, found, old))
-            if sizes.get(rule.head.relation) != longest:
-                sizes[rule.head.relation] = longest
-                changed = True
-    return sizes
-
-
-def _sizes(source: Source) -> tuple[int, ...]:
-    assert isinstance(source.index, Grid)
-    return source.index.sizes

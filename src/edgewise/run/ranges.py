@@ -1,0 +1,135 @@
+"""The lengths of dense axes, and the keys that must lie on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from edgewise.errors import caller
+from edgewise.ground.batch import SAMPLE
+from edgewise.ground.constants import KeyOutOfRange
+from edgewise.ground.index import Grid
+from edgewise.ground.kinds import axis_lengths, dense_relations
+from edgewise.ground.sources import Source
+from edgewise.language import nodes
+from edgewise.language.statements import atoms
+from edgewise.run.inputs import Prepared
+
+Lengths = Mapping[str, tuple[Tensor, ...]]  # axis by axis: (1,), or (samples,)
+
+
+def dense_sizes(prepared: Prepared) -> dict[str, tuple[int, ...]]:
+    """The lengths of the axes of every dense relation."""
+    domains = dict(prepared.plan.domains)
+    dense = dense_relations(prepared.plan.rules, prepared.dense, domains)
+    sizes = {name: _sizes(prepared.sources[name]) for name in prepared.dense}
+    changed = True
+    while changed:
+        changed = False
+        for rule in prepared.plan.rules:
+            found = axis_lengths(rule, sizes, domains)
+            old = sizes.get(rule.head.relation, found)
+            if found is None or old is None or rule.head.relation not in dense:
+                continue
+            longest = tuple(map(max, found, old))
+            if sizes.get(rule.head.relation) != longest:
+                sizes[rule.head.relation] = longest
+                changed = True
+    return sizes
+
+
+def _sizes(source: Source) -> tuple[int, ...]:
+    assert isinstance(source.index, Grid)
+    return source.index.sizes
+
+
+def check_keys(prepared: Prepared) -> None:
+    """Refuse keys beyond the dense axes they are joined with: their rows would be lost unseen."""
+    lengths = _axes(prepared)
+    for rule in prepared.plan.rules:
+        ends = _ends(rule, lengths)
+        for atom in _positive(rule):
+            source = prepared.sources.get(atom.relation)
+            if source is not None and atom.relation not in lengths:
+                _check(prepared, atom, source, ends)
+
+
+def _check(
+    prepared: Prepared, atom: nodes.Atom, source: Source, ends: Mapping[nodes.Term, Tensor]
+) -> None:
+    for position, term in enumerate(atom.terms):
+        if term not in ends or not source.index.rows:
+            continue
+        column, end = source.index.column(position), ends[term]
+        if len(end) > 1:
+            if atom.terms[0] != SAMPLE:
+                continue  # holds in every sample, also in those that are shorter
+            end = end[source.index.column(0)]
+        outside = ((column < 0) | (column >= end)).nonzero()
+        if len(outside):
+            at = int(outside[0, 0])
+            key = prepared.constants.constant(int(column[at]))
+            raise KeyOutOfRange(
+                f"`{atom.relation}` has the key {key!r}, but the axis it is joined with has length "
+                f"{int(end.expand(len(column))[at])}",
+                caller(),
+                "give keys from 0 to the length of the dense input, or the input as `rows(...)`",
+            )
+
+
+def _axes(prepared: Prepared) -> Lengths:
+    """The lengths of dense relations; a ragged one has one for each sample."""
+    found: dict[str, tuple[Tensor, ...]] = {}
+    for name, source in prepared.sources.items():
+        if source.lengths is not None:
+            found[name] = tuple(source.lengths)
+        elif source.dense and isinstance(source.index, Grid):
+            first = 1 if name in prepared.in_batch else 0
+            found[name] = tuple(torch.tensor([size]) for size in source.index.sizes[first:])
+    derived = {rule.head.relation for rule in prepared.plan.rules} - set(prepared.sources)
+    changed = True
+    while changed:
+        changed = False
+        for name in derived:
+            longest = _longest([r for r in prepared.plan.rules if r.head.relation == name], found)
+            if longest is not None and not _same(longest, found.get(name)):
+                found[name] = longest
+                changed = True
+    return found
+
+
+def _longest(rules: list[nodes.Rule], lengths: Lengths) -> tuple[Tensor, ...] | None:
+    """The longest axes that several rules of one head give; None if one is not dense."""
+    made = []
+    for rule in rules:
+        ends, head = _ends(rule, lengths), _own(rule.head)
+        if not all(term in ends for term in head):
+            return None
+        made.append([ends[term] for term in head])
+    return tuple(reduce(torch.maximum, axis) for axis in zip(*made, strict=True))
+
+
+def _same(one: tuple[Tensor, ...], other: tuple[Tensor, ...] | None) -> bool:
+    return other is not None and all(map(torch.equal, one, other))
+
+
+def _ends(rule: nodes.Rule, lengths: Lengths) -> dict[nodes.Term, Tensor]:
+    """Variable → the shortest of the dense axes it runs along."""
+    found: dict[nodes.Term, Tensor] = {}
+    for atom in _positive(rule):
+        if atom.relation in lengths:
+            for term, length in zip(_own(atom), lengths[atom.relation], strict=True):
+                if isinstance(term, nodes.Variable):
+                    found[term] = torch.minimum(found.get(term, length), length)
+    return found
+
+
+def _positive(rule: nodes.Rule) -> Iterator[nodes.Atom]:
+    return (a for a in atoms(rule.body) if isinstance(a, nodes.Atom) and not a.negated)
+
+
+def _own(atom: nodes.Atom) -> tuple[nodes.Term, ...]:
+    return atom.terms[1:] if atom.terms and atom.terms[0] == SAMPLE else atom.terms
