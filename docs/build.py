@@ -39,6 +39,18 @@ def api() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def graphs() -> str:
+    """Every pattern with its set."""
+    module = import_module("edgewise.graphs")
+    parts = [
+        "# Graphs",
+        "Sets of pairs (i, j): query i hears key j. A graph is an atom, `window(3)(V.I, V.J)`, and "
+        "graphs are closed under `|`, `&`, `-`, `~` and `.T`.",
+    ]
+    parts += [f"## `{name}`\n\n{_described(kind)}" for name, kind in module.PATTERNS.items()]
+    return "\n\n".join(parts) + "\n"
+
+
 def _described(thing: object) -> str:
     """The docstring with its examples as code."""
     lines, shown = (inspect.getdoc(thing) or "").splitlines(), []
@@ -69,8 +81,7 @@ def differences() -> list[str]:
 def main() -> int:
     reference = DOCS / "reference"
     errors.write(GENERATED)
-    (reference / "api.md").write_text(api(), encoding="utf-8")
-    for name, made in tables.PAGES.items():
+    for name, made in {**tables.PAGES, "api.md": api, "graphs.md": graphs}.items():
         (reference / name).write_text(made(), encoding="utf-8")
     found = differences()
     print("\n".join(found) if found else "every page prints what it says")

@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 import blocks  # noqa: E402
 import tables  # noqa: E402
 
-GENERATED = {"api.md", "functions.md", "specials.md"}
+GENERATED = {"api.md", "functions.md", "graphs.md", "specials.md"}
 FRONT = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")]
 PAGES = FRONT + [
     path
