@@ -33,7 +33,7 @@ def rules(program: Program) -> Text:
 
 
 def _folded(line: str) -> str:
-    return line if len(line) < WIDTH - 4 else line.replace(" | [", "\n    | [")
+    return line if len(line) < 80 else line.replace(" | [", "\n    | [")
 
 
 def atoms(graph: Graph) -> Text:
