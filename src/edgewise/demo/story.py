@@ -79,5 +79,5 @@ def checked(score: float, views: list[picture.View], on: Any) -> int:
     }
     for claim, holds in claims.items():
         on.print(f"[green]✓[/] {claim}" if holds else f"[red]✗[/] {claim}")
-    on.print("\nnext: README.md shows the language in five minutes, examples/ in ten programs")
+    on.print("\nnext: README.md shows the language in five minutes, examples/ in sixteen programs")
     return 0 if all(claims.values()) else 1
