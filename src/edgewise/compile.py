@@ -39,6 +39,6 @@ def compile(
     """
     check(program)
     plan = lower(program, output)
-    stages: dict[str, Any] = {"plan": plan}
+    stages: dict[str, Any] = {"plan": plan, "without": tuple(without)}
     plan, stages["passes"] = optimise(plan, without=tuple(without))
     return Model(program, plan, stages, fill=fill, limit=limit, seed=seed, dtype=dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ class Model(torch.nn.Module):
         self.stages = stages
         self.fill = fill
         self.limit = limit
-        self.project_first = "project rows" not in stages.get("without", ())
+        self.without = tuple(stages.get("without", ()))
         precision = dtype or torch.get_default_dtype()
         self.register_buffer("_unit", torch.ones((), dtype=precision), persistent=False)
         statements: list[nodes.Statement] = [*plan.rules, *plan.facts]
@@ -127,16 +128,12 @@ class Model(torch.nn.Module):
 
     def save(self, path: str | Path) -> None:
         """Write weights, rules and options to one file that `edgewise.load` reads."""
-        from edgewise.save import save
-
-        save(self, path)
+        import_module("edgewise.save").save(self, path)
 
     @staticmethod
     def load(path: str | Path) -> Model:
         """The model that `save` wrote."""
-        from edgewise.save import load
-
-        return load(path)
+        return import_module("edgewise.save").load(path)
 
     def ground(self, *, facts: Iterable[Any] | ragged | None = None, **inputs: Any) -> Data:
         """Join, check and lay out everything that depends on keys; do it once, step many times."""
@@ -241,7 +238,8 @@ def _build(
         limit=model.limit,
         weights={name: model.weight(name) for name in model._paths},
         shapes={name: source.shape for name, source in prepared.sources.items()},
-        project_first=model.project_first,
+        project_first="project rows" not in model.without,
+        merge_projections="merge projections" not in model.without,
     )
     output = output_of(prepared, executable.relations, executable.constants, model.fill)
     return to_device(Step(prepared, executable, output), device)

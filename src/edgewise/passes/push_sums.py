@@ -1,9 +1,99 @@
-"""Take a sum before a join where it distributes over it."""
+"""Take a sum before a join where it distributes over it.
+
+Σ_Y Σ_Z e(X, Y) · e(Y, Z) · a(Z)  =  Σ_Y e(X, Y) · (Σ_Z e(Y, Z) · a(Z))
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
+from edgewise.language import functions, nodes
+from edgewise.language.terms import variables
 from edgewise.plan.nodes import Plan
+from edgewise.plan.score import names_in
+from edgewise.reference.evaluate import aggregation_of, combination
+
+SUM, PRODUCT = nodes.Function("sum_agg"), nodes.Function("product")
 
 
 def push_sums(plan: Plan) -> Plan:
-    return plan
+    steps: list = []
+    for step in plan.steps:
+        waiting = [step]
+        while waiting:
+            rule = waiting.pop()
+            split = _split(plan, rule) if isinstance(rule, nodes.Rule) else None
+            if split is None:
+                steps.append(rule)
+            else:
+                helper, rest = split
+                waiting += [rest, helper]  # the helper may split again, and comes first
+    return replace(plan, steps=tuple(steps))
+
+
+def _split(plan: Plan, rule: nodes.Rule) -> tuple[nodes.Rule, nodes.Rule] | None:
+    """A helper that sums one variable away, and the rule that uses it."""
+    if not _sums_products(plan, rule):
+        return None
+    values = [item for item in rule.body if item.carries_value]
+    conditions = [item for item in rule.body if not item.carries_value]
+    heads = {v.name for v in variables(rule.head.terms)}
+    for name in sorted(set().union(*map(names_in, values)) - heads):
+        inside = [n for n, item in enumerate(values) if name in names_in(item)]
+        contiguous = all(b == a + 1 for a, b in pairwise(inside))
+        if len(inside) == len(values) or not contiguous:
+            continue
+        found = _pushed(plan, rule, values, conditions, set(inside))
+        if found is not None:
+            return found
+    return None
+
+
+def _sums_products(plan: Plan, rule: nodes.Rule) -> bool:
+    return (
+        aggregation_of(rule, plan.aggregation).name == "sum_agg"
+        and combination(rule.functions).name == "product"
+        and all(functions.kind(f) != functions.TRANSFORMATION for f in rule.functions)
+        and sum(item.carries_value for item in rule.body) > 1
+    )
+
+
+def _pushed(
+    plan: Plan,
+    rule: nodes.Rule,
+    values: list[nodes.Expression],
+    conditions: list[nodes.Expression],
+    inside: set[int],
+) -> tuple[nodes.Rule, nodes.Rule] | None:
+    part = [item for n, item in enumerate(values) if n in inside]
+    others = [item for n, item in enumerate(values) if n not in inside]
+    own = set().union(*map(names_in, part))
+    elsewhere = {v.name for v in variables(rule.head.terms)}.union(*map(names_in, others))
+    gone = own - elsewhere
+    moved = [c for c in conditions if names_in(c) & gone]
+    stay = [c for c in conditions if not names_in(c) & gone]
+    # a condition that ties what is summed away to the rest, or to an existential, stays whole
+    if not gone or any(not names_in(c) <= own for c in moved):
+        return None
+    kept = sorted(own & elsewhere)
+    if not kept and not others:
+        return None
+    head = nodes.Atom(_fresh(plan, rule), tuple(nodes.Variable(n) for n in kept))
+    helper = nodes.Rule(head, (*part, *moved), (PRODUCT, SUM), rule.place)
+    first = min(inside)
+    body = [item for n, item in enumerate(values) if n < first]
+    body += [head, *(item for n, item in enumerate(values) if n > first and n not in inside)]
+    return helper, replace(rule, body=(*body, *stay))
+
+
+def _fresh(plan: Plan, rule: nodes.Rule) -> str:
+    taken = {r.head.relation for r in plan.rules}
+    number = 1
+    while (name := f"{rule.head.relation}.part{number}") in taken or _in_use(rule, name):
+        number += 1
+    return name
+
+
+def _in_use(rule: nodes.Rule, name: str) -> bool:
+    return any(isinstance(item, nodes.Atom) and item.relation == name for item in rule.body)

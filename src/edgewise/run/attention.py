@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +65,10 @@ class AttentionStep:
     @property
     def rule(self) -> nodes.Rule:
         return self.node.instead[1]
+
+    def rules(self) -> Iterator[RuleStep]:
+        sides = [*self.queries, *self.keys, self.value, *self.biases]
+        yield from (side.step for side in sides)
 
     def __call__(self, state: State) -> Column:
         shared, query, key = self.node.shared, self.node.query, self.node.key

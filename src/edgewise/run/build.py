@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -24,7 +24,7 @@ from edgewise.run.attention import AttentionStep, attention_step
 from edgewise.run.column import Column
 from edgewise.run.merge import Merge, merged
 from edgewise.run.recursion import Component, Levels, Rounds, levels, rounds
-from edgewise.run.rule import RuleStep, State
+from edgewise.run.rule import RuleStep, State, projected_weights
 from edgewise.run.shapes import Shapes
 
 
@@ -36,6 +36,14 @@ class RelationStep:
     steps: tuple[RuleStep | AttentionStep, ...]
     merge: Merge
     facts: bool
+
+    def rules(self) -> Iterator[RuleStep]:
+        """The rule steps inside, those of a fused attention's sides included."""
+        for step in self.steps:
+            if isinstance(step, RuleStep):
+                yield step
+            else:
+                yield from step.rules()
 
     def __call__(self, state: State) -> dict[str, Column]:
         parts = [state.relations[self.relation]] if self.facts else []
@@ -52,8 +60,10 @@ class Executable:
     relations: dict[str, Index]
     constants: Constants
     refusals: dict[str, str] = field(default_factory=dict)
+    projections: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def run(self, state: State) -> dict[str, Column]:
+        state.projections = self.projections
         for step in self.steps:
             state.relations.update(step(state))
         return state.relations
@@ -68,6 +78,7 @@ def build(
     weights: Mapping[str, Tensor],
     shapes: Mapping[str, tuple[int, ...] | None],
     project_first: bool = True,
+    merge_projections: bool = True,
 ) -> Executable:
     """Ground every rule of the plan over the sources.
 
@@ -76,9 +87,26 @@ def build(
     lines = {line.relation: line for line in plan.lines}
     known = Shapes(weights, plan.aggregation, lines, dict(shapes))
     builder = _Builder(plan, sources, constants, limit, project_first, known)
+    steps = tuple(builder.steps())
+    together = _projections(steps, weights) if merge_projections else {}
     return Executable(
-        sources, tuple(builder.steps()), builder.grounder.relations, constants, builder.refusals
+        sources, steps, builder.grounder.relations, constants, builder.refusals, together
     )
+
+
+def _projections(
+    steps: Sequence[RelationStep | Levels | Rounds], weights: Mapping[str, Tensor]
+) -> dict[str, tuple[str, ...]]:
+    """The matrices of equal width that rules apply to all rows of a relation."""
+    found: dict[tuple[str, int], list[str]] = {}
+    for step in steps:
+        for rule in step.rules() if isinstance(step, RelationStep) else ():
+            for relation, name in projected_weights(rule):
+                width = weights[name].shape[-1] if weights[name].ndim >= 2 else 0
+                group = found.setdefault((relation, width), [])
+                if width > 1 and name not in group:
+                    group.append(name)
+    return {relation: tuple(names) for (relation, _), names in found.items() if len(names) > 1}
 
 
 def _value_rule(node: Attention) -> nodes.Rule:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -27,7 +27,8 @@ class State:
     training: bool
     dtype: torch.dtype
     device: torch.device
-    shared: dict[str, list[tuple[Tensor, Column]]] = field(default_factory=dict)
+    projections: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    shared: dict[tuple[str, str], Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,11 @@ class RuleStep:
     ground: GroundRule
     default: nodes.Function
     project_first: bool = True
+    layouts: dict[int, str] | None = None  # place of an atom with a family weight → order
+
+    def __post_init__(self) -> None:
+        if self.layouts is None:
+            object.__setattr__(self, "layouts", self._family_layouts())
 
     def place(self, literal: nodes.Expression) -> int:
         """The place of a literal of the body in the grounding, by identity."""
@@ -103,13 +109,16 @@ class RuleStep:
             rows = self.ground.rows[self.place(alone)]
             source = state.relations[alone.relation]
             if self.project_first and (rows is None or source.rows <= len(rows)):
-                return self._in_rows(item, source, state).take(rows)
+                return self._in_rows(item, source, state, alone.relation).take(rows)
             return self._in_rows(item, source.take(rows), state)
         return self._combined(item, state)
 
     def _combined(self, item: nodes.Expression, state: State) -> Column:
         match item:
             case nodes.Atom():
+                everywhere = self._family_everywhere(item, state)
+                if everywhere is not None:
+                    return everywhere
                 place = self.place(item)
                 value = state.relations[item.relation].take(self.ground.rows[place])
             case nodes.SpecialAtom():
@@ -138,26 +147,27 @@ class RuleStep:
             return None
         return found[0]
 
-    def _in_rows(self, item: nodes.Expression, source: Column, state: State) -> Column:
+    def _in_rows(
+        self, item: nodes.Expression, source: Column, state: State, whole: str | None = None
+    ) -> Column:
+        """An expression of one atom on the rows of its relation; `whole` names it if all rows."""
         match item:
             case nodes.Atom():
+                if whole is not None and item.weight is not None:
+                    projected = _projected(item.weight, whole, source, state)
+                    if projected is not None:
+                        return column(projected)
                 value = source
             case nodes.Weight():
                 return self._weight(item, state)
             case nodes.Apply(function=function):
-                operands = [self._in_rows(operand, source, state) for operand in item.operands]
+                operands = [
+                    self._in_rows(operand, source, state, whole) for operand in item.operands
+                ]
                 value = self._applied(function, operands, state)
             case _:
                 raise TypeError(f"carries no value: {item!r}")
-        if item.weight is None:
-            return value
-        known = state.shared.setdefault(str(item.weight.name), [])
-        for data, weighted in known:
-            if data is value.data:
-                return weighted
-        weighted = self._weighted(item.weight, value, state)
-        known.append((value.data, weighted))
-        return weighted
+        return self._weighted(item.weight, value, state)
 
     # weights
 
@@ -175,6 +185,33 @@ class RuleStep:
         members = tensor.flatten(0, len(weight.keys) - 1) if len(weight.keys) > 1 else tensor
         rows = self.ground.rows[self.place(weight)]
         return column(members.unsqueeze(0)).take(rows)
+
+    def _family_everywhere(self, item: nodes.Atom, state: State) -> Column | None:
+        """Every member of a family times every row, where the groundings are just that."""
+        weight, source = item.weight, state.relations[item.relation]
+        if weight is None or not weight.keys or not self.project_first:
+            return None
+        layout = (self.layouts or {}).get(self.place(item))
+        projected = _projected(weight, item.relation, source, state) if layout else None
+        if projected is None:
+            return None
+        size = state.weights[str(weight.name)].shape[-2]
+        members = projected.shape[2] // size
+        split = projected.reshape(*projected.shape[:2], members, size)
+        outer = split.transpose(1, 2) if layout == "members first" else split
+        return column(outer.reshape(split.shape[0], -1, size))
+
+    def _family_layouts(self) -> dict[int, str]:
+        """Atoms with a family weight whose groundings are members × rows, and in which order."""
+        found = {}
+        for atom in atoms(self.rule.body):
+            if isinstance(atom, nodes.Atom) and atom.weight is not None and atom.weight.keys:
+                members = self.ground.rows.get(self.place(atom.weight))
+                rows = self.ground.rows.get(self.place(atom))
+                layout = _product_layout(members, rows, self.ground.count)
+                if layout:
+                    found[self.place(atom)] = layout
+        return found
 
     def _family_times(self, weight: nodes.Weight, value: Column, state: State) -> Column:
         """A matrix of a family times a vector in each grounding, one product per member."""
@@ -203,6 +240,51 @@ class RuleStep:
             return found
         starts = self.ground.segments.padded[:, 0]
         return found.take(starts)
+
+
+def _product_layout(members: Tensor | None, rows: Tensor | None, count: int) -> str | None:
+    """How the groundings of members × rows are ordered, if they are all of them."""
+    if members is None or rows is None or not count:
+        return None
+    high, wide = int(members.max()) + 1, int(rows.max()) + 1
+    if high * wide != count:
+        return None
+    here = torch.arange(count, device=members.device)
+    if bool((members == here // wide).all()) and bool((rows == here % wide).all()):
+        return "members first"
+    if bool((rows == here // high).all()) and bool((members == here % high).all()):
+        return "rows first"
+    return None
+
+
+def _projected(weight: nodes.Weight, relation: str, source: Column, state: State) -> Tensor | None:
+    """All rows of a relation times a matrix, or times all matrices of a family side by side.
+
+    The matrices that the model applies to one relation are one product, computed once.
+    """
+    if source.rank != 1 or not _matrix(weight, state):
+        return None
+    key = (relation, str(weight.name))
+    if key not in state.shared:
+        names = state.projections.get(relation, ())
+        names = names if weight.name in names else (str(weight.name),)
+        matrices = [state.weights[n].to(state.dtype).flatten(0, -2) for n in names]
+        if any(m.shape[1] != source.shape[0] for m in matrices):
+            return None
+        whole = matrices[0] if len(matrices) == 1 else torch.cat(matrices)
+        parts = torch.nn.functional.linear(source.data, whole).split([len(m) for m in matrices], -1)
+        state.shared.update(zip(((relation, n) for n in names), parts, strict=True))
+    return state.shared[key]
+
+
+def projected_weights(step: RuleStep) -> Iterator[tuple[str, str]]:
+    """The matrices that a rule applies to whole relations: (relation, weight)."""
+    for atom in atoms(step.rule.body):
+        if isinstance(atom, nodes.Atom) and atom.carries_value and atom.weight is not None:
+            at = step.place(atom)
+            plain = step.ground.rows.get(at) is None and not atom.weight.keys
+            if plain or at in (step.layouts or {}):
+                yield atom.relation, str(atom.weight.name)
 
 
 def _matrix(weight: nodes.Weight, state: State) -> bool:
