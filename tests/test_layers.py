@@ -10,13 +10,14 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1] / "src" / "edgewise"
 LAYERS = [  # each may import those before it
     *("errors", "language", "checks", "reference", "layouts", "graphs", "aggregations", "plan"),
-    *("passes", "ground", "kernels", "run", "compile", "module", "zoo", "data", "train", "hf"),
-    *("pyg", "viz", "demo", "cli"),
+    *("passes", "ground", "kernels", "run", "module", "compile", "save", "zoo", "data", "train"),
+    *("hf", "pyg", "viz", "demo", "cli"),
 ]
 AT_CALL_TIME = {  # what reaches a later stage by name, and why
     "__init__.py": "the public names are loaded when first used",
     "language/program.py": "a program is the front of every stage: solve, draw",
     "language/parser_body.py": "a pattern in the text form is a graph",
+    "module.py": "a model can save itself",
     "reference/solution.py": "a solution can draw itself",
     "demo/__main__.py": "says which extra is missing",
 }

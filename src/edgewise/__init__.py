@@ -11,6 +11,9 @@ _HOMES = {
     "Program": "language",
     "scope": "language",
     "repeat": "language",
+    "rows": "ground.inputs",
+    "ragged": "ground.inputs",
+    "load": "save",
     "EdgewiseError": "errors",
     "EdgewiseWarning": "errors",
 }

@@ -60,7 +60,9 @@ def caller() -> Caller:
     '<module>'
     """
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("edgewise"):
+    # a compiled model is called by way of torch
+    inside = ("edgewise", "torch.nn.modules.", "torch._dynamo.", "contextlib")
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(inside):
         if (
             frame.f_globals.get("__name__") == "edgewise.errors"
             and frame.f_code.co_name == "<module>"

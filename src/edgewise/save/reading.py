@@ -1,0 +1,173 @@
+"""Reading a model: every part is checked before anything is built, and nothing is evaluated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from edgewise.compile import compile
+from edgewise.errors import EdgewiseError, caller
+from edgewise.language import nodes
+from edgewise.language.program import Program
+from edgewise.module import Model
+from edgewise.run.weights import owner
+from edgewise.save import archive
+from edgewise.save.archive import Broken
+
+MOST_STATEMENTS = 1_000_000
+DTYPES = {"float64", "float32", "float16", "bfloat16"}
+OPTIONS = {
+    "format": int,
+    "edgewise": str,
+    "output": str,
+    "fill": int | float | str | None,
+    "limit": int,
+    "without": list,
+    "dtype": str,
+    "frozen": list,
+    "ties": dict,
+    "parts": dict,
+}
+
+
+class BadModelFile(EdgewiseError):
+    """A file that is not exactly what `save` wrote is refused whole, before anything is built."""
+
+    code = "bad-model-file"
+    example = """\
+open("model.edgewise", "w").write("not a model")
+load("model.edgewise")"""
+    instead = """\
+Program([R.h(V.X) <= R.a(V.X)[2.0]]).compile(R.h).save("model.edgewise")
+load("model.edgewise")"""
+
+
+def load(path: str | Path) -> Model:
+    """The model that `save` wrote: the same program, weights and outputs."""
+    try:
+        parts = archive.read(Path(path))
+        manifest = _manifest(parts)
+        program = _program(parts[archive.RULES])
+        tensors = _tensors(parts[archive.WEIGHTS], manifest)
+        return _model(program, manifest, tensors)
+    except Broken as problem:
+        raise BadModelFile(f"`{path}` is no model: {problem}", caller(), problem.help) from None
+
+
+def _manifest(parts: Mapping[str, bytes]) -> dict[str, Any]:
+    manifest = archive.parse(parts[archive.MANIFEST])
+    if manifest.get("format") != archive.FORMAT:
+        raise Broken(
+            f"its format is {manifest.get('format')!r}, this version reads {archive.FORMAT}",
+            "load it with the version of Edgewise that saved it",
+        )
+    for name, kind in OPTIONS.items():
+        value = manifest.get(name)
+        if name not in manifest or not isinstance(value, kind) or isinstance(value, bool):
+            raise Broken(f"its manifest has no usable `{name}`")
+    words = [*manifest["without"], *manifest["frozen"], *manifest["ties"].values()]
+    if not all(isinstance(word, str) for word in words):
+        raise Broken("its manifest names something that is no name")
+    for name in (archive.RULES, archive.WEIGHTS):
+        if manifest["parts"].get(name) != archive.digest(parts[name]):
+            raise Broken(f"`{name}` is not the one that was saved: its hash differs")
+    if manifest["dtype"] not in DTYPES or manifest["limit"] < 0:
+        raise Broken("its manifest has an unknown dtype or limit")
+    return manifest
+
+
+def _program(rules: bytes) -> Program:
+    try:
+        program = Program.parse(rules.decode(), file=archive.RULES)
+    except (EdgewiseError, ValueError, RecursionError) as problem:
+        raise Broken(f"its rules cannot be read: {_first_line(problem)}") from None
+    if _count(program.statements) > MOST_STATEMENTS:
+        raise Broken("its rules are repeated too often")
+    return program
+
+
+def _count(statements: tuple[nodes.Statement, ...]) -> int:
+    """How many statements there are when stacks are written out."""
+    return sum(
+        s.count * _count(s.statements) if isinstance(s, nodes.Stack) else 1 for s in statements
+    )
+
+
+def _first_line(problem: Exception) -> str:
+    return problem.message if isinstance(problem, EdgewiseError) else type(problem).__name__
+
+
+def _tensors(data: bytes, manifest: Mapping[str, Any]) -> dict[str, Tensor]:
+    try:
+        tensors = safetensors.torch.load(data)
+    except Exception as problem:  # whatever the reader meets, the file is broken
+        raise Broken(f"its weights cannot be read: {type(problem).__name__}") from None
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise Broken(f"the weight `{name}` is {tensor.dtype}")
+    for name, other in manifest["ties"].items():
+        if name in tensors or other not in tensors:
+            raise Broken(f"the weight `{name}` is said to be `{other}`")
+        tensors[name] = tensors[other]
+    return tensors
+
+
+def _model(program: Program, manifest: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:
+    """Build on no memory at all, compare names and shapes, then put the weights in."""
+    try:
+        with torch.device("meta"):
+            model = compile(
+                program,
+                nodes.Atom(manifest["output"]),
+                fill=_number(manifest["fill"]),
+                limit=manifest["limit"],
+                without=manifest["without"],
+                dtype=getattr(torch, manifest["dtype"]),
+            )
+    except (EdgewiseError, RuntimeError, TypeError, ValueError, RecursionError) as problem:
+        raise Broken(f"its rules do not compile: {_first_line(problem)}") from None
+    wanted = {name: tuple(t.shape) for name, t in model.state_dict().items()}
+    found = {name: tuple(t.shape) for name, t in tensors.items()}
+    for name in (*wanted, *found):
+        if wanted.get(name) != found.get(name):
+            raise Broken(
+                f"the weight `{name}` is {_shown(found.get(name))}, its rules say "
+                f"{_shown(wanted.get(name))}"
+            )
+    _fill(model, manifest, tensors)
+    return model
+
+
+def _shown(shape: tuple[int, ...] | None) -> str:
+    return "absent" if shape is None else "×".join(map(str, shape)) or "a scalar"
+
+
+def _number(number: float | str | None) -> float | None:
+    if isinstance(number, str):
+        if number not in ("nan", "inf", "-inf"):
+            raise Broken("its manifest has no usable `fill`")
+        return float(number)
+    if number is not None and not math.isfinite(float(number)):
+        raise Broken("its manifest has no usable `fill`")
+    return None if number is None else float(number)
+
+
+def _fill(model: Model, manifest: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    frozen, made = set(manifest["frozen"]), dict[int, torch.nn.Parameter]()
+    for name, path in ((".".join(path), path) for path in model._paths.values()):
+        place, tensor = owner(model, path), tensors[name]
+        if path[-1] in place._parameters:
+            learns = name not in frozen
+            if id(tensor) not in made:
+                made[id(tensor)] = torch.nn.Parameter(tensor, requires_grad=learns)
+            place._parameters[path[-1]] = made[id(tensor)]
+        else:
+            place._buffers[path[-1]] = tensor
+    model._buffers["_unit"] = torch.ones((), dtype=getattr(torch, manifest["dtype"]))

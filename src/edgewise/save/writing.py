@@ -1,0 +1,142 @@
+"""Writing a model: its rules as text, its weights, its options."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from edgewise.errors import EdgewiseError, caller
+from edgewise.language import nodes
+from edgewise.language.program import Program
+from edgewise.language.text_body import NoTextForm
+from edgewise.module import Model
+from edgewise.save import archive
+
+
+class NotSavable(EdgewiseError):
+    """A file holds rules, numbers and options; Python code is not saved, as none is ever run."""
+
+    code = "not-savable"
+    example = """\
+model = Program([(R.h(V.X) <= R.a(V.X)) | [F.call(torch.nn.Tanh())]]).compile(R.h)
+model.save("model.edgewise")"""
+    instead = """\
+model = Program([(R.h(V.X) <= R.a(V.X)) | [F.tanh]]).compile(R.h)
+model.save("model.edgewise")"""
+
+
+def save(model: Model, path: str | Path) -> None:
+    """Write a model to one file, at once.
+
+    The file has the rules as text, the weights and the options; the same model gives the same
+    bytes. `load` gives an equal model: the same program, `state_dict` and outputs.
+    """
+    path = Path(path)
+    rules = _rules(model).encode()
+    tensors, ties = _tensors(model)
+    weights = safetensors.torch.save(tensors)
+    manifest = _options(model) | {
+        "ties": ties,
+        "parts": {archive.RULES: archive.digest(rules), archive.WEIGHTS: archive.digest(weights)},
+    }
+    parts = {archive.MANIFEST: archive.dump(manifest), archive.RULES: rules}
+    try:
+        archive.write(path, archive.pack(parts | {archive.WEIGHTS: weights}))
+    except OSError as problem:
+        raise NotSavable(
+            f"`{path}` cannot be written: {problem.strerror}",
+            caller(),
+            "give a path in a folder that exists and can be written",
+        ) from None
+
+
+def _options(model: Model) -> dict[str, Any]:
+    unit = model.get_buffer("_unit")
+    state = model.state_dict(keep_vars=True).items()
+    parameters = {n: t for n, t in state if isinstance(t, torch.nn.Parameter)}
+    return {
+        "format": archive.FORMAT,
+        "edgewise": sys.modules["edgewise"].__version__,
+        "output": model.plan.output.relation,
+        "fill": _number(model.fill),
+        "limit": model.limit,
+        "without": list(model.stages.get("without", ())),
+        "dtype": str(unit.dtype).removeprefix("torch."),
+        "frozen": sorted(n for n, p in parameters.items() if not p.requires_grad),
+    }
+
+
+def _number(number: float | None) -> float | str | None:
+    """JSON has no infinity and no NaN; they are written as words."""
+    return number if number is None or math.isfinite(number) else repr(float(number))
+
+
+def _tensors(model: Model) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The state by name, each tensor once, and the names that share one with another."""
+    tensors: dict[str, Tensor] = {}
+    ties: dict[str, str] = {}
+    first: dict[int, str] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        known = first.setdefault(id(tensor), name)
+        if known == name:
+            tensors[name] = tensor.detach().cpu().contiguous().clone()
+        else:
+            ties[name] = known
+    return tensors, ties
+
+
+def _rules(model: Model) -> str:
+    program = model.program
+    held: dict[int, int] = {}
+    bare = Program(
+        _bare(program.statements, held),
+        aggregation=program.aggregation,
+        domains=dict(program.domains),
+        rounds=program.rounds,
+    )
+    try:
+        text = bare.text()
+    except NoTextForm as problem:
+        raise NotSavable(problem.message, caller(), problem.help) from None
+    try:
+        same = Program.parse(text) == bare
+    except EdgewiseError:
+        same = False
+    if not same:
+        raise NotSavable(
+            "the rules cannot be written as text and read back",
+            caller(),
+            "see `Program.parse(program.text())`; save `model.state_dict()` and keep the Python",
+        )
+    return text
+
+
+def _bare(node: Any, held: dict[int, int]) -> Any:
+    """The same with a numbered placeholder for each tensor: its numbers are among the weights.
+
+    Different tensors have different placeholders, so that different rules stay different.
+    """
+    match node:
+        case nodes.Weight(value=nodes.Held(thing=thing)):
+            shape = tuple(torch.as_tensor(thing).shape)
+            number = float(held.setdefault(id(thing), len(held)))
+            if not shape:
+                return replace(node, value=number)
+            return replace(node, value=None, shape=shape, fill=number)
+        case tuple():
+            return tuple(_bare(item, held) for item in node)
+        case nodes.Expression() | nodes.Rule() | nodes.Fact() | nodes.Stack() if is_dataclass(node):
+            changed = {
+                f.name: _bare(getattr(node, f.name), held)
+                for f in fields(node)
+                if f.name in ("atom", "head", "body", "weight", "operands", "statements")
+            }
+            return replace(node, **changed)
+    return node
