@@ -163,7 +163,7 @@ class _Builder:
                     self.grounder.relations[name] = step.index
                     merge = merged(name, [step.index], False, self.lines.get(name))
                     made.append(RelationStep(name, (step,), merge, False))
-                    self.shapes.learn(name, [_value_rule(self.fused[name])])
+                    self.shapes.learn(name, {_value_rule(self.fused[name]): None})
                     continue
                 self.refusals[name] = step
                 mine = {r.head.relation for r in self.fused[name].instead}
@@ -188,8 +188,12 @@ class _Builder:
         values = needs((body.rule for body in here), values_only=True)
         for inner in components(values):
             for relation in inner:
-                own = [b.rule for b in here if b.rule.head.relation == relation]
-                base = [r for r in own if not inner & needs([r], values_only=True)[relation]]
+                own = [g for g in grounds if g.rule.head.relation == relation]
+                base = {
+                    g.rule: g.segments.width
+                    for g in own
+                    if not inner & needs([g.rule], values_only=True)[relation]
+                }
                 self.shapes.learn(relation, base)
             mine = [g for g in grounds if g.rule.head.relation in inner]
             if any(inner & values[relation] for relation in inner):

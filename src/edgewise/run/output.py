@@ -11,10 +11,12 @@ from torch import Tensor
 from edgewise.errors import EdgewiseError, caller
 from edgewise.ground.constants import Constants, KeyOutOfRange
 from edgewise.ground.index import Grid, Index, locate
+from edgewise.language.dependencies import components, needs
 from edgewise.run.column import Column
 from edgewise.run.inputs import Prepared
 from edgewise.run.ranges import dense_sizes
 from edgewise.run.result import Relation
+from edgewise.run.shapes import Shapes
 
 
 class NotTotal(EdgewiseError):
@@ -45,6 +47,10 @@ class Output:
     sizes: tuple[int, ...] | None = None
     places: Tensor | None = None
     fill: float | None = None
+    shape: tuple[int, ...] = ()  # of an empty output, whose values show none
+
+    def empty(self, batch: int, dtype: torch.dtype, device: torch.device) -> Column:
+        return Column(torch.zeros(batch, 0, *self.shape, dtype=dtype, device=device))
 
     def __call__(self, value: Column) -> Tensor | Relation:
         return self.rows(value) if self.sizes is None else self.dense(value, self.sizes)
@@ -73,20 +79,37 @@ class Output:
 def output_of(
     prepared: Prepared,
     relations: Mapping[str, Index],
-    constants: Constants,
+    weights: Mapping[str, Tensor],
     fill: float | None,
 ) -> Output:
     """Where the rows of the output go; refused if a key lies outside its axes."""
+    constants = prepared.constants
     name, arity = prepared.plan.output.relation, len(prepared.plan.output.terms)
     index = relations[name]
     columns = [index.column(p) for p in range(arity)]
     keys = torch.stack(columns) if columns else torch.zeros(0, index.rows, dtype=torch.int64)
     batched = any(source.batched for source in prepared.sources.values())
+    shape = () if index.rows else _shape(prepared, weights)
     sizes = dense_sizes(prepared).get(name)
     if sizes is None:
-        return Output(name, keys, constants, batched)
+        return Output(name, keys, constants, batched, shape=shape)
     places = _places(name, index, sizes, constants)
-    return Output(name, keys, constants, batched, sizes, places, fill)
+    return Output(name, keys, constants, batched, sizes, places, fill, shape)
+
+
+def _shape(prepared: Prepared, weights: Mapping[str, Tensor]) -> tuple[int, ...]:
+    """The shape of the output's values by the rules alone; a scalar where they do not say."""
+    plan = prepared.plan
+    lines = {line.relation: line for line in plan.lines}
+    known = {name: source.shape for name, source in prepared.sources.items()}
+    shapes = Shapes(weights, plan.aggregation, lines, dict(known))
+    for part in components(needs(plan.rules)):
+        for relation in part:
+            own = [rule for rule in plan.rules if rule.head.relation == relation]
+            reads = needs(own, values_only=True)[relation]
+            if not part & reads:
+                shapes.learn(relation, dict.fromkeys(own))
+    return shapes.known.get(plan.output.relation) or ()
 
 
 def _places(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +19,7 @@ from edgewise.language.statements import weights
 from edgewise.layouts.segments import Segments
 from edgewise.reference.evaluate import combination
 from edgewise.reference.join import Body
-from edgewise.run.column import Column, column
+from edgewise.run.column import Column, column, product
 from edgewise.run.functions import combine, transform
 from edgewise.run.rule import RuleStep, State
 
@@ -36,8 +37,8 @@ class Shapes:
     lines: Mapping[str, nodes.Line]
     known: dict[str, Shape | None] = field(default_factory=dict)
 
-    def rule(self, rule: nodes.Rule) -> Shape | None:
-        """The shape of the values a rule derives."""
+    def rule(self, rule: nodes.Rule, width: int | None = None) -> Shape | None:
+        """The shape of the values a rule derives; `width` is the groundings of every head."""
         body = Body(rule, {})
         rows: dict[int, Tensor | None] = {}
         numbers: dict[int, Tensor] = {}
@@ -53,28 +54,50 @@ class Shapes:
                 case nodes.SpecialAtom() if literal.carries_value:
                     numbers[at] = torch.empty(1, device="meta")
                 case nodes.Weight():
-                    rows[at] = torch.zeros(1, dtype=torch.int64, device="meta")
+                    rows[at] = None
         ground = GroundRule(body, 1, rows, numbers, Grid((1,)), ONE, None)
         plain = tuple(f for f in rule.functions if functions.kind(f) != functions.AGGREGATION)
         own = [f for f in rule.functions if functions.kind(f) == functions.AGGREGATION]
         aggregation = own[0] if own else self.default
-        if aggregation.name in VECTORS and not dict(aggregation.arguments).get("agg_terms"):
+        vector = aggregation.name in VECTORS and not dict(aggregation.arguments).get("agg_terms")
+        if vector and width is None:
             return None
         step = RuleStep(_bare(ground, plain), nodes.Function("sum_agg"))
-        tensors = {n: torch.empty_like(w, device="meta") for n, w in self._used(rule).items()}
-        state = State(columns, tensors, False, torch.float32, torch.device("meta"))
+        state = State(columns, self._used(rule), False, torch.float32, torch.device("meta"))
         try:
-            shape = step(state).shape
+            return self._aggregated(step, state, aggregation, width if vector else None)
         except (EdgewiseError, RuntimeError):
             return None
-        return () if aggregation.name == "count_agg" and rule.head.weight is None else shape
+
+    def _aggregated(
+        self, step: RuleStep, state: State, aggregation: nodes.Function, width: int | None
+    ) -> Shape:
+        """The shape after an aggregation that changes it: vectors of all groundings, counts."""
+        head = step.rule.head.weight
+        if width is None and aggregation.name != "count_agg":
+            return step(state).shape
+        bare = replace(step.rule, head=replace(step.rule.head, weight=None))
+        inner = RuleStep(replace(step.ground, body=Body(bare, {})), step.default)(state)
+        size = math.prod(inner.shape) * (width or 1)
+        found = column(torch.empty(1, 1, *((size,) if width else ()), device="meta"))
+        if head is None:
+            return found.shape
+        tensor = state.weights[str(head.name)]
+        weight = column(tensor.reshape(1, 1, *tensor.shape[len(head.keys) :]))
+        return product(weight, found).shape
 
     def _used(self, rule: nodes.Rule) -> dict[str, Tensor]:
-        return {str(w.name): self.weights[str(w.name)] for w in weights(rule)}
+        """The weights of a rule without their numbers; of a family one member."""
+        found = {}
+        for weight in weights(rule):
+            shape = self.weights[str(weight.name)].shape
+            members = (1,) * len(weight.keys)
+            found[str(weight.name)] = torch.empty((*members, *shape[len(members) :]), device="meta")
+        return found
 
-    def learn(self, relation: str, rules: list[nodes.Rule]) -> None:
-        """Record the shape of a relation from its rules and its line."""
-        found = {self.rule(rule) for rule in rules}
+    def learn(self, relation: str, rules: Mapping[nodes.Rule, int | None]) -> None:
+        """Record the shape of a relation from its rules (with their widths) and its line."""
+        found = {self.rule(rule, width) for rule, width in rules.items()}
         if relation in self.known:
             found.add(self.known[relation])
         if None in found or not found:

@@ -37,4 +37,7 @@ class Step:
         }
         state = State(columns, weights, training, dtype, device)
         value = self.executable.run(state).get(self.output.relation)
-        return Column(torch.zeros(1, 0, dtype=dtype, device=device)) if value is None else value
+        if value is None or not value.rows:
+            batch = max((source.batch for source in self.executable.sources.values()), default=1)
+            return self.output.empty(batch, dtype, device)
+        return value
