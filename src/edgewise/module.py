@@ -70,6 +70,13 @@ class Data:
         self.open = open  # whether relations that are not given may still come with a call
         self.built: dict[Any, Step] = {}
 
+    @property
+    def stated(self) -> set[str]:
+        """The relations that facts give."""
+        facts = self.facts
+        samples = facts.samples if isinstance(facts, ragged) else (facts,)
+        return {atom.relation for sample in samples for atom in sample}
+
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"built": {}}  # a copy builds its own when it needs it
 
@@ -140,7 +147,7 @@ class Model(torch.nn.Module):
         given = read_inputs(inputs, self._arities, self._whole, self._one)
         check_numbers(given)
         data = Data(self._number, given, self._facts(facts), open=facts is None)
-        if data.open and self._missing(data, {}) is None:
+        if all(name in given or name in data.stated for name in self.inputs):
             self._step(data, {})
         return data
 
@@ -169,6 +176,12 @@ class Model(torch.nn.Module):
         return ragged(read) if isinstance(facts, ragged) else read[0]
 
     def _computed(self, data: Data | None, inputs: Mapping[str, Any]) -> tuple[Step, Column]:
+        if data is not None and (not isinstance(data, Data) or data.model != self._number):
+            raise ForeignData(
+                "the data was not grounded by this model",
+                caller(),
+                "call `data = model.ground(...)` on the model that computes",
+            )
         given = read_inputs(inputs, self._arities, self._whole, self._one)
         if data is None:
             tensors = dense(given)
@@ -177,12 +190,6 @@ class Model(torch.nn.Module):
             data = Data(self._number, rest) if rest else self._cache
         else:
             tensors = {n: step_tensor(n, t) for n, t in given.items()}
-        if not isinstance(data, Data) or data.model != self._number:
-            raise ForeignData(
-                "the data was not grounded by this model",
-                caller(),
-                "call `data = model.ground(...)` on the model that computes",
-            )
         missing = self._missing(data, tensors)
         if missing is not None:
             raise MissingInput(
@@ -231,17 +238,18 @@ def _build(
     given = data.given | {n: torch.empty(shape, device="meta") for n, shape in shapes}
     prepared = prepare(model.plan, model._arities, given, data.facts, dtype)
     check_keys(prepared)
+    weights = {name: model.weight(name) for name in model._paths}
     executable = build(
         prepared.plan,
         prepared.sources,
         prepared.constants,
         limit=model.limit,
-        weights={name: model.weight(name) for name in model._paths},
+        weights=weights,
         shapes={name: source.shape for name, source in prepared.sources.items()},
         project_first="project rows" not in model.without,
         merge_projections="merge projections" not in model.without,
     )
-    output = output_of(prepared, executable.relations, executable.constants, model.fill)
+    output = output_of(prepared, executable.relations, weights, model.fill)
     return to_device(Step(prepared, executable, output), device)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from edgewise.errors import EdgewiseError
+from edgewise.errors import EdgewiseError, caller
 from edgewise.language.nodes import Constant
 
 STRINGS = 1 << 40  # integers stay below, strings from here on, so that keys sort as they should
@@ -38,7 +38,7 @@ class Constants:
             return STRINGS + self._ranks[constant]
         if not -STRINGS < constant < STRINGS:
             raise KeyOutOfRange(
-                f"the key {constant} does not fit", help="use keys below 2^40, or a string"
+                f"the key {constant} does not fit", caller(), "use keys below 2^40, or a string"
             )
         return constant
 

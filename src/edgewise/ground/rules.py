@@ -26,11 +26,11 @@ class PlanTooLarge(EdgewiseError):
 
     code = "plan-too-large"
     example = (
-        "Program([R.h <= (R.a(V.X), R.a(V.Y))]).compile(R.h, limit=10)"
+        "Program([R.h(V.X, V.Y) <= (R.a(V.X), R.a(V.Y))]).compile(R.h, limit=10)"
         ".ground(facts=[R.a(i)[1.0] for i in range(4)])"
     )
     instead = (
-        "Program([R.h <= (R.a(V.X), R.a(V.Y))]).compile(R.h, limit=100)"
+        "Program([R.h(V.X, V.Y) <= (R.a(V.X), R.a(V.Y))]).compile(R.h, limit=100)"
         ".ground(facts=[R.a(i)[1.0] for i in range(4)])"
     )
 

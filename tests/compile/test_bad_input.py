@@ -1,0 +1,404 @@
+"""Bad input: each mistake has its own code, message and next step, and changes nothing."""
+
+import copy
+import tracemalloc
+
+import networkx
+import numpy as np
+import pytest
+import torch
+
+from edgewise import EdgewiseError, F, Program, R, V, W, ragged, rows
+from edgewise.graphs import full, window
+
+NAN = float("nan")
+EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
+
+
+def layer(**options):
+    """A graph layer: h hears its neighbours."""
+    program = Program(
+        [
+            R.w <= R.a(V.I),
+            (R.h(V.I) <= (R.x(V.J)[4, 3], R._edge(V.J, V.I))) | [F.relu],
+            R.out(V.I) <= R.h(V.I)[2, 4],
+        ]
+    )
+    return program.compile(R.out, seed=0, **options)
+
+
+def pairs(**options):
+    return Program([R.out(V.I) <= (R.x(V.I), R.y(V.I))]).compile(R.out, **options)
+
+
+def x(n=3, d=3, **options):
+    return torch.ones(n, d, **options)
+
+
+def refused(code, call, *words):
+    with pytest.raises(EdgewiseError) as caught:
+        call()
+    error = caught.value
+    shown = str(error)
+    assert error.code == code, shown
+    assert error.help
+    assert "^" in shown
+    assert __file__ in shown  # the place is the user's line
+    for word in words:
+        assert word in shown, shown
+    return error
+
+
+CASES = {
+    "a fact that is not a number": (
+        "not-a-number",
+        lambda m: m.ground(facts=[R.x(0)[torch.tensor([1.0, NAN, 2.0])], R.edge(0, 0)]),
+        ("x(0)",),
+    ),
+    "a tensor with a value that is not a number": (
+        "not-a-number",
+        lambda m: m.ground(x=torch.full((3, 3), NAN), edge=EDGES),
+        ("`x`", "nan_to_num"),
+    ),
+    "rows with a value that is not a number": (
+        "not-a-number",
+        lambda m: m(x=rows(torch.arange(3), torch.full((3, 3), NAN)), edge=EDGES),
+        ("`x`",),
+    ),
+    "a sample with a value that is not a number": (
+        "not-a-number",
+        lambda m: m(x=ragged([x(), x() * NAN]), edge=ragged([EDGES, EDGES])),
+        ("`x`",),
+    ),
+    "a ragged fact that is not a number": (
+        "not-a-number",
+        lambda m: m.ground(facts=ragged([[R.x(0)[torch.tensor([1.0, NAN, 2.0])]]])),
+        ("x(0)",),
+    ),
+    "another precision": (
+        "dtype-mismatch",
+        lambda m: m(m.ground(edge=EDGES), x=x(dtype=torch.float64)),
+        ("torch.float64", "torch.float32", "model.to"),
+    ),
+    "another precision in rows": (
+        "dtype-mismatch",
+        lambda m: m.ground(x=rows(torch.arange(3), x(dtype=torch.float64)), edge=EDGES),
+        ("torch.float64", "torch.float32"),
+    ),
+    "another precision in a sample": (
+        "dtype-mismatch",
+        lambda m: m.ground(x=ragged([x(), x(dtype=torch.float64)]), edge=ragged([EDGES, EDGES])),
+        ("torch.float64", "torch.float32"),
+    ),
+    "another device": (
+        "device-mismatch",
+        lambda m: m(m.ground(edge=EDGES), x=x(device="meta")),
+        ("meta", "cpu"),
+    ),
+    "keys on another device": (
+        "device-mismatch",
+        lambda m: m.ground(edge=EDGES.to("meta")),
+        ("meta", "cpu"),
+    ),
+    "a key beyond a dense axis": (
+        "key-out-of-range",
+        lambda m: m(m.ground(edge=EDGES), x=x(2)),
+        ("`edge`", "2", "length 2"),
+    ),
+    "a key beyond the axis of its sample": (
+        "key-out-of-range",
+        lambda m: m(x=ragged([x(3), x(2)]), edge=ragged([EDGES, EDGES])),
+        ("`edge`", "length 2"),
+    ),
+    "a fact beyond a dense axis": (
+        "key-out-of-range",
+        lambda m: m(m.ground(facts=[R.edge(7, 0)]), x=x()),
+        ("`edge`", "7", "length 3"),
+    ),
+    "a negative key": (
+        "key-out-of-range",
+        lambda m: m.ground(edge=torch.tensor([[0, -1], [1, -1]]), x=x()),
+        ("-1", "padding"),
+    ),
+    "a key that does not fit": (
+        "key-out-of-range",
+        lambda m: m.ground(edge=torch.tensor([[0], [1 << 41]]), x=rows(torch.arange(3), x())),
+        ("2^40",),
+    ),
+    "a fact that does not fit": (
+        "key-out-of-range",
+        lambda m: m(m.ground(facts=[R.edge(0, 1 << 41), R.x(0)[[1.0, 2.0, 3.0]]])),
+        ("2^40",),
+    ),
+    "a key twice": (
+        "duplicate-fact",
+        lambda m: m.ground(edge=torch.tensor([[0, 1, 0], [1, 2, 1]]), x=x()),
+        ("`edge`", "(0, 1)"),
+    ),
+    "a key twice in one sample": (
+        "duplicate-fact",
+        lambda m: m(x=ragged([x()]), edge=ragged([torch.tensor([[0, 0], [1, 1]])])),
+        ("`edge`",),
+    ),
+    "a fact twice": (
+        "duplicate-fact",
+        lambda m: m.ground(facts=[R.edge(0, 1), R.edge(0, 1)]),
+        ("edge(0, 1)",),
+    ),
+    "an input missing": (
+        "missing-input",
+        lambda m: m(x=x()),
+        ("`edge`",),
+    ),
+    "an input missing at a step": (
+        "missing-input",
+        lambda m: m(m.ground(edge=EDGES)),
+        ("`x`",),
+    ),
+    "a misspelt input": (
+        "unknown-input",
+        lambda m: m.ground(edgse=EDGES),
+        ("`edgse`", "did you mean `edge`?"),
+    ),
+    "an input that has nothing to do with it": (
+        "unknown-input",
+        lambda m: m.ground(zebra=EDGES),
+        ("`zebra`", "edge", "x"),
+    ),
+    "an input of another output": (
+        "unknown-input",
+        lambda m: m.ground(a=EDGES),
+        ("does not read `a`",),
+    ),
+    "facts of no relation": (
+        "unknown-input",
+        lambda m: m.ground(facts=[R.edgse(0, 1)]),
+        ("`edgse`", "did you mean `edge`?"),
+    ),
+    "ragged facts of no relation": (
+        "unknown-input",
+        lambda m: m.ground(facts=ragged([[R.edge(0, 1)], [R.edgse(0, 1)]])),
+        ("`edgse`",),
+    ),
+    "keys of another arity": (
+        "arity-mismatch",
+        lambda m: m.ground(edge=torch.tensor([[0, 1], [1, 2], [2, 0]]), x=x()),
+        ("`edge`", "2 terms", "(3, 2)"),
+    ),
+    "keys of another arity in a sample": (
+        "arity-mismatch",
+        lambda m: m(x=ragged([x(), x()]), edge=ragged([EDGES, torch.arange(3)])),
+        ("`edge`", "2 terms"),
+    ),
+    "facts of another arity": (
+        "arity-mismatch",
+        lambda m: m.ground(facts=[R.edge(0, 1, 2)]),
+        ("`edge`",),
+    ),
+    "too many axes": (
+        "arity-mismatch",
+        lambda m: m(m.ground(edge=EDGES), x=torch.ones(1, 1, 1, 3, 3)),
+        ("`x`", "5 axes"),
+    ),
+    "too few axes": (
+        "arity-mismatch",
+        lambda m: m(m.ground(edge=EDGES), x=torch.ones(())),
+        ("`x`", "0 axes"),
+    ),
+    "values of the wrong length for a weight": (
+        "shape-mismatch",
+        lambda m: m(m.ground(edge=EDGES), x=x(3, 5)),
+        ("`x`", "5", "3"),
+    ),
+    "ragged of different lengths": (
+        "batch-mismatch",
+        lambda m: m(x=ragged([x(), x()]), edge=ragged([EDGES])),
+        ("x: 2", "edge: 1"),
+    ),
+    "a dense batch of another size": (
+        "batch-mismatch",
+        lambda m: m(m.ground(edge=ragged([EDGES, EDGES])), x=torch.ones(3, 3, 3)),
+        ("2", "x: 3"),
+    ),
+    "samples with values of different shapes": (
+        "shape-mismatch",
+        lambda m: m(x=ragged([x(), x(3, 2)]), edge=ragged([EDGES, EDGES])),
+        ("`x`",),
+    ),
+    "keys at a step": (
+        "keys-at-step",
+        lambda m: m(m.ground(), x=x(), edge=EDGES),
+        ("`edge`", "model.ground(edge=...)"),
+    ),
+    "rows at a step": (
+        "keys-at-step",
+        lambda m: m(m.ground(edge=EDGES), x=rows(torch.arange(3), x())),
+        ("`x`",),
+    ),
+    "data of another model": (
+        "foreign-data",
+        lambda m: m(layer().ground(edge=EDGES), x=x()),
+        ("model.ground",),
+    ),
+    "data that is none": ("foreign-data", lambda m: m(x(), edge=EDGES), ("model.ground",)),
+    "an input twice": (
+        "bad-input",
+        lambda m: m(m.ground(facts=[R.x(0)[[1.0, 2.0, 3.0]]], edge=EDGES), x=x()),
+        ("`x`",),
+    ),
+    "a string": ("bad-input", lambda m: m.ground(edge="0 1"), ("`edge`", "str")),
+    "a list": ("bad-input", lambda m: m.ground(edge=[[0], [1]]), ("`edge`", "list")),
+    "words": (
+        "bad-input",
+        lambda m: m.ground(edge=np.array([["a"], ["b"]])),
+        ("`edge`", "numbers"),
+    ),
+    "a mask": (
+        "bad-input",
+        lambda m: m.ground(edge=torch.ones(3, 3, dtype=torch.bool)),
+        ("nonzero",),
+    ),
+    "complex numbers": (
+        "bad-input",
+        lambda m: m.ground(x=torch.ones(3, 3, dtype=torch.complex64)),
+        ("integer",),
+    ),
+    "a batch of batches": (
+        "bad-input",
+        lambda m: m.ground(edge=ragged([ragged([EDGES])])),
+        ("`edge`",),
+    ),
+    "a batch of nothing like samples": (
+        "bad-input",
+        lambda m: m.ground(edge=ragged(3)),
+        ("ragged([",),
+    ),
+    "more values than keys": (
+        "bad-input",
+        lambda m: m.ground(x=rows(torch.arange(3), torch.ones(4, 3))),
+        ("3 keys", "(4, 3)"),
+    ),
+    "a graph of names": (
+        "bad-input",
+        lambda m: m.ground(edge=networkx.Graph([("a", "b")])),
+        ("`edge`", "integers"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input(case):
+    code, call, words = CASES[case]
+    model = layer()
+    good = model.ground(edge=EDGES)
+    before = model(good, x=x()).data
+    state, generator = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    cached = len(model._cache.built)
+    refused(code, lambda: call(model), *words)
+    # nothing changed
+    assert torch.equal(generator, torch.get_rng_state())
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in state.items())
+    assert len(model._cache.built) == cached
+    assert torch.equal(model(good, x=x()).data, before)
+
+
+def test_dense_batches_of_different_sizes():
+    a, b = torch.ones(2, 3, 4), torch.ones(3, 3, 4)
+    refused("batch-mismatch", lambda: pairs()(x=a, y=b), "x: 2", "y: 3")
+    refused("batch-mismatch", lambda: pairs()(x=a[:1], y=b), "x: 1", "y: 3")
+
+
+def test_an_unbatched_relation_holds_in_every_sample():
+    a, b = torch.rand(2, 3, 4), torch.rand(3, 4)
+    assert torch.equal(pairs()(x=a, y=b), a + b)
+
+
+def test_values_that_do_not_meet():
+    refused("shape-mismatch", lambda: pairs()(x=torch.ones(3, 2), y=torch.ones(3, 4)), "2", "4")
+
+
+def test_lengths_intersect_and_never_broadcast():
+    found = pairs()(x=torch.ones(3, 2), y=torch.ones(5, 2))
+    assert found.shape == (3, 2)
+    assert pairs()(x=torch.ones(1, 2), y=torch.ones(5, 2)).shape == (1, 2)
+
+
+def test_an_output_that_is_not_total():
+    program = Program([R.out(V.I) <= (R.x(V.I), R.special.lt(V.I, 2))])
+    given = torch.ones(3, 4)
+    refused("not-total", lambda: program.compile(R.out)(x=given), "2 of 3", "fill=0.0")
+    assert program.compile(R.out, fill=7.0)(x=given)[2].tolist() == [7.0] * 4
+    assert len(program.compile(R.out).rows(x=given)) == 2
+
+
+def test_a_key_outside_of_the_domain():
+    program = Program([R.out(V.I) <= R.x(V.I)[W.e(V.I)[2,]]], domains={V.I: 3})
+    refused("out-of-domain", lambda: program.compile(R.out)(x=torch.ones(5)), "`I` = 3")
+
+
+def test_a_value_is_asked_with_an_atom_of_the_relation():
+    found = layer()(x=rows(torch.arange(3), x()), edge=EDGES)
+    assert found[R.out(1)].shape == (2,)
+    refused("bad-query", lambda: found["out"])
+    refused("bad-query", lambda: found[R.h(1)])
+    refused("not-derivable", lambda: found[R.out(9)])
+
+
+# nothing at all
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_no_rows(batch):
+    program = Program(
+        [
+            (R.h(V.I) <= (R.x(V.J)[4, 3], R._x(V.I), window(1)(V.I, V.J))) | [F.relu, F.max_agg],
+            (R.out(V.I) <= R.h(V.I)[2, 4]) | [F.norm],
+        ]
+    )
+    model = program.compile(R.out)
+    assert model(x=torch.ones(*batch, 0, 3)).shape == (*batch, 0, 2)
+    assert model(x=torch.ones(*batch, 1, 3)).shape == (*batch, 1, 2)
+
+
+def test_no_edges():
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    model = layer()
+    assert len(model(model.ground(edge=none), x=x())) == 0
+    assert len(model(edge=none, x=torch.ones(0, 3))) == 0
+    assert len(model(edge=rows(none), x=rows(torch.arange(0), torch.ones(0, 3)))) == 0
+    assert len(model(model.ground(facts=[R.x(0)[[1.0, 2.0, 3.0]]]))) == 0
+    assert len(model(model.ground(facts=[]))) == 0
+
+
+def test_no_samples_and_empty_samples():
+    model = layer()
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    assert len(model(edge=ragged([]), x=ragged([]))) == 0
+    found = model(edge=ragged([none, EDGES, none]), x=ragged([x(), x(), torch.ones(0, 3)]))
+    assert {atom.terms[0] for atom in found} == {1}
+    assert len(model(model.ground(facts=ragged([[], []])))) == 0
+
+
+# too large
+
+
+@pytest.mark.parametrize("conditions", [(), (full()(V.I, V.J),)], ids=["join", "pattern"])
+def test_a_plan_too_large_says_so_before_it_allocates(conditions):
+    n = 200_000
+    program = Program([R.out <= (R.x(V.I), R.x(V.J), *conditions)])
+    model = program.compile(R.out, limit=1_000_000, without=["push sums"])
+    given = rows(torch.arange(n), torch.ones(n))
+    tracemalloc.start()
+    before = torch_bytes()
+    refused("plan-too-large", lambda: model.ground(x=given), "`out`", "1,000,000", "limit")
+    assert tracemalloc.get_traced_memory()[1] < 50 << 20
+    tracemalloc.stop()
+    assert torch_bytes() - before < 400 << 20  # one pair in eight bytes would be 320 GB
+    assert not model._cache.built
+
+
+def torch_bytes():
+    """The most memory this process has held, in bytes."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
