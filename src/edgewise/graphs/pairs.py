@@ -23,6 +23,7 @@ from edgewise.layouts import (
     membership,
     transposed,
 )
+from edgewise.measures import Stats, measured
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -136,6 +137,19 @@ class Pairs:
         """Least traffic of attention forward: q and k and v read once, the output written once."""
         n, m = sizes(n, m)
         return 2 * (n + m) * d * heads * itemsize
+
+    def stats(self, n: int, *, heads: int = 1, d: int = 64) -> Stats:
+        """Measures of the graph on n tokens: hops, mixing, clustering, cost; needs SciPy.
+
+        >>> from edgewise.graphs import ring
+        >>> ring(4).stats(1024).diameter
+        128
+        """
+        n = whole(n, "n", 1)
+        cost = {"heads": heads, "d": d}
+        return measured(
+            self.rows(n), repr(self), flops=self.flops(n, **cost), bytes=self.bytes(n, **cost)
+        )
 
     def multiplicities(self, n: int, m: int | None = None) -> Tensor:
         """How often each pair of `edges(n)` counts in a softmax: once, unless a pattern says so."""

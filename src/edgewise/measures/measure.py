@@ -1,0 +1,110 @@
+"""From rows to measures: the graph as it is, then without direction."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgewise.layouts import OR, Rows, combine, transposed
+from edgewise.measures.clustering import clustering_by_lot, clustering_of
+from edgewise.measures.components import Components, components_by_products, components_of
+from edgewise.measures.hops import Hops, hops_between, hops_by_products
+from edgewise.measures.spectrum import Second, second_by_products, second_of
+from edgewise.measures.stats import Spread, Stats
+from edgewise.measures.twins import Twins, fingerprint, loops_of, twins
+
+ALWAYS_EXACT = ("edges", "hears", "heard_by", "components", "flops", "bytes")
+
+
+@dataclass(frozen=True)
+class Undirected:
+    """The measures of the graph without direction, in its largest component."""
+
+    parts: Components
+    hops: Hops
+    second: Second | None
+    clustering: tuple[float, str]
+
+
+def measured(rows: Rows, graph: str, *, flops: int, bytes: int) -> Stats:
+    """All measures of a set of pairs among n ≥ 1 tokens."""
+    columns = transposed(rows)
+    marks = fingerprint(rows), fingerprint(columns)
+    symmetric = bool((marks[0] == marks[1]).all())
+    directed = twins(rows, marks[0] * 3 + marks[1])
+    ahead = hops_by_products(columns) if directed is None else hops_between(directed)
+    if symmetric:
+        plain = _undirected(rows, directed, ahead)
+    else:
+        both = combine(rows.n, rows.n, rows.pieces(), columns.pieces(), OR)
+        plain = _undirected(both, twins(both, fingerprint(both)), None)
+    hears, heard_by = _spread(rows), _spread(columns)
+    reach, layers = _reach(ahead, rows.n)
+    second = plain.second.value if plain.second else math.nan
+    gap = max(1 - second, 0.0)
+    edges = rows.count()
+    return Stats(
+        graph=graph,
+        n=rows.n,
+        edges=edges,
+        density=edges / rows.n**2,
+        hears=hears,
+        heard_by=heard_by,
+        reach=reach,
+        layers=layers,
+        components=plain.parts.count,
+        largest=plain.parts.tokens,
+        diameter=plain.hops.longest,
+        average_path=plain.hops.average,
+        clustering=plain.clustering[0],
+        second_eigenvalue=second,
+        gap=gap,
+        mixing_time=math.log(max(plain.parts.tokens, 1)) / gap if gap else math.inf,
+        flops=flops,
+        bytes=bytes,
+        how=_how(ahead, plain),
+    )
+
+
+def _undirected(rows: Rows, graph: Twins | None, known: Hops | None) -> Undirected:
+    """Of symmetric rows; `known` are the hops from all tokens, if they were measured already."""
+    if graph is None:
+        parts, loop = components_by_products(rows), loops_of(rows)
+        hops = known or hops_by_products(rows)
+        second = second_by_products(rows, parts.largest, loop.astype(float))
+        return Undirected(parts, hops, second, clustering_by_lot(rows, loop, parts.largest))
+    parts = components_of(graph)
+    hops = known if known and parts.count == 1 else hops_between(graph, parts.largest)
+    second = second_of(graph, parts.largest) if parts.tokens > 1 else None
+    clustered = clustering_of(graph, parts.largest)
+    if clustered is None:
+        clustered = clustering_by_lot(rows, loops_of(rows), graph.token[parts.largest])
+    return Undirected(parts, hops, second, clustered)
+
+
+def _spread(rows: Rows) -> Spread:
+    degrees = rows.degrees()
+    return Spread(int(degrees.min()), float(degrees.mean()), int(degrees.max()))
+
+
+def _reach(hops: Hops, n: int) -> tuple[tuple[float, ...], float]:
+    """The share heard after each number of layers, and how many it takes to hear all."""
+    total = np.cumsum(hops.level) / n
+    everything = not hops.cut and round(float(total[-1] * n * hops.starts)) >= n * hops.starts
+    return tuple(total.tolist()), float(hops.longest) if everything else math.inf
+
+
+def _how(ahead: Hops, plain: Undirected) -> dict[str, str]:
+    out = dict.fromkeys(ALWAYS_EXACT, "exact")
+    out["density"] = "exact"
+    out["reach"] = "exact" if ahead.complete else f"estimate: {ahead.source}"
+    out["layers"] = "exact" if ahead.complete else f"bound: at least, {ahead.source}"
+    hops = plain.hops
+    most = f", at most {2 * hops.shortest:,}" if not hops.cut else ""
+    out["diameter"] = "exact" if hops.complete else f"bound: at least, {hops.source}{most}"
+    out["average_path"] = "exact" if hops.complete else f"estimate: {hops.source}"
+    out["clustering"] = plain.clustering[1]
+    out["second_eigenvalue"] = plain.second.how if plain.second else "exact: there are no edges"
+    out["gap"] = out["second_eigenvalue"].replace("at least", "at most")
+    out["mixing_time"] = f"estimate: log(n) / gap, gap {out['gap']}"
+    return out
