@@ -91,14 +91,14 @@ def _pattern(
         i, j, _ = (v.name for v in variables(special.terms))
         return (i, j), pattern, on_it
     match special.name, special.terms:
-        case (
-            ("leq" | "lt" | "geq" | "gt" | "eq" | "neq" | "next"),
+        case (  # not eq and neq, which strings meet too
+            ("leq" | "lt" | "geq" | "gt" | "next"),
             (
                 nodes.Variable(name=a),
                 nodes.Variable(name=b),
             ),
         ) if a not in distances and b not in distances:
-            return (a, b), _compared(special.name), []
+            return (a, b), compared(special.name), []
         case "sub", (nodes.Variable(name=a), nodes.Variable(name=b), int(k)) if k >= 0:
             return (a, b), _exactly(k), []
         case "add", (nodes.Variable(name=b), int(k), nodes.Variable(name=a)) if k >= 0:
@@ -117,8 +117,8 @@ def _exactly(distance: int) -> Pattern:
     return band - window(distance - 1) if distance else band
 
 
-def _compared(name: str) -> Pattern:
-    """The pairs (a, b) with a ≤ b, a < b, ..."""
+def compared(name: str) -> Pattern | None:
+    """The pairs (a, b) of integers with a ≤ b, a < b, ..."""
     table = {
         "leq": causal().T,
         "lt": causal().T - window(0),
@@ -128,7 +128,7 @@ def _compared(name: str) -> Pattern:
         "neq": ~window(0),
         "next": _exactly(1).T,
     }
-    return table[name]
+    return table.get(name)
 
 
 def _within(pattern: Pattern, distance: str | None, other: nodes.SpecialAtom) -> Pattern | None:

@@ -3,125 +3,165 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from edgewise.graphs import Pattern
 from edgewise.language import functions, nodes
+from edgewise.language.dependencies import components, needs
 from edgewise.language.statements import atoms
 from edgewise.language.substitution import substitute
 from edgewise.language.terms import variables
+from edgewise.passes.find_patterns import compared
 from edgewise.plan.nodes import Attention, Plan
-from edgewise.plan.score import Opaque, Term, names_in, terms_of
+from edgewise.plan.score import Opaque, dot_of, names_in, terms_of
 from edgewise.reference.evaluate import aggregation_of, combination
+
+PRODUCT = nodes.Function("product")
+Factors = tuple[nodes.Expression, ...]
+
+
+class NotAttention(Exception):
+    """Internal: why a softmax and what reads it are not one attention."""
 
 
 def fuse_attention(plan: Plan) -> Plan:
-    for score in [s for s in plan.steps if isinstance(s, nodes.Rule)]:
-        found = _attention(plan, score)
-        if found is not None:
-            using = found.instead[1]
-            steps = tuple(found if s is using else s for s in plan.steps if s is not score)
-            plan = replace(plan, steps=steps)
+    for score in list(_softmaxes(plan)):
+        try:
+            found = _attention(plan, score)
+        except NotAttention:
+            continue
+        using = found.instead[1]
+        steps = tuple(found if s is using else s for s in plan.steps if s is not score)
+        plan = replace(plan, steps=steps)
     return plan
 
 
-def _attention(plan: Plan, score: nodes.Rule) -> Attention | None:
-    softmax = aggregation_of(score, plan.aggregation)
-    over = dict(softmax.arguments).get("agg_terms")
-    if softmax.name != "softmax_agg" or not over or len(over) != 1:
-        return None
+def refusals(plan: Plan) -> dict[str, str]:
+    """Why softmaxes over pairs are not part of an attention, by relation."""
+    found = {}
+    for score in _softmaxes(plan):
+        try:
+            _attention(plan, score)
+        except NotAttention as reason:
+            found[score.head.relation] = str(reason)
+    return found
+
+
+def _softmaxes(plan: Plan) -> Iterator[nodes.Rule]:
+    for step in plan.steps:
+        if isinstance(step, nodes.Rule):
+            function = aggregation_of(step, plan.aggregation)
+            if function.name == "softmax_agg" and dict(function.arguments).get("agg_terms"):
+                yield step
+
+
+def _attention(plan: Plan, score: nodes.Rule) -> Attention:
+    over = aggregation_of(score, plan.aggregation)["agg_terms"]
+    if len(over) != 1:
+        raise NotAttention(f"the softmax is over {len(over)} variables")
+    _refuse_head(score)
     using = _user(plan, score)
-    if using is None or not _plain_head(score) or not _sums(plan, using):
-        return None
-    weighted = _weighted_value(score, using, over[0])
-    if weighted is None:
-        return None
-    value, dropout, renamed = weighted
-    key = _renamed_key(score, renamed, over[0])
-    return _node(renamed, using, value, dropout, key, (score, using))
+    _refuse_sum(plan, using)
+    sum_ = _weighted_sum(score, using, over[0])
+    return _node(plan, sum_, using, (score, using))
 
 
-def _renamed_key(score: nodes.Rule, renamed: nodes.Rule, over: str) -> str:
-    old = [v.name for v in variables(score.head.terms)]
-    new = [v.name for v in variables(renamed.head.terms)]
-    return new[old.index(over)]
+def _refuse_head(score: nodes.Rule) -> None:
+    """The softmax must be the value: distinct variables, no weight, no transformation."""
+    relation, terms = score.head.relation, score.head.terms
+    if len({v.name for v in variables(terms)}) != len(terms):
+        raise NotAttention(f"the terms of `{relation}` are not different variables")
+    if score.head.weight is not None:
+        raise NotAttention(f"`{relation}` has a weight of its own")
+    _refuse_transformation(score)
 
 
-def _plain_head(score: nodes.Rule) -> bool:
-    """Distinct variables, no weight, no transformation: the softmax is the value."""
-    names = [t.name for t in score.head.terms if isinstance(t, nodes.Variable)]
-    changes = [f for f in score.functions if functions.kind(f) == functions.TRANSFORMATION]
-    return len(set(names)) == len(score.head.terms) and score.head.weight is None and not changes
+def _refuse_transformation(rule: nodes.Rule) -> None:
+    for function in rule.functions:
+        if functions.kind(function) == functions.TRANSFORMATION:
+            raise NotAttention(f"`{rule.head.relation}` is transformed by {function.name}")
 
 
-def _user(plan: Plan, score: nodes.Rule) -> nodes.Rule | None:
+def _user(plan: Plan, score: nodes.Rule) -> nodes.Rule:
+    """The one rule that reads the weights."""
     relation = score.head.relation
     uses = [
-        (rule, a)
+        rule
         for rule in plan.rules
         for a in atoms(rule.body)
         if isinstance(a, nodes.Atom) and a.relation == relation
     ]
+    if relation == plan.output.relation:
+        raise NotAttention(f"`{relation}` is the output")
+    if len(uses) != 1:
+        raise NotAttention(f"`{relation}` is read in {len(uses)} places")
+    if any(line.relation == relation for line in plan.lines):
+        raise NotAttention(f"`{relation}` has a line of its own")
     heads = Counter(rule.head.relation for rule in plan.rules)
-    lined = {line.relation for line in plan.lines}
-    stated = {fact.atom.relation for fact in plan.facts}
-    if (
-        relation == plan.output.relation
-        or len(uses) != 1
-        or heads[relation] != 1
-        or relation in lined | stated
-    ):
-        return None
-    user = uses[0][0]
-    single = heads[user.head.relation] == 1 and user.head.relation not in stated
-    return user if single and any(s is user for s in plan.steps) else None
+    parts = components(needs(plan.rules))
+    for name in (relation, uses[0].head.relation):
+        if heads[name] != 1:
+            raise NotAttention(f"{heads[name]} rules derive `{name}`")
+        if any(fact.atom.relation == name for fact in plan.facts):
+            raise NotAttention(f"`{name}` has facts")
+        if any(name in part and len(part) > 1 for part in parts):
+            raise NotAttention(f"`{name}` is recursive")
+    return uses[0]
 
 
-def _sums(plan: Plan, rule: nodes.Rule) -> bool:
-    """Whether a rule sums products, with nothing in between."""
-    changes = [f for f in rule.functions if functions.kind(f) == functions.TRANSFORMATION]
-    return (
-        aggregation_of(rule, plan.aggregation).name == "sum_agg"
-        and combination(rule.functions).name in ("product", "sum")
-        and not changes
-        and len({t.name for t in variables(rule.head.terms)}) == len(rule.head.terms)
-    )
+def _refuse_sum(plan: Plan, rule: nodes.Rule) -> None:
+    relation, terms = rule.head.relation, rule.head.terms
+    aggregation = aggregation_of(rule, plan.aggregation).name
+    if aggregation != "sum_agg":
+        raise NotAttention(f"`{relation}` aggregates by {aggregation}, not by a sum")
+    _refuse_transformation(rule)
+    if any(not item.carries_value for item in rule.body):
+        raise NotAttention(f"the sum in `{relation}` has conditions of its own")
+    if len({v.name for v in variables(terms)}) != len(terms):
+        raise NotAttention(f"the terms of `{relation}` are not different variables")
 
 
-def _weighted_value(
-    score: nodes.Rule, using: nodes.Rule, over: str
-) -> tuple[nodes.Expression, float, nodes.Rule] | None:
-    """The value that the weights multiply, the dropout on them, and the score in its variables."""
-    items = list(using.body)
-    if len(items) == 1 and isinstance(items[0], nodes.Apply) and items[0].weight is None:
-        if items[0].function.name not in ("product", "elproduct"):
-            return None
-        items = list(items[0].operands)
-    elif combination(using.functions).name != "product":
-        return None
-    found = [(n, _weights_atom(item, score.head.relation)) for n, item in enumerate(items)]
-    places = [(n, pair) for n, pair in found if pair is not None]
-    if len(places) != 1 or len(items) != 2:
-        return None
-    at, (atom, dropout) = places[0]
-    value = items[1 - at]
-    if not all(isinstance(t, nodes.Variable) for t in atom.terms) or not value.carries_value:
-        return None
-    names = {
-        a.name: b.name
-        for a, b in zip(variables(score.head.terms), variables(atom.terms), strict=True)
-    }
-    if len(set(names.values())) != len(names):
-        return None
-    summed = names[over]
-    kept = {n for n in names.values() if n != summed}
-    heads = {v.name for v in variables(using.head.terms)}
-    if heads != kept or not names_in(value) <= kept | {summed} or summed not in names_in(value):
-        return None
-    return value, dropout, _in_names(score, names)
+@dataclass(frozen=True)
+class WeightedSum:
+    """Σ weights · value: the score rule in the variables of the sum, and what it weighs."""
+
+    score: nodes.Rule
+    key: str
+    value: nodes.Expression
+    dropout: float
 
 
-def _in_names(score: nodes.Rule, names: dict[str, str]) -> nodes.Rule:
-    return substitute(score, {old: nodes.Variable(new) for old, new in names.items()})
+def _weighted_sum(score: nodes.Rule, using: nodes.Rule, over: str) -> WeightedSum:
+    relation = score.head.relation
+    items = _factors(using)
+    found = [pair for item in items if (pair := _weights_atom(item, relation)) is not None]
+    others = [item for item in items if _weights_atom(item, relation) is None]
+    if len(found) != 1 or not others:
+        raise NotAttention(f"`{using.head.relation}` is not a sum of `{relation}` times a value")
+    atom, dropout = found[0]
+    value = others[0] if len(others) == 1 else nodes.Apply(PRODUCT, tuple(others))
+    value = _with_head_weight(value, using.head.weight)
+    if len({v.name for v in variables(atom.terms)}) != len(atom.terms):
+        raise NotAttention(f"`{atom!r}` does not have different variables")
+    pairs = zip(variables(score.head.terms), variables(atom.terms), strict=True)
+    names = {a.name: b.name for a, b in pairs}
+    key = names[over]
+    kept = set(names.values()) - {key}
+    if {v.name for v in variables(using.head.terms)} != kept:
+        raise NotAttention(f"`{using.head.relation}` does not sum over `{key}` alone")
+    if not names_in(value) <= kept | {key} or key not in names_in(value):
+        raise NotAttention(f"the value `{value!r}` is not one of each key `{key}`")
+    moved: dict[str, nodes.Term] = {old: nodes.Variable(new) for old, new in names.items()}
+    return WeightedSum(substitute(score, moved), key, value, dropout)
+
+
+def _factors(using: nodes.Rule) -> Factors:
+    if len(using.body) == 1 and isinstance(using.body[0], nodes.Apply):
+        product = using.body[0]
+        plain = product.function.name in ("product", "elproduct") and product.weight is None
+        return product.operands if plain else ()
+    return using.body if combination(using.functions).name == "product" else ()
 
 
 def _weights_atom(item: nodes.Expression, relation: str) -> tuple[nodes.Atom, float] | None:
@@ -135,87 +175,81 @@ def _weights_atom(item: nodes.Expression, relation: str) -> tuple[nodes.Atom, fl
     return None
 
 
-@dataclass(frozen=True)
-class Dot:
-    """One term of a score that is a dot product: scale · query(I)ᵀ key(J)."""
-
-    query: nodes.Expression
-    key: nodes.Expression
-    scale: tuple[nodes.Expression, ...]
-
-
-def _dot(term: Term, key: str) -> Dot | None:
-    scale = tuple(f for f in term.factors if not names_in(f))
-    sided = [f for f in term.factors if names_in(f)]
-    if len(sided) != 2:
-        return None
-    row, column = sided
-    if not isinstance(row, nodes.Apply) or row.function.name != "transp" or row.weight is not None:
-        return None
-    left, right = row.operands[0], column
-    if key in names_in(left) and key not in names_in(right):
-        return Dot(right, left, scale)
-    if key in names_in(right) and key not in names_in(left):
-        return Dot(left, right, scale)
-    return None
+def _with_head_weight(value: nodes.Expression, weight: nodes.Weight | None) -> nodes.Expression:
+    """W · Σ_J w · v(J) = Σ_J w · (W · v(J)): a weight on the sum is one on the value."""
+    return value if weight is None else nodes.Apply(nodes.Function("identity"), (value,), weight)
 
 
 def _node(
-    score: nodes.Rule,
-    using: nodes.Rule,
-    value: nodes.Expression,
-    dropout: float,
-    key: str,
-    instead: tuple[nodes.Rule, nodes.Rule],
-) -> Attention | None:
+    plan: Plan, sum_: WeightedSum, using: nodes.Rule, instead: tuple[nodes.Rule, nodes.Rule]
+) -> Attention:
     """The attention node, if the score is dot products and biases over one pair of variables."""
+    score, key = sum_.score, sum_.key
     try:
         items = tuple(item for item in score.body if item.carries_value)
         terms = terms_of(combination(score.functions).name, items)
     except Opaque:
-        return None
-    dots = [(term, _dot(term, key)) for term in terms]
+        raise NotAttention("the score is not a sum of products") from None
+    dots = [(term, dot_of(term, key)) for term in terms]
     found = [dot for _, dot in dots if dot is not None]
-    others = [term.factors for term, dot in dots if dot is None]
-    if not found or not all(names_in(f) for f in others):
-        return None
-    own = {n for dot in found for n in names_in(dot.query)}
-    theirs = {n for dot in found for n in names_in(dot.key)} - {key}
-    alone = own - theirs
+    biases = tuple(term.factors for term, dot in dots if dot is None)
+    if not found:
+        raise NotAttention("no term of the score is a dot product of a query and a key")
     heads = [v.name for v in variables(score.head.terms) if v.name != key]
-    if len(alone) != 1 or (own | theirs) != set(heads) or not theirs <= own:
-        return None
-    query = alone.pop()
+    queries, keys = tuple(dot.query for dot in found), tuple(dot.key for dot in found)
+    if names_in((*queries, *keys, *sum(biases, ()))) != {*heads, key}:
+        raise NotAttention("the score has variables that its head does not have")
     conditions = [item for item in score.body if not item.carries_value]
-    pattern = _pattern(conditions, query, key)
-    if len(conditions) > (pattern is not None) or query in names_in(value):
-        return None
-    if any(not item.carries_value for item in using.body):
-        return None
+    taken = names_in(keys) | names_in(sum_.value)
+    query = _query([n for n in heads if n not in taken], conditions)
     return Attention(
-        head=using.head,
-        queries=tuple(dot.query for dot in found),
-        keys=tuple(dot.key for dot in found),
+        head=replace(using.head, weight=None),
+        queries=queries,
+        keys=keys,
         scales=tuple(dot.scale for dot in found),
-        biases=tuple(others),
-        value=value,
+        biases=biases,
+        value=sum_.value,
         shared=tuple(n for n in heads if n != query),
         query=query,
         key=key,
-        pattern=pattern,
-        dropout=dropout,
+        pattern=_pattern(conditions, query, key),
+        dropout=sum_.dropout,
         instead=instead,
     )
 
 
-def _pattern(conditions: list[nodes.Expression], query: str, key: str) -> nodes.PatternAtom | None:
-    if len(conditions) != 1 or not isinstance(conditions[0], nodes.PatternAtom):
+def _query(candidates: Sequence[str], conditions: Sequence[nodes.Expression]) -> str:
+    """The variable that asks: one that keys and values do not hold, and conditions do."""
+    if not candidates:
+        raise NotAttention("every variable of the query is one of the keys or values too")
+    held = names_in(tuple(conditions))
+    return next((n for n in candidates if n in held), candidates[-1])
+
+
+def _pattern(
+    conditions: Sequence[nodes.Expression], query: str, key: str
+) -> nodes.PatternAtom | None:
+    """All conditions as one pattern of (query, key)."""
+    found: Pattern | None = None
+    for item in conditions:
+        pattern = _pairs(item, query, key)
+        if pattern is None:
+            raise NotAttention(f"`{item!r}` is not a pattern of `{query}` and `{key}`")
+        found = pattern if found is None else found & pattern
+    if found is None:
         return None
-    atom = conditions[0]
-    names = [t.name if isinstance(t, nodes.Variable) else None for t in atom.terms]
-    graph = ~atom.pattern if atom.negated else atom.pattern
-    if names == [query, key]:
-        return replace(atom, pattern=graph, negated=False)
-    if names == [key, query]:
-        return replace(atom, pattern=graph.T, terms=atom.terms[::-1], negated=False)
-    return None
+    return nodes.PatternAtom(found, (nodes.Variable(query), nodes.Variable(key)))
+
+
+def _pairs(item: nodes.Expression, query: str, key: str) -> Pattern | None:
+    """The pairs that a condition allows on integer axes; None if they are not known."""
+    if not isinstance(item, nodes.PatternAtom | nodes.SpecialAtom):
+        return None
+    names = [t.name if isinstance(t, nodes.Variable) else None for t in item.terms]
+    if set(names) != {query, key} or len(names) != 2:
+        return None
+    pattern = item.pattern if isinstance(item, nodes.PatternAtom) else compared(item.name)
+    if pattern is None:
+        return None
+    pattern = pattern if names == [query, key] else pattern.T
+    return ~pattern if item.negated else pattern

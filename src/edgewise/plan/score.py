@@ -10,6 +10,7 @@ from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import variables
 
 MOST_TERMS = 16
+PRODUCT = nodes.Function("product")
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,15 @@ class Term:
     """A product of factors, in order."""
 
     factors: tuple[nodes.Expression, ...]
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A term that is a dot product: scale · query(I)ᵀ key(J)."""
+
+    query: nodes.Expression
+    key: nodes.Expression
+    scale: tuple[nodes.Expression, ...]
 
 
 class Opaque(Exception):
@@ -40,7 +50,7 @@ def terms_of(name: str, operands: tuple[nodes.Expression, ...]) -> tuple[Term, .
     if name == "sum":
         return tuple(term for operand in operands for term in _expanded(operand))
     if name in ("product", "elproduct"):
-        found = (Term(()),)
+        found: tuple[Term, ...] = (Term(()),)
         for operand in operands:
             found = tuple(
                 Term((*left.factors, *right.factors))
@@ -54,16 +64,74 @@ def terms_of(name: str, operands: tuple[nodes.Expression, ...]) -> tuple[Term, .
 
 
 def _expanded(item: nodes.Expression) -> tuple[Term, ...]:
-    if isinstance(item, nodes.Apply) and item.weight is None:
-        if item.function.name in ("sum", "product"):
-            return terms_of(item.function.name, item.operands)
-        if item.function.name == "identity" and len(item.operands) == 1:
-            return _expanded(item.operands[0])
-        if item.function.name == "elproduct" and _all_scalar_like(item.operands):
-            return terms_of("elproduct", item.operands)
-    return (Term((item,)),)
+    if not isinstance(item, nodes.Apply):
+        return (Term((item,)),)
+    name, lead = item.function.name, () if item.weight is None else (item.weight,)
+    if name == "elproduct" and any(map(_is_number, item.operands)):
+        name = "product"  # of scalars: both are the same
+    if name == "identity":
+        name = "sum"
+    if name not in ("sum", "product"):
+        return (Term((item,)),)
+    return tuple(Term((*lead, *t.factors)) for t in terms_of(name, item.operands))
 
 
-def _all_scalar_like(operands: tuple[nodes.Expression, ...]) -> bool:
-    """Whether an elementwise product may be read as a product: one side is plainly a number."""
-    return any(isinstance(o, nodes.Weight) and isinstance(o.value, float) for o in operands)
+def _is_number(item: nodes.Expression) -> bool:
+    """Whether an expression is plainly a scalar: a number, or a row times a column."""
+    if isinstance(item, nodes.Weight):
+        return is_scalar(item)
+    return (
+        isinstance(item, nodes.Apply)
+        and item.function.name == "product"
+        and len(item.operands) > 1
+        and _is_row(item.operands[0])
+        and not _is_row(item.operands[-1])
+    )
+
+
+def is_scalar(weight: nodes.Weight) -> bool:
+    """Whether a weight says that it is one number.
+
+    >>> from edgewise.language import W
+    >>> is_scalar(W.a[2.0]), is_scalar(W.a[2, 2])
+    (True, False)
+    """
+    return isinstance(weight.value, float | int) or weight.shape in ((), (1,), (1, 1))
+
+
+def _is_row(item: nodes.Expression) -> bool:
+    return isinstance(item, nodes.Apply) and item.function.name == "transp" and item.weight is None
+
+
+def dot_of(term: Term, key: str) -> Dot | None:
+    """A term as the dot product of a query and a key; None if it is none.
+
+    What stands between row and column belongs to the column, what stands outside is a scale; a
+    scale that differs between heads belongs to the query.
+    """
+    rows = [n for n, f in enumerate(term.factors) if _is_row(f) and names_in(f)]
+    if len(rows) != 1:
+        return None
+    start = rows[0]
+    ends = (n for n in range(start + 1, len(term.factors)) if names_in(term.factors[n]))
+    end = next(ends, None)
+    if end is None:
+        return None
+    row, *between = term.factors[start:end]
+    assert isinstance(row, nodes.Apply)
+    left, right = row.operands[0], _times((*between, term.factors[end]))
+    if (key in names_in(left)) == (key in names_in(right)):
+        return None
+    query, found = (right, left) if key in names_in(left) else (left, right)
+    outside = (*term.factors[:start], *term.factors[end + 1 :])
+    varying = tuple(f for f in outside if names_in(f))
+    if not all(isinstance(f, nodes.Weight) and is_scalar(f) for f in varying):
+        return None
+    if any(key in names_in(f) for f in varying):
+        return None
+    scale = tuple(f for f in outside if not names_in(f))
+    return Dot(_times((*varying, query)), found, scale)
+
+
+def _times(factors: tuple[nodes.Expression, ...]) -> nodes.Expression:
+    return factors[0] if len(factors) == 1 else nodes.Apply(PRODUCT, factors)
