@@ -78,10 +78,15 @@ def with_flex(graph, mask_mod, block=128):
     def peer(tensors, n):
         mask = graph.block_mask(n, block=block).to("cuda")
         mask.mask_mod = mask_mod
-        options = {"BLOCK_M": block, "BLOCK_N": block} if block < 128 else None
-        return lambda: flex(*tensors, block_mask=mask, kernel_options=options)
+        return lambda: flex(*tensors, block_mask=mask, kernel_options=OPTIONS.get(block))
 
     return peer
+
+
+# What FlexAttention needs to be told for blocks smaller than its tiles.
+OPTIONS = {
+    64: {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_M1": 32, "BLOCK_N1": 64, "BLOCK_M2": 64, "BLOCK_N2": 32}
+}  # fmt: skip
 
 
 def windows():
@@ -97,6 +102,9 @@ def bigbirds():
     for n in (4096, 16384, 65536):
         graph = bigbird(64)
         compare("bigbird", graph, n, with_flex(graph, lambda b, h, i, j: i >= 0, 64))
+        table = graph.blocks(n, block=64).dense().bool().cuda()
+        mask = with_flex(graph, lambda b, h, i, j, table=table: table[i // 64, j // 64])
+        compare("bigbird, FlexAttention with blocks of 128", graph, n, mask)
 
 
 def strides():

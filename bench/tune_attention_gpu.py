@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 
+import numpy as np
 import torch
 from triton.testing import do_bench
 
@@ -24,18 +25,23 @@ from edgewise.graphs import (
     global_tokens,
     random_edges,
     strided,
+    tree,
     window,
 )
-from edgewise.kernels.attention import attention, case_of, choose, triton_blocks, triton_csr
+from edgewise.kernels.attention import (
+    attention,
+    case_of,
+    choose,
+    triton_blocks,
+    triton_csr,
+    triton_tiles,
+)
 from edgewise.kernels.attention.arguments import grouped
 from edgewise.kernels.attention.contract import Saved, Terms
 
 RESULTS: list[dict] = []
 BF16 = torch.bfloat16
-SETTINGS = [
-    (64, 4, 1), (64, 4, 2), (64, 4, 3), (64, 2, 2), (64, 8, 2),
-    (128, 4, 1), (128, 4, 2), (128, 4, 3), (128, 8, 2), (128, 8, 3),
-]  # fmt: skip
+SETTINGS = [(4, 1), (4, 2), (4, 3), (4, 4), (8, 2)]
 
 
 def note(**values) -> None:
@@ -114,22 +120,40 @@ def tune_blocks(name, graph, n):
         "rows": lambda p: triton_blocks._rows(case, p, data),
         "columns": lambda p: triton_blocks._columns(case, p, data),
     }
-    kept = dict(triton_blocks.LAUNCH), dict(triton_blocks.SIZES)
-    for step, run in steps.items():
-        for block, warps, stages in SETTINGS:
-            triton_blocks.LAUNCH[step, block] = (warps, stages)
-            triton_blocks.SIZES[step] = {block: 1.0}
-            triton_blocks.block_size.cache_clear()
+    kept, alone = dict(triton_blocks.LAUNCH), triton_tiles._neighbours
+    for pairs, (step, run) in itertools.product((True, False), steps.items()):
+        none = np.zeros(0, np.int64)
+        triton_tiles._neighbours = alone if pairs else (lambda row, index, kinds: (none, none))
+        triton_tiles.plan.cache_clear()
+        for warps, stages in SETTINGS:
+            triton_blocks.LAUNCH[step] = (warps, stages)
             try:
-                tiles = triton_blocks._plan(case, step)
-                call = functools.partial(run, tiles)
+                call = functools.partial(run, triton_blocks._plan(case))
                 ms = do_bench(call, warmup=5, rep=20, return_mode="median")
-                note(tune=name, step=step, block=block, warps=warps, stages=stages, ms=round(ms, 3))
+                note(tune=name, step=step, pairs=pairs, warps=warps, stages=stages, ms=round(ms, 3))
             except Exception as error:  # a setting that does not fit the chip
-                note(tune=name, step=step, block=block, warps=warps, stages=stages,
-                     failed=str(error)[:60])  # fmt: skip
-    triton_blocks.LAUNCH.update(kept[0])
-    triton_blocks.SIZES.update(kept[1])
+                note(tune=name, step=step, warps=warps, stages=stages, failed=str(error)[:60])
+    triton_tiles._neighbours = alone
+    triton_blocks.LAUNCH.update(kept)
+
+
+def profile():
+    """Where the time goes in the cases that are not one Triton kernel."""
+    n = 65536
+    trunk = [-1, *range(16383)]
+    for b in range(48):
+        first = 16384 + b * 1024
+        trunk += [16383, *range(first, first + 1023)]
+    for name, graph in (("strided", strided(64) & causal()), ("tree", tree(trunk))):
+        tensors = inputs(n)
+        for _ in range(3):
+            attention(*tensors, graph).sum().backward()
+        with torch.profiler.profile() as found:
+            for _ in range(5):
+                attention(*tensors, graph).sum().backward()
+            torch.cuda.synchronize()
+        print(name, found.key_averages().table(sort_by="cuda_time_total", row_limit=14,
+                                               max_name_column_width=70))  # fmt: skip
 
 
 def time_both(name, tensors, graph, kernel=None, **options):
@@ -177,6 +201,7 @@ def main():
         "window": lambda: tune_blocks("window", bar, 65536),
         "bigbird": lambda: tune_blocks("bigbird", big, 65536),
         "edges": tune_edges,
+        "profile": profile,
     }
     for name in sys.argv[1:] or sections:
         start = time.time()

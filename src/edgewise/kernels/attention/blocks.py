@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms, wide
 from edgewise.kernels.attention.flash import flash, flash_backward
-from edgewise.kernels.attention.tiles import FULL, Group, Tiles, tiles
+from edgewise.kernels.attention.tiles import FULL, Group, Tiles, blocks_of, tiles
 
 name = "blocks"
 SIZES = {32: 1.15, 64: 1.1, 128: 1.0, 256: 1.0}  # relative time of a pair, by block size
@@ -27,7 +27,7 @@ def refuses(case: Case) -> str | None:
     if reason := case.scattered(32):
         return reason
     block = block_size(case)
-    partial = int((~case.graph.blocks(case.n, case.m, block=block).full).sum())
+    partial = int((~blocks_of(case.graph, case.n, case.m, block).full).sum())
     if partial * block * block > MASKS and _kinds(case, block) * block * block > MASKS:
         return f"its {partial:,} partial blocks of {block} are too different from one another"
     return case.lacks()
@@ -47,7 +47,7 @@ def block_size(case: Case) -> int:
 
 
 def _cost(case: Case, block: int) -> float:
-    found = case.graph.blocks(case.n, case.m, block=block)
+    found = blocks_of(case.graph, case.n, case.m, block)
     return SIZES[block] * found.count * block * (block + 16) + 2e4
 
 

@@ -37,16 +37,10 @@ def call(
         return _by_head(q, k, v, graph, options)
     if options.lengths is not None:
         return _padded(q, k, v, graph, options)
+    if options.scale < 0:
+        return call(-q, k, v, graph, replace(options, scale=-options.scale))
     tensors = arguments.grouped(q, k, v)
-    plain = arguments.build_case(tensors, graph, options.scale, options.offset)
-    terms = _terms(plain, q, options)
-    asked = {
-        "bias": terms.bias is not None,
-        "edge_bias": terms.edge_bias is not None,
-        "dropout": options.dropout > 0,
-        "lse": options.lse,
-    }
-    case = replace(plain, features=frozenset(name for name, wanted in asked.items() if wanted))
+    case, terms = _asked(q, tensors, graph, options)
     chosen = choose(case, options.kernel).implementation
     shape = q.shape[:-1]
     if chosen is dense and not options.lse:
@@ -56,6 +50,22 @@ def call(
         terms = replace(terms, keep=_keep(case, options.dropout, q))
     out, lse = attend(chosen, case, *tensors, terms)
     return out.reshape(*shape, case.dv), lse.reshape(shape)
+
+
+def _asked(
+    q: Tensor, tensors: tuple[Tensor, Tensor, Tensor], graph: Pattern, options: Options
+) -> tuple[Case, Terms]:
+    case, terms = arguments.build_case(tensors, graph, options.scale, options.offset), Terms()
+    if options.bias is not None or options.edge_bias is not None:
+        terms = _terms(case, q, options)
+    asked = {
+        "bias": terms.bias is not None,
+        "edge_bias": terms.edge_bias is not None,
+        "dropout": options.dropout > 0,
+        "lse": options.lse,
+    }
+    features = frozenset(name for name, wanted in asked.items() if wanted)
+    return (replace(case, features=features) if features else case), terms
 
 
 def _keep(case: Case, dropout: float, q: Tensor) -> Tensor:

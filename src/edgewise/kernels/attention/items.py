@@ -15,24 +15,25 @@ from edgewise.layouts.ragged import Ints, ranges
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """Item t works on elements low[t] ≤ x < high[t] of row row[t]; those before middle[t] are of
-    the first sort. slot[t] is -1, or the place of its partial result.
+    """Item t works on elements ends[0][t] ≤ x < ends[-1][t] of row row[t]; the ends between cut
+    them by sort. slot[t] is -1, or the place of its partial result.
 
     Split row s is row split[s]; its parts are the slots split_ptr[s] ≤ t < split_ptr[s+1].
     """
 
     row: Tensor
-    low: Tensor
-    middle: Tensor
-    high: Tensor
+    ends: tuple[Tensor, ...]
     slot: Tensor
     split: Tensor
     split_ptr: Tensor
     slots: int
 
 
-def items(ptr: Ints, middle: Ints, least: int, device: str) -> Items:
-    """Rows ptr[r] ≤ x < ptr[r+1], in pieces of at most max(least, 4 × the mean length)."""
+def items(ptr: Ints, inner: tuple[Ints, ...], least: int) -> Items:
+    """Rows ptr[r] ≤ x < ptr[r+1], in pieces of at most max(least, 4 × the mean length).
+
+    `inner` are the places in each row where one sort of element ends and the next begins.
+    """
     count = np.diff(ptr)
     most = max(least, int(4 * count.mean()) if len(count) else least)
     parts = np.maximum(-(-count // most), 1)
@@ -41,19 +42,39 @@ def items(ptr: Ints, middle: Ints, least: int, device: str) -> Items:
     nth = ranges(np.zeros(len(count), np.int64), parts)
     low = np.minimum(ptr[:-1][row] + nth * size[row], ptr[1:][row])
     high = np.minimum(low + size[row], ptr[1:][row])
-    inner = np.clip(middle[row], low, high)
+    between = [np.clip(place[row], low, high) for place in inner]
     several = parts > 1
     slot = np.full(len(row), -1)
     slot[several[row]] = np.arange(int(several[row].sum()))
     split_ptr = np.concatenate([[0], np.cumsum(parts[several])])
     # The longest first, so that none is left over at the end; equal ones stay neighbours.
-    order = np.argsort(-(high - low), kind="stable")
-    arrays = (
-        *(x[order] for x in (row, low, inner, high, slot)),
-        np.flatnonzero(several),
-        split_ptr,
+    order = np.argsort(low - high, kind="stable")
+    ends = tuple(_ints(x[order]) for x in (low, *between, high))
+    split = _ints(np.flatnonzero(several)), _ints(split_ptr)
+    return Items(_ints(row[order]), ends, _ints(slot[order]), *split, int(split_ptr[-1]))
+
+
+def _ints(values: np.ndarray) -> Tensor:
+    return torch.from_numpy(values.astype(np.int32))
+
+
+def on_device(device: str, *tensors: Tensor) -> list[Tensor]:
+    """int32 tensors moved in one copy; each starts at a multiple of 16 bytes, as kernels assume."""
+    sizes = [-(-x.numel() // 4) * 4 for x in tensors]
+    packed = torch.zeros(sum(sizes), dtype=torch.int32)
+    at, out = 0, []
+    for x, size in zip(tensors, sizes, strict=True):
+        packed[at : at + x.numel()] = x.flatten()
+        at += size
+    packed, at = packed.to(device), 0
+    for x, size in zip(tensors, sizes, strict=True):
+        out.append(packed[at : at + x.numel()].view(x.shape))
+        at += size
+    return out
+
+
+def moved(work: Items, device: str) -> Items:
+    row, slot, split, split_ptr, *ends = on_device(
+        device, work.row, work.slot, work.split, work.split_ptr, *work.ends
     )
-    row_, low_, inner_, high_, slot_, split, ends = (
-        torch.from_numpy(x.astype(np.int32)).to(device) for x in arrays
-    )
-    return Items(row_, low_, inner_, high_, slot_, split, ends, int(split_ptr[-1]))
+    return Items(row, tuple(ends), slot, split, split_ptr, work.slots)

@@ -15,7 +15,7 @@ from torch import Tensor
 from edgewise.graphs.pattern import Pattern
 from edgewise.layouts import Blocks, Pieces, Rows
 from edgewise.layouts.pieces import in_slabs
-from edgewise.layouts.ragged import Ints, pointer, ranges, starts_of_runs
+from edgewise.layouts.ragged import Ints, owners, pointer, ranges, starts_of_runs
 
 FULL = -1
 
@@ -51,19 +51,25 @@ class Tiles:
 
 @lru_cache(maxsize=64)
 def tiles(graph: Pattern, n: int, m: int, block: int) -> Tiles:
-    blocks, kinds, masks = kinds_of(graph, n, m, block)
+    blocks, _, kinds, masks = kinds_of(graph, n, m, block)
     groups = _groups(np.diff(blocks.ptr.numpy()), blocks.index.long().numpy(), kinds)
     heard = torch.from_numpy(graph.rows(n, m).degrees() > 0)
     return Tiles(block, blocks.shape, groups, torch.from_numpy(masks), heard)
 
 
-def kinds_of(graph: Pattern, n: int, m: int, block: int) -> tuple[Blocks, Ints, np.ndarray]:
-    """The non-empty blocks, the kind of each (FULL, or its mask), and the masks."""
-    rows, blocks = graph.rows(n, m), graph.blocks(n, m, block=block)
-    row, index, full = blocks.row.long().numpy(), blocks.index.long().numpy(), blocks.full.numpy()
+@lru_cache(maxsize=32)
+def blocks_of(graph: Pattern, n: int, m: int, block: int) -> Blocks:
+    return graph.blocks(n, m, block=block)
+
+
+def kinds_of(graph: Pattern, n: int, m: int, block: int) -> tuple[Blocks, Ints, Ints, np.ndarray]:
+    """The non-empty blocks, the row and the kind (FULL, or its mask) of each, and the masks."""
+    rows, blocks = graph.rows(n, m), blocks_of(graph, n, m, block)
+    row, index = owners(blocks.ptr.numpy()), blocks.index.numpy().astype(np.int64)
+    full = blocks.full.numpy()
     kinds = np.full(len(index), FULL)
     kinds[~full], masks = _masks(rows, row[~full], index[~full], block)
-    return blocks, kinds, masks
+    return blocks, row, kinds, masks
 
 
 def _masks(rows: Rows, row: Ints, column: Ints, block: int) -> tuple[Ints, np.ndarray]:

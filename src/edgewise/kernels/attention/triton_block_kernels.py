@@ -24,18 +24,35 @@ def allowed(KindPtr, Low, High, kind, i, j, BLOCK: tl.constexpr, TURNED: tl.cons
     return inside
 
 
+@triton.jit
+def softmax_step(q, k, v, top, total, acc, inside, factor,
+                 MASKED: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """One more tile of keys: the running maximum, the sum of weights and the weighted values."""
+    s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+    if MASKED:
+        s = tl.where(inside, s, float("-inf"))
+    new = tl.maximum(top, tl.max(s, 1) * factor)
+    safe = tl.where(new == float("-inf"), 0.0, new) if MASKED else new
+    p = tl.exp2(s * factor - safe[:, None])
+    shrink = tl.exp2(top - safe)
+    total = total * shrink + tl.sum(p, 1)
+    acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
+    return new, total, acc
+
+
 @triton.jit(do_not_specialize=["n", "m", "slots"])
 def forward(
     Q, K, V, Out, Lse, PartOut, PartLse,
-    Row, LowItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,
+    Row, LowItem, WideItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,
     scale, n, m, group, slots,
     sqh, sqn, skh, skm, svh, svm,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     item, h = tl.program_id(0), tl.program_id(1).to(tl.int64)
     row, slot = tl.load(Row + item), tl.load(Slot + item)
-    low, middle, high = tl.load(LowItem + item), tl.load(Middle + item), tl.load(HighItem + item)
-    r, x, y = tl.arange(0, BLOCK), tl.arange(0, D), tl.arange(0, DV)
+    low, wide = tl.load(LowItem + item), tl.load(WideItem + item)
+    middle, high = tl.load(Middle + item), tl.load(HighItem + item)
+    r, r2, x, y = tl.arange(0, BLOCK), tl.arange(0, 2 * BLOCK), tl.arange(0, D), tl.arange(0, DV)
     i = row * BLOCK + r
     q = tl.load(Q + h * sqh + i.to(tl.int64)[:, None] * sqn + x, mask=i[:, None] < n, other=0.0)
     K += (h // group) * skh
@@ -44,31 +61,23 @@ def forward(
     total = tl.zeros([BLOCK], tl.float32)
     acc = tl.zeros([BLOCK, DV], tl.float32)
     factor = scale * 1.4426950408889634
-    for t in range(low, middle):
-        j = (tl.load(Index + t) * BLOCK + r).to(tl.int64)
-        k = tl.load(K + j[None, :] * skm + x[:, None])
-        s = tl.dot(q, k, input_precision=PRECISION) * factor
-        new = tl.maximum(top, tl.max(s, 1))
-        p = tl.exp2(s - new[:, None])
-        shrink = tl.exp2(top - new)
-        total = total * shrink + tl.sum(p, 1)
-        v = tl.load(V + j[:, None] * svm + y[None, :])
-        acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
-        top = new
+    for t in range(low, wide):
+        at = tl.load(Index + t).to(tl.int64) * BLOCK
+        k = tl.load(K + at * skm + (r2[:, None] * skm + x[None, :]))
+        v = tl.load(V + at * svm + (r2[:, None] * svm + y[None, :]))
+        top, total, acc = softmax_step(q, k, v, top, total, acc, 0, factor, False, PRECISION)
+    for t in range(wide, middle):
+        at = tl.load(Index + t).to(tl.int64) * BLOCK
+        k = tl.load(K + at * skm + (r[:, None] * skm + x[None, :]))
+        v = tl.load(V + at * svm + (r[:, None] * svm + y[None, :]))
+        top, total, acc = softmax_step(q, k, v, top, total, acc, 0, factor, False, PRECISION)
     for t in range(middle, high):
-        j = (tl.load(Index + t) * BLOCK + r).to(tl.int64)
-        k = tl.load(K + j[None, :] * skm + x[:, None], mask=j[None, :] < m, other=0.0)
-        s = tl.dot(q, k, input_precision=PRECISION) * factor
+        at = tl.load(Index + t).to(tl.int64) * BLOCK
+        there = (at + r)[:, None] < m
+        k = tl.load(K + at * skm + (r[:, None] * skm + x[None, :]), mask=there, other=0.0)
+        v = tl.load(V + at * svm + (r[:, None] * svm + y[None, :]), mask=there, other=0.0)
         inside = allowed(KindPtr, Low, High, tl.load(Kind + t), r, r, BLOCK, False)
-        s = tl.where(inside, s, float("-inf"))
-        new = tl.maximum(top, tl.max(s, 1))
-        safe = tl.where(new == float("-inf"), 0.0, new)
-        p = tl.exp2(s - safe[:, None])
-        shrink = tl.exp2(top - safe)
-        total = total * shrink + tl.sum(p, 1)
-        v = tl.load(V + j[:, None] * svm + y[None, :], mask=j[:, None] < m, other=0.0)
-        acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
-        top = new
+        top, total, acc = softmax_step(q, k, v, top, total, acc, inside, factor, True, PRECISION)
     some = total > 0.0
     acc = acc / tl.where(some, total, 1.0)[:, None]
     lse = tl.where(some, (top + tl.log2(tl.where(some, total, 1.0))) * 0.6931471805599453,
@@ -137,10 +146,21 @@ def row_dots(A, B, Out, rows, sah, san, sbh, sbn, n, ROWS: tl.constexpr, D: tl.c
     tl.store(Out + at, tl.sum(a.to(tl.float32) * b.to(tl.float32), 1), mask=at < rows)
 
 
+@triton.jit
+def score_gradient(q, g, k, v, lse, delta, inside, factor,
+                   MASKED: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """Weights and gradients of the scores of one tile, rows down."""
+    p = tl.exp2(tl.dot(q, tl.trans(k), input_precision=PRECISION) * factor - lse[:, None])
+    if MASKED:
+        p = tl.where(inside, p, 0.0)
+    dp = tl.dot(g, tl.trans(v), input_precision=PRECISION)
+    return (p * (dp - delta[:, None])).to(k.dtype)
+
+
 @triton.jit(do_not_specialize=["n", "m", "slots"])
 def backward_rows(
     Q, K, V, DOut, Lse, Delta, DQ, Part,
-    Row, LowItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,
+    Row, LowItem, WideItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,
     scale, n, m, group, slots,
     sqh, sqn, skh, skm, svh, svm, soh, son,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, PRECISION: tl.constexpr,
@@ -148,35 +168,38 @@ def backward_rows(
     """dq of the rows of one item."""
     item, h = tl.program_id(0), tl.program_id(1).to(tl.int64)
     row, slot = tl.load(Row + item), tl.load(Slot + item)
-    low, middle, high = tl.load(LowItem + item), tl.load(Middle + item), tl.load(HighItem + item)
-    r, x, y = tl.arange(0, BLOCK), tl.arange(0, D), tl.arange(0, DV)
+    low, wide = tl.load(LowItem + item), tl.load(WideItem + item)
+    middle, high = tl.load(Middle + item), tl.load(HighItem + item)
+    r, r2, x, y = tl.arange(0, BLOCK), tl.arange(0, 2 * BLOCK), tl.arange(0, D), tl.arange(0, DV)
     i = row * BLOCK + r
-    wide = i.to(tl.int64)[:, None]
-    q = tl.load(Q + h * sqh + wide * sqn + x, mask=i[:, None] < n, other=0.0)
-    g = tl.load(DOut + h * soh + wide * son + y, mask=i[:, None] < n, other=0.0)
+    far = i.to(tl.int64)[:, None]
+    q = tl.load(Q + h * sqh + far * sqn + x, mask=i[:, None] < n, other=0.0)
+    g = tl.load(DOut + h * soh + far * son + y, mask=i[:, None] < n, other=0.0)
     lse = tl.load(Lse + h * n + i, mask=i < n, other=float("inf")) * 1.4426950408889634
     delta = tl.load(Delta + h * n + i, mask=i < n, other=0.0)
     K += (h // group) * skh
     V += (h // group) * svh
     acc = tl.zeros([BLOCK, D], tl.float32)
     factor = scale * 1.4426950408889634
-    for t in range(low, middle):
-        j = (tl.load(Index + t) * BLOCK + r).to(tl.int64)
-        k = tl.load(K + j[:, None] * skm + x[None, :])
-        v = tl.load(V + j[:, None] * svm + y[None, :])
-        p = tl.exp2(tl.dot(q, tl.trans(k), input_precision=PRECISION) * factor - lse[:, None])
-        dp = tl.dot(g, tl.trans(v), input_precision=PRECISION)
-        ds = (p * (dp - delta[:, None])).to(k.dtype)
+    for t in range(low, wide):
+        at = tl.load(Index + t).to(tl.int64) * BLOCK
+        k = tl.load(K + at * skm + (r2[:, None] * skm + x[None, :]))
+        v = tl.load(V + at * svm + (r2[:, None] * svm + y[None, :]))
+        ds = score_gradient(q, g, k, v, lse, delta, 0, factor, False, PRECISION)
+        acc = tl.dot(ds, k, acc, input_precision=PRECISION)
+    for t in range(wide, middle):
+        at = tl.load(Index + t).to(tl.int64) * BLOCK
+        k = tl.load(K + at * skm + (r[:, None] * skm + x[None, :]))
+        v = tl.load(V + at * svm + (r[:, None] * svm + y[None, :]))
+        ds = score_gradient(q, g, k, v, lse, delta, 0, factor, False, PRECISION)
         acc = tl.dot(ds, k, acc, input_precision=PRECISION)
     for t in range(middle, high):
-        j = (tl.load(Index + t) * BLOCK + r).to(tl.int64)
-        k = tl.load(K + j[:, None] * skm + x[None, :], mask=j[:, None] < m, other=0.0)
-        v = tl.load(V + j[:, None] * svm + y[None, :], mask=j[:, None] < m, other=0.0)
-        p = tl.exp2(tl.dot(q, tl.trans(k), input_precision=PRECISION) * factor - lse[:, None])
+        at = tl.load(Index + t).to(tl.int64) * BLOCK
+        there = (at + r)[:, None] < m
+        k = tl.load(K + at * skm + (r[:, None] * skm + x[None, :]), mask=there, other=0.0)
+        v = tl.load(V + at * svm + (r[:, None] * svm + y[None, :]), mask=there, other=0.0)
         inside = allowed(KindPtr, Low, High, tl.load(Kind + t), r, r, BLOCK, False)
-        p = tl.where(inside, p, 0.0)
-        dp = tl.dot(g, tl.trans(v), input_precision=PRECISION)
-        ds = (p * (dp - delta[:, None])).to(k.dtype)
+        ds = score_gradient(q, g, k, v, lse, delta, inside, factor, True, PRECISION)
         acc = tl.dot(ds, k, acc, input_precision=PRECISION)
     acc *= scale
     if slot < 0:
@@ -186,10 +209,23 @@ def backward_rows(
         tl.store(Part + ((h * slots + slot) * BLOCK + r)[:, None] * D + x, acc)
 
 
+@triton.jit
+def key_gradients(q, g, k, v, lse, delta, dk, dv, inside, factor,
+                  MASKED: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """dk and dv with one more tile of queries; scores are held keys down."""
+    p = tl.exp2(tl.dot(k, tl.trans(q), input_precision=PRECISION) * factor - lse[None, :])
+    if MASKED:
+        p = tl.where(inside, p, 0.0)
+    dv = tl.dot(p.to(g.dtype), g, dv, input_precision=PRECISION)
+    dp = tl.dot(v, tl.trans(g), input_precision=PRECISION)
+    ds = (p * (dp - delta[None, :])).to(q.dtype)
+    return tl.dot(ds, q, dk, input_precision=PRECISION), dv
+
+
 @triton.jit(do_not_specialize=["n", "m", "slots"])
 def backward_columns(
     Q, K, V, DOut, Lse, Delta, DK, DV_, PartK, PartV,
-    Row, LowItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,
+    Row, LowItem, WideItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,
     scale, n, m, group, slots,
     sqh, sqn, skh, skm, svh, svm, soh, son,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, PRECISION: tl.constexpr,
@@ -200,38 +236,33 @@ def backward_columns(
     low, middle, high = tl.load(LowItem + item), tl.load(Middle + item), tl.load(HighItem + item)
     r, x, y = tl.arange(0, BLOCK), tl.arange(0, D), tl.arange(0, DV)
     j = column * BLOCK + r
-    wide = j.to(tl.int64)[:, None]
-    k = tl.load(K + b * skh + wide * skm + x, mask=j[:, None] < m, other=0.0)
-    v = tl.load(V + b * svh + wide * svm + y, mask=j[:, None] < m, other=0.0)
+    far = j.to(tl.int64)[:, None]
+    k = tl.load(K + b * skh + far * skm + x, mask=j[:, None] < m, other=0.0)
+    v = tl.load(V + b * svh + far * svm + y, mask=j[:, None] < m, other=0.0)
     dk, dv = tl.zeros([BLOCK, D], tl.float32), tl.zeros([BLOCK, DV], tl.float32)
     factor = scale * 1.4426950408889634
     for h in range(b * group, (b + 1) * group):
         for t in range(low, middle):
-            i = (tl.load(Index + t) * BLOCK + r).to(tl.int64)
-            q = tl.load(Q + h * sqh + i[:, None] * sqn + x[None, :])
-            g = tl.load(DOut + h * soh + i[:, None] * son + y[None, :])
-            lse = tl.load(Lse + h * n + i) * 1.4426950408889634
-            delta = tl.load(Delta + h * n + i)
-            p = tl.exp2(tl.dot(k, tl.trans(q), input_precision=PRECISION) * factor - lse[None, :])
-            dv = tl.dot(p.to(g.dtype), g, dv, input_precision=PRECISION)
-            dp = tl.dot(v, tl.trans(g), input_precision=PRECISION)
-            ds = (p * (dp - delta[None, :])).to(q.dtype)
-            dk = tl.dot(ds, q, dk, input_precision=PRECISION)
+            at = tl.load(Index + t).to(tl.int64) * BLOCK
+            q = tl.load(Q + h * sqh + at * sqn + (r[:, None] * sqn + x[None, :]))
+            g = tl.load(DOut + h * soh + at * son + (r[:, None] * son + y[None, :]))
+            lse = tl.load(Lse + h * n + at + r) * 1.4426950408889634
+            delta = tl.load(Delta + h * n + at + r)
+            dk, dv = key_gradients(q, g, k, v, lse, delta, dk, dv, 0, factor, False, PRECISION)
         for t in range(middle, high):
-            i = (tl.load(Index + t) * BLOCK + r).to(tl.int64)
-            q = tl.load(Q + h * sqh + i[:, None] * sqn + x[None, :], mask=i[:, None] < n, other=0.0)
-            g = tl.load(
-                DOut + h * soh + i[:, None] * son + y[None, :], mask=i[:, None] < n, other=0.0
+            at = tl.load(Index + t).to(tl.int64) * BLOCK
+            here = at + r < n
+            there = here[:, None]
+            q = tl.load(
+                Q + h * sqh + at * sqn + (r[:, None] * sqn + x[None, :]), mask=there, other=0.0
             )
-            lse = tl.load(Lse + h * n + i, mask=i < n, other=float("inf")) * 1.4426950408889634
-            delta = tl.load(Delta + h * n + i, mask=i < n, other=0.0)
-            p = tl.exp2(tl.dot(k, tl.trans(q), input_precision=PRECISION) * factor - lse[None, :])
+            g = tl.load(
+                DOut + h * soh + at * son + (r[:, None] * son + y[None, :]), mask=there, other=0.0
+            )
+            lse = tl.load(Lse + h * n + at + r, mask=here, other=float("inf")) * 1.4426950408889634
+            delta = tl.load(Delta + h * n + at + r, mask=here, other=0.0)
             inside = allowed(KindPtr, Low, High, tl.load(Kind + t), r, r, BLOCK, True)
-            p = tl.where(inside, p, 0.0)
-            dv = tl.dot(p.to(g.dtype), g, dv, input_precision=PRECISION)
-            dp = tl.dot(v, tl.trans(g), input_precision=PRECISION)
-            ds = (p * (dp - delta[None, :])).to(q.dtype)
-            dk = tl.dot(ds, q, dk, input_precision=PRECISION)
+            dk, dv = key_gradients(q, g, k, v, lse, delta, dk, dv, inside, factor, True, PRECISION)
     dk *= scale
     if slot < 0:
         at = (b * m + j)[:, None]

@@ -1,7 +1,6 @@
 """Block-sparse attention on a GPU: flash attention over lists of blocks."""
 
 import os
-from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -10,15 +9,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
+from edgewise.kernels.attention.tiles import blocks_of
 from edgewise.kernels.attention.triton_tiles import Lists, Plan, plan
 
 name = "triton_blocks"
-# Relative time of a pair, by pass and block size.
-SIZES = {
-    "forward": {64: 1.25, 128: 1.0},
-    "rows": {64: 1.0, 128: 1.8},
-    "columns": {64: 1.0, 128: 1.3},
-}
+BLOCK = 64
+PAIR = 2.0  # the time of a pair in pairs of a dense product
 WIDEST = 128
 
 
@@ -44,24 +40,15 @@ def interpreted() -> bool:
 
 
 def cost(case: Case) -> float:
-    slow = 1e3 if case.device == "cpu" else 1.6
-    return slow * case.b * case.g * _cost(case, "forward", block_size(case, "forward"))
-
-
-@lru_cache(maxsize=256)
-def block_size(case: Case, step: str) -> int:
-    return min(SIZES[step], key=lambda block: _cost(case, step, block))
-
-
-def _cost(case: Case, step: str, block: int) -> float:
-    found = case.graph.blocks(case.n, case.m, block=block)
-    return SIZES[step][block] * found.count * block * block
+    slow = 1e3 if case.device == "cpu" else PAIR
+    found = blocks_of(case.graph, case.n, case.m, BLOCK)
+    return slow * case.b * case.g * found.count * BLOCK * BLOCK
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
     from edgewise.kernels.attention import triton_block_kernels as kernels
 
-    tiles = _plan(case, "forward")
+    tiles = _plan(case)
     q, k, v = q.flatten(0, 1), padded(k), padded(v)
     q = padded(q)
     heads, rows, dv = len(q), tiles.rows, v.shape[-1]
@@ -74,7 +61,7 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
     strides = [s for x in (q, k, v) for s in x.stride()[:2]]
     shape = {"BLOCK": tiles.block, "DV": dv}
     kernels.forward[len(rows.items.row), heads](
-        q, k, v, out, lse, part, part_lse, *common, *strides, **shape, **_meta("forward", tiles, q)
+        q, k, v, out, lse, part, part_lse, *common, *strides, **shape, **_meta("forward", q)
     )
     if slots:
         ends = (rows.items.split, rows.items.split_ptr)
@@ -91,8 +78,8 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     lse = saved.lse.flatten(0, 1).contiguous()
     delta = row_products(g, out)
     inputs = (q, k, v, g, lse, delta)
-    dq = _rows(case, _plan(case, "rows"), inputs)
-    dk, dv = _columns(case, _plan(case, "columns"), inputs)
+    dq = _rows(case, _plan(case), inputs)
+    dk, dv = _columns(case, _plan(case), inputs)
     dq = dq[..., : case.d].reshape(saved.q.shape)
     return Grads(dq, dk[..., : case.d], dv[..., : case.dv])
 
@@ -119,7 +106,7 @@ def _rows(case: Case, tiles: Plan, inputs: tuple[Tensor, ...]) -> Tensor:
     shape = {"BLOCK": tiles.block, "DV": v.shape[-1]}
     kernels.backward_rows[len(items.row), len(q)](
         *inputs, dq, part, *_common(case, tiles, tiles.rows), *strides,
-        **shape, **_meta("rows", tiles, q)
+        **shape, **_meta("rows", q)
     )  # fmt: skip
     if items.slots:
         kernels.add_up[len(items.split), len(q)](
@@ -142,7 +129,7 @@ def _columns(case: Case, tiles: Plan, inputs: tuple[Tensor, ...]) -> tuple[Tenso
     shape = {"BLOCK": tiles.block, "DV": v.shape[-1]}
     kernels.backward_columns[len(items.row), len(k)](
         *inputs, *grads, *parts, *_common(case, tiles, tiles.columns), *strides,
-        **shape, **_meta("columns", tiles, q)
+        **shape, **_meta("columns", q)
     )  # fmt: skip
     if items.slots:
         ends = (items.split, items.split_ptr, case.m, items.slots)
@@ -153,30 +140,23 @@ def _columns(case: Case, tiles: Plan, inputs: tuple[Tensor, ...]) -> tuple[Tenso
     return grads[0], grads[1]
 
 
-def _plan(case: Case, step: str) -> Plan:
-    return plan(case.graph, case.n, case.m, block_size(case, step), case.device)
+def _plan(case: Case) -> Plan:
+    return plan(case.graph, case.n, case.m, BLOCK, case.device)
 
 
 def _common(case: Case, tiles: Plan, lists: Lists) -> tuple[Any, ...]:
     items = lists.items
-    work = (items.row, items.low, items.middle, items.high, items.slot, lists.index, lists.kind)
+    work = (items.row, *items.ends, items.slot, lists.index, lists.kind)
     masks = (tiles.layer_ptr, tiles.low, tiles.high)
     return (*work, *masks, case.scale, case.n, case.m, case.g, items.slots)
 
 
-# Warps and pipeline stages by pass and block size, measured on an H200 with 64 features in bf16.
-LAUNCH = {
-    ("forward", 64): (4, 2),
-    ("forward", 128): (4, 2),
-    ("rows", 64): (4, 2),
-    ("rows", 128): (4, 2),
-    ("columns", 64): (4, 2),
-    ("columns", 128): (8, 2),
-}
+# Warps and pipeline stages of each pass, measured on an H200 with 64 features in bf16.
+LAUNCH = {"forward": (4, 2), "rows": (4, 2), "columns": (4, 2)}
 
 
-def _meta(step: str, tiles: Plan, q: Tensor) -> dict[str, Any]:
-    warps, stages = LAUNCH[step, tiles.block]
+def _meta(step: str, q: Tensor) -> dict[str, Any]:
+    warps, stages = LAUNCH[step]
     if q.dtype == torch.float32:
         stages = 1
     precision = "ieee" if q.dtype == torch.float32 else "tf32"

@@ -11,7 +11,7 @@ from torch import Tensor
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
 from edgewise.kernels.attention.edges import Edges, edges
-from edgewise.kernels.attention.items import Items, items
+from edgewise.kernels.attention.items import Items, items, moved
 from edgewise.kernels.attention.triton_blocks import interpreted, padded, row_products
 
 name = "triton_csr"
@@ -51,7 +51,7 @@ def plan(graph: Pattern, n: int, m: int, device: str) -> Plan:
     found = edges(graph, n, m)
     lists = []
     for ptr in (found.ptr.numpy(), found.col_ptr.numpy()):
-        lists.append(items(ptr, ptr[1:], LEAST, device))
+        lists.append(moved(items(ptr, (), LEAST), device))
     return Plan(edges(graph, n, m, device), *lists)
 
 
@@ -141,7 +141,7 @@ def _columns(
 
 
 def _work(work: Items) -> tuple[Tensor, ...]:
-    return work.row, work.low, work.high, work.slot
+    return work.row, *work.ends, work.slot
 
 
 def _extra(terms: Terms, q: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention.items import Items, items
+from edgewise.kernels.attention.items import Items, items, moved, on_device
 from edgewise.kernels.attention.tiles import FULL, kinds_of
 from edgewise.layouts.ragged import Ints, pointer
 
@@ -17,7 +17,8 @@ LEAST = 32  # blocks that one program takes without splitting its row
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """Per row (or column) its blocks, the full ones first; `kind` is that of each partial one."""
+    """Per row (or column) its blocks: first pairs of full neighbours, then full ones, then partial
+    ones with their `kind`."""
 
     items: Items
     index: Tensor
@@ -39,25 +40,45 @@ class Plan:
 
 @lru_cache(maxsize=64)
 def plan(graph: Pattern, n: int, m: int, block: int, device: str) -> Plan:
-    blocks, kinds, masks = kinds_of(graph, n, m, block)
-    row, index = blocks.row.long().numpy(), blocks.index.long().numpy()
+    blocks, row, kinds, masks = kinds_of(graph, n, m, block)
+    index = blocks.index.numpy().astype(np.int64)
     height, width = blocks.shape
-    layers = [torch.from_numpy(x).to(device) for x in _layers(masks, block)]
-    return Plan(
-        block,
-        _lists(row, index, kinds, height, device),
-        _lists(index, row, kinds, width, device),
-        *layers,
-    )
+    layers = [torch.from_numpy(x) for x in _layers(masks, block)]
+    layer_ptr, low, high = on_device(device, *layers)
+    rows = _lists(row, index, kinds, height, True, device)
+    columns = _lists(index, row, kinds, width, False, device)
+    return Plan(block, rows, columns, layer_ptr, low, high)
 
 
-def _lists(row: Ints, index: Ints, kinds: Ints, height: int, device: str) -> Lists:
-    partial = kinds != FULL
-    order = np.lexsort((index, partial, row))
+def _lists(row: Ints, index: Ints, kinds: Ints, height: int, pairs: bool, device: str) -> Lists:
+    order = np.lexsort((index, row))
+    row, index, kinds = row[order], index[order], kinds[order]
+    sort = np.where(kinds == FULL, 1, 2)
+    if pairs:
+        first, second = _neighbours(row, index, kinds)
+        sort[first] = 0
+        kept = np.ones(len(row), bool)
+        kept[second] = False
+        row, index, kinds, sort = row[kept], index[kept], kinds[kept], sort[kept]
+    order = np.lexsort((index, sort, row))
     ptr = pointer(np.bincount(row, minlength=height))
-    middle = ptr[:-1] + np.bincount(row[~partial], minlength=height)
-    tensors = (torch.from_numpy(x[order].astype(np.int32)).to(device) for x in (index, kinds))
-    return Lists(items(ptr, middle, LEAST, device), *tensors)
+    wide = ptr[:-1] + np.bincount(row[sort == 0], minlength=height)
+    middle = wide + np.bincount(row[sort == 1], minlength=height)
+    tensors = [torch.from_numpy(x[order].astype(np.int32)) for x in (index, kinds)]
+    work = moved(items(ptr, (wide, middle), LEAST), device)
+    return Lists(work, *on_device(device, *tensors))
+
+
+def _neighbours(row: Ints, index: Ints, kinds: Ints) -> tuple[Ints, Ints]:
+    """Full blocks next to each other in a row, two by two: the first and the second of each."""
+    follows = np.zeros(len(row), bool)
+    if len(row):
+        full = kinds == FULL
+        follows[1:] = (index[1:] == index[:-1] + 1) & (row[1:] == row[:-1]) & full[1:] & full[:-1]
+    start = np.maximum.accumulate(np.where(follows, 0, np.arange(len(row))))
+    odd = (np.arange(len(row)) - start) % 2 == 1
+    second = np.flatnonzero(follows & odd)
+    return second - 1, second
 
 
 def _layers(masks: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
