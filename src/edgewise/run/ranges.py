@@ -49,11 +49,13 @@ def _sizes(source: Source) -> tuple[int, ...]:
 def check_keys(prepared: Prepared) -> None:
     """Refuse keys beyond the dense axes they are joined with: their rows would be lost unseen."""
     lengths = _axes(prepared)
+    own = {rule.head.relation for rule in prepared.plan.rules}
+    own |= {fact.atom.relation for fact in prepared.plan.facts}  # not data
     for rule in prepared.plan.rules:
         ends = _ends(rule, lengths)
         for atom in _positive(rule):
             source = prepared.sources.get(atom.relation)
-            if source is not None and atom.relation not in lengths:
+            if source is not None and atom.relation not in own | set(lengths):
                 _check(prepared, atom, source, ends)
 
 
