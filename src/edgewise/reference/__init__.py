@@ -13,8 +13,8 @@ from edgewise.errors import EdgewiseError
 from edgewise.language import nodes
 from edgewise.language.names import name_weights
 from edgewise.language.program import Program
-from edgewise.reference.evaluate import Evaluator, Values
-from edgewise.reference.ground import GroundRule, saturate
+from edgewise.reference.evaluate import Evaluator, GroundAtom, Values
+from edgewise.reference.ground import ground_rules
 from edgewise.reference.join import Body
 from edgewise.reference.solution import Solution
 from edgewise.reference.values import canonical
@@ -58,11 +58,15 @@ def solve(
     table = WeightTable(statements, domains, seed=seed, dtype=dtype, given=weights)
     values = _facts(statements, given, table)
     bodies = [Body(s, domains) for s in statements if isinstance(s, nodes.Rule)]
-    database = saturate(bodies, (nodes.Atom(relation, key) for relation, key in values))
     lines = {s.relation: s for s in statements if isinstance(s, nodes.Line)}
-    rules = [GroundRule(body, database) for body in bodies]
-    evaluator = Evaluator(rules, lines, table, program.aggregation, training)
-    return Solution(program, evaluator, evaluator.everything(values, program.rounds))
+    unreached: frozenset[GroundAtom] = frozenset()
+    while True:
+        rules = ground_rules(bodies, [nodes.Atom(*atom) for atom in values], unreached)
+        evaluator = Evaluator(rules, lines, table, program.aggregation, training)
+        found = evaluator.everything(values, program.rounds)
+        if evaluator.unreached <= unreached:
+            return Solution(program, evaluator, found)
+        unreached |= evaluator.unreached  # what k rounds do not reach is absent for the others
 
 
 def _facts(

@@ -79,6 +79,7 @@ class Evaluator:
         self.training = training
         self.computed: Counter[str] = Counter()  # groundings evaluated, by head relation
         self.facts: Values = {}
+        self.unreached: set[GroundAtom] = set()  # derivable, but not within the rounds
         self.before: dict[str, Values] = {}  # what the last of k rounds read, by relation
         self.rules: dict[str, list[GroundRule]] = defaultdict(list)
         for rule in rules:
@@ -245,6 +246,7 @@ class Evaluator:
             before = dict(values)
             self._round(here, values, facts)
         self.before |= {relation: before for relation, _ in here}
+        self.unreached |= {atom for atom in here if atom not in values}
 
     def _round(self, here: Sequence[GroundAtom], values: Values, facts: Values) -> None:
         """All atoms at once from the values of the round before."""

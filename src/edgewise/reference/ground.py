@@ -1,5 +1,7 @@
 """The relational part: which atoms hold, stratum by stratum, and all groundings of all rules."""
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -24,14 +26,28 @@ class TooManyGroundings(EdgewiseError):
     )
 
 
-def saturate(bodies: Sequence[Body], facts: Iterable[nodes.Atom]) -> Database:
-    """All atoms that hold, from facts and rules."""
+def ground_rules(
+    bodies: Sequence[Body],
+    facts: Iterable[nodes.Atom],
+    unreached: frozenset[tuple[str, Key]] = frozenset(),
+) -> list[GroundRule]:
+    """All ground rules, stratum by stratum.
+
+    `unreached` are atoms that the rounds of a cycle do not reach: their own stratum may still
+    count on them in a later round, for all others they are absent.
+    """
     database: Database = defaultdict(Relation)
     for atom in facts:
         database[atom.relation].add(atom.terms)  # type: ignore[arg-type]
+    made: dict[int, GroundRule] = {}
     for stratum in components(needs([body.rule for body in bodies])):
-        _close([body for body in bodies if body.rule.head.relation in stratum], database)
-    return database
+        here = [body for body in bodies if body.rule.head.relation in stratum]
+        _close(here, database)
+        made |= {id(body): GroundRule(body, database) for body in here}
+        for relation, key in unreached:
+            if relation in stratum:
+                database[relation].remove(key)
+    return [made[id(body)] for body in bodies]
 
 
 def _close(bodies: Sequence[Body], database: Database) -> None:
@@ -52,7 +68,10 @@ def _close(bodies: Sequence[Body], database: Database) -> None:
 
 
 def _derive(
-    body: Body, matches: Iterable[Assignment], database: Database, new: dict[str, list[Key]]
+    body: Body,
+    matches: Iterable[Assignment],
+    database: Database,
+    new: dict[str, list[Key]],
 ) -> None:
     head = body.rule.head
     found = {

@@ -24,6 +24,10 @@ class Relation:
             index[tuple(key[p] for p in positions)].append(key)
         return True
 
+    def remove(self, key: Key) -> None:
+        self.keys.pop(key, None)
+        self._indices.clear()
+
     def find(self, positions: Sequence[int], values: Key) -> Iterable[Key]:
         """The keys with these values at these positions."""
         if not positions:

@@ -47,6 +47,7 @@ class Output:
     sizes: tuple[int, ...] | None = None
     places: Tensor | None = None
     fill: float | None = None
+    outside: KeyOutOfRange | None = None  # why there is no dense form
     shape: tuple[int, ...] = ()  # of an empty output, whose values show none
 
     def empty(self, batch: int, dtype: torch.dtype, device: torch.device) -> Column:
@@ -60,6 +61,8 @@ class Output:
         return Relation(self.relation, self.keys, data, self.constants, self.batched)
 
     def dense(self, value: Column, sizes: tuple[int, ...]) -> Tensor:
+        if self.outside is not None:
+            raise self.outside
         if self.places is not None and self.fill is None:
             raise NotTotal(
                 f"`{self.relation}` has {len(self.places)} of {Grid(sizes).rows} values on its "
@@ -82,7 +85,7 @@ def output_of(
     weights: Mapping[str, Tensor],
     fill: float | None,
 ) -> Output:
-    """Where the rows of the output go; refused if a key lies outside its axes."""
+    """Where the rows of the output go."""
     constants = prepared.constants
     name, arity = prepared.plan.output.relation, len(prepared.plan.output.terms)
     index = relations[name]
@@ -93,8 +96,8 @@ def output_of(
     sizes = dense_sizes(prepared).get(name)
     if sizes is None:
         return Output(name, keys, constants, batched, shape=shape)
-    places = _places(name, index, sizes, constants)
-    return Output(name, keys, constants, batched, sizes, places, fill, shape)
+    places, outside = _places(name, index, sizes, constants)
+    return Output(name, keys, constants, batched, sizes, places, fill, outside, shape)
 
 
 def _shape(prepared: Prepared, weights: Mapping[str, Tensor]) -> tuple[int, ...]:
@@ -114,19 +117,20 @@ def _shape(prepared: Prepared, weights: Mapping[str, Tensor]) -> tuple[int, ...]
 
 def _places(
     relation: str, index: Index, sizes: tuple[int, ...], constants: Constants
-) -> Tensor | None:
+) -> tuple[Tensor | None, KeyOutOfRange | None]:
+    """The places of the rows on the axes, and the error if one lies outside."""
     if index == Grid(sizes):
-        return None
+        return None, None
     columns = [index.column(p) for p in range(index.arity)]
     if not columns:
-        return torch.zeros(index.rows, dtype=torch.int64)
+        return torch.zeros(index.rows, dtype=torch.int64), None
     places = locate(Grid(sizes), columns)
     outside = (places < 0).nonzero()
     if len(outside):
         key = tuple(constants.constant(int(column[outside[0, 0]])) for column in columns)
-        raise KeyOutOfRange(
+        return None, KeyOutOfRange(
             f"`{relation}` is derived for {key}, outside its axes {sizes}",
             caller(),
-            "give keys below the length of the dense inputs",
+            "give keys below the length of the dense inputs, or ask for `model.rows(...)`",
         )
-    return None if len(places) == Grid(sizes).rows else places
+    return (None if len(places) == Grid(sizes).rows else places), None
