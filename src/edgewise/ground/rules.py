@@ -174,11 +174,11 @@ class Grounder:
                 return bindings.where(arithmetic.evaluated(literal.name, columns)[1])
             true = arithmetic.holds(literal, columns, self.constants)
             return bindings.where(true != literal.negated)
-        columns = [
+        given = [
             None if isinstance(t, nodes.Variable) and t.name in free else self.column(t, bindings)
             for t in literal.terms
         ]
-        value, fine = arithmetic.computed(literal, columns, self.constants)
+        value, fine = arithmetic.computed(literal, given, self.constants)
         return bindings.bind(free[0], value).where(fine)
 
     def _family(self, family: nodes.Weight, at: int, bindings: Bindings, room: Room) -> Bindings:

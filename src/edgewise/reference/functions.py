@@ -129,7 +129,8 @@ def _concat(values: Sequence[Tensor], axis: int) -> Tensor:
 
 
 def _crossum(values: Sequence[Tensor]) -> Tensor:
-    return reduce(lambda a, b: (a.flatten()[:, None] + b.flatten()).flatten(), values)
+    flat = [value.flatten() for value in values]
+    return reduce(lambda a, b: (a[:, None] + b).flatten(), flat)
 
 
 def _cossim(values: Sequence[Tensor]) -> Tensor:

@@ -184,7 +184,7 @@ class _Builder:
             heads = [g.heads for g in grounds if g.rule.head.relation == relation]
             self._refuse_facts(relation, [g for g in grounds if g.rule.head.relation == relation])
             extend(self.grounder, relation, heads)
-        made = []
+        made: list[RelationStep | Levels | Rounds] = []
         values = needs((body.rule for body in here), values_only=True)
         for inner in components(values):
             for relation in inner:

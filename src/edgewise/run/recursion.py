@@ -320,9 +320,9 @@ class Rounds:
         state: State,
     ) -> dict[str, Column]:
         now = replace(state, relations=state.relations | dict(values), shared={})
-        values = {number: task.step(now) for number, task in stage.tasks}
+        found = {number: task.step(now) for number, task in stage.tasks}
         return {
-            part.relation: part(values, facts.get(part.relation), state.training)
+            part.relation: part(found, facts.get(part.relation), state.training)
             for part in stage.parts
         }
 
@@ -338,7 +338,8 @@ def rounds(component: Component, count: int | None) -> Rounds:
     present = {
         r: component.facts.get(r, torch.zeros(0, dtype=torch.int64)) for r in component.relations
     }
-    history, made = [present], []
+    history: list[dict[str, Tensor]] = [present]
+    made: list[Stage] = []
     while count is None or len(made) < count:
         stage, after = _one_round(component, present, len(made))
         made.append(stage)

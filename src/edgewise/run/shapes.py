@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +12,6 @@ from torch import Tensor
 from edgewise.errors import EdgewiseError
 from edgewise.ground.index import Grid
 from edgewise.ground.rules import GroundRule
-from edgewise.ground.sources import Source
 from edgewise.language import functions, nodes
 from edgewise.language.statements import weights
 from edgewise.layouts.segments import Segments
@@ -114,21 +112,6 @@ class Shapes:
             self.known[relation] = value.shape
         except (EdgewiseError, RuntimeError):
             self.known[relation] = None
-
-
-def value_shapes(
-    sources: Mapping[str, Source], given: Mapping[str, Any]
-) -> dict[str, Shape | None]:
-    """The shapes of the values of data relations."""
-    found: dict[str, Shape | None] = {}
-    for name, source in sources.items():
-        item = given.get(name)
-        if source.dense and isinstance(item, Tensor):
-            shape = tuple(item.shape[item.ndim - source.rank :])
-        else:
-            shape = tuple(source.stored.shape[1:]) if source.stored is not None else ()
-        found[name] = column(torch.empty(1, 1, *shape, device="meta")).shape
-    return found
 
 
 def _meta(shape: Shape) -> Column:
