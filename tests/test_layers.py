@@ -19,7 +19,6 @@ AT_CALL_TIME = {  # what reaches a later stage by name, and why
     "language/parser_atoms.py": "a pattern in the text form is a graph",
     "module.py": "a model can save, explain, time and draw itself",
     "reference/solution.py": "a solution can draw itself",
-    "module.py": "the stages of the compiler, of which a module is the result",
 }
 EXTRAS = {  # packages that only some folders may import: the others work without them
     "matplotlib": {"demo", "viz", "graphs"},
