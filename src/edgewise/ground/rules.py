@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,13 +67,23 @@ class Grounder:
     domains: Mapping[str, Domain]
     relations: dict[str, Index]
     limit: int
+    joins: dict[Any, tuple[list[Index], Bindings]] = field(default_factory=dict)
 
     def index(self, relation: str, arity: int) -> Index:
         found = self.relations.get(relation)
         return Keys(torch.zeros(0, arity, dtype=torch.int64)) if found is None else found
 
     def ground(self, body: Body) -> GroundRule:
+        """The ground rule; bodies that read the same atoms of the same relations share one join."""
+        key = (tuple(_read(literal) for literal in body.literals), body.visible)
+        read = [
+            self.index(a.relation, len(a.terms)) for a in body.literals if isinstance(a, nodes.Atom)
+        ]
+        known = self.joins.get(key)
+        if known is not None and all(a is b for a, b in zip(known[0], read, strict=True)):
+            return self.finish(body, known[1])
         bindings = distinct(self.bindings(body), body.visible)
+        self.joins[key] = (read, bindings)
         return self.finish(body, bindings)
 
     def bindings(self, body: Body, first: int | None = None, new: Index | None = None) -> Bindings:
@@ -270,6 +281,11 @@ class Grounder:
         (codes,) = pack(kept)
         ids = torch.unique(codes, return_inverse=True)[1]
         return segments(ids, int(ids.max()) + 1 if len(ids) else 0)
+
+
+def _read(literal: Literal) -> Any:
+    """What a literal says about keys, whatever its weight."""
+    return literal.keys if isinstance(literal, nodes.Weight) else replace(literal, weight=None)
 
 
 def _is_read(literal: Literal) -> bool:
