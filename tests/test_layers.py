@@ -18,6 +18,7 @@ AT_CALL_TIME = {  # what reaches a later stage by name, and why
     "language/program.py": "a program is the front of every stage: solve, draw",
     "language/parser_atoms.py": "a pattern in the text form is a graph",
     "module.py": "a model can save, explain, time and draw itself",
+    "replay.py": "a sample of a model can be drawn",
     "reference/solution.py": "a solution can draw itself",
 }
 EXTRAS = {  # packages that only some folders may import: the others work without them

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,6 +14,7 @@ from edgewise.language.program import Program
 from edgewise.module import Model
 from edgewise.passes import optimise
 from edgewise.plan.lower import lower
+from edgewise.plan.spec import assert_well_formed
 
 LIMIT = 100_000_000
 
@@ -41,4 +43,7 @@ def compile(
     plan = lower(program, output)
     stages: dict[str, Any] = {"plan": plan, "without": tuple(without)}
     plan, stages["passes"] = optimise(plan, without=tuple(without))
+    if os.environ.get("EDGEWISE_CHECK"):
+        for _, made in (("plan", stages["plan"]), *stages["passes"]):
+            assert_well_formed(made)
     return Model(program, plan, stages, fill=fill, limit=limit, seed=seed, dtype=dtype)

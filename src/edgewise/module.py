@@ -31,7 +31,7 @@ from edgewise.run.given import (
     step_tensor,
 )
 from edgewise.run.inputs import prepare
-from edgewise.run.move import to_device
+from edgewise.run.move import settle, to_device
 from edgewise.run.output import output_of
 from edgewise.run.ranges import check_keys
 from edgewise.run.result import Relation
@@ -160,6 +160,36 @@ class Model(torch.nn.Module):
         step, value = self._computed(data, inputs)
         return step.output.rows(value)
 
+    def explain(
+        self,
+        data: Data | None = None,
+        /,
+        *,
+        stage: str | None = None,
+        json: bool = False,
+        **inputs: Any,
+    ) -> Any:
+        """Rules, plan, passes and kernels, as text or JSON; see `edgewise.explain`."""
+        found = import_module("edgewise.explain").explain(self, data, inputs, stage)
+        return found.to_json() if json else found
+
+    def profile(self, data: Data | None = None, /, *, backward: bool = False, **inputs: Any) -> Any:
+        """The time of every rule for these inputs; see `edgewise.profile`."""
+        return import_module("edgewise.profile").profile(self, data, inputs, backward=backward)
+
+    def why(
+        self, atom: nodes.Atom, data: Data | None = None, /, *, sample: int = 0, **inputs: Any
+    ) -> Any:
+        """The groundings behind a value, by the reference, with the weights of now."""
+        return import_module("edgewise.replay").replay(self, data, inputs, sample).why(atom)
+
+    def draw(self, *items: Any, sample: int = 0, **inputs: Any) -> Any:
+        """The network that data (an item) and inputs ground to, or the part behind atoms (SVG).
+
+        Without data the rules themselves.
+        """
+        return import_module("edgewise.replay").draw(self, items, inputs, sample)
+
     @property
     def _one(self) -> Tensor:
         unit = self._unit
@@ -176,6 +206,15 @@ class Model(torch.nn.Module):
         return ragged(read) if isinstance(facts, ragged) else read[0]
 
     def _computed(self, data: Data | None, inputs: Mapping[str, Any]) -> tuple[Step, Column]:
+        step, values = self._resolved(data, inputs)
+        weights = {name: at(self, path) for name, path in self._paths.items()}
+        unit = self._one
+        return step, step(values, weights, unit.dtype, unit.device, self.training)
+
+    def _resolved(
+        self, data: Data | None, inputs: Mapping[str, Any]
+    ) -> tuple[Step, dict[str, Tensor]]:
+        """The step for these inputs, and its dense values."""
         if data is not None and (not isinstance(data, Data) or data.model != self._number):
             raise ForeignData(
                 "the data was not grounded by this model",
@@ -195,11 +234,7 @@ class Model(torch.nn.Module):
             raise MissingInput(
                 f"`{missing}` is not given", caller(), f"call `model({missing}=...)` or ground it"
             )
-        step = self._step(data, tensors)
-        values = dense(data.given) | tensors
-        weights = {name: at(self, path) for name, path in self._paths.items()}
-        unit = self._one
-        return step, step(values, weights, unit.dtype, unit.device, self.training)
+        return self._step(data, tensors), dense(data.given) | tensors
 
     def _missing(self, data: Data, tensors: Mapping[str, Tensor]) -> str | None:
         """A relation that must be given and is not; facts give all relations that they can."""
@@ -250,7 +285,9 @@ def _build(
         merge_projections="merge projections" not in model.without,
     )
     output = output_of(prepared, executable.relations, weights, model.fill)
-    return to_device(Step(prepared, executable, output), device)
+    step = to_device(Step(prepared, executable, output), device)
+    settle(step.executable)
+    return step
 
 
 @contextmanager

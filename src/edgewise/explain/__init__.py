@@ -1,0 +1,188 @@
+"""What a model computes at every stage: rules, plan, passes, kernels; as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from edgewise.errors import EdgewiseError, caller, nearest
+from edgewise.explain.kernels import kernels
+from edgewise.passes import EXECUTION, PIPELINE
+from edgewise.passes.fuse_attention import refusals
+from edgewise.plan.nodes import Plan
+from edgewise.plan.show import statements
+from edgewise.run.step import Step
+
+if TYPE_CHECKING:
+    from edgewise.module import Data, Model
+
+STAGES = ("rules", "plan", "passes", "kernels")
+UNSEEN = "none yet: give inputs, as in `model.explain(x=...)`"
+
+
+class UnknownStage(EdgewiseError):
+    """A model is explained as rules, plan, passes and kernels."""
+
+    code = "unknown-stage"
+    example = 'Program([R.h(V.X) <= R.a(V.X)]).compile(R.h).explain(stage="pass")'
+    instead = 'Program([R.h(V.X) <= R.a(V.X)]).compile(R.h).explain(stage="passes")'
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The stages of a model; printed, a text, and `to_json()` is the data behind it."""
+
+    stages: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Stage → dicts, lists, strings and numbers."""
+        return self.stages
+
+    def __repr__(self) -> str:
+        parts = [f"{name}\n{_indented(_text(name, part))}" for name, part in self.stages.items()]
+        return "\n\n".join(parts)
+
+
+def explain(
+    model: Model, data: Data | None, inputs: Mapping[str, Any], stage: str | None = None
+) -> Explanation:
+    """Every stage of a model, or one; kernels are for these inputs, or the shapes seen last."""
+    if stage is not None and stage not in STAGES:
+        near = nearest(stage, STAGES)
+        raise UnknownStage(
+            f"there is no stage `{stage}`",
+            caller(),
+            f"did you mean `{near}`?" if near else f"there are {', '.join(STAGES)}",
+        )
+    wanted = STAGES if stage is None else (stage,)
+    return Explanation({name: _stage(name, model, data, inputs) for name in wanted})
+
+
+def _stage(name: str, model: Model, data: Data | None, inputs: Mapping[str, Any]) -> Any:
+    match name:
+        case "rules":
+            return [repr(statement) for statement in model.program.statements]
+        case "plan":
+            return statements(model.stages["plan"])
+        case "passes":
+            return _passes(model)
+    found = situation(model, data, inputs)
+    return None if found is None else kernels(model, *found)
+
+
+def situation(
+    model: Model, data: Data | None, inputs: Mapping[str, Any]
+) -> tuple[Step, dict[str, Tensor]] | None:
+    """The step for these inputs; without any, the one built last, on zeros."""
+    held = model._cache if data is None else data
+    if inputs or not held.built:
+        needed = not inputs and model._missing(held, {}) is not None
+        return None if needed else model._resolved(data, inputs)
+    (shapes, dtype, device), step = list(held.built.items())[-1]
+    zeros = {n: torch.zeros(shape, dtype=dtype, device=device) for n, shape in shapes}
+    given = {n: t for n, t in held.given.items() if isinstance(t, Tensor)}
+    return step, {n: t for n, t in given.items() if t.is_floating_point()} | zeros
+
+
+def _passes(model: Model) -> dict[str, Any]:
+    reasons = {step.name: step.why for step in PIPELINE}
+    before, fired = model.stages["plan"], []
+    for name, after in model.stages["passes"]:
+        fired.append({"pass": name, "why": reasons[name], **_difference(before, after)})
+        before = after
+    off = list(model.without)
+    running = [{"pass": n, "why": why} for n, why in EXECUTION.items() if n not in off]
+    against = {} if "fuse attention" in off else refusals(before)
+    return {
+        "fired": fired,
+        "when running": running,
+        "switched off": off,
+        "not fused": against,
+    }
+
+
+def _difference(before: Plan, after: Plan) -> dict[str, list[str]]:
+    old, new = statements(before), statements(after)
+    return {
+        "removed": [text for text in old if text not in new],
+        "added": [text for text in new if text not in old],
+    }
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}".rstrip() for line in text.split("\n"))
+
+
+def _text(name: str, part: Any) -> str:
+    match name:
+        case "passes":
+            return _passes_text(part)
+        case "kernels":
+            return _kernels_text(part)
+    return "\n".join(part)
+
+
+def _passes_text(part: dict[str, Any]) -> str:
+    lines = []
+    for fired in part["fired"]:
+        lines.append(f"{fired['pass']}: {fired['why']}")
+        lines += [_marked("- ", text) for text in fired["removed"]]
+        lines += [_marked("+ ", text) for text in fired["added"]]
+    lines += [f"{running['pass']}: {running['why']}" for running in part["when running"]]
+    lines += [f"{name}: switched off" for name in part["switched off"]]
+    lines += [f"not fused: `{name}`: {reason}" for name, reason in part["not fused"].items()]
+    return "\n".join(lines) or "none"
+
+
+def _marked(mark: str, text: str) -> str:
+    return f"  {mark}" + text.replace("\n", "\n    ")
+
+
+def _kernels_text(part: dict[str, Any] | None) -> str:
+    if part is None:
+        return UNSEEN
+    inputs = [f"{name} {_layout(layout)}" for name, layout in part["inputs"].items()]
+    lines = [f"inputs: {', '.join(inputs)}"]
+    for relation in part["relations"]:
+        layouts = "; ".join(_layout(layout) for layout in relation["layouts"])
+        lines.append(f"{relation['relation']}: {layouts}, {relation['values']}")
+        if "not attention" in relation:
+            lines.append(f"  not one attention: {relation['not attention']}")
+        for step in relation["steps"]:
+            lines += [f"  {line}" for line in _step_lines(step)]
+    lines += [f"one product: {' and '.join(names)}" for names in part["one product"]]
+    total = part["total"]
+    lines.append(f"all: {_amount(total['flops'])}FLOPs, {_amount(total['bytes'])}B moved")
+    return "\n".join(lines)
+
+
+def _layout(layout: dict[str, Any]) -> str:
+    batch = f", batch {layout['batch']}" if "batch" in layout else ""
+    if layout["kind"] == "rows":
+        return f"{layout['rows']:,} rows{batch}"
+    return (f"dense {'×'.join(map(str, layout['axes']))}" if layout["axes"] else "one row") + batch
+
+
+def _step_lines(step: dict[str, Any]) -> list[str]:
+    numbers = [f"{step['groundings']:,} groundings"] if "groundings" in step else []
+    numbers += [f"{step['pairs']:,} pairs"] if "pairs" in step else []
+    numbers += [f"{_amount(step['flops'])}FLOPs", f"{_amount(step['bytes'])}B"]
+    lines = [f"{step['kernel']}: {', '.join(numbers)}"]
+    lines += [f"  not {name}: {reason}" for name, reason in step.get("not", {}).items()]
+    return lines
+
+
+def _amount(number: int) -> str:
+    """1234567 as 1.2 M; ends in a space or a prefix, for a unit to follow."""
+    value = float(number)
+    for prefix in ("", "k", "M", "G", "T"):
+        if value < 1000 or prefix == "T":
+            return (
+                f"{value:.0f} {prefix}" if value >= 100 or not prefix else f"{value:.1f} {prefix}"
+            )
+        value /= 1000
+    raise AssertionError

@@ -1,0 +1,209 @@
+"""The steps that run on given data: layouts, rows, work, and which kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from edgewise.graphs import full
+from edgewise.ground.index import Grid, Index
+from edgewise.kernels.attention import Case, choose
+from edgewise.kernels.attention import dense as dense_kernel
+from edgewise.profile import Piece, groundings, label, state_of, walk
+from edgewise.run.attention import AttentionStep
+from edgewise.run.column import Column, show
+from edgewise.run.recursion import Levels, Rounds
+from edgewise.run.rule import RuleStep, State, projected_weights
+from edgewise.run.step import Step
+
+if TYPE_CHECKING:
+    from edgewise.module import Model
+
+MOVES = {"index_select", "index", "gather", "clone", "copy_", "cat", "stack", "index_copy"}
+
+
+def kernels(model: Model, step: Step, values: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The relations in the order they are computed, and the steps of each."""
+    executable = step.executable
+    with torch.no_grad():
+        state = state_of(model, step, values)
+        inputs = {
+            name: layout(source.index)
+            | ({"batch": state.relations[name].data.shape[0]} if source.batched else {})
+            for name, source in executable.sources.items()
+        }
+        found = _Found(state)
+        walk(executable, state, found.visit)
+    relations = [
+        {"relation": name, "layouts": _layouts(step, name), "values": shapes, "steps": steps}
+        | _refused(executable.refusals, name)
+        for name, (shapes, steps) in found.relations.items()
+    ]
+    each = [made for _, steps in found.relations.values() for made in steps]
+    return {
+        "inputs": inputs,
+        "relations": relations,
+        "one product": [list(names) for names in executable.projections.values()],
+        "total": {key: sum(made[key] for made in each) for key in ("flops", "bytes")},
+    }
+
+
+def _refused(refusals: Mapping[str, str], name: str) -> dict[str, str]:
+    return {"not attention": refusals[name]} if name in refusals else {}
+
+
+def _layouts(step: Step, names: str) -> list[dict[str, Any]]:
+    known = step.executable.relations
+    return [layout(known[name]) for name in names.split(", ") if name in known]
+
+
+def layout(index: Index) -> dict[str, Any]:
+    """Dense axes with their lengths, or explicit rows.
+
+    >>> layout(Grid((2, 3)))
+    {'kind': 'dense', 'axes': [2, 3], 'rows': 6}
+    """
+    if isinstance(index, Grid):
+        return {"kind": "dense", "axes": list(index.sizes), "rows": index.rows}
+    return {"kind": "rows", "rows": index.rows}
+
+
+@dataclass
+class _Found:
+    """Relation → the shape of its values, and its steps."""
+
+    state: State
+    relations: dict[str, tuple[str, list[dict[str, Any]]]] = field(default_factory=dict)
+
+    def visit(self, relation: str, piece: Piece, compute: Callable[[], Any]) -> Any:
+        if isinstance(piece, AttentionStep):
+            result, made = _attention(piece, self.state)
+        else:
+            with Counter() as counter:
+                result = compute()
+            made = {"kernel": kernel(piece)} | counter.numbers()
+        count = groundings(piece)
+        made = {"rule": label(piece)} | ({} if count is None else {"groundings": count}) | made
+        columns = list(result.values()) if isinstance(result, dict) else [result]
+        shapes = " and ".join(dict.fromkeys(show(column.shape) for column in columns))
+        steps = self.relations.get(relation, ("", []))[1]
+        self.relations[relation] = (shapes, [*steps, made])
+        return result
+
+
+class Counter(TorchDispatchMode):
+    """Counts floating-point operations and the bytes that operations read and write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0
+        self.bytes = 0
+        self.largest = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if func.is_view:
+            return out
+        read = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        made = [t for t in tree_leaves(out) if isinstance(t, Tensor)]
+        packet = func._overloadpacket
+        if packet in flop_registry:
+            self.flops += flop_registry[packet](*args, **kwargs, out_val=out)
+        elif read and packet.__name__ not in MOVES:
+            self.flops += max(
+                (t.numel() for t in (*read, *made) if t.is_floating_point()), default=0
+            )
+        self.bytes += sum(t.numel() * t.element_size() for t in (*read, *made))
+        self.largest = max([self.largest, *(t.numel() for t in made)])
+        return out
+
+    def numbers(self) -> dict[str, int]:
+        return {"flops": self.flops, "bytes": self.bytes, "largest": self.largest}
+
+
+def kernel(piece: Piece) -> str:
+    """How a piece runs, in a few words."""
+    match piece:
+        case RuleStep():
+            return _rule_kernel(piece)
+        case Levels():
+            return f"{len(piece.stages)} levels, one after another"
+        case Rounds(count=None):
+            return "rounds until nothing changes"
+        case Rounds():
+            return f"{piece.count} rounds"
+    return "rules together"
+
+
+def _rule_kernel(step: RuleStep) -> str:
+    parts = ["linear"] if any(projected_weights(step)) else []
+    parts += ["gather"] if any(rows is not None for rows in step.ground.rows.values()) else []
+    if not step.ground.segments.trivial:
+        inner = step.default if step.ground.groups is not None else step.aggregation
+        parts.append(f"segment {inner.name.removesuffix('_agg')}")
+    if step.ground.groups is not None:
+        parts.append(f"{step.aggregation.name.removesuffix('_agg')} in groups")
+    return ", ".join(parts) or "elementwise"
+
+
+def _attention(step: AttentionStep, state: State) -> tuple[Column, dict[str, Any]]:
+    """What an attention would run, without running it."""
+    with Counter() as counter:
+        queries, keys = ([side.step(state) for side in s] for s in (step.queries, step.keys))
+        biases, value = [side.step(state) for side in step.biases], step.value.step(state)
+    case = _case(step, state, [*queries, *keys, *biases, value], queries, value)
+    choice = choose(case)
+    size = torch.empty((), dtype=state.dtype).element_size()
+    tokens = case.n * (case.d + case.dv) + case.m * (case.d + case.dv)
+    made = {
+        "kernel": f"attention ({choice.name})",
+        "pattern": repr(step.pattern or full()),
+        "pairs": case.work,
+        "flops": counter.flops + 2 * case.work * (case.d + case.dv),
+        "bytes": counter.bytes + case.b * tokens * size,
+        "largest": counter.largest,
+        "not": dict(choice.refusals),
+    }
+    batch = case.b // max(math.prod(step.axes[n] for n in step.node.shared), 1)
+    zeros = torch.zeros(
+        batch, step.index.rows, *value.shape, dtype=state.dtype, device=state.device
+    )
+    return Column(zeros), made
+
+
+def _case(
+    step: AttentionStep,
+    state: State,
+    columns: list[Column],
+    queries: list[Column],
+    value: Column,
+) -> Case:
+    batch = max(column.data.shape[0] for column in columns)
+    heads = math.prod(step.axes[n] for n in step.node.shared)
+    plain = Case(
+        b=batch * heads,
+        g=1,
+        n=step.axes[step.node.query],
+        m=step.axes[step.node.key],
+        d=sum(math.prod(column.shape) for column in queries),
+        dv=math.prod(value.shape),
+        dtype=state.dtype,
+        device=state.device.type,
+        graph=step.pattern or full(),
+        scale=1.0,
+    )
+    features = {"dropout"} if step.node.dropout and state.training else set()
+    if step.biases:
+        features.add("bias" if dense_kernel.refuses(plain) is None else "edge_bias")
+    return replace(plain, features=frozenset(features))
