@@ -85,8 +85,11 @@ def with_flex(graph, mask_mod, block=128):
 
 # What FlexAttention needs to be told for blocks smaller than its tiles.
 OPTIONS = {
-    64: {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_M1": 32, "BLOCK_N1": 64, "BLOCK_M2": 64, "BLOCK_N2": 32}
-}  # fmt: skip
+    64: {
+        **{"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_M1": 32, "BLOCK_N1": 64},
+        **{"BLOCK_M2": 64, "BLOCK_N2": 32},
+    }
+}
 
 
 def windows():

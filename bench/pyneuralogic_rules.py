@@ -27,9 +27,9 @@ def encoder(R, V, F, condition=()):
 
 def molecules(R, V, F, types):
     """Three GIN layers as in PyNeuraLogic's `GINConv`, over embeddings of the types of atoms."""
-    rules = [R.h0(V.A) <= R.get(kind)(V.A)[WIDTH, 1] for kind in types]
+    rules = [R.h0(V.A) <= getattr(R, kind)(V.A)[WIDTH, 1] for kind in types]
     for layer in range(3):
-        x, y, own = R.get(f"h{layer}"), R.get(f"h{layer + 1}"), R.get(f"own{layer}")
+        x, y, own = (getattr(R, name) for name in (f"h{layer}", f"h{layer + 1}", f"own{layer}"))
         rules += [
             (y(V.I)[WIDTH, WIDTH] <= (x(V.J), R.hidden.bond(V.J, V.I, V.B))) | [F.sum_agg],
             (own(V.I) <= x(V.I)) | [F.sum_agg],

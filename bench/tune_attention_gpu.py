@@ -12,7 +12,6 @@ import sys
 import time
 import traceback
 
-import numpy as np
 import torch
 from triton.testing import do_bench
 
@@ -34,14 +33,20 @@ from edgewise.kernels.attention import (
     choose,
     triton_blocks,
     triton_csr,
-    triton_tiles,
 )
 from edgewise.kernels.attention.arguments import grouped
 from edgewise.kernels.attention.contract import Saved, Terms
 
 RESULTS: list[dict] = []
 BF16 = torch.bfloat16
-SETTINGS = [(4, 1), (4, 2), (4, 3), (4, 4), (8, 2)]
+SETTINGS = {
+    "forward": [
+        *itertools.product((64,), (True, False), (4,), (1, 2, 3)),
+        *itertools.product((128,), (False,), (4, 8), (2, 3)),
+    ],
+    "rows": [(64, False, 4, 2), (64, False, 4, 3), (128, False, 8, 2), (128, False, 4, 2)],
+    "columns": [(64, False, 4, 2), (64, False, 4, 3), (128, False, 8, 2)],
+}
 
 
 def note(**values) -> None:
@@ -120,20 +125,16 @@ def tune_blocks(name, graph, n):
         "rows": lambda p: triton_blocks._rows(case, p, data),
         "columns": lambda p: triton_blocks._columns(case, p, data),
     }
-    kept, alone = dict(triton_blocks.LAUNCH), triton_tiles._neighbours
-    for pairs, (step, run) in itertools.product((True, False), steps.items()):
-        none = np.zeros(0, np.int64)
-        triton_tiles._neighbours = alone if pairs else (lambda row, index, kinds: (none, none))
-        triton_tiles.plan.cache_clear()
-        for warps, stages in SETTINGS:
-            triton_blocks.LAUNCH[step] = (warps, stages)
+    kept = dict(triton_blocks.LAUNCH)
+    for step, run in steps.items():
+        for setting in SETTINGS[step]:
+            triton_blocks.LAUNCH[step] = setting
             try:
-                call = functools.partial(run, triton_blocks._plan(case))
+                call = functools.partial(run, triton_blocks._plan(case, step))
                 ms = do_bench(call, warmup=5, rep=20, return_mode="median")
-                note(tune=name, step=step, pairs=pairs, warps=warps, stages=stages, ms=round(ms, 3))
+                note(tune=name, step=step, setting=setting, ms=round(ms, 3))
             except Exception as error:  # a setting that does not fit the chip
-                note(tune=name, step=step, warps=warps, stages=stages, failed=str(error)[:60])
-    triton_tiles._neighbours = alone
+                note(tune=name, step=step, setting=setting, failed=str(error)[:60])
     triton_blocks.LAUNCH.update(kept)
 
 

@@ -24,7 +24,7 @@ def refuses(case: Case) -> str | None:
     if case.device != "cpu":
         return f"it runs on a CPU, not on {case.device}"
     if find_spec("numba") is None:
-        return 'numba is not installed: pip install "edgewise[kernels]"'
+        return 'numba is not installed: pip install "edgewise[cpu]"'
     if not case.work:
         return "there are no pairs"
     return case.lacks("edge_bias", "dropout")

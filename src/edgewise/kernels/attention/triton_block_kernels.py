@@ -11,16 +11,30 @@ import triton.language as tl
 
 
 @triton.jit
-def allowed(KindPtr, Low, High, kind, i, j, BLOCK: tl.constexpr, TURNED: tl.constexpr):
-    """Which pairs of rows i and keys j (counted inside the block) a kind of block has."""
-    none = (i[:, None] < 0) & (j[None, :] < 0)
-    inside = tl.trans(none) if TURNED else none
-    for layer in range(tl.load(KindPtr + kind), tl.load(KindPtr + kind + 1)):
-        low, high = tl.load(Low + layer * BLOCK + i), tl.load(High + layer * BLOCK + i)
-        if TURNED:
-            inside |= (j[:, None] >= low[None, :]) & (j[:, None] < high[None, :])
-        else:
-            inside |= (j[None, :] >= low[:, None]) & (j[None, :] < high[:, None])
+def between(Low, High, layer, i, j, BLOCK: tl.constexpr, TURNED: tl.constexpr):
+    """low ≤ j < high with the ends of each row i; turned: keys down."""
+    low, high = tl.load(Low + layer * BLOCK + i), tl.load(High + layer * BLOCK + i)
+    if TURNED:
+        found = (j[:, None] >= low[None, :]) & (j[:, None] < high[None, :])
+    else:
+        found = (j[None, :] >= low[:, None]) & (j[None, :] < high[:, None])
+    return found
+
+
+@triton.jit
+def allowed(KindPtr, Low, High, kind, i, j,
+            BLOCK: tl.constexpr, TURNED: tl.constexpr, ONE: tl.constexpr):  # fmt: skip
+    """Which pairs of rows i and keys j (counted inside the block) a kind of block has.
+
+    Where every kind is ONE layer there is no loop, so that loads of the next block can overlap.
+    """
+    if ONE:
+        inside = between(Low, High, kind, i, j, BLOCK, TURNED)
+    else:
+        first = tl.load(KindPtr + kind)
+        inside = between(Low, High, first, i, j, BLOCK, TURNED)
+        for layer in range(first + 1, tl.load(KindPtr + kind + 1)):
+            inside |= between(Low, High, layer, i, j, BLOCK, TURNED)
     return inside
 
 
@@ -46,7 +60,8 @@ def forward(
     Row, LowItem, WideItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,
     scale, n, m, group, slots,
     sqh, sqn, skh, skm, svh, svm,
-    BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
+    ONE: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     item, h = tl.program_id(0), tl.program_id(1).to(tl.int64)
     row, slot = tl.load(Row + item), tl.load(Slot + item)
@@ -61,11 +76,12 @@ def forward(
     total = tl.zeros([BLOCK], tl.float32)
     acc = tl.zeros([BLOCK, DV], tl.float32)
     factor = scale * 1.4426950408889634
-    for t in range(low, wide):
-        at = tl.load(Index + t).to(tl.int64) * BLOCK
-        k = tl.load(K + at * skm + (r2[:, None] * skm + x[None, :]))
-        v = tl.load(V + at * svm + (r2[:, None] * svm + y[None, :]))
-        top, total, acc = softmax_step(q, k, v, top, total, acc, 0, factor, False, PRECISION)
+    if WIDE:
+        for t in range(low, wide):
+            at = tl.load(Index + t).to(tl.int64) * BLOCK
+            k = tl.load(K + at * skm + (r2[:, None] * skm + x[None, :]))
+            v = tl.load(V + at * svm + (r2[:, None] * svm + y[None, :]))
+            top, total, acc = softmax_step(q, k, v, top, total, acc, 0, factor, False, PRECISION)
     for t in range(wide, middle):
         at = tl.load(Index + t).to(tl.int64) * BLOCK
         k = tl.load(K + at * skm + (r[:, None] * skm + x[None, :]))
@@ -76,7 +92,7 @@ def forward(
         there = (at + r)[:, None] < m
         k = tl.load(K + at * skm + (r[:, None] * skm + x[None, :]), mask=there, other=0.0)
         v = tl.load(V + at * svm + (r[:, None] * svm + y[None, :]), mask=there, other=0.0)
-        inside = allowed(KindPtr, Low, High, tl.load(Kind + t), r, r, BLOCK, False)
+        inside = allowed(KindPtr, Low, High, tl.load(Kind + t), r, r, BLOCK, False, ONE)
         top, total, acc = softmax_step(q, k, v, top, total, acc, inside, factor, True, PRECISION)
     some = total > 0.0
     acc = acc / tl.where(some, total, 1.0)[:, None]
@@ -163,14 +179,14 @@ def backward_rows(
     Row, LowItem, WideItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,
     scale, n, m, group, slots,
     sqh, sqn, skh, skm, svh, svm, soh, son,
-    BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
+    ONE: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of the rows of one item."""
     item, h = tl.program_id(0), tl.program_id(1).to(tl.int64)
     row, slot = tl.load(Row + item), tl.load(Slot + item)
-    low, wide = tl.load(LowItem + item), tl.load(WideItem + item)
-    middle, high = tl.load(Middle + item), tl.load(HighItem + item)
-    r, r2, x, y = tl.arange(0, BLOCK), tl.arange(0, 2 * BLOCK), tl.arange(0, D), tl.arange(0, DV)
+    low, middle, high = tl.load(LowItem + item), tl.load(Middle + item), tl.load(HighItem + item)
+    r, x, y = tl.arange(0, BLOCK), tl.arange(0, D), tl.arange(0, DV)
     i = row * BLOCK + r
     far = i.to(tl.int64)[:, None]
     q = tl.load(Q + h * sqh + far * sqn + x, mask=i[:, None] < n, other=0.0)
@@ -181,13 +197,7 @@ def backward_rows(
     V += (h // group) * svh
     acc = tl.zeros([BLOCK, D], tl.float32)
     factor = scale * 1.4426950408889634
-    for t in range(low, wide):
-        at = tl.load(Index + t).to(tl.int64) * BLOCK
-        k = tl.load(K + at * skm + (r2[:, None] * skm + x[None, :]))
-        v = tl.load(V + at * svm + (r2[:, None] * svm + y[None, :]))
-        ds = score_gradient(q, g, k, v, lse, delta, 0, factor, False, PRECISION)
-        acc = tl.dot(ds, k, acc, input_precision=PRECISION)
-    for t in range(wide, middle):
+    for t in range(low, middle):
         at = tl.load(Index + t).to(tl.int64) * BLOCK
         k = tl.load(K + at * skm + (r[:, None] * skm + x[None, :]))
         v = tl.load(V + at * svm + (r[:, None] * svm + y[None, :]))
@@ -198,7 +208,7 @@ def backward_rows(
         there = (at + r)[:, None] < m
         k = tl.load(K + at * skm + (r[:, None] * skm + x[None, :]), mask=there, other=0.0)
         v = tl.load(V + at * svm + (r[:, None] * svm + y[None, :]), mask=there, other=0.0)
-        inside = allowed(KindPtr, Low, High, tl.load(Kind + t), r, r, BLOCK, False)
+        inside = allowed(KindPtr, Low, High, tl.load(Kind + t), r, r, BLOCK, False, ONE)
         ds = score_gradient(q, g, k, v, lse, delta, inside, factor, True, PRECISION)
         acc = tl.dot(ds, k, acc, input_precision=PRECISION)
     acc *= scale
@@ -228,7 +238,8 @@ def backward_columns(
     Row, LowItem, WideItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,
     scale, n, m, group, slots,
     sqh, sqn, skh, skm, svh, svm, soh, son,
-    BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
+    ONE: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of the keys of one item, over the query heads that share them."""
     item, b = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -261,7 +272,7 @@ def backward_columns(
             )
             lse = tl.load(Lse + h * n + at + r, mask=here, other=float("inf")) * 1.4426950408889634
             delta = tl.load(Delta + h * n + at + r, mask=here, other=0.0)
-            inside = allowed(KindPtr, Low, High, tl.load(Kind + t), r, r, BLOCK, True)
+            inside = allowed(KindPtr, Low, High, tl.load(Kind + t), r, r, BLOCK, True, ONE)
             dk, dv = key_gradients(q, g, k, v, lse, delta, dk, dv, inside, factor, True, PRECISION)
     dk *= scale
     if slot < 0:

@@ -14,6 +14,13 @@ from edgewise.kernels.attention.triton_tiles import Lists, Plan, plan
 
 name = "triton_blocks"
 BLOCK = 64
+# Block size, neighbours taken together, warps and pipeline stages of each pass: measured on an
+# H200 with 64 features in bf16.
+LAUNCH = {
+    "forward": (64, True, 4, 2),
+    "rows": (64, False, 4, 2),
+    "columns": (64, False, 4, 2),
+}
 PAIR = 2.0  # the time of a pair in pairs of a dense product
 WIDEST = 128
 
@@ -22,7 +29,7 @@ def refuses(case: Case) -> str | None:
     if case.device != "cuda" and not interpreted():
         return f"it runs on a CUDA GPU, not on {case.device}"
     if find_spec("triton") is None:
-        return 'triton is not installed: pip install "edgewise[kernels]"'
+        return 'triton is not installed: pip install "edgewise[gpu]"'
     if not case.work:
         return "there are no pairs"
     if case.dtype == torch.float64:
@@ -48,7 +55,7 @@ def cost(case: Case) -> float:
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
     from edgewise.kernels.attention import triton_block_kernels as kernels
 
-    tiles = _plan(case)
+    tiles = _plan(case, "forward")
     q, k, v = q.flatten(0, 1), padded(k), padded(v)
     q = padded(q)
     heads, rows, dv = len(q), tiles.rows, v.shape[-1]
@@ -61,7 +68,7 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
     strides = [s for x in (q, k, v) for s in x.stride()[:2]]
     shape = {"BLOCK": tiles.block, "DV": dv}
     kernels.forward[len(rows.items.row), heads](
-        q, k, v, out, lse, part, part_lse, *common, *strides, **shape, **_meta("forward", q)
+        q, k, v, out, lse, part, part_lse, *common, *strides, **shape, **_meta("forward", tiles, q)
     )
     if slots:
         ends = (rows.items.split, rows.items.split_ptr)
@@ -78,8 +85,8 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     lse = saved.lse.flatten(0, 1).contiguous()
     delta = row_products(g, out)
     inputs = (q, k, v, g, lse, delta)
-    dq = _rows(case, _plan(case), inputs)
-    dk, dv = _columns(case, _plan(case), inputs)
+    dq = _rows(case, _plan(case, "rows"), inputs)
+    dk, dv = _columns(case, _plan(case, "columns"), inputs)
     dq = dq[..., : case.d].reshape(saved.q.shape)
     return Grads(dq, dk[..., : case.d], dv[..., : case.dv])
 
@@ -106,7 +113,7 @@ def _rows(case: Case, tiles: Plan, inputs: tuple[Tensor, ...]) -> Tensor:
     shape = {"BLOCK": tiles.block, "DV": v.shape[-1]}
     kernels.backward_rows[len(items.row), len(q)](
         *inputs, dq, part, *_common(case, tiles, tiles.rows), *strides,
-        **shape, **_meta("rows", q)
+        **shape, **_meta("rows", tiles, q)
     )  # fmt: skip
     if items.slots:
         kernels.add_up[len(items.split), len(q)](
@@ -129,7 +136,7 @@ def _columns(case: Case, tiles: Plan, inputs: tuple[Tensor, ...]) -> tuple[Tenso
     shape = {"BLOCK": tiles.block, "DV": v.shape[-1]}
     kernels.backward_columns[len(items.row), len(k)](
         *inputs, *grads, *parts, *_common(case, tiles, tiles.columns), *strides,
-        **shape, **_meta("columns", q)
+        **shape, **_meta("columns", tiles, q)
     )  # fmt: skip
     if items.slots:
         ends = (items.split, items.split_ptr, case.m, items.slots)
@@ -140,8 +147,9 @@ def _columns(case: Case, tiles: Plan, inputs: tuple[Tensor, ...]) -> tuple[Tenso
     return grads[0], grads[1]
 
 
-def _plan(case: Case) -> Plan:
-    return plan(case.graph, case.n, case.m, BLOCK, case.device)
+def _plan(case: Case, step: str) -> Plan:
+    block, wide, *_ = LAUNCH[step]
+    return plan(case.graph, case.n, case.m, block, wide, case.device)
 
 
 def _common(case: Case, tiles: Plan, lists: Lists) -> tuple[Any, ...]:
@@ -151,16 +159,13 @@ def _common(case: Case, tiles: Plan, lists: Lists) -> tuple[Any, ...]:
     return (*work, *masks, case.scale, case.n, case.m, case.g, items.slots)
 
 
-# Warps and pipeline stages of each pass, measured on an H200 with 64 features in bf16.
-LAUNCH = {"forward": (4, 2), "rows": (4, 2), "columns": (4, 2)}
-
-
-def _meta(step: str, q: Tensor) -> dict[str, Any]:
-    warps, stages = LAUNCH[step]
+def _meta(step: str, tiles: Plan, q: Tensor) -> dict[str, Any]:
+    _, wide, warps, stages = LAUNCH[step]
     if q.dtype == torch.float32:
         stages = 1
     precision = "ieee" if q.dtype == torch.float32 else "tf32"
-    return {"D": q.shape[-1], "PRECISION": precision, "num_warps": warps, "num_stages": stages}
+    meta = {"ONE": tiles.one, "WIDE": wide, "PRECISION": precision, "D": q.shape[-1]}
+    return {**meta, "num_warps": warps, "num_stages": stages}
 
 
 def padded(x: Tensor) -> Tensor:

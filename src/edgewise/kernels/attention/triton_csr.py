@@ -24,7 +24,7 @@ def refuses(case: Case) -> str | None:
     if case.device != "cuda" and not interpreted():
         return f"it runs on a CUDA GPU, not on {case.device}"
     if find_spec("triton") is None:
-        return 'triton is not installed: pip install "edgewise[kernels]"'
+        return 'triton is not installed: pip install "edgewise[gpu]"'
     if not case.work:
         return "there are no pairs"
     if case.dtype == torch.float64:

@@ -28,7 +28,7 @@ class Lists:
 @dataclass(frozen=True, eq=False)
 class Plan:
     """Row r of kind u has the keys low[l, r] ≤ j < high[l, r] of its block, for the layers
-    layer_ptr[u] ≤ l < layer_ptr[u+1]: nearly always one."""
+    layer_ptr[u] ≤ l < layer_ptr[u+1]; if `one`, that is layer u alone."""
 
     block: int
     rows: Lists
@@ -36,18 +36,20 @@ class Plan:
     layer_ptr: Tensor
     low: Tensor
     high: Tensor
+    one: bool
 
 
 @lru_cache(maxsize=64)
-def plan(graph: Pattern, n: int, m: int, block: int, device: str) -> Plan:
+def plan(graph: Pattern, n: int, m: int, block: int, wide: bool, device: str) -> Plan:
     blocks, row, kinds, masks = kinds_of(graph, n, m, block)
     index = blocks.index.numpy().astype(np.int64)
     height, width = blocks.shape
     layers = [torch.from_numpy(x) for x in _layers(masks, block)]
     layer_ptr, low, high = on_device(device, *layers)
-    rows = _lists(row, index, kinds, height, True, device)
+    one = len(layers[1]) == len(masks) or not len(masks)
+    rows = _lists(row, index, kinds, height, wide, device)
     columns = _lists(index, row, kinds, width, False, device)
-    return Plan(block, rows, columns, layer_ptr, low, high)
+    return Plan(block, rows, columns, layer_ptr, low, high, one)
 
 
 def _lists(row: Ints, index: Ints, kinds: Ints, height: int, pairs: bool, device: str) -> Lists:

@@ -1,0 +1,157 @@
+"""Graph networks of the zoo against PyG on a CPU: one layer, d = 64, forward and backward.
+
+PYTHONPATH=src:bench python bench/gnn_pyg.py [model ...]
+"""
+
+import os
+import sys
+import warnings
+
+import torch
+from measure import cpu_seconds, write
+from torch import nn
+
+from edgewise import R
+from edgewise.zoo import gat, gatv2, gcn, gin, graphsage, rgcn
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # PyG's own imports
+    from torch_geometric import nn as pyg
+
+D, HEADS, TYPES = 64, 4, 4
+SIZES = ((10_000, 100_000), (100_000, 1_000_000))
+M = D // HEADS
+
+
+def same(x):
+    return x
+
+
+def with_gcn():
+    conv = pyg.GCNConv(D, D)
+    return gcn.program(gcn.Config(D, D)), conv, {"weight": (conv.lin.weight, same)}
+
+
+def with_sage():
+    conv = pyg.SAGEConv(D, D)
+    named = {"root.weight": (conv.lin_r.weight, same), "heard.weight": (conv.lin_l.weight, same)}
+    return (
+        graphsage.program(graphsage.Config(D, D)),
+        conv,
+        named | {"bias": (conv.lin_l.bias, same)},
+    )
+
+
+def with_gin():
+    conv = pyg.GINConv(nn.Sequential(nn.Linear(D, D), nn.ReLU(), nn.Linear(D, D)), train_eps=True)
+    named = {}
+    for name, linear in (("mlp", conv.nn[0]), ("out", conv.nn[2])):
+        named |= {f"{name}.weight": (linear.weight, same), f"{name}.bias": (linear.bias, same)}
+    return gin.program(gin.Config(D, D, D)), conv, named
+
+
+def with_gat():
+    conv = pyg.GATConv(D, M, heads=HEADS)
+    named = {
+        "weight": (conv.lin.weight, lambda w: w.reshape(HEADS, M, D)),
+        "target": (conv.att_dst, lambda a: a.reshape(HEADS, 1, M)),
+        "source": (conv.att_src, lambda a: a.reshape(HEADS, 1, M)),
+    }
+    return gat.program(gat.Config(D, M, HEADS)), conv, named
+
+
+def with_gatv2():
+    conv = pyg.GATv2Conv(D, M, heads=HEADS)
+    named = {"attention": (conv.att, lambda a: a.reshape(HEADS, 1, M))}
+    for name, linear in (("source", conv.lin_l), ("target", conv.lin_r)):
+        named[f"{name}.weight"] = (linear.weight, lambda w: w.reshape(HEADS, M, D))
+        named[f"{name}.bias"] = (linear.bias, lambda b: b.reshape(HEADS, M))
+    return gatv2.program(gatv2.Config(D, M, HEADS)), conv, named
+
+
+def with_rgcn():
+    conv = pyg.RGCNConv(D, D, TYPES)
+    named = {
+        "root": (conv.root, lambda w: w.T),
+        "relation": (conv.weight, lambda w: w.transpose(1, 2)),
+    }
+    return rgcn.program(rgcn.Config(D, D, TYPES)), conv, named
+
+
+MODELS = {
+    "gcn": with_gcn,
+    "sage": with_sage,
+    "gin": with_gin,
+    "gat": with_gat,
+    "gatv2": with_gatv2,
+    "rgcn": with_rgcn,
+}
+
+
+def drawn(n, e):
+    """Distinct edges (i, j) without loops, in key order, and a type for each."""
+    torch.manual_seed(0)
+    codes = torch.unique(torch.randint(n * n, (e,)))
+    i, j = codes // n, codes % n
+    kept = i != j
+    return i[kept], j[kept], torch.randint(TYPES, (int(kept.sum()),))
+
+
+def both_ways(model, x, leaves):
+    """Seconds forward without gradients, and forward and backward with."""
+    weight = torch.randn(len(x), D)
+
+    def train():
+        torch.autograd.grad((model() * weight).sum(), leaves)
+
+    def forward():
+        with torch.no_grad():
+            model()
+
+    return {"forward": cpu_seconds(forward), "both": cpu_seconds(train)}
+
+
+def compare(name, n, e):
+    program, conv, named = MODELS[name]()
+    i, j, types = drawn(n, e)
+    x = torch.randn(n, D, requires_grad=True)
+    given = (torch.stack([j, i]), types) if name == "rgcn" else (torch.stack([j, i]),)
+    keys = torch.stack([i, types, j] if name == "rgcn" else [i, j])
+    model = program.compile(R.out)
+    with torch.no_grad():
+        for ours, (theirs, turned) in named.items():
+            model.weight(ours).copy_(turned(theirs))
+    data = model.ground(edge=keys)
+    model(data, x=x)
+    fast, compiled = torch.compile(model, dynamic=False), torch.compile(conv, dynamic=False)
+    expected = conv(x, *given)
+    torch.testing.assert_close(model(data, x=x), expected, atol=1e-4, rtol=1e-4)
+    ours, theirs = ([x, *m.parameters()] for m in (model, conv))
+    row = {
+        "model": name,
+        "n": n,
+        "edges": len(i),
+        "ours": both_ways(lambda: model(data, x=x), x, ours),
+        "ours_compiled": both_ways(lambda: fast(data, x=x), x, ours),
+        "pyg": both_ways(lambda: conv(x, *given), x, theirs),
+        "pyg_compiled": both_ways(lambda: compiled(x, *given), x, theirs),
+    }
+    for way in ("forward", "both"):
+        best = min(row[k][way]["cpu_s"] for k in ("ours", "ours_compiled"))
+        row[f"times_{way}"] = round(row["pyg_compiled"][way]["cpu_s"] / best, 2)
+    return row
+
+
+def main():
+    rows = []
+    for name in sys.argv[1:] or MODELS:
+        for n, e in SIZES:
+            torch._dynamo.reset()
+            rows.append(compare(name, n, e) | {"load": os.getloadavg()[0]})
+            print({k: v for k, v in rows[-1].items()}, flush=True)
+    if len(sys.argv) == 1:
+        write("gnn_pyg", rows)
+
+
+if __name__ == "__main__":
+    main()
