@@ -285,9 +285,8 @@ def _build(
         merge_projections="merge projections" not in model.without,
     )
     output = output_of(prepared, executable.relations, weights, model.fill)
-    step = to_device(Step(prepared, executable, output), device)
-    settle(step.executable)
-    return step
+    settle(executable)
+    return to_device(Step(prepared, executable, output), device)
 
 
 @contextmanager

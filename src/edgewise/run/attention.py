@@ -77,7 +77,7 @@ class AttentionStep:
         v, rank = self._value((*shared, key), state)
         bias = self._bias((*shared, query, key), state)
         dropout = self.node.dropout if state.training else 0.0
-        q, k, v = (self._spread(t) for t in (q, k, v))
+        q, k, v = (_in_autocast(self._spread(t)) for t in (q, k, v))
         out = attention(q, k, v, self.pattern, scale=1.0, bias=bias, dropout=dropout)
         return self._heads(out, rank)
 
@@ -129,6 +129,12 @@ class AttentionStep:
         rows = math.prod(out.shape[1:-1])
         found = Column(out.reshape(out.shape[0], rows, *shape))
         return column(found.data).take(self.heard)
+
+
+def _in_autocast(data: Tensor) -> Tensor:
+    """In the precision of autocast, as torch's own attention takes its arguments."""
+    kind = data.device.type
+    return data.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else data
 
 
 def attention_step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep | str:

@@ -62,13 +62,15 @@ def show(shape: tuple[int, ...]) -> str:
 
 def meet(columns: Sequence[Column]) -> list[Tensor]:
     """The data of columns that meet element by element: equal shapes, or scalars."""
-    shapes = sorted({c.shape for c in columns if c.rank})
+    shapes = {c.shape for c in columns if c.rank}
     if len(shapes) > 1:
         raise ShapeMismatch(
-            f"{' and '.join(map(show, shapes))} meet element by element",
+            f"{' and '.join(map(show, sorted(shapes)))} meet element by element",
             help="elementwise operations take equal shapes, or a scalar",
         )
-    rank = max((c.rank for c in columns), default=0)
+    rank = 0
+    for one in columns:
+        rank = max(rank, one.rank)
     return [c.spread(rank) for c in columns]
 
 

@@ -1,4 +1,4 @@
-"""Grounded steps on another device: every tensor inside, nothing else."""
+"""Grounded steps made ready: on their device, with all that keys decide worked out."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edgewise.graphs.pairs import Pairs
 from edgewise.language import nodes
 from edgewise.reference.join import Body
+from edgewise.run.rule import RuleStep
 
 
 def to_device(thing: Any, device: torch.device) -> Any:
-    """The same structure with its tensors on `device`."""
+    """The same structure with its tensors on `device`, those worked out before included."""
+    if device.type == "cpu":
+        return thing  # keys are joined there
     match thing:
         case Tensor():
             return thing.to(device)
@@ -23,9 +27,28 @@ def to_device(thing: Any, device: torch.device) -> Any:
             return tuple(to_device(item, device) for item in thing)
         case list():
             return [to_device(item, device) for item in thing]
-        case Body() | nodes.Expression() | nodes.Rule() | nodes.Line() | nodes.Function():
+        case Body() | Pairs() | nodes.Expression() | nodes.Rule() | nodes.Line() | nodes.Function():
             return thing
     if is_dataclass(thing) and not isinstance(thing, type):
-        values = {f.name: to_device(getattr(thing, f.name), device) for f in fields(thing)}
-        return type(thing)(**values)
+        moved = {name: to_device(value, device) for name, value in vars(thing).items()}
+        made = type(thing)(**{f.name: moved.pop(f.name) for f in fields(thing)})
+        vars(made).update(moved)
+        return made
     return thing
+
+
+def settle(thing: Any) -> None:
+    """Let every rule inside of a structure work out what depends on keys alone."""
+    match thing:
+        case RuleStep():
+            thing.settle()
+        case dict():
+            settle(tuple(thing.values()))
+        case tuple() | list():
+            for item in thing:
+                settle(item)
+        case Body() | Pairs() | nodes.Expression() | nodes.Rule() | nodes.Line() | nodes.Function():
+            return
+    if is_dataclass(thing) and not isinstance(thing, RuleStep | type):
+        for field in fields(thing):
+            settle(getattr(thing, field.name))

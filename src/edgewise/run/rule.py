@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -16,6 +17,9 @@ from edgewise.language.statements import atoms, weights
 from edgewise.reference.evaluate import combination
 from edgewise.run.column import Column, column, product
 from edgewise.run.functions import combine, transform
+
+# these read rows as a table of segments
+NEED_TABLES = {"median_agg", "topk_agg", "concat_agg", "softmax_agg", "sparsemax_agg"}
 
 
 @dataclass
@@ -222,17 +226,33 @@ class RuleStep:
             return product(self._weight(weight, state), value)
         full = self._in_every_grounding(value).data
         out = full.new_zeros(*full.shape[:2], members.shape[1])
-        for member, chosen in enumerate(self._by_member(self.place(weight), len(members))):
+        for member, chosen in enumerate(self.by_member[self.place(weight)]):
             if len(chosen):
                 part = torch.nn.functional.linear(full.index_select(1, chosen), members[member])
                 out = out.index_copy(1, chosen, part)
         return column(out)
 
-    def _by_member(self, at: int, count: int) -> list[Tensor]:
-        rows = self.ground.rows[at]
-        assert rows is not None
-        order = rows.argsort(stable=True)
-        return list(order.split(torch.bincount(rows, minlength=count).tolist()))
+    @cached_property
+    def by_member(self) -> dict[int, tuple[Tensor, ...]]:
+        """Place of a family → the groundings of each of its members."""
+        found = {}
+        for at, literal in enumerate(self.ground.body.literals):
+            rows = self.ground.rows.get(at)
+            if isinstance(literal, nodes.Weight) and rows is not None:
+                sizes = torch.bincount(rows).tolist()
+                found[at] = tuple(rows.argsort(stable=True).split(sizes))
+        return found
+
+    def settle(self) -> None:
+        """Work out what depends on keys alone, so that a step is nothing but tensor work."""
+        names = {self.aggregation.name, self.default.name}
+        listed = bool(names & NEED_TABLES) or self.rule.head.weight is not None
+        for parts in (self.ground.segments, self.ground.groups):
+            if parts is not None and not parts.even:
+                parts.sizes  # noqa: B018
+                if listed:
+                    parts.padded  # noqa: B018
+        self.by_member  # noqa: B018
 
     def _head_weight(self, weight: nodes.Weight, state: State) -> Column:
         found = self._weight(weight, state)

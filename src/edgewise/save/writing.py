@@ -67,7 +67,7 @@ def _options(model: Model) -> dict[str, Any]:
         "output": model.plan.output.relation,
         "fill": _number(model.fill),
         "limit": model.limit,
-        "without": list(model.stages.get("without", ())),
+        "without": list(model.without),
         "dtype": str(unit.dtype).removeprefix("torch."),
         "frozen": sorted(n for n, p in parameters.items() if not p.requires_grad),
     }
