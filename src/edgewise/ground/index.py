@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -36,6 +37,10 @@ class Grid:
     def length(self, position: int) -> int:
         return self.sizes[position]
 
+    @property
+    def spans(self) -> tuple[int, ...]:
+        return self.sizes
+
 
 @dataclass(frozen=True, eq=False)
 class Keys:
@@ -59,6 +64,13 @@ class Keys:
         column = self.keys[:, position]
         integers = column[column < (1 << 40)]
         return int(integers.max()) + 1 if integers.numel() else 0
+
+    @cached_property
+    def spans(self) -> tuple[int, ...]:
+        """For each column the least and the largest key and all between them, counted."""
+        if not self.rows:
+            return (0,) * self.arity
+        return tuple((self.keys.max(0).values - self.keys.min(0).values + 1).tolist())
 
 
 Index = Grid | Keys

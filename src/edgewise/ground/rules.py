@@ -15,6 +15,7 @@ from edgewise.ground.batch import SAMPLES
 from edgewise.ground.constants import Constants
 from edgewise.ground.index import Grid, Index, Keys, index_of, locate, pack
 from edgewise.ground.join import Bindings, Room, TooLarge, distinct, join
+from edgewise.ground.order import order
 from edgewise.language import nodes
 from edgewise.language.program import Domain
 from edgewise.language.terms import variables
@@ -73,6 +74,9 @@ class Grounder:
         found = self.relations.get(relation)
         return Keys(torch.zeros(0, arity, dtype=torch.int64)) if found is None else found
 
+    def _of(self, atom: nodes.Atom) -> Index:
+        return self.index(atom.relation, len(atom.terms))
+
     def ground(self, body: Body) -> GroundRule:
         """The ground rule; bodies that read the same atoms of the same relations share one join."""
         key = (tuple(_read(literal) for literal in body.literals), body.visible)
@@ -91,7 +95,7 @@ class Grounder:
         room = Room(self.limit)
         bindings = Bindings()
         try:
-            for at in body.steps(first, self._generators(body)):
+            for at in order(body, first, self._generators(body), self._of):
                 replaced = new if at == first else None
                 bindings = self._extend(body, at, bindings, room, replaced)
         except TooLarge:

@@ -19,20 +19,22 @@ SUM, PRODUCT = nodes.Function("sum_agg"), nodes.Function("product")
 
 def push_sums(plan: Plan) -> Plan:
     steps: list = []
+    taken = {rule.head.relation for rule in plan.rules}
     for step in plan.steps:
         waiting = [step]
         while waiting:
             rule = waiting.pop()
-            split = _split(plan, rule) if isinstance(rule, nodes.Rule) else None
+            split = _split(plan, rule, taken) if isinstance(rule, nodes.Rule) else None
             if split is None:
                 steps.append(rule)
             else:
                 helper, rest = split
+                taken.add(helper.head.relation)
                 waiting += [rest, helper]  # the helper may split again, and comes first
     return replace(plan, steps=tuple(steps))
 
 
-def _split(plan: Plan, rule: nodes.Rule) -> tuple[nodes.Rule, nodes.Rule] | None:
+def _split(plan: Plan, rule: nodes.Rule, taken: set[str]) -> tuple[nodes.Rule, nodes.Rule] | None:
     """A helper that sums one variable away, and the rule that uses it."""
     if not _sums_products(plan, rule):
         return None
@@ -44,7 +46,7 @@ def _split(plan: Plan, rule: nodes.Rule) -> tuple[nodes.Rule, nodes.Rule] | None
         contiguous = all(b == a + 1 for a, b in pairwise(inside))
         if len(inside) == len(values) or not contiguous:
             continue
-        found = _pushed(plan, rule, values, conditions, set(inside))
+        found = _pushed(rule, values, conditions, set(inside), taken)
         if found is not None:
             return found
     return None
@@ -60,11 +62,11 @@ def _sums_products(plan: Plan, rule: nodes.Rule) -> bool:
 
 
 def _pushed(
-    plan: Plan,
     rule: nodes.Rule,
     values: list[nodes.Expression],
     conditions: list[nodes.Expression],
     inside: set[int],
+    taken: set[str],
 ) -> tuple[nodes.Rule, nodes.Rule] | None:
     part = [item for n, item in enumerate(values) if n in inside]
     others = [item for n, item in enumerate(values) if n not in inside]
@@ -79,7 +81,7 @@ def _pushed(
     kept = sorted(own & elsewhere)
     if not kept and not others:
         return None
-    head = nodes.Atom(_fresh(plan, rule), tuple(nodes.Variable(n) for n in kept))
+    head = nodes.Atom(_fresh(rule, taken), tuple(nodes.Variable(n) for n in kept))
     helper = nodes.Rule(head, (*part, *moved), (PRODUCT, SUM), rule.place)
     first = min(inside)
     body = [item for n, item in enumerate(values) if n < first]
@@ -87,13 +89,8 @@ def _pushed(
     return helper, replace(rule, body=(*body, *stay))
 
 
-def _fresh(plan: Plan, rule: nodes.Rule) -> str:
-    taken = {r.head.relation for r in plan.rules}
+def _fresh(rule: nodes.Rule, taken: set[str]) -> str:
     number = 1
-    while (name := f"{rule.head.relation}.part{number}") in taken or _in_use(rule, name):
+    while (name := f"{rule.head.relation}.part{number}") in taken:
         number += 1
     return name
-
-
-def _in_use(rule: nodes.Rule, name: str) -> bool:
-    return any(isinstance(item, nodes.Atom) and item.relation == name for item in rule.body)

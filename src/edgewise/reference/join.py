@@ -153,14 +153,15 @@ class Body:
         known = {v.name for at in steps for v in variables(_terms(self.literals[at]))}
         while waiting:
             at = min(
-                waiting, key=lambda at: (self._cost(self.literals[at], known, at in listed), at)
+                waiting, key=lambda at: (self.cost(self.literals[at], known, at in listed), at)
             )
             waiting.remove(at)
             steps.append(at)
             known |= {v.name for v in variables(_terms(self.literals[at]))}
         return steps
 
-    def _cost(self, literal: Literal, known: set[str], listed: bool = False) -> tuple[int, int]:
+    def cost(self, literal: Literal, known: set[str], listed: bool = False) -> tuple[int, int]:
+        """How early a literal can come once `known` is bound: (kind, detail), least first."""
         free = {v.name for v in variables(_terms(literal))} - known
         match literal:
             case nodes.Weight():
