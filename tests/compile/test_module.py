@@ -10,7 +10,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from edgewise import F, Program, R, V, W, ragged, repeat
-from edgewise.graphs import window
+from edgewise.graphs import bigbird, window
 
 EDGES = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])
 
@@ -346,6 +346,17 @@ def test_compile_aggregations(function):
 def test_compile_attention_on_edges():
     model = attention(R._edge(V.J, V.I), seed=0)
     assert_compiles(model, model.ground(edge=EDGES), {"x": x(3, 4)})
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [(), (R.special.leq(V.J, V.I),), (window(1)(V.I, V.J),), (bigbird(block=2, seed=1)(V.I, V.J),)],
+    ids=["full", "causal", "window", "bigbird"],
+)
+def test_compile_fused_attention(conditions):
+    model = attention(*conditions, seed=0)
+    assert "attention" in str(model.explain())
+    assert_compiles(model, None, {"x": x(8, 4, batch=(2,))}, {"x": x(9, 4)})
 
 
 def test_compile_a_recurrence():

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edgewise.graphs import causal
 from edgewise.ground.index import Grid, Index, Keys
 from edgewise.ground.rules import Grounder
-from edgewise.kernels.attention import attention
 from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.plan.nodes import Attention
@@ -20,7 +20,9 @@ from edgewise.plan.score import names_in
 from edgewise.reference.join import Body
 from edgewise.run.column import Column, column
 from edgewise.run.rule import RuleStep, State
+from edgewise.run.traced import graph_attention
 
+CAUSAL = causal()
 SUM = nodes.Function("sum_agg")
 PRODUCT = nodes.Function("product")
 Axes = dict[str, int]
@@ -78,8 +80,17 @@ class AttentionStep:
         bias = self._bias((*shared, query, key), state)
         dropout = self.node.dropout if state.training else 0.0
         q, k, v = (_in_autocast(self._spread(t)) for t in (q, k, v))
-        out = attention(q, k, v, self.pattern, scale=1.0, bias=bias, dropout=dropout)
-        return self._heads(out, rank)
+        return self._heads(self._kernel(q, k, v, bias, dropout), rank)
+
+    def _kernel(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float
+    ) -> Tensor:
+        ahead = self.pattern == CAUSAL
+        if self.pattern is None or (ahead and bias is None):  # no graph to plan for: traceable
+            return torch.nn.functional.scaled_dot_product_attention(
+                q, k, v, attn_mask=bias, dropout_p=dropout, is_causal=ahead, scale=1.0
+            )
+        return graph_attention(q, k, v, self.pattern, bias=bias, dropout=dropout)
 
     def _joined(
         self,
