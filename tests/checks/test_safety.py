@@ -1,5 +1,7 @@
 """What binds a variable, and what does not."""
 
+import re
+
 import pytest
 
 from edgewise import EdgewiseError, Program, R, V, W
@@ -26,7 +28,7 @@ X, Y, Z, D = V.X, V.Y, V.Z, V.D
         R.h(V.H, X)[W.w(V.H)[2, 2]] <= R.a(X),
         R.h(X) <= (R.a(X), R.special.add_eval(X, 1)),
     ],
-    ids=repr,
+    ids=lambda rule: re.sub(r" at 0x[0-9a-f]+", "", repr(rule)),
 )
 def test_bound(rule):
     Program([rule], domains={V.H: 2}).check()
@@ -47,7 +49,7 @@ def test_bound(rule):
         (R.h(V.I) <= (R.a(V.J), window(2)(V.I, V.J)), "I"),
         (R.h(X)[W.w(V.H)[2, 2]] <= R.a(X), "H"),
     ],
-    ids=repr,
+    ids=lambda rule: re.sub(r" at 0x[0-9a-f]+", "", repr(rule)),
 )
 def test_unbound(rule, name):
     with pytest.raises(EdgewiseError, match=f"`{name}`") as caught:

@@ -44,7 +44,7 @@ def shapes(relation, rules, facts=(), **options):
         (R.h <= R._a, {()}),
         (R.h <= R.a + W.b[3,], {(3,)}),
     ],
-    ids=repr,
+    ids=lambda item: repr(sorted(item, key=str)) if isinstance(item, set) else repr(item),
 )
 def test_shapes_of_data_are_exact(rule, expected):
     facts = [R.a[[1.0, 2.0, 3.0]], R.m[torch.ones(2, 3)], R.s[0.5]]

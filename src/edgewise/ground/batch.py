@@ -32,7 +32,7 @@ def with_sample(node: Any, batched: set[str]) -> Any:
 
     >>> from edgewise.language import R, V
     >>> with_sample(R.h(V.X) <= (R.a(V.X), R.w), {"h", "a"})
-    R.h(V['@sample'], V.X) <= (R.a(V['@sample'], V.X), R.w)
+    R.h(V["@sample"], V.X) <= (R.a(V["@sample"], V.X), R.w)
     """
     match node:
         case tuple():

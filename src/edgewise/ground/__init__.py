@@ -1,0 +1,1 @@
+"""Grounding: keys, joins and layouts; everything that depends on data, decided once."""

@@ -1,0 +1,1 @@
+"""The plan between rules and kernels: rules in normal form, and fused nodes."""

@@ -1,0 +1,1 @@
+"""Grounded plans as tensor work: columns of values, step by step."""
