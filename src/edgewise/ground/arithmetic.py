@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -86,11 +86,9 @@ def _solved(name: str, columns: Sequence[Tensor | None]) -> tuple[Tensor, Tensor
         case "mul", (Tensor() as x, Tensor() as y, None):
             return x * y, yes
     x, y = (c for c in columns if c is not None)
-    safe = torch.where(y == 0, 1, y) if name != "mul" else None
-    if name == "div":
-        return x // safe, y != 0
-    if name == "mod":
-        return x % safe, y != 0
+    if name in ("div", "mod"):
+        divisor = torch.where(y == 0, 1, y)
+        return (x // divisor if name == "div" else x % divisor), y != 0
     factor = torch.where(x == 0, 1, x)  # mul with a factor missing: x known, y the product
     return y // factor, (x != 0) & (y % factor == 0)
 
@@ -117,7 +115,7 @@ def evaluated(name: str, columns: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     if kind in ("div", "mod"):
         fine = fine & (y != 0)
         y = torch.where(y == 0, 1.0, y)
-    table = {
+    table: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
         "add": torch.add,
         "sub": torch.sub,
         "mul": torch.mul,

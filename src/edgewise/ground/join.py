@@ -56,7 +56,7 @@ def join(
 class Room:
     """How many groundings a rule may have; refuses before anything is allocated."""
 
-    def __init__(self, limit: int, refuse: type[Exception] | None = None) -> None:
+    def __init__(self, limit: int) -> None:
         self.limit = limit
         self.refused = 0
 
