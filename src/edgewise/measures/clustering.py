@@ -1,13 +1,16 @@
 """How many neighbours of a token are neighbours of each other."""
 
-import numpy as np
+from typing import Any
 
-from edgewise.layouts import Rows
+import numpy as np
+import torch
+
+from edgewise.layouts import Membership, Rows
 from edgewise.layouts.ragged import Bools, Ints
 from edgewise.measures.twins import Twins
 
 EFFORT = 40_000_000
-TOKENS, COINS = 2048, 64
+TOKENS, COINS = 1024, 32
 
 
 def clustering_of(graph: Twins, among: Ints) -> tuple[float, str] | None:
@@ -35,7 +38,7 @@ def clustering_of(graph: Twins, among: Ints) -> tuple[float, str] | None:
     return float((each * weight).sum() / weight.sum()), "exact"
 
 
-def _closed_walks(up: "object", size: np.ndarray, loop: np.ndarray) -> np.ndarray:
+def _closed_walks(up: Any, size: np.ndarray, loop: np.ndarray) -> np.ndarray:
     """Walks of three edges from a token of each node back to it, along no self-loop."""
     from scipy.sparse import csr_array, diags_array
 
@@ -54,8 +57,6 @@ def _closed_walks(up: "object", size: np.ndarray, loop: np.ndarray) -> np.ndarra
 
 def clustering_by_lot(rows: Rows, loop: Bools, among: Ints) -> tuple[float, str]:
     """The same from pairs of neighbours chosen by lot."""
-    from edgewise.layouts import Membership
-
     lot = np.random.Generator(np.random.Philox(2))
     token = lot.choice(among, TOKENS)
     wide = rows.expand()
@@ -70,8 +71,6 @@ def clustering_by_lot(rows: Rows, loop: Bools, among: Ints) -> tuple[float, str]
     piece = np.searchsorted(before, place, side="right") - 1
     key = wide.start[piece] + (place - before[piece]) * wide.step[piece]
     i, j = key
-    import torch
-
     joined = Membership(rows)(torch.from_numpy(i.ravel()), torch.from_numpy(j.ravel()))
     proper = (i != j) & (i != token[:, None]) & (j != token[:, None])
     hit = joined.numpy().reshape(i.shape) & proper

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgewise.layouts import Rows
-from edgewise.layouts.ragged import Ints
-from edgewise.measures.hops import layers_from
-from edgewise.measures.product import Product
+from edgewise.layouts.ragged import Ints, owners
 from edgewise.measures.twins import Twins
 
 
@@ -34,13 +32,26 @@ def components_of(graph: Twins) -> Components:
     return Components(count + extra, int(tokens[largest]), np.flatnonzero(label == largest))
 
 
-def components_by_products(rows: Rows) -> Components:
-    """The same for a graph without direction that is too dense to list."""
-    product, left = Product(rows), np.ones(rows.n, bool)
-    parts: list[Ints] = []
-    while left.any():
-        layers = list(layers_from(product, int(np.argmax(left)), rows.n))
-        parts.append(np.concatenate(layers))
-        left[parts[-1]] = False
-    largest = max(parts, key=len)
-    return Components(len(parts), len(largest), np.sort(largest))
+def components_of_rows(rows: Rows) -> Components:
+    """The same for a graph that is too dense to list: the keys of a progression hang together, so
+    its row with the first of them, and each with the next, are edges enough."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    wide = rows.expand()
+    heads, tails = [owners(wide.ptr)], [wide.start]
+    for step in np.unique(wide.step).tolist():
+        some = wide.step == step
+        last = wide.start[some] + (wide.size[some] - 1) * step
+        turns = -(-rows.m // step)
+        opened = np.bincount(wide.start[some], minlength=turns * step)
+        opened -= np.bincount(last, minlength=turns * step)
+        tied = np.flatnonzero(np.cumsum(opened.reshape(turns, step), axis=0).ravel() > 0)
+        heads.append(tied)
+        tails.append(tied + step)
+    i, j = np.concatenate(heads), np.concatenate(tails)
+    graph = coo_array((np.ones(len(i), np.int8), (i, j)), shape=(rows.n, rows.n))
+    count, label = connected_components(graph, directed=False)
+    tokens = np.bincount(label)
+    largest = int(np.argmax(tokens))
+    return Components(count, int(tokens[largest]), np.flatnonzero(label == largest))

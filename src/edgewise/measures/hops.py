@@ -10,8 +10,8 @@ from edgewise.layouts.ragged import Ints
 from edgewise.measures.product import Product
 from edgewise.measures.twins import Twins
 
-EFFORT = 150_000_000  # edges passed over, about two seconds
-MOST_STARTS, FEWEST_STARTS = 128, 3
+EFFORT = 100_000_000  # edges passed over, about a second
+MOST_STARTS, FEWEST_STARTS = 64, 3
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def hops_between(graph: Twins, among: Ints | None = None) -> Hops:
     """The distances in a listed graph, of the nodes `among` (all unless given)."""
     chosen = np.arange(graph.count) if among is None else among
     chosen = chosen[graph.stands[chosen] > 0]
-    passed = len(graph.index) + graph.count
+    passed = len(graph.index) + 8 * graph.count
     room = max(EFFORT // max(passed, 1), FEWEST_STARTS)
     if len(chosen) <= room:
         weight, complete = graph.stands[chosen].astype(float), True
@@ -97,8 +97,8 @@ def hops_by_products(columns: Rows) -> Hops:
     """The distances in a graph too dense to list: each hop is a product with the frontier."""
     product = Product(columns)
     n = columns.n
-    starts = np.unique([0, n - 1, n // 2, n // 3])
-    most = max(int(EFFORT // (len(starts) * product.cost)), 4)
+    starts = np.unique([0, n // 2])
+    most = max(int(2 * EFFORT // (len(starts) * product.cost)), 4)
     found = [_spread(product, int(one), most) for one in starts]
     hops = _averaged(found, np.ones(len(starts)), complete=False)
     cut = any(len(level) > most for level in found)

@@ -7,7 +7,7 @@ import numpy as np
 
 from edgewise.layouts import OR, Rows, combine, transposed
 from edgewise.measures.clustering import clustering_by_lot, clustering_of
-from edgewise.measures.components import Components, components_by_products, components_of
+from edgewise.measures.components import Components, components_of, components_of_rows
 from edgewise.measures.hops import Hops, hops_between, hops_by_products
 from edgewise.measures.spectrum import Second, second_by_products, second_of
 from edgewise.measures.stats import Spread, Stats
@@ -69,10 +69,10 @@ def measured(rows: Rows, graph: str, *, flops: int, bytes: int) -> Stats:
 def _undirected(rows: Rows, graph: Twins | None, known: Hops | None) -> Undirected:
     """Of symmetric rows; `known` are the hops from all tokens, if they were measured already."""
     if graph is None:
-        parts, loop = components_by_products(rows), loops_of(rows)
+        parts, loop = components_of_rows(rows), loops_of(rows)
         hops = known or hops_by_products(rows)
-        second = second_by_products(rows, parts.largest, loop.astype(float))
-        return Undirected(parts, hops, second, clustering_by_lot(rows, loop, parts.largest))
+        dense = second_by_products(rows, parts.largest, loop.astype(float))
+        return Undirected(parts, hops, dense, clustering_by_lot(rows, loop, parts.largest))
     parts = components_of(graph)
     hops = known if known and parts.count == 1 else hops_between(graph, parts.largest)
     second = second_of(graph, parts.largest) if parts.tokens > 1 else None
@@ -90,7 +90,7 @@ def _spread(rows: Rows) -> Spread:
 def _reach(hops: Hops, n: int) -> tuple[tuple[float, ...], float]:
     """The share heard after each number of layers, and how many it takes to hear all."""
     total = np.cumsum(hops.level) / n
-    everything = not hops.cut and round(float(total[-1] * n * hops.starts)) >= n * hops.starts
+    everything = hops.cut or round(float(total[-1] * n * hops.starts)) >= n * hops.starts
     return tuple(total.tolist()), float(hops.longest) if everything else math.inf
 
 
@@ -100,11 +100,18 @@ def _how(ahead: Hops, plain: Undirected) -> dict[str, str]:
     out["reach"] = "exact" if ahead.complete else f"estimate: {ahead.source}"
     out["layers"] = "exact" if ahead.complete else f"bound: at least, {ahead.source}"
     hops = plain.hops
-    most = f", at most {2 * hops.shortest:,}" if not hops.cut else ""
-    out["diameter"] = "exact" if hops.complete else f"bound: at least, {hops.source}{most}"
+    out["diameter"] = _diameter(hops)
     out["average_path"] = "exact" if hops.complete else f"estimate: {hops.source}"
     out["clustering"] = plain.clustering[1]
     out["second_eigenvalue"] = plain.second.how if plain.second else "exact: there are no edges"
     out["gap"] = out["second_eigenvalue"].replace("at least", "at most")
     out["mixing_time"] = f"estimate: log(n) / gap, gap {out['gap']}"
     return out
+
+
+def _diameter(hops: Hops) -> str:
+    """The farthest found, and twice the least eccentricity, enclose it."""
+    if hops.complete or (hops.longest == 2 * hops.shortest and not hops.cut):
+        return "exact"
+    most = "" if hops.cut else f", at most {2 * hops.shortest:,}"
+    return f"bound: at least, {hops.source}{most}"

@@ -15,17 +15,19 @@ class Spread(NamedTuple):
 
     def __str__(self) -> str:
         same = self.least == self.most
-        return f"{self.least:,}" if same else f"{self.least:,} – {self.most:,}, mean {self.mean:.1f}"
+        return (
+            f"{self.least:,}" if same else f"{self.least:,} – {self.most:,}, mean {self.mean:.1f}"
+        )
 
 
 @dataclass(frozen=True, repr=False)
 class Stats:
-    """What a graph of n tokens is like. `how` says of every field how it was found: exact, a bound,
-    or an estimate, from what.
+    """What a graph of n tokens is like. `how` says of every field how it was found: exact, a
+    bound, or an estimate, and from what.
 
-    What follows the direction of the pairs: edges, degrees, `reach` and `layers`; a token also keeps
-    what it has (the residual connection). The rest is of the graph without direction and self-loops,
-    in its largest component: diameter, path, clustering, eigenvalue, gap, mixing.
+    Edges, degrees, `reach` and `layers` follow the direction of the pairs, and a token keeps what
+    it has (the residual connection). The rest is of the graph without direction and self-loops, in
+    its largest component: diameter, path, clustering, eigenvalue, gap, mixing.
     """
 
     graph: str
@@ -34,7 +36,9 @@ class Stats:
     density: float
     hears: Spread  # keys of a query
     heard_by: Spread  # queries of a key
-    reach: tuple[float, ...]  # the share of all tokens that a token has heard after 0, 1, 2, ... layers
+    reach: tuple[
+        float, ...
+    ]  # the share of all tokens that a token has heard after 0, 1, 2, ... layers
     layers: float  # until every token has heard every token; infinite if some never do
     components: int
     largest: int  # tokens in the largest component
@@ -85,7 +89,11 @@ class Stats:
             ("second eigenvalue", _number(self.second_eigenvalue), "second_eigenvalue"),
             ("spectral gap", f"{_number(self.gap)} ({complete})", "gap"),
             ("mixing time", f"{_number(self.mixing_time)} steps", "mixing_time"),
-            ("flops per head", f"{_large(self.flops)} (full: {_large(self.complete_flops)})", "flops"),
+            (
+                "flops per head",
+                f"{_large(self.flops)} (full: {_large(self.complete_flops)})",
+                "flops",
+            ),
             ("bytes per head", _large(self.bytes), "bytes"),
         ]
 

@@ -10,7 +10,8 @@ from edgewise.layouts import Rows
 from edgewise.layouts.ragged import Bools, Ints, owners, pointer, ranges
 from edgewise.measures.product import Product
 
-MOST_EDGES = 30_000_000  # listed; a graph with more is only multiplied with
+# A graph with more edges than this is only multiplied with, which progressions make cheap.
+MOST_EDGES, FEW_EDGES, PER_PIECE = 30_000_000, 2_000_000, 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,9 +19,9 @@ class Twins:
     """Tokens with the same row and the same column as one node of weight `size`.
 
     Between two nodes either all pairs are edges or none, so distances, degrees, triangles and
-    eigenvalues are those of the graph itself. Twins without an edge to each other are two nodes, the
-    first of them and the others, because there the way from one to the other is a path too; then
-    `stands` says for how many tokens a node can be the start, and is 0 for the others.
+    eigenvalues are those of the graph itself. Twins without an edge to each other are two nodes,
+    one of them and the others, because the way from one to another is a path too; `stands` says
+    for how many tokens a node is the start of paths: the others' is 0.
     """
 
     token: Ints
@@ -101,7 +102,7 @@ def _edges_among(rows: Rows, token: Ints) -> tuple[Ints, Ints] | None:
     piece, row = ranges(wide.ptr[token], count), np.repeat(np.arange(len(token)), count)
     low = np.searchsorted(token, wide.start[piece])
     length = np.searchsorted(token, wide.stop[piece]) - low
-    if int(length.sum()) > MOST_EDGES:
+    if int(length.sum()) > min(MOST_EDGES, max(FEW_EDGES, PER_PIECE * len(piece))):
         return None
     which, index = np.repeat(np.arange(len(piece)), length), ranges(low, length)
     if (wide.step[piece] > 1).any():
