@@ -1,14 +1,24 @@
-"""Random programs: compiled = reference, values and gradients."""
+"""Random programs: compiled = reference, values and gradients.
 
+`EDGEWISE_FUZZ=10000` is the long profile of CI: that many programs.
+"""
+
+import os
 import warnings
 
+import pytest
 import torch
 from hypothesis import given, settings
 
 from edgewise import EdgewiseError
 from edgewise.errors import EdgewiseWarning
 from edgewise.language import nodes
+from edgewise.passes import EXECUTION, PIPELINE
+from edgewise.plan.lower import lower
 from tests.properties.evaluable import evaluable
+
+EXAMPLES = int(os.environ.get("EDGEWISE_FUZZ", "100"))
+os.environ.setdefault("EDGEWISE_CHECK", "1")  # every plan, after every pass
 
 
 def outcome(compute):
@@ -71,7 +81,36 @@ def assert_same(case, without=()):
         torch.testing.assert_close(a, b, atol=1e-8, rtol=1e-8, equal_nan=True)
 
 
+def compare_many(examples, without=()):
+    """How many random programs were compared."""
+    count = 0
+
+    @given(evaluable())
+    @settings(deadline=None, max_examples=examples)
+    def compare(case):
+        nonlocal count
+        count += 1
+        assert_same(case, without)
+
+    compare()
+    return count
+
+
+def test_compiled_is_the_reference(capsys):
+    count = compare_many(EXAMPLES)
+    with capsys.disabled():
+        print(f"\n{count:,} random programs: compiled = reference, values and gradients")
+
+
+@pytest.mark.parametrize("name", [*(step.name for step in PIPELINE), *EXECUTION])
+def test_without_a_pass_it_is_the_reference(name):
+    compare_many(EXAMPLES // 5, without=(name,))
+
+
 @given(evaluable())
-@settings(deadline=None, max_examples=150)
-def test_compiled_is_the_reference(case):
-    assert_same(case)
+@settings(deadline=None, max_examples=EXAMPLES // 2)
+def test_a_pass_changes_nothing_the_second_time(case):
+    plan = lower(case.program, nodes.Atom(case.program.rules[-1].head.relation))
+    for step in PIPELINE:
+        plan = step.run(plan)
+        assert step.run(plan) == plan, f"{step.name} twice"
