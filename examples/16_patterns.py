@@ -34,9 +34,8 @@ for graph in (
     solution = attention(graph).solve(facts)
     ours = torch.stack(list(solution[R.attention(V.I)].values()))
     mask = graph.dense(N)
-    print(f"{graph}: {solution.computed['weights']} of {N * N} pairs")
-    for row in mask.tolist():
-        print("   ", "".join("█" if on else "·" for on in row))
+    print(f"{graph!r}: {solution.computed['weights']} of {N * N} pairs")
+    print(graph.draw(N))
     theirs = torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
     assert solution.computed["weights"] == graph.count(N)
     assert torch.allclose(ours, theirs, atol=1e-12)

@@ -129,7 +129,7 @@ def test_a_misspelt_name_is_pointed_at() -> None:
 
 @pytest.mark.parametrize("source", ["causal & window(2)", "full"])
 def test_a_pattern_without_arguments_needs_no_parentheses(source: str) -> None:
-    assert str(parse(source)) == source.replace("causal", "causal()").replace("full", "full()")
+    assert repr(parse(source)) == source.replace("causal", "causal()").replace("full", "full()")
 
 
 KINDS = [kind for kind in vars(errors).values() if getattr(kind, "example", "")] + [text.BadPattern]

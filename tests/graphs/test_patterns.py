@@ -62,9 +62,9 @@ def test_all_forms_are_one_set(name: str, data: st.DataObject) -> None:
 @settings(deadline=None, max_examples=15)
 def test_what_it_prints_builds_it(name: str, data: st.DataObject) -> None:
     pattern, _, _ = data.draw(cases(name))
-    assert parse(str(pattern)) == pattern
+    assert parse(repr(pattern)) == pattern
     assert eval(repr(pattern), vars(graphs).copy()) == pattern
-    assert hash(parse(str(pattern))) == hash(pattern)
+    assert hash(parse(repr(pattern))) == hash(pattern)
 
 
 @every

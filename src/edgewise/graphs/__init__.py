@@ -27,6 +27,7 @@ from edgewise.graphs.longformer import longformer_layers as longformer_layers
 from edgewise.graphs.lsh import lsh as lsh
 from edgewise.graphs.lsh import lsh_of as lsh_of
 from edgewise.graphs.pattern import Pattern as Pattern
+from edgewise.graphs.pictures import compare as compare
 from edgewise.graphs.prefix import prefix as prefix
 from edgewise.graphs.random_blocks import random_blocks as random_blocks
 from edgewise.graphs.random_edges import random_edges as random_edges
@@ -47,7 +48,7 @@ PATTERNS: dict[str, type[Pattern]] = {
 
 
 def parse(text: str) -> Readable:
-    """The pattern that a text says, such as the command line's: `str(parse(s))` reads back as it.
+    """The pattern that a text says, such as the command line's: `repr(parse(s))` reads back as it.
 
     >>> parse("causal() & (window(2) | global_tokens(1))").count(4)
     10

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.errors import caller
+from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs import flex
 from edgewise.graphs.errors import SizeMismatch, whole
+from edgewise.graphs.pictures import PRINTED, drawn, missing, plotted
 from edgewise.language import nodes, terms
 from edgewise.layouts import (
     CSR,
@@ -26,6 +27,7 @@ from edgewise.layouts import (
 from edgewise.measures import Stats, measured
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from torch.nn.attention.flex_attention import BlockMask
 
 
@@ -147,9 +149,36 @@ class Pairs:
         """
         n = whole(n, "n", 1)
         cost = {"heads": heads, "d": d}
-        return measured(
-            self.rows(n), repr(self), flops=self.flops(n, **cost), bytes=self.bytes(n, **cost)
-        )
+        flops, traffic = self.flops(n, **cost), self.bytes(n, **cost)
+        try:
+            return measured(self.rows(n), repr(self), flops=flops, bytes=traffic)
+        except ModuleNotFoundError as error:
+            raise missing(error) from None
+
+    def draw(self, n: int, m: int | None = None) -> str:
+        """The matrix as text, a line per query; more than 64 tokens as cells, the fuller the darker.
+
+        >>> from edgewise.graphs import window
+        >>> print(window(1).draw(4))
+        ██··
+        ███·
+        ·███
+        ··██
+        """
+        return drawn(self.rows(whole(n, "n", 1), m if m is None else whole(m, "m", 1)))
+
+    def plot(self, n: int, *, kind: str = "matrix") -> "Figure":
+        """A matplotlib figure: the matrix as a map of densities, for any number of tokens, or the
+        graph itself, its tokens in a circle ("ring") or where springs put them ("force").
+        """
+        return plotted(self, n, kind)
+
+    def __str__(self) -> str:
+        """The code, and below it a drawing of the first few tokens."""
+        try:
+            return f"{self!r}\n{self.draw(PRINTED)}"
+        except EdgewiseError:  # made for another number of tokens
+            return repr(self)
 
     def multiplicities(self, n: int, m: int | None = None) -> Tensor:
         """How often each pair of `edges(n)` counts in a softmax: once, unless a pattern says so."""

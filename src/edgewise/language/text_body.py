@@ -93,7 +93,7 @@ def _special(node: nodes.SpecialAtom, style: Style) -> str:
 
 
 def _pattern(pattern: Any) -> str:
-    shown = str(pattern)
+    shown = repr(pattern)
     is_call = re.match(r"[a-z]\w*\(", shown) and _closes_last(shown)
     return shown if is_call else f"({shown})"
 
