@@ -64,6 +64,7 @@ def restrict(ground: GroundRule, chosen: Tensor, moved: Mapping[int, Tensor]) ->
         numbers={at: numbers[chosen] for at, numbers in ground.numbers.items()},
         segments=segments(compact, len(kept)),
         groups=groups,
+        sizes={},
     )
 
 

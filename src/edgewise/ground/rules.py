@@ -43,7 +43,7 @@ class GroundRule:
 
     `rows[at]` is the row that literal `at` of the body reads in each grounding, None if it is the
     grounding's own number; `numbers[at]` are the values of a `*_eval`. `groups` are the heads that
-    a softmax normalises together.
+    a softmax normalises together. `sizes[at]` are the rows that literal `at` chooses from.
     """
 
     body: Body
@@ -53,7 +53,7 @@ class GroundRule:
     heads: Index
     segments: Segments
     groups: Segments | None = None
-    needs: dict[int, Tensor] = field(default_factory=dict)
+    sizes: dict[int, int] = field(default_factory=dict)
 
     @property
     def rule(self) -> nodes.Rule:
@@ -240,9 +240,13 @@ class Grounder:
                 numbers[at] = arithmetic.evaluated(literal.name, columns)[0]
             elif at in bindings.rows and _is_read(literal):
                 rows[at] = self._identity(literal, bindings.rows[at])
-        return GroundRule(
-            body, bindings.count, rows, numbers, heads, parts, self._groups(body.rule, heads)
-        )
+        sizes = {
+            at: self._of(atom).rows
+            for at, atom in enumerate(body.literals)
+            if at in rows and isinstance(atom, nodes.Atom)
+        }
+        groups = self._groups(body.rule, heads)
+        return GroundRule(body, bindings.count, rows, numbers, heads, parts, groups, sizes)
 
     def _identity(self, literal: Literal, rows: Tensor) -> Tensor | None:
         if isinstance(literal, nodes.Weight):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from edgewise.aggregations.gather import Gather, total
 from edgewise.checks.mismatch import ShapeMismatch
 
 
@@ -37,6 +38,53 @@ class Column:
     def spread(self, rank: int) -> Tensor:
         """Data with unit axes after a scalar, so that it meets values of `rank` axes."""
         return self.data.reshape(*self.data.shape, *(1,) * (rank - self.rank))
+
+
+class Gathered(Column):
+    """Rows of another column, each times a scalar: written out only where someone reads them."""
+
+    def __init__(self, base: Tensor, which: Gather, scale: Tensor | None = None) -> None:
+        object.__setattr__(self, "base", base)
+        object.__setattr__(self, "which", which)
+        object.__setattr__(self, "scale", scale)  # (1, rows)
+
+    base: Tensor
+    which: Gather
+    scale: Tensor | None
+
+    @property
+    def data(self) -> Tensor:  # type: ignore[override]
+        found = self.base.index_select(1, self.which.rows)
+        if self.scale is None:
+            return found
+        return found * self.scale.reshape(1, -1, *(1,) * self.rank)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.base.shape[2:])
+
+    @property
+    def rank(self) -> int:
+        return self.base.ndim - 2
+
+    @property
+    def rows(self) -> int:
+        return self.which.rows.shape[0]
+
+    def times(self, scalar: Column) -> Column:
+        """Every row times a scalar of its own."""
+        if scalar.rows != self.rows or scalar.data.shape[0] != 1:
+            return Column(self.data * scalar.spread(self.rank))
+        scale = scalar.data if self.scale is None else self.scale * scalar.data
+        return Gathered(self.base, self.which, scale)
+
+    def total(self) -> Tensor:
+        """The sum of each segment."""
+        batch, rows = self.base.shape[:2]
+        flat = self.base.flatten(2).transpose(0, 1).reshape(rows, -1)
+        scale = None if self.scale is None else self.scale.squeeze(0).to(flat.dtype)
+        found = total(flat, scale, self.which).reshape(-1, batch, *self.shape)
+        return found.transpose(0, 1)
 
 
 def column(data: Tensor) -> Column:
@@ -76,6 +124,10 @@ def meet(columns: Sequence[Column]) -> list[Tensor]:
 
 def product(left: Column, right: Column) -> Column:
     """The matrix product in each row; a scalar scales."""
+    if isinstance(right, Gathered) and left.rank == 0:
+        return right.times(left)
+    if isinstance(left, Gathered) and right.rank == 0:
+        return left.times(right)
     if left.rank == 0 or right.rank == 0:
         a, b = meet([left, right])
         return Column(a * b)

@@ -9,16 +9,18 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from edgewise.aggregations import NORMALISATIONS, aggregate
+from edgewise.aggregations import NORMALISATIONS, aggregate, averaged
+from edgewise.aggregations.gather import Gather, gather
 from edgewise.errors import EdgewiseError
 from edgewise.ground.rules import GroundRule
 from edgewise.language import functions, nodes
 from edgewise.language.statements import atoms, weights
 from edgewise.reference.evaluate import combination
-from edgewise.run.column import Column, column, product
+from edgewise.run.column import Column, Gathered, column, product
 from edgewise.run.functions import combine, transform
 
 # these read rows as a table of segments
+SUMS = ("sum_agg", "avg_agg")
 NEED_TABLES = {"median_agg", "topk_agg", "concat_agg", "softmax_agg", "sparsemax_agg"}
 
 
@@ -101,6 +103,11 @@ class RuleStep:
         return Column(NORMALISATIONS[aggregation.name](inner.data, self.ground.groups))
 
     def _reduced(self, function: nodes.Function, value: Column) -> Column:
+        if isinstance(value, Gathered) and function.name in SUMS:
+            sums = value.total()
+            return column(
+                sums if function.name == "sum_agg" else averaged(sums, self.ground.segments)
+            )
         k = {"k": function["k"]} if function.name == "topk_agg" else {}
         return column(aggregate(function.name, value.data, self.ground.segments, **k))
 
@@ -113,7 +120,11 @@ class RuleStep:
             rows = self.ground.rows[self.place(alone)]
             source = state.relations[alone.relation]
             if self.project_first and (rows is None or source.rows <= len(rows)):
-                return self._in_rows(item, source, state, alone.relation).take(rows)
+                found = self._in_rows(item, source, state, alone.relation)
+                which = self.gathers.get(self.place(alone))
+                if which is not None and found.rank and found.rows > 1:
+                    return Gathered(found.data, which)
+                return found.take(rows)
             return self._in_rows(item, source.take(rows), state)
         return self._combined(item, state)
 
@@ -243,6 +254,20 @@ class RuleStep:
                 found[at] = tuple(rows.argsort(stable=True).split(sizes))
         return found
 
+    @cached_property
+    def gathers(self) -> dict[int, Gather]:
+        """Place of an atom → which of its rows each head sums, if it sums them as they are."""
+        parts = self.ground.segments
+        if parts.trivial or not parts.ordered or self.ground.groups is not None:
+            return {}
+        if self.aggregation.name not in SUMS or not _scales_only(self.rule):
+            return {}
+        return {
+            at: gather(rows, parts, self.ground.sizes[at])
+            for at, rows in self.ground.rows.items()
+            if rows is not None and at in self.ground.sizes
+        }
+
     def settle(self) -> None:
         """Work out what depends on keys alone, so that a step is nothing but tensor work."""
         names = {self.aggregation.name, self.default.name}
@@ -253,6 +278,7 @@ class RuleStep:
                 if listed:
                     parts.padded  # noqa: B018
         self.by_member  # noqa: B018
+        self.gathers  # noqa: B018
 
     def _head_weight(self, weight: nodes.Weight, state: State) -> Column:
         found = self._weight(weight, state)
@@ -260,6 +286,13 @@ class RuleStep:
             return found
         starts = self.ground.segments.padded[:, 0]
         return found.take(starts)
+
+
+def _scales_only(rule: nodes.Rule) -> bool:
+    """Whether a grounding is at most a scalar times a row."""
+    one = sum(item.carries_value for item in rule.body) == 1
+    plain = all(functions.kind(f) != functions.TRANSFORMATION for f in rule.functions)
+    return plain and (one or combination(rule.functions).name == "product")
 
 
 def _product_layout(members: Tensor | None, rows: Tensor | None, count: int) -> str | None:
