@@ -57,17 +57,16 @@ def softmax_step(q, k, v, top, total, acc, inside, factor,
 @triton.jit(do_not_specialize=["n", "m", "slots"])
 def forward(
     Q, K, V, Out, Lse, PartOut, PartLse,
-    Row, LowItem, WideItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,
+    Row, LowItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,
     scale, n, m, group, slots,
     sqh, sqn, skh, skm, svh, svm,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
-    ONE: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    ONE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     item, h = tl.program_id(0), tl.program_id(1).to(tl.int64)
     row, slot = tl.load(Row + item), tl.load(Slot + item)
-    low, wide = tl.load(LowItem + item), tl.load(WideItem + item)
-    middle, high = tl.load(Middle + item), tl.load(HighItem + item)
-    r, r2, x, y = tl.arange(0, BLOCK), tl.arange(0, 2 * BLOCK), tl.arange(0, D), tl.arange(0, DV)
+    low, middle, high = tl.load(LowItem + item), tl.load(Middle + item), tl.load(HighItem + item)
+    r, x, y = tl.arange(0, BLOCK), tl.arange(0, D), tl.arange(0, DV)
     i = row * BLOCK + r
     q = tl.load(Q + h * sqh + i.to(tl.int64)[:, None] * sqn + x, mask=i[:, None] < n, other=0.0)
     K += (h // group) * skh
@@ -76,13 +75,7 @@ def forward(
     total = tl.zeros([BLOCK], tl.float32)
     acc = tl.zeros([BLOCK, DV], tl.float32)
     factor = scale * 1.4426950408889634
-    if WIDE:
-        for t in range(low, wide):
-            at = tl.load(Index + t).to(tl.int64) * BLOCK
-            k = tl.load(K + at * skm + (r2[:, None] * skm + x[None, :]))
-            v = tl.load(V + at * svm + (r2[:, None] * svm + y[None, :]))
-            top, total, acc = softmax_step(q, k, v, top, total, acc, 0, factor, False, PRECISION)
-    for t in range(wide, middle):
+    for t in range(low, middle):
         at = tl.load(Index + t).to(tl.int64) * BLOCK
         k = tl.load(K + at * skm + (r[:, None] * skm + x[None, :]))
         v = tl.load(V + at * svm + (r[:, None] * svm + y[None, :]))
@@ -176,11 +169,11 @@ def score_gradient(q, g, k, v, lse, delta, inside, factor,
 @triton.jit(do_not_specialize=["n", "m", "slots"])
 def backward_rows(
     Q, K, V, DOut, Lse, Delta, DQ, Part,
-    Row, LowItem, WideItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,
+    Row, LowItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,
     scale, n, m, group, slots,
     sqh, sqn, skh, skm, svh, svm, soh, son,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
-    ONE: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    ONE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of the rows of one item."""
     item, h = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -235,11 +228,11 @@ def key_gradients(q, g, k, v, lse, delta, dk, dv, inside, factor,
 @triton.jit(do_not_specialize=["n", "m", "slots"])
 def backward_columns(
     Q, K, V, DOut, Lse, Delta, DK, DV_, PartK, PartV,
-    Row, LowItem, WideItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,
+    Row, LowItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,
     scale, n, m, group, slots,
     sqh, sqn, skh, skm, svh, svm, soh, son,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
-    ONE: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
+    ONE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of the keys of one item, over the query heads that share them."""
     item, b = tl.program_id(0), tl.program_id(1).to(tl.int64)

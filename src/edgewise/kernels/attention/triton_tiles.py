@@ -17,8 +17,7 @@ LEAST = 32  # blocks that one program takes without splitting its row
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """Per row (or column) its blocks: first pairs of full neighbours, then full ones, then partial
-    ones with their `kind`."""
+    """Per row (or column) its blocks: first full ones, then partial ones with their `kind`."""
 
     items: Items
     index: Tensor
@@ -40,47 +39,26 @@ class Plan:
 
 
 @lru_cache(maxsize=64)
-def plan(graph: Pattern, n: int, m: int, block: int, wide: bool, device: str) -> Plan:
+def plan(graph: Pattern, n: int, m: int, block: int, device: str) -> Plan:
     blocks, row, kinds, masks = kinds_of(graph, n, m, block)
     index = blocks.index.numpy().astype(np.int64)
     height, width = blocks.shape
     layers = [torch.from_numpy(x) for x in _layers(masks, block)]
     layer_ptr, low, high = on_device(device, *layers)
     one = len(layers[1]) == len(masks) or not len(masks)
-    rows = _lists(row, index, kinds, height, wide, device)
-    columns = _lists(index, row, kinds, width, False, device)
+    rows = _lists(row, index, kinds, height, device)
+    columns = _lists(index, row, kinds, width, device)
     return Plan(block, rows, columns, layer_ptr, low, high, one)
 
 
-def _lists(row: Ints, index: Ints, kinds: Ints, height: int, pairs: bool, device: str) -> Lists:
-    order = np.lexsort((index, row))
-    row, index, kinds = row[order], index[order], kinds[order]
-    sort = np.where(kinds == FULL, 1, 2)
-    if pairs:
-        first, second = _neighbours(row, index, kinds)
-        sort[first] = 0
-        kept = np.ones(len(row), bool)
-        kept[second] = False
-        row, index, kinds, sort = row[kept], index[kept], kinds[kept], sort[kept]
-    order = np.lexsort((index, sort, row))
+def _lists(row: Ints, index: Ints, kinds: Ints, height: int, device: str) -> Lists:
+    partial = kinds != FULL
+    order = np.lexsort((index, partial, row))
     ptr = pointer(np.bincount(row, minlength=height))
-    wide = ptr[:-1] + np.bincount(row[sort == 0], minlength=height)
-    middle = wide + np.bincount(row[sort == 1], minlength=height)
+    middle = ptr[:-1] + np.bincount(row[~partial], minlength=height)
     tensors = [torch.from_numpy(x[order].astype(np.int32)) for x in (index, kinds)]
-    work = moved(items(ptr, (wide, middle), LEAST), device)
+    work = moved(items(ptr, (middle,), LEAST), device)
     return Lists(work, *on_device(device, *tensors))
-
-
-def _neighbours(row: Ints, index: Ints, kinds: Ints) -> tuple[Ints, Ints]:
-    """Full blocks next to each other in a row, two by two: the first and the second of each."""
-    follows = np.zeros(len(row), bool)
-    if len(row):
-        full = kinds == FULL
-        follows[1:] = (index[1:] == index[:-1] + 1) & (row[1:] == row[:-1]) & full[1:] & full[:-1]
-    start = np.maximum.accumulate(np.where(follows, 0, np.arange(len(row))))
-    odd = (np.arange(len(row)) - start) % 2 == 1
-    second = np.flatnonzero(follows & odd)
-    return second - 1, second
 
 
 def _layers(masks: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
