@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller, nearest
-from edgewise.explain.kernels import kernels
+from edgewise.explain.work import kernels
 from edgewise.passes import EXECUTION, PIPELINE
 from edgewise.passes.fuse_attention import refusals
 from edgewise.plan.nodes import Plan

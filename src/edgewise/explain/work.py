@@ -113,7 +113,7 @@ class Counter(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        if func.is_view:
+        if func.is_view or func._overloadpacket.__name__ == "_unsafe_view":
             return out
         read = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
         made = [t for t in tree_leaves(out) if isinstance(t, Tensor)]

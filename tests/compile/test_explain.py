@@ -1,0 +1,144 @@
+"""What `explain` says at every stage, as text and as JSON."""
+
+import json
+
+import pytest
+import torch
+
+from edgewise import EdgewiseError, F, Program, R, V, rows
+from tests.compile.rewritings import D_K, OUT, QKV, SOFTMAX, WEIGHTS, D, numbers
+
+CAUSAL = (R.w(V.I, V.J) <= (R.d_k, R.k(V.J).T, R.q(V.I), R.special.leq(V.J, V.I))) | [
+    F.product,
+    SOFTMAX,
+]
+PROGRAM = Program([*QKV, D_K, CAUSAL, OUT])
+
+
+def model(program=PROGRAM, **options):
+    return program.compile(R.out, seed=0, dtype=torch.float64, **options)
+
+
+@pytest.mark.parametrize("stage", ["rules", "plan", "passes"])
+def test_a_stage_reads_well(stage, assert_golden):
+    assert_golden(f"explain/{stage}.txt", repr(model().explain(stage=stage)))
+
+
+def test_it_says_the_same_twice():
+    assert repr(model().explain(x=numbers(6, D))) == repr(model().explain(x=numbers(6, D)))
+
+
+def test_the_text_is_made_of_the_json():
+    found = model().explain(x=numbers(6, D))
+    data = json.loads(json.dumps(found.to_json()))
+    assert data == model().explain(x=numbers(6, D), json=True)
+    assert list(data) == ["rules", "plan", "passes", "kernels"]
+    assert all(line in repr(found) for line in data["rules"] + data["plan"])
+    assert not hasattr(found, "_repr_html_")
+
+
+@pytest.mark.parametrize("stage", ["rules", "plan", "passes", "kernels"])
+def test_one_stage(stage):
+    compiled = model()
+    whole = compiled.explain(x=numbers(6, D), json=True)
+    assert compiled.explain(x=numbers(6, D), stage=stage, json=True) == {stage: whole[stage]}
+
+
+def test_an_unknown_stage_is_an_error():
+    with pytest.raises(EdgewiseError) as caught:
+        model().explain(stage="kernel")
+    assert caught.value.code == "unknown-stage"
+    assert "`kernels`" in caught.value.help
+
+
+def test_only_what_the_output_needs_is_in_the_plan():
+    program = Program([R.h(V.X) <= R.a(V.X)[2.0], R.other(V.X) <= R.h(V.X)])
+    data = program.compile(R.h).explain(json=True)
+    assert data["plan"] == ['R.h(V.X) <= R.a(V.X)["h.a": 2.0]']
+    assert len(data["rules"]) == 2
+
+
+def test_a_pass_says_why_and_what():
+    fired = model().explain(stage="passes", json=True)["passes"]["fired"]
+    assert [f["pass"] for f in fired] == ["find patterns", "fuse attention"]
+    assert all(f["why"] and f["removed"] and f["added"] for f in fired)
+    assert "causal()" in fired[0]["added"][0]
+    assert fired[1]["added"][0].startswith("R.out(V.I) = attention from I over J")
+
+
+def test_a_pass_that_is_off_is_shown():
+    found = model(without=["fuse attention", "merge projections"]).explain(stage="passes")
+    assert "fuse attention: switched off" in repr(found)
+    assert found.to_json()["passes"]["switched off"] == ["fuse attention", "merge projections"]
+
+
+def test_without_shapes_there_are_no_kernels():
+    compiled = model()
+    assert compiled.explain(json=True)["kernels"] is None
+    assert "give inputs" in repr(compiled.explain())
+    compiled(x=numbers(7, D))
+    seen = compiled.explain(stage="kernels", json=True)["kernels"]
+    assert seen["inputs"]["x"] == {"kind": "dense", "axes": [7], "rows": 7}
+
+
+def relation(found, name):
+    return next(r for r in found["kernels"]["relations"] if r["relation"] == name)
+
+
+def test_an_attention_names_its_kernel_and_the_others_reasons():
+    out = relation(model().explain(x=numbers(3, 6, D), json=True), "out")
+    (step,) = out["steps"]
+    assert step["kernel"] == "attention (dense)"
+    assert step["pattern"] == "causal()"
+    assert step["pairs"] == 3 * 21
+    assert step["flops"] >= 2 * 3 * 21 * 2 * D
+    assert "GPU" in step["not"]["triton_blocks"]
+    assert out["layouts"] == [{"kind": "dense", "axes": [6], "rows": 6}]
+
+
+def test_the_work_of_a_projection_is_counted():
+    program = Program([R.out(V.I) <= R.x(V.I)[5, 7]])
+    found = program.compile(R.out).explain(x=torch.ones(4, 7), json=True)
+    (step,) = relation(found, "out")["steps"]
+    assert step["kernel"] == "linear"
+    assert step["flops"] == 2 * 4 * 5 * 7
+    assert step["bytes"] >= 4 * (4 * 7 + 5 * 7 + 4 * 5)
+    assert step["groundings"] == 4
+
+
+def test_a_graph_is_gathered_and_summed_in_segments():
+    program = Program([R.out(V.I) <= (R.x(V.J), R._edge(V.I, V.J))])
+    compiled = program.compile(R.out)
+    data = compiled.ground(edge=torch.tensor([[0, 0, 3], [1, 2, 0]]), x=torch.ones(4))
+    out = relation(compiled.explain(data, json=True), "out")
+    assert out["layouts"] == [{"kind": "rows", "rows": 2}]
+    assert out["steps"][0]["kernel"] == "gather, segment sum"
+    assert out["steps"][0]["groundings"] == 3
+
+
+def test_a_fused_step_that_is_refused_says_why():
+    compiled = model(Program([*QKV, D_K, WEIGHTS, OUT]), fill=0.0)
+    data = compiled.ground(x=rows(torch.tensor([[0, 2]]), numbers(2, D)))
+    assert "not one attention: `R.q(V.I)` is not dense" in repr(compiled.explain(data))
+
+
+def test_recursion_says_how_it_runs():
+    steps = [
+        R.out(V.T) <= (R.x(V.T), R.hidden.first(V.T)),
+        R.out(V.T) <= (R.out(V.S)[0.5], R.special.next(V.S, V.T), R._x(V.T)),
+    ]
+    compiled = Program(steps).compile(R.out)
+    data = compiled.ground(x=torch.ones(5), first=torch.tensor([[0]]))
+    assert "levels, one after another" in repr(compiled.explain(data))
+    again = R.out(V.X) <= (R.out(V.Y)[0.5], R._e(V.X, V.Y))
+    cycle = Program([again, R.out(V.X) <= R.a(V.X)], rounds=3).compile(R.out)
+    data = cycle.ground(a=torch.ones(2), e=torch.tensor([[0, 1], [1, 0]]))
+    assert "3 rounds" in repr(cycle.explain(data))
+
+
+def test_explaining_leaves_the_model_as_it_was():
+    compiled, x = model(), numbers(6, D)
+    before = compiled(x=x)
+    compiled.explain(x=x)
+    assert all(p.grad is None for p in compiled.parameters())
+    torch.testing.assert_close(compiled(x=x), before)

@@ -1,0 +1,95 @@
+"""`why` and `draw` on compiled models: the reference on one sample, with the weights of now."""
+
+import pytest
+import torch
+
+from edgewise import EdgewiseError, F, Program, R, V, ragged
+from tests.compile.rewritings import D_K, OUT, QKV, WEIGHTS, D, numbers
+
+PROGRAM = Program([*QKV, D_K, WEIGHTS, OUT])
+GRAPH = Program([R.h(V.X) <= (R.a(V.Y)["w":2.0], R._e(V.X, V.Y)), R.other <= R.missing(V.X)])
+
+
+@pytest.fixture
+def model():
+    return PROGRAM.compile(R.out, seed=0, dtype=torch.float64)
+
+
+def test_why_gives_the_value_of_the_model(model):
+    x = numbers(6, D)
+    with torch.no_grad():
+        model.weight("v.x").mul_(3.0)
+    why = model.why(R.out(3), x=x)
+    torch.testing.assert_close(why.value, model(x=x)[3].detach())
+    assert len(why.derivations[0].groundings) == 6
+    assert "w(3, 0)" in repr(why)
+
+
+def test_why_of_a_helper(model):
+    why = model.why(R.w(1, 2), x=numbers(6, D))
+    assert len(why.derivations[0].group) == 6
+
+
+def test_a_sample_of_a_batch(model):
+    x = numbers(2, 6, D)
+    why = model.why(R.out(3), x=x, sample=1)
+    torch.testing.assert_close(why.value, model(x=x)[1, 3].detach())
+
+
+def test_a_sample_of_a_ragged_batch():
+    model = GRAPH.compile(R.h)
+    data = model.ground(
+        a=ragged([torch.tensor([1.0, 2.0]), torch.tensor([5.0, 6.0, 7.0])]),
+        e=ragged([torch.tensor([[0], [1]]), torch.tensor([[0, 0], [1, 2]])]),
+    )
+    assert model.why(R.h(0), data, sample=0).value.item() == 4.0
+    assert model.why(R.h(0), data, sample=1).value.item() == 26.0
+
+
+def test_facts_and_strings():
+    model = GRAPH.compile(R.h)
+    data = model.ground(facts=[R.a("u")[1.5], R.a("v")[2.0], R.e("u", "v"), R.e("u", "u")])
+    assert model.why(R.h("u"), data).value.item() == 7.0
+
+
+def test_facts_of_the_program_have_the_weights_of_now():
+    model = Program([(R.h(V.X) <= (R.a(V.X), R.c)) | [F.product], R.c[2.0]]).compile(R.h)
+    with torch.no_grad():
+        model.weight("c").fill_(10.0)
+    assert model.why(R.h(0), a=torch.ones(2)).value.item() == 10.0
+
+
+def test_draw(model):
+    x = numbers(3, D)
+    whole, part = model.draw(x=x).svg, model.draw(R.out(1), x=x).svg
+    assert whole.startswith("<svg")
+    assert len(part) < len(whole)
+    assert model.draw().svg == PROGRAM.draw().svg
+
+
+def test_draw_with_data():
+    model = GRAPH.compile(R.h)
+    data = model.ground(a=torch.ones(3), e=torch.tensor([[0, 0], [1, 2]]))
+    assert "h(0)" in model.draw(data).svg
+    assert "h(0)" in model.draw(R.h(0), data).svg
+
+
+@pytest.mark.parametrize("ask", ["why", "draw"])
+def test_a_large_sample_is_refused(ask):
+    model = PROGRAM.compile(R.out)
+    with pytest.raises(EdgewiseError) as caught:
+        getattr(model, ask)(R.out(0), x=torch.ones(1000, D))
+    assert caught.value.code == "sample-too-large"
+    assert "1,000,000" in caught.value.message
+
+
+def test_an_unknown_sample_is_refused(model):
+    with pytest.raises(EdgewiseError) as caught:
+        model.why(R.out(0), x=numbers(2, 6, D), sample=2)
+    assert caught.value.code == "unknown-sample"
+
+
+def test_an_atom_that_is_not_derived(model):
+    with pytest.raises(EdgewiseError) as caught:
+        model.why(R.out(9), x=numbers(6, D))
+    assert caught.value.code == "not-derivable"
