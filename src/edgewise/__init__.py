@@ -14,6 +14,7 @@ _HOMES = {
     "rows": "ground.inputs",
     "ragged": "ground.inputs",
     "load": "save",
+    "attention": "kernels.attention",
     "EdgewiseError": "errors",
     "EdgewiseWarning": "errors",
 }

@@ -81,25 +81,18 @@ def tokens(sentences: Sequence[Sentence]) -> list[Any]:
     ]
 
 
-def places(count: int) -> list[Any]:
-    """Sinusoidal positions as facts `place(i)`."""
+def position_table(count: int) -> Tensor:
+    """Sinusoidal positions, one row each."""
     rate = torch.exp(torch.arange(0, D, 2) * (-math.log(100.0) / D))
     angles = torch.arange(count)[:, None] * rate
-    table = torch.cat([angles.sin(), angles.cos()], 1)
-    return [R.place(i)[row] for i, row in enumerate(table)]
+    return torch.cat([angles.sin(), angles.cos()], 1)
+
+
+def places(count: int) -> list[Any]:
+    """The positions as facts `place(i)`."""
+    return [R.place(i)[row] for i, row in enumerate(position_table(count))]
 
 
 def names() -> list[Any]:
     """The words themselves as facts `name(word)`: a column with a single 1."""
     return [R.name(word)[row] for word, row in zip(WORDS, torch.eye(len(WORDS)), strict=True)]
-
-
-def shares(solution: Any, sentences: Sequence[Sentence]) -> Tensor:
-    """The share that attention gives, for every word, to the word it belongs to."""
-    return torch.stack(
-        [
-            solution[R.attention(s, i)][WORDS.index(sentence.words[j])]
-            for s, sentence in enumerate(sentences)
-            for i, j in enumerate(sentence.belongs)
-        ]
-    )

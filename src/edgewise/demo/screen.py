@@ -8,6 +8,7 @@ from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from edgewise.demo.long import LENGTH, RADIUS, Long
 from edgewise.demo.model import Graph
 from edgewise.language import Program
 
@@ -64,6 +65,25 @@ def graph_panel(graph: Graph, pairs: int, of: int, shares: Mapping[str, float]) 
         Padding(bars(shares), (0, 0, 0, 2)),
     )
     return Panel(inside, title=f"{graph.name}: {graph.says}", title_align="left", width=WIDTH)
+
+
+def long_panel(far: Long) -> Panel:
+    of = LENGTH * LENGTH
+    inside = Group(
+        Text.assemble(
+            "in the body of weights: ",
+            ("+ ", "bold green"),
+            (f"window({RADIUS})(V.I, V.J)", "bold black on yellow"),
+        ),
+        Text(f"pairs computed: {far.pairs:,} of {of:,} ({far.pairs / of:.2%}), by {far.kernel}"),
+        Text(f"joins and layouts, once: {far.ground_s:.1f} s"),
+        Text(f"one step, forward and backward: {far.step_s:.1f} s"),
+        Text(
+            f"memory of this process at its peak: {far.peak_gib:.2f} GiB; "
+            f"a matrix of all scores alone: {of * 4 / 2**30:.0f} GiB"
+        ),
+    )
+    return Panel(inside, title="window: nothing is N×N", title_align="left", width=WIDTH)
 
 
 def progress(losses: Iterable[float], total: int, on: Console, every: int = 20) -> Iterator[float]:

@@ -1,6 +1,6 @@
 """A moment of training: every word learns to hear the word it belongs to."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,38 +14,46 @@ STEPS, BATCH, RATE = 80, 8, 0.02
 SURE = 0.9  # of its attention a word gives to the word it belongs to; the rest goes to all alike
 
 
-def loss(solution: Any, sentences: list[Sentence]) -> Tensor:
-    """Cross entropy between the attention of every word and where it should go."""
-    terms = []
-    for s, sentence in enumerate(sentences):
+def compiled() -> Any:
+    """The attention program as a torch module."""
+    return attention().compile(R.attention, seed=0, dtype=torch.float64)
+
+
+def grounded(model: Any, sentences: Sequence[Sentence]) -> Any:
+    """Joins and layouts for these sentences."""
+    return model.ground(facts=tokens(sentences) + places(LONGEST) + names())
+
+
+def aims(sentences: Sequence[Sentence]) -> Tensor:
+    """Where the attention of every word should go: a row of shares for each, in key order."""
+    rows = []
+    for sentence in sentences:
         columns = [WORDS.index(word) for word in sentence.words]
-        for i, j in enumerate(sentence.belongs):
-            share = solution[R.attention(s, i)][columns].log()
-            terms.append(-SURE * share[j] - (1 - SURE) * share.mean())
-    return torch.stack(terms).mean()
+        for j in sentence.belongs:
+            row = torch.zeros(len(WORDS), dtype=torch.float64)
+            row[columns] = (1 - SURE) / len(columns)
+            row[columns[j]] += SURE
+            rows.append(row)
+    return torch.stack(rows)
 
 
-def right(solution: Any, sentences: list[Sentence]) -> float:
+def right(model: Any, sentences: Sequence[Sentence]) -> float:
     """How many words give the most attention to the word they belong to, as a fraction."""
-    found = [
-        int(solution[R.attention(s, i)].argmax()) == WORDS.index(sentence.words[j])
-        for s, sentence in enumerate(sentences)
-        for i, j in enumerate(sentence.belongs)
-    ]
-    return sum(found) / len(found)
+    given = model(grounded(model, sentences)).data
+    return (given.argmax(1) == aims(sentences).argmax(1)).double().mean().item()
 
 
-def train(weights: dict[str, Tensor]) -> Iterator[float]:
-    """Train the weights in place; yield the loss of every step."""
-    program, background = attention(), places(LONGEST) + names()
-    optimiser = torch.optim.Adam(weights.values(), lr=RATE)
+def train(model: Any) -> Iterator[float]:
+    """Train the model in place; yield the loss of every step."""
+    optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, STEPS)
     sentences = corpus(STEPS * BATCH, seed=0)
     for start in range(0, len(sentences), BATCH):
         batch = sentences[start : start + BATCH]
-        now = loss(program.solve(tokens(batch) + background, weights=weights), batch)
+        given = model(grounded(model, batch)).data
+        loss = -(aims(batch) * given.clamp_min(1e-12).log()).sum(1).mean()  # cross entropy
         optimiser.zero_grad()
-        now.backward()
+        loss.backward()
         optimiser.step()
         schedule.step()
-        yield now.item()
+        yield loss.item()

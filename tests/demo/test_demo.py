@@ -1,0 +1,42 @@
+"""The parts of the demo; `make demo` tells the whole story and checks what it claims."""
+
+from itertools import islice
+
+import torch
+
+from edgewise.demo import long
+from edgewise.demo.model import attention, names, places, tokens
+from edgewise.demo.sentences import LONGEST, STORY, corpus
+from edgewise.demo.training import aims, compiled, grounded, right, train
+from edgewise.graphs import window
+from edgewise.language import R, V
+
+
+def test_training_lowers_the_loss_and_is_the_same_every_time():
+    first, again = (list(islice(train(compiled()), 12)) for _ in range(2))
+    assert first == again
+    assert first[-1] < 0.8 * first[0]
+
+
+def test_the_compiled_program_gives_what_the_reference_gives():
+    model = compiled()
+    weights = {name: model.weight(name).detach() for name in attention().weights()}
+    facts = tokens([STORY]) + places(LONGEST) + names()
+    solution = attention().solve(facts, weights=weights)
+    theirs = torch.stack(list(solution[R.attention(0, V.I)].values()))
+    ours = model(grounded(model, [STORY])).data
+    torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-12)
+
+
+def test_every_word_aims_at_one_word():
+    sentences = corpus(5, seed=3)
+    aim = aims(sentences)
+    torch.testing.assert_close(aim.sum(1), torch.ones(len(aim), dtype=torch.float64))
+    assert 0 <= right(compiled(), sentences) <= 1
+
+
+def test_a_long_text_computes_the_pairs_of_its_window_only():
+    took = long.step(compiled(), length=2048)
+    assert took.pairs == window(long.RADIUS).count(2048)
+    assert took.finite
+    assert took.peak_gib > 0
