@@ -212,10 +212,19 @@ def _node(
         shared=tuple(n for n in heads if n != query),
         query=query,
         key=key,
-        pattern=_pattern(conditions, query, key),
+        pattern=_pattern([c for c in conditions if not _lists(c, query, key)], query, key),
         dropout=sum_.dropout,
         instead=instead,
+        edges=tuple(c for c in conditions if isinstance(c, nodes.Atom) and _lists(c, query, key)),
     )
+
+
+def _lists(item: nodes.Expression, query: str, key: str) -> bool:
+    """Whether a condition is a relation that lists pairs of query and key."""
+    if not isinstance(item, nodes.Atom) or item.negated:
+        return False
+    names = [t.name if isinstance(t, nodes.Variable) else None for t in item.terms]
+    return sorted(map(str, names)) == sorted([query, key]) and len(names) == 2
 
 
 def _query(candidates: Sequence[str], conditions: Sequence[nodes.Expression]) -> str:

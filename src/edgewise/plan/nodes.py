@@ -29,6 +29,7 @@ class Attention:
     pattern: nodes.PatternAtom | None
     dropout: float
     instead: tuple[nodes.Rule, nodes.Rule]
+    edges: tuple[nodes.Atom, ...] = ()  # hidden relations that list the pairs
 
 
 Step = nodes.Rule | Attention

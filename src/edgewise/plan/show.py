@@ -31,6 +31,8 @@ def _attention(node: Attention) -> str:
     parts = [f"score = {' + '.join(_score(node))}", f"value = {node.value!r}"]
     if node.pattern is not None:
         parts.append(f"pairs = {node.pattern!r}")
+    if node.edges:
+        parts.append(f"pairs in {', '.join(map(repr, node.edges))}")
     if node.shared:
         parts.append(f"for each {', '.join(node.shared)}")
     if node.dropout:

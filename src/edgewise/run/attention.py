@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.graphs import causal
+from edgewise.graphs import causal, from_edges
 from edgewise.ground.index import Grid, Index, Keys
 from edgewise.ground.rules import Grounder
 from edgewise.language import nodes
@@ -177,7 +177,7 @@ def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
         pairs = axes[node.query] * axes[node.key]
         if pairs > 1 << 24:
             raise Refused(f"the bias has a value for each of {pairs:,} pairs")
-    pattern = node.pattern.pattern if node.pattern is not None else None
+    pattern = _graph(node, grounder, axes)
     index, heard = _heard(node, axes, pattern)
     return AttentionStep(node, index, axes, queries, keys, scales, biases, value, heard, pattern)
 
@@ -207,6 +207,22 @@ def _side(
     return Side(RuleStep(ground, SUM), names, ground.heads.sizes)
 
 
+def _graph(node: Attention, grounder: Grounder, axes: Axes) -> Any:
+    """The pairs as one pattern: the node's own, and those that relations list."""
+    pattern = node.pattern.pattern if node.pattern is not None else None
+    for atom in node.edges:
+        index = grounder.index(atom.relation, 2)
+        if isinstance(index, Grid):
+            raise Refused(f"`{atom.relation}` lists all pairs")
+        order = [v.name for v in variables(atom.terms)]
+        i, j = (index.column(order.index(name)) for name in (node.query, node.key))
+        n, m = axes[node.query], axes[node.key]
+        inside = (i >= 0) & (i < n) & (j >= 0) & (j < m)
+        listed = from_edges(torch.stack([i[inside], j[inside]]), shape=(n, m))
+        pattern = listed if pattern is None else pattern & listed
+    return pattern
+
+
 def _heard(node: Attention, axes: Axes, pattern: Any) -> tuple[Index, Tensor | None]:
     """The heads with at least one key, and their rows among all."""
     sizes = tuple(axes[v.name] for v in variables(node.head.terms))
@@ -216,6 +232,8 @@ def _heard(node: Attention, axes: Axes, pattern: Any) -> tuple[Index, Tensor | N
         if m == 0:
             raise Refused("there are no keys")
         return grid, None
+    if not n or not m:
+        raise Refused("there are no pairs")
     degrees = pattern.degrees(n, m)
     if bool((torch.as_tensor(degrees) > 0).all()):
         return grid, None
