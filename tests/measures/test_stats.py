@@ -144,7 +144,7 @@ def test_samples_and_bounds_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clustering, "EFFORT", 1)
     rough = pattern.stats(1024)
     assert rough.diameter <= exact.diameter
-    assert rough.how["diameter"].startswith("bound: at least, from 3 tokens")
+    assert rough.how["diameter"].startswith("bound: at least, from 4 tokens")
     assert rough.gap >= exact.gap
     assert rough.how["gap"].startswith("bound: at most, Rayleigh–Ritz")
     assert rough.how["average_path"].startswith("estimate")

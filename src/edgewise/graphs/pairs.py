@@ -12,7 +12,7 @@ from torch import Tensor
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs import flex
 from edgewise.graphs.errors import SizeMismatch, whole
-from edgewise.graphs.pictures import PRINTED, drawn, missing, plotted
+from edgewise.graphs.pictures import PRINTED, drawn, package, plotted
 from edgewise.language import nodes, terms
 from edgewise.layouts import (
     CSR,
@@ -150,13 +150,11 @@ class Pairs:
         n = whole(n, "n", 1)
         cost = {"heads": heads, "d": d}
         flops, traffic = self.flops(n, **cost), self.bytes(n, **cost)
-        try:
-            return measured(self.rows(n), repr(self), flops=flops, bytes=traffic)
-        except ModuleNotFoundError as error:
-            raise missing(error) from None
+        package("scipy")
+        return measured(self.rows(n), repr(self), flops=flops, bytes=traffic)
 
     def draw(self, n: int, m: int | None = None) -> str:
-        """The matrix as text, a line per query; more than 64 tokens as cells, the fuller the darker.
+        """The matrix as text, a line per query; more than 64 tokens as cells, fuller ones darker.
 
         >>> from edgewise.graphs import window
         >>> print(window(1).draw(4))

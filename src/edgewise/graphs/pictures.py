@@ -38,10 +38,12 @@ class MissingPackage(EdgewiseError):
     """
 
     code = "missing-package"
+    example = 'pictures.package("a_package_that_is_not_here")'
+    instead = 'pictures.package("scipy")'
 
 
 def drawn(rows: Rows, width: int = WIDEST) -> str:
-    """A line per query, a sign per key; beyond `width` tokens, cells shaded by how full they are."""
+    """A line per query, a sign per key; beyond `width` tokens cells, shaded by how full they are."""
     size = cell_size(max(rows.n, rows.m), width)
     if size == 1:
         marks = np.where(rows.dense().numpy(), SHADES[-1], SHADES[0])
@@ -88,13 +90,15 @@ def compare(*patterns: "Pairs", n: int) -> "Figure":
 
 def _figures() -> Any:
     """The module that draws figures, if matplotlib is there."""
+    package("matplotlib")
+    return import_module("edgewise.viz.graphs")
+
+
+def package(name: str) -> None:
+    """Refuse to go on without an optional package."""
     try:
-        return import_module("edgewise.viz.graphs")
-    except ModuleNotFoundError as error:
-        raise missing(error) from None
-
-
-def missing(error: ModuleNotFoundError) -> MissingPackage:
-    return MissingPackage(
-        f"this needs `{error.name}`", caller(), "pip install 'edgewise[demo]' brings it"
-    )
+        import_module(name)
+    except ModuleNotFoundError:
+        raise MissingPackage(
+            f"this needs `{name}`", caller(), "pip install 'edgewise[demo]' brings it"
+        ) from None

@@ -16,11 +16,15 @@ MOST_STARTS, FEWEST_STARTS = 64, 3
 
 @dataclass(frozen=True)
 class Hops:
-    """How many tokens are at distance 0, 1, 2, ... of a token, on average over the starts."""
+    """How many tokens are at distance 0, 1, 2, ... of a token, on average.
+
+    `longest` and `shortest` are the largest and least distance of a start to the token farthest
+    from it.
+    """
 
     level: np.ndarray
     longest: int
-    shortest: int  # the least distance of a start to the token farthest from it
+    shortest: int
     starts: int
     complete: bool
     cut: bool = False
@@ -45,19 +49,19 @@ def hops_between(graph: Twins, among: Ints | None = None) -> Hops:
     passed = len(graph.index) + 8 * graph.count
     room = max(EFFORT // max(passed, 1), FEWEST_STARTS)
     if len(chosen) <= room:
-        weight, complete = graph.stands[chosen].astype(float), True
-    else:
-        chosen = _sample(graph, chosen, min(room, MOST_STARTS))
-        weight, complete = np.ones(len(chosen)), False
-    return _averaged([_levels(graph, int(one)) for one in chosen], weight, complete)
+        levels = [_levels(graph, int(one)) for one in chosen]
+        return _averaged(levels, graph.stands[chosen].astype(float), complete=True)
+    ends, lot = _sample(graph, chosen, min(room, MOST_STARTS))
+    levels = [_levels(graph, int(one)) for one in (*ends, *lot)]
+    return _averaged(levels, np.repeat([0.0, 1.0], [len(ends), len(lot)]), complete=False)
 
 
-def _sample(graph: Twins, chosen: Ints, count: int) -> Ints:
-    """The first and the last token, the one with the most edges, and others by lot."""
-    ends = [chosen[0], chosen[-1], chosen[np.argmax(graph.degree[chosen])]]
+def _sample(graph: Twins, chosen: Ints, count: int) -> tuple[Ints, Ints]:
+    """The first token, the last, and that with the most edges, for bounds; others by lot."""
+    ends = np.array([chosen[0], chosen[-1], chosen[np.argmax(graph.degree[chosen])]])
     share = graph.stands[chosen] / graph.stands[chosen].sum()
-    lot = np.random.Generator(np.random.Philox(0)).choice(chosen, max(count - 3, 0), p=share)
-    return np.unique(np.concatenate([ends, lot]))
+    lot = np.random.Generator(np.random.Philox(0)).choice(chosen, max(count - 3, 1), p=share)
+    return ends, lot
 
 
 def _levels(graph: Twins, start: int) -> np.ndarray:
@@ -89,7 +93,7 @@ def _averaged(levels: list[np.ndarray], weight: np.ndarray, complete: bool) -> H
     for level, share in zip(levels, weight, strict=True):
         total[: len(level)] += share * level
     shortest = min(len(level) for level in levels) - 1
-    starts = int(weight.sum())
+    starts = int(weight.sum()) if complete else len(levels)
     return Hops(total / weight.sum(), longest - 1, shortest, starts, complete)
 
 
@@ -97,12 +101,18 @@ def hops_by_products(columns: Rows) -> Hops:
     """The distances in a graph too dense to list: each hop is a product with the frontier."""
     product = Product(columns)
     n = columns.n
-    starts = np.unique([0, n // 2])
+    lot = np.random.Generator(np.random.Philox(0)).choice(n, _room(product, 16), replace=False)
+    starts = np.concatenate([[0, n - 1], lot])
     most = max(int(2 * EFFORT // (len(starts) * product.cost)), 4)
     found = [_spread(product, int(one), most) for one in starts]
-    hops = _averaged(found, np.ones(len(starts)), complete=False)
+    hops = _averaged(found, np.repeat([0.0, 1.0], [2, len(lot)]), complete=False)
     cut = any(len(level) > most for level in found)
     return Hops(hops.level, hops.longest, hops.shortest, hops.starts, False, cut)
+
+
+def _room(product: Product, most: int) -> int:
+    """How many starts there is time for, if a token is a few hundred hops from others."""
+    return int(np.clip(EFFORT // (512 * product.cost), 1, min(most, product.rows.n)))
 
 
 def _spread(product: Product, start: int, most: int) -> np.ndarray:

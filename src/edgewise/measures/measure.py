@@ -62,7 +62,7 @@ def measured(rows: Rows, graph: str, *, flops: int, bytes: int) -> Stats:
         mixing_time=math.log(max(plain.parts.tokens, 1)) / gap if gap else math.inf,
         flops=flops,
         bytes=bytes,
-        how=_how(ahead, plain),
+        how=_how(ahead, plain, symmetric),
     )
 
 
@@ -90,17 +90,19 @@ def _spread(rows: Rows) -> Spread:
 def _reach(hops: Hops, n: int) -> tuple[tuple[float, ...], float]:
     """The share heard after each number of layers, and how many it takes to hear all."""
     total = np.cumsum(hops.level) / n
-    everything = hops.cut or round(float(total[-1] * n * hops.starts)) >= n * hops.starts
+    everything = hops.cut or total[-1] > 1 - 0.1 / n**2  # one pair of all that is missing is more
     return tuple(total.tolist()), float(hops.longest) if everything else math.inf
 
 
-def _how(ahead: Hops, plain: Undirected) -> dict[str, str]:
+def _how(ahead: Hops, plain: Undirected, symmetric: bool) -> dict[str, str]:
     out = dict.fromkeys(ALWAYS_EXACT, "exact")
     out["density"] = "exact"
     out["reach"] = "exact" if ahead.complete else f"estimate: {ahead.source}"
-    out["layers"] = "exact" if ahead.complete else f"bound: at least, {ahead.source}"
     hops = plain.hops
+    out["layers"] = "exact" if ahead.complete else f"bound: at least, {ahead.source}"
     out["diameter"] = _diameter(hops)
+    if symmetric and plain.parts.count == 1:
+        out["layers"] = out["diameter"]
     out["average_path"] = "exact" if hops.complete else f"estimate: {hops.source}"
     out["clustering"] = plain.clustering[1]
     out["second_eigenvalue"] = plain.second.how if plain.second else "exact: there are no edges"

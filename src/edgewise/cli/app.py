@@ -1,0 +1,16 @@
+"""All verbs of the command."""
+
+import typer
+
+from edgewise.cli.graph import graph
+
+app = typer.Typer(
+    add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True,
+    help="Networks over structured data as a few weighted rules.",
+)  # fmt: skip
+app.command()(graph)
+
+
+@app.callback()
+def verbs() -> None:
+    """Networks over structured data as a few weighted rules."""
