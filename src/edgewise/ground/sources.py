@@ -174,6 +174,11 @@ def _canonical_rows(values: Tensor) -> Tensor:
     return values.reshape(len(values), *_canonical(tuple(values.shape[1:])))
 
 
+def has_negative_keys(sources: Mapping[str, Source]) -> bool:
+    found = (s.index.keys for s in sources.values() if isinstance(s.index, Keys))
+    return any(bool((keys < 0).any()) for keys in found)
+
+
 def fact_source(
     name: str,
     keys: Sequence[tuple[Any, ...]],
