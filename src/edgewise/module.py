@@ -16,9 +16,11 @@ from edgewise.checks import check
 from edgewise.checks.facts import data_atoms
 from edgewise.errors import EdgewiseError, caller
 from edgewise.ground.inputs import Given, ragged
+from edgewise.ground.sources import has_negative_keys
 from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.language.statements import atoms
+from edgewise.passes import optimise
 from edgewise.plan.nodes import Plan
 from edgewise.reference.weights import WeightTable
 from edgewise.run.build import build
@@ -30,6 +32,7 @@ from edgewise.run.given import (
     read_inputs,
     step_tensor,
 )
+from edgewise.run.graph import graph_of
 from edgewise.run.inputs import prepare
 from edgewise.run.move import settle, to_device
 from edgewise.run.output import output_of
@@ -209,6 +212,12 @@ class Model(torch.nn.Module):
         step, values = self._resolved(data, inputs)
         weights = {name: at(self, path) for name, path in self._paths.items()}
         unit = self._one
+        if torch.compiler.is_compiling() and not torch.is_autocast_enabled(unit.device.type):
+            names = tuple(values)
+            _ensure_graph(self, step, names, tuple(map(_fixed, values.values())), self.training)
+            graph = step.graphs[self.training]
+            if graph is not None:
+                return step, Column(graph(*values.values(), *weights.values()))
         return step, step(values, weights, unit.dtype, unit.device, self.training)
 
     def _resolved(
@@ -267,11 +276,31 @@ def _ensure(model: Model, data: Data, shapes: Shapes, dtype: torch.dtype, device
     return True
 
 
+@torch._dynamo.assume_constant_result
+def _ensure_graph(
+    model: Model,
+    step: Step,
+    names: tuple[str, ...],
+    shapes: tuple[tuple[int, ...], ...],
+    training: bool,
+) -> bool:
+    """Write a step down as a graph, once for each mode."""
+    if training not in step.graphs:
+        with _untraced():
+            tensors = [model._one.new_empty(shape) for shape in shapes]
+            weights = {name: model.weight(name) for name in model._paths}
+            step.graphs[training] = graph_of(step, names, tensors, weights, training)
+    return True
+
+
 def _build(
     model: Model, data: Data, shapes: Shapes, dtype: torch.dtype, device: torch.device
 ) -> Step:
     given = data.given | {n: torch.empty(shape, device="meta") for n, shape in shapes}
     prepared = prepare(model.plan, model._arities, given, data.facts, dtype)
+    if has_negative_keys(prepared.sources):  # patterns count from 0, comparisons do not
+        plan, _ = optimise(model.stages["plan"], without=(*model.without, "find patterns"))
+        prepared = prepare(plan, model._arities, given, data.facts, dtype)
     check_keys(prepared)
     weights = {name: model.weight(name) for name in model._paths}
     executable = build(

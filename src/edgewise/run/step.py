@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ class Step:
     prepared: Prepared
     executable: Executable
     output: Output
+    graphs: dict[bool, torch.fx.GraphModule | None] = field(default_factory=dict)  # by training
 
     def __call__(
         self,

@@ -5,6 +5,8 @@ A trace cannot look into kernels that are chosen by the graph; it keeps this ope
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,13 +18,24 @@ from edgewise.kernels.attention.arguments import build_case, grouped
 from edgewise.kernels.attention.contract import Case, Implementation, Saved, Terms, wide
 
 _GRAPHS: list[Pattern] = []  # operators take numbers and tensors: a graph goes by its place here
+_OPERATORS: list[bool] = []  # not empty while a step is traced
+
+
+@contextmanager
+def as_operators() -> Iterator[None]:
+    """While a step is traced, attention is kept whole."""
+    _OPERATORS.append(True)
+    try:
+        yield
+    finally:
+        _OPERATORS.pop()
 
 
 def graph_attention(
     q: Tensor, k: Tensor, v: Tensor, graph: Any, *, bias: Tensor | None, dropout: float
 ) -> Tensor:
     """`attention` with scale 1; in a trace, if it is plain, as one operator."""
-    if torch.compiler.is_compiling() and bias is None and not dropout:
+    if (_OPERATORS or torch.compiler.is_compiling()) and bias is None and not dropout:
         out: Tensor = torch.ops.edgewise.attention(q, k, v, _place(graph))[0]
         return out
     return attention(q, k, v, graph, scale=1.0, bias=bias, dropout=dropout)

@@ -1,0 +1,82 @@
+"""A grounded step as a `torch.fx.GraphModule`: straight tensor operations, nothing to look up.
+
+`torch.compile` and `torch.export` read it at once, where following every rule would cost them
+seconds a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from edgewise.errors import EdgewiseError
+from edgewise.run.recursion import Rounds
+from edgewise.run.step import Step
+from edgewise.run.traced import as_operators
+
+aten = torch.ops.aten
+# these give their first argument back where shape, strides and precision stay
+IDLE = {
+    *(aten.to.dtype, aten.to.dtype_layout, aten.reshape.default, aten.view.default),
+    *(aten.expand.default, aten.flatten.using_ints, aten.contiguous.default),
+}
+
+
+def graph_of(
+    step: Step,
+    names: Sequence[str],
+    tensors: Sequence[Tensor],
+    weights: Mapping[str, Tensor],
+    training: bool,
+) -> torch.fx.GraphModule | None:
+    """The step on inputs like these, by position: the tensors of `names`, then the weights.
+
+    None where it cannot be written down: a fixed point takes as many rounds as its values need,
+    and a module of somebody else may do anything.
+    """
+    if any(isinstance(part, Rounds) and part.count is None for part in step.executable.steps):
+        return None
+    unit = tensors[0] if tensors else next(iter(weights.values()), None)
+    if unit is None:
+        return None
+    dtype, device = unit.dtype, unit.device
+
+    def run(*given: Tensor) -> Tensor:
+        inputs = dict(zip(names, given[: len(names)], strict=True))
+        held = dict(zip(weights, given[len(names) :], strict=True))
+        return step(inputs, held, dtype, device, training).data
+
+    try:
+        with as_operators():
+            traced = make_fx(
+                run, tracing_mode="fake", pre_dispatch=True, _allow_non_fake_inputs=True
+            )
+            return _tidy(traced(*tensors, *(w.detach() for w in weights.values())))
+    except EdgewiseError:
+        raise
+    except Exception:  # whatever a trace does not take
+        return None
+
+
+def _tidy(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Without operations that change nothing, and what a trace only notes."""
+    module.graph.set_codegen(torch.fx.graph.CodeGen())
+    for node in list(module.graph.nodes):
+        if node.target == aten._assert_tensor_metadata.default:
+            module.graph.erase_node(node)
+        elif node.target in IDLE and _same(node.meta.get("val"), node.args[0].meta.get("val")):
+            node.replace_all_uses_with(node.args[0])
+            module.graph.erase_node(node)
+    module.graph.eliminate_dead_code()
+    return torch.fx.GraphModule(module, module.graph)  # not one that is written out later
+
+
+def _same(one: object, other: object) -> bool:
+    return (
+        isinstance(one, Tensor)
+        and isinstance(other, Tensor)
+        and (one.shape, one.dtype, one.stride()) == (other.shape, other.dtype, other.stride())
+    )
