@@ -3,7 +3,7 @@
 import sys
 from importlib.util import find_spec
 
-from edgewise.errors import EdgewiseError
+from edgewise.errors import Caller, EdgewiseError
 
 BAD_INPUT = 2
 
@@ -19,6 +19,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return app(arguments, standalone_mode=True) or 0
     except EdgewiseError as error:
+        if isinstance(error.place, Caller):
+            error.place = None  # a place in Python, and the user wrote none
         print(error, file=sys.stderr)
         return BAD_INPUT
     except SystemExit as ended:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from edgewise.errors import EdgewiseError
+from edgewise.errors import EdgewiseError, Span
 from edgewise.graphs import Pattern, parse
 from edgewise.graphs.errors import whole
 
@@ -51,7 +51,9 @@ def graph(
     found = parse(pattern)
     if not isinstance(found, Pattern):
         raise SeveralGraphs(
-            f"`{pattern}` is {len(found)} graphs", help="give the pattern of one head or layer"
+            f"these are {len(found)} graphs",
+            _shown("<pattern>", pattern),
+            "give the pattern of one head or layer",
         )
     n = whole(n, "n", 1)
     if png is not None:
@@ -65,18 +67,23 @@ def graph(
 
 
 def _write(pattern: Pattern, n: int, path: Path, kind: str) -> None:
+    place = _shown("<png>", str(path))
     if path.suffix.lower() not in FORMATS:
         raise CannotWrite(
-            f"cannot write a figure to `{path}`", help=f"end its name in {', '.join(FORMATS)}"
+            "a figure is not written to such a file", place, f"end its name in {', '.join(FORMATS)}"
         )
     if not path.parent.is_dir():
-        raise CannotWrite(
-            f"there is no folder `{path.parent}`", help=f"make it: mkdir -p {path.parent}"
-        )
+        raise CannotWrite("there is no such folder", place, f"make it: mkdir -p {path.parent}")
     figure = pattern.plot(n, kind=kind)
     try:
         figure.savefig(path)
     except OSError as error:
+        reason = error.strerror or str(error)
         raise CannotWrite(
-            f"cannot write `{path}`: {error.strerror}", help="choose another file"
+            f"the file cannot be written: {reason}", place, "choose another"
         ) from None
+
+
+def _shown(option: str, text: str) -> Span:
+    """A place in the command line."""
+    return Span(option, 1, 1, len(text) + 1, source=text)

@@ -43,7 +43,7 @@ class MissingPackage(EdgewiseError):
 
 
 def drawn(rows: Rows, width: int = WIDEST) -> str:
-    """A line per query, a sign per key; beyond `width` tokens cells, shaded by how full they are."""
+    """A line per query, a sign per key; beyond `width` tokens, cells and how full they are."""
     size = cell_size(max(rows.n, rows.m), width)
     if size == 1:
         marks = np.where(rows.dense().numpy(), SHADES[-1], SHADES[0])
