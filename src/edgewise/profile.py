@@ -152,7 +152,7 @@ class _Run:
             state = state_of(self.model, self.step, self.values)
             walk(self.step.executable, state, self._timed)
         if self.with_backward:
-            self._backward(state.relations[self.step.output.relation].data)
+            self._backward(state.relations.get(self.step.output.relation))
 
     def _timed(self, relation: str, piece: Piece, compute: Callable[[], Result]) -> Result:
         device = self.model._one.device
@@ -173,12 +173,12 @@ class _Run:
     def _mark(self, number: int, _: Tensor) -> None:
         self.marks.append((number, _Moment(self.model._one.device)))
 
-    def _backward(self, output: Tensor) -> None:
+    def _backward(self, output: Column | None) -> None:
         leaves: list[Tensor] = [p for p in self.model.parameters() if p.requires_grad]
         leaves += [v for v in self.values.values() if v.requires_grad]
-        if not leaves or not output.requires_grad:
+        if not leaves or output is None or not output.data.requires_grad:
             return
-        torch.autograd.grad(output.sum(), leaves, allow_unused=True)
+        torch.autograd.grad(output.data.sum(), leaves, allow_unused=True)
         marks = [*self.marks, (-1, _Moment(self.model._one.device))]
         for (number, start), (_, end) in pairwise(marks):
             self.backward[number] = self.backward.get(number, 0.0) + (end - start)

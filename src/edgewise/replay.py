@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, EdgewiseWarning, caller
-from edgewise.ground.batch import SAMPLES
 from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.reference import Solution, solve
@@ -52,7 +51,7 @@ def replay(model: Model, data: Data | None, inputs: Mapping[str, Any], sample: i
     weights = {name: model.weight(name).detach() for name in model._paths}
     facts: list[nodes.Atom] = []
     for name, source in step.prepared.sources.items():
-        if name != SAMPLES:
+        if name in model._arities:  # facts may be of relations that the output does not need
             column = source.data(values.get(name), weights, dtype).detach()
             facts += _facts(model, step, name, column[sample if source.batched else 0], sample)
     with warnings.catch_warnings():

@@ -3,6 +3,7 @@
 `EDGEWISE_FUZZ=10000` is the long profile of CI: that many programs.
 """
 
+import json
 import os
 import warnings
 
@@ -114,3 +115,22 @@ def test_a_pass_changes_nothing_the_second_time(case):
     for step in PIPELINE:
         plan = step.run(plan)
         assert step.run(plan) == plan, f"{step.name} twice"
+
+
+@given(evaluable())
+@settings(deadline=None, max_examples=EXAMPLES // 5)
+def test_what_is_said_about_it_is_what_it_computes(case):
+    program, facts, _ = case
+    model = program.compile(nodes.Atom(program.rules[-1].head.relation), dtype=torch.float64).eval()
+    try:
+        data = model.ground(facts=facts)
+        values = dict(model.rows(data))
+    except EdgewiseError:
+        return
+    assert json.dumps(model.explain(data, json=True))
+    assert repr(model.explain(data)) == repr(model.explain(data))
+    assert repr(model.profile(data, backward=True))
+    for atom in list(values)[:1]:
+        torch.testing.assert_close(
+            model.why(atom, data).value, values[atom].detach(), equal_nan=True
+        )
