@@ -54,6 +54,26 @@ def test_blocks_are_those_of_create_block_mask(name: str, block: int) -> None:
     assert_same_mask(pattern.block_mask(n, block=block), theirs)
 
 
+LONG = 4096
+LONG_TEXTS = TEXTS | {  # those that are made for a number of tokens, or too small to tell much
+    "documents": "documents([1000, 1500, 0, 1596])", "window": "window(300)",
+    "erdos_renyi": "erdos_renyi(0.0002, seed=1)", "bigbird": "bigbird(64, 3, seed=1)",
+    "binary_partition": "binary_partition(4, tokens=2049)",
+    "tree": f"tree({[-1, *range(2999), 100, *range(3000, 4095)]})",
+    "syntax": f"syntax({[-1, *range(4095)]}, 3)",
+    "lsh": f"lsh({[[i % 7 for i in range(4096)]]}, chunk=64)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_every_pattern_at_four_thousand_tokens(name: str) -> None:
+    pattern = parse(LONG_TEXTS[name])
+    n = getattr(pattern, "nodes", LONG)
+    dense = pattern.dense(n)
+    theirs = create_block_mask(lambda b, h, i, j: dense[i, j], None, None, n, n, "cpu")
+    assert_same_mask(pattern.block_mask(n), theirs)
+
+
 @pytest.mark.parametrize("text", ["bigbird(64, 3) & causal()", "sparse_transformer(60) | ~ring(9)"])
 def test_at_four_thousand_tokens(text: str) -> None:
     pattern = parse(text)
