@@ -49,6 +49,13 @@ class Caller:
         last = len(text.encode()[:end].decode(errors="ignore")) + 1
         return Span(self.code.co_filename, line, first, max(last, first + 1))
 
+    def __deepcopy__(self, memo: dict[int, object]) -> "Caller":
+        return self
+
+    def __reduce__(self) -> tuple[type[Span], tuple[object, ...]]:
+        span = self.span  # code does not travel between processes; the line it says does
+        return Span, (span.file, span.line, span.column, span.end, span.text)
+
 
 Place = Span | Caller
 

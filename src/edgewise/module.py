@@ -14,7 +14,7 @@ from torch import Tensor
 
 from edgewise.checks import check
 from edgewise.checks.facts import data_atoms
-from edgewise.errors import EdgewiseError, caller
+from edgewise.errors import caller
 from edgewise.ground.inputs import Given, ragged
 from edgewise.ground.sources import has_negative_keys
 from edgewise.language import nodes
@@ -25,6 +25,7 @@ from edgewise.plan.nodes import Plan
 from edgewise.reference.weights import WeightTable
 from edgewise.run.build import build
 from edgewise.run.column import Column
+from edgewise.run.data import Data, ForeignData
 from edgewise.run.given import (
     MissingInput,
     check_facts,
@@ -43,48 +44,6 @@ from edgewise.run.weights import at, register
 
 _NUMBERS = itertools.count()
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
-
-
-class ForeignData(EdgewiseError):
-    """Data is joined for the rules of one model and holds nothing that another could use."""
-
-    code = "foreign-data"
-    example = """\
-one, two = (Program([R.h(V.X) <= R.a(V.X)]).compile(R.h) for _ in range(2))
-two(one.ground(a=torch.ones(3)))"""
-    instead = """\
-one, two = (Program([R.h(V.X) <= R.a(V.X)]).compile(R.h) for _ in range(2))
-two(two.ground(a=torch.ones(3)))"""
-
-
-class Data:
-    """Grounded inputs: keys and facts, and what has been built for the shapes seen so far."""
-
-    def __init__(
-        self,
-        model: int,
-        given: dict[str, Given],
-        facts: tuple[nodes.Atom, ...] | ragged = (),
-        open: bool = True,
-    ) -> None:
-        self.model = model
-        self.given = given
-        self.facts = facts
-        self.open = open  # whether relations that are not given may still come with a call
-        self.built: dict[Any, Step] = {}
-
-    @property
-    def stated(self) -> set[str]:
-        """The relations that facts give."""
-        facts = self.facts
-        samples = facts.samples if isinstance(facts, ragged) else (facts,)
-        return {atom.relation for sample in samples for atom in sample}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"built": {}}  # a copy builds its own when it needs it
-
-    def __repr__(self) -> str:
-        return f"<data: {', '.join(self.given) or 'facts'}>"
 
 
 class Model(torch.nn.Module):

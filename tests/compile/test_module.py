@@ -2,6 +2,7 @@
 
 import copy
 import math
+import pickle
 import subprocess
 import sys
 
@@ -201,6 +202,14 @@ def test_a_deep_copy_after_dense_calls():
     model = attention(R.special.leq(V.J, V.I), seed=0)
     before = model(x=x(5, 4))
     assert torch.equal(copy.deepcopy(model)(x=x(5, 4)), before)
+
+
+def test_a_model_travels_between_processes():
+    model = graph(seed=0)
+    data = model.ground(edge=EDGES)
+    expected = model(data, x=x())
+    other, again = pickle.loads(pickle.dumps((model, data)))
+    assert torch.equal(other(again, x=x()), expected)
 
 
 # training
