@@ -207,3 +207,28 @@ def test_a_process_at_16k_tokens_stays_small():
     ran = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, check=True)
     kibibytes = int(ran.stdout)
     assert kibibytes < 16384 * 16384 * 4 / 1024 / 8  # an eighth of a matrix of pairs
+
+
+EDGES = torch.tensor([[0, 0, 2, 3, 5, 5], [1, 4, 2, 0, 5, 3]])
+LISTED = {
+    "edges": [R._edge(V.I, V.J)],
+    "edges the other way": [R._edge(V.J, V.I)],
+    "edges below": [R._edge(V.I, V.J), R.special.leq(V.J, V.I)],
+    "edges of two kinds": [R._edge(V.I, V.J), R._link(V.I, V.J)],
+}
+
+
+@pytest.mark.parametrize("conditions", LISTED.values(), ids=LISTED)
+def test_pairs_that_relations_list_fuse(conditions):
+    score = R.w(V.I, V.J) <= (R.k(V.J).T @ R.q(V.I), *conditions)
+    program = Program([*QKV, score | [F.softmax_agg(agg_terms=[V.J])], OUT])
+    model = program.compile(R.out, seed=0, dtype=torch.float64)
+    given = {n: EDGES[:, 1:] if n == "link" else EDGES for n in model.inputs if n != "x"}
+    data = model.ground(**given)
+    assert kernels(model, data, x=X)["out"][0].startswith("attention (")
+    atoms = [R[n](*key) for n, keys in given.items() for key in keys.T.tolist()]
+    weights = {name: model.weight(name) for name in model._paths}
+    expected = program.solve([*facts(model, {"x": X}), *atoms], weights=weights)[R.out(V.A)]
+    found = model.rows(data, x=X)
+    assert list(found) == list(expected)
+    torch.testing.assert_close(found.data, torch.stack(list(expected.values())))
