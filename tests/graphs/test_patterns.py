@@ -67,6 +67,10 @@ def test_what_it_prints_builds_it(name: str, data: st.DataObject) -> None:
     assert hash(parse(repr(pattern))) == hash(pattern)
 
 
+def test_after_an_argument_left_out_the_next_is_named() -> None:
+    assert repr(graphs.bigbird(random=0)) == "bigbird(random=0)"
+
+
 @every
 @given(data=st.data())
 @settings(deadline=None, max_examples=5)

@@ -1,7 +1,7 @@
 """What can be asked of a set of pairs."""
 
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
@@ -193,15 +193,15 @@ class Pairs:
 
     def __repr__(self) -> str:
         """Code that builds the pattern; also its text form."""
-        given = [part for f in fields(self) if (part := self._argument(f))]  # type: ignore[arg-type]
+        given: list[str] = []
+        named = False  # after an argument that is left out, the others need their names
+        for f in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, f.name)
+            if f.default is not MISSING and value == f.default:
+                named = True
+            else:
+                given.append(f"{f.name}={value!r}" if f.kw_only or named else repr(value))
         return f"{type(self).__name__}({', '.join(given)})"
-
-    def _argument(self, f: "Field[Any]") -> str:
-        value = getattr(self, f.name)
-        default = f.default_factory() if f.default_factory is not MISSING else f.default
-        if f.default is not MISSING and value == default:
-            return ""
-        return f"{f.name}={value!r}" if f.kw_only else repr(value)
 
 
 def sizes(n: int, m: int | None = None) -> tuple[int, int]:

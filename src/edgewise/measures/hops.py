@@ -59,9 +59,16 @@ def hops_between(graph: Twins, among: Ints | None = None) -> Hops:
 def _sample(graph: Twins, chosen: Ints, count: int) -> tuple[Ints, Ints]:
     """The first token, the last, and that with the most edges, for bounds; others by lot."""
     ends = np.array([chosen[0], chosen[-1], chosen[np.argmax(graph.degree[chosen])]])
-    share = graph.stands[chosen] / graph.stands[chosen].sum()
-    lot = np.random.Generator(np.random.Philox(0)).choice(chosen, max(count - 3, 1), p=share)
-    return ends, lot
+    tokens = np.cumsum(graph.stands[chosen])
+    lot = np.searchsorted(tokens, by_lot(int(tokens[-1]), max(count - 3, 1)), side="right")
+    return ends, chosen[lot]
+
+
+def by_lot(n: int, count: int) -> Ints:
+    """`count` of n tokens, one from each stretch of n / count: what changes along the sequence is
+    seen in proportion."""
+    within = np.random.Generator(np.random.Philox(0)).random(count)
+    return np.asarray((np.arange(count) + within) * n // count, np.int64)
 
 
 def _levels(graph: Twins, start: int) -> np.ndarray:
@@ -101,18 +108,19 @@ def hops_by_products(columns: Rows) -> Hops:
     """The distances in a graph too dense to list: each hop is a product with the frontier."""
     product = Product(columns)
     n = columns.n
-    lot = np.random.Generator(np.random.Philox(0)).choice(n, _room(product, 16), replace=False)
-    starts = np.concatenate([[0, n - 1], lot])
-    most = max(int(2 * EFFORT // (len(starts) * product.cost)), 4)
-    found = [_spread(product, int(one), most) for one in starts]
-    hops = _averaged(found, np.repeat([0.0, 1.0], [2, len(lot)]), complete=False)
-    cut = any(len(level) > most for level in found)
+    left = max(2 * EFFORT // product.cost, 16)  # products
+    lot = by_lot(n, min(n, MOST_STARTS))
+    found: list[np.ndarray] = []
+    cut = False
+    for start in (0, n - 1, *np.random.Generator(np.random.Philox(3)).permutation(lot)):
+        if left > 0 or len(found) < FEWEST_STARTS:
+            most = max(left, 4)
+            found.append(_spread(product, int(start), most))
+            cut |= len(found[-1]) > most
+            left -= len(found[-1])
+    weight = np.repeat([0.0, 1.0], [2, len(found) - 2])
+    hops = _averaged(found, weight, complete=False)
     return Hops(hops.level, hops.longest, hops.shortest, hops.starts, False, cut)
-
-
-def _room(product: Product, most: int) -> int:
-    """How many starts there is time for, if a token is a few hundred hops from others."""
-    return int(np.clip(EFFORT // (512 * product.cost), 1, min(most, product.rows.n)))
 
 
 def _spread(product: Product, start: int, most: int) -> np.ndarray:
