@@ -10,7 +10,7 @@ demo: $(READY)
 	$(BIN)/python -m edgewise.demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 
 check: $(READY)
 	$(BIN)/ruff format --check .
