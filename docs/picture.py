@@ -61,7 +61,7 @@ def main(path: Path) -> None:
     figure = Figure(figsize=(12, 7.6), facecolor="white")
     axes = figure.add_axes((0.015, 0.0, 0.98, 1))
     axes.text(0, 15.4, RULES, fontsize=15, family="monospace", color=INK, va="top", linespacing=1.6)
-    for number, graph in enumerate(GRAPHS):
+    for number, graph in enumerate(g for g in GRAPHS if g.name in CONDITIONS):
         row(axes, 10.0 - 3.3 * number, graph.name, view(graph, weights).weights)
     axes.set(xlim=(0, WIDTH), ylim=(-0.8, 15.8))
     axes.axis("off")

@@ -1,1 +1,1 @@
-"""One sentence, one attention program, four graphs: `python -m edgewise.demo`."""
+"""One sentence, one attention program, five graphs: `python -m edgewise.demo`."""

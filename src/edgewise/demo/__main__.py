@@ -4,7 +4,7 @@ import sys
 from importlib.util import find_spec
 
 if __name__ == "__main__":
-    missing = [name for name in ("rich", "matplotlib") if find_spec(name) is None]
+    missing = [name for name in ("rich", "matplotlib", "scipy") if find_spec(name) is None]
     if missing:
         sys.exit(f"the demo needs {' and '.join(missing)}: pip install 'edgewise[demo]'")
     from edgewise.demo.story import main

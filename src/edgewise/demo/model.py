@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from edgewise.demo.sentences import STORY, TREE, WORDS, Sentence
+from edgewise.graphs import bigbird
 from edgewise.language import F, Program, R, V, W
 
 D = 16
@@ -68,6 +69,11 @@ GRAPHS = (
         "a word hears its neighbours in the tree, and itself",
         (R._edge(V.I, V.J),),
         tree_edges(),
+    ),
+    Graph(
+        "BigBird",
+        "a word hears its neighbours, the first and the last word, and one at random",
+        (bigbird(1, 1)(V.I, V.J),),
     ),
 )
 

@@ -1,4 +1,4 @@
-"""The picture beside the text: one sentence on four graphs."""
+"""The picture beside the text: one sentence on five graphs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

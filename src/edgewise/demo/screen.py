@@ -1,5 +1,6 @@
 """What the demo prints: readable with colours and without."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from rich.console import Console, Group
@@ -11,6 +12,7 @@ from rich.text import Text
 from edgewise.demo.long import LENGTH, RADIUS, Long
 from edgewise.demo.model import Graph
 from edgewise.language import Program
+from edgewise.measures import Stats
 
 WIDTH = 96
 BAR = 40
@@ -57,14 +59,24 @@ def bars(shares: Mapping[str, float], count: int = 4) -> Text:
     return text
 
 
-def graph_panel(graph: Graph, pairs: int, of: int, shares: Mapping[str, float]) -> Panel:
+def graph_panel(graph: Graph, stats: Stats, shares: Mapping[str, float]) -> Panel:
     inside = Group(
         Text.assemble("in the body of weights: ", atoms(graph)),
-        Text(f"pairs computed: {pairs} of {of}"),
+        Text(f"pairs computed: {stats.edges} of {stats.n**2}"),
+        Text(_hops(stats)),
         Text(f"“it” looks at (of {len(shares)} words it hears)"),
         Padding(bars(shares), (0, 0, 0, 2)),
     )
     return Panel(inside, title=f"{graph.name}: {graph.says}", title_align="left", width=WIDTH)
+
+
+def _hops(stats: Stats) -> str:
+    reached = stats.reach[min(1, len(stats.reach) - 1)]
+    every = f"{stats.layers:.0f}" if math.isfinite(stats.layers) else "never"
+    return (
+        f"a word hears {reached:.0%} in one layer; layers until all hear all: {every}; "
+        f"spectral gap {stats.gap:.2f}"
+    )
 
 
 def long_panel(far: Long) -> Panel:
