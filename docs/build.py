@@ -18,6 +18,10 @@ import blocks  # noqa: E402
 import errors  # noqa: E402
 import tables  # noqa: E402
 
+PROGRAM = ("parse", "load", "text", "check", "solve", "compile", "weights", "draw")
+MODEL = (
+    *("inputs", "ground", "rows", "weight", "explain", "profile", "why", "draw", "save", "load"),
+)
 GENERATED = DOCS / "reference" / "errors"
 
 
@@ -31,11 +35,16 @@ def api() -> str:
         if name == "Program":
             parts += [
                 f"### `Program.{method}`\n\n{_described(getattr(thing, method))}"
-                for method in ("parse", "load", "text", "check", "solve", "weights", "draw")
+                for method in PROGRAM
             ]
     solve = import_module("edgewise.reference").solve
     solution = import_module("edgewise.reference").Solution
     parts += [f"## solving\n\n{_described(solve)}", f"## solution\n\n{_described(solution)}"]
+    compiled = import_module("edgewise.compile").compile
+    model, relation = (getattr(import_module("edgewise.module"), n) for n in ("Model", "Relation"))
+    parts += [f"## compiling\n\n{_described(compiled)}", f"## model\n\n{_described(model)}"]
+    parts += [f"### `model.{m}`\n\n{_described(getattr(model, m))}" for m in MODEL]
+    parts.append(f"## the rows that a model gives\n\n{_described(relation)}")
     return "\n\n".join(parts) + "\n"
 
 
