@@ -1,4 +1,4 @@
-"""Graph networks of the zoo against PyG on a CPU: one layer, d = 64, forward and backward.
+"""Graph networks of the zoo against PyG on a CPU: one layer, d = 64, forward and backward, 1 thread.
 
 PYTHONPATH=src:bench python bench/gnn_pyg.py [model ...]
 """
@@ -143,6 +143,7 @@ def compare(name, n, e):
 
 
 def main():
+    torch.set_num_threads(1)  # threads that wait for each other would count as work
     rows = []
     for name in sys.argv[1:] or MODELS:
         for n, e in SIZES:

@@ -13,8 +13,10 @@ from edgewise.aggregations import NORMALISATIONS, aggregate, averaged
 from edgewise.aggregations.gather import Gather, gather
 from edgewise.errors import EdgewiseError
 from edgewise.ground.rules import GroundRule
+from edgewise.ground.within import by_row, own_families
 from edgewise.language import functions, nodes
 from edgewise.language.statements import atoms, weights
+from edgewise.layouts.segments import segments
 from edgewise.reference.evaluate import combination
 from edgewise.run.column import Column, Gathered, column, product
 from edgewise.run.functions import combine, transform
@@ -121,12 +123,28 @@ class RuleStep:
             source = state.relations[alone.relation]
             if self.project_first and (rows is None or source.rows <= len(rows)):
                 found = self._in_rows(item, source, state, alone.relation)
-                which = self.gathers.get(self.place(alone))
-                if which is not None and found.rank and found.rows > 1:
-                    return Gathered(found.data, which)
-                return found.take(rows)
+                return self._chosen(found, self.place(alone))
             return self._in_rows(item, source.take(rows), state)
+        owner = own_families(item)
+        inner = None if owner is None else self.within.get(self.place(owner))
+        if owner is not None and inner is not None:
+            return self._chosen(inner.expression(item, state), self.place(owner))
         return self._combined(item, state)
+
+    def _chosen(self, value: Column, at: int) -> Column:
+        """From a value for each row of an atom to one in each grounding."""
+        which = self.gathers.get(at)
+        if which is not None and value.rank and value.rows > 1:
+            return Gathered(value.data, which)
+        return value.take(self.ground.rows[at] if value.rows > 1 else None)
+
+    @cached_property
+    def within(self) -> dict[int, RuleStep]:
+        """Place of an atom → its rows alone, where a family of weights goes by its key."""
+        if not self.project_first:
+            return {}
+        inner = by_row(self.ground)
+        return {at: RuleStep(ground, self.default) for at, ground in inner.items()}
 
     def _combined(self, item: nodes.Expression, state: State) -> Column:
         match item:
@@ -212,6 +230,8 @@ class RuleStep:
             return None
         size = state.weights[str(weight.name)].shape[-2]
         members = projected.shape[2] // size
+        if members * projected.shape[1] != self.ground.count:
+            return None  # groundings are all of some members and rows, not of all
         split = projected.reshape(*projected.shape[:2], members, size)
         outer = split.transpose(1, 2) if layout == "members first" else split
         return column(outer.reshape(split.shape[0], -1, size))
@@ -236,34 +256,58 @@ class RuleStep:
         if rows is None or value.rank != 1 or value.shape[0] != members.shape[-1]:
             return product(self._weight(weight, state), value)
         full = self._in_every_grounding(value).data
-        out = full.new_zeros(*full.shape[:2], members.shape[1])
-        for member, chosen in enumerate(self.by_member[self.place(weight)]):
-            if len(chosen):
-                part = torch.nn.functional.linear(full.index_select(1, chosen), members[member])
-                out = out.index_copy(1, chosen, part)
-        return column(out)
+        chunk = self.chunks.get(self.place(weight))
+        if chunk is not None:  # (batch, member, place, value) times a matrix for each member
+            each = full.reshape(full.shape[0], -1, chunk, full.shape[-1])
+            return column((each @ members[: each.shape[1]].mT).reshape(*full.shape[:2], -1))
+        order, inverse, sizes = self.by_member[self.place(weight)]
+        each = full.index_select(1, order).split(sizes, 1)
+        parts = [torch.nn.functional.linear(x, w) for x, w in zip(each, members, strict=False)]
+        listed = torch.cat(parts, 1)
+        if isinstance(inverse, Gather) and listed.shape[2] > 1:
+            return Gathered(listed, inverse)
+        return column(listed).take(inverse.rows if isinstance(inverse, Gather) else inverse)
 
     @cached_property
-    def by_member(self) -> dict[int, tuple[Tensor, ...]]:
-        """Place of a family → the groundings of each of its members."""
+    def chunks(self) -> dict[int, int]:
+        """Place of a family → groundings of each member, where all have as many, in order."""
         found = {}
         for at, literal in enumerate(self.ground.body.literals):
             rows = self.ground.rows.get(at)
-            if isinstance(literal, nodes.Weight) and rows is not None:
-                sizes = torch.bincount(rows).tolist()
-                found[at] = tuple(rows.argsort(stable=True).split(sizes))
+            if isinstance(literal, nodes.Weight) and rows is not None and len(rows):
+                parts = segments(rows, int(rows.max()) + 1)
+                if parts.even and parts.width:
+                    found[at] = parts.width
         return found
+
+    @cached_property
+    def by_member(self) -> dict[int, tuple[Tensor, Tensor | Gather, list[int]]]:
+        """Place of a family → groundings by its members, the way back, how many each has."""
+        found: dict[int, tuple[Tensor, Tensor | Gather, list[int]]] = {}
+        for at, literal in enumerate(self.ground.body.literals):
+            rows = self.ground.rows.get(at)
+            if isinstance(literal, nodes.Weight) and rows is not None and at not in self.chunks:
+                order = rows.argsort(stable=True)
+                back = order.argsort()
+                way = gather(back, self.ground.segments, len(back)) if self._sums_rows else back
+                found[at] = order, way, torch.bincount(rows).tolist()
+        return found
+
+    @property
+    def _sums_rows(self) -> bool:
+        """Whether heads sum rows as they are, so that rows need not be written out."""
+        parts = self.ground.segments
+        if parts.trivial or not parts.ordered or self.ground.groups is not None:
+            return False
+        return self.aggregation.name in SUMS and _scales_only(self.rule)
 
     @cached_property
     def gathers(self) -> dict[int, Gather]:
         """Place of an atom → which of its rows each head sums, if it sums them as they are."""
-        parts = self.ground.segments
-        if parts.trivial or not parts.ordered or self.ground.groups is not None:
-            return {}
-        if self.aggregation.name not in SUMS or not _scales_only(self.rule):
+        if not self._sums_rows:
             return {}
         return {
-            at: gather(rows, parts, self.ground.sizes[at])
+            at: gather(rows, self.ground.segments, self.ground.sizes[at])
             for at, rows in self.ground.rows.items()
             if rows is not None and at in self.ground.sizes
         }
@@ -278,7 +322,9 @@ class RuleStep:
                 if listed:
                     parts.padded  # noqa: B018
         self.by_member  # noqa: B018
-        self.gathers  # noqa: B018
+        self.gathers, self.chunks  # noqa: B018
+        for inner in self.within.values():
+            inner.settle()
 
     def _head_weight(self, weight: nodes.Weight, state: State) -> Column:
         found = self._weight(weight, state)
