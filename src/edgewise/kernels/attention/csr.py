@@ -54,25 +54,27 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     (delta,) = _arrays(kind, row_dots(dout, saved.out).flatten(0, 1))
     scale = q.dtype.type(case.scale)
     dq, dk, dv = np.empty_like(q), np.empty_like(k), np.empty_like(v)
-    p, ds = (np.empty((len(q), plan.count), q.dtype) for _ in range(2))
+    pairs = np.empty((len(q), plan.count, 2), q.dtype)  # of each edge: weight, score's gradient
     graph, extra = (plan.ptr.numpy(), plan.index.numpy()), _per_edge(saved.terms, kind)
-    rows = (*graph, q, k, v, *extra, scale, lse, delta, flat, dq, p, ds)
+    rows = (*graph, q, k, v, *extra, scale, lse, delta, flat, dq, pairs)
     _spread(_loops().backward_rows, rows, plan.ptr, len(q), case)
     columns = (plan.col_ptr.numpy(), plan.col_row.numpy(), plan.edge.numpy())
     _spread(
         _loops().backward_columns,
-        (*columns, q, flat, p, ds, scale, dk, dv),
+        (*columns, q, flat, pairs, scale, dk, dv),
         plan.col_ptr,
         len(k),
         case,
     )
     queries, keys, values = (torch.from_numpy(x).to(saved.q.dtype) for x in (dq, dk, dv))
-    return Grads(queries.view_as(saved.q), keys, values, edge_bias=_edge_gradient(saved, ds))
+    return Grads(
+        queries.view_as(saved.q), keys, values, edge_bias=_edge_gradient(saved, pairs[..., 1])
+    )
 
 
 def _edge_gradient(saved: Saved, ds: np.ndarray) -> Tensor | None:
     bias = saved.terms.edge_bias
-    return None if bias is None else torch.from_numpy(ds).to(bias.dtype).view(bias.shape)
+    return None if bias is None else torch.from_numpy(ds).to(bias.dtype).reshape(bias.shape)
 
 
 def _arrays(kind: torch.dtype, *tensors: Tensor) -> list[np.ndarray]:

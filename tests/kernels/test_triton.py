@@ -1,0 +1,31 @@
+"""The GPU kernels in Triton's interpreter; on a GPU, bench/tune_attention_gpu.py checks them."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from edgewise.graphs import window
+from edgewise.kernels.attention import attention
+from edgewise.kernels.attention.errors import KernelRefuses
+
+
+def test_interpreted_kernels_are_as_exact_as_the_reference():
+    """Triton must know that it interprets before it is imported, so this is another process."""
+    pytest.importorskip("triton", reason="triton is not installed")
+    checks = pathlib.Path(__file__).with_name("triton_checks.py")
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(checks)]
+    command += ["-W", "ignore::DeprecationWarning"]  # numpy's, in the interpreter
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+@pytest.mark.parametrize("kernel", ["triton_blocks", "triton_csr"])
+def test_it_runs_on_a_gpu_only(kernel):
+    x = torch.zeros(1, 8, 4)
+    with pytest.raises(KernelRefuses, match="CUDA GPU, not on cpu"):
+        attention(x, x, x, window(1), kernel=kernel)

@@ -1,0 +1,65 @@
+"""The GPU kernels in Triton's interpreter: run by test_triton.py in a process of its own."""
+
+import pytest
+import torch
+from cases import Call, assert_no_worse_than_reference
+
+from edgewise.graphs import bigbird, causal, documents, global_tokens, strided, window
+from edgewise.kernels.attention import attention, triton_csr, triton_tiles
+from edgewise.kernels.attention.errors import KernelRefuses
+
+
+@pytest.fixture(autouse=True)
+def small_items(monkeypatch):
+    """So that rows are split, too."""
+    monkeypatch.setattr(triton_tiles, "LEAST", 2)
+    monkeypatch.setattr(triton_csr, "LEAST", 20)
+
+
+GRAPHS = [
+    window(20) & causal(),
+    global_tokens(1) | window(3),
+    documents([60, 73]),
+    bigbird(8, 1),
+    strided(7) - causal(),
+]
+
+
+@pytest.mark.parametrize("graph", GRAPHS, ids=repr)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_blocks_are_as_exact_as_the_reference(graph, dtype):
+    call = Call(graph, (1,), 1, 2, 133, 133, 8, 4, dtype)
+    assert_no_worse_than_reference(call, "triton_blocks")
+
+
+@pytest.mark.parametrize("graph", [window(2), global_tokens(1)], ids=repr)
+@pytest.mark.parametrize("edge_bias", [False, True])
+def test_edges_are_as_exact_as_the_reference(graph, edge_bias):
+    call = Call(graph, (1,), 1, 2, 33, 33, 8, 4, edge_bias=edge_bias)
+    assert_no_worse_than_reference(call, "triton_csr")
+
+
+@pytest.mark.parametrize("kernel", ["triton_blocks", "triton_csr"])
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (3, 70), (70, 3)])
+def test_queries_and_keys_differ_in_number(kernel, n, m):
+    call = Call(window(1), (), 1, 1, n, m, 4, 4)
+    assert_no_worse_than_reference(call, kernel)
+
+
+def test_dropout_is_the_same_as_on_a_cpu():
+    q, k, v = (torch.randn(2, 9, 4) for _ in range(3))
+    outs = []
+    for kernel in ("triton_csr", "reference"):
+        torch.manual_seed(0)
+        outs.append(attention(q, k, v, window(3), dropout=0.4, kernel=kernel))
+    torch.testing.assert_close(*outs)
+
+
+@pytest.mark.parametrize("kernel", ["triton_blocks", "triton_csr"])
+def test_it_says_what_it_does_not_compute(kernel):
+    x = torch.zeros(1, 8, 4, dtype=torch.float64)
+    with pytest.raises(KernelRefuses, match="float64"):
+        attention(x, x, x, window(1), kernel=kernel)
+    wide = torch.zeros(1, 8, 400)
+    with pytest.raises(KernelRefuses, match="400 features"):
+        attention(wide, wide, wide, window(1), kernel=kernel)
