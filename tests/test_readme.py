@@ -1,5 +1,7 @@
 """The code of the front pages runs, and prints what they say."""
 
+import json
+import re
 import sys
 from pathlib import Path
 
@@ -21,3 +23,22 @@ def test_the_readme_is_short_and_shows_a_program_first():
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 150
     assert "```text" in lines[:25]
+
+
+def numbers(thing):
+    """All numbers in a result."""
+    if isinstance(thing, dict):
+        thing = list(thing.values())
+    if isinstance(thing, list):
+        return [number for item in thing for number in numbers(item)]
+    return [thing] if isinstance(thing, float) else []
+
+
+def test_times_are_those_of_the_results_that_the_readme_names():
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = re.findall(r"\((bench/results/\w+\.json)\)", page)
+    held = [n for name in named for n in numbers(json.loads((ROOT / name).read_text())["results"])]
+    for row in [line for line in page.splitlines() if line.startswith("|")]:
+        for said in re.findall(r"([\d.]+) m?s\b", row):
+            places = len(said.partition(".")[2])
+            assert any(f"{number:.{places}f}" == said for number in held), f"{said} in {row}"
