@@ -125,6 +125,21 @@ def test_keys_beyond_the_length_do_not_exist(graph, dtype):
     assert (out[2] == 0).all()
 
 
+def test_weights_come_per_pair_and_carry_gradients():
+    q, k, v = torch.randn(2, 4, 9, 3), torch.randn(2, 2, 9, 3), torch.randn(2, 2, 9, 5)
+    q.requires_grad_()
+    graph, lengths = window(2) & causal(), torch.tensor([9, 4])
+    bias = torch.randn(4, graph.count(9))
+    out, weights = attention(q, k, v, graph, edge_bias=bias, lengths=lengths, return_weights=True)
+    dense = torch.zeros(2, 4, 9, 9)
+    i, j = graph.edges(9)
+    dense[..., i, j] = weights
+    torch.testing.assert_close(dense @ v.repeat_interleave(2, 1), out)
+    assert (dense[1, :, :, 4:] == 0).all()
+    (grad,) = torch.autograd.grad((weights**2).sum(), q)
+    assert grad.abs().sum() > 0
+
+
 def test_each_head_may_have_its_own_graph():
     q, k, v = torch.randn(2, 4, 9, 4), torch.randn(2, 2, 9, 4), torch.randn(2, 2, 9, 4)
     graph = per_head(window(1), causal(), window(1), full())
@@ -200,6 +215,11 @@ WRONG = [
     (lambda: attention(x, x, x, window(1), kernel="dense"), "kernel-refuses", "neither full nor"),
     (lambda: attention(x, x, x, bias=torch.zeros(9, 8)), "attention-shape", "(9, 8)"),
     (lambda: attention(x, x, x, edge_bias=torch.zeros(9)), "attention-shape", "(9,)"),
+    (
+        lambda: attention(x, x, x, per_head(full(), causal()), return_weights=True),
+        "bad-option",
+        "`return_weights` needs one graph",
+    ),
     (lambda: attention(x, x, x, dropout=1.0), "bad-option", "got 1.0"),
     (lambda: attention(x, x, x, lengths=torch.tensor([9])), "bad-option", "from 0 to 8"),
     (lambda: attention(x, x, x, lengths=torch.tensor([1, 2])), "attention-shape", "(2,)"),

@@ -19,16 +19,19 @@ def small_items(monkeypatch):
 GRAPHS = [
     window(20) & causal(),
     global_tokens(1) | window(3),
-    documents([60, 73]),
+    documents([40, 60]),
     bigbird(8, 1),
     strided(7) - causal(),
 ]
 
 
-@pytest.mark.parametrize("graph", GRAPHS, ids=repr)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(
+    ("graph", "dtype"),
+    [*((graph, torch.float32) for graph in GRAPHS), (GRAPHS[0], torch.float16)],
+    ids=repr,
+)
 def test_blocks_are_as_exact_as_the_reference(graph, dtype):
-    call = Call(graph, (1,), 1, 2, 133, 133, 8, 4, dtype)
+    call = Call(graph, (1,), 1, 2, 100, 100, 8, 4, dtype)
     assert_no_worse_than_reference(call, "triton_blocks")
 
 

@@ -11,6 +11,7 @@ from edgewise.kernels.attention.call import Options, call, scale_of
 from edgewise.kernels.attention.contract import Case
 from edgewise.kernels.attention.planner import Choice
 from edgewise.kernels.attention.registry import IMPLEMENTATIONS, choose
+from edgewise.kernels.attention.weights import weights_of
 
 __all__ = ["IMPLEMENTATIONS", "Case", "Choice", "attention", "case_of", "choose"]
 
@@ -29,6 +30,7 @@ def attention(
     lengths: Tensor | None = None,
     offset: int = 0,
     return_lse: Literal[False] = False,
+    return_weights: Literal[False] = False,
     kernel: str | None = None,
 ) -> Tensor: ...
 @overload
@@ -44,9 +46,10 @@ def attention(
     dropout: float = 0.0,
     lengths: Tensor | None = None,
     offset: int = 0,
-    return_lse: Literal[True],
+    return_lse: bool = False,
+    return_weights: bool = False,
     kernel: str | None = None,
-) -> tuple[Tensor, Tensor]: ...
+) -> tuple[Tensor, ...]: ...
 def attention(
     q: Tensor,
     k: Tensor,
@@ -60,8 +63,9 @@ def attention(
     lengths: Tensor | None = None,
     offset: int = 0,
     return_lse: bool = False,
+    return_weights: bool = False,
     kernel: str | None = None,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Tensor | tuple[Tensor, ...]:
     """The values of the keys that each query hears in `graph`, weighted by a softmax.
 
     out_i = Σ_j p_ij v_j,  p_ij ∝ exp(scale · q_i·k_j + bias_ij) for (i, j) ∈ graph; 0 where i
@@ -79,6 +83,7 @@ def attention(
     - lengths: (...,) numbers of keys; those from lengths[b] on do not exist for element b.
     - offset: query i stands at position i + offset, as after `offset` tokens in a cache.
     - return_lse: also the log-sum-exp of each row's scores, -∞ where there are none.
+    - return_weights: also p_ij of every pair, (..., heads, e), before dropout; never n×m.
     - kernel: the name of one of `IMPLEMENTATIONS`; it runs or raises, it never falls back.
     """
     arguments.check_tensors(q, k, v)
@@ -90,15 +95,18 @@ def attention(
         arguments.check_dropout(dropout),
         lengths,
         offset,
-        return_lse,
+        return_lse or return_weights,
         kernel,
     )
-    arguments.check_edge_bias(edge_bias, pattern)
+    arguments.check_per_head(pattern, edge_bias=edge_bias is not None, weights=return_weights)
     out, lse = call(q, k, v, pattern, options)
-    if not return_lse:
+    if lse is None or not (return_lse or return_weights):
         return out
-    assert lse is not None
-    return out, lse
+    if not return_weights or not isinstance(pattern, Pattern):
+        return out, lse
+    terms = {"bias": bias, "edge_bias": edge_bias, "lengths": lengths}
+    weights = weights_of(q, k, lse, pattern, scale=options.scale, offset=offset, **terms)
+    return (out, lse, weights) if return_lse else (out, weights)
 
 
 def case_of(q: Tensor, k: Tensor, v: Tensor, graph: Pattern | None = None) -> Case:

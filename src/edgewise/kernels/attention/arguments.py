@@ -111,10 +111,11 @@ def check_dropout(dropout: float) -> float:
     return float(dropout)
 
 
-def check_edge_bias(edge_bias: Tensor | None, graph: Pattern | per_head) -> None:
-    if edge_bias is not None and isinstance(graph, per_head):
+def check_per_head(graph: Pattern | per_head, *, edge_bias: bool, weights: bool) -> None:
+    if isinstance(graph, per_head) and (edge_bias or weights):
         raise BadOption(
-            "`edge_bias` needs one graph, here each head has its own",
+            f"`{'edge_bias' if edge_bias else 'return_weights'}` needs one graph, here each head "
+            "has its own",
             caller(),
             "call `attention` once for each graph",
         )
