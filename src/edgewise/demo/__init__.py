@@ -1,1 +1,1 @@
-"""One sentence, one attention program, five graphs: `python -m edgewise.demo`."""
+"""One sentence, one attention program, five graphs, and 65,536 words: `python -m edgewise.demo`."""
