@@ -41,15 +41,15 @@ def _split(plan: Plan, rule: nodes.Rule, taken: set[str]) -> tuple[nodes.Rule, n
     values = [item for item in rule.body if item.carries_value]
     conditions = [item for item in rule.body if not item.carries_value]
     heads = {v.name for v in variables(rule.head.terms)}
+    found = []
     for name in sorted(set().union(*map(names_in, values)) - heads):
         inside = [n for n, item in enumerate(values) if name in names_in(item)]
         contiguous = all(b == a + 1 for a, b in pairwise(inside))
-        if len(inside) == len(values) or not contiguous:
-            continue
-        found = _pushed(rule, values, conditions, set(inside), taken)
-        if found is not None:
-            return found
-    return None
+        if len(inside) < len(values) and contiguous:
+            pushed = _pushed(plan, rule, values, conditions, set(inside))
+            found += [] if pushed is None else [pushed]
+    # the helper with the fewest variables stores the least
+    return min(found, key=lambda pair: len(pair[0].head.terms), default=None)
 
 
 def _sums_products(plan: Plan, rule: nodes.Rule) -> bool:
