@@ -46,7 +46,7 @@ def _split(plan: Plan, rule: nodes.Rule, taken: set[str]) -> tuple[nodes.Rule, n
         inside = [n for n, item in enumerate(values) if name in names_in(item)]
         contiguous = all(b == a + 1 for a, b in pairwise(inside))
         if len(inside) < len(values) and contiguous:
-            pushed = _pushed(plan, rule, values, conditions, set(inside))
+            pushed = _pushed(rule, values, conditions, set(inside), taken)
             found += [] if pushed is None else [pushed]
     # the helper with the fewest variables stores the least
     return min(found, key=lambda pair: len(pair[0].head.terms), default=None)
