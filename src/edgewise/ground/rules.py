@@ -97,7 +97,7 @@ class Grounder:
         try:
             for at in order(body, first, self._generators(body), self._of):
                 replaced = new if at == first else None
-                bindings = self._extend(body, at, bindings, room, replaced)
+                bindings = self.extended(body, at, bindings, room, replaced)
         except TooLarge:
             raise PlanTooLarge(
                 f"the rule for `{body.rule.head.relation}` has about {room.refused:,} groundings, "
@@ -107,9 +107,10 @@ class Grounder:
             ) from None
         return bindings
 
-    def _extend(
-        self, body: Body, at: int, bindings: Bindings, room: Room, replaced: Index | None
+    def extended(
+        self, body: Body, at: int, bindings: Bindings, room: Room, replaced: Index | None = None
     ) -> Bindings:
+        """Bindings under which one more literal holds; `replaced` are its keys instead of all."""
         literal = body.literals[at]
         match literal:
             case nodes.Atom(negated=True):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from edgewise.ground.bounded import reached
 from edgewise.ground.index import Index, Keys, distinct_rows, index_of, pack
 from edgewise.ground.rules import Grounder
 from edgewise.language import nodes
@@ -32,6 +33,10 @@ def _table(index: Index) -> Tensor:
 
 def close(grounder: Grounder, bodies: Sequence[Body], part: set[str]) -> None:
     """Derive until nothing is new; each round joins only what the last one found."""
+    found = reached(grounder, bodies, part)
+    if found is not None:
+        grounder.relations.update(found)
+        return
     new: dict[str, Tensor] = {}
     for body in bodies:
         _derive(grounder, body, None, None, new)

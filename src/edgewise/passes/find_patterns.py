@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from edgewise.graphs import Pattern, causal, strided, window
 from edgewise.language import nodes
+from edgewise.language.dependencies import components, needs
 from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import variables
 from edgewise.plan.nodes import Plan
@@ -16,8 +17,17 @@ AT_MOST, AT_LEAST = {"leq": 0, "lt": -1}, {"geq": 0, "gt": 1}
 
 
 def find_patterns(plan: Plan) -> Plan:
+    graph = needs(plan.rules)
+    # recursion finds its atoms one by one: arithmetic computes the next, a pattern lists all
+    recursive = {
+        name for part in components(graph) for name in part if any(part & graph[n] for n in part)
+    }
     return replace(
-        plan, steps=tuple(_rule(s) if isinstance(s, nodes.Rule) else s for s in plan.steps)
+        plan,
+        steps=tuple(
+            _rule(s) if isinstance(s, nodes.Rule) and s.head.relation not in recursive else s
+            for s in plan.steps
+        ),
     )
 
 

@@ -141,11 +141,13 @@ def levels(
             at_stage.setdefault(number, []).append(len(tasks))
             tasks.append(Task(step, reads, heads))
     numbers = sorted({*at_stage, *(n for s in sizes.values() for n in s if n)})
+    rows_at = {relation: _rows_at(stage) for relation, stage in atom_stage.items()}
+    adding = _adding(tasks, atom_stage)
     made = [
         Stage(
             number,
             tuple((t, tasks[t]) for t in at_stage.get(number, ())),
-            tuple(_parts(component, number, atom_stage, sizes, tasks)),
+            tuple(_parts(component, number, rows_at, adding, tasks)),
         )
         for number in numbers
     ]
@@ -183,25 +185,23 @@ def _by_stage(
 def _parts(
     component: Component,
     number: int,
-    atom_stage: Mapping[str, np.ndarray],
-    sizes: Mapping[str, dict[int, int]],
+    rows_at: Mapping[str, Mapping[int, Tensor]],
+    adding: Mapping[tuple[str, int], Sequence[int]],
     tasks: Sequence[Task],
 ) -> Iterator[Part]:
     """How the atoms of one stage come from facts and tasks."""
     for relation in component.relations:
-        if number not in sizes[relation]:
+        if number not in rows_at[relation]:
             continue
-        rows = torch.from_numpy(np.flatnonzero(atom_stage[relation] == number))
+        rows = rows_at[relation][number]
         members, parts = [], []
-        for t, task in enumerate(tasks):
-            if task.step.rule.head.relation != relation:
-                continue
-            mine = torch.isin(task.heads, rows)
-            if bool(mine.any()):
-                chosen = None if bool(mine.all()) else mine.nonzero()[:, 0]
-                heads = task.heads if chosen is None else task.heads[chosen]
-                members.append((t, chosen))
-                parts.append(Keys(torch.searchsorted(rows, heads).unsqueeze(1)))
+        for t in adding.get((relation, number), ()):
+            heads = tasks[t].heads
+            mine = torch.isin(heads, rows)
+            chosen = None if bool(mine.all()) else mine.nonzero()[:, 0]
+            members.append((t, chosen))
+            heads = heads if chosen is None else heads[chosen]
+            parts.append(Keys(torch.searchsorted(rows, heads).unsqueeze(1)))
         facts = _facts_at(component, relation, rows)
         if facts is not None:
             held = component.facts[relation][facts]
@@ -210,6 +210,26 @@ def _parts(
         parts = [everything if _same(part, everything) else part for part in parts]
         merge = merged(relation, parts, facts is not None, component.lines.get(relation))
         yield Part(relation, merge, tuple(members), facts)
+
+
+def _rows_at(stage: np.ndarray) -> dict[int, Tensor]:
+    """The rows of each stage, ascending."""
+    order = np.argsort(stage, kind="stable")
+    numbers, starts = np.unique(stage[order], return_index=True)
+    rows = np.split(order, starts[1:])
+    return {int(n): torch.from_numpy(r) for n, r in zip(numbers, rows, strict=False)}
+
+
+def _adding(
+    tasks: Sequence[Task], atom_stage: Mapping[str, np.ndarray]
+) -> dict[tuple[str, int], list[int]]:
+    """The tasks that add to the atoms of a relation at a stage."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for t, task in enumerate(tasks):
+        relation = task.step.rule.head.relation
+        for number in np.unique(atom_stage[relation][task.heads.numpy()]).tolist():
+            found.setdefault((relation, number), []).append(t)
+    return found
 
 
 def _order(stage: np.ndarray, sizes: Mapping[int, int], place: Tensor) -> Tensor:

@@ -1,0 +1,166 @@
+"""Recursion whose candidates other atoms list: joined once, then followed from fact to fact.
+
+`h(T) <= x(T), h(S), next(S, T)` has at most one grounding for each `x(T)`. They are joined without
+`h`; what remains is which of them are reached, a walk over integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgewise.ground.index import Index, Keys, distinct_rows, index_of, locate
+from edgewise.ground.join import Bindings, Room, TooLarge
+from edgewise.ground.rules import Grounder
+from edgewise.language import nodes
+from edgewise.language.terms import variables
+from edgewise.reference.join import Body, Literal
+
+MOST = 1 << 20  # candidates; beyond, rounds that join only what is new may do with fewer
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Groundings that hold if their recursive atoms do: keys of the head, and of those atoms."""
+
+    relation: str
+    head: Tensor
+    premises: tuple[tuple[str, Tensor], ...]
+
+
+def reached(grounder: Grounder, bodies: Sequence[Body], part: set[str]) -> dict[str, Index] | None:
+    """The atoms of relations that need one another; None where candidates are not bounded."""
+    found = []
+    for body in bodies:
+        candidates = _candidates(grounder, body, part)
+        if candidates is None:
+            return None
+        found.append(candidates)
+    atoms = {relation: _atoms(grounder, relation, found) for relation in sorted(part)}
+    true = _follow(grounder, atoms, found)
+    return {
+        relation: index_of(_table(index)[torch.from_numpy(true[relation])])
+        for relation, index in atoms.items()
+    }
+
+
+def _candidates(grounder: Grounder, body: Body, part: set[str]) -> Candidates | None:
+    recursive = [
+        at
+        for at, a in enumerate(body.literals)
+        if isinstance(a, nodes.Atom) and not a.negated and a.relation in part
+    ]
+    bindings = _bindings(grounder, body, frozenset(recursive))
+    if bindings is None:
+        return None
+    head = body.rule.head
+    premises = [a for at in recursive if isinstance(a := body.literals[at], nodes.Atom)]
+    if not {v.name for a in (head, *premises) for v in variables(a.terms)} <= set(bindings.columns):
+        return None
+    return Candidates(
+        head.relation,
+        _keys(grounder, head, bindings),
+        tuple((a.relation, _keys(grounder, a, bindings)) for a in premises),
+    )
+
+
+def _bindings(grounder: Grounder, body: Body, without: frozenset[int]) -> Bindings | None:
+    """The join of all literals but some; None if the others do not bind what they compare."""
+    if any(isinstance(literal, nodes.PatternAtom) for literal in body.literals):
+        return None  # how long its axes are, recursion decides
+    bindings, waiting = Bindings(), [a for a in range(len(body.literals)) if a not in without]
+    room = Room(min(grounder.limit, MOST))
+    try:
+        while waiting:
+            known = set(bindings.columns)
+            at = min(waiting, key=lambda at: (body.cost(body.literals[at], known), at))
+            if body.cost(body.literals[at], known)[0] == 5:
+                return None
+            waiting.remove(at)
+            if not _is_bound_family(body.literals[at], known):
+                bindings = grounder.extended(body, at, bindings, room)
+    except TooLarge:
+        return None
+    return bindings
+
+
+def _is_bound_family(literal: Literal, known: set[str]) -> bool:
+    """A family refuses keys outside its domain, which only groundings that hold may bring."""
+    if not isinstance(literal, nodes.Weight):
+        return False
+    return known.issuperset(v.name for v in variables(literal.keys))
+
+
+def _keys(grounder: Grounder, atom: nodes.Atom, bindings: Bindings) -> Tensor:
+    columns = [grounder.column(term, bindings) for term in atom.terms]
+    return torch.stack(columns, 1) if columns else torch.zeros(bindings.count, 0).long()
+
+
+def _table(index: Index) -> Tensor:
+    columns = [index.column(p) for p in range(index.arity)]
+    return torch.stack(columns, 1) if columns else torch.zeros(index.rows, 0).long()
+
+
+def _atoms(grounder: Grounder, relation: str, found: Sequence[Candidates]) -> Index:
+    """Every atom that holds or may hold."""
+    tables = [c.head for c in found if c.relation == relation]
+    have = grounder.relations.get(relation)
+    return Keys(distinct_rows(torch.cat([*tables, *([] if have is None else [_table(have)])])))
+
+
+def _rows(index: Index, keys: Tensor) -> np.ndarray:
+    if not keys.shape[1]:
+        return np.full(len(keys), 0 if index.rows else -1)
+    return locate(index, list(keys.unbind(1))).numpy()
+
+
+def _follow(
+    grounder: Grounder, atoms: Mapping[str, Index], found: Sequence[Candidates]
+) -> dict[str, np.ndarray]:
+    """Which atoms hold: those that do already, and heads of groundings whose premises all hold."""
+    offsets, total = {}, 0
+    for relation, index in atoms.items():
+        offsets[relation] = total
+        total += index.rows
+    heads, reads, readers, count = [], [], [], 0
+    for group in found:
+        size = len(group.head)
+        heads.append(_rows(atoms[group.relation], group.head) + offsets[group.relation])
+        for relation, keys in group.premises:
+            rows = _rows(atoms[relation], keys)
+            # an atom that may never hold stands for all such: one beyond the last
+            reads.append(np.where(rows < 0, total, rows + offsets[relation]))
+            readers.append(np.arange(count, count + size))
+        count += size
+    held = np.zeros(total + 1, dtype=bool)
+    for relation, index in atoms.items():
+        have = grounder.relations.get(relation)
+        if have is not None:
+            held[_rows(index, _table(have)) + offsets[relation]] = True
+    _spread(held, np.concatenate(heads), _joined(reads), _joined(readers))
+    return {r: held[offsets[r] : offsets[r] + index.rows] for r, index in atoms.items()}
+
+
+def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+
+def _spread(held: np.ndarray, heads: np.ndarray, reads: np.ndarray, readers: np.ndarray) -> None:
+    """Mark heads as held, a frontier at a time, once all that their groundings read is held."""
+    order = np.argsort(reads, kind="stable")
+    readers_of = readers[order]
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(reads, minlength=len(held)))])
+    waiting = np.bincount(readers, minlength=len(heads))
+    fresh = np.unique(np.concatenate([np.flatnonzero(held), heads[waiting == 0]]))
+    while len(fresh):
+        held[fresh] = True
+        sizes = ptr[fresh + 1] - ptr[fresh]
+        starts = np.repeat(ptr[fresh] - np.cumsum(sizes) + sizes, sizes)
+        done = readers_of[starts + np.arange(len(starts))]
+        np.subtract.at(waiting, done, 1)
+        ready = heads[done[waiting[done] == 0]]
+        fresh = np.unique(ready[~held[ready]])
