@@ -140,6 +140,15 @@ def test_weights_come_per_pair_and_carry_gradients():
     assert grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize("scale", [-0.7, 0.0, 3.0])
+def test_any_scale_is_allowed(scale):
+    q, k, v = (torch.randn(2, 9, 4) for _ in range(3))
+    graph, lengths = window(3), torch.tensor(6)
+    mask = graph.dense(9) & (torch.arange(9) < 6)
+    expected = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
+    torch.testing.assert_close(attention(q, k, v, graph, scale=scale, lengths=lengths), expected)
+
+
 def test_each_head_may_have_its_own_graph():
     q, k, v = torch.randn(2, 4, 9, 4), torch.randn(2, 2, 9, 4), torch.randn(2, 2, 9, 4)
     graph = per_head(window(1), causal(), window(1), full())

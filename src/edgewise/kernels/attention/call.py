@@ -14,7 +14,7 @@ from edgewise.kernels.attention.contract import Case, Terms, default_scale
 from edgewise.kernels.attention.function import attend
 from edgewise.kernels.attention.registry import choose
 
-FAR = {torch.float16: 3e4}  # a score so low that its weight is 0, in numbers the precision has
+FAR = 1e4  # exp(-FAR) is 0 beside any other weight, and FAR has digits left for a score
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +35,11 @@ def call(
     """The output, and the log-sum-exp if it is asked for."""
     if isinstance(graph, per_head):
         return _by_head(q, k, v, graph, options)
+    if options.scale <= 0:  # kernels take the largest score before they scale it
+        turned = replace(options, scale=-options.scale or 1.0)
+        return call(-q if options.scale else q * 0, k, v, graph, turned)
     if options.lengths is not None:
         return _padded(q, k, v, graph, options)
-    if options.scale < 0:
-        return call(-q, k, v, graph, replace(options, scale=-options.scale))
     tensors = arguments.grouped(q, k, v)
     case, terms = _asked(q, tensors, graph, options)
     chosen = choose(case, options.kernel).implementation
@@ -103,10 +104,10 @@ def _padded(
     So no mask per batch element is needed, and every kernel can do it.
     """
     lengths = arguments.check_lengths(options.lengths, q, k)
-    far = FAR.get(q.dtype, 1e30) * min(options.scale, 1.0)
     late = torch.arange(k.shape[-2], device=q.device) >= lengths[..., None]
     late = late[..., None, :, None] if k.ndim > 2 else late[..., None]
-    low = torch.where(late, -far / options.scale, 0.0).to(k.dtype)
+    least = max(-FAR / options.scale, torch.finfo(k.dtype).min)
+    low = torch.where(late, least, 0.0).to(k.dtype)
     q = torch.cat([q, torch.ones_like(q[..., :1])], -1)
     k = torch.cat([k, low.expand(*k.shape[:-1], 1)], -1)
     out, lse = call(q, k, v, graph, replace(options, lengths=None))
