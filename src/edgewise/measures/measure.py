@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgewise.layouts import OR, Rows, combine, transposed
+from edgewise.layouts.ragged import owners
 from edgewise.measures.clustering import clustering_by_lot, clustering_of
 from edgewise.measures.components import Components, components_of, components_of_rows
 from edgewise.measures.hops import Hops, hops_between, hops_by_products
@@ -31,6 +32,7 @@ def measured(rows: Rows, graph: str, *, flops: int, bytes: int) -> Stats:
     columns = transposed(rows)
     marks = fingerprint(rows), fingerprint(columns)
     symmetric = bool((marks[0] == marks[1]).all())
+    columns = rows if symmetric else columns  # progressions stay progressions
     directed = twins(rows, marks[0] * 3 + marks[1])
     ahead = hops_by_products(columns) if directed is None else hops_between(directed)
     if symmetric:
@@ -39,7 +41,7 @@ def measured(rows: Rows, graph: str, *, flops: int, bytes: int) -> Stats:
         both = combine(rows.n, rows.n, rows.pieces(), columns.pieces(), OR)
         plain = _undirected(both, twins(both, fingerprint(both)), None)
     hears, heard_by = _spread(rows), _spread(columns)
-    reach, layers = _reach(ahead, rows.n)
+    reach, layers = _reach(ahead, rows.n, _one_way(rows) or _one_way(columns))
     second = plain.second.value if plain.second else math.nan
     gap = max(1 - second, 0.0)
     edges = rows.count()
@@ -62,7 +64,7 @@ def measured(rows: Rows, graph: str, *, flops: int, bytes: int) -> Stats:
         mixing_time=math.log(max(plain.parts.tokens, 1)) / gap if gap else math.inf,
         flops=flops,
         bytes=bytes,
-        how=_how(ahead, plain, symmetric),
+        how=_how(ahead, plain, symmetric, layers),
     )
 
 
@@ -87,19 +89,28 @@ def _spread(rows: Rows) -> Spread:
     return Spread(int(degrees.min()), float(degrees.mean()), int(degrees.max()))
 
 
-def _reach(hops: Hops, n: int) -> tuple[tuple[float, ...], float]:
+def _one_way(rows: Rows) -> bool:
+    """Whether no token hears a later one."""
+    wide = rows.expand()
+    return rows.n > 1 and not bool((wide.stop - 1 > owners(wide.ptr)).any())
+
+
+def _reach(hops: Hops, n: int, one_way: bool) -> tuple[tuple[float, ...], float]:
     """The share heard after each number of layers, and how many it takes to hear all."""
     total = np.cumsum(hops.level) / n
-    everything = hops.cut or total[-1] > 1 - 0.1 / n**2  # one pair of all that is missing is more
+    everything = (hops.cut and not one_way) or total[
+        -1
+    ] > 1 - 0.1 / n**2  # one pair of all that is missing is more
     return tuple(total.tolist()), float(hops.longest) if everything else math.inf
 
 
-def _how(ahead: Hops, plain: Undirected, symmetric: bool) -> dict[str, str]:
+def _how(ahead: Hops, plain: Undirected, symmetric: bool, layers: float) -> dict[str, str]:
     out = dict.fromkeys(ALWAYS_EXACT, "exact")
     out["density"] = "exact"
     out["reach"] = "exact" if ahead.complete else f"estimate: {ahead.source}"
     hops = plain.hops
-    out["layers"] = "exact" if ahead.complete else f"bound: at least, {ahead.source}"
+    known = ahead.complete or math.isinf(layers)
+    out["layers"] = "exact" if known else f"bound: at least, {ahead.source}"
     out["diameter"] = _diameter(hops)
     if symmetric and plain.parts.count == 1:
         out["layers"] = out["diameter"]
