@@ -1,5 +1,7 @@
 """Every kernel computes what the reference computes."""
 
+import subprocess
+import sys
 from importlib.util import find_spec
 
 import pytest
@@ -244,3 +246,15 @@ def test_mistakes_have_a_code_and_a_next_step(call, code, text):
     assert text in caught.value.message
     assert caught.value.help
     assert __file__ in str(caught.value)
+
+
+def test_triton_and_numba_are_loaded_only_where_they_run():
+    code = """
+import sys, torch
+from edgewise.graphs import window
+from edgewise.kernels.attention import attention
+x = torch.zeros(1, 2, 300, 16)
+attention(x, x, x, window(100), kernel="blocks")
+assert "triton" not in sys.modules and "numba" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 from edgewise.graphs.causal import causal
 from edgewise.graphs.full import full
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import blocks, csr, dense, empty, triton_blocks, triton_csr
+from edgewise.kernels.attention import blocks, csr, dense, empty, gather, triton_blocks, triton_csr
 from edgewise.kernels.attention.contract import (
     Case,
     Grads,
@@ -28,7 +28,7 @@ from edgewise.kernels.attention.planner import cheapest
 from edgewise.layouts import Rows, by_residue, common_step
 
 name = "permuted"
-INNER: tuple[Implementation, ...] = (empty, dense, triton_blocks, blocks, triton_csr, csr)
+INNER: tuple[Implementation, ...] = (empty, dense, triton_blocks, blocks, triton_csr, csr, gather)
 
 
 @dataclass(frozen=True, repr=False)

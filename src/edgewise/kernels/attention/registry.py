@@ -8,6 +8,7 @@ from edgewise.kernels.attention import (
     csr,
     dense,
     empty,
+    gather,
     permuted,
     rectangles,
     reference,
@@ -28,6 +29,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     blocks,
     triton_csr,
     csr,
+    gather,
     union,
     reference,
 )

@@ -13,6 +13,7 @@ from edgewise.kernels.attention import (
     csr,
     dense,
     empty,
+    gather,
     permuted,
     rectangles,
     triton_blocks,
@@ -24,7 +25,7 @@ from edgewise.kernels.attention.planner import cheapest
 
 name = "union"
 INNER: tuple[Implementation, ...] = (
-    empty, dense, rectangles, permuted, triton_blocks, blocks, triton_csr, csr
+    empty, dense, rectangles, permuted, triton_blocks, blocks, triton_csr, csr, gather
 )  # fmt: skip
 MOST = 3
 
