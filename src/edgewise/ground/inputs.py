@@ -33,7 +33,7 @@ class rows:
     values: Tensor | None = None
 
     def __post_init__(self) -> None:
-        keys = torch.as_tensor(self.keys)
+        keys = _tensor(self.keys, "keys")
         if keys.dtype not in INTEGERS or keys.ndim not in (1, 2):
             raise BadInput(
                 f"keys are an integer tensor (arity, rows), got {keys.dtype} {tuple(keys.shape)}",
@@ -44,7 +44,7 @@ class rows:
             )
         object.__setattr__(self, "keys", (keys if keys.ndim == 2 else keys.unsqueeze(0)).long())
         if self.values is not None:
-            values = torch.as_tensor(self.values)
+            values = _tensor(self.values, "values")
             object.__setattr__(self, "values", values)
             if not 1 <= values.ndim <= 3 or values.shape[0] != self.keys.shape[1]:
                 raise BadInput(
@@ -73,6 +73,19 @@ class ragged:
 
 
 Given = Tensor | rows | ragged
+
+
+def _tensor(item: Any, what: str) -> Tensor:
+    try:
+        return torch.as_tensor(item)
+    except (TypeError, ValueError, RuntimeError):
+        raise BadInput(
+            f"the {what} are not numbers",
+            caller(),
+            "give a tensor, an array or lists of numbers; strings go into facts",
+        ) from None
+
+
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -134,16 +147,15 @@ def fact_rows(
 ) -> dict[str, tuple[list[tuple[nodes.Constant, ...]], list[Any]]]:
     """Facts gathered by relation: keys and values."""
     found: dict[str, tuple[list[Any], list[Any]]] = {}
+    one = torch.ones((), dtype=dtype)
     for atom in atoms:
         keys, values = found.setdefault(atom.relation, ([], []))
         keys.append(atom.terms)
-        values.append(_value(atom, dtype))
+        values.append(one if atom.weight is None else _value(atom.weight, dtype))
     return found
 
 
-def _value(atom: nodes.Atom, dtype: torch.dtype) -> Tensor:
-    if atom.weight is None:
-        return torch.ones((), dtype=dtype)
-    value = atom.weight.value
+def _value(weight: nodes.Weight, dtype: torch.dtype) -> Tensor:
+    value = weight.value
     thing = value.thing if isinstance(value, nodes.Held) else value
     return torch.as_tensor(thing).to(dtype)
