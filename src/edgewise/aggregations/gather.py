@@ -81,7 +81,7 @@ class _Total(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, scale: Tensor | None, which: Gather, back: bool) -> Tensor:
-        if back and scale is not None:
+        if back and scale is not None and which.order is not None:
             scale = scale.index_select(0, which.order)
         side = which.back if back else which
         return _bags(x.contiguous(), None if scale is None else scale.contiguous(), side)

@@ -43,7 +43,7 @@ class _Chain:
 
     def run(self, first: int | None) -> tuple[float, list[int]]:
         waiting = list(range(len(self.body.literals)))
-        steps = []
+        steps: list[int] = []
         while waiting:
             at = first if first is not None and not steps else min(waiting, key=self._rank)
             self._take(at)

@@ -53,7 +53,7 @@ class Gathered(Column):
     scale: Tensor | None
 
     @property
-    def data(self) -> Tensor:  # type: ignore[override]
+    def data(self) -> Tensor:
         found = self.base.index_select(1, self.which.rows)
         if self.scale is None:
             return found
