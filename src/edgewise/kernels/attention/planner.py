@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from edgewise.errors import caller
 from edgewise.kernels.attention.contract import Case, Implementation
 from edgewise.kernels.attention.errors import NoKernel
 
@@ -37,8 +38,10 @@ def cheapest(case: Case, implementations: Sequence[Implementation]) -> Choice:
         else:
             refusals[implementation.name] = reason
     if not costs:
-        listed = "; ".join(f"{name}: {reason}" for name, reason in refusals.items())
-        raise NoKernel(f"no kernel takes this case: {listed}", help="drop what they do not take")
+        listed = "\n".join(f"  not {name}: {reason}" for name, reason in refusals.items())
+        raise NoKernel(
+            f"no kernel takes this case\n{listed}", caller(), "change what one of them names"
+        )
     best = min(costs, key=lambda implementation: costs[implementation])
     for implementation, cost in costs.items():
         if implementation is not best:
