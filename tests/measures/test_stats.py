@@ -141,6 +141,7 @@ def test_samples_and_bounds_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spectrum, "SMALL", 0)
     monkeypatch.setattr(spectrum, "EFFORT", 1)
     monkeypatch.setattr(spectrum, "MIDDLE", 0)
+    monkeypatch.setattr(spectrum, "WIDEST", 0)
     monkeypatch.setattr(clustering, "EFFORT", 1)
     rough = pattern.stats(1024)
     assert rough.diameter <= exact.diameter
