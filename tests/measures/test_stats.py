@@ -178,6 +178,14 @@ def test_a_table_for_people_and_json_for_programs() -> None:
     assert hash(stats)
 
 
+def test_a_hub_in_the_sample_is_no_more_than_a_hub() -> None:
+    stats = parse("window(3) | global_tokens(1)").stats(4096)
+    assert stats.how["reach"].startswith("estimate")
+    assert stats.reach[1] == pytest.approx(stats.density, rel=1e-3)
+    assert stats.reach[-1] == pytest.approx(1)
+    assert stats.average_path == pytest.approx(2 - stats.density, abs=1e-3)
+
+
 @pytest.mark.parametrize("n", [0, -1, 2.5])
 def test_a_graph_to_measure_has_tokens(n: float) -> None:
     with pytest.raises(errors.BadSize) as caught:

@@ -1,7 +1,7 @@
 """How far tokens are from each other: breadth-first search, from all of them or from a sample."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,6 +34,14 @@ class Hops:
         """The mean distance to another token that is reached."""
         others = self.level[1:].sum()
         return float((np.arange(len(self.level)) * self.level).sum() / others) if others else 0.0
+
+    def with_neighbours(self, mean: float) -> "Hops":
+        """A sample, corrected by what is known of all: how many neighbours a token has."""
+        others, far = self.level[1:].sum(), self.level[2:].sum()
+        if self.complete or not far:
+            return self
+        level = np.concatenate([[1.0, mean], self.level[2:] * ((others - mean) / far)])
+        return replace(self, level=level)
 
     @property
     def source(self) -> str:

@@ -35,6 +35,7 @@ def measured(rows: Rows, graph: str, *, flops: int, bytes: int) -> Stats:
     columns = rows if symmetric else columns  # progressions stay progressions
     directed = twins(rows, marks[0] * 3 + marks[1])
     ahead = hops_by_products(columns) if directed is None else hops_between(directed)
+    ahead = ahead.with_neighbours(_neighbours(rows))
     if symmetric:
         plain = _undirected(rows, directed, ahead)
     else:
@@ -73,15 +74,22 @@ def _undirected(rows: Rows, graph: Twins | None, known: Hops | None) -> Undirect
     if graph is None:
         parts, loop = components_of_rows(rows), loops_of(rows)
         hops = known or hops_by_products(rows)
+        hops = hops.with_neighbours(_neighbours(rows)) if parts.count == 1 else hops
         dense = second_by_products(rows, parts.largest, loop.astype(float))
         return Undirected(parts, hops, dense, clustering_by_lot(rows, loop, parts.largest))
     parts = components_of(graph)
     hops = known if known and parts.count == 1 else hops_between(graph, parts.largest)
+    hops = hops.with_neighbours(_neighbours(rows)) if parts.count == 1 else hops
     second = second_of(graph, parts.largest) if parts.tokens > 1 else None
     clustered = clustering_of(graph, parts.largest)
     if clustered is None:
         clustered = clustering_by_lot(rows, loops_of(rows), graph.token[parts.largest])
     return Undirected(parts, hops, second, clustered)
+
+
+def _neighbours(rows: Rows) -> float:
+    """How many other tokens a token hears, on average."""
+    return float(rows.count() - loops_of(rows).sum()) / rows.n
 
 
 def _spread(rows: Rows) -> Spread:
