@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.checks import check
+from edgewise.checks import refuse
 from edgewise.checks.facts import data_atoms
 from edgewise.errors import caller
 from edgewise.ground.inputs import Given, ragged
@@ -109,7 +109,7 @@ class Model(torch.nn.Module):
         given = read_inputs(inputs, self._arities, self._whole, self._one)
         check_numbers(given)
         data = Data(self._number, given, self._facts(facts), open=facts is None)
-        if all(name in given or name in data.stated for name in self.inputs):
+        if data.stated.union(given).issuperset(self.inputs):
             self._step(data, {})
         return data
 
@@ -161,9 +161,9 @@ class Model(torch.nn.Module):
     def _facts(self, facts: Iterable[Any] | ragged | None) -> tuple[nodes.Atom, ...] | ragged:
         samples = facts.samples if isinstance(facts, ragged) else [facts or ()]
         read = [data_atoms(sample) for sample in samples]
+        if any(read):
+            refuse(self.program, read)
         for sample in read:
-            if sample:
-                check(self.program, sample)
             check_facts(sample, self._whole)
         return ragged(read) if isinstance(facts, ragged) else read[0]
 

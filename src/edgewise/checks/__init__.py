@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from edgewise.checks.arity import mismatched_arities
 from edgewise.checks.cartesian import cartesian_products
 from edgewise.checks.counts_as_one import added_ones
+from edgewise.checks.dimensions import of_weight
 from edgewise.checks.facts import bad_facts, data_atoms
 from edgewise.checks.function_lists import bad_lists
 from edgewise.checks.idle_combination import idle_combinations
@@ -21,7 +22,7 @@ from edgewise.checks.singleton import singleton_variables
 from edgewise.checks.stratify import unstratified_negations
 from edgewise.checks.weight_names import bad_weights
 from edgewise.errors import EdgewiseError, EdgewiseWarning, raise_all
-from edgewise.language import Program
+from edgewise.language import Program, nodes
 
 STAGES = (  # a stage may rely on what the stages before it have refused
     (bad_facts, mismatched_arities, bad_weights, bad_lists),
@@ -51,12 +52,33 @@ def check(program: Program, facts: Iterable[Any] = ()) -> list[EdgewiseWarning]:
     []
     """
     given = data_atoms(facts)
-    for stage in STAGES:
-        raise_all(_once([error for find in stage for error in find(program, given)]))
+    refuse(program, [given])
     warnings: list[EdgewiseWarning] = []
     for look in WARNINGS:
         warnings += look(program, given)
     return _once(warnings)
+
+
+def refuse(program: Program, samples: Sequence[tuple[nodes.Atom, ...]]) -> None:
+    """Raise all errors of the first stage that finds any in a batch of samples.
+
+    Facts are looked at one by one, the program with one fact of each kind.
+    """
+    given = _one_of_each(samples)
+    for stage in STAGES:
+        errors = [e for find in stage if find is not bad_facts for e in find(program, given)]
+        if bad_facts in stage:
+            errors[:0] = [e for sample in samples for e in bad_facts(program, sample)]
+        raise_all(_once(errors))
+
+
+def _one_of_each(samples: Sequence[tuple[nodes.Atom, ...]]) -> tuple[nodes.Atom, ...]:
+    kinds: dict[object, nodes.Atom] = {}
+    for sample in samples:
+        for atom in sample:
+            shape = None if atom.weight is None else of_weight(atom.weight)
+            kinds.setdefault((atom.relation, len(atom.terms), shape), atom)
+    return tuple(kinds.values())
 
 
 def _once(found: Sequence[Diagnostic]) -> list[Diagnostic]:

@@ -58,7 +58,8 @@ def bad_facts(program: Program, given: tuple[nodes.Atom, ...]) -> Iterator[Edgew
     yield from _repeated([fact.atom for fact in program.facts], "the program")
     yield from _repeated(given, "the data")
     for atom in given:
-        yield from _not_data(atom)
+        if atom.weight is not None or any(isinstance(t, nodes.Variable) for t in atom.terms):
+            yield from _not_data(atom)
 
 
 def _repeated(atoms: Iterable[nodes.Atom], where: str) -> Iterator[EdgewiseError]:

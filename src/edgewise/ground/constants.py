@@ -49,5 +49,6 @@ class Constants:
         return self.strings[code - STRINGS] if code >= STRINGS else code
 
     def keys(self, keys: Iterable[tuple[Constant, ...]], arity: int) -> Tensor:
-        rows = [[self.code(c) for c in key] for key in keys]
-        return torch.tensor(rows, dtype=torch.int64).reshape(len(rows), arity)
+        rows, code = list(keys), self.code
+        codes = [code(c) for key in rows for c in key]
+        return torch.tensor(codes, dtype=torch.int64).reshape(len(rows), arity)

@@ -189,7 +189,9 @@ def fact_source(
     """Facts as atoms; those of the program take their values from weights at every step."""
     arity = len(keys[0]) if keys else 0
     table = constants.keys(keys, arity)
-    stacked = _stack([canonical(v) for v in values])
+    alike = len(values) > 1 and all(value is values[0] for value in values)
+    stacked = _stack([canonical(v) for v in (values[:1] if alike else values)])
+    stacked = stacked.repeat(len(values), *(1,) * (stacked.ndim - 1)) if alike else stacked
     order = None
     if arity:
         (codes,) = pack(list(table.unbind(1)))

@@ -29,6 +29,7 @@ class Merge:
     classes: tuple[tuple[tuple[int, ...], tuple[Tensor | None, ...], Tensor | None], ...]
     facts: bool
     line: nodes.Line | None
+    order: Tensor | None = None  # row of the relation → place among the rows of all classes
 
     def __call__(self, parts: Sequence[Column], training: bool) -> Column:
         if not self.index.rows:
@@ -60,13 +61,15 @@ class Merge:
                 help="a compiled relation has values of one shape",
             )
         batch = max(c.data.shape[0] for c in found)
-        shape = (batch, self.index.rows, *found[0].shape)
-        out = found[0].data.new_zeros(shape)
-        for value, (_, _, rows) in zip(found, self.classes, strict=True):
-            assert rows is not None
-            data = value.data.expand(batch, len(rows), *value.shape)
-            out = out.index_copy(1, rows, data)
-        return column(out)
+        whole = torch.cat(
+            [
+                value.data.expand(batch, len(rows), *value.shape)
+                for value, (_, _, rows) in zip(found, self.classes, strict=True)
+                if rows is not None
+            ],
+            1,
+        )
+        return column(whole).take(self.order)
 
 
 def merged(relation: str, parts: Sequence[Index], facts: bool, line: nodes.Line | None) -> Merge:
@@ -91,8 +94,16 @@ def merged(relation: str, parts: Sequence[Index], facts: bool, line: nodes.Line 
     for code in torch.unique(codes).tolist():
         rows = (codes == code).nonzero()[:, 0]
         members = tuple(p for p in range(len(parts)) if code >> p & 1)
-        classes.append((members, tuple(places[rows, p] for p in members), rows))
-    return Merge(relation, index, tuple(classes), facts, line)
+        chosen = tuple(_all_or(places[rows, p], parts[p].rows) for p in members)
+        classes.append((members, chosen, rows))
+    order = torch.cat([rows for _, _, rows in classes]).argsort() if classes else None
+    return Merge(relation, index, tuple(classes), facts, line, order)
+
+
+def _all_or(rows: Tensor, count: int) -> Tensor | None:
+    """Some rows of a part; None if they are all of them, in order."""
+    whole = len(rows) == count and bool((rows == torch.arange(count)).all())
+    return None if whole else rows
 
 
 def _rows(part: Index, whole: list[Tensor], index: Index) -> Tensor:
