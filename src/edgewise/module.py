@@ -19,7 +19,7 @@ from edgewise.ground.inputs import Given, ragged
 from edgewise.ground.sources import has_negative_keys
 from edgewise.language import nodes
 from edgewise.language.program import Program
-from edgewise.language.statements import atoms
+from edgewise.language.statements import applied_functions, atoms
 from edgewise.passes import optimise
 from edgewise.plan.nodes import Plan
 from edgewise.reference.weights import WeightTable
@@ -81,6 +81,8 @@ class Model(torch.nn.Module):
         self._paths = register(self, table.tensors)
         self._arities = _arities(plan.rules, plan.facts)
         self._whole = _arities(program.rules, program.facts)
+        for number, module in enumerate(called_modules(plan.rules)):
+            self.add_module(f"called{number}", module)
         self._derived = {rule.head.relation for rule in plan.rules}
         self._number = next(_NUMBERS)
         self._cache = Data(self._number, {})
@@ -287,6 +289,17 @@ def _untraced() -> Iterator[None]:
 def dense(given: Mapping[str, Given]) -> dict[str, Tensor]:
     """The inputs that are float tensors: their values may change with every step."""
     return {name: item for name, item in given.items() if isinstance(item, Tensor)}
+
+
+def called_modules(rules: Iterable[nodes.Rule]) -> list[torch.nn.Module]:
+    """The modules that rules apply by `F.call`, each once."""
+    found: dict[int, torch.nn.Module] = {}
+    for rule in rules:
+        for function in (*rule.functions, *applied_functions(rule.body)):
+            held = dict(function.arguments).get("module")
+            if isinstance(held, nodes.Held) and isinstance(held.thing, torch.nn.Module):
+                found[id(held.thing)] = held.thing
+    return list(found.values())
 
 
 def _arities(rules: Iterable[nodes.Rule], facts: Iterable[nodes.Fact]) -> dict[str, int]:

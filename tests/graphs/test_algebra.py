@@ -59,7 +59,7 @@ def test_an_expression_means_its_matrix(case: tuple[pattern.Pattern, int, int]) 
 @given(expressions)
 @settings(deadline=None, max_examples=150)
 def test_an_expression_reads_back(p: pattern.Pattern) -> None:
-    assert parse(str(p)) == p
+    assert parse(repr(p)) == p
 
 
 @given(leaves, leaves, leaves, st.integers(0, 40))

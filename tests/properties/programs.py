@@ -156,7 +156,8 @@ def lines(draw: st.DrawFn) -> nodes.Line:
 @st.composite
 def stacks(draw: st.DrawFn, outer: tuple[str, ...] = (), depth: int = 1) -> nodes.Stack:
     """A repeated block; its parameters may be called like relations in it."""
-    own = tuple(draw(st.lists(st.sampled_from(PARAMETERS), min_size=1, max_size=2, unique=True)))
+    free = [p for p in PARAMETERS if p not in outer]
+    own = tuple(draw(st.lists(st.sampled_from(free), min_size=1, max_size=2, unique=True)))
     seen = (*outer, *own)
     made = draw(st.lists(rules(seen), min_size=1, max_size=2))
     made += draw(st.lists(statements(seen, depth - 1), max_size=2))

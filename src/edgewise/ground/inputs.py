@@ -11,6 +11,7 @@ from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
 from edgewise.language import nodes
+from edgewise.reference.values import exact
 
 
 class BadInput(EdgewiseError):
@@ -158,4 +159,4 @@ def fact_rows(
 def _value(weight: nodes.Weight, dtype: torch.dtype) -> Tensor:
     value = weight.value
     thing = value.thing if isinstance(value, nodes.Held) else value
-    return torch.as_tensor(thing).to(dtype)
+    return exact(thing, dtype)

@@ -17,6 +17,9 @@ ACTIVE: ContextVar[frozenset[str]] = ContextVar(
 )
 
 
+MOST_COPIES = 10_000
+
+
 class BadBlock(EdgewiseError):
     """A block is a function from relations to rules, so that it can be stacked."""
 
@@ -140,14 +143,32 @@ def expand(statements: Iterable[nodes.Statement]) -> tuple[nodes.Statement, ...]
     """The statements with every stack written out, copy by copy."""
     flat: list[nodes.Statement] = []
     aliases: dict[str, str] = {}
+    names: set[str] = set()
     for statement in statements:
         if isinstance(statement, nodes.Stack):
+            _refuse_stack(statement, names)
+            names.add(statement.name)
             copies, outputs = _copies(statement, aliases)
             flat += copies
             aliases |= outputs
         else:
             flat.append(statement)
     return tuple(rename(s, aliases, "") for s in flat) if aliases else tuple(flat)
+
+
+def _refuse_stack(stack: nodes.Stack, names: set[str]) -> None:
+    if stack.name in names:
+        raise BadBlock(
+            f"two stacks are named `{stack.name}`, so their relations and weights would be one",
+            stack.place,
+            'name them apart: `repeat(block, 2, name="decoder")`',
+        )
+    if stack.count > MOST_COPIES:
+        raise BadBlock(
+            f"a block is repeated {stack.count:.3g} times",
+            stack.place,
+            f"repeat it at most {MOST_COPIES:,} times; a recurrence is a recursive rule",
+        )
 
 
 def _copies(

@@ -98,7 +98,8 @@ def _named(bracket: Any, place: Place) -> nodes.Weight:
             place,
             'write `["name": 64, 32]` or `["name": value]`',
         )
-    inner = weight((first.stop, *rest) if rest else first.stop, place)
+    alone = not isinstance(bracket, tuple)  # ["w": 3] is a value, ["w": 3,] a shape
+    inner = weight(first.stop if alone else (first.stop, *rest), place)
     if inner.name is not None:
         raise BadWeight("the weight has two names", place, "name it once")
     return replace(inner, name=first.start)

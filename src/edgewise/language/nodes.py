@@ -262,6 +262,9 @@ class Apply(Expression):
     weight: Weight | None = None
     place: Place | None = field(default=None, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        operators.refuse_depth(self)
+
     def fixed(self) -> Apply:
         return brackets.fix(self)
 

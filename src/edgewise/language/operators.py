@@ -9,6 +9,8 @@ from typing import Any
 from edgewise.errors import EdgewiseError, Place, caller
 from edgewise.language import nodes
 
+MOST_DEEP = 75
+
 
 class MissingParentheses(EdgewiseError):
     """Python reads `h <= a | [...]` as `h <= (a | [...])`, and `h <= a, b` as two things."""
@@ -81,6 +83,18 @@ def apply(function: nodes.Function | str, *operands: Any) -> nodes.Apply:
         bare = replace(values[0], weight=None)  # type: ignore[type-var]
         return nodes.Apply(function, (bare,), values[0].weight, place)
     return nodes.Apply(function, values, None, place)
+
+
+def refuse_depth(node: nodes.Apply) -> None:
+    """Bound how deep expressions go, so that whatever walks or reads them has the stack to."""
+    depth = 1 + max((getattr(operand, "depth", 0) for operand in node.operands), default=0)
+    if depth > MOST_DEEP:
+        raise BadBody(
+            f"the expression is more than {MOST_DEEP} functions or operators deep",
+            node.place or caller(),
+            "write a rule for a part of it, or a body `(a, b, ...)` with a combination",
+        )
+    object.__setattr__(node, "depth", depth)
 
 
 def negate(item: nodes.Expression) -> nodes.Expression:

@@ -109,6 +109,16 @@ def atoms(node: Any) -> Iterator[nodes.Atom | nodes.SpecialAtom | nodes.PatternA
                 yield from atoms(item)
 
 
+def applied_functions(node: Any) -> Iterator[nodes.Function]:
+    """Every function applied inside a body."""
+    if isinstance(node, tuple):
+        for item in node:
+            yield from applied_functions(item)
+    elif isinstance(node, nodes.Apply):
+        yield node.function
+        yield from applied_functions(node.operands)
+
+
 def _refuse_lost_atom(statement: nodes.Statement, before: list[nodes.Statement]) -> None:
     """`h <= a, b` without parentheses leaves `b` behind as a statement of its own."""
     if not isinstance(statement, nodes.Fact):

@@ -40,6 +40,13 @@ def lower(program: Program, output: nodes.Atom) -> Plan:
             wanted.add(name)
             waiting += graph.get(name, ())
     arity = next(len(r.head.terms) for r in rules if r.head.relation == relation)
+    named = {t.name for t in output.terms if isinstance(t, nodes.Variable)}
+    if (output.terms and len(named) != arity) or len(output.terms) not in (0, arity):
+        raise UnknownOutput(
+            f"a model computes all of `{output.relation}`, not `{output!r}`",
+            caller(),
+            f"write `compile(R.{output.relation})`, and select from its output",
+        )
     variables = tuple(nodes.Variable(f"X{i}") for i in range(arity))
     return Plan(
         nodes.Atom(relation, variables),

@@ -17,7 +17,7 @@ from edgewise.reference.evaluate import Evaluator, GroundAtom, Values
 from edgewise.reference.ground import ground_rules
 from edgewise.reference.join import Body
 from edgewise.reference.solution import Solution
-from edgewise.reference.values import canonical
+from edgewise.reference.values import canonical, exact
 from edgewise.reference.weights import WeightTable, initial_weights
 
 __all__ = ["Solution", "initial_weights", "solve"]
@@ -92,7 +92,9 @@ def _data(atom: nodes.Atom, dtype: torch.dtype) -> Tensor:
         return torch.ones((), dtype=dtype)
     value = atom.weight.value
     thing = value.thing if isinstance(value, nodes.Held) else value
-    tensor = canonical(torch.as_tensor(thing).to(dtype))
+    if getattr(getattr(thing, "dtype", None), "is_complex", False):
+        raise NotANumber(f"the value of `{atom!r}` is complex", atom.place, "give real numbers")
+    tensor = canonical(exact(thing, dtype))
     if tensor.isnan().any():
         raise NotANumber(f"the value of `{atom!r}` is not a number", atom.place, "drop the fact")
     return tensor

@@ -1,6 +1,7 @@
 """Index arithmetic over the natural numbers: `R.special.*`."""
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 from edgewise.language import nodes
@@ -80,7 +81,15 @@ def _called(atom: nodes.SpecialAtom, keys: Sequence[Key]) -> Key:
             atom.place,
             "the function must take every combination of keys that the rule gives it",
         ) from problem
-    return result if isinstance(result, str) or result is None else int(result)
+    if result is None or isinstance(result, str):
+        return result
+    if isinstance(result, Integral) or (hasattr(result, "item") and isinstance(result.item(), int)):
+        return int(result)
+    raise CallFailed(
+        f"`{atom!r}` gave {result!r} on {tuple(keys)}, which is not a key",
+        atom.place,
+        "return an integer, a string, or None where it does not hold",
+    )
 
 
 def evaluated(name: str, keys: Sequence[nodes.Constant]) -> float | None:

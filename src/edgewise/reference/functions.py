@@ -75,6 +75,16 @@ def _call(x: Tensor, module: nodes.Held) -> Tensor:
     return result
 
 
+def _in_mode(x: Tensor, module: nodes.Held, training: bool) -> Tensor:
+    """A module applied in training or evaluation mode, left in the mode it had."""
+    before = module.thing.training
+    module.thing.train(training)
+    try:
+        return _call(x, module)
+    finally:
+        module.thing.train(before)
+
+
 TRANSFORMATIONS: dict[str, Callable[..., Tensor]] = {
     "relu": torch.relu,
     "leaky_relu": lambda x, slope: torch.nn.functional.leaky_relu(x, slope),
@@ -110,6 +120,8 @@ TRANSFORMATIONS: dict[str, Callable[..., Tensor]] = {
 def transform(function: nodes.Function, x: Tensor, training: bool) -> Tensor:
     if function.name == "dropout":
         return torch.nn.functional.dropout(x, function["p"], training)
+    if function.name == "call" and isinstance(function["module"].thing, torch.nn.Module):
+        return canonical(_in_mode(x, function["module"], training))
     defaults = functions.SIGNATURES[function.name].defaults
     given = {name: functions.argument(function, name) for name in defaults}
     return canonical(TRANSFORMATIONS[function.name](x, **given))

@@ -13,6 +13,7 @@ from edgewise.reference.relations import Database, Key, Relation
 
 LIMIT = 1_000_000  # atoms; the reference is for samples that a person can look at
 ROUNDS = 100_000
+BITS = 62  # of a key; arithmetic that outgrows them does not end
 
 
 class TooManyGroundings(EdgewiseError):
@@ -78,6 +79,8 @@ def _derive(
         tuple(match[t.name] if isinstance(t, nodes.Variable) else t for t in head.terms)
         for match in matches
     }
+    if any(isinstance(k, int) and k.bit_length() > BITS for key in found for k in key):
+        raise endless(body.rule)
     for key in found:
         if database[head.relation].add(key):
             new[head.relation].append(key)

@@ -1,11 +1,23 @@
 """Values: scalars, columns stored (n,), rows (1, n) and matrices; and how they meet."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from edgewise.checks.mismatch import ShapeMismatch
+
+
+def exact(thing: Any, dtype: torch.dtype) -> Tensor:
+    """Numbers as a tensor of `dtype`, without a detour through another precision.
+
+    >>> exact(0.1, torch.float64).item()
+    0.1
+    """
+    if isinstance(thing, int | float | tuple | list):
+        return torch.as_tensor(thing, dtype=dtype)
+    return torch.as_tensor(thing).to(dtype)
 
 
 def canonical(value: Tensor) -> Tensor:

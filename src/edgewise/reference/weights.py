@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edgewise.checks.mismatch import ShapeMismatch
 from edgewise.errors import EdgewiseError, caller, nearest
 from edgewise.language import nodes
 from edgewise.language.names import name_weights
@@ -14,7 +15,7 @@ from edgewise.language.program import Domain, Program
 from edgewise.language.statements import weights as weights_of
 from edgewise.language.terms import variables
 from edgewise.reference.join import Assignment, members
-from edgewise.reference.values import canonical
+from edgewise.reference.values import canonical, exact
 
 
 class UnknownWeight(EdgewiseError):
@@ -25,12 +26,26 @@ class UnknownWeight(EdgewiseError):
     instead = 'Program([R.h <= R.a["w": 2.0]]).solve([R.a[1.0]], weights={"w": 3.0})'
 
 
+def _by_name(given: Any) -> dict[str, Any]:
+    if given is None or isinstance(given, Mapping):
+        return dict(given or {})
+    raise UnknownWeight(
+        f"weights are given by name, not as a {type(given).__name__}",
+        caller(),
+        'write `weights={"w": tensor}`',
+    )
+
+
 def initial_weights(
     program: Program, *, seed: int | None = None, dtype: torch.dtype = torch.float64
 ) -> dict[str, Tensor]:
     """Every learnable weight by name, ready for an optimiser and for `solve(weights=...)`."""
     table = WeightTable(name_weights(program), dict(program.domains), seed=seed, dtype=dtype)
     return table.learnable
+
+
+def _depth(value: Any) -> tuple[int, ...]:
+    return (len(value), *_depth(value[0])) if isinstance(value, tuple) else ()
 
 
 class WeightTable:
@@ -51,12 +66,15 @@ class WeightTable:
         self.learnable: dict[str, Tensor] = {}
         generator = None if seed is None else torch.Generator().manual_seed(seed)
         declared = [w for s in statements for w in weights_of(s) if w.is_declared]
-        given = dict(given or {})
+        given = _by_name(given)
         for weight in declared:
             name = str(weight.name)
             if name not in self.tensors:  # the first value in program order wins
-                start = given.pop(name, None)
-                made = self._start(weight, generator) if start is None else self._given(start)
+                made = (
+                    self._given(weight, given.pop(name))
+                    if name in given
+                    else self._start(weight, generator)
+                )
                 self.tensors[name] = made
                 if not weight.is_fixed:
                     self.learnable[name] = made
@@ -71,10 +89,28 @@ class WeightTable:
             f"did you mean `{near}`?" if near else f"its weights are {', '.join(self.tensors)}",
         )
 
-    def _given(self, value: Any) -> Tensor:
-        if isinstance(value, Tensor):
-            return value
-        return torch.as_tensor(value, dtype=self.dtype).requires_grad_()
+    def _given(self, weight: nodes.Weight, value: Any) -> Tensor:
+        try:
+            made = value if isinstance(value, Tensor) else exact(value, self.dtype)
+        except (TypeError, ValueError, RuntimeError):
+            raise UnknownWeight(
+                f"the weight `{weight.name}` was given {value!r}", caller(), "give numbers"
+            ) from None
+        wanted = self._shape(weight)
+        if tuple(made.shape) != wanted:
+            raise ShapeMismatch(
+                f"the weight `{weight.name}` has shape {wanted}, given is {tuple(made.shape)}",
+                caller(),
+                "`program.weights(seed=0)` gives weights of the right shapes",
+            )
+        return made if isinstance(value, Tensor) else made.requires_grad_()
+
+    def _shape(self, weight: nodes.Weight) -> tuple[int, ...]:
+        sizes = [len(members(self.domains[v.name])) for v in variables(weight.keys)]
+        if weight.shape is not None:
+            return (*sizes, *weight.shape)
+        thing = weight.value.thing if isinstance(weight.value, nodes.Held) else weight.value
+        return (*sizes, *(thing.shape if hasattr(thing, "shape") else _depth(thing)))
 
     def _start(self, weight: nodes.Weight, generator: torch.Generator | None) -> Tensor:
         sizes = [len(members(self.domains[v.name])) for v in variables(weight.keys)]
