@@ -282,7 +282,7 @@ def _build(
 @contextmanager
 def _untraced() -> Iterator[None]:
     """Real tensors, also while a step is exported or traced; keys need no gradients."""
-    with torch.utils._python_dispatch._disable_current_modes():
+    with torch.utils._python_dispatch._disable_current_modes(), torch._guards.tracing(None):
         yield
 
 

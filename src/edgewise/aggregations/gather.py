@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
+from edgewise.aggregations.gather_operator import bags, gather_sum
 from edgewise.layouts.segments import Segments
 
 CHUNK = 1 << 12  # pairs whose two rows fit into a cache
@@ -67,13 +69,10 @@ def _pointers(ids: Tensor, count: int) -> Tensor:
 
 def total(x: Tensor, scale: Tensor | None, which: Gather) -> Tensor:
     """Σ_e sₑ · x[rowₑ] for each segment: x is (rows, d), s is (entries,) or all ones."""
+    if get_proxy_mode() is not None:
+        assert which.order is not None
+        return gather_sum(x, scale, which.ids, which.rows, which.ptr, which.order, which.back_ptr)
     return _Total.apply(x, scale, which, False)
-
-
-def _bags(x: Tensor, scale: Tensor | None, which: Gather) -> Tensor:
-    return torch.ops.aten._embedding_bag_forward_only(
-        x, which.rows, which.ptr, False, 0, False, scale, True
-    )[0]
 
 
 class _Total(torch.autograd.Function):
@@ -84,7 +83,8 @@ class _Total(torch.autograd.Function):
         if back and scale is not None and which.order is not None:
             scale = scale.index_select(0, which.order)
         side = which.back if back else which
-        return _bags(x.contiguous(), None if scale is None else scale.contiguous(), side)
+        scale = None if scale is None else scale.contiguous()
+        return bags(x.contiguous(), scale, side.rows, side.ptr)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
