@@ -10,6 +10,8 @@ from typing import Any
 from edgewise.errors import EdgewiseError, Place, caller
 from edgewise.language import nodes
 
+MOST = 10**300
+
 
 class BadWeight(EdgewiseError):
     """Brackets hold a number, a list (values), a tuple (a shape), a tensor or a named weight."""
@@ -119,6 +121,8 @@ def _shape(sizes: tuple[Any, ...], place: Place) -> tuple[int, ...]:
 
 def value(item: Any, place: Place) -> nodes.Literal | nodes.Held:
     """Numbers as they are, a tensor or an array held."""
+    if isinstance(item, int) and not isinstance(item, bool) and abs(item) > MOST:
+        raise BadWeight("the number is too large", place, "write a float such as `1e30`")
     if isinstance(item, Real) and not isinstance(item, bool):
         return _number(item, place)
     if hasattr(item, "shape") and hasattr(item, "dtype"):

@@ -184,11 +184,19 @@ def _rounds(given: Any) -> int | None:
 
 def _domains(given: Mapping[Any, Any]) -> tuple[tuple[str, Domain], ...]:
     place = caller()
+    if not isinstance(given, Mapping):
+        raise BadDefault(
+            f"domains are a mapping, not a {type(given).__name__}",
+            place,
+            "write `domains={V.H: 8}`",
+        )
     found: dict[str, Domain] = {}
     for variable, values in given.items():
         name = variable.name if isinstance(variable, nodes.Variable) else variable
         whole = isinstance(values, int) and not isinstance(values, bool) and values > 0
-        if not isinstance(name, str) or not (whole or isinstance(values, list | tuple | range)):
+        listed = isinstance(values, list | tuple | range) and len(values) > 0
+        open_ = listed and any(isinstance(v, nodes.Variable) for v in values)
+        if not isinstance(name, str) or not (whole or listed) or open_:
             raise BadDefault(
                 f"`{variable!r}: {values!r}` is not a domain",
                 place,

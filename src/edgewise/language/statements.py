@@ -9,6 +9,8 @@ from typing import Any
 from edgewise.errors import EdgewiseError, Span, caller
 from edgewise.language import nodes, operators
 
+MOST_NESTED = 50
+
 
 class BadStatement(EdgewiseError):
     """A program holds rules, facts, relation lines, stacks, and lists of those."""
@@ -34,7 +36,11 @@ def flatten(items: Any) -> tuple[nodes.Statement, ...]:
     return tuple(kept)
 
 
-def _opened(items: Any) -> Iterator[nodes.Statement]:
+def _opened(items: Any, depth: int = 0) -> Iterator[nodes.Statement]:
+    if depth > MOST_NESTED:
+        raise BadStatement(
+            f"lists are nested more than {MOST_NESTED} deep", caller(), "put rules into one list"
+        )
     for item in items:
         match item:
             case nodes.Rule() | nodes.Fact() | nodes.Line() | nodes.Stack():
@@ -56,7 +62,7 @@ def _opened(items: Any) -> Iterator[nodes.Statement]:
             case _ if hasattr(item, "statements"):
                 yield from item.statements
             case Iterable():
-                yield from _opened(item)
+                yield from _opened(item, depth + 1)
             case _:
                 raise BadStatement(
                     f"`{item!r}` is not a rule or a fact",

@@ -21,11 +21,18 @@ ELSEWHERE = {"less": "lt", "greater": "gt", "le": "leq", "ge": "geq", "ne": "neq
 
 
 def _is_protocol(name: str) -> bool:
-    return name.startswith("_") and name.endswith("_")  # Python and notebooks look for these
+    return len(name) > 1 and name.startswith("_") and name.endswith("_")  # Python asks for these
 
 
 class Specials:
     """`R.special.leq`, ..."""
+
+    def __call__(self, *terms: Any) -> nodes.Atom:
+        raise UnknownSpecial(
+            "`R.special` needs the name of a predicate",
+            caller(),
+            'write `R.special.leq(...)`; a relation called special is `R["special"](...)`',
+        )
 
     def __getattr__(self, name: str) -> Any:
         if _is_protocol(name):
@@ -54,6 +61,13 @@ class Specials:
 
 class Hidden:
     """`R.hidden.name`: a condition that carries no value."""
+
+    def __call__(self, *terms: Any) -> nodes.Atom:
+        raise UnknownSpecial(
+            "`R.hidden` needs the name of a relation",
+            caller(),
+            'write `R.hidden.edge(...)`; a relation called hidden is `R["hidden"](...)`',
+        )
 
     def __getattr__(self, name: str) -> nodes.Atom:
         if _is_protocol(name):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from edgewise.language import nodes
 from edgewise.language.program import Domain
@@ -48,7 +49,7 @@ class Plan:
     rounds: int | None
     notes: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def rules(self) -> tuple[nodes.Rule, ...]:
         """All rules, those behind fused steps included."""
         found: list[nodes.Rule] = []

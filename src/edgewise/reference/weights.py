@@ -11,7 +11,7 @@ from edgewise.checks.mismatch import ShapeMismatch
 from edgewise.errors import EdgewiseError, caller, nearest
 from edgewise.language import nodes
 from edgewise.language.names import name_weights
-from edgewise.language.program import Domain, Program
+from edgewise.language.program import BadDefault, Domain, Program
 from edgewise.language.statements import weights as weights_of
 from edgewise.language.terms import variables
 from edgewise.reference.join import Assignment, members
@@ -44,6 +44,16 @@ def initial_weights(
     return table.learnable
 
 
+def _check_options(seed: Any, dtype: Any) -> None:
+    whole = isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 1 << 63
+    if seed is not None and not whole:
+        raise BadDefault(f"`seed={seed!r}` is not a seed", caller(), "write an integer from 0")
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise BadDefault(
+            f"`dtype={dtype!r}` is not a precision", caller(), "write such as `torch.float32`"
+        )
+
+
 def _depth(value: Any) -> tuple[int, ...]:
     return (len(value), *_depth(value[0])) if isinstance(value, tuple) else ()
 
@@ -64,6 +74,7 @@ class WeightTable:
         self.dtype = dtype
         self.tensors: dict[str, Tensor] = {}
         self.learnable: dict[str, Tensor] = {}
+        _check_options(seed, dtype)
         generator = None if seed is None else torch.Generator().manual_seed(seed)
         declared = [w for s in statements for w in weights_of(s) if w.is_declared]
         given = _by_name(given)
@@ -109,7 +120,7 @@ class WeightTable:
         sizes = [len(members(self.domains[v.name])) for v in variables(weight.keys)]
         if weight.shape is not None:
             return (*sizes, *weight.shape)
-        thing = weight.value.thing if isinstance(weight.value, nodes.Held) else weight.value
+        thing: Any = weight.value.thing if isinstance(weight.value, nodes.Held) else weight.value
         return (*sizes, *(thing.shape if hasattr(thing, "shape") else _depth(thing)))
 
     def _start(self, weight: nodes.Weight, generator: torch.Generator | None) -> Tensor:

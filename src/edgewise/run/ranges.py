@@ -15,6 +15,7 @@ from edgewise.ground.index import Grid
 from edgewise.ground.kinds import axis_lengths, dense_relations
 from edgewise.ground.sources import Source
 from edgewise.language import nodes
+from edgewise.language.dependencies import components, needs
 from edgewise.language.statements import atoms
 from edgewise.run.inputs import Prepared
 
@@ -91,12 +92,17 @@ def _axes(prepared: Prepared) -> Lengths:
         elif source.dense and isinstance(source.index, Grid):
             first = 1 if name in prepared.in_batch else 0
             found[name] = tuple(torch.tensor([size]) for size in source.index.sizes[first:])
-    derived = {rule.head.relation for rule in prepared.plan.rules} - set(prepared.sources)
+    rules = prepared.plan.rules
+    own: dict[str, list[nodes.Rule]] = {}
+    for rule in rules:
+        own.setdefault(rule.head.relation, []).append(rule)
+    ordered = [name for part in components(needs(rules)) for name in sorted(part)]
+    derived = [name for name in ordered if name not in prepared.sources]
     changed = True
-    while changed:
+    while changed:  # once more only where relations need one another
         changed = False
         for name in derived:
-            longest = _longest([r for r in prepared.plan.rules if r.head.relation == name], found)
+            longest = _longest(own[name], found)
             if longest is not None and not _same(longest, found.get(name)):
                 found[name] = longest
                 changed = True

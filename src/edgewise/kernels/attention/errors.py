@@ -55,8 +55,10 @@ class NoKernel(EdgewiseError):
     """Every kernel refused the case; each says why."""
 
     code = "no-kernel"
-    example = "attention(q, k, v, window(3), bias=torch.zeros(65536, 65536))"
-    instead = "attention(q, k, v, window(3), edge_bias=torch.zeros(window(3).count(65536)))"
+    example = (
+        "x = torch.zeros(1, 8, 1 << 20, 64).cuda()\nattention(x, x, x, window(256), dropout=0.1)"
+    )
+    instead = "x = torch.zeros(1, 8, 1 << 20, 64).cuda()\nattention(x, x, x, window(256))"
 
 
 class BadOption(EdgewiseError):
