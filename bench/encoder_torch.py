@@ -58,7 +58,10 @@ def both_ways(run, leaves, cuda):
             run()
 
     if cuda:
-        return {"forward": {"wall_s": gpu_ms(forward) / 1e3}, "both": {"wall_s": gpu_ms(train) / 1e3}}
+        return {
+            "forward": {"wall_s": gpu_ms(forward) / 1e3},
+            "both": {"wall_s": gpu_ms(train) / 1e3},
+        }
     return {"forward": cpu_seconds(forward, 5), "both": cpu_seconds(train, 5)}
 
 

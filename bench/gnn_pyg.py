@@ -1,4 +1,4 @@
-"""Graph networks of the zoo against PyG on a CPU: one layer, d = 64, forward and backward, 1 thread.
+"""Graph networks of the zoo against PyG on one thread of a CPU: a layer, d = 64, both ways.
 
 PYTHONPATH=src:bench python bench/gnn_pyg.py [model ...]
 """

@@ -1,0 +1,209 @@
+"""The compiler against PyNeuraLogic 0.9.2, the same rules in both, on one thread.
+
+PYTHONPATH=src:bench python bench/pyneuralogic.py [section ...]
+
+PyNeuraLogic gets an environment of its own in the user's cache; it needs a Java runtime, `java`.
+The mutagenesis files are read from the folder in EDGEWISE_MUTAGENESIS.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+import venv
+
+import torch
+from measure import write
+from pyneuralogic_rules import WIDTH, D, encoder, molecules, recurrent, xor
+
+from edgewise import F, Program, R, V, ragged, rows
+from edgewise.language.examples import parse_examples, parse_queries
+
+HERE = pathlib.Path(__file__).parent
+SHARED = HERE.parents[1] / "shared" / "data" / "relational" / "mutagenesis"
+DATA = pathlib.Path(os.environ.get("EDGEWISE_MUTAGENESIS", SHARED))
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
+VERSION = "0.9.2"
+
+
+def peer_python():
+    """The Python of an environment that has PyNeuraLogic."""
+    folder = CACHE / "edgewise-bench" / f"neuralogic-{VERSION}"
+    python = folder / "bin" / "python"
+    if not (folder / "ready").exists():
+        venv.create(folder, with_pip=True, clear=True)
+        command = [python, "-m", "pip", "install", "-q", f"neuralogic=={VERSION}"]
+        subprocess.run(command, check=True)
+        (folder / "ready").touch()
+    return python
+
+
+def peer(section, *arguments, memory=4, limit=600):
+    """What PyNeuraLogic takes for a section, or why there is no such number."""
+    command = [peer_python(), HERE / "pyneuralogic_peer.py", section, memory, *arguments]
+    try:
+        run = subprocess.run(
+            [str(c) for c in command], capture_output=True, text=True, timeout=limit, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"failed": f"more than {limit} s"}
+    if run.returncode:
+        return {"failed": (run.stderr.strip().splitlines() or ["killed"])[-1][:200]}
+    return json.loads(run.stdout.strip().splitlines()[-1])
+
+
+def least(run, repeats):
+    """The least of several runs: process time, and time on the clock."""
+    used, passed = [], []
+    for _ in range(repeats):
+        a, b = time.process_time(), time.perf_counter()
+        run()
+        used.append(time.process_time() - a)
+        passed.append(time.perf_counter() - b)
+    return {"cpu_s": min(used), "wall_s": min(passed)}
+
+
+def trained(model, data, target, **inputs):
+    """One training step, as a function."""
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def step():
+        optimiser.zero_grad()
+        out = model(data, **inputs)
+        out = out if isinstance(out, torch.Tensor) else out.data
+        torch.nn.functional.mse_loss(out, target).backward()
+        optimiser.step()
+
+    return step
+
+
+def ratio(theirs, ours, key):
+    if "failed" in theirs:
+        return None
+    return {unit: round(theirs[key][unit] / ours[key][unit], 1) for unit in ("cpu_s", "wall_s")}
+
+
+def ours_encoder(n, condition=(), repeats=20):
+    x = torch.randn(n, D)
+
+    def build():
+        model = Program(encoder(R, V, F, condition)).compile(R.out)
+        return model, model.ground(input=x)
+
+    model, data = build()
+    step = trained(model, data, torch.zeros(D), input=x)
+    step()
+    return {"n": n, "build": least(build, 3), "step": least(step, repeats)}
+
+
+def encoders():
+    found = []
+    for n, memory, repeats in ((256, 6, 8), (512, 12, 2)):
+        ours, theirs = ours_encoder(n), peer("encoder", n, repeats, memory=memory)
+        row = {"tokens": n, "ours": ours, "peer": theirs, "times": ratio(theirs, ours, "step")}
+        found.append(row | {"build_times": ratio(theirs, ours, "build")})
+    found.append({"tokens": 1024, "ours": ours_encoder(1024)})
+    window = (R.special.leq(V.D, 255), R.special.sub(V.I, V.J, V.D))
+    found.append({"tokens": 65536, "window": 256, "ours": ours_encoder(65536, window, 2)})
+    return found
+
+
+def mutagenesis():
+    examples = parse_examples((DATA / "examples.txt").read_text())
+    queries = parse_queries((DATA / "queries.txt").read_text())
+    facts = [[f.atom for f in e.facts if not f.atom.relation.startswith("b_")] for e in examples]
+    types = sorted({a.relation for sample in facts for a in sample if len(a.terms) == 1})
+    labels = torch.tensor([float(q.queries[0].atom.weight.value) for q in queries])
+    program = Program(molecules(R, V, F, types))
+
+    def build():
+        model = program.compile(R.predict)
+        return model, model.ground(facts=ragged(facts))
+
+    model, data = build()
+    step = trained(model, data, labels)
+    step()
+    ours = {"build": least(build, 5), "epoch": least(step, 20)}
+    singles = [
+        trained(model, model.ground(facts=one), label)
+        for one, label in zip(facts, labels, strict=True)
+    ]
+    ours_one = {"epoch": least(lambda: [one() for one in singles], 3)}
+    files = (DATA / "examples.txt", DATA / "queries.txt")
+    theirs = peer("mutagenesis", *files, 30, *types)
+    return {
+        "ours": ours,
+        "ours_one_by_one": ours_one,
+        "peer": theirs,
+        "build_times": ratio(theirs, ours, "build"),
+        "epoch_times": ratio(theirs, ours, "epoch"),
+        "epoch_times_one_by_one": ratio(theirs, ours_one, "epoch"),
+    }
+
+
+def recurrence(n=2000):
+    model = Program(recurrent(R, V, F)).compile(R.h)
+    first = rows(torch.zeros(0, 1, dtype=torch.int64), torch.randn(1, WIDTH))
+    x = rows(torch.arange(1, n + 1), torch.randn(n, WIDTH))
+    data = model.ground(first=first, x=x)
+    step = trained(model, data, torch.zeros(n + 1, WIDTH))
+    step()
+    ours = {"n": n, "build": least(lambda: model.ground(first=first, x=x), 3)}
+    ours["step"] = least(step, 3)
+    theirs = peer("recurrence", 200)
+    quoted = "2000 steps: more than 118 s to build (measured before, DESIGN section 6)"
+    return {"ours": ours, "peer": theirs, "peer_note": quoted}
+
+
+def exclusive_or():
+    x = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    y = torch.tensor([0.0, 1.0, 1.0, 0.0])
+    model = Program(xor(R, V, F)).compile(R.xor)
+    step = trained(model, None, y, xy=x)
+    outer, inner = (torch.nn.Parameter(torch.randn(s)) for s in ((1, 8), (8, 2)))
+    optimiser = torch.optim.SGD([outer, inner], lr=0.01)
+
+    def by_hand():
+        optimiser.zero_grad()
+        out = torch.tanh(torch.tanh(x @ inner.T) @ outer.T).squeeze(1)
+        torch.nn.functional.mse_loss(out, y).backward()
+        optimiser.step()
+
+    for run in (step, by_hand):
+        run()
+    ours, hand = ({"epoch": least(run, 300)} for run in (step, by_hand))
+    return {
+        "ours": ours,
+        "torch": hand,
+        "times": ratio(hand, ours, "epoch"),
+        "peer": peer("xor", 300),
+    }
+
+
+SECTIONS = {
+    "encoder": encoders,
+    "mutagenesis": mutagenesis,
+    "recurrence": recurrence,
+    "xor": exclusive_or,
+}
+
+
+def main():
+    if shutil.which("java") is None:
+        sys.exit("skipped: PyNeuraLogic needs a Java runtime, and there is no `java` here")
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    found = {"neuralogic": VERSION}
+    for name in sys.argv[1:] or SECTIONS:
+        found[name] = SECTIONS[name]()
+        print(json.dumps({name: found[name]}, indent=1), flush=True)
+    found["load"] = os.getloadavg()[0]
+    if len(sys.argv) == 1:
+        write("pyneuralogic", found)
+
+
+if __name__ == "__main__":
+    main()
