@@ -80,9 +80,11 @@ class RuleStep:
         if not self.ground.count:
             return Column(torch.zeros(1, 0, dtype=state.dtype, device=state.device))
         items = [item for item in self.rule.body if item.carries_value]
-        one = Column(torch.ones(1, 1, dtype=state.dtype, device=state.device))
         operands = [self.expression(item, state) for item in items]
-        value = combine(combination(self.rule.functions), operands) if operands else one
+        if operands:
+            value = combine(combination(self.rule.functions), operands)
+        else:
+            value = Column(torch.ones(1, 1, dtype=state.dtype, device=state.device))
         for function in self.rule.functions:
             if functions.kind(function) == functions.TRANSFORMATION:
                 value = transform(function, value, state.training)
@@ -370,8 +372,11 @@ def _projected(weight: nodes.Weight, relation: str, source: Column, state: State
         matrices = [state.weights[n].to(state.dtype).flatten(0, -2) for n in names]
         if any(m.shape[1] != source.shape[0] for m in matrices):
             return None
-        whole = matrices[0] if len(matrices) == 1 else torch.cat(matrices)
-        parts = torch.nn.functional.linear(source.data, whole).split([len(m) for m in matrices], -1)
+        if len(matrices) == 1:
+            state.shared[key] = torch.nn.functional.linear(source.data, matrices[0])
+            return state.shared[key]
+        together = torch.nn.functional.linear(source.data, torch.cat(matrices))
+        parts = together.split([len(m) for m in matrices], -1)
         state.shared.update(zip(((relation, n) for n in names), parts, strict=True))
     return state.shared[key]
 
