@@ -187,7 +187,7 @@ def programs(draw: st.DrawFn) -> Program:
     aggregation = draw(
         st.none() | any_function(functions.AGGREGATION).filter(lambda f: "max_agg" not in f.name)
     )
-    values = SIZES | st.lists(constants, max_size=3)
+    values = SIZES | st.lists(constants, min_size=1, max_size=3)
     return Program(
         draw(st.lists(statements(), max_size=4)),
         aggregation=aggregation,
