@@ -30,10 +30,13 @@ class Merge:
     facts: bool
     line: nodes.Line | None
     order: Tensor | None = None  # row of the relation → place among the rows of all classes
+    added: tuple[Tensor | None, ...] | None = None  # where parts that are summed lie, None: all
 
     def __call__(self, parts: Sequence[Column], training: bool) -> Column:
         if not self.index.rows:
             return parts[0]
+        if self.added is not None and self._alike(parts):
+            return self._transformed(Column(self._sum(parts, self.added)), training)
         found = []
         for members, rows, _ in self.classes:
             chosen = [parts[p].take(r) for p, r in zip(members, rows, strict=True)]
@@ -47,10 +50,26 @@ class Merge:
             return chosen[0]  # a line does not apply to facts
         listed = self.line.functions if self.line else ()
         value = combine(combination(listed) if self.line else SUM, chosen)
-        for function in listed:
+        return self._transformed(value, training)
+
+    def _transformed(self, value: Column, training: bool) -> Column:
+        for function in self.line.functions if self.line else ():
             if functions.kind(function) == functions.TRANSFORMATION:
                 value = transform(function, value, training)
         return value
+
+    def _alike(self, parts: Sequence[Column]) -> bool:
+        """Whether parts can be added as they are: one shape, a row for each of their atoms."""
+        sizes = [self.index.rows if at is None else len(at) for at in self.added or ()]
+        one = {(c.data.shape[0], c.shape) for c in parts}
+        return len(one) == 1 and all(c.rows == n for c, n in zip(parts, sizes, strict=True))
+
+    def _sum(self, parts: Sequence[Column], added: tuple[Tensor | None, ...]) -> Tensor:
+        out = parts[added.index(None)].data
+        for value, at in zip(parts, added, strict=True):
+            if at is not None:
+                out = out.index_add(1, at, value.data)
+        return out
 
     def _assembled(self, found: list[Column]) -> Column:
         shapes = {c.shape for c in found}
@@ -97,7 +116,25 @@ def merged(relation: str, parts: Sequence[Index], facts: bool, line: nodes.Line 
         chosen = tuple(_all_or(places[rows, p], parts[p].rows) for p in members)
         classes.append((members, chosen, rows))
     order = torch.cat([rows for _, _, rows in classes]).argsort() if classes else None
-    return Merge(relation, index, tuple(classes), facts, line, order)
+    added = _added(places, parts, facts, line)
+    return Merge(relation, index, tuple(classes), facts, line, order, added)
+
+
+def _added(
+    places: Tensor, parts: Sequence[Index], facts: bool, line: nodes.Line | None
+) -> tuple[Tensor | None, ...] | None:
+    """The rows of each part where the relation is their sum and one of them has every row."""
+    listed = line.functions if line else ()
+    if combination(listed).name != "sum" or (facts and listed):
+        return None
+    found: list[Tensor | None] = []
+    for p, part in enumerate(parts):
+        rows = (places[:, p] >= 0).nonzero()[:, 0]
+        if _all_or(places[rows, p], part.rows) is not None:
+            return None
+        found.append(_all_or(rows, len(places)))
+    full = sum(rows is None for rows in found)
+    return tuple(found) if full == 1 else None
 
 
 def _all_or(rows: Tensor, count: int) -> Tensor | None:
