@@ -153,6 +153,18 @@ def lines(draw: st.DrawFn) -> nodes.Line:
     return nodes.Line(draw(names), draw(st.integers(0, 4)), tuple(chosen))
 
 
+def with_distinct_stacks(made: list[nodes.Statement]) -> list[nodes.Statement]:
+    """The statements without a second stack of the same name, which is an error."""
+    names: set[str] = set()
+    kept: list[nodes.Statement] = []
+    for statement in made:
+        if not isinstance(statement, nodes.Stack) or statement.name not in names:
+            kept.append(statement)
+        if isinstance(statement, nodes.Stack):
+            names.add(statement.name)
+    return kept
+
+
 @st.composite
 def stacks(draw: st.DrawFn, outer: tuple[str, ...] = (), depth: int = 1) -> nodes.Stack:
     """A repeated block; its parameters may be called like relations in it."""
@@ -161,7 +173,7 @@ def stacks(draw: st.DrawFn, outer: tuple[str, ...] = (), depth: int = 1) -> node
     seen = (*outer, *own)
     made = draw(st.lists(rules(seen), min_size=1, max_size=2))
     made += draw(st.lists(statements(seen, depth - 1), max_size=2))
-    inside = flatten(made)
+    inside = flatten(with_distinct_stacks(made))
     known = sorted(blocks.defined(inside))
     reads = names | st.sampled_from([f"^{p}" for p in outer]) if outer else names
     return nodes.Stack(
@@ -189,7 +201,7 @@ def programs(draw: st.DrawFn) -> Program:
     )
     values = SIZES | st.lists(constants, min_size=1, max_size=3)
     return Program(
-        draw(st.lists(statements(), max_size=4)),
+        with_distinct_stacks(draw(st.lists(statements(), max_size=4))),
         aggregation=aggregation,
         domains=draw(st.dictionaries(st.sampled_from(VARIABLES), values, max_size=2)),
         rounds=draw(st.none() | st.integers(1, 9)),
