@@ -12,6 +12,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import venv
 
@@ -22,7 +23,7 @@ from pyneuralogic_rules import WIDTH, D, encoder, molecules, recurrent, xor
 from edgewise import F, Program, R, V, ragged, rows
 from edgewise.language.examples import parse_examples, parse_queries
 
-HERE = pathlib.Path(__file__).parent
+HERE = pathlib.Path(__file__).resolve().parent
 SHARED = HERE.parents[1] / "shared" / "data" / "relational" / "mutagenesis"
 DATA = pathlib.Path(os.environ.get("EDGEWISE_MUTAGENESIS", SHARED))
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
@@ -44,10 +45,10 @@ def peer_python():
 def peer(section, *arguments, memory=4, limit=600):
     """What PyNeuraLogic takes for a section, or why there is no such number."""
     command = [peer_python(), HERE / "pyneuralogic_peer.py", section, memory, *arguments]
+    options = {"capture_output": True, "text": True, "timeout": limit, "check": False}
     try:
-        run = subprocess.run(
-            [str(c) for c in command], capture_output=True, text=True, timeout=limit, check=False
-        )
+        with tempfile.TemporaryDirectory() as folder:  # it leaves files where it runs
+            run = subprocess.run([str(c) for c in command], cwd=folder, **options)
     except subprocess.TimeoutExpired:
         return {"failed": f"more than {limit} s"}
     if run.returncode:
