@@ -18,8 +18,9 @@ ATTEMPTS = 256
 
 @dataclass(frozen=True, repr=False)
 class expander(Pattern):
-    """A random k-regular graph: k/2 random cycles through all tokens that share no edge. For
-    n ≤ k + 1 every token hears every other.
+    """A random k-regular graph: k/2 random cycles through all tokens that share no edge. Where
+    tokens are too few for that, a circle of them in random order, each joined to the k/2 on
+    either side; for n ≤ k + 1 every token hears every other.
 
     Its second eigenvalue is close to the Ramanujan bound 2√(k - 1), the least that is possible
     for large n.
@@ -52,6 +53,8 @@ class expander(Pattern):
             cycle = shuffled(seeded(self.seed, ""), n, stream=turn)
             taken = np.sort(np.concatenate([taken, _keys(_apart(cycle, taken, self.seed or 0))]))
         i, j = taken // n, taken % n
+        if len(np.unique(taken)) < n * self.k // 2:
+            i, j = _circle(shuffled(seeded(self.seed, ""), n, stream=0), self.k)
         return rows_of_pairs(n, m, np.concatenate([i, j]), np.concatenate([j, i]))
 
     def second_eigenvalue(self, n: int) -> float:
@@ -66,6 +69,14 @@ class expander(Pattern):
         return float(np.sort(np.abs(found))[-2])
 
 
+def _circle(order: Ints, k: int) -> tuple[Ints, Ints]:
+    """Each token of a circle with the k/2 after it."""
+    steps = np.arange(1, k // 2 + 1)
+    at = np.arange(len(order))[:, None]
+    other = order[(at + steps) % len(order)]
+    return np.repeat(order, len(steps)), other.reshape(-1)
+
+
 def _keys(cycle: Ints) -> Ints:
     """The edges of a cycle as numbers, the smaller end first."""
     after = np.roll(cycle, -1)
@@ -75,8 +86,8 @@ def _keys(cycle: Ints) -> Ints:
 def _apart(cycle: Ints, taken: Ints, seed: int) -> Ints:
     """The cycle with stretches turned round until it shares no edge with those taken.
 
-    Two cycles share two edges on average, so a few turns are enough; in a graph too small for
-    disjoint cycles it stops and the degree is less.
+    Two cycles share two edges on average, so a few turns are enough, but in a graph too small
+    for disjoint cycles.
     """
     shared = _found(_keys(cycle), taken)
     for attempt in range(ATTEMPTS):

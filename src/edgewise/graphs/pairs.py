@@ -11,7 +11,7 @@ from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs import flex
-from edgewise.graphs.errors import SizeMismatch, whole
+from edgewise.graphs.errors import BadSize, SizeMismatch, whole
 from edgewise.graphs.pictures import PRINTED, drawn, package, plotted
 from edgewise.language import nodes, terms
 from edgewise.layouts import (
@@ -127,7 +127,9 @@ class Pairs:
 
     def shard(self, n: int, m: int | None = None, *, rank: int, world: int) -> Rows:
         """The rows that rank `rank` of `world` computes, over all keys."""
-        return self.rows(n, m).shard(rank, whole(world, "world", 1))
+        if whole(rank, "rank") >= whole(world, "world", 1):
+            raise BadSize(f"rank {rank} of {world}", caller(), "ranks count from 0 to world - 1")
+        return self.rows(n, m).shard(rank, world)
 
     def flops(self, n: int, m: int | None = None, *, heads: int = 1, d: int = 64) -> int:
         """Of attention forward: q·k and weight·v, a multiplication and an addition each."""

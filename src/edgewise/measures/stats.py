@@ -48,8 +48,8 @@ class Stats:
     second_eigenvalue: float  # of D^-½ A D^-½; for the complete graph -1/(n - 1)
     gap: float  # 1 - second_eigenvalue; for the complete graph n/(n - 1)
     mixing_time: float  # log(n) / gap
-    flops: int  # of attention forward, per head
-    bytes: int  # least traffic of attention forward, per head
+    flops: int  # of attention forward, all heads
+    bytes: int  # least traffic of attention forward, all heads
     how: Mapping[str, str] = field(hash=False, default_factory=dict)
 
     @property
@@ -90,11 +90,11 @@ class Stats:
             ("spectral gap", f"{_number(self.gap)} ({complete})", "gap"),
             ("mixing time", f"{_number(self.mixing_time)} steps", "mixing_time"),
             (
-                "flops per head",
+                "flops",
                 f"{_large(self.flops)} (full: {_large(self.complete_flops)})",
                 "flops",
             ),
-            ("bytes per head", _large(self.bytes), "bytes"),
+            ("bytes", _large(self.bytes), "bytes"),
         ]
 
     def _components(self) -> str:
