@@ -59,6 +59,12 @@ def test_two_stacks_need_two_names():
         Program(rules).check()
 
 
+def test_copies_are_bounded():
+    text = "layer * " + "9" * 400 + " (x = x) -> h { h(I) :- $w={4,4} x(I). }"
+    with pytest.raises(EdgewiseError, match="repeated more than 10,000 times"):
+        Program.parse(text).check()
+
+
 def test_depth_is_bounded():
     expression = R.a
     for _ in range(75):

@@ -165,9 +165,9 @@ def _refuse_stack(stack: nodes.Stack, names: set[str]) -> None:
         )
     if stack.count > MOST_COPIES:
         raise BadBlock(
-            f"a block is repeated {stack.count:.3g} times",
+            f"a block is repeated more than {MOST_COPIES:,} times",
             stack.place,
-            f"repeat it at most {MOST_COPIES:,} times; a recurrence is a recursive rule",
+            "repeat it less often; a recurrence is a recursive rule",
         )
 
 
