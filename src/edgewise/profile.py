@@ -18,7 +18,8 @@ from edgewise.run.attention import AttentionStep
 from edgewise.run.build import Executable, RelationStep
 from edgewise.run.column import Column
 from edgewise.run.recursion import Levels, Rounds
-from edgewise.run.rule import RuleStep, State
+from edgewise.run.rule import RuleStep
+from edgewise.run.state import State
 from edgewise.run.step import Step
 
 if TYPE_CHECKING:

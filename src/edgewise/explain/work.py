@@ -20,8 +20,10 @@ from edgewise.kernels.attention import dense as dense_kernel
 from edgewise.profile import Piece, groundings, label, state_of, walk
 from edgewise.run.attention import AttentionStep
 from edgewise.run.column import Column, show
+from edgewise.run.projections import projected_weights
 from edgewise.run.recursion import Levels, Rounds
-from edgewise.run.rule import RuleStep, State, projected_weights
+from edgewise.run.rule import RuleStep
+from edgewise.run.state import State
 from edgewise.run.step import Step
 
 if TYPE_CHECKING:
@@ -147,7 +149,7 @@ def kernel(piece: Piece) -> str:
 
 
 def _rule_kernel(step: RuleStep) -> str:
-    parts = ["linear"] if any(projected_weights(step)) else []
+    parts = ["linear"] if any(projected_weights(step.ground, step.layouts)) else []
     parts += ["gather"] if any(rows is not None for rows in step.ground.rows.values()) else []
     if not step.ground.segments.trivial:
         inner = step.default if step.ground.groups is not None else step.aggregation

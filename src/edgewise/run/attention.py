@@ -19,7 +19,8 @@ from edgewise.plan.nodes import Attention
 from edgewise.plan.score import names_in
 from edgewise.reference.join import Body
 from edgewise.run.column import Column, column
-from edgewise.run.rule import RuleStep, State
+from edgewise.run.rule import RuleStep
+from edgewise.run.state import State
 from edgewise.run.traced import graph_attention
 
 CAUSAL = causal()

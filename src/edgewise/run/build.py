@@ -23,9 +23,11 @@ from edgewise.reference.join import Body
 from edgewise.run.attention import AttentionStep, attention_step
 from edgewise.run.column import Column
 from edgewise.run.merge import Merge, merged
+from edgewise.run.projections import projected_weights
 from edgewise.run.recursion import Component, Levels, Rounds, levels, rounds
-from edgewise.run.rule import RuleStep, State, projected_weights
+from edgewise.run.rule import RuleStep
 from edgewise.run.shapes import Shapes
+from edgewise.run.state import State
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +103,7 @@ def _projections(
     found: dict[tuple[str, int], list[str]] = {}
     for step in steps:
         for rule in step.rules() if isinstance(step, RelationStep) else ():
-            for relation, name in projected_weights(rule):
+            for relation, name in projected_weights(rule.ground, rule.layouts):
                 width = weights[name].shape[-1] if weights[name].ndim >= 2 else 0
                 group = found.setdefault((relation, width), [])
                 if width > 1 and name not in group:

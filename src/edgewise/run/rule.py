@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from torch import Tensor
 
 from edgewise.aggregations import NORMALISATIONS, aggregate, averaged
 from edgewise.aggregations.gather import Gather, gather
@@ -15,28 +13,17 @@ from edgewise.errors import EdgewiseError
 from edgewise.ground.rules import GroundRule
 from edgewise.ground.within import by_row, own_families
 from edgewise.language import functions, nodes
-from edgewise.language.statements import atoms, weights
-from edgewise.layouts.segments import segments
 from edgewise.reference.evaluate import combination
+from edgewise.run import families
+from edgewise.run.body import place, scales_only, single_atom
 from edgewise.run.column import Column, Gathered, column, product
 from edgewise.run.functions import combine, transform
+from edgewise.run.projections import is_matrix, projected
+from edgewise.run.state import State
 
-# these read rows as a table of segments
 SUMS = ("sum_agg", "avg_agg")
+# these read rows as a table of segments
 NEED_TABLES = {"median_agg", "topk_agg", "concat_agg", "softmax_agg", "sparsemax_agg"}
-
-
-@dataclass
-class State:
-    """What a step reads: relations computed so far, weights, and values shared between rules."""
-
-    relations: dict[str, Column]
-    weights: Mapping[str, Tensor]
-    training: bool
-    dtype: torch.dtype
-    device: torch.device
-    projections: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    shared: dict[tuple[str, str], Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,18 +33,9 @@ class RuleStep:
     ground: GroundRule
     default: nodes.Function
     project_first: bool = True
-    layouts: dict[int, str] | None = None  # place of an atom with a family weight → order
-
-    def __post_init__(self) -> None:
-        if self.layouts is None:
-            object.__setattr__(self, "layouts", self._family_layouts())
 
     def place(self, literal: nodes.Expression) -> int:
-        """The place of a literal of the body in the grounding, by identity."""
-        for at, other in enumerate(self.ground.body.literals):
-            if other is literal:
-                return at
-        raise TypeError(f"not a literal of this rule: {literal!r}")
+        return place(self.ground, literal)
 
     @property
     def rule(self) -> nodes.Rule:
@@ -119,7 +97,7 @@ class RuleStep:
 
     def expression(self, item: nodes.Expression, state: State) -> Column:
         """An expression in every grounding (or one row, if it is the same in all)."""
-        alone = self._single_atom(item)
+        alone = single_atom(item)
         if alone is not None:
             rows = self.ground.rows[self.place(alone)]
             source = state.relations[alone.relation]
@@ -154,8 +132,8 @@ class RuleStep:
                 everywhere = self._family_everywhere(item, state)
                 if everywhere is not None:
                     return everywhere
-                place = self.place(item)
-                value = state.relations[item.relation].take(self.ground.rows[place])
+                rows = self.ground.rows[self.place(item)]
+                value = state.relations[item.relation].take(rows)
             case nodes.SpecialAtom():
                 numbers = self.ground.numbers[self.place(item)]
                 value = Column(numbers.to(state.dtype).unsqueeze(0))
@@ -173,15 +151,6 @@ class RuleStep:
             return combine(function, operands)
         return transform(function, operands[0], state.training)
 
-    def _single_atom(self, item: nodes.Expression) -> nodes.Atom | None:
-        """The atom of an expression of one atom and plain weights: computed once per row."""
-        found = list(atoms(item))
-        if len(found) != 1 or not isinstance(found[0], nodes.Atom):
-            return None
-        if any(weight.keys for weight in weights(item)):
-            return None
-        return found[0]
-
     def _in_rows(
         self, item: nodes.Expression, source: Column, state: State, whole: str | None = None
     ) -> Column:
@@ -189,9 +158,9 @@ class RuleStep:
         match item:
             case nodes.Atom():
                 if whole is not None and item.weight is not None:
-                    projected = _projected(item.weight, whole, source, state)
-                    if projected is not None:
-                        return column(projected)
+                    found = projected(item.weight, whole, source, state)
+                    if found is not None:
+                        return column(found)
                 value = source
             case nodes.Weight():
                 return self._weight(item, state)
@@ -209,7 +178,7 @@ class RuleStep:
     def _weighted(self, weight: nodes.Weight | None, value: Column, state: State) -> Column:
         if weight is None:
             return value
-        if weight.keys and value.rank and _matrix(weight, state):
+        if weight.keys and value.rank and is_matrix(weight, state):
             return self._family_times(weight, value, state)
         return product(self._weight(weight, state), value)
 
@@ -217,83 +186,45 @@ class RuleStep:
         tensor = state.weights[str(weight.name)].to(state.dtype)
         if not weight.keys:
             return column(tensor.reshape(1, 1, *tensor.shape))
-        members = tensor.flatten(0, len(weight.keys) - 1) if len(weight.keys) > 1 else tensor
-        rows = self.ground.rows[self.place(weight)]
-        return column(members.unsqueeze(0)).take(rows)
+        family = families.members(tensor, len(weight.keys))
+        return column(family.unsqueeze(0)).take(self.ground.rows[self.place(weight)])
 
     def _family_everywhere(self, item: nodes.Atom, state: State) -> Column | None:
         """Every member of a family times every row, where the groundings are just that."""
         weight, source = item.weight, state.relations[item.relation]
         if weight is None or not weight.keys or not self.project_first:
             return None
-        layout = (self.layouts or {}).get(self.place(item))
-        projected = _projected(weight, item.relation, source, state) if layout else None
-        if projected is None:
+        layout = self.layouts.get(self.place(item))
+        whole = projected(weight, item.relation, source, state) if layout else None
+        if layout is None or whole is None:
             return None
         size = state.weights[str(weight.name)].shape[-2]
-        members = projected.shape[2] // size
-        if members * projected.shape[1] != self.ground.count:
-            return None  # groundings are all of some members and rows, not of all
-        split = projected.reshape(*projected.shape[:2], members, size)
-        outer = split.transpose(1, 2) if layout == "members first" else split
-        return column(outer.reshape(split.shape[0], -1, size))
-
-    def _family_layouts(self) -> dict[int, str]:
-        """Atoms with a family weight whose groundings are members × rows, and in which order."""
-        found = {}
-        for atom in atoms(self.rule.body):
-            if isinstance(atom, nodes.Atom) and atom.weight is not None and atom.weight.keys:
-                members = self.ground.rows.get(self.place(atom.weight))
-                rows = self.ground.rows.get(self.place(atom))
-                layout = _product_layout(members, rows, self.ground.count)
-                if layout:
-                    found[self.place(atom)] = layout
-        return found
+        return families.laid_out(whole, size, layout, self.ground.count)
 
     def _family_times(self, weight: nodes.Weight, value: Column, state: State) -> Column:
         """A matrix of a family times a vector in each grounding, one product per member."""
         tensor = state.weights[str(weight.name)].to(state.dtype)
-        members = tensor.flatten(0, len(weight.keys) - 1) if len(weight.keys) > 1 else tensor
-        rows = self.ground.rows[self.place(weight)]
-        if rows is None or value.rank != 1 or value.shape[0] != members.shape[-1]:
+        family = families.members(tensor, len(weight.keys))
+        at = self.place(weight)
+        wide = value.rank == 1 and value.shape[0] == family.shape[-1]
+        if self.ground.rows[at] is None or not wide:
             return product(self._weight(weight, state), value)
         full = self._in_every_grounding(value).data
-        chunk = self.chunks.get(self.place(weight))
-        if chunk is not None:  # (batch, member, place, value) times a matrix for each member
-            each = full.reshape(full.shape[0], -1, chunk, full.shape[-1])
-            return column((each @ members[: each.shape[1]].mT).reshape(*full.shape[:2], -1))
-        order, inverse, sizes = self.by_member[self.place(weight)]
-        each = full.index_select(1, order).split(sizes, 1)
-        parts = [torch.nn.functional.linear(x, w) for x, w in zip(each, members, strict=False)]
-        listed = torch.cat(parts, 1)
-        if isinstance(inverse, Gather) and listed.shape[2] > 1:
-            return Gathered(listed, inverse)
-        return column(listed).take(inverse.rows if isinstance(inverse, Gather) else inverse)
+        if at in self.chunks:
+            return families.times_in_chunks(family, full, self.chunks[at])
+        return families.times_by_member(family, full, self.by_member[at])
+
+    @cached_property
+    def layouts(self) -> dict[int, str]:
+        return families.layouts_of(self.ground)
 
     @cached_property
     def chunks(self) -> dict[int, int]:
-        """Place of a family → groundings of each member, where all have as many, in order."""
-        found = {}
-        for at, literal in enumerate(self.ground.body.literals):
-            rows = self.ground.rows.get(at)
-            if isinstance(literal, nodes.Weight) and rows is not None and len(rows):
-                parts = segments(rows, int(rows.max()) + 1)
-                if parts.even and parts.width:
-                    found[at] = parts.width
-        return found
+        return families.chunks_of(self.ground)
 
     @cached_property
-    def by_member(self) -> dict[int, tuple[Tensor, Tensor | Gather, list[int]]]:
-        """Place of a family → groundings by its members, the way back, how many each has."""
-        found: dict[int, tuple[Tensor, Tensor | Gather, list[int]]] = {}
-        for at, literal in enumerate(self.ground.body.literals):
-            rows = self.ground.rows.get(at)
-            if isinstance(literal, nodes.Weight) and rows is not None and at not in self.chunks:
-                order = rows.argsort(stable=True)
-                back = order.argsort()
-                way = gather(back, self.ground.segments, len(back)) if self._sums_rows else back
-                found[at] = order, way, torch.bincount(rows).tolist()
-        return found
+    def by_member(self) -> dict[int, families.ByMember]:
+        return families.by_member_of(self.ground, self._sums_rows)
 
     @property
     def _sums_rows(self) -> bool:
@@ -301,7 +232,7 @@ class RuleStep:
         parts = self.ground.segments
         if parts.trivial or not parts.ordered or self.ground.groups is not None:
             return False
-        return self.aggregation.name in SUMS and _scales_only(self.rule)
+        return self.aggregation.name in SUMS and scales_only(self.rule)
 
     @cached_property
     def gathers(self) -> dict[int, Gather]:
@@ -323,8 +254,7 @@ class RuleStep:
                 parts.sizes  # noqa: B018
                 if listed:
                     parts.padded  # noqa: B018
-        self.by_member  # noqa: B018
-        self.gathers, self.chunks  # noqa: B018
+        self.layouts, self.chunks, self.by_member, self.gathers  # noqa: B018
         for inner in self.within.values():
             inner.settle()
 
@@ -334,63 +264,3 @@ class RuleStep:
             return found
         starts = self.ground.segments.padded[:, 0]
         return found.take(starts)
-
-
-def _scales_only(rule: nodes.Rule) -> bool:
-    """Whether a grounding is at most a scalar times a row."""
-    one = sum(item.carries_value for item in rule.body) == 1
-    plain = all(functions.kind(f) != functions.TRANSFORMATION for f in rule.functions)
-    return plain and (one or combination(rule.functions).name == "product")
-
-
-def _product_layout(members: Tensor | None, rows: Tensor | None, count: int) -> str | None:
-    """How the groundings of members × rows are ordered, if they are all of them."""
-    if members is None or rows is None or not count:
-        return None
-    high, wide = int(members.max()) + 1, int(rows.max()) + 1
-    if high * wide != count:
-        return None
-    here = torch.arange(count, device=members.device)
-    if bool((members == here // wide).all()) and bool((rows == here % wide).all()):
-        return "members first"
-    if bool((rows == here // high).all()) and bool((members == here % high).all()):
-        return "rows first"
-    return None
-
-
-def _projected(weight: nodes.Weight, relation: str, source: Column, state: State) -> Tensor | None:
-    """All rows of a relation times a matrix, or times all matrices of a family side by side.
-
-    The matrices that the model applies to one relation are one product, computed once.
-    """
-    if source.rank != 1 or not _matrix(weight, state):
-        return None
-    key = (relation, str(weight.name))
-    if key not in state.shared:
-        names = state.projections.get(relation, ())
-        names = names if weight.name in names else (str(weight.name),)
-        matrices = [state.weights[n].to(state.dtype).flatten(0, -2) for n in names]
-        if any(m.shape[1] != source.shape[0] for m in matrices):
-            return None
-        if len(matrices) == 1:
-            state.shared[key] = torch.nn.functional.linear(source.data, matrices[0])
-            return state.shared[key]
-        together = torch.nn.functional.linear(source.data, torch.cat(matrices))
-        parts = together.split([len(m) for m in matrices], -1)
-        state.shared.update(zip(((relation, n) for n in names), parts, strict=True))
-    return state.shared[key]
-
-
-def projected_weights(step: RuleStep) -> Iterator[tuple[str, str]]:
-    """The matrices that a rule applies to whole relations: (relation, weight)."""
-    for atom in atoms(step.rule.body):
-        if isinstance(atom, nodes.Atom) and atom.carries_value and atom.weight is not None:
-            at = step.place(atom)
-            plain = step.ground.rows.get(at) is None and not atom.weight.keys
-            if plain or at in (step.layouts or {}):
-                yield atom.relation, str(atom.weight.name)
-
-
-def _matrix(weight: nodes.Weight, state: State) -> bool:
-    shape = state.weights[str(weight.name)].shape[len(weight.keys) :]
-    return len(shape) == 2 and shape[1] > 1

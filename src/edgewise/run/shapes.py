@@ -19,7 +19,8 @@ from edgewise.reference.evaluate import combination
 from edgewise.reference.join import Body
 from edgewise.run.column import Column, column, product
 from edgewise.run.functions import combine, transform
-from edgewise.run.rule import RuleStep, State
+from edgewise.run.rule import RuleStep
+from edgewise.run.state import State
 
 ONE = Segments(1, torch.zeros(1, dtype=torch.int64), 1)
 VECTORS = ("concat_agg", "softmax_agg", "sparsemax_agg")

@@ -12,7 +12,7 @@ from edgewise.run.build import Executable
 from edgewise.run.column import Column
 from edgewise.run.inputs import Prepared
 from edgewise.run.output import Output
-from edgewise.run.rule import State
+from edgewise.run.state import State
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,125 @@
+"""Cyclic recursion: in rounds, a given number or until nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from edgewise.ground.index import Keys
+from edgewise.ground.levels import restrict, sources
+from edgewise.reference.evaluate import NoFixedPoint
+from edgewise.run.column import Column
+from edgewise.run.merge import merged
+from edgewise.run.recursion.parts import Component, Part, Stage, Task
+from edgewise.run.rule import RuleStep
+from edgewise.run.state import State
+
+
+@dataclass(frozen=True, eq=False)
+class Rounds:
+    """Cyclic recursion: simultaneous rounds from the facts, as often as asked or until still."""
+
+    component: Component
+    rounds: tuple[Stage, ...]  # the last one repeats
+    present: tuple[dict[str, Tensor], ...]  # rows that hold before round r
+    count: int | None
+
+    def __call__(self, state: State) -> dict[str, Column]:
+        values = self.component.start(state)
+        facts = dict(values)
+        limit = sum(i.rows for i in self.component.relations.values()) + 2
+        for number in range(self.count or limit):
+            stage = self.rounds[min(number, len(self.rounds) - 1)]
+            before = values
+            values = self._round(stage, values, facts, state)
+            if self.count is None and number >= len(self.rounds) - 1 and _still(before, values):
+                return values
+        if self.count is None:
+            name = next(iter(self.component.relations))
+            raise NoFixedPoint(
+                f"`{name}` still changes after {limit - 2} rounds, one for each of its atoms",
+                self.component.grounds[0].rule.place,
+                "a cycle improves the value every time: remove it, or set `Program(..., rounds=k)`",
+            )
+        return values
+
+    def _round(
+        self,
+        stage: Stage,
+        values: Mapping[str, Column],
+        facts: Mapping[str, Column],
+        state: State,
+    ) -> dict[str, Column]:
+        now = replace(state, relations=state.relations | dict(values), shared={})
+        found = {number: task.step(now) for number, task in stage.tasks}
+        return {
+            part.relation: part(found, facts.get(part.relation), state.training)
+            for part in stage.parts
+        }
+
+
+def _still(before: Mapping[str, Column], after: Mapping[str, Column]) -> bool:
+    return before.keys() == after.keys() and all(
+        torch.equal(before[r].data, after[r].data) for r in after
+    )
+
+
+def rounds(component: Component, count: int | None) -> Rounds:
+    """Simulate which atoms hold after each round, and lay each round out."""
+    present = {
+        r: component.facts.get(r, torch.zeros(0, dtype=torch.int64)) for r in component.relations
+    }
+    history: list[dict[str, Tensor]] = [present]
+    made: list[Stage] = []
+    while count is None or len(made) < count:
+        stage, after = _one_round(component, present, len(made))
+        made.append(stage)
+        settled = all(torch.equal(after[r], present[r]) for r in after)
+        present = after
+        history.append(present)
+        if settled:
+            break
+    return Rounds(component, tuple(made), tuple(history), count)
+
+
+def _one_round(
+    component: Component, present: Mapping[str, Tensor], number: int
+) -> tuple[Stage, dict[str, Tensor]]:
+    tasks: list[Task] = []
+    for ground, heads in zip(component.grounds, component.heads, strict=True):
+        alive = torch.ones(ground.count, dtype=torch.bool)
+        moved = {}
+        for at, rows in sources(ground, component.part).items():
+            relation = ground.body.literals[at].relation  # type: ignore[union-attr]
+            alive &= torch.isin(rows, present[relation])
+            moved[at] = torch.searchsorted(present[relation], rows)
+        chosen = alive.nonzero()[:, 0]
+        if len(chosen):
+            moved = {at: rows[chosen] for at, rows in moved.items()}
+            step = RuleStep(restrict(ground, chosen, moved), component.default)
+            tasks.append(Task(step, {}, heads[torch.unique(ground.segments.ids[chosen])]))
+    after, parts = {}, []
+    for relation in component.relations:
+        part = _round_part(component, relation, tasks)
+        after[relation] = (
+            torch.zeros(0, dtype=torch.int64) if part is None else part.merge.index.column(0)
+        )
+        parts += [] if part is None else [part]
+    return Stage(number, tuple(enumerate(tasks)), tuple(parts)), after
+
+
+def _round_part(component: Component, relation: str, tasks: Sequence[Task]) -> Part | None:
+    mine = [t for t, task in enumerate(tasks) if task.step.rule.head.relation == relation]
+    facts = component.facts.get(relation)
+    indices = [Keys(tasks[t].heads.unsqueeze(1)) for t in mine]
+    if facts is not None and len(facts):
+        indices.insert(0, Keys(facts.unsqueeze(1)))
+    if not indices:
+        return None
+    with_facts = len(indices) > len(mine)
+    merge = merged(relation, indices, with_facts, component.lines.get(relation))
+    held = torch.arange(len(facts)) if with_facts and facts is not None else None
+    return Part(relation, merge, tuple((t, None) for t in mine), held)

@@ -1,0 +1,24 @@
+"""What the pieces of a step read from one another while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from edgewise.run.column import Column
+
+
+@dataclass
+class State:
+    """What a step reads: relations computed so far, weights, and values shared between rules."""
+
+    relations: dict[str, Column]
+    weights: Mapping[str, Tensor]
+    training: bool
+    dtype: torch.dtype
+    device: torch.device
+    projections: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    shared: dict[tuple[str, str], Tensor] = field(default_factory=dict)
