@@ -9,7 +9,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1] / "src" / "edgewise"
 LAYERS = [  # each may import those before it
-    *("errors", "language", "checks", "reference", "layouts", "measures", "graphs"),
+    *("errors", "language", "checks", "reference", "layouts", "measures", "graphs", "scores"),
     *("aggregations", "plan", "passes", "ground", "kernels", "run", "module", "compile", "save"),
     *("profile", "explain", "replay", "zoo", "data", "train", "hf", "pyg", "viz", "demo", "cli"),
 ]

@@ -1,0 +1,74 @@
+"""A score on tensors: the definition of what compiled scores compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from edgewise.scores.functions import FUNCTIONS
+from edgewise.scores.kinds import kind, wants
+from edgewise.scores.nodes import REAL, TRUTH, Call, Entry, Leaf, Node, Number
+
+
+@dataclass(eq=False)
+class Pairs:
+    """Pairs of some heads: `s` (heads, ...) holds their dot products, `i` and `j` (...) their
+    places, `h` (heads, 1...) the numbers of the heads. A table (rows, length) is read at row
+    h mod rows."""
+
+    s: Tensor
+    i: Tensor
+    j: Tensor
+    h: Tensor
+    tables: tuple[Tensor, ...]
+    found: dict[Node, Tensor] = field(default_factory=dict)
+
+    def __getitem__(self, node: Node) -> Tensor:
+        """The value of a node for every pair; parts that occur twice are computed once."""
+        if node not in self.found:
+            self.found[node] = self._value(node)
+        return self.found[node]
+
+    def _value(self, node: Node) -> Tensor:
+        match node:
+            case Leaf(name):
+                value: Tensor = getattr(self, name)
+                return value
+            case Number(number):
+                dtype = torch.int64 if node.whole else self.s.dtype
+                return torch.tensor(number, dtype=dtype, device=self.s.device)
+            case Entry(table):
+                rows = self.tables[table]
+                at = self.places(node)
+                return (rows[0][at] if len(rows) == 1 else rows[(self.h % len(rows)), at]).to(
+                    self.s.dtype
+                )
+            case Call(function, operands):
+                given = [self._as(x, want) for x, want in zip(operands, wants(node), strict=True)]
+                return FUNCTIONS[function].torch(*given)
+        raise AssertionError(node)
+
+    def _as(self, node: Node, want: str | None) -> Tensor:
+        value = self[node]
+        if want == REAL and not value.is_floating_point():
+            return value.to(self.s.dtype)
+        return value.bool() if want == TRUTH else value
+
+    def places(self, entry: Entry) -> Tensor:
+        """The index of an entry, cut to the length of its table."""
+        index, last = self[entry.index], self.tables[entry.table].shape[1] - 1
+        index = index.floor() if kind(entry.index) == REAL else index
+        return index.clamp(0, last).long()
+
+    def add_to(self, total: Tensor, entry: Entry, grad: Tensor) -> None:
+        """Add the gradient of an entry for every pair to that of its table."""
+        rows, at, grad = len(total), self.places(entry), grad.expand(self.s.shape)
+        if at.ndim == self.s.ndim and len(at) > 1:  # it depends on the head
+            at = (self.h % rows) * total.shape[1] + at
+            at, total, rows = at.expand(self.s.shape)[None], total.view(1, -1), 1
+            grad = grad[None]
+        grad = grad.reshape(-1, rows, *self.s.shape[1:]).sum(0) if len(grad) > rows else grad
+        at = at.expand(rows, *self.s.shape[1:]) if at.ndim <= self.s.ndim else at
+        total.scatter_add_(1, at.reshape(rows, -1), grad.reshape(rows, -1).to(total.dtype))

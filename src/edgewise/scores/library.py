@@ -1,0 +1,159 @@
+"""Scores with names: those of papers, and functions to write others with."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from edgewise.errors import caller
+from edgewise.scores.errors import BadScore
+from edgewise.scores.score import I, J, S, Score, apply, as_score, entry
+
+
+def tanh(x: Score) -> Score:
+    return apply("tanh", x)
+
+
+def exp(x: Score) -> Score:
+    return apply("exp", x)
+
+
+def log(x: Score) -> Score:
+    return apply("log", x)
+
+
+def sqrt(x: Score) -> Score:
+    return apply("sqrt", x)
+
+
+def sigmoid(x: Score) -> Score:
+    return apply("sigmoid", x)
+
+
+def floor(x: Score) -> Score:
+    return apply("floor", x)
+
+
+def maximum(a: Score | float, b: Score | float) -> Score:
+    """The larger one; ties share the gradient equally."""
+    return apply("max", a, b)
+
+
+def minimum(a: Score | float, b: Score | float) -> Score:
+    """The smaller one; ties share the gradient equally."""
+    return apply("min", a, b)
+
+
+def where(condition: Score, a: Score | float, b: Score | float) -> Score:
+    return apply("where", condition, a, b)
+
+
+def table(values: Tensor, index: Score | float = 0) -> Score:
+    """values[index] or, with a row for each head, values[h, index]; the index is cut to the ends.
+
+    >>> table(torch.zeros(8, 3), minimum(abs(I - J), 2))
+    table0[minimum(abs(I - J), 2)]
+    """
+    if not isinstance(values, Tensor) or not values.is_floating_point() or values.ndim == 0:
+        raise BadScore(
+            f"a table is a tensor of real numbers with an axis, got {_described(values)}",
+            caller(),
+            "give shape (length,), or (heads, length) for one row per head",
+        )
+    if values.shape[-1] == 0:
+        raise BadScore(
+            f"the table has shape {tuple(values.shape)}: no entry", caller(), "give at least one"
+        )
+    return entry(values, as_score(index))
+
+
+def scalar(values: Tensor) -> Score:
+    """One number for each head: values (heads,).
+
+    >>> S * scalar(torch.ones(8))
+    S * table0[0]
+    """
+    if not isinstance(values, Tensor) or not values.is_floating_point():
+        raise BadScore(
+            f"one number per head is a tensor of real numbers, got {_described(values)}",
+            caller(),
+            "give shape (heads,)",
+        )
+    return entry(values.unsqueeze(-1), 0)
+
+
+def softcap(most: float) -> Score:
+    """most · tanh(s / most): scores stay between -most and most, as in Gemma 2.
+
+    >>> softcap(50.0)
+    50.0 * tanh(S / 50.0)
+    """
+    if isinstance(most, bool) or not isinstance(most, int | float) or not 0 < most < math.inf:
+        raise BadScore(f"`softcap` takes a positive number, got {most!r}", caller(), "such as 50.0")
+    return float(most) * tanh(S / float(most))
+
+
+def alibi(slopes: Tensor | Sequence[float] | int) -> Score:
+    """-slope_h · |i - j|: Press et al. 2022, https://arxiv.org/abs/2108.12409.
+
+    A number of heads stands for the slopes of the paper.
+
+    >>> alibi(8)
+    -table0[0] * abs(I - J)
+    """
+    if isinstance(slopes, int) and not isinstance(slopes, bool):
+        slopes = alibi_slopes(slopes)
+    slopes = slopes if isinstance(slopes, Tensor) else torch.tensor(slopes, dtype=torch.float32)
+    return -scalar(slopes) * abs(I - J)
+
+
+def alibi_slopes(heads: int) -> Tensor:
+    """2^(-8/h), 2^(-16/h), ...; for other numbers than powers of 2 every other of twice as many.
+
+    >>> alibi_slopes(4).tolist()
+    [0.25, 0.0625, 0.015625, 0.00390625]
+    """
+    whole = 1 << (heads.bit_length() - 1) if heads > 0 else 1
+    first = [2 ** (-8 * (h + 1) / whole) for h in range(min(heads, whole))]
+    rest = [2 ** (-4 * (2 * h + 1) / whole) for h in range(heads - len(first))]
+    return torch.tensor(first + rest)
+
+
+def relative(values: Tensor) -> Score:
+    """values[h, clip(i - j, -r, r) + r] of a table (2r + 1,) or (heads, 2r + 1).
+
+    >>> relative(torch.zeros(8, 7))
+    table0[I - J + 3]
+    """
+    if isinstance(values, Tensor) and values.ndim and values.shape[-1] % 2 == 0:
+        raise BadScore(
+            f"a table of relative positions has 2r + 1 entries, got {values.shape[-1]}",
+            caller(),
+            "entry r belongs to the query itself",
+        )
+    return table(values, I - J + values.shape[-1] // 2)
+
+
+def t5_buckets(buckets: int = 32, distance: int = 128, *, both: bool = True) -> Tensor:
+    """The bucket of each i - j from -distance to distance, as T5 numbers them; `both`: keys after
+    the query have buckets of their own, as in its encoder.
+
+    >>> weight = torch.zeros(32, 8)  # T5's embedding: (buckets, heads)
+    >>> relative(weight.T[:, t5_buckets()])
+    table0[I - J + 128]
+    """
+    away = -torch.arange(-distance, distance + 1)  # T5 counts j - i
+    count = buckets // 2 if both else buckets
+    base = (away > 0).long() * count if both else torch.zeros_like(away)
+    away = away.abs() if both else -away.clamp(max=0)
+    exact = count // 2
+    far = torch.log(away.float().clamp(min=1) / exact) / math.log(distance / exact)
+    far = (exact + (far * (count - exact)).long()).clamp(max=count - 1)
+    return base + torch.where(away < exact, away, far)
+
+
+def _described(values: object) -> str:
+    if isinstance(values, Tensor):
+        return f"{str(values.dtype).removeprefix('torch.')} of shape {tuple(values.shape)}"
+    return type(values).__name__

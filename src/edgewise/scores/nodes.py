@@ -1,0 +1,99 @@
+"""The tree of a score: a function of the dot product, the places of query and key, and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+WHOLE, REAL, TRUTH = "whole", "real", "truth"
+PLACES = ("i", "j", "h")  # of the query, of the key, of the head
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """`s`, the scaled dot product, or one of the places `i`, `j` and `h`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Number:
+    value: float | int
+    whole: bool = field(init=False, repr=False)  # 1 and 1.0 are equal, and not the same here
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "whole", isinstance(self.value, int))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The entry `index`, cut to the length of the table, of this head's row of table `table`."""
+
+    table: int
+    index: Node
+
+
+@dataclass(frozen=True)
+class Call:
+    """One of `FUNCTIONS`, applied."""
+
+    function: str
+    operands: tuple[Node, ...]
+
+
+Node = Leaf | Number | Entry | Call
+S, I, J, H = (Leaf(name) for name in ("s", *PLACES))  # noqa: E741
+ZERO, ONE = Number(0), Number(1)
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and all below it, a node that occurs twice twice."""
+    yield node
+    match node:
+        case Call(operands=operands):
+            for operand in operands:
+                yield from walk(operand)
+        case Entry(index=index):
+            yield from walk(index)
+
+
+def entries(node: Node) -> tuple[Entry, ...]:
+    """The different entries of tables that a score reads as values, not as indices."""
+    found: dict[Entry, None] = {}
+    match node:
+        case Entry():
+            found[node] = None
+        case Call(operands=operands):
+            for operand in operands:
+                found |= dict.fromkeys(entries(operand))
+    return tuple(found)
+
+
+def by_distance(node: Node) -> bool:
+    """Whether places occur only as `i - j`.
+
+    >>> by_distance(Call("mul", (S, Call("sub", (I, J))))), by_distance(Call("add", (S, I)))
+    (True, False)
+    """
+    match node:
+        case Leaf(name):
+            return name not in ("i", "j")
+        case Call("sub", (Leaf("i"), Leaf("j"))):
+            return True
+        case Call(operands=operands):
+            return all(map(by_distance, operands))
+        case Entry(index=index):
+            return by_distance(index)
+    return True
+
+
+def replaced(node: Node, leaves: dict[Leaf, Node], tables: dict[int, int] | None = None) -> Node:
+    """With other nodes for some leaves, and other numbers for tables."""
+    match node:
+        case Leaf():
+            return leaves.get(node, node)
+        case Call(function, operands):
+            return Call(function, tuple(replaced(x, leaves, tables) for x in operands))
+        case Entry(table, index):
+            return Entry((tables or {}).get(table, table), replaced(index, leaves, tables))
+    return node

@@ -1,0 +1,142 @@
+"""A score as a value: written with operators, printed as it is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from edgewise.errors import caller
+from edgewise.scores import nodes
+from edgewise.scores.errors import BadScore
+from edgewise.scores.functions import call
+from edgewise.scores.nodes import Entry, Node, Number
+from edgewise.scores.show import show
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Score:
+    """A scalar for each head h and pair (i, j); `tables` are the tensors that it reads.
+
+    >>> S / 2 + abs(I - J)
+    S / 2 + abs(I - J)
+    """
+
+    node: Node
+    tables: tuple[Tensor, ...] = ()
+
+    def __add__(self, other: Score | float) -> Score:
+        return apply("add", self, other)
+
+    def __radd__(self, other: Score | float) -> Score:
+        return apply("add", other, self)
+
+    def __sub__(self, other: Score | float) -> Score:
+        return apply("sub", self, other)
+
+    def __rsub__(self, other: Score | float) -> Score:
+        return apply("sub", other, self)
+
+    def __mul__(self, other: Score | float) -> Score:
+        return apply("mul", self, other)
+
+    def __rmul__(self, other: Score | float) -> Score:
+        return apply("mul", other, self)
+
+    def __truediv__(self, other: Score | float) -> Score:
+        return apply("div", self, other)
+
+    def __rtruediv__(self, other: Score | float) -> Score:
+        return apply("div", other, self)
+
+    def __mod__(self, other: Score | float) -> Score:
+        return apply("mod", self, other)
+
+    def __neg__(self) -> Score:
+        return apply("neg", self)
+
+    def __abs__(self) -> Score:
+        return apply("abs", self)
+
+    def __lt__(self, other: Score | float) -> Score:
+        return apply("lt", self, other)
+
+    def __le__(self, other: Score | float) -> Score:
+        return apply("le", self, other)
+
+    def __gt__(self, other: Score | float) -> Score:
+        return apply("gt", self, other)
+
+    def __ge__(self, other: Score | float) -> Score:
+        return apply("ge", self, other)
+
+    def __and__(self, other: Score | float) -> Score:
+        return apply("and", self, other)
+
+    def __or__(self, other: Score | float) -> Score:
+        return apply("or", self, other)
+
+    def __invert__(self) -> Score:
+        return apply("not", self)
+
+    def equals(self, other: Score | float) -> Score:
+        """Where both are the same number. (`==` asks whether two scores are one object.)"""
+        return apply("eq", self, other)
+
+    def __bool__(self) -> bool:
+        raise BadScore(
+            "a score is not true or false: it is computed for every pair",
+            caller(),
+            "write `where(condition, a, b)`, and `&`, `|`, `~` for and, or, not",
+        )
+
+    def at(self, dot: Score) -> Score:
+        """With another score in the place of the dot product."""
+        mine, tables = joined([self, dot])
+        return Score(nodes.replaced(mine[0], {nodes.S: mine[1]}), tables)
+
+    def __repr__(self) -> str:
+        return show(self.node)
+
+
+S, I, J, H = (Score(leaf) for leaf in (nodes.S, nodes.I, nodes.J, nodes.H))  # noqa: E741
+
+
+def as_score(given: Any) -> Score:
+    if isinstance(given, Score):
+        return given
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise BadScore(
+            f"a score is made of scores and numbers, not of {type(given).__name__}",
+            caller(),
+            "write `table(tensor, index)` for numbers in a tensor",
+        )
+    return Score(Number(given))
+
+
+def apply(function: str, *operands: Score | float) -> Score:
+    parts, tables = joined([as_score(x) for x in operands])
+    return Score(call(function, *parts), tables)
+
+
+def joined(scores: list[Score]) -> tuple[list[Node], tuple[Tensor, ...]]:
+    """The nodes of several scores over one list of tables, a tensor that several read once."""
+    tables: list[Tensor] = []
+    parts = []
+    for score in scores:
+        numbers = {}
+        for old, tensor in enumerate(score.tables):
+            new = next((n for n, t in enumerate(tables) if t is tensor), None)
+            if new is None:
+                new = len(tables)
+                tables.append(tensor)
+            numbers[old] = new
+        parts.append(nodes.replaced(score.node, {}, numbers))
+    return parts, tuple(tables)
+
+
+def entry(tensor: Tensor, index: Score | float) -> Score:
+    """An entry of a table of shape (length,), (heads, length) or (batch..., heads, length)."""
+    (at,), tables = joined([as_score(index)])
+    return Score(Entry(len(tables), at), (*tables, tensor))

@@ -1,0 +1,181 @@
+"""Scores are what they say: values, derivatives, printing, and the buckets of T5."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from edgewise.errors import EdgewiseError
+from edgewise.scores import (
+    H,
+    I,
+    J,
+    S,
+    alibi,
+    exp,
+    floor,
+    log,
+    maximum,
+    minimum,
+    relative,
+    scalar,
+    sigmoid,
+    softcap,
+    sqrt,
+    t5_buckets,
+    table,
+    tanh,
+    where,
+)  # fmt: skip
+from edgewise.scores.derivative import derivative
+from edgewise.scores.evaluate import Pairs
+from edgewise.scores.library import alibi_slopes
+from edgewise.scores.nodes import S as DOT
+from edgewise.scores.nodes import by_distance, entries
+
+HEADS, ROWS, COLUMNS = 2, 3, 4
+
+
+def pairs(tables=(), seed=0):
+    random = torch.Generator().manual_seed(seed)
+    s = torch.randn(HEADS, ROWS, COLUMNS, generator=random, dtype=torch.float64)
+    places = torch.arange(ROWS)[:, None], torch.arange(COLUMNS)[None]
+    return Pairs(s.requires_grad_(), *places, torch.arange(HEADS).view(-1, 1, 1), tuple(tables))
+
+
+def rows_of(score):
+    """The tables of a score as kernels see them: (rows, length)."""
+    return [t.reshape(-1, t.shape[-1]).requires_grad_() for t in score.tables]
+
+
+def tables_of(random):
+    draw = lambda *shape: torch.randn(*shape, generator=random, dtype=torch.float64)  # noqa: E731
+    return draw(7), draw(HEADS, 7), draw(HEADS)
+
+
+@st.composite
+def scores(draw, depth=3):
+    one, each, slopes = tables_of(torch.Generator().manual_seed(draw(st.integers(0, 3))))
+    leaves = [S, I, J, H, I - J, relative(one), relative(each), scalar(slopes),
+              table(each, abs(I - J) + H), table(one, S)]  # fmt: skip
+    numbers = st.sampled_from([2, -1.5, 0.25, 3])
+    if depth == 0:
+        return draw(st.sampled_from(leaves))
+    a, b = draw(scores(depth - 1)), draw(st.one_of(scores(depth - 1), numbers))
+    return draw(
+        st.sampled_from(
+            [
+                a + b,
+                a - b,
+                a * b,
+                tanh(a) * b,
+                sigmoid(a),
+                exp(-abs(a)),
+                log(1 + abs(a)) + b,
+                sqrt(1 + a * a),
+                maximum(a, b),
+                minimum(a, b),
+                where(a > b, a, b * 0.5),
+                -a,
+                where((S < 0.3) & ~(I > J), a, S),
+                floor(a) + S,
+                a / (2 + abs(a)),
+            ]
+        )
+    )
+
+
+@given(score=scores())
+@settings(max_examples=60, deadline=None)
+def test_derivatives_are_those_of_autograd(score):
+    tables = rows_of(score)
+    at = pairs(tables)
+    value = at[score.node].to(torch.float64).expand(at.s.shape)
+    assume(bool(value.isfinite().all()))
+    weight = torch.randn(value.shape, generator=torch.Generator().manual_seed(9)).double()
+    needed = [x for x in (at.s, *tables)]
+    if not value.requires_grad:
+        return
+    expected = torch.autograd.grad((value * weight).sum(), needed, allow_unused=True)
+    with torch.no_grad():
+        ds = at[derivative(score.node, DOT)] * weight
+        found = [torch.zeros_like(t) for t in tables]
+        for entry in entries(score.node):
+            grad = at[derivative(score.node, entry)] * weight
+            at.add_to(found[entry.table], entry, grad)
+    for mine, right in zip((ds, *found), expected, strict=True):
+        right = torch.zeros_like(mine) if right is None else right
+        torch.testing.assert_close(mine, right.expand(mine.shape))
+
+
+def test_they_print_as_they_are_written():
+    slopes = torch.ones(2)
+    for score, text in [
+        (softcap(30.0) + alibi(slopes), "30.0 * tanh(S / 30.0) + -table0[0] * abs(I - J)"),
+        (2 * (S - 1) / (I - (J - 1)), "2 * (S - 1) / (I - (J - 1))"),
+        (where(~(I > J) & (H < 2), S, -math.inf), "where(~(I > J) & (H < 2), S, -inf)"),
+    ]:
+        assert repr(score) == text
+
+
+def test_a_tensor_that_is_read_twice_is_one_table():
+    slopes = torch.ones(2)
+    assert len((alibi(slopes) + scalar(torch.ones(2))).tables) == 2
+    values = torch.ones(5)
+    assert len((table(values, I) + table(values, J)).tables) == 1
+
+
+def test_a_score_knows_whether_only_distances_count():
+    assert by_distance((softcap(5.0) + alibi(2) + relative(torch.zeros(3))).node)
+    assert not by_distance((S + I).node)
+    assert not by_distance(table(torch.zeros(3), I).node)
+
+
+def test_soft_caps_go_before_biases():
+    both = (S + alibi(torch.ones(1))).at(softcap(2.0))
+    assert repr(both) == "2.0 * tanh(S / 2.0) + -table0[0] * abs(I - J)"
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_buckets_are_those_of_t5(both):
+    t5 = pytest.importorskip("transformers.models.t5.modeling_t5", reason="no transformers")
+    away = torch.arange(-300, 301)
+    expected = t5.T5Attention._relative_position_bucket(-away, both, 32, 128)
+    assert torch.equal(t5_buckets(32, 128, both=both)[away.clamp(-128, 128) + 128], expected)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 6, 8, 12])
+def test_slopes_are_those_of_the_paper(heads):
+    def paper(n):
+        if math.log2(n).is_integer():
+            return [2 ** (-(2 ** -(math.log2(n) - 3)) * (i + 1)) for i in range(n)]
+        whole = 2 ** math.floor(math.log2(n))
+        return paper(whole) + paper(2 * whole)[0::2][: n - whole]
+
+    torch.testing.assert_close(alibi_slopes(heads), torch.tensor(paper(heads)))
+
+
+WRONG = [
+    (lambda: bool(S > 1), "where(condition, a, b)"),
+    (lambda: S + torch.ones(3), "not of Tensor"),
+    (lambda: S + "1", "not of str"),
+    (lambda: softcap(0.0), "a positive number, got 0.0"),
+    (lambda: softcap(True), "got True"),
+    (lambda: relative(torch.zeros(4)), "2r + 1 entries, got 4"),
+    (lambda: relative(torch.zeros(0)), "2r + 1"),
+    (lambda: table(torch.zeros(3).long(), I), "int64 of shape (3,)"),
+    (lambda: table([1.0], I), "got list"),
+    (lambda: table(torch.zeros(2, 0), I), "no entry"),
+    (lambda: alibi([]) + torch.ones(1), "not of Tensor"),
+]
+
+
+@pytest.mark.parametrize(("make", "text"), WRONG, ids=[text for _, text in WRONG])
+def test_mistakes_say_what_to_write(make, text):
+    with pytest.raises(EdgewiseError) as caught:
+        make()
+    assert caught.value.code == "bad-score"
+    assert text in caught.value.message + caught.value.help
+    assert __file__ in str(caught.value)
