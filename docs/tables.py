@@ -17,6 +17,10 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "call": (abs,),
     "topk_agg": (2,),
 }
+OPERANDS: dict[str, tuple[Any, ...]] = {  # of combinations that two numbers are not enough for
+    "lookup": ([[1.0, 2.0], [3.0, 4.0]], 1.0),
+    "rotate": ([1.0, 0.0], 0.6, 0.8),
+}
 SPECIAL_MEANINGS = {
     "leq": "X ≤ Y",
     "lt": "X < Y",
@@ -65,7 +69,10 @@ def _kind(kind: str) -> str:
         if signature.kind == kind:
             defaults = signature.defaults.items()
             shown = ", ".join(a if v is REQUIRED else f"{a}={v!r}" for a, v in defaults)
-            rows.append(f"| `F.{name}{f'({shown})' if shown else ''}` | {_result(name, kind)} |")
+            of = OPERANDS.get(name)
+            given = f" (of {', '.join(map(str, of))})" if of else ""
+            call = f"`F.{name}{f'({shown})' if shown else ''}`"
+            rows.append(f"| {call} | {_result(name, kind)}{given} |")
     return "\n".join(rows)
 
 
@@ -75,6 +82,10 @@ def _result(name: str, kind: str) -> str:
     if kind == AGGREGATION:
         rule = (R.h <= R.a(V.X)) | [function]
         return _shown(rule, [R.a(1)[3.0], R.a(2)[-1.0], R.a(3)[2.0]])
+    if kind == COMBINATION and name in OPERANDS:
+        return _shown(R.h <= function(*(R[n] for n in "abc"[: len(OPERANDS[name])])), [
+            R[n][value] for n, value in zip("abc", OPERANDS[name], strict=False)
+        ])  # fmt: skip
     if kind == COMBINATION:
         return _shown((R.h <= (R.a, R.b)) | [function], [R.a[2.0], R.b[3.0]])
     return _shown((R.h <= R.a) | [function], [R.a[[-1.0, 0.5, 2.0]]])

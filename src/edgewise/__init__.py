@@ -13,6 +13,7 @@ _HOMES = {
     "repeat": "language",
     "rows": "ground.inputs",
     "ragged": "ground.inputs",
+    "numbers": "ground.inputs",
     "load": "save",
     "attention": "kernels.attention",
     "EdgewiseError": "errors",

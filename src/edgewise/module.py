@@ -175,8 +175,10 @@ class Model(torch.nn.Module):
         unit = self._one
         if torch.compiler.is_compiling() and not torch.is_autocast_enabled(unit.device.type):
             names = tuple(values)
-            _ensure_graph(self, step, names, tuple(map(_fixed, values.values())), self.training)
-            graph = step.graphs[self.training]
+            shapes = tuple(map(_fixed, values.values()))
+            kinds = tuple(value.dtype for value in values.values())
+            _ensure_graph(self, step, names, shapes, kinds, self.training)
+            graph = step.graphs[self.training, kinds]
             if graph is not None:
                 return step, Column(graph(*values.values(), *weights.values()))
         return step, step(values, weights, unit.dtype, unit.device, self.training)
@@ -243,14 +245,19 @@ def _ensure_graph(
     step: Step,
     names: tuple[str, ...],
     shapes: tuple[tuple[int, ...], ...],
+    kinds: tuple[torch.dtype, ...],
     training: bool,
 ) -> bool:
     """Write a step down as a graph, once for each mode."""
-    if training not in step.graphs:
+    if (training, kinds) not in step.graphs:
         with _untraced():
-            tensors = [model._one.new_empty(shape) for shape in shapes]
+            tensors = [
+                model._one.new_zeros(shape, dtype=kind)
+                for shape, kind in zip(shapes, kinds, strict=True)
+            ]
             weights = {name: model.weight(name) for name in model._paths}
-            step.graphs[training] = graph_of(step, names, tensors, weights, training)
+            graph = graph_of(step, names, tensors, weights, model._one.dtype, training)
+            step.graphs[training, kinds] = graph
     return True
 
 

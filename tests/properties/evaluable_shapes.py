@@ -61,6 +61,7 @@ SAFE = (  # finite, with finite gradients, wherever they are applied
     [F.sigmoid],
     [F.tanh],
     [F.gelu],
+    [F.gelu_tanh],
     [F.silu],
     [F.elu],
     [F.softplus],

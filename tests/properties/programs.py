@@ -69,6 +69,7 @@ def any_function(draw: st.DrawFn, *kinds: str) -> nodes.Function:
     arguments = {
         "leaky_relu": {"slope": numbers},
         "norm": {"eps": numbers},
+        "rms_norm": {"eps": numbers},
         "clamp": {"low": numbers, "high": numbers},
         "slice": {"rows": st.none() | interval, "cols": st.none() | interval},
         "reshape": {"shape": st.tuples(SIZES) | st.tuples(SIZES, SIZES)},

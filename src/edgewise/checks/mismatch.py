@@ -73,6 +73,12 @@ def combined(
         return ShapeMismatch(
             f"`{name}` compares two values, got {len(items)}", place, "write it over two atoms"
         )
+    if function.name in TAKES:
+        found = " and ".join(
+            f"{called(i)} {describe(s)}" for i, s in zip(items, shapes, strict=True)
+        )
+        what, help = TAKES[function.name]
+        return ShapeMismatch(f"`{name}` takes {what}, but {found}", place, help)
     if function.name in ("softmax_comb", "sparsemax_comb"):
         which = next(n for n, found in enumerate(shapes) if () not in found)
         return ShapeMismatch(
@@ -88,6 +94,18 @@ def combined(
         place,
         _step(function, left, right, place),
     )
+
+
+TAKES = {
+    "lookup": (
+        "a table and a number",
+        "write `F.lookup(W.table[rows, size], R.number(V.I))`",
+    ),
+    "rotate": (
+        "a vector of d numbers and d/2 of cos and sin",
+        "write `F.rotate(R.q(V.I), F.cos(R.angle(V.I)), F.sin(R.angle(V.I)))`",
+    ),
+}
 
 
 def _partner(function: nodes.Function, shapes: Sequence[Shapes], at: int) -> int:

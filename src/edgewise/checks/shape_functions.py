@@ -84,6 +84,10 @@ def combine(function: nodes.Function, operands: Sequence[Shapes]) -> Shapes:
             return reduce(_pairs, operands, frozenset({(1,)}))
         case "cossim":
             return SCALAR if len(operands) == 2 and elementwise(operands) else NOTHING
+        case "lookup":
+            return _row(*operands) if len(operands) == 2 and () in operands[1] else NOTHING
+        case "rotate":
+            return _turned(*operands) if len(operands) == 3 else NOTHING
         case "softmax_comb" | "sparsemax_comb":
             scalars = all(() in shapes for shapes in operands)
             return column(len(operands)) if scalars else NOTHING
@@ -108,6 +112,24 @@ def _flat_sum(before: Shapes, after: Shapes) -> Shapes:
 
 def _pairs(before: Shapes, after: Shapes) -> Shapes:
     return union(column(_times(numbers(a), numbers(b))) for a in before for b in after)
+
+
+def _row(tables: Shapes, numbers: Shapes) -> Shapes:
+    """A row of a table is a column; a row of a column is a scalar."""
+    return union(column((*shape, 1)[1]) for shape in tables if shape)
+
+
+def _turned(vectors: Shapes, cosines: Shapes, sines: Shapes) -> Shapes:
+    """A vector of d numbers, where cos and sin can be d/2."""
+    angles = elementwise([cosines, sines])
+    return union(_turn(shape[0], angle) for shape in vectors if len(shape) == 1 for angle in angles)
+
+
+def _turn(size: Dimension, angle: Shape) -> Shapes:
+    half = numbers(angle)
+    fits = len(angle) < 2 and (size is None or (size % 2 == 0 and half in (None, size // 2)))
+    whole = size if half is None else 2 * half
+    return frozenset({(whole,)}) if fits else NOTHING
 
 
 def _sum(a: Dimension, b: Dimension) -> Dimension:

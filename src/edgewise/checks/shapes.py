@@ -31,6 +31,8 @@ LINES = {  # what a line makes of any number of values, where it depends on that
     nodes.Function("sparsemax_comb"): VECTOR,
     nodes.Function("count"): SCALAR,
     nodes.Function("cossim"): SCALAR,
+    nodes.Function("lookup"): VECTOR,
+    nodes.Function("rotate"): VECTOR,
 }
 
 

@@ -73,6 +73,40 @@ class ragged:
         object.__setattr__(self, "samples", tuple(self.samples))
 
 
+@dataclass(frozen=True, eq=False)
+class numbers:
+    """Integers as values on dense axes, such as tokens: ([batch,] keys...).
+
+    An integer tensor alone is keys. Numbers stay integers in every precision, for `F.lookup`.
+
+    >>> numbers([[101, 7592, 102]]).values.shape
+    torch.Size([1, 3])
+    """
+
+    values: Tensor
+
+    def __post_init__(self) -> None:
+        values = _tensor(self.values, "values")
+        if values.dtype not in INTEGERS:
+            raise BadInput(
+                f"`numbers` takes integers, got {values.dtype}",
+                caller(),
+                "give a float tensor as it is: `model(x=tensor)`",
+            )
+        object.__setattr__(self, "values", values.long())
+
+    def on(self, name: str, arity: int) -> Tensor:
+        """The numbers as scalars: (keys..., 1) or (batch, keys..., 1)."""
+        if self.values.ndim not in (arity, arity + 1):
+            raise BadInput(
+                f"`{name}` has {arity} keys, the numbers have {self.values.ndim} axes "
+                f"{tuple(self.values.shape)}",
+                caller(),
+                "give one number for each key: (keys...) or (batch, keys...)",
+            )
+        return self.values.unsqueeze(-1)
+
+
 Given = Tensor | rows | ragged
 
 
@@ -90,10 +124,12 @@ def _tensor(item: Any, what: str) -> Tensor:
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
-def read(name: str, item: Any) -> Given:
-    """An input as given: a tensor of floats or integers, rows, or a batch of those."""
+def read(name: str, item: Any, arity: int) -> Given:
+    """An input as given: a tensor of values, rows, or a batch of those."""
+    if isinstance(item, numbers):
+        return item.on(name, arity)
     if isinstance(item, ragged):
-        return ragged([_sample(name, sample) for sample in item.samples])
+        return ragged([_sample(name, sample, arity) for sample in item.samples])
     if isinstance(item, rows):
         return item
     if hasattr(item, "__array__") and hasattr(item, "dtype"):
@@ -110,8 +146,14 @@ def read(name: str, item: Any) -> Given:
     )
 
 
-def _sample(name: str, item: Any) -> rows | Tensor:
-    found = read(name, item)
+def _sample(name: str, item: Any, arity: int) -> rows | Tensor:
+    if isinstance(item, numbers):
+        raise BadInput(
+            f"a sample of `{name}` is `numbers`",
+            caller(),
+            "pad the samples to one length, `numbers(padded)`, and give the padding as a mask",
+        )
+    found = read(name, item, arity)
     if isinstance(found, ragged):
         raise BadInput(
             f"a sample of `{name}` is itself a batch", caller(), "one batch holds plain samples"

@@ -64,7 +64,7 @@ class Source:
             for row, name in self.weights:
                 parts[row] = canonical(weights[name].to(dtype))
             data = _stack(parts)
-        return data.to(dtype).unsqueeze(0)
+        return data.to(dtype if data.is_floating_point() else data.dtype).unsqueeze(0)
 
 
 def _stack(parts: Sequence[Tensor]) -> Tensor:

@@ -46,10 +46,11 @@ def _of(kind: str, plain: str, **others: dict[str, Any]) -> dict[str, Signature]
 SIGNATURES = (
     _of(
         TRANSFORMATION,
-        "relu sigmoid tanh gelu silu elu softplus softmax sparsemax exp log sqrt square abs "
-        "sin cos inverse reverse signum lukasiewicz transp identity",
+        "relu sigmoid tanh gelu gelu_tanh silu elu softplus softmax sparsemax exp log sqrt square "
+        "abs sin cos inverse reverse signum lukasiewicz transp identity",
         leaky_relu={"slope": 0.01},
         norm={"eps": 1e-10},
+        rms_norm={"eps": 1e-10},
         clamp={"low": REQUIRED, "high": REQUIRED},
         slice={"rows": None, "cols": None},
         reshape={"shape": REQUIRED},
@@ -58,7 +59,8 @@ SIGNATURES = (
     )
     | _of(
         COMBINATION,
-        "sum product elproduct avg max min count crossum cossim softmax_comb sparsemax_comb",
+        "sum product elproduct avg max min count crossum cossim softmax_comb sparsemax_comb "
+        "lookup rotate",
         concat={"axis": -1},
     )
     | _of(
@@ -74,6 +76,10 @@ SIGNATURES = (
 ELSEWHERE = {  # what other libraries call ours
     "add": "sum",
     "cat": "concat",
+    "embedding": "lookup",
+    "gelu_new": "gelu_tanh",
+    "rmsnorm": "rms_norm",
+    "rope": "rotate",
     "layer_norm": "norm",
     "layernorm": "norm",
     "matmul": "product",

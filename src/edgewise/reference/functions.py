@@ -21,6 +21,18 @@ class CallFailed(EdgewiseError):
     instead = "Program([(R.h <= R.a) | [F.call(lambda x: x + 1)]]).solve([R.a[1.0]])"
 
 
+class NoSuchRow(EdgewiseError):
+    """`lookup` takes a row of a table by its number; there is no row before 0 or between two."""
+
+    code = "no-such-row"
+    example = (
+        "Program([R.h(V.I) <= F.lookup(W.table[3, 2], R.token(V.I))]).solve([R.token(0)[7.0]])"
+    )
+    instead = (
+        "Program([R.h(V.I) <= F.lookup(W.table[8, 2], R.token(V.I))]).solve([R.token(0)[7.0]])"
+    )
+
+
 def sparsemax(x: Tensor, dim: int) -> Tensor:
     """The point of the simplex nearest to x: max(x − τ, 0) with τ such that it sums to 1.
 
@@ -39,6 +51,10 @@ def sparsemax(x: Tensor, dim: int) -> Tensor:
 def _norm(x: Tensor, eps: float) -> Tensor:
     centred = x - x.mean()
     return centred / (centred.square().mean() + eps).sqrt()
+
+
+def _rms_norm(x: Tensor, eps: float) -> Tensor:
+    return x / (x.square().mean() + eps).sqrt()
 
 
 def _slice(x: Tensor, rows: Any, cols: Any) -> Tensor:
@@ -91,12 +107,14 @@ TRANSFORMATIONS: dict[str, Callable[..., Tensor]] = {
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
     "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
     "silu": torch.nn.functional.silu,
     "elu": torch.nn.functional.elu,
     "softplus": torch.nn.functional.softplus,
     "softmax": lambda x: x.flatten().softmax(0).reshape(x.shape),
     "sparsemax": lambda x: sparsemax(x.flatten(), 0).reshape(x.shape),
     "norm": _norm,
+    "rms_norm": _rms_norm,
     "exp": torch.exp,
     "log": torch.log,
     "sqrt": torch.sqrt,
@@ -154,6 +172,47 @@ def _cossim(values: Sequence[Tensor]) -> Tensor:
     return a @ b / (a.norm() * b.norm())
 
 
+def _lookup(values: Sequence[Tensor]) -> Tensor:
+    """The row of a table that a number names."""
+    if len(values) != 2 or not values[0].ndim or values[1].ndim:
+        raise ShapeMismatch(
+            f"`lookup` takes a table and a number, got {', '.join(map(show, values))}",
+            help="write `F.lookup(W.table[rows, size], R.number(V.I))`",
+        )
+    table, number = values[0], float(values[1])
+    if not number.is_integer() or not 0 <= number < len(table):
+        raise no_such_row(number, len(table))
+    return table[int(number)]
+
+
+def no_such_row(number: float, rows: int) -> NoSuchRow:
+    return NoSuchRow(
+        f"`lookup` asks for row {number:g} of a table of {rows:,} rows",
+        help="give whole numbers from 0, below the rows of the table",
+    )
+
+
+def _rotate(values: Sequence[Tensor]) -> Tensor:
+    """Pair c of a vector, (x_c, x_{c + d/2}), turned by an angle of which cos and sin are given."""
+    check_rotation([tuple(value.shape) for value in values], list(map(show, values)))
+    x, cos, sin = values
+    half = x.shape[0] // 2
+    a, b = x[:half], x[half:]
+    return torch.cat([a * cos - b * sin, b * cos + a * sin])
+
+
+def check_rotation(shapes: Sequence[tuple[int, ...]], shown: Sequence[str]) -> None:
+    """Refuse what is not a vector of d numbers with the cos and sin of d/2 angles."""
+    vector = bool(shapes) and len(shapes[0]) == 1 and shapes[0][0] % 2 == 0
+    half = shapes[0][0] // 2 if vector else 0
+    angle = () if half == 1 else (half,)  # a column of one number is a scalar
+    if not vector or list(shapes[1:]) != [angle, angle]:
+        raise ShapeMismatch(
+            f"`rotate` takes a vector of d numbers and d/2 of cos and sin, got {', '.join(shown)}",
+            help="write `F.rotate(R.q(V.I), F.cos(R.angle(V.I)), F.sin(R.angle(V.I)))`",
+        )
+
+
 def _scalars(values: Sequence[Tensor], name: str) -> Tensor:
     vector = next((value for value in values if value.ndim), None)
     if vector is not None:
@@ -174,6 +233,8 @@ COMBINATIONS: dict[str, Callable[..., Tensor]] = {
     "concat": _concat,
     "crossum": _crossum,
     "cossim": _cossim,
+    "lookup": _lookup,
+    "rotate": _rotate,
     "softmax_comb": lambda values: _scalars(values, "softmax_comb").softmax(0),
     "sparsemax_comb": lambda values: sparsemax(_scalars(values, "sparsemax_comb"), 0),
 }

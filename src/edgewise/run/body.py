@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgewise.ground.rules import GroundRule
 from edgewise.language import functions, nodes
-from edgewise.language.statements import atoms, weights
+from edgewise.language.statements import applied_functions, atoms, weights
 from edgewise.reference.evaluate import combination
 
 
@@ -23,6 +23,8 @@ def single_atom(item: nodes.Expression) -> nodes.Atom | None:
         return None
     if any(weight.keys for weight in weights(item)):
         return None
+    if any(function.name == "lookup" for function in applied_functions((item,))):
+        return None  # reads integers, in every grounding
     return found[0]
 
 

@@ -7,13 +7,20 @@ from functools import reduce
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from edgewise.checks.mismatch import ShapeMismatch
 from edgewise.language import functions, nodes
-from edgewise.reference.functions import TRANSFORMATIONS, CallFailed, sparsemax
+from edgewise.reference.functions import (
+    TRANSFORMATIONS,
+    CallFailed,
+    check_rotation,
+    no_such_row,
+    sparsemax,
+)
 from edgewise.run.column import Column, column, meet, product, show
 
-ROWWISE_NAMES = ("softmax", "sparsemax", "norm", "transp", "slice", "reshape", "call")
+ROWWISE_NAMES = ("softmax", "sparsemax", "norm", "rms_norm", "transp", "slice", "reshape", "call")
 ELEMENTWISE = set(TRANSFORMATIONS) - set(ROWWISE_NAMES)
 
 
@@ -41,6 +48,12 @@ def _norm(x: Column, eps: float) -> Tensor:
     if x.rank == 0:
         return x.data * 0.0
     return torch.nn.functional.layer_norm(x.data, x.shape, eps=eps)
+
+
+def _rms_norm(x: Column, eps: float) -> Tensor:
+    if x.rank == 0:
+        return x.data / (x.data.square() + eps).sqrt()
+    return torch.nn.functional.rms_norm(x.data, x.shape, eps=eps)
 
 
 def _transp(x: Column) -> Tensor:
@@ -81,6 +94,7 @@ ROWWISE: dict[str, Callable[..., Tensor]] = {
     "softmax": lambda x: _over_elements(x, lambda flat: flat.softmax(-1)),
     "sparsemax": lambda x: _over_elements(x, lambda flat: sparsemax(flat, -1)),
     "norm": _norm,
+    "rms_norm": _rms_norm,
     "transp": _transp,
     "slice": _slice,
     "reshape": _reshape,
@@ -121,6 +135,44 @@ def _cossim(columns: Sequence[Column]) -> Tensor:
     return (a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1))
 
 
+def _lookup(columns: Sequence[Column]) -> Tensor:
+    if len(columns) != 2 or not columns[0].rank or columns[1].rank:
+        raise ShapeMismatch(
+            f"`lookup` takes a table and a number, got {', '.join(show(c.shape) for c in columns)}",
+            help="write `F.lookup(W.table[rows, size], R.number(V.I))`",
+        )
+    table, number = columns[0].data, columns[1].data
+    rows = _whole(number, table.shape[2])
+    if table.shape[:2] == (1, 1):
+        one = table[0, 0]
+        found = torch.nn.functional.embedding(rows, one if one.ndim == 2 else one.unsqueeze(-1))
+        return found if one.ndim == 2 else found.squeeze(-1)
+    shape = torch.broadcast_shapes(table.shape[:2], rows.shape)
+    at = rows.expand(shape)[(..., *(None,) * (table.ndim - 2))]
+    each = at.expand(*shape, 1, *table.shape[3:])
+    return table.expand(*shape, *table.shape[2:]).gather(2, each).squeeze(2)
+
+
+def _whole(number: Tensor, rows: int) -> Tensor:
+    """Numbers as rows of a table; integers on a GPU are not looked at: that would wait for it."""
+    found = number.long() if number.is_floating_point() else number
+    traced = isinstance(found, FakeTensor) or torch.compiler.is_compiling() or found.is_meta
+    cheap = found.device.type == "cpu" or number.is_floating_point()
+    if not traced and cheap:
+        wrong = (found < 0) | (found >= rows) | (found != number)
+        if bool(wrong.any()):
+            raise no_such_row(float(number[wrong][0]), rows)
+    return found
+
+
+def _rotate(columns: Sequence[Column]) -> Tensor:
+    check_rotation([c.shape for c in columns], [show(c.shape) for c in columns])
+    x, cos, sin = columns
+    turn = [c.data if c.rank else c.data.unsqueeze(-1) for c in (cos, sin)]
+    a, b = x.data.chunk(2, -1)
+    return torch.cat([a * turn[0] - b * turn[1], b * turn[0] + a * turn[1]], -1)
+
+
 def _scalars(columns: Sequence[Column], name: str) -> Tensor:
     if any(c.rank for c in columns):
         raise ShapeMismatch(
@@ -150,6 +202,8 @@ COMBINATIONS: dict[str, Callable[..., Tensor]] = {
     "concat": _concat,
     "crossum": _crossum,
     "cossim": _cossim,
+    "lookup": _lookup,
+    "rotate": _rotate,
     "softmax_comb": lambda columns: _scalars(columns, "softmax_comb").softmax(-1),
     "sparsemax_comb": lambda columns: sparsemax(_scalars(columns, "sparsemax_comb"), -1),
 }

@@ -62,9 +62,9 @@ def read_inputs(
     for name, item in inputs.items():
         if name not in arities:
             raise _unknown(name, arities, whole)
-        found[name] = read(name, item)
+        found[name] = read(name, item, arities[name])
         for part in parts(found[name]):
-            _check_device(name, part, unit)
+            _check_device(name, part, unit, isinstance(found[name], Tensor))
             _check_dtype(name, part, unit)
     return found
 
@@ -106,8 +106,8 @@ def _check_dtype(name: str, part: Tensor, unit: Tensor) -> None:
         )
 
 
-def _check_device(name: str, part: Tensor, unit: Tensor) -> None:
-    keys_from_there = not part.is_floating_point() and part.device.type == "cpu"
+def _check_device(name: str, part: Tensor, unit: Tensor, is_value: bool) -> None:
+    keys_from_there = not is_value and not part.is_floating_point() and part.device.type == "cpu"
     if part.device != unit.device and not keys_from_there:
         raise DeviceMismatch(
             f"`{name}` is on {part.device}, the model on {unit.device}",
@@ -129,8 +129,8 @@ def check_numbers(given: Mapping[str, Given]) -> None:
 
 
 def step_tensor(name: str, item: Given) -> Tensor:
-    """What may come with a step: a float tensor."""
-    if isinstance(item, Tensor) and item.is_floating_point():
+    """What may come with a step: a tensor of values."""
+    if isinstance(item, Tensor):
         return item
     raise KeysAtStep(
         f"`{name}` has keys, which are joined when grounding",

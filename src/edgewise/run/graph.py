@@ -30,6 +30,7 @@ def graph_of(
     names: Sequence[str],
     tensors: Sequence[Tensor],
     weights: Mapping[str, Tensor],
+    dtype: torch.dtype,
     training: bool,
 ) -> torch.fx.GraphModule | None:
     """The step on inputs like these, by position: the tensors of `names`, then the weights.
@@ -42,7 +43,7 @@ def graph_of(
     unit = tensors[0] if tensors else next(iter(weights.values()), None)
     if unit is None:
         return None
-    dtype, device = unit.dtype, unit.device
+    device = unit.device
 
     def run(*given: Tensor) -> Tensor:
         inputs = dict(zip(names, given[: len(names)], strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -58,9 +59,10 @@ class RuleStep:
         if not self.ground.count:
             return Column(torch.zeros(1, 0, dtype=state.dtype, device=state.device))
         items = [item for item in self.rule.body if item.carries_value]
-        operands = [self.expression(item, state) for item in items]
+        function = combination(self.rule.functions)
+        operands = self._operands(function, items, state)
         if operands:
-            value = combine(combination(self.rule.functions), operands)
+            value = combine(function, operands)
         else:
             value = Column(torch.ones(1, 1, dtype=state.dtype, device=state.device))
         for function in self.rule.functions:
@@ -140,11 +142,23 @@ class RuleStep:
             case nodes.Weight():
                 return self._weight(item, state)
             case nodes.Apply(function=function):
-                operands = [self.expression(operand, state) for operand in item.operands]
+                operands = self._operands(function, item.operands, state)
                 value = self._applied(function, operands, state)
             case _:
                 raise TypeError(f"carries no value: {item!r}")
         return self._weighted(item.weight, value, state)
+
+    def _operands(
+        self, function: nodes.Function, items: Sequence[nodes.Expression], state: State
+    ) -> list[Column]:
+        """What a function is applied to; a number that is looked up stays an integer."""
+        found = [self.expression(item, state) for item in items]
+        if function.name == "lookup" and len(items) == 2:
+            number = items[1]
+            if isinstance(number, nodes.Atom) and number.weight is None:
+                exact = state.numbers.get(number.relation)
+                found[1] = exact.take(self.ground.rows[self.place(number)]) if exact else found[1]
+        return found
 
     def _applied(self, function: nodes.Function, operands: list[Column], state: State) -> Column:
         if functions.kind(function) == functions.COMBINATION:

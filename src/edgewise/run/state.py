@@ -22,3 +22,4 @@ class State:
     device: torch.device
     projections: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     shared: dict[tuple[str, str], Tensor] = field(default_factory=dict)
+    numbers: Mapping[str, Column] = field(default_factory=dict)  # integers, not rounded to dtype

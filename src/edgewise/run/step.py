@@ -14,6 +14,8 @@ from edgewise.run.inputs import Prepared
 from edgewise.run.output import Output
 from edgewise.run.state import State
 
+Mode = tuple[bool, tuple[torch.dtype, ...]]  # in training or not, and the kinds of inputs
+
 
 @dataclass(frozen=True, eq=False)
 class Step:
@@ -22,7 +24,7 @@ class Step:
     prepared: Prepared
     executable: Executable
     output: Output
-    graphs: dict[bool, torch.fx.GraphModule | None] = field(default_factory=dict)  # by training
+    graphs: dict[Mode, torch.fx.GraphModule | None] = field(default_factory=dict)
 
     def __call__(
         self,
@@ -32,11 +34,13 @@ class Step:
         device: torch.device,
         training: bool,
     ) -> Column:
-        columns = {
+        found = {
             name: Column(source.data(tensors.get(name), weights, dtype))
             for name, source in self.executable.sources.items()
         }
-        state = State(columns, weights, training, dtype, device)
+        whole = {name: c for name, c in found.items() if not c.data.is_floating_point()}
+        columns = found | {name: Column(c.data.to(dtype)) for name, c in whole.items()}
+        state = State(columns, weights, training, dtype, device, numbers=whole)
         value = self.executable.run(state).get(self.output.relation)
         if value is None or not value.rows:
             batch = max((source.batch for source in self.executable.sources.values()), default=1)
