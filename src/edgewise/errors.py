@@ -58,6 +58,7 @@ class Caller:
 
 
 Place = Span | Caller
+LONGEST_LINE = 160
 
 
 def caller() -> Caller:
@@ -68,7 +69,7 @@ def caller() -> Caller:
     """
     frame = sys._getframe(1)
     # a compiled model is called by way of torch
-    inside = ("edgewise", "torch.nn.modules.", "torch._dynamo.", "contextlib")
+    inside = ("edgewise", "torch.nn.modules.", "torch._dynamo.", "contextlib", "transformers.")
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(inside):
         if (
             frame.f_globals.get("__name__") == "edgewise.errors"
@@ -183,9 +184,27 @@ def render(kind: str, code: str, message: str, span: Span | None, help: str) -> 
         if span.text:
             number = f"{span.line:<3}"
             gutter = " " * len(number)
-            indent = len(span.text) - len(span.text.lstrip())
-            caret = " " * (span.column - 1 - indent) + "^" * max(1, span.end - span.column)
-            lines += [f"{gutter}|", f"{number}| {span.text.strip()}", f"{gutter}| {caret}"]
+            text, first, width = _excerpt(span)
+            caret = " " * first + "^" * width
+            lines += [f"{gutter}|", f"{number}| {text}", f"{gutter}| {caret}"]
     if help:
         lines.append(f"help: {help}")
     return "\n".join(lines)
+
+
+def _excerpt(span: Span) -> tuple[str, int, int]:
+    """The line as it is shown, where its caret begins, and how wide that is.
+
+    Of a line too long for any screen the part around the caret.
+    """
+    indent = len(span.text) - len(span.text.lstrip())
+    text, first = span.text.strip(), max(span.column - 1 - indent, 0)
+    width = max(1, span.end - span.column)
+    if len(text) <= LONGEST_LINE:
+        return text, first, width
+    start = min(max(first - LONGEST_LINE // 2, 0), max(len(text) - LONGEST_LINE, 0))
+    part = text[start : start + LONGEST_LINE]
+    before, after = "…" if start else "", "…" if start + len(part) < len(text) else ""
+    first += len(before) - start
+    width = min(width, len(before) + len(part) + len(after) - first)
+    return f"{before}{part}{after}", first, max(width, 1)

@@ -1,0 +1,90 @@
+"""What can be wrong with putting attention into somebody else's model."""
+
+from edgewise.errors import EdgewiseError
+
+TINY = "hidden_size=8, num_attention_heads=2, num_hidden_layers=1, intermediate_size=8"
+BERT = f"""\
+from transformers import BertConfig, BertModel
+from edgewise import hf
+model = BertModel(BertConfig(vocab_size=9, {TINY}))
+"""
+
+
+class NotPluggable(EdgewiseError):
+    """Only a model that asks transformers for its attention function can be given another one.
+
+    Models with an attention of their own (Longformer, BigBird, Reformer) do not ask.
+    """
+
+    code = "not-pluggable"
+    example = """\
+from edgewise import hf
+hf.use(torch.nn.Linear(2, 2), window(3))"""
+    instead = BERT + "hf.use(model, window(3))"
+
+
+class NotAnAttention(EdgewiseError):
+    """The attention of a model is a pattern, one per head or layer, or a program over q, k, v."""
+
+    code = "not-an-attention"
+    example = BERT + "hf.use(model, 3)"
+    instead = BERT + "hf.use(model, window(3))"
+
+
+class LayerMismatch(EdgewiseError):
+    """`per_layer` has a pattern for each attention layer, `per_head` one for each query head."""
+
+    code = "layer-mismatch"
+    example = BERT + "hf.use(model, per_layer(window(1), window(2)))"
+    instead = BERT + "hf.use(model, per_layer(window(1)))"
+
+
+class UnsupportedArgument(EdgewiseError):
+    """What a model asks of its attention is computed or refused, never left out."""
+
+    code = "unsupported-argument"
+    example = (
+        BERT + "hf.use(model, window(3))\nmodel(torch.ones(1, 4).long(), output_attentions=True)"
+    )
+    instead = BERT + "hf.use(model, window(3))\nmodel(torch.ones(1, 4).long())"
+
+
+class UnknownMask(EdgewiseError):
+    """Causal, sliding-window, chunked, packed and padding masks are read; others are refused."""
+
+    code = "unknown-mask"
+    example = """\
+from edgewise.hf.mask import read
+read(lambda b, h, i, j: i > j)"""
+    instead = """\
+from transformers.masking_utils import causal_mask_function
+from edgewise.hf.mask import read
+read(causal_mask_function)"""
+
+
+class NotAPrefix(EdgewiseError):
+    """A cache keeps what earlier tokens heard, so more tokens must not change their pairs."""
+
+    code = "not-a-prefix"
+    example = """\
+from edgewise.hf.attend import check_prefix
+check_prefix(bigbird(block=2, seed=0))"""
+    instead = """\
+from edgewise.hf.attend import check_prefix
+check_prefix(causal() & window(3))"""
+
+
+class BadProgram(EdgewiseError):
+    """A program that is the attention of a model reads q, k and v and derives a row per query."""
+
+    code = "bad-program"
+    example = BERT + "hf.use(model, Program([R.out(V.H, V.I) <= R.values(V.H, V.I)]))"
+    instead = BERT + "hf.use(model, Program([R.out(V.H, V.I) <= R.v(V.H, V.I)]))"
+
+
+class NoPositions(EdgewiseError):
+    """A model is made longer by what holds its positions: a learned table or rotary angles."""
+
+    code = "no-positions"
+    example = BERT + "hf.longer(model, 100, window(3))"
+    instead = BERT + "hf.longer(model, 1024, window(3))"

@@ -1,0 +1,114 @@
+"""Dense pretrained models made long: positions extended, weights kept."""
+
+import copy
+
+import hf_models as models
+import pytest
+import torch
+from test_use import hidden, tokens
+
+from edgewise import EdgewiseError, hf
+from edgewise.graphs import full, global_tokens, window
+
+LONG = window(4) | global_tokens(1)
+
+
+def opt():
+    from transformers import OPTConfig, OPTForCausalLM
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 24}
+    more = {"vocab_size": 29, "max_position_embeddings": 64, "word_embed_proj_dim": 16}
+    return OPTForCausalLM(OPTConfig(**sizes, **more, dropout=0.0))
+
+
+TABLES = {
+    "bert": (models.bert, "embeddings.position_embeddings", 0, 64),
+    "roberta": (models.roberta, "embeddings.position_embeddings", 2, 62),
+    "gpt2": (models.gpt2, "transformer.wpe", 0, 64),
+    "opt": (opt, "model.decoder.embed_positions", 2, 64),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_repeated(name):
+    make, path, first, length = TABLES[name]
+    model = models.built(make)
+    before = model.get_submodule(path).weight.clone()
+    state = copy.deepcopy(model.state_dict())
+    hf.longer(model, 200, LONG)
+    after = model.get_submodule(path).weight
+    assert len(after) == 200 + first
+    assert torch.equal(after[:first], before[:first])
+    for p in (0, 1, length - 1, length, 199):
+        assert torch.equal(after[first + p], before[first + p % length])
+    for key, value in model.state_dict().items():
+        if not key.startswith(path):
+            assert torch.equal(value, state[key])
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_short_texts_are_read_as_before(name):
+    model = models.built(TABLES[name][0])
+    wanted = hidden(model, tokens())
+    torch.testing.assert_close(hidden(hf.longer(model, 200, full()), tokens()), wanted)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_long_texts_are_read_and_trained_on(name):
+    model = hf.longer(models.built(TABLES[name][0]), 200, LONG)
+    out = hidden(model, tokens(1, 200))
+    assert out.shape[:2] == (1, 200)
+    grads = models.gradients(model, out.square().sum())
+    assert grads[TABLES[name][1] + ".weight"][-1].abs().sum() > 0
+
+
+@pytest.mark.parametrize("kind", ["linear", "dynamic", "yarn"])
+def test_rotary_angles_reach_further(kind):
+    from transformers import LlamaForCausalLM
+
+    model = models.built(models.llama)
+    long = hf.longer(copy.deepcopy(model), 256, full(), rotary=kind)
+    config = copy.deepcopy(model.config)
+    config.max_position_embeddings = 256
+    config.rope_parameters = {
+        **config.rope_parameters,
+        "rope_type": kind,
+        "factor": 4.0,
+        **({} if kind == "linear" else {"original_max_position_embeddings": 64}),
+    }
+    wanted = LlamaForCausalLM(config).double().eval()
+    wanted.load_state_dict(model.state_dict())
+    torch.testing.assert_close(hidden(long, tokens(1, 100)), hidden(wanted, tokens(1, 100)))
+    assert long.config.max_position_embeddings == 256
+    assert long.config.rope_parameters["rope_type"] == kind
+
+
+def test_what_is_saved_loads_again(tmp_path):
+    from transformers import BertModel
+
+    model = hf.longer(models.built(models.bert), 200, LONG)
+    wanted = hidden(model, tokens(1, 150))
+    model.save_pretrained(tmp_path)
+    again = hf.use(BertModel.from_pretrained(tmp_path, dtype=torch.float64), LONG)
+    torch.testing.assert_close(hidden(again, tokens(1, 150)), wanted)
+
+
+BAD = {
+    "no more positions": (models.bert, 64, LONG, {}, "no-positions"),
+    "no positions": (models.t5, 900, LONG, {}, "no-positions"),
+    "no number": (models.bert, "900", LONG, {}, "bad-size"),
+    "no graph": (models.bert, 900, None, {}, "not-an-attention"),
+    "no such kind": (models.llama, 900, LONG, {"rotary": "cubic"}, "bad-choice"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_mistakes_change_nothing(case):
+    make, positions, graph, more, code = BAD[case]
+    model = models.built(make)
+    before = {name: tuple(t.shape) for name, t in model.state_dict().items()}
+    with pytest.raises(EdgewiseError) as caught:
+        hf.longer(model, positions, graph, **more)
+    assert caught.value.code == code
+    assert {name: tuple(t.shape) for name, t in model.state_dict().items()} == before
+    assert model.config._attn_implementation != "edgewise"
