@@ -39,6 +39,7 @@ from edgewise.run.move import settle, to_device
 from edgewise.run.output import output_of
 from edgewise.run.ranges import check_keys
 from edgewise.run.result import Relation
+from edgewise.run.state import State
 from edgewise.run.step import Step
 from edgewise.run.weights import at, register
 
@@ -124,6 +125,13 @@ class Model(torch.nn.Module):
         step, value = self._computed(data, inputs)
         return step.output.rows(value)
 
+    def growing(self, capacity: int, **fixed: Any) -> Any:
+        """A causal model that is given its rows a few at a time; see `edgewise.grow`.
+
+        `fixed` inputs are the same for all rows; the others come with every call.
+        """
+        return import_module("edgewise.grow").Growing(self, capacity, fixed)
+
     def explain(
         self,
         data: Data | None = None,
@@ -182,6 +190,11 @@ class Model(torch.nn.Module):
             if graph is not None:
                 return step, Column(graph(*values.values(), *weights.values()))
         return step, step(values, weights, unit.dtype, unit.device, self.training)
+
+    def _state(self, step: Step, values: Mapping[str, Tensor]) -> State:
+        """What the rules of a step read before the first of them has run."""
+        weights = {name: at(self, path) for name, path in self._paths.items()}
+        return step.state(values, weights, self._one.dtype, self._one.device, self.training)
 
     def _resolved(
         self, data: Data | None, inputs: Mapping[str, Any]

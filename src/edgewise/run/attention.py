@@ -78,12 +78,14 @@ class AttentionStep:
         q = self._joined(self.queries, (*shared, query), state, self.scales)
         k = self._joined(self.keys, (*shared, key), state, ())
         v, rank = self._value((*shared, key), state)
+        if state.cache is not None and self.node.head.relation in state.cache:
+            return self._heads(self._cached(state, q, k, v), rank)
         bias = self._bias((*shared, query, key), state)
         dropout = self.node.dropout if state.training else 0.0
         q, k, v = (_in_autocast(self._spread(t)) for t in (q, k, v))
-        return self._heads(self._kernel(q, k, v, bias, dropout), rank)
+        return self._heads(self.kernel(q, k, v, bias, dropout), rank)
 
-    def _kernel(
+    def kernel(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float
     ) -> Tensor:
         ahead = self.pattern == CAUSAL
@@ -92,6 +94,17 @@ class AttentionStep:
                 q, k, v, attn_mask=bias, dropout_p=dropout, is_causal=ahead, scale=1.0
             )
         return graph_attention(q, k, v, self.pattern, bias=bias, dropout=dropout)
+
+    def _cached(self, state: State, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """New rows over what is kept; what a query adds to all its scores changes none."""
+        order = (*self.node.shared, self.node.query, self.node.key)
+        kept = tuple(side for side in self.biases if self.node.key in side.names)
+        bias = self._bias(order, state, kept)
+        q = self._spread(q)
+        k, v = (t if self.node.shared else t.unsqueeze(1) for t in (k, v))
+        q, k, v = (_in_autocast(t) for t in (q, k, v))
+        out: Tensor = state.cache.attend(self, q, k, v, bias)
+        return out
 
     def _joined(
         self,
@@ -118,10 +131,13 @@ class AttentionStep:
         shape = tuple(data.shape[1 + len(order) :])
         return data.reshape(*data.shape[: 1 + len(order)], math.prod(shape)), shape
 
-    def _bias(self, order: Sequence[str], state: State) -> Tensor | None:
-        if not self.biases:
+    def _bias(
+        self, order: Sequence[str], state: State, sides: Sequence[Side] | None = None
+    ) -> Tensor | None:
+        sides = self.biases if sides is None else sides
+        if not sides:
             return None
-        parts = [side(state, order, self.axes) for side in self.biases]
+        parts = [side(state, order, self.axes) for side in sides]
         total = parts[0]
         for part in parts[1:]:
             total = total + part

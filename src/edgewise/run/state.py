@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,3 +24,4 @@ class State:
     projections: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     shared: dict[tuple[str, str], Tensor] = field(default_factory=dict)
     numbers: Mapping[str, Column] = field(default_factory=dict)  # integers, not rounded to dtype
+    cache: Any = None  # keeps keys and values where rows are appended

@@ -34,15 +34,26 @@ class Step:
         device: torch.device,
         training: bool,
     ) -> Column:
+        state = self.state(tensors, weights, dtype, device, training)
+        value = self.executable.run(state).get(self.output.relation)
+        if value is None or not value.rows:
+            batch = max((source.batch for source in self.executable.sources.values()), default=1)
+            return self.output.empty(batch, dtype, device)
+        return value
+
+    def state(
+        self,
+        tensors: Mapping[str, Tensor],
+        weights: Mapping[str, Tensor],
+        dtype: torch.dtype,
+        device: torch.device,
+        training: bool,
+    ) -> State:
+        """What is known before the first rule."""
         found = {
             name: Column(source.data(tensors.get(name), weights, dtype))
             for name, source in self.executable.sources.items()
         }
         whole = {name: c for name, c in found.items() if not c.data.is_floating_point()}
         columns = found | {name: Column(c.data.to(dtype)) for name, c in whole.items()}
-        state = State(columns, weights, training, dtype, device, numbers=whole)
-        value = self.executable.run(state).get(self.output.relation)
-        if value is None or not value.rows:
-            batch = max((source.batch for source in self.executable.sources.values()), default=1)
-            return self.output.empty(batch, dtype, device)
-        return value
+        return State(columns, weights, training, dtype, device, numbers=whole)

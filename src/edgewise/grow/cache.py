@@ -1,0 +1,103 @@
+"""Keys and values of the rows so far, in buffers that are made once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.run.attention import CAUSAL, AttentionStep
+from edgewise.run.traced import graph_attention
+
+
+@dataclass(eq=False)
+class Cache:
+    """What attention keeps of `length` rows; there is room for `capacity`."""
+
+    capacity: int
+    length: int = 0
+    buffers: dict[tuple[str, str], Tensor] = field(default_factory=dict)
+    relations: set[str] = field(default_factory=set)  # whose keys and values are kept
+    _heard: dict[Any, Tensor | None] = field(default_factory=dict)  # of the row being appended
+
+    def __contains__(self, relation: str) -> bool:
+        return relation in self.relations
+
+    def attend(
+        self, step: AttentionStep, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        """New queries over all keys so far; each is (batch, shared..., rows, size)."""
+        name, rows = step.node.head.relation, q.shape[-2]
+        k, v = self._kept(name, "key", k, -2), self._kept(name, "value", v, -2)
+        bias = None if bias is None else self._kept(name, "bias", bias, -1)
+        if rows == 1:
+            heard = self._of_one_row(step.pattern, q.device)
+            if heard is not None:
+                k, v = k.index_select(-2, heard), v.index_select(-2, heard)
+                bias = None if bias is None else bias.index_select(-1, heard)
+            return _one_row(q, k, v, bias)
+        k, v = (_like(t, q) for t in (k, v))
+        if bias is not None:
+            bias = bias.expand(*q.shape[:-1], k.shape[-2])
+        if not self.length:
+            return step.kernel(q, k, v, bias, 0.0)
+        return graph_attention(q, k, v, step.pattern.shift(-self.length, 0), bias=bias, dropout=0.0)
+
+    def appended(self, rows: int) -> None:
+        """The rows were computed everywhere: they count from now on."""
+        self.length += rows
+        self._heard.clear()
+
+    def take(self, samples: Tensor, batch: int) -> None:
+        for key, buffer in self.buffers.items():
+            if buffer.shape[0] == batch:  # else it is the same for all samples
+                self.buffers[key] = buffer.index_select(0, samples)
+
+    def _kept(self, relation: str, what: str, new: Tensor, axis: int) -> Tensor:
+        """All rows so far, the new ones written behind those before."""
+        buffer = self.buffers.get((relation, what))
+        if buffer is None:
+            shape = list(new.shape)
+            shape[axis] = self.capacity
+            buffer = self.buffers[relation, what] = new.new_empty(shape)
+        rows = new.shape[axis]
+        buffer.narrow(axis, self.length, rows).copy_(new)
+        return buffer.narrow(axis, 0, self.length + rows)
+
+    def _of_one_row(self, pattern: Any, device: torch.device) -> Tensor | None:
+        """The keys that the next row hears, None if all."""
+        if pattern == CAUSAL:
+            return None
+        if pattern not in self._heard:
+            keys = torch.arange(self.length + 1)
+            row = torch.full_like(keys, self.length)
+            hears = pattern.contains(row, keys, self.capacity)
+            every = bool(hears.all())
+            self._heard[pattern] = None if every else hears.nonzero()[:, 0].to(device)
+        return self._heard[pattern]
+
+
+def _like(kept: Tensor, q: Tensor) -> Tensor:
+    """Keys that several heads share, for each of them."""
+    return kept.expand(*q.shape[:-2], *kept.shape[-2:])
+
+
+def _one_row(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    """One query a head; heads that share their keys are rows of one product."""
+    axes = range(1, q.ndim - 2)
+    shared = [a for a in axes if k.shape[a] == v.shape[a] == 1 and q.shape[a] > 1]
+    if bias is not None or not shared or shared != list(axes)[-len(shared) :]:
+        k, v = (_like(t, q) for t in (k, v))
+        mask = None if bias is None else bias.expand(*q.shape[:-1], k.shape[-2])
+        return _attention(q, k, v, mask)
+    groups = q.shape[1 : shared[0]]
+    rows = q.reshape(q.shape[0], *groups, -1, q.shape[-1])
+    k, v = (t.reshape(t.shape[0], *groups, *t.shape[-2:]) for t in (k, v))
+    return _attention(rows, k, v, None).reshape(*q.shape[:-1], v.shape[-1])
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    attention = torch.nn.functional.scaled_dot_product_attention
+    return attention(q, k, v, attn_mask=mask, scale=1.0)

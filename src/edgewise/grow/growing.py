@@ -1,0 +1,153 @@
+"""A causal model whose rows come a few at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from edgewise.errors import caller
+from edgewise.ground.inputs import numbers
+from edgewise.grow.axes import Axes, axes_of
+from edgewise.grow.cache import Cache
+from edgewise.grow.errors import BadAppend, CannotGrow, Full
+from edgewise.run.build import RelationStep
+from edgewise.run.column import Column
+from edgewise.run.result import Relation
+from edgewise.run.step import Step
+
+if TYPE_CHECKING:
+    from edgewise.module import Model
+
+FEW = 64  # rows: below, weights cost more than rows, and copying them side by side does not pay
+
+
+class Growing:
+    """Computes the rows that are appended, and keeps what later rows hear: a KV cache.
+
+    Equal to computing all rows at once. `fixed` inputs are the same for every row, as the memory
+    of a decoder is; everything that hangs on those alone is computed once.
+    """
+
+    def __init__(self, model: Model, capacity: int, fixed: Mapping[str, Any]) -> None:
+        self.model = model
+        self.cache = Cache(_whole(capacity, "capacity", 1))
+        dense = {n: t for n, t in fixed.items() if _is_dense(t)}
+        others = {n: t for n, t in fixed.items() if n not in dense}
+        self._given: dict[str, Any] = dense
+        self._data = model.ground(**others) if others else None
+        self._batched: set[str] = set()
+        self._names: tuple[str, ...] = ()
+        self._batch: int | None = None
+        self._constant: dict[str, Column] = {}
+        self._axes: WeakKeyDictionary[Step, Axes] = WeakKeyDictionary()
+
+    @property
+    def length(self) -> int:
+        """The number of rows so far."""
+        return self.cache.length
+
+    @property
+    def capacity(self) -> int:
+        return self.cache.capacity
+
+    @torch.no_grad()
+    def __call__(self, **inputs: Any) -> Tensor | Relation:
+        """The output at the new rows: its first growing axis is as long as theirs."""
+        step, values = self.model._resolved(self._data, self._given | inputs)
+        rows = self._rows(step, inputs)
+        self._batched = {n for n in self._given if step.executable.sources[n].batched}
+        state = self.model._state(step, values)
+        state.cache = self.cache
+        axes = self._axes.get(step)
+        if axes is None:
+            axes = self._axes[step] = axes_of(step.executable, inputs, self.capacity)
+            self._check_output(step, axes)
+            self.cache.relations = axes.kept
+        state.projections = step.executable.projections if rows >= FEW else {}
+        for part in step.executable.steps:
+            assert isinstance(part, RelationStep)  # others cannot grow
+            name = part.relation
+            if name in axes.place:
+                state.relations.update(part(state))
+            else:
+                if name not in self._constant:
+                    self._constant.update(part(state))
+                state.relations[name] = self._constant[name]
+        self.cache.appended(rows)
+        return step.output(state.relations[step.output.relation])
+
+    def take(self, samples: Tensor) -> None:
+        """Go on with these samples of the batch, in this order; one may come several times."""
+        if self._batch is None:
+            raise BadAppend("there is no batch yet", caller(), "append rows first")
+        for name in self._batched:
+            self._given[name] = _selected(self._given[name], samples)
+        for name, kept in self._constant.items():
+            if kept.data.shape[0] > 1:
+                self._constant[name] = Column(kept.data.index_select(0, samples))
+        self.cache.take(samples, self._batch)
+        self._batch = len(samples)
+
+    def crop(self, length: int) -> None:
+        """Forget the rows from `length` on."""
+        if _whole(length, "length", 0) > self.length:
+            raise BadAppend(
+                f"there are {self.length} rows, not {length}", caller(), "crop to fewer rows"
+            )
+        self.cache.length = length
+
+    def _rows(self, step: Step, inputs: Mapping[str, Any]) -> int:
+        sources = step.executable.sources
+        if not inputs or (self._names and set(inputs) != set(self._names)):
+            wanted = " and ".join(f"`{n}`" for n in self._names or self.model.inputs)
+            raise BadAppend("the inputs that grow change", caller(), f"give {wanted} at every call")
+        lengths = {name: sources[name].index.length(0) for name in inputs}
+        if len(set(lengths.values())) > 1:
+            shown = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+            raise BadAppend(f"the new rows differ in number ({shown})", caller(), "give one number")
+        rows = next(iter(lengths.values()))
+        if not rows:
+            raise BadAppend("there are no rows to append", caller(), "give at least one")
+        batch = max(sources[name].batch for name in inputs)
+        if self._batch not in (None, batch):
+            raise BadAppend(
+                f"the batch has {batch} samples and had {self._batch}",
+                caller(),
+                "go on with some of the samples by `growing.take(samples)`",
+            )
+        if self.length + rows > self.capacity:
+            raise Full(
+                f"{self.length} rows and {rows} more exceed the capacity of {self.capacity}",
+                caller(),
+                f"start with `model.growing({2 * (self.length + rows)})`",
+            )
+        self._names, self._batch = tuple(inputs), batch
+        return rows
+
+    def _check_output(self, step: Step, axes: Axes) -> None:
+        if step.output.relation not in axes.place:
+            raise CannotGrow(
+                f"`{step.output.relation}` does not grow", caller(), "give the inputs it hangs on"
+            )
+
+
+def _is_dense(item: Any) -> bool:
+    return isinstance(item, numbers) or (isinstance(item, Tensor) and item.is_floating_point())
+
+
+def _selected(item: numbers | Tensor, samples: Tensor) -> numbers | Tensor:
+    if isinstance(item, numbers):
+        return numbers(item.values.index_select(0, samples))
+    return item.index_select(0, samples)
+
+
+def _whole(value: Any, name: str, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise BadAppend(
+            f"`{name}` is {value!r}", caller(), f"give a whole number of at least {least}"
+        )
+    return value

@@ -1,0 +1,52 @@
+"""The patterns whose rows stay as they are when tokens are appended."""
+
+from dataclasses import fields
+from typing import Any
+
+import torch
+
+import edgewise.graphs as graphs
+import edgewise.graphs.pattern as made
+from edgewise.graphs.named import Named
+
+# (i, j) alone says whether these hold, whatever the lengths
+OF_THE_PAIR = (
+    *(graphs.full, graphs.causal, graphs.window, graphs.dilated, graphs.strided, graphs.fixed),
+    *(graphs.global_tokens, graphs.prefix, graphs.blocks),
+)
+MADE_OF = (
+    *(made.union, made.intersection, made.difference, made.complement),
+    *(made.transpose, made.shifted, made.restricted),
+)
+
+
+def why_not(pattern: Any, capacity: int) -> str | None:
+    """Why appending a row changes those before it, or None."""
+    if pattern is None:
+        return "every row hears all rows, also those that come later"
+    part = _varies(pattern)
+    if part is not None:
+        return f"the pairs of `{part!r}` depend on the number of rows"
+    if capacity and pattern.count(capacity) != (pattern & graphs.causal()).count(capacity):
+        return f"in `{pattern!r}` a row hears rows that come later"
+    every = torch.arange(capacity)
+    if not bool(pattern.contains(every, every, capacity).all()):
+        return f"in `{pattern!r}` a row does not hear itself, so it may hear nobody"
+    return None
+
+
+def _varies(pattern: Any) -> Any | None:
+    """A part that is not decided by the pair alone."""
+    if isinstance(pattern, OF_THE_PAIR):
+        return None
+    if isinstance(pattern, Named):
+        return _varies(pattern.meaning())
+    if not isinstance(pattern, MADE_OF):
+        return pattern
+    for field in fields(pattern):
+        held = getattr(pattern, field.name)
+        for part in held if isinstance(held, tuple) else (held,):
+            found = _varies(part) if isinstance(part, graphs.Pattern) else None
+            if found is not None:
+                return found
+    return None

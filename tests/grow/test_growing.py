@@ -1,0 +1,224 @@
+"""Rows appended a few at a time are the rows computed at once."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgewise import EdgewiseError, F, Program, R, V, W, numbers
+from edgewise.graphs import blocks, causal, full, global_tokens, random_edges, strided, window
+from edgewise.zoo import encoder
+from edgewise.zoo.parts import attention, linear, residual
+
+CAUSAL = causal()
+GRAPHS = [
+    causal(),
+    window(3) & causal(),
+    (window(2) | strided(4)) & causal(),
+    (window(1) | global_tokens(2)) & causal(),
+    full() - causal().T | (full() & causal()),
+    blocks(4) & causal(),
+]
+
+
+def decoder(graph=CAUSAL, heads=2, layers=2):
+    config = encoder.Config(size=8, heads=heads, hidden=16, layers=layers, where=(graph(V.I, V.J),))
+    return encoder.program(config).compile(R.out, seed=0, dtype=torch.float64).eval()
+
+
+def cuts(draw_from, n):
+    inner = draw_from(st.sets(st.integers(1, n - 1), max_size=n)) if n > 1 else set()
+    ends = [0, *sorted(inner), n]
+    return list(pairwise(ends))
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_appended_is_at_once(data):
+    model = decoder(data.draw(st.sampled_from(GRAPHS)), heads=data.draw(st.sampled_from([1, 2, 4])))
+    n = data.draw(st.integers(1, 17))
+    shape = data.draw(st.sampled_from([(n, 8), (1, n, 8), (3, n, 8)]))
+    x = torch.randn(shape, dtype=torch.float64)
+    growing = model.growing(n + data.draw(st.integers(0, 5)))
+    parts = [growing(x=x[..., a:b, :]) for a, b in cuts(data.draw, n)]
+    assert growing.length == n
+    torch.testing.assert_close(torch.cat(parts, -2), model(x=x).detach(), rtol=1e-12, atol=1e-12)
+
+
+def test_what_was_computed_is_not_computed_again(monkeypatch):
+    model, rows = decoder(layers=1), []
+    linear = torch.nn.functional.linear
+
+    def counted(x, *rest):
+        rows.append(x.shape[-2])
+        return linear(x, *rest)
+
+    growing = model.growing(64)
+    growing(x=torch.randn(40, 8, dtype=torch.float64))
+    monkeypatch.setattr(torch.nn.functional, "linear", counted)
+    growing(x=torch.randn(1, 8, dtype=torch.float64))
+    assert rows
+    assert set(rows) == {1}
+
+
+GROUPED = [
+    (R.q(V.G, V.H, V.I) <= R.x(V.I)[W.q(V.G, V.H)[4, 8]]),
+    (R.k(V.G, V.I) <= R.x(V.I)[W.k(V.G)[4, 8]]),
+    (R.v(V.G, V.I) <= R.x(V.I)[W.v(V.G)[3, 8]]),
+    (R.s(V.G, V.H, V.I, V.J) <= (R.k(V.G, V.J).T, R.q(V.G, V.H, V.I), causal()(V.I, V.J)))
+    | [F.product, F.softmax_agg(agg_terms=[V.J])],
+    (R.out(V.G, V.H, V.I) <= (R.s(V.G, V.H, V.I, V.J), R.v(V.G, V.J))) | [F.product],
+]
+
+
+def test_heads_that_share_keys_keep_them_once():
+    program = Program(GROUPED, domains={V.G: 2, V.H: 3})
+    model = program.compile(R.out, seed=0, dtype=torch.float64)
+    x = torch.randn(2, 9, 8, dtype=torch.float64)
+    growing = model.growing(16)
+    parts = [growing(x=x[:, a:b]) for a, b in [(0, 4), (4, 5), (5, 6), (6, 9)]]
+    torch.testing.assert_close(torch.cat(parts, 3), model(x=x).detach())
+    assert growing.cache.buffers["out", "key"].shape == (2, 2, 1, 16, 4)
+
+
+CROSS = [
+    *attention(R.x, R.self_heads, 8, 2, where=(causal()(V.I, V.J),)),
+    *residual(R.x, R.self_heads, R.y, 8, 8, 0.0),
+    (R.cross(V.I, V.J) <= (R.memory(V.J).T, R.y(V.I)))
+    | [F.product, F.softmax_agg(agg_terms=[V.J])],
+    (R.heard_memory(V.I) <= (R.cross(V.I, V.J), R.memory(V.J)[W.m[8, 8]])) | [F.product],
+    *linear(R.heard_memory, R.out, 8, 8),
+]
+
+
+def crossing():
+    return Program(CROSS, domains={V.H: 2}).compile(R.out, seed=0, dtype=torch.float64)
+
+
+def test_a_memory_is_fixed_and_batches_are_chosen_from():
+    model = crossing()
+    memory = torch.randn(2, 5, 8, dtype=torch.float64)
+    x = torch.randn(2, 6, 8, dtype=torch.float64)
+    growing = model.growing(6, memory=memory)
+    growing(x=x[:, :4])
+    chosen = torch.tensor([1, 0, 1])
+    growing.take(chosen)
+    rest = torch.cat([growing(x=x[chosen, 4:5]), growing(x=x[chosen, 5:])], 1)
+    expected = model(memory=memory[chosen], x=x[chosen])[:, 4:]
+    torch.testing.assert_close(rest, expected.detach())
+
+
+def test_one_sample_may_become_several():
+    model, x = decoder(), torch.randn(1, 6, 8, dtype=torch.float64)
+    growing = model.growing(6)
+    growing(x=x[:, :5])
+    growing.take(torch.tensor([0, 0, 0]))
+    rest = growing(x=x[:, 5:].expand(3, 1, 8))
+    torch.testing.assert_close(rest, model(x=x)[:, 5:].detach().expand(3, 1, 8))
+
+
+def test_cropped_rows_are_forgotten():
+    model, x = decoder(window(2) & causal()), torch.randn(8, 8, dtype=torch.float64)
+    growing = model.growing(8)
+    growing(x=torch.cat([x[:3], torch.randn(4, 8, dtype=torch.float64)]))
+    growing.crop(3)
+    torch.testing.assert_close(growing(x=x[3:]), model(x=x)[3:].detach())
+    assert growing.length == 8
+
+
+def test_a_bias_of_keys_is_kept():
+    score = F.product(R.x(V.J).T, R.x(V.I)) + R.b(V.J)[0.5] + R.b(V.I)
+    rules = [
+        (R.s(V.I, V.J) <= (score, causal()(V.I, V.J))) | [F.softmax_agg(agg_terms=[V.J])],
+        (R.h(V.I) <= (R.s(V.I, V.J), R.x(V.J))) | [F.product],
+    ]
+    model = Program(rules).compile(R.h, dtype=torch.float64)
+    x, b = torch.randn(2, 7, 3, dtype=torch.float64), torch.randn(2, 7, 1, dtype=torch.float64)
+    growing = model.growing(9)
+    parts = [growing(x=x[:, a:z], b=b[:, a:z]) for a, z in [(0, 3), (3, 4), (4, 6), (6, 7)]]
+    assert ("h", "bias") in growing.cache.buffers
+    torch.testing.assert_close(torch.cat(parts, 1), model(x=x, b=b))
+
+
+TOKENS = [
+    R.x(V.I) <= F.lookup(W.word[11, 8], R.token(V.I)) + F.lookup(W.place[20, 8], R.place(V.I)),
+    *attention(R.x, R.heads, 8, 2, where=(causal()(V.I, V.J),)),
+    *linear(R.heads, R.out, 8, 11),
+]
+
+
+def test_tokens_and_places_come_row_by_row():
+    model = Program(TOKENS, domains={V.H: 2}).compile(R.out, seed=0, dtype=torch.float64)
+    token, place = torch.randint(0, 11, (2, 7)), torch.arange(7).expand(2, 7)
+    growing = model.growing(7)
+    parts = [
+        growing(token=numbers(token[:, a:b]), place=numbers(place[:, a:b]))
+        for a, b in [(0, 3), (3, 4), (4, 7)]
+    ]
+    expected = model(token=numbers(token), place=numbers(place))
+    torch.testing.assert_close(torch.cat(parts, 1), expected.detach())
+
+
+def in_pairs(*where):
+    return [
+        (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), *where))
+        | [F.product, F.softmax_agg(agg_terms=[V.J])],
+        (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        ([R.h <= R.x(V.I)], "sums over all places"),
+        ([R.h(V.I) <= (R.x(V.I), R.x(V.J))], "joins different places"),
+        ([R.h(V.I) <= (R.x(V.I), R.x(0))], "reads one place"),
+        ([R.h(V.I) <= (R.x(V.I), R.special.lt(V.I, 3))], "as a number"),
+        ([R.h(V.I) <= (R.x(V.I), W.place(V.I)[4,])], "weight for each place"),
+        (in_pairs(), "later"),
+        (in_pairs(window(2)(V.I, V.J)), "later"),
+        (in_pairs((random_edges(2, seed=0) & causal())(V.I, V.J)), "depend on the number of rows"),
+        (in_pairs(R.special.lt(V.J, V.I)), "nobody"),
+        ([(R.h(V.I) <= R.x(V.I)) | [F.softmax_agg(agg_terms=[V.I])]], "over all places"),
+    ],
+)
+def test_what_cannot_grow_says_why(rules, reason):
+    program = Program(rules, domains={V.I: 9} if "weight" in reason else {})
+    growing = program.compile(R.h, seed=0).growing(8)
+    with pytest.raises(EdgewiseError, match=reason) as found:
+        growing(x=torch.ones(2, 4))
+    assert found.value.code == "cannot-grow"
+    assert growing.length == 0
+
+
+def test_a_relation_beside_the_axis_must_grow_with_it():
+    model = Program([R.h(V.I) <= (R.x(V.I), R.mask(V.I))]).compile(R.h)
+    with pytest.raises(EdgewiseError, match="does not grow with it"):
+        model.growing(8, mask=torch.ones(2))(x=torch.ones(2, 4))
+
+
+@pytest.mark.parametrize("capacity", [0, -1, 1.5, None, True, "8"])
+def test_a_capacity_is_a_whole_number(capacity):
+    with pytest.raises(EdgewiseError, match="whole number"):
+        decoder().growing(capacity)
+
+
+def test_wrong_appends_change_nothing():
+    model = decoder()
+    growing = model.growing(4)
+    x = torch.randn(2, 4, 8, dtype=torch.float64)
+    growing(x=x[:, :2])
+    for wrong, code in [
+        (x[:, 2:2], "bad-append"),
+        (x[:1, 2:], "bad-append"),
+        (torch.cat([x, x], 1), "cache-full"),
+    ]:
+        with pytest.raises(EdgewiseError) as found:
+            growing(x=wrong)
+        assert found.value.code == code
+    with pytest.raises(EdgewiseError, match="crop to fewer"):
+        growing.crop(3)
+    assert growing.length == 2
+    torch.testing.assert_close(growing(x=x[:, 2:]), model(x=x)[:, 2:].detach())
