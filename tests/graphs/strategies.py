@@ -136,6 +136,7 @@ expressions = st.recursive(
             st.tuples(small, st.none() | st.integers(0, 20)),
         ),
         st.builds(lambda a, b: a.compose(b), inner, inner),
+        st.builds(lambda a, hops: a.power(hops), inner, st.integers(1, 9)),
     ),
     max_leaves=5,
 )

@@ -17,9 +17,9 @@ def meaning(p: pattern.Pattern, n: int, m: int) -> np.ndarray:
     """The matrix of an expression, from the matrices of its leaves."""
     match p:
         case pattern.union():
-            return meaning(p.left, n, m) | meaning(p.right, n, m)
+            return np.logical_or.reduce([meaning(one, n, m) for one in p.members])
         case pattern.intersection():
-            return meaning(p.left, n, m) & meaning(p.right, n, m)
+            return np.logical_and.reduce([meaning(one, n, m) for one in p.members])
         case pattern.difference():
             return meaning(p.left, n, m) & ~meaning(p.right, n, m)
         case pattern.complement():
@@ -29,6 +29,11 @@ def meaning(p: pattern.Pattern, n: int, m: int) -> np.ndarray:
         case pattern.composition():
             first, second = meaning(p.first, n, m), meaning(p.second, m, m)
             return first.astype(int) @ second.astype(int) > 0
+        case pattern.powered():
+            first, second = meaning(p.pattern, n, m), meaning(p.pattern, m, m)
+            for _ in range(p.hops - 1):
+                first = first.astype(int) @ second.astype(int) > 0
+            return first
         case pattern.shifted():
             inner = meaning(p.pattern, max(n - p.by, 0), max(m - p.keys, 0))
             out = np.zeros((n, m), bool)

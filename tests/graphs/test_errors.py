@@ -130,13 +130,3 @@ def test_a_misspelt_name_is_pointed_at() -> None:
 @pytest.mark.parametrize("source", ["causal & window(2)", "full"])
 def test_a_pattern_without_arguments_needs_no_parentheses(source: str) -> None:
     assert repr(parse(source)) == source.replace("causal", "causal()").replace("full", "full()")
-
-
-KINDS = [kind for kind in vars(errors).values() if getattr(kind, "example", "")] + [text.BadPattern]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_error_shows_an_example_that_raises_it(kind: type[EdgewiseError]) -> None:
-    with pytest.raises(kind):
-        eval(kind.example, names())
-    eval(kind.instead, names())

@@ -68,7 +68,7 @@ def test_what_it_prints_builds_it(name: str, data: st.DataObject) -> None:
 
 
 def test_after_an_argument_left_out_the_next_is_named() -> None:
-    assert repr(graphs.bigbird(random=0)) == "bigbird(random=0)"
+    assert repr(graphs.bigbird(random=0)) == "bigbird(random=0, seed=0)"
 
 
 @every

@@ -8,7 +8,7 @@ import typer
 
 from edgewise.errors import EdgewiseError, Span
 from edgewise.graphs import Pattern, parse
-from edgewise.graphs.errors import whole
+from edgewise.graphs.checks import whole
 
 FORMATS = (".png", ".svg", ".pdf")
 

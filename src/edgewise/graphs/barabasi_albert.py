@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgewise.graphs.errors import seeded, whole
+from edgewise.graphs.checks import room, seeded, whole
 from edgewise.graphs.pairs import square
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.philox import below, words
@@ -18,7 +18,7 @@ class barabasi_albert(Pattern):
     edges it has so far; joined tokens hear each other. Edges drawn twice count once.
 
     An end of an earlier edge is drawn, all equally likely (Batagelj & Brandes 2005), so that rows
-    need not wait for each other.
+    need not wait for each other: the graph of n tokens is that of n + 1 without the last.
 
     >>> barabasi_albert(1, seed=0).count(5)
     8
@@ -33,6 +33,8 @@ class barabasi_albert(Pattern):
 
     def form(self, n: int, m: int) -> Rows:
         square(self, n, m)
+        room(16 * n * self.k, f"{self.k:,} random edges for each of {n:,} tokens")
+        whole(2 * self.k * n, "the ends of all edges")
         i, j = self._joined(n)
         return rows_of_pairs(n, m, np.concatenate([i, j]), np.concatenate([j, i]))
 

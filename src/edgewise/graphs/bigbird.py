@@ -8,7 +8,8 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.graphs.bigbird_draws import drawn_like_the_paper
-from edgewise.graphs.errors import BadSize, SizeMismatch, one_of, seeded, whole
+from edgewise.graphs.checks import one_of, room, seeded, whole
+from edgewise.graphs.errors import BadSize, SizeMismatch
 from edgewise.graphs.families import per_head
 from edgewise.graphs.pairs import sizes
 from edgewise.graphs.pattern import Pattern
@@ -17,6 +18,7 @@ from edgewise.layouts import Rows, pieces, rows_of_pieces
 from edgewise.layouts.ragged import Ints, starts_of_runs
 
 VARIANTS = ("uniform", "paper", "hf_train", "hf_eval")
+MOST_HEADS = 4096
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,12 +29,15 @@ class bigbird(Pattern):
     S(b) are `random` blocks that are not in the set already ("uniform"), or those which the
     paper's code ("paper") and Hugging Face's ("hf_train", "hf_eval") take: there a block can be
     counted more than once (`multiplicities`), and in evaluation S(b) is `random` times block 0.
-    `seed` is the number of the layer; each of the `heads` has blocks of its own.
+    `attention` counts each pair once, as a graph is a set, and warns of it: their numbers need
+    `edge_bias=graph.log_bias(n)`. `seed` is the number of the layer, 0 unless given, and always
+    printed; each of the `heads` has blocks of its own. More tokens are another graph.
 
     >>> bigbird(block=2, random=0).blocks(12, block=2).dense().bool().int()[2].tolist()
     [1, 1, 1, 1, 0, 1]
     """
 
+    always_written = ("seed",)
     block: int = 64
     random: int = 3
     window: int = field(default=3, kw_only=True)
@@ -47,13 +52,16 @@ class bigbird(Pattern):
         whole(self.block, "block", 1)
         for name in ("random", "global_first", "global_last", "head"):
             whole(getattr(self, name), name)
+        whole(self.heads, "heads", 1, MOST_HEADS)
         seeded(self.seed, "bigbird")
+        if self.variant != "uniform":
+            whole(self.seed, "seed", most=2**32 - 1)  # as the published code takes it
         one_of(self.variant, "variant", VARIANTS)
         if whole(self.window, "window", 1) % 2 == 0:
             raise BadSize(
                 f"`window` must be odd, got {self.window}", caller(), "a block and its neighbours"
             )
-        if self.head >= whole(self.heads, "heads", 1):
+        if self.head >= self.heads:
             raise BadSize(
                 f"there is no head {self.head} of {self.heads}", caller(), "heads count from 0"
             )
@@ -68,6 +76,10 @@ class bigbird(Pattern):
     def per_head(self) -> per_head:
         """The patterns of all heads."""
         return per_head(*(replace(self, head=head) for head in range(self.heads)))
+
+    @property
+    def counts_twice(self) -> bool:
+        return self.variant != "uniform"
 
     def form(self, n: int, m: int) -> Rows:
         row, column, _ = self._blocks(n, m)
@@ -86,7 +98,10 @@ class bigbird(Pattern):
     def _blocks(self, n: int, m: int) -> tuple[Ints, Ints, Ints]:
         """The pairs of blocks in order, and how often each counts."""
         high, wide = -(-n // self.block), -(-m // self.block)
+        most = min(self.random, wide)
+        room(16 * (high * (most + 3) + 2 * wide), f"the blocks of {n:,} tokens")
         if self.variant.startswith("hf") and n == m <= (5 + 2 * self.random) * self.block:
+            room(4 * high * wide, f"all blocks of {n:,} tokens")
             every = np.arange(high * wide)  # Hugging Face switches to full attention
             return every // max(wide, 1), every % max(wide, 1), np.ones_like(every)
         if self.variant != "uniform" and (n != m or n % self.block):
@@ -124,7 +139,9 @@ class bigbird(Pattern):
 
     def _heard(self, row: Ints, wide: int) -> Ints:
         """The window and global blocks of each row, ascending; -1 where there are fewer."""
-        near = row[:, None] + np.arange(-(self.window // 2), self.window // 2 + 1)[None, :]
+        reach = min(self.window // 2, max(len(row), wide) + self.global_first)
+        room(4 * len(row) * (2 * reach + 1), f"a window of {self.window:,} blocks")
+        near = row[:, None] + np.arange(-reach, reach + 1)[None, :]
         first, last = min(self.global_first, wide), max(wide - self.global_last, 0)
         ends = np.concatenate([np.arange(first), np.arange(max(first, last), wide)])
         near = np.where((near >= first) & (near < last), near, -1)

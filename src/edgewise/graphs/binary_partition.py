@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
-from edgewise.graphs.errors import SizeMismatch, whole
+from edgewise.graphs.checks import LARGEST, room, whole, yes_or_no
+from edgewise.graphs.errors import EdgeOutOfRange, SizeMismatch
+from edgewise.graphs.numbers import Numbers
 from edgewise.graphs.pattern import Pattern
 from edgewise.layouts import Rows, pieces, rows_of_pieces
 from edgewise.layouts.ragged import Ints, pointer, ranges
@@ -32,8 +34,9 @@ class binary_partition(Pattern):
 
     def __post_init__(self) -> None:
         whole(self.k, "k", 1)
-        whole(self.tokens, "tokens")
+        whole(self.tokens, "tokens", most=LARGEST // 4)  # spans are nodes too
         whole(self.clip, "clip")
+        yes_or_no(self.causal, "causal")
 
     @property
     def sizes(self) -> list[int]:
@@ -49,6 +52,14 @@ class binary_partition(Pattern):
 
     def covers(self, node: Tensor) -> tuple[Tensor, Tensor]:
         """The tokens first ≤ t < last under each node."""
+        numbers = Numbers(node, "node").array
+        if numbers.size and (numbers.min() < 0 or numbers.max() >= self.nodes):
+            raise EdgeOutOfRange(
+                f"there is no node {int(numbers.max() if numbers.min() >= 0 else numbers.min())}",
+                caller(),
+                f"nodes count from 0 to {self.nodes - 1}",
+            )
+        node = torch.from_numpy(numbers.copy())
         ptr = torch.from_numpy(pointer(np.array(self.sizes)))
         level = torch.searchsorted(ptr, node, right=True) - 1
         place = node - ptr[level]
@@ -77,6 +88,7 @@ class binary_partition(Pattern):
 
     def _stretches(self) -> tuple[Ints, Ints, Ints, Ints, Ints]:
         """Row, first node, number of nodes, type of the first, and by how much types change."""
+        room(64 * self.nodes * len(self.sizes), f"{self.tokens:,} tokens and their spans")
         parts = [*self._spans(), *self._side(right=False)]
         if not self.causal:
             parts += self._side(right=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from edgewise.graphs.errors import whole
+from edgewise.graphs.checks import room, whole
 from edgewise.graphs.pattern import Pattern
 from edgewise.layouts import Rows, pieces, rows_of_pieces
 
@@ -24,6 +24,7 @@ class blocks(Pattern):
         whole(self.size, "size", 1)
 
     def form(self, n: int, m: int) -> Rows:
+        room(16 * -(-n // self.size), f"{n:,} tokens in blocks of {self.size}")
         first = np.arange(0, n, self.size)
         return rows_of_pieces(n, m, pieces((first, first + self.size), first, first + self.size))
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from edgewise.graphs.errors import whole
+from edgewise.graphs.checks import whole
 from edgewise.graphs.pattern import Pattern
 from edgewise.layouts import Rows, pieces, rows_of_pieces
 
@@ -26,7 +26,7 @@ class dilated(Pattern):
         whole(self.step, "step", 1)
 
     def form(self, n: int, m: int) -> Rows:
-        reach = self.radius * self.step
+        reach = min(self.radius, max(n, m) // self.step + 1) * self.step
         band = pieces((0, n), -reach, reach + 1, slope=(1, 1), step=self.step)
         return rows_of_pieces(n, m, band)
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
+from edgewise.graphs.checks import whole
 from edgewise.graphs.errors import BadSize, SizeMismatch
 from edgewise.graphs.numbers import Integers, Numbers
 from edgewise.graphs.pattern import Pattern
@@ -24,13 +25,14 @@ class documents(Pattern):
     lengths: Integers
 
     def __post_init__(self) -> None:
-        lengths = Numbers(self.lengths, "lengths")
+        lengths = Numbers(self.lengths, "lengths", axes=1)
         if (lengths.array < 0).any():
             raise BadSize(
                 f"`lengths` must not be negative, got {int(lengths.array.min())}",
                 caller(),
                 "give the number of tokens of each document",
             )
+        whole(int(lengths.array.sum()), "the sum of the lengths")
         object.__setattr__(self, "lengths", lengths)
 
     @property

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from edgewise.graphs.errors import probability, seeded
+from edgewise.graphs.checks import probability, room, seeded
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.philox import Words, words
 from edgewise.layouts import Rows, rows_of_pairs
@@ -21,7 +21,8 @@ TOO_RARE = 2.0**-60  # not once in as many pairs as there can be
 class erdos_renyi(Pattern):
     """Each pair (i, j) with probability p, independently; i hears j does not mean j hears i.
 
-    The gaps between the keys of a row are drawn, not the pairs.
+    The gaps between the keys of a row are drawn, not the pairs, and each row by itself: the graph
+    of n tokens is that of n + 1 without the last.
 
     >>> erdos_renyi(1.0, seed=0).count(3)
     9
@@ -35,10 +36,15 @@ class erdos_renyi(Pattern):
         seeded(self.seed, "erdos_renyi")
 
     def form(self, n: int, m: int) -> Rows:
+        return self.stretch(n, m, 0, n)
+
+    def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
+        high = last - first
         if self.p < TOO_RARE:
-            return rows_of_pairs(n, m, np.zeros(0, np.int64), np.zeros(0, np.int64))
+            return rows_of_pairs(high, m, np.zeros(0, np.int64), np.zeros(0, np.int64))
         batch = max(4, round(self.p * m * 1.25) + 2)
-        rows, place = np.arange(n), np.full(n, -1)
+        room(8 * high * batch, f"{round(self.p * high * m):,} random pairs")
+        rows, place = np.arange(first, last), np.full(high, -1)
         found: list[tuple[Ints, Ints]] = []
         drawn = 0
         while len(rows):
@@ -50,7 +56,8 @@ class erdos_renyi(Pattern):
             rows, place = rows[open_rows], keys[open_rows, -1]
             drawn += batch
         i, j = (np.concatenate(part) for part in zip(*found, strict=True)) if found else ([], [])
-        return rows_of_pairs(n, m, np.asarray(i, np.int64), np.asarray(j, np.int64))
+        i, j = np.asarray(i, np.int64), np.asarray(j, np.int64)
+        return rows_of_pairs(high, m, i - first, j)
 
 
 def gaps(bits: Words, p: float) -> Ints:

@@ -1,9 +1,6 @@
-"""What can be wrong with a pattern, and checks of its sizes."""
+"""What can be wrong with a pattern."""
 
-from numbers import Integral, Real
-from typing import Any
-
-from edgewise.errors import EdgewiseError, caller
+from edgewise.errors import EdgewiseError
 
 
 class BadSize(EdgewiseError):
@@ -78,46 +75,27 @@ class NotAPattern(EdgewiseError):
     instead = "window(3) | global_tokens(1)"
 
 
-def whole(value: Any, name: str, least: int = 0) -> int:
-    """`value` as an int, if it is a whole number ≥ `least`."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        fix = f"give a whole number, such as `{max(round(value), least)}`" if _finite(value) else ""
-        raise BadSize(
-            f"`{name}` must be a whole number, got {value!r}", caller(), fix or "give an integer"
-        )
-    if value < least:
-        raise BadSize(
-            f"`{name}` must be at least {least}, got {value}", caller(), f"give {least} or more"
-        )
-    return int(value)
+class PatternTooDeep(EdgewiseError):
+    """An expression of patterns is worked out level by level, and levels are few.
+
+    A union or intersection of any number of patterns is one level, and so is a power.
+    """
+
+    code = "pattern-too-deep"
+    example = """\
+chain = window(1)
+for hop in range(1000):
+    chain = chain.compose(causal())
+chain.count(8)"""
+    instead = "window(1).compose(causal().power(1000)).count(8)"
 
 
-def probability(value: Any, name: str = "p") -> float:
-    """`value` as a float, if it is from 0 to 1."""
-    if not _finite(value) or not 0 <= value <= 1:
-        raise BadProbability(
-            f"`{name}` must be from 0 to 1, got {value!r}",
-            caller(),
-            "for a mean of d keys among n give d / n",
-        )
-    return float(value)
+class TooManyPairs(EdgewiseError):
+    """What a call would list does not fit into the memory of this machine.
 
+    Counts, membership and blocks need no list of pairs where a pattern is written by arithmetic.
+    """
 
-def seeded(seed: Any, name: str) -> int:
-    """`seed` as an int; every random pattern needs one."""
-    if seed is None:
-        raise MissingSeed(
-            f"`{name}` is random and needs a seed", caller(), f"write `{name}(..., seed=0)`"
-        )
-    return whole(seed, "seed")
-
-
-def one_of(value: Any, name: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        listed = ", ".join(f'"{choice}"' for choice in choices)
-        raise BadChoice(f"`{name}` cannot be {value!r}", caller(), f"choose one of {listed}")
-    return str(value)
-
-
-def _finite(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and abs(float(value)) < 2**62
+    code = "too-many-pairs"
+    example = "full().edges(1_000_000_000)"
+    instead = "full().count(1_000_000_000)"

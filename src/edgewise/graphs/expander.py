@@ -6,14 +6,19 @@ from math import sqrt
 import numpy as np
 
 from edgewise.errors import caller
-from edgewise.graphs.errors import BadSize, seeded, whole
+from edgewise.graphs.checks import room, seeded, whole
+from edgewise.graphs.errors import BadSize
+from edgewise.graphs.full import full
 from edgewise.graphs.pairs import square
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.philox import below, shuffled, words
+from edgewise.graphs.pictures import package
+from edgewise.graphs.window import window
 from edgewise.layouts import Rows, rows_of_pairs
 from edgewise.layouts.ragged import Ints
 
 ATTEMPTS = 256
+SMALL = 8
 
 
 @dataclass(frozen=True, repr=False)
@@ -23,7 +28,7 @@ class expander(Pattern):
     either side; for n ≤ k + 1 every token hears every other.
 
     Its second eigenvalue is close to the Ramanujan bound 2√(k - 1), the least that is possible
-    for large n.
+    for large n. More tokens are another graph.
 
     >>> expander(4, seed=0).degrees(16).unique().tolist()
     [4]
@@ -46,8 +51,8 @@ class expander(Pattern):
     def form(self, n: int, m: int) -> Rows:
         square(self, n, m)
         if n <= self.k + 1:
-            i, j = np.divmod(np.arange(n * n), max(n, 1))
-            return rows_of_pairs(n, m, i[i != j], j[i != j])
+            return (full() - window(0)).rows(n)
+        room(16 * n * self.k, f"{self.k:,} edges for each of {n:,} tokens")
         taken = np.zeros(0, np.int64)
         for turn in range(self.k // 2):
             cycle = shuffled(seeded(self.seed, ""), n, stream=turn)
@@ -59,6 +64,11 @@ class expander(Pattern):
 
     def second_eigenvalue(self, n: int) -> float:
         """The largest absolute eigenvalue below k, by SciPy."""
+        package("scipy")
+        n = whole(n, "n", 2)
+        if n <= SMALL:
+            found = np.linalg.eigvalsh(self.dense(n).double().numpy())
+            return float(np.sort(np.abs(found))[-2])
         from scipy.sparse import csr_array
         from scipy.sparse.linalg import eigsh
 

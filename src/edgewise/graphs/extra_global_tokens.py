@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from edgewise.graphs.errors import whole
+from edgewise.graphs.checks import whole
 from edgewise.graphs.global_tokens import global_tokens
 from edgewise.graphs.named import Named
-from edgewise.graphs.pattern import Pattern
+from edgewise.graphs.pattern import Pattern, bound, pattern_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -23,6 +23,8 @@ class extra_global_tokens(Named):
 
     def __post_init__(self) -> None:
         whole(self.tokens, "tokens")
+        pattern_of(self.pattern)
+        bound(self)
 
     def meaning(self) -> Pattern:
         return global_tokens(self.tokens) | self.pattern.shift(self.tokens)

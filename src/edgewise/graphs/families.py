@@ -2,23 +2,30 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.graphs import flex
+from edgewise.graphs.checks import shown, whole
 from edgewise.graphs.errors import NotAPattern, SizeMismatch
-from edgewise.graphs.pattern import Pattern
+from edgewise.graphs.pairs import masked
+from edgewise.graphs.pattern import ByHead, Pattern, Span
+from edgewise.graphs.pictures import compare
 from edgewise.layouts import Blocks
+from edgewise.measures import Stats
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from torch.nn.attention.flex_attention import BlockMask
+
+One = TypeVar("One")
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class per_head:
+class per_head(ByHead):
     """Head h has the h-th pattern: {(h, i, j) : (i, j) ∈ patternₕ}.
 
     Operators apply head by head; a single pattern stands for all heads.
@@ -34,17 +41,26 @@ class per_head:
         for pattern in patterns:
             if not isinstance(pattern, Pattern):
                 raise NotAPattern(
-                    f"`per_head` takes patterns, got {pattern!r}", caller(), "one for each head"
+                    f"`per_head` takes patterns, got {shown(pattern)}",
+                    caller(),
+                    "one for each head",
                 )
         if not patterns:
             raise SizeMismatch("`per_head` needs a pattern", caller(), "give one for each head")
         object.__setattr__(self, "patterns", patterns)
 
+    def __call__(self, i: Any, j: Any) -> Any:
+        raise NotAPattern(
+            f"a pattern per head is {len(self)} sets of pairs, and an atom is one",
+            caller(),
+            "write a rule for each head, such as `heads[0](V.I, V.J)`, or use `attention`",
+        )
+
     def __len__(self) -> int:
         return len(self.patterns)
 
     def __getitem__(self, head: int) -> Pattern:
-        return self.patterns[head]
+        return _at(self.patterns, head, "head")
 
     def __iter__(self) -> Iterator[Pattern]:
         return iter(self.patterns)
@@ -58,12 +74,33 @@ class per_head:
     def __sub__(self, other: "Pattern | per_head") -> "per_head":
         return per_head(*(a - b for a, b in self._with(other)))
 
+    def __ror__(self, other: Pattern) -> "per_head":
+        return per_head(*(b | a for a, b in self._with(other)))
+
+    def __rand__(self, other: Pattern) -> "per_head":
+        return per_head(*(b & a for a, b in self._with(other)))
+
+    def __rsub__(self, other: Pattern) -> "per_head":
+        return per_head(*(b - a for a, b in self._with(other)))
+
     def __invert__(self) -> "per_head":
         return per_head(*(~pattern for pattern in self))
 
     @property
     def T(self) -> "per_head":
         return per_head(*(pattern.T for pattern in self))
+
+    def shift(self, rows: int, keys: int | None = None) -> "per_head":
+        return per_head(*(pattern.shift(rows, keys) for pattern in self))
+
+    def restrict(self, *, queries: Span = (0, None), keys: Span = (0, None)) -> "per_head":
+        return per_head(*(pattern.restrict(queries=queries, keys=keys) for pattern in self))
+
+    def compose(self, other: "Pattern | per_head") -> "per_head":
+        return per_head(*(a.compose(b) for a, b in self._with(other)))
+
+    def power(self, hops: int) -> "per_head":
+        return per_head(*(pattern.power(hops) for pattern in self))
 
     def dense(self, n: int, m: int | None = None) -> Tensor:
         """The boolean (heads, n, m) tensor."""
@@ -85,6 +122,7 @@ class per_head:
         device: torch.device | str = "cpu",
     ) -> "BlockMask":
         """FlexAttention's `BlockMask` with one list of blocks per head."""
+        n, m, device = masked(n, m, block, device)
         tests = [pattern.predicate(n, m, device=device) for pattern in self]
 
         def mask_mod(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -94,6 +132,18 @@ class per_head:
             return out
 
         return flex.block_mask(self.blocks(n, m, block=block), mask_mod).to(device)
+
+    def stats(self, n: int, *, heads: int = 1, d: int = 64) -> "StatsPerHead":
+        """The measures of each head."""
+        return StatsPerHead(pattern.stats(n, heads=heads, d=d) for pattern in self)
+
+    def draw(self, n: int, m: int | None = None) -> str:
+        """The matrix of each head as text, below its code."""
+        return "\n\n".join(f"{pattern!r}\n{pattern.draw(n, m)}" for pattern in self)
+
+    def plot(self, n: int) -> "Figure":
+        """The heads side by side, as by `compare`."""
+        return compare(*self, n=n)
 
     def __repr__(self) -> str:
         return f"per_head({', '.join(map(repr, self.patterns))})"
@@ -105,6 +155,13 @@ class per_head:
                 f"{len(self)} heads meet {len(others)} heads", caller(), "give as many of each"
             )
         return zip(self.patterns, others, strict=True)
+
+
+class StatsPerHead(tuple[Stats, ...]):
+    """The measures of each head, printed one below the other."""
+
+    def __repr__(self) -> str:
+        return "\n\n".join(map(repr, self))
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -122,18 +179,27 @@ class per_layer:
         for layer in layers:
             if not isinstance(layer, Pattern | per_head):
                 raise NotAPattern(
-                    f"`per_layer` takes patterns, got {layer!r}", caller(), "one for each layer"
+                    f"`per_layer` takes patterns, got {shown(layer)}",
+                    caller(),
+                    "one for each layer",
                 )
+        if not layers:
+            raise SizeMismatch("`per_layer` needs a pattern", caller(), "give one for each layer")
         object.__setattr__(self, "layers", layers)
 
     def __len__(self) -> int:
         return len(self.layers)
 
     def __getitem__(self, layer: int) -> Pattern | per_head:
-        return self.layers[layer]
+        return _at(self.layers, layer, "layer")
 
     def __iter__(self) -> Iterator[Pattern | per_head]:
         return iter(self.layers)
 
     def __repr__(self) -> str:
         return f"per_layer({', '.join(map(repr, self.layers))})"
+
+
+def _at(several: tuple[One, ...], place: Any, name: str) -> One:
+    """One of the patterns, counted from either end."""
+    return several[whole(place, name, -len(several), len(several) - 1)]

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from edgewise.graphs.errors import BadSize, whole
+from edgewise.errors import caller
+from edgewise.graphs.checks import room, whole
+from edgewise.graphs.errors import BadSize
 from edgewise.graphs.pattern import Pattern
 from edgewise.layouts import Rows, pieces, rows_of_pieces
 
@@ -29,12 +31,14 @@ class fixed(Pattern):
         if whole(self.width, "width", 1) > self.step:
             raise BadSize(
                 f"`width` must be at most `step` = {self.step}, got {self.width}",
-                help="a stretch of `step` tokens has no more than that",
+                caller(),
+                "a stretch of `step` tokens has no more than that",
             )
 
     def form(self, n: int, m: int) -> Rows:
         if self.width == self.step:
             return rows_of_pieces(n, m, pieces((0, n), 0, m))
+        room(16 * min(self.width, m), f"{self.width:,} columns of each stretch")
         first = np.arange(self.step - self.width, min(self.step, m))
         return rows_of_pieces(n, m, pieces((0, n), first, m, step=self.step))
 

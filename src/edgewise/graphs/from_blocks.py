@@ -7,8 +7,9 @@ import numpy as np
 import torch
 
 from edgewise.errors import caller
-from edgewise.graphs.errors import BadChoice, EdgeOutOfRange, whole
-from edgewise.graphs.from_edges import from_edges
+from edgewise.graphs.checks import whole
+from edgewise.graphs.errors import BadChoice, EdgeOutOfRange, SizeMismatch
+from edgewise.graphs.from_edges import foreign, from_edges
 from edgewise.graphs.numbers import Integers, Numbers
 from edgewise.graphs.pattern import Pattern
 from edgewise.layouts import Rows, pieces, rows_of_pieces
@@ -31,6 +32,8 @@ class from_blocks(Pattern):
     def __post_init__(self) -> None:
         object.__setattr__(self, "pairs", from_edges(self.pairs).pairs)
         whole(self.block, "block", 1)
+        assert isinstance(self.pairs, Numbers)
+        whole(int(self.pairs.array.max(initial=0)) * self.block, "the tokens before the last block")
 
     def form(self, n: int, m: int) -> Rows:
         assert isinstance(self.pairs, Numbers)
@@ -50,6 +53,16 @@ def from_block_mask(mask: "BlockMask", head: int = 0) -> Pattern:
 
     Only partial blocks are looked into with `mask_mod`; time and memory O(partial blocks).
     """
+    from torch.nn.attention.flex_attention import BlockMask
+
+    if not isinstance(mask, BlockMask):
+        raise foreign(mask, "a `BlockMask` of FlexAttention", "what `create_block_mask` returns")
+    batch, heads = mask.kv_num_blocks.shape[:2]
+    if batch > 1:
+        raise SizeMismatch(
+            f"the mask has {batch} batch elements, and a graph is of one", caller(), "use `mask[b]`"
+        )
+    head = whole(head, "head", most=max(heads - 1, 0)) if heads > 1 else whole(head, "head")
     size, other = mask.BLOCK_SIZE
     if size != other:
         raise BadChoice(f"blocks of {size}×{other} are not square", caller(), "use one block size")

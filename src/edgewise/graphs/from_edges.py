@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
-from edgewise.graphs.errors import BadEdges, EdgeOutOfRange, SizeMismatch, whole
+from edgewise.graphs.checks import shown, whole
+from edgewise.graphs.errors import BadEdges, BadSize, EdgeOutOfRange, SizeMismatch
 from edgewise.graphs.numbers import Integers, Numbers
 from edgewise.graphs.pattern import Pattern
 from edgewise.layouts import Rows, rows_of_pairs
@@ -51,8 +52,9 @@ class from_edges(Pattern):
         pairs = Numbers(np.stack([key // width, key % width], axis=1))
         object.__setattr__(self, "pairs", pairs)
         if self.shape is not None:
-            n, m = self.shape
-            object.__setattr__(self, "shape", (whole(n, "n"), whole(m, "m")))
+            object.__setattr__(self, "shape", _shape(self.shape))
+            assert self.shape is not None
+            self._refuse(*self.shape, "give a larger `shape`, or leave out the edge")
 
     def form(self, n: int, m: int) -> Rows:
         if self.shape is not None and self.shape != (n, m):
@@ -62,16 +64,34 @@ class from_edges(Pattern):
                 caller(),
                 f"ask for n = {self.shape[0]}",
             )
+        most = int(self._array.max(initial=-1)) + 1
+        self._refuse(n, m, f"ask for n = {most} or more")
+        i, j = self._array.T
+        return rows_of_pairs(n, m, i, j)
+
+    @property
+    def _array(self) -> np.ndarray:
         assert isinstance(self.pairs, Numbers)
-        i, j = self.pairs.array.T
+        return self.pairs.array
+
+    def _refuse(self, n: int, m: int, fix: str) -> None:
+        """Edges outside n×m."""
+        i, j = self._array.T
         if len(i) and (i.max() >= n or j.max() >= m):
             at = int(np.argmax((i >= n) | (j >= m)))
             raise EdgeOutOfRange(
-                f"the edge ({i[at]}, {j[at]}) is outside {n} queries and {m} keys",
-                caller(),
-                f"ask for n = {int(max(i.max(), j.max())) + 1} or more",
+                f"the edge ({i[at]}, {j[at]}) is outside {n} queries and {m} keys", caller(), fix
             )
-        return rows_of_pairs(n, m, i, j)
+
+
+def _shape(shape: Any) -> tuple[int, int]:
+    if not isinstance(shape, tuple | list) or len(shape) != 2:
+        raise BadSize(
+            f"`shape` must be two numbers, of queries and of keys, got {shown(shape)}",
+            caller(),
+            "write such as `shape=(8, 8)`",
+        )
+    return whole(shape[0], "n"), whole(shape[1], "m")
 
 
 def from_dense(matrix: Tensor | np.ndarray) -> from_edges:
@@ -80,23 +100,29 @@ def from_dense(matrix: Tensor | np.ndarray) -> from_edges:
     >>> from_dense(torch.eye(2))
     from_edges([[0, 0], [1, 1]], shape=(2, 2))
     """
-    found = torch.as_tensor(matrix)
-    if found.ndim != 2:
-        raise BadEdges(
-            f"a matrix has two axes, got shape {tuple(found.shape)}", caller(), "give n×m"
-        )
+    try:
+        found = torch.as_tensor(matrix)
+    except (TypeError, ValueError, RuntimeError):
+        raise foreign(matrix, "a matrix of numbers", "a tensor or array of shape (n, m)") from None
+    if found.ndim != 2 or found.layout is not torch.strided or found.is_meta:
+        raise foreign(matrix, "a dense matrix", "a tensor or array of shape (n, m)")
+    if found.is_floating_point() and found.isnan().any():
+        raise BadEdges("the matrix holds NaN", caller(), "give 0 where there is no edge, else 1")
     n, m = found.shape
     return from_edges(found.nonzero().T, shape=(n, m))
 
 
 def from_scipy(matrix: "spmatrix") -> from_edges:
-    """{(i, j) : matrix[i, j] is stored and not 0}, for any of SciPy's sparse matrices.
+    """{(i, j) : matrix[i, j] ≠ 0}, for any of SciPy's sparse matrices; what is stored twice is
+    added up first, as SciPy reads it.
 
     >>> from scipy.sparse import eye
     >>> from_scipy(eye(2))
     from_edges([[0, 0], [1, 1]], shape=(2, 2))
     """
-    found = matrix.tocoo()
+    if not hasattr(matrix, "tocsr") or len(getattr(matrix, "shape", ())) != 2:
+        raise foreign(matrix, "a sparse matrix of SciPy", "such as `scipy.sparse.eye(8)`")
+    found = matrix.tocsr().tocoo()
     some = found.data != 0
     n, m = found.shape
     return from_edges(np.stack([found.row[some], found.col[some]]), shape=(n, m))
@@ -111,6 +137,8 @@ def from_networkx(graph: "networkx.Graph[Any]") -> from_edges:
     >>> from_networkx(networkx.path_graph(3))
     from_edges([[0, 1], [1, 0], [1, 2], [2, 1]], shape=(3, 3))
     """
+    if not all(hasattr(graph, part) for part in ("nodes", "edges", "is_directed")):
+        raise foreign(graph, "a graph of networkx", "such as `networkx.path_graph(8)`")
     place = {node: number for number, node in enumerate(graph.nodes)}
     pairs = [(place[edge[0]], place[edge[1]]) for edge in graph.edges]
     if not graph.is_directed():
@@ -124,4 +152,11 @@ def from_pyg(edge_index: Tensor, n: int | None = None) -> from_edges:
     >>> from_pyg(torch.tensor([[0], [2]]))
     from_edges([[2, 0]])
     """
+    if not isinstance(edge_index, Tensor) or edge_index.ndim != 2 or len(edge_index) != 2:
+        raise foreign(edge_index, "an `edge_index`", "an integer tensor of shape (2, e)")
     return from_edges(edge_index.flip(0), shape=None if n is None else (n, n))
+
+
+def foreign(value: Any, wanted: str, fix: str) -> BadEdges:
+    """The error for what is not the thing of another library that it should be."""
+    return BadEdges(f"expected {wanted}, got {shown(value)}", caller(), f"give {fix}")

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from edgewise.errors import caller
+from edgewise.graphs.checks import shown, whole
 from edgewise.graphs.dilated import dilated
-from edgewise.graphs.errors import SizeMismatch, whole
+from edgewise.graphs.errors import BadEdges, SizeMismatch
 from edgewise.graphs.families import per_head, per_layer
 from edgewise.graphs.global_tokens import global_tokens
 from edgewise.graphs.named import Named
@@ -47,8 +49,10 @@ def longformer_layers(
     >>> longformer_layers([2, 4], dilations=[[1], [2]])
     per_layer(per_head(longformer(2)), per_head(longformer(4, dilation=2)))
     """
+    radii = _listed(radii, "radii")
     if dilations is None:
         return per_layer(*(longformer(radius, tokens) for radius in radii))
+    dilations = [_listed(steps, "dilations") for steps in _listed(dilations, "dilations")]
     if len(dilations) != len(radii):
         raise SizeMismatch(
             f"there are {len(radii)} radii and {len(dilations)} lists of dilations",
@@ -61,3 +65,13 @@ def longformer_layers(
             for radius, steps in zip(radii, dilations, strict=True)
         )
     )
+
+
+def _listed(values: Any, name: str) -> Sequence[Any]:
+    if not isinstance(values, Sequence) or isinstance(values, str) or not values:
+        raise BadEdges(
+            f"`{name}` must be a list with something for each layer, got {shown(values)}",
+            caller(),
+            "write such as `longformer_layers([32, 64], dilations=[[1, 1], [1, 2]])`",
+        )
+    return values

@@ -7,13 +7,17 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
-from edgewise.graphs.errors import BadEdges, BadSize, seeded, whole
+from edgewise.graphs.checks import room, seeded, shown, whole
+from edgewise.graphs.errors import BadEdges, BadSize
 from edgewise.graphs.numbers import Integers, Numbers
+from edgewise.graphs.pairs import sizes
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.philox import words
 from edgewise.graphs.tree import check_length
 from edgewise.layouts import Rows, rows_of_pairs
 from edgewise.layouts.ragged import Ints, ranges, starts_of_runs
+
+MOST_ROUNDS = 8
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,7 +36,7 @@ class lsh(Pattern):
 
     def __post_init__(self) -> None:
         buckets = Numbers(self.buckets, "buckets")
-        if buckets.array.ndim != 2:
+        if buckets.array.ndim != 2 or not len(buckets):
             raise BadEdges(
                 f"`buckets` must have a row per round, got shape {buckets.array.shape}",
                 caller(),
@@ -42,14 +46,52 @@ class lsh(Pattern):
             whole(self.chunk, "chunk", 1)
         object.__setattr__(self, "buckets", buckets)
 
+    @property
+    def is_arithmetic(self) -> bool:
+        return False
+
     def form(self, n: int, m: int) -> Rows:
+        found = [self._round(bucket) for bucket in self._table(n, m)]
+        count = sum(int((high - low).sum()) for _, low, high in found)
+        room(5 * count, f"a list of {count:,} pairs")
+        pairs = [
+            (np.repeat(order, high - low), order[ranges(low, high - low)])
+            for order, low, high in found
+        ]
+        i, j = (np.concatenate(part) for part in zip(*pairs, strict=True))
+        return rows_of_pairs(n, m, i, j)
+
+    def count(self, n: int, m: int | None = None) -> int:
+        """The number of pairs: those of each round, less those of two, and so on, by counting."""
+        table = self._table(*sizes(n, m))
+        if self.chunk is None and len(table) <= MOST_ROUNDS:
+            return _joined(table)
+        if len(table) == 1:
+            _, low, high = self._round(table[0])
+            return int((high - low).sum())
+        return super().count(n, m)
+
+    def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        out = torch.zeros_like(i + j, dtype=torch.bool)
+        for bucket in self._table(n, m):
+            of = torch.from_numpy(bucket.copy()).to(i.device)
+            alike = of[i] == of[j]
+            if self.chunk is not None:
+                place = np.argsort(np.argsort(bucket, kind="stable"), kind="stable")
+                chunk = torch.from_numpy(place // self.chunk).to(i.device)
+                back = chunk[i] - chunk[j]
+                alike = alike & (back >= 0) & (back <= 1)
+            out = out | alike
+        return out
+
+    def _table(self, n: int, m: int) -> Ints:
         assert isinstance(self.buckets, Numbers)
         check_length(self.buckets.array.shape[1], n, m, "lsh")
-        found = [self._round(bucket, n) for bucket in self.buckets.array]
-        i, j = (np.concatenate(part) for part in zip(*found, strict=True)) if found else ([], [])
-        return rows_of_pairs(n, m, np.asarray(i, np.int64), np.asarray(j, np.int64))
+        return self.buckets.array
 
-    def _round(self, bucket: Ints, n: int) -> tuple[Ints, Ints]:
+    def _round(self, bucket: Ints) -> tuple[Ints, Ints, Ints]:
+        """The tokens in order, and the first and last + 1 place in it that each one hears."""
+        n = len(bucket)
         order = np.argsort(bucket, kind="stable")
         first = starts_of_runs(bucket[order])
         size = np.diff(np.append(first, n))
@@ -57,7 +99,20 @@ class lsh(Pattern):
         if self.chunk is not None:
             begin = np.arange(n) // self.chunk * self.chunk
             low, high = np.maximum(low, begin - self.chunk), np.minimum(high, begin + self.chunk)
-        return np.repeat(order, high - low), order[ranges(low, high - low)]
+        return order, low, high
+
+
+def _joined(table: Ints) -> int:
+    """Pairs that share a bucket in some round, by inclusion and exclusion over the rounds."""
+    total = 0
+    kinds = [(np.zeros(table.shape[1], np.int64), -1)]  # of no round, all in one; the sign
+    for bucket in table:
+        name = np.unique(bucket, return_inverse=True)[1]
+        for kind, sign in list(kinds):
+            both = np.unique(kind * table.shape[1] + name, return_inverse=True)[1]
+            total -= sign * int((np.bincount(both).astype(object) ** 2).sum())
+            kinds.append((both, -sign))
+    return total
 
 
 def lsh_of(
@@ -73,7 +128,17 @@ def lsh_of(
         raise BadSize(
             f"`buckets` must be even, got {buckets}", caller(), "directions come in pairs"
         )
+    rounds = whole(rounds, "rounds", 1)
+    if not isinstance(x, Tensor) or x.ndim != 2 or not x.is_floating_point():
+        raise BadEdges(
+            f"`x` must be vectors, got {shown(x)}",
+            caller(),
+            "give a tensor of shape (n, d) of floating-point numbers",
+        )
+    if not x.isfinite().all():
+        raise BadEdges("`x` holds NaN or infinity", caller(), "give finite numbers")
     size = (x.shape[1], rounds * buckets // 2)
+    room(16 * 12 * size[0] * size[1] + 4 * len(x) * size[1], f"{size[1]:,} directions")
     bits = words(seeded(seed, "lsh_of"), np.arange(size[0]), 0, 12 * size[1])
     # Sums of uniform numbers: normal enough for directions, and free of any library's logarithm.
     uniform = (bits >> np.uint64(40)).reshape(*size, 12).sum(axis=2).astype(np.float64)

@@ -19,5 +19,8 @@ class Named(Pattern):
     def form(self, n: int, m: int) -> Rows:
         return self.meaning().rows(n, m)
 
+    def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
+        return self.meaning().rows_between(n, m, first, last)
+
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         return self.meaning().holds(i, j, n, m)

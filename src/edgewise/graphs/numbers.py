@@ -4,12 +4,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from edgewise.errors import caller
+from edgewise.graphs.checks import LARGEST, shown
 from edgewise.graphs.errors import BadEdges, BadSize
 
 SHOWN = 1000
+EXAMPLES = {1: "one list, such as `[0, 1, 2]`", 2: "lists of equal length, such as `[[0, 1]]`"}
+INTEGERS = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 
 
 class Numbers:
@@ -23,15 +27,23 @@ class Numbers:
     array: np.ndarray
     _hash: int
 
-    def __init__(self, values: Any, name: str = "numbers") -> None:
-        if isinstance(values, Numbers):
-            values = values.array
-        array = (
-            values.detach().cpu().numpy() if isinstance(values, Tensor) else _array(values, name)
-        )
+    def __init__(self, values: Any, name: str = "numbers", axes: int | None = None) -> None:
+        array = values.array if isinstance(values, Numbers) else _array(values, name)
         if array.size and not np.issubdtype(array.dtype, np.integer):
+            kind = "numbers that are too large" if array.dtype == object else array.dtype
+            raise BadSize(f"`{name}` must be whole numbers, got {kind}", caller(), "give integers")
+        if array.size and array.max() > LARGEST:
             raise BadSize(
-                f"`{name}` must be whole numbers, got {array.dtype}", caller(), "give integers"
+                f"`{name}` must be at most {LARGEST:,}, got {int(array.max())}",
+                caller(),
+                "no graph has more tokens: give less",
+            )
+        if axes is not None and array.ndim != axes:
+            raise BadEdges(
+                f"`{name}` must have {axes} {'axis' if axes == 1 else 'axes'}, "
+                f"got shape {array.shape}",
+                caller(),
+                f"give {EXAMPLES[axes]}",
             )
         array = np.array(array, dtype=np.int64, order="C")
         array.setflags(write=False)
@@ -62,11 +74,15 @@ Integers = Sequence[int] | Sequence[Sequence[int]] | np.ndarray | Tensor | Numbe
 
 
 def _array(values: Any, name: str) -> np.ndarray:
+    if isinstance(values, Tensor) and values.layout is torch.strided and values.dtype in INTEGERS:
+        return np.asarray(values.detach().cpu().numpy())
     try:
+        if isinstance(values, Tensor | str | bytes):
+            raise TypeError
         return np.asarray(list(values) if not isinstance(values, np.ndarray) else values)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):
         raise BadEdges(
-            f"`{name}` must be a table of whole numbers, got {values!r}",
+            f"`{name}` must be whole numbers, got {shown(values)}",
             caller(),
-            "give lists of equal length, such as `[(0, 1), (1, 2)]`",
+            "give a list or a dense tensor of integers, lists of equal length in a list of lists",
         ) from None

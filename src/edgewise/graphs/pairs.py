@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from functools import lru_cache
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
@@ -11,7 +12,8 @@ from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs import flex
-from edgewise.graphs.errors import BadSize, SizeMismatch, whole
+from edgewise.graphs.checks import LARGEST, room, shown, usable, whole
+from edgewise.graphs.errors import BadEdges, BadSize, SizeMismatch, TooManyPairs
 from edgewise.graphs.pictures import PRINTED, drawn, package, plotted
 from edgewise.language import nodes, terms
 from edgewise.layouts import (
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch.nn.attention.flex_attention import BlockMask
 
+BOOL = torch.bool
+
 
 class Pairs:
     """A set of pairs (i, j) for any number n of queries and m of keys: i hears j.
@@ -39,10 +43,23 @@ class Pairs:
     """
 
     binding: ClassVar[int] = 4  # how tightly its written form holds together; 4 is a call
+    always_written: ClassVar[tuple[str, ...]] = ()  # even where it is the default
+    depth: int = 0  # of an expression how deep it is, and how many patterns it is made of
+    size: int = 1
 
     def form(self, n: int, m: int) -> Rows:
         """The pairs with i < n and j < m in normal form."""
         raise NotImplementedError
+
+    def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
+        """Rows first ≤ i < last of the form, numbered from 0; what is random draws these alone."""
+        return self.rows(n, m).between(first, last)
+
+    def rows_between(self, n: int, m: int, first: int, last: int) -> Rows:
+        """Rows first ≤ i < last, numbered from 0."""
+        if (first, last) == (0, n):
+            return self.rows(n, m)
+        return self.stretch(*sizes(n, m), first, last)
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         """(i, j) is in the set, for integer tensors with 0 ≤ i < n and 0 ≤ j < m."""
@@ -57,7 +74,15 @@ class Pairs:
     ) -> bool | Tensor:
         """(i, j) is in the set; a pair outside n×m never is. On integers or integer tensors."""
         n, m = sizes(n, m)
-        a, b = torch.as_tensor(i), torch.as_tensor(j)
+        a, b = _token(i, "i"), _token(j, "j")
+        try:
+            a, b = torch.broadcast_tensors(a, b)
+        except RuntimeError:
+            raise BadEdges(
+                f"`i` has shape {tuple(a.shape)} and `j` {tuple(b.shape)}",
+                caller(),
+                "give as many of each, or one",
+            ) from None
         inside = (a >= 0) & (a < n) & (b >= 0) & (b < m)
         if n and m:
             inside = inside & self.holds(a.clamp(0, n - 1), b.clamp(0, m - 1), n, m)
@@ -71,11 +96,13 @@ class Pairs:
 
     def dense(self, n: int, m: int | None = None) -> Tensor:
         """The boolean n×m matrix, for looking and testing."""
-        return self.rows(n, m).dense()
+        n, m = sizes(n, m)
+        room(n * m // 8, f"a matrix of {n:,}×{m:,}")
+        return self._listed(n, m).dense()
 
     def edges(self, n: int, m: int | None = None) -> Tensor:
         """All pairs (i, j), sorted, as a (2, e) int64 tensor."""
-        return self.rows(n, m).edges()
+        return self._listed(n, m).edges()
 
     def count(self, n: int, m: int | None = None) -> int:
         """The number of pairs, without listing them."""
@@ -83,15 +110,26 @@ class Pairs:
 
     def degrees(self, n: int, m: int | None = None) -> Tensor:
         """How many keys each query hears."""
+        n, m = sizes(n, m)
+        room(4 * n, f"a number for each of {n:,} queries")
         return torch.from_numpy(self.rows(n, m).degrees())
 
     def csr(self, n: int, m: int | None = None) -> CSR:
         """Every pair, as kernels read it."""
-        return csr_of_rows(self.rows(n, m))
+        return csr_of_rows(self._listed(n, m))
+
+    def _listed(self, n: int, m: int | None) -> Rows:
+        """The rows, if there is memory for a list of all pairs."""
+        count = self.count(n, m)
+        room(3 * count, f"a list of {count:,} pairs")
+        return self.rows(n, m)
 
     def blocks(self, n: int, m: int | None = None, *, block: int = 128) -> Blocks:
         """The non-empty blocks of block×block pairs."""
-        return blocks_of_rows(self.rows(n, m), whole(block, "block", 1))
+        n, m = sizes(n, m)
+        block = whole(block, "block", 1)
+        room(4 * -(-n // block), f"a list of blocks of {block}")
+        return blocks_of_rows(self.rows(n, m), block)
 
     def block_mask(
         self,
@@ -102,7 +140,7 @@ class Pairs:
         device: torch.device | str = "cpu",
     ) -> "BlockMask":
         """FlexAttention's `BlockMask`, equal to what `create_block_mask` gives."""
-        n, m = sizes(n, m)
+        n, m, device = masked(n, m, block, device)
         test = self.predicate(n, m, device=device)
         mask = flex.block_mask([self.blocks(n, m, block=block)], lambda b, h, i, j: test(i, j))
         return mask.to(device)
@@ -112,6 +150,7 @@ class Pairs:
     ) -> Callable[[Tensor, Tensor], Tensor]:
         """The test (i, j) ∈ set for pairs inside n×m; any tables it reads lie on the device."""
         n, m = sizes(n, m)
+        device = usable(device)
         if self.is_arithmetic:
             return lambda i, j: self.holds(i, j, n, m)
         return membership(self.rows(n, m), device)
@@ -133,14 +172,15 @@ class Pairs:
 
     def flops(self, n: int, m: int | None = None, *, heads: int = 1, d: int = 64) -> int:
         """Of attention forward: q·k and weight·v, a multiplication and an addition each."""
-        return 4 * d * heads * self.count(n, m)
+        return 4 * whole(d, "d", 1) * whole(heads, "heads", 1) * self.count(n, m)
 
     def bytes(
         self, n: int, m: int | None = None, *, heads: int = 1, d: int = 64, itemsize: int = 2
     ) -> int:
         """Least traffic of attention forward: q and k and v read once, the output written once."""
         n, m = sizes(n, m)
-        return 2 * (n + m) * d * heads * itemsize
+        each = whole(heads, "heads", 1) * whole(d, "d", 1) * whole(itemsize, "itemsize", 1)
+        return 2 * (n + m) * each
 
     def stats(self, n: int, *, heads: int = 1, d: int = 64) -> Stats:
         """Measures of the graph on n tokens: hops, mixing, clustering, cost; needs SciPy.
@@ -149,7 +189,8 @@ class Pairs:
         >>> ring(4).stats(1024).diameter
         128
         """
-        n = whole(n, "n", 1)
+        n = some_tokens(n, "measure")
+        room(32 * n, f"measures of {n:,} tokens")
         cost = {"heads": heads, "d": d}
         flops, traffic = self.flops(n, **cost), self.bytes(n, **cost)
         package("scipy")
@@ -165,7 +206,8 @@ class Pairs:
         ·███
         ··██
         """
-        return drawn(self.rows(whole(n, "n", 1), m if m is None else whole(m, "m", 1)))
+        n = some_tokens(n, "draw")
+        return drawn(self.rows(n, n if m is None else some_tokens(m, "draw", "m")))
 
     def plot(self, n: int, *, kind: str = "matrix") -> "Figure":
         """A matplotlib figure: the matrix as a map of densities, for any number of tokens, or the
@@ -180,8 +222,21 @@ class Pairs:
         except EdgewiseError:  # made for another number of tokens
             return repr(self)
 
+    def __format__(self, spec: str) -> str:
+        """In a text of others, an f-string, the code alone."""
+        return format(repr(self), spec)
+
+    @property
+    def counts_twice(self) -> bool:
+        """Whether some pairs count more than once; `attention` counts them by `log_bias` alone."""
+        return False
+
     def multiplicities(self, n: int, m: int | None = None) -> Tensor:
-        """How often each pair of `edges(n)` counts in a softmax: once, unless a pattern says so."""
+        """How often each pair of `edges(n)` counts in a softmax: once, unless a pattern says so.
+
+        A graph is a set: `attention` counts every pair once unless it is given
+        `edge_bias=graph.log_bias(n)`, and an expression of graphs counts each of its pairs once.
+        """
         return torch.ones(self.count(n, m), dtype=torch.int64)
 
     def log_bias(self, n: int, m: int | None = None) -> Tensor:
@@ -199,7 +254,8 @@ class Pairs:
         named = False  # after an argument that is left out, the others need their names
         for f in fields(self):  # type: ignore[arg-type]
             value = getattr(self, f.name)
-            if f.default is not MISSING and value == f.default:
+            left_out = f.default is not MISSING and f.name not in self.always_written
+            if left_out and value == f.default:
                 named = True
             else:
                 given.append(f"{f.name}={value!r}" if f.kw_only or named else repr(value))
@@ -216,7 +272,48 @@ def sizes(n: int, m: int | None = None) -> tuple[int, int]:
 @lru_cache(maxsize=8)
 def form_of(pattern: Pairs, n: int, m: int) -> Rows:
     """The normal form; that of the last few patterns is kept."""
-    return pattern.form(n, m)
+    try:
+        return pattern.form(n, m)
+    except MemoryError:
+        raise TooManyPairs(
+            f"the rows of {n:,} queries do not fit into memory",
+            caller(),
+            "ask for fewer tokens, or write the pattern by arithmetic",
+        ) from None
+
+
+def some_tokens(n: int, use: str, name: str = "n") -> int:
+    """A number of tokens that is not 0."""
+    if not isinstance(n, bool) and isinstance(n, Integral) and n == 0:
+        raise BadSize(
+            f"a graph of no tokens has nothing to {use}", caller(), f"give `{name}` = 1 or more"
+        )
+    return whole(n, name, 1)
+
+
+def _token(value: Any, name: str) -> Tensor:
+    """Numbers of tokens as int64; a number beyond all tokens as -1."""
+    if not isinstance(value, Tensor):
+        at = whole(value, name, -(10**40), 10**40)
+        return torch.tensor(at if abs(at) <= LARGEST else -1)
+    kind = value.dtype
+    if value.layout != torch.strided or kind.is_floating_point or kind.is_complex or kind is BOOL:
+        raise BadEdges(
+            f"`{name}` must hold whole numbers, got {shown(value)} of {str(kind)[6:]}",
+            caller(),
+            "give a number or a dense tensor of integers, such as `torch.arange(8)`",
+        )
+    return value.long()
+
+
+def masked(n: int, m: int | None, block: int, device: Any) -> tuple[int, int, torch.device]:
+    """The sizes of a `BlockMask`, which has a place for every block."""
+    n, m = some_tokens(n, "mask"), None if m is None else some_tokens(m, "mask", "m")
+    m = n if m is None else m
+    block = whole(block, "block", 1)
+    high, wide = -(-n // block), -(-m // block)
+    room(6 * high * wide, f"a `BlockMask` of {high:,}×{wide:,} blocks")
+    return n, m, usable(device)
 
 
 def as_array(values: Tensor | np.ndarray) -> np.ndarray:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
-from edgewise.graphs.errors import NotAPattern, whole
+from edgewise.graphs.checks import LARGEST, shown, whole
+from edgewise.graphs.errors import BadSize, NotAPattern, PatternTooDeep
 from edgewise.graphs.pairs import Pairs
 from edgewise.layouts import (
     AND,
@@ -20,6 +21,7 @@ from edgewise.layouts import (
     combine,
     common_step,
     composed,
+    folded,
     pieces,
     residue_order,
     rows_of_pieces,
@@ -27,19 +29,29 @@ from edgewise.layouts import (
 )
 
 Span = tuple[int, int | None]
+DEEPEST, MOST_PARTS = 100, 100_000
+GROUP = 64  # Python reads no expression of a thousand operators in a row
+
+
+class ByHead:
+    """What has a pattern for each head: an operator with a pattern before it is its own."""
 
 
 class Pattern(Pairs):
     """A set of pairs that combines with others; `contains`, `rows` and the rest say what it is."""
 
     def __or__(self, other: "Pattern") -> "Pattern":
-        return union(self, _pattern(other))
+        return NotImplemented if isinstance(other, ByHead) else several(union, self, other)
 
     def __and__(self, other: "Pattern") -> "Pattern":
-        return intersection(self, _pattern(other))
+        return NotImplemented if isinstance(other, ByHead) else several(intersection, self, other)
 
     def __sub__(self, other: "Pattern") -> "Pattern":
-        return difference(self, _pattern(other))
+        if isinstance(other, ByHead):
+            return NotImplemented
+        if isinstance(self, difference):
+            return difference(self.left, self.right | other)
+        return difference(self, pattern_of(other))
 
     def __invert__(self) -> "Pattern":
         return self.pattern if isinstance(self, complement) else complement(self)
@@ -55,7 +67,10 @@ class Pattern(Pairs):
         A negative `rows` continues a sequence: `causal().shift(-t, 0)` is what a query hears
         after t tokens in a cache.
         """
-        return shifted(self, rows, rows if keys is None else keys)
+        by, along = signed(rows, "rows"), signed(rows if keys is None else keys, "keys")
+        if isinstance(self, shifted) and self.by * by >= 0 and self.keys * along >= 0:
+            return shifted(self.pattern, self.by + by, self.keys + along)
+        return shifted(self, by, along)
 
     def restrict(self, *, queries: Span = (0, None), keys: Span = (0, None)) -> "Pattern":
         """{(i, j) ∈ self : i in queries, j in keys}; ranges (first, last + 1)."""
@@ -63,18 +78,15 @@ class Pattern(Pairs):
 
     def compose(self, other: "Pattern") -> "Pattern":
         """{(i, k) : (i, j) ∈ self and (j, k) ∈ other for some j}: two hops."""
-        return composition(self, _pattern(other))
+        return composition(self, pattern_of(other))
 
     def power(self, hops: int) -> "Pattern":
         """What is reached in exactly `hops` hops."""
-        out: Pattern = self
-        for _ in range(whole(hops, "hops", 1) - 1):
-            out = composition(out, self)
-        return out
+        return self if whole(hops, "hops", 1) == 1 else powered(self, hops)
 
     def parts(self) -> tuple["Pattern", ...]:
         """Disjoint patterns whose union is this one: a union is cut, earlier members first."""
-        members = _members(self)
+        members = self.members if isinstance(self, union) else (self,)
         out = [members[0]]
         before = members[0]
         for member in members[1:]:
@@ -89,71 +101,94 @@ class Pattern(Pairs):
         return step, residue_order(n, step), by_residue(self.rows(n), step)
 
 
-@dataclass(frozen=True, repr=False)
-class _Binary(Pattern):
-    left: Pattern
-    right: Pattern
+class Expression(Pattern):
+    """A pattern made of others, not too many and not too deep to be worked out."""
 
-    sign: ClassVar[str]
+    def __post_init__(self) -> None:
+        bound(self)
 
     @property
     def is_arithmetic(self) -> bool:
-        return self.left.is_arithmetic and self.right.is_arithmetic
+        return all(part.is_arithmetic for part in _inside(self))
+
+    def form(self, n: int, m: int) -> Rows:
+        return self.stretch(n, m, 0, n)
+
+
+@dataclass(frozen=True, repr=False)
+class Several(Expression):
+    """Two or more patterns joined by one sign, which is associative."""
+
+    members: tuple[Pattern, ...]
+
+    sign: ClassVar[str]
+    keep: ClassVar[Any]
+
+    def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
+        return folded([one.rows_between(n, m, first, last) for one in self.members], self.keep)
 
     def __repr__(self) -> str:
-        left, right = written(self.left, self.binding), written(self.right, self.binding + 1)
-        return f"{left} {self.sign} {right}"
+        parts = [written(member, self.binding + 1) for member in self.members]
+        sign = f" {self.sign} "
+        while len(parts) > GROUP:
+            groups = [parts[k : k + GROUP] for k in range(0, len(parts), GROUP)]
+            parts = [f"({sign.join(group)})" if len(group) > 1 else group[0] for group in groups]
+        return sign.join(parts)
 
 
-class union(_Binary):
-    """{(i, j) : (i, j) ∈ left or (i, j) ∈ right}."""
+class union(Several):
+    """{(i, j) : (i, j) ∈ one of the members}."""
 
-    sign, binding = "|", 0
-
-    def form(self, n: int, m: int) -> Rows:
-        return combine(n, m, self.left.rows(n, m).pieces(), self.right.rows(n, m).pieces(), OR)
-
-    def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
-        return self.left.holds(i, j, n, m) | self.right.holds(i, j, n, m)
-
-
-class intersection(_Binary):
-    """{(i, j) : (i, j) ∈ left and (i, j) ∈ right}."""
-
-    sign, binding = "&", 1
-
-    def form(self, n: int, m: int) -> Rows:
-        return combine(n, m, self.left.rows(n, m).pieces(), self.right.rows(n, m).pieces(), AND)
+    sign, binding, keep = "|", 0, OR
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
-        return self.left.holds(i, j, n, m) & self.right.holds(i, j, n, m)
+        out = self.members[0].holds(i, j, n, m)
+        for member in self.members[1:]:
+            out = out | member.holds(i, j, n, m)
+        return out
 
 
-class difference(_Binary):
+class intersection(Several):
+    """{(i, j) : (i, j) ∈ each of the members}."""
+
+    sign, binding, keep = "&", 1, AND
+
+    def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        out = self.members[0].holds(i, j, n, m)
+        for member in self.members[1:]:
+            out = out & member.holds(i, j, n, m)
+        return out
+
+
+@dataclass(frozen=True, repr=False)
+class difference(Expression):
     """{(i, j) : (i, j) ∈ left and not (i, j) ∈ right}."""
 
-    sign, binding = "-", 2
+    left: Pattern
+    right: Pattern
+    binding = 2
 
-    def form(self, n: int, m: int) -> Rows:
-        return combine(n, m, self.left.rows(n, m).pieces(), self.right.rows(n, m).pieces(), MINUS)
+    def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
+        left, right = (p.rows_between(n, m, first, last) for p in (self.left, self.right))
+        return combine(last - first, m, left.pieces(), right.pieces(), MINUS)
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         return self.left.holds(i, j, n, m) & ~self.right.holds(i, j, n, m)
 
+    def __repr__(self) -> str:
+        return f"{written(self.left, self.binding)} - {written(self.right, self.binding + 1)}"
+
 
 @dataclass(frozen=True, repr=False)
-class complement(Pattern):
+class complement(Expression):
     """{(i, j) : not (i, j) ∈ pattern}."""
 
     pattern: Pattern
     binding = 3
 
-    @property
-    def is_arithmetic(self) -> bool:
-        return self.pattern.is_arithmetic
-
-    def form(self, n: int, m: int) -> Rows:
-        return combine(n, m, self.pattern.rows(n, m).pieces(), NOTHING, NOT)
+    def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
+        inner = self.pattern.rows_between(n, m, first, last)
+        return combine(last - first, m, inner.pieces(), NOTHING, NOT)
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         return ~self.pattern.holds(i, j, n, m)
@@ -163,14 +198,10 @@ class complement(Pattern):
 
 
 @dataclass(frozen=True, repr=False)
-class transpose(Pattern):
+class transpose(Expression):
     """{(j, i) : (i, j) ∈ pattern}."""
 
     pattern: Pattern
-
-    @property
-    def is_arithmetic(self) -> bool:
-        return self.pattern.is_arithmetic
 
     def form(self, n: int, m: int) -> Rows:
         return transposed(self.pattern.rows(m, n))
@@ -183,29 +214,33 @@ class transpose(Pattern):
 
 
 @dataclass(frozen=True, repr=False)
-class shifted(Pattern):
+class shifted(Expression):
     """{(i + by, j + keys) : (i, j) ∈ pattern}, where pattern has n - by queries, m - keys keys."""
 
     pattern: Pattern
     by: int
     keys: int
 
-    @property
-    def is_arithmetic(self) -> bool:
-        return self.pattern.is_arithmetic
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        signed(self.by, "rows")
+        signed(self.keys, "keys")
 
     def form(self, n: int, m: int) -> Rows:
-        p = self.pattern.rows(max(n - self.by, 0), max(m - self.keys, 0)).pieces()
-        rows = (p.top + self.by, p.bottom + self.by)
-        slopes = (p.dstart, p.dstop)
+        high, wide = max(n - self.by, 0), max(m - self.keys, 0)
+        first, down = max(-self.by, 0), max(self.by, 0)
+        p = self.pattern.rows_between(high, wide, min(first, high), high).pieces()
+        rows, slopes = (p.top + down, p.bottom + down), (p.dstart, p.dstop)
         start, stop = p.start + self.keys, p.stop + self.keys
         return rows_of_pieces(n, m, pieces(rows, start, stop, slope=slopes, step=p.step))
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
-        a, b = i - self.by, j - self.keys
         high, wide = max(n - self.by, 0), max(m - self.keys, 0)
         if not high or not wide:
             return torch.zeros_like(i + j, dtype=torch.bool)
+        if not self.is_arithmetic:  # of its rows only those that are left are worked out
+            return super().holds(i, j, n, m)
+        a, b = i - self.by, j - self.keys
         inside = self.pattern.holds(a.clamp(0, high - 1), b.clamp(0, wide - 1), high, wide)
         return (a >= 0) & (b >= 0) & inside
 
@@ -215,7 +250,7 @@ class shifted(Pattern):
 
 
 @dataclass(frozen=True, repr=False)
-class restricted(Pattern):
+class restricted(Expression):
     """{(i, j) ∈ pattern : queries[0] ≤ i < queries[1], keys[0] ≤ j < keys[1]}."""
 
     pattern: Pattern
@@ -223,21 +258,24 @@ class restricted(Pattern):
     keys: Span = (0, None)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("queries", "keys"):
-            low, high = getattr(self, name)
-            high = None if high is None else whole(high, name)
-            object.__setattr__(self, name, (whole(low, name), high))
+            span = getattr(self, name)
+            if not isinstance(span, tuple | list) or len(span) != 2:
+                raise BadSize(
+                    f"`{name}` must be a range (first, last + 1), got {shown(span)}",
+                    caller(),
+                    f"write `{name}=(0, 8)`, or `{name}=(8, None)` for all from 8 on",
+                )
+            high = None if span[1] is None else whole(span[1], name)
+            object.__setattr__(self, name, (whole(span[0], name), high))
 
-    @property
-    def is_arithmetic(self) -> bool:
-        return self.pattern.is_arithmetic
-
-    def form(self, n: int, m: int) -> Rows:
+    def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
         (top, bottom), (start, stop) = self.queries, self.keys
-        bottom, stop = n if bottom is None else bottom, m if stop is None else stop
-        box = pieces((top, bottom), start, stop)
-        inner = self.pattern.rows(n, m).pieces()
-        return combine(n, m, inner, rows_of_pieces(n, m, box).pieces(), AND)
+        rows = (top - first, (n if bottom is None else bottom) - first)
+        box = rows_of_pieces(last - first, m, pieces(rows, start, m if stop is None else stop))
+        inner = self.pattern.rows_between(n, m, first, last)
+        return combine(last - first, m, inner.pieces(), box.pieces(), AND)
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         out = self.pattern.holds(i, j, n, m)
@@ -253,17 +291,77 @@ class restricted(Pattern):
 
 
 @dataclass(frozen=True, repr=False)
-class composition(Pattern):
+class composition(Expression):
     """{(i, k) : (i, j) ∈ first and (j, k) ∈ second for some j}; j ranges over the m keys."""
 
     first: Pattern
     second: Pattern
 
-    def form(self, n: int, m: int) -> Rows:
-        return composed(self.first.rows(n, m), self.second.rows(m, m))
+    @property
+    def is_arithmetic(self) -> bool:
+        return False
+
+    def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
+        return composed(self.first.rows_between(n, m, first, last), self.second.rows(m, m))
 
     def __repr__(self) -> str:
         return f"{written(self.first, 4)}.compose({self.second!r})"
+
+
+@dataclass(frozen=True, repr=False)
+class powered(Expression):
+    """pattern.compose(pattern)..., `hops` times the pattern; by squaring, until nothing changes."""
+
+    pattern: Pattern
+    hops: int
+
+    @property
+    def is_arithmetic(self) -> bool:
+        return False
+
+    def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
+        out = self.pattern.rows_between(n, m, first, last)
+        square, left = self.pattern.rows(m, m), self.hops - 1
+        while left:
+            if left % 2:
+                out = composed(out, square)
+            left //= 2
+            twice = composed(square, square) if left else square
+            if left and twice.same_as(square):
+                return composed(out, square)
+            square = twice
+        return out
+
+    def __repr__(self) -> str:
+        return f"{written(self.pattern, 4)}.power({self.hops})"
+
+
+def several(kind: type[Several], first: Pattern, other: Any) -> Pattern:
+    """The two joined, members of the same kind as members of one, none of them twice."""
+    left = first.members if isinstance(first, kind) else (first,)
+    right = pattern_of(other)
+    more = right.members if isinstance(right, kind) else (right,)
+    if len(more) > 1:
+        members = tuple(dict.fromkeys(left + more))
+    else:
+        members = left if right in left else left + more
+    return kind(members) if len(members) > 1 else members[0]
+
+
+def bound(pattern: Pattern) -> None:
+    """Refuse what is too deep or too large: everything about a pattern walks through its parts."""
+    inside = _inside(pattern)
+    depth = 1 + max(part.depth for part in inside)
+    size = 1 + sum(part.size for part in inside)
+    if depth > DEEPEST or size > MOST_PARTS:
+        most = f"{DEEPEST} operators deep" if depth > DEEPEST else f"{MOST_PARTS:,} parts large"
+        raise PatternTooDeep(
+            f"the expression is more than {most}",
+            caller(),
+            "any number of patterns may be joined by `|` or `&`; hops are `power(k)`",
+        )
+    object.__setattr__(pattern, "depth", depth)
+    object.__setattr__(pattern, "size", size)
 
 
 def written(pattern: Pairs, binding: int) -> str:
@@ -271,17 +369,25 @@ def written(pattern: Pairs, binding: int) -> str:
     return f"({pattern!r})" if pattern.binding < binding else repr(pattern)
 
 
-def _members(pattern: Pattern) -> list[Pattern]:
-    if isinstance(pattern, union):
-        return _members(pattern.left) + _members(pattern.right)
-    return [pattern]
+def signed(value: Any, name: str) -> int:
+    return whole(value, name, -LARGEST)
 
 
-def _pattern(other: Any) -> Pattern:
+def pattern_of(other: Any) -> Pattern:
+    """`other`, if it is a pattern."""
     if not isinstance(other, Pattern):
         raise NotAPattern(
-            f"expected a pattern, got {other!r}",
+            f"expected a pattern, got {shown(other)}",
             caller(),
             "write one of `edgewise.graphs`, such as `window(3)`; heads combine one by one",
         )
     return other
+
+
+def _inside(pattern: Pattern) -> list[Pattern]:
+    """The patterns that are fields of one, or members of a field."""
+    out: list[Pattern] = []
+    for field in vars(pattern).values():
+        members = field if isinstance(field, tuple) else (field,)
+        out += [member for member in members if isinstance(member, Pattern)]
+    return out

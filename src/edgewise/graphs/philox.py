@@ -13,6 +13,7 @@ from edgewise.layouts.ragged import Ints
 Words = NDArray[np.uint64]
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
+FEW, TABLE = 256, 1 << 24
 
 
 def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> tuple[Words, ...]:
@@ -60,13 +61,34 @@ def distinct(seed: int, rows: Ints, count: int, limit: Ints | int, *, stream: in
     """
     limit = np.broadcast_to(np.asarray(limit, np.int64), rows.shape)
     bits = words(seed, rows, 0, count, stream=stream)
-    chosen = np.full((len(rows), count), -1, np.int64)
+    if count <= FEW or not len(rows):
+        return _drawn(bits, limit, None)
+    wide = int(limit.max()) + 1
+    step = max(TABLE // wide, 1)
+    parts = [slice(first, first + step) for first in range(0, len(rows), step)]
+    marks = np.empty((min(step, len(rows)), wide), bool)
+    return np.concatenate([_drawn(bits[part], limit[part], marks) for part in parts])
+
+
+def _drawn(bits: Words, limit: Ints, marks: np.ndarray | None) -> Ints:
+    """Floyd's sampling; which numbers a row has is looked up among them, or in a table of marks."""
+    rows, count = bits.shape
+    every = np.arange(rows)
+    chosen = np.full((rows, count), -1, np.int64)
+    if marks is not None:
+        marks[:rows] = False
     for t in range(count):
         top = limit - count + t
         drawn = below(bits[:, t], np.maximum(top + 1, 1))
-        taken = (chosen[:, :t] == drawn[:, None]).any(axis=1)
-        chosen[:, t] = np.where(taken, top, drawn)
-        chosen[:, t] = np.where(limit < count, np.where(t < limit, t, -1), chosen[:, t])
+        if marks is None:
+            taken = (chosen[:, :t] == drawn[:, None]).any(axis=1)
+        else:
+            taken = marks[every, drawn]
+        drawn = np.where(taken, top, drawn)
+        drawn = np.where(limit < count, np.where(t < limit, t, -1), drawn)
+        if marks is not None:
+            marks[every, drawn] = True
+        chosen[:, t] = drawn
     return chosen
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgewise.errors import EdgewiseError, caller
-from edgewise.graphs.errors import one_of, whole
+from edgewise.graphs.checks import one_of, whole
 from edgewise.layouts import Rows
 from edgewise.measures import density_map
 from edgewise.measures.density import cell_size

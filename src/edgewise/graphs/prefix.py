@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from edgewise.graphs.errors import whole
+from edgewise.graphs.checks import whole
 from edgewise.graphs.pattern import Pattern
 from edgewise.layouts import Rows, joined, pieces, rows_of_pieces
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgewise.graphs.errors import seeded, whole
+from edgewise.graphs.checks import room, seeded, whole
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.philox import distinct
 from edgewise.layouts import Rows, pieces, rows_of_pieces
@@ -13,6 +13,8 @@ from edgewise.layouts import Rows, pieces, rows_of_pieces
 @dataclass(frozen=True, repr=False)
 class random_blocks(Pattern):
     """`keys` different key blocks per query block: {(i, j) : ⌊j / block⌋ ∈ S(⌊i / block⌋)}.
+
+    The blocks are drawn from all of them: more tokens are another graph.
 
     >>> random_blocks(1, 2, seed=0).degrees(4).tolist()
     [2, 2, 2, 2]
@@ -28,8 +30,15 @@ class random_blocks(Pattern):
         seeded(self.seed, "random_blocks")
 
     def form(self, n: int, m: int) -> Rows:
-        high, wide = -(-n // self.block), -(-m // self.block)
-        chosen = distinct(seeded(self.seed, ""), np.arange(high), min(self.keys, wide), wide)
-        row = np.repeat(np.arange(high), chosen.shape[1]) * self.block
+        return self.stretch(n, m, 0, n)
+
+    def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
+        wide, high = -(-m // self.block), last - first
+        count, blocks = min(self.keys, wide), np.arange(first // self.block, -(-last // self.block))
+        if count == wide:
+            return rows_of_pieces(high, m, pieces((0, high), 0, m))
+        room(32 * len(blocks) * (count + 1), f"{count:,} random blocks for {len(blocks):,}")
+        chosen = distinct(seeded(self.seed, ""), blocks, count, wide)
+        row = np.repeat(blocks, count) * self.block - first
         column = chosen.ravel() * self.block
-        return rows_of_pieces(n, m, pieces((row, row + self.block), column, column + self.block))
+        return rows_of_pieces(high, m, pieces((row, row + self.block), column, column + self.block))

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from edgewise.graphs.blocks import blocks
 from edgewise.graphs.causal import causal
-from edgewise.graphs.errors import one_of, whole
+from edgewise.graphs.checks import one_of, room, whole
 from edgewise.graphs.families import per_head
 from edgewise.graphs.fixed import fixed
 from edgewise.graphs.pattern import Pattern
@@ -51,10 +51,14 @@ class sparse_transformer(Pattern):
     def form(self, n: int, m: int) -> Rows:
         if self.kind == "strided" or self.width == self.step:
             return self.meaning().rows(n, m)
+        most = min(self.step, m)
+        columns = np.arange(min(self.step - self.width, most), most)
+        stretches = -(-n // self.step)
+        room(32 * stretches * (len(columns) + 1), f"{n:,} tokens in stretches of {self.step}")
         # Before its own stretch of l rows a token hears whole stretches only: nothing moves there.
         step, first = self.step, np.arange(0, n, self.step)
         near = pieces((first, first + step), first, first + 1, slope=(0, 1))
-        row, residue = np.meshgrid(first[1:], np.arange(step - self.width, step), indexing="ij")
+        row, residue = np.meshgrid(first[1:], columns, indexing="ij")
         row, residue = row.ravel(), residue.ravel()
         far = pieces((row, row + step), residue, np.minimum(row, m), step=step)
         return rows_of_pieces(n, m, joined(near, far[far.start < far.stop]))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from edgewise.graphs.errors import whole
+from edgewise.graphs.checks import room, whole
 from edgewise.graphs.pattern import Pattern
 from edgewise.layouts import Rows, joined, pieces, rows_of_pieces
 
@@ -29,6 +29,7 @@ class strided(Pattern):
         step = self.step
         if step == 1:
             return rows_of_pieces(n, m, pieces((0, n), 0, m))
+        room(32 * -(-n // step), f"{n:,} tokens in tiles of {step}")
         # Row t of each tile of `step` rows has the keys t, t + step, ...: the first m mod step
         # rows have one key more than the others.
         tile, (keys, more) = np.arange(0, n, step), divmod(m, step)

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgewise.graphs.errors import whole
+from edgewise.graphs.checks import room, whole
 from edgewise.graphs.numbers import Integers, Numbers
+from edgewise.graphs.pairs import sizes
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.tree import check_forest, check_length
 from edgewise.layouts import Rows, rows_of_pairs
-from edgewise.layouts.ragged import Ints, distinct, pointer, ranges
+from edgewise.layouts.ragged import Ints, pointer, ranges
 
 
 @dataclass(frozen=True, repr=False)
@@ -25,30 +26,54 @@ class syntax(Pattern):
     steps: int = 1
 
     def __post_init__(self) -> None:
-        heads = Numbers(self.heads, "heads")
+        heads = Numbers(self.heads, "heads", axes=1)
         check_forest(heads.array, "heads")
         whole(self.steps, "steps")
         object.__setattr__(self, "heads", heads)
 
     def form(self, n: int, m: int) -> Rows:
-        assert isinstance(self.heads, Numbers)
-        head = self.heads.array
-        check_length(len(head), n, m, "syntax")
+        count = self.count(n, m)
+        room(8 * count, f"a list of {count:,} pairs")
+        head = self._heads(n, m)
         child = np.flatnonzero(head >= 0)
         near, far = np.concatenate([child, head[child]]), np.concatenate([head[child], child])
         far = far[np.argsort(near, kind="stable")]
         ptr = pointer(np.bincount(near, minlength=n))
-        reached = np.arange(n) * (max(n, 1) + 1)
+        # A forest has one path between two words: a step that does not turn back is always new.
+        i, before, at = np.arange(n), np.full(n, -1), np.arange(n)
+        found = [i * n + at]
         for _ in range(self.steps):
-            longer = distinct(np.concatenate([reached, _next(reached, ptr, far, n)]))
-            if len(longer) == len(reached):
+            degree = ptr[at + 1] - ptr[at]
+            further = far[ranges(ptr[at], degree)]
+            i, before, at = np.repeat(i, degree), np.repeat(before, degree), np.repeat(at, degree)
+            on = further != before
+            i, before, at = i[on], at[on], further[on]
+            if not len(i):
                 break
-            reached = longer
+            found.append(i * n + at)
+        reached = np.concatenate(found)
         return rows_of_pairs(n, m, reached // max(n, 1), reached % max(n, 1))
 
+    def count(self, n: int, m: int | None = None) -> int:
+        """The number of pairs, from how many words lie at each distance below and above a word."""
+        head = self._heads(*sizes(n, m))
+        child = np.flatnonzero(head >= 0)
+        below, all_around = [np.ones(n, np.int64)], [np.ones(n, np.int64)]
+        total = n
+        for step in range(1, self.steps + 1):
+            down = np.zeros(n, np.int64)
+            np.add.at(down, head[child], below[-1][child])
+            around = down.copy()
+            around[child] += all_around[-1][head[child]]
+            if step > 1:
+                around[child] -= below[-2][child]
+            if not around.any():
+                break
+            total += int(around.sum())
+            below, all_around = [below[-1], down], [around]
+        return total
 
-def _next(reached: Ints, ptr: Ints, far: Ints, n: int) -> Ints:
-    """Pairs one arc further."""
-    i, j = np.divmod(reached, max(n, 1))
-    count = ptr[j + 1] - ptr[j]
-    return np.repeat(i, count) * n + far[ranges(ptr[j], count)]
+    def _heads(self, n: int, m: int) -> Ints:
+        assert isinstance(self.heads, Numbers)
+        check_length(len(self.heads), n, m, "syntax")
+        return self.heads.array

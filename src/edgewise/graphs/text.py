@@ -2,13 +2,18 @@
 
 import ast
 from collections.abc import Callable, Mapping
+from operator import and_, or_, sub
 from typing import Any
 
-from edgewise.errors import EdgewiseError, Span, nearest
+from edgewise.errors import EdgewiseError, Span, caller, nearest
+from edgewise.graphs.checks import shown
 from edgewise.graphs.families import per_head, per_layer
-from edgewise.graphs.pattern import Pattern
+from edgewise.graphs.pattern import DEEPEST, Pattern
 
 Readable = Pattern | per_head | per_layer
+SUCH_AS = "`window(3) | global_tokens(1)`"
+LONGEST = 1_000_000
+OPERATORS = {ast.BitOr: or_, ast.BitAnd: and_, ast.Sub: sub}
 METHODS = ("shift", "restrict", "compose", "power")
 
 
@@ -22,39 +27,64 @@ class BadPattern(EdgewiseError):
 
 def parsed(text: str, names: Mapping[str, Callable[..., Any]]) -> Readable:
     """The pattern written in `text`, of the patterns in `names`; nothing is ever executed."""
+    if not isinstance(text, str):
+        raise BadPattern(
+            f"the text of a pattern is a string, got {shown(text)}", caller(), f"write {SUCH_AS}"
+        )
+    text = text.strip()
+    if len(text) > LONGEST:
+        raise _refused(
+            text, f"the text is longer than {LONGEST:,} characters", "build it in Python"
+        )
     try:
-        tree = ast.parse(text.strip(), mode="eval")
+        tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError) as error:
         column, line = getattr(error, "offset", None) or 1, getattr(error, "lineno", None) or 1
-        source = _line(text.strip(), line)
-        span = Span("<pattern>", line, column, column + 1, source=source or text or " ")
-        raise BadPattern(
-            "this is not an expression", span, "write such as `window(3) | global_tokens(1)`"
-        ) from None
-    out = _Reader(text.strip(), names).value(tree.body)
+        span = Span("<pattern>", line, column, column + 1, source=_line(text, line) or text or " ")
+        raise BadPattern("this is not an expression", span, f"write such as {SUCH_AS}") from None
+    except (RecursionError, MemoryError):
+        what = "here are too many operators in a row or inside each other to be read"
+        fix = "put some of a long row of `|` into parentheses, or build the pattern in Python"
+        raise _refused(text, what, fix) from None
+    out = _Reader(text, names).value(tree.body)
     if not isinstance(out, Readable):
-        raise BadPattern(
-            "this is a value, not a pattern",
-            Span("<pattern>", 1, 1, len(text) + 1, source=text),
-            "write such as `window(3)`",
-        )
+        span = Span("<pattern>", 1, 1, len(_line(text, 1)) + 1, source=_line(text, 1))
+        raise BadPattern("this is a value, not a pattern", span, "write such as `window(3)`")
     return out
+
+
+def _refused(text: str, message: str, fix: str) -> BadPattern:
+    """Of a text that is too much as a whole: its beginning is pointed at."""
+    return BadPattern(message, Span("<pattern>", 1, 1, 2, source=_line(text, 1)), fix)
 
 
 class _Reader:
     def __init__(self, text: str, names: Mapping[str, Callable[..., Any]]) -> None:
         self.text, self.names = text, names
+        self.lines = text.splitlines()
+        self.depth = 0
 
     def value(self, node: ast.expr) -> Any:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            fix = "write it in fewer parentheses; hops are `power(k)`"
+            raise self._error(node, f"this is nested more than {DEEPEST} deep", fix)
+        out = self._value(node)
+        self.depth -= 1
+        return out
+
+    def _value(self, node: ast.expr) -> Any:
         match node:
             case ast.BinOp(op=ast.BitOr() | ast.BitAnd() | ast.Sub()):
                 return self._binary(node)
             case ast.UnaryOp(op=ast.Invert()):
-                return ~self._pattern(node.operand)
+                pattern = self._pattern(node.operand)
+                return self._guarded(node, lambda: ~pattern)
             case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float())):
                 return -self.value(node.operand)
             case ast.Attribute(attr="T"):
-                return self._pattern(node.value).T
+                pattern = self._pattern(node.value)
+                return self._guarded(node, lambda: pattern.T)
             case ast.Name():
                 return self._called(node, node, [], {})
             case ast.Call():
@@ -69,15 +99,18 @@ class _Reader:
         raise self._error(node, "this cannot be part of a pattern", "use calls, `| & - ~` and `.T`")
 
     def _binary(self, node: ast.BinOp) -> Any:
-        left, right = self._pattern(node.left), self._pattern(node.right)
-        if isinstance(right, per_head) and isinstance(left, Pattern):
-            left = per_head(*[left] * len(right))
-        match node.op:
-            case ast.BitOr():
-                return self._guarded(node, lambda: left | right)
-            case ast.BitAnd():
-                return self._guarded(node, lambda: left & right)
-        return self._guarded(node, lambda: left - right)
+        """A row of one operator, such as `a | b | c`, from left to right."""
+        row: list[ast.BinOp] = []
+        first: ast.expr = node
+        while isinstance(first, ast.BinOp) and type(first.op) is type(node.op):
+            row.append(first)
+            first = first.left
+        out = self._pattern(first)
+        for step in reversed(row):
+            left, right = out, self._pattern(step.right)
+            sign = OPERATORS[type(node.op)]
+            out = self._guarded(step, lambda: sign(left, right))  # noqa: B023
+        return out
 
     def _pattern(self, node: ast.expr) -> Any:
         out = self.value(node)
@@ -91,7 +124,9 @@ class _Reader:
         args = [self.value(arg) for arg in node.args]
         named = {word.arg: self.value(word.value) for word in node.keywords if word.arg}
         if len(named) < len(node.keywords):
-            raise self._error(node, "`**` cannot be part of a pattern", "write each argument")
+            starred = any(word.arg is None for word in node.keywords)
+            what = "`**` cannot be part of a pattern" if starred else "an argument comes twice"
+            raise self._error(node, what, "write each argument once")
         match node.func:
             case ast.Name():
                 return self._called(node, node.func, args, named)
@@ -130,7 +165,7 @@ class _Reader:
         return BadPattern(message, self._span(node), fix)
 
     def _span(self, node: ast.expr) -> Span:
-        line = _line(self.text, node.lineno)
+        line = self.lines[node.lineno - 1] if node.lineno <= len(self.lines) else ""
         first = len(line.encode()[: node.col_offset].decode()) + 1
         last = len(line) + 1
         if node.end_lineno == node.lineno and node.end_col_offset is not None:

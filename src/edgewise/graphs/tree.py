@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgewise.errors import caller
+from edgewise.graphs.checks import room
 from edgewise.graphs.errors import EdgeOutOfRange, SizeMismatch, TreeCycle
 from edgewise.graphs.numbers import Integers, Numbers
 from edgewise.graphs.pattern import Pattern
@@ -23,7 +24,7 @@ class tree(Pattern):
     parents: Integers
 
     def __post_init__(self) -> None:
-        parents = Numbers(self.parents, "parents")
+        parents = Numbers(self.parents, "parents", axes=1)
         check_forest(parents.array, "parents")
         object.__setattr__(self, "parents", parents)
 
@@ -39,6 +40,7 @@ class tree(Pattern):
         last = np.append(first[1:], n) if n else first
         chain = np.cumsum(opens) - 1
         parts = [pieces((first, last), first, first + 1, slope=(0, 1))]
+        listed = 0
         which, above = np.arange(len(first)), parent[first]
         while True:
             some = above >= 0
@@ -46,6 +48,8 @@ class tree(Pattern):
             if not len(which):
                 return rows_of_pieces(n, m, joined(*parts))
             head = first[chain[above]]
+            listed += len(which)
+            room(16 * listed, f"the ancestors of {n:,} tokens")
             parts.append(pieces((first[which], last[which]), head, above + 1))
             above = parent[head]
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgewise.errors import caller
-from edgewise.graphs.errors import BadSize, one_of, probability, seeded, whole
+from edgewise.graphs.checks import one_of, probability, room, seeded, whole
+from edgewise.graphs.errors import BadSize
 from edgewise.graphs.pairs import square
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.philox import Words, below, words
@@ -14,10 +15,11 @@ from edgewise.layouts import Rows, rows_of_pairs
 
 @dataclass(frozen=True, repr=False)
 class watts_strogatz(Pattern):
-    """A ring in which each token is joined to its k/2 neighbours on each side (not to itself);
-    each of these edges becomes a shortcut with probability p: its far end moves to a token chosen
-    at random (`kind="rewired"`), or such an edge is added and the ring stays whole (`"added"`,
-    as BigBird describes it). Joined tokens hear each other.
+    """A ring in which each token is joined to its k/2 neighbours on each side (not to itself; to
+    all others if n ≤ k + 1); each of these n·k/2 edges becomes a shortcut with probability p: its
+    far end moves to a token chosen at random beyond the neighbours (`kind="rewired"`), or such an
+    edge is added and the ring stays whole (`"added"`, as BigBird describes it). Joined tokens hear
+    each other; a shortcut drawn from both its ends is one edge. More tokens are another graph.
 
     >>> watts_strogatz(2, 0.0, seed=0).edges(4).T.tolist()
     [[0, 1], [0, 3], [1, 0], [1, 2], [2, 1], [2, 3], [3, 0], [3, 2]]
@@ -39,7 +41,8 @@ class watts_strogatz(Pattern):
 
     def form(self, n: int, m: int) -> Rows:
         square(self, n, m)
-        half = min(self.k // 2, max(n - 1, 0) // 2)
+        half = min(self.k // 2, n // 2)
+        room(16 * n * (half + 1), f"{2 * half:,} edges for each of {n:,} tokens")
         i = np.repeat(np.arange(n), half)
         near = (np.arange(n)[:, None] + np.arange(1, half + 1)[None, :]).ravel() % max(n, 1)
         bits = words(seeded(self.seed, ""), np.arange(n), 0, 2 * half)

@@ -10,7 +10,7 @@ from edgewise.layouts.membership import Membership, RowTable, membership
 from edgewise.layouts.pieces import Pieces, joined, pieces
 from edgewise.layouts.residues import by_residue, common_step, residue_order
 from edgewise.layouts.rows import Rows, rows_of_keys, rows_of_pairs
-from edgewise.layouts.sweep import AND, MINUS, NOT, NOTHING, OR, combine, rows_of_pieces
+from edgewise.layouts.sweep import AND, MINUS, NOT, NOTHING, OR, combine, folded, rows_of_pieces
 
 __all__ = [
     "AND",
@@ -31,6 +31,7 @@ __all__ = [
     "composed",
     "compressed",
     "csr_of_rows",
+    "folded",
     "joined",
     "membership",
     "pieces",

@@ -2,13 +2,23 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from edgewise.errors import EdgewiseError, caller
 from edgewise.layouts.pieces import Pieces
 from edgewise.layouts.ragged import Ints, distinct, owners, pointer, ranges
+
+
+class RowOutOfRange(EdgewiseError, IndexError):
+    """Row i of the normal form has the keys of query i, which is one of those asked for."""
+
+    code = "row-out-of-range"
+    example = "window(1).rows(4)[4]"
+    instead = "window(1).rows(4)[3]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,8 +140,18 @@ class Rows:
         matrix[i, j] = True
         return matrix
 
+    def same_as(self, other: "Rows") -> bool:
+        """Whether both say the same in the same way, which rows of one origin do."""
+        if (self.n, self.m, self.count()) != (other.n, other.m, other.count()):
+            return False
+        a, b = self.expand(), other.expand()
+        parts = ("ptr", "start", "stop", "step")
+        return all(np.array_equal(getattr(a, part), getattr(b, part)) for part in parts)
+
     def __getitem__(self, i: int) -> list[tuple[int, int, int]]:
         """The progressions (start, stop, step) of row i."""
+        if isinstance(i, bool) or not isinstance(i, Integral) or not 0 <= i < self.n:
+            raise RowOutOfRange(f"there is no row {i!r} of {self.n}", caller(), "rows count from 0")
         row = self.between(i, i + 1)
         return list(zip(row.start.tolist(), row.stop.tolist(), row.step.tolist(), strict=True))
 

@@ -1,5 +1,7 @@
 """Set algebra on pieces: one sweep over the ends of all pieces of each slab."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from edgewise.layouts.compress import compressed
@@ -46,6 +48,16 @@ def combine(n: int, m: int, a: Pieces, b: Pieces, keep: Bools) -> Rows:
     owner, segment, side = owner[some], segment[some], side[some]
     solid, extra = periodic_parts(segments, depth, (q, owner, segment, side), keep)
     return _collected(n, m, tops, segments, solid & inside, extra)
+
+
+def folded(several: Sequence[Rows], keep: Bools) -> Rows:
+    """All of them combined by an operation that is associative, two by two."""
+    while len(several) > 1:
+        pairs = zip(several[0::2], several[1::2], strict=False)
+        rest = several[len(several) // 2 * 2 :]
+        several = [combine(a.n, a.m, a.pieces(), b.pieces(), keep) for a, b in pairs]
+        several.extend(rest)
+    return several[0]
 
 
 def _segments(

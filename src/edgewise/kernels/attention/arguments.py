@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
-from edgewise.graphs.errors import NotAPattern, SizeMismatch, whole
+from edgewise.graphs.checks import whole
+from edgewise.graphs.errors import NotAPattern, SizeMismatch
 from edgewise.graphs.families import per_head
 from edgewise.graphs.full import full
 from edgewise.graphs.pattern import Pattern

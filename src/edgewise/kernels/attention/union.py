@@ -1,8 +1,10 @@
 """A union cut into disjoint parts, a kernel for each, merged by log-sum-exp."""
 
 from dataclasses import replace
-from functools import lru_cache
-from itertools import permutations
+from functools import lru_cache, reduce
+from itertools import permutations, product
+from math import prod
+from operator import and_
 
 from torch import Tensor
 
@@ -28,6 +30,7 @@ INNER: tuple[Implementation, ...] = (
     empty, dense, rectangles, permuted, triton_blocks, blocks, triton_csr, csr, gather
 )  # fmt: skip
 MOST = 3
+WRITTEN_OUT = 64  # an intersection of unions has as many members as all choices of theirs
 
 
 def refuses(case: Case) -> str | None:
@@ -53,12 +56,12 @@ def members(graph: Pattern) -> tuple[Pattern, ...]:
         case Named():
             return members(graph.meaning())
         case union():
-            return (*members(graph.left), *members(graph.right))
+            return tuple(part for member in graph.members for part in members(member))
         case intersection():
-            left, right = members(graph.left), members(graph.right)
-            if len(left) * len(right) == 1:
+            parts = [members(member) for member in graph.members]
+            if max(map(len, parts)) == 1 or prod(map(len, parts)) > WRITTEN_OUT:
                 return (graph,)
-            return tuple(a & b for a in left for b in right)
+            return tuple(reduce(and_, chosen) for chosen in product(*parts))
     return (graph,)
 
 
