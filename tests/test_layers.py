@@ -10,7 +10,18 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1] / "src" / "edgewise"
 LAYERS = [  # each may import those before it
     *("errors", "language", "checks", "reference", "layouts", "measures", "graphs", "scores"),
-    *("aggregations", "plan", "passes", "ground", "kernels", "run", "module", "compile", "grow", "save"),
+    *(
+        "aggregations",
+        "plan",
+        "passes",
+        "ground",
+        "kernels",
+        "run",
+        "module",
+        "compile",
+        "grow",
+        "save",
+    ),
     *("profile", "explain", "replay", "zoo", "data", "training", "hf", "pyg", "viz", "demo", "cli"),
 ]
 AT_CALL_TIME = {  # what reaches a later stage by name, and why

@@ -161,6 +161,29 @@ def test_tokens_and_places_come_row_by_row():
     torch.testing.assert_close(torch.cat(parts, 1), expected.detach())
 
 
+PLACES = [
+    R.x(V.I) <= R.e(V.I) + W.place(V.I)[8,] + F.sin(R.special.add_eval(V.I, 1) * W.turn[8,]),
+    R.y(V.H, V.I) <= (R.x(V.I)[W.head(V.H)[4, 8]], R.special.mul_eval(V.I, V.H)),
+    (R.out(V.I) <= R.y(V.H, V.I)) | [F.concat_agg],
+]
+
+
+def test_places_go_on_where_the_rows_before_ended():
+    program = Program(PLACES, domains={V.H: 2, V.I: 12})
+    model = program.compile(R.out, seed=0, dtype=torch.float64)
+    e = torch.randn(3, 9, 8, dtype=torch.float64)
+    growing = model.growing(12)
+    parts = [growing(e=e[:, a:b]) for a, b in [(0, 4), (4, 5), (5, 9)]]
+    torch.testing.assert_close(torch.cat(parts, 1), model(e=e).detach())
+
+
+def test_there_is_no_room_beyond_the_places_that_have_weights():
+    model = Program(PLACES, domains={V.H: 2, V.I: 5}).compile(R.out, seed=0)
+    with pytest.raises(EdgewiseError, match="not in the domain") as found:
+        model.growing(9)(e=torch.randn(2, 8))
+    assert found.value.code == "out-of-domain"
+
+
 def in_pairs(*where):
     return [
         (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), *where))
@@ -175,8 +198,8 @@ def in_pairs(*where):
         ([R.h <= R.x(V.I)], "sums over all places"),
         ([R.h(V.I) <= (R.x(V.I), R.x(V.J))], "joins different places"),
         ([R.h(V.I) <= (R.x(V.I), R.x(0))], "reads one place"),
-        ([R.h(V.I) <= (R.x(V.I), R.special.lt(V.I, 3))], "as a number"),
-        ([R.h(V.I) <= (R.x(V.I), W.place(V.I)[4,])], "weight for each place"),
+        ([R.h(V.I) <= (R.x(V.I), R.special.lt(V.I, 3))], "condition on the place"),
+        ([R.h(V.I) <= R.x(V.I)[W.place(V.I)[4, 4]]], "matrix for each place"),
         (in_pairs(), "later"),
         (in_pairs(window(2)(V.I, V.J)), "later"),
         (in_pairs((random_edges(2, seed=0) & causal())(V.I, V.J)), "depend on the number of rows"),
@@ -185,7 +208,7 @@ def in_pairs(*where):
     ],
 )
 def test_what_cannot_grow_says_why(rules, reason):
-    program = Program(rules, domains={V.I: 9} if "weight" in reason else {})
+    program = Program(rules, domains={V.I: 9} if "matrix" in reason else {})
     growing = program.compile(R.h, seed=0).growing(8)
     with pytest.raises(EdgewiseError, match=reason) as found:
         growing(x=torch.ones(2, 4))

@@ -19,7 +19,7 @@ from edgewise.language.terms import variables
 from edgewise.run.attention import AttentionStep
 from edgewise.run.build import Executable, RelationStep
 
-POSITIONS = "give positions as an input of their own, as in `F.lookup(W.table[n, d], R.place(V.I))`"
+POSITIONS = "give positions as an input of their own: `R.place(V.I)`"
 
 
 @dataclass
@@ -30,31 +30,34 @@ class Axes:
     kept: set[str] = field(default_factory=set)  # attention with keys and values to keep
 
     def names(self, body: Iterable[nodes.Expression], where: Place | None) -> set[str]:
-        """The variables of a body that grow; refuses what reads them as numbers."""
+        """The variables of a body that grow; refuses uses of them that cannot follow."""
         body = tuple(body)
         found = set()
         for atom in atoms(body):
             if isinstance(atom, nodes.Atom) and atom.relation in self.place:
                 term = atom.terms[self.place[atom.relation]]
                 if not isinstance(term, nodes.Variable):
-                    raise _refusal(f"`{atom!r}` reads one place", where)
+                    raise refusal(f"`{atom!r}` reads one place", where)
                 found.add(term.name)
         for atom in atoms(body):
             for at, term in enumerate(atom.terms):
                 if isinstance(term, nodes.Variable) and term.name in found:
                     self._check_use(atom, at, where)
         for weight in weights(body):
-            if any(v.name in found for v in variables(weight.keys)):
-                raise _refusal(f"`{weight!r}` is a weight for each place", where, POSITIONS)
+            grows = any(v.name in found for v in variables(weight.keys))
+            if grows and (len(weight.keys) > 1 or len(weight.shape or ()) > 1):
+                raise refusal(f"`{weight!r}` is a matrix for each place", where, POSITIONS)
         return found
 
     def _check_use(
         self, atom: nodes.Atom | nodes.SpecialAtom | nodes.PatternAtom, at: int, where: Place | None
     ) -> None:
+        if isinstance(atom, nodes.SpecialAtom) and atom.carries_value:
+            return
         if not isinstance(atom, nodes.Atom):
-            raise _refusal(f"`{atom!r}` reads the place as a number", where, POSITIONS)
+            raise refusal(f"`{atom!r}` is a condition on the place", where, POSITIONS)
         if self.place.get(atom.relation) != at:
-            raise _refusal(
+            raise refusal(
                 f"`{atom.relation}` has the axis that grows but does not grow with it",
                 where,
                 f"give its new rows with every call: `growing({atom.relation}=...)`",
@@ -67,7 +70,7 @@ class Axes:
             place = self._attention(one) if isinstance(one, AttentionStep) else self._rule(one.rule)
             places.add(place)
         if len(places) > 1:
-            raise _refusal(
+            raise refusal(
                 f"`{step.relation}` has rows that grow and rows that do not",
                 step.steps[0].rule.place,
             )
@@ -80,14 +83,14 @@ class Axes:
         if not found:
             return None
         if len(found) > 1:
-            raise _refusal(f"`{rule.head.relation}` joins different places", rule.place)
+            raise refusal(f"`{rule.head.relation}` joins different places", rule.place)
         (name,) = found
         for function in rule.functions:
             if name in (dict(function.arguments).get("agg_terms") or ()):
-                raise _refusal(f"`{function!r}` is over all places", rule.place)
+                raise refusal(f"`{function!r}` is over all places", rule.place)
         places = _places(rule.head, name)
         if len(places) != 1:
-            raise _refusal(f"`{rule.head.relation}` sums over all places", rule.place)
+            raise refusal(f"`{rule.head.relation}` sums over all places", rule.place)
         return places[0]
 
     def _attention(self, step: AttentionStep) -> int | None:
@@ -97,14 +100,14 @@ class Axes:
         if not query and not key:
             return None
         if query - {node.query} or key - {node.key} or not query:
-            raise _refusal(f"`{node.head.relation}` hears places that it does not have", where)
+            raise refusal(f"`{node.head.relation}` hears places that it does not have", where)
         for factors in node.biases:
             if len(self.names(factors, where)) > 1:
-                raise _refusal(f"the score of `{node.head.relation}` joins places", where)
+                raise refusal(f"the score of `{node.head.relation}` joins places", where)
         if step.heard is not None:
-            raise _refusal(f"a row of `{node.head.relation}` may hear nobody", where)
+            raise refusal(f"a row of `{node.head.relation}` may hear nobody", where)
         if node.edges or (step.pattern is not None and not key):
-            raise _refusal(f"the pairs of `{node.head.relation}` are listed", where)
+            raise refusal(f"the pairs of `{node.head.relation}` are listed", where)
         if key:
             self.kept.add(node.head.relation)
         return _places(node.head, node.query)[0]
@@ -115,13 +118,13 @@ def axes_of(executable: Executable, inputs: Iterable[str], capacity: int) -> Axe
     axes = Axes({name: 0 for name in inputs})
     for step in executable.steps:
         if not isinstance(step, RelationStep):
-            raise _refusal("the rules are recursive", None)
+            raise refusal("the rules are recursive", None)
         axes.follow(step)
         for one in step.steps:
             if isinstance(one, AttentionStep) and step.relation in axes.kept:
                 reason = why_not(one.pattern, capacity)
                 if reason is not None:
-                    raise _refusal(reason, one.rule.place)
+                    raise refusal(reason, one.rule.place)
     return axes
 
 
@@ -129,5 +132,5 @@ def _places(head: nodes.Atom, name: str) -> list[int]:
     return [p for p, t in enumerate(head.terms) if isinstance(t, nodes.Variable) and t.name == name]
 
 
-def _refusal(what: str, where: Place | None, help: str = "") -> CannotGrow:
+def refusal(what: str, where: Place | None, help: str = "") -> CannotGrow:
     return CannotGrow(what, where, help or "compute all rows anew: `model(...)`")

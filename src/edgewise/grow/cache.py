@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edgewise.ground.rules import GroundRule
+from edgewise.grow.places import Tables
 from edgewise.run.attention import CAUSAL, AttentionStep
 from edgewise.run.traced import graph_attention
 
@@ -20,6 +22,8 @@ class Cache:
     length: int = 0
     buffers: dict[tuple[str, str], Tensor] = field(default_factory=dict)
     relations: set[str] = field(default_factory=set)  # whose keys and values are kept
+    tables: Tables = field(default_factory=dict)
+    rows: int = 0  # being appended
     _heard: dict[Any, Tensor | None] = field(default_factory=dict)  # of the row being appended
 
     def __contains__(self, relation: str) -> bool:
@@ -45,9 +49,14 @@ class Cache:
             return step.kernel(q, k, v, bias, 0.0)
         return graph_attention(q, k, v, step.pattern.shift(-self.length, 0), bias=bias, dropout=0.0)
 
-    def appended(self, rows: int) -> None:
+    def at_places(self, ground: GroundRule, at: int) -> Tensor | None:
+        """What a literal reads at the places of the new rows, None if places do not matter."""
+        table = self.tables.get(ground, {}).get(at)
+        return None if table is None else table.narrow(1, self.length, self.rows).reshape(-1)
+
+    def appended(self) -> None:
         """The rows were computed everywhere: they count from now on."""
-        self.length += rows
+        self.length += self.rows
         self._heard.clear()
 
     def take(self, samples: Tensor, batch: int) -> None:

@@ -14,6 +14,7 @@ from edgewise.ground.inputs import numbers
 from edgewise.grow.axes import Axes, axes_of
 from edgewise.grow.cache import Cache
 from edgewise.grow.errors import BadAppend, CannotGrow, Full
+from edgewise.grow.places import Tables, tables_of
 from edgewise.run.build import RelationStep
 from edgewise.run.column import Column
 from edgewise.run.result import Relation
@@ -43,7 +44,7 @@ class Growing:
         self._names: tuple[str, ...] = ()
         self._batch: int | None = None
         self._constant: dict[str, Column] = {}
-        self._axes: WeakKeyDictionary[Step, Axes] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[Step, tuple[Axes, Tables]] = WeakKeyDictionary()
 
     @property
     def length(self) -> int:
@@ -62,11 +63,8 @@ class Growing:
         self._batched = {n for n in self._given if step.executable.sources[n].batched}
         state = self.model._state(step, values)
         state.cache = self.cache
-        axes = self._axes.get(step)
-        if axes is None:
-            axes = self._axes[step] = axes_of(step.executable, inputs, self.capacity)
-            self._check_output(step, axes)
-            self.cache.relations = axes.kept
+        axes, tables = self._laid_out(step, inputs)
+        self.cache.relations, self.cache.tables, self.cache.rows = axes.kept, tables, rows
         state.projections = step.executable.projections if rows >= FEW else {}
         for part in step.executable.steps:
             assert isinstance(part, RelationStep)  # others cannot grow
@@ -77,8 +75,23 @@ class Growing:
                 if name not in self._constant:
                     self._constant.update(part(state))
                 state.relations[name] = self._constant[name]
-        self.cache.appended(rows)
+        self.cache.appended()
         return step.output(state.relations[step.output.relation])
+
+    def _laid_out(self, step: Step, inputs: Mapping[str, Any]) -> tuple[Axes, Tables]:
+        if step not in self._known:
+            axes = axes_of(step.executable, inputs, self.capacity)
+            if step.output.relation not in axes.place:
+                raise CannotGrow(
+                    f"`{step.output.relation}` does not grow",
+                    caller(),
+                    "give the inputs it hangs on with every call",
+                )
+            tables = tables_of(step, axes, self.capacity, self.model.limit)
+            device = self.model._one.device
+            moved = {g: {at: t.to(device) for at, t in read.items()} for g, read in tables.items()}
+            self._known[step] = axes, moved
+        return self._known[step]
 
     def take(self, samples: Tensor) -> None:
         """Go on with these samples of the batch, in this order; one may come several times."""
@@ -127,12 +140,6 @@ class Growing:
             )
         self._names, self._batch = tuple(inputs), batch
         return rows
-
-    def _check_output(self, step: Step, axes: Axes) -> None:
-        if step.output.relation not in axes.place:
-            raise CannotGrow(
-                f"`{step.output.relation}` does not grow", caller(), "give the inputs it hangs on"
-            )
 
 
 def _is_dense(item: Any) -> bool:

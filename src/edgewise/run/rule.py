@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
+from torch import Tensor
 
 from edgewise.aggregations import NORMALISATIONS, aggregate, averaged
 from edgewise.aggregations.gather import Gather, gather
@@ -109,7 +110,7 @@ class RuleStep:
             return self._in_rows(item, source.take(rows), state)
         owner = own_families(item)
         inner = None if owner is None else self.within.get(self.place(owner))
-        if owner is not None and inner is not None:
+        if owner is not None and inner is not None and state.cache is None:
             return self._chosen(inner.expression(item, state), self.place(owner))
         return self._combined(item, state)
 
@@ -137,7 +138,8 @@ class RuleStep:
                 rows = self.ground.rows[self.place(item)]
                 value = state.relations[item.relation].take(rows)
             case nodes.SpecialAtom():
-                numbers = self.ground.numbers[self.place(item)]
+                numbers = self._at_places(self.place(item), state)
+                numbers = self.ground.numbers[self.place(item)] if numbers is None else numbers
                 value = Column(numbers.to(state.dtype).unsqueeze(0))
             case nodes.Weight():
                 return self._weight(item, state)
@@ -201,7 +203,16 @@ class RuleStep:
         if not weight.keys:
             return column(tensor.reshape(1, 1, *tensor.shape))
         family = families.members(tensor, len(weight.keys))
-        return column(family.unsqueeze(0)).take(self.ground.rows[self.place(weight)])
+        rows = self._at_places(self.place(weight), state)
+        rows = self.ground.rows[self.place(weight)] if rows is None else rows
+        return column(family.unsqueeze(0)).take(rows)
+
+    def _at_places(self, at: int, state: State) -> Tensor | None:
+        """What a literal reads where rows are appended, None where that is what it always does."""
+        found: Tensor | None = None
+        if state.cache is not None:
+            found = state.cache.at_places(self.ground, at)
+        return found
 
     def _family_everywhere(self, item: nodes.Atom, state: State) -> Column | None:
         """Every member of a family times every row, where the groundings are just that."""
