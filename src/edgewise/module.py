@@ -23,6 +23,7 @@ from edgewise.language.statements import applied_functions, atoms
 from edgewise.passes import optimise
 from edgewise.plan.nodes import Plan
 from edgewise.reference.weights import WeightTable
+from edgewise.run.autocast import autocasts
 from edgewise.run.build import build
 from edgewise.run.column import Column
 from edgewise.run.data import Data, ForeignData
@@ -117,13 +118,13 @@ class Model(torch.nn.Module):
         return data
 
     def forward(self, data: Data | None = None, /, **inputs: Any) -> Tensor | Relation:
-        step, value = self._computed(data, inputs)
-        return step.output(value)
+        return self._output(data, inputs, as_rows=False)
 
     def rows(self, data: Data | None = None, /, **inputs: Any) -> Relation:
         """The output as explicit rows, whatever its layout: only the atoms that hold."""
-        step, value = self._computed(data, inputs)
-        return step.output.rows(value)
+        found = self._output(data, inputs, as_rows=True)
+        assert isinstance(found, Relation)
+        return found
 
     def growing(self, capacity: int, **fixed: Any) -> Any:
         """A causal model that is given its rows a few at a time; see `edgewise.grow`.
@@ -177,19 +178,23 @@ class Model(torch.nn.Module):
             check_facts(sample, self._whole)
         return ragged(read) if isinstance(facts, ragged) else read[0]
 
-    def _computed(self, data: Data | None, inputs: Mapping[str, Any]) -> tuple[Step, Column]:
+    def _output(
+        self, data: Data | None, inputs: Mapping[str, Any], as_rows: bool
+    ) -> Tensor | Relation:
         step, values = self._resolved(data, inputs)
         weights = {name: at(self, path) for name, path in self._paths.items()}
         unit = self._one
-        if torch.compiler.is_compiling() and not torch.is_autocast_enabled(unit.device.type):
+        if torch.compiler.is_compiling() and not autocasts(unit.device):
             names = tuple(values)
             shapes = tuple(map(_fixed, values.values()))
             kinds = tuple(value.dtype for value in values.values())
             _ensure_graph(self, step, names, shapes, kinds, self.training)
             graph = step.graphs[self.training, kinds]
             if graph is not None:
-                return step, Column(graph(*values.values(), *weights.values()))
-        return step, step(values, weights, unit.dtype, unit.device, self.training)
+                value = Column(graph(*values.values(), *weights.values()))
+                return step.output(value, as_rows)
+        found = step.tensor(values, weights, unit, self.training, as_rows)
+        return step.output.shown(found, as_rows)
 
     def _state(self, step: Step, values: Mapping[str, Tensor]) -> State:
         """What the rules of a step read before the first of them has run."""
@@ -301,8 +306,9 @@ def _build(
 
 @contextmanager
 def _untraced() -> Iterator[None]:
-    """Real tensors, also while a step is exported or traced; keys need no gradients."""
-    with torch.utils._python_dispatch._disable_current_modes(), torch._guards.tracing(None):
+    """Real tensors for every use, also while a step is exported, traced or only evaluated."""
+    modes = torch.utils._python_dispatch._disable_current_modes()
+    with modes, torch._guards.tracing(None), torch.inference_mode(False):
         yield
 
 

@@ -18,6 +18,7 @@ from edgewise.language.terms import variables
 from edgewise.plan.nodes import Attention
 from edgewise.plan.score import names_in
 from edgewise.reference.join import Body
+from edgewise.run.autocast import autocasts
 from edgewise.run.column import Column, column
 from edgewise.run.rule import RuleStep
 from edgewise.run.state import State
@@ -161,8 +162,7 @@ class AttentionStep:
 
 def _in_autocast(data: Tensor) -> Tensor:
     """In the precision of autocast, as torch's own attention takes its arguments."""
-    kind = data.device.type
-    return data.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else data
+    return data.to(torch.get_autocast_dtype(data.device.type)) if autocasts(data.device) else data
 
 
 def attention_step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep | str:

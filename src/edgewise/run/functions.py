@@ -19,6 +19,7 @@ from edgewise.reference.functions import (
     sparsemax,
 )
 from edgewise.run.column import Column, column, meet, product, show
+from edgewise.run.tape.whole import whole
 
 ROWWISE_NAMES = ("softmax", "sparsemax", "norm", "rms_norm", "transp", "slice", "reshape", "call")
 ELEMENTWISE = set(TRANSFORMATIONS) - set(ROWWISE_NAMES)
@@ -153,6 +154,7 @@ def _lookup(columns: Sequence[Column]) -> Tensor:
     return table.expand(*shape, *table.shape[2:]).gather(2, each).squeeze(2)
 
 
+@whole
 def _whole(number: Tensor, rows: int) -> Tensor:
     """Numbers as rows of a table; integers on a GPU are not looked at: that would wait for it."""
     found = number.long() if number.is_floating_point() else number

@@ -13,6 +13,7 @@ from edgewise.ground.inputs import Given, ragged, read, rows
 from edgewise.ground.sources import DtypeMismatch
 from edgewise.language import nodes
 from edgewise.reference import NotANumber
+from edgewise.run.autocast import autocasts
 
 
 class UnknownInput(EdgewiseError):
@@ -98,7 +99,7 @@ def parts(item: Given) -> Iterator[Tensor]:
 def _check_dtype(name: str, part: Tensor, unit: Tensor) -> None:
     if not part.is_floating_point() or part.dtype == unit.dtype:
         return
-    if not torch.is_autocast_enabled(unit.device.type):
+    if not autocasts(unit.device):
         raise DtypeMismatch(
             f"`{name}` is {part.dtype}, the model {unit.dtype}",
             caller(),

@@ -53,14 +53,22 @@ class Output:
     def empty(self, batch: int, dtype: torch.dtype, device: torch.device) -> Column:
         return Column(torch.zeros(batch, 0, *self.shape, dtype=dtype, device=device))
 
-    def __call__(self, value: Column) -> Tensor | Relation:
-        return self.rows(value) if self.sizes is None else self.dense(value, self.sizes)
+    def __call__(self, value: Column, as_rows: bool = False) -> Tensor | Relation:
+        return self.shown(self.tensor(value, as_rows), as_rows)
 
-    def rows(self, value: Column) -> Relation:
-        data = value.data if self.batched else value.data.squeeze(0)
+    def tensor(self, value: Column, as_rows: bool) -> Tensor:
+        """The values, on dense axes if there are any and they are wanted."""
+        if self.sizes is not None and not as_rows:
+            return self._dense(value, self.sizes)
+        return value.data if self.batched else value.data.squeeze(0)
+
+    def shown(self, data: Tensor, as_rows: bool) -> Tensor | Relation:
+        """What the user gets of such a tensor."""
+        if self.sizes is not None and not as_rows:
+            return data
         return Relation(self.relation, self.keys, data, self.constants, self.batched)
 
-    def dense(self, value: Column, sizes: tuple[int, ...]) -> Tensor:
+    def _dense(self, value: Column, sizes: tuple[int, ...]) -> Tensor:
         if self.outside is not None:
             raise self.outside
         if self.places is not None and self.fill is None:

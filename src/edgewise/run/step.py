@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from edgewise.run.autocast import autocasts
 from edgewise.run.build import Executable
 from edgewise.run.column import Column
 from edgewise.run.inputs import Prepared
 from edgewise.run.output import Output
 from edgewise.run.state import State
+from edgewise.run.tape import Tape, recordable, recorded
 
 Mode = tuple[bool, tuple[torch.dtype, ...]]  # in training or not, and the kinds of inputs
 
@@ -25,6 +28,7 @@ class Step:
     executable: Executable
     output: Output
     graphs: dict[Mode, torch.fx.GraphModule | None] = field(default_factory=dict)
+    tapes: dict[Any, Tape | None] = field(default_factory=dict)  # None: run once
 
     def __call__(
         self,
@@ -57,3 +61,35 @@ class Step:
         whole = {name: c for name, c in found.items() if not c.data.is_floating_point()}
         columns = found | {name: Column(c.data.to(dtype)) for name, c in whole.items()}
         return State(columns, weights, training, dtype, device, numbers=whole)
+
+    def tensor(
+        self,
+        tensors: Mapping[str, Tensor],
+        weights: Mapping[str, Tensor],
+        unit: Tensor,
+        training: bool,
+        as_rows: bool,
+    ) -> Tensor:
+        """The output; from the second run on by a tape, where there can be one."""
+        given = (*tensors.values(), *weights.values())
+        names = tuple(tensors)
+
+        def run(given: Sequence[Tensor]) -> Tensor:
+            inputs = dict(zip(names, given, strict=False))
+            held = dict(zip(weights, given[len(names) :], strict=True))
+            value = self(inputs, held, unit.dtype, unit.device, training)
+            return self.output.tensor(value, as_rows)
+
+        if autocasts(unit.device):
+            return run(given)
+        key = (names, training, as_rows, torch.is_inference_mode_enabled())
+        if key not in self.tapes:
+            self.tapes[key] = None
+            return run(given)
+        tape = self.tapes[key]
+        if tape is not None and tape.fits(given):
+            return run(given) if tape.function is None else tape.function(*given)
+        if not recordable():
+            return run(given)
+        result, self.tapes[key] = recorded(run, given)
+        return result

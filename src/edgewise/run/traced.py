@@ -16,6 +16,7 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import attention, choose
 from edgewise.kernels.attention.arguments import build_case, grouped
 from edgewise.kernels.attention.contract import Case, Implementation, Saved, Terms, wide
+from edgewise.run.tape.whole import whole
 
 _GRAPHS: list[Pattern] = []  # operators take numbers and tensors: a graph goes by its place here
 _OPERATORS: list[bool] = []  # not empty while a step is traced
@@ -31,6 +32,7 @@ def as_operators() -> Iterator[None]:
         _OPERATORS.pop()
 
 
+@whole
 def graph_attention(
     q: Tensor, k: Tensor, v: Tensor, graph: Any, *, bias: Tensor | None, dropout: float
 ) -> Tensor:

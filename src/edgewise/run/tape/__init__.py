@@ -1,0 +1,56 @@
+"""A step as straight Python: its tensor operations one after another, nothing to look up.
+
+One run is written down while it happens. Which operations it takes depends on keys, shapes and
+precision, so every other run on tensors like these takes the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from edgewise.run.tape.record import Recorder, transformed
+from edgewise.run.tape.write import written
+
+Run = Callable[[Sequence[Tensor]], Tensor]
+Signature = list[tuple[torch.Size, torch.dtype]]
+
+
+@dataclass(frozen=True, eq=False)
+class Tape:
+    """A run as a function of tensors by position.
+
+    None where the next run may differ: it reads numbers off tensors, writes into one, or calls
+    what has a backward pass of its own and is not one operation to `torch.overrides`.
+    """
+
+    signature: Signature
+    function: Callable[..., Tensor] | None
+
+    def fits(self, tensors: Sequence[Tensor]) -> bool:
+        return _signature(tensors) == self.signature
+
+
+def _signature(tensors: Sequence[Tensor]) -> Signature:
+    return [(tensor.shape, tensor.dtype) for tensor in tensors]
+
+
+def recorded(run: Run, tensors: Sequence[Tensor]) -> tuple[Tensor, Tape]:
+    """The result of a run, and the run written down."""
+    if not torch.is_grad_enabled():
+        tensors = [tensor.detach() for tensor in tensors]
+    recorder = Recorder(tensors)
+    with torch.enable_grad(), recorder:  # off means: inside of a backward pass of its own
+        result = run(tensors)
+    function = None
+    if not recorder.refused and result in recorder.slots:
+        function = written(len(tensors), recorder.operations, recorder.slots[result])
+    return result, Tape(_signature(tensors), function)
+
+
+def recordable() -> bool:
+    """Whether a run can be written down here: not inside of a transformation or another trace."""
+    return not transformed() and not torch._C._len_torch_dispatch_stack()

@@ -1,0 +1,251 @@
+"""A step that is written down gives what the step gives, values and gradients."""
+
+import copy
+
+import pytest
+import torch
+
+from edgewise import F, Program, R, V, W, rows
+from edgewise.graphs import window
+from edgewise.run.tape import recorded
+from edgewise.run.tape.whole import whole
+
+X, Y = V.X, V.Y
+EDGE = torch.tensor([[0, 1, 2, 3, 3, 5], [1, 2, 0, 0, 4, 4]])
+
+
+def attention(*condition):
+    return Program(
+        [
+            R.q(X) <= R.x(X)["q":4, 4],
+            R.k(X) <= R.x(X)["k":4, 4],
+            (R.w(X, Y) <= (R.k(Y).T, R.q(X), *condition))
+            | [F.product, F.softmax_agg(agg_terms=[Y])],
+            (R.out(X) <= (R.w(X, Y), R.x(Y))) | [F.product],
+        ]
+    )
+
+
+def neighbours(aggregation):
+    return Program(
+        [
+            (R.h(X)[3, 4] <= (R.x(Y)[4, 4], R._edge(Y, X))) | [F.relu, aggregation],
+            (R.h(X)[3, 3] <= R.x(X)[3, 4]) | [F.tanh],
+            R.h / 1 | [F.sigmoid],
+            R.out(V.K) <= R.h(V.K)[W.f(V.K)[2, 3]],
+        ],
+        domains={V.K: 6},
+    )
+
+
+CASES = {
+    "a layer": (Program([(R.out[1, 8] <= R.x[8, 4]) | [F.tanh], R.out / 0 | [F.tanh]]), ()),
+    "attention": (attention(), ()),
+    "attention along a graph": (attention(window(1)(X, Y)), ()),
+    "recursion": (
+        Program(
+            [
+                R.out(0) <= R.x(0)[3, 4],
+                (R.out(X) <= (R.out(Y)[3, 3], R.x(X)[3, 4], R.special.next(Y, X))) | [F.tanh],
+            ]
+        ),
+        (),
+    ),
+    **{
+        name: (neighbours(getattr(F, name)), ("edge",))
+        for name in ("sum_agg", "avg_agg", "max_agg", "std_agg", "lse_agg", "median_agg")
+    },
+}
+
+
+def case(name, dtype=torch.float64):
+    program, keys = CASES[name]
+    model = program.compile(R.out, seed=0, fill=0.0, dtype=dtype)
+    data = model.ground(**{key: EDGE for key in keys})
+    return model, data, torch.randn(6, 4, dtype=dtype, generator=torch.manual_seed(1))
+
+
+def taped(data):
+    """The tapes of all steps built for some data."""
+    steps = data.built.values()
+    return [tape for step in steps for tape in step.tapes.values() if tape is not None]
+
+
+def values_and_gradients(model, data, x):
+    x = x.clone().requires_grad_()
+    out = model(data, x=x)
+    found = torch.autograd.grad(
+        out.square().sum(), [x, *model.parameters()], allow_unused=True, materialize_grads=True
+    )
+    return [out, *found]
+
+
+def assert_equal(found, expected):
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_run_is_the_first(name):
+    model, data, x = case(name)
+    first = values_and_gradients(model, data, x)
+    for _ in range(3):
+        assert_equal(values_and_gradients(model, data, x), first)
+    (tape,) = taped(data)
+    assert tape.function is not None
+    other = torch.randn_like(x)
+    fresh = copy.deepcopy(model)
+    again = fresh.ground(**{key: EDGE for key in CASES[name][1]})
+    assert_equal(
+        values_and_gradients(model, data, other), values_and_gradients(fresh, again, other)
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_and_with_them(name, mode):
+    model, data, x = case(name)
+    with mode():
+        found = [model(data, x=x) for _ in range(4)]
+    assert not any(out.requires_grad for out in found)
+    first = values_and_gradients(model, data, x)
+    for out in found:
+        assert_equal([out.clone()], [first[0].detach()])
+    for _ in range(3):
+        assert_equal(values_and_gradients(model, data, x), first)
+
+
+def test_weights_are_those_of_now():
+    model, data, x = case("sum_agg")
+    for _ in range(3):
+        model(data, x=x)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(0.5)
+    fresh = copy.deepcopy(model)
+    expected = values_and_gradients(fresh, fresh.ground(edge=EDGE), x)
+    assert_equal(values_and_gradients(model, data, x), expected)
+    named = {name: torch.zeros_like(w) for name, w in model.named_parameters()}
+    zero = torch.func.functional_call(model, named, (data,), {"x": x})
+    assert_equal([zero], [torch.zeros_like(zero)])
+
+
+def test_a_weight_of_another_shape_is_noticed():
+    model = Program([R.out(X) <= R.x(X)["w":3, 4]]).compile(R.out)
+    x = torch.randn(6, 4)
+    for _ in range(3):
+        model(x=x)
+    model.w = torch.nn.Parameter(torch.ones(2, 4))
+    torch.testing.assert_close(model(x=x), x.sum(1, keepdim=True).expand(6, 2))
+
+
+def test_dropout_is_drawn_anew_and_only_when_training():
+    program = Program([(R.out(X) <= R.x(X)[4, 4]) | [F.dropout(p=0.5)]])
+    model = program.compile(R.out, seed=0)
+    x = torch.randn(64, 4)
+    drawn = []
+    for _ in range(4):
+        torch.manual_seed(3)
+        drawn.append([model(x=x), model(x=x)])
+    for one, two in drawn:
+        torch.testing.assert_close([one, two], drawn[0])
+        assert not torch.equal(one, two)
+    model.eval()
+    still = [model(x=x) for _ in range(4)]
+    torch.testing.assert_close(still, [still[0]] * 4)
+    assert not torch.equal(still[0], drawn[0][0])
+
+
+def test_dropout_of_facts_is_drawn_anew():
+    facts = rows(torch.arange(64).unsqueeze(0), torch.ones(64))
+    model = Program([(R.out(X) <= R.x(X)) | [F.dropout(p=0.5)]]).compile(R.out)
+    data = model.ground(x=facts)
+    found = [model(data).data for _ in range(5)]
+    assert len({tuple(f.tolist()) for f in found}) == 5
+
+
+def test_other_shapes_precision_and_order_of_inputs():
+    program = Program([(R.out(X) <= (R.x(X)[3, 4], R.y(X))) | [F.product]])
+    model = program.compile(R.out, seed=0)
+    x, y = torch.randn(6, 4), torch.randn(6)
+    expected = model(x=x, y=y)
+    for _ in range(3):
+        torch.testing.assert_close(model(x=x, y=y), expected)
+        torch.testing.assert_close(model(y=y, x=x), expected)
+        torch.testing.assert_close(model(x=x[:2], y=y[:2]), expected[:2])
+    model.double()
+    for _ in range(3):
+        torch.testing.assert_close(model(x=x.double(), y=y.double()).float(), expected)
+
+
+def test_autocast_is_not_written_down():
+    model, data, x = case("a layer", torch.float32)
+    plain = [model(data, x=x) for _ in range(3)]
+    with torch.autocast("cpu", torch.bfloat16):
+        low = [model(data, x=x) for _ in range(3)]
+    torch.testing.assert_close(model(data, x=x), plain[0])
+    torch.testing.assert_close(low[0].float(), plain[0], atol=0.05, rtol=0.05)
+    assert not torch.equal(low[2].float(), plain[0])
+
+
+def test_transformations_of_functions():
+    model, data, x = case("a layer")
+    parameters = dict(model.named_parameters())
+
+    def loss(weights):
+        return torch.func.functional_call(model, weights, (data,), {"x": x}).square().sum()
+
+    first = torch.func.grad(loss)(parameters)
+    for _ in range(3):
+        model(data, x=x)
+        found = torch.func.grad(loss)(parameters)
+        assert_equal(found.values(), first.values())
+
+
+def test_a_module_of_somebody_else_is_called_every_time():
+    inner = torch.nn.Linear(4, 2).double()
+    model = Program([(R.out(X) <= R.x(X)) | [F.call(inner)]]).compile(R.out, dtype=torch.float64)
+    x = torch.randn(6, 4, dtype=torch.float64)
+    for _ in range(3):
+        torch.testing.assert_close(model(x=x), inner(x))
+    (tape,) = taped(model._cache)
+    assert tape.function is None
+    calls = []
+    inner.register_forward_hook(lambda *_: calls.append(1))
+    model(x=x).sum().backward()
+    assert calls
+    assert inner.weight.grad is not None
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 3  # not its derivative: a gradient that only this function has
+
+
+def test_functions_with_a_backward_pass_of_their_own():
+    x = torch.ones(2, requires_grad=True)
+    _, tape = recorded(lambda given: Twice.apply(given[0]) + 1, [x])
+    assert tape.function is None
+    kept = whole(lambda t: Twice.apply(t))
+    _, tape = recorded(lambda given: kept(given[0]) + 1, [x])
+    (grad,) = torch.autograd.grad(tape.function(x).sum(), x)
+    assert grad.tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda given: given[0] * (2 if given[0].sum() > 0 else 3),
+        lambda given: given[0] * given[0].sum().item(),
+        lambda given: (given[0] + 0).add_(1),
+        lambda given: torch.ones(2).requires_grad_(),
+    ],
+)
+def test_a_run_that_may_differ_is_not_written_down(run):
+    _, tape = recorded(run, [torch.ones(2)])
+    assert tape.function is None
