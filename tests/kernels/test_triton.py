@@ -13,10 +13,11 @@ from edgewise.kernels.attention import attention
 from edgewise.kernels.attention.errors import KernelRefuses
 
 
-def test_interpreted_kernels_are_as_exact_as_the_reference():
+@pytest.mark.parametrize("file", ["triton_checks.py", "aggregate_triton_checks.py"])
+def test_interpreted_kernels_are_as_exact_as_the_reference(file):
     """Triton must know that it interprets before it is imported, so this is another process."""
     pytest.importorskip("triton", reason="triton is not installed")
-    checks = pathlib.Path(__file__).with_name("triton_checks.py")
+    checks = pathlib.Path(__file__).with_name(file)
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(checks)]
     command += ["-W", "ignore::DeprecationWarning"]  # numpy's, in the interpreter
     environment = {**os.environ, "TRITON_INTERPRET": "1"}

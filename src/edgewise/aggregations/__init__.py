@@ -16,7 +16,7 @@ from edgewise.checks.mismatch import ShapeMismatch
 from edgewise.layouts.segments import Segments
 from edgewise.reference.functions import sparsemax
 
-__all__ = ["AGGREGATIONS", "NORMALISATIONS", "aggregate", "averaged"]
+__all__ = ["AGGREGATIONS", "NORMALISATIONS", "aggregate"]
 
 
 def _sizes(data: Tensor, parts: Segments) -> Tensor:
@@ -25,12 +25,7 @@ def _sizes(data: Tensor, parts: Segments) -> Tensor:
 
 def _average(data: Tensor, parts: Segments) -> Tensor:
     rows = folded(data, parts)
-    return rows.mean(2) if rows is not None else averaged(total(data, parts), parts)
-
-
-def averaged(sums: Tensor, parts: Segments) -> Tensor:
-    """The mean of each segment from its sum."""
-    return sums / _sizes(sums, parts)
+    return rows.mean(2) if rows is not None else total(data, parts) / _sizes(data, parts)
 
 
 def _std(data: Tensor, parts: Segments) -> Tensor:

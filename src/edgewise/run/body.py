@@ -28,6 +28,13 @@ def single_atom(item: nodes.Expression) -> nodes.Atom | None:
     return found[0]
 
 
+def takes_rows(rule: nodes.Rule) -> bool:
+    """Whether a grounding is a row of one atom, weights and functions of it alone included."""
+    values = [item for item in rule.body if item.carries_value]
+    plain = all(functions.kind(f) != functions.TRANSFORMATION for f in rule.functions)
+    return plain and len(values) == 1
+
+
 def scales_only(rule: nodes.Rule) -> bool:
     """Whether a grounding is at most a scalar times a row."""
     one = sum(item.carries_value for item in rule.body) == 1

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from edgewise.aggregations.gather import Gather, total
 from edgewise.checks.mismatch import ShapeMismatch
+from edgewise.kernels.aggregate import Gather, extreme, mean, total
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,13 +78,25 @@ class Gathered(Column):
         scale = scalar.data if self.scale is None else self.scale * scalar.data
         return Gathered(self.base, self.which, scale)
 
-    def total(self) -> Tensor:
-        """The sum of each segment."""
+    def aggregates(self, name: str) -> bool:
+        """Whether an aggregation needs no row written out."""
+        return name in ("sum_agg", "avg_agg") or (
+            name in ("max_agg", "min_agg") and self.scale is None
+        )
+
+    def aggregated(self, name: str) -> Tensor:
+        """The sum, mean, largest or smallest of each segment."""
         batch, rows = self.base.shape[:2]
         flat = self.base.flatten(2).transpose(0, 1).reshape(rows, -1)
-        scale = None if self.scale is None else self.scale.squeeze(0).to(flat.dtype)
-        found = total(flat, scale, self.which).reshape(-1, batch, *self.shape)
-        return found.transpose(0, 1)
+        if name in ("max_agg", "min_agg"):
+            found = extreme(flat, self.which, largest=name == "max_agg")
+        elif self.scale is None:
+            found = (mean if name == "avg_agg" else total)(flat, self.which)
+        else:
+            found = total(flat, self.which, self.scale.squeeze(0).to(flat.dtype))
+            if name == "avg_agg":
+                found = found / self.which.forth.ptr.diff()[:, None]
+        return found.reshape(-1, batch, *self.shape).transpose(0, 1)
 
 
 def column(data: Tensor) -> Column:

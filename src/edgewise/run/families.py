@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from edgewise.aggregations.gather import Gather, gather
 from edgewise.ground.rules import GroundRule
+from edgewise.kernels.aggregate import Gather, gather
 from edgewise.language import nodes
 from edgewise.language.statements import atoms
 from edgewise.layouts.segments import segments
@@ -81,7 +81,8 @@ def by_member_of(ground: GroundRule, sums_rows: bool) -> dict[int, ByMember]:
         if isinstance(literal, nodes.Weight) and rows is not None and at not in chunks:
             order = rows.argsort(stable=True)
             back = order.argsort()
-            way = gather(back, ground.segments, len(back)) if sums_rows else back
+            parts = ground.segments
+            way = gather(back, parts.ids, parts.count, len(back)) if sums_rows else back
             found[at] = order, way, torch.bincount(rows).tolist()
     return found
 

@@ -9,21 +9,22 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from edgewise.aggregations import NORMALISATIONS, aggregate, averaged
-from edgewise.aggregations.gather import Gather, gather
+from edgewise.aggregations import NORMALISATIONS, aggregate
 from edgewise.errors import EdgewiseError
 from edgewise.ground.rules import GroundRule
 from edgewise.ground.within import by_row, own_families
+from edgewise.kernels.aggregate import Gather, gather
 from edgewise.language import functions, nodes
 from edgewise.reference.evaluate import combination
 from edgewise.run import families
-from edgewise.run.body import place, scales_only, single_atom
+from edgewise.run.body import place, scales_only, single_atom, takes_rows
 from edgewise.run.column import Column, Gathered, column, product
 from edgewise.run.functions import combine, transform
 from edgewise.run.projections import is_matrix, projected
 from edgewise.run.state import State
 
 SUMS = ("sum_agg", "avg_agg")
+EXTREMES = ("max_agg", "min_agg")
 # these read rows as a table of segments
 NEED_TABLES = {"median_agg", "topk_agg", "concat_agg", "softmax_agg", "sparsemax_agg"}
 
@@ -88,11 +89,8 @@ class RuleStep:
         return Column(NORMALISATIONS[aggregation.name](inner.data, self.ground.groups))
 
     def _reduced(self, function: nodes.Function, value: Column) -> Column:
-        if isinstance(value, Gathered) and function.name in SUMS:
-            sums = value.total()
-            return column(
-                sums if function.name == "sum_agg" else averaged(sums, self.ground.segments)
-            )
+        if isinstance(value, Gathered) and value.aggregates(function.name):
+            return column(value.aggregated(function.name))
         k = {"k": function["k"]} if function.name == "topk_agg" else {}
         return column(aggregate(function.name, value.data, self.ground.segments, **k))
 
@@ -253,22 +251,29 @@ class RuleStep:
 
     @property
     def _sums_rows(self) -> bool:
-        """Whether heads sum rows as they are, so that rows need not be written out."""
+        """Whether heads aggregate rows as they are, so that rows need not be written out."""
         parts = self.ground.segments
         if parts.trivial or not parts.ordered or self.ground.groups is not None:
             return False
+        if self.aggregation.name in EXTREMES:
+            return takes_rows(self.rule)
         return self.aggregation.name in SUMS and scales_only(self.rule)
 
     @cached_property
     def gathers(self) -> dict[int, Gather]:
-        """Place of an atom → which of its rows each head sums, if it sums them as they are."""
+        """Place of an atom → which of its rows each head aggregates, if as they are."""
         if not self._sums_rows:
             return {}
-        return {
-            at: gather(rows, self.ground.segments, self.ground.sizes[at])
+        parts = self.ground.segments
+        found = {
+            at: gather(rows, parts.ids, parts.count, self.ground.sizes[at])
             for at, rows in self.ground.rows.items()
             if rows is not None and at in self.ground.sizes
         }
+        if self.aggregation.name == "avg_agg":
+            for which in found.values():
+                which.shares  # noqa: B018
+        return found
 
     def settle(self) -> None:
         """Work out what depends on keys alone, so that a step is nothing but tensor work."""

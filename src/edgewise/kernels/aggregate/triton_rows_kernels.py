@@ -1,0 +1,118 @@
+"""Aggregation along entries, in Triton. Imported only by the function that launches it.
+
+One program is one piece of a segment in one block of columns; E entries are read at a time.
+"""
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,import-untyped,untyped-decorator"
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def place(Owner, Slot, CUT: tl.constexpr):
+    """The segment of this program, and the place of its partial result or -1."""
+    p = tl.program_id(0)
+    segment, slot = p, -1
+    if CUT:
+        segment, slot = tl.load(Owner + p), tl.load(Slot + p)
+    return segment.to(tl.int64), slot
+
+
+@triton.jit
+def put(Out, Part, segment, slot, d, c, value, CUT: tl.constexpr):
+    if CUT and slot >= 0:
+        tl.store(Part + slot.to(tl.int64) * d + c, value, mask=c < d)
+    else:
+        tl.store(Out + segment * d + c, value.to(Out.dtype.element_ty), mask=c < d)
+
+
+@triton.jit(do_not_specialize=["d", "stride"])
+def total(
+    X, Scale, Out, Part, Pieces, Rows, Owner, Slot, d, stride,
+    SCALE: tl.constexpr, CUT: tl.constexpr, E: tl.constexpr, D: tl.constexpr,
+):  # fmt: skip
+    low, high = tl.load(Pieces + tl.program_id(0)), tl.load(Pieces + tl.program_id(0) + 1)
+    c = tl.program_id(1) * D + tl.arange(0, D)
+    acc = tl.zeros([E, D], tl.float32)
+    for t in range(low, high, E):
+        e = t + tl.arange(0, E)
+        some = e < high
+        j = tl.load(Rows + e, mask=some, other=0).to(tl.int64)
+        read = some[:, None] & (c < d)[None, :]
+        x = tl.load(X + j[:, None] * stride + c[None, :], mask=read, other=0.0).to(tl.float32)
+        if SCALE:
+            x *= tl.load(Scale + e, mask=some, other=0.0).to(tl.float32)[:, None]
+        acc += x
+    segment, slot = place(Owner, Slot, CUT)
+    put(Out, Part, segment, slot, d, c, tl.sum(acc, 0), CUT)
+
+
+@triton.jit(do_not_specialize=["d", "stride", "other"])
+def dots(
+    X, Y, Out, Pieces, Rows, Owner, Slot, d, stride, other,
+    CUT: tl.constexpr, E: tl.constexpr, D: tl.constexpr,
+):  # fmt: skip
+    low, high = tl.load(Pieces + tl.program_id(0)), tl.load(Pieces + tl.program_id(0) + 1)
+    segment, _ = place(Owner, Slot, CUT)
+    for t in range(low, high, E):
+        e = t + tl.arange(0, E)
+        some = e < high
+        j = tl.load(Rows + e, mask=some, other=0).to(tl.int64)
+        acc = tl.zeros([E], tl.float32)
+        for start in range(0, d, D):
+            c = start + tl.arange(0, D)
+            y = tl.load(Y + segment * other + c, mask=c < d, other=0.0).to(tl.float32)
+            read = some[:, None] & (c < d)[None, :]
+            x = tl.load(X + j[:, None] * stride + c[None, :], mask=read, other=0.0)
+            acc += tl.sum(x.to(tl.float32) * y[None, :], 1)
+        tl.store(Out + e, acc.to(Out.dtype.element_ty), mask=some)
+
+
+@triton.jit(do_not_specialize=["d", "stride"])
+def extreme(
+    X, Out, Part, Ties, PartTies, Pieces, Rows, Owner, Slot, d, stride, sign,
+    CUT: tl.constexpr, E: tl.constexpr, D: tl.constexpr,
+):  # fmt: skip
+    low, high = tl.load(Pieces + tl.program_id(0)), tl.load(Pieces + tl.program_id(0) + 1)
+    c = tl.program_id(1) * D + tl.arange(0, D)
+    top = tl.full([D], float("-inf"), tl.float32)
+    ties = tl.zeros([D], tl.float32)
+    wrong = tl.zeros([D], tl.int32)
+    for t in range(low, high, E):
+        e = t + tl.arange(0, E)
+        some = e < high
+        j = tl.load(Rows + e, mask=some, other=0).to(tl.int64)
+        read = some[:, None] & (c < d)[None, :]
+        x = tl.load(X + j[:, None] * stride + c[None, :], mask=read, other=0.0).to(tl.float32)
+        x = tl.where(read, x * sign, float("-inf"))
+        wrong += tl.sum((x != x).to(tl.int32), 0)
+        new = tl.maximum(top, tl.max(x, 0))
+        has = read & (x == new[None, :])
+        ties = tl.where(new > top, 0.0, ties) + tl.sum(has.to(tl.float32), 0)
+        top = new
+    top = tl.where(wrong > 0, float("nan"), top) * sign
+    segment, slot = place(Owner, Slot, CUT)
+    put(Out, Part, segment, slot, d, c, top, CUT)
+    put(Ties, PartTies, segment, slot, d, c, ties, CUT)
+
+
+@triton.jit(do_not_specialize=["d", "stride", "second", "other"])
+def equal_total(
+    A, X, Y, Out, Part, Pieces, Rows, Owner, Slot, d, stride, second, other,
+    CUT: tl.constexpr, E: tl.constexpr, D: tl.constexpr,
+):  # fmt: skip
+    low, high = tl.load(Pieces + tl.program_id(0)), tl.load(Pieces + tl.program_id(0) + 1)
+    c = tl.program_id(1) * D + tl.arange(0, D)
+    segment, slot = place(Owner, Slot, CUT)
+    y = tl.load(Y + segment * other + c, mask=c < d, other=0.0)
+    acc = tl.zeros([E, D], tl.float32)
+    for t in range(low, high, E):
+        e = t + tl.arange(0, E)
+        some = e < high
+        j = tl.load(Rows + e, mask=some, other=0).to(tl.int64)
+        read = some[:, None] & (c < d)[None, :]
+        x = tl.load(X + j[:, None] * stride + c[None, :], mask=read, other=0.0)
+        a = tl.load(A + j[:, None] * second + c[None, :], mask=read, other=0.0)
+        acc += tl.where(x == y[None, :], a.to(tl.float32), 0.0)
+    put(Out, Part, segment, slot, d, c, tl.sum(acc, 0), CUT)

@@ -1,0 +1,118 @@
+"""Aggregation along entries: every kernel against plain torch, values and gradients."""
+
+import pytest
+import torch
+from aggregate_cases import KINDS, Call, assert_like_reference, assert_no_worse_than_plain, calls
+from hypothesis import given, settings
+from torch.library import opcheck
+
+from edgewise.kernels import aggregate
+from edgewise.kernels.aggregate import IMPLEMENTATIONS, Case, choose
+from edgewise.kernels.aggregate.contract import OPERATIONS
+from edgewise.kernels.aggregate.operators import (
+    gather_dots,
+    gather_equal_total,
+    gather_extreme,
+    gather_total,
+    traced,
+)
+
+HUB = Call(4, 6, 30, 3, hub=900)
+KERNELS = {kernel.name: kernel for kernel in IMPLEMENTATIONS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(call=calls)
+@settings(max_examples=40, deadline=None)
+def test_it_is_as_exact_as_plain_torch(kind, call):
+    assert_no_worse_than_plain(kind, call)
+
+
+@given(call=calls)
+@settings(max_examples=20, deadline=None)
+def test_a_scale_has_a_gradient(call):
+    assert_no_worse_than_plain("total", Call(**{**vars(call), "scaled": True}))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("call", [HUB, Call(), Call(3, 2, 0)], ids=["hub", "small", "empty"])
+def test_every_kernel_is_the_reference(name, operation, call):
+    case = Case(operation, 10, 3, call.dtype, "cpu")
+    if (reason := KERNELS[name].refuses(case)) is not None:
+        assert reason.startswith(("it runs on", "it does not", "triton", "numba"))
+        return
+    assert_like_reference(operation, KERNELS[name], call)
+
+
+def test_a_hub_is_cut_both_ways():
+    which = HUB.which()
+    assert which.forth.cut
+    assert which.back.cut
+    assert which.forth.pieces.diff().max() <= 512
+    assert which.forth.slots == len(which.forth.slot[which.forth.slot >= 0])
+
+
+@pytest.mark.parametrize("call", [HUB, Call()], ids=["hub", "small"])
+@pytest.mark.parametrize("run", [None, traced], ids=["called", "traced"])
+def test_gradients_of_gradients(call, run):
+    which = call.which()
+    x = torch.randn(call.rows, call.d, dtype=torch.float64, requires_grad=True)
+    scale = torch.randn(which.forth.entries, dtype=torch.float64, requires_grad=True)
+    sums = aggregate.total if run is None else lambda x, w, s: run.total(x, s, None, w)
+    small = call.hub == 0
+    assert torch.autograd.gradcheck(lambda x: sums(x, which, scale), x)
+    if small:
+        assert torch.autograd.gradcheck(lambda x, s: sums(x, which, s), (x, scale))
+        assert torch.autograd.gradgradcheck(lambda x, s: sums(x, which, s), (x, scale))
+    full = which.forth.ptr.diff() > 0
+    top = (
+        (lambda x: aggregate.extreme(x, which, largest=True)[full])
+        if run is None
+        else lambda x: run.extreme(x, True, which)[full]
+    )
+    assert torch.autograd.gradcheck(top, x)
+    assert torch.autograd.gradgradcheck(top, x)
+
+
+@pytest.mark.parametrize("call", [HUB, Call()], ids=["hub", "small"])
+def test_operators_are_what_torch_expects(call):
+    which = call.which().tensors
+    x = torch.randn(call.rows, call.d, requires_grad=True)
+    y = torch.randn(call.segments, call.d, requires_grad=True)
+    scale = torch.randn(len(which[1]), requires_grad=True)
+    opcheck(gather_total, (x, None, None, which))
+    opcheck(gather_total, (x, scale, None, which))
+    opcheck(gather_dots, (y, x, which))
+    opcheck(gather_extreme, (x, True, which))
+    opcheck(gather_equal_total, (x, x.detach(), y.detach(), which))
+
+
+def test_what_is_not_a_number_stays_so():
+    which = Call(2, 2, 6, 1).which()
+    x = torch.tensor([[float("nan")], [1.0]])
+    reads = torch.zeros(2).index_add_(0, which.forth.ids.long(), (which.rows == 0).float()) > 0
+    assert torch.equal(aggregate.extreme(x, which, largest=True)[:, 0].isnan(), reads)
+
+
+def test_the_same_sums_whatever_the_threads():
+    call = Call(50, 60, 4000, 16, hub=3000)
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        found.append([KINDS[kind](call.tensors(torch.float32)[0], call.which()) for kind in KINDS])
+    torch.set_num_threads(before)
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+def test_the_choice_says_why_not():
+    choice = choose(Case("dots", 10, 3, torch.float32, "cpu"))
+    assert choice.refusals["bags"] == "it does not compute dots"
+    assert choose(Case("total", 10, 3, torch.float32, "cpu")).name == "bags"
+    cuda = choose(Case("total", 10, 3, torch.float64, "cuda"))
+    assert cuda.name == "reference"
+    assert cuda.refusals["triton_rows"] in (
+        "it does not compute in float64",
+        'triton is not installed: pip install "edgewise[gpu]"',
+    )
