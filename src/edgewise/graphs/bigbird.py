@@ -54,9 +54,8 @@ class bigbird(Pattern):
             whole(getattr(self, name), name)
         whole(self.heads, "heads", 1, MOST_HEADS)
         seeded(self.seed, "bigbird")
-        if self.variant != "uniform":
+        if one_of(self.variant, "variant", VARIANTS) != "uniform":
             whole(self.seed, "seed", most=2**32 - 1)  # as the published code takes it
-        one_of(self.variant, "variant", VARIANTS)
         if whole(self.window, "window", 1) % 2 == 0:
             raise BadSize(
                 f"`window` must be odd, got {self.window}", caller(), "a block and its neighbours"

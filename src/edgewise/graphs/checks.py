@@ -19,8 +19,17 @@ from edgewise.graphs.errors import (
 # The most tokens: the number of a pair, i·m + j, is then an int64, and a key fits an int32.
 LARGEST = 2**31 - 1
 SEEDS = 2**64 - 1
-SHORT = Repr()
-SHORT.maxother = SHORT.maxstring = 60
+
+
+class Short(Repr):
+    """A value in few letters; also a number that Python refuses to print."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxother = self.maxstring = 60
+
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if abs(x) < 10**40 else f"a number of {x.bit_length()} bits"
 
 
 def whole(value: Any, name: str, least: int = 0, most: int = LARGEST) -> int:
@@ -50,11 +59,9 @@ def whole(value: Any, name: str, least: int = 0, most: int = LARGEST) -> int:
 
 def shown(value: Any) -> str:
     """`value` in a message: on one line, and never long."""
-    if isinstance(value, int) and abs(value) >= 10**40:
-        return f"a number of {value.bit_length()} bits"
     if isinstance(value, torch.Tensor) and value.ndim:
         return f"a tensor of shape {tuple(value.shape)}"
-    return " ".join(SHORT.repr(value).split())
+    return " ".join(Short().repr(value).split())
 
 
 def probability(value: Any, name: str = "p") -> float:
@@ -95,7 +102,7 @@ def usable(device: Any) -> torch.device:
     try:
         found = torch.device(device)
         torch.empty(0, device=found)
-    except (RuntimeError, TypeError, AssertionError, NotImplementedError):
+    except (RuntimeError, TypeError, ValueError, AssertionError, NotImplementedError):
         raise BadChoice(
             f"`device` cannot be {shown(device)}",
             caller(),

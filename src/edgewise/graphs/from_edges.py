@@ -10,7 +10,7 @@ from torch import Tensor
 from edgewise.errors import caller
 from edgewise.graphs.checks import shown, whole
 from edgewise.graphs.errors import BadEdges, BadSize, EdgeOutOfRange, SizeMismatch
-from edgewise.graphs.numbers import Integers, Numbers
+from edgewise.graphs.numbers import Integers, Numbers, dense
 from edgewise.graphs.pattern import Pattern
 from edgewise.layouts import Rows, rows_of_pairs
 from edgewise.layouts.ragged import distinct
@@ -104,7 +104,7 @@ def from_dense(matrix: Tensor | np.ndarray) -> from_edges:
         found = torch.as_tensor(matrix)
     except (TypeError, ValueError, RuntimeError):
         raise foreign(matrix, "a matrix of numbers", "a tensor or array of shape (n, m)") from None
-    if found.ndim != 2 or found.layout is not torch.strided or found.is_meta:
+    if found.ndim != 2 or not dense(found):
         raise foreign(matrix, "a dense matrix", "a tensor or array of shape (n, m)")
     if found.is_floating_point() and found.isnan().any():
         raise BadEdges("the matrix holds NaN", caller(), "give 0 where there is no edge, else 1")

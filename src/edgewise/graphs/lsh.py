@@ -9,7 +9,7 @@ from torch import Tensor
 from edgewise.errors import caller
 from edgewise.graphs.checks import room, seeded, shown, whole
 from edgewise.graphs.errors import BadEdges, BadSize
-from edgewise.graphs.numbers import Integers, Numbers
+from edgewise.graphs.numbers import Integers, Numbers, dense
 from edgewise.graphs.pairs import sizes
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.philox import words
@@ -129,7 +129,7 @@ def lsh_of(
             f"`buckets` must be even, got {buckets}", caller(), "directions come in pairs"
         )
     rounds = whole(rounds, "rounds", 1)
-    if not isinstance(x, Tensor) or x.ndim != 2 or not x.is_floating_point():
+    if not isinstance(x, Tensor) or x.ndim != 2 or not x.is_floating_point() or not dense(x):
         raise BadEdges(
             f"`x` must be vectors, got {shown(x)}",
             caller(),

@@ -73,8 +73,13 @@ class Numbers:
 Integers = Sequence[int] | Sequence[Sequence[int]] | np.ndarray | Tensor | Numbers
 
 
+def dense(x: Tensor) -> bool:
+    """Whether a tensor has its numbers, one after another."""
+    return x.layout is torch.strided and not x.is_meta
+
+
 def _array(values: Any, name: str) -> np.ndarray:
-    if isinstance(values, Tensor) and values.layout is torch.strided and values.dtype in INTEGERS:
+    if isinstance(values, Tensor) and dense(values) and values.dtype in INTEGERS:
         return np.asarray(values.detach().cpu().numpy())
     try:
         if isinstance(values, Tensor | str | bytes):

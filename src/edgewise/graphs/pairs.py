@@ -47,6 +47,19 @@ class Pairs:
     depth: int = 0  # of an expression how deep it is, and how many patterns it is made of
     size: int = 1
 
+    def __init_subclass__(cls) -> None:
+        """A field given as a number of NumPy is checked, kept and printed as one of Python."""
+        check = cls.__dict__.get("__post_init__")
+        if check is not None:
+
+            def plain(self: Pairs) -> None:
+                for name, value in vars(self).items():
+                    if isinstance(value, np.integer):
+                        object.__setattr__(self, name, int(value))
+                check(self)
+
+            cls.__post_init__ = plain  # type: ignore[attr-defined]
+
     def form(self, n: int, m: int) -> Rows:
         """The pairs with i < n and j < m in normal form."""
         raise NotImplementedError
@@ -297,7 +310,12 @@ def _token(value: Any, name: str) -> Tensor:
         at = whole(value, name, -(10**40), 10**40)
         return torch.tensor(at if abs(at) <= LARGEST else -1)
     kind = value.dtype
-    if value.layout != torch.strided or kind.is_floating_point or kind.is_complex or kind is BOOL:
+    if (
+        value.layout is not torch.strided
+        or kind.is_floating_point
+        or kind.is_complex
+        or kind is BOOL
+    ):
         raise BadEdges(
             f"`{name}` must hold whole numbers, got {shown(value)} of {str(kind)[6:]}",
             caller(),

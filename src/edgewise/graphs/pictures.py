@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgewise.errors import EdgewiseError, caller
-from edgewise.graphs.checks import one_of, whole
+from edgewise.graphs.checks import one_of, shown, whole
 from edgewise.layouts import Rows
 from edgewise.measures import density_map
 from edgewise.measures.density import cell_size
@@ -83,7 +83,7 @@ def compare(*patterns: "Pairs", n: int) -> "Figure":
 
     if not patterns or not all(isinstance(pattern, Pairs) for pattern in patterns):
         raise NotAPattern(
-            f"`compare` takes patterns, got {patterns!r}", caller(), "such as `window(3)`"
+            f"`compare` takes patterns, got {shown(patterns)}", caller(), "such as `window(3)`"
         )
     return _figures().compare(patterns, whole(n, "n", 1))
 

@@ -40,7 +40,7 @@ class tree(Pattern):
         last = np.append(first[1:], n) if n else first
         chain = np.cumsum(opens) - 1
         parts = [pieces((first, last), first, first + 1, slope=(0, 1))]
-        listed = 0
+        _check_room(chain, parent[first])
         which, above = np.arange(len(first)), parent[first]
         while True:
             some = above >= 0
@@ -48,10 +48,17 @@ class tree(Pattern):
             if not len(which):
                 return rows_of_pieces(n, m, joined(*parts))
             head = first[chain[above]]
-            listed += len(which)
-            room(16 * listed, f"the ancestors of {n:,} tokens")
             parts.append(pieces((first[which], last[which]), head, above + 1))
             above = parent[head]
+
+
+def _check_room(chain: Ints, above: Ints) -> None:
+    """Each chain is listed once for every chain above it: refuse where that is too much."""
+    up = np.append(np.where(above >= 0, chain[above], len(above)), len(above))
+    depth = np.append(np.ones(len(above), np.int64), 0)
+    while (up < len(above)).any():
+        depth, up = depth + depth[up], up[up]
+    room(16 * int(depth.sum()), f"the ancestors of {len(chain):,} tokens")
 
 
 def check_forest(parent: Ints, name: str) -> None:

@@ -9,6 +9,7 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments
 from edgewise.kernels.attention.call import Options, call, scale_of
 from edgewise.kernels.attention.contract import Case
+from edgewise.kernels.attention.counted import warn_counted_once
 from edgewise.kernels.attention.planner import Choice
 from edgewise.kernels.attention.registry import IMPLEMENTATIONS, choose
 from edgewise.kernels.attention.weights import weights_of
@@ -88,6 +89,7 @@ def attention(
     """
     arguments.check_tensors(q, k, v)
     pattern = arguments.check_graph(graph, q.shape[-3] if q.ndim > 2 else 1)
+    warn_counted_once(pattern, edge_bias)
     options = Options(
         scale_of(q, scale),
         bias,
