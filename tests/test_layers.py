@@ -20,6 +20,7 @@ LAYERS = [  # each may import those before it
         "module",
         "compile",
         "grow",
+        "decode",
         "save",
     ),
     *("profile", "explain", "replay", "zoo", "data", "training", "hf", "pyg", "viz", "demo", "cli"),

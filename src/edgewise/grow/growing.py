@@ -55,9 +55,12 @@ class Growing:
     def capacity(self) -> int:
         return self.cache.capacity
 
-    @torch.no_grad()
     def __call__(self, **inputs: Any) -> Tensor | Relation:
-        """The output at the new rows: its first growing axis is as long as theirs."""
+        """The output at the new rows: its growing axis is as long as theirs."""
+        with torch.no_grad():
+            return self._appended(inputs)
+
+    def _appended(self, inputs: dict[str, Any]) -> Tensor | Relation:
         step, values = self.model._resolved(self._data, self._given | inputs)
         rows = self._rows(step, inputs)
         self._batched = {n for n in self._given if step.executable.sources[n].batched}

@@ -1,0 +1,8 @@
+"""Token after token: greedy, sampled and beam search over a model that grows."""
+
+from edgewise.decode.beam import beam
+from edgewise.decode.following import Following
+from edgewise.decode.greedy import greedy
+from edgewise.decode.sample import sample
+
+__all__ = ["Following", "beam", "greedy", "sample"]

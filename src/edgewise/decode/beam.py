@@ -1,0 +1,98 @@
+"""The likeliest rows of tokens, a few of them followed side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from edgewise.decode.following import Following, begun, whole
+
+
+@dataclass
+class Finished:
+    """The best ended rows of one sample."""
+
+    most: int
+    rows: list[tuple[float, list[int]]] = field(default_factory=list)
+
+    def add(self, score: float, tokens: list[int]) -> None:
+        self.rows.append((score, tokens))
+        self.rows.sort(key=lambda row: -row[0])
+        del self.rows[self.most :]
+
+    def is_closed(self, best: float) -> bool:
+        """Whether no row that still goes on can become better than those here."""
+        return len(self.rows) == self.most and self.rows[-1][0] >= best
+
+
+def beam(
+    following: Following,
+    prompt: Tensor,
+    *,
+    beams: int,
+    most: int,
+    stop: int,
+    alpha: float = 0.6,
+) -> tuple[Tensor, Tensor]:
+    """The best rows (batch, n) that follow the prompt, and their scores (batch,).
+
+    A score is Σ log p / ((5 + length) / 6)^alpha, the length with its `stop`
+    (https://arxiv.org/abs/1609.08144). A row that is cut at `most` tokens counts as it is. After
+    its end a row is all `stop`.
+    """
+    whole(beams, "beams", 1)
+    tokens = begun(following, prompt, most, stop)
+    batch, device = len(tokens), tokens.device
+    logp = following(tokens).log_softmax(-1)
+    words = logp.shape[-1]
+    following.take(torch.arange(batch, device=device).repeat_interleave(beams))
+    total = torch.full((batch, beams), -torch.inf, device=device, dtype=logp.dtype)
+    total[:, 0] = 0.0  # all beams are equal yet: one of them goes on
+    logp = logp.repeat_interleave(beams, 0)
+    rows = torch.zeros(batch, beams, 0, dtype=torch.long, device=device)
+    finished = [Finished(beams) for _ in range(batch)]
+    for length in range(1, most + 1):
+        reached = total[:, :, None] + logp.view(batch, beams, words)
+        # twice as many as beams: even if half of them end, there are enough to go on with
+        best, at = reached.flatten(1).topk(min(2 * beams, beams * words), -1)
+        rows = torch.cat([rows.gather(1, _wide(at // words, rows)), (at % words)[..., None]], -1)
+        ends = rows[..., -1] == stop
+        scale = ((5 + length) / 6) ** alpha
+        for sample, place in ends.nonzero().tolist():
+            if place < beams and best[sample, place] > -torch.inf:
+                row = rows[sample, place].tolist()
+                finished[sample].add(float(best[sample, place]) / scale, row)
+        total, chosen = best.masked_fill(ends, -torch.inf).topk(beams, -1)
+        rows = rows.gather(1, _wide(chosen, rows))
+        if length == most:
+            _cut(finished, rows, total / scale)
+            break
+        bound = total[:, 0] / ((5 + (most if alpha > 0 else length)) / 6) ** alpha
+        if all(done.is_closed(float(b)) for done, b in zip(finished, bound, strict=True)):
+            break
+        from_beam = (at // words).gather(1, chosen)
+        first = torch.arange(batch, device=device)[:, None] * beams
+        following.take((first + from_beam).flatten())
+        logp = following(rows[..., -1].reshape(-1, 1)).log_softmax(-1)
+    return _padded([done.rows[0] for done in finished], stop, device)
+
+
+def _cut(finished: list[Finished], rows: Tensor, scores: Tensor) -> None:
+    """Rows that have no room to end."""
+    for sample, place in (scores > -torch.inf).nonzero().tolist():
+        finished[sample].add(float(scores[sample, place]), rows[sample, place].tolist())
+
+
+def _wide(places: Tensor, rows: Tensor) -> Tensor:
+    return places[..., None].expand(*places.shape, rows.shape[-1])
+
+
+def _padded(
+    best: list[tuple[float, list[int]]], stop: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    longest = max(len(row) for _, row in best)
+    rows = [row + [stop] * (longest - len(row)) for _, row in best]
+    scores = torch.tensor([score for score, _ in best], dtype=torch.float64, device=device)
+    return torch.tensor(rows, device=device), scores

@@ -1,0 +1,23 @@
+"""The likeliest token, again and again."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from edgewise.decode.following import Following, begun, ended
+
+
+def greedy(following: Following, prompt: Tensor, *, most: int, stop: int | None = None) -> Tensor:
+    """Up to `most` tokens after the prompt (batch, n), each the likeliest; then all is `stop`."""
+    tokens, found = begun(following, prompt, most, stop), []
+    over = torch.zeros(len(prompt), dtype=torch.bool, device=prompt.device)
+    for _ in range(most):
+        chosen = following(tokens).argmax(-1)
+        found.append(chosen)
+        if stop is not None:
+            over |= chosen == stop
+            if bool(over.all()):
+                break
+        tokens = chosen[:, None]
+    return ended(found, stop)
