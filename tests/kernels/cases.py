@@ -1,5 +1,6 @@
 """Random calls of attention, and the comparison with float64."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,8 @@ from edgewise.graphs import (
     window,
 )
 from edgewise.kernels.attention import attention
+from edgewise.scores import H, I, J, S, relative, scalar, softcap, tanh, where
+from edgewise.scores import table as table_of
 
 radii = st.integers(0, 6)
 simple = st.one_of(
@@ -42,8 +45,22 @@ graphs: st.SearchStrategy[Pattern] = st.one_of(
 sizes = st.sampled_from([0, 1, 2, 3, 7, 33, 40, 65])
 
 
+SCORES = {  # of a table per head (heads, 7) and one number per head
+    "softcap": lambda table, one: softcap(2.0),
+    "alibi": lambda table, one: S - scalar(one) * abs(I - J),
+    "relative": lambda table, one: S + relative(table),
+    "capped": lambda table, one: (S + relative(table)).at(softcap(3.0)) * scalar(one),
+    "places": lambda table, one: where(I > J + 2, S * 0.5 + H, S) + tanh(table_of(table, J)),
+}
+PER_EDGE = ("edge_bias", "edge_scale", "edge_key", "edge_value")
+SUMMED = ("dtable", "done", "dkey_bias")  # gradients that are sums over many pairs
+TERMS = ("bias", "key_bias", *PER_EDGE, *SCORES)
+
+
 @dataclass(frozen=True)
 class Call:
+    """`terms` are names of options, or of scores."""
+
     graph: Pattern
     batch: tuple[int, ...] = (2,)
     heads: int = 2
@@ -53,51 +70,100 @@ class Call:
     d: int = 4
     dv: int = 4
     dtype: torch.dtype = torch.float32
-    edge_bias: bool = False
+    terms: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
 
-    def tensors(self, seed: int = 0) -> list[Tensor]:
+    def tensors(self, seed: int = 0) -> dict[str, Tensor]:
         random = torch.Generator().manual_seed(seed)
-        shapes = [
-            (*self.batch, self.heads * self.shared, self.n, self.d),
-            (*self.batch, self.heads, self.m, self.d),
-            (*self.batch, self.heads, self.m, self.dv),
-        ]
-        if self.edge_bias:
-            shapes.append((self.heads * self.shared, self.graph.count(self.n, self.m)))
-        return [torch.randn(shape, generator=random).to(self.dtype) for shape in shapes]
+        query, e = self.heads * self.shared, self.pairs
+        shapes = {
+            "q": (*self.batch, query, self.n, self.d),
+            "k": (*self.batch, self.heads, self.m, self.d),
+            "v": (*self.batch, self.heads, self.m, self.dv),
+            "bias": (*self.batch, query, self.n, self.m),
+            "key_bias": (query, 1, self.m),
+            "edge_bias": (query, e),
+            "edge_scale": (*self.batch, query, e),
+            "edge_key": (self.heads, e, self.d),
+            "edge_value": (*self.batch, self.heads, e, self.dv),
+            "table": (query, 7),
+            "one": (query,),
+        }
+        names = ["q", "k", "v", *(name for name in self.terms if name not in SCORES)]
+        names += ["table", "one"] if set(self.terms) & set(SCORES) else []
+        return {x: torch.randn(shapes[x], generator=random).to(self.dtype) for x in names}
+
+    @property
+    def pairs(self) -> int:
+        shift = self.options.get("offset", 0)
+        graph = self.graph.shift(-shift, 0) if shift else self.graph
+        return graph.count(self.n, self.m)
+
+    def run(self, tensors: dict[str, Tensor], kernel: str | None, **more: Any) -> Any:
+        """The call itself, on these numbers; what dropout drops is the same each time."""
+        given = {name: tensors[name] for name in self.terms if name in tensors}
+        if "key_bias" in given:
+            given["bias"] = given.pop("key_bias")
+        for name in self.terms:
+            if name in SCORES:
+                given["score"] = SCORES[name](tensors["table"], tensors["one"])
+        torch.manual_seed(5)
+        q, k, v = (tensors[name] for name in "qkv")
+        return attention(q, k, v, self.graph, kernel=kernel, **given, **self.options, **more)
 
 
 @st.composite
-def calls(draw: st.DrawFn, graph: st.SearchStrategy[Pattern] = graphs) -> Call:
+def calls(
+    draw: st.DrawFn,
+    graph: st.SearchStrategy[Pattern] = graphs,
+    terms: tuple[str, ...] = TERMS,
+) -> Call:
     n = draw(sizes)
+    m = draw(st.one_of(st.just(n), sizes))
+    batch = draw(st.sampled_from([(), (1,), (2,), (0,), (2, 1)]))
+    chosen = draw(st.lists(st.sampled_from(terms), max_size=3, unique=True)) if terms else []
+    if "bias" in chosen and "key_bias" in chosen:
+        chosen.remove("key_bias")
+    scores = [name for name in chosen if name in SCORES]
+    chosen = [name for name in chosen if name not in scores[1:]]
+    options: dict[str, Any] = {}
+    if draw(st.integers(0, 3)) == 0:
+        options["dropout"] = 0.3
+    if draw(st.integers(0, 3)) == 0:
+        count = math.prod(batch)
+        each = draw(st.lists(st.integers(0, m), min_size=count, max_size=count))
+        options["lengths"] = torch.tensor(each, dtype=torch.int64).view(batch)
+    if draw(st.integers(0, 5)) == 0:
+        options["offset"] = draw(st.integers(0, 5))
+    if draw(st.integers(0, 5)) == 0:
+        options["scale"] = draw(st.sampled_from([-0.7, 0.0, 2.0]))
     return Call(
         draw(graph),
-        draw(st.sampled_from([(), (1,), (2,), (0,), (2, 1)])),
+        batch,
         draw(st.integers(1, 3)),
         draw(st.integers(1, 2)),
         n,
-        draw(st.one_of(st.just(n), sizes)),
+        m,
         draw(st.sampled_from([1, 4, 8])),
         draw(st.sampled_from([1, 4, 8])),
         draw(st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16])),
-        draw(st.booleans()),
+        tuple(chosen),
+        options,
     )
 
 
-def results(call: Call, kernel: str | None, dtype: torch.dtype) -> list[Tensor]:
-    """The output, the log-sum-exp and all gradients, computed in `dtype`, as float64."""
-    tensors = [x.to(dtype).requires_grad_() for x in call.tensors()]
-    options = dict(call.options)
-    if call.edge_bias:
-        options["edge_bias"] = tensors[3]
-    out, lse = attention(*tensors[:3], call.graph, kernel=kernel, return_lse=True, **options)
+def results(call: Call, kernel: str | None, dtype: torch.dtype) -> dict[str, Tensor]:
+    """The output, the log-sum-exp, the weights and all gradients, computed in `dtype`."""
+    tensors = {name: x.to(dtype).requires_grad_() for name, x in call.tensors().items()}
+    out, lse, weights = call.run(tensors, kernel, return_lse=True, return_weights=True)
     random = torch.Generator().manual_seed(1)
     weight = torch.randn(out.shape, generator=random).to(dtype)
     also = torch.randn(lse.shape, generator=random).to(lse.dtype)
     total = (out * weight).sum() + (torch.where(lse == -torch.inf, 0, lse) * also).sum()
-    grads = torch.autograd.grad(total, tensors)
-    return [x.detach().double() for x in (out, lse, *grads)]
+    grads = torch.autograd.grad(total, list(tensors.values()), materialize_grads=True)
+    found = {"out": out, "lse": lse, "weights": weights}
+    found |= {f"d{name}": grad for name, grad in zip(tensors, grads, strict=True)}
+    return {name: x.detach().double() for name, x in found.items()}
 
 
 def assert_no_worse_than_reference(call: Call, kernel: str | None) -> None:
@@ -106,13 +172,16 @@ def assert_no_worse_than_reference(call: Call, kernel: str | None) -> None:
     exact = results(call, "reference", torch.float64)
     plain = results(call, "reference", call.dtype)
     ours = results(call, kernel, call.dtype)
-    for right, simple, mine in zip(exact, plain, ours, strict=True):
-        assert torch.equal(right == -torch.inf, mine == -torch.inf)
+    for name, right in exact.items():
+        mine, simple = ours[name], plain[name]
+        assert torch.equal(right == -torch.inf, mine == -torch.inf), name
         size = 1 + right.nan_to_num(neginf=0).abs().max().item() if right.numel() else 1.0
-        # float64 has no finer reference: sums of n terms may differ in their last digits
-        terms = max(call.n, call.m, call.d) if call.dtype == torch.float64 else 0
+        # float64 has no finer reference: sums over all pairs may differ in their last digits
+        pairs = call.n * call.m
+        exact_ = call.dtype == torch.float64
+        terms = pairs + call.d if exact_ else math.sqrt(pairs) if name in SUMMED else 0
         rounding = (8 + terms) * torch.finfo(call.dtype).eps * size
-        assert distance(mine, right) <= 2 * distance(simple, right) + rounding
+        assert distance(mine, right) <= 2 * distance(simple, right) + rounding, name
 
 
 def distance(a: Tensor, b: Tensor) -> float:

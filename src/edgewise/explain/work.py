@@ -16,7 +16,6 @@ from torch.utils.flop_counter import flop_registry
 from edgewise.graphs import full
 from edgewise.ground.index import Grid, Index
 from edgewise.kernels.attention import Case, choose
-from edgewise.kernels.attention import dense as dense_kernel
 from edgewise.profile import Piece, groundings, label, state_of, walk
 from edgewise.run.attention import AttentionStep
 from edgewise.run.column import Column, show
@@ -207,5 +206,5 @@ def _case(
     )
     features = {"dropout"} if step.node.dropout and state.training else set()
     if step.biases:
-        features.add("bias" if dense_kernel.refuses(plain) is None else "edge_bias")
+        features.add("bias")
     return replace(plain, features=frozenset(features))

@@ -71,4 +71,14 @@ class Pairs:
             grad = grad[None]
         grad = grad.reshape(-1, rows, *self.s.shape[1:]).sum(0) if len(grad) > rows else grad
         at = at.expand(rows, *self.s.shape[1:]) if at.ndim <= self.s.ndim else at
-        total.scatter_add_(1, at.reshape(rows, -1), grad.reshape(rows, -1).to(total.dtype))
+        accumulate(total, at.reshape(rows, -1), grad.reshape(rows, -1))
+
+
+def accumulate(total: Tensor, at: Tensor, values: Tensor) -> None:
+    """total[r, at[r, x]] += values[r, x], in one order of sums on every run."""
+    values = values.to(total.dtype)
+    if total.is_cuda:  # sorted there; scatter_add_ adds in the order of arrival
+        rows = torch.arange(len(total), device=total.device)[:, None]
+        total.index_put_((rows, at), values, accumulate=True)
+    else:
+        total.scatter_add_(1, at, values)

@@ -2,17 +2,20 @@
 
 from typing import Literal, overload
 
+import torch
 from torch import Tensor
 
 from edgewise.graphs.families import per_head
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments
-from edgewise.kernels.attention.call import Options, call, scale_of
+from edgewise.kernels.attention.autocast import in_autocast, without_autocast
+from edgewise.kernels.attention.call import Options, call, numbered, scale_of
 from edgewise.kernels.attention.contract import Case
 from edgewise.kernels.attention.counted import warn_counted_once
 from edgewise.kernels.attention.planner import Choice
 from edgewise.kernels.attention.registry import IMPLEMENTATIONS, choose
-from edgewise.kernels.attention.weights import weights_of
+from edgewise.kernels.attention.weights import check_room, weights_of
+from edgewise.scores.score import Score
 
 __all__ = ["IMPLEMENTATIONS", "Case", "Choice", "attention", "case_of", "choose"]
 
@@ -25,8 +28,12 @@ def attention(
     graph: Pattern | per_head | None = None,
     *,
     scale: float | None = None,
-    bias: Tensor | None = None,
+    bias: Tensor | Score | None = None,
+    score: Score | None = None,
     edge_bias: Tensor | None = None,
+    edge_scale: Tensor | None = None,
+    edge_key: Tensor | None = None,
+    edge_value: Tensor | None = None,
     dropout: float = 0.0,
     lengths: Tensor | None = None,
     offset: int = 0,
@@ -42,8 +49,12 @@ def attention(
     graph: Pattern | per_head | None = None,
     *,
     scale: float | None = None,
-    bias: Tensor | None = None,
+    bias: Tensor | Score | None = None,
+    score: Score | None = None,
     edge_bias: Tensor | None = None,
+    edge_scale: Tensor | None = None,
+    edge_key: Tensor | None = None,
+    edge_value: Tensor | None = None,
     dropout: float = 0.0,
     lengths: Tensor | None = None,
     offset: int = 0,
@@ -58,8 +69,12 @@ def attention(
     graph: Pattern | per_head | None = None,
     *,
     scale: float | None = None,
-    bias: Tensor | None = None,
+    bias: Tensor | Score | None = None,
+    score: Score | None = None,
     edge_bias: Tensor | None = None,
+    edge_scale: Tensor | None = None,
+    edge_key: Tensor | None = None,
+    edge_value: Tensor | None = None,
     dropout: float = 0.0,
     lengths: Tensor | None = None,
     offset: int = 0,
@@ -79,36 +94,58 @@ def attention(
     >>> attention(torch.zeros(5, 1), torch.zeros(5, 1), x, window(1)).flatten().tolist()
     [0.5, 1.0, 2.0, 3.0, 3.5]
 
-    - bias: broadcasts to (..., heads, n, m); on a sparse graph only its pairs are read.
-    - edge_bias: (..., heads, e), one number per pair in the order of `graph.edges(n, m)`.
+    - bias: broadcasts to (..., heads, n, m), of which only the pairs of the graph are read; or a
+      score of `edgewise.scores` that is added, such as `alibi(8)` or `relative(table)`.
+    - score: what is made of the scaled dot product before biases, such as `softcap(50.0)`.
+    - edge_bias, edge_scale: (..., heads, e), added to the score and multiplied with the dot
+      product; e counts the pairs in the order of `graph.edges(n, m)`.
+    - edge_key, edge_value: (..., key heads, e, d), added to the key and the value of each pair.
+    - dropout: the chance that a weight is 0; which, follows from torch's seed.
     - lengths: (...,) numbers of keys; those from lengths[b] on do not exist for element b.
     - offset: query i stands at position i + offset, as after `offset` tokens in a cache.
     - return_lse: also the log-sum-exp of each row's scores, -∞ where there are none.
     - return_weights: also p_ij of every pair, (..., heads, e), before dropout; never n×m.
     - kernel: the name of one of `IMPLEMENTATIONS`; it runs or raises, it never falls back.
     """
+    q, k, v = in_autocast(q, k, v)
     arguments.check_tensors(q, k, v)
     pattern = arguments.check_graph(graph, q.shape[-3] if q.ndim > 2 else 1)
     warn_counted_once(pattern, edge_bias)
+    arguments.check_scale(scale)
+    arguments.check_kernel(kernel)
+    plain, whole = arguments.scores_of(bias, score)
+    chance = arguments.check_dropout(dropout)
+    per_edge = {
+        "edge_bias": edge_bias,
+        "edge_scale": edge_scale,
+        "edge_key": edge_key,
+        "edge_value": edge_value,
+    }
+    arguments.check_per_head(pattern, per_edge, return_weights)
     options = Options(
         scale_of(q, scale),
-        bias,
-        edge_bias,
-        arguments.check_dropout(dropout),
-        lengths,
-        offset,
-        return_lse or return_weights,
-        kernel,
+        plain,
+        **per_edge,
+        score=whole.node,
+        tables=whole.tables,
+        dropout=chance,
+        seed=int(torch.randint(1 << 31, ())) if chance else 0,
+        lengths=lengths,
+        offset=offset,
+        lse=return_lse or return_weights,
+        kernel=kernel,
     )
-    arguments.check_per_head(pattern, edge_bias=edge_bias is not None, weights=return_weights)
-    out, lse = call(q, k, v, pattern, options)
-    if lse is None or not (return_lse or return_weights):
-        return out
-    if not return_weights or not isinstance(pattern, Pattern):
-        return out, lse
-    terms = {"bias": bias, "edge_bias": edge_bias, "lengths": lengths}
-    weights = weights_of(q, k, lse, pattern, scale=options.scale, offset=offset, **terms)
-    return (out, lse, weights) if return_lse else (out, weights)
+    options = numbered(q, options)
+    if return_weights and isinstance(pattern, Pattern):
+        check_room(q, k, v, pattern, options)
+    with without_autocast(q):
+        out, lse = call(q, k, v, pattern, options)
+        if lse is None or not (return_lse or return_weights):
+            return out
+        if not return_weights or not isinstance(pattern, Pattern):
+            return out, lse
+        weights = weights_of(q, k, v, lse, pattern, options)
+        return (out, lse, weights) if return_lse else (out, weights)
 
 
 def case_of(q: Tensor, k: Tensor, v: Tensor, graph: Pattern | None = None) -> Case:

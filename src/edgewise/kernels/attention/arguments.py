@@ -1,5 +1,7 @@
 """Checks of what is given to `attention`, and the shapes that kernels see."""
 
+import math
+from collections.abc import Mapping
 from numbers import Real
 
 import torch
@@ -16,12 +18,19 @@ from edgewise.kernels.attention.errors import (
     AttentionShape,
     BadOption,
     GraphLength,
+    UnknownKernel,
     UnsupportedDevice,
     UnsupportedDtype,
 )
+from edgewise.scores.errors import BadScore
+from edgewise.scores.score import S, Score
+
+WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        _check_strided(x, name)
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dtype not in DTYPES or x.dtype != q.dtype:
             raise UnsupportedDtype(
@@ -42,6 +51,24 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
                 "give (..., heads, tokens, features), as many axes in all three",
             )
     _check_fit(q, k, v)
+
+
+def _check_strided(x: object, name: str) -> None:
+    if not isinstance(x, Tensor):
+        raise UnsupportedDtype(
+            f"`{name}` is {_article(type(x).__name__)}, not a tensor", caller(), "give a tensor"
+        )
+    if x.layout != torch.strided or x.is_nested:
+        kind = "nested" if x.is_nested else str(x.layout).removeprefix("torch.")
+        raise UnsupportedDtype(
+            f"`{name}` is {kind}, not a plain tensor",
+            caller(),
+            "give it dense; samples of different sizes go with `documents(...)` or `lengths=`",
+        )
+
+
+def _article(word: str) -> str:
+    return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"
 
 
 def _check_fit(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -105,18 +132,50 @@ def build_case(
 
 
 def check_dropout(dropout: float) -> float:
-    if not isinstance(dropout, Real) or not 0 <= dropout < 1:
+    if isinstance(dropout, bool) or not isinstance(dropout, Real) or not 0 <= dropout < 1:
         raise BadOption(
             f"`dropout` must be from 0 to below 1, got {dropout!r}", caller(), "write such as 0.1"
         )
     return float(dropout)
 
 
-def check_per_head(graph: Pattern | per_head, *, edge_bias: bool, weights: bool) -> None:
-    if isinstance(graph, per_head) and (edge_bias or weights):
+def check_scale(scale: float | None) -> None:
+    known = isinstance(scale, Real) and not isinstance(scale, bool) and math.isfinite(scale)
+    if scale is not None and not known:
         raise BadOption(
-            f"`{'edge_bias' if edge_bias else 'return_weights'}` needs one graph, here each head "
-            "has its own",
+            f"`scale` must be a finite number, got {scale!r}",
+            caller(),
+            "leave it out for 1/√d; a learned scale belongs to `q`, or to `score=`",
+        )
+
+
+def check_kernel(kernel: str | None) -> None:
+    if kernel is not None and not isinstance(kernel, str):
+        raise UnknownKernel(
+            f"`kernel` must be a name, got {kernel!r}", caller(), 'write such as kernel="blocks"'
+        )
+
+
+def scores_of(bias: Tensor | Score | None, score: Score | None) -> tuple[Tensor | None, Score]:
+    """The bias of pairs, and the score with all that is written as one."""
+    if score is not None and not isinstance(score, Score):
+        raise BadScore(
+            f"`score` must be a score, got {_article(type(score).__name__)}",
+            caller(),
+            "write one of `edgewise.scores`, such as `softcap(50.0)` or `S + alibi(8)`",
+        )
+    whole = S if score is None else score
+    if isinstance(bias, Score):
+        return None, whole + bias
+    return bias, whole
+
+
+def check_per_head(graph: Pattern | per_head, given: Mapping[str, object], weights: bool) -> None:
+    names = [name for name, term in given.items() if term is not None]
+    names += ["return_weights"] if weights else []
+    if isinstance(graph, per_head) and names:
+        raise BadOption(
+            f"`{names[0]}` needs one graph, here each head has its own",
             caller(),
             "call `attention` once for each graph",
         )
@@ -124,15 +183,23 @@ def check_per_head(graph: Pattern | per_head, *, edge_bias: bool, weights: bool)
 
 def check_lengths(lengths: Tensor | None, q: Tensor, k: Tensor) -> Tensor:
     """One number of keys for each element of the batch, on the device of `q`."""
-    assert lengths is not None
-    given = torch.as_tensor(lengths, device=q.device)
-    if given.shape != q.shape[:-3] or given.is_floating_point():
+    try:
+        given = torch.as_tensor(lengths, device=q.device)
+    except (TypeError, ValueError, RuntimeError):
+        raise BadOption(
+            f"`lengths` must be whole numbers, got {lengths!r}",
+            caller(),
+            "give one whole number of keys for each element of the batch",
+        ) from None
+    if given.shape != q.shape[:-3] or given.dtype not in WHOLE:
         raise AttentionShape(
             f"`lengths` has shape {tuple(given.shape)} and {_short(given.dtype)}, "
             f"the batch is {tuple(q.shape[:-3])}",
             caller(),
             "give one whole number of keys for each element of the batch",
         )
+    if torch.compiler.is_compiling():  # values are not known in a trace
+        return given
     if given.numel() and (int(given.min()) < 0 or int(given.max()) > k.shape[-2]):
         raise BadOption(
             f"`lengths` must be from 0 to {k.shape[-2]}, got {given.tolist()}",
@@ -153,6 +220,7 @@ def grouped(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def bias_for(bias: Tensor, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
     """`bias` with every axis of `shape`; the axes after the heads may stay 1."""
+    _check_strided(bias, name)
     if bias.device != like.device:
         raise UnsupportedDevice(
             f"`{name}` is on {bias.device}, `q` on {like.device}", caller(), "move it there"
@@ -172,6 +240,46 @@ def bias_for(bias: Tensor, name: str, shape: tuple[int, ...], like: Tensor) -> T
     if bias.dtype == torch.bool:
         bias = torch.zeros(bias.shape, device=bias.device).masked_fill(~bias, -torch.inf)
     return bias[(None,) * (len(shape) - bias.ndim)].to(like.dtype)
+
+
+def term_for(term: Tensor, name: str, case: Case, q: Tensor, k: Tensor) -> Tensor:
+    """A term of pairs or edges as kernels take it."""
+    heads = q.shape[:-2] if q.ndim > 2 else (1,)
+    shared = k.shape[:-2] if k.ndim > 2 else (1,)
+    wanted, rows = {
+        "bias": ((*heads, case.n, case.m), (case.b, case.g)),
+        "edge_bias": ((*heads, case.pairs), (case.b, case.g)),
+        "edge_scale": ((*heads, case.pairs), (case.b, case.g)),
+        "edge_key": ((*shared, case.pairs, case.d), (case.b,)),
+        "edge_value": ((*shared, case.pairs, case.dv), (case.b,)),
+    }[name]
+    term = bias_for(term, name, wanted, q)
+    held = len(heads if len(rows) == 2 else shared)
+    rest = term.shape[held:] if name == "bias" else wanted[held:]
+    return term.expand(*wanted[:held], *rest).reshape(*rows, *rest)
+
+
+def table_for(table: Tensor, q: Tensor) -> Tensor:
+    """A table of a score as (rows, length): one row, one for each head, or for all of a batch."""
+    lead = q.shape[:-2] if q.ndim > 2 else (1,)
+    if table.device != q.device:
+        raise UnsupportedDevice(
+            f"a table of the score is on {table.device}, `q` on {q.device}", caller(), "move it"
+        )
+    try:
+        fits = torch.broadcast_shapes(table.shape[:-1], lead) == torch.Size(lead)
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise AttentionShape(
+            f"a table of the score has shape {tuple(table.shape)}, `q` has {lead[-1]} heads",
+            caller(),
+            "give shape (length,), or (heads, length) for one row per head",
+        )
+    table = table.reshape(*(1,) * (len(lead) + 1 - table.ndim), *table.shape)
+    if all(size == 1 for size in table.shape[:-2]):
+        return table.reshape(table.shape[-2:])
+    return table.expand(*lead, -1).reshape(-1, table.shape[-1])
 
 
 def _short(dtype: torch.dtype) -> str:

@@ -7,11 +7,11 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms, wide
+from edgewise.kernels.attention import blocks_explicit, explicit
+from edgewise.kernels.attention.contract import PAIR_TERMS, Case, Grads, Saved, Terms, wide
 from edgewise.kernels.attention.flash import flash, flash_backward
-from edgewise.kernels.attention.tiles import FULL, Group, Tiles, blocks_of, tiles
+from edgewise.kernels.attention.tiles import FULL, Group, Tiles, blocked, blocks_of, tiles
 
 name = "blocks"
 SIZES = {32: 1.15, 64: 1.1, 128: 1.0, 256: 1.0}  # relative time of a pair, by block size
@@ -20,7 +20,7 @@ MASKS = 1 << 28  # numbers in all masks together
 
 
 def refuses(case: Case) -> str | None:
-    if case.device != "cpu":
+    if case.device != "cpu" and not case.written_out:
         return f"it runs on a CPU, not on {case.device}"
     if not case.work:
         return "there are no pairs"
@@ -30,7 +30,7 @@ def refuses(case: Case) -> str | None:
     partial = int((~blocks_of(case.graph, case.n, case.m, block).full).sum())
     if partial * block * block > MASKS and _kinds(case, block) * block * block > MASKS:
         return f"its {partial:,} partial blocks of {block} are too different from one another"
-    return case.lacks()
+    return case.lacks(*PAIR_TERMS)
 
 
 def _kinds(case: Case, block: int) -> int:
@@ -38,7 +38,8 @@ def _kinds(case: Case, block: int) -> int:
 
 
 def cost(case: Case) -> float:
-    return case.b * case.g * _cost(case, block_size(case))
+    slow = explicit.PAIR[case.device] if case.written_out else 1.0
+    return slow * case.b * case.g * _cost(case, block_size(case))
 
 
 @lru_cache(maxsize=256)
@@ -53,7 +54,9 @@ def _cost(case: Case, block: int) -> float:
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
     plan = tiles(case.graph, case.n, case.m, block_size(case))
-    q, k, v = (_blocked(x, plan.block) for x in (q, k, v))
+    if case.written_out:
+        return blocks_explicit.forward(case, plan, (q, k, v), terms)
+    q, k, v = (blocked(x, plan.block) for x in (q, k, v))
     out = q.new_zeros(*q.shape[:-1], case.dv)
     lse = torch.full(q.shape[:-1], -torch.inf, dtype=wide(q.dtype))
     for group in chunks(plan, case):
@@ -67,9 +70,11 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
 
 def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     plan = tiles(case.graph, case.n, case.m, block_size(case))
-    q, k, v = (_blocked(x, plan.block) for x in (saved.q, saved.k, saved.v))
-    out, dout = _blocked(saved.out, plan.block), _blocked(dout, plan.block)
-    lse = _blocked(saved.lse[..., None], plan.block, torch.inf)
+    if case.written_out:
+        return blocks_explicit.backward(case, plan, saved, dout)
+    q, k, v = (blocked(x, plan.block) for x in (saved.q, saved.k, saved.v))
+    out, dout = blocked(saved.out, plan.block), blocked(dout, plan.block)
+    lse = blocked(saved.lse[..., None], plan.block, torch.inf)
     dq = torch.zeros_like(q)
     dk, dv = (torch.zeros(x.shape, dtype=wide(x.dtype)) for x in (k, v))
     for group in chunks(plan, case):
@@ -95,13 +100,6 @@ def chunks(plan: Tiles, case: Case) -> list[Group]:
             part = slice(at, at + step)
             out.append(Group(group.rows[part], group.keys[part], group.kinds, group.slides))
     return out
-
-
-def _blocked(x: Tensor, block: int, value: float = 0.0) -> Tensor:
-    """(..., n, d) as (..., blocks, block, d)."""
-    missing = -x.shape[-2] % block
-    x = pad(x, (0, 0, 0, missing), value=value) if missing else x
-    return x.unflatten(-2, (-1, block))
 
 
 def _taken(group: Group, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,5 +1,6 @@
-"""One call of attention: shapes, biases, padding and heads around a kernel."""
+"""One call of attention: shapes, terms, padding and heads around a kernel."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -9,24 +10,39 @@ from torch import Tensor
 
 from edgewise.graphs.families import per_head
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import arguments, dense
+from edgewise.kernels.attention import arguments, dense, memory
 from edgewise.kernels.attention.contract import Case, Terms, default_scale
+from edgewise.kernels.attention.dropout import Dropout
 from edgewise.kernels.attention.function import attend
 from edgewise.kernels.attention.registry import choose
+from edgewise.scores.nodes import ZERO, Entry, H, Node, S, replaced, walk
 
 FAR = 1e4  # exp(-FAR) is 0 beside any other weight, and FAR has digits left for a score
 
 
 @dataclass(frozen=True, eq=False)
 class Options:
+    """What is asked for beyond q, k and v, as the user gave it."""
+
     scale: float
     bias: Tensor | None = None
     edge_bias: Tensor | None = None
+    edge_scale: Tensor | None = None
+    edge_key: Tensor | None = None
+    edge_value: Tensor | None = None
+    score: Node = S
+    tables: tuple[Tensor, ...] = ()
     dropout: float = 0.0
+    seed: int = 0
     lengths: Tensor | None = None
     offset: int = 0
     lse: bool = False
     kernel: str | None = None
+
+    @property
+    def turns_scores(self) -> bool:
+        """Whether a score that is low enough may become another: then keys are masked by a bias."""
+        return self.score != S or self.edge_scale is not None or self.edge_key is not None
 
 
 def call(
@@ -41,59 +57,56 @@ def call(
     if options.lengths is not None:
         return _padded(q, k, v, graph, options)
     tensors = arguments.grouped(q, k, v)
-    case, terms = _asked(q, tensors, graph, options)
+    case, terms = asked(q, k, tensors, graph, options)
     chosen = choose(case, options.kernel).implementation
     shape = q.shape[:-1]
-    if chosen is dense and not options.lse:
-        out = dense.attend(case, *tensors, terms, options.dropout)
-        return out.reshape(*shape, case.dv), None
-    if options.dropout:
-        terms = replace(terms, keep=_keep(case, options.dropout, q))
-    out, lse = attend(chosen, case, *tensors, terms)
+    with memory.explained(case, chosen.name):
+        if chosen is dense and not options.lse:
+            out = dense.attend(case, *tensors, terms)
+            return out.reshape(*shape, case.dv), None
+        out, lse = attend(chosen, case, *tensors, terms)
     return out.reshape(*shape, case.dv), lse.reshape(shape)
 
 
-def _asked(
-    q: Tensor, tensors: tuple[Tensor, Tensor, Tensor], graph: Pattern, options: Options
+def numbered(q: Tensor, options: Options) -> Options:
+    """With a table for the numbers of heads: they stay the same whichever heads go together."""
+    if H not in walk(options.score):
+        return options
+    heads = q.shape[-3] if q.ndim > 2 else 1
+    numbers = torch.arange(heads, device=q.device, dtype=torch.float32)[:, None]
+    score = replaced(options.score, {H: Entry(len(options.tables), ZERO)})
+    return replace(options, score=score, tables=(*options.tables, numbers))
+
+
+def asked(
+    q: Tensor, k: Tensor, tensors: tuple[Tensor, Tensor, Tensor], graph: Pattern, options: Options
 ) -> tuple[Case, Terms]:
-    case, terms = arguments.build_case(tensors, graph, options.scale, options.offset), Terms()
-    if options.bias is not None or options.edge_bias is not None:
-        terms = _terms(case, q, options)
-    asked = {
-        "bias": terms.bias is not None,
-        "edge_bias": terms.edge_bias is not None,
-        "dropout": options.dropout > 0,
-        "lse": options.lse,
-    }
-    features = frozenset(name for name, wanted in asked.items() if wanted)
-    return (replace(case, features=features) if features else case), terms
+    """The case and the terms as kernels take them."""
+    case = arguments.build_case(tensors, graph, options.scale, options.offset)
+    drop = Dropout(options.dropout, options.seed) if options.dropout else None
+    pairs = ("bias", "edge_bias", "edge_scale", "edge_key", "edge_value")
+    names = [name for name in pairs if getattr(options, name) is not None]
+    given: dict[str, Tensor] = {}
+    for name in names:
+        given[name] = arguments.term_for(getattr(options, name), name, case, q, k)
+    tables = tuple(arguments.table_for(t, q) for t in options.tables)
+    terms = Terms(**given, tables=tables, drop=drop)
+    asked = {"score": options.score != S, "dropout": drop is not None, "lse": options.lse}
+    features = frozenset([*names, *(name for name, wanted in asked.items() if wanted)])
+    if not features:
+        return case, terms
+    case = replace(case, features=features, score=options.score)
+    return _on_pairs(case, terms) if case.is_full else (case, terms)
 
 
-def _keep(case: Case, dropout: float, q: Tensor) -> Tensor:
-    chance = torch.full((case.b, case.g, case.pairs), 1 - dropout, device=q.device)
-    return torch.bernoulli(chance) / (1 - dropout)
-
-
-def _terms(case: Case, q: Tensor, options: Options) -> Terms:
-    """Biases as kernels take them: a dense one where the graph is dense, else one per edge."""
-    lead = q.shape[:-2] if q.ndim > 2 else (1,)
-    square: Tensor | None = None
-    edge: Tensor | None = None
-    if options.bias is not None:
-        square = arguments.bias_for(options.bias, "bias", (*lead, case.n, case.m), q)
-        square = square.expand(*lead, *square.shape[-2:])
-        square = square.reshape(case.b, case.g, *square.shape[-2:])
-    if options.edge_bias is not None:
-        edge = arguments.bias_for(options.edge_bias, "edge_bias", (*lead, case.pairs), q)
-        edge = edge.expand(*lead, case.pairs).reshape(case.b, case.g, case.pairs)
-    if edge is not None and case.is_full:
-        whole = edge.unflatten(-1, (case.n, case.m))
-        square, edge = whole if square is None else square + whole, None
-    if square is not None and dense.refuses(case) is not None:
-        i, j = case.graph.edges(case.n, case.m).to(q.device)
-        read = square.expand(case.b, case.g, case.n, case.m)[..., i, j]
-        square, edge = None, read if edge is None else edge + read
-    return Terms(square, edge)
+def _on_pairs(case: Case, terms: Terms) -> tuple[Case, Terms]:
+    """Where all pairs are edges, a bias of edges is one of pairs."""
+    if terms.edge_bias is None:
+        return case, terms
+    square = terms.edge_bias.unflatten(-1, (case.n, case.m))
+    square = square if terms.bias is None else square + terms.bias
+    features = case.features - {"edge_bias"} | {"bias"}
+    return replace(case, features=features), replace(terms, bias=square, edge_bias=None)
 
 
 def _padded(
@@ -105,6 +118,8 @@ def _padded(
     """
     lengths = arguments.check_lengths(options.lengths, q, k)
     late = torch.arange(k.shape[-2], device=q.device) >= lengths[..., None]
+    if options.turns_scores:
+        return _masked(q, k, v, graph, options, late)
     late = late[..., None, :, None] if k.ndim > 2 else late[..., None]
     least = max(-FAR / options.scale, torch.finfo(k.dtype).min)
     low = torch.where(late, least, 0.0).to(k.dtype)
@@ -116,6 +131,18 @@ def _padded(
     heard = heard[..., None, :] if q.ndim > 2 else heard
     out = torch.where(heard[..., None], out, 0.0)
     return out, None if lse is None else torch.where(heard, lse, -torch.inf)
+
+
+def _masked(
+    q: Tensor, k: Tensor, v: Tensor, graph: Pattern, options: Options, late: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """The same by a bias of -∞."""
+    late = late[..., None, None, :] if k.ndim > 2 else late[..., None, :]
+    bias = torch.zeros(late.shape, dtype=q.dtype, device=q.device).masked_fill(late, -torch.inf)
+    if options.bias is not None:
+        lead = (*q.shape[:-1], k.shape[-2])
+        bias = bias + arguments.bias_for(options.bias, "bias", lead, q)
+    return call(q, k, v, graph, replace(options, lengths=None, bias=bias))
 
 
 @lru_cache(maxsize=64)
@@ -136,9 +163,14 @@ def _by_head(
         members.setdefault(graph, []).append(head)
     shared = q.shape[-3] // max(k.shape[-3], 1)
     outs, sums, order = [], [], []
-    for graph, heads in members.items():
+    for number, (graph, heads) in enumerate(members.items()):
         keys = [head // shared for head in heads]
-        of_heads = replace(options, bias=_heads_of(options.bias, heads, 3))
+        of_heads = replace(
+            options,
+            bias=_heads_of(options.bias, heads, 3),
+            tables=tuple(_rows_of(table, heads) for table in options.tables),
+            seed=options.seed + (number << 20),  # other weights are dropped in each part
+        )
         parts = (q[..., heads, :, :], k[..., keys, :, :], v[..., keys, :, :])
         out, lse = call(*parts, graph, of_heads)
         outs.append(out)
@@ -151,10 +183,14 @@ def _by_head(
     return out, lse
 
 
-def _heads_of(bias: Tensor | None, heads: list[int], axis: int) -> Tensor | None:
+def _heads_of(bias: Tensor | None, heads: Sequence[int], axis: int) -> Tensor | None:
     if bias is None or bias.ndim < axis or bias.shape[-axis] == 1:
         return bias
     return bias[..., heads, :, :]
+
+
+def _rows_of(table: Tensor, heads: Sequence[int]) -> Tensor:
+    return table if table.ndim < 2 or table.shape[-2] == 1 else table[..., heads, :]
 
 
 def scale_of(q: Tensor, scale: float | None) -> float:

@@ -1,7 +1,8 @@
 """What a kernel is asked to do, and what it must provide."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
@@ -10,8 +11,13 @@ import torch
 from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
+from edgewise.kernels.attention.dropout import Dropout
 from edgewise.layouts import Rows
+from edgewise.scores.nodes import Node, S
 
+WORDS = {"score": "a score of its own", "dropout": "dropout"}
+PAIR_TERMS = ("bias", "edge_bias", "edge_scale", "score", "dropout")  # what tiles of scores take
+EDGE_TERMS = (*PAIR_TERMS, "edge_key", "edge_value")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
@@ -34,6 +40,7 @@ class Case:
     graph: Pattern
     scale: float
     features: frozenset[str] = frozenset()
+    score: Node = S  # what is made of the scaled dot product
 
     @property
     def rows(self) -> Rows:
@@ -57,6 +64,11 @@ class Case:
         return self.b * self.g * self.pairs
 
     @property
+    def written_out(self) -> bool:
+        """Whether scores have terms that fused products of dot products do not know."""
+        return bool(self.features & {*PAIR_TERMS})
+
+    @property
     def density(self) -> float:
         return self.pairs / max(self.n * self.m, 1)
 
@@ -78,20 +90,39 @@ class Case:
     def lacks(self, *supported: str) -> str | None:
         """The refusal for a feature asked for and not among `supported`."""
         missing = sorted(self.features - {"lse", *supported})
-        return f"it does not take {' and '.join(missing)}" if missing else None
+        listed = " and ".join(WORDS.get(name, f"`{name}`") for name in missing)
+        return f"it does not take {listed}" if missing else None
 
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """What changes scores and weights.
+    """What changes scores and weights; e counts the edges in the order of `graph.edges(n, m)`.
 
-    `bias`: (b, g, n or 1, m or 1), for dense kernels; `edge_bias`: (b, g, e) in the order of
-    `graph.edges(n, m)`. `keep` (b, g, e) multiplies the weights: 0 where dropped.
+    s_ij = score(scale · edge_scale_ij · q_i·(k_j + edge_key_ij)) + bias_ij + edge_bias_ij;
+    value j of query i is v_j + edge_value_ij. Shapes: `bias` (b, g, n or 1, m or 1), `edge_bias`
+    and `edge_scale` (b, g, e), `edge_key` (b, e, d), `edge_value` (b, e, dv); `tables` (rows,
+    length) are those of the score, head h reads row h mod rows.
     """
 
     bias: Tensor | None = None
     edge_bias: Tensor | None = None
-    keep: Tensor | None = None
+    edge_scale: Tensor | None = None
+    edge_key: Tensor | None = None
+    edge_value: Tensor | None = None
+    tables: tuple[Tensor, ...] = ()
+    drop: Dropout | None = None
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        per_pair = (self.bias, self.edge_bias, self.edge_scale, self.edge_key, self.edge_value)
+        return (*per_pair, *self.tables)
+
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor | None], drop: Dropout | None = None) -> "Terms":
+        """Those whose `tensors` these are."""
+        tables = tuple(table for table in tensors[5:] if table is not None)
+        bias, edge_bias, edge_scale, edge_key, edge_value = tensors[:5]
+        return cls(bias, edge_bias, edge_scale, edge_key, edge_value, tables, drop)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,11 +142,12 @@ class Saved:
 
 @dataclass(frozen=True, eq=False)
 class Grads:
+    """`terms` holds the gradient of each term that was given."""
+
     q: Tensor
     k: Tensor
     v: Tensor
-    bias: Tensor | None = None
-    edge_bias: Tensor | None = None
+    terms: Terms = field(default_factory=Terms)
 
 
 class Implementation(Protocol):

@@ -9,34 +9,9 @@ process could not use, no atomics, and sums in one order whatever the number of 
 import math
 
 import numpy as np
-from llvmlite import ir
 from numba import njit
-from numba.core import cgutils, types
-from numba.extending import intrinsic
 
-# Sums may be reordered so that they vectorise; infinities keep their meaning.
-FAST = {"reassoc", "contract", "arcp", "nsz"}
-AHEAD = 8  # edges between asking for a row and using it
-LINE = 64  # bytes that memory sends together
-
-
-@intrinsic
-def ask_for(typing, array, place):
-    """Have element `place` of a contiguous array, counted flat, brought into the cache.
-
-    Keys are read in random order, so most of the time of these loops was waiting for memory.
-    """
-
-    def generate(context, builder, signature, arguments):
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
-        i32 = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer.type, i32, i32, i32])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [pointer, i32(0), i32(3), i32(1)])
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), generate
+from edgewise.kernels.prefetch import AHEAD, FAST, LINE, ask_for
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -46,10 +21,35 @@ def ask_for_row(array, h, i):
         ask_for(array, (h * array.shape[1] + i) * width + x)
 
 
+@njit(nogil=True, cache=True, fastmath=FAST, inline="always")
+def dot(q, keys, edge_key, h, kh, i, j, e):
+    """q_i · (k_j + edge_key_ij); arrays of terms that are not given have no heads."""
+    s = q.dtype.type(0)
+    if edge_key.shape[0]:
+        for x in range(q.shape[2]):
+            s += q[h, i, x] * (keys[j, x] + edge_key[kh, e, x])
+    else:
+        for x in range(q.shape[2]):
+            s += q[h, i, x] * keys[j, x]
+    return s
+
+
 @njit(nogil=True, cache=True, fastmath=FAST)
-def forward(ptr, index, q, k, v, bias, keep, scale, out, lse, h, first, last):
+def dots(ptr, index, q, k, edge_key, scale, out, h, first, last):
+    """The scaled dot product of each edge of rows first ≤ i < last of head h."""
+    kh, end = h // (q.shape[0] // k.shape[0]), len(index) - 1
+    for i in range(first, last):
+        for e in range(ptr[i], ptr[i + 1]):
+            ask_for_row(k, kh, index[min(e + AHEAD, end)])
+            out[h, e] = scale * dot(q, k[kh], edge_key, h, kh, i, index[e], e)
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def forward(
+    ptr, index, q, k, v, bias, keep, factor, edge_key, edge_value, scale, out, lse, h, first, last
+):
     """Rows first ≤ i < last of head h: scores, their log-sum-exp, the weighted sum."""
-    d, dv, group = q.shape[2], v.shape[2], q.shape[0] // k.shape[0]
+    dv, group = v.shape[2], q.shape[0] // k.shape[0]
     kh = h // group
     keys, values = k[kh], v[kh]
     most, end = 0, len(index) - 1
@@ -62,11 +62,9 @@ def forward(ptr, index, q, k, v, bias, keep, scale, out, lse, h, first, last):
         for e in range(a, b):
             ask_for_row(k, kh, index[min(e + AHEAD, end)])
             ask_for_row(v, kh, index[min(e + AHEAD, end)])
-            j = index[e]
-            s = q[h, i, 0] * 0
-            for x in range(d):
-                s += q[h, i, x] * keys[j, x]
-            s *= scale
+            s = scale * dot(q, keys, edge_key, h, kh, i, index[e], e)
+            if factor.shape[0]:
+                s *= factor[h, e]
             if bias.shape[0]:
                 s += bias[h, e]
             score[e - a] = s
@@ -76,7 +74,7 @@ def forward(ptr, index, q, k, v, bias, keep, scale, out, lse, h, first, last):
         if top == -np.inf:
             lse[h, i] = -np.inf
             continue
-        total = q[h, i, 0] * 0
+        total = q.dtype.type(0)
         for e in range(a, b):
             p = q.dtype.type(math.exp(score[e - a] - top))
             total += p
@@ -85,6 +83,9 @@ def forward(ptr, index, q, k, v, bias, keep, scale, out, lse, h, first, last):
             j = index[e]
             for x in range(dv):
                 out[h, i, x] += p * values[j, x]
+            if edge_value.shape[0]:
+                for x in range(dv):
+                    out[h, i, x] += p * edge_value[kh, e, x]
         for x in range(dv):
             out[h, i, x] /= total
         lse[h, i] = top + math.log(total)
@@ -92,9 +93,11 @@ def forward(ptr, index, q, k, v, bias, keep, scale, out, lse, h, first, last):
 
 @njit(nogil=True, cache=True, fastmath=FAST)
 def backward_rows(
-    ptr, index, q, k, v, bias, keep, scale, lse, delta, dout, dq, pairs, h, first, last
-):
-    """dq of rows first ≤ i < last of head h, and per edge the weight and the score's gradient."""
+    ptr, index, q, k, v, bias, keep, factor, edge_key, edge_value, scale, lse, delta, dout,
+    dq, dscore, dfactor, pairs, h, first, last,
+):  # fmt: skip
+    """dq of rows first ≤ i < last of head h; per edge the weight and the dot product's gradient,
+    and those of the score and of its factor where there is room for them."""
     d, dv, group = q.shape[2], v.shape[2], q.shape[0] // k.shape[0]
     kh = h // group
     keys, values = k[kh], v[kh]
@@ -106,30 +109,61 @@ def backward_rows(
             ask_for_row(k, kh, index[min(e + AHEAD, end)])
             ask_for_row(v, kh, index[min(e + AHEAD, end)])
             j = index[e]
-            s = q[h, i, 0] * 0
-            for x in range(d):
-                s += q[h, i, x] * keys[j, x]
-            s *= scale
+            plain = scale * dot(q, keys, edge_key, h, kh, i, j, e)
+            s = plain
+            if factor.shape[0]:
+                s *= factor[h, e]
             if bias.shape[0]:
                 s += bias[h, e]
             weight = q.dtype.type(math.exp(s - lse[h, i]))
-            g = q[h, i, 0] * 0
+            g = q.dtype.type(0)
             for x in range(dv):
                 g += dout[h, i, x] * values[j, x]
+            if edge_value.shape[0]:
+                for x in range(dv):
+                    g += dout[h, i, x] * edge_value[kh, e, x]
             kept = weight
             if keep.shape[0]:
                 kept *= keep[h, e]
             g = kept * g - weight * delta[h, i]
+            if dscore.shape[0]:
+                dscore[h, e] = g
+            if factor.shape[0]:
+                dfactor[h, e] = g * plain
+                g *= factor[h, e]
             pairs[h, e, 0] = kept
             pairs[h, e, 1] = g
             g *= scale
             for x in range(d):
                 dq[h, i, x] += g * keys[j, x]
+            if edge_key.shape[0]:
+                for x in range(d):
+                    dq[h, i, x] += g * edge_key[kh, e, x]
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def backward_columns(ptr, row, edge, q, dout, pairs, scale, dk, dv, b, first, last):
-    """dk and dv of keys first ≤ j < last of key head b, summed over its query heads."""
+def pull_rows(ptr, index, k, edge_key, pairs, scale, dq, h, first, last):
+    """dq of rows first ≤ i < last of head h, from the gradients of the dot products."""
+    kh, end = h // (dq.shape[0] // k.shape[0]), len(index) - 1
+    for i in range(first, last):
+        for x in range(dq.shape[2]):
+            dq[h, i, x] = 0
+        for e in range(ptr[i], ptr[i + 1]):
+            ask_for_row(k, kh, index[min(e + AHEAD, end)])
+            j, g = index[e], pairs[h, e, 1] * scale
+            for x in range(dq.shape[2]):
+                dq[h, i, x] += g * k[kh, j, x]
+            if edge_key.shape[0]:
+                for x in range(dq.shape[2]):
+                    dq[h, i, x] += g * edge_key[kh, e, x]
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def backward_columns(
+    ptr, row, edge, q, dout, pairs, scale, dk, dv, dedge_key, dedge_value, b, first, last
+):
+    """dk and dv of keys first ≤ j < last of key head b, summed over its query heads; those of
+    edge keys and values, which start at 0, where there is room for them."""
     d, width, group = q.shape[2], dout.shape[2], q.shape[0] // dk.shape[0]
     end = len(row) - 1
     for j in range(first, last):
@@ -149,3 +183,9 @@ def backward_columns(ptr, row, edge, q, dout, pairs, scale, dk, dv, b, first, la
                     dk[b, j, x] += g * q[h, i, x]
                 for x in range(width):
                     dv[b, j, x] += weight * dout[h, i, x]
+                if dedge_key.shape[0]:
+                    for x in range(d):
+                        dedge_key[b, e, x] += g * q[h, i, x]
+                if dedge_value.shape[0]:
+                    for x in range(width):
+                        dedge_value[b, e, x] += weight * dout[h, i, x]

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms, wide
+from edgewise.kernels.attention.terms import TermGrads
 
 name = "empty"
 
@@ -22,11 +23,5 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
 
 
 def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
-    bias, edge_bias = saved.terms.bias, saved.terms.edge_bias
-    return Grads(
-        torch.zeros_like(saved.q),
-        torch.zeros_like(saved.k),
-        torch.zeros_like(saved.v),
-        None if bias is None else torch.zeros_like(bias),
-        None if edge_bias is None else torch.zeros_like(edge_bias),
-    )
+    dq, dk, dv = (torch.zeros_like(x) for x in (saved.q, saved.k, saved.v))
+    return Grads(dq, dk, dv, TermGrads(case, saved.terms).terms())

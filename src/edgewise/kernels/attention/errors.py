@@ -67,3 +67,32 @@ class BadOption(EdgewiseError):
     code = "bad-option"
     example = "attention(q, k, v, dropout=1.5)"
     instead = "attention(q, k, v, dropout=0.15)"
+
+
+class SecondDerivative(EdgewiseError):
+    """Fast kernels compute gradients by hand, and those have none; the reference has them all."""
+
+    code = "no-second-derivative"
+    example = (
+        "q.requires_grad_()\n"
+        'y = attention(q, k, v, window(1), kernel="blocks")\n'
+        "torch.autograd.grad(y.sum(), q, create_graph=True)"
+    )
+    instead = (
+        "q.requires_grad_()\n"
+        'y = attention(q, k, v, window(1), kernel="reference")\n'
+        "torch.autograd.grad(y.sum(), q, create_graph=True)"
+    )
+
+
+class TooLarge(EdgewiseError):
+    """What is asked for is larger than the memory that is left, as an estimate says beforehand."""
+
+    code = "too-large"
+    example = (
+        "x = torch.zeros(1, 1, 1, 4).expand(1, 1, 1 << 22, 4)\n"
+        "attention(x, x, x, window(1 << 16), return_weights=True)"
+    )
+    instead = (
+        "x = torch.zeros(1, 1, 1 << 10, 4)\nattention(x, x, x, window(1 << 6), return_weights=True)"
+    )

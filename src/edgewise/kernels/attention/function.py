@@ -4,17 +4,22 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from edgewise.kernels.attention.contract import Case, Implementation, Saved, Terms, wide
+from edgewise.errors import caller
+from edgewise.kernels.attention import memory, reference
+from edgewise.kernels.attention.autocast import without_autocast
+from edgewise.kernels.attention.contract import Case, Grads, Implementation, Saved, Terms, wide
+from edgewise.kernels.attention.dropout import Dropout
+from edgewise.kernels.attention.errors import SecondDerivative
 
 
 def attend(
     implementation: Implementation, case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms
 ) -> tuple[Tensor, Tensor]:
     """The output (b, g, n, dv) and the log-sum-exp (b, g, n), which is -∞ in empty rows."""
-    arguments = (q, k, v, terms.bias, terms.edge_bias, terms.keep, implementation, case)
-    out, lse = _Attend.apply(*arguments)
+    if implementation is reference:  # differentiable as it is written, any number of times
+        return reference.forward(case, q, k, v, terms)
+    out, lse = _Attend.apply(implementation, case, terms.drop, q, k, v, *terms.tensors)
     return out, lse
 
 
@@ -22,52 +27,82 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
+        implementation: Implementation,
+        case: Case,
+        drop: Dropout | None,
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        bias: Tensor | None,
-        edge_bias: Tensor | None,
-        keep: Tensor | None,
-        implementation: Implementation,
-        case: Case,
+        *terms: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        out, lse = implementation.forward(case, q, k, v, Terms(bias, edge_bias, keep))
-        ctx.save_for_backward(q, k, v, bias, edge_bias, keep, out, lse)
-        ctx.implementation, ctx.case = implementation, case
+        out, lse = implementation.forward(case, q, k, v, Terms.of(terms, drop))
+        ctx.save_for_backward(q, k, v, *terms, out, lse)
+        ctx.asked = implementation, case, drop
         ctx.set_materialize_grads(False)
         return out, lse
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
-        q, k, v, bias, edge_bias, keep, out, lse = ctx.saved_tensors
-        if dout is None:
-            dout = torch.zeros_like(out)
-        case, terms = ctx.case, Terms(bias, edge_bias, keep)
-        saved = Saved(q, k, v, terms, out, torch.where(lse == -torch.inf, torch.inf, lse))
-        if dlse is None:
-            grads = ctx.implementation.backward(case, saved, dout)
-        else:
-            grads = _with_lse(ctx.implementation, case, saved, dout, dlse)
-        return grads.q, grads.k, grads.v, grads.bias, grads.edge_bias, None, None, None
+        implementation, case, drop = ctx.asked
+        if torch.is_grad_enabled():
+            raise SecondDerivative(
+                f"the gradient of the kernel `{implementation.name}` cannot be differentiated",
+                caller(),
+                'use `kernel="reference"`, or `create_graph=False` if this was not meant',
+            )
+        q, k, v, *terms, out, lse = ctx.saved_tensors
+        saved = Saved(q, k, v, Terms.of(terms, drop), out, lse)
+        with without_autocast(q), memory.explained(case, implementation.name):
+            grads = gradients(implementation, case, saved, dout, dlse)
+        return None, None, None, grads.q, grads.k, grads.v, *_in_place(terms, grads.terms)
+
+
+def _in_place(given: list[Tensor | None], grads: Terms) -> list[Tensor | None]:
+    tables = iter(grads.tables)
+    found = [*grads.tensors[:5]]
+    return found + [None if table is None else next(tables, None) for table in given[5:]]
+
+
+def gradients(
+    implementation: Implementation,
+    case: Case,
+    saved: Saved,
+    dout: Tensor | None,
+    dlse: Tensor | None,
+) -> Grads:
+    """All gradients; `saved.lse` is as the forward pass gave it."""
+    dout = torch.zeros_like(saved.out) if dout is None else dout
+    if implementation is reference:
+        return reference.backward(case, saved, dout, dlse)
+    lse = torch.where(saved.lse == -torch.inf, torch.inf, saved.lse)
+    saved = Saved(saved.q, saved.k, saved.v, saved.terms, saved.out, lse)
+    if dlse is None:
+        return implementation.backward(case, saved, dout)
+    return _with_lse(implementation, case, saved, dout, dlse)
 
 
 def _with_lse(
     implementation: Implementation, case: Case, saved: Saved, dout: Tensor, dlse: Tensor
-) -> Any:
-    """The gradient of the log-sum-exp too, as that of one more value feature that is always 1.
+) -> Grads:
+    """The gradient of the log-sum-exp too: one more feature, which no value has and `out` lacks.
 
-    ds = p·(dout·v - dout·out + dlse): with v' = (v, 1), dout' = (dout, dlse), out' = (out, 0).
+    ds = p·(keep·dout·v - dout·out + dlse), for v' = (v, 0), dout' = (dout, dlse), out' = (out, -1).
     """
-    one = saved.v.new_ones(*saved.v.shape[:-1], 1)
     dlse = torch.where(saved.lse == torch.inf, 0, dlse)[..., None].to(dout.dtype)
-    v, dout = torch.cat([saved.v, one], -1), torch.cat([dout, dlse], -1)
-    out = torch.cat([saved.out, torch.zeros_like(dlse)], -1)
+    out = torch.cat([saved.out, torch.full_like(dlse, -1)], -1)
+    terms, drop = saved.terms, saved.terms.drop
+    none = saved.v.new_zeros(*saved.v.shape[:-1], 1)
+    v, dout = torch.cat([saved.v, none], -1), torch.cat([dout, dlse], -1)
+    if terms.edge_value is not None:
+        none = terms.edge_value.new_zeros(*terms.edge_value.shape[:-1], 1)
+        wider_value = torch.cat([terms.edge_value, none], -1)
+        terms = Terms.of([*terms.tensors[:4], wider_value, *terms.tables], drop)
     wider = Case(**{**vars(case), "dv": case.dv + 1})
-    grads = implementation.backward(
-        wider, Saved(saved.q, saved.k, v, saved.terms, out, saved.lse), dout
-    )
-    return type(grads)(grads.q, grads.k, grads.v[..., :-1], grads.bias, grads.edge_bias)
+    found = implementation.backward(wider, Saved(saved.q, saved.k, v, terms, out, saved.lse), dout)
+    rest = found.terms
+    if rest.edge_value is not None:
+        rest = Terms.of([*rest.tensors[:4], rest.edge_value[..., :-1], *rest.tables])
+    return Grads(found.q, found.k, found.v[..., :-1], rest)
 
 
 def row_dots(a: Tensor, b: Tensor) -> Tensor:

@@ -13,7 +13,16 @@ from torch import Tensor
 from edgewise.graphs.causal import causal
 from edgewise.graphs.full import full
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import blocks, csr, dense, empty, gather, triton_blocks, triton_csr
+from edgewise.kernels.attention import (
+    blocks,
+    csr,
+    dense,
+    empty,
+    gather,
+    rectangles,
+    triton_blocks,
+    triton_csr,
+)
 from edgewise.kernels.attention.contract import (
     Case,
     Grads,
@@ -25,10 +34,14 @@ from edgewise.kernels.attention.contract import (
 )
 from edgewise.kernels.attention.flash import flash, flash_backward
 from edgewise.kernels.attention.planner import cheapest
+from edgewise.kernels.attention.terms import TermGrads
 from edgewise.layouts import Rows, by_residue, common_step
+from edgewise.scores.nodes import Call, I, J, Leaf, Node, Number, by_distance, replaced
 
 name = "permuted"
-INNER: tuple[Implementation, ...] = (empty, dense, triton_blocks, blocks, triton_csr, csr, gather)
+INNER: tuple[Implementation, ...] = (
+    empty, dense, rectangles, triton_blocks, blocks, triton_csr, csr, gather
+)  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,7 +80,9 @@ def refuses(case: Case) -> str | None:
         return "there is no step s > 1 such that all pairs have i ≡ j (mod s)"
     if groups(case.graph, case.n, case.m) is None:
         return "the residue classes have different graphs"
-    return case.lacks()
+    if not by_distance(case.score):
+        return "the score depends on more than i - j: classes would need scores of their own"
+    return case.lacks("score")
 
 
 def cost(case: Case) -> float:
@@ -122,8 +137,11 @@ def _same(a: Rows, b: Rows) -> bool:
 
 
 def _inner(case: Case, group: Group) -> Case:
-    b = case.b * group.classes
-    return replace(case, b=b, n=group.n, m=group.m, graph=group.graph)
+    """Tokens of a class are `step` apart: what counts distances counts that many at once."""
+    b, step = case.b * group.classes, step_of(case.graph, case.n, case.m)
+    apart: dict[Leaf, Node] = {place: Call("mul", (place, Number(step))) for place in (I, J)}
+    score = replaced(case.score, apart)
+    return replace(case, b=b, n=group.n, m=group.m, graph=group.graph, score=score)
 
 
 @lru_cache(maxsize=64)
@@ -147,7 +165,8 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
             out, lse = out[:, None], lse[:, None]
         else:
             flat = (_flat(queries), keys.flatten(0, 1), values.flatten(0, 1))
-            out, lse = (_split(x, case) for x in chosen.forward(inner, *flat, terms))
+            of_classes = Terms(tables=_spread(case, group, terms.tables))
+            out, lse = (_split(x, case) for x in chosen.forward(inner, *flat, of_classes))
         outs.append(out)
         sums.append(lse[..., None])
     found = tuple(part[0] for part in plan)
@@ -156,7 +175,8 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
 
 
 def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
-    step, plan = step_of(case.graph, case.n, case.m), _plan(replace(case, features=frozenset()))
+    step, plan = step_of(case.graph, case.n, case.m), _plan(case)
+    total = TermGrads(case, saved.terms)
     grads: list[list[Tensor]] = [[], [], []]
     lse = saved.lse[..., None]
     for group, inner, chosen, is_causal_ in plan:
@@ -167,9 +187,11 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
             dense_ = flash_backward(g[:, 0], state, case.scale, causal=is_causal_, mask=None)
             parts = [x[:, None] for x in dense_]
         else:
-            flat = (_flat(q), k.flatten(0, 1), v.flatten(0, 1), Terms())
+            terms = Terms(tables=_spread(case, group, saved.terms.tables))
+            flat = (_flat(q), k.flatten(0, 1), v.flatten(0, 1), terms)
             held = Saved(*flat, _flat(out), _flat(sums)[..., 0])
             found_ = chosen.backward(inner, held, _flat(g))
+            _gathered(case, group, total, found_.terms)
             parts = [
                 _split(found_.q, case),
                 _split(found_.k[:, None], case),
@@ -180,7 +202,27 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     found = tuple(part[0] for part in plan)
     dq = _joined(grads[0], found, step, case.n)
     dk, dv = (_joined(grad, found, step, case.m)[:, 0] for grad in grads[1:])
-    return Grads(dq, dk, dv)
+    return Grads(dq, dk, dv, total.terms())
+
+
+def _spread(case: Case, group: Group, tables: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Tables with a row for each head of each class."""
+    heads = case.b * case.g
+    rows = (t if len(t) == 1 else t.repeat(heads // len(t), 1) for t in tables)
+    return tuple(
+        t
+        if len(t) == 1
+        else t.view(case.b, 1, case.g, -1).expand(-1, group.classes, -1, -1).flatten(0, 2)
+        for t in rows
+    )
+
+
+def _gathered(case: Case, group: Group, total: TermGrads, found: Terms) -> None:
+    for sum_, grad in zip(total.tables, found.tables, strict=True):
+        if len(sum_) > 1 or len(grad) > 1:
+            grad = grad.view(case.b, group.classes, case.g, -1).sum(1).flatten(0, 1)
+            grad = grad.view(-1, *sum_.shape).sum(0)
+        sum_ += grad
 
 
 def _taken(x: Tensor, group: Group, step: int) -> Tensor:

@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from edgewise.graphs.pattern import Pattern
 from edgewise.layouts import Blocks, Pieces, Rows
@@ -153,3 +154,10 @@ def _group(rows: Ints, keys: Ints, kinds: Ints) -> Group:
     arrays = (np.ascontiguousarray(part, np.int64) for part in (rows, keys, kinds))
     rows_, keys_, kinds_ = map(torch.from_numpy, arrays)
     return Group(rows_, keys_, kinds_, slides)
+
+
+def blocked(x: Tensor, block: int, value: float = 0.0) -> Tensor:
+    """(..., n, d) as (..., blocks, block, d)."""
+    missing = -x.shape[-2] % block
+    x = pad(x, (0, 0, 0, missing), value=value) if missing else x
+    return x.unflatten(-2, (-1, block))

@@ -1,7 +1,12 @@
 """Flash attention over lists of blocks, in Triton. Imported only by the function that launches it.
 
 One program is one item (triton_tiles) of one head: it keeps its rows (or columns) in registers
-and walks through its list, full blocks first, then partial ones with their intervals.
+and walks through its list. Q, K, V and G are descriptors of (heads, tokens, features), which the
+copy engine of the chip reads, with zeros beyond the last token; what is written is contiguous.
+
+What bounds these loops on an H200 is latency, not the arithmetic: a small tile and few registers,
+so that four (three) programs share a processor, beat every larger tile. The list is walked in one
+loop, because ptxas runs the products of two loops one after the other.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,import-untyped,untyped-decorator"
@@ -9,88 +14,80 @@ and walks through its list, full blocks first, then partial ones with their inte
 import triton
 import triton.language as tl
 
+LOG2E = tl.constexpr(1.4426950408889634)
+LN2 = tl.constexpr(0.6931471805599453)
+
 
 @triton.jit
-def between(Low, High, layer, i, j, BLOCK: tl.constexpr, TURNED: tl.constexpr):
-    """low ≤ j < high with the ends of each row i; turned: keys down."""
-    low, high = tl.load(Low + layer * BLOCK + i), tl.load(High + layer * BLOCK + i)
+def halves(word):
+    """The low and the high 32 bits: one load instead of two."""
+    return (word & 0xFFFFFFFF).to(tl.int32), (word >> 32).to(tl.int32)
+
+
+@triton.jit
+def between(ends, j, TURNED: tl.constexpr):
+    """low ≤ j < high with the ends of each row; turned: keys down."""
+    low = ends & 0xFFFF
+    size = ((ends >> 16) - low).to(tl.uint32)
     if TURNED:
-        found = (j[:, None] >= low[None, :]) & (j[:, None] < high[None, :])
+        found = (j[:, None] - low[None, :]).to(tl.uint32) < size[None, :]
     else:
-        found = (j[None, :] >= low[:, None]) & (j[None, :] < high[:, None])
+        found = (j[None, :] - low[:, None]).to(tl.uint32) < size[:, None]
     return found
 
 
 @triton.jit
-def allowed(KindPtr, Low, High, kind, i, j,
+def allowed(LayerPtr, Ends, kind, ends, r,
             BLOCK: tl.constexpr, TURNED: tl.constexpr, ONE: tl.constexpr):  # fmt: skip
-    """Which pairs of rows i and keys j (counted inside the block) a kind of block has.
-
-    Where every kind is ONE layer there is no loop, so that loads of the next block can overlap.
-    """
+    """Which pairs a partial block of this kind has; `ends` is its layer if every kind is ONE."""
     if ONE:
-        inside = between(Low, High, kind, i, j, BLOCK, TURNED)
+        inside = between(ends, r, TURNED)
     else:
-        first = tl.load(KindPtr + kind)
-        inside = between(Low, High, first, i, j, BLOCK, TURNED)
-        for layer in range(first + 1, tl.load(KindPtr + kind + 1)):
-            inside |= between(Low, High, layer, i, j, BLOCK, TURNED)
+        first = tl.load(LayerPtr + kind)
+        inside = between(tl.load(Ends + first * BLOCK + r), r, TURNED)
+        for layer in range(first + 1, tl.load(LayerPtr + kind + 1)):
+            inside |= between(tl.load(Ends + layer * BLOCK + r), r, TURNED)
     return inside
 
 
-@triton.jit
-def softmax_step(q, k, v, top, total, acc, inside, factor,
-                 MASKED: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
-    """One more tile of keys: the running maximum, the sum of weights and the weighted values."""
-    s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
-    if MASKED:
-        s = tl.where(inside, s, float("-inf"))
-    new = tl.maximum(top, tl.max(s, 1) * factor)
-    safe = tl.where(new == float("-inf"), 0.0, new) if MASKED else new
-    p = tl.exp2(s * factor - safe[:, None])
-    shrink = tl.exp2(top - safe)
-    total = total * shrink + tl.sum(p, 1)
-    acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
-    return new, total, acc
-
-
-@triton.jit(do_not_specialize=["n", "m", "slots"])
+@triton.jit(do_not_specialize=["n", "slots"])
 def forward(
-    Q, K, V, Out, Lse, PartOut, PartLse,
-    Row, LowItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,
-    scale, n, m, group, slots,
-    sqh, sqn, skh, skm, svh, svm,
+    Q, K, V, Out, Lse, PartOut, PartLse, Items, Work, LayerPtr, Ends,
+    scale, n, group, slots,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     ONE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    item, h = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    row, slot = tl.load(Row + item), tl.load(Slot + item)
-    low, middle, high = tl.load(LowItem + item), tl.load(Middle + item), tl.load(HighItem + item)
-    r, x, y = tl.arange(0, BLOCK), tl.arange(0, D), tl.arange(0, DV)
-    i = row * BLOCK + r
-    q = tl.load(Q + h * sqh + i.to(tl.int64)[:, None] * sqn + x, mask=i[:, None] < n, other=0.0)
-    K += (h // group) * skh
-    V += (h // group) * svh
+    item, h = tl.program_id(0), tl.program_id(1)
+    row, slot = tl.load(Items + 4 * item), tl.load(Items + 4 * item + 1)
+    low, high = tl.load(Items + 4 * item + 2), tl.load(Items + 4 * item + 3)
+    r, y = tl.arange(0, BLOCK), tl.arange(0, DV)
+    q = Q.load([h, row * BLOCK, 0]).reshape(BLOCK, D)
+    b = h // group
     top = tl.full([BLOCK], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     acc = tl.zeros([BLOCK, DV], tl.float32)
-    factor = scale * 1.4426950408889634
-    for t in range(low, middle):
-        at = tl.load(Index + t).to(tl.int64) * BLOCK
-        k = tl.load(K + at * skm + (r[:, None] * skm + x[None, :]))
-        v = tl.load(V + at * svm + (r[:, None] * svm + y[None, :]))
-        top, total, acc = softmax_step(q, k, v, top, total, acc, 0, factor, False, PRECISION)
-    for t in range(middle, high):
-        at = tl.load(Index + t).to(tl.int64) * BLOCK
-        there = (at + r)[:, None] < m
-        k = tl.load(K + at * skm + (r[:, None] * skm + x[None, :]), mask=there, other=0.0)
-        v = tl.load(V + at * svm + (r[:, None] * svm + y[None, :]), mask=there, other=0.0)
-        inside = allowed(KindPtr, Low, High, tl.load(Kind + t), r, r, BLOCK, False, ONE)
-        top, total, acc = softmax_step(q, k, v, top, total, acc, inside, factor, True, PRECISION)
+    factor = scale * LOG2E
+    for t in range(low, high):
+        block, kind = halves(tl.load(Work + t))
+        k = K.load([b, block * BLOCK, 0]).reshape(BLOCK, D)
+        v = V.load([b, block * BLOCK, 0]).reshape(BLOCK, DV)
+        # Of full blocks too: a load that is always there is fetched while the last tile runs.
+        ends = tl.load(Ends + tl.maximum(kind, 0) * BLOCK + r)
+        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        if kind >= 0:
+            inside = allowed(LayerPtr, Ends, kind, ends, r, BLOCK, False, ONE)
+            s = tl.where(inside, s, float("-inf"))
+        new = tl.maximum(top, tl.max(s, 1) * factor)
+        safe = tl.where(new == float("-inf"), 0.0, new)
+        p = tl.exp2(s * factor - safe[:, None])
+        shrink = tl.exp2(top - safe)
+        total = total * shrink + tl.sum(p, 1)
+        acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
+        top = new
     some = total > 0.0
-    acc = acc / tl.where(some, total, 1.0)[:, None]
-    lse = tl.where(some, (top + tl.log2(tl.where(some, total, 1.0))) * 0.6931471805599453,
-                   float("-inf"))  # fmt: skip
+    acc *= (1.0 / tl.where(some, total, 1.0))[:, None]
+    lse = tl.where(some, (top + tl.log2(tl.where(some, total, 1.0))) * LN2, float("-inf"))
+    i, h = row * BLOCK + r, h.to(tl.int64)
     if slot < 0:
         at = h * n + i
         tl.store(Lse + at, lse, mask=i < n)
@@ -155,119 +152,93 @@ def row_dots(A, B, Out, rows, sah, san, sbh, sbn, n, ROWS: tl.constexpr, D: tl.c
     tl.store(Out + at, tl.sum(a.to(tl.float32) * b.to(tl.float32), 1), mask=at < rows)
 
 
-@triton.jit
-def score_gradient(q, g, k, v, lse, delta, inside, factor,
-                   MASKED: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
-    """Weights and gradients of the scores of one tile, rows down."""
-    p = tl.exp2(tl.dot(q, tl.trans(k), input_precision=PRECISION) * factor - lse[:, None])
-    if MASKED:
-        p = tl.where(inside, p, 0.0)
-    dp = tl.dot(g, tl.trans(v), input_precision=PRECISION)
-    return (p * (dp - delta[:, None])).to(k.dtype)
-
-
-@triton.jit(do_not_specialize=["n", "m", "slots"])
+@triton.jit(do_not_specialize=["n", "slots"])
 def backward_rows(
-    Q, K, V, DOut, Lse, Delta, DQ, Part,
-    Row, LowItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,
-    scale, n, m, group, slots,
-    sqh, sqn, skh, skm, svh, svm, soh, son,
+    Q, K, V, G, Out, Lse, Stats, DQ, Part, Items, Work, LayerPtr, Ends,
+    scale, n, group, slots, soh, son,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     ONE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dq of the rows of one item."""
-    item, h = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    row, slot = tl.load(Row + item), tl.load(Slot + item)
-    low, middle, high = tl.load(LowItem + item), tl.load(Middle + item), tl.load(HighItem + item)
+    """dq of the rows of one item.
+
+    On the way it leaves, for the other pass, two numbers per row in one word: the log-sum-exp to
+    base 2 and delta = Σ over features of dout·out. They are read once per tile, in a layout in
+    which every number is an instruction.
+    """
+    item, h = tl.program_id(0), tl.program_id(1)
+    row, slot = tl.load(Items + 4 * item), tl.load(Items + 4 * item + 1)
+    low, high = tl.load(Items + 4 * item + 2), tl.load(Items + 4 * item + 3)
     r, x, y = tl.arange(0, BLOCK), tl.arange(0, D), tl.arange(0, DV)
-    i = row * BLOCK + r
-    far = i.to(tl.int64)[:, None]
-    q = tl.load(Q + h * sqh + far * sqn + x, mask=i[:, None] < n, other=0.0)
-    g = tl.load(DOut + h * soh + far * son + y, mask=i[:, None] < n, other=0.0)
-    lse = tl.load(Lse + h * n + i, mask=i < n, other=float("inf")) * 1.4426950408889634
-    delta = tl.load(Delta + h * n + i, mask=i < n, other=0.0)
-    K += (h // group) * skh
-    V += (h // group) * svh
+    i, far = row * BLOCK + r, h.to(tl.int64)
+    q = Q.load([h, row * BLOCK, 0]).reshape(BLOCK, D)
+    g = G.load([h, row * BLOCK, 0]).reshape(BLOCK, DV)
+    at = far * soh + i.to(tl.int64)[:, None] * son + y
+    out = tl.load(Out + at, mask=i[:, None] < n, other=0.0)
+    delta = tl.sum(g.to(tl.float32) * out.to(tl.float32), 1)
+    lse = tl.load(Lse + far * n + i, mask=i < n, other=float("inf")) * LOG2E
+    word = lse.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF
+    word |= delta.to(tl.int32, bitcast=True).to(tl.int64) << 32
+    tl.store(Stats + far * (tl.cdiv(n, BLOCK) * BLOCK) + i, word)
+    b = h // group
     acc = tl.zeros([BLOCK, D], tl.float32)
-    factor = scale * 1.4426950408889634
-    for t in range(low, middle):
-        at = tl.load(Index + t).to(tl.int64) * BLOCK
-        k = tl.load(K + at * skm + (r[:, None] * skm + x[None, :]))
-        v = tl.load(V + at * svm + (r[:, None] * svm + y[None, :]))
-        ds = score_gradient(q, g, k, v, lse, delta, 0, factor, False, PRECISION)
-        acc = tl.dot(ds, k, acc, input_precision=PRECISION)
-    for t in range(middle, high):
-        at = tl.load(Index + t).to(tl.int64) * BLOCK
-        there = (at + r)[:, None] < m
-        k = tl.load(K + at * skm + (r[:, None] * skm + x[None, :]), mask=there, other=0.0)
-        v = tl.load(V + at * svm + (r[:, None] * svm + y[None, :]), mask=there, other=0.0)
-        inside = allowed(KindPtr, Low, High, tl.load(Kind + t), r, r, BLOCK, False, ONE)
-        ds = score_gradient(q, g, k, v, lse, delta, inside, factor, True, PRECISION)
+    factor = scale * LOG2E
+    for t in range(low, high):
+        block, kind = halves(tl.load(Work + t))
+        k = K.load([b, block * BLOCK, 0]).reshape(BLOCK, D)
+        v = V.load([b, block * BLOCK, 0]).reshape(BLOCK, DV)
+        ends = tl.load(Ends + tl.maximum(kind, 0) * BLOCK + r)
+        s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        p = tl.exp2(s * factor - lse[:, None])
+        if kind >= 0:
+            inside = allowed(LayerPtr, Ends, kind, ends, r, BLOCK, False, ONE)
+            p = tl.where(inside, p, 0.0)
+        dp = tl.dot(g, tl.trans(v), input_precision=PRECISION)
+        ds = (p * (dp - delta[:, None])).to(k.dtype)
         acc = tl.dot(ds, k, acc, input_precision=PRECISION)
     acc *= scale
     if slot < 0:
-        at = (h * n + i)[:, None] * D + x
+        at = (far * n + i)[:, None] * D + x
         tl.store(DQ + at, acc.to(DQ.dtype.element_ty), mask=i[:, None] < n)
     else:
-        tl.store(Part + ((h * slots + slot) * BLOCK + r)[:, None] * D + x, acc)
-
-
-@triton.jit
-def key_gradients(q, g, k, v, lse, delta, dk, dv, inside, factor,
-                  MASKED: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
-    """dk and dv with one more tile of queries; scores are held keys down."""
-    p = tl.exp2(tl.dot(k, tl.trans(q), input_precision=PRECISION) * factor - lse[None, :])
-    if MASKED:
-        p = tl.where(inside, p, 0.0)
-    dv = tl.dot(p.to(g.dtype), g, dv, input_precision=PRECISION)
-    dp = tl.dot(v, tl.trans(g), input_precision=PRECISION)
-    ds = (p * (dp - delta[None, :])).to(q.dtype)
-    return tl.dot(ds, q, dk, input_precision=PRECISION), dv
+        tl.store(Part + ((far * slots + slot) * BLOCK + r)[:, None] * D + x, acc)
 
 
 @triton.jit(do_not_specialize=["n", "m", "slots"])
 def backward_columns(
-    Q, K, V, DOut, Lse, Delta, DK, DV_, PartK, PartV,
-    Row, LowItem, Middle, HighItem, Slot, Index, Kind, KindPtr, Low, High,
+    Q, K, V, G, Stats, DK, DV_, PartK, PartV, Items, Work, LayerPtr, Ends,
     scale, n, m, group, slots,
-    sqh, sqn, skh, skm, svh, svm, soh, son,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     ONE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dk and dv of the keys of one item, over the query heads that share them."""
-    item, b = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    column, slot = tl.load(Row + item), tl.load(Slot + item)
-    low, middle, high = tl.load(LowItem + item), tl.load(Middle + item), tl.load(HighItem + item)
+    """dk and dv of the keys of one item, over the query heads that share them; keys down."""
+    item, b = tl.program_id(0), tl.program_id(1)
+    column, slot = tl.load(Items + 4 * item), tl.load(Items + 4 * item + 1)
+    low, high = tl.load(Items + 4 * item + 2), tl.load(Items + 4 * item + 3)
     r, x, y = tl.arange(0, BLOCK), tl.arange(0, D), tl.arange(0, DV)
-    j = column * BLOCK + r
-    far = j.to(tl.int64)[:, None]
-    k = tl.load(K + b * skh + far * skm + x, mask=j[:, None] < m, other=0.0)
-    v = tl.load(V + b * svh + far * svm + y, mask=j[:, None] < m, other=0.0)
+    k = K.load([b, column * BLOCK, 0]).reshape(BLOCK, D)
+    v = V.load([b, column * BLOCK, 0]).reshape(BLOCK, DV)
     dk, dv = tl.zeros([BLOCK, D], tl.float32), tl.zeros([BLOCK, DV], tl.float32)
-    factor = scale * 1.4426950408889634
+    factor = scale * LOG2E
+    each = tl.cdiv(n.to(tl.int64), BLOCK) * BLOCK
     for h in range(b * group, (b + 1) * group):
-        for t in range(low, middle):
-            at = tl.load(Index + t).to(tl.int64) * BLOCK
-            q = tl.load(Q + h * sqh + at * sqn + (r[:, None] * sqn + x[None, :]))
-            g = tl.load(DOut + h * soh + at * son + (r[:, None] * son + y[None, :]))
-            lse = tl.load(Lse + h * n + at + r) * 1.4426950408889634
-            delta = tl.load(Delta + h * n + at + r)
-            dk, dv = key_gradients(q, g, k, v, lse, delta, dk, dv, 0, factor, False, PRECISION)
-        for t in range(middle, high):
-            at = tl.load(Index + t).to(tl.int64) * BLOCK
-            here = at + r < n
-            there = here[:, None]
-            q = tl.load(
-                Q + h * sqh + at * sqn + (r[:, None] * sqn + x[None, :]), mask=there, other=0.0
-            )
-            g = tl.load(
-                DOut + h * soh + at * son + (r[:, None] * son + y[None, :]), mask=there, other=0.0
-            )
-            lse = tl.load(Lse + h * n + at + r, mask=here, other=float("inf")) * 1.4426950408889634
-            delta = tl.load(Delta + h * n + at + r, mask=here, other=0.0)
-            inside = allowed(KindPtr, Low, High, tl.load(Kind + t), r, r, BLOCK, True, ONE)
-            dk, dv = key_gradients(q, g, k, v, lse, delta, dk, dv, inside, factor, True, PRECISION)
+        for t in range(low, high):
+            block, kind = halves(tl.load(Work + t))
+            q = Q.load([h, block * BLOCK, 0]).reshape(BLOCK, D)
+            g = G.load([h, block * BLOCK, 0]).reshape(BLOCK, DV)
+            a, c = halves(tl.load(Stats + h * each + block * BLOCK + r))
+            lse, delta = a.to(tl.float32, bitcast=True), c.to(tl.float32, bitcast=True)
+            s = tl.dot(k, tl.trans(q), input_precision=PRECISION)
+            p = tl.exp2(s * factor - lse[None, :])
+            if kind >= 0:
+                ends = tl.load(Ends + kind * BLOCK + r) if ONE else r
+                inside = allowed(LayerPtr, Ends, kind, ends, r, BLOCK, True, ONE)
+                p = tl.where(inside, p, 0.0)
+            dv = tl.dot(p.to(g.dtype), g, dv, input_precision=PRECISION)
+            dp = tl.dot(v, tl.trans(g), input_precision=PRECISION)
+            ds = (p * (dp - delta[None, :])).to(q.dtype)
+            dk = tl.dot(ds, q, dk, input_precision=PRECISION)
     dk *= scale
+    j, b = column * BLOCK + r, b.to(tl.int64)
     if slot < 0:
         at = (b * m + j)[:, None]
         tl.store(DK + at * D + x, dk.to(DK.dtype.element_ty), mask=j[:, None] < m)

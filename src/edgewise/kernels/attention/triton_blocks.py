@@ -14,8 +14,9 @@ from edgewise.kernels.attention.triton_tiles import Lists, Plan, plan
 
 name = "triton_blocks"
 BLOCK = 64
-# Warps and pipeline stages of each pass, measured on an H200 with 64 features in bf16.
-LAUNCH = {"forward": (4, 2), "rows": (4, 3), "columns": (4, 2)}
+# Warps, pipeline stages and registers of each pass, measured on an H200 with 64 features in bf16:
+# so many registers that four (four, three) programs share a processor.
+LAUNCH = {"forward": (4, 2, 128), "rows": (4, 2, 128), "columns": (4, 3, 168)}
 PAIR = 2.0  # the time of a pair in pairs of a dense product
 WIDEST = 128
 
@@ -51,40 +52,91 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
     from edgewise.kernels.attention import triton_block_kernels as kernels
 
     tiles = _plan(case)
-    q, k, v = q.flatten(0, 1), padded(k), padded(v)
-    q = padded(q)
+    q, k, v = padded(q.flatten(0, 1)), padded(k), padded(v)
     heads, rows, dv = len(q), tiles.rows, v.shape[-1]
     out = q.new_empty(heads, case.n, dv)
     lse = q.new_empty(heads, case.n, dtype=torch.float32)
-    slots = rows.items.slots
-    part = q.new_empty(heads * slots, tiles.block, dv, dtype=torch.float32)
-    part_lse = q.new_empty(heads * slots, tiles.block, dtype=torch.float32)
-    common = _common(case, tiles, rows)
-    strides = [s for x in (q, k, v) for s in x.stride()[:2]]
-    shape = {"BLOCK": tiles.block, "DV": dv}
-    kernels.forward[len(rows.items.row), heads](
-        q, k, v, out, lse, part, part_lse, *common, *strides, **shape, **_meta("forward", tiles, q)
-    )
-    if slots:
-        ends = (rows.items.split, rows.items.split_ptr)
-        kernels.merge[len(rows.items.split), heads](
-            out, lse, part, part_lse, *ends, case.n, slots, **shape, num_warps=4
+    parts = (out, lse)
+    if rows.slots:
+        part = q.new_empty(heads * rows.slots, tiles.block, dv, dtype=torch.float32)
+        parts = (part, part.new_empty(part.shape[:2]))
+    kernels.forward[len(rows.items), heads](
+        *(described(x) for x in (q, k, v)), out, lse, *parts, *_lists(tiles, rows),
+        case.scale, case.n, case.g, rows.slots, **_meta("forward", tiles, q, dv)
+    )  # fmt: skip
+    if rows.slots:
+        ends = (rows.split, rows.split_ptr, case.n, rows.slots)
+        kernels.merge[len(rows.split), heads](
+            out, lse, *parts, *ends, BLOCK=tiles.block, DV=dv, num_warps=4
         )
-    shape4 = (case.b, case.g, case.n)
-    return out[..., : case.dv].reshape(*shape4, case.dv), lse.view(shape4)
+    shape = (case.b, case.g, case.n)
+    return out[..., : case.dv].reshape(*shape, case.dv), lse.view(shape)
 
 
 def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     q, out, g = (padded(x.flatten(0, 1)) for x in (saved.q, saved.out, dout))
     k, v = padded(saved.k), padded(saved.v)
     lse = saved.lse.flatten(0, 1).contiguous()
-    delta = row_products(g, out)
-    inputs = (q, k, v, g, lse, delta)
     tiles = _plan(case)
-    dq = _rows(case, tiles, inputs)
-    dk, dv = _columns(case, tiles, inputs)
+    stats = lse.new_empty(len(q), -(-case.n // tiles.block) * tiles.block, dtype=torch.int64)
+    inputs = tuple(described(x) for x in (q, k, v, g))
+    dq = _rows(case, tiles, inputs, (out, lse, stats))
+    dk, dv = _columns(case, tiles, inputs, stats)
     dq = dq[..., : case.d].reshape(saved.q.shape)
     return Grads(dq, dk[..., : case.d], dv[..., : case.dv])
+
+
+def _rows(
+    case: Case, tiles: Plan, inputs: tuple[Any, ...], state: tuple[Tensor, Tensor, Tensor]
+) -> Tensor:
+    """dq; `state` is the output, the log-sum-exp and the place for what the other pass reads."""
+    from edgewise.kernels.attention import triton_block_kernels as kernels
+
+    q, rows, d = inputs[0].base, tiles.rows, inputs[0].shape[-1]
+    dq = torch.empty_like(q, memory_format=torch.contiguous_format)
+    part = dq
+    if rows.slots:
+        part = q.new_empty(len(q) * rows.slots, tiles.block, d, dtype=torch.float32)
+    kernels.backward_rows[len(rows.items), len(q)](
+        *inputs, *state, dq, part, *_lists(tiles, rows),
+        case.scale, case.n, case.g, rows.slots, *state[0].stride()[:2],
+        **_meta("rows", tiles, q, inputs[2].shape[-1]),
+    )  # fmt: skip
+    _added(dq, part, tiles, rows)
+    return dq
+
+
+def _columns(
+    case: Case, tiles: Plan, inputs: tuple[Any, ...], stats: Tensor
+) -> tuple[Tensor, Tensor]:
+    from edgewise.kernels.attention import triton_block_kernels as kernels
+
+    q, k, v, _ = (x.base for x in inputs)
+    columns = tiles.columns
+    grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (k, v)]
+    parts = grads
+    if columns.slots:
+        size = (len(k) * columns.slots, tiles.block)
+        parts = [x.new_empty(*size, x.shape[-1], dtype=torch.float32) for x in (k, v)]
+    kernels.backward_columns[len(columns.items), len(k)](
+        *inputs, stats, *grads, *parts, *_lists(tiles, columns),
+        case.scale, case.n, case.m, case.g, columns.slots,
+        **_meta("columns", tiles, q, v.shape[-1]),
+    )  # fmt: skip
+    for grad, part in zip(grads, parts, strict=True):
+        _added(grad, part, tiles, columns)
+    return grads[0], grads[1]
+
+
+def _added(total: Tensor, part: Tensor, tiles: Plan, lists: Lists) -> None:
+    """The parts of rows (or columns) that were split, summed in one order."""
+    from edgewise.kernels.attention import triton_block_kernels as kernels
+
+    if lists.slots:
+        ends = (lists.split, lists.split_ptr, total.shape[1], lists.slots)
+        kernels.add_up[len(lists.split), len(total)](
+            total, part, *ends, BLOCK=tiles.block, D=total.shape[-1]
+        )
 
 
 def row_products(g: Tensor, out: Tensor) -> Tensor:
@@ -98,69 +150,34 @@ def row_products(g: Tensor, out: Tensor) -> Tensor:
     return delta
 
 
-def _rows(case: Case, tiles: Plan, inputs: tuple[Tensor, ...]) -> Tensor:
-    from edgewise.kernels.attention import triton_block_kernels as kernels
-
-    q, k, v, g = inputs[:4]
-    items, d = tiles.rows.items, q.shape[-1]
-    dq = torch.empty_like(q, memory_format=torch.contiguous_format)
-    part = q.new_empty(len(q) * items.slots, tiles.block, d, dtype=torch.float32)
-    strides = [s for x in (q, k, v, g) for s in x.stride()[:2]]
-    shape = {"BLOCK": tiles.block, "DV": v.shape[-1]}
-    kernels.backward_rows[len(items.row), len(q)](
-        *inputs, dq, part, *_common(case, tiles, tiles.rows), *strides,
-        **shape, **_meta("rows", tiles, q)
-    )  # fmt: skip
-    if items.slots:
-        kernels.add_up[len(items.split), len(q)](
-            dq, part, items.split, items.split_ptr, case.n, items.slots, BLOCK=tiles.block, D=d
-        )
-    return dq
-
-
-def _columns(case: Case, tiles: Plan, inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    from edgewise.kernels.attention import triton_block_kernels as kernels
-
-    q, k, v, g = inputs[:4]
-    items = tiles.columns.items
-    grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (k, v)]
-    parts = [
-        x.new_empty(len(k) * items.slots, tiles.block, x.shape[-1], dtype=torch.float32)
-        for x in (k, v)
-    ]
-    strides = [s for x in (q, k, v, g) for s in x.stride()[:2]]
-    shape = {"BLOCK": tiles.block, "DV": v.shape[-1]}
-    kernels.backward_columns[len(items.row), len(k)](
-        *inputs, *grads, *parts, *_common(case, tiles, tiles.columns), *strides,
-        **shape, **_meta("columns", tiles, q)
-    )  # fmt: skip
-    if items.slots:
-        ends = (items.split, items.split_ptr, case.m, items.slots)
-        for grad, part in zip(grads, parts, strict=True):
-            kernels.add_up[len(items.split), len(k)](
-                grad, part, *ends, BLOCK=tiles.block, D=grad.shape[-1]
-            )
-    return grads[0], grads[1]
-
-
 def _plan(case: Case) -> Plan:
     return plan(case.graph, case.n, case.m, BLOCK, case.device)
 
 
-def _common(case: Case, tiles: Plan, lists: Lists) -> tuple[Any, ...]:
-    items = lists.items
-    work = (items.row, *items.ends, items.slot, lists.index, lists.kind)
-    masks = (tiles.layer_ptr, tiles.low, tiles.high)
-    return (*work, *masks, case.scale, case.n, case.m, case.g, items.slots)
+def _lists(tiles: Plan, lists: Lists) -> tuple[Tensor, ...]:
+    return lists.items, lists.work, tiles.layer_ptr, tiles.ends
 
 
-def _meta(step: str, tiles: Plan, q: Tensor) -> dict[str, Any]:
-    warps, stages = LAUNCH[step]
-    if q.dtype == torch.float32:
-        stages = 1
-    precision = "ieee" if q.dtype == torch.float32 else "tf32"
-    meta = {"ONE": tiles.one, "PRECISION": precision, "D": q.shape[-1]}
-    return {**meta, "num_warps": warps, "num_stages": stages}
+def _meta(step: str, tiles: Plan, q: Tensor, dv: int) -> dict[str, Any]:
+    warps, stages, registers = LAUNCH[step]
+    d, single = q.shape[-1], q.dtype == torch.float32
+    launch = {"num_warps": warps, "num_stages": 1 if single else stages, "maxnreg": registers}
+    if single or max(d, dv) > 64:
+        launch = {"num_warps": warps, "num_stages": 1 if single else 2}
+    precision = "ieee" if single else "tf32"
+    shape = {"BLOCK": tiles.block, "D": d, "DV": dv}
+    return {**shape, "ONE": tiles.one, "PRECISION": precision, **launch}
+
+
+def described(x: Tensor) -> Any:
+    """(heads, tokens, features) as the copy engine reads it, a block of one head at a time."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    whole = 16 // x.element_size()
+    fits = x.stride(2) == 1 and all(s > 0 and s % whole == 0 for s in x.stride()[:2])
+    if not fits or x.data_ptr() % 16:
+        x = torch.empty_like(x, memory_format=torch.contiguous_format).copy_(x)
+    return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, BLOCK, x.shape[2]])
 
 
 def padded(x: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
 from edgewise.kernels.attention.edges import Edges, edges
 from edgewise.kernels.attention.items import Items, items, moved
+from edgewise.kernels.attention.terms import kept_edges, off_edges, on_edges
 from edgewise.kernels.attention.triton_blocks import interpreted, padded, row_products
 
 name = "triton_csr"
@@ -31,7 +32,7 @@ def refuses(case: Case) -> str | None:
         return "it does not compute in float64"
     if max(case.d, case.dv) > 256:
         return f"{max(case.d, case.dv)} features are more than 256"
-    return case.lacks("edge_bias", "dropout")
+    return case.lacks("bias", "edge_bias", "dropout")
 
 
 def cost(case: Case) -> float:
@@ -58,7 +59,7 @@ def plan(graph: Pattern, n: int, m: int, device: str) -> Plan:
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
     from edgewise.kernels.attention import triton_block_kernels, triton_csr_kernels
 
-    graph = plan(case.graph, case.n, case.m, case.device)
+    graph, terms = plan(case.graph, case.n, case.m, case.device), on_edges(case, terms)
     q, k, v = padded(q.flatten(0, 1)), padded(k), padded(v)
     heads, dv, slots = len(q), v.shape[-1], graph.rows.slots
     out = q.new_empty(heads, case.n, dv)
@@ -68,7 +69,7 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
     numbers = (case.scale, case.n, graph.edges.count, heads, case.g, slots)
     strides = [s for x in (q, k, v) for s in x.stride()[:2]]
     triton_csr_kernels.forward[(len(graph.rows.row) * heads,)](
-        q, k, v, *_extra(terms, q), out, lse, part, part_lse,
+        q, k, v, *_extra(case, terms, q), out, lse, part, part_lse,
         *_work(graph.rows), graph.edges.index, *numbers, *strides, **_meta(terms, q, v)
     )  # fmt: skip
     if slots:
@@ -84,12 +85,15 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     graph = plan(case.graph, case.n, case.m, case.device)
     q, out, g = (padded(x.flatten(0, 1)) for x in (saved.q, saved.out, dout))
     k, v, lse = padded(saved.k), padded(saved.v), saved.lse.flatten(0, 1).contiguous()
-    extra = _extra(saved.terms, q)
+    terms = on_edges(case, saved.terms)
+    extra = _extra(case, terms, q)
     inputs = (q, k, v, *extra, g, lse, row_products(g, out))
-    dq, dbias = _rows(case, graph, inputs, saved.terms)
-    dk, dv = _columns(case, graph, inputs, saved.terms)
+    dq, dbias = _rows(case, graph, inputs, terms)
+    dk, dv = _columns(case, graph, inputs, terms)
     dq = dq[..., : case.d].reshape(saved.q.shape)
-    return Grads(dq, dk[..., : case.d], dv[..., : case.dv], None, dbias)
+    found = Terms(edge_bias=dbias)
+    grads = (dq, dk[..., : case.d], dv[..., : case.dv])
+    return Grads(*grads, off_edges(case, saved.terms, found))
 
 
 def _rows(
@@ -144,15 +148,16 @@ def _work(work: Items) -> tuple[Tensor, ...]:
     return work.row, *work.ends, work.slot
 
 
-def _extra(terms: Terms, q: Tensor) -> tuple[Tensor, Tensor]:
+def _extra(case: Case, terms: Terms, q: Tensor) -> tuple[Tensor, Tensor]:
     bias = q if terms.edge_bias is None else terms.edge_bias.contiguous()
-    return bias, q if terms.keep is None else terms.keep.contiguous()
+    keep = kept_edges(case, terms, torch.float32)
+    return bias, q if keep is None else keep
 
 
 def _meta(terms: Terms, q: Tensor, v: Tensor) -> dict[str, Any]:
     return {
         "BIAS": terms.edge_bias is not None,
-        "KEEP": terms.keep is not None,
+        "KEEP": terms.drop is not None,
         "E": EDGES,
         "D": q.shape[-1],
         "DV": v.shape[-1],

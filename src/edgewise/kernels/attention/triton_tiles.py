@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention.items import Items, items, moved, on_device
+from edgewise.kernels.attention.items import items, on_device
 from edgewise.kernels.attention.tiles import FULL, kinds_of
 from edgewise.layouts.ragged import Ints, pointer
 
@@ -17,24 +17,30 @@ LEAST = 32  # blocks that one program takes without splitting its row
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """Per row (or column) its blocks: first full ones, then partial ones with their `kind`."""
+    """Per row (or column) its blocks: first full ones, then partial ones.
 
-    items: Items
-    index: Tensor
-    kind: Tensor
+    Item t is the row items[t, 0] with the blocks work[items[t, 2] : items[t, 3]]; items[t, 1] is
+    -1, or the place of its partial result. A word of `work` is a block, and above it its kind or
+    FULL. `split` and `split_ptr` are the rows in several items, as in `Items`.
+    """
+
+    items: Tensor
+    work: Tensor
+    split: Tensor
+    split_ptr: Tensor
+    slots: int
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Row r of kind u has the keys low[l, r] ≤ j < high[l, r] of its block, for the layers
-    layer_ptr[u] ≤ l < layer_ptr[u+1]; if `one`, that is layer u alone."""
+    """Row r of kind u has the keys low ≤ j < high of its block, for ends[l, r] = low + 2¹⁶·high
+    and the layers layer_ptr[u] ≤ l < layer_ptr[u+1]; if `one`, that is layer u alone."""
 
     block: int
     rows: Lists
     columns: Lists
     layer_ptr: Tensor
-    low: Tensor
-    high: Tensor
+    ends: Tensor
     one: bool
 
 
@@ -43,25 +49,31 @@ def plan(graph: Pattern, n: int, m: int, block: int, device: str) -> Plan:
     blocks, row, kinds, masks = kinds_of(graph, n, m, block)
     index = blocks.index.numpy().astype(np.int64)
     height, width = blocks.shape
-    layers = [torch.from_numpy(x) for x in _layers(masks, block)]
-    layer_ptr, low, high = on_device(device, *layers)
-    one = len(layers[1]) == len(masks) or not len(masks)
-    rows = _lists(row, index, kinds, height, device)
-    columns = _lists(index, row, kinds, width, device)
-    return Plan(block, rows, columns, layer_ptr, low, high, one)
+    layer_ptr, ends = _layers(masks, block)
+    one = len(ends) == len(masks) or not len(masks)
+    rows = _lists(row, index, kinds, height)
+    columns = _lists(index, row, kinds, width)
+    arrays = [*rows[0], *columns[0], layer_ptr, ends]
+    moved = on_device(device, *(torch.from_numpy(x) for x in arrays))
+    there = [_moved(moved[at : at + 4], lists[1]) for at, lists in ((0, rows), (4, columns))]
+    return Plan(block, *there, moved[8], moved[9], one)
 
 
-def _lists(row: Ints, index: Ints, kinds: Ints, height: int, device: str) -> Lists:
-    partial = kinds != FULL
-    order = np.lexsort((index, partial, row))
-    ptr = pointer(np.bincount(row, minlength=height))
-    middle = ptr[:-1] + np.bincount(row[~partial], minlength=height)
-    tensors = [torch.from_numpy(x[order].astype(np.int32)) for x in (index, kinds)]
-    work = moved(items(ptr, (middle,), LEAST), device)
-    return Lists(work, *on_device(device, *tensors))
+def _lists(row: Ints, index: Ints, kinds: Ints, height: int) -> tuple[list[np.ndarray], int]:
+    """The arrays of `Lists`, and how many slots there are."""
+    order = np.lexsort((index, kinds != FULL, row))
+    found = items(pointer(np.bincount(row, minlength=height)), (), LEAST)
+    table = np.stack([x.numpy() for x in (found.row, found.slot, *found.ends)], axis=1)
+    work = np.stack([index[order], kinds[order]], axis=1).astype(np.int32)
+    return [table, work, found.split.numpy(), found.split_ptr.numpy()], found.slots
 
 
-def _layers(masks: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _moved(arrays: list[Tensor], slots: int) -> Lists:
+    table, work, split, split_ptr = arrays
+    return Lists(table, work.view(torch.int64), split, split_ptr, slots)
+
+
+def _layers(masks: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
     """Each mask as intervals: the l-th run of every row is in layer l of its kind."""
     edge = np.diff(np.pad(masks.astype(np.int8), ((0, 0), (0, 0), (1, 1))), axis=2)
     kind, row, start = np.nonzero(edge == 1)
@@ -71,7 +83,6 @@ def _layers(masks: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray, np.n
     nth = np.arange(len(line)) - pointer(count)[line]
     depth = count.reshape(-1, block).max(axis=1, initial=0)
     layer_ptr = pointer(depth)
-    low, high = (np.zeros((max(int(layer_ptr[-1]), 1), block), np.int32) for _ in range(2))
-    low[layer_ptr[kind] + nth, row] = start
-    high[layer_ptr[kind] + nth, row] = stop
-    return layer_ptr.astype(np.int32), low, high
+    ends = np.zeros((max(int(layer_ptr[-1]), 1), block), np.int32)
+    ends[layer_ptr[kind] + nth, row] = start + (stop << 16)
+    return layer_ptr.astype(np.int32), ends

@@ -21,15 +21,25 @@ from edgewise.kernels.attention import (
     triton_blocks,
     triton_csr,
 )
-from edgewise.kernels.attention.contract import Case, Grads, Implementation, Saved, Terms
+from edgewise.kernels.attention.contract import (
+    EDGE_TERMS,
+    Case,
+    Grads,
+    Implementation,
+    Saved,
+    Terms,
+)
+from edgewise.kernels.attention.errors import NoKernel
 from edgewise.kernels.attention.merge import Merged
 from edgewise.kernels.attention.planner import cheapest
+from edgewise.kernels.attention.terms import TermGrads, numbers, places
 
 name = "union"
 INNER: tuple[Implementation, ...] = (
     empty, dense, rectangles, permuted, triton_blocks, blocks, triton_csr, csr, gather
 )  # fmt: skip
 MOST = 3
+AXIS = {"edge_bias": 2, "edge_scale": 2, "edge_key": 1, "edge_value": 1}  # of the edges
 WRITTEN_OUT = 64  # an intersection of unions has as many members as all choices of theirs
 
 
@@ -43,11 +53,22 @@ def refuses(case: Case) -> str | None:
         return f"the graph is a union of {count}, more than {MOST}"
     if case.device == "cuda" and case.dtype.itemsize > 2:
         return "on a GPU it computes in float16 and bfloat16 only"
-    return case.lacks()
+    if case.features - {"lse"} and (reason := _part_refuses(case)):
+        return reason
+    return case.lacks(*EDGE_TERMS)
+
+
+def _part_refuses(case: Case) -> str | None:
+    """Why no kernel takes a part with all the terms of the case."""
+    try:
+        _parts(case)
+    except NoKernel:
+        return f"no kernel takes its parts with {' and '.join(sorted(case.features - {'lse'}))}"
+    return None
 
 
 def cost(case: Case) -> float:
-    return _plan(replace(case, features=frozenset()))[1]
+    return _plan(replace(case, features=case.features | {"lse"}))[1]
 
 
 def members(graph: Pattern) -> tuple[Pattern, ...]:
@@ -91,20 +112,56 @@ def _plan(case: Case) -> tuple[tuple[tuple[Implementation, Case], ...], float]:
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
     merged = Merged((case.b, case.g, case.n), case.dv, q)
     for kernel, part in _parts(case):
-        merged.add(*kernel.forward(part, q, k, v, terms))
+        merged.add(*kernel.forward(part, q, k, v, _of_part(case, part, terms)))
     return merged.out.to(q.dtype), merged.lse
 
 
 def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
-    grads = [
-        kernel.backward(replace(part, dv=case.dv), saved, dout) for kernel, part in _parts(case)
-    ]
-    first, *others = grads
+    parts = []
+    for kernel, part in _parts(case):
+        terms = _of_part(case, part, saved.terms)
+        inner = replace(saved, terms=terms)
+        parts.append((part, kernel.backward(replace(part, dv=case.dv), inner, dout)))
+    (_, first), *others = parts
     dq, dk, dv = first.q, first.k, first.v
-    for other in others:
+    for _, other in others:
         dq, dk, dv = dq + other.q, dk + other.k, dv + other.v
-    return Grads(dq, dk, dv)
+    return Grads(dq, dk, dv, _together(case, saved.terms, [(p, g.terms) for p, g in parts]))
 
 
 def _parts(case: Case) -> tuple[tuple[Implementation, Case], ...]:
-    return _plan(replace(case, features=frozenset()))[0]
+    return _plan(replace(case, features=case.features | {"lse"}))[0]
+
+
+@lru_cache(maxsize=32)
+def _numbers(whole: Pattern, part: Pattern, n: int, m: int, device: str) -> Tensor:
+    """The numbers of a part's edges among those of the whole."""
+    return numbers(whole, n, m, *places(part, n, m, device))
+
+
+def _of_part(case: Case, part: Case, terms: Terms) -> Terms:
+    if not any(getattr(terms, name) is not None for name in AXIS):
+        return terms
+    at = _numbers(case.graph, part.graph, case.n, case.m, case.device)
+
+    def taken(name: str) -> Tensor | None:
+        given: Tensor | None = getattr(terms, name)
+        return None if given is None else given.index_select(AXIS[name], at)
+
+    of_edges = (taken(name) for name in ("edge_bias", "edge_scale", "edge_key", "edge_value"))
+    return Terms.of([terms.bias, *of_edges, *terms.tables], terms.drop)
+
+
+def _together(case: Case, given: Terms, parts: list[tuple[Case, Terms]]) -> Terms:
+    total = TermGrads(case, given)
+    for part, found in parts:
+        if total.bias is not None and found.bias is not None:
+            total.bias += found.bias
+        for sum_, table in zip(total.tables, found.tables, strict=True):
+            sum_ += table
+        for name, axis in AXIS.items():
+            sum_, grad = getattr(total, name), getattr(found, name)
+            if sum_ is not None and grad is not None:
+                at = _numbers(case.graph, part.graph, case.n, case.m, case.device)
+                sum_.index_copy_(axis, at, grad.to(sum_.dtype))
+    return total.terms()

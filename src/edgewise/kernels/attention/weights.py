@@ -1,59 +1,54 @@
 """The weights themselves, one per pair of the graph: for looking, and for losses on attention."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import arguments
+from edgewise.kernels.attention import arguments, memory
+from edgewise.kernels.attention.call import Options, asked
+from edgewise.kernels.attention.contract import wide
+from edgewise.kernels.attention.terms import Scores, Tile, places
 
 CHUNK = 1 << 24  # numbers gathered at a time
 
 
-def edge_weights(
-    q: Tensor,
-    k: Tensor,
-    lse: Tensor,
-    pairs: Tensor,
-    *,
-    scale: float,
-    biases: tuple[Tensor | None, Tensor | None],
-    lengths: Tensor | None,
-) -> Tensor:
-    """p_ij = exp(scale · q_i·k_j + bias_ij - lse_i) for the pairs (2, e): (..., heads, e)."""
-    if q.ndim > 2 and q.shape[-3] != k.shape[-3]:
-        k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
-    step = max(CHUNK // max(q.numel() // max(q.shape[-2], 1), 1), 1)
-    bias, edge_bias = biases
-    parts = []
-    for at in range(0, max(pairs.shape[1], 1), step):
-        i, j = pairs[:, at : at + step]
-        score = (q[..., i, :] * k[..., j, :]).sum(-1).to(lse.dtype) * scale
-        if bias is not None:
-            score = score + bias.expand(*lse.shape, k.shape[-2])[..., i, j]
-        if edge_bias is not None:
-            score = score + edge_bias[..., at : at + step]
-        if lengths is not None:
-            there = j < lengths[..., None]
-            score = torch.where(there[..., None, :] if q.ndim > 2 else there, score, -torch.inf)
-        parts.append(torch.exp(score - torch.where(lse == -torch.inf, torch.inf, lse)[..., i]))
-    return torch.cat(parts, -1)
+def check_room(q: Tensor, k: Tensor, v: Tensor, graph: Pattern, options: Options) -> None:
+    """Raise before anything is computed if the weights will not fit."""
+    case = arguments.build_case(arguments.grouped(q, k, v), graph, options.scale, options.offset)
+    memory.check(
+        3 * case.work * wide(case.dtype).itemsize + 16 * case.pairs,
+        case.device,
+        f"`return_weights` for {case.work:,} pairs",
+        "ask for `return_lse=True` and compute the weights of the pairs you look at",
+    )
 
 
 def weights_of(
-    q: Tensor,
-    k: Tensor,
-    lse: Tensor,
-    graph: Pattern,
-    *,
-    scale: float,
-    bias: Tensor | None,
-    edge_bias: Tensor | None,
-    lengths: Tensor | None,
-    offset: int,
+    q: Tensor, k: Tensor, v: Tensor, lse: Tensor, graph: Pattern, options: Options
 ) -> Tensor:
-    """The weights of a finished call, from its log-sum-exp."""
-    graph = graph.shift(-offset, 0) if offset else graph
-    pairs = graph.edges(q.shape[-2], k.shape[-2]).to(q.device)
-    if bias is not None:
-        bias = arguments.bias_for(bias, "bias", (*lse.shape, k.shape[-2]), q)
-    return edge_weights(q, k, lse, pairs, scale=scale, biases=(bias, edge_bias), lengths=lengths)
+    """p_ij = exp(s_ij - lse_i) of a finished call: (..., heads, e), as precise as `lse`."""
+    tensors = arguments.grouped(q, k, v)
+    case, terms = asked(q, k, tensors, graph, replace(options, lengths=None))
+    i, j = places(case.graph, case.n, case.m, case.device)
+    dot = _dots(tensors[0], tensors[1], terms.edge_key, i, j) * case.scale
+    tile = Tile(i, j, torch.arange(len(i), device=i.device))
+    score = Scores(case, terms, tile, dot).values().reshape(*lse.shape[:-1], len(i))
+    if options.lengths is not None:
+        lengths = torch.as_tensor(options.lengths, device=q.device)
+        there = j < lengths[..., None]
+        score = torch.where(there[..., None, :] if q.ndim > 2 else there, score, -torch.inf)
+    return torch.exp(score - torch.where(lse == -torch.inf, torch.inf, lse)[..., i])
+
+
+def _dots(q: Tensor, k: Tensor, edge_key: Tensor | None, i: Tensor, j: Tensor) -> Tensor:
+    kind = wide(q.dtype)
+    step = max(CHUNK // max(q.shape[0] * q.shape[1] * q.shape[-1], 1), 1)
+    parts = []
+    for at in range(0, max(len(i), 1), step):
+        part = slice(at, at + step)
+        keys = k[:, j[part]]
+        keys = keys if edge_key is None else keys + edge_key[:, part]
+        parts.append((q[:, :, i[part]].to(kind) * keys[:, None].to(kind)).sum(-1))
+    return torch.cat(parts, -1)

@@ -1,0 +1,314 @@
+"""What attention takes beyond q, k and v: terms, dropout, precision, derivatives, memory."""
+
+import contextlib
+import functools
+
+import pytest
+import torch
+from cases import SCORES, TERMS, Call
+from test_attention import EACH, assert_gradients
+from torch.utils.checkpoint import checkpoint
+
+from edgewise.errors import EdgewiseError
+from edgewise.graphs import causal, documents, from_edges, full, per_head, strided, window
+from edgewise.kernels.attention import IMPLEMENTATIONS, attention, memory
+from edgewise.kernels.attention.dropout import Dropout
+from edgewise.kernels.attention.errors import KernelRefuses
+from edgewise.scores import H, I, J, S, alibi, relative, softcap, table, where
+
+GRAPHS = {
+    "empty": window(3) - full(),
+    "dense": full(),
+    "rectangles": documents([2, 4]) & causal(),
+    "permuted": strided(2) & causal(),
+}
+
+
+@pytest.mark.parametrize("term", TERMS)
+@pytest.mark.parametrize("kernel", EACH)
+def test_gradients_of_terms(kernel, term):
+    graph = GRAPHS.get(kernel, window(1) | strided(3))
+    extra = () if term in ("bias", "key_bias") or kernel in ("permuted", "dense") else ("bias",)
+    call = Call(graph, (), 1, 2, 6, 6, 3, 2, torch.float64, (term, *extra), {"scale": 0.7})
+    try:
+        assert_gradients(call, kernel)
+    except KernelRefuses as refusal:
+        pytest.skip(refusal.message)
+
+
+def test_what_kernels_take():
+    """The table of the documentation: a kernel that stops taking a term is seen here."""
+    taken = {}
+    for implementation in IMPLEMENTATIONS:
+        if implementation.name.startswith("triton"):
+            continue
+        graph = GRAPHS.get(implementation.name, window(1) | strided(3))
+        taken[implementation.name] = set()
+        for term in [*TERMS, "dropout"]:
+            options = {"dropout": 0.5} if term == "dropout" else {}
+            terms = () if term == "dropout" else (term,)
+            call = Call(graph, (), 1, 1, 6, 6, 3, 2, terms=terms, options=options)
+            try:
+                call.run(call.tensors(), implementation.name)
+            except KernelRefuses:
+                continue
+            taken[implementation.name].add(term)
+    everything = {*TERMS, "dropout"}
+    on_tiles = everything - {"edge_key", "edge_value"}
+    assert taken == {
+        "empty": everything,
+        "dense": {"bias", "key_bias", "edge_bias"},
+        "rectangles": on_tiles,
+        "permuted": {"softcap", "alibi", "relative", "capped"},
+        "blocks": on_tiles,
+        "csr": everything,
+        "gather": everything,
+        "union": everything,
+        "reference": everything,
+    }
+
+
+@pytest.mark.parametrize("kernel", ["rectangles", "blocks", "csr", "gather", "union"])
+def test_all_kernels_drop_the_same_weights(kernel):
+    if kernel == "csr":
+        pytest.importorskip("numba", reason="numba is not installed")
+    graph = documents([20, 30]) & causal() if kernel == "rectangles" else window(3) | strided(7)
+    call = Call(graph, (2,), 2, 2, 50, 50, options={"dropout": 0.4})
+    torch.testing.assert_close(
+        call.run(call.tensors(), kernel), call.run(call.tensors(), "reference")
+    )
+
+
+def test_what_is_dropped_is_a_matter_of_chance():
+    i, j = torch.arange(300)[:, None], torch.arange(300)[None]
+    keep = Dropout(0.25, 7).keep(8, i, j, torch.float64)
+    assert set(keep.unique().tolist()) == {0.0, 1 / 0.75}
+    assert abs(keep.mean().item() - 1) < 0.005
+    for axis in (0, 1, 2):  # neighbours do not know of each other
+        a, b = (
+            keep.narrow(axis, 0, keep.shape[axis] - 1),
+            keep.narrow(axis, 1, keep.shape[axis] - 1),
+        )
+        together = torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1]
+        assert abs(together.item()) < 0.01
+    assert (Dropout(0.25, 8).keep(8, i, j, torch.float64) != keep).double().mean() > 0.3
+
+
+def test_dropout_in_the_backward_pass_is_that_of_the_forward_pass():
+    call = Call(window(2), (), 2, 1, 9, 9, dtype=torch.float64, options={"dropout": 0.5})
+    tensors = {name: x.requires_grad_() for name, x in call.tensors().items()}
+    out = call.run(tensors, None)
+    (dv,) = torch.autograd.grad(out.sum(), tensors["v"])
+    linear = torch.autograd.functional.jacobian(
+        lambda v: call.run({**tensors, "v": v}, "reference").sum(), tensors["v"].detach()
+    )
+    torch.testing.assert_close(dv, linear)
+
+
+def test_scores_are_what_they_are_on_paper():
+    q, k, v = (torch.randn(2, 4, 12, 8, dtype=torch.float64) for _ in range(3))
+    away = torch.arange(12)[:, None] - torch.arange(12)
+    slopes, values = torch.rand(4).double(), torch.randn(4, 7).double()
+    dot = q @ k.mT / 8**0.5
+    cap = 1.5 * torch.tanh(dot / 1.5)
+    for options, scores in [
+        ({"bias": alibi(slopes)}, dot - slopes[:, None, None] * away.abs()),
+        ({"bias": relative(values)}, dot + values[:, away.clamp(-3, 3) + 3]),
+        ({"score": softcap(1.5)}, cap),
+        ({"score": softcap(1.5), "bias": relative(values)}, cap + values[:, away.clamp(-3, 3) + 3]),
+        ({"score": where(I < J, S + 1, S * H)}, None),
+    ]:
+        if scores is None:
+            head = torch.arange(4)[:, None, None]
+            scores = torch.where(away < 0, dot + 1, dot * head)
+        for graph in (full(), causal(), window(4), strided(3)):
+            masked = scores.masked_fill(~graph.dense(12), -torch.inf)
+            torch.testing.assert_close(
+                attention(q, k, v, graph, **options), torch.softmax(masked, -1) @ v
+            )
+
+
+def test_scores_know_their_heads_where_heads_have_graphs_of_their_own():
+    q, k, v = (torch.randn(4, 9, 4) for _ in range(3))
+    values = torch.randn(4, 5)
+    graph = per_head(window(1), causal(), window(1), full())
+    score = S * (1 + H) + table(values, I - J)
+    out = attention(q, k, v, graph, score=score, dropout=0.0)
+    whole = {p: attention(q, k, v, p, score=score) for p in graph}
+    for head, pattern in enumerate(graph):
+        torch.testing.assert_close(out[head], whole[pattern][head])
+
+
+def test_edge_vectors_are_those_of_a_graph_transformer():
+    """Keys and values with edge features, as in PyG's TransformerConv, by hand."""
+    edges = torch.randint(0, 10, (2, 40)).unique(dim=1)
+    graph = from_edges(edges, shape=(10, 10))
+    i, j = graph.edges(10)
+    q, k, v = (torch.randn(2, 10, 4, dtype=torch.float64) for _ in range(3))
+    extra = torch.randn(2, len(i), 4, dtype=torch.float64)
+    out = attention(q, k, v, graph, edge_key=extra, edge_value=extra)
+    score = (q[:, i] * (k[:, j] + extra)).sum(-1) / 2
+    expected = torch.zeros_like(q)
+    for row in range(10):
+        at = (i == row).nonzero()[:, 0]
+        weight = torch.softmax(score[:, at], -1)
+        expected[:, row] = (weight[..., None] * (v[:, j[at]] + extra[:, at])).sum(1)
+    torch.testing.assert_close(out, expected)
+
+
+def test_a_second_derivative_is_the_references():
+    call = Call(window(1), (), 1, 1, 4, 4, 2, 2, torch.float64, ("softcap", "edge_bias"))
+    names, tensors = zip(*call.tensors().items(), strict=True)
+    tensors = [x.requires_grad_() for x in tensors]
+
+    def run(*inputs, kernel):
+        return call.run(dict(zip(names, inputs, strict=True)), kernel)
+
+    assert torch.autograd.gradgradcheck(
+        functools.partial(run, kernel="reference"), tensors, fast_mode=True
+    )
+    with pytest.raises(EdgewiseError, match="cannot be differentiated") as caught:
+        torch.autograd.grad(run(*tensors, kernel="gather").sum(), tensors[0], create_graph=True)
+    assert caught.value.code == "no-second-derivative"
+
+
+@pytest.mark.parametrize("graph", [full(), window(3)])
+def test_autocast_takes_inputs_in_its_precision(graph):
+    q, k, v = (torch.randn(2, 9, 4, requires_grad=True) for _ in range(3))
+    with torch.autocast("cpu", torch.bfloat16):
+        out = attention(q, k, v, graph)
+        capped, lse = attention(q, k.bfloat16(), v, graph, score=softcap(2.0), return_lse=True)
+    assert out.dtype == capped.dtype == torch.bfloat16
+    assert lse.dtype == torch.float32
+    halves = (x.bfloat16() for x in (q, k, v))
+    torch.testing.assert_close(out, attention(*halves, graph))
+    assert torch.autograd.grad(capped.sum(), q)[0].dtype == torch.float32
+    with torch.autocast("cpu", torch.bfloat16):
+        doubles = (x.double() for x in (q, k, v))
+        assert attention(*doubles, graph).dtype == torch.float64
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_gives_the_same_gradients(reentrant):
+    call = Call(window(2), (), 2, 1, 9, 9, terms=("relative",), options={"dropout": 0.5})
+    tensors = {name: x.requires_grad_() for name, x in call.tensors().items()}
+
+    def run(*inputs):
+        given = dict(zip(tensors, inputs, strict=True))
+        score = SCORES["relative"](given["table"], given["one"])
+        return attention(*inputs[:3], window(2), score=score, dropout=0.5)
+
+    used = [x for name, x in tensors.items() if name != "one"]
+    inputs = list(tensors.values())
+    torch.manual_seed(3)
+    expected = torch.autograd.grad(run(*inputs).sum(), used)
+    torch.manual_seed(3)
+    out = checkpoint(run, *inputs, use_reentrant=reentrant)
+    out.sum().backward()
+    for x, right in zip(used, expected, strict=True):
+        torch.testing.assert_close(x.grad, right)
+
+
+def test_rows_that_hear_nobody_are_zero_whatever_the_terms():
+    graph = from_edges(torch.tensor([[0, 2], [1, 0]]), shape=(4, 4))
+    for term in TERMS:
+        call = Call(graph, (2,), 2, 1, 4, 4, terms=(term,), options={"dropout": 0.2})
+        tensors = {name: x.requires_grad_() for name, x in call.tensors().items()}
+        out = call.run(tensors, None)
+        assert (out[:, :, [1, 3]] == 0).all()
+        grads = torch.autograd.grad(out.sum(), list(tensors.values()), materialize_grads=True)
+        assert all(grad.isfinite().all() for grad in grads)
+
+
+def test_a_bias_of_minus_infinity_everywhere_gives_zeros():
+    q, k, v = (torch.randn(1, 5, 4, requires_grad=True) for _ in range(3))
+    bias = torch.zeros(5, 5)
+    bias[2] = -torch.inf
+    for graph in (full(), causal(), window(2), strided(2)):
+        out, lse = attention(q, k, v, graph, bias=bias, return_lse=True)
+        assert (out[0, 2] == 0).all()
+        assert lse[0, 2] == -torch.inf
+        grads = torch.autograd.grad(out.sum(), (q, k, v))
+        assert all(grad.isfinite().all() for grad in grads)
+
+
+def test_memory_that_is_not_there_is_an_error_before_it_is_asked_for(monkeypatch):
+    monkeypatch.setattr(memory, "left", lambda device: 1 << 20)
+    x = torch.zeros(1, 1, 8192, 4)
+    with pytest.raises(EdgewiseError, match=r"67,108,864 pairs needs about 1\.8 GiB") as caught:
+        attention(x, x, x, window(10000), return_weights=True, kernel="csr")
+    assert caught.value.code == "too-large"
+    assert "return_lse" in caught.value.help
+    with pytest.raises(EdgewiseError, match="writes out all 8,192×8,192 scores"):
+        attention(x, x, x, window(3), kernel="reference")
+
+
+def test_running_out_of_memory_says_how_much_was_asked_for(monkeypatch):
+    def full_memory(*arguments):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+    from edgewise.kernels.attention import blocks
+
+    monkeypatch.setattr(blocks, "forward", full_memory)
+    x = torch.zeros(1, 2, 64, 4)
+    with pytest.raises(EdgewiseError, match="`blocks` ran out of memory") as caught:
+        attention(x, x, x, window(3), kernel="blocks")
+    assert caught.value.code == "too-large"
+
+
+q = torch.zeros(1, 2, 8, 4)
+THINGS = [None, 1, 1.5, True, "x", b"x", [1], (), {}, object(), S, window(1), float("nan"),
+          torch.zeros(3), torch.zeros(1, 2, 8, 4).to_sparse(), torch.tensor(1), lambda s: s,
+          torch.zeros(1, 2, 8, 4, dtype=torch.complex64), torch.zeros(0)]  # fmt: skip
+OPTIONS = ["graph", "scale", "bias", "score", "edge_bias", "edge_scale", "edge_key", "edge_value",
+           "dropout", "lengths", "offset", "kernel"]  # fmt: skip
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_wrong_things_are_errors_of_ours(option):
+    for thing in THINGS:
+        with contextlib.suppress(EdgewiseError):
+            attention(q, q, q, **{option: thing})
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_wrong_tensors_are_errors_of_ours(place):
+    for thing in THINGS:
+        tensors = [q, q, q]
+        tensors[place] = thing
+        with pytest.raises(EdgewiseError):
+            attention(*tensors)
+
+
+def test_scores_that_do_not_fit_are_errors():
+    wrong = [
+        (lambda: attention(q, q, q, score=torch.zeros(8, 8)), "bad-score", "got a Tensor"),
+        (lambda: attention(q, q, q, bias=alibi(3)), "attention-shape", "`q` has 2 heads"),
+        (lambda: attention(q, q, q, bias=relative(torch.zeros(3, 3))), "attention-shape", "(3, 3)"),
+        (
+            lambda: attention(q, q, q, edge_key=torch.zeros(64, 5)),
+            "attention-shape",
+            "`edge_key` has shape (64, 5), which does not broadcast to (1, 2, 64, 4)",
+        ),
+        (lambda: attention(q, q, q, edge_value=torch.zeros(63, 4)), "attention-shape", "(63, 4)"),
+        (
+            lambda: attention(q, q, q, window(1), score=S + I, kernel="permuted"),
+            "kernel-refuses",
+            "",
+        ),
+        (
+            lambda: attention(q, q, q, per_head(full(), causal()), edge_scale=torch.zeros(64)),
+            "bad-option",
+            "`edge_scale` needs one graph",
+        ),
+        (
+            lambda: attention(q, q, q, strided(2), score=S + J, kernel="permuted"),
+            "kernel-refuses",
+            "more than i - j",
+        ),
+    ]
+    for call, code, text in wrong:
+        with pytest.raises(EdgewiseError) as caught:
+            call()
+        assert caught.value.code == code
+        assert text in caught.value.message
