@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from edgewise.ground.rules import GroundRule
 from edgewise.kernels.aggregate import Gather, gather
+from edgewise.kernels.aggregate.grouped import grouped
+from edgewise.kernels.aggregate.grouping import Grouping, grouping
 from edgewise.language import nodes
 from edgewise.language.statements import atoms
-from edgewise.layouts.segments import segments
+from edgewise.layouts.segments import Segments, segments
 from edgewise.run.body import place
 from edgewise.run.column import Column, Gathered, column
 
-# groundings by the members of a family, the way back, how many each member has
-ByMember = tuple[Tensor, Tensor | Gather, list[int]]
+DENSE = 2  # places of heads × members for each grounding, up to which products are one matrix's
+
+
+@dataclass(frozen=True, eq=False)
+class ByMember:
+    """The groundings of a family by its members.
+
+    `runs` are the groundings of each head, if it only sums them. `places` are those of
+    groundings among heads × members, where most of these are taken.
+    """
+
+    groups: Grouping
+    members: int
+    heads: int
+    runs: Gather | None
+    places: Tensor | None
 
 
 def members(tensor: Tensor, keys: int) -> Tensor:
@@ -79,12 +97,20 @@ def by_member_of(ground: GroundRule, sums_rows: bool) -> dict[int, ByMember]:
     for at, literal in enumerate(ground.body.literals):
         rows = ground.rows.get(at)
         if isinstance(literal, nodes.Weight) and rows is not None and at not in chunks:
-            order = rows.argsort(stable=True)
-            back = order.argsort()
-            parts = ground.segments
-            way = gather(back, parts.ids, parts.count, len(back)) if sums_rows else back
-            found[at] = order, way, torch.bincount(rows).tolist()
+            found[at] = _by_member(rows, ground.segments, sums_rows)
     return found
+
+
+def _by_member(rows: Tensor, parts: Segments, sums_rows: bool) -> ByMember:
+    count = int(rows.max()) + 1 if len(rows) else 0
+    runs = places = None
+    if sums_rows and parts.count * count <= DENSE * len(rows):
+        places = parts.ids * count + rows
+        if len(torch.unique(places)) < len(places):  # a head meets a member more than once
+            places = None
+    if sums_rows and places is None:
+        runs = gather(torch.arange(len(rows)), parts.ids, parts.count, len(rows))
+    return ByMember(grouping(rows, count), count, parts.count, runs, places)
 
 
 def times_in_chunks(family: Tensor, full: Tensor, chunk: int) -> Column:
@@ -94,11 +120,51 @@ def times_in_chunks(family: Tensor, full: Tensor, chunk: int) -> Column:
 
 
 def times_by_member(family: Tensor, full: Tensor, groundings: ByMember) -> Column:
-    """A matrix times a vector in each grounding, one product for each member."""
-    order, inverse, sizes = groundings
-    each = full.index_select(1, order).split(sizes, 1)
-    parts = [torch.nn.functional.linear(x, w) for x, w in zip(each, family, strict=False)]
-    listed = torch.cat(parts, 1)
-    if isinstance(inverse, Gather) and listed.shape[2] > 1:
-        return Gathered(listed, inverse)
-    return column(listed).take(inverse.rows if isinstance(inverse, Gather) else inverse)
+    """A matrix times a vector in each grounding, all members at once."""
+    return Grouped(family[: groundings.members], full, groundings)
+
+
+class Grouped(Column):
+    """A matrix of a family times a vector in each grounding: written out only where read."""
+
+    def __init__(self, family: Tensor, full: Tensor, by: ByMember) -> None:
+        object.__setattr__(self, "family", family)
+        object.__setattr__(self, "full", full)
+        object.__setattr__(self, "by", by)
+
+    family: Tensor
+    full: Tensor
+    by: ByMember
+
+    @property
+    def data(self) -> Tensor:
+        parts = [grouped(x, self.family, self.by.groups) for x in self.full]
+        return column(torch.stack(parts)).data
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return () if self.family.shape[1] == 1 else (self.family.shape[1],)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def rows(self) -> int:
+        return self.full.shape[1]
+
+    def aggregates(self, name: str) -> bool:
+        if self.by.places is not None:
+            return name == "sum_agg"
+        return self.by.runs is not None and name in ("sum_agg", "avg_agg")
+
+    def aggregated(self, name: str) -> Tensor:
+        """The sum of each head: of W_t x over its members t, one product with (W_1, W_2, ...)."""
+        if self.by.places is None:
+            assert self.by.runs is not None
+            return Gathered(self.data, self.by.runs).aggregated(name)
+        batch, _, d = self.full.shape
+        spread = self.full.new_zeros(batch, self.by.heads * self.by.members, d)
+        spread = spread.index_copy(1, self.by.places, self.full)
+        wide = spread.reshape(batch, self.by.heads, self.by.members * d)
+        return wide @ self.family.mT.reshape(self.by.members * d, -1)

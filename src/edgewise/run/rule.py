@@ -89,7 +89,7 @@ class RuleStep:
         return Column(NORMALISATIONS[aggregation.name](inner.data, self.ground.groups))
 
     def _reduced(self, function: nodes.Function, value: Column) -> Column:
-        if isinstance(value, Gathered) and value.aggregates(function.name):
+        if isinstance(value, Gathered | families.Grouped) and value.aggregates(function.name):
             return column(value.aggregated(function.name))
         k = {"k": function["k"]} if function.name == "topk_agg" else {}
         return column(aggregate(function.name, value.data, self.ground.segments, **k))

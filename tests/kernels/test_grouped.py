@@ -1,0 +1,74 @@
+"""A matrix of a family times each row, against one product per row."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.library import opcheck
+
+from edgewise import F, Program, R, V, W
+from edgewise.kernels.aggregate import per_member, triton_grouped
+from edgewise.kernels.aggregate.grouped import grouped, grouped_linear, grouped_outer
+from edgewise.kernels.aggregate.grouping import grouping
+
+sizes = st.sampled_from([1, 2, 5, 17])
+
+
+def drawn(rows, members, m, d, dtype=torch.float64):
+    torch.manual_seed(rows + members)
+    x, family = torch.randn(rows, d, dtype=dtype), torch.randn(members, m, d, dtype=dtype)
+    return x.requires_grad_(), family.requires_grad_(), torch.randint(members, (rows,))
+
+
+@given(st.sampled_from([0, 1, 9, 200]), sizes, sizes, sizes)
+@settings(max_examples=30, deadline=None)
+def test_it_is_one_product_per_row(rows, members, m, d):
+    x, family, member = drawn(rows, members, m, d)
+    expected = torch.einsum("rmd,rd->rm", family[member], x)
+    found = grouped(x, family, grouping(member, members))
+    torch.testing.assert_close(found, expected)
+    weight = torch.randn_like(expected)
+    mine, right = (
+        torch.autograd.grad((y * weight).sum(), (x, family), retain_graph=True)
+        for y in (found, expected)
+    )
+    torch.testing.assert_close(mine, right)
+
+
+def test_gradients_of_gradients():
+    x, family, member = drawn(7, 3, 2, 4)
+    groups = grouping(member, 3)
+    assert torch.autograd.gradgradcheck(lambda x, w: grouped(x, w, groups), (x, family))
+
+
+def test_operators_are_what_torch_expects():
+    x, family, member = drawn(9, 3, 2, 4, torch.float32)
+    groups = grouping(member, 3).tensors
+    opcheck(grouped_linear, (x, family, groups))
+    opcheck(grouped_outer, (torch.randn(9, 2, requires_grad=True), x, groups))
+
+
+def test_a_gpu_is_refused_where_there_is_none():
+    assert triton_grouped.refuses(torch.float32, "cpu") == "it runs on a CUDA GPU, not on cpu"
+    assert per_member.name == "per_member"
+
+
+@pytest.mark.parametrize("pairs", [6, 40], ids=["few of all", "most of all"])
+@pytest.mark.parametrize("aggregation", [F.sum_agg, F.avg_agg])
+def test_rules_with_a_matrix_for_each_type(pairs, aggregation):
+    """Heads × types are one wide product where most are there, else each its own: both the same."""
+    program = Program(
+        [(R.h(V.I) <= (R.x(V.I, V.T)[W.w(V.T)[2, 3]])) | [aggregation]], domains={V.T: 5}
+    )
+    torch.manual_seed(0)
+    keys = torch.randperm(50)[:pairs].sort().values
+    facts = [R.x(int(k) // 5, int(k) % 5)[torch.randn(3).tolist()] for k in keys]
+    model = program.compile(R.h, seed=0, dtype=torch.float64)
+    found = model.rows(model.ground(facts=facts))
+    weights = {"w": model.weight("w").detach().clone().requires_grad_()}
+    solved = program.solve(facts, weights=weights)[R.h(V.I)]
+    expected = torch.stack(list(solved.values()))
+    torch.testing.assert_close(found.data, expected)
+    (mine,) = torch.autograd.grad(found.data.square().sum(), [model.weight("w")])
+    (right,) = torch.autograd.grad(expected.square().sum(), [weights["w"]])
+    torch.testing.assert_close(mine, right)
