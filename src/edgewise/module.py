@@ -17,6 +17,7 @@ from edgewise.checks.facts import data_atoms
 from edgewise.errors import caller
 from edgewise.ground.inputs import Given, ragged
 from edgewise.ground.sources import has_negative_keys
+from edgewise.ground.stack import with_stacks
 from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.language.statements import applied_functions, atoms
@@ -249,11 +250,12 @@ def _fixed(tensor: Tensor) -> tuple[int, ...]:
 def _ensure(model: Model, data: Data, shapes: Shapes, dtype: torch.dtype, device: str) -> bool:
     """Build what is decided for these shapes, once, and outside of any trace."""
     key = (shapes, dtype, device)
+    data.forget_changed()
     if key not in data.built:
         if len(data.built) >= 64 and data is model._cache:
             data.built.clear()  # many lengths in a row must not add up
         with _untraced():
-            data.built[key] = _build(model, data, shapes, dtype, torch.device(device))
+            data.keep(key, _build(model, data, shapes, dtype, torch.device(device)))
     return True
 
 
@@ -288,7 +290,10 @@ def _build(
         plan, _ = optimise(model.stages["plan"], without=(*model.without, "find patterns"))
         prepared = prepare(plan, model._arities, given, data.facts, dtype)
     check_keys(prepared)
-    weights = {name: model.weight(name) for name in model._paths}
+    weights: Mapping[str, Tensor] = {name: model.weight(name) for name in model._paths}
+    if "stack embeddings" not in model.without:
+        prepared = prepared.stacked(given, weights)
+        weights = with_stacks(weights, prepared.stacks)
     executable = build(
         prepared.plan,
         prepared.sources,
@@ -298,6 +303,8 @@ def _build(
         shapes={name: source.shape for name, source in prepared.sources.items()},
         project_first="project rows" not in model.without,
         merge_projections="merge projections" not in model.without,
+        lift="lift equal rows" not in model.without,
+        volatile=data.volatile,
     )
     output = output_of(prepared, executable.relations, weights, model.fill)
     settle(executable)

@@ -32,13 +32,9 @@ Visit = Callable[[str, Piece, Callable[[], Any]], Any]
 
 def state_of(model: Model, step: Step, values: Mapping[str, Tensor]) -> State:
     """What the first step of a run reads."""
-    unit, executable = model._one, step.executable
-    weights = {name: model.weight(name) for name in model._paths}
-    columns = {
-        name: Column(source.data(values.get(name), weights, unit.dtype))
-        for name, source in executable.sources.items()
-    }
-    return State(columns, weights, model.training, unit.dtype, unit.device, executable.projections)
+    state = model._state(step, values)
+    state.projections = step.executable.projections
+    return state
 
 
 def walk(executable: Executable, state: State, visit: Visit) -> None:

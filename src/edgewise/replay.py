@@ -104,7 +104,7 @@ def _groundings(step: RelationStep | Levels | Rounds) -> int:
     if not isinstance(step, RelationStep):
         return sum(ground.count for ground in step.component.grounds)
     return sum(
-        piece.ground.count if isinstance(piece, RuleStep) else _pairs(piece) for piece in step.steps
+        piece.ground.total if isinstance(piece, RuleStep) else _pairs(piece) for piece in step.steps
     )
 
 

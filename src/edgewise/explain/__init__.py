@@ -149,15 +149,30 @@ def _kernels_text(part: dict[str, Any] | None) -> str:
     lines = [f"inputs: {', '.join(inputs)}"]
     for relation in part["relations"]:
         layouts = "; ".join(_layout(layout) for layout in relation["layouts"])
-        lines.append(f"{relation['relation']}: {layouts}, {relation['values']}")
+        classes = _classes(relation["classes"]) if "classes" in relation else ""
+        lines.append(f"{relation['relation']}: {layouts}{classes}, {relation['values']}")
         if "not attention" in relation:
             lines.append(f"  not one attention: {relation['not attention']}")
+        if "not by class" in relation:
+            lines.append(f"  not by class: {relation['not by class']}")
         for step in relation["steps"]:
             lines += [f"  {line}" for line in _step_lines(step)]
     lines += [f"one product: {' and '.join(names)}" for names in part["one product"]]
+    lines += [f"one gather: {_several(names)}" for names in part["one gather"]]
     total = part["total"]
     lines.append(f"all: {_amount(total['flops'])}FLOPs, {_amount(total['bytes'])}B moved")
     return "\n".join(lines)
+
+
+def _several(names: list[str]) -> str:
+    """The first of many names, and how many there are."""
+    if len(names) <= 4:
+        return " and ".join(names)
+    return f"{', '.join(names[:3])} and {len(names) - 3} more"
+
+
+def _classes(count: int) -> str:
+    return " in one class" if count == 1 else f" in {count:,} classes"
 
 
 def _layout(layout: dict[str, Any]) -> str:

@@ -45,7 +45,9 @@ def kernels(model: Model, step: Step, values: Mapping[str, Tensor]) -> dict[str,
         walk(executable, state, found.visit)
     relations = [
         {"relation": name, "layouts": _layouts(step, name), "values": shapes, "steps": steps}
-        | _refused(executable.refusals, name)
+        | _noted(executable.refusals, name, "not attention")
+        | _noted(executable.classes, name, "classes")
+        | _noted(executable.unlifted, name, "not by class")
         for name, (shapes, steps) in found.relations.items()
     ]
     each = [made for _, steps in found.relations.values() for made in steps]
@@ -53,12 +55,13 @@ def kernels(model: Model, step: Step, values: Mapping[str, Tensor]) -> dict[str,
         "inputs": inputs,
         "relations": relations,
         "one product": [list(names) for names in executable.projections.values()],
+        "one gather": [list(names) for names in step.prepared.stacks.values()],
         "total": {key: sum(made[key] for made in each) for key in ("flops", "bytes")},
     }
 
 
-def _refused(refusals: Mapping[str, str], name: str) -> dict[str, str]:
-    return {"not attention": refusals[name]} if name in refusals else {}
+def _noted(notes: Mapping[str, Any], name: str, what: str) -> dict[str, Any]:
+    return {what: notes[name]} if name in notes else {}
 
 
 def _layouts(step: Step, names: str) -> list[dict[str, Any]]:

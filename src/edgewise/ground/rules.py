@@ -54,10 +54,16 @@ class GroundRule:
     segments: Segments
     groups: Segments | None = None
     sizes: dict[int, int] = field(default_factory=dict)
+    before: int | None = None  # groundings before heads that are equal to others were left out
 
     @property
     def rule(self) -> nodes.Rule:
         return self.body.rule
+
+    @property
+    def total(self) -> int:
+        """All groundings, also of heads that are not computed because they equal others."""
+        return self.count if self.before is None else self.before
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,7 +51,12 @@ def by_row(ground: GroundRule) -> dict[int, GroundRule]:
         chosen: dict[int, torch.Tensor | None] = {at: None}
         for place, members in families.items():
             members = torch.arange(ground.count) if members is None else members
-            chosen[place] = torch.zeros(size, dtype=torch.int64).index_copy(0, rows, members)
+            own_member = torch.zeros(size, dtype=torch.int64).index_copy(0, rows, members)
+            if not torch.equal(own_member[rows], members):
+                break  # a row stands for several keys
+            chosen[place] = own_member
+        if len(chosen) <= len(families):
+            continue
         each = Segments(size, torch.arange(size), 1)
         found[at] = GroundRule(ground.body, size, chosen, {}, Grid((size,)), each)
     return found

@@ -40,6 +40,8 @@ PIPELINE = (
 EXECUTION = {
     "project rows": "weights are applied once per row, before rows are gathered",
     "merge projections": "projections of one relation are one product of matrices",
+    "stack embeddings": "rules that differ in facts and their weight are one gather of weights",
+    "lift equal rows": "rows that are sure to be equal are computed once",
 }
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from edgewise.ground.constants import Constants
 from edgewise.ground.index import Index, Keys, locate
 from edgewise.ground.levels import Cyclic, stages
+from edgewise.ground.lift import Lifting, Part, own_rows, read_whole
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.ground.saturate import close, extend
 from edgewise.ground.sources import Source
@@ -22,7 +23,7 @@ from edgewise.reference.evaluate import cyclic_recursion, fact_and_rule, is_extr
 from edgewise.reference.join import Body
 from edgewise.run.attention import AttentionStep, attention_step
 from edgewise.run.column import Column
-from edgewise.run.merge import Merge, merged
+from edgewise.run.merge import Merge, laid, merge_of, merged
 from edgewise.run.projections import projected_weights
 from edgewise.run.recursion import Component, Levels, Rounds, levels, rounds
 from edgewise.run.rule import RuleStep
@@ -63,6 +64,9 @@ class Executable:
     constants: Constants
     refusals: dict[str, str] = field(default_factory=dict)
     projections: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    classes: dict[str, int] = field(default_factory=dict)  # of relations computed by class
+    unlifted: dict[str, str] = field(default_factory=dict)  # why rows are not computed by class
+    constant: frozenset[str] = frozenset()  # data whose values decide classes
 
     def run(self, state: State) -> dict[str, Column]:
         state.projections = self.projections
@@ -81,18 +85,29 @@ def build(
     shapes: Mapping[str, tuple[int, ...] | None],
     project_first: bool = True,
     merge_projections: bool = True,
+    lift: bool = True,
+    volatile: frozenset[str] = frozenset(),
 ) -> Executable:
     """Ground every rule of the plan over the sources.
 
-    `shapes` are those of the values of sources; weights are needed for theirs only.
+    `shapes` are those of the values of sources; weights are needed for theirs only. The values of
+    `volatile` ones may change.
     """
     lines = {line.relation: line for line in plan.lines}
     known = Shapes(weights, plan.aggregation, lines, dict(shapes))
-    builder = _Builder(plan, sources, constants, limit, project_first, known)
+    builder = _Builder(plan, sources, constants, limit, project_first, known, lift, volatile)
     steps = tuple(builder.steps())
     together = _projections(steps, weights) if merge_projections else {}
     return Executable(
-        sources, steps, builder.grounder.relations, constants, builder.refusals, together
+        builder.sources,
+        steps,
+        builder.grounder.relations,
+        constants,
+        builder.refusals,
+        together,
+        builder.classes,
+        builder.lifting.refusals,
+        builder.lifting.constant,
     )
 
 
@@ -116,6 +131,13 @@ def _value_rule(node: Attention) -> nodes.Rule:
     return nodes.Rule(nodes.Atom(node.head.relation), (node.value,))
 
 
+def _at(places: Tensor | None, rows: Tensor, size: int) -> Tensor | None:
+    """The places of some rows; None where they are all of `size`, in order."""
+    found = rows if places is None else places[rows]
+    same = len(found) == size and bool((found == torch.arange(size)).all())
+    return None if same else found
+
+
 class _Builder:
     def __init__(
         self,
@@ -125,10 +147,16 @@ class _Builder:
         limit: int,
         project_first: bool,
         shapes: Shapes,
+        lift: bool,
+        volatile: frozenset[str],
     ) -> None:
         self.shapes = shapes
         self.plan = plan
-        self.sources = sources
+        fused = [rule for s in plan.steps if isinstance(s, Attention) for rule in s.instead]
+        whole = read_whole(plan.rules, fused) | {plan.output.relation}
+        self.lifting = Lifting(whole, volatile, lift)
+        self.classes: dict[str, int] = {}
+        self.sources = self._by_class(sources)
         self.project_first = project_first
         self.lines = {line.relation: line for line in plan.lines}
         domains: Mapping[str, Domain] = dict(plan.domains)
@@ -137,6 +165,15 @@ class _Builder:
         self.refusals: dict[str, str] = {}
         self.fused = self._fusible()
         self.bodies = [Body(rule, domains) for rule in self._rules()]
+
+    def _by_class(self, sources: Mapping[str, Source]) -> dict[str, Source]:
+        """Data that rules read and do not add to: one row for each value that occurs."""
+        derived = {rule.head.relation for rule in self.plan.rules}
+        read = set().union(*needs(self.plan.rules, values_only=True).values())
+        return {
+            name: self.lifting.source(name, s) if name in read and name not in derived else s
+            for name, s in sources.items()
+        }
 
     def _fusible(self) -> dict[str, Attention]:
         return {s.head.relation: s for s in self.plan.steps if isinstance(s, Attention)}
@@ -166,6 +203,10 @@ class _Builder:
                     merge = merged(name, [step.index], False, self.lines.get(name))
                     made.append(RelationStep(name, (step,), merge, False))
                     self.shapes.learn(name, {_value_rule(self.fused[name]): None})
+                    reads = needs(self.fused[name].instead, values_only=True)
+                    self.lifting.unknown(
+                        name, "attention reads all rows", set().union(*reads.values())
+                    )
                     continue
                 self.refusals[name] = step
                 mine = {r.head.relation for r in self.fused[name].instead}
@@ -200,6 +241,9 @@ class _Builder:
             mine = [g for g in grounds if g.rule.head.relation in inner]
             if any(inner & values[relation] for relation in inner):
                 made.append(self._recursive(inner, mine))
+                reads = set().union(*(values[relation] for relation in inner)) - inner
+                for relation in inner:
+                    self.lifting.unknown(relation, "recursion computes row by row", reads)
             else:
                 made.append(self._plain(next(iter(inner)), mine))
         return made
@@ -222,10 +266,42 @@ class _Builder:
         parts: list[Index] = [source.index] if source is not None and source.index.rows else []
         facts = bool(parts)
         parts += [g.heads for g in grounds]
-        merge = merged(relation, parts, facts, self.lines.get(relation))
-        self.grounder.relations[relation] = merge.index
-        steps = tuple(RuleStep(g, self.plan.aggregation, self.project_first) for g in grounds)
+        index, places = laid(parts)
+        self.grounder.relations[relation] = index
+        default = self.plan.aggregation
+        lifted = [self.lifting.rule(g, default) for g in grounds]
+        steps = tuple(RuleStep(g, default, self.project_first) for g, _ in lifted)
+        found = [part for _, part in lifted]
+        if facts and source is not None:
+            found.insert(0, Part(self.lifting.facts(relation, source)))
+        sizes = [g.heads.rows for g, _ in lifted]
+        sizes = [parts[0].rows, *sizes] if facts else sizes
+        merge = self._lifted_merge(relation, index, found, places, sizes, facts)
         return RelationStep(relation, steps, merge, facts)
+
+    def _lifted_merge(
+        self,
+        relation: str,
+        index: Index,
+        parts: Sequence[Part],
+        places: Sequence[Tensor | None],
+        sizes: Sequence[int],
+        facts: bool,
+    ) -> Merge:
+        """The parts of a relation put together for each of its rows, or for each class of them."""
+        line = self.lines.get(relation)
+        self.lifting.relation(relation, parts, places)
+        own = own_rows(line.functions if line else ())
+        if own is not None:
+            self.lifting.refuse(relation, own)
+        found = self.lifting.lifted(relation)
+        rows = [part.rows(at) for part, at in zip(parts, places, strict=True)]
+        if found is None:
+            return merge_of(relation, index, index.rows, rows, sizes, facts, line)
+        self.classes[relation] = found.count
+        first = [_at(at, found.first, size) for at, size in zip(rows, sizes, strict=True)]
+        expand = found.of if relation in self.lifting.whole else None
+        return merge_of(relation, index, found.count, first, sizes, facts, line, expand)
 
     def _recursive(self, part: set[str], grounds: Sequence[GroundRule]) -> Levels | Rounds:
         relations = {r: self.grounder.relations[r] for r in sorted(part)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgewise.errors import EdgewiseError
-from edgewise.ground.inputs import Given, ragged
+from edgewise.ground.inputs import Given, ragged, rows
 from edgewise.language import nodes
 from edgewise.run.step import Step
 
@@ -37,6 +37,23 @@ class Data:
         self.facts = facts
         self.open = open  # whether relations that are not given may still come with a call
         self.built: dict[Any, Step] = {}
+        self.volatile: frozenset[str] = frozenset()  # values that changed after grounding
+        self._seen: dict[str, tuple[bool, int]] = {}
+
+    def keep(self, key: Any, step: Step) -> None:
+        """Remember what was built, and the values that it takes to be constant."""
+        self.built[key] = step
+        self._seen |= {
+            name: _mark(self.given[name]) for name in step.executable.constant & set(self.given)
+        }
+
+    def forget_changed(self) -> None:
+        """Leave what was built if values that were taken to be constant are not."""
+        changed = {name for name, mark in self._seen.items() if _mark(self.given[name]) != mark}
+        if changed:
+            self.volatile |= changed
+            self._seen.clear()
+            self.built.clear()
 
     @property
     def stated(self) -> set[str]:
@@ -46,7 +63,14 @@ class Data:
         return {atom.relation for sample in samples for atom in sample}
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"built": {}}  # a copy builds its own when it needs it
+        # a copy builds its own when it needs it
+        return self.__dict__ | {"built": {}, "_seen": {}}
 
     def __repr__(self) -> str:
         return f"<data: {', '.join(self.given) or 'facts'}>"
+
+
+def _mark(item: Given) -> tuple[bool, int]:
+    """What changes when somebody asks for gradients of values, or writes into them."""
+    values = item.values if isinstance(item, rows) else None
+    return (False, 0) if values is None else (values.requires_grad, values._version)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from edgewise.ground.sources import (
     ragged_source,
     rows_source,
 )
+from edgewise.ground.stack import Stacks, stacked
 from edgewise.language import nodes
 from edgewise.language.statements import atoms, weights
 from edgewise.plan.nodes import Plan
@@ -52,6 +53,15 @@ class Prepared:
     dense: frozenset[str]
     samples: int | None
     in_batch: frozenset[str] = frozenset()  # relations whose first key is the sample
+    stacks: Stacks = field(default_factory=dict)
+
+    def stacked(self, given: Iterable[str], weights: Mapping[str, Tensor]) -> Prepared:
+        """The same with one rule for those that differ in a relation of facts and its weight."""
+        derived = {rule.head.relation for rule in self.plan.rules}
+        facts = {n: s for n, s in self.sources.items() if n not in derived.union(given)}
+        shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
+        plan, more, stacks = stacked(self.plan, facts, shapes)
+        return replace(self, plan=plan, sources=self.sources | more, stacks=stacks)
 
 
 def prepare(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
-from edgewise.ground.batch import SAMPLE
+from edgewise.ground.batch import SAMPLE, SAMPLES
 from edgewise.ground.constants import KeyOutOfRange
 from edgewise.ground.index import Grid
 from edgewise.ground.kinds import axis_lengths, dense_relations
@@ -90,7 +90,7 @@ def _axes(prepared: Prepared) -> Lengths:
         if source.lengths is not None:
             found[name] = tuple(source.lengths)
         elif source.dense and isinstance(source.index, Grid):
-            first = 1 if name in prepared.in_batch else 0
+            first = 1 if name in prepared.in_batch or name == SAMPLES else 0
             found[name] = tuple(torch.tensor([size]) for size in source.index.sizes[first:])
     rules = prepared.plan.rules
     own: dict[str, list[nodes.Rule]] = {}

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edgewise.ground.stack import with_stacks
 from edgewise.run.autocast import autocasts
 from edgewise.run.build import Executable
 from edgewise.run.column import Column
@@ -60,6 +61,7 @@ class Step:
         }
         whole = {name: c for name, c in found.items() if not c.data.is_floating_point()}
         columns = found | {name: Column(c.data.to(dtype)) for name, c in whole.items()}
+        weights = with_stacks(weights, self.prepared.stacks)
         return State(columns, weights, training, dtype, device, numbers=whole)
 
     def tensor(

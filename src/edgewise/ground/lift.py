@@ -1,0 +1,281 @@
+"""Lifting: rows that are sure to be equal are one class, and a class is computed once.
+
+Colour refinement over ground rules: a data row has the colour of its value, a head that of the
+rows, weights and numbers its groundings read. Gradients stay exact, because every reader of a row
+reads its class: the gradient of a class is the sum of its members'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from edgewise.ground.colours import Classes, classes, mixed, of_segments, of_values
+from edgewise.ground.index import Index, Keys
+from edgewise.ground.rules import GroundRule
+from edgewise.ground.sources import Source
+from edgewise.language import functions, nodes
+from edgewise.language.dependencies import components, needs
+from edgewise.language.statements import applied_functions
+from edgewise.layouts.segments import segments
+
+MOST = 1 << 22  # groundings; beyond that colours would cost more than a fraction of the joins
+SAMPLE = 1 << 10  # heads that are looked at first where there are many
+PAYS = 0.75  # the most classes for each row
+IN_ORDER = ("concat_agg", "softmax_agg", "sparsemax_agg")
+OWN = {"dropout": "dropout draws for every row", "call": "a module may tell rows apart"}
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The heads of one rule, or facts: the classes of all of them, and the row that has each.
+
+    `classes` is a reason where rows may all be different.
+    """
+
+    classes: Classes | str
+    place: Tensor | None = None  # class → row of what is computed; None: rows are computed as such
+
+    def rows(self, of: Tensor | None) -> Tensor | None:
+        """From rows of the part to rows of what is computed; -1 stays."""
+        if self.place is None or isinstance(self.classes, str):
+            return of
+        found = self.place[self.classes.of]
+        return _through(found, of)
+
+
+@dataclass
+class Lifting:
+    """What is known about the rows of relations while a plan is grounded.
+
+    `by_class` are the relations whose columns hold one row for each class; `whole` those that
+    somebody reads row by row; `volatile` those whose values may change.
+    """
+
+    whole: frozenset[str]
+    volatile: frozenset[str] = frozenset()
+    on: bool = True
+    known: dict[str, Classes | str] = field(default_factory=dict)
+    by_class: set[str] = field(default_factory=set)
+    refusals: dict[str, str] = field(default_factory=dict)
+    constant: frozenset[str] = frozenset()  # data whose values classes come from
+
+    def source(self, name: str, source: Source) -> Source:
+        """A data relation that rules only read, by class if that pays."""
+        found = self.facts(name, source)
+        if isinstance(found, str) or name in self.whole or source.weights or not _pays(found):
+            return source
+        assert source.stored is not None
+        rows = found.first if source.order is None else source.order[found.first]
+        self.by_class.add(name)
+        return replace(source, stored=source.stored[rows.to(source.stored.device)], order=None)
+
+    def facts(self, name: str, source: Source) -> Classes | str:
+        """The classes of the rows of a data relation."""
+        if name not in self.known:
+            self.known[name] = self._of_source(name, source) if self.on else "switched off"
+            if isinstance(self.known[name], Classes):
+                self.constant |= {name}
+        return self.known[name]
+
+    def rule(self, ground: GroundRule, default: nodes.Function) -> tuple[GroundRule, Part]:
+        """A rule with one head for each class, and classes in place of the rows it reads."""
+        found = self._classes(ground, default) if self.on else "switched off"
+        if isinstance(found, str) or not _pays(found):
+            return self._read(ground), Part(found)
+        kept = torch.zeros(ground.heads.rows, dtype=torch.bool)
+        if ground.groups is None:
+            kept[found.first] = True
+        else:  # a softmax needs all heads that it normalises together
+            units = torch.zeros(ground.groups.count, dtype=torch.bool)
+            units[ground.groups.ids[found.first]] = True
+            kept = units[ground.groups.ids]
+        place = (kept.cumsum(0) - 1)[found.first]
+        return self._read(restricted(ground, kept)), Part(found, place)
+
+    def relation(self, name: str, parts: Sequence[Part], places: Sequence[Tensor | None]) -> None:
+        """Find the classes of a relation: rows alike in all of its parts."""
+        reason = next((p.classes for p in parts if isinstance(p.classes, str)), None)
+        if reason is not None:
+            self.known[name] = reason
+            return
+        columns = []
+        for part, at in zip(parts, places, strict=True):
+            assert isinstance(part.classes, Classes)
+            of = part.classes.of
+            columns.append(_through(of, at))
+        self.known[name] = classes(mixed(columns, 0)) if len(columns) > 1 else classes(columns[0])
+
+    def lifted(self, name: str) -> Classes | None:
+        """The classes of a relation, if it pays to compute it by class."""
+        found = self.known[name]
+        if isinstance(found, str):
+            return None
+        if not _pays(found):
+            self.known[name] = reason = f"{found.rows:,} rows are {found.count:,} classes"
+            if found.rows > 1:
+                self.refusals[name] = reason
+            return None
+        if name not in self.whole:
+            self.by_class.add(name)
+        return found
+
+    def refuse(self, name: str, reason: str) -> None:
+        """Rows of a relation are taken to be all different from here on."""
+        self.known[name] = self.refusals[name] = reason
+
+    def unknown(self, name: str, reason: str, reads: Iterable[str]) -> None:
+        """A relation that is not computed by rules alone; a reason only if there was a hope."""
+        self.known[name] = reason
+        if self.on and not any(isinstance(self.known.get(r, reason), str) for r in reads):
+            self.refusals[name] = reason
+
+    def _of_source(self, name: str, source: Source) -> Classes | str:
+        stored = source.stored
+        if source.dense or stored is None or name in self.volatile:
+            return f"`{name}` may change with every step"
+        if stored.requires_grad:
+            return f"`{name}` needs gradients"
+        if len(stored) > 8 * SAMPLE:
+            some = classes(of_values(stored[:: len(stored) // SAMPLE]))
+            if not _pays(some):
+                return f"`{name}` differs from row to row"
+        found = of_values(stored if source.order is None else stored[source.order])
+        if source.weights:
+            numbers: dict[str, int] = {}
+            named = [numbers.setdefault(name, len(numbers)) for _, name in source.weights]
+            learnt = torch.full_like(found, -1)
+            learnt[torch.tensor([row for row, _ in source.weights])] = torch.tensor(named)
+            found = mixed([torch.where(learnt < 0, found, 0), learnt], len(found))
+        return classes(found)
+
+    def _classes(self, ground: GroundRule, default: nodes.Function) -> Classes | str:
+        name = ground.rule.head.relation
+        for relation in _read_relations(ground):
+            if isinstance(self.known.get(relation, ""), str):
+                return f"`{relation}` differs from row to row"
+        own = own_rows(_listed(ground.rule))
+        if own is not None:
+            self.refusals[name] = own
+            return own
+        if ground.count > MOST:
+            self.refusals[name] = f"more than {MOST:,} groundings"
+            return self.refusals[name]
+        if ground.heads.rows > 8 * SAMPLE and ground.groups is None:
+            some = torch.zeros(ground.heads.rows, dtype=torch.bool)
+            some[:: ground.heads.rows // SAMPLE] = True
+            found = self._colours(restricted(ground, some), default)
+            if not _pays(found):
+                self.refusals[name] = f"{found.rows:,} rows looked at are {found.count:,} classes"
+                return self.refusals[name]
+        return self._colours(ground, default)
+
+    def _colours(self, ground: GroundRule, default: nodes.Function) -> Classes:
+        columns = []
+        for at, rows in ground.rows.items():
+            literal = ground.body.literals[at]
+            if isinstance(literal, nodes.Atom):
+                known = self.known[literal.relation]
+                assert isinstance(known, Classes)
+                if known.count > 1:
+                    columns.append(known.of if rows is None else known.of[rows])
+            else:
+                columns.append(torch.arange(ground.count) if rows is None else rows)
+        columns += [of_values(numbers) for numbers in ground.numbers.values()]
+        own = (f for f in ground.rule.functions if functions.kind(f) == functions.AGGREGATION)
+        reduces = next(own, default) if ground.groups is None else default
+        in_order = reduces.name in IN_ORDER
+        found = of_segments(mixed(columns, ground.count), ground.segments, in_order=in_order)
+        if ground.groups is not None:
+            units = of_segments(found, ground.groups, in_order=False)
+            found = mixed([units[ground.groups.ids], found], ground.heads.rows)
+        return classes(found)
+
+    def _read(self, ground: GroundRule) -> GroundRule:
+        """The rule reading classes where relations are stored by class."""
+        rows, sizes = dict(ground.rows), dict(ground.sizes)
+        for at, before in ground.rows.items():
+            literal = ground.body.literals[at]
+            if isinstance(literal, nodes.Atom) and literal.relation in self.by_class:
+                known = self.known[literal.relation]
+                assert isinstance(known, Classes)
+                sizes[at] = known.count
+                rows[at] = _unless_all(known.of if before is None else known.of[before], sizes[at])
+        return replace(ground, rows=rows, sizes=sizes)
+
+
+def read_whole(rules: Iterable[nodes.Rule], others: Iterable[nodes.Rule]) -> frozenset[str]:
+    """The relations that are read row by row: by recursion, random functions or `others`."""
+    rules = list(rules)
+    graph = needs(rules, values_only=True)
+    drawing = [rule for rule in rules if own_rows(_listed(rule)) is not None]
+    found = set().union(*needs([*others, *drawing], values_only=True).values())
+    for part in components(graph):
+        if any(part & graph[name] for name in part):
+            found |= part.union(*(graph[name] for name in part))
+    return frozenset(found)
+
+
+def _listed(rule: nodes.Rule) -> tuple[nodes.Function, ...]:
+    """All functions that a rule applies."""
+    return (*rule.functions, *applied_functions(rule.body))
+
+
+def own_rows(listed: Iterable[nodes.Function]) -> str | None:
+    """Why equal rows may be given different values."""
+    return next((OWN[f.name] for f in listed if f.name in OWN), None)
+
+
+def restricted(ground: GroundRule, kept: Tensor) -> GroundRule:
+    """A rule with some of its heads; `kept` says which."""
+    chosen = kept[ground.segments.ids].nonzero()[:, 0]
+    number = kept.cumsum(0) - 1
+    heads = int(kept.sum())
+    groups = ground.groups
+    if groups is not None:
+        ids = torch.unique(groups.ids[kept], return_inverse=True)[1]
+        groups = segments(ids, int(ids.max()) + 1 if len(ids) else 0)
+    rows = {}
+    for at, before in ground.rows.items():
+        found = chosen if before is None else before[chosen]
+        size = ground.sizes.get(at)
+        rows[at] = found if size is None else _unless_all(found, size)
+    return replace(
+        ground,
+        count=len(chosen),
+        rows=rows,
+        numbers={at: numbers[chosen] for at, numbers in ground.numbers.items()},
+        heads=_some(ground.heads, kept),
+        segments=segments(number[ground.segments.ids[chosen]], heads),
+        groups=groups,
+        before=ground.total,
+    )
+
+
+def _read_relations(ground: GroundRule) -> Iterator[str]:
+    for at in ground.rows:
+        literal = ground.body.literals[at]
+        if isinstance(literal, nodes.Atom):
+            yield literal.relation
+
+
+def _some(index: Index, kept: Tensor) -> Index:
+    columns = [index.column(p)[kept] for p in range(index.arity)]
+    return Keys(torch.stack(columns, 1)) if columns else index
+
+
+def _unless_all(rows: Tensor, size: int) -> Tensor | None:
+    same = len(rows) == size and bool((rows == torch.arange(size)).all())
+    return None if same else rows
+
+
+def _through(values: Tensor, rows: Tensor | None) -> Tensor:
+    """The values at some rows, -1 where there is no row; None means all."""
+    return values if rows is None else torch.nn.functional.pad(values, (0, 1), value=-1)[rows]
+
+
+def _pays(found: Classes) -> bool:
+    return found.rows > 1 and found.count <= PAYS * found.rows
