@@ -48,6 +48,7 @@ BAD = {
     "size-mismatch": ["documents([3, 4])", "--n", "8"],
     "edge-out-of-range": ["from_edges([(0, 9)])", "--n", "4"],
     "tree-cycle": ["tree([1, 0])"],
+    "too-many-pairs": ["random_edges(3, seed=0)", "--n", "2147483647"],
 }
 
 
@@ -62,6 +63,19 @@ def test_a_mistake_is_shown_without_a_traceback(
     assert "\nhelp: " in said
     assert "Traceback" not in said
     assert ".py" not in said
+
+
+HOSTILE = ["~" * 10_000 + "full()", "full()" + ".T" * 20_000, "(" * 5000, "full(" * 150, "\x00"]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text)[:12])
+def test_hostile_text_is_a_mistake_too(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["graph", text]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error[bad-pattern]: ")
+    assert "^" in said
+    assert "\nhelp: " in said
+    assert len(said) < 1000
 
 
 def test_a_file_name_that_is_no_picture(capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,7 +103,9 @@ CASES: dict[str, st.SearchStrategy[Case]] = {
     "from_edges": listed(),
     "lsh": buckets(),
     "sparse_transformer": anywhere(sparse),
-    "syntax": of_length(lambda heads: graphs.syntax(heads, 2), forests()),
+    "syntax": st.tuples(forests(), st.integers(0, 30)).map(
+        lambda case: (graphs.syntax(*case), len(case[0]), len(case[0]))
+    ),
     "tree": of_length(graphs.tree, forests()),
     "watts_strogatz": square(
         st.builds(

@@ -5,7 +5,7 @@ import torch
 
 import edgewise.graphs as graphs
 from edgewise.errors import EdgewiseError
-from edgewise.graphs import errors, parse, per_head, text, window
+from edgewise.graphs import causal, errors, full, parse, per_head, text, window
 
 BAD = {
     "window(-1)": "bad-size",
@@ -54,6 +54,29 @@ BAD = {
     "full(**{})": "bad-pattern",
     "from_edges([[0, 1], ...])": "bad-pattern",
 }
+HOSTILE = {
+    "~" * 10_000 + "full()": "too many operators",
+    "full()" + ".T" * 20_000: "too many operators",
+    "full()" + ".T" * 300: "nested more than 100 deep",
+    "-" * 5000 + "1": "too many operators",
+    "(" * 300 + "full()" + ")" * 300: "not an expression",
+    "full(" * 150: "not an expression",
+    "[" * 100_000: "not an expression",
+    "full() | " * 50_000 + "full()": "too many operators",
+    "window(1)" + ".compose(full())" * 300: "nested more than 100 deep",
+    "window(1)" + ".shift(1).restrict()" * 60: "nested more than 100 deep",
+    "a" * 2_000_000: "longer than 1,000,000 characters",
+    "window(" + "9" * 5000 + ")": "not an expression",
+    "window(" + "9" * 4000 + ")": "at most 2,147,483,647",
+    "window(1).power(10**9)": "cannot be part of a pattern",
+    "window(1).power(9999999999)": "at most 2,147,483,647",
+    "window(radius=1, radius=2)": "comes twice",
+    "per_layer(full()) | full()": "expected a pattern",
+    "per_layer(full()).shift(1)": "expected a pattern",
+    "window(1)(1, 2)": "cannot be called",
+    "\x00": "not an expression",
+    "\ud800": "not an expression",
+}
 ASKED = {
     "documents([3, 4])": (8, "size-mismatch"),
     "tree([-1, 0])": (3, "size-mismatch"),
@@ -77,6 +100,23 @@ def test_bad_text_has_its_own_error_at_its_place(source: str) -> None:
     assert caught.value.code == BAD[source]
     assert caught.value.help
     assert "^" in str(caught.value) or not source
+
+
+@pytest.mark.parametrize("source", HOSTILE, ids=lambda source: ascii(source)[:20])
+def test_hostile_text_is_refused_in_few_words(source: str) -> None:
+    with pytest.raises(EdgewiseError, match=HOSTILE[source]) as caught:
+        parse(source)
+    assert caught.value.help
+    assert "^" in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+def test_long_rows_of_operators_are_read() -> None:
+    text = " | ".join(f"window({k})" for k in range(400))
+    assert len(parse(text).members) == 400
+    assert parse(" - ".join(["full()"] * 400)) == full() - full()
+    assert parse("per_head(window(1), causal()).shift(1)") == per_head(window(1), causal()).shift(1)
+    assert parse("causal() & per_head(window(1), window(2))")[1] == causal() & window(2)
 
 
 @pytest.mark.parametrize("source", [s for s in BAD if BAD[s] != "bad-pattern"])

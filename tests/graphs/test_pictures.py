@@ -7,7 +7,16 @@ import pytest
 
 from edgewise import graphs
 from edgewise.errors import EdgewiseError
-from edgewise.graphs import bigbird, causal, compare, documents, global_tokens, pictures, window
+from edgewise.graphs import (
+    bigbird,
+    causal,
+    compare,
+    documents,
+    global_tokens,
+    per_head,
+    pictures,
+    window,
+)
 
 
 def test_a_drawing_is_the_matrix() -> None:
@@ -19,6 +28,19 @@ def test_print_draws_and_repr_is_code() -> None:
     lines = str(window(2)).splitlines()
     assert lines[0] == repr(window(2)) == "window(2)"
     assert lines[1:] == window(2).draw(16).splitlines()
+
+
+def test_in_a_text_of_others_a_pattern_is_its_code() -> None:
+    assert f"{window(2)} and {causal():>10}" == "window(2) and   causal()"
+    assert f"{per_head(window(2))}" == "per_head(window(2))"
+
+
+def test_heads_are_drawn_measured_and_plotted_one_by_one() -> None:
+    heads = per_head(window(1), causal())
+    assert heads.draw(2) == "window(1)\n██\n██\n\ncausal()\n█·\n██"
+    assert [stats.edges for stats in heads.stats(8)] == [22, 36]
+    assert repr(heads.stats(8)).count("8 tokens") == 2
+    assert len(heads.plot(8).axes) == 6
 
 
 def test_a_pattern_made_for_another_size_prints_its_code() -> None:

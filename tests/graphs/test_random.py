@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from edgewise.graphs import (
+    Pattern,
     barabasi_albert,
     bigbird,
     erdos_renyi,
@@ -96,6 +97,32 @@ def test_small_worlds_are_undirected_rings_with_shortcuts(kind: str) -> None:
     wanted = nx.average_clustering(nx.watts_strogatz_graph(512, 8, 0.2, seed=1))
     found = nx.average_clustering(nx.from_numpy_array(matrix.numpy()))
     assert kind == "added" or abs(found - wanted) < 0.1
+
+
+@pytest.mark.parametrize("kind", ["rewired", "added"])
+@pytest.mark.parametrize("n", range(12))
+def test_small_worlds_of_few_tokens_keep_their_edges(kind: str, n: int) -> None:
+    whole = watts_strogatz(6, 0.0, kind=kind, seed=0).dense(n)
+    apart = (torch.arange(n)[:, None] - torch.arange(n)[None, :]).abs()
+    assert torch.equal(whole, (torch.minimum(apart, n - apart) <= 3) & (apart > 0))
+    if n <= 7:
+        everything = watts_strogatz(6, 0.9, kind=kind, seed=0).dense(n)
+        assert torch.equal(everything, ~torch.eye(n, dtype=torch.bool))
+
+
+GROWING = [erdos_renyi(0.2, seed=3), barabasi_albert(2, seed=3)]
+OTHERS = [random_edges(3, seed=3), expander(4, seed=3), watts_strogatz(4, 0.5, seed=3)]
+
+
+@pytest.mark.parametrize("graph", GROWING + OTHERS, ids=repr)
+def test_which_graphs_go_on_when_tokens_are_added(graph: Pattern) -> None:
+    same = [torch.equal(graph.dense(n + 1)[:n, :n], graph.dense(n)) for n in range(20, 40)]
+    assert all(same) if graph in GROWING else not any(same)
+
+
+def test_bigbird_always_prints_its_seed() -> None:
+    assert repr(bigbird(block=64)) == "bigbird(seed=0)"
+    assert parse(repr(bigbird(block=64))) == bigbird(block=64, seed=0)
 
 
 @pytest.mark.parametrize("seed", range(3))

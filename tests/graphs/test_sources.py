@@ -4,7 +4,7 @@ import networkx as nx
 import numpy as np
 import torch
 from hypothesis import given, settings
-from scipy.sparse import csr_matrix
+from scipy.sparse import coo_matrix, csr_matrix
 from strategies import forests
 
 from edgewise.graphs import (
@@ -62,6 +62,12 @@ def test_the_same_graph_from_every_library() -> None:
     assert (
         from_networkx(nx.path_graph(4)).dense(4).T.equal(from_networkx(nx.path_graph(4)).dense(4))
     )
+
+
+def test_what_scipy_stores_twice_is_added_up() -> None:
+    twice = coo_matrix(([1.0, -1.0, 2.0], ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
+    assert from_scipy(twice) == from_edges([(1, 0)], shape=(2, 2))
+    assert twice.nnz == 3  # the matrix given is left as it was
 
 
 def test_nothing_is_listed_twice() -> None:

@@ -178,6 +178,17 @@ def test_a_table_for_people_and_json_for_programs() -> None:
     assert hash(stats)
 
 
+def test_a_long_title_is_cut_and_the_field_is_not() -> None:
+    stats = parse(f"documents({[4] * 100})").stats(400)
+    assert len(repr(stats).splitlines()[0]) < 140
+    assert len(stats.graph) > 300
+
+
+def test_the_gap_is_that_of_the_graph_made_symmetric() -> None:
+    one_way = parse("window(2) & causal()").stats(50)
+    assert one_way.gap == pytest.approx(parse("window(2)").stats(50).gap)
+
+
 def test_a_hub_in_the_sample_is_no_more_than_a_hub() -> None:
     stats = parse("window(3) | global_tokens(1)").stats(4096)
     assert stats.how["reach"].startswith("estimate")

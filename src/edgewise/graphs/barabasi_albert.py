@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgewise.graphs.checks import room, seeded, whole
-from edgewise.graphs.pairs import square
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.philox import below, words
+from edgewise.graphs.sizes import square
 from edgewise.layouts import Rows, rows_of_pairs
 from edgewise.layouts.ragged import Ints
 

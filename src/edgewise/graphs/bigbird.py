@@ -11,9 +11,9 @@ from edgewise.graphs.bigbird_draws import drawn_like_the_paper
 from edgewise.graphs.checks import one_of, room, seeded, whole
 from edgewise.graphs.errors import BadSize, SizeMismatch
 from edgewise.graphs.families import per_head
-from edgewise.graphs.pairs import sizes
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.philox import distinct
+from edgewise.graphs.sizes import sizes
 from edgewise.layouts import Rows, pieces, rows_of_pieces
 from edgewise.layouts.ragged import Ints, starts_of_runs
 

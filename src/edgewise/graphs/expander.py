@@ -9,10 +9,10 @@ from edgewise.errors import caller
 from edgewise.graphs.checks import room, seeded, whole
 from edgewise.graphs.errors import BadSize
 from edgewise.graphs.full import full
-from edgewise.graphs.pairs import square
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.philox import below, shuffled, words
 from edgewise.graphs.pictures import package
+from edgewise.graphs.sizes import square
 from edgewise.graphs.window import window
 from edgewise.layouts import Rows, rows_of_pairs
 from edgewise.layouts.ragged import Ints

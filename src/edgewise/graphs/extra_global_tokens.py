@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from edgewise.graphs.checks import whole
 from edgewise.graphs.global_tokens import global_tokens
 from edgewise.graphs.named import Named
-from edgewise.graphs.pattern import Pattern, bound, pattern_of
+from edgewise.graphs.pattern import Pattern, pattern_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -24,7 +24,9 @@ class extra_global_tokens(Named):
     def __post_init__(self) -> None:
         whole(self.tokens, "tokens")
         pattern_of(self.pattern)
-        bound(self)
+        meaning = self.meaning()
+        object.__setattr__(self, "depth", meaning.depth)
+        object.__setattr__(self, "size", meaning.size)
 
     def meaning(self) -> Pattern:
         return global_tokens(self.tokens) | self.pattern.shift(self.tokens)

@@ -11,9 +11,9 @@ from edgewise.errors import caller
 from edgewise.graphs import flex
 from edgewise.graphs.checks import shown, whole
 from edgewise.graphs.errors import NotAPattern, SizeMismatch
-from edgewise.graphs.pairs import masked
 from edgewise.graphs.pattern import ByHead, Pattern, Span
 from edgewise.graphs.pictures import compare
+from edgewise.graphs.sizes import masked
 from edgewise.layouts import Blocks
 from edgewise.measures import Stats
 

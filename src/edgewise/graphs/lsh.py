@@ -10,9 +10,9 @@ from edgewise.errors import caller
 from edgewise.graphs.checks import room, seeded, shown, whole
 from edgewise.graphs.errors import BadEdges, BadSize
 from edgewise.graphs.numbers import Integers, Numbers, dense
-from edgewise.graphs.pairs import sizes
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.philox import words
+from edgewise.graphs.sizes import sizes
 from edgewise.graphs.tree import check_length
 from edgewise.layouts import Rows, rows_of_pairs
 from edgewise.layouts.ragged import Ints, ranges, starts_of_runs

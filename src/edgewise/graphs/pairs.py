@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from functools import lru_cache
-from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
@@ -12,9 +11,10 @@ from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs import flex
-from edgewise.graphs.checks import LARGEST, room, shown, usable, whole
-from edgewise.graphs.errors import BadEdges, BadSize, SizeMismatch, TooManyPairs
+from edgewise.graphs.checks import room, usable, whole
+from edgewise.graphs.errors import BadEdges, BadSize, TooManyPairs
 from edgewise.graphs.pictures import PRINTED, drawn, package, plotted
+from edgewise.graphs.sizes import masked, sizes, some_tokens, token
 from edgewise.language import nodes, terms
 from edgewise.layouts import (
     CSR,
@@ -31,8 +31,6 @@ from edgewise.measures import Stats, measured
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch.nn.attention.flex_attention import BlockMask
-
-BOOL = torch.bool
 
 
 class Pairs:
@@ -87,7 +85,7 @@ class Pairs:
     ) -> bool | Tensor:
         """(i, j) is in the set; a pair outside n×m never is. On integers or integer tensors."""
         n, m = sizes(n, m)
-        a, b = _token(i, "i"), _token(j, "j")
+        a, b = token(i, "i"), token(j, "j")
         try:
             a, b = torch.broadcast_tensors(a, b)
         except RuntimeError:
@@ -275,12 +273,6 @@ class Pairs:
         return f"{type(self).__name__}({', '.join(given)})"
 
 
-def sizes(n: int, m: int | None = None) -> tuple[int, int]:
-    """The numbers of queries and keys, checked."""
-    n = whole(n, "n")
-    return n, n if m is None else whole(m, "m")
-
-
 # The largest kept forms are those of random graphs: a few at a time, never more.
 @lru_cache(maxsize=8)
 def form_of(pattern: Pairs, n: int, m: int) -> Rows:
@@ -295,54 +287,5 @@ def form_of(pattern: Pairs, n: int, m: int) -> Rows:
         ) from None
 
 
-def some_tokens(n: int, use: str, name: str = "n") -> int:
-    """A number of tokens that is not 0."""
-    if not isinstance(n, bool) and isinstance(n, Integral) and n == 0:
-        raise BadSize(
-            f"a graph of no tokens has nothing to {use}", caller(), f"give `{name}` = 1 or more"
-        )
-    return whole(n, name, 1)
-
-
-def _token(value: Any, name: str) -> Tensor:
-    """Numbers of tokens as int64; a number beyond all tokens as -1."""
-    if not isinstance(value, Tensor):
-        at = whole(value, name, -(10**40), 10**40)
-        return torch.tensor(at if abs(at) <= LARGEST else -1)
-    kind = value.dtype
-    if (
-        value.layout is not torch.strided
-        or kind.is_floating_point
-        or kind.is_complex
-        or kind is BOOL
-    ):
-        raise BadEdges(
-            f"`{name}` must hold whole numbers, got {shown(value)} of {str(kind)[6:]}",
-            caller(),
-            "give a number or a dense tensor of integers, such as `torch.arange(8)`",
-        )
-    return value.long()
-
-
-def masked(n: int, m: int | None, block: int, device: Any) -> tuple[int, int, torch.device]:
-    """The sizes of a `BlockMask`, which has a place for every block."""
-    n, m = some_tokens(n, "mask"), None if m is None else some_tokens(m, "mask", "m")
-    m = n if m is None else m
-    block = whole(block, "block", 1)
-    high, wide = -(-n // block), -(-m // block)
-    room(6 * high * wide, f"a `BlockMask` of {high:,}×{wide:,} blocks")
-    return n, m, usable(device)
-
-
 def as_array(values: Tensor | np.ndarray) -> np.ndarray:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-
-
-def square(pattern: Pairs, n: int, m: int) -> None:
-    """Refuse different numbers of queries and keys where a pattern joins tokens of one sequence."""
-    if n != m:
-        raise SizeMismatch(
-            f"`{pattern!r}` joins the tokens of one sequence, got {n} queries and {m} keys",
-            caller(),
-            f"ask for n = m = {n}, or take some rows with `restrict`",
-        )

@@ -105,7 +105,18 @@ class Expression(Pattern):
     """A pattern made of others, not too many and not too deep to be worked out."""
 
     def __post_init__(self) -> None:
-        bound(self)
+        inside = _inside(self)
+        depth = 1 + max(part.depth for part in inside)
+        size = 1 + sum(part.size for part in inside)
+        if depth > DEEPEST or size > MOST_PARTS:
+            most = f"{DEEPEST} operators deep" if depth > DEEPEST else f"{MOST_PARTS:,} parts large"
+            raise PatternTooDeep(
+                f"the expression is more than {most}",
+                caller(),
+                "any number of patterns may be joined by `|` or `&`; hops are `power(k)`",
+            )
+        object.__setattr__(self, "depth", depth)
+        object.__setattr__(self, "size", size)
 
     @property
     def is_arithmetic(self) -> bool:
@@ -346,22 +357,6 @@ def several(kind: type[Several], first: Pattern, other: Any) -> Pattern:
     else:
         members = left if right in left else left + more
     return kind(members) if len(members) > 1 else members[0]
-
-
-def bound(pattern: Pattern) -> None:
-    """Refuse what is too deep or too large: everything about a pattern walks through its parts."""
-    inside = _inside(pattern)
-    depth = 1 + max(part.depth for part in inside)
-    size = 1 + sum(part.size for part in inside)
-    if depth > DEEPEST or size > MOST_PARTS:
-        most = f"{DEEPEST} operators deep" if depth > DEEPEST else f"{MOST_PARTS:,} parts large"
-        raise PatternTooDeep(
-            f"the expression is more than {most}",
-            caller(),
-            "any number of patterns may be joined by `|` or `&`; hops are `power(k)`",
-        )
-    object.__setattr__(pattern, "depth", depth)
-    object.__setattr__(pattern, "size", size)
 
 
 def written(pattern: Pairs, binding: int) -> str:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edgewise.graphs.checks import room, seeded, whole
-from edgewise.graphs.pairs import sizes
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.philox import distinct
+from edgewise.graphs.sizes import sizes
 from edgewise.layouts import Rows, pieces, rows_of_pairs, rows_of_pieces
 
 

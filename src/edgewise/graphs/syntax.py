@@ -6,8 +6,8 @@ import numpy as np
 
 from edgewise.graphs.checks import room, whole
 from edgewise.graphs.numbers import Integers, Numbers
-from edgewise.graphs.pairs import sizes
 from edgewise.graphs.pattern import Pattern
+from edgewise.graphs.sizes import sizes
 from edgewise.graphs.tree import check_forest, check_length
 from edgewise.layouts import Rows, rows_of_pairs
 from edgewise.layouts.ragged import Ints, pointer, ranges

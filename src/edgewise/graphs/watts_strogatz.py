@@ -7,9 +7,9 @@ import numpy as np
 from edgewise.errors import caller
 from edgewise.graphs.checks import one_of, probability, room, seeded, whole
 from edgewise.graphs.errors import BadSize
-from edgewise.graphs.pairs import square
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.philox import Words, below, words
+from edgewise.graphs.sizes import square
 from edgewise.layouts import Rows, rows_of_pairs
 
 

@@ -1,5 +1,7 @@
 """Lists of different lengths, end to end in one array."""
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -59,3 +61,24 @@ def distinct(key: Ints) -> Ints:
         key = np.sort(key)
         key = key[starts_of_runs(key)]
     return key
+
+
+def distinct_rows(table: Ints) -> tuple[Ints, Ints]:
+    """The distinct rows in order, and for each row its place among them.
+
+    Rows of small numbers are told apart as one number each, which sorts much faster than rows do.
+
+    >>> rows, place = distinct_rows(np.array([[2, 5], [1, 9], [2, 5]]))
+    >>> rows.tolist(), place.tolist()
+    ([[1, 9], [2, 5]], [1, 0, 1])
+    """
+    low = table.min(axis=0, initial=0)
+    spans = [int(span) for span in table.max(axis=0, initial=0) - low + 1]
+    if math.prod(spans) >= 1 << 62:
+        rows, place = np.unique(table, axis=0, return_inverse=True)
+        return rows, place.ravel()
+    code = np.zeros(len(table), np.int64)
+    for column, span in zip((table - low).T, spans, strict=True):
+        code = code * span + column
+    _, first, place = np.unique(code, return_index=True, return_inverse=True)
+    return table[first], place

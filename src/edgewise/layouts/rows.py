@@ -151,7 +151,7 @@ class Rows:
     def __getitem__(self, i: int) -> list[tuple[int, int, int]]:
         """The progressions (start, stop, step) of row i."""
         if isinstance(i, bool) or not isinstance(i, Integral) or not 0 <= i < self.n:
-            raise RowOutOfRange(f"the {self.n} rows have no such number", caller(), "count from 0")
+            raise RowOutOfRange(f"there is no such row of {self.n}", caller(), "rows count from 0")
         row = self.between(i, i + 1)
         return list(zip(row.start.tolist(), row.stop.tolist(), row.step.tolist(), strict=True))
 

@@ -16,6 +16,7 @@ OR = np.array([[False, True], [True, True]])
 AND = np.array([[False, False], [False, True]])
 MINUS = np.array([[False, False], [True, False]])
 NOT = np.array([[True, True], [False, False]])
+AT_ONCE = 16
 
 
 def rows_of_pieces(n: int, m: int, p: Pieces) -> Rows:
@@ -51,13 +52,22 @@ def combine(n: int, m: int, a: Pieces, b: Pieces, keep: Bools) -> Rows:
 
 
 def folded(several: Sequence[Rows], keep: Bools) -> Rows:
-    """All of them combined by an operation that is associative, two by two."""
+    """All of them combined by an operation that is associative, a few at a time."""
     while len(several) > 1:
-        pairs = zip(several[0::2], several[1::2], strict=False)
-        rest = several[len(several) // 2 * 2 :]
-        several = [combine(a.n, a.m, a.pieces(), b.pieces(), keep) for a, b in pairs]
-        several.extend(rest)
+        apart = keep is not OR or any((rows.step > 1).any() for rows in several)
+        few = 2 if apart else AT_ONCE
+        groups = [several[k : k + few] for k in range(0, len(several), few)]
+        several = [_together(group, keep) for group in groups]
     return several[0]
+
+
+def _together(group: Sequence[Rows], keep: Bools) -> Rows:
+    first, *others = group
+    if not others:
+        return first
+    if len(others) == 1:
+        return combine(first.n, first.m, first.pieces(), others[0].pieces(), keep)
+    return rows_of_pieces(first.n, first.m, joined(*(rows.pieces() for rows in group)))
 
 
 def _segments(

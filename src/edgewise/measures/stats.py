@@ -26,8 +26,9 @@ class Stats:
     bound, or an estimate, and from what.
 
     Edges, degrees, `reach` and `layers` follow the direction of the pairs, and a token keeps what
-    it has (the residual connection). The rest is of the graph without direction and self-loops, in
-    its largest component: diameter, path, clustering, eigenvalue, gap, mixing.
+    it has (the residual connection). The rest is of the graph made symmetric (i and j are joined if
+    either hears the other), without self-loops, in its largest component: diameter, path,
+    clustering, eigenvalue, gap, mixing. So a causal window has the gap of the window.
     """
 
     graph: str
@@ -65,7 +66,8 @@ class Stats:
         rows = [(name, value, self._note(key)) for name, value, key in self._rows()]
         first, second = (max(len(row[k]) for row in rows) for k in (0, 1))
         lines = [f"{name:<{first}}  {value:<{second}}  {note}" for name, value, note in rows]
-        return "\n".join([f"{self.graph}, {self.n:,} tokens", *(line.rstrip() for line in lines)])
+        title = f"{shortened(self.graph)}, {self.n:,} tokens"
+        return "\n".join([title, *(line.rstrip() for line in lines)])
 
     def json(self) -> dict[str, object]:
         """All fields as JSON has them: no infinity and no NaN, which are null."""
@@ -100,6 +102,11 @@ class Stats:
     def _components(self) -> str:
         more = "" if self.components == 1 else f", the largest of {self.largest:,} tokens"
         return f"{self.components:,}{more}"
+
+
+def shortened(code: str, most: int = 120) -> str:
+    """The code of a pattern, cut where it is too long to read."""
+    return code if len(code) <= most else code[: most - 2] + " …"
 
 
 def _shares(reach: tuple[float, ...]) -> str:

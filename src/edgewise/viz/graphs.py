@@ -14,6 +14,7 @@ from edgewise.graphs.pairs import Pairs
 from edgewise.graphs.pictures import areas
 from edgewise.measures import Stats, density_map
 from edgewise.measures.density import cell_size
+from edgewise.measures.stats import shortened
 
 INK, QUIET, BLUE, ORANGE = "#1f2933", "#9aa5b1", "#2563eb", "#ea580c"
 MAP = LinearSegmentedColormap.from_list("pairs", ["#e3ebfb", "#7ea6f4", BLUE, "#12307d"])
@@ -32,8 +33,9 @@ def plot(pattern: Pairs, n: int, kind: str) -> Figure:
     else:
         graph(axes, pattern, n, kind)
     edges = pattern.count(n)
+    code = fill(shortened(repr(pattern)), 60)
     axes.set_title(
-        f"{fill(short(pattern), 60)}\n{n:,} tokens, {edges:,} edges ({edges / n**2:.2%} of pairs)",
+        f"{code}\n{n:,} tokens, {edges:,} edges ({edges / n**2:.2%} of pairs)",
         fontsize=11, color=INK,
     )  # fmt: skip
     return figure
@@ -125,7 +127,7 @@ def compare(patterns: Sequence[Pairs], n: int) -> Figure:
         matrix(above, pattern, n)
         if column:
             above.set_ylabel("")
-        title = fill(short(pattern), 30)
+        title = fill(shortened(repr(pattern)), 30)
         above.set_title(title, fontsize=10.5, fontweight="bold", color=INK, pad=8)
         middle = figure.add_subplot(grid[1, column])
         sketch(middle, pattern, n)
@@ -176,9 +178,3 @@ def _told(stats: Stats, key: str, value: str) -> str:
     if how.startswith("bound"):
         return ("≤ " if "at most" in how.split(",")[0] else "≥ ") + value
     return value if how.startswith("exact") else f"≈ {value}"
-
-
-def short(pattern: Pairs, most: int = 120) -> str:
-    """The code of the pattern, cut where it is too long to read."""
-    code = repr(pattern)
-    return code if len(code) <= most else code[: most - 2] + " …"
