@@ -3,7 +3,6 @@
 PYTHONPATH=src python3 bench/tune_attention_gpu.py
 """
 
-import functools
 import itertools
 import json
 import os
@@ -39,7 +38,11 @@ from edgewise.kernels.attention.contract import Saved, Terms
 
 RESULTS: list[dict] = []
 BF16 = torch.bfloat16
-SETTINGS = [(4, 1), (4, 2), (4, 3), (8, 2)]
+SETTINGS = {  # warps, stages, registers
+    "forward": [(4, 2, 128), (4, 3, 128), (4, 2, 112), (4, 2, 120), (4, 2, None)],
+    "rows": [(4, 2, 128), (4, 3, 128), (4, 2, None)],
+    "columns": [(4, 3, 168), (4, 2, 168), (4, 3, None)],
+}
 
 
 def note(**values) -> None:
@@ -110,25 +113,28 @@ def saved_of(graph, n):
 
 def tune_blocks(name, graph, n):
     case, saved, dout = saved_of(graph, n)
-    flat = lambda x: x.flatten(0, 1)  # noqa: E731
-    delta = triton_blocks.row_products(flat(dout), flat(saved.out))
-    data = (flat(saved.q), saved.k, saved.v, flat(dout), flat(saved.lse), delta)
+    plan = triton_blocks._plan(case)
+    inputs = tuple(
+        triton_blocks.described(x)
+        for x in (saved.q.flatten(0, 1), saved.k, saved.v, dout.flatten(0, 1))
+    )
+    stats = torch.empty(len(dout), n, dtype=torch.int64, device="cuda")
+    state = (saved.out.flatten(0, 1), saved.lse.flatten(0, 1), stats)
     steps = {
-        "forward": lambda p: triton_blocks.forward(case, saved.q, saved.k, saved.v, Terms()),
-        "rows": lambda p: triton_blocks._rows(case, p, data),
-        "columns": lambda p: triton_blocks._columns(case, p, data),
+        "forward": lambda: triton_blocks.forward(case, saved.q, saved.k, saved.v, Terms()),
+        "rows": lambda: triton_blocks._rows(case, plan, inputs, state),
+        "columns": lambda: triton_blocks._columns(case, plan, inputs, stats),
     }
     kept = dict(triton_blocks.LAUNCH)
     for step, run in steps.items():
-        for setting in SETTINGS:
+        for setting in SETTINGS[step]:
             triton_blocks.LAUNCH[step] = setting
             try:
-                call = functools.partial(run, triton_blocks._plan(case))
-                ms = do_bench(call, warmup=5, rep=20, return_mode="median")
-                note(tune=name, step=step, setting=setting, ms=round(ms, 3))
+                ms = do_bench(run, warmup=5, rep=20, return_mode="median")
+                note(tune=name, step=step, setting=setting, ms=round(ms, 4))
             except Exception as error:  # a setting that does not fit the chip
                 note(tune=name, step=step, setting=setting, failed=str(error)[:60])
-    triton_blocks.LAUNCH.update(kept)
+        triton_blocks.LAUNCH.update(kept)
 
 
 def profile():

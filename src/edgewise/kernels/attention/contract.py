@@ -59,6 +59,11 @@ class Case:
         return facts(self.graph, self.n, self.m).causal
 
     @property
+    def all_hear(self) -> bool:
+        """Whether every row has a key."""
+        return facts(self.graph, self.n, self.m).heard
+
+    @property
     def work(self) -> int:
         """Pairs over all heads and the batch."""
         return self.b * self.g * self.pairs
@@ -176,13 +181,15 @@ class Facts:
     pairs: int
     full: bool
     causal: bool
+    heard: bool
 
 
 @lru_cache(maxsize=4096)
 def facts(graph: Pattern, n: int, m: int) -> Facts:
     """What every call asks about its graph, kept longer than the normal form itself."""
     rows = graph.rows(n, m)
-    return Facts(rows.count(), is_full(rows), is_causal(rows))
+    heard = bool((rows.degrees() > 0).all())
+    return Facts(rows.count(), is_full(rows), is_causal(rows), heard)
 
 
 def is_full(rows: Rows) -> bool:

@@ -74,8 +74,9 @@ def gradients(
     dout = torch.zeros_like(saved.out) if dout is None else dout
     if implementation is reference:
         return reference.backward(case, saved, dout, dlse)
-    lse = torch.where(saved.lse == -torch.inf, torch.inf, saved.lse)
-    saved = Saved(saved.q, saved.k, saved.v, saved.terms, saved.out, lse)
+    if case.features - {"lse"} or not case.all_hear:  # a bias can be -∞ in all of a row
+        lse = torch.where(saved.lse == -torch.inf, torch.inf, saved.lse)
+        saved = Saved(saved.q, saved.k, saved.v, saved.terms, saved.out, lse)
     if dlse is None:
         return implementation.backward(case, saved, dout)
     return _with_lse(implementation, case, saved, dout, dlse)

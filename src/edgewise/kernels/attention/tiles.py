@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 from edgewise.graphs.pattern import Pattern
 from edgewise.layouts import Blocks, Pieces, Rows
 from edgewise.layouts.pieces import in_slabs
-from edgewise.layouts.ragged import Ints, owners, pointer, ranges, starts_of_runs
+from edgewise.layouts.ragged import Ints, distinct_rows, owners, pointer, ranges, starts_of_runs
 
 FULL = -1
 
@@ -85,8 +85,8 @@ def _masks(rows: Rows, row: Ints, column: Ints, block: int) -> tuple[Ints, np.nd
     for size in np.unique(count):
         which = np.flatnonzero(count == size)
         lines = table[ranges(ptr[which], count[which])].reshape(len(which), size * 7)
-        alike, back = np.unique(lines, axis=0, return_inverse=True)
-        kinds[which] = back.ravel() + sum(map(len, masks))
+        alike, back = distinct_rows(lines)
+        kinds[which] = back + sum(map(len, masks))
         masks.append(np.stack([_drawn(line.reshape(-1, 7), block) for line in alike]))
     return kinds, np.concatenate(masks)
 

@@ -1,7 +1,6 @@
 """Block-sparse attention on a GPU: flash attention over lists of blocks."""
 
 import os
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch.nn.functional import pad
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
 from edgewise.kernels.attention.tiles import blocks_of
 from edgewise.kernels.attention.triton_tiles import Lists, Plan, plan
+from edgewise.kernels.availability import no_triton
 
 name = "triton_blocks"
 BLOCK = 64
@@ -22,10 +22,8 @@ WIDEST = 128
 
 
 def refuses(case: Case) -> str | None:
-    if case.device != "cuda" and not interpreted():
-        return f"it runs on a CUDA GPU, not on {case.device}"
-    if find_spec("triton") is None:
-        return 'triton is not installed: pip install "edgewise[gpu]"'
+    if reason := no_triton(case.device):
+        return reason
     if not case.work:
         return "there are no pairs"
     if case.dtype == torch.float64:
@@ -52,16 +50,16 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
     from edgewise.kernels.attention import triton_block_kernels as kernels
 
     tiles = _plan(case)
-    q, k, v = padded(q.flatten(0, 1)), padded(k), padded(v)
-    heads, rows, dv = len(q), tiles.rows, v.shape[-1]
-    out = q.new_empty(heads, case.n, dv)
-    lse = q.new_empty(heads, case.n, dtype=torch.float32)
+    q, k, v = padded(q), padded(k), padded(v)
+    heads, rows, dv = case.b * case.g, tiles.rows, v.shape[-1]
+    out = q.new_empty(case.b, case.g, case.n, dv)
+    lse = q.new_empty(case.b, case.g, case.n, dtype=torch.float32)
     parts = (out, lse)
     if rows.slots:
         part = q.new_empty(heads * rows.slots, tiles.block, dv, dtype=torch.float32)
         parts = (part, part.new_empty(part.shape[:2]))
     kernels.forward[len(rows.items), heads](
-        *(described(x) for x in (q, k, v)), out, lse, *parts, *_lists(tiles, rows),
+        described(q), described(k), described(v), out, lse, *parts, *_lists(tiles, rows),
         case.scale, case.n, case.g, rows.slots, **_meta("forward", tiles, q, dv)
     )  # fmt: skip
     if rows.slots:
@@ -69,21 +67,18 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
         kernels.merge[len(rows.split), heads](
             out, lse, *parts, *ends, BLOCK=tiles.block, DV=dv, num_warps=4
         )
-    shape = (case.b, case.g, case.n)
-    return out[..., : case.dv].reshape(*shape, case.dv), lse.view(shape)
+    return _cut(out, case.dv), lse
 
 
 def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
-    q, out, g = (padded(x.flatten(0, 1)) for x in (saved.q, saved.out, dout))
-    k, v = padded(saved.k), padded(saved.v)
-    lse = saved.lse.flatten(0, 1).contiguous()
+    q, k, v, g = (padded(x) for x in (saved.q, saved.k, saved.v, dout))
     tiles = _plan(case)
-    stats = lse.new_empty(len(q), -(-case.n // tiles.block) * tiles.block, dtype=torch.int64)
-    inputs = tuple(described(x) for x in (q, k, v, g))
-    dq = _rows(case, tiles, inputs, (out, lse, stats))
+    inputs = (described(q), described(k), described(v), described(g))
+    length = -(-case.n // tiles.block) * tiles.block
+    stats = q.new_empty(case.b * case.g, length, dtype=torch.int64)
+    dq = _rows(case, tiles, inputs, (padded(saved.out), saved.lse, stats))
     dk, dv = _columns(case, tiles, inputs, stats)
-    dq = dq[..., : case.d].reshape(saved.q.shape)
-    return Grads(dq, dk[..., : case.d], dv[..., : case.dv])
+    return Grads(_cut(dq, case.d), _cut(dk, case.d), _cut(dv, case.dv))
 
 
 def _rows(
@@ -92,15 +87,16 @@ def _rows(
     """dq; `state` is the output, the log-sum-exp and the place for what the other pass reads."""
     from edgewise.kernels.attention import triton_block_kernels as kernels
 
-    q, rows, d = inputs[0].base, tiles.rows, inputs[0].shape[-1]
-    dq = torch.empty_like(q, memory_format=torch.contiguous_format)
+    heads, n, d = inputs[0].shape
+    out, lse, stats = state
+    out, far, near = stretched(out)
+    rows, dq = tiles.rows, inputs[0].base.new_empty(case.b, case.g, n, d)
     part = dq
     if rows.slots:
-        part = q.new_empty(len(q) * rows.slots, tiles.block, d, dtype=torch.float32)
-    kernels.backward_rows[len(rows.items), len(q)](
-        *inputs, *state, dq, part, *_lists(tiles, rows),
-        case.scale, case.n, case.g, rows.slots, *state[0].stride()[:2],
-        **_meta("rows", tiles, q, inputs[2].shape[-1]),
+        part = lse.new_empty(heads * rows.slots, tiles.block, d)
+    kernels.backward_rows[len(rows.items), heads](
+        *inputs, out, lse.contiguous(), stats, dq, part, *_lists(tiles, rows),
+        case.scale, n, case.g, rows.slots, far, near, **_meta("rows", tiles, dq, out.shape[-1]),
     )  # fmt: skip
     _added(dq, part, tiles, rows)
     return dq
@@ -111,17 +107,17 @@ def _columns(
 ) -> tuple[Tensor, Tensor]:
     from edgewise.kernels.attention import triton_block_kernels as kernels
 
-    q, k, v, _ = (x.base for x in inputs)
+    _, k, v, _ = inputs
     columns = tiles.columns
-    grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (k, v)]
+    grads = [x.base.new_empty(x.shape) for x in (k, v)]
     parts = grads
     if columns.slots:
-        size = (len(k) * columns.slots, tiles.block)
-        parts = [x.new_empty(*size, x.shape[-1], dtype=torch.float32) for x in (k, v)]
-    kernels.backward_columns[len(columns.items), len(k)](
+        size = (case.b * columns.slots, tiles.block)
+        parts = [x.new_empty(*size, x.shape[-1], dtype=torch.float32) for x in grads]
+    kernels.backward_columns[len(columns.items), case.b](
         *inputs, stats, *grads, *parts, *_lists(tiles, columns),
         case.scale, case.n, case.m, case.g, columns.slots,
-        **_meta("columns", tiles, q, v.shape[-1]),
+        **_meta("columns", tiles, grads[0], v.shape[-1]),
     )  # fmt: skip
     for grad, part in zip(grads, parts, strict=True):
         _added(grad, part, tiles, columns)
@@ -133,9 +129,10 @@ def _added(total: Tensor, part: Tensor, tiles: Plan, lists: Lists) -> None:
     from edgewise.kernels.attention import triton_block_kernels as kernels
 
     if lists.slots:
-        ends = (lists.split, lists.split_ptr, total.shape[1], lists.slots)
-        kernels.add_up[len(lists.split), len(total)](
-            total, part, *ends, BLOCK=tiles.block, D=total.shape[-1]
+        n, d = total.shape[-2:]
+        ends = (lists.split, lists.split_ptr, n, lists.slots)
+        kernels.add_up[len(lists.split), total.numel() // (n * d)](
+            total, part, *ends, BLOCK=tiles.block, D=d
         )
 
 
@@ -170,14 +167,35 @@ def _meta(step: str, tiles: Plan, q: Tensor, dv: int) -> dict[str, Any]:
 
 
 def described(x: Tensor) -> Any:
-    """(heads, tokens, features) as the copy engine reads it, a block of one head at a time."""
-    from triton.tools.tensor_descriptor import TensorDescriptor
+    """(..., tokens, features) as the copy engine reads it: a block of one head at a time."""
+    from triton.tools.tensor_descriptor import (  # type: ignore[import-untyped]
+        TensorDescriptor,
+    )
 
+    x, far, near = stretched(x)
     whole = 16 // x.element_size()
-    fits = x.stride(2) == 1 and all(s > 0 and s % whole == 0 for s in x.stride()[:2])
-    if not fits or x.data_ptr() % 16:
+    if far % whole or near % whole or x.data_ptr() % 16:
         x = torch.empty_like(x, memory_format=torch.contiguous_format).copy_(x)
-    return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, BLOCK, x.shape[2]])
+        far, near = x.shape[-2] * x.shape[-1], x.shape[-1]
+    n, d = x.shape[-2:]
+    return TensorDescriptor(x, [x.numel() // (n * d), n, d], [far, near, 1], [1, BLOCK, d])
+
+
+def stretched(x: Tensor) -> tuple[Tensor, int, int]:
+    """From head to head and from token to token, in a copy if heads are not evenly apart."""
+    *lead, n, d = x.shape
+    *steps, near, _ = x.stride()
+    far, near = [s for s, size in zip(steps, lead, strict=True) if size > 1], near if n > 1 else d
+    apart = far[-1] if far else n * d
+    even = all(s == apart * lead[-1] for s in far[:-1])
+    if not even or apart <= 0 or near <= 0:
+        x, apart, near = x.contiguous(), n * d, d
+    return x, apart, near
+
+
+def _cut(x: Tensor, features: int) -> Tensor:
+    """Without the features of the padding."""
+    return x if x.shape[-1] == features else x[..., :features]
 
 
 def padded(x: Tensor) -> Tensor:

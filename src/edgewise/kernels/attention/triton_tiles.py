@@ -53,10 +53,10 @@ def plan(graph: Pattern, n: int, m: int, block: int, device: str) -> Plan:
     one = len(ends) == len(masks) or not len(masks)
     rows = _lists(row, index, kinds, height)
     columns = _lists(index, row, kinds, width)
-    arrays = [*rows[0], *columns[0], layer_ptr, ends]
-    moved = on_device(device, *(torch.from_numpy(x) for x in arrays))
-    there = [_moved(moved[at : at + 4], lists[1]) for at, lists in ((0, rows), (4, columns))]
-    return Plan(block, *there, moved[8], moved[9], one)
+    arrays = [layer_ptr, ends, *rows[0], *columns[0]]
+    ptr, both, *moved = on_device(device, *(torch.from_numpy(x) for x in arrays))
+    lists = _moved(moved[:4], rows[1]), _moved(moved[4:], columns[1])
+    return Plan(block, *lists, ptr, both, one)
 
 
 def _lists(row: Ints, index: Ints, kinds: Ints, height: int) -> tuple[list[np.ndarray], int]:
