@@ -41,7 +41,6 @@ from edgewise.run.move import settle, to_device
 from edgewise.run.output import output_of
 from edgewise.run.ranges import check_keys
 from edgewise.run.result import Relation
-from edgewise.run.state import State
 from edgewise.run.step import Step
 from edgewise.run.weights import at, register
 
@@ -196,11 +195,6 @@ class Model(torch.nn.Module):
                 return step.output(value, as_rows)
         found = step.tensor(values, weights, unit, self.training, as_rows)
         return step.output.shown(found, as_rows)
-
-    def _state(self, step: Step, values: Mapping[str, Tensor]) -> State:
-        """What the rules of a step read before the first of them has run."""
-        weights = {name: at(self, path) for name, path in self._paths.items()}
-        return step.state(values, weights, self._one.dtype, self._one.device, self.training)
 
     def _resolved(
         self, data: Data | None, inputs: Mapping[str, Any]

@@ -245,3 +245,23 @@ def test_wrong_appends_change_nothing():
         growing.crop(3)
     assert growing.length == 2
     torch.testing.assert_close(growing(x=x[:, 2:]), model(x=x)[:, 2:].detach())
+
+
+def test_one_row_after_another_runs_by_a_tape():
+    model = crossing()
+    memory = torch.randn(3, 5, 8, dtype=torch.float64)
+    x = torch.randn(3, 9, 8, dtype=torch.float64)
+    growing = model.growing(9, memory=memory)
+    order, found = torch.arange(3), []
+    for i in range(9):
+        found.append(growing(x=x[order, i : i + 1]))
+        if i in (4, 6):
+            order = order.roll(1)
+            growing.take(torch.arange(3).roll(1))
+    assert [tape.function is not None for tape in growing._tapes.values()] == [True]
+    at = 0
+    for i, got in enumerate(found):
+        order = torch.arange(3).roll(at)
+        expected = model(memory=memory[order], x=x[order, : i + 1])[:, -1:].detach()
+        torch.testing.assert_close(got, expected)
+        at += i in (4, 6)

@@ -49,10 +49,10 @@ class Cache:
             return step.kernel(q, k, v, bias, 0.0)
         return graph_attention(q, k, v, step.pattern.shift(-self.length, 0), bias=bias, dropout=0.0)
 
-    def at_places(self, ground: GroundRule, at: int) -> Tensor | None:
+    def at_places(self, ground: GroundRule, at: int, places: Tensor) -> Tensor | None:
         """What a literal reads at the places of the new rows, None if places do not matter."""
         table = self.tables.get(ground, {}).get(at)
-        return None if table is None else table.narrow(1, self.length, self.rows).reshape(-1)
+        return None if table is None else table.index_select(1, places).reshape(-1)
 
     def appended(self) -> None:
         """The rows were computed everywhere: they count from now on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -15,10 +15,13 @@ from edgewise.grow.axes import Axes, axes_of
 from edgewise.grow.cache import Cache
 from edgewise.grow.errors import BadAppend, CannotGrow, Full
 from edgewise.grow.places import Tables, tables_of
+from edgewise.run.autocast import autocasts
 from edgewise.run.build import RelationStep
 from edgewise.run.column import Column
 from edgewise.run.result import Relation
+from edgewise.run.state import State
 from edgewise.run.step import Step
+from edgewise.run.tape import Tape, recordable, recorded
 
 if TYPE_CHECKING:
     from edgewise.module import Model
@@ -44,6 +47,7 @@ class Growing:
         self._names: tuple[str, ...] = ()
         self._batch: int | None = None
         self._constant: dict[str, Column] = {}
+        self._tapes: WeakKeyDictionary[Step, Tape | None] = WeakKeyDictionary()
         self._known: WeakKeyDictionary[Step, tuple[Axes, Tables]] = WeakKeyDictionary()
 
     @property
@@ -64,22 +68,51 @@ class Growing:
         step, values = self.model._resolved(self._data, self._given | inputs)
         rows = self._rows(step, inputs)
         self._batched = {n for n in self._given if step.executable.sources[n].batched}
-        state = self.model._state(step, values)
-        state.cache = self.cache
         axes, tables = self._laid_out(step, inputs)
         self.cache.relations, self.cache.tables, self.cache.rows = axes.kept, tables, rows
-        state.projections = step.executable.projections if rows >= FEW else {}
+        found = self._computed(step, axes, values)
+        self.cache.appended()
+        return step.output.shown(found, False)
+
+    def _computed(self, step: Step, axes: Axes, values: dict[str, Tensor]) -> Tensor:
+        """The output; one row after another by a tape, from the second on."""
+        weights = {name: self.model.weight(name) for name in self.model._paths}
+        unit, rows = self.model._one, self.cache.rows
+        places = torch.arange(self.length, self.length + rows, device=unit.device)
+
+        def run(given: Sequence[Tensor]) -> Tensor:
+            left = iter(given)
+            inputs, held = ({n: next(left) for n in names} for names in (values, weights))
+            state = step.state(inputs, held, unit.dtype, unit.device, self.model.training)
+            state.cache, state.places = self.cache, next(left)
+            state.projections = step.executable.projections if rows >= FEW else {}
+            state.relations.update((name, Column(next(left))) for name in known)
+            return self._output(step, axes, state)
+
+        known = dict(self._constant)
+        given = [*values.values(), *weights.values(), places]
+        given += [kept.data for kept in known.values()]
+        if rows > 1 or autocasts(unit.device) or not recordable():
+            return run(given)
+        tape = self._tapes.get(step)
+        if tape is not None and tape.fits(given):
+            return run(given) if tape.function is None else tape.function(*given)
+        if step not in self._tapes:
+            self._tapes[step] = None  # what does not change is computed now
+            return run(given)
+        found, self._tapes[step] = recorded(run, given)
+        return found
+
+    def _output(self, step: Step, axes: Axes, state: State) -> Tensor:
         for part in step.executable.steps:
             assert isinstance(part, RelationStep)  # others cannot grow
-            name = part.relation
-            if name in axes.place:
+            if part.relation in axes.place:
                 state.relations.update(part(state))
-            else:
-                if name not in self._constant:
-                    self._constant.update(part(state))
-                state.relations[name] = self._constant[name]
-        self.cache.appended()
-        return step.output(state.relations[step.output.relation])
+            elif part.relation not in self._constant:
+                found = part(state)
+                self._constant.update(found)
+                state.relations.update(found)
+        return step.output.tensor(state.relations[step.output.relation], False)
 
     def _laid_out(self, step: Step, inputs: Mapping[str, Any]) -> tuple[Axes, Tables]:
         if step not in self._known:

@@ -22,6 +22,7 @@ from edgewise.run.autocast import autocasts
 from edgewise.run.column import Column, column
 from edgewise.run.rule import RuleStep
 from edgewise.run.state import State
+from edgewise.run.tape.whole import whole
 from edgewise.run.traced import graph_attention
 
 CAUSAL = causal()
@@ -104,8 +105,7 @@ class AttentionStep:
         q = self._spread(q)
         k, v = (t if self.node.shared else t.unsqueeze(1) for t in (k, v))
         q, k, v = (_in_autocast(t) for t in (q, k, v))
-        out: Tensor = state.cache.attend(self, q, k, v, bias)
-        return out
+        return _attend_cached(q, k, v, bias, self, state.cache)
 
     def _joined(
         self,
@@ -163,6 +163,14 @@ class AttentionStep:
 def _in_autocast(data: Tensor) -> Tensor:
     """In the precision of autocast, as torch's own attention takes its arguments."""
     return data.to(torch.get_autocast_dtype(data.device.type)) if autocasts(data.device) else data
+
+
+@whole
+def _attend_cached(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, step: AttentionStep, cache: Any
+) -> Tensor:
+    found: Tensor = cache.attend(step, q, k, v, bias)
+    return found
 
 
 def attention_step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep | str:

@@ -161,6 +161,9 @@ def product(left: Column, right: Column) -> Column:
 def _times_vector(matrix: Tensor, vector: Tensor) -> Tensor:
     if matrix.shape[:2] == (1, 1):  # one weight for all rows: one product of matrices
         return torch.nn.functional.linear(vector, matrix[0, 0])
+    if matrix.shape[0] == vector.shape[1] == 1:  # many weights for one row: one product as well
+        found = torch.nn.functional.linear(vector, matrix[0].flatten(0, 1))
+        return found.reshape(len(vector), *matrix.shape[1:3])
     if matrix.shape[2] == 1:  # a row times a column: a dot product in each row
         return (matrix.squeeze(2) * vector).sum(-1, keepdim=True)
     return (matrix @ vector.unsqueeze(-1)).squeeze(-1)

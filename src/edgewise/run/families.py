@@ -55,12 +55,14 @@ def layouts_of(ground: GroundRule) -> dict[int, str]:
 
 def _product_layout(family: Tensor | None, rows: Tensor | None, count: int) -> str | None:
     """How the groundings of members × rows are ordered, if they are all of them."""
-    if family is None or rows is None or not count:
+    if not count or (family is None and rows is None and count > 1):
         return None
+    device = next((t.device for t in (family, rows) if t is not None), None)
+    here = torch.arange(count, device=device)
+    family, rows = (here if t is None else t for t in (family, rows))
     high, wide = int(family.max()) + 1, int(rows.max()) + 1
     if high * wide != count:
         return None
-    here = torch.arange(count, device=family.device)
     if bool((family == here // wide).all()) and bool((rows == here % wide).all()):
         return "members first"
     if bool((rows == here // high).all()) and bool((family == here % high).all()):

@@ -209,7 +209,7 @@ class RuleStep:
         """What a literal reads where rows are appended, None where that is what it always does."""
         found: Tensor | None = None
         if state.cache is not None:
-            found = state.cache.at_places(self.ground, at)
+            found = state.cache.at_places(self.ground, at, state.places)
         return found
 
     def _family_everywhere(self, item: nodes.Atom, state: State) -> Column | None:

@@ -25,3 +25,4 @@ class State:
     shared: dict[tuple[str, str], Tensor] = field(default_factory=dict)
     numbers: Mapping[str, Column] = field(default_factory=dict)  # integers, not rounded to dtype
     cache: Any = None  # keeps keys and values where rows are appended
+    places: Tensor | None = None  # of the rows that are appended
