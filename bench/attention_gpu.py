@@ -1,24 +1,32 @@
-"""Attention on a GPU against FlexAttention, SDPA and PyG, in one run; bf16, 16 heads of 64.
+"""Attention on a GPU against FlexAttention, SDPA, PyG and HF BigBird; bf16, 16 heads of 64.
 
-PYTHONPATH=src:bench python3 bench/attention_gpu.py [section ...]
+PYTHONPATH=src:bench python3 bench/attention_gpu.py [--warm] [section ...]
+
+With --warm everything runs once and nothing is timed: it fills the caches of the peers' compilers,
+so that several sections can compile at the same time before one run measures them.
 """
 
+import gc
 import sys
 import time
 import traceback
 
 import torch
-from measure import gpu_ms, write
+from measure import commit, gpu_ms, skip, write, written
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-from edgewise.graphs import bigbird, causal, from_edges, strided, tree, window
+from edgewise.graphs import bigbird, causal, from_edges, full, strided, tree, window
 from edgewise.kernels.attention import attention, case_of, choose
 
+COPY, PRODUCT = 4.3e12, 790e12  # bytes and operations per second that an H200 reaches, measured
 RESULTS: list[dict[str, object]] = []
+WARM = "--warm" in sys.argv
 torch._dynamo.config.recompile_limit = 10_000
 torch._dynamo.config.accumulated_recompile_limit = 10_000
 flex = torch.compile(flex_attention, dynamic=False)
+SMALL = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_M1": 64, "BLOCK_N1": 64, "BLOCK_M2": 64,
+         "BLOCK_N2": 64}  # fmt: skip
 
 
 def note(**values: object) -> None:
@@ -45,75 +53,95 @@ def both_ways(run, tensors):
 
     train()
     peak = (torch.cuda.max_memory_allocated() - before) / 2**30
+    if WARM:
+        return {"forward": 1.0, "both": 1.0, "extra_gib": 0.0}
     with torch.no_grad():
         forward = gpu_ms(run)
     return {"forward": forward, "both": gpu_ms(train), "extra_gib": round(peak, 3)}
 
 
-def compare(name, graph, n, peer, peer_name="flex", **sizes):
-    tensors = inputs(n, **sizes)
+def rates(pairs, n, ours, heads=16, d=64):
+    """TFLOP/s of the pairs of the graph alone, and the times that no kernel can go below."""
+    flops, size = 4 * d * heads * pairs, 2 * heads * n * d
+    floor = max(flops / PRODUCT, 4 * size / COPY), max(3.5 * flops / PRODUCT, 12 * size / COPY)
+    return {
+        "tflops": round(flops / ours["forward"] / 1e9, 1),
+        "tflops_both": round(3.5 * flops / ours["both"] / 1e9, 1),
+        "floor": round(floor[0] * 1e3, 4),
+        "floor_both": round(floor[1] * 1e3, 4),
+    }
+
+
+def compare(name, graph, n, **peers):
+    """Ours, and each peer on the same tensors; a peer is a function of them and n."""
+    tensors = inputs(n)
     start = time.perf_counter()
     choice = choose(case_of(*tensors, graph))
-    plan = time.perf_counter() - start
+    row = {"case": name, "n": n, "kernel": choice.name}
+    row["plan_s"] = round(time.perf_counter() - start, 4)
     ours = both_ways(lambda: attention(*tensors, graph), tensors)
-    pairs = (graph or causal()).count(n)
-    flops = 4 * 64 * 16 * pairs
-    ours["tflops"] = round(flops / ours["forward"] / 1e9, 1)
-    ours["tflops_both"] = round(3.5 * flops / ours["both"] / 1e9, 1)
-    row = {"case": name, "n": n, "kernel": choice.name, "plan_s": round(plan, 4), "ours": ours}
-    try:
-        run = peer(tensors, n)
-        expected, got = run().float(), attention(*tensors, graph).float()
-        row["difference"] = f"{((expected - got).norm() / expected.norm()).item():.1e}"
-        del expected, got
-        row[peer_name] = both_ways(run, tensors)
-        row["times_forward"] = round(row[peer_name]["forward"] / ours["forward"], 2)
-        row["times_both"] = round(row[peer_name]["both"] / ours["both"], 2)
-    except Exception as error:
-        row["peer_failed"] = f"{type(error).__name__}: {error}"[:200]
+    row["ours"] = {**ours, **rates((graph or full()).count(n), n, ours)}
+    for peer_name, peer in peers.items():
+        try:
+            run = peer(tensors, n)
+            expected, got = run().float(), attention(*tensors, graph).float()
+            row["difference"] = f"{((expected - got).norm() / expected.norm()).item():.1e}"
+            del expected, got
+            row[peer_name] = both_ways(run, tensors)
+            for way in ("forward", "both"):
+                row[f"{way}_times_{peer_name}"] = round(row[peer_name][way] / ours[way], 2)
+        except Exception as error:
+            row[f"{peer_name}_failed"] = f"{type(error).__name__}: {error}"[:200]
     note(**row)
 
 
-def with_flex(graph, mask_mod):
+def with_flex(graph, mask_mod, block=128, options=None):
     def peer(tensors, n):
-        mask = graph.block_mask(n).to("cuda")
+        mask = graph.block_mask(n, block=block).to("cuda")
         mask.mask_mod = mask_mod
-        return lambda: flex(*tensors, block_mask=mask)
+        return lambda: flex(*tensors, block_mask=mask, kernel_options=options)
 
     return peer
 
 
 def windows():
     graph = window(256)
+    peer = with_flex(graph, lambda b, h, i, j: (i - j).abs() <= 256)
     for n in (4096, 16384, 65536, 262144):
-        compare("window ±256", graph, n, with_flex(graph, lambda b, h, i, j: (i - j).abs() <= 256))
+        compare("window ±256", graph, n, flex=peer)
     graph = window(255) & causal()
-    mask = with_flex(graph, lambda b, h, i, j: (j <= i) & (i - j <= 255))
-    compare("causal window 256", graph, 65536, mask)
+    peer = with_flex(graph, lambda b, h, i, j: (j <= i) & (i - j <= 255))
+    compare("causal window 256", graph, 65536, flex=peer)
 
 
 def bigbirds():
-    """FlexAttention refuses blocks of 64 here, so its blocks are of 128 with a table of the 64s."""
+    """FlexAttention with its blocks of 128 and a table of the 64s, and with blocks of 64."""
     for n in (4096, 16384, 65536):
         graph = bigbird(64)
         table = graph.blocks(n, block=64).dense().bool().cuda()
-        mask = with_flex(graph, lambda b, h, i, j, table=table: table[i // 64, j // 64])
-        compare("bigbird", graph, n, mask)
+
+        def mask(b, h, i, j, table=table):
+            return table[i // 64, j // 64]
+
+        peers = {"flex": with_flex(graph, mask)}
+        if n > 4096:
+            peers["flex64"] = with_flex(graph, mask, 64, SMALL)
+        compare("bigbird", graph, n, **peers)
 
 
 def strides():
     graph = strided(64) & causal()
-    mask = with_flex(graph, lambda b, h, i, j: (j <= i) & ((i - j) % 64 == 0))
+    peer = with_flex(graph, lambda b, h, i, j: (j <= i) & ((i - j) % 64 == 0))
     for n in (16384, 65536):
-        compare("causal strided 64", graph, n, mask)
+        compare("causal strided 64", graph, n, flex=peer)
 
 
 def trees():
     graph, total = branches(64, 1024, 16384), 16384 + 64 * 1024
     end = torch.full((total,), total, device="cuda")
     end[16384:] = torch.arange(64, device="cuda").repeat_interleave(1024) * 1024 + 16384 + 1024
-    mask = with_flex(graph, lambda b, h, i, j: (j <= i) & (i < end[j]))
-    compare("shared-prefix tree, 64 × 1k after 16k", graph, total, mask)
+    peer = with_flex(graph, lambda b, h, i, j: (j <= i) & (i < end[j]))
+    compare("shared-prefix tree, 64 × 1k after 16k", graph, total, flex=peer)
     separate = inputs(16384 + 1024)
     one = both_ways(lambda: attention(*separate, causal()), separate)
     note(case="one branch with its prefix", times=64, ours=one, total=round(64 * one["both"], 2))
@@ -130,20 +158,50 @@ def branches(count, length, prefix):
 def dense():
     for n in (16384, 65536):
         for name, graph in (("full", None), ("causal", causal())):
-            is_causal = graph is not None
-            compare(
-                name,
-                graph,
-                n,
-                lambda t, n, c=is_causal: lambda: scaled_dot_product_attention(*t, is_causal=c),
-                "sdpa",
-            )
+
+            def peer(tensors, n, is_causal=graph is not None):
+                return lambda: scaled_dot_product_attention(*tensors, is_causal=is_causal)
+
+            compare(name, graph, n, sdpa=peer)
 
 
 def million():
     graph, n = window(256), 1 << 20
     tensors = inputs(n)
-    note(case="window ±256", n=n, ours=both_ways(lambda: attention(*tensors, graph), tensors))
+    ours = both_ways(lambda: attention(*tensors, graph), tensors)
+    note(case="window ±256", n=n, ours={**ours, **rates(graph.count(n), n, ours)})
+
+
+def huggingface():
+    """One BigBird layer of 1024 features, with its three projections on both sides."""
+    from transformers import BigBirdConfig
+    from transformers.models.big_bird.modeling_big_bird import (
+        BigBirdBlockSparseAttention,
+        BigBirdModel,
+    )
+
+    n, graph = 16384, bigbird(64)
+    config = BigBirdConfig(hidden_size=1024, num_attention_heads=16, block_size=64,
+                           num_random_blocks=3, max_position_embeddings=n)  # fmt: skip
+    layer = BigBirdBlockSparseAttention(config, seed=0).eval().cuda().bfloat16()
+    x = torch.randn(1, n, 1024, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    with torch.no_grad():
+        mask = torch.ones(1, n, device="cuda", dtype=torch.bfloat16)
+        blocked, band, rows, keys = BigBirdModel.create_masks_for_block_sparse_attn(mask, 64)
+    names = {"band_mask": band, "from_mask": rows, "to_mask": keys,
+             "from_blocked_mask": blocked, "to_blocked_mask": blocked}  # fmt: skip
+
+    def ours():
+        heads = (f(x).view(1, n, 16, 64).transpose(1, 2)
+                 for f in (layer.query, layer.key, layer.value))  # fmt: skip
+        return attention(*heads, graph)
+
+    at = [x, *layer.parameters()]
+    row = {"ours": both_ways(ours, at), "huggingface": both_ways(lambda: layer(x, **names)[0], at)}
+    for way in ("forward", "both"):
+        row[f"{way}_times"] = round(row["huggingface"][way] / row["ours"][way], 1)
+    share = row["ours"]["extra_gib"] / max(row["huggingface"]["extra_gib"], 1e-9)
+    note(case="HF BigBird, one layer", n=n, **row, memory_share=round(share, 4))
 
 
 def edges():
@@ -197,46 +255,60 @@ def pyg(n, edge_index):
 
 
 def lengths():
-    """A new length or graph: the first call against its second."""
-    slow = []
+    """200 lengths and graphs, each new: the first call against its second, and the memory."""
     torch.manual_seed(0)
-    sizes = torch.randint(1000, 20000, (100,)).tolist()
     attention(*inputs(999), window(99))
-    for count, n in enumerate(sizes):
-        tensors, graph = inputs(n), window(64 + count)
-        times = []
-        for _ in range(2):
+    late, times, memory = [], [], []
+    for count, n in enumerate(torch.randint(1000, 20000, (200,)).tolist()):
+        tensors = inputs(n)
+        graph = (window(64 + count), window(64 + count) & causal(), bigbird(64, seed=count))[
+            count % 3
+        ]
+        both = []
+        for _ in range(3):
             torch.cuda.synchronize()
             start = time.perf_counter()
             torch.autograd.grad(attention(*tensors, graph).sum(), tensors)
             torch.cuda.synchronize()
-            times.append((time.perf_counter() - start) * 1e3)
-        slow.append(times[0] - 3 * times[1])
-    worst = sorted(slow)
+            both.append((time.perf_counter() - start) * 1e3)
+        late.append(both[0] - 3 * both[1])
+        times.append(both[0])
+        del tensors
+        memory.append(torch.cuda.memory_allocated() / 2**20)
+    late.sort()
     note(
-        case="100 new lengths and graphs",
-        first_minus_3x_second_ms_median=round(worst[50], 2),
-        worst=round(worst[-1], 2),
-        memory_gib=round(torch.cuda.memory_allocated() / 2**30, 3),
+        case="200 new lengths and graphs",
+        first_ms_median=round(sorted(times)[100], 2),
+        first_minus_3x_second_ms_median=round(late[100], 2),
+        first_minus_3x_second_ms_worst=round(late[-1], 2),
+        within_5_ms=sum(x <= 5 for x in late),
+        memory_mib_after_50_100_200=[round(memory[at], 1) for at in (49, 99, 199)],
     )
 
 
 SECTIONS = {
     "windows": windows, "bigbirds": bigbirds, "strides": strides, "trees": trees, "dense": dense,
-    "million": million, "edges": edges, "lengths": lengths,
+    "million": million, "huggingface": huggingface, "edges": edges, "lengths": lengths,
 }  # fmt: skip
 
 
 def main():
-    for name in sys.argv[1:] or SECTIONS:
+    if not torch.cuda.is_available():
+        skip("there is no CUDA GPU here")
+    results = written("attention_gpu")
+    for name in [x for x in sys.argv[1:] if x != "--warm"] or SECTIONS:
         start = time.time()
+        RESULTS.clear()
         try:
             SECTIONS[name]()
         except Exception:
             traceback.print_exc()
+        gc.collect()
         torch.cuda.empty_cache()
-        note(section=name, seconds=round(time.time() - start, 1))
-        write("attention_gpu", RESULTS)
+        print(f"section {name}: {time.time() - start:.1f} s", flush=True)
+        if not WARM and RESULTS:
+            results[name] = {"commit": commit(), "rows": list(RESULTS)}
+            write("attention_gpu", results)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -51,24 +52,30 @@ def cpu_seconds(run: Callable[[], object], repeats: int = 3) -> dict[str, float]
     return {"cpu_s": round(min(used), 4), "wall_s": round(min(passed), 4)}
 
 
-def gpu_ms(run: Callable[[], object], repeats: int = 12, calls: int = 8) -> float:
-    """The median over several times of `calls` calls in a row, by events on the device.
+def gpu_ms(run: Callable[[], object], seconds: float = 0.3) -> float:
+    """The median over up to 12 times of up to 8 calls in a row, by events on the device.
 
-    Calls in a row, as in training: the next is prepared while the last one runs.
+    Calls in a row, as in training: the next is prepared while the last one runs. What is slow is
+    run less often: about `seconds` in all.
     """
-    for _ in range(5):
+    for _ in range(3):
         run()
+    took = _elapsed(run, 1) / 1e3
+    calls = max(1, min(8, int(seconds / 12 / took)))
+    repeats = max(3, min(12, int(seconds / (calls * took))))
+    return round(statistics.median(_elapsed(run, calls) for _ in range(repeats)), 4)
+
+
+def _elapsed(run: Callable[[], object], calls: int) -> float:
+    """Milliseconds of one of `calls` calls."""
     torch.cuda.synchronize()
-    times = []
-    for _ in range(repeats):
-        a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        a.record()
-        for _ in range(calls):
-            run()
-        b.record()
-        b.synchronize()
-        times.append(a.elapsed_time(b) / calls)
-    return round(statistics.median(times), 4)
+    a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    a.record()
+    for _ in range(calls):
+        run()
+    b.record()
+    b.synchronize()
+    return a.elapsed_time(b) / calls
 
 
 def write(name: str, results: object) -> None:
@@ -76,3 +83,16 @@ def write(name: str, results: object) -> None:
     folder.mkdir(exist_ok=True, parents=True)
     content = {"machine": machine(), "commit": commit(), "results": results}
     (folder / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
+
+
+def written(name: str) -> dict[str, Any]:
+    """The results of the last run, to which one section of a script adds its own."""
+    path = RESULTS / f"{name}.json"
+    found = json.loads(path.read_text())["results"] if path.exists() else {}
+    return found if isinstance(found, dict) else {}
+
+
+def skip(reason: str) -> None:
+    """End the script here: what it needs is not on this machine."""
+    print(f"skipped: {reason}")
+    raise SystemExit(0)

@@ -1,4 +1,4 @@
-"""Checks the GPU kernels against float64 and times their launch settings: run on the GPU itself.
+"""Launch settings of the GPU kernels, timed, and profiles of what is not one kernel.
 
 PYTHONPATH=src python3 bench/tune_attention_gpu.py
 """
@@ -17,11 +17,7 @@ from triton.testing import do_bench
 from edgewise.graphs import (
     bigbird,
     causal,
-    documents,
     from_edges,
-    full,
-    global_tokens,
-    random_edges,
     strided,
     tree,
     window,
@@ -54,53 +50,6 @@ def inputs(n, heads=16, d=64, dtype=BF16, shared=1, m=None):
     torch.manual_seed(0)
     shapes = [(1, heads * shared, n, d), (1, heads, m or n, d), (1, heads, m or n, d)]
     return [torch.randn(s, device="cuda", dtype=dtype, requires_grad=True) for s in shapes]
-
-
-def results(tensors, graph, dtype, kernel, edge_bias=None):
-    q, k, v = (x.detach().to(dtype).requires_grad_() for x in tensors)
-    extra = {}
-    at = [q, k, v]
-    if edge_bias is not None:
-        extra["edge_bias"] = edge_bias.detach().to(dtype).requires_grad_()
-        at.append(extra["edge_bias"])
-    out = attention(q, k, v, graph, kernel=kernel, **extra)
-    random = torch.Generator("cuda").manual_seed(1)
-    weight = torch.randn(out.shape, generator=random, device="cuda", dtype=torch.float64)
-    grads = torch.autograd.grad((out * weight.to(dtype)).sum(), at)
-    return [x.detach().double() for x in (out, *grads)]
-
-
-def check(name, graph, n, dtype=BF16, kernel=None, edge=False, **shape):
-    tensors = inputs(n, dtype=dtype, **shape)
-    m = shape.get("m") or n
-    heads = tensors[0].shape[1]
-    bias = torch.randn(heads, graph.count(n, m), device="cuda", dtype=dtype) if edge else None
-    exact = results(tensors, graph, torch.float64, "reference", bias)
-    plain = results(tensors, graph, dtype, "reference", bias)
-    ours = results(tensors, graph, dtype, kernel, bias)
-    errors = [((a - b).norm() / b.norm()).item() for a, b in zip(ours, exact, strict=True)]
-    simple = [((a - b).norm() / b.norm()).item() for a, b in zip(plain, exact, strict=True)]
-    fine = all(a <= 1.5 * b + 1e-6 for a, b in zip(errors, simple, strict=True))
-    note(check=name, kernel=kernel, dtype=str(dtype), fine=fine,
-         error=[f"{e:.1e}" for e in errors], plain=[f"{e:.1e}" for e in simple])  # fmt: skip
-
-
-def checks():
-    for kernel in ("triton_blocks", "triton_csr"):
-        for dtype in (BF16, torch.float16, torch.float32):
-            check("window", window(40), 333, dtype, kernel, heads=2, shared=2)
-        check("global", global_tokens(3) | window(5), 3000, BF16, kernel, heads=2)
-        check("wide", window(40), 300, BF16, kernel, heads=2, d=128)
-        check("odd", window(40) & causal(), 300, BF16, kernel, heads=2, d=40)
-    check("bigbird", bigbird(64), 2048, BF16, "triton_blocks", heads=2)
-    check("edge_bias", random_edges(16, seed=0), 500, torch.float32, "triton_csr", True, heads=2)
-    check("strided", strided(8) & causal(), 1024, BF16, "permuted", heads=2)
-    check("odd strided", strided(8), 1003, BF16, "permuted", heads=2)
-    check("documents", documents([300, 400, 324]), 1024, BF16, "rectangles", heads=2)
-    two = causal() & (global_tokens(100) | documents([300, 400, 324]))
-    check("prefix", two, 1024, BF16, "rectangles", heads=2)
-    for graph in (full(), causal(), strided(4) | window(8), window(3) | random_edges(3, seed=0)):
-        check(repr(graph), graph, 1000, BF16, None, heads=2, shared=2)
 
 
 def saved_of(graph, n):
@@ -197,7 +146,6 @@ def main():
     bar = window(256)
     big = bigbird(64)
     sections = {
-        "checks": checks,
         "window": lambda: tune_blocks("window", bar, 65536),
         "bigbird": lambda: tune_blocks("bigbird", big, 65536),
         "edges": tune_edges,

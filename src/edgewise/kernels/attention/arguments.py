@@ -214,8 +214,9 @@ def grouped(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     if q.ndim == 2:
         q, k, v = q[None], k[None], v[None]
     heads, shared = q.shape[-3], max(k.shape[-3], 1)
-    q = q.unflatten(-3, (k.shape[-3], heads // shared)).flatten(0, -4)
-    return q, k.flatten(0, -3), v.flatten(0, -3)
+    b = math.prod(k.shape[:-2])
+    q = q.reshape(b, heads // shared, *q.shape[-2:])
+    return q, k.reshape(b, *k.shape[-2:]), v.reshape(b, *v.shape[-2:])
 
 
 def bias_for(bias: Tensor, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:

@@ -1,0 +1,101 @@
+"""Every attention kernel on the GPU itself, forward and all gradients, against float64.
+
+PYTHONPATH=src:bench python3 bench/attention_gpu_checks.py
+
+A kernel must be no further from float64 than the plain reference in the same precision is.
+"""
+
+import sys
+
+import torch
+from measure import skip, write
+
+from edgewise.graphs import (
+    bigbird,
+    causal,
+    documents,
+    full,
+    global_tokens,
+    random_edges,
+    strided,
+    window,
+)
+from edgewise.kernels.attention import attention
+
+ROWS: list[dict] = []
+BF16 = torch.bfloat16
+
+
+def inputs(n, heads=16, d=64, dtype=BF16, shared=1, m=None, dv=None):
+    torch.manual_seed(0)
+    shapes = [(1, heads * shared, n, d), (1, heads, m or n, d), (1, heads, m or n, dv or d)]
+    return [torch.randn(s, device="cuda", dtype=dtype, requires_grad=True) for s in shapes]
+
+
+def results(tensors, graph, dtype, kernel, edge_bias=None):
+    q, k, v = (x.detach().to(dtype).requires_grad_() for x in tensors)
+    extra = {}
+    at = [q, k, v]
+    if edge_bias is not None:
+        extra["edge_bias"] = edge_bias.detach().to(dtype).requires_grad_()
+        at.append(extra["edge_bias"])
+    out = attention(q, k, v, graph, kernel=kernel, **extra)
+    random = torch.Generator("cuda").manual_seed(1)
+    weight = torch.randn(out.shape, generator=random, device="cuda", dtype=torch.float64)
+    grads = torch.autograd.grad((out * weight.to(dtype)).sum(), at)
+    return [x.detach().double() for x in (out, *grads)]
+
+
+def check(name, graph, n, dtype=BF16, kernel=None, edge=False, **shape):
+    tensors = inputs(n, dtype=dtype, **shape)
+    m = shape.get("m") or n
+    heads = tensors[0].shape[1]
+    bias = torch.randn(heads, graph.count(n, m), device="cuda", dtype=dtype) if edge else None
+    row = {"check": name, "kernel": kernel, "dtype": str(dtype).removeprefix("torch.")}
+    try:
+        exact = results(tensors, graph, torch.float64, "reference", bias)
+        plain = results(tensors, graph, dtype, "reference", bias)
+        ours = results(tensors, graph, dtype, kernel, bias)
+        again = results(tensors, graph, dtype, kernel, bias)
+        errors = [((a - b).norm() / b.norm()).item() for a, b in zip(ours, exact, strict=True)]
+        simple = [((a - b).norm() / b.norm()).item() for a, b in zip(plain, exact, strict=True)]
+        row["fine"] = all(a <= 1.5 * b + 1e-6 for a, b in zip(errors, simple, strict=True))
+        row["same_again"] = all(torch.equal(a, b) for a, b in zip(ours, again, strict=True))
+        row["error"], row["plain"] = [f"{e:.1e}" for e in errors], [f"{e:.1e}" for e in simple]
+    except Exception as error:
+        row |= {"fine": False, "failed": f"{type(error).__name__}: {error}"[:300]}
+    ROWS.append(row)
+    print(" ".join(f"{k}={v}" for k, v in row.items()), flush=True)
+
+
+def main():
+    if not torch.cuda.is_available():
+        skip("there is no CUDA GPU here")
+    for kernel in ("triton_blocks", "triton_csr"):
+        for dtype in (BF16, torch.float16, torch.float32):
+            check("window", window(40), 333, dtype, kernel, heads=2, shared=2)
+        check("global", global_tokens(3) | window(5), 3000, BF16, kernel, heads=2)
+        check("wide", window(40), 300, BF16, kernel, heads=2, d=128)
+        check("odd features", window(40) & causal(), 300, BF16, kernel, heads=2, d=40, dv=24)
+        check("more keys", window(40), 100, BF16, kernel, heads=2, m=333)
+        check("one token", window(1), 1, BF16, kernel, heads=3)
+        check("many heads", window(90), 700, BF16, kernel, heads=40)
+    check("bigbird", bigbird(64), 2048, BF16, "triton_blocks", heads=2)
+    check("several runs in a row", strided(5) | window(9), 500, BF16, "triton_blocks", heads=2)
+    check("no key in some rows", strided(3) - window(90), 160, BF16, "triton_blocks", heads=2)
+    check("edge_bias", random_edges(16, seed=0), 500, torch.float32, "triton_csr", True, heads=2)
+    check("strided", strided(8) & causal(), 1024, BF16, "permuted", heads=2)
+    check("odd strided", strided(8), 1003, BF16, "permuted", heads=2)
+    check("documents", documents([300, 400, 324]), 1024, BF16, "rectangles", heads=2)
+    two = causal() & (global_tokens(100) | documents([300, 400, 324]))
+    check("prefix", two, 1024, BF16, "rectangles", heads=2)
+    for graph in (full(), causal(), strided(4) | window(8), window(3) | random_edges(3, seed=0)):
+        check("chosen", graph, 1000, BF16, None, heads=2, shared=2)
+    write("attention_gpu_checks", ROWS)
+    wrong = [row for row in ROWS if not row["fine"]]
+    print(f"{len(ROWS) - len(wrong)} of {len(ROWS)} fine")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
