@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import Call, assert_no_worse_than_reference
+from cases import TERMS, Call, assert_no_worse_than_reference
 
 from edgewise.graphs import bigbird, causal, documents, global_tokens, strided, window
 from edgewise.kernels.attention import attention, triton_csr, triton_tiles
@@ -13,7 +13,7 @@ from edgewise.kernels.attention.errors import KernelRefuses
 def small_items(monkeypatch):
     """So that rows are split, too."""
     monkeypatch.setattr(triton_tiles, "LEAST", 2)
-    monkeypatch.setattr(triton_csr, "LEAST", 20)
+    monkeypatch.setattr(triton_csr, "LEAST", 4)
 
 
 GRAPHS = [
@@ -36,9 +36,9 @@ def test_blocks_are_as_exact_as_the_reference(graph, dtype):
 
 
 @pytest.mark.parametrize("graph", [window(2), global_tokens(1)], ids=repr)
-@pytest.mark.parametrize("terms", [(), ("edge_bias",)])
+@pytest.mark.parametrize("terms", [(), ("bias",), *((term,) for term in TERMS), TERMS[2:7]])
 def test_edges_are_as_exact_as_the_reference(graph, terms):
-    call = Call(graph, (1,), 1, 2, 33, 33, 8, 4, terms=terms)
+    call = Call(graph, (1,), 1, 2, 7, 7, 8, 4, terms=terms, options={"dropout": 0.2})
     assert_no_worse_than_reference(call, "triton_csr")
 
 

@@ -87,7 +87,8 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "tanh": Function(
         torch.tanh,
-        "(2.0 * tl.sigmoid(2.0 * {0}) - 1.0)",
+        "tl.where(tl.abs({0}) < 0.1, {0} * (1.0 - {0} * {0} * (1 / 3 - {0} * {0} * (2 / 15))),"
+        " 2.0 * tl.sigmoid(2.0 * {0}) - 1.0)",  # the difference is not exact near 0
         lambda x: (call("sub", ONE, call("mul", Call("tanh", (x,)), Call("tanh", (x,)))),),
     ),
     "sigmoid": Function(torch.sigmoid, "tl.sigmoid({0})", _sigmoid),

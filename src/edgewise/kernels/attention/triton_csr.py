@@ -2,18 +2,20 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
+from edgewise.kernels.attention.contract import EDGE_TERMS, Case, Grads, Saved, Terms
 from edgewise.kernels.attention.edges import Edges, edges
 from edgewise.kernels.attention.items import Items, items, moved
-from edgewise.kernels.attention.terms import kept_edges, off_edges, on_edges
-from edgewise.kernels.attention.triton_blocks import interpreted, padded, row_products
+from edgewise.kernels.attention.terms import off_edges, on_edges
+from edgewise.kernels.attention.triton_blocks import padded, row_products
+from edgewise.kernels.attention.triton_score import Packed, functions, unit_of
+from edgewise.kernels.availability import no_triton
+from edgewise.scores.nodes import S
 
 name = "triton_csr"
 PAIR = 40.0  # the time of one edge in pairs of a dense product in bf16
@@ -22,17 +24,15 @@ LEAST = 512  # edges that one program takes without splitting its row
 
 
 def refuses(case: Case) -> str | None:
-    if case.device != "cuda" and not interpreted():
-        return f"it runs on a CUDA GPU, not on {case.device}"
-    if find_spec("triton") is None:
-        return 'triton is not installed: pip install "edgewise[gpu]"'
+    if reason := no_triton(case.device):
+        return reason
     if not case.work:
         return "there are no pairs"
     if case.dtype == torch.float64:
         return "it does not compute in float64"
     if max(case.d, case.dv) > 256:
         return f"{max(case.d, case.dv)} features are more than 256"
-    return case.lacks("bias", "edge_bias", "dropout")
+    return case.lacks(*EDGE_TERMS)
 
 
 def cost(case: Case) -> float:
@@ -66,11 +66,11 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
     lse = q.new_empty(heads, case.n, dtype=torch.float32)
     part = q.new_empty(heads * slots, dv, dtype=torch.float32)
     part_lse = q.new_empty(heads * slots, dtype=torch.float32)
-    numbers = (case.scale, case.n, graph.edges.count, heads, case.g, slots)
+    numbers = (case.scale, case.n, graph.edges.count, heads, case.g, slots, *_drop(terms))
     strides = [s for x in (q, k, v) for s in x.stride()[:2]]
     triton_csr_kernels.forward[(len(graph.rows.row) * heads,)](
-        q, k, v, *_extra(case, terms, q), out, lse, part, part_lse,
-        *_work(graph.rows), graph.edges.index, *numbers, *strides, **_meta(terms, q, v)
+        q, k, v, *_extra(terms, q), out, lse, part, part_lse,
+        *_work(graph.rows), graph.edges.index, *numbers, *strides, **_meta(case, terms, q, v)
     )  # fmt: skip
     if slots:
         ends = (graph.rows.split, graph.rows.split_ptr)
@@ -86,54 +86,66 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     q, out, g = (padded(x.flatten(0, 1)) for x in (saved.q, saved.out, dout))
     k, v, lse = padded(saved.k), padded(saved.v), saved.lse.flatten(0, 1).contiguous()
     terms = on_edges(case, saved.terms)
-    extra = _extra(case, terms, q)
-    inputs = (q, k, v, *extra, g, lse, row_products(g, out))
-    dq, dbias = _rows(case, graph, inputs, terms)
-    dk, dv = _columns(case, graph, inputs, terms)
+    inputs = (q, k, v, *_extra(terms, q), g, lse, row_products(g, out))
+    dq, of_rows = _rows(case, graph, inputs, terms)
+    (dk, dv), of_columns = _columns(case, graph, inputs, terms)
     dq = dq[..., : case.d].reshape(saved.q.shape)
-    found = Terms(edge_bias=dbias)
+    found = Terms.of([None, *of_rows.tensors[1:3], *of_columns.tensors[3:5], *of_rows.tables])
     grads = (dq, dk[..., : case.d], dv[..., : case.dv])
     return Grads(*grads, off_edges(case, saved.terms, found))
 
 
 def _rows(
     case: Case, graph: Plan, inputs: tuple[Tensor, ...], terms: Terms
-) -> tuple[Tensor, Tensor | None]:
+) -> tuple[Tensor, Terms]:
+    """dq, and the gradients of what edges multiply and add, and of tables."""
     from edgewise.kernels.attention import triton_block_kernels, triton_csr_kernels
 
-    q, k, v, g = *inputs[:3], inputs[5]
+    q, k, v, g = *inputs[:3], inputs[9]
     rows, d, heads = graph.rows, q.shape[-1], len(q)
     dq = torch.empty_like(q, memory_format=torch.contiguous_format)
-    bias = terms.edge_bias
-    dbias = None if bias is None else torch.empty(bias.shape, dtype=bias.dtype, device=q.device)
+    dbias, dfactor = (None if x is None else x.new_empty(x.shape) for x in terms.tensors[1:3])
+    packed = Packed.of(terms.tables, q.device)
+    dtables = torch.zeros(packed.tables.shape, dtype=torch.int64, device=q.device)
+    unit = unit_of(g, v, heads * case.n)
     part = q.new_empty(heads * rows.slots, d, dtype=torch.float32)
-    numbers = (case.scale, case.n, graph.edges.count, heads, case.g, rows.slots)
+    room = (dq, *(dq if x is None else x for x in (dbias, dfactor)), dtables, unit, part)
+    numbers = (case.scale, case.n, graph.edges.count, heads, case.g, rows.slots, *_drop(terms))
     strides = [s for x in (q, k, v, g) for s in x.stride()[:2]]
     triton_csr_kernels.backward_rows[(len(rows.row) * heads,)](
-        *inputs, dq, dq if dbias is None else dbias, part, *_work(rows), graph.edges.index,
-        *numbers, *strides, **_meta(terms, q, v)
+        *inputs, *room, *_work(rows), graph.edges.index,
+        *numbers, *strides, **_meta(case, terms, q, v)
     )  # fmt: skip
     if rows.slots:
         triton_block_kernels.add_up[len(rows.split), heads](
             dq, part, rows.split, rows.split_ptr, case.n, rows.slots, BLOCK=1, D=d, num_warps=1
         )
-    return dq, dbias
+    tables = packed.split(dtables / unit, terms.tables) if terms.tables else ()
+    return dq, Terms.of([None, dbias, dfactor, None, None, *tables])
 
 
 def _columns(
     case: Case, graph: Plan, inputs: tuple[Tensor, ...], terms: Terms
-) -> tuple[Tensor, Tensor]:
+) -> tuple[tuple[Tensor, Tensor], Terms]:
+    """dk and dv, and the gradients of keys and values of edges."""
     from edgewise.kernels.attention import triton_block_kernels, triton_csr_kernels
 
-    q, k, v, g = *inputs[:3], inputs[5]
+    q, k, v, g = *inputs[:3], inputs[9]
     columns, keys = graph.columns, len(k)
     grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (k, v)]
+    of_edges = [
+        None
+        if x is None
+        else q.new_empty(keys, graph.edges.count, like.shape[-1], dtype=torch.float32)
+        for x, like in ((terms.edge_key, k), (terms.edge_value, v))
+    ]
     parts = [x.new_empty(keys * columns.slots, x.shape[-1], dtype=torch.float32) for x in (k, v)]
+    room = (*grads, *(grads[0] if x is None else x for x in of_edges), *parts)
     numbers = (case.scale, case.n, case.m, graph.edges.count, keys, case.g, columns.slots)
     strides = [s for x in (q, k, v, g) for s in x.stride()[:2]]
     triton_csr_kernels.backward_columns[(len(columns.row) * keys,)](
-        *inputs, *grads, *parts, *_work(columns), graph.edges.col_row, graph.edges.edge,
-        *numbers, *strides, **_meta(terms, q, v)
+        *inputs, *room, *_work(columns), graph.edges.col_row, graph.edges.edge,
+        *numbers, *_drop(terms), *strides, **_meta(case, terms, q, v)
     )  # fmt: skip
     if columns.slots:
         ends = (columns.split, columns.split_ptr, case.m, columns.slots)
@@ -141,23 +153,43 @@ def _columns(
             triton_block_kernels.add_up[len(columns.split), keys](
                 grad, part, *ends, BLOCK=1, D=grad.shape[-1], num_warps=1
             )
-    return grads[0], grads[1]
+    given = (terms.edge_key, terms.edge_value)
+    found = [
+        None if grad is None or term is None else grad[..., : term.shape[-1]].to(term.dtype)
+        for grad, term in zip(of_edges, given, strict=True)
+    ]
+    return (grads[0], grads[1]), Terms.of([None, None, None, *found])
 
 
 def _work(work: Items) -> tuple[Tensor, ...]:
     return work.row, *work.ends, work.slot
 
 
-def _extra(case: Case, terms: Terms, q: Tensor) -> tuple[Tensor, Tensor]:
-    bias = q if terms.edge_bias is None else terms.edge_bias.contiguous()
-    keep = kept_edges(case, terms, torch.float32)
-    return bias, q if keep is None else keep
+def _extra(terms: Terms, q: Tensor) -> tuple[Tensor, ...]:
+    """Bias, factor, key and value of edges, and tables; q stands for what is not there."""
+    scalars = (q if x is None else x.contiguous() for x in (terms.edge_bias, terms.edge_scale))
+    vectors = (q if x is None else padded(x) for x in (terms.edge_key, terms.edge_value))
+    packed = Packed.of(terms.tables, q.device)
+    return (*scalars, *(x.contiguous() for x in vectors), packed.tables, packed.sizes)
 
 
-def _meta(terms: Terms, q: Tensor, v: Tensor) -> dict[str, Any]:
+def _drop(terms: Terms) -> tuple[int, int, float]:
+    drop = terms.drop
+    return (0, 0, 1.0) if drop is None else (drop.seed, drop.least, 1 / (1 - drop.chance))
+
+
+def _meta(case: Case, terms: Terms, q: Tensor, v: Tensor) -> dict[str, Any]:
+    compiled = functions(case.score)
     return {
+        "VALUE": compiled.value,
+        "SLOPE": compiled.slope,
+        "SPREAD": compiled.spread,
+        "SCORE": case.score != S,
         "BIAS": terms.edge_bias is not None,
-        "KEEP": terms.drop is not None,
+        "FACTOR": terms.edge_scale is not None,
+        "DROP": terms.drop is not None,
+        "EDGE_KEY": terms.edge_key is not None,
+        "EDGE_VALUE": terms.edge_value is not None,
         "E": EDGES,
         "D": q.shape[-1],
         "DV": v.shape[-1],

@@ -1,0 +1,179 @@
+"""Scores as Triton functions: source is written from the tree, compiled once for each score.
+
+Triton keeps what it compiled on disk by the content of the source, so another process with the
+same score compiles nothing. Tables are packed one after another: table t has `rows` rows of
+`length` numbers from `offset` on, three numbers per table in `Sizes`.
+"""
+
+# mypy: disable-error-code="import-untyped"
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.scores.derivative import derivative
+from edgewise.scores.functions import FUNCTIONS
+from edgewise.scores.kinds import kind, wants
+from edgewise.scores.nodes import REAL, Call, Entry, Leaf, Node, Number, S, entries
+
+GIVEN = "s, i, j, h, Tables, Sizes"
+
+
+@dataclass(frozen=True, eq=False)
+class Functions:
+    """`value` of (s, i, j, h, Tables, Sizes), its `slope` by s, and `spread`, which adds the
+    gradients of tables up. Triton's, or None without a score."""
+
+    value: Any
+    slope: Any
+    spread: Any
+
+
+@lru_cache(maxsize=256)
+def functions(score: Node) -> Functions:
+    """The compiled functions of a score."""
+    if score == S:
+        return Functions(None, None, None)
+    import triton
+    import triton.language as tl
+
+    text = source(score)
+    file = f"<edgewise score {digest(score)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    names: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": "edgewise.compiled_scores"}
+    exec(compile(text, file, "exec"), names)  # written above, from nodes alone
+    return Functions(*(names[f"{part}_{digest(score)}"] for part in ("value", "slope", "spread")))
+
+
+def digest(score: Node) -> str:
+    return hashlib.sha256(repr(score).encode()).hexdigest()[:12]
+
+
+def source(score: Node) -> str:
+    """The text of the three functions."""
+    name = digest(score)
+    text = []
+    for part, node in (("value", score), ("slope", derivative(score, S))):
+        lines = _Lines()
+        result = lines.real(node)
+        text += ["@triton.jit", f"def {part}_{name}({GIVEN}):"]
+        text += [*lines.text, f"    return s * 0.0 + {result}", "", ""]
+    lines = _Lines()
+    for entry in entries(score):
+        place, result = lines.place(entry), lines.real(derivative(score, entry))
+        # Whole numbers, so that the sum is the same in whatever order they come.
+        lines.text.append(f"    part = (ds * ({result}) * unit + s * 0.0).to(tl.int64)")
+        lines.text.append(f"    tl.atomic_add(Grads + {place} + i * 0 + j * 0, part, mask=inside)")
+    text += ["@triton.jit", f"def spread_{name}({GIVEN}, ds, inside, unit, Grads):"]
+    return "\n".join([*text, *(lines.text or ["    pass"]), ""])
+
+
+class _Lines:
+    """Assignments, one for each different part of a score."""
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self.names: dict[Node, str] = {}
+        self.places: dict[Entry, str] = {}
+
+    def real(self, node: Node) -> str:
+        if isinstance(node, Number):
+            return _number(float(node.value))
+        name = self.name(node)
+        return name if kind(node) == REAL else f"{name}.to(tl.float32)"
+
+    def name(self, node: Node) -> str:
+        if node not in self.names:
+            value = self._value(node)
+            if not isinstance(node, Call | Entry):
+                return value
+            self.names[node] = f"v{len(self.names)}"
+            self.text.append(f"    {self.names[node]} = {value}")
+        return self.names[node]
+
+    def _value(self, node: Node) -> str:
+        match node:
+            case Leaf(name):
+                return name
+            case Number(value):
+                return _number(value)
+            case Entry():
+                return f"tl.load(Tables + {self.place(node)})"
+            case Call(function, operands):
+                given = [
+                    self.real(x) if want == REAL else self.name(x)
+                    for x, want in zip(operands, wants(node), strict=True)
+                ]
+                return FUNCTIONS[function].triton.format(*given)
+        raise AssertionError(node)
+
+    def place(self, entry: Entry) -> str:
+        """Where an entry stands among all tables."""
+        if entry not in self.places:
+            index, at = self._index(entry.index), f"at{len(self.places)}"
+            first, rows, length = (f"tl.load(Sizes + {3 * entry.table + x})" for x in range(3))
+            self.text += [
+                f"    {at} = tl.minimum({index}, {length} - 1)",
+                f"    {at} = {first} + (h % {rows}) * {length} + {at}",
+            ]
+            self.places[entry] = at
+        return self.places[entry]
+
+    def _index(self, node: Node) -> str:
+        if isinstance(node, Number):
+            return str(max(int(node.value // 1), 0))
+        name = self.name(node)
+        return f"tl.maximum({name if kind(node) != REAL else f'tl.floor({name}).to(tl.int32)'}, 0)"
+
+
+def _number(value: float) -> str:
+    return repr(value) if abs(value) != float("inf") else f'float("{value}")'
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Tables in one tensor, and where each is."""
+
+    tables: Tensor
+    sizes: Tensor
+
+    @classmethod
+    def of(cls, tables: tuple[Tensor, ...], device: torch.device) -> Packed:
+        if not tables:
+            nothing = torch.zeros(1, device=device)
+            return cls(nothing, _sizes((), device))
+        flat = torch.cat([table.reshape(-1).float() for table in tables])
+        return cls(flat, _sizes(tuple((len(t), t.shape[1]) for t in tables), device))
+
+    def split(self, grads: Tensor, tables: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Gradients of the packed tables, as those of each."""
+        parts = grads.split([table.numel() for table in tables])
+        return tuple(
+            part.view(table.shape).to(table.dtype)
+            for part, table in zip(parts, tables, strict=True)
+        )
+
+
+@lru_cache(maxsize=256)
+def _sizes(shapes: tuple[tuple[int, int], ...], device: torch.device) -> Tensor:
+    found, at = [], 0
+    for rows, length in shapes:
+        found += [at, rows, length]
+        at += rows * length
+    return torch.tensor(found or [0, 1, 1], dtype=torch.int32, device=device)
+
+
+def unit_of(g: Tensor, v: Tensor, rows: int) -> Tensor:
+    """How many units a gradient of 1 is, where sums are of whole numbers.
+
+    Σ|ds| ≤ rows · 2 max|dout| · max Σ|v|; slopes of up to 2^18 on top of that stay below 2^62.
+    """
+    most = 2 * g.float().abs().amax() * v.float().abs().sum(-1).amax() * max(rows, 1)
+    return 2.0**44 / most.clamp(min=1e-30)
