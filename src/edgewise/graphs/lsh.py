@@ -14,8 +14,8 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.philox import words
 from edgewise.graphs.sizes import sizes
 from edgewise.graphs.tree import check_length
-from edgewise.layouts import Rows, rows_of_pairs
-from edgewise.layouts.ragged import Ints, ranges, starts_of_runs
+from edgewise.layouts import Rows, rows_of_keys
+from edgewise.layouts.ragged import Ints, pointer, ranges, starts_of_runs
 
 MOST_ROUNDS = 8
 
@@ -54,12 +54,12 @@ class lsh(Pattern):
         found = [self._round(bucket) for bucket in self._table(n, m)]
         count = sum(int((high - low).sum()) for _, low, high in found)
         room(5 * count, f"a list of {count:,} pairs")
-        pairs = [
-            (np.repeat(order, high - low), order[ranges(low, high - low)])
-            for order, low, high in found
-        ]
-        i, j = (np.concatenate(part) for part in zip(*pairs, strict=True))
-        return rows_of_pairs(n, m, i, j)
+        keys = [_pairs(*one) for one in found]
+        # runs that are sorted each are merged, not sorted again
+        key = np.sort(np.concatenate(keys), kind="stable") if len(keys) > 1 else keys[0]
+        key = key[starts_of_runs(key)]
+        row = key // max(n, 1)
+        return rows_of_keys(n, m, pointer(np.bincount(row, minlength=n)), key - row * n)
 
     def count(self, n: int, m: int | None = None) -> int:
         """The number of pairs: those of each round, less those of two, and so on, by counting."""
@@ -100,6 +100,13 @@ class lsh(Pattern):
             begin = np.arange(n) // self.chunk * self.chunk
             low, high = np.maximum(low, begin - self.chunk), np.minimum(high, begin + self.chunk)
         return order, low, high
+
+
+def _pairs(order: Ints, low: Ints, high: Ints) -> Ints:
+    """The pairs of a round as numbers i·n + j, in order."""
+    place = np.argsort(order)
+    first, count = low[place], (high - low)[place]
+    return np.repeat(np.arange(len(order)) * len(order), count) + order[ranges(first, count)]
 
 
 def _joined(table: Ints) -> int:
