@@ -1,12 +1,14 @@
 """The GPU kernels of aggregation in Triton's interpreter, in a process of its own."""
 
 import pytest
+import scored_cases
 import torch
 from aggregate_cases import Call, assert_like_reference
 
 from edgewise.kernels.aggregate import grouping as module_of_groups
 from edgewise.kernels.aggregate import index, per_member, triton_grouped, triton_rows
 from edgewise.kernels.aggregate.contract import OPERATIONS
+from edgewise.kernels.scored import KINDS, triton_scored
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +47,17 @@ def test_products_with_a_family_are_those_of_each_member(dtype, rows, members, m
     torch.testing.assert_close(found, per_member.linear(x, family, groups), **near)
     found = triton_grouped.outer(y, x, groups)
     torch.testing.assert_close(found, per_member.outer(y, x, groups), **near)
+
+
+SCORED = [
+    *(scored_cases.Call(kind) for kind in KINDS),
+    *(scored_cases.Call(kind, 1, 4, 6, 12, 2, 3, hub=40) for kind in KINDS),
+    scored_cases.Call("additive", dtype=torch.float16, dropped=True),
+    scored_cases.Call("of sums", 2, 6, 5, 30, 16, 16, hub=30, dropped=True),
+    scored_cases.Call("additive", entries=0),
+]
+
+
+@pytest.mark.parametrize("call", SCORED, ids=repr)
+def test_scores_are_the_reference(call):
+    scored_cases.assert_no_worse_than_reference(call, triton_scored)

@@ -16,6 +16,7 @@ from torch.utils.flop_counter import flop_registry
 from edgewise.graphs import full
 from edgewise.ground.index import Grid, Index
 from edgewise.kernels.attention import Case, choose
+from edgewise.kernels.scored import choose as choose_scored
 from edgewise.profile import Piece, groundings, label, state_of, walk
 from edgewise.run.attention import AttentionStep
 from edgewise.run.column import Column, show
@@ -163,6 +164,8 @@ def _rule_kernel(step: RuleStep) -> str:
 
 def _attention(step: AttentionStep, state: State) -> tuple[Column, dict[str, Any]]:
     """What an attention would run, without running it."""
+    if step.node.form is not None:
+        return _bent(step, state)
     with Counter() as counter:
         queries, keys = ([side.step(state) for side in s] for s in (step.queries, step.keys))
         biases, value = [side.step(state) for side in step.biases], step.value.step(state)
@@ -182,6 +185,34 @@ def _attention(step: AttentionStep, state: State) -> tuple[Column, dict[str, Any
     batch = case.b // max(math.prod(step.axes[n] for n in step.node.shared), 1)
     zeros = torch.zeros(
         batch, step.index.rows, *value.shape, dtype=state.dtype, device=state.device
+    )
+    return Column(zeros), made
+
+
+def _bent(step: AttentionStep, state: State) -> tuple[Column, dict[str, Any]]:
+    """An attention along listed pairs whose score is a bent sum."""
+    assert step.node.form is not None
+    assert step.which is not None
+    with Counter() as counter:
+        sides = [side.step(state) for side in (*step.queries, *step.keys, step.value)]
+    heads = math.prod(step.axes[n] for n in step.node.shared)
+    batch = max(column.data.shape[0] for column in sides)
+    d, dv = math.prod(sides[0].shape), math.prod(sides[-1].shape)
+    kernel, refused = choose_scored(state.dtype, state.device.type, max(d, dv))
+    pairs = batch * heads * step.which.forth.entries
+    size = torch.empty((), dtype=state.dtype).element_size()
+    places = step.axes[step.node.query] + step.axes[step.node.key]
+    made = {
+        "kernel": f"attention, {step.node.form.kind} ({kernel.name})",
+        "pattern": repr(step.pattern),
+        "pairs": pairs,
+        "flops": counter.flops + pairs * (3 * d + 2 * dv),
+        "bytes": counter.bytes + batch * heads * places * (d + dv) * size,
+        "largest": counter.largest,
+        "not": dict(refused),
+    }
+    zeros = torch.zeros(
+        batch, step.index.rows, *sides[-1].shape, dtype=state.dtype, device=state.device
     )
     return Column(zeros), made
 

@@ -13,6 +13,7 @@ from edgewise.language.statements import atoms
 from edgewise.language.substitution import substitute
 from edgewise.language.terms import variables
 from edgewise.passes.find_patterns import compared
+from edgewise.plan.forms import sums_of
 from edgewise.plan.nodes import Attention, Plan
 from edgewise.plan.score import Opaque, dot_of, names_in, terms_of
 from edgewise.reference.evaluate import aggregation_of, combination
@@ -68,13 +69,12 @@ def _attention(plan: Plan, score: nodes.Rule) -> Attention:
 
 
 def _refuse_head(score: nodes.Rule) -> None:
-    """The softmax must be the value: distinct variables, no weight, no transformation."""
+    """The softmax must be the value: distinct variables, no weight."""
     relation, terms = score.head.relation, score.head.terms
     if len({v.name for v in variables(terms)}) != len(terms):
         raise NotAttention(f"the terms of `{relation}` are not different variables")
     if score.head.weight is not None:
         raise NotAttention(f"`{relation}` has a weight of its own")
-    _refuse_transformation(score)
 
 
 def _refuse_transformation(rule: nodes.Rule) -> None:
@@ -185,6 +185,10 @@ def _node(
 ) -> Attention:
     """The attention node, if the score is dot products and biases over one pair of variables."""
     score, key = sum_.score, sum_.key
+    bent = _bent(sum_, using, instead)
+    if bent is not None:
+        return bent
+    _refuse_transformation(score)
     try:
         items = tuple(item for item in score.body if item.carries_value)
         terms = terms_of(combination(score.functions).name, items)
@@ -216,6 +220,41 @@ def _node(
         dropout=sum_.dropout,
         instead=instead,
         edges=tuple(c for c in conditions if isinstance(c, nodes.Atom) and _lists(c, query, key)),
+    )
+
+
+def _bent(
+    sum_: WeightedSum, using: nodes.Rule, instead: tuple[nodes.Rule, nodes.Rule]
+) -> Attention | None:
+    """The attention node of a bent sum of query and key along pairs that a relation lists."""
+    score, key = sum_.score, sum_.key
+    found = sums_of(score, key)
+    conditions = [item for item in score.body if not item.carries_value]
+    if found is None or not conditions:
+        return None
+    heads = [v.name for v in variables(score.head.terms) if v.name != key]
+    vector = () if found.form.vector is None else (found.form.vector,)
+    taken = names_in((*found.keys, *vector, sum_.value))
+    candidates = [n for n in heads if n not in taken]
+    query = _query(candidates, conditions) if candidates else key
+    listed = all(_lists(c, query, key) for c in conditions)
+    if query == key or not listed or names_in((*found.queries, *found.keys)) != {*heads, key}:
+        return None
+    return Attention(
+        head=replace(using.head, weight=None),
+        queries=found.queries,
+        keys=found.keys,
+        scales=(),
+        biases=(),
+        value=sum_.value,
+        shared=tuple(n for n in heads if n != query),
+        query=query,
+        key=key,
+        pattern=None,
+        dropout=sum_.dropout,
+        instead=instead,
+        edges=tuple(c for c in conditions if isinstance(c, nodes.Atom)),
+        form=found.form,
     )
 
 

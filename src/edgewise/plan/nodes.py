@@ -10,10 +10,23 @@ from edgewise.language.program import Domain
 
 
 @dataclass(frozen=True)
+class Form:
+    """A score that is not a dot product: the bent sum of a query and a key.
+
+    "additive": f(q + k), numbers; "of sums": vector · f(q + k). f(z) = max(z, 0) + slope·min(z, 0).
+    """
+
+    kind: str
+    slope: float
+    vector: nodes.Weight | None = None
+
+
+@dataclass(frozen=True)
 class Attention:
     """A softmax-weighted sum along pairs: `head(I) = Σ_J softmax_J(score(I, J)) · value(J)`.
 
-    The score is `Σ_t scales[t] · queries[t](I)ᵀ keys[t](J) + Σ biases(I, J)`. A query holds only
+    The score is `Σ_t scales[t] · queries[t](I)ᵀ keys[t](J) + Σ biases(I, J)`, or what its `form`
+    makes of the sums of all queries and of all keys. A query holds only
     the query's variable and the shared ones, a key only the key's and the shared ones. `pattern`
     restricts the pairs. `instead` are the rules this replaces, for layouts without such a kernel.
     """
@@ -31,6 +44,7 @@ class Attention:
     dropout: float
     instead: tuple[nodes.Rule, nodes.Rule]
     edges: tuple[nodes.Atom, ...] = ()  # hidden relations that list the pairs
+    form: Form | None = None
 
 
 Step = nodes.Rule | Attention

@@ -42,6 +42,10 @@ def _attention(node: Attention) -> str:
 
 
 def _score(node: Attention) -> list[str]:
+    if node.form is not None:
+        added = " + ".join(map(repr, (*node.queries, *node.keys)))
+        bent = f"leaky_relu({added}, {node.form.slope})"
+        return [bent if node.form.vector is None else f"dot({node.form.vector!r}, {bent})"]
     dots = zip(node.scales, node.queries, node.keys, strict=True)
     terms = [_times((*scale, f"dot({q!r}, {k!r})")) for scale, q, k in dots]
     return terms + [_times(factors) for factors in node.biases]

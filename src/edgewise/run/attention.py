@@ -13,6 +13,7 @@ from torch import Tensor
 from edgewise.graphs import causal, from_edges
 from edgewise.ground.index import Grid, Index, Keys
 from edgewise.ground.rules import Grounder
+from edgewise.kernels.aggregate import Gather
 from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.plan.nodes import Attention
@@ -21,6 +22,7 @@ from edgewise.reference.join import Body
 from edgewise.run.autocast import autocasts
 from edgewise.run.column import Column, column
 from edgewise.run.rule import RuleStep
+from edgewise.run.scored import bent, pairs_of
 from edgewise.run.state import State
 from edgewise.run.tape.whole import whole
 from edgewise.run.traced import graph_attention
@@ -66,6 +68,8 @@ class AttentionStep:
     value: Side
     heard: Tensor | None
     pattern: Any
+    vector: Side | None = None  # of the node's form, if it has one
+    which: Gather | None = None
 
     @property
     def rule(self) -> nodes.Rule:
@@ -73,18 +77,21 @@ class AttentionStep:
 
     def rules(self) -> Iterator[RuleStep]:
         sides = [*self.queries, *self.keys, self.value, *self.biases]
+        sides += [] if self.vector is None else [self.vector]
         yield from (side.step for side in sides)
 
     def __call__(self, state: State) -> Column:
+        if self.node.form is not None:
+            return self._heads(*bent(self, state))
         shared, query, key = self.node.shared, self.node.query, self.node.key
         q = self._joined(self.queries, (*shared, query), state, self.scales)
         k = self._joined(self.keys, (*shared, key), state, ())
-        v, rank = self._value((*shared, key), state)
+        v, rank = self.weighed((*shared, key), state)
         if state.cache is not None and self.node.head.relation in state.cache:
             return self._heads(self._cached(state, q, k, v), rank)
         bias = self._bias((*shared, query, key), state)
         dropout = self.node.dropout if state.training else 0.0
-        q, k, v = (_in_autocast(self._spread(t)) for t in (q, k, v))
+        q, k, v = (_in_autocast(self.spread(t)) for t in (q, k, v))
         return self._heads(self.kernel(q, k, v, bias, dropout), rank)
 
     def kernel(
@@ -102,7 +109,7 @@ class AttentionStep:
         order = (*self.node.shared, self.node.query, self.node.key)
         kept = tuple(side for side in self.biases if self.node.key in side.names)
         bias = self._bias(order, state, kept)
-        q = self._spread(q)
+        q = self.spread(q)
         k, v = (t if self.node.shared else t.unsqueeze(1) for t in (k, v))
         q, k, v = (_in_autocast(t) for t in (q, k, v))
         return _attend_cached(q, k, v, bias, self, state.cache)
@@ -127,7 +134,7 @@ class AttentionStep:
         shape = torch.broadcast_shapes(*(p.shape[:-1] for p in parts))
         return torch.cat([p.expand(*shape, p.shape[-1]) for p in parts], -1)
 
-    def _value(self, order: Sequence[str], state: State) -> tuple[Tensor, tuple[int, ...]]:
+    def weighed(self, order: Sequence[str], state: State) -> tuple[Tensor, tuple[int, ...]]:
         data = self.value(state, order, self.axes)
         shape = tuple(data.shape[1 + len(order) :])
         return data.reshape(*data.shape[: 1 + len(order)], math.prod(shape)), shape
@@ -144,7 +151,7 @@ class AttentionStep:
             total = total + part
         return total if self.node.shared else total.unsqueeze(1)
 
-    def _spread(self, data: Tensor) -> Tensor:
+    def spread(self, data: Tensor) -> Tensor:
         """(batch, shared..., n, d) with every shared axis at its length."""
         shared = [self.axes[n] for n in self.node.shared]
         data = data.expand(data.shape[0], *shared, *data.shape[-2:])
@@ -187,8 +194,10 @@ class Refused(Exception):
 
 def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
     axes: Axes = {}
-    queries = tuple(_side(q, grounder, axes, shape, (0, 1)) for q in node.queries)
-    keys = tuple(_side(k, grounder, axes, shape, (0, 1)) for k in node.keys)
+    additive = node.form is not None and node.form.kind == "additive"
+    ranks = (0,) if additive else (1,) if node.form is not None else (0, 1)
+    queries = tuple(_side(q, grounder, axes, shape, ranks) for q in node.queries)
+    keys = tuple(_side(k, grounder, axes, shape, ranks) for k in node.keys)
     value = _side(node.value, grounder, axes, shape, (0, 1, 2))
     scales = tuple(
         tuple(_side(s, grounder, {}, shape, (0,)) for s in group) for group in node.scales
@@ -204,7 +213,13 @@ def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
             raise Refused(f"the bias has a value for each of {pairs:,} pairs")
     pattern = _graph(node, grounder, axes)
     index, heard = _heard(node, axes, pattern)
-    return AttentionStep(node, index, axes, queries, keys, scales, biases, value, heard, pattern)
+    sides = (queries, keys, scales, biases, value)
+    if node.form is None:
+        return AttentionStep(node, index, axes, *sides, heard, pattern)
+    weight = node.form.vector
+    vector = None if weight is None else _side(weight, grounder, {}, shape, (1, 2))
+    which = pairs_of(pattern, axes[node.query], axes[node.key])
+    return AttentionStep(node, index, axes, *sides, heard, pattern, vector, which)
 
 
 def _product(

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit(do_not_specialize=["m", "d"])
+@triton.jit
 def linear(
     X, W, Out, Order, Ptr, Member, Low, m, d,
     R: tl.constexpr, N: tl.constexpr, K: tl.constexpr, PRECISION: tl.constexpr,
@@ -32,7 +32,7 @@ def linear(
     tl.store(Out + row[:, None] * m + n[None, :], acc.to(Out.dtype.element_ty), mask=kept)
 
 
-@triton.jit(do_not_specialize=["m", "d"])
+@triton.jit
 def outer(
     Y, X, Part, Order, Ptr, Member, Low, m, d,
     R: tl.constexpr, CHUNK: tl.constexpr, N: tl.constexpr, K: tl.constexpr,

@@ -27,7 +27,7 @@ def put(Out, Part, segment, slot, d, c, value, CUT: tl.constexpr):
         tl.store(Out + segment * d + c, value.to(Out.dtype.element_ty), mask=c < d)
 
 
-@triton.jit(do_not_specialize=["d", "stride"])
+@triton.jit
 def total(
     X, Scale, Out, Part, Pieces, Rows, Owner, Slot, d, stride,
     SCALE: tl.constexpr, CUT: tl.constexpr, E: tl.constexpr, D: tl.constexpr,
@@ -48,7 +48,7 @@ def total(
     put(Out, Part, segment, slot, d, c, tl.sum(acc, 0), CUT)
 
 
-@triton.jit(do_not_specialize=["d", "stride", "other"])
+@triton.jit
 def dots(
     X, Y, Out, Pieces, Rows, Owner, Slot, d, stride, other,
     CUT: tl.constexpr, E: tl.constexpr, D: tl.constexpr,
@@ -69,7 +69,7 @@ def dots(
         tl.store(Out + e, acc.to(Out.dtype.element_ty), mask=some)
 
 
-@triton.jit(do_not_specialize=["d", "stride"])
+@triton.jit
 def extreme(
     X, Out, Part, Ties, PartTies, Pieces, Rows, Owner, Slot, d, stride, sign,
     CUT: tl.constexpr, E: tl.constexpr, D: tl.constexpr,
@@ -97,7 +97,7 @@ def extreme(
     put(Ties, PartTies, segment, slot, d, c, ties, CUT)
 
 
-@triton.jit(do_not_specialize=["d", "stride", "second", "other"])
+@triton.jit
 def equal_total(
     A, X, Y, Out, Part, Pieces, Rows, Owner, Slot, d, stride, second, other,
     CUT: tl.constexpr, E: tl.constexpr, D: tl.constexpr,

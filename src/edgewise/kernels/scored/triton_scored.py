@@ -1,0 +1,178 @@
+"""Scored attention on a GPU: one program per piece of a row and head, hubs cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from edgewise.kernels.aggregate.index import Gather, Half
+from edgewise.kernels.availability import no_triton
+from edgewise.kernels.scored.contract import KINDS, Grads, Inputs
+
+name = "triton_scored"
+EDGES = 16  # that one program takes at a time
+WIDEST = 256
+
+
+def refuses(dtype: torch.dtype, device: str, widest: int) -> str | None:
+    if reason := no_triton(device):
+        return reason
+    if dtype == torch.float64:
+        return "it does not compute in float64"
+    return f"{widest} features are more than {WIDEST}" if widest > WIDEST else None
+
+
+def forward(given: Inputs, which: Gather) -> tuple[Tensor, Tensor]:
+    from edgewise.kernels.attention import triton_block_kernels
+    from edgewise.kernels.scored import triton_scored_kernels
+
+    q, k, v, t, keep = _ready(given)
+    half, heads, width = which.forth, len(v), v.shape[-1]
+    out = v.new_empty(heads, half.segments, width)
+    lse = v.new_empty(heads, half.segments, dtype=torch.float32)
+    part, part_lse = _parts(v, half, width), _parts(v, half, 1)
+    numbers = (given.slope, half.segments, half.entries, heads, half.slots)
+    grid = (_pieces(half) * heads,)
+    if grid[0]:
+        triton_scored_kernels.forward[grid](
+            q, k, v, t, keep, out, lse, part, part_lse, *_work(half),
+            *numbers, *_strides(q, k, v), DV=width, **_meta(given, q, half)
+        )  # fmt: skip
+    if half.cut:
+        triton_block_kernels.merge[len(half.split), heads](
+            out, lse, part, part_lse, half.split, half.split_ptr, half.segments, half.slots,
+            BLOCK=1, DV=width, num_warps=1
+        )  # fmt: skip
+    return out[..., : given.v.shape[2]].contiguous(), lse
+
+
+def backward(given: Inputs, out: Tensor, lse: Tensor, dout: Tensor, which: Gather) -> Grads:
+    q, k, v, t, keep = _ready(given)
+    g = _padded(dout)
+    delta = (dout.float() * out.float()).sum(-1)
+    lse = torch.where(lse == -torch.inf, torch.inf, lse)
+    ds = v.new_empty(len(v), which.forth.entries, dtype=torch.float32)
+    inputs = (q, k, v, t, keep, g, lse, delta)
+    dk, dv = _columns(given, inputs, ds, which)
+    dq, dt = _rows(given, (q, k, t), ds, which)
+    d, width = given.q.shape[2], given.v.shape[2]
+    return Grads(dq[..., :d], dk[..., :d], dv[..., :width].contiguous(), dt)
+
+
+def _columns(
+    given: Inputs, inputs: tuple[Tensor, ...], ds: Tensor, which: Gather
+) -> tuple[Tensor, Tensor]:
+    from edgewise.kernels.scored import triton_scored_kernels
+
+    q, k, v, g = *inputs[:3], inputs[5]
+    half, heads = which.back, len(v)
+    dk, dv = _like(k, half.segments), _like(v, half.segments)
+    parts = [_parts(x, half, x.shape[-1]) for x in (k, v)]
+    numbers = (given.slope, which.forth.segments, half.segments, half.entries, heads, half.slots)
+    grid = (_pieces(half) * heads,)
+    if grid[0]:
+        triton_scored_kernels.backward_columns[grid](
+            *inputs, dk, dv, ds, *parts, *_work(half), which.forth.turn,
+            *numbers, *_strides(q, k, v, g), DV=v.shape[-1], KEEP=given.keep is not None,
+            **{name: x for name, x in _meta(given, q, half).items() if name != "KEEP"}
+        )  # fmt: skip
+    if given.kind == "given":
+        dk.zero_()
+    elif half.cut:
+        _add_up(dk, parts[0], half)
+    if half.cut:
+        _add_up(dv, parts[1], half)
+    return dk, dv
+
+
+def _rows(
+    given: Inputs, inputs: tuple[Tensor, ...], ds: Tensor, which: Gather
+) -> tuple[Tensor, Tensor | None]:
+    from edgewise.kernels.scored import triton_scored_kernels
+
+    q, k, t = inputs
+    half, heads, d = which.forth, len(ds), q.shape[-1]
+    dq = _like(q, half.segments)
+    if given.kind == "given":
+        return dq.zero_(), ds[..., None].to(given.v.dtype)
+    of_sums = given.kind == "of sums"
+    dt = ds.new_empty(heads, _pieces(half), d) if of_sums else torch.empty_like(t)
+    part = _parts(q, half, d)
+    numbers = (given.slope, half.segments, half.entries, heads, half.slots, _pieces(half))
+    grid = (_pieces(half) * heads,)
+    if grid[0]:
+        meta = {n: x for n, x in _meta(given, q, half).items() if n != "KEEP"}
+        triton_scored_kernels.backward_rows[grid](
+            q, k, t, ds, dq, dt, part, *_work(half), *numbers, *_strides(q, k), **meta
+        )
+    if half.cut:
+        _add_up(dq, part, half)
+    if given.t is None:
+        return dq, None
+    width = given.t.shape[2]
+    found = dt.sum(1, keepdim=True) if of_sums else dt
+    return dq, found[..., :width].to(given.v.dtype).contiguous()
+
+
+def _add_up(out: Tensor, part: Tensor, half: Half) -> None:
+    from edgewise.kernels.attention import triton_block_kernels
+
+    triton_block_kernels.add_up[len(half.split), len(out)](
+        out, part, half.split, half.split_ptr, half.segments, half.slots,
+        BLOCK=1, D=out.shape[-1], num_warps=1
+    )  # fmt: skip
+
+
+def _ready(given: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Features next to each other, as many as a power of two; v stands for what is not given."""
+    v = _padded(given.v)
+    if given.kind == "given":
+        q = k = v[:, :, :1]
+        t = v if given.t is None else given.t.contiguous()
+    elif given.kind == "additive":
+        q, k, t = given.q, given.k, v
+    else:
+        assert given.t is not None
+        q, k, t = _padded(given.q), _padded(given.k), _padded(given.t).contiguous()
+    return q, k, v, t, v if given.keep is None else given.keep.contiguous()
+
+
+def _padded(x: Tensor) -> Tensor:
+    width = max(16, 1 << (x.shape[-1] - 1).bit_length())
+    if width != x.shape[-1]:
+        return pad(x, (0, width - x.shape[-1]))
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _like(x: Tensor, rows: int) -> Tensor:
+    return x.new_empty(x.shape[0], rows, x.shape[2])
+
+
+def _parts(x: Tensor, half: Half, width: int) -> Tensor:
+    return x.new_empty(len(x) * half.slots, width, dtype=torch.float32)
+
+
+def _pieces(half: Half) -> int:
+    return half.pieces.shape[0] - 1
+
+
+def _work(half: Half) -> tuple[Tensor, ...]:
+    return half.pieces, half.rows, half.owner, half.slot
+
+
+def _strides(*tensors: Tensor) -> list[int]:
+    return [s for x in tensors for s in x.stride()[:2]]
+
+
+def _meta(given: Inputs, q: Tensor, half: Half) -> dict[str, Any]:
+    return {
+        "KIND": KINDS.index(given.kind),
+        "KEEP": given.keep is not None,
+        "CUT": half.cut,
+        "E": EDGES,
+        "D": max(q.shape[-1], 16) if given.kind in ("of sums", "multiplicative") else 16,
+        "num_warps": 1,
+    }

@@ -1,0 +1,74 @@
+"""An attention node with a form of its own along listed pairs: bent sums of queries and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from edgewise.graphs.pattern import Pattern
+from edgewise.kernels.aggregate import Gather, gather
+from edgewise.kernels.scored import scored
+from edgewise.run.autocast import autocasts
+from edgewise.run.state import State
+
+if TYPE_CHECKING:
+    from edgewise.run.attention import AttentionStep, Side
+
+
+def pairs_of(pattern: Pattern, n: int, m: int) -> Gather:
+    """The keys of each query, laid out for kernels."""
+    csr = pattern.csr(n, m)
+    return gather(csr.index.long(), csr.row.long(), n, m)
+
+
+def bent(step: AttentionStep, state: State) -> tuple[Tensor, tuple[int, ...]]:
+    """The output (batch, shared..., n, dv), and the shape of one value."""
+    node, axes = step.node, step.axes
+    q = _added(step, step.queries, node.query, state)
+    k = _added(step, step.keys, node.key, state)
+    v, rank = step.weighed((*node.shared, node.key), state)
+    parts = [step.spread(x) for x in (q, k, v)]
+    batch = max(x.shape[0] for x in parts)
+    heads = parts[0].shape[1:-2]
+    q, k, v = (
+        _cast(x).expand(batch, *heads, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in parts
+    )
+    t = None if step.vector is None else _vector(step, step.vector, batch, state).to(q.dtype)
+    assert node.form is not None
+    assert step.which is not None
+    dropout = node.dropout if state.training else 0.0
+    keep = _keep(len(q), step.which, dropout, q) if dropout else None
+    out = scored(node.form.kind, q, k, v, step.which, t=t, slope=node.form.slope, keep=keep)
+    return out.reshape(batch, *heads, axes[node.query], out.shape[-1]), rank
+
+
+def _added(step: AttentionStep, sides: Sequence[Side], name: str, state: State) -> Tensor:
+    """The sum of the queries (or keys): (batch, shared..., places, features)."""
+    order = (*step.node.shared, name)
+    found: Tensor | None = None
+    for side in sides:
+        data = side(state, order, step.axes)
+        data = data.unsqueeze(-1) if data.ndim == 1 + len(order) else data
+        found = data if found is None else found + data
+    assert found is not None
+    return found.expand(*found.shape[:-2], step.axes[name], found.shape[-1])
+
+
+def _vector(step: AttentionStep, side: Side, batch: int, state: State) -> Tensor:
+    """One row for each head of each element of the batch: (b, 1, d)."""
+    data = side(state, step.node.shared, step.axes)  # (1, shared..., 1, d) or (1, shared..., d)
+    shared = [step.axes[n] for n in step.node.shared]
+    data = data.reshape(data.shape[0], *data.shape[1 : 1 + len(shared)], 1, -1)
+    return data.expand(batch, *shared, 1, data.shape[-1]).reshape(-1, 1, data.shape[-1])
+
+
+def _keep(rows: int, which: Gather, dropout: float, like: Tensor) -> Tensor:
+    chance = torch.full((rows, which.rows.shape[0]), 1 - dropout, device=like.device)
+    return (torch.bernoulli(chance) / (1 - dropout)).to(like.dtype)
+
+
+def _cast(x: Tensor) -> Tensor:
+    return x.to(torch.get_autocast_dtype(x.device.type)) if autocasts(x.device) else x
