@@ -1,5 +1,8 @@
 """Every pattern of the registry, by brute force over its pairs."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -65,6 +68,7 @@ def test_what_it_prints_builds_it(name: str, data: st.DataObject) -> None:
     assert parse(repr(pattern)) == pattern
     assert eval(repr(pattern), vars(graphs).copy()) == pattern
     assert hash(parse(repr(pattern))) == hash(pattern)
+    assert pickle.loads(pickle.dumps(pattern)) == pattern == copy.deepcopy(pattern)
 
 
 def test_after_an_argument_left_out_the_next_is_named() -> None:

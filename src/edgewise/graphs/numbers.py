@@ -50,6 +50,9 @@ class Numbers:
         object.__setattr__(self, "array", array)
         object.__setattr__(self, "_hash", hash((array.shape, array.tobytes())))
 
+    def __reduce__(self) -> tuple[type["Numbers"], tuple[np.ndarray]]:
+        return Numbers, (self.array,)
+
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("Numbers do not change")
 
