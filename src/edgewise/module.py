@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.checks import refuse
-from edgewise.checks.facts import data_atoms
 from edgewise.errors import caller
+from edgewise.ground.facts import Facts, read_facts
 from edgewise.ground.inputs import Given, ragged
 from edgewise.ground.sources import has_negative_keys
 from edgewise.ground.stack import with_stacks
@@ -36,7 +35,7 @@ from edgewise.run.given import (
     step_tensor,
 )
 from edgewise.run.graph import graph_of
-from edgewise.run.inputs import prepare
+from edgewise.run.inputs import prepare, strings
 from edgewise.run.move import settle, to_device
 from edgewise.run.output import output_of
 from edgewise.run.ranges import check_keys
@@ -169,14 +168,11 @@ class Model(torch.nn.Module):
         assert isinstance(unit, Tensor)
         return unit
 
-    def _facts(self, facts: Iterable[Any] | ragged | None) -> tuple[nodes.Atom, ...] | ragged:
-        samples = facts.samples if isinstance(facts, ragged) else [facts or ()]
-        read = [data_atoms(sample) for sample in samples]
-        if any(read):
-            refuse(self.program, read)
-        for sample in read:
-            check_facts(sample, self._whole)
-        return ragged(read) if isinstance(facts, ragged) else read[0]
+    def _facts(self, facts: Iterable[Any] | ragged | None) -> Facts | None:
+        if facts is None:
+            return None
+        words = {*strings(self.plan), *strings(self.stages["plan"])}
+        return read_facts(facts, self.program, words, lambda some: check_facts(some, self._whole))
 
     def _output(
         self, data: Data | None, inputs: Mapping[str, Any], as_rows: bool

@@ -32,7 +32,8 @@ Visit = Callable[[str, Piece, Callable[[], Any]], Any]
 
 def state_of(model: Model, step: Step, values: Mapping[str, Tensor]) -> State:
     """What the first step of a run reads."""
-    state = model._state(step, values)
+    weights, unit = {name: model.weight(name) for name in model._paths}, model._one
+    state = step.state(values, weights, unit.dtype, unit.device, model.training)
     state.projections = step.executable.projections
     return state
 

@@ -28,18 +28,26 @@ class DuplicateFact(EdgewiseError):
 
 def data_atoms(facts: Iterable[Any]) -> tuple[nodes.Atom, ...]:
     """The facts given as data, as atoms; an error if one is something else."""
+    return tuple(map(plain_atom, listed(facts)))
+
+
+def listed(facts: Any) -> Iterable[Any]:
+    """Facts as they come; an error if they are not a list of something."""
     if isinstance(facts, nodes.Atom | nodes.Fact):
-        facts = [facts]
+        return [facts]
     if isinstance(facts, str | bytes | dict) or not isinstance(facts, Iterable):
         raise BadFact(
             f"facts are a list of atoms, not a {type(facts).__name__}",
             caller(),
             "write `[R.a(1)[0.5], R.e(1, 2)]`",
         )
-    return tuple(item.atom if isinstance(item, nodes.Fact) else _atom(item) for item in facts)
+    return facts
 
 
-def _atom(item: Any) -> nodes.Atom:
+def plain_atom(item: Any) -> nodes.Atom:
+    """A fact as an atom; an error if it is something else."""
+    if isinstance(item, nodes.Fact):
+        return item.atom
     if isinstance(item, nodes.Atom) and not item.negated:
         return item
     if isinstance(item, nodes.Rule):

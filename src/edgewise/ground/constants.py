@@ -31,11 +31,11 @@ class Constants:
 
     def __init__(self, constants: Iterable[Constant] = ()) -> None:
         self.strings = sorted({c for c in constants if isinstance(c, str)})
-        self._ranks = {string: rank for rank, string in enumerate(self.strings)}
+        self.ranks = {string: rank for rank, string in enumerate(self.strings)}
 
     def code(self, constant: Constant) -> int:
         if isinstance(constant, str):
-            return STRINGS + self._ranks[constant]
+            return STRINGS + self.ranks[constant]
         if not -STRINGS < constant < STRINGS:
             raise KeyOutOfRange(
                 f"the key {constant} does not fit", caller(), "use keys below 2^40, or a string"
@@ -43,7 +43,7 @@ class Constants:
         return constant
 
     def knows(self, constant: Constant) -> bool:
-        return not isinstance(constant, str) or constant in self._ranks
+        return not isinstance(constant, str) or constant in self.ranks
 
     def constant(self, code: int) -> Constant:
         return self.strings[code - STRINGS] if code >= STRINGS else code

@@ -179,8 +179,16 @@ def has_negative_keys(sources: Mapping[str, Source]) -> bool:
     return any(bool((keys < 0).any()) for keys in found)
 
 
+def table_source(keys: Tensor, values: Tensor | Sequence[Tensor]) -> Source:
+    """Facts given as data, in key order."""
+    if isinstance(values, Tensor):
+        stored = _canonical_rows(values)
+    else:
+        stored = _stack([canonical(value) for value in values])
+    return Source(index_of(keys), stored=stored, shape=tuple(stored.shape[1:]))
+
+
 def fact_source(
-    name: str,
     keys: Sequence[tuple[Any, ...]],
     values: Sequence[Tensor],
     constants: Constants,
@@ -260,4 +268,5 @@ __all__ = [
     "in_samples",
     "ragged_source",
     "rows_source",
+    "table_source",
 ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from edgewise.errors import EdgewiseError
-from edgewise.ground.inputs import Given, ragged, rows
-from edgewise.language import nodes
+from edgewise.ground.facts import Facts
+from edgewise.ground.inputs import Given, rows
 from edgewise.run.step import Step
 
 
@@ -29,7 +29,7 @@ class Data:
         self,
         model: int,
         given: dict[str, Given],
-        facts: tuple[nodes.Atom, ...] | ragged = (),
+        facts: Facts | None = None,
         open: bool = True,
     ) -> None:
         self.model = model
@@ -58,9 +58,7 @@ class Data:
     @property
     def stated(self) -> set[str]:
         """The relations that facts give."""
-        facts = self.facts
-        samples = facts.samples if isinstance(facts, ragged) else (facts,)
-        return {atom.relation for sample in samples for atom in sample}
+        return set() if self.facts is None else set(self.facts.tables)
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy builds its own when it needs it

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.checks.facts import data_atoms
 from edgewise.errors import EdgewiseError, caller
 from edgewise.ground.batch import SAMPLE, SAMPLES, batched_relations, with_sample
 from edgewise.ground.constants import Constants
+from edgewise.ground.facts import Facts, Table
 from edgewise.ground.index import Grid
 from edgewise.ground.inputs import BadInput, Given, fact_rows, ragged, rows
 from edgewise.ground.sources import (
@@ -22,6 +22,7 @@ from edgewise.ground.sources import (
     in_samples,
     ragged_source,
     rows_source,
+    table_source,
 )
 from edgewise.ground.stack import Stacks, stacked
 from edgewise.language import nodes
@@ -68,12 +69,11 @@ def prepare(
     plan: Plan,
     arities: Mapping[str, int],
     given: Mapping[str, Given],
-    facts: tuple[nodes.Atom, ...] | ragged,
+    facts: Facts | None,
     dtype: torch.dtype,
 ) -> Prepared:
     samples = _samples(given, facts)
-    data = _keyed_facts(facts)
-    constants = Constants(_constants(plan, data))
+    constants = Constants(strings(plan)) if facts is None else facts.constants
     sources = {n: _source(n, t, arities[n], value_lengths(plan, n)) for n, t in given.items()}
     _check_batches(sources, samples)
     in_batch: set[str] = set()
@@ -82,20 +82,21 @@ def prepare(
         sources = {n: in_samples(s) if s.batched else s for n, s in sources.items()}
         own = {n for n, t in given.items() if isinstance(t, ragged)}
         own |= {n for n, s in sources.items() if s.index.arity > arities[n]}
-        own |= {atom.relation for sample, atom in data if sample is not None}
+        own |= set(facts.tables) if facts is not None and facts.samples is not None else set()
         in_batch = batched_relations(plan.rules, own)
         plan = _batched_plan(plan, in_batch)
-    sources |= _fact_sources(plan, data, in_batch, samples, constants, dtype, sources)
+    tables = {} if facts is None else facts.tables
+    sources |= _fact_sources(plan, tables, in_batch, samples, constants, dtype, sources)
     if samples is not None:
         sources[SAMPLES] = Source(Grid((samples,)), stored=torch.ones(samples), dense=True)
     dense = frozenset(name for name, source in sources.items() if source.dense)
     return Prepared(plan, sources, constants, dense, samples, frozenset(in_batch))
 
 
-def _samples(given: Mapping[str, Given], facts: Any) -> int | None:
+def _samples(given: Mapping[str, Given], facts: Facts | None) -> int | None:
     counts = {name: len(item.samples) for name, item in given.items() if isinstance(item, ragged)}
-    if isinstance(facts, ragged):
-        counts["facts"] = len(facts.samples)
+    if facts is not None and facts.samples is not None:
+        counts["facts"] = facts.samples
     _refuse_counts(counts)
     return next(iter(counts.values()), None)
 
@@ -116,26 +117,19 @@ def _refuse_counts(counts: Mapping[str, int]) -> None:
         )
 
 
-def _keyed_facts(facts: tuple[nodes.Atom, ...] | ragged) -> list[tuple[int | None, nodes.Atom]]:
-    if isinstance(facts, ragged):
-        return [(n, atom) for n, sample in enumerate(facts.samples) for atom in data_atoms(sample)]
-    return [(None, atom) for atom in facts]
-
-
-def _constants(
-    plan: Plan, data: Iterable[tuple[int | None, nodes.Atom]]
-) -> Iterator[nodes.Constant]:
+def strings(plan: Plan) -> Iterator[str]:
+    """The strings among the constants of a plan."""
+    terms: list[nodes.Term] = []
     for rule in plan.rules:
         for atom in (rule.head, *atoms(rule.body)):
-            yield from (t for t in atom.terms if not isinstance(t, nodes.Variable))
+            terms += atom.terms
         for weight in weights(rule):
-            yield from (t for t in weight.keys if not isinstance(t, nodes.Variable))
+            terms += weight.keys
     for _, domain in plan.domains:
-        yield from (() if isinstance(domain, int) else domain)
+        terms += () if isinstance(domain, int) else domain
     for fact in plan.facts:
-        yield from fact.atom.terms  # type: ignore[misc]
-    for _, atom in data:
-        yield from atom.terms  # type: ignore[misc]
+        terms += fact.atom.terms
+    return (term for term in terms if isinstance(term, str))
 
 
 def _batched_plan(plan: Plan, in_batch: set[str]) -> Plan:
@@ -192,7 +186,7 @@ def _source(name: str, item: Given, arity: int, inner: set[int]) -> Source:
 
 def _fact_sources(
     plan: Plan,
-    data: list[tuple[int | None, nodes.Atom]],
+    tables: Mapping[str, Table],
     in_batch: set[str],
     samples: int | None,
     constants: Constants,
@@ -200,29 +194,58 @@ def _fact_sources(
     others: Mapping[str, Source],
 ) -> dict[str, Source]:
     """Facts of the program are weights; facts given as data replace them."""
-    keys: dict[str, dict[tuple[Any, ...], tuple[nodes.Atom, str | None]]] = {}
+    stated: dict[str, list[nodes.Fact]] = {}
     for fact in plan.facts:
-        name = fact.atom.weight.name if fact.atom.weight is not None else None
-        for key in _in_samples(fact.atom, None, in_batch, samples):
-            keys.setdefault(fact.atom.relation, {})[key] = (fact.atom, name)
-    for sample, atom in data:
-        for key in _in_samples(atom, sample, in_batch, samples):
-            keys.setdefault(atom.relation, {})[key] = (atom, None)
+        stated.setdefault(fact.atom.relation, []).append(fact)
     made = {}
-    for relation, table in keys.items():
+    for relation in {**stated, **tables}:
         if relation in others:
             raise BadInput(
                 f"`{relation}` is given as an input and by facts",
                 caller(),
                 "give it one way",
             )
-        atoms_, names = [a for a, _ in table.values()], [n for _, n in table.values()]
-        bare = [replace(a, weight=None) if n else a for a, n in zip(atoms_, names, strict=True)]
-        values = fact_rows(bare, dtype)[relation][1]
-        learnt = {key: n for key, n in zip(table, names, strict=True) if n}
-        shaped = _shaped_like(values, names, plan)
-        made[relation] = fact_source(relation, list(table), shaped, constants, learnt)
+        table, own = tables.get(relation), stated.get(relation, [])
+        arity = table.keys.shape[1] if table is not None else 0
+        if table is not None and not own and arity == _arity(table.atoms[0], in_batch):
+            made[relation] = table_source(table.keys, table.stored(dtype))
+        else:
+            made[relation] = _mixed_source(
+                relation, own, table, in_batch, samples, constants, dtype, plan
+            )
     return made
+
+
+def _arity(atom: nodes.Atom, in_batch: set[str]) -> int:
+    return len(atom.terms) + (atom.relation in in_batch)
+
+
+def _mixed_source(
+    relation: str,
+    own: list[nodes.Fact],
+    table: Table | None,
+    in_batch: set[str],
+    samples: int | None,
+    constants: Constants,
+    dtype: torch.dtype,
+    plan: Plan,
+) -> Source:
+    """Facts of the program beside those given, and facts that hold in every sample."""
+    keys: dict[tuple[Any, ...], tuple[nodes.Atom, str | None]] = {}
+    for fact in own:
+        name = fact.atom.weight.name if fact.atom.weight is not None else None
+        for key in _in_samples(fact.atom, None, in_batch, samples):
+            keys[key] = (fact.atom, name)
+    given = table is not None and table.keys.shape[1] > len(table.atoms[0].terms)
+    for number, atom in () if table is None else zip(table.samples, table.atoms, strict=True):
+        for key in _in_samples(atom, number if given else None, in_batch, samples):
+            keys[key] = (atom, None)
+    atoms_, names = [a for a, _ in keys.values()], [n for _, n in keys.values()]
+    bare = [replace(a, weight=None) if n else a for a, n in zip(atoms_, names, strict=True)]
+    values = fact_rows(bare, dtype)[relation][1]
+    learnt = {key: n for key, n in zip(keys, names, strict=True) if n}
+    shaped = _shaped_like(values, names, plan)
+    return fact_source(list(keys), shaped, constants, learnt)
 
 
 def _shaped_like(values: list[Tensor], names: list[str | None], plan: Plan) -> list[Tensor]:
