@@ -172,8 +172,8 @@ def backward_rows(
     i, far = row * BLOCK + r, h.to(tl.int64)
     q = Q.load([h, row * BLOCK, 0]).reshape(BLOCK, D)
     g = G.load([h, row * BLOCK, 0]).reshape(BLOCK, DV)
-    at = far * soh + i.to(tl.int64)[:, None] * son + y
-    out = tl.load(Out + at, mask=i[:, None] < n, other=0.0)
+    place = far * soh + i.to(tl.int64)[:, None] * son + y
+    out = tl.load(Out + place, mask=i[:, None] < n, other=0.0)
     delta = tl.sum(g.to(tl.float32) * out.to(tl.float32), 1)
     lse = tl.load(Lse + far * n + i, mask=i < n, other=float("inf")) * LOG2E
     word = lse.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF
