@@ -35,10 +35,11 @@ AT_CALL_TIME = {  # what reaches a later stage by name, and why
     "reference/solution.py": "a solution can draw itself",
 }
 EXTRAS = {  # packages that only some folders may import: the others work without them
-    "matplotlib": {"demo", "viz", "graphs"},
+    "matplotlib": {"demo", "viz", "graphs", "training"},
     "rich": {"demo", "cli"},
     "typer": {"cli"},
     "transformers": {"hf"},
+    "sacrebleu": {"training"},
     "networkx": {"graphs"},
     "scipy": {"graphs", "measures"},
 }

@@ -3,12 +3,14 @@
 import typer
 
 from edgewise.cli.graph import graph
+from edgewise.cli.train import train
 
 app = typer.Typer(
     add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True,
     help="Networks over structured data as a few weighted rules.",
 )  # fmt: skip
 app.command()(graph)
+app.command()(train)
 
 
 @app.callback()

@@ -1,0 +1,9 @@
+"""Training from recipes: data, model, objective and optimiser in one file, runs that resume.
+
+`edgewise train RECIPE.toml` is this from the command line.
+"""
+
+from edgewise.training.loop import Event, train
+from edgewise.training.recipe import Recipe, load
+
+__all__ = ["Event", "Recipe", "load", "train"]

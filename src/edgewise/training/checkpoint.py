@@ -1,0 +1,193 @@
+"""Checkpoints: a folder each, whole or not there.
+
+`model.safetensors` has the weights, `optimiser.safetensors` the state of the optimiser,
+`manifest.json` the step, the recipe, the numbers that are left and the hash of each file. A folder
+is written under another name, put on the disk, and renamed: a reader never sees half of one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from edgewise.errors import Span
+from edgewise.save.archive import digest
+from edgewise.training.errors import BadCheckpoint
+
+FORMAT = 1
+MODEL, OPTIMISER, MANIFEST = "model.safetensors", "optimiser.safetensors", "manifest.json"
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """All that a run needs to go on: what comes after `step` steps."""
+
+    step: int
+    model: Mapping[str, Tensor]
+    optimiser: Mapping[str, Tensor]
+    numbers: Mapping[str, Any]
+
+
+def folder(root: Path, step: int) -> Path:
+    return root / f"step-{step:08d}"
+
+
+def write(root: Path, state: State, *, keep: int) -> Path:
+    """Write a checkpoint at once, then let go of all but the newest `keep`."""
+    root.mkdir(parents=True, exist_ok=True)
+    clean(root)
+    final = folder(root, state.step)
+    made = root / f".new-{final.name}"
+    made.mkdir()
+    parts = {
+        MODEL: safetensors.torch.save(_plain(state.model)),
+        OPTIMISER: safetensors.torch.save(_plain(state.optimiser)),
+    }
+    manifest = {
+        "format": FORMAT,
+        "step": state.step,
+        "numbers": dict(state.numbers),
+        "files": {name: digest(data) for name, data in parts.items()},
+    }
+    parts[MANIFEST] = json.dumps(manifest, indent=1, allow_nan=False).encode()
+    for name, data in parts.items():
+        _put(made / name, data)
+    _sync(made)
+    if final.exists():
+        _drop(final)
+    os.rename(made, final)
+    _sync(root)
+    for old in steps(root)[:-keep]:
+        _drop(folder(root, old))
+    return final
+
+
+def clean(root: Path) -> None:
+    """Remove what a kill left behind: folders that never got, or already lost, their name."""
+    for left in root.glob(".new-*"):
+        shutil.rmtree(left)
+    for left in root.glob(".old-*"):
+        shutil.rmtree(left)
+
+
+def steps(root: Path) -> list[int]:
+    """The steps of the checkpoints that are there, oldest first."""
+    names = (p.name.removeprefix("step-") for p in root.glob("step-*") if p.is_dir())
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def read(root: Path, step: int) -> State:
+    """A checkpoint, checked whole before anything of it is used."""
+    path = folder(root, step)
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+        kind, files = manifest["format"], manifest["files"]
+        numbers, written = dict(manifest["numbers"]), manifest["step"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise broken(path, f"`{MANIFEST}` is not one of a checkpoint") from None
+    if kind != FORMAT or written != step:
+        raise broken(path, f"it is of format {kind} and step {written}, not {FORMAT} and {step}")
+    found = {}
+    for name in (MODEL, OPTIMISER):
+        try:
+            data = (path / name).read_bytes()
+        except OSError as problem:
+            raise broken(path, f"`{name}` cannot be read: {problem.strerror}") from None
+        if digest(data) != files.get(name):
+            raise broken(path, f"`{name}` is not what was written: its hash differs")
+        try:
+            found[name] = safetensors.torch.load(data)
+        except Exception:  # whatever the reader meets
+            raise broken(path, f"`{name}` holds no tensors") from None
+    return State(step, found[MODEL], found[OPTIMISER], numbers)
+
+
+def broken(path: Path, what: str) -> BadCheckpoint:
+    place = Span("<checkpoint>", 1, 1, len(str(path)) + 1, source=str(path))
+    return BadCheckpoint(what, place, "remove this folder to go on from an earlier checkpoint")
+
+
+def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies on the CPU that share no memory, as safetensors wants them."""
+    return {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
+
+
+def _put(path: Path, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(path: Path) -> None:
+    """A name is on the disk when its folder is."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _drop(path: Path) -> None:
+    """Take the name away first, so that half a folder is never taken for one."""
+    gone = path.with_name(f".old-{path.name}")
+    os.rename(path, gone)
+    shutil.rmtree(gone)
+
+
+def optimiser_tensors(
+    model: torch.nn.Module, optimiser: torch.optim.Optimizer
+) -> dict[str, Tensor]:
+    """The state of an optimiser by the names of the weights."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    return {
+        f"{names[id(p)]}/{key}": value if isinstance(value, Tensor) else torch.tensor(value)
+        for p, values in optimiser.state.items()
+        for key, value in values.items()
+    }
+
+
+def restore(
+    model: torch.nn.Module, optimiser: torch.optim.Optimizer, state: State, path: Path
+) -> None:
+    """Put a state into a model and its optimiser, if names and shapes are theirs."""
+    weights = model.state_dict()
+    _compare(weights, state.model, path, MODEL)
+    named = dict(model.named_parameters())
+    held: dict[str, dict[str, Tensor]] = {}
+    for full, tensor in state.optimiser.items():
+        name, _, key = full.rpartition("/")
+        if name not in named or (tensor.ndim and tensor.shape != named[name].shape):
+            raise broken(path, f"`{OPTIMISER}` has `{full}`, which no weight of the model has")
+        held.setdefault(name, {})[key] = tensor
+    model.load_state_dict(dict(state.model))
+    for name, values in held.items():
+        p = named[name]
+        optimiser.state[p] = {
+            # the count of steps stays where the optimiser keeps it
+            key: value.to(p.device) if value.ndim or _on_device(optimiser) else value
+            for key, value in values.items()
+        }
+
+
+def _on_device(optimiser: torch.optim.Optimizer) -> bool:
+    return bool(optimiser.defaults.get("fused") or optimiser.defaults.get("capturable"))
+
+
+def _compare(
+    wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path, file: str
+) -> None:
+    for name in (*wanted, *found):
+        a, b = wanted.get(name), found.get(name)
+        if a is None or b is None or a.shape != b.shape:
+            shown = ["absent" if t is None else "×".join(map(str, t.shape)) for t in (b, a)]
+            raise broken(path, f"`{file}` has `{name}` {shown[0]}, the model {shown[1]}")

@@ -1,0 +1,74 @@
+"""One text, character by character: windows of it, and the character after each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.training.data.files import bad, digest, text_of
+from edgewise.training.draws import generator
+from edgewise.training.schema import number
+
+Batch = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Characters:
+    """`context` characters are seen at once; the last `held_out` of the text validates."""
+
+    path: str
+    context: int = number(least=1)
+    held_out: float = number(0.1, least=0.0, below=1.0)
+
+    def read(self, folder: Path) -> CharacterCorpus:
+        path = folder / self.path
+        text = text_of(path)
+        cut = len(text) - int(len(text) * self.held_out)
+        if min(cut, len(text) - cut) <= self.context:
+            raise bad(
+                f"{len(text):,} characters are too few for windows of {self.context}",
+                path,
+                "give more text or a shorter `context`",
+            )
+        return CharacterCorpus(text, cut, self.context)
+
+
+class CharacterCorpus:
+    def __init__(self, text: str, cut: int, context: int) -> None:
+        self.alphabet = "".join(sorted(set(text)))
+        places = {character: i for i, character in enumerate(self.alphabet)}
+        tokens = torch.tensor([places[character] for character in text])
+        self.parts = tokens[:cut], tokens[cut:]
+        self.context = context
+        self.fingerprint = digest(text, str(cut), str(context))
+
+    @property
+    def words(self) -> int:
+        return len(self.alphabet)
+
+    @property
+    def vocabulary(self) -> dict[str, Any]:
+        """What turns numbers back into text, for the checkpoint."""
+        return {"alphabet": self.alphabet}
+
+    def batch(self, size: int, seed: int, step: int) -> Batch:
+        tokens = self.parts[0]
+        last = len(tokens) - self.context
+        first = torch.randint(last, (size,), generator=generator(seed, "batch", step))
+        return self._windows(tokens, first)
+
+    def validation(self, size: int) -> Iterator[Batch]:
+        """Windows side by side; what is left at the end is not enough for one."""
+        tokens = self.parts[1]
+        for first in torch.arange(0, len(tokens) - self.context, self.context).split(size):
+            yield self._windows(tokens, first)
+
+    def _windows(self, tokens: Tensor, first: Tensor) -> Batch:
+        index = first[:, None] + torch.arange(self.context + 1)
+        found = tokens[index]
+        return {"token": found[:, :-1], "next": found[:, 1:]}

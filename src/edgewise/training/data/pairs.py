@@ -1,0 +1,127 @@
+"""Sentences and their translations, line by line in two files, as pieces of words.
+
+The pieces are learned from the training part by byte-pair encoding, the same for both languages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from edgewise.graphs.pictures import package
+from edgewise.training.data.files import bad, digest, lines_of
+from edgewise.training.data.order import examples, padded
+from edgewise.training.schema import number
+
+Batch = dict[str, Tensor]
+SPECIAL = ["<pad>", "<unknown>", "<start>", "<end>"]
+PAD, UNKNOWN, START, END = range(4)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Files `train.en` and `train.de` of lines that belong together, and so on for each part.
+
+    `pieces` is the size of the vocabulary, `longest` the most pieces of a sentence that are used
+    in training.
+    """
+
+    source: str
+    target: str
+    train: str = "train"
+    validation: str = "val"
+    test: str = "test"
+    pieces: int = number(8000, least=300)
+    lower: bool = True
+    longest: int = number(48, least=2)
+    path: str = "."
+
+    def read(self, folder: Path) -> PairCorpus:
+        package("tokenizers")
+        parts = {}
+        for part in ("train", "validation", "test"):
+            base = folder / self.path / getattr(self, part)
+            files = [base.with_name(f"{base.name}.{end}") for end in (self.source, self.target)]
+            sides = [[self._line(line) for line in lines_of(file)] for file in files]
+            if len(sides[0]) != len(sides[1]):
+                raise bad(
+                    f"it has {len(sides[1]):,} lines, `{files[0].name}` has {len(sides[0]):,}",
+                    files[1],
+                    "line i of one is the translation of line i of the other",
+                )
+            parts[part] = list(zip(*sides, strict=True))
+        return PairCorpus(parts, self.pieces, self.longest)
+
+    def _line(self, line: str) -> str:
+        return " ".join((line.lower() if self.lower else line).split())
+
+
+class PairCorpus:
+    def __init__(self, parts: dict[str, list[tuple[str, str]]], pieces: int, longest: int) -> None:
+        self.texts, self.longest = parts, longest
+        self.tokenizer = _learned([line for pair in parts["train"] for line in pair], pieces)
+        self.parts = {name: self._pieces(pairs) for name, pairs in parts.items()}
+        self.train = [p for p in self.parts["train"] if max(map(len, p)) < longest]
+        self.fingerprint = digest(repr(parts), str((pieces, longest)))
+
+    @property
+    def words(self) -> int:
+        return int(self.tokenizer.get_vocab_size())
+
+    @property
+    def vocabulary(self) -> dict[str, Any]:
+        return {"tokenizer": self.tokenizer.to_str()}
+
+    def _pieces(self, pairs: list[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
+        sides = [self.tokenizer.encode_batch([p[side] for p in pairs]) for side in (0, 1)]
+        return [(a.ids, b.ids) for a, b in zip(*sides, strict=True)]
+
+    def batch(self, size: int, seed: int, step: int) -> Batch:
+        chosen = examples(len(self.train), size, seed, step).tolist()
+        return _batch([self.train[i] for i in chosen], self.longest)
+
+    def validation(self, size: int, part: str = "validation") -> Iterator[Batch]:
+        rows = self.parts[part]
+        for first in range(0, len(rows), size):
+            yield _batch(rows[first : first + size])
+
+    def text(self, pieces: Sequence[int]) -> str:
+        """Pieces up to the end as text."""
+        ids = list(pieces)
+        ids = ids[: ids.index(END)] if END in ids else ids
+        return str(self.tokenizer.decode(ids))
+
+
+def _batch(rows: list[tuple[list[int], list[int]]], width: int | None = None) -> Batch:
+    """Padded to `width`, so that every step has one shape, or to the longest."""
+    source, lengths = padded([[*a, END] for a, _ in rows], PAD)
+    target, _ = padded([[START, *b, END] for _, b in rows], PAD)
+    if width is not None:
+        source = _wide(source, width)
+        target = _wide(target, width + 1)
+    return {"source": source, "lengths": lengths, "token": target[:, :-1], "next": target[:, 1:]}
+
+
+def _wide(rows: Tensor, width: int) -> Tensor:
+    out = rows.new_full((len(rows), width), PAD)
+    out[:, : rows.shape[1]] = rows
+    return out
+
+
+def _learned(lines: list[str], pieces: int) -> Any:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL[UNKNOWN]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
+    )
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.BpeTrainer(
+        vocab_size=pieces, special_tokens=SPECIAL, show_progress=False, min_frequency=2
+    )
+    tokenizer.train_from_iterator(lines, trainer)
+    return tokenizer

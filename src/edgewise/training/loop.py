@@ -1,0 +1,290 @@
+"""The loop: batch, loss, gradient, step; measured, saved, and continued as if never stopped."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from edgewise.errors import Span
+from edgewise.graphs.pictures import package
+from edgewise.save.archive import write
+from edgewise.training import checkpoint
+from edgewise.training.checkpoint import State
+from edgewise.training.draws import number
+from edgewise.training.errors import BadCheckpoint, Diverged, RunExists
+from edgewise.training.metrics import Metrics, plot, rows
+from edgewise.training.objectives.average import Average
+from edgewise.training.recipe import Recipe, Training
+from edgewise.training.schedules import scheduler
+
+LOWER = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened: `kind` is "start", "step", "evaluate", "checkpoint" or "end"."""
+
+    kind: str
+    step: int
+    values: dict[str, Any]
+
+
+def train(
+    recipe: Recipe,
+    out: str | Path,
+    *,
+    data: str | Path | None = None,
+    resume: bool = False,
+    device: str | torch.device | None = None,
+) -> Iterator[Event]:
+    """Run a recipe in the folder `out`; what happens comes as it happens.
+
+    The folder gets `metrics.jsonl`, `checkpoints/`, `loss.png` and `summary.json`. `data` is the
+    folder that the paths of the recipe start from, else that of the recipe itself. With `resume`
+    the newest checkpoint in `out` goes on, bit for bit as if the run had not been stopped.
+    """
+    out = Path(out)
+    package("matplotlib")  # for the curve at the end
+    found = checkpoint.steps(out / "checkpoints")
+    if out.exists() and any(out.iterdir()) and not resume:
+        place = Span("<out>", 1, 1, len(str(out)) + 1, source=str(out))
+        raise RunExists("the folder is not empty", place, "choose another, or give `--resume`")
+    corpus = recipe.data.read(Path(data) if data is not None else recipe.path.parent)
+    run = _Run(recipe, corpus, torch.device(device or _device()), out)
+    if found:
+        run.resume(found[-1])
+    return run.events()
+
+
+def _device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class _Run:
+    def __init__(self, recipe: Recipe, corpus: Any, device: torch.device, out: Path) -> None:
+        self.recipe, self.corpus, self.device, self.out = recipe, corpus, device, out
+        self.how, self.objective = recipe.training, recipe.objective
+        words = self.objective.words(corpus)
+        seed = number(self.how.seed, "weights")
+        wide = torch.float64 if self.how.precision == "float64" else torch.float32
+        self.model: nn.Module = recipe.model.build(words, corpus, seed).to(device, wide)
+        self.optimiser = _optimiser(self.model, self.how, device)
+        self.scheduler = scheduler(self.optimiser, self.how)
+        self.scaler = torch.amp.GradScaler(
+            device.type, enabled=self.how.precision == "float16", init_scale=2.0**14
+        )
+        self.best = math.inf
+        self.step = 0
+        self.fast: Any = torch.compile(self.model) if self.how.compile else self.model
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.out / "checkpoints"
+
+    def resume(self, step: int) -> None:
+        path = checkpoint.folder(self.checkpoints, step)
+        state = checkpoint.read(self.checkpoints, step)
+        _same_run(state.numbers, self._identity(), path)
+        checkpoint.restore(self.model, self.optimiser, state, path)
+        try:
+            curves = {"lr_lambdas": [None] * len(self.optimiser.param_groups)}  # as they are here
+            self.scheduler.load_state_dict(dict(state.numbers["scheduler"]) | curves)
+            self.scaler.load_state_dict(dict(state.numbers["scaler"]))
+            self.best = float(state.numbers["best"] or math.inf)
+        except (KeyError, TypeError, ValueError, RuntimeError):
+            raise checkpoint.broken(path, "its numbers are not those of a run") from None
+        for group, rate in zip(
+            self.optimiser.param_groups, self.scheduler.get_last_lr(), strict=True
+        ):
+            group["lr"] = rate
+        self.step = state.step
+
+    def events(self) -> Iterator[Event]:
+        self.out.mkdir(parents=True, exist_ok=True)
+        if self.step == 0:
+            _begin(self.out, self.recipe)
+        metrics = Metrics(self.out / "metrics.jsonl", self.step)
+        size = sum(p.numel() for p in self.model.parameters())
+        yield Event("start", self.step, {"parameters": size, "words": self._words()})
+        if not checkpoint.steps(self.checkpoints):
+            yield self._saved(metrics)
+        try:
+            yield from self._steps(metrics)
+            yield self._ended(metrics)
+        finally:
+            metrics.close()
+
+    def _words(self) -> int:
+        return int(self.objective.words(self.corpus))
+
+    def _steps(self, metrics: Metrics) -> Iterator[Event]:
+        how, before, losses = self.how, time.perf_counter(), list[Tensor]()
+        while self.step < how.steps:
+            losses.append(self._one())
+            self.step += 1
+            last = self.step == how.steps
+            if self.step % how.log == 0 or last:
+                now = time.perf_counter()
+                values = self._logged(losses, (now - before) / len(losses))
+                before, losses = now, []
+                metrics.add(step=self.step, **values)
+                yield Event("step", self.step, values)
+            if self.step % how.evaluate == 0 or last:
+                values = self._evaluated()
+                metrics.add(step=self.step, **values)
+                yield Event("evaluate", self.step, values)
+                before = time.perf_counter()
+            if self.step % how.checkpoint == 0 or last:
+                if losses:
+                    self._finite(losses)
+                yield self._saved(metrics)
+                before = time.perf_counter()
+
+    def _one(self) -> Tensor:
+        """One step; its loss stays on the device."""
+        how = self.how
+        torch.manual_seed(number(how.seed, "step", self.step))
+        batch = self._moved(self.corpus.batch(how.batch, how.seed, self.step))
+        self.fast.train()
+        with self._precision():
+            loss = self.objective.loss(self.fast, batch, number(how.seed, "loss", self.step))
+        self.scaler.scale(loss).backward()
+        if how.clip:
+            self.scaler.unscale_(self.optimiser)
+            nn.utils.clip_grad_norm_(self.model.parameters(), how.clip)
+        self.scaler.step(self.optimiser)
+        self.scaler.update()
+        self.optimiser.zero_grad(set_to_none=True)
+        self.scheduler.step()
+        return loss.detach()
+
+    def _precision(self) -> torch.autocast:
+        lower = LOWER.get(self.how.precision)
+        return torch.autocast(self.device.type, lower, enabled=lower is not None)
+
+    def _moved(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        if self.device.type == "cuda":
+            return {n: t.pin_memory().to(self.device, non_blocking=True) for n, t in batch.items()}
+        return batch
+
+    def _logged(self, losses: list[Tensor], seconds: float) -> dict[str, float]:
+        loss = self._finite(losses)
+        rate = float(self.scheduler.get_last_lr()[0])
+        return {"loss": loss, "rate": rate, "seconds": seconds}
+
+    def _finite(self, losses: list[Tensor]) -> float:
+        loss = torch.stack(losses).double().mean().item()
+        if not math.isfinite(loss):
+            path = str(self.recipe.path)
+            raise Diverged(
+                f"the loss is {loss} at step {self.step}",
+                Span("<recipe>", 1, 1, len(path) + 1, source=path),
+                "lower `rate`, raise `warmup`, or set `clip`",
+            )
+        return loss
+
+    @torch.no_grad()
+    def _evaluated(self) -> dict[str, float]:
+        self.model.eval()
+        found = Average()
+        with self._precision():
+            for batch in self.corpus.validation(max(self.how.batch, 32)):
+                self.objective.measure(self.model, self._moved(batch), found)
+        means = found.means()
+        self.best = min(self.best, means.get("loss", math.inf))
+        return {f"validation {name}": value for name, value in means.items()}
+
+    def _saved(self, metrics: Metrics) -> Event:
+        metrics.sync()
+        numbers = {
+            **self._identity(),
+            "scheduler": {
+                k: v for k, v in self.scheduler.state_dict().items() if k != "lr_lambdas"
+            },
+            "scaler": self.scaler.state_dict(),
+            "best": None if math.isinf(self.best) else self.best,
+            "vocabulary": self.corpus.vocabulary,
+        }
+        optimiser = checkpoint.optimiser_tensors(self.model, self.optimiser)
+        state = State(self.step, self.model.state_dict(), optimiser, numbers)
+        path = checkpoint.write(self.checkpoints, state, keep=self.how.keep)
+        return Event("checkpoint", self.step, {"path": str(path)})
+
+    def _identity(self) -> dict[str, Any]:
+        return {"recipe": self.recipe.json(), "data": self.corpus.fingerprint}
+
+    @torch.no_grad()
+    def _ended(self, metrics: Metrics) -> Event:
+        self.model.eval()
+        with self._precision():
+            final = self.objective.finish(self.model, self.corpus, self.device)
+        known = rows(metrics.path)
+        measured = [row for row in known if "validation loss" in row]
+        summary = {
+            "recipe": self.recipe.json(),
+            "steps": self.step,
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+            **{name: value for name, value in (measured[-1] if measured else {}).items()},
+            "best validation loss": None if math.isinf(self.best) else self.best,
+            **{name: value for name, value in final.items() if not isinstance(value, list)},
+        }
+        for name, value in final.items():
+            if isinstance(value, list):
+                write(self.out / f"{name}.txt", "".join(f"{line}\n" for line in value).encode())
+        write(self.out / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
+        write(self.out / "loss.png", plot(known, self.recipe.path.stem))
+        return Event("end", self.step, summary)
+
+
+def _begin(out: Path, recipe: Recipe) -> None:
+    """A run that stopped before its first checkpoint leaves nothing behind."""
+    shutil.rmtree(out / "checkpoints", ignore_errors=True)
+    write(out / "recipe.json", (json.dumps(recipe.json(), indent=1) + "\n").encode())
+
+
+def _optimiser(model: nn.Module, how: Training, device: torch.device) -> torch.optim.AdamW:
+    """AdamW; biases, gains and the like do not decay."""
+    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    still = [p for n, p in named if p.ndim < 2 or n.endswith(("bias", "gain"))]
+    kept = {id(p) for p in still}
+    decaying = [p for _, p in named if id(p) not in kept]
+    groups: list[dict[str, Any]] = [
+        {"params": decaying, "weight_decay": how.weight_decay},
+        {"params": still, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=how.rate,
+        betas=(how.beta1, how.beta2),
+        eps=how.eps,
+        fused=device.type == "cuda",
+    )
+
+
+def _same_run(found: Any, wanted: dict[str, Any], path: Path) -> None:
+    """Refuse to go on with another recipe, or with other data."""
+    place = Span("<checkpoint>", 1, 1, len(str(path)) + 1, source=str(path))
+    if found.get("data") != wanted["data"]:
+        raise BadCheckpoint("it was made from other data", place, "give the data it was made from")
+    before, now = found.get("recipe"), wanted["recipe"]
+    if before == now:
+        return
+    for section, values in now.items():
+        for key, value in values.items():
+            old = (before or {}).get(section, {}).get(key)
+            if old != value:
+                raise BadCheckpoint(
+                    f"its recipe says `{key} = {old!r}` in `[{section}]`, this one {value!r}",
+                    place,
+                    "go on with the same recipe, or start a run of its own in another folder",
+                )
+    raise BadCheckpoint("its recipe is another one", place, "start a run of its own")

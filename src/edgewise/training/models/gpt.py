@@ -1,0 +1,132 @@
+"""GPT: tokens hear those before them, and say which comes next.
+
+Sizes, initial values and the tied table of tokens are those of GPT-2
+(https://openai.com/index/better-language-models).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from edgewise.errors import EdgewiseError
+from edgewise.graphs import Pattern, causal, parse
+from edgewise.ground.inputs import numbers
+from edgewise.language import F, Program, R, V, W, repeat
+from edgewise.language.nodes import Atom
+from edgewise.training.models.blocks import attention
+from edgewise.training.schema import number
+from edgewise.zoo.parts import Statements, dropped, feed_forward, layer_norm, residual
+
+SPREAD = 0.02
+
+
+@dataclass(frozen=True)
+class Gpt:
+    """`graphs` has one pattern, or several among which the heads are shared out evenly.
+
+    Every pattern is met with `causal()`.
+    """
+
+    layers: int = number(least=1)
+    heads: int = number(least=1)
+    size: int = number(least=1)
+    dropout: float = number(0.0, least=0.0, below=1.0)
+    graphs: list = field(default_factory=lambda: ["causal()"])
+
+    def check(self) -> Iterator[tuple[str, str, str]]:
+        """What is wrong with it: the key, what, and the next step."""
+        if self.size % self.heads:
+            what = f"{self.size} numbers cannot be shared out among {self.heads} heads"
+            yield "heads", what, f"choose a divisor of {self.size}"
+        for text in self.graphs:
+            try:
+                found = parse(text) if isinstance(text, str) else None
+            except EdgewiseError as error:
+                yield "graphs", error.message, error.help
+            else:
+                if not isinstance(found, Pattern):
+                    yield "graphs", f"`{text}` is not one pattern", "give a list of patterns"
+        if not self.graphs or self.heads % len(self.graphs):
+            what = f"{self.heads} heads cannot be shared out among {len(self.graphs)} graphs"
+            yield "graphs", what, f"give a number of graphs that divides {self.heads}"
+
+    def build(self, words: int, corpus: Any, seed: int) -> Speaker:
+        return Speaker(self, words, corpus.context, seed)
+
+    def patterns(self) -> list[Pattern]:
+        found = [parse(text) for text in self.graphs]
+        return [p if p == causal() else p & causal() for p in found if isinstance(p, Pattern)]
+
+
+def program(config: Gpt, words: int, context: int) -> Program:
+    """Reads `token(i)`, derives `logits(i)`: a number for each word."""
+    d, p = config.size, config.dropout
+    embedded = F.lookup(W.word[words, d], R.token(V.I)) + W.place(V.I)[d,]
+    stack = repeat(lambda x: _layer(x, config), config.layers)(R.embedded)
+    return Program(
+        [
+            R.embedded(V.I) <= dropped(embedded, p),
+            stack,
+            *layer_norm(stack.out, R.final, d),
+            R.logits(V.I) <= R.final(V.I)[W.word[words, d]],
+        ],
+        domains={V.I: context, V.H: config.heads // len(config.graphs)},
+    )
+
+
+def _layer(x: Atom, config: Gpt) -> Statements:
+    d, p = config.size, config.dropout
+    return [
+        *layer_norm(x, R.norm1, d),
+        *_attention(R.norm1, R.heads, config),
+        *residual(x, R.heads, R.attended, d, d, p),
+        *layer_norm(R.attended, R.norm2, d),
+        *feed_forward(R.norm2, R.mlp, d, 4 * d, activation=F.gelu),
+        *residual(R.attended, R.mlp, R.out, 4 * d, d, p),
+    ]
+
+
+def _attention(x: Atom, y: Atom, config: Gpt) -> Statements:
+    """Heads in groups, each with a graph of its own, side by side."""
+    rules: Statements = []
+    groups = []
+    size, d, p = config.size, config.size // config.heads, config.dropout
+    for g, graph in enumerate(config.patterns()):
+        group = R[f"group{g}"]
+        where = (graph(V.I, V.J),)
+        rules += attention(x, x, group, size=size, d=d, name=str(g), where=where, p=p)
+        groups.append(group(V.I))
+    return [*rules, (y(V.I) <= tuple(groups)) | [F.concat]]
+
+
+class Speaker(nn.Module):
+    """The compiled program, from numbers of tokens to logits."""
+
+    def __init__(self, config: Gpt, words: int, context: int, seed: int) -> None:
+        super().__init__()
+        self.words, self.context = words, context
+        self.program = program(config, words, context).compile(R.logits, seed=seed)
+        initialise(self.program, config.layers, seed)
+
+    def forward(self, token: Tensor) -> Tensor:
+        out: Tensor = self.program(token=numbers(token))
+        return out
+
+
+@torch.no_grad()
+def initialise(model: nn.Module, layers: int, seed: int) -> None:
+    """Normal with a small spread, less where many layers add up; biases 0, gains 1."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in model.named_parameters():
+        if name.endswith("bias"):
+            weight.zero_()
+        elif not name.endswith("gain"):
+            adds = name.endswith(("attended.weight", "out.weight"))
+            spread = SPREAD / math.sqrt(2 * layers) if adds else SPREAD
+            weight.copy_(torch.randn(weight.shape, generator=generator) * spread)

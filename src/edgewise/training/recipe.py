@@ -1,0 +1,217 @@
+"""A recipe: one TOML file that says all that a run depends on."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from edgewise.errors import EdgewiseError, Span, nearest, raise_all
+from edgewise.training.data import DATA
+from edgewise.training.errors import BadRecipe
+from edgewise.training.models import MODELS
+from edgewise.training.objectives import OBJECTIVES
+from edgewise.training.schema import number, one_of
+
+
+@dataclass(frozen=True)
+class Training:
+    """How long, how fast, how often.
+
+    AdamW with betas and weight decay on matrices; the rate grows over `warmup` steps and then
+    follows `schedule` down to `least_rate` (cosine), as 1/√step (noam), or stays.
+    """
+
+    steps: int = number(least=0)
+    batch: int = number(least=1)
+    seed: int = number(0, least=0)
+    rate: float = number(1e-3, least=0.0)
+    schedule: str = one_of("cosine", "cosine", "noam", "constant")
+    warmup: int = number(100, least=0)
+    least_rate: float = number(0.0, least=0.0)
+    beta1: float = number(0.9, least=0.0, below=1.0)
+    beta2: float = number(0.99, least=0.0, below=1.0)
+    eps: float = number(1e-8, least=0.0)
+    weight_decay: float = number(0.1, least=0.0)
+    clip: float = number(1.0, least=0.0)
+    precision: str = one_of("float32", "float32", "bfloat16", "float16", "float64")
+    compile: bool = False
+    log: int = number(10, least=1)
+    evaluate: int = number(250, least=1)
+    checkpoint: int = number(250, least=1)
+    keep: int = number(2, least=1)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The sections of a recipe; `path` is where it was read from."""
+
+    data: Any
+    model: Any
+    objective: Any
+    training: Training
+    path: Path = field(default=Path("recipe.toml"), compare=False)
+
+    def json(self) -> dict[str, Any]:
+        """All that the recipe says, defaults included, as a table of tables."""
+        found: dict[str, Any] = {"training": asdict(self.training)}
+        for name, kinds in KINDS.items():
+            part = getattr(self, name)
+            kind = next(kind for kind, cls in kinds.items() if cls is type(part))
+            found[name] = {"kind": kind, **asdict(part)}
+        return json.loads(json.dumps(found))
+
+
+KINDS: dict[str, dict[str, Any]] = {"data": DATA, "model": MODELS, "objective": OBJECTIVES}
+SECTIONS = (*KINDS, "training")
+
+
+def load(path: str | Path) -> Recipe:
+    """Read and check a recipe; all its mistakes come together."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else "it is not text"
+        raise BadRecipe(
+            f"`{path}` cannot be read: {why}", _whole(path), "give a recipe in TOML"
+        ) from None
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise _syntax(problem, path, text) from None
+    return _Reader(path, text).recipe(tables)
+
+
+def _syntax(problem: tomllib.TOMLDecodeError, path: Path, text: str) -> BadRecipe:
+    what = str(problem)
+    found = re.search(r"line (\d+), column (\d+)", what)
+    line, column = (int(found[1]), int(found[2])) if found else (len(text.splitlines()) or 1, 1)
+    lines = text.splitlines() or [""]
+    span = Span(str(path), line, column, column + 1, source=lines[min(line, len(lines)) - 1])
+    what = re.sub(r" \(at .*\)", "", what)
+    return BadRecipe(
+        f"this is not TOML: {what[:1].lower()}{what[1:]}", span, "write `name = value`"
+    )
+
+
+def _whole(path: Path) -> Span:
+    return Span("<recipe>", 1, 1, len(str(path)) + 1, source=str(path))
+
+
+class _Reader:
+    """Checks tables against the sections, and knows the line of every key."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path, self.lines = path, text.splitlines()
+        self.errors: list[EdgewiseError] = []
+
+    def recipe(self, tables: dict[str, Any]) -> Recipe:
+        for name in tables:
+            if name not in SECTIONS:
+                self._say(f"there is no section `{name}`", None, name, _near(name, SECTIONS))
+        parts = {name: self._section(name, tables.get(name)) for name in SECTIONS}
+        raise_all(self.errors)
+        recipe = Recipe(**parts, path=self.path)
+        self._fits(recipe)
+        raise_all(self.errors)
+        return recipe
+
+    def _section(self, name: str, table: Any) -> Any:
+        if not isinstance(table, dict):
+            what = "is missing" if table is None else "is not a table"
+            return self._say(f"the section `[{name}]` {what}", None, name, f"add `[{name}]`")
+        table = dict(table)
+        if name not in KINDS:
+            return self._values(name, Training, table)
+        kind, kinds = table.pop("kind", None), KINDS[name]
+        if kind not in kinds:
+            what = "needs a `kind`" if kind is None else f"has no kind `{kind}`"
+            return self._say(f"`[{name}]` {what}", name, "kind", _near(str(kind), list(kinds)))
+        return self._values(name, kinds[kind], table)
+
+    def _values(self, section: str, cls: Any, table: dict[str, Any]) -> Any:
+        known = {f.name: f for f in fields(cls)}
+        hints = get_type_hints(cls)
+        for key in table:
+            if key not in known:
+                self._say(f"`[{section}]` has no `{key}`", section, key, _near(key, list(known)))
+        values = {}
+        for key, spec in known.items():
+            if key in table:
+                values[key] = self._value(section, key, table[key], hints[key], spec.metadata)
+            elif spec.default is MISSING and spec.default_factory is MISSING:
+                self._say(f"`[{section}]` lacks `{key}`", None, section, f"write `{key} = ...`")
+        return None if self.errors else cls(**values)
+
+    def _value(self, section: str, key: str, value: Any, kind: Any, limits: Any) -> Any:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if kind is float and number:
+            value = float(value)
+        options = kind.__args__ if hasattr(kind, "__args__") else (kind,)
+        if type(value) not in options:
+            wanted = " or ".join(WORDS.get(option, str(option)) for option in options)
+            return self._say(f"`{key}` is {value!r}, not {wanted}", section, key, f"give {wanted}")
+        if "choices" in limits and value not in limits["choices"]:
+            help = _near(str(value), limits["choices"])
+            return self._say(f"`{key}` cannot be {value!r}", section, key, help)
+        if number and not limits.get("least", value) <= value < limits.get("below", float("inf")):
+            least, below = limits.get("least"), limits.get("below")
+            wanted = f"at least {least}" + ("" if below is None else f" and below {below}")
+            return self._say(f"`{key}` is {value}, it must be {wanted}", section, key, wanted)
+        return value
+
+    def _fits(self, recipe: Recipe) -> None:
+        """What the parts of a recipe need of each other."""
+        for name in ("data", "model"):
+            part, allowed = getattr(recipe, name), getattr(recipe.objective, name)
+            if type(part) not in allowed:
+                kinds = [kind for kind, cls in KINDS[name].items() if cls in allowed]
+                kind = recipe.json()["objective"]["kind"]
+                self._say(
+                    f"the objective `{kind}` does not go with this {name}",
+                    name,
+                    "kind",
+                    f"choose one of {', '.join(kinds)}",
+                )
+        check = getattr(recipe.model, "check", None)
+        for key, what, help in check() if check else ():
+            self._say(what, "model", key, help)
+
+    def _say(self, what: str, section: str | None, key: str, help: str) -> None:
+        self.errors.append(BadRecipe(what, self._place(section, key), help))
+
+    def _place(self, section: str | None, key: str) -> Span:
+        """The line of a key, of a section's header, or of the first line."""
+        inside: str | None = None
+        for at, line in enumerate(self.lines, start=1):
+            header = re.match(r"\s*\[+\s*([^\]]+?)\s*\]+", line)
+            inside = header[1] if header else inside
+            found = header if section is None and header and header[1] == key else None
+            if section is not None and inside == section:
+                found = re.match(rf"\s*(\"?{re.escape(key)}\"?)\s*=", line)
+            if section is None and inside is None:
+                found = re.match(rf"\s*({re.escape(key)})\s*=", line)
+            if found:
+                return Span(str(self.path), at, found.start(1) + 1, found.end(1) + 1, line)
+        if section is not None:
+            return self._place(None, section)
+        return Span(str(self.path), 1, 1, 2, source=self.lines[0] if self.lines else " ")
+
+
+WORDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "true or false",
+    list: "a list",
+    type(None): "nothing",
+}
+
+
+def _near(name: str, names: Any) -> str:
+    found = nearest(name, list(names))
+    return f"did you mean `{found}`?" if found else f"choose one of {', '.join(names)}"

@@ -1,0 +1,215 @@
+"""A run that is stopped and continued is the run that was never stopped."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import safetensors.torch
+import torch
+from tiny_recipe import RECIPE, TEXT, loaded, put
+
+from edgewise import EdgewiseError, training
+from edgewise.training import checkpoint
+from edgewise.training.metrics import rows
+
+
+def ran(recipe, out, **more):
+    return list(training.train(recipe, out, **more))
+
+
+def weights(out, step=12):
+    return (checkpoint.folder(out / "checkpoints", step) / checkpoint.MODEL).read_bytes()
+
+
+def measures(out):
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in rows(out / "metrics.jsonl")]
+
+
+def test_a_run_leaves_metrics_checkpoints_a_plot_and_a_summary(tmp_path):
+    events = ran(loaded(tmp_path), tmp_path / "run")
+    assert [e.kind for e in events if e.kind != "step"] == [
+        *("start", "checkpoint", "checkpoint", "evaluate", "checkpoint"),
+        *("evaluate", "checkpoint", "end"),
+    ]
+    assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [8, 12]
+    assert (tmp_path / "run" / "loss.png").read_bytes().startswith(b"\x89PNG")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["validation loss"] == events[-1].values["validation loss"]
+    assert [row["step"] for row in measures(tmp_path / "run") if "loss" in row] == [
+        2,
+        4,
+        6,
+        8,
+        10,
+        12,
+    ]
+
+
+def test_training_lowers_the_loss(tmp_path):
+    text = RECIPE.replace("steps = 12", "steps = 150").replace("dropout = 0.1\n", "")
+    events = ran(loaded(tmp_path, text), tmp_path / "run")
+    losses = [e.values["loss"] for e in events if e.kind == "step"]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_the_same_recipe_is_the_same_run(tmp_path):
+    recipe = loaded(tmp_path)
+    ran(recipe, tmp_path / "a")
+    ran(recipe, tmp_path / "b")
+    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+    assert measures(tmp_path / "a") == measures(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("stop", "precision"), [(1, "float32"), (5, "bfloat16"), (9, "float64"), (11, "float32")]
+)
+def test_a_run_that_is_continued_is_the_same_bit_for_bit(tmp_path, stop, precision):
+    recipe = loaded(tmp_path, RECIPE.replace("log = 2", f'log = 1\nprecision = "{precision}"'))
+    ran(recipe, tmp_path / "whole")
+    events = training.train(recipe, tmp_path / "cut")
+    for event in events:
+        if event.kind == "step" and event.step == stop:
+            break
+    events.close()
+    torch.randn(3)  # what happens in between does not matter
+    started = ran(recipe, tmp_path / "cut", resume=True)[0]
+    assert started.step == stop // 4 * 4
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+    assert measures(tmp_path / "cut") == measures(tmp_path / "whole")
+
+
+def test_resuming_a_run_that_ended_changes_nothing(tmp_path):
+    recipe = loaded(tmp_path)
+    ran(recipe, tmp_path / "run")
+    before = weights(tmp_path / "run"), measures(tmp_path / "run")
+    assert [e.kind for e in ran(recipe, tmp_path / "run", resume=True)] == ["start", "end"]
+    assert (weights(tmp_path / "run"), measures(tmp_path / "run")) == before
+
+
+KILLED = """
+import os, signal, sys, time
+from edgewise import training
+
+recipe, out = training.load(sys.argv[1]), sys.argv[2]
+for moment, count in enumerate((1, 2, 5, 9, 12, 6)):
+    seen, said = os.pipe()
+    child = os.fork()
+    if not child:
+        for event in training.train(recipe, out, resume=True):
+            os.write(said, b".")
+        os._exit(0)
+    os.read(seen, 1)
+    for _ in range(count):
+        os.read(seen, 1)
+    time.sleep(0.003 * moment)
+    os.kill(child, signal.SIGKILL)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    print(*training.loop.checkpoint.steps(training.loop.Path(out) / "checkpoints"), flush=True)
+"""
+
+
+def test_a_kill_at_any_moment_loses_no_checkpoint(tmp_path):
+    """SIGKILL again and again; every checkpoint that is there is whole, and the end is the same."""
+    text = RECIPE.replace("steps = 12", "steps = 40").replace("checkpoint = 4", "checkpoint = 2")
+    path, out = put(tmp_path, text), tmp_path / "run"
+    command = [sys.executable, "-c", KILLED, str(path), str(out)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    reached = [max(map(int, line.split()), default=0) for line in said.splitlines()]
+    assert len(reached) == 6
+    assert reached == sorted(reached)
+    assert reached[-1] > 0
+    for step in checkpoint.steps(out / "checkpoints"):
+        checkpoint.read(out / "checkpoints", step)
+    recipe = training.load(path)
+    assert ran(recipe, out, resume=True)[0].step == reached[-1]
+    ran(recipe, tmp_path / "whole")
+    assert weights(out, 40) == weights(tmp_path / "whole", 40)
+    assert measures(out) == measures(tmp_path / "whole")
+    assert not list((out / "checkpoints").glob(".*"))
+
+
+def stopped(folder):
+    recipe = loaded(folder)
+    ran(recipe, folder / "run")
+    return recipe, checkpoint.folder(folder / "run" / "checkpoints", 12)
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def other_shapes(path):
+    tensors = safetensors.torch.load_file(path / checkpoint.MODEL)
+    name = next(iter(tensors))
+    rewrite(path, {**tensors, name: torch.zeros(3)})
+
+
+def another_name(path):
+    tensors = safetensors.torch.load_file(path / checkpoint.MODEL)
+    rewrite(path, {f"x{name}": t for name, t in tensors.items()})
+
+
+def rewrite(path, tensors):
+    """Other weights, with a manifest that agrees."""
+    data = safetensors.torch.save(tensors)
+    (path / checkpoint.MODEL).write_bytes(data)
+    manifest = json.loads((path / checkpoint.MANIFEST).read_text())
+    manifest["files"][checkpoint.MODEL] = checkpoint.digest(data)
+    (path / checkpoint.MANIFEST).write_text(json.dumps(manifest))
+
+
+SPOILED = {
+    "cut weights": (lambda p: truncate(p / checkpoint.MODEL), "hash"),
+    "cut state": (lambda p: truncate(p / checkpoint.OPTIMISER), "hash"),
+    "cut manifest": (lambda p: truncate(p / checkpoint.MANIFEST), "manifest.json"),
+    "no weights": (lambda p: (p / checkpoint.MODEL).unlink(), "cannot be read"),
+    "no manifest": (lambda p: (p / checkpoint.MANIFEST).unlink(), "manifest.json"),
+    "a list": (lambda p: (p / checkpoint.MANIFEST).write_text("[]"), "manifest.json"),
+    "other shapes": (other_shapes, "the model"),
+    "other names": (another_name, "absent"),
+}
+
+
+@pytest.mark.parametrize("case", SPOILED)
+def test_a_checkpoint_that_is_not_whole_is_refused(case, tmp_path):
+    recipe, path = stopped(tmp_path)
+    spoil, said = SPOILED[case]
+    spoil(path)
+    before = measures(tmp_path / "run")
+    with pytest.raises(EdgewiseError) as caught:
+        ran(recipe, tmp_path / "run", resume=True)
+    assert caught.value.code == "bad-checkpoint"
+    assert said in str(caught.value)
+    assert measures(tmp_path / "run") == before
+
+
+def test_another_recipe_does_not_go_on(tmp_path):
+    stopped(tmp_path)
+    changed = loaded(tmp_path, RECIPE.replace("rate = 0.01", "rate = 0.02"))
+    with pytest.raises(EdgewiseError, match=r"`rate = 0.01`"):
+        ran(changed, tmp_path / "run", resume=True)
+
+
+def test_other_data_does_not_go_on(tmp_path):
+    recipe, _ = stopped(tmp_path)
+    (tmp_path / "text.txt").write_text(TEXT.replace("not", "now"))
+    with pytest.raises(EdgewiseError, match="other data"):
+        ran(recipe, tmp_path / "run", resume=True)
+
+
+def test_a_run_does_not_overwrite_another(tmp_path):
+    recipe, _ = stopped(tmp_path)
+    with pytest.raises(EdgewiseError) as caught:
+        ran(recipe, tmp_path / "run")
+    assert caught.value.code == "run-exists"
+
+
+def test_a_loss_that_is_no_number_stops_the_run(tmp_path):
+    text = RECIPE.replace("rate = 0.01", "rate = 1e30\nclip = 0.0").replace("log = 2", "log = 100")
+    with pytest.raises(EdgewiseError) as caught:
+        ran(loaded(tmp_path, text), tmp_path / "run")
+    assert caught.value.code == "diverged"
+    for step in checkpoint.steps(tmp_path / "run" / "checkpoints"):
+        state = checkpoint.read(tmp_path / "run" / "checkpoints", step)
+        assert all(t.isfinite().all() for t in state.model.values())
