@@ -19,7 +19,7 @@ LAYERS = [  # each may import those before it
         "run",
         "module",
         "compile",
-        "grow",
+        "grow", "update",
         "decode",
         "save",
     ),

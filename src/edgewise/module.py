@@ -125,6 +125,10 @@ class Model(torch.nn.Module):
         assert isinstance(found, Relation)
         return found
 
+    def updating(self, *, facts: Iterable[Any] = ()) -> Any:
+        """A model that follows the facts it is told; see `edgewise.update`."""
+        return import_module("edgewise.update").Updating(self, facts)
+
     def growing(self, capacity: int, **fixed: Any) -> Any:
         """A causal model that is given its rows a few at a time; see `edgewise.grow`.
 

@@ -1,0 +1,71 @@
+"""The heads of a rule that changed rows reach, by joining those rows alone with the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from edgewise.ground.index import Keys, distinct_rows
+from edgewise.ground.join import distinct
+from edgewise.ground.rules import Grounder, GroundRule
+from edgewise.language import nodes
+from edgewise.language.statements import atoms
+from edgewise.language.terms import variables
+from edgewise.reference.join import Body
+
+WANTED = "@wanted"
+
+
+def reached(grounder: Grounder, body: Body, changed: Mapping[str, Tensor]) -> Tensor:
+    """The keys of the heads that some grounding with a changed row has (semi-naive)."""
+    head, found = body.rule.head, [torch.zeros(0, len(body.rule.head.terms), dtype=torch.int64)]
+    for at, literal in enumerate(body.literals):
+        if isinstance(literal, nodes.Atom) and not literal.negated and literal.relation in changed:
+            new = Keys(changed[literal.relation])
+            bindings = grounder.bindings(body, at, new)
+            columns = [grounder.column(term, bindings) for term in head.terms]
+            found.append(
+                torch.stack(columns, 1)
+                if columns
+                else torch.zeros(min(bindings.count, 1), 0, dtype=torch.int64)
+            )
+    return distinct_rows(torch.cat(found))
+
+
+def everywhere(rule: nodes.Rule, changed: Mapping[str, Tensor], whole: set[str]) -> bool:
+    """Whether a change may take heads away, or move pairs of a pattern: then all are computed."""
+    for atom in atoms(rule.body):
+        if isinstance(atom, nodes.PatternAtom):
+            return True
+        if isinstance(atom, nodes.Atom) and (
+            atom.relation in whole or (atom.negated and atom.relation in changed)
+        ):
+            return True
+    return False
+
+
+def grounded(grounder: Grounder, body: Body, heads: Tensor) -> tuple[Body, GroundRule]:
+    """The rule for these heads alone; where a softmax joins heads, for those it joins to them.
+
+    A variable that only a family of weights holds takes all values of its domain.
+    """
+    rule = body.rule
+    named = next((f for f in rule.functions if dict(f.arguments).get("agg_terms")), None)
+    free = set(named["agg_terms"]) if named is not None else set()
+    held = {v.name for atom in atoms(rule.body) for v in variables(atom.terms)}
+    free |= {v.name for v in variables(rule.head.terms)} - held
+    kept = [
+        p
+        for p, t in enumerate(rule.head.terms)
+        if not (isinstance(t, nodes.Variable) and t.name in free)
+    ]
+    wanted = nodes.Atom(WANTED, tuple(rule.head.terms[p] for p in kept), hidden=True)
+    asked = Body(replace(rule, body=(*rule.body, wanted)), body.domains)
+    at = next(n for n, literal in enumerate(asked.literals) if literal is wanted)
+    keys = Keys(distinct_rows(heads[:, kept]))
+    with_wanted = replace(grounder, relations=grounder.relations | {WANTED: keys}, joins={})
+    bindings = distinct(with_wanted.bindings(asked, at, keys), asked.visible)
+    return asked, with_wanted.finish(asked, bindings)

@@ -1,0 +1,91 @@
+"""Facts told one after another give what they give together."""
+
+import pytest
+import torch
+
+from edgewise import EdgewiseError, F, Program, R, V, W
+
+TWO_HOPS = [
+    R.h(V.X) <= (R.edge(V.X, V.Y), R.x(V.Y)[W.w[2, 2]]),
+    (R.out(V.X) <= (R.edge(V.X, V.Y), R.h(V.Y))) | [F.product, F.tanh],
+]
+
+
+def chain(n):
+    generator = torch.Generator().manual_seed(0)
+    return [
+        *(R.edge(f"n{i}", f"n{i + 1}")[0.5] for i in range(n - 1)),
+        *(R.x(f"n{i}")[torch.randn(2, generator=generator).tolist()] for i in range(n)),
+    ]
+
+
+def at_once(model, facts):
+    return dict(model.rows(model.ground(facts=facts)))
+
+
+def assert_same(found, expected):
+    found = dict(found)
+    assert set(found) == set(expected)
+    for atom, value in expected.items():
+        torch.testing.assert_close(found[atom], value.detach(), rtol=1e-9, atol=1e-9)
+
+
+def test_only_what_new_facts_reach_is_computed():
+    model = Program(TWO_HOPS).compile(R.out, seed=0, dtype=torch.float64)
+    facts = chain(200)
+    updating = model.updating(facts=facts)
+    assert updating.computed == {"h": 199, "out": 198}
+    more = [R.edge("n7", "n100")[2.0], R.edge("n3", "a new one")[1.0], R.x("a new one")[[1.0, 2.0]]]
+    found = updating.add(more)
+    assert updating.computed["h"] == 2
+    assert updating.computed["out"] == 3  # n7, and n6 and n2 that hear what changed
+    assert_same(found, at_once(model, [*facts, *more]))
+
+
+def test_a_fact_told_again_has_a_new_value():
+    model = Program(TWO_HOPS).compile(R.out, seed=0, dtype=torch.float64)
+    facts = chain(9)
+    updating = model.updating(facts=facts)
+    updating.add([R.x("n4")[[3.0, -1.0]]])
+    expected = [f for f in facts if (f.relation, f.terms) != ("x", ("n4",))]
+    assert_same(updating.output, at_once(model, [*expected, R.x("n4")[[3.0, -1.0]]]))
+    assert updating.computed == {"h": 1, "out": 1}
+
+
+SOFTMAX = [
+    (R.w(V.X, V.Y) <= (R.edge(V.X, V.Y), R.x(V.Y)[W.a[1, 2]]))
+    | [F.product, F.softmax_agg(agg_terms=[V.Y])],
+    (R.out(V.X) <= (R.w(V.X, V.Y), R.x(V.Y))) | [F.product],
+]
+
+
+def test_a_softmax_is_computed_over_all_it_joins():
+    model = Program(SOFTMAX).compile(R.out, seed=0, dtype=torch.float64)
+    facts = [*chain(6), R.edge("n0", "n3")[1.0], R.edge("n0", "n4")[1.0]]
+    updating = model.updating(facts=facts)
+    more = [R.edge("n0", "n5")[1.0]]
+    assert_same(updating.add(more), at_once(model, [*facts, *more]))
+    assert updating.computed == {"w": 4, "out": 1}
+
+
+def test_what_negation_takes_away_is_gone():
+    rules = [
+        R.leaf(V.X) <= (R.x(V.X), ~R.has(V.X)),
+        R.out(V.Y) <= (R.edge(V.X, V.Y), R.leaf(V.X)),
+    ]
+    model = Program(rules).compile(R.out, dtype=torch.float64)
+    facts = chain(5)
+    updating = model.updating(facts=facts)
+    more = [R.has("n2")]
+    assert_same(updating.add(more), at_once(model, [*facts, *more]))
+
+
+def test_nothing_changes_when_facts_are_refused():
+    model = Program(TWO_HOPS).compile(R.out, seed=0, dtype=torch.float64)
+    updating = model.updating(facts=chain(5))
+    before = dict(updating.output)
+    for wrong in ([R.edge("n0")], [R.nobody(1)], [R.x("n1")[float("inf")]], [R.x("n9")[[1.0]]]):
+        with pytest.raises(EdgewiseError):
+            updating.add(wrong)
+        assert_same(updating.output, before)
+    assert_same(updating.add([]), before)
