@@ -41,10 +41,14 @@ def samples(draw):
     return found
 
 
+def not_plain(*_):
+    raise reading._NotPlain
+
+
 def tables(given, careful):
     with pytest.MonkeyPatch.context() as patch:
         if careful:
-            patch.setattr(reading, "_table", lambda *_: None)
+            patch.setattr(reading, "_by_columns", not_plain)
         return read_facts(given, Program([]), ["s"], lambda _: None)
 
 
@@ -59,14 +63,12 @@ def test_columns_are_facts_one_by_one(found, batched):
     for name, one in quick.tables.items():
         other = careful.tables[name]
         assert torch.equal(one.keys, other.keys)
-        a, b = (t.stored(torch.float32) for t in (one, other))
-        if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        assert one.atoms == other.atoms
+        assert len(one.keys) == len(one.atoms)
+        for a, b in zip(one.stored(torch.float32), other.stored(torch.float32), strict=True):
             assert torch.equal(a, b)
-        else:
-            assert all(map(torch.equal, a, b))
-        atoms = [one.atoms[i] for i in one.order.tolist()]
-        key = [quick.constants.code(term) for term in atoms[0].terms]
-        assert one.keys[0].tolist()[batched:] == key
+        for row, atom in zip(one.keys.tolist(), one.atoms, strict=True):
+            assert row[batched:] == [quick.constants.code(term) for term in atom.terms]
 
 
 BAD = {

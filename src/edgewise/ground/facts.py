@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,31 +24,30 @@ from edgewise.ground.inputs import fact_rows, ragged
 from edgewise.language import nodes
 from edgewise.language.program import Program
 
-Samples = list[tuple[nodes.Atom, ...]]
-
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The facts of one relation.
+    """The facts of one relation, in key order.
 
-    `order` puts them into key order, in which `keys` (rows, arity) are, with the sample's number
-    first in a batch. `values` are plain numbers, if there are any.
+    `keys` are (rows, arity), with the sample's number first in a batch; `places` say where the
+    facts stand among those given. `values` are plain numbers, if there are any.
     """
 
-    atoms: list[nodes.Atom]
-    samples: list[int]
+    relation: str
     keys: Tensor
-    order: Tensor
-    values: Tensor | None
+    places: Tensor
+    given: Sequence[nodes.Atom]
+    values: Tensor | None = None
+
+    @cached_property
+    def atoms(self) -> list[nodes.Atom]:
+        return [self.given[place] for place in self.places.tolist()]
 
     def stored(self, dtype: torch.dtype) -> list[Tensor] | Tensor:
-        """The values in key order: one tensor, or one for each fact where they are tensors."""
+        """The values: one tensor, or one for each fact where they are tensors."""
         if self.values is not None:
-            return self.values.to(dtype)[self.order]
-        if all(atom.weight is None for atom in self.atoms):
-            return torch.ones(len(self.atoms), dtype=dtype)
-        (name,) = {atom.relation for atom in self.atoms}
-        return fact_rows([self.atoms[i] for i in self.order.tolist()], dtype)[name][1]
+            return self.values.to(dtype)
+        return fact_rows(self.atoms, dtype)[self.relation][1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,14 +59,8 @@ class Facts:
     samples: int | None = None
 
 
-@dataclass
-class _Listed:
-    """The facts of one relation as they come, then by columns."""
-
-    atoms: list[nodes.Atom]
-    samples: list[int]
-    columns: list[tuple[Any, ...]] | None = None  # None: look at each
-    values: Tensor | None = None
+class _NotPlain(Exception):
+    """Internal: a fact is wrong, or its value is a tensor."""
 
 
 def read_facts(
@@ -75,119 +70,138 @@ def read_facts(
     check: Callable[[tuple[nodes.Atom, ...]], None],
 ) -> Facts:
     """Read and check facts; `strings` are those of the rules, `check` refuses unfit facts."""
-    batched = isinstance(given, ragged)
-    samples = [list(listed(s)) for s in (given.samples if isinstance(given, ragged) else [given])]
-    found = _by_relation(samples)
-    words = set(strings)
-    for part in found.values():
-        _lay_out(part, words)
+    batch = given.samples if isinstance(given, ragged) else None
+    samples = [list(listed(sample)) for sample in ([given] if batch is None else batch)]
+    flat = list(chain.from_iterable(samples))
+    if not set(map(type, flat)) <= {nodes.Atom} or True in {atom.negated for atom in flat}:
+        flat = [plain_atom(item) for item in flat]
+    numbers = np.repeat(np.arange(len(samples)), [len(sample) for sample in samples])
+    size, words = None if batch is None else len(samples), set(strings)
+    try:
+        tables, constants = _by_columns(flat, None if batch is None else numbers, words)
+    except _NotPlain:
+        read = [data_atoms(sample) for sample in samples]
+        refuse(program, read)
+        for sample in read:
+            check(sample)
+        return _one_by_one(flat, numbers, words, size)
+    one_of_each = tuple(flat[int(table.places[0])] for table in tables.values())
+    if one_of_each:
+        refuse(program, [one_of_each])
+    check(one_of_each)
+    return Facts(tables, constants, size)
+
+
+def _by_columns(
+    flat: list[nodes.Atom], samples: np.ndarray | None, words: set[str]
+) -> tuple[dict[str, Table], Constants]:
+    """The tables of plain facts; relations of one arity are sorted together."""
+    names = [atom.relation for atom in flat]
+    terms = [atom.terms for atom in flat]
+    number = {name: n for n, name in enumerate(dict.fromkeys(names))}
+    ids = _integers(map(number.__getitem__, names), len(flat))
+    lengths = _integers(map(len, terms), len(flat))
+    arities = np.zeros(len(number), np.int64)
+    arities[ids] = lengths
+    if not np.array_equal(arities[ids], lengths):
+        raise _NotPlain
+    alike = [np.flatnonzero(lengths == arity) for arity in sorted(set(arities.tolist()))]
+    columns = [_columns(terms, places, words) for places in alike]
     constants = Constants(words)
-    tables = {name: _table(part, constants, batched) for name, part in found.items()}
-    good = {name: table for name, table in tables.items() if table is not None}
-    if len(good) == len(tables):
-        one_of_each = tuple(table.atoms[0] for table in good.values())
-        if one_of_each:
-            refuse(program, [one_of_each])
-        check(one_of_each)
-        return Facts(good, constants, len(samples) if batched else None)
-    read: Samples = [data_atoms(sample) for sample in samples]
-    refuse(program, read)
-    for sample in read:
-        check(sample)
-    constants = Constants(term for part in found.values() for term in _terms(part, words))
-    slow = {name: _slow_table(part, constants, batched) for name, part in found.items()}
-    return Facts(slow, constants, len(samples) if batched else None)
+    weights = [atom.weight for atom in flat]
+    valued = set(map(type, weights)) != {type(None)}
+    made: dict[int, Table] = {}
+    for places, keys in zip(alike, columns, strict=True):
+        first = [ids[places]] if samples is None else [ids[places], samples[places]]
+        coded = first + [_codes(column, constants) for column in keys]
+        for relation, own, at in _sorted([torch.from_numpy(c) for c in coded], places):
+            values = _values([weights[p] for p in at.tolist()] if valued else [None] * len(at))
+            made[relation] = Table(names[int(at[0])], own, at, flat, values)
+    return {name: made[n] for name, n in number.items()}, constants
 
 
-def _by_relation(samples: Sequence[list[Any]]) -> dict[str, _Listed]:
-    found: dict[str, _Listed] = {}
-    for number, sample in enumerate(samples):
-        for item in sample:
-            atom = item if type(item) is nodes.Atom and not item.negated else plain_atom(item)
-            part = found.get(atom.relation)
-            if part is None:
-                part = found[atom.relation] = _Listed([], [])
-            part.atoms.append(atom)
-            part.samples.append(number)
-    return found
+def _integers(items: Iterable[int], count: int) -> np.ndarray:
+    return np.fromiter(items, np.int64, count)
 
 
-def _lay_out(part: _Listed, words: set[str]) -> None:
-    """Columns of keys and plain values, and the words among them; no columns if not plain."""
-    terms = [atom.terms for atom in part.atoms]
-    if len(set(map(len, terms))) > 1:
-        return
-    columns = list(zip(*terms, strict=True))
+def _columns(terms: list[Any], places: np.ndarray, words: set[str]) -> list[list[Any]]:
+    """The keys at some places column by column; strings among them are added to `words`."""
+    some = terms if len(places) == len(terms) else [terms[place] for place in places.tolist()]
+    columns = [[key[position] for key in some] for position in range(len(some[0]))]
     for column in columns:
         kinds = set(map(type, column))
         if not kinds <= {int, str}:
-            return
+            raise _NotPlain
         if str in kinds:
-            words.update(column if len(kinds) == 1 else (t for t in column if type(t) is str))
-    weights = [atom.weight for atom in part.atoms]
-    if any(weight is not None for weight in weights):
-        values = [None if weight is None or weight.keys else weight.value for weight in weights]
-        if not set(map(type, values)) <= {float} and not set(map(type, values)) <= {tuple}:
-            return
-        try:
-            part.values = torch.tensor(values, dtype=torch.float64)
-        except (ValueError, TypeError):  # of different shapes
-            return
-        if bool(part.values.isnan().any()):
-            return
-    part.columns = columns
+            words.update(column if len(kinds) == 1 else [k for k in column if type(k) is str])
+    return columns
 
 
-def _table(part: _Listed, constants: Constants, batched: bool) -> Table | None:
-    """The facts in key order; None if something is wrong, or not plain."""
-    if part.columns is None:
-        return None
-    codes = [_codes(column, constants) for column in part.columns]
-    rows = len(part.atoms)
-    if any(code is None for code in codes):
-        return None
-    first = [torch.tensor(part.samples)] if batched else []
-    table = [*first, *(code for code in codes if code is not None)]
-    if not table:
-        return _made(part, torch.zeros(rows, 0).long(), torch.arange(rows)) if rows == 1 else None
+def _codes(column: list[Any], constants: Constants) -> np.ndarray:
+    """Keys as integers, strings by rank."""
+    kinds, ranks = set(map(type, column)), constants.ranks
+    if kinds == {str}:
+        return _integers(map(ranks.__getitem__, column), len(column)) + STRINGS
+    whole = column if kinds == {int} else [0 if type(k) is str else k for k in column]
+    try:
+        found = _integers(whole, len(whole))
+    except OverflowError:
+        raise _NotPlain from None
+    if bool((np.abs(found) >= STRINGS).any()):
+        raise _NotPlain
+    if kinds == {int}:
+        return found
+    return _integers((STRINGS + ranks[k] if type(k) is str else k for k in column), len(column))
+
+
+def _sorted(table: list[Tensor], places: np.ndarray) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """The relations of a table: each with its keys in order, and the places of its facts."""
     ordered, order = pack(table)[0].sort(stable=True)
     if bool((ordered[1:] == ordered[:-1]).any()):
-        return None  # a fact is stated twice
-    return _made(part, torch.stack(table, 1)[order], order)
+        raise _NotPlain  # one is stated twice
+    relations, counts = torch.unique_consecutive(table[0][order], return_counts=True)
+    keys = torch.stack(table, 1)[order][:, 1:]
+    at = torch.from_numpy(places)[order]
+    parts = counts.tolist()
+    yield from zip(relations.tolist(), keys.split(parts), at.split(parts), strict=True)
 
 
-def _made(part: _Listed, keys: Tensor, order: Tensor) -> Table:
-    return Table(part.atoms, part.samples, keys, order, part.values)
-
-
-def _codes(column: tuple[Any, ...], constants: Constants) -> Tensor | None:
-    kinds = set(map(type, column))
-    ranks = constants.ranks
-    if kinds == {str}:
-        found = np.fromiter(map(ranks.__getitem__, column), np.int64, len(column)) + STRINGS
-        return torch.from_numpy(found)
+def _values(weights: list[nodes.Weight | None]) -> Tensor:
+    """The values of facts that are numbers, all of one shape; 1 where there is none."""
+    kinds = set(map(type, weights))
+    if kinds == {type(None)}:
+        return torch.ones(len(weights))
+    if type(None) in kinds or any(weight.keys for weight in weights if weight is not None):
+        raise _NotPlain
+    values = [weight.value for weight in weights if weight is not None]
+    held = set(map(type, values))
+    if held != {float} and held != {tuple}:
+        raise _NotPlain
     try:
-        if kinds == {int}:
-            numbers = torch.from_numpy(np.fromiter(column, np.int64, len(column)))
-            return numbers if bool((numbers.abs() < STRINGS).all()) else None
-        return torch.tensor([constants.code(term) for term in column], dtype=torch.int64)
-    except (OverflowError, KeyError):
-        return None
+        found = torch.tensor(values, dtype=torch.float64)
+    except (ValueError, TypeError):  # of different shapes
+        raise _NotPlain from None
+    if bool(found.isnan().any()):
+        raise _NotPlain
+    return found
 
 
-def _terms(part: _Listed, words: set[str]) -> Iterator[nodes.Constant]:
-    yield from words
-    for atom in part.atoms:
-        yield from atom.terms  # type: ignore[misc]
-
-
-def _slow_table(part: _Listed, constants: Constants, batched: bool) -> Table:
+def _one_by_one(
+    flat: list[nodes.Atom], numbers: np.ndarray, words: set[str], size: int | None
+) -> Facts:
     """Facts that were looked at one by one, whatever their values."""
-    terms: list[Any] = [atom.terms for atom in part.atoms]
-    keys = constants.keys(terms, len(terms[0]))
-    if batched:
-        keys = torch.cat([torch.tensor(part.samples).unsqueeze(1), keys], 1)
-    order = torch.arange(len(keys))
-    if keys.shape[1]:
-        order = pack(list(keys.unbind(1)))[0].argsort(stable=True)
-    return _made(part, keys[order], order)
+    constants = Constants(chain(words, *(atom.terms for atom in flat)))  # type: ignore[arg-type]
+    places: dict[str, list[int]] = {}
+    for place, atom in enumerate(flat):
+        places.setdefault(atom.relation, []).append(place)
+    made = {}
+    for name, at in places.items():
+        terms: list[Any] = [flat[place].terms for place in at]
+        keys, where = constants.keys(terms, len(terms[0])), torch.tensor(at)
+        if size is not None:
+            keys = torch.cat([torch.from_numpy(numbers)[where].unsqueeze(1), keys], 1)
+        order = torch.arange(len(keys))
+        if keys.shape[1]:
+            order = pack(list(keys.unbind(1)))[0].argsort(stable=True)
+        made[name] = Table(name, keys[order], where[order], flat)
+    return Facts(made, constants, size)

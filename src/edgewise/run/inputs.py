@@ -207,7 +207,7 @@ def _fact_sources(
             )
         table, own = tables.get(relation), stated.get(relation, [])
         arity = table.keys.shape[1] if table is not None else 0
-        if table is not None and not own and arity == _arity(table.atoms[0], in_batch):
+        if table is not None and not own and arity == _arity(table, in_batch):
             made[relation] = table_source(table.keys, table.stored(dtype))
         else:
             made[relation] = _mixed_source(
@@ -216,8 +216,10 @@ def _fact_sources(
     return made
 
 
-def _arity(atom: nodes.Atom, in_batch: set[str]) -> int:
-    return len(atom.terms) + (atom.relation in in_batch)
+def _arity(table: Table, in_batch: set[str]) -> int:
+    """The number of keys that rules read."""
+    first = table.given[int(table.places[0])]
+    return len(first.terms) + (table.relation in in_batch)
 
 
 def _mixed_source(
@@ -236,9 +238,11 @@ def _mixed_source(
         name = fact.atom.weight.name if fact.atom.weight is not None else None
         for key in _in_samples(fact.atom, None, in_batch, samples):
             keys[key] = (fact.atom, name)
-    given = table is not None and table.keys.shape[1] > len(table.atoms[0].terms)
-    for number, atom in () if table is None else zip(table.samples, table.atoms, strict=True):
-        for key in _in_samples(atom, number if given else None, in_batch, samples):
+    for row, atom in enumerate([] if table is None else table.atoms):
+        assert table is not None
+        keyed = table.keys.shape[1] > len(atom.terms)  # by the number of the sample
+        number = int(table.keys[row, 0]) if keyed else None
+        for key in _in_samples(atom, number, in_batch, samples):
             keys[key] = (atom, None)
     atoms_, names = [a for a, _ in keys.values()], [n for _, n in keys.values()]
     bare = [replace(a, weight=None) if n else a for a, n in zip(atoms_, names, strict=True)]
