@@ -7,7 +7,6 @@ for all edges at once.
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from importlib.util import find_spec
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -28,6 +27,7 @@ from edgewise.kernels.attention.terms import (
     on_edges,
     places,
 )
+from edgewise.kernels.availability import no_numba
 from edgewise.scores.nodes import S
 
 name = "csr"
@@ -37,10 +37,8 @@ Arrays = tuple[np.ndarray, ...]
 
 
 def refuses(case: Case) -> str | None:
-    if case.device != "cpu":
-        return f"it runs on a CPU, not on {case.device}"
-    if find_spec("numba") is None:
-        return 'numba is not installed: pip install "edgewise[cpu]"'
+    if reason := no_numba(case.device):
+        return reason
     if not case.work:
         return "there are no pairs"
     return case.lacks(*EDGE_TERMS)

@@ -69,12 +69,25 @@ def rectangles(graph: Pattern, n: int, m: int) -> tuple[Rectangle, ...] | None:
         return None
     grows = (p.dstop == 1) & (p.bottom - p.top > 1)
     corner = np.where(grows, p.stop - 1, p.stop)
-    out = _stacked(p.top, p.bottom, p.start, corner)
-    for top, bottom, left in zip(p.top[grows], p.bottom[grows], corner[grows], strict=True):
-        height = int(bottom - top)
-        out.append(Rectangle(int(top), int(bottom), int(left), int(left) + height, True))
+    below = _stacked(p.top, p.bottom, p.start, corner)
+    top, bottom, left = p.top[grows], p.bottom[grows], corner[grows]
+    beside = np.stack([top, bottom, left, left + bottom - top], axis=1)
+    if _at_least(below) + _at_least(beside) > MOST:
+        return None
+    out = [Rectangle(t, b, x, y, False) for t, b, x, y in below.tolist()]
+    out += [Rectangle(t, b, x, y, True) for t, b, x, y in beside.tolist()]
     out = _in_runs(out)
     return tuple(out) if len(out) <= MOST else None
+
+
+def _at_least(lines: Ints) -> int:
+    """How many batches there are at least: a batch is over where the next one does not follow."""
+    if not len(lines):
+        return 0
+    top, bottom, left, right = lines[np.lexsort((lines[:, 2], lines[:, 0]))].T
+    alike = (np.diff(bottom - top) == 0) & (np.diff(right - left) == 0)
+    follows = (top[1:] == bottom[:-1]) & (np.diff(left) >= (right - left)[1:])
+    return 1 + int((~(alike & follows)).sum())
 
 
 def _in_runs(several: list[Rectangle]) -> list[Rectangle]:
@@ -90,16 +103,12 @@ def _in_runs(several: list[Rectangle]) -> list[Rectangle]:
     return out
 
 
-def _stacked(top: Ints, bottom: Ints, left: Ints, right: Ints) -> list[Rectangle]:
-    """Rectangles over the same keys in neighbouring rows become one."""
-    some = left < right
-    order = np.lexsort((top[some], right[some], left[some]))
-    out: list[Rectangle] = []
-    for t, b, x, y in zip(
-        *(a[some][order].tolist() for a in (top, bottom, left, right)), strict=True
-    ):
-        if out and (out[-1].left, out[-1].right, out[-1].bottom) == (x, y, t):
-            out[-1] = Rectangle(out[-1].top, b, x, y, False)
-        else:
-            out.append(Rectangle(t, b, x, y, False))
+def _stacked(top: Ints, bottom: Ints, left: Ints, right: Ints) -> Ints:
+    """(top, bottom, left, right): those over the same keys in neighbouring rows become one."""
+    lines = np.stack([top, bottom, left, right], axis=1)[left < right]
+    lines = lines[np.lexsort((lines[:, 0], lines[:, 3], lines[:, 2]))]
+    goes_on = (lines[1:, 2:] == lines[:-1, 2:]).all(1) & (lines[1:, 0] == lines[:-1, 1])
+    first = np.flatnonzero(np.concatenate([[True], ~goes_on]))[: len(lines)]
+    out = lines[first]
+    out[:, 1] = lines[np.append(first[1:], len(lines)) - 1, 1] if len(lines) else out[:, 1]
     return out
