@@ -45,6 +45,7 @@ def printed(code: str, names: dict[str, Any], before: str = "") -> str:
     out = io.StringIO()
     with contextlib.redirect_stdout(out), warnings.catch_warnings():
         warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", ".*torch.jit.*", DeprecationWarning)  # torch's own
         warnings.showwarning = lambda message, *_, **__: print(message)
         try:
             exec(compile(placed, FILE, "exec"), names)

@@ -15,6 +15,7 @@ _HOMES = {
     "ragged": "ground.inputs",
     "numbers": "ground.inputs",
     "load": "save",
+    "compiled_descent": "descent",
     "attention": "kernels.attention",
     "EdgewiseError": "errors",
     "EdgewiseWarning": "errors",

@@ -38,6 +38,7 @@ from edgewise.run.graph import graph_of
 from edgewise.run.inputs import prepare, strings
 from edgewise.run.move import settle, to_device
 from edgewise.run.output import output_of
+from edgewise.run.padded import padded_steps
 from edgewise.run.ranges import check_keys
 from edgewise.run.result import Relation
 from edgewise.run.step import Step
@@ -115,6 +116,23 @@ class Model(torch.nn.Module):
         if data.stated.union(given).issuperset(self.inputs):
             self._step(data, {})
         return data
+
+    def samples(self, data: Data) -> list[Data]:
+        """The samples of a grounded batch one by one, all laid out alike.
+
+        Their parts are filled up to the longest sample's, so that one compiled step serves all.
+        """
+        self._refuse_foreign(data)
+        unit = self._one
+        cpu = torch.device("cpu")
+        found = []
+        with _untraced():
+            whole = _build(self, data, (), unit.dtype, cpu, lift=False)  # classes cross samples
+            for step in padded_steps(whole):
+                one = Data(self._number, {}, open=False, laid_out=True)
+                one.built[(), unit.dtype, str(unit.device)] = to_device(step, unit.device)
+                found.append(one)
+        return found
 
     def forward(self, data: Data | None = None, /, **inputs: Any) -> Tensor | Relation:
         return self._output(data, inputs, as_rows=False)
@@ -200,12 +218,8 @@ class Model(torch.nn.Module):
         self, data: Data | None, inputs: Mapping[str, Any]
     ) -> tuple[Step, dict[str, Tensor]]:
         """The step for these inputs, and its dense values."""
-        if data is not None and (not isinstance(data, Data) or data.model != self._number):
-            raise ForeignData(
-                "the data was not grounded by this model",
-                caller(),
-                "call `data = model.ground(...)` on the model that computes",
-            )
+        if data is not None:
+            self._refuse_foreign(data)
         given = read_inputs(inputs, self._arities, self._whole, self._one)
         if data is None:
             tensors = dense(given)
@@ -220,6 +234,14 @@ class Model(torch.nn.Module):
                 f"`{missing}` is not given", caller(), f"call `model({missing}=...)` or ground it"
             )
         return self._step(data, tensors), dense(data.given) | tensors
+
+    def _refuse_foreign(self, data: Data) -> None:
+        if not isinstance(data, Data) or data.model != self._number:
+            raise ForeignData(
+                "the data was not grounded by this model",
+                caller(),
+                "call `data = model.ground(...)` on the model that computes",
+            )
 
     def _missing(self, data: Data, tensors: Mapping[str, Tensor]) -> str | None:
         """A relation that must be given and is not; facts give all relations that they can."""
@@ -246,6 +268,13 @@ def _ensure(model: Model, data: Data, shapes: Shapes, dtype: torch.dtype, device
     key = (shapes, dtype, device)
     data.forget_changed()
     if key not in data.built:
+        if data.laid_out:
+            raise ForeignData(
+                f"the sample is laid out for another precision, device or input than {dtype}, "
+                f"{device}",
+                caller(),
+                "lay the samples out again: `model.samples(data)`",
+            )
         if len(data.built) >= 64 and data is model._cache:
             data.built.clear()  # many lengths in a row must not add up
         with _untraced():
@@ -276,7 +305,12 @@ def _ensure_graph(
 
 
 def _build(
-    model: Model, data: Data, shapes: Shapes, dtype: torch.dtype, device: torch.device
+    model: Model,
+    data: Data,
+    shapes: Shapes,
+    dtype: torch.dtype,
+    device: torch.device,
+    lift: bool = True,
 ) -> Step:
     given = data.given | {n: torch.empty(shape, device="meta") for n, shape in shapes}
     prepared = prepare(model.plan, model._arities, given, data.facts, dtype)
@@ -297,7 +331,7 @@ def _build(
         shapes={name: source.shape for name, source in prepared.sources.items()},
         project_first="project rows" not in model.without,
         merge_projections="merge projections" not in model.without,
-        lift="lift equal rows" not in model.without,
+        lift=lift and "lift equal rows" not in model.without,
         volatile=data.volatile,
     )
     output = output_of(prepared, executable.relations, weights, model.fill)

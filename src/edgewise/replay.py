@@ -45,6 +45,12 @@ class UnknownSample(EdgewiseError):
 def replay(model: Model, data: Data | None, inputs: Mapping[str, Any], sample: int = 0) -> Solution:
     """What the reference derives from one sample, with the weights that the model has now."""
     step, values = model._resolved(data, inputs)
+    if step.padded:
+        raise UnknownSample(
+            "one sample of `model.samples` has no keys of its own",
+            caller(),
+            "ask the batch: `model.why(atom, data, sample=...)`",
+        )
     _refuse_sample(step, values, sample)
     _refuse_size(step)
     dtype = model._one.dtype

@@ -31,11 +31,13 @@ class Data:
         given: dict[str, Given],
         facts: Facts | None = None,
         open: bool = True,
+        laid_out: bool = False,
     ) -> None:
         self.model = model
         self.given = given
         self.facts = facts
         self.open = open  # whether relations that are not given may still come with a call
+        self.laid_out = laid_out  # one sample of a batch: what is built is all there is
         self.built: dict[Any, Step] = {}
         self.volatile: frozenset[str] = frozenset()  # values that changed after grounding
         self._seen: dict[str, tuple[bool, int]] = {}

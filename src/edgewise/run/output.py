@@ -49,6 +49,7 @@ class Output:
     fill: float | None = None
     outside: KeyOutOfRange | None = None  # why there is no dense form
     shape: tuple[int, ...] = ()  # of an empty output, whose values show none
+    real: int | None = None  # the rows that count, where others were filled in
 
     def empty(self, batch: int, dtype: torch.dtype, device: torch.device) -> Column:
         return Column(torch.zeros(batch, 0, *self.shape, dtype=dtype, device=device))
@@ -58,6 +59,7 @@ class Output:
 
     def tensor(self, value: Column, as_rows: bool) -> Tensor:
         """The values, on dense axes if there are any and they are wanted."""
+        value = value if self.real is None else Column(value.data[:, : self.real])
         if self.sizes is not None and not as_rows:
             return self._dense(value, self.sizes)
         return value.data if self.batched else value.data.squeeze(0)

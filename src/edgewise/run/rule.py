@@ -36,6 +36,7 @@ class RuleStep:
     ground: GroundRule
     default: nodes.Function
     project_first: bool = True
+    each_member: bool = True  # whether families of weights are met member by member
 
     def place(self, literal: nodes.Expression) -> int:
         return place(self.ground, literal)
@@ -230,7 +231,7 @@ class RuleStep:
         family = families.members(tensor, len(weight.keys))
         at = self.place(weight)
         wide = value.rank == 1 and value.shape[0] == family.shape[-1]
-        if self.ground.rows[at] is None or not wide:
+        if self.ground.rows[at] is None or not wide or not self.each_member:
             return product(self._weight(weight, state), value)
         full = self._in_every_grounding(value).data
         if at in self.chunks:
@@ -239,15 +240,15 @@ class RuleStep:
 
     @cached_property
     def layouts(self) -> dict[int, str]:
-        return families.layouts_of(self.ground)
+        return families.layouts_of(self.ground) if self.each_member else {}
 
     @cached_property
     def chunks(self) -> dict[int, int]:
-        return families.chunks_of(self.ground)
+        return families.chunks_of(self.ground) if self.each_member else {}
 
     @cached_property
     def by_member(self) -> dict[int, families.ByMember]:
-        return families.by_member_of(self.ground, self._sums_rows)
+        return families.by_member_of(self.ground, self._sums_rows) if self.each_member else {}
 
     @property
     def _sums_rows(self) -> bool:

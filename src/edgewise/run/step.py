@@ -29,6 +29,7 @@ class Step:
     executable: Executable
     output: Output
     graphs: dict[Mode, torch.fx.GraphModule | None] = field(default_factory=dict)
+    padded: bool = False  # one sample of a batch, filled up to the longest
     tapes: dict[Any, Tape | None] = field(default_factory=dict)  # None: run once
 
     def __call__(

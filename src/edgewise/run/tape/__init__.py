@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from edgewise.run.tape.record import Recorder, transformed
-from edgewise.run.tape.write import written
+from edgewise.run.tape.write import Source, written
 
 Run = Callable[[Sequence[Tensor]], Tensor]
 Signature = list[tuple[torch.Size, torch.dtype]]
@@ -28,7 +29,11 @@ class Tape:
     """
 
     signature: Signature
-    function: Callable[..., Tensor] | None
+    source: Source | None
+
+    @cached_property
+    def function(self) -> Callable[..., Tensor] | None:
+        return None if self.source is None else self.source.function()
 
     def fits(self, tensors: Sequence[Tensor]) -> bool:
         return _signature(tensors) == self.signature
@@ -45,10 +50,10 @@ def recorded(run: Run, tensors: Sequence[Tensor]) -> tuple[Tensor, Tape]:
     recorder = Recorder(tensors)
     with torch.enable_grad(), recorder:  # off means: inside of a backward pass of its own
         result = run(tensors)
-    function = None
+    source = None
     if not recorder.refused and result in recorder.slots:
-        function = written(len(tensors), recorder.operations, recorder.slots[result])
-    return result, Tape(_signature(tensors), function)
+        source = written(len(tensors), recorder.operations, recorder.slots[result])
+    return result, Tape(_signature(tensors), source)
 
 
 def recordable() -> bool:

@@ -3,37 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from edgewise.run.tape.record import Operation, Slot, leaves
 
 
-def written(inputs: int, operations: Sequence[Operation], result: Slot) -> Callable[..., Tensor]:
-    """A function of that many tensors that does the operations in order."""
-    source = _Source()
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A function of tensors `x0, x1, ...`: its body, and what the names in it stand for."""
+
+    inputs: int
+    body: str
+    names: dict[str, Any]  # functions, and constants that are no tensors
+    constants: dict[str, Tensor]
+
+    def function(self, lifted: bool = False) -> Callable[..., Tensor]:
+        """The function; if `lifted`, its constant tensors are arguments after the others."""
+        arguments = [f"x{n}" for n in range(self.inputs)] + (list(self.constants) * lifted)
+        scope = dict(self.names) if lifted else self.names | self.constants
+        # names of ours and whole numbers: nothing that a user wrote is evaluated
+        exec(f"def step({', '.join(arguments)}):\n{self.body}", scope)
+        found: Callable[..., Tensor] = scope["step"]
+        return found
+
+
+def written(inputs: int, operations: Sequence[Operation], result: Slot) -> Source:
+    """The source of a function of that many tensors that does the operations in order."""
+    names = _Names()
     operations = _used(operations, result)
     last = {slot: n for n, op in enumerate(operations) for slot in _reads(op)}
-    lines = [f"def step({', '.join(f'x{n}' for n in range(inputs))}):"]
+    lines = []
     for number, operation in enumerate(operations):
-        lines.append("    " + source.line(operation))
+        lines.append("    " + names.line(operation))
         seen = dict.fromkeys((*_reads(operation), *operation.results))
         done = [s.name for s in seen if last.get(s, -1) <= number and s != result]
         if done:
             lines.append(f"    del {', '.join(done)}")
     lines.append(f"    return {result.name}")
-    exec("\n".join(lines), source.names)  # names of ours and whole numbers, nothing of a user's
-    found: Callable[..., Tensor] = source.names["step"]
-    return found
+    return Source(inputs, "\n".join(lines), names.names, names.constants)
 
 
-class _Source:
-    """Names for functions and constants."""
+class _Names:
+    """Names for functions and constants, the same for the same one."""
 
     def __init__(self) -> None:
         self.names: dict[str, Any] = {}
-        self.known: dict[int, str] = {}
+        self.constants: dict[str, Tensor] = {}
+        self.known: dict[Any, str] = {}
 
     def line(self, operation: Operation) -> str:
         arguments = [self.text(a) for a in operation.arguments]
@@ -58,11 +78,13 @@ class _Source:
         return self.name(item)
 
     def name(self, thing: Any) -> str:
-        """A name for a function or a constant, the same for the same object."""
-        if id(thing) not in self.known:
-            self.known[id(thing)] = f"c{len(self.known)}"
-            self.names[self.known[id(thing)]] = thing
-        return self.known[id(thing)]
+        plain = isinstance(thing, float | str | torch.dtype | torch.device)
+        key = (type(thing), thing) if plain else id(thing)
+        if key not in self.known:
+            kind, table = ("k", self.constants) if isinstance(thing, Tensor) else ("c", self.names)
+            self.known[key] = f"{kind}{len(table)}"
+            table[self.known[key]] = thing
+        return self.known[key]
 
 
 def _reads(operation: Operation) -> list[Slot]:

@@ -1,0 +1,170 @@
+"""A step of training as one compiled function: forward, loss, gradients and descent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.errors import EdgewiseError, caller
+from edgewise.module import Data, Model
+from edgewise.run.autocast import autocasts
+from edgewise.run.step import Step
+from edgewise.run.tape import recorded
+from edgewise.run.tape.write import Source
+
+Loss = Callable[..., Tensor]
+# what is compiled is the same for every call by `_Sample.alike`, so torch need not look again
+UNGUARDED: dict[str, Any] = {
+    "guard_filter_fn": lambda found: [False] * len(found),
+    "cpp_wrapper": True,
+}
+
+
+class NotAlike(EdgewiseError):
+    """A compiled step of training is one sequence of operations, the same for every sample."""
+
+    code = "not-alike"
+    example = """\
+model = Program([(R.h <= R.a["w": 2, 1]) | [F.call(torch.nn.Tanh())]]).compile(R.h)
+descend = compiled_descent(model, torch.nn.functional.mse_loss, lr=0.1)
+descend(model.ground(facts=[R.a[1.0]]), torch.zeros(2))"""
+    instead = """\
+model = Program([(R.h <= R.a["w": 2, 1]) | [F.tanh]]).compile(R.h)
+compiled_descent(model, torch.nn.functional.mse_loss, lr=0.1)"""
+
+
+def compiled_descent(model: Model, loss: Loss, *, lr: float) -> Descent:
+    """`descend(sample, *targets)`: one step of gradient descent, compiled; gives the loss.
+
+    It does what `loss(model(sample), *targets).backward()` and a step of `torch.optim.SGD` do, at
+    a fraction of the cost where samples are small. Samples are laid out alike: `model.samples`.
+    A model that is moved, or given other weights, needs a new one.
+    """
+    return Descent(model, loss, lr)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    """A sample as its operations, its constants in two tensors: every argument of a call costs."""
+
+    data: Data
+    source: Source
+    numbers: Tensor
+    keys: Tensor
+
+    def alike(self, other: _Sample) -> bool:
+        return self.source.body == other.source.body and self.shapes == other.shapes
+
+    @property
+    def shapes(self) -> list[tuple[torch.Size, torch.dtype]]:
+        return [(c.shape, c.dtype) for c in self.source.constants.values()]
+
+
+class Descent:
+    """A compiled step of training; `lr` may change between calls."""
+
+    def __init__(self, model: Model, loss: Loss, lr: float) -> None:
+        self.model = model
+        self.loss = loss
+        self.lr = lr
+        self._rate = torch.tensor(lr, dtype=torch.float64)
+        self._samples: dict[tuple[int, bool], _Sample] = {}
+        self._made: dict[Any, tuple[_Sample, Callable[..., Tensor]]] = {}
+        weights = [model.weight(name) for name in model._paths]
+        self._learns = [w.requires_grad for w in weights]
+        self._learnt = [w.detach() for w in weights if w.requires_grad]  # the same storage
+        self._fixed = [w.detach() for w in weights if not w.requires_grad]
+
+    def __call__(self, sample: Data, *targets: Tensor) -> Tensor:
+        training = self.model.training
+        kinds = (training, *((t.shape, t.dtype, t.device) for t in targets))
+        found = self._samples.get((id(sample), training))
+        if found is None or kinds not in self._made:
+            found = self._new(sample, kinds)
+        if self.lr != self._rate:
+            self._rate = torch.tensor(self.lr, dtype=torch.float64)
+        update = self._made[kinds][1]
+        return update(self._learnt, self._fixed, found.numbers, found.keys, self._rate, targets)
+
+    def _new(self, data: Data, kinds: tuple[Any, ...]) -> _Sample:
+        """A sample that was not seen, or targets of another kind."""
+        step, _ = self.model._resolved(data, {})
+        sample = _packed(data, self._source(step))
+        if kinds not in self._made:
+            update = torch.compile(
+                self._update(sample), fullgraph=True, dynamic=False, options=UNGUARDED
+            )
+            self._made[kinds] = (sample, update)
+        if not sample.alike(self._made[kinds][0]):
+            raise NotAlike(
+                "the sample takes other operations, or sizes, than the first",
+                caller(),
+                "lay them out alike: `model.samples(model.ground(facts=ragged([...])))`",
+            )
+        self._samples[id(data), self.model.training] = sample
+        return sample
+
+    def _source(self, step: Step) -> Source:
+        model, names = self.model, list(self.model._paths)
+
+        def run(given: Sequence[Tensor]) -> Tensor:
+            held = dict(zip(names, given, strict=True))
+            value = step({}, held, model._one.dtype, model._one.device, model.training)
+            return step.output.tensor(value, as_rows=False)
+
+        _, tape = recorded(run, [model.weight(name) for name in names])
+        if tape.source is None or autocasts(model._one.device):
+            why = "what it calls may differ" if tape.source is None else "autocast is on"
+            raise NotAlike(f"it cannot be compiled: {why}", caller(), "train step by step")
+        return tape.source
+
+    def _update(self, sample: _Sample) -> Callable[..., Tensor]:
+        forward = sample.source.function(lifted=True)
+        loss, learns, shapes = self.loss, self._learns, sample.shapes
+
+        def update(
+            learnt: list[Tensor],
+            fixed: list[Tensor],
+            numbers: Tensor,
+            keys: Tensor,
+            rate: Tensor,
+            targets: tuple[Tensor, ...],
+        ) -> Tensor:
+            constants = _unpacked(shapes, numbers, keys)
+
+            def objective(learnt: list[Tensor]) -> Tensor:
+                mine, others = iter(learnt), iter(fixed)
+                weights = [next(mine) if own else next(others) for own in learns]
+                return loss(forward(*weights, *constants), *targets)
+
+            gradients, value = torch.func.grad_and_value(objective)(learnt)
+            for weight, gradient in zip(learnt, gradients, strict=True):
+                weight.sub_(rate * gradient)
+            return value
+
+        return update
+
+
+def _packed(data: Data, source: Source) -> _Sample:
+    held = list(source.constants.values())
+    floats = [c.flatten() for c in held if c.is_floating_point()]
+    others = [c.flatten().long() for c in held if not c.is_floating_point()]
+    numbers = torch.cat(floats) if floats else torch.zeros(0)
+    keys = torch.cat(others) if others else torch.zeros(0, dtype=torch.int64)
+    return _Sample(data, source, numbers, keys)
+
+
+def _unpacked(
+    shapes: Sequence[tuple[torch.Size, torch.dtype]], numbers: Tensor, keys: Tensor
+) -> list[Tensor]:
+    found, ends = [], {True: 0, False: 0}
+    for shape, dtype in shapes:
+        real = dtype.is_floating_point
+        start, ends[real] = ends[real], ends[real] + shape.numel()
+        part = (numbers if real else keys)[start : ends[real]]
+        found.append(part.reshape(shape).to(dtype))
+    return found
