@@ -66,3 +66,15 @@ def test_it_says_what_it_does_not_compute(kernel):
     wide = torch.zeros(1, 8, 400)
     with pytest.raises(KernelRefuses, match="400 features"):
         attention(wide, wide, wide, window(1), kernel=kernel)
+
+
+def test_blocks_read_any_layout():
+    """Heads beside one another, keys that all heads share, and an odd place in memory."""
+    torch.manual_seed(0)
+    q = torch.randn(70, 3, 16).transpose(0, 1)
+    k = torch.randn(70, 16).expand(3, 70, 16)
+    v = torch.randn(3 * 70 * 16 + 1)[1:].view(3, 70, 16)
+    found, right = (
+        attention(q, k, v, window(5), kernel=kernel) for kernel in ("triton_blocks", "reference")
+    )
+    torch.testing.assert_close(found, right)

@@ -1,8 +1,8 @@
 """Flash attention over lists of blocks, in Triton. Imported only by the function that launches it.
 
 One program is one item (triton_tiles) of one head: it keeps its rows (or columns) in registers
-and walks through its list. Q, K, V and G are descriptors of (heads, tokens, features), which the
-copy engine of the chip reads, with zeros beyond the last token; what is written is contiguous.
+and walks through its list. What is read by tiles are descriptors of (heads, tokens, features) for
+the copy engine of the chip, with zeros beyond the last token; what is written is contiguous.
 
 What bounds these loops on an H200 is latency, not the arithmetic: a small tile and few registers,
 so that four (three) programs share a processor, beat every larger tile. The list is walked in one
@@ -155,7 +155,7 @@ def row_dots(A, B, Out, rows, sah, san, sbh, sbn, n, ROWS: tl.constexpr, D: tl.c
 @triton.jit(do_not_specialize=["n", "slots"])
 def backward_rows(
     Q, K, V, G, Out, Lse, Stats, DQ, Part, Items, Work, LayerPtr, Ends,
-    scale, n, group, slots, soh, son,
+    scale, n, group, slots,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     ONE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -168,12 +168,11 @@ def backward_rows(
     item, h = tl.program_id(0), tl.program_id(1)
     row, slot = tl.load(Items + 4 * item), tl.load(Items + 4 * item + 1)
     low, high = tl.load(Items + 4 * item + 2), tl.load(Items + 4 * item + 3)
-    r, x, y = tl.arange(0, BLOCK), tl.arange(0, D), tl.arange(0, DV)
+    r, x = tl.arange(0, BLOCK), tl.arange(0, D)
     i, far = row * BLOCK + r, h.to(tl.int64)
     q = Q.load([h, row * BLOCK, 0]).reshape(BLOCK, D)
     g = G.load([h, row * BLOCK, 0]).reshape(BLOCK, DV)
-    place = far * soh + i.to(tl.int64)[:, None] * son + y
-    out = tl.load(Out + place, mask=i[:, None] < n, other=0.0)
+    out = Out.load([h, row * BLOCK, 0]).reshape(BLOCK, DV)
     delta = tl.sum(g.to(tl.float32) * out.to(tl.float32), 1)
     lse = tl.load(Lse + far * n + i, mask=i < n, other=float("inf")) * LOG2E
     word = lse.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF

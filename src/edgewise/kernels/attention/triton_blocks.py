@@ -1,6 +1,8 @@
 """Block-sparse attention on a GPU: flash attention over lists of blocks."""
 
+import math
 import os
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -89,14 +91,13 @@ def _rows(
 
     heads, n, d = inputs[0].shape
     out, lse, stats = state
-    out, far, near = stretched(out)
     rows, dq = tiles.rows, inputs[0].base.new_empty(case.b, case.g, n, d)
     part = dq
     if rows.slots:
         part = lse.new_empty(heads * rows.slots, tiles.block, d)
     kernels.backward_rows[len(rows.items), heads](
-        *inputs, out, lse.contiguous(), stats, dq, part, *_lists(tiles, rows),
-        case.scale, n, case.g, rows.slots, far, near, **_meta("rows", tiles, dq, out.shape[-1]),
+        *inputs, described(out), lse.contiguous(), stats, dq, part, *_lists(tiles, rows),
+        case.scale, n, case.g, rows.slots, **_meta("rows", tiles, dq, out.shape[-1]),
     )  # fmt: skip
     _added(dq, part, tiles, rows)
     return dq
@@ -172,25 +173,25 @@ def described(x: Tensor) -> Any:
         TensorDescriptor,
     )
 
-    x, far, near = stretched(x)
-    whole = 16 // x.element_size()
-    if far % whole or near % whole or x.data_ptr() % 16:
+    shape, strides, block, fits = _layout(x.shape, x.stride(), x.element_size())
+    if not fits or x.data_ptr() % 16:
         x = torch.empty_like(x, memory_format=torch.contiguous_format).copy_(x)
-        far, near = x.shape[-2] * x.shape[-1], x.shape[-1]
-    n, d = x.shape[-2:]
-    return TensorDescriptor(x, [x.numel() // (n * d), n, d], [far, near, 1], [1, BLOCK, d])
+        shape, strides, block, _ = _layout(x.shape, x.stride(), x.element_size())
+    return TensorDescriptor(x, shape, strides, block)
 
 
-def stretched(x: Tensor) -> tuple[Tensor, int, int]:
-    """From head to head and from token to token, in a copy if heads are not evenly apart."""
-    *lead, n, d = x.shape
-    *steps, near, _ = x.stride()
-    far, near = [s for s, size in zip(steps, lead, strict=True) if size > 1], near if n > 1 else d
-    apart = far[-1] if far else n * d
-    even = all(s == apart * lead[-1] for s in far[:-1])
-    if not even or apart <= 0 or near <= 0:
-        x, apart, near = x.contiguous(), n * d, d
-    return x, apart, near
+@lru_cache(maxsize=1024)
+def _layout(
+    size: torch.Size, stride: tuple[int, ...], bytes_: int
+) -> tuple[list[int], list[int], list[int], bool]:
+    """As (heads, tokens, features): shape, strides and block, and whether the chip can read it."""
+    *lead, n, d = size
+    *steps, near, _ = stride
+    far = [step for step, count in zip(steps, lead, strict=True) if count > 1]
+    apart, near = far[-1] if far else n * d, near if n > 1 else d
+    fits = all(step == apart * lead[-1] for step in far[:-1])
+    fits &= all(step > 0 and step * bytes_ % 16 == 0 for step in (apart, near))
+    return [math.prod(lead), n, d], [apart, near, 1], [1, BLOCK, d], fits
 
 
 def _cut(x: Tensor, features: int) -> Tensor:
