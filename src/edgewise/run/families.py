@@ -141,7 +141,7 @@ class Grouped(Column):
     @property
     def data(self) -> Tensor:
         parts = [grouped(x, self.family, self.by.groups) for x in self.full]
-        return column(torch.stack(parts)).data
+        return column(parts[0][None] if len(parts) == 1 else torch.stack(parts)).data
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from edgewise.kernels.aggregate.index import Half
 from edgewise.kernels.availability import no_triton
 
 name = "triton_grouped"
-WIDEST = 64  # columns of one product
+WIDEST, WARPS = 64, 4  # columns of one product, and warps
 
 
 def refuses(dtype: torch.dtype, device: str) -> str | None:
@@ -30,7 +30,7 @@ def linear(x: Tensor, family: Tensor, groups: Grouping) -> Tensor:
         work = (groups.order, groups.ptr, groups.tile_member, groups.tile_low)
         n, k = _size(m), _size(d)
         triton_grouped_kernels.linear[(tiles, -(-m // n))](
-            x, family, out, *work, m, d, R=TILE, N=n, K=k, PRECISION=_precision(x), num_warps=4
+            x, family, out, *work, m, d, R=TILE, N=n, K=k, PRECISION=_precision(x), num_warps=WARPS
         )
     return out
 
@@ -46,7 +46,7 @@ def outer(y: Tensor, x: Tensor, groups: Grouping) -> Tensor:
         n, k = _size(m), _size(d)
         triton_grouped_kernels.outer[(chunks, -(-m // n), -(-d // k))](
             y, x, part, *work, m, d,
-            R=32, CHUNK=CHUNK, N=n, K=k, PRECISION=_precision(x), num_warps=4
+            R=32, CHUNK=CHUNK, N=n, K=k, PRECISION=_precision(x), num_warps=WARPS
         )  # fmt: skip
     numbers = torch.arange(chunks, dtype=torch.int32, device=x.device)
     none = groups.ptr[:0]

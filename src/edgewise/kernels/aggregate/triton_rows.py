@@ -14,7 +14,7 @@ from edgewise.kernels.availability import no_triton
 
 name = "triton_rows"
 WIDEST = 128  # columns of one program
-TILE = 1024  # numbers that one warp reads at a time
+TILE, WARPS = 1024, 1  # numbers that a program reads at a time, and its warps
 
 
 def refuses(case: Case) -> str | None:
@@ -104,7 +104,7 @@ def _launch(
     entries = min(max(TILE // wide, 1), 32)
     grid = (programs, -(-d // wide) if across else 1)
     getattr(triton_rows_kernels, kernel)[grid](
-        *arguments, d, x.stride(0), **numbers, CUT=half.cut, E=entries, D=wide, num_warps=1
+        *arguments, d, x.stride(0), **numbers, CUT=half.cut, E=entries, D=wide, num_warps=WARPS
     )
 
 

@@ -13,7 +13,7 @@ from edgewise.kernels.availability import no_triton
 from edgewise.kernels.scored.contract import KINDS, Grads, Inputs
 
 name = "triton_scored"
-EDGES = 16  # that one program takes at a time
+EDGES, WARPS = 16, 1  # edges that one program takes at a time, and its warps
 WIDEST = 256
 
 
@@ -174,5 +174,5 @@ def _meta(given: Inputs, q: Tensor, half: Half) -> dict[str, Any]:
         "CUT": half.cut,
         "E": EDGES,
         "D": max(q.shape[-1], 16) if given.kind in ("of sums", "multiplicative") else 16,
-        "num_warps": 1,
+        "num_warps": WARPS,
     }
