@@ -52,6 +52,17 @@ CASES = {
         (),
     ),
     **{
+        f"rows as they are, {name}": (
+            Program([(R.out(X) <= (R.x(Y)[3, 4], R._edge(Y, X))) | [getattr(F, name)]]),
+            ("edge",),
+        )
+        for name in ("sum_agg", "avg_agg", "max_agg")
+    },
+    "a matrix for each target": (
+        Program([R.out(X) <= (R.x(Y)[W.f(X)[3, 4]], R._edge(Y, X))], domains={X: 6}),
+        ("edge",),
+    ),
+    **{
         name: (neighbours(getattr(F, name)), ("edge",))
         for name in ("sum_agg", "avg_agg", "max_agg", "std_agg", "lse_agg", "median_agg")
     },

@@ -9,7 +9,11 @@ import torch
 from torch import Tensor
 
 from edgewise.checks.mismatch import ShapeMismatch
-from edgewise.kernels.aggregate import Gather, extreme, mean, total
+from edgewise.kernels import aggregate
+from edgewise.kernels.aggregate import Gather
+from edgewise.run.tape.whole import whole
+
+total, mean, extreme = (whole(f) for f in (aggregate.total, aggregate.mean, aggregate.extreme))
 
 
 @dataclass(frozen=True, eq=False)
