@@ -29,24 +29,6 @@ IN_ORDER = ("concat_agg", "softmax_agg", "sparsemax_agg")
 OWN = {"dropout": "dropout draws for every row", "call": "a module may tell rows apart"}
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """The heads of one rule, or facts: the classes of all of them, and the row that has each.
-
-    `classes` is a reason where rows may all be different.
-    """
-
-    classes: Classes | str
-    place: Tensor | None = None  # class → row of what is computed; None: rows are computed as such
-
-    def rows(self, of: Tensor | None) -> Tensor | None:
-        """From rows of the part to rows of what is computed; -1 stays."""
-        if self.place is None or isinstance(self.classes, str):
-            return of
-        found = self.place[self.classes.of]
-        return _through(found, of)
-
-
 @dataclass
 class Lifting:
     """What is known about the rows of relations while a plan is grounded.
@@ -81,33 +63,41 @@ class Lifting:
                 self.constant |= {name}
         return self.known[name]
 
-    def rule(self, ground: GroundRule, default: nodes.Function) -> tuple[GroundRule, Part]:
-        """A rule with one head for each class, and classes in place of the rows it reads."""
-        found = self._classes(ground, default) if self.on else "switched off"
-        if isinstance(found, str) or not _pays(found):
-            return self._read(ground), Part(found)
-        kept = torch.zeros(ground.heads.rows, dtype=torch.bool)
-        if ground.groups is None:
-            kept[found.first] = True
-        else:  # a softmax needs all heads that it normalises together
-            units = torch.zeros(ground.groups.count, dtype=torch.bool)
-            units[ground.groups.ids[found.first]] = True
-            kept = units[ground.groups.ids]
-        place = (kept.cumsum(0) - 1)[found.first]
-        return self._read(restricted(ground, kept)), Part(found, place)
+    def rule(self, ground: GroundRule, default: nodes.Function) -> Classes | str:
+        """The classes of the heads of a rule, or why they may all be different."""
+        if not self.on:
+            return "switched off"
+        name = ground.rule.head.relation
+        for relation in _read_relations(ground):
+            if isinstance(self.known.get(relation, ""), str):
+                return f"`{relation}` differs from row to row"
+        own = own_rows(_listed(ground.rule))
+        if own is not None:
+            self.refusals[name] = own
+            return own
+        if ground.count > MOST:
+            self.refusals[name] = f"more than {MOST:,} groundings"
+            return self.refusals[name]
+        if ground.heads.rows > 8 * SAMPLE and ground.groups is None:
+            some = torch.zeros(ground.heads.rows, dtype=torch.bool)
+            some[:: ground.heads.rows // SAMPLE] = True
+            found = self._colours(restricted(ground, some), default)
+            if not _pays(found):
+                self.refusals[name] = f"{found.rows:,} rows looked at are {found.count:,} classes"
+                return self.refusals[name]
+        return self._colours(ground, default)
 
-    def relation(self, name: str, parts: Sequence[Part], places: Sequence[Tensor | None]) -> None:
+    def relation(
+        self, name: str, parts: Sequence[Classes | str], places: Sequence[Tensor | None]
+    ) -> None:
         """Find the classes of a relation: rows alike in all of its parts."""
-        reason = next((p.classes for p in parts if isinstance(p.classes, str)), None)
-        if reason is not None:
-            self.known[name] = reason
-            return
         columns = []
         for part, at in zip(parts, places, strict=True):
-            assert isinstance(part.classes, Classes)
-            of = part.classes.of
-            columns.append(_through(of, at))
-        self.known[name] = classes(mixed(columns, 0)) if len(columns) > 1 else classes(columns[0])
+            if isinstance(part, str):
+                self.known[name] = part
+                return
+            columns.append(_through(part.of, at))
+        self.known[name] = classes(mixed(columns, 0))
 
     def lifted(self, name: str) -> Classes | None:
         """The classes of a relation, if it pays to compute it by class."""
@@ -152,26 +142,30 @@ class Lifting:
             found = mixed([torch.where(learnt < 0, found, 0), learnt], len(found))
         return classes(found)
 
-    def _classes(self, ground: GroundRule, default: nodes.Function) -> Classes | str:
-        name = ground.rule.head.relation
-        for relation in _read_relations(ground):
-            if isinstance(self.known.get(relation, ""), str):
-                return f"`{relation}` differs from row to row"
-        own = own_rows(_listed(ground.rule))
-        if own is not None:
-            self.refusals[name] = own
-            return own
-        if ground.count > MOST:
-            self.refusals[name] = f"more than {MOST:,} groundings"
-            return self.refusals[name]
-        if ground.heads.rows > 8 * SAMPLE and ground.groups is None:
-            some = torch.zeros(ground.heads.rows, dtype=torch.bool)
-            some[:: ground.heads.rows // SAMPLE] = True
-            found = self._colours(restricted(ground, some), default)
-            if not _pays(found):
-                self.refusals[name] = f"{found.rows:,} rows looked at are {found.count:,} classes"
-                return self.refusals[name]
-        return self._colours(ground, default)
+    def reduced(
+        self, ground: GroundRule, own: Classes | str, heads: Tensor | None, count: int
+    ) -> tuple[GroundRule, Tensor | None]:
+        """A rule for `heads` (-1: none, None: all), which may be fewer; and the rows of those.
+
+        `count` is the number of different heads that are wanted.
+        """
+        whole = ground.groups is not None  # a softmax needs all heads that it normalises together
+        if isinstance(own, Classes) and _pays(own) and (whole or own.count <= count / 2):
+            kept = torch.zeros(ground.heads.rows, dtype=torch.bool)
+            kept[own.first] = True
+            if ground.groups is not None:
+                units = torch.zeros(ground.groups.count, dtype=torch.bool)
+                units[ground.groups.ids[own.first]] = True
+                kept = units[ground.groups.ids]
+            row = (kept.cumsum(0) - 1)[own.first][own.of]
+        elif whole or heads is None or count == ground.heads.rows:
+            return self._read(ground), heads
+        else:
+            kept = torch.zeros(ground.heads.rows, dtype=torch.bool)
+            kept[heads[heads >= 0]] = True
+            row = kept.cumsum(0) - 1
+        found = self._read(restricted(ground, kept))
+        return found, _unless_all(_through(row, heads), found.heads.rows)
 
     def _colours(self, ground: GroundRule, default: nodes.Function) -> Classes:
         columns = []

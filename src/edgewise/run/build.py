@@ -11,7 +11,7 @@ from torch import Tensor
 from edgewise.ground.constants import Constants
 from edgewise.ground.index import Index, Keys, locate
 from edgewise.ground.levels import Cyclic, stages
-from edgewise.ground.lift import Lifting, Part, own_rows, read_whole
+from edgewise.ground.lift import Lifting, own_rows, read_whole
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.ground.saturate import close, extend
 from edgewise.ground.sources import Source
@@ -129,13 +129,6 @@ def _projections(
 def _value_rule(node: Attention) -> nodes.Rule:
     """A rule whose values have the shape of the attention's: those of what it sums."""
     return nodes.Rule(nodes.Atom(node.head.relation), (node.value,))
-
-
-def _at(places: Tensor | None, rows: Tensor, size: int) -> Tensor | None:
-    """The places of some rows; None where they are all of `size`, in order."""
-    found = rows if places is None else places[rows]
-    same = len(found) == size and bool((found == torch.arange(size)).all())
-    return None if same else found
 
 
 class _Builder:
@@ -268,40 +261,28 @@ class _Builder:
         parts += [g.heads for g in grounds]
         index, places = laid(parts)
         self.grounder.relations[relation] = index
-        default = self.plan.aggregation
-        lifted = [self.lifting.rule(g, default) for g in grounds]
-        steps = tuple(RuleStep(g, default, self.project_first) for g, _ in lifted)
-        found = [part for _, part in lifted]
+        default, line = self.plan.aggregation, self.lines.get(relation)
+        known = [self.lifting.rule(g, default) for g in grounds]
         if facts and source is not None:
-            found.insert(0, Part(self.lifting.facts(relation, source)))
-        sizes = [g.heads.rows for g, _ in lifted]
-        sizes = [parts[0].rows, *sizes] if facts else sizes
-        merge = self._lifted_merge(relation, index, found, places, sizes, facts)
-        return RelationStep(relation, steps, merge, facts)
-
-    def _lifted_merge(
-        self,
-        relation: str,
-        index: Index,
-        parts: Sequence[Part],
-        places: Sequence[Tensor | None],
-        sizes: Sequence[int],
-        facts: bool,
-    ) -> Merge:
-        """The parts of a relation put together for each of its rows, or for each class of them."""
-        line = self.lines.get(relation)
-        self.lifting.relation(relation, parts, places)
+            known.insert(0, self.lifting.facts(relation, source))
+        self.lifting.relation(relation, known, places)
         own = own_rows(line.functions if line else ())
         if own is not None:
             self.lifting.refuse(relation, own)
         found = self.lifting.lifted(relation)
-        rows = [part.rows(at) for part, at in zip(parts, places, strict=True)]
-        if found is None:
-            return merge_of(relation, index, index.rows, rows, sizes, facts, line)
-        self.classes[relation] = found.count
-        first = [_at(at, found.first, size) for at, size in zip(rows, sizes, strict=True)]
-        expand = found.of if relation in self.lifting.whole else None
-        return merge_of(relation, index, found.count, first, sizes, facts, line, expand)
+        expand, count = None, index.rows
+        if found is not None:
+            self.classes[relation] = count = found.count
+            places = [found.first if at is None else at[found.first] for at in places]
+            expand = found.of if relation in self.lifting.whole else None
+        steps = []
+        sizes = [parts[0].rows] if facts else []
+        for at, ground in enumerate(grounds, len(sizes)):
+            less, places[at] = self.lifting.reduced(ground, known[at], places[at], count)
+            steps.append(RuleStep(less, default, self.project_first))
+            sizes.append(less.heads.rows)
+        merge = merge_of(relation, index, count, places, sizes, facts, line, expand)
+        return RelationStep(relation, tuple(steps), merge, facts)
 
     def _recursive(self, part: set[str], grounds: Sequence[GroundRule]) -> Levels | Rounds:
         relations = {r: self.grounder.relations[r] for r in sorted(part)}
