@@ -42,6 +42,8 @@ EXTRAS = {  # packages that only some folders may import: the others work withou
     "typer": {"cli"},
     "transformers": {"hf"},
     "sacrebleu": {"training"},
+    "tokenizers": {"zoo", "training"},
+    "gguf": {"zoo"},
     "networkx": {"graphs"},
     "scipy": {"graphs", "measures"},
 }

@@ -1,32 +1,61 @@
 """What every model of the zoo is: few rules, a paper, a program that prints and trains."""
 
+import re
+from collections.abc import Mapping
 from dataclasses import is_dataclass, replace
+from itertools import product
 
 import pytest
 import torch
 
-from edgewise import C, F, Program, R, V, W, repeat, zoo
-from edgewise.language.nodes import Line, Rule, Stack
+from edgewise import C, EdgewiseError, F, Program, R, V, W, repeat, zoo
+from edgewise import graphs as patterns
+from edgewise.language.nodes import Atom, Line, Rule, Stack
+from edgewise.language.statements import atoms
 
-NAMES = {"C": C, "F": F, "Program": Program, "R": R, "V": V, "W": W, "repeat": repeat}
+NAMES = patterns.PATTERNS | {
+    "C": C,
+    "F": F,
+    "Program": Program,
+    "R": R,
+    "V": V,
+    "W": W,
+    "repeat": repeat,
+}
 SIZES = {
     zoo.encoder: {"size": 8, "heads": 2, "hidden": 8, "layers": 2},
     zoo.gat: {"inputs": 8, "outputs": 2, "heads": 2},
     zoo.gatv2: {"inputs": 8, "outputs": 2, "heads": 2},
     zoo.gin: {"inputs": 8, "hidden": 8, "outputs": 8},
     zoo.rgcn: {"inputs": 8, "outputs": 8, "types": ("a", "b")},
+    zoo.vit: {"image": 2, "patch": 1, "size": 4, "heads": 2, "hidden": 4, "layers": 1},
+    zoo.llama: {"groups": 1, "d": 2},
+    zoo.bigbird: {"block": 1, "random": 1},
+    zoo.sparse: {"step": 2},
+    zoo.t5: {"d": 2, "decoder_layers": 1, "buckets": 4},
+    zoo.transformer: {"decoder_layers": 1},
 }
+TEXT = {"vocabulary": 6, "size": 4, "heads": 2, "hidden": 4, "layers": 2, "dropout": 0.0}
+WITHOUT_TEXT = (zoo.t5,)  # distances are put into buckets by a function
 every_model = pytest.mark.parametrize(
     "model", zoo.MODELS, ids=lambda m: m.__name__.rpartition(".")[2]
 )
 
 
 def small(model):
-    config = replace(model.Config(), **SIZES.get(model, {"inputs": 8, "outputs": 8}))
-    return model.program(config)
+    of_text = model in zoo.TRANSFORMERS and model is not zoo.vit
+    plain = TEXT if of_text else {} if model in SIZES else {"inputs": 8, "outputs": 8}
+    return model.program(replace(model.Config(), **plain, **SIZES.get(model, {})))
+
+
+def output(model):
+    head = {rule.head.relation: rule.head for rule in small(model).rules}
+    return head["logits"] if "logits" in head and model is not zoo.bert else head["out"]
 
 
 def facts(model, n: int = 4):
+    if model in zoo.TRANSFORMERS:
+        return text_facts(model, n)
     x = torch.randn(n, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     rows = [R.x(i)[row] for i, row in enumerate(x)]
     if model is zoo.encoder:
@@ -35,6 +64,22 @@ def facts(model, n: int = 4):
     if model is zoo.rgcn:
         return rows + [R.edge(i, "ab"[j % 2], j) for i, j in pairs]
     return rows + [R.edge(i, j) for i, j in pairs]
+
+
+def text_facts(model, n: int):
+    if model is zoo.vit:
+        pixels = torch.randn(3, 2, 2, generator=torch.Generator().manual_seed(0))
+        return [R.pixel(*k)[pixels[k]] for k in product(range(3), range(2), range(2))]
+    names = {"token": 6, "source": 6, "target": 6, "segment": 1, "mask": 0}
+    read = {
+        a.relation for rule in small(model).rules for a in atoms(rule.body) if isinstance(a, Atom)
+    }
+    return [
+        R[name](i)[float((i + 1) % count) if count else 1.0]
+        for name, count in names.items()
+        if name in read
+        for i in range(n)
+    ]
 
 
 def printed_rules(statements) -> int:
@@ -47,17 +92,21 @@ def printed_rules(statements) -> int:
 @every_model
 def test_is_a_page_with_a_paper_a_config_and_few_rules(model):
     assert "https://arxiv.org/abs/" in model.__doc__
-    assert "Parity: `torch" in model.__doc__
+    assert re.search(r"Parity: `(torch|transformers)", model.__doc__)
     assert is_dataclass(model.Config)
     assert model.Config() == model.Config()
     assert hash(model.Config()) == hash(model.Config())
-    limit = 25 if model is zoo.encoder else 10
+    limit = 10 if model in zoo.GRAPHS else 40
     assert printed_rules(model.program(model.Config()).statements) <= limit
 
 
 @every_model
 def test_prints_as_code_and_as_text_that_build_it(model):
     program = model.program(model.Config())
+    if model in WITHOUT_TEXT:
+        with pytest.raises(EdgewiseError, match="Bucket"):
+            program.text()
+        return
     assert eval(repr(program), dict(NAMES)) == program
     assert Program.parse(program.text()) == program
 
@@ -68,11 +117,12 @@ def test_a_step_along_the_gradient_lowers_the_loss(model):
     weights = program.weights(seed=0)
 
     def loss(current):
-        values = program.solve(facts(model), weights=current)[R.out(V.I)].values()
-        return torch.stack(list(values)).sub(0.5).square().mean()
+        found = program.solve(facts(model), weights=current)[output(model)]
+        values = [*found.values()] if isinstance(found, Mapping) else [found]
+        return torch.stack(values).sub(0.5).square().mean()
 
     before = loss(weights)
-    gradients = torch.autograd.grad(before, list(weights.values()))
+    gradients = torch.autograd.grad(before, list(weights.values()), materialize_grads=True)
     step = {k: w - 0.01 * g for (k, w), g in zip(weights.items(), gradients, strict=True)}
     assert loss(step) < before
 

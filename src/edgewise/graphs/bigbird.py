@@ -103,7 +103,8 @@ class bigbird(Pattern):
             room(4 * high * wide, f"all blocks of {n:,} tokens")
             every = np.arange(high * wide)  # Hugging Face switches to full attention
             return every // max(wide, 1), every % max(wide, 1), np.ones_like(every)
-        if self.variant != "uniform" and (n != m or n % self.block):
+        drawn = self.variant in ("paper", "hf_train")
+        if (n != m and self.variant != "uniform") or (drawn and n % self.block):
             raise SizeMismatch(
                 f'the variant "{self.variant}" needs whole blocks of {self.block}, got {n}×{m}',
                 caller(),

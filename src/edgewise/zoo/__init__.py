@@ -5,8 +5,27 @@
 R.out(V.I) <= (R.heard(V.I), W.bias[4,].filled(0.0))
 """
 
-from edgewise.zoo import encoder, gat, gatv2, gcn, gin, graphsage, parts, rgcn
+from edgewise.zoo import bert as bert
+from edgewise.zoo import bigbird as bigbird
+from edgewise.zoo import encoder as encoder
+from edgewise.zoo import gat as gat
+from edgewise.zoo import gatv2 as gatv2
+from edgewise.zoo import gcn as gcn
+from edgewise.zoo import gin as gin
+from edgewise.zoo import gpt2 as gpt2
+from edgewise.zoo import graphsage as graphsage
+from edgewise.zoo import llama as llama
+from edgewise.zoo import longformer as longformer
+from edgewise.zoo import parts as parts
+from edgewise.zoo import rgcn as rgcn
+from edgewise.zoo import sparse as sparse
+from edgewise.zoo import t5 as t5
+from edgewise.zoo import transformer as transformer
+from edgewise.zoo import vit as vit
+from edgewise.zoo.pretrained import fetch as fetch
+from edgewise.zoo.pretrained import from_pretrained as from_pretrained
+from edgewise.zoo.pretrained import save_pretrained as save_pretrained
 
-__all__ = ["MODELS", "encoder", "gat", "gatv2", "gcn", "gin", "graphsage", "parts", "rgcn"]
-
-MODELS = (encoder, gcn, graphsage, gin, gat, gatv2, rgcn)
+TRANSFORMERS = (transformer, bert, gpt2, llama, t5, vit, longformer, bigbird, sparse)
+GRAPHS = (gcn, graphsage, gin, gat, gatv2, rgcn)
+MODELS = (encoder, *GRAPHS, *TRANSFORMERS)

@@ -25,15 +25,16 @@ class Config:
     activation: Function = F.relu
     dropout: float = 0.1
     where: tuple[Expression, ...] = ()
+    eps: float = 1e-5
 
 
 def layer(x: Atom, config: Config) -> Statements:
     d, hidden, p = config.size, config.hidden, config.dropout
     return [
-        *layer_norm(x, R.norm1, d),
+        *layer_norm(x, R.norm1, d, eps=config.eps),
         *attention(R.norm1, R.heads, d, config.heads, p=p, where=config.where),
         *residual(x, R.heads, R.attended, d, d, p),
-        *layer_norm(R.attended, R.norm2, d),
+        *layer_norm(R.attended, R.norm2, d, eps=config.eps),
         *feed_forward(R.norm2, R.mlp, d, hidden, activation=config.activation, p=p),
         *residual(R.attended, R.mlp, R.out, hidden, d, p),
     ]
@@ -46,4 +47,7 @@ def program(config: Config) -> Program:
     11
     """
     stack = repeat(lambda x: layer(x, config), config.layers)(R.x)
-    return Program([stack, *layer_norm(stack.out, R.out, config.size)], domains={V.H: config.heads})
+    return Program(
+        [stack, *layer_norm(stack.out, R.out, config.size, eps=config.eps)],
+        domains={V.H: config.heads},
+    )

@@ -8,11 +8,13 @@ into a program, a `scope` or a `repeat`. Its weights are named after the relatio
 """
 
 import math
+from collections.abc import Sequence
 
 from edgewise.language import F, R, V, W
-from edgewise.language.nodes import Atom, Expression, Function, Line, Rule, Weight
+from edgewise.language.nodes import Atom, Expression, Function, Statement, Weight
 
-Statements = list[Rule | Line]
+Statements = list[Statement]
+FAR = -1e4  # exp(FAR) is 0 in every precision, and FAR leaves digits for a score
 
 
 def linear(x: Atom, y: Atom, inputs: int, outputs: int) -> Statements:
@@ -34,6 +36,15 @@ def layer_norm(x: Atom, y: Atom, size: int, *, eps: float = 1e-5) -> Statements:
     return [y(V.I) <= F.norm(eps=eps)(x(V.I)) * gain.filled(1.0) + bias.filled(0.0)]
 
 
+def rms_norm(x: Atom, y: Atom, size: int, *, eps: float = 1e-6) -> Statements:
+    """Division by the root of the mean square, with a learnable gain: yᵢ = g ⊙ xᵢ / rms(xᵢ).
+
+    https://arxiv.org/abs/1910.07467
+    """
+    gain = W[f"{y.relation}.gain"][size,].filled(1.0)
+    return [y(V.I) <= F.rms_norm(eps=eps)(x(V.I)) * gain]
+
+
 def dropout(x: Atom, y: Atom, p: float) -> Statements:
     """Every element is 0 with probability p and divided by 1 − p otherwise, in training only."""
     return [y(V.I) <= dropped(x(V.I), p)]
@@ -44,35 +55,102 @@ def dropped(x: Expression, p: float) -> Expression:
     return F.dropout(p)(x) if p else x
 
 
-def residual(x: Atom, z: Atom, y: Atom, inputs: int, outputs: int, p: float) -> Statements:
-    """What a sublayer adds to the row it read: yᵢ = xᵢ + dropout(W zᵢ + b)."""
-    added, bias = affine(z(V.I), y.relation, inputs, outputs)
-    return [y(V.I) <= x(V.I) + dropped(added + bias, p)]
+def residual(
+    x: Atom, z: Atom, y: Atom, inputs: int, outputs: int, p: float, *, everywhere: bool = True
+) -> Statements:
+    """What a sublayer adds to the row it read: yᵢ = xᵢ + dropout(W zᵢ + b).
+
+    Where z is not derived everywhere, two rules leave the other rows as they are.
+    """
+    weight, bias = affine(z(V.I), y.relation, inputs, outputs)
+    added = dropped(weight + bias, p)
+    return [y(V.I) <= x(V.I) + added] if everywhere else [y(V.I) <= x(V.I), y(V.I) <= added]
+
+
+def heads(x: Atom, y: Atom, size: int, d: int, *, bias: bool = True) -> Statements:
+    """A vector of d numbers for each head: yₕᵢ = Wₕ xᵢ + bₕ."""
+    name = y.relation
+    items: tuple[Expression, ...] = (x(V.I)[W[f"{name}.weight"](V.H)[d, size]],)
+    items += (W[f"{name}.bias"](V.H)[d,],) if bias else ()
+    return [y(V.H, V.I) <= items]
 
 
 def attention(
-    x: Atom, y: Atom, size: int, heads: int, *, p: float = 0.0, where: tuple[Expression, ...] = ()
+    x: Atom,
+    y: Atom,
+    size: int,
+    heads_: int,
+    *,
+    d: int | None = None,
+    to: Atom | None = None,
+    scale: float | None = None,
+    bias: bool = True,
+    turn: bool = False,
+    p: float = 0.0,
+    scores: tuple[Expression, ...] = (),
+    where: tuple[Expression, ...] = (),
 ) -> Statements:
     """Multi-head attention of i to every j for which the conditions `where` hold.
 
-    yᵢ = ∥ₕ Σⱼ softmaxⱼ(qₕᵢ · kₕⱼ / √d) vₕⱼ, for heads of d = size / heads. `H` needs the domain
-    of the heads: `Program(..., domains={V.H: heads})`.
+    yᵢ = ∥ₕ Σⱼ softmaxⱼ(qₕᵢ · kₕⱼ / √d + scores) vₕⱼ, for heads of d = size / heads. `H` needs the
+    domain of the heads: `Program(..., domains={V.H: heads})`.
 
     https://arxiv.org/abs/1706.03762
+
+    - to: the relation whose rows are heard; x itself if not given.
+    - scores: what is added to a score, expressions of `V.H`, `V.I` and `V.J`.
+    - turn: rotate queries and keys by their positions; see `rotary`.
     """
-    d = size // heads
+    to, d = x if to is None else to, size // heads_ if d is None else d
+    factor = 1 / math.sqrt(d) if scale is None else scale
+    q, k = (R.turned_q, R.turned_k) if turn else (R.q, R.k)
+    query = q(V.H, V.I) if factor == 1 else q(V.H, V.I)[factor].fixed()
     return [
-        R.q(V.H, V.I) <= (x(V.I)[W["q.weight"](V.H)[d, size]], W["q.bias"](V.H)[d,]),
-        R.k(V.H, V.I) <= (x(V.I)[W["k.weight"](V.H)[d, size]], W["k.bias"](V.H)[d,]),
-        R.v(V.H, V.I) <= (x(V.I)[W["v.weight"](V.H)[d, size]], W["v.bias"](V.H)[d,]),
-        (
-            R.weights(V.H, V.I, V.J)
-            <= (R.k(V.H, V.J).T, R.q(V.H, V.I)[1 / math.sqrt(d)].fixed(), *where)
-        )
-        | [F.product, F.softmax_agg(agg_terms=[V.J])],
+        *heads(x, R.q, size, d, bias=bias),
+        *heads(to, R.k, size, d, bias=bias),
+        *heads(to, R.v, size, d, bias=bias),
+        *(rotated(R.q, q) + rotated(R.k, k) if turn else []),
+        (R.weights(V.H, V.I, V.J) <= (k(V.H, V.J).T @ query, *scores, *where))
+        | [F.sum, F.softmax_agg(agg_terms=[V.J])],
         (R.heard(V.H, V.I) <= (dropped(R.weights(V.H, V.I, V.J), p), R.v(V.H, V.J))) | [F.product],
         (y(V.I) <= R.heard(V.H, V.I)) | [F.concat_agg],
     ]
+
+
+def penalty(mask: Atom, y: Atom) -> Statements:
+    """What is added to the score of a padded key, where the mask is 0: its weight is exactly 0."""
+    return [y(V.J) <= F.reverse(mask(V.J))[FAR].fixed()]
+
+
+def rotary(x: Atom, speeds: Sequence[float]) -> Statements:
+    """The cos and sin of the angles i · speed of every position i of x.
+
+    https://arxiv.org/abs/2104.09864
+    """
+    return [
+        (R.angle(V.I) <= (R.special.add_eval(V.I, 0), W.speed[list(speeds)].fixed(), _rows_of(x)))
+        | [F.product],
+        R.cos(V.I) <= F.cos(R.angle(V.I)),
+        R.sin(V.I) <= F.sin(R.angle(V.I)),
+    ]
+
+
+def rotated(x: Atom, y: Atom) -> Statements:
+    """Pairs of numbers of a vector turned by the angles of its position."""
+    return [y(V.H, V.I) <= F.rotate(x(V.H, V.I), R.cos(V.I), R.sin(V.I))]
+
+
+def speeds(d: int, base: float = 10_000.0) -> tuple[float, ...]:
+    """The angles per position of rotary and sinusoidal positions: base^(-2c/d).
+
+    >>> speeds(4)
+    (1.0, 0.01)
+    """
+    return tuple(base ** (-2 * c / d) for c in range(d // 2))
+
+
+def _rows_of(x: Atom) -> Atom:
+    return R.hidden[x.relation](V.I)
 
 
 def feed_forward(

@@ -1,0 +1,114 @@
+"""BERT, and the encoders of its family: RoBERTa, DistilBERT, MPNet.
+
+    xᵢ = norm(word(tokenᵢ) + position(i) + type(segmentᵢ))
+    aᵢ = norm(xᵢ + O attention(x)ᵢ),   yᵢ = norm(aᵢ + W₂ gelu(W₁ aᵢ))
+
+Papers: https://arxiv.org/abs/1810.04805, https://arxiv.org/abs/1907.11692 (RoBERTa),
+https://arxiv.org/abs/1910.01108 (DistilBERT), https://arxiv.org/abs/2004.09297 (MPNet).
+Parity: `transformers.BertModel`, `RobertaModel`, `DistilBertModel`, `MPNetModel`.
+"""
+
+from dataclasses import dataclass
+
+from edgewise.language import F, Program, R, V, W, repeat
+from edgewise.language.nodes import Atom, Expression, Function
+from edgewise.zoo.parts import (
+    Statements,
+    affine,
+    attention,
+    dropped,
+    feed_forward,
+    layer_norm,
+    penalty,
+    residual,
+)
+from edgewise.zoo.relative import relative
+
+
+@dataclass(frozen=True)
+class Config:
+    """`first` is the position of the first token, `buckets` those of relative positions (MPNet)."""
+
+    vocabulary: int = 30_522
+    size: int = 768
+    heads: int = 12
+    hidden: int = 3072
+    layers: int = 12
+    positions: int = 512
+    first: int = 0
+    types: int = 2
+    buckets: int = 0
+    activation: Function = F.gelu
+    eps: float = 1e-12
+    dropout: float = 0.1
+
+
+ROBERTA = Config(vocabulary=50_265, positions=514, first=2, types=1, eps=1e-5)
+DISTILBERT = Config(layers=6, types=0)
+MPNET = Config(vocabulary=30_527, positions=514, first=2, types=0, buckets=32)
+
+
+def embeddings(y: Atom, config: Config) -> Statements:
+    """Reads `token(i)` and, with types, `segment(i)`."""
+    d = config.size
+    known = F.lookup(W.word[config.vocabulary, d], R.token(V.I)) + W.position(V.P)[d,]
+    if config.types:
+        known = known + F.lookup(W.type[config.types, d], R.segment(V.I))
+    return [
+        R.known(V.I) <= (known, R.special.add(V.I, config.first, V.P)),
+        *layer_norm(R.known, R.embedded, d, eps=config.eps),
+        y(V.I) <= dropped(R.embedded(V.I), config.dropout),
+    ]
+
+
+def layer(x: Atom, config: Config) -> Statements:
+    d, hidden, p = config.size, config.hidden, config.dropout
+    scores: tuple[Expression, ...] = (R.penalty(V.J),)
+    scores += (R.relative(V.H, V.I, V.J),) if config.buckets else ()
+    return [
+        *attention(x, R.heads, d, config.heads, p=p, scores=scores),
+        *residual(x, R.heads, R.attended, d, d, p),
+        *layer_norm(R.attended, R.norm1, d, eps=config.eps),
+        *feed_forward(R.norm1, R.mlp, d, hidden, activation=config.activation),
+        *residual(R.norm1, R.mlp, R.added, hidden, d, p),
+        *layer_norm(R.added, R.norm2, d, eps=config.eps),
+    ]
+
+
+def encoder(config: Config) -> Statements:
+    """Derives `out(i)`, the last hidden row of every token."""
+    stack = repeat(lambda x: layer(x, config), config.layers)(R.x)
+    relative_ = relative(R.x, R.relative, config.buckets, 128) if config.buckets else []
+    return [
+        *embeddings(R.x, config),
+        *penalty(R.mask, R.penalty),
+        *relative_,
+        stack,
+        R.out(V.I) <= stack.out(V.I),
+    ]
+
+
+def program(config: Config) -> Program:
+    """Reads `token(i)`, `mask(i)` (0 where padded) and `segment(i)`; derives `out(i)`, and from it
+    `pooled`, `logits(i)` (of masked tokens) and `embedding` (of the text, of length 1).
+    """
+    d = config.size
+    rules = [
+        *encoder(config),
+        (R.pooled <= affine(R.out(0), "pooled", d, d)) | [F.tanh],
+        (R.guess(V.I) <= affine(R.out(V.I), "guess", d, d)) | [config.activation],
+        *layer_norm(R.guess, R.guessed, d, eps=config.eps),
+        R.logits(V.I)
+        <= (R.guessed(V.I)["word" : config.vocabulary, d], W["logits.bias"][config.vocabulary,]),
+        *unit_mean(R.out, R.mask, R.embedding),
+    ]
+    domains = {V.H: config.heads, V.P: config.positions}
+    return Program(rules, domains=domains | ({V.B: config.buckets} if config.buckets else {}))
+
+
+def unit_mean(x: Atom, mask: Atom, y: Atom) -> Statements:
+    """The mean of the rows that are not padded, made of length 1."""
+    return [
+        (R.total <= (mask(V.I), x(V.I))) | [F.product],
+        y <= R.total * F.inverse(F.sqrt(R.total.T @ R.total)),
+    ]

@@ -1,0 +1,92 @@
+"""BigBird: window, global and random blocks of attention.
+
+Blocks of tokens hear the blocks next to them, the first and the last one, which hear all, and
+`random` others. Hugging Face's model, when it is not trained, takes block 0 for each of the
+random ones: keys of block 0 then count 1 + random times, which is log(1 + random) in the score.
+
+Paper: https://arxiv.org/abs/2007.14062. Parity: `transformers.BigBirdModel`, in evaluation.
+"""
+
+import math
+from dataclasses import dataclass
+
+from edgewise.graphs import Pattern, bigbird, full
+from edgewise.language import F, Program, R, V, repeat
+from edgewise.language.nodes import Atom, Expression, Function
+from edgewise.zoo import bert
+from edgewise.zoo.parts import (
+    Statements,
+    affine,
+    attention,
+    feed_forward,
+    layer_norm,
+    penalty,
+    residual,
+)
+
+
+@dataclass(frozen=True)
+class Config(bert.Config):
+    """`variant`: `uniform` draws random blocks with `seed`, `hf_eval` repeats block 0."""
+
+    vocabulary: int = 50_358
+    positions: int = 4096
+    activation: Function = F.gelu_tanh
+    block: int = 64
+    random: int = 3
+    variant: str = "uniform"
+    seed: int = 0
+
+    @property
+    def graph(self) -> Pattern:
+        """The set of pairs; how often they count is said by rules."""
+        return bigbird(self.block, self.random, variant=self.variant, seed=self.seed) & full()
+
+
+def often(x: Atom, config: Config) -> Statements:
+    """counted(J) · sparse(I) is what is added to the score of a key that counts several times.
+
+    It counts for rows of blocks between the first and the last, in texts that are not so short
+    that every token hears every other.
+    """
+    block, rows = config.block, R.hidden[x.relation]
+    after = R.special.next(V.B, V.C), R.special.mul(V.C, block, V.K), rows(V.K)
+    long = rows((5 + 2 * config.random) * block)
+    times = math.log(1 + config.random)
+    return [
+        (R.sparse(V.I) <= rows(V.I)) | [F.reverse],
+        R.sparse(V.I)
+        <= (rows(V.I), R.special.geq(V.I, block), R.special.div(V.I, block, V.B), *after, long),
+        (R.counted(V.J) <= rows(V.J)) | [F.reverse],
+        R.counted(V.J)[times].fixed() <= (rows(V.J), R.special.lt(V.J, block)),
+    ]
+
+
+def layer(x: Atom, config: Config) -> Statements:
+    d, hidden, p = config.size, config.hidden, config.dropout
+    scores: tuple[Expression, ...] = (R.penalty(V.J),)
+    if config.variant == "hf_eval":
+        scores += (R.counted(V.J).T @ R.sparse(V.I),)
+    where = (config.graph(V.I, V.J),)
+    return [
+        *attention(x, R.heads, d, config.heads, p=p, scores=scores, where=where),
+        *residual(x, R.heads, R.attended, d, d, p),
+        *layer_norm(R.attended, R.norm1, d, eps=config.eps),
+        *feed_forward(R.norm1, R.mlp, d, hidden, activation=config.activation),
+        *residual(R.norm1, R.mlp, R.added, hidden, d, p),
+        *layer_norm(R.added, R.norm2, d, eps=config.eps),
+    ]
+
+
+def program(config: Config) -> Program:
+    """Reads `token(i)`, `mask(i)` (0 where padded) and `segment(i)`; derives `out(i)`, `pooled`."""
+    stack = repeat(lambda x: layer(x, config), config.layers)(R.x)
+    rules = [
+        *bert.embeddings(R.x, config),
+        *penalty(R.mask, R.penalty),
+        *(often(R.token, config) if config.variant == "hf_eval" else []),
+        stack,
+        R.out(V.I) <= stack.out(V.I),
+        (R.pooled <= affine(R.out(0), "pooled", config.size, config.size)) | [F.tanh],
+    ]
+    return Program(rules, domains={V.H: config.heads, V.P: config.positions})

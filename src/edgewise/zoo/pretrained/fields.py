@@ -1,0 +1,110 @@
+"""The fields of a `config.json`, each checked: sizes are small integers, rates are rates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from edgewise.language import F
+from edgewise.language.nodes import Function
+from edgewise.zoo.pretrained.entries import BadPretrained
+
+LARGEST = 1 << 20  # of a size: larger ones are not numbers that somebody trained
+MOST_LAYERS = 1000
+ACTIVATIONS = {
+    "gelu": F.gelu,
+    "gelu_python": F.gelu,
+    "gelu_new": F.gelu_tanh,
+    "gelu_pytorch_tanh": F.gelu_tanh,
+    "relu": F.relu,
+    "silu": F.silu,
+    "swish": F.silu,
+    "tanh": F.tanh,
+}
+
+
+class Fields:
+    """A configuration that is asked field by field."""
+
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        self.table = table
+
+    def size(self, *names: str, default: int | None = None, least: int = 1) -> int:
+        """A positive integer, under the first of its names that is there."""
+        value = self._found(names, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
+            raise self._bad(names[0], value, f"an integer from {least} to {LARGEST:,}")
+        return value
+
+    def layers(self, *names: str, default: int | None = None) -> int:
+        """A number of layers."""
+        value = self.size(*names, default=default)
+        if value > MOST_LAYERS:
+            raise self._bad(names[0], value, f"at most {MOST_LAYERS:,}")
+        return value
+
+    def number(self, *names: str, default: float | None = None, most: float = math.inf) -> float:
+        """A number from 0 on."""
+        value = self._found(names, default)
+        fine = isinstance(value, int | float) and not isinstance(value, bool)
+        if not fine or not math.isfinite(value) or not 0 <= value <= most:
+            raise self._bad(names[0], value, "a number from 0 on")
+        return float(value)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """True or false."""
+        value = self.table.get(name, default)
+        if not isinstance(value, bool):
+            raise self._bad(name, value, "true or false")
+        return value
+
+    def rate(self, *names: str, default: float = 0.0) -> float:
+        """A probability below 1."""
+        value = self.number(*names, default=default)
+        if value >= 1:
+            raise self._bad(names[0], value, "a probability below 1")
+        return value
+
+    def activation(self, *names: str, default: str | None = None) -> Function:
+        value = self._found(names, default)
+        if not isinstance(value, str) or value not in ACTIVATIONS:
+            raise self._bad(names[0], value, f"one of {', '.join(ACTIVATIONS)}")
+        return ACTIVATIONS[value]
+
+    def fixed(self, name: str, wanted: Any, *others: Any) -> None:
+        """A field that the rules know one value of."""
+        value = self.table.get(name, wanted)
+        if value != wanted and value not in others:
+            raise self._bad(name, value, f"{wanted!r}: the rules know no other")
+
+    def _found(self, names: tuple[str, ...], default: Any) -> Any:
+        for name in names:
+            if self.table.get(name) is not None:
+                return self.table[name]
+        if default is None:
+            raise BadPretrained(
+                f"the configuration has no `{names[0]}`", help="give the whole `config.json`"
+            )
+        return default
+
+    def _bad(self, name: str, value: Any, wanted: str) -> BadPretrained:
+        shown = repr(value)[:60]
+        return BadPretrained(
+            f"the configuration has `{name}` = {shown}", help=f"it must be {wanted}"
+        )
+
+
+def activation_name(function: Function) -> str:
+    """What a configuration calls an activation."""
+    return next(name for name, known in ACTIVATIONS.items() if known == function)
+
+
+def shared(count: int, heads: int, name: str) -> int:
+    """`count` numbers for each of the heads."""
+    if count % heads:
+        raise BadPretrained(
+            f"`{name}` = {count} is not a multiple of {heads} heads",
+            help="give the configuration that the checkpoint was saved with",
+        )
+    return count // heads

@@ -1,0 +1,144 @@
+"""The files of a checkpoint: `config.json` and safetensors, one or in shards. Never a pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from edgewise.errors import caller
+from edgewise.zoo.pretrained.entries import BadPretrained, Shape
+
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+LARGEST_JSON = 1 << 26
+KINDS = {"F64", "F32", "F16", "BF16"}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A table; numbers that JSON does not have are refused."""
+
+    def refuse(word: str) -> None:
+        raise ValueError(word)
+
+    try:
+        if path.stat().st_size > LARGEST_JSON:
+            raise BadPretrained(f"`{path.name}` is larger than it can be", help="check the file")
+        found = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+    except OSError as problem:
+        raise BadPretrained(
+            f"`{path.name}` cannot be read: {problem.strerror}",
+            help=f"a checkpoint is a folder with {CONFIG} and {WEIGHTS}",
+        ) from None
+    except (ValueError, RecursionError):
+        raise BadPretrained(f"`{path.name}` is not JSON", help="check the file") from None
+    if not isinstance(found, dict):
+        raise BadPretrained(f"`{path.name}` is not a table", help="check the file")
+    return found
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a folder, in order."""
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    if not (folder / INDEX).is_file():
+        pickled = [p.name for p in folder.glob("*.bin")]
+        raise BadPretrained(
+            f"there is no `{WEIGHTS}`" + (f", only the pickle `{pickled[0]}`" if pickled else ""),
+            help="a pickle can run anything and is not read: save it as safetensors"
+            if pickled
+            else "save the checkpoint again, whole",
+        )
+    names = read_json(folder / INDEX).get("weight_map")
+    listed = sorted(set(names.values())) if isinstance(names, dict) and _plain(names) else []
+    if not listed:
+        raise BadPretrained(f"`{INDEX}` names no files", help="save the checkpoint again, whole")
+    for name in listed:
+        if not (folder / name).is_file():
+            raise BadPretrained(f"the shard `{name}` is missing", help="fetch it")
+    return [folder / name for name in listed]
+
+
+def _plain(names: dict[Any, Any]) -> bool:
+    """Whether an index names files beside itself."""
+    return all(isinstance(n, str) and n == Path(n).name and ".." not in n for n in names.values())
+
+
+def tensor_shapes(files: list[Path]) -> dict[str, Shape]:
+    """The tensors of all files with their shapes, read from the headers alone."""
+    found: dict[str, Shape] = {}
+    for path in files:
+        with _opened(path) as file:
+            for name in file.keys():  # noqa: SIM118
+                piece = file.get_slice(name)
+                if name in found:
+                    raise BadPretrained(f"the tensor `{name}` is in two shards", help="check them")
+                if piece.get_dtype() not in KINDS and not name.endswith("position_ids"):
+                    raise BadPretrained(
+                        f"the tensor `{name}` holds {piece.get_dtype()}",
+                        help=f"weights are {', '.join(sorted(KINDS))}",
+                    )
+                found[name] = tuple(piece.get_shape())
+    return found
+
+
+def tensors(files: list[Path]) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for path in files:
+        with _opened(path) as file:
+            found |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    return found
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            yield file
+    except (safetensors.SafetensorError, OSError, ValueError) as problem:
+        raise BadPretrained(
+            f"`{path.name}` is damaged or truncated: {str(problem)[:120]}",
+            help="fetch or save it again",
+        ) from None
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder that appears at `path` when it is whole; what was there before is replaced then."""
+    parent = path.absolute().parent
+    if not parent.is_dir() or path.is_file():
+        raise BadPretrained(
+            f"`{path}` cannot be written", caller(), "give a folder inside one that exists"
+        )
+    if path.is_dir() and any(path.iterdir()) and not (path / CONFIG).is_file():
+        raise BadPretrained(
+            f"`{path}` holds something that is no checkpoint", caller(), "give a new folder"
+        )
+    made = Path(tempfile.mkdtemp(dir=parent, prefix=f".{path.name}."))
+    try:
+        yield made
+        os.chmod(made, 0o755)
+        before = parent / f"{made.name}.before"
+        if path.exists():
+            os.rename(path, before)
+        os.rename(made, path)
+        shutil.rmtree(before, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+def write(folder: Path, table: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
+    (folder / CONFIG).write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
+    safetensors.torch.save_file(dict(weights), folder / WEIGHTS, metadata={"format": "pt"})
+
+
+Writer = Callable[[Path], None]

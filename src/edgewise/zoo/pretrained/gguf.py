@@ -1,0 +1,160 @@
+"""GGUF files: one file with weights, often quantised, the configuration and the tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.zoo.pretrained.entries import BadPretrained, Entry, Shape, check_tensors, to_ours
+from edgewise.zoo.pretrained.fields import Fields
+from edgewise.zoo.pretrained.layouts import llama
+from edgewise.zoo.pretrained.pretrained import Pretrained
+from edgewise.zoo.pretrained.shapes import shapes_of
+from edgewise.zoo.pretrained.tokens import checked, needed
+
+SIZES = {  # what GGUF calls the fields of a configuration
+    "block_count": "num_hidden_layers",
+    "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.key_length": "head_dim",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "rope.freq_base": "rope_theta",
+    "vocab_size": "vocab_size",
+}
+NAMES = {
+    **{"attn_norm": "norm1.gain", "attn_q": "q.weight", "attn_k": "k.weight", "attn_v": "v.weight"},
+    **{"attn_output": "attended.weight", "ffn_norm": "norm2.gain", "ffn_gate": "gate.weight"},
+    **{"ffn_up": "up.weight", "ffn_down": "out.weight"},
+}
+SPLITS = ("default", "gpt-2", "smollm", "refact")
+CONTROL = 3
+
+
+def read_gguf(path: Path, dtype: torch.dtype) -> Pretrained:
+    """The model of a GGUF file of the Llama family; quantised weights are written out."""
+    needed("gguf", "models")
+    import gguf
+
+    reader = _opened(path, gguf)
+    fields = {name: _value(field) for name, field in reader.fields.items()}
+    kind = fields.get("general.architecture")
+    if kind != "llama":
+        raise BadPretrained(
+            f"it is a GGUF file of the architecture {kind!r}"[:120],
+            help="there are rules for llama",
+        )
+    given = {tensor.name: tensor for tensor in reader.tensors}
+    config = llama.config(Fields(_table(fields, "output.weight" not in given)))
+    program = llama.MODEL.program(config)
+    shapes = {name: tuple(int(n) for n in t.shape)[::-1] for name, t in given.items()}
+    listed = list(entries(config))
+    check_tensors(listed, shapes, shapes_of(program), ["rope_freqs.weight"])
+    if "rope_freqs.weight" in given:
+        raise BadPretrained(
+            "it has positions of its own, `rope_freqs.weight`", help="give one without them"
+        )
+    theirs = {e.theirs: _tensor(given[e.theirs], gguf).to(dtype) for e in listed}
+    weights = to_ours(listed, theirs, shapes_of(program))
+    for name in weights:
+        if name.endswith((".q.weight", ".k.weight")):
+            weights[name] = _halves(weights[name])
+    tokenizer = _tokenizer(fields, config.vocabulary)
+    table = llama.table(config)
+    return Pretrained(llama, "LlamaForCausalLM", config, program, weights, tokenizer, table, dtype)
+
+
+def entries(config: Any) -> Iterator[Entry]:
+    """The names of GGUF beside ours."""
+    joined = {"q.weight": 3, "k.weight": 2, "v.weight": 2}
+    yield Entry("word", "token_embd.weight")
+    for i in range(config.layers):
+        for theirs, ours in NAMES.items():
+            at = joined.get(ours, 1)
+            yield Entry(f"layer.{i}.{ours}", f"blk.{i}.{theirs}.weight", joined=at)
+    yield Entry("out.gain", "output_norm.weight")
+    if not config.tied:
+        yield Entry("logits.weight", "output.weight")
+
+
+def _opened(path: Path, gguf: Any) -> Any:
+    if not path.is_file():
+        raise BadPretrained(f"there is no file `{path}`", help="check the path")
+    try:
+        return gguf.GGUFReader(str(path))
+    except Exception as problem:  # the package has no error of its own
+        raise BadPretrained(
+            f"`{path.name}` is no whole GGUF file: {str(problem)[:120]}", help="fetch it again"
+        ) from None
+
+
+def _value(field: Any) -> Any:
+    try:
+        return field.contents()
+    except Exception:  # as above
+        return None
+
+
+def _table(fields: Mapping[str, Any], tied: bool) -> dict[str, Any]:
+    found = {
+        theirs: fields[f"llama.{name}"]
+        for name, theirs in SIZES.items()
+        if f"llama.{name}" in fields
+    }
+    tokens = fields.get("tokenizer.ggml.tokens")
+    if isinstance(tokens, list):
+        found.setdefault("vocab_size", len(tokens))
+    return {**found, "tie_word_embeddings": tied}
+
+
+def _tensor(tensor: Any, gguf: Any) -> Tensor:
+    try:
+        return torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())
+    except (NotImplementedError, ValueError) as problem:
+        raise BadPretrained(
+            f"the tensor `{tensor.name}` cannot be read: {str(problem)[:120]}",
+            help="quantise it in another way, such as Q8_0",
+        ) from None
+
+
+def _halves(weight: Tensor) -> Tensor:
+    """GGUF turns neighbours, the rules turn numbers c and c + d/2: rows in the order of the rules.
+
+    >>> _halves(torch.arange(4.0).reshape(1, 4, 1)).flatten().tolist()
+    [0.0, 2.0, 1.0, 3.0]
+    """
+    *lead, d, size = weight.shape
+    pairs = weight.reshape(*lead, d // 2, 2, size)
+    return pairs.transpose(-2, -3).reshape(weight.shape)
+
+
+def _tokenizer(fields: Mapping[str, Any], vocabulary: int) -> Any:
+    """Byte-pair encoding as the file describes it; None for other kinds."""
+    tokens, merges = fields.get("tokenizer.ggml.tokens"), fields.get("tokenizer.ggml.merges")
+    kind, split = fields.get("tokenizer.ggml.model"), fields.get("tokenizer.ggml.pre", "default")
+    if kind != "gpt2" or split not in SPLITS or not tokens or not merges:
+        return None
+    needed("tokenizers", "models")
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    words = {token: k for k, token in enumerate(tokens)}
+    pairs = [tuple(merge.split(" ", 1)) for merge in merges]
+    made = Tokenizer(models.BPE(words, pairs))
+    bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    apart = split in ("smollm", "refact")
+    made.pre_tokenizer = pre_tokenizers.Sequence([digits, bytes_]) if apart else bytes_
+    made.decoder = decoders.ByteLevel()
+    kinds = fields.get("tokenizer.ggml.token_type") or []
+    special = [t for t, k in zip(tokens, kinds, strict=False) if k == CONTROL]
+    made.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])
+    return checked(made, vocabulary)
+
+
+__all__ = ["Shape", "entries", "read_gguf"]

@@ -1,0 +1,1 @@
+"""One file for each way that checkpoints are laid out: configuration, and a table of names."""

@@ -1,0 +1,39 @@
+"""BigBird as Hugging Face saves it."""
+
+from typing import Any
+
+from edgewise.zoo import bigbird as model
+from edgewise.zoo.pretrained.entries import Entry, linear
+from edgewise.zoo.pretrained.fields import Fields
+from edgewise.zoo.pretrained.layouts import bert
+from edgewise.zoo.pretrained.layouts.bert import entries as entries
+
+TYPE, MODEL, OUTPUT = "big_bird", model, "out"
+ARCHITECTURES = {"BigBirdModel": ("", ("pooled",))}
+SPARE = {"embeddings.position_ids": ""}
+
+
+def config(fields: Fields) -> model.Config:
+    fields.fixed("use_bias", True)
+    fields.fixed("rescale_embeddings", False)
+    fields.fixed("attention_type", "block_sparse")
+    return model.Config(
+        **bert.sizes(fields),
+        types=fields.size("type_vocab_size", default=2),
+        block=fields.size("block_size", default=64),
+        random=fields.size("num_random_blocks", default=3, least=0),
+        variant="hf_eval",
+    )
+
+
+def table(config: model.Config) -> dict[str, Any]:
+    return {
+        **bert.table(config),
+        "block_size": config.block,
+        "num_random_blocks": config.random,
+        "attention_type": "block_sparse",
+    }
+
+
+def heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
+    return {"pooled": linear("pooled", f"{prefix}pooler")}

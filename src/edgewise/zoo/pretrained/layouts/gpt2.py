@@ -1,0 +1,73 @@
+"""GPT-2 as Hugging Face saves it: matrices are (in, out), and q, k, v are one."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from edgewise.zoo import gpt2 as model
+from edgewise.zoo.pretrained.entries import Entry, norm
+from edgewise.zoo.pretrained.fields import Fields, activation_name, shared
+
+TYPE, MODEL, OUTPUT = "gpt2", model, "logits"
+ARCHITECTURES = {"GPT2LMHeadModel": ("transformer.", ()), "GPT2Model": ("", ())}
+SPARE = {"lm_head.weight": "transformer.wte.weight"}
+
+
+def config(fields: Fields) -> model.Config:
+    fields.fixed("scale_attn_weights", True)
+    fields.fixed("scale_attn_by_inverse_layer_idx", False)
+    fields.fixed("add_cross_attention", False)
+    fields.fixed("tie_word_embeddings", True)
+    size, heads = fields.size("n_embd"), fields.size("n_head")
+    shared(size, heads, "n_embd")
+    return model.Config(
+        vocabulary=fields.size("vocab_size"),
+        size=size,
+        heads=heads,
+        hidden=fields.size("n_inner", default=4 * size),
+        layers=fields.layers("n_layer"),
+        positions=fields.size("n_positions", "n_ctx"),
+        activation=fields.activation("activation_function", default="gelu_new"),
+        eps=fields.number("layer_norm_epsilon", default=1e-5),
+        dropout=fields.rate("resid_pdrop", default=0.1),
+    )
+
+
+def table(config: model.Config) -> dict[str, Any]:
+    rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config.dropout)
+    return {
+        "vocab_size": config.vocabulary,
+        "n_embd": config.size,
+        "n_head": config.heads,
+        "n_inner": config.hidden,
+        "n_layer": config.layers,
+        "n_positions": config.positions,
+        "activation_function": activation_name(config.activation),
+        "layer_norm_epsilon": config.eps,
+        **rates,
+    }
+
+
+def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
+    yield Entry("word", f"{prefix}wte.weight")
+    yield Entry("position", f"{prefix}wpe.weight")
+    for i in range(config.layers):
+        ours, theirs = f"layer.{i}", f"{prefix}h.{i}"
+        yield from norm(f"{ours}.norm1", f"{theirs}.ln_1")
+        for k, name in enumerate("qkv"):
+            yield from _turned(f"{ours}.{name}", f"{theirs}.attn.c_attn", 2, (k, 3))
+        yield from _turned(f"{ours}.attended", f"{theirs}.attn.c_proj")
+        yield from norm(f"{ours}.norm2", f"{theirs}.ln_2")
+        yield from _turned(f"{ours}.mlp", f"{theirs}.mlp.c_fc")
+        yield from _turned(f"{ours}.out", f"{theirs}.mlp.c_proj")
+    yield from norm("out", f"{prefix}ln_f")
+
+
+def _turned(
+    ours: str, theirs: str, joined: int = 1, part: tuple[int, int] = (0, 1)
+) -> Iterator[Entry]:
+    yield Entry(f"{ours}.weight", f"{theirs}.weight", joined, turned=True, part=part)
+    yield Entry(f"{ours}.bias", f"{theirs}.bias", joined, part=part)
+
+
+def heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
+    return {}

@@ -1,0 +1,103 @@
+"""Llama-style decoders as Hugging Face saves them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from edgewise.zoo import llama as model
+from edgewise.zoo.pretrained.entries import BadPretrained, Entry
+from edgewise.zoo.pretrained.fields import Fields, shared
+
+TYPE, MODEL, OUTPUT = "llama", model, "logits"
+ARCHITECTURES = {"LlamaForCausalLM": ("model.", ("logits",)), "LlamaModel": ("", ())}
+SPARE = {"lm_head.weight": "model.embed_tokens.weight"}
+STRETCH = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+
+
+def config(fields: Fields) -> model.Config:
+    for name in ("attention_bias", "mlp_bias"):
+        fields.fixed(name, False)
+    fields.fixed("hidden_act", "silu")
+    size, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
+    groups = fields.size("num_key_value_heads", default=heads)
+    shared(heads, groups, "num_attention_heads")
+    d = fields.size("head_dim", default=shared(size, heads, "hidden_size"), least=2)
+    shared(d, 2, "head_dim")
+    base, stretch = _rotary(fields)
+    return model.Config(
+        vocabulary=fields.size("vocab_size"),
+        size=size,
+        heads=heads,
+        groups=groups,
+        d=d,
+        hidden=fields.size("intermediate_size"),
+        layers=fields.layers("num_hidden_layers"),
+        positions=fields.size("max_position_embeddings"),
+        base=base,
+        stretch=stretch,
+        eps=fields.number("rms_norm_eps", default=1e-6),
+        dropout=fields.rate("attention_dropout"),
+        tied=fields.table.get("tie_word_embeddings") is True,
+    )
+
+
+def _rotary(fields: Fields) -> tuple[float, tuple[float, float, float, float] | None]:
+    given = fields.table.get("rope_parameters") or fields.table.get("rope_scaling") or {}
+    if not isinstance(given, dict):
+        raise BadPretrained(
+            "the configuration has `rope_parameters` that are no table", help="give a table"
+        )
+    inner = Fields({**fields.table, **given})
+    kind = given.get("rope_type", given.get("type", "default"))
+    base = inner.number("rope_theta", default=10_000.0)
+    if kind == "default":
+        return base, None
+    if kind == "llama3":
+        factor, low, high, length = (inner.number(name) for name in STRETCH)
+        if not factor or not low < high:
+            raise BadPretrained("the rotary positions are stretched by nothing", help="check them")
+        return base, (factor, low, high, length)
+    raise BadPretrained(
+        f"the configuration has rotary positions of the type {kind!r}"[:120],
+        help="the rules know `default` and `llama3`",
+    )
+
+
+def table(config: model.Config) -> dict[str, Any]:
+    rotary: dict[str, Any] = {"rope_type": "default", "rope_theta": config.base}
+    if config.stretch:
+        rotary |= {"rope_type": "llama3", **dict(zip(STRETCH, config.stretch, strict=True))}
+        rotary[STRETCH[-1]] = int(rotary[STRETCH[-1]])
+    return {
+        "vocab_size": config.vocabulary,
+        "hidden_size": config.size,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.groups,
+        "head_dim": config.d,
+        "intermediate_size": config.hidden,
+        "num_hidden_layers": config.layers,
+        "max_position_embeddings": config.positions,
+        "rope_parameters": rotary,
+        "rms_norm_eps": config.eps,
+        "attention_dropout": config.dropout,
+        "tie_word_embeddings": config.tied,
+        "hidden_act": "silu",
+    }
+
+
+def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
+    yield Entry("word", f"{prefix}embed_tokens.weight")
+    for i in range(config.layers):
+        ours, theirs = f"layer.{i}", f"{prefix}layers.{i}"
+        yield Entry(f"{ours}.norm1.gain", f"{theirs}.input_layernorm.weight")
+        yield Entry(f"{ours}.q.weight", f"{theirs}.self_attn.q_proj.weight", joined=3)
+        yield Entry(f"{ours}.k.weight", f"{theirs}.self_attn.k_proj.weight", joined=2)
+        yield Entry(f"{ours}.v.weight", f"{theirs}.self_attn.v_proj.weight", joined=2)
+        yield Entry(f"{ours}.attended.weight", f"{theirs}.self_attn.o_proj.weight")
+        yield Entry(f"{ours}.norm2.gain", f"{theirs}.post_attention_layernorm.weight")
+        for our, their in {"gate": "gate_proj", "up": "up_proj", "out": "down_proj"}.items():
+            yield Entry(f"{ours}.{our}.weight", f"{theirs}.mlp.{their}.weight")
+    yield Entry("out.gain", f"{prefix}norm.weight")
+
+
+def heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
+    return {} if config.tied else {"logits": [Entry("logits.weight", "lm_head.weight")]}

@@ -1,0 +1,49 @@
+"""Longformer as Hugging Face saves it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from edgewise.zoo import longformer as model
+from edgewise.zoo.pretrained.entries import BadPretrained, Entry, linear
+from edgewise.zoo.pretrained.fields import Fields
+from edgewise.zoo.pretrained.layouts import bert
+
+TYPE, MODEL, OUTPUT = "longformer", model, "out"
+ARCHITECTURES = {"LongformerModel": ("", ("pooled",))}
+SPARE = {"embeddings.position_ids": ""}
+
+
+def config(fields: Fields) -> model.Config:
+    given = fields.table.get("attention_window", 512)
+    windows = given if isinstance(given, list) and given else [given]
+    if len(set(map(repr, windows))) > 1:
+        raise BadPretrained(
+            "the layers have different windows", help="the rules repeat one layer: give one window"
+        )
+    window = Fields({"attention_window": windows[0]}).size("attention_window", least=2)
+    return model.Config(
+        **bert.sizes(fields),
+        types=fields.size("type_vocab_size", default=1),
+        first=fields.size("pad_token_id", default=1, least=0) + 1,
+        radius=window // 2,
+    )
+
+
+def table(config: model.Config) -> dict[str, Any]:
+    return {
+        **bert.table(config),
+        "pad_token_id": config.first - 1,
+        "attention_window": [2 * config.radius] * config.layers,
+    }
+
+
+def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
+    yield from bert.entries(config, prefix)
+    for i in range(config.layers):
+        ours, theirs = f"layer.{i}.global", f"{prefix}encoder.layer.{i}.attention.self"
+        for our, their in {"q": "query", "k": "key", "v": "value"}.items():
+            yield from linear(f"{ours}.{our}", f"{theirs}.{their}_global", joined=2)
+
+
+def heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
+    return {"pooled": linear("pooled", f"{prefix}pooler.dense")}

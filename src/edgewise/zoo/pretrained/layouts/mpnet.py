@@ -1,0 +1,43 @@
+"""MPNet as Hugging Face saves it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from edgewise.zoo import bert as model
+from edgewise.zoo.pretrained.entries import Entry, linear, norm
+from edgewise.zoo.pretrained.fields import Fields
+from edgewise.zoo.pretrained.layouts import bert, roberta
+
+TYPE, MODEL, OUTPUT = "mpnet", model, "embedding"
+ARCHITECTURES = {"MPNetModel": ("", ("pooled",)), "MPNetForMaskedLM": ("mpnet.", ("logits",))}
+SPARE = roberta.SPARE
+
+
+def config(fields: Fields) -> model.Config:
+    first = fields.size("pad_token_id", default=1, least=0) + 1
+    buckets = fields.size("relative_attention_num_buckets", default=32, least=4)
+    return model.Config(**bert.sizes(fields), types=0, first=first, buckets=buckets)
+
+
+def table(config: model.Config) -> dict[str, Any]:
+    made = {k: v for k, v in bert.table(config).items() if k != "type_vocab_size"}
+    made["pad_token_id"] = config.first - 1
+    return {**made, "relative_attention_num_buckets": config.buckets}
+
+
+def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
+    yield from bert.embeddings(prefix, types=False)
+    pairs = (config.buckets, config.heads)
+    yield Entry("relative", f"{prefix}encoder.relative_attention_bias.weight", shape=pairs)
+    for i in range(config.layers):
+        ours, theirs = f"layer.{i}", f"{prefix}encoder.layer.{i}"
+        for name in "qkv":
+            yield from linear(f"{ours}.{name}", f"{theirs}.attention.attn.{name}", joined=2)
+        yield from linear(f"{ours}.attended", f"{theirs}.attention.attn.o")
+        yield from norm(f"{ours}.norm1", f"{theirs}.attention.LayerNorm")
+        yield from linear(f"{ours}.mlp", f"{theirs}.intermediate.dense")
+        yield from linear(f"{ours}.added", f"{theirs}.output.dense")
+        yield from norm(f"{ours}.norm2", f"{theirs}.output.LayerNorm")
+
+
+heads = roberta.heads

@@ -1,0 +1,186 @@
+"""A model with the weights of a checkpoint: its program, its configuration, its tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.errors import caller
+from edgewise.ground.inputs import numbers
+from edgewise.language import nodes
+from edgewise.language.program import Program
+from edgewise.module import Model
+from edgewise.zoo.pretrained import files
+from edgewise.zoo.pretrained.entries import BadPretrained, Entry, to_theirs
+from edgewise.zoo.pretrained.tokens import Tokens, padded
+
+
+@dataclass(eq=False)
+class Pretrained:
+    """What `from_pretrained` gives.
+
+    `program` are the rules, `weights` all weights by name, `layout` how they are saved. `model` is
+    the program compiled for `output`.
+    """
+
+    layout: ModuleType
+    architecture: str
+    config: Any
+    program: Program
+    weights: dict[str, Tensor]
+    tokenizer: Any = None
+    table: dict[str, Any] = field(default_factory=dict)
+    dtype: torch.dtype = torch.float32
+    compiled: dict[str, Model] = field(default_factory=dict, repr=False)
+
+    @property
+    def output(self) -> str:
+        """The relation that the model is for: `embedding` of a text, `logits` of tokens."""
+        return str(self.layout.OUTPUT)
+
+    @property
+    def model(self) -> Model:
+        return self.compile(self.output)
+
+    def compile(self, relation: str) -> Model:
+        """A module that computes a relation of the program, with the weights of the checkpoint."""
+        if relation not in self.compiled:
+            model = self.program.compile(nodes.Atom(relation), seed=0, dtype=self.dtype)
+            absent = [n for n in learnable(model) if n not in self.weights]
+            if absent:
+                raise BadPretrained(
+                    f"the checkpoint has no `{absent[0]}`, which `{relation}` needs",
+                    caller(),
+                    f"it was saved as `{self.architecture}`; compute another relation",
+                )
+            with torch.no_grad():
+                for name in learnable(model):
+                    model.weight(name).copy_(self.weights[name])
+            self.compiled[relation] = model.eval()
+        return self.compiled[relation]
+
+    def tokens(self, texts: Sequence[str], *, truncate: bool = False) -> Tokens:
+        """Texts as numbers, padded to the longest."""
+        if self.tokenizer is None:
+            raise BadPretrained(
+                "the checkpoint has no `tokenizer.json`", caller(), "give numbers to `model`"
+            )
+        rows = [found.ids for found in self.tokenizer.encode_batch(list(texts))]
+        first = getattr(self.config, "first", 0)
+        longest = self.config.positions - first
+        return padded(rows, longest=longest, pad=max(first - 1, 0), truncate=truncate)
+
+    def inputs(self, tokens: Tokens, relation: str | None = None) -> dict[str, Any]:
+        """What `model` reads for a batch of texts."""
+        known = {
+            "token": numbers(tokens.numbers),
+            "mask": tokens.mask.to(self.dtype).unsqueeze(-1),
+            "segment": numbers(torch.zeros_like(tokens.numbers)),
+        }
+        return {name: known[name] for name in self.compile(relation or self.output).inputs}
+
+    def embed(self, texts: Sequence[str], *, batch: int = 32, truncate: bool = False) -> Tensor:
+        """A vector of length 1 for each text."""
+        if self.output != "embedding":
+            raise BadPretrained(
+                f"`{self.architecture}` gives no vector of a text", caller(), "use an encoder"
+            )
+        texts = list(texts)
+        order = sorted(range(len(texts)), key=lambda k: len(texts[k]))  # little padding
+        found = torch.zeros(len(texts), self.config.size, dtype=self.dtype)
+        model = self.model
+        with torch.inference_mode():
+            for start in range(0, len(order), batch):
+                some = order[start : start + batch]
+                tokens = self.tokens([texts[k] for k in some], truncate=truncate)
+                found[some] = model(**self.inputs(tokens)).to("cpu")
+        return found
+
+    def save_pretrained(self, path: str | Path) -> None:
+        """Write it as Hugging Face does, with the weights that the compiled models have now."""
+        now = dict(self.weights)
+        for model in self.compiled.values():
+            now |= {name: model.weight(name).detach().cpu() for name in learnable(model)}
+        save_pretrained(
+            path,
+            self.layout.MODEL,
+            self.config,
+            now,
+            layout=self.layout,
+            architecture=self.architecture,
+            tokenizer=self.tokenizer,
+        )
+
+
+def learnable(model: Model) -> list[str]:
+    """The names of weights that a checkpoint holds: not those that rules fix."""
+    return [n for n in model._paths if isinstance(model.weight(n), torch.nn.Parameter)]
+
+
+def table_of(layout: ModuleType, config: Any, architecture: str) -> Iterator[Entry]:
+    """The names of an architecture: the body, and the heads that it has."""
+    prefix, heads = layout.ARCHITECTURES[architecture]
+    yield from layout.entries(config, prefix)
+    for relation, entries in layout.heads(config, prefix).items():
+        if relation in heads:
+            yield from entries
+
+
+def save_pretrained(
+    path: str | Path,
+    model: ModuleType,
+    config: Any,
+    weights: Mapping[str, Tensor],
+    *,
+    layout: ModuleType | None = None,
+    architecture: str | None = None,
+    tokenizer: Any = None,
+) -> None:
+    """Write weights so that `transformers` loads them, all or nothing.
+
+    `weights` are those of `model.program(config)` by name; what the architecture (the first of the
+    layout, if none is named) has no place for is left out.
+    """
+    layout = layout or layout_of(model)
+    architecture = architecture or next(iter(layout.ARCHITECTURES))
+    entries = list(table_of(layout, config, architecture))
+    missing = [
+        e.ours for e in entries if e.ours not in weights and not _optional(layout, config, e)
+    ]
+    if missing:
+        raise BadPretrained(
+            f"the weight `{missing[0]}` is not given", caller(), f"`{architecture}` has it"
+        )
+    theirs = to_theirs(entries, {name: w.detach().cpu() for name, w in weights.items()})
+    table = {
+        "model_type": layout.TYPE,
+        "architectures": [architecture],
+        "dtype": str(next(iter(theirs.values())).dtype).removeprefix("torch."),
+        **layout.table(config),
+    }
+    with files.new_folder(Path(path)) as folder:
+        files.write(folder, table, theirs)
+        if tokenizer is not None:
+            tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def _optional(layout: ModuleType, config: Any, entry: Entry) -> bool:
+    """Whether a checkpoint may do without a weight: one of a head."""
+    return any(entry.ours == e.ours for head in layout.heads(config, "").values() for e in head)
+
+
+def layout_of(model: ModuleType) -> ModuleType:
+    from edgewise.zoo.pretrained import LAYOUTS
+
+    for layout in LAYOUTS.values():
+        if layout.MODEL is model:
+            return layout
+    raise BadPretrained(
+        f"there is no layout for `{model.__name__}`", caller(), "save it with `model.save(path)`"
+    )

@@ -1,0 +1,96 @@
+"""Texts as rows of numbers: the tokenizer of a checkpoint, and padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.errors import EdgewiseError, caller
+from edgewise.graphs.pictures import MissingPackage
+from edgewise.zoo.pretrained.entries import BadPretrained
+
+
+class TextTooLong(EdgewiseError):
+    """A model has a vector for each of its positions and none beyond; cutting is asked for."""
+
+    code = "text-too-long"
+    example = """\
+from edgewise.zoo.pretrained.tokens import padded
+padded([[5, 6, 7, 8]], longest=3)"""
+    instead = """\
+from edgewise.zoo.pretrained.tokens import padded
+padded([[5, 6, 7, 8]], longest=3, truncate=True)"""
+
+
+def needed(package: str, extra: str) -> None:
+    """Refuse to go on without a package, and say where it comes from."""
+    if find_spec(package) is None:
+        raise MissingPackage(
+            f"this needs `{package}`", caller(), f"pip install 'edgewise[{extra}]'"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """A batch of texts: numbers and a mask that is 0 where a row is padded, both (texts, n)."""
+
+    numbers: Tensor
+    mask: Tensor
+
+
+def padded(
+    rows: Sequence[Sequence[int]], *, longest: int, pad: int = 0, truncate: bool = False
+) -> Tokens:
+    """Rows of different lengths as one batch.
+
+    >>> padded([[5, 6], [7]], longest=8).mask.tolist()
+    [[1.0, 1.0], [1.0, 0.0]]
+    """
+    over = next((k for k, row in enumerate(rows) if len(row) > longest), None)
+    if over is not None and not truncate:
+        raise TextTooLong(
+            f"text {over} has {len(rows[over])} tokens, the model has {longest} positions",
+            caller(),
+            "split it, or cut it with `truncate=True`",
+        )
+    width = min(max([1, *map(len, rows)]), longest)
+    numbers = torch.full((len(rows), width), pad)
+    mask = torch.zeros(len(rows), width)
+    for k, row in enumerate(rows):
+        kept = torch.tensor(list(row[:longest]), dtype=torch.int64)
+        numbers[k, : len(kept)] = kept
+        mask[k, : len(kept)] = 1
+    return Tokens(numbers, mask)
+
+
+def read_tokenizer(path: Path, vocabulary: int) -> Any:
+    """A `tokenizer.json`, if it belongs to a model with this vocabulary."""
+    needed("tokenizers", "models")
+    from tokenizers import Tokenizer
+
+    try:
+        found = Tokenizer.from_file(str(path))
+    except Exception as problem:  # whatever the package raises, which is its own
+        raise BadPretrained(
+            f"`{path.name}` is no tokenizer: {str(problem)[:120]}", help="fetch it again"
+        ) from None
+    return checked(found, vocabulary)
+
+
+def checked(tokenizer: Any, vocabulary: int) -> Any:
+    """The tokenizer without padding and cuts of its own."""
+    largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+    if largest >= vocabulary:
+        raise BadPretrained(
+            f"the tokenizer has the token {largest}, the model {vocabulary:,} words",
+            help="give the tokenizer that the model was trained with",
+        )
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
