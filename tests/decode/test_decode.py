@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgewise import EdgewiseError, F, Program, R, V, W, numbers
-from edgewise.decode import Following, beam, greedy, sample
+from edgewise.decode import Again, Following, beam, greedy, sample
 from edgewise.graphs import causal
 from edgewise.zoo.parts import attention, linear, residual
 
@@ -174,3 +174,14 @@ def test_prompts_that_are_none(prompt):
     with pytest.raises(EdgewiseError) as found:
         greedy(following(language_model(), memory(1)), prompt, most=2)
     assert found.value.code == "bad-decoding"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_all_over_again_finds_the_same(seed):
+    model, told = language_model(seed), memory(2, seed)
+    prompt = torch.tensor([[1, 2], [3, 1]])
+    search = {"beams": 3, "most": 6, "stop": STOP}
+    cached = beam(following(model, told), prompt, **search)
+    again = beam(Again(model, "token", 16, memory=told), prompt, **search)
+    assert torch.equal(cached[0], again[0])
+    torch.testing.assert_close(cached[1], again[1])

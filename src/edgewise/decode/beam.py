@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from edgewise.decode.following import Following, begun, whole
+from edgewise.decode.following import Follows, begun, whole
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Finished:
 
 
 def beam(
-    following: Following,
+    following: Follows,
     prompt: Tensor,
     *,
     beams: int,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -24,6 +24,17 @@ decode.greedy(decode.Following(model.growing(8), "token"), torch.zeros(1, 0), mo
 from edgewise import decode
 model = Program([R.p(V.I) <= F.lookup(W.table[9, 9], R.token(V.I))]).compile(R.p)
 decode.greedy(decode.Following(model.growing(8), "token"), torch.tensor([[1]]), most=4)"""
+
+
+class Follows(Protocol):
+    """Whatever scores the next token: with a cache, or all over again."""
+
+    def __call__(self, tokens: Tensor, /) -> Tensor: ...
+
+    def take(self, samples: Tensor) -> None: ...
+
+    @property
+    def room(self) -> int: ...
 
 
 class Following:
@@ -55,7 +66,7 @@ class Following:
         return self.growing.capacity - self.growing.length
 
 
-def begun(following: Following, prompt: Any, most: int, stop: int | None) -> Tensor:
+def begun(following: Follows, prompt: Any, most: int, stop: int | None) -> Tensor:
     """The prompt, checked: integers (batch, n) with n ≥ 1, and room for what comes."""
     if not isinstance(prompt, Tensor) or prompt.is_floating_point() or prompt.ndim != 2:
         kind = f"{prompt.dtype} {tuple(prompt.shape)}" if isinstance(prompt, Tensor) else prompt

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from edgewise.decode.following import Following, begun, ended
+from edgewise.decode.following import Follows, begun, ended
 
 
-def greedy(following: Following, prompt: Tensor, *, most: int, stop: int | None = None) -> Tensor:
+def greedy(following: Follows, prompt: Tensor, *, most: int, stop: int | None = None) -> Tensor:
     """Up to `most` tokens after the prompt (batch, n), each the likeliest; then all is `stop`."""
     tokens, found = begun(following, prompt, most, stop), []
     over = torch.zeros(len(prompt), dtype=torch.bool, device=prompt.device)

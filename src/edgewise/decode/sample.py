@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.decode.following import BadDecoding, Following, begun, ended, whole
+from edgewise.decode.following import BadDecoding, Follows, begun, ended, whole
 from edgewise.errors import caller
 
 
 def sample(
-    following: Following,
+    following: Follows,
     prompt: Tensor,
     *,
     most: int,

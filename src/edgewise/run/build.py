@@ -232,6 +232,7 @@ class _Builder:
                 }
                 self.shapes.learn(relation, base)
             mine = [g for g in grounds if g.rule.head.relation in inner]
+            self._learn_around(inner, mine)
             if any(inner & values[relation] for relation in inner):
                 made.append(self._recursive(inner, mine))
                 reads = set().union(*(values[relation] for relation in inner)) - inner
@@ -240,6 +241,21 @@ class _Builder:
             else:
                 made.append(self._plain(next(iter(inner)), mine))
         return made
+
+    def _learn_around(self, part: set[str], grounds: Sequence[GroundRule]) -> None:
+        """Shapes of a recursion: what has no rule outside of it reads those that have one."""
+        shapes, changed = self.shapes, True
+        while changed:
+            changed = False
+            for relation in sorted(r for r in part if shapes.known.get(r) is None):
+                own = {
+                    g.rule: g.segments.width for g in grounds if g.rule.head.relation == relation
+                }
+                found = {r: width for r, width in own.items() if shapes.rule(r, width) is not None}
+                if found:
+                    shapes.known.pop(relation, None)
+                    shapes.learn(relation, found)
+                    changed |= shapes.known.get(relation) is not None
 
     def _refuse_facts(self, relation: str, grounds: Sequence[GroundRule]) -> None:
         source = self.sources.get(relation)

@@ -202,7 +202,9 @@ class Updating:
             if any(part & graph[name] for name in part):
                 names = " and ".join(f"`{name}`" for name in sorted(part))
                 raise CannotUpdate(
-                    f"the rules for {names} are recursive", caller(), "compute anew: `model.ground(...)`"
+                    f"the rules for {names} are recursive",
+                    caller(),
+                    "compute anew: `model.ground(...)`",
                 )
 
 

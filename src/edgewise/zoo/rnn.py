@@ -1,0 +1,117 @@
+"""RNN encoder–decoder: what the Transformer replaced, without and with Luong's attention.
+
+    GRU       z = σ(W x + U h'),  r = σ(W x + U h'),  n = tanh(W x + r ⊙ U h')
+              h = (1 - z) ⊙ n + z ⊙ h',  where h' is the state one step before
+    decoder   begins with the state that the encoder ends in
+    attention c = Σⱼ softmaxⱼ(score(sᵢ, hⱼ)) hⱼ,  out = tanh(W [c; s])
+    score     dot: hⱼ · sᵢ,  general: hⱼ · A sᵢ,  concat: v · tanh(A sᵢ + B hⱼ)
+
+Papers: https://arxiv.org/abs/1406.1078, https://arxiv.org/abs/1508.04025 (attention).
+Parity: `torch.nn.GRU` and Luong's equations in plain torch.
+"""
+
+from dataclasses import dataclass
+
+from edgewise.errors import EdgewiseError, caller, nearest
+from edgewise.language import F, Program, R, V, W
+from edgewise.language.nodes import Atom, Expression
+from edgewise.zoo.parts import Statements, dropped, linear
+
+SCORES = ("none", "dot", "general", "concat")
+FAR = -1e4  # the weight of a padded key is exactly 0
+
+
+class UnknownScore(EdgewiseError):
+    """Luong's attention has three scores, or there is none."""
+
+    code = "unknown-score"
+    example = "from edgewise.zoo import rnn\nrnn.Config(attention='dots')"
+    instead = "from edgewise.zoo import rnn\nrnn.Config(attention='dot')"
+
+
+@dataclass(frozen=True)
+class Config:
+    source_words: int = 10_000
+    target_words: int = 10_000
+    size: int = 256
+    attention: str = "dot"
+    dropout: float = 0.2
+
+    def __post_init__(self) -> None:
+        if self.attention not in SCORES:
+            near = nearest(str(self.attention), list(SCORES))
+            raise UnknownScore(
+                f"`attention={self.attention!r}` is not one of {', '.join(SCORES)}",
+                caller(),
+                f"did you mean `{near}`?" if near else "write `attention='dot'`",
+            )
+
+
+def gru(x: Atom, h: Atom, size: int, first: Expression) -> Statements:
+    """States h(t) of a gated recurrent unit over x(t); `first` is the state before time 0."""
+    name = h.relation
+    before, z, r, n = (R[f"{name}_{part}"] for part in ("before", "update", "reset", "new"))
+
+    def heard(gate: str) -> tuple[Expression, ...]:
+        weight = W[f"{name}.{gate}.in"][size, size]
+        return x(V.T)[weight], W[f"{name}.{gate}.in_bias"][size,]
+
+    def kept(gate: str) -> tuple[Expression, ...]:
+        weight = W[f"{name}.{gate}.back"][size, size]
+        return before(V.T)[weight], W[f"{name}.{gate}.back_bias"][size,]
+
+    back, bias = kept("new")
+    return [
+        before(0) <= first,
+        before(V.T) <= (h(V.S), R.special.next(V.S, V.T)),
+        (z(V.T) <= (*heard("update"), *kept("update"))) | [F.sigmoid],
+        (r(V.T) <= (*heard("reset"), *kept("reset"))) | [F.sigmoid],
+        (n(V.T) <= (*heard("new"), r(V.T) * (back + bias))) | [F.tanh],
+        h(V.T) <= F.reverse(z(V.T)) * n(V.T) + z(V.T) * before(V.T),
+    ]
+
+
+def score(s: Atom, h: Atom, config: Config) -> Expression:
+    """How much state i of the decoder asks for state j of the encoder."""
+    d = config.size
+    match config.attention:
+        case "dot":
+            return h(V.J).T @ s(V.I)
+        case "general":
+            return h(V.J).T @ s(V.I)[W["score.A"][d, d]]
+    bent = F.tanh(s(V.I)[W["score.A"][d, d]] + h(V.J)[W["score.B"][d, d]])
+    return W["score.v"][1, d] @ bent
+
+
+def luong(s: Atom, h: Atom, y: Atom, config: Config) -> Statements:
+    """The decoder's states with what they hear of the encoder's; padded states are not heard."""
+    d = config.size
+    asked = score(s, h, config)
+    return [
+        R.penalty(V.J) <= F.reverse(R.mask(V.J))[FAR].fixed(),
+        (R.weights(V.I, V.J) <= (asked, R.penalty(V.J))) | [F.softmax_agg(agg_terms=[V.J])],
+        (R.context(V.I) <= (R.weights(V.I, V.J), h(V.J))) | [F.product],
+        (y(V.I) <= (R.context(V.I)[W["out.context"][d, d]], s(V.I)[W["out.state"][d, d]]))
+        | [F.tanh],
+    ]
+
+
+def program(config: Config) -> Program:
+    """Reads `source(t)`, `mask(t)` (0 where padded), `end(t)` (1 at the last token), `target(t)`.
+
+    Derives `logits(t)`: a score for every word that may follow the target so far.
+    """
+    d, p = config.size, config.dropout
+    source = F.lookup(W.source_word[config.source_words, d], R.source(V.T))
+    target = F.lookup(W.target_word[config.target_words, d], R.target(V.T))
+    states = [
+        R.x(V.T) <= dropped(source, p),
+        R.y(V.T) <= dropped(target, p),
+        *gru(R.x, R.h, d, W["h.first"][d,].filled(0.0).fixed()),
+        (R.last <= (R.end(V.T), R.h(V.T))) | [F.product],
+        *gru(R.y, R.s, d, R.last),
+    ]
+    if config.attention == "none":
+        return Program([*states, *linear(R.s, R.logits, d, config.target_words)])
+    heard = luong(R.s, R.h, R.out, config)
+    return Program([*states, *heard, *linear(R.out, R.logits, d, config.target_words)])
