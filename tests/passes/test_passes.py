@@ -106,3 +106,12 @@ def test_projections_of_one_relation_are_one_product():
     inputs = {"x": torch.ones(5, 3)}
     assert work(program, [], **inputs)["one product"] == [["q.x", "k.x", "v.x"]]
     assert work(program, ["merge projections"], **inputs)["one product"] == []
+
+
+def test_a_sum_is_not_pushed_below_what_binds_its_variables():
+    rule = (R.h(V.Y) <= (R.a(V.Y), R.b(V.X), R.special.sub_eval(V.X, V.Y))) | [F.product]
+    facts = [R.a(1)[2.0], R.a(2)[3.0], R.b(0)[5.0], R.b(4)[7.0]]
+    program = Program([rule], domains={V.Y: 5})
+    model = program.compile(R.h, dtype=torch.float64)
+    found = dict(model.rows(model.ground(facts=facts)))
+    assert found == {R.h(1): 2 * (5 * -1 + 7 * 3), R.h(2): 3 * (5 * -2 + 7 * 2)}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from edgewise.language import functions, nodes
+from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import variables
 from edgewise.plan.nodes import Plan
 from edgewise.plan.score import names_in
@@ -78,6 +79,8 @@ def _pushed(
     # a condition that ties what is summed away to the rest, or to an existential, stays whole
     if not gone or any(not names_in(c) <= own for c in moved):
         return None
+    if not own <= _bound((*part, *moved)):  # a number that is computed binds nothing
+        return None
     kept = sorted(own & elsewhere)
     if not kept and not others:
         return None
@@ -87,6 +90,15 @@ def _pushed(
     body = [item for n, item in enumerate(values) if n < first]
     body += [head, *(item for n, item in enumerate(values) if n > first and n not in inside)]
     return helper, replace(rule, body=(*body, *stay))
+
+
+def _bound(body: tuple[nodes.Expression, ...]) -> set[str]:
+    """The variables that atoms bind, or the keys of weights."""
+    found = {v.name for w in weights(body) for v in variables(w.keys)}
+    for atom in atoms(body):
+        if isinstance(atom, nodes.Atom) and not atom.negated:
+            found |= {v.name for v in variables(atom.terms)}
+    return found
 
 
 def _fresh(rule: nodes.Rule, taken: set[str]) -> str:
