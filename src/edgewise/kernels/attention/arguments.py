@@ -22,6 +22,7 @@ from edgewise.kernels.attention.errors import (
     UnsupportedDevice,
     UnsupportedDtype,
 )
+from edgewise.kernels.attention.kept import constant
 from edgewise.scores.errors import BadScore
 from edgewise.scores.score import S, Score
 
@@ -181,6 +182,16 @@ def check_per_head(graph: Pattern | per_head, given: Mapping[str, object], weigh
         )
 
 
+@constant
+def refuse_weights() -> None:
+    """What a trace calls, as Python, if weights are asked for in it."""
+    raise BadOption(
+        "`return_weights` does not work in a trace: how many there are, the graph decides",
+        caller(),
+        "ask for `return_lse=True`, or leave this call out of `torch.compile`",
+    )
+
+
 def check_lengths(lengths: Tensor | None, q: Tensor, k: Tensor) -> Tensor:
     """One number of keys for each element of the batch, on the device of `q`."""
     try:
@@ -198,8 +209,6 @@ def check_lengths(lengths: Tensor | None, q: Tensor, k: Tensor) -> Tensor:
             caller(),
             "give one whole number of keys for each element of the batch",
         )
-    if torch.compiler.is_compiling():  # values are not known in a trace
-        return given
     if given.numel() and (int(given.min()) < 0 or int(given.max()) > k.shape[-2]):
         raise BadOption(
             f"`lengths` must be from 0 to {k.shape[-2]}, got {given.tolist()}",

@@ -11,11 +11,12 @@ from torch import Tensor
 from edgewise.graphs.families import per_head
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, dense, memory
-from edgewise.kernels.attention.contract import Case, Terms, default_scale
+from edgewise.kernels.attention.contract import Case, Implementation, Terms, default_scale
 from edgewise.kernels.attention.dropout import Dropout
 from edgewise.kernels.attention.function import attend
 from edgewise.kernels.attention.registry import choose
 from edgewise.scores.nodes import ZERO, Entry, H, Node, S, replaced, walk
+from edgewise.scores.score import Score
 
 FAR = 1e4  # exp(-FAR) is 0 beside any other weight, and FAR has digits left for a score
 
@@ -59,23 +60,35 @@ def call(
     tensors = arguments.grouped(q, k, v)
     case, terms = asked(q, k, tensors, graph, options)
     chosen = choose(case, options.kernel).implementation
-    shape = q.shape[:-1]
+    return run(case, chosen, tensors, terms, q.shape[:-1], lse=options.lse)
+
+
+def run(
+    case: Case,
+    chosen: Implementation,
+    tensors: tuple[Tensor, Tensor, Tensor],
+    terms: Terms,
+    shape: torch.Size,
+    *,
+    lse: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """The chosen kernel on tensors as it takes them, in the shape of the queries again."""
     with memory.explained(case, chosen.name):
-        if chosen is dense and not options.lse:
+        if chosen is dense and not lse:
             out = dense.attend(case, *tensors, terms)
             return out.reshape(*shape, case.dv), None
-        out, lse = attend(chosen, case, *tensors, terms)
-    return out.reshape(*shape, case.dv), lse.reshape(shape)
+        out, sums = attend(chosen, case, *tensors, terms)
+    return out.reshape(*shape, case.dv), sums.reshape(shape) if lse else None
 
 
-def numbered(q: Tensor, options: Options) -> Options:
+def numbered(q: Tensor, score: Score) -> tuple[Node, tuple[Tensor, ...]]:
     """With a table for the numbers of heads: they stay the same whichever heads go together."""
-    if H not in walk(options.score):
-        return options
+    if H not in list(walk(score.node)):
+        return score.node, score.tables
     heads = q.shape[-3] if q.ndim > 2 else 1
     numbers = torch.arange(heads, device=q.device, dtype=torch.float32)[:, None]
-    score = replaced(options.score, {H: Entry(len(options.tables), ZERO)})
-    return replace(options, score=score, tables=(*options.tables, numbers))
+    node = replaced(score.node, {H: Entry(len(score.tables), ZERO)})
+    return node, (*score.tables, numbers)
 
 
 def asked(

@@ -1,0 +1,149 @@
+"""Attention in traces: one operator, as exact as without them."""
+
+import pytest
+import torch
+from cases import SCORES, TERMS, Call
+
+from edgewise.errors import EdgewiseError
+from edgewise.graphs import causal, from_edges, full, global_tokens, per_head, window
+from edgewise.kernels.attention import attention
+from edgewise.kernels.attention.arguments import grouped
+from edgewise.kernels.attention.call import Options, asked, numbered
+from edgewise.kernels.attention.kept import KEPT, number_of
+from edgewise.scores import H, S, alibi, relative, softcap
+
+EDGES = from_edges(torch.tensor([[0, 1, 2], [1, 0, 3]]), shape=(12, 12))
+GRAPH = window(3)
+
+
+def inputs(dtype=torch.float32):
+    random = torch.Generator().manual_seed(0)
+    shapes = [(2, 4, 12, 8)] * 3 + [(4, 7), (4, GRAPH.count(12))]
+    return [torch.randn(x, generator=random).to(dtype).requires_grad_() for x in shapes]
+
+
+CALLS = {
+    "a graph from outside": lambda q, k, v, t, e: attention(q, k, v, GRAPH),
+    "no graph": lambda q, k, v, t, e: attention(q, k, v),
+    "edges": lambda q, k, v, t, e: attention(q, k, v, EDGES),
+    "a graph made inside": lambda q, k, v, t, e: attention(
+        q, k, v, (window(2) | global_tokens(1)) & causal()
+    ),
+    "a graph made of both": lambda q, k, v, t, e: attention(q, k, v, EDGES | window(1)),
+    "scores": lambda q, k, v, t, e: attention(q, k, v, GRAPH, score=softcap(3.0), bias=relative(t)),
+    "heads by number": lambda q, k, v, t, e: attention(q, k, v, GRAPH, score=S * (1 + H)),
+    "a bias of edges": lambda q, k, v, t, e: attention(q, k, v, GRAPH, edge_bias=e),
+    "lengths": lambda q, k, v, t, e: attention(
+        q, k, v, GRAPH, lengths=torch.tensor([12, 5]), bias=alibi(4)
+    ),
+    "log-sum-exp": lambda q, k, v, t, e: attention(q, k, v, GRAPH, return_lse=True)[1],
+    "graphs of heads": lambda q, k, v, t, e: attention(
+        q, k, v, per_head(window(1), causal(), full(), window(1)), bias=relative(t)
+    ),
+    "shared keys": lambda q, k, v, t, e: attention(
+        q, k[:, :2], v[:, :2], GRAPH, scale=-0.5, offset=2
+    ),
+    "dropout": lambda q, k, v, t, e: attention(q, k, v, GRAPH, dropout=0.3),
+    "the reference": lambda q, k, v, t, e: attention(q, k, v, GRAPH, kernel="reference"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_compiled_is_the_same(call):
+    torch._dynamo.reset()
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    found = []
+    for run in (call, compiled):
+        torch.manual_seed(1)
+        tensors = inputs()
+        out = run(*tensors)
+        grads = torch.autograd.grad(out.sum(), tensors, materialize_grads=True)
+        found.append((out, *grads))
+    for plain, traced in zip(*found, strict=True):
+        torch.testing.assert_close(traced, plain)
+
+
+def test_another_graph_or_score_is_another_trace():
+    torch._dynamo.reset()
+
+    def run(q, graph):
+        return attention(q, q, q, graph, score=softcap(2.0))
+
+    compiled = torch.compile(run, fullgraph=True, backend="eager")
+    q = torch.randn(2, 12, 8)
+    for graph in [window(1), window(4), EDGES, window(1)]:
+        torch.testing.assert_close(compiled(q, graph), run(q, graph))
+
+
+def test_lengths_may_change():
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda q: attention(q, q, q, GRAPH), fullgraph=True, backend="aot_eager", dynamic=True
+    )
+    for n in (5, 9, 17):
+        q = torch.randn(2, n, 4)
+        torch.testing.assert_close(compiled(q), attention(q, q, q, GRAPH))
+
+
+def test_a_module_with_attention_is_exported():
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Parameter(torch.randn(2, 7))
+            self.graph = window(3) | global_tokens(1)
+
+        def forward(self, x):
+            return attention(x, x, x, self.graph, bias=relative(self.table))
+
+    layer, x = Layer(), torch.randn(1, 2, 12, 4)
+    program = torch.export.export(layer, (x,))
+    torch.testing.assert_close(program.module()(x), layer(x))
+
+
+@pytest.mark.parametrize("terms", [(), *((term,) for term in TERMS)])
+def test_the_operator_is_what_torch_expects(terms):
+    call = Call(window(2), (2,), 1, 2, 6, 6, 3, 2, terms=terms)
+    given = {name: x.requires_grad_() for name, x in call.tensors().items()}
+    q, k, v = (given[name] for name in "qkv")
+    score, names = S, {}
+    for name in terms:
+        if name in ("bias", "key_bias"):
+            names["bias"] = given[name]
+        elif name in given:
+            names[name] = given[name]
+        else:
+            score = SCORES[name](given["table"], given["one"])
+    node, tables = numbered(q, score)
+    options = Options(0.5, **names, score=node, tables=tables)
+    tensors = grouped(q, k, v)
+    _, found = asked(q, k, tensors, call.graph, options)
+    flat = [x.detach().clone().requires_grad_() if x is not None else None for x in found.tensors]
+    leaves = [x.detach().clone().requires_grad_() for x in tensors]
+    numbers = (number_of(call.graph), number_of(node), 0.5, 0, 0.0, None, True)
+    torch.library.opcheck(
+        torch.ops.edgewise.attend.default, (*leaves, *flat[:5], flat[5:], None, *numbers)
+    )
+
+
+def test_what_is_kept_is_kept_once():
+    before = len(KEPT)
+    first = number_of(window(77) | causal())
+    assert number_of(window(77) | causal()) == first
+    assert len(KEPT) == before + 1
+
+
+def test_weights_are_not_traced():
+    compiled = torch.compile(
+        lambda q: attention(q, q, q, GRAPH, return_weights=True), fullgraph=True, backend="eager"
+    )
+    with pytest.raises(Exception, match="`return_weights` does not work in a trace"):
+        compiled(torch.randn(2, 6, 4))
+
+
+def test_edges_of_another_number_are_an_error_in_a_trace_too():
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda q, e: attention(q, q, q, GRAPH, edge_bias=e), fullgraph=True, backend="eager"
+    )
+    with pytest.raises(EdgewiseError, match="numbers for 5 edges"):
+        compiled(torch.randn(2, 12, 4), torch.randn(5))
