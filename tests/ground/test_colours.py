@@ -48,7 +48,7 @@ def check_segments(pairs, in_order, hashing):
     ids = torch.tensor([names.index(segment) for segment, _ in pairs], dtype=torch.int64)
     values = torch.tensor([colour for _, colour in pairs], dtype=torch.int64)
     parts = segments(ids, len(names))
-    found = colours.of_segments(values, parts, in_order=in_order).tolist()
+    found = colours.of_segments(values, parts, in_order=in_order).of.tolist()
     held = [[c for s, c in pairs if s == name] for name in names]
     exact = [tuple(h) if in_order else tuple(sorted(h)) for h in held]
     if hashing == "hashes":

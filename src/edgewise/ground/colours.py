@@ -77,19 +77,19 @@ def of_values(values: Tensor) -> Tensor:
         return bits[:, 0].long()
     places = torch.arange(bits.shape[1])
     found = classes(_hash(bits.long() + _hash(places)).sum(1))
-    return _checked(found, (bits == bits[found.first[found.of]]).all(1))
+    return _checked(found, (bits == bits[found.first[found.of]]).all(1)).of
 
 
-def of_segments(colours: Tensor, parts: Segments, *, in_order: bool) -> Tensor:
-    """Colours of segments: equal where they hold the same colours equally often.
+def of_segments(colours: Tensor, parts: Segments, *, in_order: bool) -> Classes:
+    """Segments that hold the same colours equally often, or in the same order, as classes.
 
     >>> from edgewise.layouts.segments import segments
     >>> parts = segments(torch.tensor([0, 0, 1, 2, 2]), 3)
-    >>> of_segments(torch.tensor([4, 5, 4, 5, 4]), parts, in_order=False).tolist()
+    >>> of_segments(torch.tensor([4, 5, 4, 5, 4]), parts, in_order=False).of.tolist()
     [0, 1, 0]
     """
     if parts.trivial:
-        return colours
+        return classes(colours)
     (codes,) = pack([parts.ids] if in_order else [parts.ids, colours])
     order = codes.argsort(stable=True)
     colours, ids, sizes = colours[order], parts.ids[order], parts.sizes
@@ -105,12 +105,12 @@ def of_segments(colours: Tensor, parts: Segments, *, in_order: bool) -> Tensor:
     return _checked(found, same)
 
 
-def _checked(found: Classes, same: Tensor) -> Tensor:
-    """Rows that are not the same as the first of their class get colours of their own."""
+def _checked(found: Classes, same: Tensor) -> Classes:
+    """Rows that are not the same as the first of their class get classes of their own."""
     if bool(same.all()):
-        return found.of
+        return found
     wrong = (~same).nonzero()[:, 0]
-    return found.of.index_copy(0, wrong, found.count + torch.arange(len(wrong)))
+    return classes(found.of.index_copy(0, wrong, found.count + torch.arange(len(wrong))))
 
 
 def _hash(numbers: Tensor) -> Tensor:

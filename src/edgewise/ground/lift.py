@@ -93,7 +93,7 @@ class Lifting:
         """Find the classes of a relation: rows alike in all of its parts."""
         columns = []
         for part, at in zip(parts, places, strict=True):
-            if isinstance(part, str):
+            if isinstance(part, str) or (at is None and len(parts) == 1):
                 self.known[name] = part
                 return
             columns.append(_through(part.of, at))
@@ -168,25 +168,26 @@ class Lifting:
         return found, _unless_all(_through(row, heads), found.heads.rows)
 
     def _colours(self, ground: GroundRule, default: nodes.Function) -> Classes:
-        columns = []
+        columns = [of_values(numbers) for numbers in ground.numbers.values()]
         for at, rows in ground.rows.items():
             literal = ground.body.literals[at]
-            if isinstance(literal, nodes.Atom):
-                known = self.known[literal.relation]
-                assert isinstance(known, Classes)
-                if known.count > 1:
-                    columns.append(known.of if rows is None else known.of[rows])
-            else:
+            if not isinstance(literal, nodes.Atom):
                 columns.append(torch.arange(ground.count) if rows is None else rows)
-        columns += [of_values(numbers) for numbers in ground.numbers.values()]
+                continue
+            known = self.known[literal.relation]
+            assert isinstance(known, Classes)
+            if rows is None and len(ground.rows) == 1 and not columns and _one_each(ground):
+                return known  # heads are the rows of a relation, one by one
+            if known.count > 1:
+                columns.append(known.of if rows is None else known.of[rows])
         own = (f for f in ground.rule.functions if functions.kind(f) == functions.AGGREGATION)
         reduces = next(own, default) if ground.groups is None else default
         in_order = reduces.name in IN_ORDER
         found = of_segments(mixed(columns, ground.count), ground.segments, in_order=in_order)
-        if ground.groups is not None:
-            units = of_segments(found, ground.groups, in_order=False)
-            found = mixed([units[ground.groups.ids], found], ground.heads.rows)
-        return classes(found)
+        if ground.groups is None:
+            return found
+        units = of_segments(found.of, ground.groups, in_order=False)
+        return classes(mixed([units.of[ground.groups.ids], found.of], ground.heads.rows))
 
     def _read(self, ground: GroundRule) -> GroundRule:
         """The rule reading classes where relations are stored by class."""
@@ -254,6 +255,10 @@ def _read_relations(ground: GroundRule) -> Iterator[str]:
         literal = ground.body.literals[at]
         if isinstance(literal, nodes.Atom):
             yield literal.relation
+
+
+def _one_each(ground: GroundRule) -> bool:
+    return ground.segments.trivial and ground.groups is None
 
 
 def _some(index: Index, kept: Tensor) -> Index:
