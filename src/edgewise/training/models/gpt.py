@@ -17,26 +17,28 @@ from torch import Tensor, nn
 from edgewise.errors import EdgewiseError
 from edgewise.graphs import Pattern, causal, parse
 from edgewise.ground.inputs import numbers
-from edgewise.language import F, Program, R, V, W, repeat
+from edgewise.language import F, Program, R, V, repeat, scope
 from edgewise.language.nodes import Atom
-from edgewise.training.models.blocks import attention
 from edgewise.training.schema import number
-from edgewise.zoo.parts import Statements, dropped, feed_forward, layer_norm, residual
+from edgewise.zoo import gpt2
+from edgewise.zoo.parts import Statements, attention, feed_forward, layer_norm, residual
 
 SPREAD = 0.02
 
 
 @dataclass(frozen=True)
 class Gpt:
-    """`graphs` has one pattern, or several among which the heads are shared out evenly.
+    """`dropout` is that of rows, `attention_dropout` that of weights between them.
 
-    Every pattern is met with `causal()`.
+    `graphs` has one pattern, or several among which the heads are shared out evenly; each is met
+    with `causal()`.
     """
 
     layers: int = number(least=1)
     heads: int = number(least=1)
     size: int = number(least=1)
     dropout: float = number(0.0, least=0.0, below=1.0)
+    attention_dropout: float = number(0.0, least=0.0, below=1.0)
     graphs: list = field(default_factory=lambda: ["causal()"])
 
     def check(self) -> Iterator[tuple[str, str, str]]:
@@ -67,20 +69,18 @@ class Gpt:
 def program(config: Gpt, words: int, context: int) -> Program:
     """Reads `token(i)`, derives `logits(i)`: a number for each word."""
     d, p = config.size, config.dropout
-    embedded = F.lookup(W.word[words, d], R.token(V.I)) + W.place(V.I)[d,]
-    stack = repeat(lambda x: _layer(x, config), config.layers)(R.embedded)
+    sizes = gpt2.Config(
+        vocabulary=words, size=d, heads=config.heads, layers=config.layers, dropout=p
+    )
+    stack = repeat(lambda x: _layer(x, config), config.layers)(R.x)
     return Program(
-        [
-            R.embedded(V.I) <= dropped(embedded, p),
-            stack,
-            *layer_norm(stack.out, R.final, d),
-            R.logits(V.I) <= R.final(V.I)[W.word[words, d]],
-        ],
+        [*gpt2.embeddings(R.x, sizes), stack, *gpt2.readout(stack.out, sizes)],
         domains={V.I: context, V.H: config.heads // len(config.graphs)},
     )
 
 
 def _layer(x: Atom, config: Gpt) -> Statements:
+    """The layer of GPT-2, with heads in groups that have a graph each."""
     d, p = config.size, config.dropout
     return [
         *layer_norm(x, R.norm1, d),
@@ -93,14 +93,16 @@ def _layer(x: Atom, config: Gpt) -> Statements:
 
 
 def _attention(x: Atom, y: Atom, config: Gpt) -> Statements:
-    """Heads in groups, each with a graph of its own, side by side."""
+    """The groups side by side."""
     rules: Statements = []
     groups = []
-    size, d, p = config.size, config.size // config.heads, config.dropout
     for g, graph in enumerate(config.patterns()):
-        group = R[f"group{g}"]
-        where = (graph(V.I, V.J),)
-        rules += attention(x, x, group, size=size, d=d, name=str(g), where=where, p=p)
+        name, where = f"group{g}", (graph(V.I, V.J),)
+        p = config.attention_dropout
+        *inner, _ = attention(x, y, config.size, config.heads, where=where, p=p)
+        group = R[f"{name}_out"]
+        rules += scope(name)(inner)
+        rules.append((group(V.I) <= R[f"{name}.heard"](V.H, V.I)) | [F.concat_agg])
         groups.append(group(V.I))
     return [*rules, (y(V.I) <= tuple(groups)) | [F.concat]]
 

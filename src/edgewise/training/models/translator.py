@@ -1,0 +1,102 @@
+"""The Transformer: an encoder reads a sentence, a decoder writes its translation.
+
+The model of the zoo with norms inside and one table of pieces for both languages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from edgewise.decode import Following, beam
+from edgewise.ground.inputs import numbers
+from edgewise.language import R
+from edgewise.language.program import Program
+from edgewise.training.models.classifier import mask_of
+from edgewise.training.schema import number
+from edgewise.zoo import transformer
+
+ROOM = 2  # as many pieces as in the longest training sentence, and that many times more
+
+
+@dataclass(frozen=True)
+class Translator:
+    layers: int = number(least=1)
+    heads: int = number(least=1)
+    size: int = number(least=2)
+    hidden: int = number(least=1)
+    dropout: float = number(0.0, least=0.0, below=1.0)
+
+    def check(self) -> Iterator[tuple[str, str, str]]:
+        if self.size % self.heads:
+            what = f"{self.size} numbers cannot be shared out among {self.heads} heads"
+            yield "heads", what, f"choose a divisor of {self.size}"
+        if self.size % 2:
+            yield "size", f"{self.size} is odd", "positions are pairs of sine and cosine"
+
+    def build(self, words: int, corpus: Any, seed: int) -> Interpreter:
+        return Interpreter(self, words, ROOM * corpus.longest, seed)
+
+
+def program(config: Translator, words: int, longest: int) -> Program:
+    """Reads `source(i)`, `mask(i)` and `target(i)`, derives `logits(i)`."""
+    return transformer.program(
+        transformer.Config(
+            vocabulary=words,
+            size=config.size,
+            heads=config.heads,
+            hidden=config.hidden,
+            layers=config.layers,
+            decoder_layers=config.layers,
+            length=longest,
+            norm="pre",
+            dropout=config.dropout,
+        )
+    )
+
+
+class Interpreter(nn.Module):
+    """The compiled program, from sentences and what is written so far to logits."""
+
+    def __init__(self, config: Translator, words: int, longest: int, seed: int) -> None:
+        super().__init__()
+        self.words, self.longest = words, longest
+        self.program = program(config, words, longest).compile(R.logits, seed=seed)
+        _initialise(self.program, seed)
+
+    def forward(self, source: Tensor, lengths: Tensor, token: Tensor) -> Tensor:
+        mask = mask_of(source, lengths, self.program.weight("word").dtype)
+        given = {"source": numbers(source), "target": numbers(token), "mask": mask}
+        out: Tensor = self.program(**given)
+        return out
+
+    def translate(
+        self, source: Tensor, lengths: Tensor, *, start: int, stop: int, beams: int, alpha: float
+    ) -> Tensor:
+        """The best translations (batch, n), found by beam search."""
+        mask = mask_of(source, lengths, self.program.weight("word").dtype)
+        growing = self.program.growing(self.longest, source=numbers(source), mask=mask)
+        first = torch.full((len(source), 1), start, device=source.device)
+        following = Following(growing, "target")
+        most = self.longest - 1
+        return beam(following, first, beams=beams, most=most, stop=stop, alpha=alpha)[0]
+
+
+@torch.no_grad()
+def _initialise(model: nn.Module, seed: int) -> None:
+    """Xavier's uniform for matrices, a normal of 1/√d for the table; biases 0, gains 1."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in model.named_parameters():
+        if name.endswith("bias"):
+            weight.zero_()
+        elif name == "word":
+            weight.copy_(torch.randn(weight.shape, generator=generator) / weight.shape[1] ** 0.5)
+        elif name.endswith("weight"):
+            rows, columns = math.prod(weight.shape[:-1]), weight.shape[-1]
+            bound = math.sqrt(6 / (rows + columns))
+            weight.copy_((torch.rand(weight.shape, generator=generator) * 2 - 1) * bound)
