@@ -21,9 +21,10 @@ def inline_pairs(plan: Plan) -> Plan:
     changed = True
     while changed:
         changed = False
+        users = _only_users(plan)
         for rule in plan.rules:
-            user = _only_user(plan, rule)
-            if user is not None and _is_helper(plan, rule):
+            user = users.get(rule.head.relation)
+            if user is not None and user is not rule and _is_helper(plan, rule):
                 inlined = _substitute(user, rule)
                 steps = tuple(inlined if s is user else s for s in plan.steps if s is not rule)
                 plan, changed = replace(plan, steps=steps), True
@@ -52,27 +53,22 @@ def _is_helper(plan: Plan, rule: nodes.Rule) -> bool:
     )
 
 
-def _only_user(plan: Plan, rule: nodes.Rule) -> nodes.Rule | None:
-    """The one rule that reads a relation once, as a value; None if there is more to it."""
-    relation = rule.head.relation
-    alone = (
-        relation != plan.output.relation
-        and Counter(r.head.relation for r in plan.rules)[relation] == 1
-        and not any(line.relation == relation for line in plan.lines)
-        and not any(fact.atom.relation == relation for fact in plan.facts)
-    )
-    uses = [
-        (user, a)
-        for user in plan.rules
-        for a in atoms(user.body)
-        if isinstance(a, nodes.Atom) and a.relation == relation
-    ]
-    if not alone or len(uses) != 1 or not uses[0][1].carries_value:
-        return None
-    recursive = any(relation in part and len(part) > 1 for part in components(needs(plan.rules)))
-    if recursive or uses[0][0] is rule:
-        return None
-    return uses[0][0]
+def _only_users(plan: Plan) -> dict[str, nodes.Rule]:
+    """Relation → the one rule that reads it once, as a value; without those with more to them."""
+    uses: dict[str, list[tuple[nodes.Rule, nodes.Atom]]] = {}
+    for user in plan.rules:
+        for atom in atoms(user.body):
+            if isinstance(atom, nodes.Atom):
+                uses.setdefault(atom.relation, []).append((user, atom))
+    heads = Counter(rule.head.relation for rule in plan.rules)
+    more = {plan.output.relation, *(line.relation for line in plan.lines)}
+    more |= {fact.atom.relation for fact in plan.facts}
+    more |= {name for part in components(needs(plan.rules)) if len(part) > 1 for name in part}
+    return {
+        name: found[0][0]
+        for name, found in uses.items()
+        if heads[name] == 1 and name not in more and len(found) == 1 and found[0][1].carries_value
+    }
 
 
 def _substitute(user: nodes.Rule, helper: nodes.Rule) -> nodes.Rule:
