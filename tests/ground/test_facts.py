@@ -124,3 +124,10 @@ def test_gradients_reach_values_that_are_tensors():
     x = torch.tensor(3.0, requires_grad=True)
     model(model.ground(facts=[R.a(0)[x], R.a(1)[1.0]])).data.sum().backward()
     assert x.grad == 2.0
+
+
+def test_keys_that_a_function_makes_of_nothing_are_integers():
+    half = R.special.fn(lambda n: n // 2)
+    rules = [R.h(V.D) <= (R.a(V.X), half(V.X, V.D)), R.h(0) <= R.b(V.X, V.Y)]
+    model = Program(rules).compile(R.h)
+    assert model(model.ground(facts=[R.b(1, 2)[3.0]])).data.tolist() == [3.0]

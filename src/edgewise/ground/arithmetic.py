@@ -104,7 +104,8 @@ def _called(
         known = result is not None and constants.knows(result)
         values.append(constants.code(result) if known else -1)  # type: ignore[arg-type]
         fine.append(known)
-    return torch.tensor(values)[inverse], torch.tensor(fine, dtype=torch.bool)[inverse]
+    codes = torch.tensor(values, dtype=torch.int64)
+    return codes[inverse], torch.tensor(fine, dtype=torch.bool)[inverse]
 
 
 def evaluated(name: str, columns: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
