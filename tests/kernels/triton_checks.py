@@ -1,5 +1,7 @@
 """The GPU kernels in Triton's interpreter: run by test_triton.py in a process of its own."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from cases import TERMS, Call, assert_no_worse_than_reference
@@ -33,6 +35,12 @@ GRAPHS = [
 def test_blocks_are_as_exact_as_the_reference(graph, dtype):
     call = Call(graph, (1,), 1, 2, 100, 100, 8, 4, dtype)
     assert_no_worse_than_reference(call, "triton_blocks")
+
+
+@pytest.mark.parametrize("terms", [(), *((x,) for x in TERMS if "edge" not in x)])
+def test_blocks_take_terms(terms):
+    call = Call(window(20) & causal(), (1,), 1, 2, 70, 70, 8, 4, terms=terms)
+    assert_no_worse_than_reference(replace(call, options={"dropout": 0.2}), "triton_blocks")
 
 
 @pytest.mark.parametrize("graph", [window(2), global_tokens(1)], ids=repr)

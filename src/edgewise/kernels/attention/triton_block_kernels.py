@@ -14,6 +14,8 @@ loop, because ptxas runs the products of two loops one after the other.
 import triton
 import triton.language as tl
 
+from edgewise.kernels.attention.triton_dropout import kept
+
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 
@@ -50,10 +52,28 @@ def allowed(LayerPtr, Ends, kind, ends, r,
     return inside
 
 
-@triton.jit(do_not_specialize=["n", "slots"])
+@triton.jit
+def scored(
+    dot, i, j, h, scale, Tables, Sizes, Bias, sbh, sbn, sbm, n, m,
+    VALUE: tl.constexpr, SCORE: tl.constexpr, BIAS: tl.constexpr,
+):  # fmt: skip
+    """Scores to base 2 from dot products, where there is more to them than a factor."""
+    s = dot * scale
+    if SCORE:
+        s = VALUE(s, i, j, h, Tables, Sizes)
+    if BIAS:
+        at = h.to(tl.int64) * sbh + i.to(tl.int64) * sbn + j * sbm
+        s += tl.load(Bias + at, mask=(i < n) & (j < m), other=0.0).to(tl.float32)
+    return s * LOG2E
+
+
+@triton.jit(do_not_specialize=["n", "slots", "m", "sbh", "sbn", "sbm", "seed", "least"])
 def forward(
     Q, K, V, Out, Lse, PartOut, PartLse, Items, Work, LayerPtr, Ends,
     scale, n, group, slots,
+    Tables, Sizes, Bias, sbh, sbn, sbm, m, seed, least, keep,
+    VALUE: tl.constexpr, SLOPE: tl.constexpr, SPREAD: tl.constexpr,
+    SCORE: tl.constexpr, BIAS: tl.constexpr, DROP: tl.constexpr,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     ONE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -66,7 +86,7 @@ def forward(
     top = tl.full([BLOCK], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     acc = tl.zeros([BLOCK, DV], tl.float32)
-    factor = scale * LOG2E
+    factor = 1.0 if SCORE or BIAS else scale * LOG2E
     for t in range(low, high):
         block, kind = halves(tl.load(Work + t))
         k = K.load([b, block * BLOCK, 0]).reshape(BLOCK, D)
@@ -74,6 +94,11 @@ def forward(
         # Of full blocks too: a load that is always there is fetched while the last tile runs.
         ends = tl.load(Ends + tl.maximum(kind, 0) * BLOCK + r)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        if SCORE or BIAS or DROP:
+            i, j = (row * BLOCK + r)[:, None], (block * BLOCK + r)[None, :]
+        if SCORE or BIAS:
+            s = scored(s, i, j, h, scale, Tables, Sizes, Bias, sbh, sbn, sbm, n, m,
+                       VALUE, SCORE, BIAS)  # fmt: skip
         if kind >= 0:
             inside = allowed(LayerPtr, Ends, kind, ends, r, BLOCK, False, ONE)
             s = tl.where(inside, s, float("-inf"))
@@ -82,18 +107,20 @@ def forward(
         p = tl.exp2(s * factor - safe[:, None])
         shrink = tl.exp2(top - safe)
         total = total * shrink + tl.sum(p, 1)
+        if DROP:
+            p = tl.where(kept(seed, least, h.to(tl.int64), i, j), p * keep, 0.0)
         acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
         top = new
     some = total > 0.0
     acc *= (1.0 / tl.where(some, total, 1.0))[:, None]
     lse = tl.where(some, (top + tl.log2(tl.where(some, total, 1.0))) * LN2, float("-inf"))
-    i, h = row * BLOCK + r, h.to(tl.int64)
+    own, far = row * BLOCK + r, h.to(tl.int64)
     if slot < 0:
-        at = h * n + i
-        tl.store(Lse + at, lse, mask=i < n)
-        tl.store(Out + at[:, None] * DV + y, acc.to(Out.dtype.element_ty), mask=i[:, None] < n)
+        at, there = far * n + own, own < n
+        tl.store(Lse + at, lse, mask=there)
+        tl.store(Out + at[:, None] * DV + y, acc.to(Out.dtype.element_ty), mask=there[:, None])
     else:
-        at = (h * slots + slot) * BLOCK + r
+        at = (far * slots + slot) * BLOCK + r
         tl.store(PartLse + at, lse)
         tl.store(PartOut + at[:, None] * DV + y, acc)
 
@@ -152,10 +179,14 @@ def row_dots(A, B, Out, rows, sah, san, sbh, sbn, n, ROWS: tl.constexpr, D: tl.c
     tl.store(Out + at, tl.sum(a.to(tl.float32) * b.to(tl.float32), 1), mask=at < rows)
 
 
-@triton.jit(do_not_specialize=["n", "slots"])
+@triton.jit(do_not_specialize=["n", "slots", "m", "sbh", "sbn", "sbm", "seed", "least"])
 def backward_rows(
     Q, K, V, G, Out, Lse, Stats, DQ, Part, Items, Work, LayerPtr, Ends,
     scale, n, group, slots,
+    DTables, DBias, Unit,
+    Tables, Sizes, Bias, sbh, sbn, sbm, m, seed, least, keep,
+    VALUE: tl.constexpr, SLOPE: tl.constexpr, SPREAD: tl.constexpr,
+    SCORE: tl.constexpr, BIAS: tl.constexpr, DROP: tl.constexpr,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     ONE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -180,20 +211,34 @@ def backward_rows(
     tl.store(Stats + far * (tl.cdiv(n, BLOCK) * BLOCK) + i, word)
     b = h // group
     acc = tl.zeros([BLOCK, D], tl.float32)
-    factor = scale * LOG2E
+    factor = 1.0 if SCORE or BIAS else scale * LOG2E
     for t in range(low, high):
         block, kind = halves(tl.load(Work + t))
         k = K.load([b, block * BLOCK, 0]).reshape(BLOCK, D)
         v = V.load([b, block * BLOCK, 0]).reshape(BLOCK, DV)
         ends = tl.load(Ends + tl.maximum(kind, 0) * BLOCK + r)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
+        if SCORE or BIAS or DROP:
+            down, across = (row * BLOCK + r)[:, None], (block * BLOCK + r)[None, :]
+            before = s * scale
+        if SCORE or BIAS:
+            s = scored(s, down, across, h, scale, Tables, Sizes, Bias, sbh, sbn, sbm, n, m,
+                       VALUE, SCORE, BIAS)  # fmt: skip
         p = tl.exp2(s * factor - lse[:, None])
         if kind >= 0:
             inside = allowed(LayerPtr, Ends, kind, ends, r, BLOCK, False, ONE)
             p = tl.where(inside, p, 0.0)
         dp = tl.dot(g, tl.trans(v), input_precision=PRECISION)
-        ds = (p * (dp - delta[:, None])).to(k.dtype)
-        acc = tl.dot(ds, k, acc, input_precision=PRECISION)
+        if DROP:
+            dp = tl.where(kept(seed, least, far, down, across), dp * keep, 0.0)
+        ds = p * (dp - delta[:, None])
+        if BIAS:  # whole numbers, so that sums are the same in whatever order they come
+            at = far * sbh + down.to(tl.int64) * sbn + across * sbm
+            tl.atomic_add(DBias + at, (ds * tl.load(Unit)).to(tl.int64), mask=p > 0.0)
+        if SCORE:
+            SPREAD(before, down, across, h, Tables, Sizes, ds, p > 0.0, tl.load(Unit), DTables)
+            ds *= SLOPE(before, down, across, h, Tables, Sizes)
+        acc = tl.dot(ds.to(k.dtype), k, acc, input_precision=PRECISION)
     acc *= scale
     if slot < 0:
         at = (far * n + i)[:, None] * D + x
@@ -202,10 +247,13 @@ def backward_rows(
         tl.store(Part + ((far * slots + slot) * BLOCK + r)[:, None] * D + x, acc)
 
 
-@triton.jit(do_not_specialize=["n", "m", "slots"])
+@triton.jit(do_not_specialize=["n", "slots", "m", "sbh", "sbn", "sbm", "seed", "least"])
 def backward_columns(
     Q, K, V, G, Stats, DK, DV_, PartK, PartV, Items, Work, LayerPtr, Ends,
-    scale, n, m, group, slots,
+    scale, n, group, slots,
+    Tables, Sizes, Bias, sbh, sbn, sbm, m, seed, least, keep,
+    VALUE: tl.constexpr, SLOPE: tl.constexpr, SPREAD: tl.constexpr,
+    SCORE: tl.constexpr, BIAS: tl.constexpr, DROP: tl.constexpr,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     ONE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -217,9 +265,10 @@ def backward_columns(
     k = K.load([b, column * BLOCK, 0]).reshape(BLOCK, D)
     v = V.load([b, column * BLOCK, 0]).reshape(BLOCK, DV)
     dk, dv = tl.zeros([BLOCK, D], tl.float32), tl.zeros([BLOCK, DV], tl.float32)
-    factor = scale * LOG2E
+    factor = 1.0 if SCORE or BIAS else scale * LOG2E
     each = tl.cdiv(n.to(tl.int64), BLOCK) * BLOCK
     for h in range(b * group, (b + 1) * group):
+        head = b * 0 + h  # a number of Triton's, in its interpreter too
         for t in range(low, high):
             block, kind = halves(tl.load(Work + t))
             q = Q.load([h, block * BLOCK, 0]).reshape(BLOCK, D)
@@ -227,15 +276,27 @@ def backward_columns(
             a, c = halves(tl.load(Stats + h * each + block * BLOCK + r))
             lse, delta = a.to(tl.float32, bitcast=True), c.to(tl.float32, bitcast=True)
             s = tl.dot(k, tl.trans(q), input_precision=PRECISION)
+            if SCORE or BIAS or DROP:
+                down, across = (column * BLOCK + r)[:, None], (block * BLOCK + r)[None, :]
+                before = s * scale
+            if SCORE or BIAS:
+                s = scored(s, across, down, head, scale, Tables, Sizes, Bias, sbh, sbn, sbm, n, m,
+                           VALUE, SCORE, BIAS)  # fmt: skip
             p = tl.exp2(s * factor - lse[None, :])
             if kind >= 0:
                 ends = tl.load(Ends + kind * BLOCK + r) if ONE else r
                 inside = allowed(LayerPtr, Ends, kind, ends, r, BLOCK, True, ONE)
                 p = tl.where(inside, p, 0.0)
-            dv = tl.dot(p.to(g.dtype), g, dv, input_precision=PRECISION)
             dp = tl.dot(v, tl.trans(g), input_precision=PRECISION)
-            ds = (p * (dp - delta[None, :])).to(q.dtype)
-            dk = tl.dot(ds, q, dk, input_precision=PRECISION)
+            weight = p
+            if DROP:
+                keeps = kept(seed, least, head.to(tl.int64), across, down)
+                weight, dp = tl.where(keeps, p * keep, 0.0), tl.where(keeps, dp * keep, 0.0)
+            dv = tl.dot(weight.to(g.dtype), g, dv, input_precision=PRECISION)
+            ds = p * (dp - delta[None, :])
+            if SCORE:
+                ds *= SLOPE(before, across, down, head, Tables, Sizes)
+            dk = tl.dot(ds.to(q.dtype), q, dk, input_precision=PRECISION)
     dk *= scale
     j, b = column * BLOCK + r, b.to(tl.int64)
     if slot < 0:

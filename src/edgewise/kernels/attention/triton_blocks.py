@@ -11,15 +11,17 @@ from torch.nn.functional import pad
 
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
 from edgewise.kernels.attention.tiles import blocks_of
+from edgewise.kernels.attention.triton_score import Packed, functions, unit_of
 from edgewise.kernels.attention.triton_tiles import Lists, Plan, plan
 from edgewise.kernels.availability import no_triton
+from edgewise.scores.nodes import S
 
 name = "triton_blocks"
 BLOCK = 64
 # Warps, pipeline stages and registers of each pass, measured on an H200 with 64 features in bf16:
 # so many registers that four (four, three) programs share a processor.
 LAUNCH = {"forward": (4, 2, 128), "rows": (4, 2, 128), "columns": (4, 3, 168)}
-PAIR = 2.0  # the time of a pair in pairs of a dense product
+PAIR = 1.4  # the time of a pair in pairs of a dense product
 WIDEST = 128
 
 
@@ -34,7 +36,7 @@ def refuses(case: Case) -> str | None:
         return reason
     if max(case.d, case.dv) > WIDEST:
         return f"{max(case.d, case.dv)} features are more than {WIDEST}"
-    return case.lacks()
+    return case.lacks("bias", "score", "dropout")
 
 
 def interpreted() -> bool:
@@ -62,7 +64,8 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
         parts = (part, part.new_empty(part.shape[:2]))
     kernels.forward[len(rows.items), heads](
         described(q), described(k), described(v), out, lse, *parts, *_lists(tiles, rows),
-        case.scale, case.n, case.g, rows.slots, **_meta("forward", tiles, q, dv)
+        case.scale, case.n, case.g, rows.slots, *_extra(case, terms, q),
+        **_meta("forward", case, tiles, q, dv)
     )  # fmt: skip
     if rows.slots:
         ends = (rows.split, rows.split_ptr, case.n, rows.slots)
@@ -78,13 +81,19 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     inputs = (described(q), described(k), described(v), described(g))
     length = -(-case.n // tiles.block) * tiles.block
     stats = q.new_empty(case.b * case.g, length, dtype=torch.int64)
-    dq = _rows(case, tiles, inputs, (padded(saved.out), saved.lse, stats))
-    dk, dv = _columns(case, tiles, inputs, stats)
-    return Grads(_cut(dq, case.d), _cut(dk, case.d), _cut(dv, case.dv))
+    extra = _extra(case, saved.terms, q)
+    total = _Whole(case, saved.terms, g, v)
+    dq = _rows(case, tiles, inputs, (padded(saved.out), saved.lse, stats), (*total.room, *extra))
+    dk, dv = _columns(case, tiles, inputs, stats, extra)
+    return Grads(_cut(dq, case.d), _cut(dk, case.d), _cut(dv, case.dv), total.terms())
 
 
 def _rows(
-    case: Case, tiles: Plan, inputs: tuple[Any, ...], state: tuple[Tensor, Tensor, Tensor]
+    case: Case,
+    tiles: Plan,
+    inputs: tuple[Any, ...],
+    state: tuple[Tensor, Tensor, Tensor],
+    extra: tuple[Any, ...],
 ) -> Tensor:
     """dq; `state` is the output, the log-sum-exp and the place for what the other pass reads."""
     from edgewise.kernels.attention import triton_block_kernels as kernels
@@ -97,14 +106,15 @@ def _rows(
         part = lse.new_empty(heads * rows.slots, tiles.block, d)
     kernels.backward_rows[len(rows.items), heads](
         *inputs, described(out), lse.contiguous(), stats, dq, part, *_lists(tiles, rows),
-        case.scale, n, case.g, rows.slots, **_meta("rows", tiles, dq, out.shape[-1]),
+        case.scale, n, case.g, rows.slots, *extra,
+        **_meta("rows", case, tiles, dq, out.shape[-1]),
     )  # fmt: skip
     _added(dq, part, tiles, rows)
     return dq
 
 
 def _columns(
-    case: Case, tiles: Plan, inputs: tuple[Any, ...], stats: Tensor
+    case: Case, tiles: Plan, inputs: tuple[Any, ...], stats: Tensor, extra: tuple[Any, ...]
 ) -> tuple[Tensor, Tensor]:
     from edgewise.kernels.attention import triton_block_kernels as kernels
 
@@ -117,8 +127,8 @@ def _columns(
         parts = [x.new_empty(*size, x.shape[-1], dtype=torch.float32) for x in grads]
     kernels.backward_columns[len(columns.items), case.b](
         *inputs, stats, *grads, *parts, *_lists(tiles, columns),
-        case.scale, case.n, case.m, case.g, columns.slots,
-        **_meta("columns", tiles, grads[0], v.shape[-1]),
+        case.scale, case.n, case.g, columns.slots, *extra,
+        **_meta("columns", case, tiles, grads[0], v.shape[-1]),
     )  # fmt: skip
     for grad, part in zip(grads, parts, strict=True):
         _added(grad, part, tiles, columns)
@@ -156,15 +166,61 @@ def _lists(tiles: Plan, lists: Lists) -> tuple[Tensor, ...]:
     return lists.items, lists.work, tiles.layer_ptr, tiles.ends
 
 
-def _meta(step: str, tiles: Plan, q: Tensor, dv: int) -> dict[str, Any]:
+class _Whole:
+    """Gradients of tables and biases as whole numbers, `unit` of which are 1."""
+
+    def __init__(self, case: Case, terms: Terms, g: Tensor, v: Tensor) -> None:
+        self.given = terms
+        if terms.bias is None and not terms.tables:
+            self.room: tuple[Tensor, ...] = (g, g, g)
+            return
+        self.packed = Packed.of(terms.tables, g.device)
+        self.unit = unit_of(g, v, case.b * case.g * case.n)
+        tables = torch.zeros(self.packed.tables.shape, dtype=torch.int64, device=g.device)
+        bias = tables if terms.bias is None else torch.zeros_like(terms.bias, dtype=torch.int64)
+        self.room = (tables, bias.contiguous(), self.unit)
+
+    def terms(self) -> Terms:
+        tables, bias, _ = self.room
+        given = self.given
+        parts: tuple[Tensor, ...] = ()
+        if given.tables:
+            parts = self.packed.split(tables / self.unit, given.tables)
+        dbias = None if given.bias is None else (bias / self.unit).to(given.bias.dtype)
+        return Terms.of([dbias, None, None, None, None, *parts])
+
+
+def _extra(case: Case, terms: Terms, q: Tensor) -> tuple[Any, ...]:
+    """Tables, the bias with its strides, and dropout, as all passes take them."""
+    tables, sizes, bias, strides = q, q, q, (0, 0, 0)
+    if terms.tables:
+        packed = Packed.of(terms.tables, q.device)
+        tables, sizes = packed.tables, packed.sizes
+    if terms.bias is not None:
+        bias = terms.bias.contiguous()
+        _, _, n, m = bias.shape
+        strides = (n * m, m if n > 1 else 0, 1 if m > 1 else 0)
+    drop = terms.drop
+    chance = (0, 0, 1.0) if drop is None else (drop.seed, drop.least, 1 / (1 - drop.chance))
+    return (tables, sizes, bias, *strides, case.m, *chance)
+
+
+def _meta(step: str, case: Case, tiles: Plan, q: Tensor, dv: int) -> dict[str, Any]:
     warps, stages, registers = LAUNCH[step]
     d, single = q.shape[-1], q.dtype == torch.float32
     launch = {"num_warps": warps, "num_stages": 1 if single else stages, "maxnreg": registers}
-    if single or max(d, dv) > 64:
+    if single or max(d, dv) > 64 or case.written_out:
         launch = {"num_warps": warps, "num_stages": 1 if single else 2}
     precision = "ieee" if single else "tf32"
     shape = {"BLOCK": tiles.block, "D": d, "DV": dv}
-    return {**shape, "ONE": tiles.one, "PRECISION": precision, **launch}
+    code = functions(case.score)
+    terms = {
+        **{"VALUE": code.value, "SLOPE": code.slope, "SPREAD": code.spread},
+        "SCORE": case.score != S,
+        "BIAS": "bias" in case.features,
+        "DROP": "dropout" in case.features,
+    }
+    return {**shape, **terms, "ONE": tiles.one, "PRECISION": precision, **launch}
 
 
 def described(x: Tensor) -> Any:

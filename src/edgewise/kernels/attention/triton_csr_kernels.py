@@ -9,22 +9,7 @@ where they are given; a score is a function of Triton (triton_score).
 import triton
 import triton.language as tl
 
-
-@triton.jit
-def mixed(x):
-    """A hash of 32 bits, that of dropout.py."""
-    x = x ^ (x >> 16)
-    x = x * 0x7FEB352D
-    x = x ^ (x >> 15)
-    x = x * 0x846CA68B
-    return x ^ (x >> 16)
-
-
-@triton.jit
-def kept(seed, least, h, i, j):
-    """Which weights dropout keeps."""
-    row = mixed(mixed((h + seed).to(tl.uint32)) ^ i.to(tl.uint32))
-    return mixed(row ^ j.to(tl.uint32)).to(tl.int64) >= least
+from edgewise.kernels.attention.triton_dropout import kept
 
 
 @triton.jit
