@@ -2,14 +2,18 @@
 
 import typer
 
+from edgewise.cli.generate import generate
 from edgewise.cli.graph import graph
 from edgewise.cli.train import train
+from edgewise.cli.translate import translate
 
 app = typer.Typer(
     add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True,
     help="Networks over structured data as a few weighted rules.",
 )  # fmt: skip
 app.command()(graph)
+app.command()(generate)
+app.command()(translate)
 app.command()(train)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,11 +22,13 @@ def sample(
     top_k: int | None = None,
     top_p: float | None = None,
     generator: torch.Generator | None = None,
+    each: Callable[[Tensor], None] | None = None,
 ) -> Tensor:
     """Up to `most` tokens after the prompt, drawn from softmax(scores / temperature).
 
     - top_k: only the k likeliest tokens are drawn from.
     - top_p: only the fewest likeliest tokens whose probabilities reach p together.
+    - each: is told the tokens (batch,) as they come.
     """
     _positive(temperature, "temperature")
     if top_k is not None:
@@ -38,6 +41,8 @@ def sample(
         scores = kept(following(tokens) / temperature, top_k, top_p)
         chosen = torch.multinomial(scores.softmax(-1), 1, generator=generator)[:, 0]
         found.append(chosen)
+        if each is not None:
+            each(chosen)
         if stop is not None:
             over |= chosen == stop
             if bool(over.all()):

@@ -18,7 +18,11 @@ from edgewise.language.program import Program
 from edgewise.module import Model
 from edgewise.zoo.pretrained import files
 from edgewise.zoo.pretrained.entries import BadPretrained, Entry, to_theirs
+from edgewise.zoo.pretrained.generate import generate, translate
 from edgewise.zoo.pretrained.tokens import Tokens, padded
+
+
+ENDLESS = 1 << 30  # positions of a model that only knows distances
 
 
 @dataclass(eq=False)
@@ -73,7 +77,7 @@ class Pretrained:
             )
         rows = [found.ids for found in self.tokenizer.encode_batch(list(texts))]
         first = getattr(self.config, "first", 0)
-        longest = self.config.positions - first
+        longest = getattr(self.config, "positions", ENDLESS) - first
         return padded(rows, longest=longest, pad=max(first - 1, 0), truncate=truncate)
 
     def inputs(self, tokens: Tokens, relation: str | None = None) -> dict[str, Any]:
@@ -101,6 +105,14 @@ class Pretrained:
                 tokens = self.tokens([texts[k] for k in some], truncate=truncate)
                 found[some] = model(**self.inputs(tokens)).to("cpu")
         return found
+
+    def generate(self, prompt: str, **options: Any) -> str:
+        """The text that follows a prompt; see `edgewise.zoo.pretrained.generate`."""
+        return generate(self, prompt, **options)
+
+    def translate(self, texts: Sequence[str], *, most: int = 128, beams: int = 4) -> list[str]:
+        """What an encoder–decoder makes of texts, by beam search."""
+        return translate(self, texts, most=most, beams=beams)
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write it as Hugging Face does, with the weights that the compiled models have now."""
