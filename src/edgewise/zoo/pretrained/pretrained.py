@@ -21,7 +21,6 @@ from edgewise.zoo.pretrained.entries import BadPretrained, Entry, to_theirs
 from edgewise.zoo.pretrained.generate import generate, translate
 from edgewise.zoo.pretrained.tokens import Tokens, padded
 
-
 ENDLESS = 1 << 30  # positions of a model that only knows distances
 
 
