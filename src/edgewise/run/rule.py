@@ -22,6 +22,7 @@ from edgewise.run.column import Column, Gathered, column, product
 from edgewise.run.functions import combine, transform
 from edgewise.run.projections import is_matrix, projected
 from edgewise.run.state import State
+from edgewise.run.strides import Strides, of_ground
 
 SUMS = ("sum_agg", "avg_agg")
 EXTREMES = ("max_agg", "min_agg")
@@ -118,7 +119,18 @@ class RuleStep:
         which = self.gathers.get(at)
         if which is not None and value.rank and value.rows > 1:
             return Gathered(value.data, which)
-        return value.take(self.ground.rows[at] if value.rows > 1 else None)
+        return self._taken(value, at) if value.rows > 1 else value
+
+    def _taken(self, value: Column, at: int) -> Column:
+        """The rows of a source that a literal reads."""
+        way = self.strides.get(at)
+        if way is not None and value.rows == way.size:
+            return way.taken(value)
+        return value.take(self.ground.rows[at])
+
+    @cached_property
+    def strides(self) -> dict[int, Strides]:
+        return of_ground(self.ground)
 
     @cached_property
     def within(self) -> dict[int, RuleStep]:
@@ -134,8 +146,7 @@ class RuleStep:
                 everywhere = self._family_everywhere(item, state)
                 if everywhere is not None:
                     return everywhere
-                rows = self.ground.rows[self.place(item)]
-                value = state.relations[item.relation].take(rows)
+                value = self._taken(state.relations[item.relation], self.place(item))
             case nodes.SpecialAtom():
                 numbers = self._at_places(self.place(item), state)
                 numbers = self.ground.numbers[self.place(item)] if numbers is None else numbers
@@ -203,8 +214,8 @@ class RuleStep:
             return column(tensor.reshape(1, 1, *tensor.shape))
         family = families.members(tensor, len(weight.keys))
         rows = self._at_places(self.place(weight), state)
-        rows = self.ground.rows[self.place(weight)] if rows is None else rows
-        return column(family.unsqueeze(0)).take(rows)
+        every = column(family.unsqueeze(0))
+        return self._taken(every, self.place(weight)) if rows is None else every.take(rows)
 
     def _at_places(self, at: int, state: State) -> Tensor | None:
         """What a literal reads where rows are appended, None where that is what it always does."""
@@ -285,7 +296,7 @@ class RuleStep:
                 parts.sizes  # noqa: B018
                 if listed:
                     parts.padded  # noqa: B018
-        self.layouts, self.chunks, self.by_member, self.gathers  # noqa: B018
+        self.layouts, self.chunks, self.by_member, self.gathers, self.strides  # noqa: B018
         for inner in self.within.values():
             inner.settle()
 

@@ -30,7 +30,17 @@ def linear(x: Tensor, family: Tensor, groups: Grouping) -> Tensor:
         work = (groups.order, groups.ptr, groups.tile_member, groups.tile_low)
         n, k = _size(m), _size(d)
         triton_grouped_kernels.linear[(tiles, -(-m // n))](
-            x, family, out, *work, m, d, R=TILE, N=n, K=k, PRECISION=_precision(x), num_warps=WARPS
+            x,
+            family,
+            out,
+            *work,
+            m,
+            d,
+            R=TILE,
+            N=n,
+            K=k,
+            PRECISION=_precision(x, "tf32x3"),
+            num_warps=WARPS,
         )
     return out
 
@@ -46,7 +56,7 @@ def outer(y: Tensor, x: Tensor, groups: Grouping) -> Tensor:
         n, k = _size(m), _size(d)
         triton_grouped_kernels.outer[(chunks, -(-m // n), -(-d // k))](
             y, x, part, *work, m, d,
-            R=32, CHUNK=CHUNK, N=n, K=k, PRECISION=_precision(x), num_warps=WARPS
+            R=32, CHUNK=CHUNK, N=n, K=k, PRECISION=_precision(x, "ieee"), num_warps=WARPS
         )  # fmt: skip
     numbers = torch.arange(chunks, dtype=torch.int32, device=x.device)
     none = groups.ptr[:0]
@@ -59,7 +69,7 @@ def _size(columns: int) -> int:
     return min(max(16, 1 << (columns - 1).bit_length()), WIDEST)
 
 
-def _precision(x: Tensor) -> str:
-    """As torch's own products of matrices are set to."""
+def _precision(x: Tensor, exact: str) -> str:
+    """As torch's own products of matrices are set to; three products of halves are exact, too."""
     quick = x.dtype != torch.float32 or torch.get_float32_matmul_precision() != "highest"
-    return "tf32" if quick else "ieee"
+    return "tf32" if quick else exact

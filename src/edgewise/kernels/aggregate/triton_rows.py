@@ -14,7 +14,8 @@ from edgewise.kernels.availability import no_triton
 
 name = "triton_rows"
 WIDEST = 128  # columns of one program
-TILE, WARPS = 1024, 1  # numbers that a program reads at a time, and its warps
+SHORT = 4  # entries of a segment, on average, below which a program takes several segments
+TILE, WARPS = 512, 1  # numbers that a program reads at a time, and its warps
 
 
 def refuses(case: Case) -> str | None:
@@ -30,7 +31,10 @@ def total(x: Tensor, scale: Tensor | None, half: Half) -> Tensor:
     scale = None if scale is None else scale.contiguous()
     out, part = _results(x, half)
     arguments = (x, x if scale is None else scale, out, part, *_work(half))
-    _launch("total", half, x, arguments, SCALE=scale is not None)
+    few = half.entries < SHORT * half.segments
+    _launch(
+        "total_short" if few else "total", half, x, arguments, side=few, SCALE=scale is not None
+    )
     return _merged(out, part, half, lambda parts: total(parts, None, half.parts))
 
 
@@ -92,9 +96,13 @@ def _launch(
     arguments: tuple[Any, ...],
     *,
     across: bool = True,
+    side: bool = False,
     **numbers: Any,
 ) -> None:
-    """Blocks of columns are programs of their own if `across`, else one after another."""
+    """Blocks of columns are programs of their own if `across`, else one after another.
+
+    If `side`, a program has as many pieces side by side as it else reads entries at a time.
+    """
     from edgewise.kernels.aggregate import triton_rows_kernels
 
     programs, d = half.pieces.shape[0] - 1, x.shape[1]
@@ -102,6 +110,8 @@ def _launch(
         return
     wide = min(WIDEST, 1 << (d - 1).bit_length())
     entries = min(max(TILE // wide, 1), 32)
+    if side:
+        numbers["pieces"], programs = programs, -(-programs // entries)
     grid = (programs, -(-d // wide) if across else 1)
     getattr(triton_rows_kernels, kernel)[grid](
         *arguments, d, x.stride(0), **numbers, CUT=half.cut, E=entries, D=wide, num_warps=WARPS

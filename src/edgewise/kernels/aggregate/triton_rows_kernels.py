@@ -49,6 +49,38 @@ def total(
 
 
 @triton.jit
+def total_short(
+    X, Scale, Out, Part, Pieces, Rows, Owner, Slot, d, stride, pieces,
+    SCALE: tl.constexpr, CUT: tl.constexpr, E: tl.constexpr, D: tl.constexpr,
+):  # fmt: skip
+    """Of E pieces side by side, for those of few entries: the first of each, the second, ..."""
+    p = tl.program_id(0) * E + tl.arange(0, E)
+    there = p < pieces
+    low = tl.load(Pieces + p, mask=there, other=0)
+    size = tl.load(Pieces + p + 1, mask=there, other=0) - low
+    c = tl.program_id(1) * D + tl.arange(0, D)
+    acc = tl.zeros([E, D], tl.float32)
+    for t in range(0, tl.max(size, 0)):
+        some = there & (t < size)
+        j = tl.load(Rows + low + t, mask=some, other=0).to(tl.int64)
+        read = some[:, None] & (c < d)[None, :]
+        x = tl.load(X + j[:, None] * stride + c[None, :], mask=read, other=0.0).to(tl.float32)
+        if SCALE:
+            x *= tl.load(Scale + low + t, mask=some, other=0.0).to(tl.float32)[:, None]
+        acc += x
+    kept = there[:, None] & (c < d)[None, :]
+    if CUT:
+        segment = tl.load(Owner + p, mask=there, other=0).to(tl.int64)
+        slot = tl.load(Slot + p, mask=there, other=0).to(tl.int64)
+        part = kept & (slot >= 0)[:, None]
+        tl.store(Part + slot[:, None] * d + c[None, :], acc, mask=part)
+        kept = kept & (slot < 0)[:, None]
+    else:
+        segment = p.to(tl.int64)
+    tl.store(Out + segment[:, None] * d + c[None, :], acc.to(Out.dtype.element_ty), mask=kept)
+
+
+@triton.jit
 def dots(
     X, Y, Out, Pieces, Rows, Owner, Slot, d, stride, other,
     CUT: tl.constexpr, E: tl.constexpr, D: tl.constexpr,

@@ -10,6 +10,14 @@
 f(z) = max(z, 0) + slope · min(z, 0). Kernels see q (b, n, d), k (b, m, d), v (b, m, dv), where b
 counts the batch and the heads; t is (b, e, 1), nothing, (b, 1, d) or (b, e, d). `keep` (b, e)
 multiplies the weights after they are normalised: dropout.
+
+The gradient of an additive q needs no second pass over the edges. With z = q_i + k_j,
+f'(z) = slope + (1 - slope)·[z > 0], ds_e = p_e (g_i·v_j - g_i·out_i) and Σ ds_e = 0,
+
+    dq_i = Σ_e f'(z_e) ds_e = (1 - slope) g_i·(plus_i - share_i out_i),
+    plus_i = Σ_{z_e > 0} p_e v_j,  share_i = Σ_{z_e > 0} p_e,
+
+so the forward pass keeps `plus` and `share`.
 """
 
 from __future__ import annotations
@@ -44,13 +52,31 @@ class Grads:
     t: Tensor | None
 
 
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a forward pass gives: `lse` (b, n) is -∞ in rows without edges.
+
+    `plus` (b, n, dv) and `share` (b, n) are those of additive scores, else empty.
+    """
+
+    out: Tensor
+    lse: Tensor
+    plus: Tensor
+    share: Tensor
+
+
+def for_query(slope: float, found: Found, dout: Tensor) -> Tensor:
+    """The gradient of an additive q: (b, n, 1)."""
+    kind = found.share.dtype
+    g, out, plus = (x.to(kind) for x in (dout, found.out, found.plus))
+    return (1 - slope) * (g * (plus - found.share[..., None] * out)).sum(-1, keepdim=True)
+
+
 class Implementation(Protocol):
-    """A kernel: the module of its name. `lse` is -∞ in rows without edges."""
+    """A kernel: the module of its name."""
 
     @property
     def name(self) -> str: ...
     def refuses(self, dtype: torch.dtype, device: str, widest: int) -> str | None: ...
-    def forward(self, given: Inputs, which: Gather) -> tuple[Tensor, Tensor]: ...
-    def backward(
-        self, given: Inputs, out: Tensor, lse: Tensor, dout: Tensor, which: Gather
-    ) -> Grads: ...
+    def forward(self, given: Inputs, which: Gather) -> Found: ...
+    def backward(self, given: Inputs, found: Found, dout: Tensor, which: Gather) -> Grads: ...

@@ -40,8 +40,8 @@ def score(kind, slope, q, k, t, h, i, j, e):
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def forward(ptr, index, kind, slope, q, k, v, t, keep, out, lse, h, first, last):
-    """Rows first ≤ i < last of head h."""
+def forward(ptr, index, kind, slope, q, k, v, t, keep, out, lse, plus, share, h, first, last):
+    """Rows first ≤ i < last of head h; of additive scores also the sums over those above 0."""
     dv, end, most = v.shape[2], len(index) - 1, 0
     for i in range(first, last):
         most = max(most, ptr[i + 1] - ptr[i])
@@ -59,22 +59,35 @@ def forward(ptr, index, kind, slope, q, k, v, t, keep, out, lse, h, first, last)
             top = max(top, s)
         for x in range(dv):
             out[h, i, x] = 0
+        if kind == 1:
+            share[h, i] = 0
+            for x in range(dv):
+                plus[h, i, x] = 0
         if top == -np.inf:
             lse[h, i] = -np.inf
             continue
         total = v.dtype.type(0)
         for e in range(a, b):
-            p = v.dtype.type(math.exp(found[e - a] - top))
-            total += p
+            bare = v.dtype.type(math.exp(found[e - a] - top))
+            p = bare
+            total += bare
             if keep.shape[0]:
                 p *= keep[h, e]
             j = index[e]
+            if kind == 1 and q[h, i, 0] + k[h, j, 0] > 0:
+                share[h, i] += bare
+                for x in range(dv):
+                    plus[h, i, x] += p * v[h, j, x]
             for x in range(dv):
                 out[h, i, x] += p * v[h, j, x]
         one = v.dtype.type(1) / total
         for x in range(dv):
             out[h, i, x] *= one
         lse[h, i] = top + math.log(total)
+        if kind == 1:
+            share[h, i] *= one
+            for x in range(dv):
+                plus[h, i, x] *= one
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
@@ -108,9 +121,6 @@ def backward_rows(
             ds = kept * g - p * delta[h, i]
             if kind == 0:
                 dt[h, e, 0] = ds
-            elif kind == 1:
-                ds *= one if q[h, i, 0] + k[h, j, 0] > 0 else slope
-                dq[h, i, 0] += ds
             elif kind == 2:
                 for x in range(d):
                     z = q[h, i, x] + k[h, j, x]
@@ -143,9 +153,7 @@ def backward_columns(ptr, row, edge, kind, slope, q, k, t, dout, pairs, dk, dv, 
                 ahead(q, h, row[far])
             i, e = row[c], edge[c]
             p, ds = pairs[h, e, 0], pairs[h, e, 1]
-            if kind == 1:
-                dk[h, j, 0] += ds
-            elif kind == 2:
+            if kind == 2:
                 for x in range(d):
                     bend = one if q[h, i, x] + k[h, j, x] > 0 else slope
                     dk[h, j, x] += ds * t[h, 0, x] * bend
@@ -154,3 +162,31 @@ def backward_columns(ptr, row, edge, kind, slope, q, k, t, dout, pairs, dk, dv, 
                     dk[h, j, x] += ds * q[h, i, x] * t[h, e, x]
             for x in range(width):
                 dv[h, j, x] += p * dout[h, i, x]
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def backward_additive(
+    ptr, row, edge, slope, q, k, v, keep, lse, delta, dout, dk, dv, h, first, last
+):
+    """dk and dv of keys first ≤ j < last of head h, from nothing that edges keep."""
+    width, end, one = dout.shape[2], len(row) - 1, dout.dtype.type(1)
+    for j in range(first, last):
+        found = dout.dtype.type(0)
+        for x in range(width):
+            dv[h, j, x] = 0
+        for c in range(ptr[j], ptr[j + 1]):
+            ahead(dout, h, row[min(c + AHEAD, end)])
+            i = row[c]
+            z = q[h, i, 0] + k[h, j, 0]
+            bend = one if z > 0 else slope
+            p = v.dtype.type(math.exp(z * bend - lse[h, i]))
+            g = dout.dtype.type(0)
+            for x in range(width):
+                g += dout[h, i, x] * v[h, j, x]
+            kept = p
+            if keep.shape[0]:
+                kept *= keep[h, edge[c]]
+            found += (kept * g - p * delta[h, i]) * bend
+            for x in range(width):
+                dv[h, j, x] += kept * dout[h, i, x]
+        dk[h, j, 0] = found

@@ -12,7 +12,7 @@ from torch import Tensor
 from edgewise.kernels.aggregate.index import Gather, gather_of
 from edgewise.kernels.aggregate.reference import wide
 from edgewise.kernels.scored import numba_scored, reference, triton_scored
-from edgewise.kernels.scored.contract import Implementation, Inputs
+from edgewise.kernels.scored.contract import Found, Implementation, Inputs
 
 IMPLEMENTATIONS: tuple[Implementation, ...] = (numba_scored, triton_scored, reference)
 
@@ -68,9 +68,10 @@ def scored_attention(
     t: Tensor | None,
     keep: Tensor | None,
     which: Sequence[Tensor],
-) -> tuple[Tensor, Tensor]:
-    """The output (b, n, dv) and the log-sum-exp of the scores (b, n)."""
-    return _kernel(q, v).forward(Inputs(kind, slope, q, k, v, t, keep), gather_of(which))
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The four of `Found`."""
+    found = _kernel(q, v).forward(Inputs(kind, slope, q, k, v, t, keep), gather_of(which))
+    return found.out, found.lse, found.plus, found.share
 
 
 @scored_attention.register_fake
@@ -83,12 +84,13 @@ def _(
     t: Tensor | None,
     keep: Tensor | None,
     which: Sequence[Tensor],
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     n = which[0].shape[0] - 1
-    return (
-        v.new_empty(v.shape[0], n, v.shape[2]),
-        v.new_empty(v.shape[0], n, dtype=wide(v.dtype)),
-    )
+    out, lse = v.new_empty(v.shape[0], n, v.shape[2]), v.new_empty(v.shape[0], n)
+    lse = lse.to(wide(v.dtype))
+    if kind != "additive":
+        return out, lse, v.new_empty(0, 0, 0), lse.new_empty(0, 0)
+    return out, lse, torch.empty_like(out), torch.empty_like(lse)
 
 
 @torch.library.custom_op("edgewise::scored_attention_backward", mutates_args=())
@@ -96,6 +98,8 @@ def scored_attention_backward(
     dout: Tensor,
     out: Tensor,
     lse: Tensor,
+    plus: Tensor,
+    share: Tensor,
     kind: str,
     slope: float,
     q: Tensor,
@@ -106,7 +110,8 @@ def scored_attention_backward(
     which: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     given = Inputs(kind, slope, q, k, v, t, keep)
-    found = _kernel(q, v).backward(given, out, lse, dout, gather_of(which))
+    saved = Found(out, lse, plus, share)
+    found = _kernel(q, v).backward(given, saved, dout, gather_of(which))
     return found.q, found.k, found.v, v.new_empty(0) if found.t is None else found.t
 
 
@@ -115,6 +120,8 @@ def _(
     dout: Tensor,
     out: Tensor,
     lse: Tensor,
+    plus: Tensor,
+    share: Tensor,
     kind: str,
     slope: float,
     q: Tensor,
@@ -128,17 +135,17 @@ def _(
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape), extra
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.kind, ctx.slope, *tensors, which = inputs
     ctx.save_for_backward(*output, *tensors, *which)
-    ctx.mark_non_differentiable(output[1])
+    ctx.mark_non_differentiable(*output[1:])
 
 
-def _gradients(ctx: Any, dout: Tensor, _: Tensor) -> tuple[Any, ...]:
-    out, lse, *tensors = ctx.saved_tensors
-    which = tensors[5:]
+def _gradients(ctx: Any, dout: Tensor, *_: Tensor) -> tuple[Any, ...]:
+    saved, tensors = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
+    which = list(tensors[5:])
     dq, dk, dv, dt = scored_attention_backward(
-        dout.contiguous(), out, lse, ctx.kind, ctx.slope, *tensors[:5], which
+        dout, *saved, ctx.kind, ctx.slope, *tensors[:5], which
     )
     given = None if tensors[3] is None else dt
     return None, None, dq, dk, dv, given, None, [None] * len(which)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from edgewise.kernels.aggregate.index import Gather
 from edgewise.kernels.aggregate.reference import wide
-from edgewise.kernels.scored.contract import Grads, Inputs
+from edgewise.kernels.scored.contract import Found, Grads, Inputs
 
 name = "reference"
 
@@ -55,17 +55,26 @@ def _tensors(given: Inputs) -> tuple[Tensor | None, ...]:
     return given.q, given.k, given.v, given.t, given.keep
 
 
-def forward(given: Inputs, which: Gather) -> tuple[Tensor, Tensor]:
-    out, lse = _attended(_in(wide(given.v.dtype), given), which)
-    return out.to(given.v.dtype), lse
+def forward(given: Inputs, which: Gather) -> Found:
+    inner = _in(wide(given.v.dtype), given)
+    out, lse = _attended(inner, which)
+    plus = share = out.new_empty(0)
+    if given.kind == "additive":
+        i, j = which.forth.ids.long(), which.forth.rows.long()
+        above = (inner.q[:, i] + inner.k[:, j])[..., 0] > 0
+        p = torch.where(above, torch.exp(scores(inner, i, j) - lse[:, i]), 0)
+        share = torch.zeros_like(lse).index_add(1, i, p)
+        kept = p if inner.keep is None else p * inner.keep
+        plus = torch.zeros_like(out).index_add(1, i, kept[..., None] * inner.v[:, j])
+    return Found(out.to(given.v.dtype), lse, plus.to(given.v.dtype), share)
 
 
-def backward(given: Inputs, out: Tensor, lse: Tensor, dout: Tensor, which: Gather) -> Grads:
+def backward(given: Inputs, found: Found, dout: Tensor, which: Gather) -> Grads:
     inner = _in(wide(given.v.dtype), given)
     leaves = [x.requires_grad_() for x in (inner.q, inner.k, inner.v, inner.t) if x is not None]
     with torch.enable_grad():
         again = _attended(inner, which)[0]
-    found = torch.autograd.grad(again, leaves, dout.to(again.dtype), allow_unused=True)
-    whole = [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True)]
+    grads = torch.autograd.grad(again, leaves, dout.to(again.dtype), allow_unused=True)
+    whole = [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, grads, strict=True)]
     q, k, v, *t = (g.to(given.v.dtype) for g in whole)
     return Grads(q, k, v, t[0] if t else None)

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from edgewise.kernels.aggregate import triton_rows
 from edgewise.kernels.aggregate.index import Gather, Half
 from edgewise.kernels.availability import no_triton
-from edgewise.kernels.scored.contract import KINDS, Grads, Inputs
+from edgewise.kernels.scored.contract import KINDS, Found, Grads, Inputs, for_query
 
 name = "triton_scored"
 EDGES, WARPS = 16, 1  # edges that one program takes at a time, and its warps
@@ -25,41 +26,72 @@ def refuses(dtype: torch.dtype, device: str, widest: int) -> str | None:
     return f"{widest} features are more than {WIDEST}" if widest > WIDEST else None
 
 
-def forward(given: Inputs, which: Gather) -> tuple[Tensor, Tensor]:
-    from edgewise.kernels.attention import triton_block_kernels
+def forward(given: Inputs, which: Gather) -> Found:
     from edgewise.kernels.scored import triton_scored_kernels
 
     q, k, v, t, keep = _ready(given)
     half, heads, width = which.forth, len(v), v.shape[-1]
     out = v.new_empty(heads, half.segments, width)
     lse = v.new_empty(heads, half.segments, dtype=torch.float32)
-    part, part_lse = _parts(v, half, width), _parts(v, half, 1)
+    plus, share = out.new_empty(0, 0, 0), lse.new_empty(0, 0)
+    if given.kind == "additive":
+        plus, share = torch.empty_like(out), torch.empty_like(lse)
+    results = (out, lse, plus, share)
+    partial = [_parts(v, half, columns) for columns in (width, 1, width, 1)]
     numbers = (given.slope, half.segments, half.entries, heads, half.slots)
     grid = (_pieces(half) * heads,)
     if grid[0]:
         triton_scored_kernels.forward[grid](
-            q, k, v, t, keep, out, lse, part, part_lse, *_work(half),
+            q, k, v, t, keep, *results, *partial, *_work(half),
             *numbers, *_strides(q, k, v), DV=width, **_meta(given, q, half)
         )  # fmt: skip
     if half.cut:
-        triton_block_kernels.merge[len(half.split), heads](
-            out, lse, part, part_lse, half.split, half.split_ptr, half.segments, half.slots,
-            BLOCK=1, DV=width, num_warps=1
-        )  # fmt: skip
-    return out[..., : given.v.shape[2]].contiguous(), lse
+        _merge(results, partial, half)
+    kept = given.v.shape[2]
+    return Found(out[..., :kept].contiguous(), lse, plus[..., :kept].contiguous(), share)
 
 
-def backward(given: Inputs, out: Tensor, lse: Tensor, dout: Tensor, which: Gather) -> Grads:
+def _merge(results: tuple[Tensor, ...], partial: list[Tensor], half: Half) -> None:
+    """The parts of rows that are cut, weighted by their shares of the sum of exponentials."""
+    from edgewise.kernels.attention import triton_block_kernels
+
+    out, lse, plus, share = results
+    triton_block_kernels.merge[len(half.split), len(out)](
+        out, lse, partial[0], partial[1], half.split, half.split_ptr, half.segments, half.slots,
+        BLOCK=1, DV=out.shape[2], num_warps=1
+    )  # fmt: skip
+    if not share.numel():
+        return
+    heads, slots = len(out), half.slots
+    of = torch.repeat_interleave(half.split, half.split_ptr.diff(), output_size=slots)
+    weight = torch.exp(partial[1].view(heads, slots) - lse[:, of])
+    for whole, part in ((plus, partial[2]), (share[..., None], partial[3])):
+        weighed = part.view(heads, slots, -1) * weight[..., None]
+        rows = weighed.transpose(0, 1).reshape(slots, -1)
+        added = triton_rows.total(rows, None, half.parts).view(len(half.split), heads, -1)
+        whole[:, half.split] = added.transpose(0, 1).to(whole.dtype)
+
+
+def backward(given: Inputs, found: Found, dout: Tensor, which: Gather) -> Grads:
     q, k, v, t, keep = _ready(given)
     g = _padded(dout)
-    delta = (dout.float() * out.float()).sum(-1)
-    lse = torch.where(lse == -torch.inf, torch.inf, lse)
-    ds = v.new_empty(len(v), which.forth.entries, dtype=torch.float32)
+    delta = _by_node((dout.float() * found.out.float()).sum(-1))
+    lse = _by_node(torch.where(found.lse == -torch.inf, torch.inf, found.lse))
+    additive = given.kind == "additive"
+    ds = v.new_empty(0 if additive else len(v), which.forth.entries, dtype=torch.float32)
     inputs = (q, k, v, t, keep, g, lse, delta)
     dk, dv = _columns(given, inputs, ds, which)
-    dq, dt = _rows(given, (q, k, t), ds, which)
     d, width = given.q.shape[2], given.v.shape[2]
-    return Grads(dq[..., :d], dk[..., :d], dv[..., :width].contiguous(), dt)
+    dk, dv = dk[..., :d], dv[..., :width].contiguous()
+    if additive:
+        return Grads(for_query(given.slope, found, dout).to(dk.dtype), dk, dv, None)
+    dq, dt = _rows(given, (q, k, t), ds, which)
+    return Grads(dq[..., :d], dk, dv, dt)
+
+
+def _by_node(x: Tensor) -> Tensor:
+    """(heads, n) with the heads of a node next to each other, as they are read together."""
+    return x.transpose(0, 1).contiguous().transpose(0, 1)
 
 
 def _columns(
@@ -67,16 +99,16 @@ def _columns(
 ) -> tuple[Tensor, Tensor]:
     from edgewise.kernels.scored import triton_scored_kernels
 
-    q, k, v, g = *inputs[:3], inputs[5]
+    q, k, v, g, lse = *inputs[:3], *inputs[5:7]
     half, heads = which.back, len(v)
     dk, dv = _like(k, half.segments), _like(v, half.segments)
     parts = [_parts(x, half, x.shape[-1]) for x in (k, v)]
-    numbers = (given.slope, which.forth.segments, half.segments, half.entries, heads, half.slots)
+    numbers = (given.slope, half.segments, half.entries, heads, half.slots)
     grid = (_pieces(half) * heads,)
     if grid[0]:
         triton_scored_kernels.backward_columns[grid](
             *inputs, dk, dv, ds, *parts, *_work(half), which.forth.turn,
-            *numbers, *_strides(q, k, v, g), DV=v.shape[-1], KEEP=given.keep is not None,
+            *numbers, *_strides(q, k, v, g, lse), DV=v.shape[-1], KEEP=given.keep is not None,
             **{name: x for name, x in _meta(given, q, half).items() if name != "KEEP"}
         )  # fmt: skip
     if given.kind == "given":
@@ -133,7 +165,7 @@ def _ready(given: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         q = k = v[:, :, :1]
         t = v if given.t is None else given.t.contiguous()
     elif given.kind == "additive":
-        q, k, t = given.q, given.k, v
+        q, k, t = _by_node(given.q[..., 0])[..., None], _by_node(given.k[..., 0])[..., None], v
     else:
         assert given.t is not None
         q, k, t = _padded(given.q), _padded(given.k), _padded(given.t).contiguous()

@@ -69,7 +69,8 @@ def many(X, h, rows, some, sh, sn, KIND: tl.constexpr, D: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n", "slots", "edges"])
 def forward(
-    Q, K, V, T, Keep, Out, Lse, PartOut, PartLse, Pieces, Rows, Owner, Slot,
+    Q, K, V, T, Keep, Out, Lse, Plus, Share, PartOut, PartLse, PartPlus, PartShare,
+    Pieces, Rows, Owner, Slot,
     slope, n, edges, heads, slots, sqh, sqn, skh, skm, svh, svm,
     KIND: tl.constexpr, KEEP: tl.constexpr, CUT: tl.constexpr,
     E: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
@@ -80,6 +81,7 @@ def forward(
     top = tl.full([1], float("-inf"), tl.float32)
     total = tl.zeros([1], tl.float32)
     acc = tl.zeros([DV], tl.float32)
+    plus, share = tl.zeros([DV], tl.float32), tl.zeros([1], tl.float32)  # over scores above 0
     for at in range(low, high, E):
         e = at + tl.arange(0, E)
         some = e < high
@@ -92,28 +94,39 @@ def forward(
         safe = tl.where(new == float("-inf"), 0.0, new)
         p, shrink = tl.exp(s - safe), tl.exp(top - safe)
         total = total * shrink + tl.sum(p, 0)
+        if KIND == 1:
+            share = share * shrink + tl.sum(tl.where(s > 0, p, 0.0), 0)
         if KEEP:
             p *= tl.load(Keep + h * edges + e, mask=some, other=0.0).to(tl.float32)
-        acc = acc * shrink + tl.sum(p[:, None] * v.to(tl.float32), 0)
+        weighed = p[:, None] * v.to(tl.float32)
+        acc = acc * shrink + tl.sum(weighed, 0)
+        if KIND == 1:
+            plus = plus * shrink + tl.sum(tl.where((s > 0)[:, None], weighed, 0.0), 0)
         top = new
     heard = total > 0.0
     total = tl.where(heard, total, 1.0)
-    acc = acc / total
+    acc, plus, share = acc / total, plus / total, share / total
     lse = tl.where(heard, top + tl.log(total), float("-inf"))
     first = tl.arange(0, 1)
     if slot < 0:
         tl.store(Lse + h * n + row + first, lse)
         tl.store(Out + (h * n + row) * DV + y, acc.to(Out.dtype.element_ty))
+        if KIND == 1:
+            tl.store(Share + h * n + row + first, share)
+            tl.store(Plus + (h * n + row) * DV + y, plus.to(Plus.dtype.element_ty))
     else:
         tl.store(PartLse + h * slots + slot + first, lse)
         tl.store(PartOut + (h * slots + slot) * DV + y, acc)
+        if KIND == 1:
+            tl.store(PartShare + h * slots + slot + first, share)
+            tl.store(PartPlus + (h * slots + slot) * DV + y, plus)
 
 
-@triton.jit(do_not_specialize=["n", "m", "slots", "edges"])
+@triton.jit(do_not_specialize=["m", "slots", "edges"])
 def backward_columns(
     Q, K, V, T, Keep, DOut, Lse, Delta, DK, DVal, DS, PartK, PartV,
     Pieces, Rows, Owner, Slot, Turn,
-    slope, n, m, edges, heads, slots, sqh, sqn, skh, skm, svh, svm, soh, son,
+    slope, m, edges, heads, slots, sqh, sqn, skh, skm, svh, svm, soh, son, slh, sln,
     KIND: tl.constexpr, KEEP: tl.constexpr, CUT: tl.constexpr,
     E: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
 ):  # fmt: skip
@@ -128,11 +141,14 @@ def backward_columns(
         c = at + tl.arange(0, E)
         some = c < high
         i = tl.load(Rows + c, mask=some, other=0).to(tl.int64)
-        e = tl.load(Turn + c, mask=some, other=0).to(tl.int64)
+        e = c
+        if KIND != 1 or KEEP:
+            e = tl.load(Turn + c, mask=some, other=0)
+        e = e.to(tl.int64)
         g = tl.load(DOut + h * soh + i[:, None] * son + y, mask=some[:, None], other=0.0)
         g = g.to(tl.float32)
-        lse = tl.load(Lse + h * n + i, mask=some, other=float("inf"))
-        delta = tl.load(Delta + h * n + i, mask=some, other=0.0)
+        lse = tl.load(Lse + h * slh + i * sln, mask=some, other=float("inf"))
+        delta = tl.load(Delta + h * slh + i * sln, mask=some, other=0.0)
         q = many(Q, h, i, some, sqh, sqn, KIND, D)
         p = tl.exp(scores(q, k, T, h, e, some, slope, edges, KIND, D) - lse)
         kept = p
@@ -151,7 +167,8 @@ def backward_columns(
             place = (h * edges + e)[:, None] * D + tl.arange(0, D)[None, :]
             t = tl.load(T + place, mask=some[:, None], other=0.0).to(tl.float32)
             dk += ds[:, None] * q * t
-        tl.store(DS + h * edges + e, ds, mask=some)
+        if KIND != 1:
+            tl.store(DS + h * edges + e, ds, mask=some)
     if slot < 0:
         tl.store(DVal + (h * m + j) * DV + y, dv.to(DVal.dtype.element_ty))
     else:
@@ -187,28 +204,25 @@ def backward_rows(
     p, h, row, slot, low, high = piece(Pieces, Owner, Slot, heads, CUT)
     x = tl.arange(0, D)
     q = one(Q, h, row, sqh, sqn, KIND, D)
-    acc = tl.zeros([E, D], tl.float32) if KIND > 1 else tl.zeros([E], tl.float32)
+    acc = tl.zeros([E, D], tl.float32)
     of_t = tl.zeros([E, D], tl.float32)
     for at in range(low, high, E):
         e = at + tl.arange(0, E)
         some = e < high
         ds = tl.load(DS + h * edges + e, mask=some, other=0.0)
-        if KIND == 1:
-            acc += ds
+        j = tl.load(Rows + e, mask=some, other=0).to(tl.int64)
+        k = many(K, h, j, some, skh, skm, KIND, D)
+        if KIND == 2:
+            t = tl.load(T + h * D + x).to(tl.float32)
+            bend = tl.where(q + k > 0, 1.0, slope)
+            acc += ds[:, None] * t[None, :] * bend
+            of_t += ds[:, None] * (q + k) * bend
         else:
-            j = tl.load(Rows + e, mask=some, other=0).to(tl.int64)
-            k = many(K, h, j, some, skh, skm, KIND, D)
-            if KIND == 2:
-                t = tl.load(T + h * D + x).to(tl.float32)
-                bend = tl.where(q + k > 0, 1.0, slope)
-                acc += ds[:, None] * t[None, :] * bend
-                of_t += ds[:, None] * (q + k) * bend
-            else:
-                place = (h * edges + e).to(tl.int64)[:, None] * D + x[None, :]
-                t = tl.load(T + place, mask=some[:, None], other=0.0).to(tl.float32)
-                acc += ds[:, None] * k * t
-                found = (ds[:, None] * q * k).to(DT.dtype.element_ty)
-                tl.store(DT + place, found, mask=some[:, None])
+            place = (h * edges + e).to(tl.int64)[:, None] * D + x[None, :]
+            t = tl.load(T + place, mask=some[:, None], other=0.0).to(tl.float32)
+            acc += ds[:, None] * k * t
+            found = (ds[:, None] * q * k).to(DT.dtype.element_ty)
+            tl.store(DT + place, found, mask=some[:, None])
     if KIND == 2:
         tl.store(DT + (h * pieces + p) * D + x, tl.sum(of_t, 0))
     put(DQ, Part, acc, h, row, n, slot, slots, KIND, D)
