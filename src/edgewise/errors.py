@@ -70,7 +70,7 @@ def caller() -> Caller:
     frame = sys._getframe(1)
     # a compiled model is called by way of torch
     inside = (
-        *("edgewise", "torch.nn.modules.", "torch._dynamo.", "torch.autograd", "contextlib"),
+        *("edgewise", "torch.", "contextlib"),
         "transformers.",
     )
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(inside):

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.errors import caller
+from edgewise.errors import caller, nearest
 from edgewise.ground.facts import Facts, read_facts
-from edgewise.ground.inputs import Given, ragged
+from edgewise.ground.inputs import BadInput, Given, ragged
 from edgewise.ground.sources import has_negative_keys
 from edgewise.ground.stack import with_stacks
 from edgewise.language import nodes
@@ -22,7 +22,7 @@ from edgewise.language.program import Program
 from edgewise.language.statements import applied_functions, atoms
 from edgewise.passes import optimise
 from edgewise.plan.nodes import Plan
-from edgewise.reference.weights import WeightTable
+from edgewise.reference.weights import UnknownWeight, WeightTable
 from edgewise.run.autocast import autocasts
 from edgewise.run.build import build
 from edgewise.run.column import Column
@@ -65,6 +65,7 @@ class Model(torch.nn.Module):
         limit: int,
         seed: int | None,
         dtype: torch.dtype | None,
+        check: bool = False,
     ) -> None:
         super().__init__()
         self.program = program
@@ -72,6 +73,7 @@ class Model(torch.nn.Module):
         self.stages = stages
         self.fill = fill
         self.limit = limit
+        self.check = check
         self.without = tuple(stages.get("without", ()))
         precision = dtype or torch.get_default_dtype()
         self.register_buffer("_unit", torch.ones((), dtype=precision), persistent=False)
@@ -97,6 +99,13 @@ class Model(torch.nn.Module):
 
     def weight(self, name: str) -> Tensor:
         """A weight by its name in the program."""
+        if name not in self._paths:
+            near = nearest(str(name), list(self._paths))
+            raise UnknownWeight(
+                f"the output needs no weight `{name}`",
+                caller(),
+                f"did you mean `{near}`?" if near else f"there are {', '.join(self._paths)}",
+            )
         return at(self, self._paths[name])
 
     def save(self, path: str | Path) -> None:
@@ -221,6 +230,8 @@ class Model(torch.nn.Module):
         if data is not None:
             self._refuse_foreign(data)
         given = read_inputs(inputs, self._arities, self._whole, self._one)
+        if self.check and not torch.compiler.is_compiling():
+            check_numbers(given)
         if data is None:
             tensors = dense(given)
             rest = {n: t for n, t in given.items() if n not in tensors}
@@ -236,7 +247,15 @@ class Model(torch.nn.Module):
         return self._step(data, tensors), dense(data.given) | tensors
 
     def _refuse_foreign(self, data: Data) -> None:
-        if not isinstance(data, Data) or data.model != self._number:
+        if not isinstance(data, Data):
+            names = self.inputs or ("x",)
+            raise BadInput(
+                f"a {type(data).__name__} is given without a name",
+                caller(),
+                f"name it: `model({', '.join(f'{name}=...' for name in names)})`; only what "
+                "`model.ground(...)` gives has none",
+            )
+        if data.model != self._number:
             raise ForeignData(
                 "the data was not grounded by this model",
                 caller(),

@@ -240,7 +240,7 @@ CASES = {
         lambda m: m(layer().ground(edge=EDGES), x=x()),
         ("model.ground",),
     ),
-    "data that is none": ("foreign-data", lambda m: m(x(), edge=EDGES), ("model.ground",)),
+    "data that is none": ("bad-input", lambda m: m(x(), edge=EDGES), ("model.ground",)),
     "an input twice": (
         "bad-input",
         lambda m: m(m.ground(facts=[R.x(0)[[1.0, 2.0, 3.0]]], edge=EDGES), x=x()),
@@ -380,6 +380,60 @@ def test_no_samples_and_empty_samples():
 
 
 # too large
+
+
+def test_an_input_without_a_name():
+    refused("bad-input", lambda: layer()(x()), "Tensor", "x=...")
+
+
+def test_a_weight_that_is_not_there():
+    refused("unknown-weight", lambda: layer().weight("out.hh"), "`out.hh`", "`out.h`")
+    refused("unknown-weight", lambda: layer().weight("nothing"), "h.x, out.h")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: x().to_sparse(),
+        lambda: rows(torch.arange(3), x().to_sparse()),
+        lambda: ragged([x().to_sparse()]),
+        lambda: EDGES.to_sparse(),
+    ],
+)
+def test_sparse_tensors_are_refused(make):
+    refused("bad-input", lambda: layer().ground(x=make(), edge=EDGES), "sparse_coo", "to_dense")
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_refused():
+    nested = torch.nested.nested_tensor([x(2), x(3)])
+    refused("bad-input", lambda: layer().ground(x=nested, edge=EDGES), "nested", "ragged")
+
+
+@pytest.mark.parametrize("size", [10**9, 10**10])
+def test_a_weight_that_does_not_fit(size):
+    program = Program([R.out <= R.a["w":size, size]])
+    for build in (lambda: program.compile(R.out), lambda: program.solve([R.a[1.0]])):
+        refused("weight-too-large", build, "`w`", "GiB", str(size))
+    filled = Program([R.out <= R.a[W.w[size, size].filled(0.5)]])
+    refused("weight-too-large", lambda: filled.compile(R.out), "GiB")
+
+
+def test_facts_of_different_shapes_are_named():
+    facts = [R.a(0)[[1.0, 2.0]], R.a(1)[1.0]]
+    model = Program([R.out(V.X) <= R.a(V.X)]).compile(R.out)
+    refused("shape-mismatch", lambda: model.ground(facts=facts), "`a`", "test_bad_input.py")
+
+
+def test_numbers_of_a_call_are_checked_where_asked():
+    wrong = torch.full((3, 3), NAN)
+    plain, checked = layer(), layer(check=True)
+    data = plain.ground(edge=EDGES)
+    assert plain(data, x=wrong).data.isnan().any()  # looking at every number would take as long
+    data = checked.ground(edge=EDGES)
+    for _ in range(3):
+        refused("not-a-number", lambda: checked(data, x=wrong), "`x`")
+        checked(data, x=x())
 
 
 @pytest.mark.parametrize("conditions", [(), (full()(V.I, V.J),)], ids=["join", "pattern"])

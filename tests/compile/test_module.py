@@ -8,9 +8,12 @@ import sys
 
 import pytest
 import torch
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
 from torch.utils.checkpoint import checkpoint
 
-from edgewise import F, Program, R, V, W, ragged, repeat
+from edgewise import F, Program, R, V, W, ragged, repeat, rows
 from edgewise.graphs import bigbird, window
 
 EDGES = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])
@@ -457,3 +460,25 @@ def test_distributed_data_parallel():
     command = [sys.executable, "-W", "ignore", "-c", DDP]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert "trained" in done.stdout, done.stderr
+
+
+@drawn(
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=5),
+    width=st.integers(1, 3),
+    seed=st.integers(0, 1000),
+)
+@settings(deadline=None, max_examples=40)
+def test_the_gradient_of_a_standard_deviation(sizes, width, seed):
+    made = torch.Generator().manual_seed(seed)
+    values = [torch.randn(n, width, generator=made, dtype=torch.float64) for n in sizes]
+    values = [v.requires_grad_() for v in values]
+    keys = torch.tensor([[i, j] for i, n in enumerate(sizes) for j in range(n)]).T
+    model = Program([(R.out(V.X) <= R.a(V.X, V.Y)) | [F.std_agg]]).compile(
+        R.out, dtype=torch.float64
+    )
+    found = model(model.ground(a=rows(keys, torch.cat(values)))).data.reshape(len(sizes), -1)
+    plain = torch.stack([v.std(0, correction=0) if len(v) > 1 else v[0] * 0 for v in values])
+    torch.testing.assert_close(found, plain)
+    ours = torch.autograd.grad(found.sum(), values)
+    theirs = torch.autograd.grad(plain.sum(), values)
+    torch.testing.assert_close(ours, theirs)

@@ -112,13 +112,28 @@ Given = Tensor | rows | ragged
 
 def _tensor(item: Any, what: str) -> Tensor:
     try:
-        return torch.as_tensor(item)
+        found = torch.as_tensor(item)
+        _refuse_layout(found, f"the {what}")
+        return found
     except (TypeError, ValueError, RuntimeError):
         raise BadInput(
             f"the {what} are not numbers",
             caller(),
             "give a tensor, an array or lists of numbers; strings go into facts",
         ) from None
+
+
+def _refuse_layout(tensor: Tensor, what: str) -> None:
+    if tensor.is_nested:
+        raise BadInput(
+            f"{what}: a nested tensor", caller(), "give its samples: `ragged(tensor.unbind())`"
+        )
+    if tensor.layout != torch.strided:
+        raise BadInput(
+            f"{what}: a tensor of layout {tensor.layout}",
+            caller(),
+            "write `x.to_dense()`, or `rows(x.coalesce().indices(), x.coalesce().values())`",
+        )
 
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -135,6 +150,7 @@ def read(name: str, item: Any, arity: int) -> Given:
     if hasattr(item, "__array__") and hasattr(item, "dtype"):
         item = _array(name, item)
     if isinstance(item, Tensor):
+        _refuse_layout(item, f"`{name}`")
         return item if item.is_floating_point() else rows(item)
     if hasattr(item, "edges") and hasattr(item, "nodes"):
         return _networkx(name, item)

@@ -63,16 +63,17 @@ class Source:
             parts = list(data.unbind(0))
             for row, name in self.weights:
                 parts[row] = canonical(weights[name].to(dtype))
-            data = _stack(parts)
+            data = _stack(parts, self.weights[0][1])
         return data.to(dtype if data.is_floating_point() else data.dtype).unsqueeze(0)
 
 
-def _stack(parts: Sequence[Tensor]) -> Tensor:
+def _stack(parts: Sequence[Tensor], name: str) -> Tensor:
     shapes = {tuple(part.shape) for part in parts}
     if len(shapes) > 1:
         raise ShapeMismatch(
-            f"facts of one relation have values of different shapes: {sorted(shapes)}",
-            help="a compiled relation has values of one shape",
+            f"the facts of `{name}` have values of different shapes: {sorted(shapes)}",
+            caller(),
+            "give them one shape, or relations of their own: a compiled relation has one",
         )
     return torch.stack(list(parts))
 
@@ -179,16 +180,17 @@ def has_negative_keys(sources: Mapping[str, Source]) -> bool:
     return any(bool((keys < 0).any()) for keys in found)
 
 
-def table_source(keys: Tensor, values: Tensor | Sequence[Tensor]) -> Source:
+def table_source(name: str, keys: Tensor, values: Tensor | Sequence[Tensor]) -> Source:
     """Facts given as data, in key order."""
     if isinstance(values, Tensor):
         stored = _canonical_rows(values)
     else:
-        stored = _stack([canonical(value) for value in values])
+        stored = _stack([canonical(value) for value in values], name)
     return Source(index_of(keys), stored=stored, shape=tuple(stored.shape[1:]))
 
 
 def fact_source(
+    name: str,
     keys: Sequence[tuple[Any, ...]],
     values: Sequence[Tensor],
     constants: Constants,
@@ -198,7 +200,7 @@ def fact_source(
     arity = len(keys[0]) if keys else 0
     table = constants.keys(keys, arity)
     alike = len(values) > 1 and all(value is values[0] for value in values)
-    stacked = _stack([canonical(v) for v in (values[:1] if alike else values)])
+    stacked = _stack([canonical(v) for v in (values[:1] if alike else values)], name)
     stacked = stacked.repeat(len(values), *(1,) * (stacked.ndim - 1)) if alike else stacked
     order = None
     if arity:

@@ -26,6 +26,14 @@ class UnknownWeight(EdgewiseError):
     instead = 'Program([R.h <= R.a["w": 2.0]]).solve([R.a[1.0]], weights={"w": 3.0})'
 
 
+class WeightTooLarge(EdgewiseError):
+    """Weights are made before data is seen; one that does not fit into memory is a slip."""
+
+    code = "weight-too-large"
+    example = 'Program([R.h <= R.a["w": 1_000_000_000, 1_000_000_000]]).compile(R.h)'
+    instead = 'Program([R.h <= R.a["w": 100, 100]]).compile(R.h)'
+
+
 def _by_name(given: Any) -> dict[str, Any]:
     if given is None or isinstance(given, Mapping):
         return dict(given or {})
@@ -141,9 +149,21 @@ class WeightTable:
         self, shape: tuple[int, ...], weight: nodes.Weight, generator: torch.Generator | None
     ) -> Tensor:
         if weight.fill is not None:
-            return torch.full(shape, weight.fill, dtype=self.dtype)
+            return self._empty(shape, weight).fill_(weight.fill)
         bound = 1 / math.sqrt(shape[-1])
-        return torch.empty(shape, dtype=self.dtype).uniform_(-bound, bound, generator=generator)
+        start = self._empty(shape, weight)
+        return start.uniform_(-bound, bound, generator=generator)
+
+    def _empty(self, shape: tuple[int, ...], weight: nodes.Weight) -> Tensor:
+        try:
+            return torch.empty(shape, dtype=self.dtype)
+        except RuntimeError:  # of the allocator
+            size = math.prod(shape) * self.dtype.itemsize
+            raise WeightTooLarge(
+                f"the weight `{weight.name}` of shape {shape} takes {size / 2**30:,.0f} GiB",
+                weight.place,
+                "a weight is (out, in): give it the lengths of the values it maps",
+            ) from None
 
     def value(self, weight: nodes.Weight, bound: Assignment) -> Tensor:
         """The weight under an assignment of its keys, as a value."""

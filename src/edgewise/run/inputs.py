@@ -208,7 +208,7 @@ def _fact_sources(
         table, own = tables.get(relation), stated.get(relation, [])
         arity = table.keys.shape[1] if table is not None else 0
         if table is not None and not own and arity == _arity(table, in_batch):
-            made[relation] = table_source(table.keys, table.stored(dtype))
+            made[relation] = table_source(relation, table.keys, table.stored(dtype))
         else:
             made[relation] = _mixed_source(
                 relation, own, table, in_batch, samples, constants, dtype, plan
@@ -249,7 +249,7 @@ def _mixed_source(
     values = fact_rows(bare, dtype)[relation][1]
     learnt = {key: n for key, n in zip(keys, names, strict=True) if n}
     shaped = _shaped_like(values, names, plan)
-    return fact_source(list(keys), shaped, constants, learnt)
+    return fact_source(relation, list(keys), shaped, constants, learnt)
 
 
 def _shaped_like(values: list[Tensor], names: list[str | None], plan: Plan) -> list[Tensor]:
