@@ -26,7 +26,7 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(READY)
-	set -e; for script in bench/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script; done
+	$(BIN)/python bench/all.py
 
 golden: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --golden-update

@@ -16,11 +16,14 @@ RESULTS = pathlib.Path(__file__).parent / "results"
 
 
 def commit() -> str:
+    """That of the checkout, unless EDGEWISE_COMMIT names the one that a copy was made of."""
+    if known := os.environ.get("EDGEWISE_COMMIT"):
+        return known
     command = ["git", "-C", str(pathlib.Path(__file__).parent), "rev-parse", "--short", "HEAD"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("EDGEWISE_COMMIT", "unknown")
+        return "unknown"
 
 
 def machine() -> dict[str, str | int]:
@@ -53,7 +56,7 @@ def cpu_seconds(run: Callable[[], object], repeats: int = 3) -> dict[str, float]
 
 
 def gpu_ms(run: Callable[[], object], seconds: float = 0.3) -> float:
-    """The median over up to 12 times of up to 8 calls in a row, by events on the device.
+    """The median over up to 12 times of up to 16 calls in a row, by events on the device.
 
     Calls in a row, as in training: the next is prepared while the last one runs. What is slow is
     run less often: about `seconds` in all.
@@ -61,9 +64,20 @@ def gpu_ms(run: Callable[[], object], seconds: float = 0.3) -> float:
     for _ in range(3):
         run()
     took = _elapsed(run, 1) / 1e3
-    calls = max(1, min(8, int(seconds / 12 / took)))
+    calls = max(1, min(16, int(seconds / 12 / took)))
     repeats = max(3, min(12, int(seconds / (calls * took))))
     return round(statistics.median(_elapsed(run, calls) for _ in range(repeats)), 4)
+
+
+def issue_us(run: Callable[[], object], calls: int = 30) -> float:
+    """Microseconds of the processor for one call: what it takes to prepare and launch it."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(calls):
+        run()
+    passed = time.perf_counter() - start
+    torch.cuda.synchronize()
+    return round(passed / calls * 1e6, 1)
 
 
 def _elapsed(run: Callable[[], object], calls: int) -> float:
