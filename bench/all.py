@@ -13,9 +13,6 @@ import torch
 HERE = Path(__file__).parent
 PARTS = {"all", "measure", "plots", "pyneuralogic_peer", "pyneuralogic_rules"}
 TUNING = {"tune_attention_gpu": "it tries launch settings: run it by hand"}
-GPU = {
-    "attention_gpu", "attention_gpu_checks", "attention_sweep", "attention_terms_gpu", "gnn_gpu",
-}  # fmt: skip
 PACKAGES = {"gnn_gpu": ["torch_geometric"], "gnn_pyg": ["torch_geometric"],
             "graph_attention_cpu": ["torch_geometric"], "hf_long": ["transformers"]}  # fmt: skip
 
@@ -26,7 +23,7 @@ def scripts() -> list[str]:
 
 def left_out(name: str) -> str | None:
     """Why this machine does not run a script."""
-    if name in GPU and not torch.cuda.is_available():
+    if ("_gpu" in name or name == "attention_sweep") and not torch.cuda.is_available():
         return "there is no CUDA GPU here"
     missing = [package for package in PACKAGES.get(name, []) if find_spec(package) is None]
     return f"{' and '.join(missing)} is not installed" if missing else TUNING.get(name)
