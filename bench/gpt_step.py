@@ -98,14 +98,15 @@ def step_of(model, compiled):
 def main():
     torch.manual_seed(0)
     found = {"batch": BATCH, "context": CONTEXT, **SIZES, "precision": "bfloat16"}
-    for dropout in (0.0, 0.2):
+    for dropout in (0.2, 0.0):
         theirs = Plain(**SIZES, dropout=dropout).to(DEVICE)
         config = Gpt(**SIZES, dropout=dropout, attention_dropout=dropout)
         ours = Speaker(config, WORDS, CONTEXT, 0).to(DEVICE)
         copy_weights(ours, theirs)
         token = torch.randint(WORDS, (BATCH, CONTEXT), device=DEVICE)
-        if not dropout:
-            torch.testing.assert_close(ours(token), theirs(token), atol=2e-3, rtol=2e-3)
+        same = ours.eval()(token), theirs.eval()(token)
+        torch.testing.assert_close(*same, atol=5e-3, rtol=5e-3)
+        ours.train(), theirs.train()
         for compiled in (True, False):
             times = {}
             for name, model in (("torch", theirs), ("ours", ours)):
@@ -125,7 +126,7 @@ def main():
             }
             found[key]["ratio"] = round(found[key]["ours"]["ms"] / found[key]["torch"]["ms"], 3)
             print(key, found[key], flush=True)
-    write("gpt_step" if CUDA else "gpt_step_cpu", found)
+            write("gpt_step" if CUDA else "gpt_step_cpu", found)
 
 
 def _ms(step):

@@ -72,9 +72,9 @@ def use(model: nn.Module, attention: Pattern | per_head | per_layer | Program) -
             module.add_module(NAME, graph)
         module._edgewise = Place(name, numbers.get(name, -1), graph, cross)  # type: ignore[assignment]
     _register()
-    config: Any = model.config
-    setattr(model, BEFORE, config._attn_implementation)
-    model.set_attn_implementation(NAME)  # type: ignore[operator]
+    configs = _configs(model, [module for _, module, _ in places])
+    setattr(model, BEFORE, [(config, config._attn_implementation) for config in configs])
+    _say(model, [(config, NAME) for config in configs])
     return model
 
 
@@ -87,8 +87,22 @@ def restore(model: nn.Module) -> nn.Module:
             del module._modules[NAME]
     before = model.__dict__.pop(BEFORE, None)
     if before is not None:
-        model.set_attn_implementation(before)  # type: ignore[operator]
+        _say(model, before)
     return model
+
+
+def _configs(model: nn.Module, modules: list[nn.Module]) -> list[Any]:
+    """The configs that modules ask for their attention, that of the model first, each once."""
+    found = {id(m.config): m.config for m in (model, *modules) if hasattr(m, "config")}
+    return list(found.values())
+
+
+def _say(model: nn.Module, names: list[tuple[Any, str]]) -> None:
+    """Through the model, which checks the name; then where it does not reach, as in T5's stacks."""
+    model.set_attn_implementation(names[0][1])  # type: ignore[operator]
+    for config, name in names:
+        if config._attn_implementation != name:
+            config._attn_implementation = name
 
 
 def _register() -> None:

@@ -225,8 +225,7 @@ class _Run:
     @torch.no_grad()
     def _ended(self, metrics: Metrics) -> Event:
         self.model.eval()
-        with self._precision():
-            final = self.objective.finish(self.model, self.corpus, self.device)
+        final = self.objective.finish(self.model, self.corpus, self.device)
         known = rows(metrics.path)
         measured = [row for row in known if "validation loss" in row]
         summary = {
