@@ -97,6 +97,12 @@ class AttentionStep:
     def kernel(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float
     ) -> Tensor:
+        lead = q.shape[1:-2]
+        if len(lead) > 1:  # kernels take one axis of heads: fast ones no other
+            if bias is not None:
+                bias = bias.expand(bias.shape[0], *lead, *bias.shape[-2:]).flatten(1, -3)
+            q, k, v = (t.flatten(1, -3) for t in (q, k, v))
+            return self.kernel(q, k, v, bias, dropout).unflatten(1, lead)
         ahead = self.pattern == CAUSAL
         if self.pattern is None or (ahead and bias is None):  # no graph to plan for: traceable
             return torch.nn.functional.scaled_dot_product_attention(
