@@ -76,6 +76,17 @@ class Keys:
 Index = Grid | Keys
 
 
+def same_keys(one: Index, other: Index) -> bool:
+    """Whether the same atoms hold, in the same order.
+
+    >>> same_keys(Keys(torch.tensor([[1], [4]])), Keys(torch.tensor([[1], [4]])))
+    True
+    """
+    if isinstance(one, Keys) and isinstance(other, Keys):
+        return one is other or torch.equal(one.keys, other.keys)
+    return one == other
+
+
 def index_of(keys: Tensor) -> Index:
     """Sorted, distinct keys as an index: a grid where they are one.
 

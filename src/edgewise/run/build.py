@@ -213,13 +213,15 @@ class _Builder:
         self, part: set[str], graph: Mapping[str, set[str]]
     ) -> list[RelationStep | Levels | Rounds]:
         here = [body for body in self.bodies if body.rule.head.relation in part]
-        if any(part & graph[relation] for relation in part):
+        recursive = any(part & graph[relation] for relation in part)
+        if recursive:
             close(self.grounder, here, part)
         grounds = [self.grounder.ground(body) for body in here]
         for relation in part:
-            heads = [g.heads for g in grounds if g.rule.head.relation == relation]
-            self._refuse_facts(relation, [g for g in grounds if g.rule.head.relation == relation])
-            extend(self.grounder, relation, heads)
+            mine = [g for g in grounds if g.rule.head.relation == relation]
+            self._refuse_facts(relation, mine)
+            if recursive:
+                extend(self.grounder, relation, [g.heads for g in mine])
         made: list[RelationStep | Levels | Rounds] = []
         values = needs((body.rule for body in here), values_only=True)
         for inner in components(values):

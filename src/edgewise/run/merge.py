@@ -10,7 +10,7 @@ from torch import Tensor
 
 from edgewise.checks.mismatch import ShapeMismatch
 from edgewise.ground.colours import classes, mixed
-from edgewise.ground.index import Index, distinct_rows, index_of, locate
+from edgewise.ground.index import Index, distinct_rows, index_of, locate, same_keys
 from edgewise.language import functions, nodes
 from edgewise.reference.evaluate import SUM, combination
 from edgewise.run.column import Column, column, show
@@ -108,7 +108,7 @@ def merged(relation: str, parts: Sequence[Index], facts: bool, line: nodes.Line 
 
 def laid(parts: Sequence[Index]) -> tuple[Index, list[Tensor | None]]:
     """The atoms of all parts, and the row of each part for each: -1 is none, None all in order."""
-    if all(part == parts[0] for part in parts[1:]):
+    if all(same_keys(part, parts[0]) for part in parts[1:]):
         return parts[0], [None] * len(parts)
     arity = parts[0].arity
     tables = [
