@@ -87,7 +87,8 @@ def _masks(rows: Rows, row: Ints, column: Ints, block: int) -> tuple[Ints, np.nd
         lines = table[ranges(ptr[which], count[which])].reshape(len(which), size * 7)
         alike, back = distinct_rows(lines)
         kinds[which] = back + sum(map(len, masks))
-        masks.append(np.stack([_drawn(line.reshape(-1, 7), block) for line in alike]))
+        several = alike.reshape(len(alike), -1, 7)
+        masks += [_drawn(several[at : at + 256], block) for at in range(0, len(several), 256)]
     return kinds, np.concatenate(masks)
 
 
@@ -123,14 +124,20 @@ def _described(
     return place[order], table[order]
 
 
-def _drawn(lines: np.ndarray, block: int) -> np.ndarray:
-    mask = np.zeros((block, block), bool)
+def _drawn(kinds: np.ndarray, block: int) -> np.ndarray:
+    """The masks of kinds that are as many lines each."""
+    masks = np.zeros((len(kinds), block, block), bool)
     j = np.arange(block)
-    for top, bottom, start, stop, dstart, dstop, step in lines:
-        down = np.arange(bottom - top)[:, None]
-        first = start + dstart * down
-        mask[top:bottom] |= (j >= first) & (j < stop + dstop * down) & ((j - first) % step == 0)
-    return mask
+    for lines in kinds.transpose(1, 2, 0):
+        top, bottom, start, stop, dstart, dstop, step = lines[:, :, None]
+        down = j - top
+        first = (start + dstart * down)[:, :, None]
+        last = np.where((down >= 0) & (j < bottom), stop + dstop * down, 0)[:, :, None]
+        found = (j >= first) & (j < last)
+        if (step > 1).any():
+            found &= (j - first) % step[:, :, None] == 0
+        masks |= found
+    return masks
 
 
 def _groups(count: Ints, index: Ints, kinds: Ints) -> tuple[Group, ...]:
