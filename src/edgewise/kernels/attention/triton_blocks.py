@@ -1,7 +1,6 @@
 """Block-sparse attention on a GPU: flash attention over lists of blocks."""
 
 import math
-import os
 from functools import lru_cache
 from typing import Any
 
@@ -37,11 +36,6 @@ def refuses(case: Case) -> str | None:
     if max(case.d, case.dv) > WIDEST:
         return f"{max(case.d, case.dv)} features are more than {WIDEST}"
     return case.lacks("bias", "score", "dropout")
-
-
-def interpreted() -> bool:
-    """Triton's interpreter runs the kernels on a CPU: for tests."""
-    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def cost(case: Case) -> float:
