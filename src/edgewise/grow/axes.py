@@ -28,6 +28,7 @@ class Axes:
 
     place: dict[str, int]
     kept: set[str] = field(default_factory=set)  # attention with keys and values to keep
+    fixed: set[str] = field(default_factory=set)  # derived, and the same for all rows
 
     def names(self, body: Iterable[nodes.Expression], where: Place | None) -> set[str]:
         """The variables of a body that grow; refuses uses of them that cannot follow."""
@@ -75,7 +76,9 @@ class Axes:
                 step.steps[0].rule.place,
             )
         (place,) = places
-        if place is not None:
+        if place is None:
+            self.fixed.add(step.relation)
+        else:
             self.place[step.relation] = place
 
     def _rule(self, rule: nodes.Rule) -> int | None:

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.ground.inputs import numbers
-from edgewise.grow.axes import Axes, axes_of
+from edgewise.grow.axes import Axes
 from edgewise.grow.cache import Cache
-from edgewise.grow.errors import BadAppend, CannotGrow, Full
-from edgewise.grow.places import Tables, tables_of
+from edgewise.grow.errors import BadAppend, Full
+from edgewise.grow.laid import Laid, laid_out
 from edgewise.run.autocast import autocasts
 from edgewise.run.build import RelationStep
 from edgewise.run.column import Column
 from edgewise.run.result import Relation
 from edgewise.run.state import State
 from edgewise.run.step import Step
-from edgewise.run.tape import Tape, recordable, recorded
+from edgewise.run.tape import recordable, recorded
 
 if TYPE_CHECKING:
     from edgewise.module import Model
@@ -47,8 +46,6 @@ class Growing:
         self._names: tuple[str, ...] = ()
         self._batch: int | None = None
         self._constant: dict[str, Column] = {}
-        self._tapes: WeakKeyDictionary[Step, Tape | None] = WeakKeyDictionary()
-        self._known: WeakKeyDictionary[Step, tuple[Axes, Tables]] = WeakKeyDictionary()
 
     @property
     def length(self) -> int:
@@ -68,39 +65,41 @@ class Growing:
         step, values = self.model._resolved(self._data, self._given | inputs)
         rows = self._rows(step, inputs)
         self._batched = {n for n in self._given if step.executable.sources[n].batched}
-        axes, tables = self._laid_out(step, inputs)
-        self.cache.relations, self.cache.tables, self.cache.rows = axes.kept, tables, rows
-        found = self._computed(step, axes, values)
+        unit = self.model._one
+        laid = laid_out(step, inputs, self.capacity, self.model.limit, unit.device)
+        self.cache.relations, self.cache.tables = laid.axes.kept, laid.tables
+        self.cache.rows, laid.current.cache = rows, self.cache
+        found = self._computed(step, laid, values)
         self.cache.appended()
         return step.output.shown(found, False)
 
-    def _computed(self, step: Step, axes: Axes, values: dict[str, Tensor]) -> Tensor:
+    def _computed(self, step: Step, laid: Laid, values: dict[str, Tensor]) -> Tensor:
         """The output; one row after another by a tape, from the second on."""
         weights = {name: self.model.weight(name) for name in self.model._paths}
         unit, rows = self.model._one, self.cache.rows
         places = torch.arange(self.length, self.length + rows, device=unit.device)
+        known = dict(self._constant)
 
         def run(given: Sequence[Tensor]) -> Tensor:
             left = iter(given)
             inputs, held = ({n: next(left) for n in names} for names in (values, weights))
             state = step.state(inputs, held, unit.dtype, unit.device, self.model.training)
-            state.cache, state.places = self.cache, next(left)
+            state.cache, state.places = laid.current, next(left)
             state.projections = step.executable.projections if rows >= FEW else {}
             state.relations.update((name, Column(next(left))) for name in known)
-            return self._output(step, axes, state)
+            return self._output(step, laid.axes, state)
 
-        known = dict(self._constant)
         given = [*values.values(), *weights.values(), places]
         given += [kept.data for kept in known.values()]
-        if rows > 1 or autocasts(unit.device) or not recordable():
+        if rows > 1 or not laid.axes.fixed <= set(known) or autocasts(unit.device):
             return run(given)
-        tape = self._tapes.get(step)
-        if tape is not None and tape.fits(given):
-            return run(given) if tape.function is None else tape.function(*given)
-        if step not in self._tapes:
-            self._tapes[step] = None  # what does not change is computed now
+        if laid.tape is not None and laid.tape.fits(given):
+            function = laid.tape.function
+            return run(given) if function is None else function(*given)
+        if not laid.ran or not recordable():
+            laid.ran = True
             return run(given)
-        found, self._tapes[step] = recorded(run, given)
+        found, laid.tape = recorded(run, given)
         return found
 
     def _output(self, step: Step, axes: Axes, state: State) -> Tensor:
@@ -113,21 +112,6 @@ class Growing:
                 self._constant.update(found)
                 state.relations.update(found)
         return step.output.tensor(state.relations[step.output.relation], False)
-
-    def _laid_out(self, step: Step, inputs: Mapping[str, Any]) -> tuple[Axes, Tables]:
-        if step not in self._known:
-            axes = axes_of(step.executable, inputs, self.capacity)
-            if step.output.relation not in axes.place:
-                raise CannotGrow(
-                    f"`{step.output.relation}` does not grow",
-                    caller(),
-                    "give the inputs it hangs on with every call",
-                )
-            tables = tables_of(step, axes, self.capacity, self.model.limit)
-            device = self.model._one.device
-            moved = {g: {at: t.to(device) for at, t in read.items()} for g, read in tables.items()}
-            self._known[step] = axes, moved
-        return self._known[step]
 
     def take(self, samples: Tensor) -> None:
         """Go on with these samples of the batch, in this order; one may come several times."""

@@ -18,6 +18,7 @@ from edgewise.zoo.pretrained.tokens import TextTooLong
 if TYPE_CHECKING:
     from edgewise.zoo.pretrained.pretrained import Pretrained
 
+STEPS = 256  # capacities in few sizes: what is laid out for one is there for the next text
 ENDS = (
     "<|im_end|>",
     "<|endoftext|>",
@@ -61,7 +62,9 @@ def generate(
             f"the model has {pretrained.config.positions} positions: shorten it",
         )
     most = min(most, room)
-    following = Following(pretrained.model.growing(tokens.shape[1] + most), "token")
+    capacity = -(-(tokens.shape[1] + most) // STEPS) * STEPS
+    growing = pretrained.model.growing(min(capacity, pretrained.config.positions))
+    following = Following(growing, "token")
     told = _Told(pretrained.tokenizer, each)
     stop = end_of_text(pretrained)
     if temperature is None:
