@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from edgewise.graphs.pictures import package
 from edgewise.training.data.pairs import END, PAD, START, Pairs
+from edgewise.training.models.recurrent import Recurrent
 from edgewise.training.models.translator import Translator
 from edgewise.training.objectives.average import Average
 from edgewise.training.schema import number
@@ -26,7 +27,7 @@ class Translation:
     beams: int = number(5, least=1)
     alpha: float = number(1.0, least=0.0)
     data: ClassVar = (Pairs,)
-    model: ClassVar = (Translator,)
+    model: ClassVar = (Translator, Recurrent)
 
     def words(self, corpus: Any) -> int:
         package("sacrebleu")  # a run that cannot be measured does not start
@@ -43,7 +44,7 @@ class Translation:
         """The translations of the test part, and their BLEU where sacrebleu is installed."""
         written: list[str] = []
         how = {"start": START, "stop": END, "beams": self.beams, "alpha": self.alpha}
-        for batch in corpus.validation(128, "test"):
+        for batch in corpus.validation(256, "test"):
             source, lengths = batch["source"].to(device), batch["lengths"].to(device)
             rows = model.translate(source, lengths, **how)
             written += [corpus.text(row) for row in rows.tolist()]
