@@ -15,6 +15,8 @@ import torch
 from measure import write
 
 from edgewise import Program, R, V
+from edgewise.graphs import from_edges
+from edgewise.kernels.attention import attention
 from edgewise.zoo import gat, gatv2, gcn, graphsage, parts, rgcn
 
 with warnings.catch_warnings():
@@ -27,8 +29,8 @@ M = D // HEADS
 N = int(os.environ.get("NODES", 1 << 20))
 DEGREE = 16
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-BARS = {"transformer": (15, 10), "gat": (8, 8), "gcn": (3, 3), "rgcn": (5, 5)}
-SECONDS = 1.5  # of each measurement
+BARS = {"messages": (15, 10), "transformer": (15, 10), "gat": (8, 8), "gcn": (3, 3), "rgcn": (5, 5)}
+SECONDS = 1.0  # of each measurement
 
 
 def by_head(weight):
@@ -166,6 +168,34 @@ def both_ways(run, leaves, weight):
     return found
 
 
+def messages(graph, edges):
+    """The message passing of TransformerConv alone, on given q, k and v: no projections."""
+    i, j, _ = edges
+    start = time.perf_counter()
+    pairs = from_edges(torch.stack([i, j]), shape=(N, N))
+    flat = [torch.randn(N, D, device=DEVICE, requires_grad=True) for _ in range(3)]
+    conv = pyg.TransformerConv(D, M, heads=HEADS, root_weight=False).to(DEVICE)
+    index = torch.stack([j, i]).to(DEVICE)
+    weight = torch.randn(N, D, device=DEVICE)
+
+    def ours():
+        q, k, v = (x.view(N, HEADS, M).transpose(0, 1) for x in flat)
+        return attention(q, k, v, pairs).transpose(0, 1).reshape(N, D)
+
+    def theirs():
+        q, k, v = (x.view(N, HEADS, M) for x in flat)
+        return conv.propagate(index, query=q, key=k, value=v, edge_attr=None).view(N, D)
+
+    mine, right = (
+        (y.detach(), torch.autograd.grad(y, flat[0], weight)[0]) for y in (ours(), theirs())
+    )
+    row = {"model": "messages", "graph": graph, "n": N, "edges": len(i)}
+    row["first_call_s"] = round(time.perf_counter() - start, 2)
+    row["apart"] = {"out": apart(mine[0], right[0]), "q": apart(mine[1], right[1])}
+    row["ours"], row["pyg"] = both_ways(ours, flat, weight), both_ways(theirs, flat, weight)
+    return with_times(row)
+
+
 def apart(mine, right):
     return f"{((mine - right).norm() / right.norm()).item():.1e}"
 
@@ -199,7 +229,11 @@ def compare(name, graph, edges, profile):
     if profile:
         show_profile(lambda: torch.autograd.grad(model(data, x=x), [x], weight))
     row["pyg"] = both_ways(lambda: conv(x, *given), [x, *conv.parameters()], weight)
-    for way, bar in zip(("forward", "both"), BARS.get(name, (1, 1)), strict=True):
+    return with_times(row)
+
+
+def with_times(row):
+    for way, bar in zip(("forward", "both"), BARS.get(row["model"], (1, 1)), strict=True):
         row[f"times_{way}"] = round(row["pyg"][way] / row["ours"][way], 1)
         row[f"bar_{way}"] = bar
     if DEVICE == "cuda":
@@ -223,9 +257,12 @@ def main():
     graphs = os.environ.get("GRAPHS", "uniform,power law").split(",")
     for graph in graphs:
         edges = drawn(graph)
-        for name in sys.argv[1:] or MODELS:
+        for name in sys.argv[1:] or ("messages", *MODELS):
             try:
-                row = compare(name, graph, edges, "PROFILE" in os.environ)
+                if name == "messages":
+                    row = messages(graph, edges)
+                else:
+                    row = compare(name, graph, edges, "PROFILE" in os.environ)
             except Exception as error:
                 row = {
                     "model": name,

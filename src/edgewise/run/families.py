@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from edgewise.ground.rules import GroundRule
-from edgewise.kernels.aggregate import Gather, gather
+from edgewise.kernels.aggregate import Gather, runs
 from edgewise.kernels.aggregate.grouped import grouped
 from edgewise.kernels.aggregate.grouping import Grouping, grouping
 from edgewise.language import nodes
@@ -105,14 +105,14 @@ def by_member_of(ground: GroundRule, sums_rows: bool) -> dict[int, ByMember]:
 
 def _by_member(rows: Tensor, parts: Segments, sums_rows: bool) -> ByMember:
     count = int(rows.max()) + 1 if len(rows) else 0
-    runs = places = None
+    alone = places = None
     if sums_rows and parts.count * count <= DENSE * len(rows):
         places = parts.ids * count + rows
         if len(torch.unique(places)) < len(places):  # a head meets a member more than once
             places = None
     if sums_rows and places is None:
-        runs = gather(torch.arange(len(rows)), parts.ids, parts.count, len(rows))
-    return ByMember(grouping(rows, count), count, parts.count, runs, places)
+        alone = runs(parts.ids, parts.count)
+    return ByMember(grouping(rows, count), count, parts.count, alone, places)
 
 
 def times_in_chunks(family: Tensor, full: Tensor, chunk: int) -> Column:

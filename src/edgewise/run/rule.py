@@ -13,7 +13,7 @@ from edgewise.aggregations import NORMALISATIONS, aggregate
 from edgewise.errors import EdgewiseError
 from edgewise.ground.rules import GroundRule
 from edgewise.ground.within import by_row, own_families
-from edgewise.kernels.aggregate import Gather, gather
+from edgewise.kernels.aggregate import Gather, gather, runs
 from edgewise.language import functions, nodes
 from edgewise.reference.evaluate import combination
 from edgewise.run import families
@@ -26,6 +26,7 @@ from edgewise.run.strides import Strides, of_ground
 
 SUMS = ("sum_agg", "avg_agg")
 EXTREMES = ("max_agg", "min_agg")
+MANY = 1 << 12  # groundings, below which torch's own sums by segment do
 # these read rows as a table of segments
 NEED_TABLES = {"median_agg", "topk_agg", "concat_agg", "softmax_agg", "sparsemax_agg"}
 
@@ -93,6 +94,10 @@ class RuleStep:
     def _reduced(self, function: nodes.Function, value: Column) -> Column:
         if isinstance(value, Gathered | families.Grouped) and value.aggregates(function.name):
             return column(value.aggregated(function.name))
+        if self.runs is not None and function.name in SUMS:
+            each = value.data  # torch adds up numbers well on a CPU, and rows nowhere
+            if each.ndim > 2 or each.is_cuda:
+                return column(Gathered(each, self.runs).aggregated(function.name))
         k = {"k": function["k"]} if function.name == "topk_agg" else {}
         return column(aggregate(function.name, value.data, self.ground.segments, **k))
 
@@ -287,6 +292,20 @@ class RuleStep:
                 which.shares  # noqa: B018
         return found
 
+    @cached_property
+    def runs(self) -> Gather | None:
+        """The groundings of each head, where many are summed and none is read from elsewhere."""
+        parts = self.ground.segments
+        summed = (self.default if self.ground.groups is not None else self.aggregation).name
+        if summed not in SUMS or parts.even or not parts.ordered or self.gathers:
+            return None
+        if self.ground.count < MANY:
+            return None
+        found = runs(parts.ids, parts.count)
+        if summed == "avg_agg":
+            found.shares  # noqa: B018
+        return found
+
     def settle(self) -> None:
         """Work out what depends on keys alone, so that a step is nothing but tensor work."""
         names = {self.aggregation.name, self.default.name}
@@ -296,7 +315,7 @@ class RuleStep:
                 parts.sizes  # noqa: B018
                 if listed:
                     parts.padded  # noqa: B018
-        self.layouts, self.chunks, self.by_member, self.gathers, self.strides  # noqa: B018
+        self.layouts, self.chunks, self.by_member, self.gathers, self.strides, self.runs  # noqa: B018
         for inner in self.within.values():
             inner.settle()
 

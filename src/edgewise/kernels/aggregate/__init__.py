@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from edgewise.kernels.aggregate.contract import Case, Choice
 from edgewise.kernels.aggregate.functions import called
-from edgewise.kernels.aggregate.index import Gather, gather
+from edgewise.kernels.aggregate.index import Gather, gather, runs
 from edgewise.kernels.aggregate.operators import traced
 from edgewise.kernels.aggregate.registry import IMPLEMENTATIONS, choose
 
@@ -24,6 +24,7 @@ __all__ = [
     "extreme",
     "gather",
     "mean",
+    "runs",
     "total",
 ]
 

@@ -126,6 +126,17 @@ def gather(rows: Tensor, ids: Tensor, count: int, size: int) -> Gather:
     )
 
 
+def runs(ids: Tensor, count: int) -> Gather:
+    """Entry e belongs to segment `ids[e]`, ascending, and is row e itself.
+
+    >>> runs(torch.tensor([0, 0, 1]), 2).back.rows.tolist()
+    [0, 0, 1]
+    """
+    numbers = torch.arange(len(ids))
+    back = _half(torch.arange(len(ids) + 1), ids, numbers)
+    return Gather(_half(_pointer(ids, count), numbers, numbers), back)
+
+
 def _pointer(ids: Tensor, count: int) -> Tensor:
     ends = torch.bincount(ids, minlength=count).cumsum(0)
     return torch.nn.functional.pad(ends, (1, 0))
