@@ -10,12 +10,14 @@ from triton.compiler import ASTSource
 
 from edgewise.kernels.attention import triton_block_kernels as kernels
 from edgewise.kernels.attention.triton_blocks import BLOCK, LAUNCH
+from edgewise.kernels.attention.triton_score import functions
+from edgewise.scores.library import softcap
+from edgewise.scores.nodes import S
 
-POINTERS = {
-    "Out": "*bf16", "Lse": "*fp32", "PartOut": "*fp32", "PartLse": "*fp32", "Stats": "*i64",
-    "DQ": "*bf16", "DK": "*bf16", "DV_": "*bf16", "Part": "*fp32", "PartK": "*fp32",
-    "PartV": "*fp32", "Items": "*i32", "Work": "*i64", "LayerPtr": "*i32", "Ends": "*i32",
-    "scale": "fp32",
+TYPES = {
+    "*bf16": "Out DQ DK DV_ Bias", "*i64": "Stats Work", "*i32": "Items LayerPtr Ends Sizes",
+    "*fp32": "Lse PartOut PartLse Part PartK PartV Tables DTables DBias Unit",
+    "fp32": "scale keep",
 }  # fmt: skip
 PASSES = {
     "forward": kernels.forward,
@@ -25,20 +27,26 @@ PASSES = {
 
 
 @pytest.mark.parametrize("step", PASSES)
-@pytest.mark.parametrize(("d", "dv", "one"), [(64, 64, True), (64, 32, False), (16, 128, True)])
-def test_a_pass_compiles(step, d, dv, one):
+@pytest.mark.parametrize(
+    ("d", "dv", "one", "score"),
+    [(64, 64, True, S), (64, 32, False, S), (16, 128, True, S), (64, 64, True, softcap(9.0).node)],
+)
+def test_a_pass_compiles(step, d, dv, one, score):
     kernel, (warps, stages, registers) = PASSES[step], LAUNCH[step]
+    code, more = functions(score), score != S
     constants = {"BLOCK": BLOCK, "D": d, "DV": dv, "ONE": one, "PRECISION": "tf32"}
-    tiles = {
-        x: f"tensordesc<bf16[1, {BLOCK}, {w}]>" for x, w in zip("QKVG", (d, d, dv, dv), strict=True)
-    }
-    types = {**dict.fromkeys(constants, "constexpr"), **POINTERS, **tiles}
+    constants |= {"VALUE": code.value, "SLOPE": code.slope, "SPREAD": code.spread}
+    constants |= {"SCORE": more, "BIAS": more, "DROP": more}
+    types = dict.fromkeys(constants, "constexpr")
+    types |= {name: kind for kind, names in TYPES.items() for name in names.split()}
+    widths = zip("QKVG", (d, d, dv, dv), strict=True)
+    types |= {x: f"tensordesc<bf16[1, {BLOCK}, {width}]>" for x, width in widths}
     if step == "rows":  # which reads the output
-        types["Out"] = tiles["V"]
+        types["Out"] = types["V"]
     signature = {name: types.get(name, "i32") for name in kernel.arg_names}
     places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
     options = {"num_warps": warps, "num_stages": stages}
-    if max(d, dv) == 64:
+    if max(d, dv) == 64 and not more:
         options["maxnreg"] = registers
     source = ASTSource(kernel, signature, places)
     made = compiled(source, target=GPUTarget("cuda", 90, 32), options=options)
