@@ -40,9 +40,6 @@ LOOK_ALIKES = [
     ("`out` is transformed by relu", Case("a transformation of each product", [
         *QKV, D_K, WEIGHTS, (R.out(V.I) <= (R.w(V.I, V.J), R.v(V.J))) | [F.product, F.relu],
     ])),
-    ("`w` is transformed by exp", Case("a transformation of the scores", [
-        *QKV, (R.w(V.I, V.J) <= DOT) | [F.exp, SOFTMAX], OUT,
-    ])),
     ("is not a sum of `w` times a value", Case("a transformation of the weights", [
         *QKV, D_K, WEIGHTS, (R.out(V.I) <= (F.sqrt(R.w(V.I, V.J)), R.v(V.J))) | [F.product],
     ])),
@@ -61,14 +58,17 @@ LOOK_ALIKES = [
     ("2 rules derive `w`", Case("two softmaxes, added", [
         *QKV, weights(DOT), weights(R.q(V.J).T @ R.k(V.I)), OUT,
     ])),
-    ("no term of the score is a dot product", Case("a nonlinear score", [
-        *QKV, weights(F.relu(DOT)), OUT,
+    ("dot products in different places", Case("two dot products, bent apart", [
+        *QKV, weights(F.tanh(DOT) + F.exp(R.q(V.J).T @ R.k(V.I))), OUT,
     ])),
-    ("no term of the score is a dot product", Case("additive attention", [
+    ("is not computed pair by pair", Case("a function that kernels do not have", [
+        *QKV, weights(F.gelu(DOT)), OUT,
+    ])),
+    ("no part of the score is a dot product", Case("additive attention", [
         *QKV, R.u[D,], (R.w(V.I, V.J) <= (R.u.T, F.tanh(R.q(V.I) + R.k(V.J))))
         | [F.product, SOFTMAX], OUT,
     ])),
-    ("no term of the score is a dot product", Case("a score for each feature", [
+    ("no part of the score is a dot product", Case("a score for each feature", [
         *QKV, weights(R.q(V.I) * R.k(V.J)), R.out(V.I) <= R.w(V.I, V.J) * R.v(V.J),
     ])),
     ("every variable of the query is one of the keys or values", Case("a value of each pair", [

@@ -202,4 +202,21 @@ REWRITINGS = [
     ]),
     Case("a batch", [*QKV, D_K, WEIGHTS, OUT], lambda: {"x": numbers(2, N, D)}),
     Case("not itself", [*QKV, weights(DOT, R.special.neq(V.I, V.J)), OUT]),
+    Case("a transformation of the scores", [
+        *QKV, (R.w(V.I, V.J) <= DOT) | [F.exp, SOFTMAX], OUT,
+    ]),
+    Case("a nonlinear score", [*QKV, weights(F.relu(DOT)), OUT]),
+    Case("a soft cap", [*QKV, weights(5.0 * F.tanh(0.2 * DOT), window(2)(V.I, V.J)), OUT]),
+    Case("a soft cap that is learned", [
+        *QKV, weights(W.cap[5.0] * F.tanh(W.narrow[0.2] * DOT), R.bias(V.I, V.J)), OUT,
+    ], also(bias=(N, N))),
+    Case("ALiBi", [
+        *PER_HEAD, (R.w(V.H, V.I, V.J) <= (
+            HEAD_DOT, W.slope(V.H)[0.5] * R.special.sub_eval(V.J, V.I), causal()(V.I, V.J),
+        )) | [SOFTMAX], OUT_PER_HEAD,
+    ], options=HEADS),
+    Case("places on both sides", [
+        *QKV, OUT,
+        weights(DOT * F.sigmoid(0.3 * R.special.min_eval(V.I, V.J)), strided(2)(V.I, V.J)),
+    ]),
 ]  # fmt: skip

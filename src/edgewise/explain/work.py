@@ -241,4 +241,7 @@ def _case(
     features = {"dropout"} if step.node.dropout and state.training else set()
     if step.biases:
         features.add("bias")
-    return replace(plain, features=frozenset(features))
+    if step.code is None:
+        return replace(plain, features=frozenset(features))
+    score = step.code(state).node
+    return replace(plain, features=frozenset({*features, "score"}), score=score)

@@ -104,6 +104,8 @@ class Axes:
             return None
         if query - {node.query} or key - {node.key} or not query:
             raise refusal(f"`{node.head.relation}` hears places that it does not have", where)
+        if node.code is not None:
+            raise refusal(f"the score of `{node.head.relation}` is code", where)
         for factors in node.biases:
             if len(self.names(factors, where)) > 1:
                 raise refusal(f"the score of `{node.head.relation}` joins places", where)

@@ -13,9 +13,10 @@ from edgewise.language.statements import atoms
 from edgewise.language.substitution import substitute
 from edgewise.language.terms import variables
 from edgewise.passes.find_patterns import compared
+from edgewise.plan.code import DOT, Code, NotCode, code_of
 from edgewise.plan.forms import sums_of
 from edgewise.plan.nodes import Attention, Plan
-from edgewise.plan.score import Opaque, dot_of, names_in, terms_of
+from edgewise.plan.score import Opaque, Term, dot_of, names_in, terms_of
 from edgewise.reference.evaluate import aggregation_of, combination
 
 PRODUCT = nodes.Function("product")
@@ -188,24 +189,16 @@ def _node(
     bent = _bent(sum_, using, instead)
     if bent is not None:
         return bent
-    _refuse_transformation(score)
-    try:
-        items = tuple(item for item in score.body if item.carries_value)
-        terms = terms_of(combination(score.functions).name, items)
-    except Opaque:
-        raise NotAttention("the score is not a sum of products") from None
-    dots = [(term, dot_of(term, key)) for term in terms]
-    found = [dot for _, dot in dots if dot is not None]
-    biases = tuple(term.factors for term, dot in dots if dot is None)
-    if not found:
-        raise NotAttention("no term of the score is a dot product of a query and a key")
+    code = _code(score, key)
+    found, biases = code.dots, tuple(term.factors for term in code.biases)
     heads = [v.name for v in variables(score.head.terms) if v.name != key]
     queries, keys = tuple(dot.query for dot in found), tuple(dot.key for dot in found)
-    if names_in((*queries, *keys, *sum(biases, ()))) != {*heads, key}:
+    if names_in((*queries, *keys, *sum(biases, ()), code.score)) != {*heads, key}:
         raise NotAttention("the score has variables that its head does not have")
     conditions = [item for item in score.body if not item.carries_value]
     taken = names_in(keys) | names_in(sum_.value)
     query = _query([n for n in heads if n not in taken], conditions)
+    _refuse_places(code.score, query, key)
     return Attention(
         head=replace(using.head, weight=None),
         queries=queries,
@@ -220,7 +213,49 @@ def _node(
         dropout=sum_.dropout,
         instead=instead,
         edges=tuple(c for c in conditions if isinstance(c, nodes.Atom) and _lists(c, query, key)),
+        code=None if code.score == DOT else code.score,
     )
+
+
+def _code(score: nodes.Rule, key: str) -> Code:
+    """The score as dot products and biases if it is plain, else as code."""
+    items = tuple(item for item in score.body if item.carries_value)
+    name = combination(score.functions).name
+    after = tuple(f for f in score.functions if functions.kind(f) == functions.TRANSFORMATION)
+    plain = None if after else _plain(name, items, key)
+    if plain is not None and not any(_has_places(term) for term in plain.biases):
+        return plain
+    try:
+        return code_of(name, items, after, key)
+    except NotCode as reason:
+        if plain is not None:
+            return plain
+        raise NotAttention(str(reason)) from None
+
+
+def _plain(name: str, items: Factors, key: str) -> Code | None:
+    try:
+        terms = terms_of(name, items)
+    except Opaque:
+        return None
+    dots = [(term, dot_of(term, key)) for term in terms]
+    found = tuple(dot for _, dot in dots if dot is not None)
+    biases = tuple(term for term, dot in dots if dot is None)
+    return Code(DOT, found, biases) if found else None
+
+
+def _has_places(term: Term) -> bool:
+    """Whether a term counts with the places themselves: in a kernel it needs no value per pair."""
+    return any(isinstance(a, nodes.SpecialAtom) for a in atoms(term.factors))
+
+
+def _refuse_places(score: nodes.Expression, query: str, key: str) -> None:
+    for item in atoms((score,)):
+        names = {v.name for v in variables(item.terms)}
+        if isinstance(item, nodes.SpecialAtom) and not names <= {query, key}:
+            raise NotAttention(f"`{item!r}` counts with more than `{query}` and `{key}`")
+        if isinstance(item, nodes.Atom) and query in names:
+            raise NotAttention(f"`{item!r}` is not one number for all pairs of a head")
 
 
 def _bent(

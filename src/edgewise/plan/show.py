@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edgewise.language import nodes
+from edgewise.plan.code import DOT
 from edgewise.plan.nodes import Attention, Plan, Step
 
 
@@ -46,8 +47,11 @@ def _score(node: Attention) -> list[str]:
         added = " + ".join(map(repr, (*node.queries, *node.keys)))
         bent = f"leaky_relu({added}, {node.form.slope})"
         return [bent if node.form.vector is None else f"dot({node.form.vector!r}, {bent})"]
-    dots = zip(node.scales, node.queries, node.keys, strict=True)
-    terms = [_times((*scale, f"dot({q!r}, {k!r})")) for scale, q, k in dots]
+    parts = zip(node.scales, node.queries, node.keys, strict=True)
+    terms = [_times((*scale, f"dot({q!r}, {k!r})")) for scale, q, k in parts]
+    if node.code is not None:
+        dots = " + ".join(terms)
+        terms = [repr(node.code).replace(repr(DOT), f"({dots})" if len(terms) > 1 else dots)]
     return terms + [_times(factors) for factors in node.biases]
 
 

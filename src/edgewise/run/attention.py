@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.graphs import causal, from_edges
+from edgewise.graphs import causal, from_edges, full
 from edgewise.ground.index import Grid, Index, Keys
 from edgewise.ground.rules import Grounder
 from edgewise.kernels.aggregate import Gather
@@ -20,6 +20,7 @@ from edgewise.plan.nodes import Attention
 from edgewise.plan.score import names_in
 from edgewise.reference.join import Body
 from edgewise.run.autocast import autocasts
+from edgewise.run.code import Coded, leaves
 from edgewise.run.column import Column, column
 from edgewise.run.rule import RuleStep
 from edgewise.run.scored import bent, pairs_of
@@ -27,7 +28,7 @@ from edgewise.run.state import State
 from edgewise.run.tape.whole import whole
 from edgewise.run.traced import graph_attention
 
-CAUSAL = causal()
+CAUSAL, EVERY = causal(), full()
 SUM = nodes.Function("sum_agg")
 PRODUCT = nodes.Function("product")
 Axes = dict[str, int]
@@ -70,6 +71,7 @@ class AttentionStep:
     pattern: Any
     vector: Side | None = None  # of the node's form, if it has one
     which: Gather | None = None
+    code: Coded | None = None  # the score, if it is code
 
     @property
     def rule(self) -> nodes.Rule:
@@ -92,6 +94,12 @@ class AttentionStep:
         bias = self._bias((*shared, query, key), state)
         dropout = self.node.dropout if state.training else 0.0
         q, k, v = (_in_autocast(self.spread(t)) for t in (q, k, v))
+        if self.code is not None:
+            score, graph = self.code(state), self.pattern or EVERY
+            out = graph_attention(
+                q, k, v, graph, bias=bias, dropout=dropout, score=score.node, tables=score.tables
+            )
+            return self._heads(out, rank)
         return self._heads(self.kernel(q, k, v, bias, dropout), rank)
 
     def kernel(
@@ -221,11 +229,27 @@ def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
     index, heard = _heard(node, axes, pattern)
     sides = (queries, keys, scales, biases, value)
     if node.form is None:
-        return AttentionStep(node, index, axes, *sides, heard, pattern)
+        code = _coded(node, grounder, axes, shape)
+        return AttentionStep(node, index, axes, *sides, heard, pattern, code=code)
     weight = node.form.vector
     vector = None if weight is None else _side(weight, grounder, {}, shape, (1, 2))
     which = pairs_of(pattern, axes[node.query], axes[node.key])
     return AttentionStep(node, index, axes, *sides, heard, pattern, vector, which)
+
+
+def _coded(node: Attention, grounder: Grounder, axes: Axes, shape: ShapeOf) -> Coded | None:
+    if node.code is None:
+        return None
+    numbers: dict[nodes.Expression, Callable[[State], Tensor]] = {}
+    for leaf in leaves(node.code):
+        side = _side(leaf, grounder, axes, shape, (0,))
+
+        def number(state: State, side: Side = side) -> Tensor:
+            data = side(state, node.shared, axes)
+            return data if node.shared else data.unsqueeze(1)
+
+        numbers[leaf] = number
+    return Coded(node.code, node.query, numbers)
 
 
 def _product(

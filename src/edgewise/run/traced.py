@@ -15,7 +15,8 @@ from torch import Tensor
 from edgewise.kernels.attention import attention, traced
 from edgewise.kernels.attention.call import Options
 from edgewise.run.tape.whole import whole
-from edgewise.scores import S, Score
+from edgewise.scores import Score
+from edgewise.scores.nodes import Node, S
 
 _OPERATORS: list[bool] = []  # not empty while a step is traced
 
@@ -39,10 +40,12 @@ def graph_attention(
     *,
     bias: Tensor | None,
     dropout: float,
-    score: Score = S,
+    score: Node = S,
+    tables: tuple[Tensor, ...] = (),
 ) -> Tensor:
-    """`attention` with scale 1; in a trace as one operator."""
+    """`attention` with scale 1; in a trace as one operator. `tables` are those of the score."""
     if not _OPERATORS or torch.compiler.is_compiling():
-        return attention(q, k, v, graph, scale=1.0, bias=bias, dropout=dropout, score=score)
-    options = Options(1.0, bias, score=score.node, tables=score.tables, dropout=dropout)
+        whole = Score(score, tables)
+        return attention(q, k, v, graph, scale=1.0, bias=bias, dropout=dropout, score=whole)
+    options = Options(1.0, bias, score=score, tables=tables, dropout=dropout)
     return traced.call(q, k, v, graph, options)[0]
