@@ -6,6 +6,7 @@ from aggregate_cases import KINDS, Call, assert_like_reference, assert_no_worse_
 from hypothesis import given, settings
 from torch.library import opcheck
 
+from edgewise import F, Program, R, V, rows
 from edgewise.kernels import aggregate
 from edgewise.kernels.aggregate import IMPLEMENTATIONS, Case, choose
 from edgewise.kernels.aggregate.contract import OPERATIONS
@@ -116,3 +117,28 @@ def test_the_choice_says_why_not():
         "it does not compute in float64",
         'triton is not installed: pip install "edgewise[gpu]"',
     )
+
+
+@pytest.mark.parametrize("aggregation", ["sum_agg", "avg_agg", "max_agg", "min_agg"])
+@pytest.mark.parametrize("read", [False, True], ids=["own rows", "rows of another"])
+def test_rules_aggregate_many_rows(aggregation, read):
+    """More groundings than torch's own sums are used for, with heads of different sizes."""
+    torch.manual_seed(0)
+    i, j = torch.randint(40, (6000,)), torch.arange(6000) % 700
+    keys = torch.unique(torch.stack([i, j]), dim=1)
+    values = torch.randn(keys.shape[1], 3, dtype=torch.float64)
+    x = torch.randn(700, 3, dtype=torch.float64, requires_grad=True)
+    body = (R.x(V.J), R._edge(V.I, V.J)) if read else (R.edge(V.I, V.J),)
+    rule = (R.h(V.I) <= body) | [getattr(F, aggregation)]
+    model = Program([rule]).compile(R.h, dtype=torch.float64)
+    data = model.ground(edge=keys if read else rows(keys, values))
+    out = model(data, x=x) if read else model(data)
+    out = out if isinstance(out, torch.Tensor) else out.data
+    each = x[keys[1]] if read else values
+    name = {"sum_agg": "sum", "avg_agg": "mean", "max_agg": "amax", "min_agg": "amin"}[aggregation]
+    places = keys[0][:, None].expand_as(each)
+    expected = each.new_zeros(40, 3).scatter_reduce(0, places, each, name, include_self=False)
+    torch.testing.assert_close(out, expected)
+    if read:
+        mine, right = (torch.autograd.grad(y.square().sum(), x)[0] for y in (out, expected))
+        torch.testing.assert_close(mine, right)
