@@ -92,6 +92,7 @@ def test_what_may_tell_rows_apart_is_computed_row_by_row(function, reason, where
     relations = found(rules, SAME)
     assert classes(relations) == {}
     assert reason in relations["h"]["not by class"]
+    assert "not by class" not in found(rules, SAME, without=[LIFT])["h"]
     model = Program(rules).compile(R.out, seed=0)
     assert len(model(model.ground(facts=SAME)).data.unique(dim=0)) > 1, "every row draws its own"
 

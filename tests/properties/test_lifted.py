@@ -160,6 +160,14 @@ def test_values_changed_in_place_are_seen():
     assert model(data).data.tolist() == [2.0, 2.0, 10.0, 2.0, 2.0, 2.0]
 
 
+def test_values_made_for_inference_are_constant():
+    model = Program([R.out(V.I) <= R.x(V.I)[2.0]]).compile(R.out)
+    with torch.inference_mode():
+        x = torch.ones(6)
+    data = model.ground(x=rows(torch.arange(6), x))
+    assert model(data).data.tolist() == model(data).data.tolist() == [2.0] * 6
+
+
 def test_an_error_is_the_same_by_class():
     program = Program([(R.out(V.I) <= (R.x(V.J), R._edge(V.J, V.I))) | [F.concat_agg]])
     facts = [R.x(0)[1.0], R.x(1)[1.0], R.edge(0, 0), R.edge(0, 1), R.edge(1, 1)]

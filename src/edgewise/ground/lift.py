@@ -115,7 +115,9 @@ class Lifting:
 
     def refuse(self, name: str, reason: str) -> None:
         """Rows of a relation are taken to be all different from here on."""
-        self.known[name] = self.refusals[name] = reason
+        self.known[name] = reason
+        if self.on:
+            self.refusals[name] = reason
 
     def unknown(self, name: str, reason: str, reads: Iterable[str]) -> None:
         """A relation that is not computed by rules alone; a reason only if there was a hope."""

@@ -73,4 +73,6 @@ class Data:
 def _mark(item: Given) -> tuple[bool, int]:
     """What changes when somebody asks for gradients of values, or writes into them."""
     values = item.values if isinstance(item, rows) else None
-    return (False, 0) if values is None else (values.requires_grad, values._version)
+    if values is None or values.is_inference():  # those never need gradients, nor count writes
+        return False, 0
+    return values.requires_grad, values._version
