@@ -1,0 +1,34 @@
+"""`edgewise search`: the texts of a file that mean most nearly the same as a query."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgewise.cli.checkpoint import opened
+from edgewise.cli.embed import Cut, Model, given_texts
+from edgewise.graphs.checks import whole
+
+
+def search(
+    model: Model,
+    query: Annotated[str, typer.Argument(help="what to look for")],
+    file: Annotated[Path, typer.Option(help="a file with one text in each line")],
+    top: Annotated[int, typer.Option(help="how many to show")] = 5,
+    truncate: Cut = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Find the lines of a file that are nearest in meaning, with their cosine."""
+    count = whole(top, "top", 1)
+    texts = given_texts([], file)
+    vectors = opened(model).embed([query, *texts], truncate=truncate)
+    near = vectors[1:] @ vectors[0]
+    best = near.topk(min(count, len(texts)))
+    pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    found = [{"cosine": round(value, 4), "text": texts[k]} for value, k in pairs]
+    if as_json:
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+        return
+    for one in found:
+        print(f"{one['cosine']:.3f}  {one['text']}")

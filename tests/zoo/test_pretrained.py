@@ -1,0 +1,333 @@
+"""Checkpoints in files: read whole or refused with the culprit's name, written whole or not."""
+
+import json
+import warnings
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+from edgewise import EdgewiseError, numbers, zoo
+from edgewise.zoo.pretrained import LAYOUTS, files
+
+CONFIG = zoo.gpt2.Config(12, 4, 2, 6, 2, 8, dropout=0.0)
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A small checkpoint of GPT-2."""
+    weights = zoo.gpt2.program(CONFIG).weights(seed=0, dtype=torch.float32)
+    zoo.save_pretrained(tmp_path / "model", zoo.gpt2, CONFIG, weights)
+    return tmp_path / "model"
+
+
+def edit(folder: Path, **fields) -> None:
+    path = folder / files.CONFIG
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def edit_tensors(folder: Path, change) -> None:
+    path = folder / files.WEIGHTS
+    found = safetensors.torch.load_file(path)
+    change(found)
+    safetensors.torch.save_file(found, path)
+
+
+def refusal(path) -> str:
+    with pytest.raises(EdgewiseError) as caught:
+        zoo.from_pretrained(path)
+    assert caught.value.code == "bad-pretrained"
+    assert caught.value.help
+    assert caught.value.place is not None
+    return str(caught.value.message)
+
+
+def test_what_is_saved_is_read(folder):
+    weights = zoo.gpt2.program(CONFIG).weights(seed=0, dtype=torch.float32)
+    found = zoo.from_pretrained(folder)
+    assert found.config == CONFIG
+    assert set(found.weights) == set(weights)
+    assert all(torch.equal(found.weights[name], weights[name]) for name in weights)
+    assert found.output == "logits"
+    assert found.model.inputs == ("token",)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_table_of_names_is_of_the_program_s_weights(name):
+    """Each weight of the program once, and nothing else."""
+    layout = LAYOUTS[name]
+    config = layout.MODEL.Config()
+    if name in ("roberta", "distilbert", "mpnet"):
+        config = getattr(zoo.bert, name.upper())
+    for architecture, (prefix, _) in layout.ARCHITECTURES.items():
+        entries = list(layout.entries(config, prefix))
+        entries += [e for head in layout.heads(config, prefix).values() for e in head]
+        ours = [e.ours for e in entries]
+        assert len(set(ours)) == len(ours), architecture
+        places = [(e.theirs, e.part) for e in entries]
+        assert len(set(places)) == len(places), architecture
+        known = set(_names(layout.MODEL.program(config)))
+        assert set(ours) <= known
+        left = known - set(ours)
+        assert left <= {"pooled.weight", "pooled.bias"}, (architecture, left)
+
+
+def _names(program):
+    from edgewise.zoo.pretrained.shapes import shapes_of
+
+    return shapes_of(program)
+
+
+def test_shards_are_one_checkpoint(folder):
+    whole = zoo.from_pretrained(folder).weights
+    found = safetensors.torch.load_file(folder / files.WEIGHTS)
+    (folder / files.WEIGHTS).unlink()
+    names, index = sorted(found), {}
+    for k in range(3):
+        part = f"model-{k}.safetensors"
+        index |= dict.fromkeys(names[k::3], part)
+        safetensors.torch.save_file({n: found[n] for n in names[k::3]}, folder / part)
+    (folder / files.INDEX).write_text(json.dumps({"weight_map": index}))
+    again = zoo.from_pretrained(folder).weights
+    assert all(torch.equal(again[name], whole[name]) for name in whole)
+    (folder / "model-1.safetensors").unlink()
+    assert "`model-1.safetensors` is missing" in refusal(folder)
+    (folder / files.INDEX).write_text(json.dumps({"weight_map": {"a": "../../secret"}}))
+    assert "names no files" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"n_embd": "large"}, "`n_embd` = 'large'"),
+        ({"n_embd": 10**12}, "`n_embd` = 1000000000000"),
+        ({"n_embd": 4.5}, "`n_embd` = 4.5"),
+        ({"n_embd": True}, "`n_embd` = True"),
+        ({"n_embd": -4}, "`n_embd` = -4"),
+        ({"n_embd": [4]}, "`n_embd` = [4]"),
+        ({"n_embd": 5}, "`n_embd` = 5 is not a multiple of 2 heads"),
+        ({"n_layer": 10**6}, "`n_layer` = 1000000"),
+        ({"n_layer": 3}, "`transformer.h.2.ln_1.weight` is missing"),
+        ({"n_layer": 1}, "`transformer.h.1.attn.c_attn.bias` is not one of this model"),
+        ({"n_inner": 7}, "`transformer.h.0.mlp.c_fc.weight` is (4, 6), the configuration says"),
+        ({"vocab_size": 13}, "`transformer.wte.weight` is (12, 4)"),
+        ({"vocab_size": 1 << 20, "n_embd": 1 << 20}, "`transformer.wte.weight` is (12, 4)"),
+        ({"activation_function": "__import__('os')"}, "`activation_function`"),
+        ({"layer_norm_epsilon": "1e-5"}, "`layer_norm_epsilon` = '1e-5'"),
+        ({"layer_norm_epsilon": -1.0}, "`layer_norm_epsilon` = -1.0"),
+        ({"resid_pdrop": 1.0}, "`resid_pdrop` = 1.0"),
+        ({"add_cross_attention": True}, "`add_cross_attention` = True"),
+        ({"model_type": "mamba"}, "the model 'mamba'"),
+        ({"model_type": ["gpt2"]}, "the model ['gpt2']"),
+        ({"model_type": "bert"}, "the architecture 'GPT2LMHeadModel'"),
+        ({"architectures": ["GPT2ForSequenceClassification"]}, "'GPT2ForSequenceClassification'"),
+    ],
+)
+def test_a_configuration_that_is_wrong(folder, fields, said):
+    edit(folder, **fields)
+    assert said in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is not JSON"),
+        ("[]", "is not a table"),
+        ("{'a': 1}", "is not JSON"),
+        ('{"model_type": NaN}', "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+    ],
+)
+def test_a_configuration_that_is_none(folder, text, said):
+    (folder / files.CONFIG).write_text(text)
+    assert said in refusal(folder)
+
+
+def test_tensors_that_are_wrong(folder):
+    edit_tensors(folder, lambda found: found.update(more=torch.zeros(2)))
+    assert "`more` is not one of this model" in refusal(folder)
+    edit_tensors(folder, lambda found: found.pop("more"))
+    edit_tensors(folder, lambda found: found.update({"transformer.wpe.weight": torch.ones(4, 8)}))
+    assert "`transformer.wpe.weight` is (4, 8), the configuration says (8, 4)" in refusal(folder)
+    edit_tensors(folder, lambda found: found.pop("transformer.wpe.weight"))
+    assert "`transformer.wpe.weight` is missing" in refusal(folder)
+    whole = torch.ones(8, 4, dtype=torch.int8)
+    edit_tensors(folder, lambda found: found.update({"transformer.wpe.weight": whole}))
+    assert "`transformer.wpe.weight` holds I8" in refusal(folder)
+
+
+def test_a_double_that_is_not_one(folder):
+    words = safetensors.torch.load_file(folder / files.WEIGHTS)["transformer.wte.weight"]
+    edit_tensors(folder, lambda found: found.update({"lm_head.weight": words.clone()}))
+    zoo.from_pretrained(folder)
+    edit_tensors(folder, lambda found: found.update({"lm_head.weight": words + 1}))
+    assert "`lm_head.weight` is not the same as `transformer.wte.weight`" in refusal(folder)
+
+
+@pytest.mark.parametrize("cut", [0, 4, 30, -1])
+def test_files_that_are_cut(folder, cut):
+    path = folder / files.WEIGHTS
+    path.write_bytes(path.read_bytes()[:cut])
+    assert "`model.safetensors` is damaged or truncated" in refusal(folder)
+
+
+def test_a_pickle_is_not_opened(folder):
+    (folder / files.WEIGHTS).unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"\x80\x04cos\nsystem\n")
+    assert "only the pickle `pytorch_model.bin`" in refusal(folder)
+
+
+def test_nothing_there(tmp_path):
+    assert "there is no folder" in refusal(tmp_path / "none")
+    assert "`config.json` cannot be read" in refusal(tmp_path)
+    assert "there is no file" in refusal(tmp_path / "none.gguf")
+
+
+def test_a_tokenizer_belongs_to_its_model(folder):
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {f"w{k}": k for k in range(12)}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.enable_truncation(2)  # what a checkpoint says of lengths is not ours
+    made.enable_padding(length=7)
+    made.save(str(folder / "tokenizer.json"))
+    found = zoo.from_pretrained(folder)
+    tokens = found.tokens(["w3 w4 w5", "w6"])
+    assert tokens.numbers.tolist() == [[3, 4, 5], [6, 0, 0]]
+    assert tokens.mask.tolist() == [[1, 1, 1], [1, 0, 0]]
+    with pytest.raises(EdgewiseError, match="text 1 has 9 tokens, the model has 8 positions"):
+        found.tokens(["w1", "w1 " * 9])
+    assert found.tokens(["w1 " * 9], truncate=True).numbers.shape == (1, 8)
+    made.add_tokens(["one more"])
+    made.save(str(folder / "tokenizer.json"))
+    assert "the tokenizer has the token 12, the model 12 words" in refusal(folder)
+    (folder / "tokenizer.json").write_text('{"model": {}}')
+    assert "`tokenizer.json` is no tokenizer" in refusal(folder)
+
+
+def test_a_checkpoint_without_a_head_says_what_is_missing(tmp_path):
+    config = zoo.bert.Config(12, 4, 2, 6, 1, 8, dropout=0.0)
+    weights = zoo.bert.program(config).weights(seed=0)
+    body = {n: w for n, w in weights.items() if not n.startswith(("pooled", "guess", "logits"))}
+    zoo.save_pretrained(tmp_path / "model", zoo.bert, config, body)
+    found = zoo.from_pretrained(tmp_path / "model")
+    found.compile("out")
+    with pytest.raises(EdgewiseError, match=r"no `pooled\.weight`, which `pooled` needs"):
+        found.compile("pooled")
+
+
+def test_a_save_that_fails_leaves_what_was_there(folder, monkeypatch):
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    found = zoo.from_pretrained(folder)
+
+    def broken(*_, **__):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(safetensors.torch, "save_file", broken)
+    with pytest.raises(OSError, match="disk full"):
+        found.save_pretrained(folder)
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+    assert [p.name for p in folder.parent.iterdir()] == ["model"]
+
+
+def test_a_save_goes_only_where_it_may(tmp_path, folder):
+    found = zoo.from_pretrained(folder)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("mine")
+    for path in (tmp_path / "notes", tmp_path / "no" / "such", folder / files.CONFIG):
+        with pytest.raises(EdgewiseError) as caught:
+            found.save_pretrained(path)
+        assert caught.value.code == "bad-pretrained"
+    with pytest.raises(EdgewiseError, match="is not given"):
+        zoo.save_pretrained(tmp_path / "new", zoo.gpt2, CONFIG, {})
+    with pytest.raises(EdgewiseError, match="no layout"):
+        zoo.save_pretrained(tmp_path / "new", zoo.gcn, zoo.gcn.Config(), {})
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_was_trained_is_what_is_saved(tmp_path, folder):
+    found = zoo.from_pretrained(folder)
+    with torch.no_grad():
+        found.model.weight("word").add_(1.0)
+    found.save_pretrained(tmp_path / "trained")
+    again = zoo.from_pretrained(tmp_path / "trained")
+    token = numbers([[1, 2, 3]])
+    assert torch.equal(again.model(token=token), found.model(token=token))
+
+
+def permuted(weight: torch.Tensor, heads: int) -> torch.Tensor:
+    """The order of rows in GGUF: halves become neighbours, as llama.cpp's conversion does."""
+    halves = weight.reshape(heads, 2, weight.shape[0] // heads // 2, -1)
+    return halves.swapaxes(1, 2).reshape(weight.shape)
+
+
+@pytest.mark.parametrize(("kind", "tolerance"), [("F32", 1e-5), ("F16", 1e-2), ("Q8_0", 5e-2)])
+def test_gguf(tmp_path, kind, tolerance):
+    gguf = pytest.importorskip("gguf")
+    from theirs import transformers
+
+    torch.manual_seed(0)
+    theirs = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=32,
+            hidden_size=64,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            intermediate_size=32,
+            num_hidden_layers=2,
+            max_position_embeddings=16,
+        )
+    ).eval()
+    path = write_gguf(gguf, theirs, tmp_path / "model.gguf", kind)
+    found = zoo.from_pretrained(path)
+    assert found.config.groups == 2
+    token = torch.randint(0, 32, (2, 7))
+    with torch.no_grad():
+        expected = theirs(token).logits
+    ours = found.model(token=numbers(token))
+    torch.testing.assert_close(ours, expected, atol=tolerance, rtol=tolerance)
+    data = path.read_bytes()
+    for cut in (0, 20, len(data) // 2):
+        path.write_bytes(data[:cut])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert "is no whole GGUF file" in refusal(path)
+
+
+def write_gguf(gguf, model, path: Path, kind: str) -> Path:
+    config, state = model.config, model.state_dict()
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_vocab_size(config.vocab_size)
+    names = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+    inner = {
+        "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj",
+        "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+        "attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm",
+        "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+    }  # fmt: skip
+    for i in range(config.num_hidden_layers):
+        names |= {f"blk.{i}.{a}": f"model.layers.{i}.{b}" for a, b in inner.items()}
+    quantised = getattr(gguf.GGMLQuantizationType, kind)
+    for theirs, name in names.items():
+        weight = state[f"{name}.weight"]
+        if theirs.endswith("attn_q"):
+            weight = permuted(weight, config.num_attention_heads)
+        if theirs.endswith("attn_k"):
+            weight = permuted(weight, config.num_key_value_heads)
+        plain = weight.ndim == 1
+        used = gguf.GGMLQuantizationType.F32 if plain else quantised
+        writer.add_tensor(f"{theirs}.weight", gguf.quantize(weight.numpy(), used), raw_dtype=used)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
