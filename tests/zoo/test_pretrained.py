@@ -331,3 +331,14 @@ def write_gguf(gguf, model, path: Path, kind: str) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def test_the_tensors_say_what_a_checkpoint_is_of(tmp_path):
+    """all-mpnet-base-v2 names `MPNetForMaskedLM` and holds `MPNetModel`."""
+    config = zoo.bert.Config(12, 4, 2, 6, 1, 8, dropout=0.0)
+    weights = zoo.bert.program(config).weights(seed=0)
+    zoo.save_pretrained(tmp_path / "model", zoo.bert, config, weights)
+    edit(tmp_path / "model", architectures=["BertForMaskedLM"])
+    found = zoo.from_pretrained(tmp_path / "model")
+    assert found.architecture == "BertModel"
+    assert torch.equal(found.weights["pooled.bias"], weights["pooled.bias"].float())

@@ -70,12 +70,12 @@ def _folder(path: Path, dtype: torch.dtype) -> Pretrained:
             f"there is no folder `{path}`", help="give the folder that holds `config.json`"
         )
     table = files.read_json(path / files.CONFIG)
-    layout, architecture = layout_for(table)
+    layout, named = layout_for(table)
     config = layout.config(Fields(table))
     program = layout.MODEL.program(config)
     found = files.weight_files(path)
     shapes = files.tensor_shapes(found)
-    entries, spare = entries_for(layout, config, architecture, shapes)
+    architecture, entries, spare = entries_for(layout, config, named, shapes)
     check_tensors(entries, shapes, shapes_of(program), spare)
     theirs = files.tensors(found)
     _check_twins(theirs, spare)
@@ -114,15 +114,26 @@ def layout_for(table: dict[str, Any]) -> tuple[ModuleType, str]:
 
 
 def entries_for(
-    layout: ModuleType, config: Any, architecture: str, found: dict[str, Shape]
-) -> tuple[list[Entry], dict[str, str]]:
-    """The tensors that must be there, and those that may: doubles of others, by their twins."""
-    usual, heads = layout.ARCHITECTURES[architecture]
+    layout: ModuleType, config: Any, named: str, found: dict[str, Shape]
+) -> tuple[str, list[Entry], dict[str, str]]:
+    """The architecture, the tensors that must be there, and doubles that may, by their twins.
+
+    Configurations name architectures that files are not of: the tensors decide.
+    """
+    usual = layout.ARCHITECTURES[named][0]
     prefix = usual if any(name.startswith(usual) for name in found) else ""
     entries = list(layout.entries(config, prefix))
-    for relation, extra in layout.heads(config, prefix).items():
-        if relation in heads and any(e.theirs in found for e in extra):
-            entries += extra
+    heads = {
+        relation: extra
+        for relation, extra in layout.heads(config, prefix).items()
+        if any(e.theirs in found for e in extra)
+    }
+    entries += [e for extra in heads.values() for e in extra]
+    order = (named, *layout.ARCHITECTURES)
+    fitting = (a for a in order if layout.ARCHITECTURES[a][0] == prefix)
+    architecture = next(
+        (a for a in fitting if set(heads) <= set(layout.ARCHITECTURES[a][1])), named
+    )
     words = next(e.theirs for e in entries if e.ours == "word") if layout.SPARE else ""
     wanted = {e.theirs for e in entries}
     spare = {}
@@ -130,7 +141,7 @@ def entries_for(
         full = f"{prefix}{name}" if name.startswith("embeddings.") else name
         if full not in wanted:
             spare[full] = twin if twin in wanted or not twin else words
-    return entries, spare
+    return architecture, entries, spare
 
 
 def _check_twins(theirs: dict[str, Tensor], spare: dict[str, str]) -> None:
