@@ -28,6 +28,10 @@ SIZES = {
     zoo.gatv2: {"inputs": 8, "outputs": 2, "heads": 2},
     zoo.gin: {"inputs": 8, "hidden": 8, "outputs": 8},
     zoo.rgcn: {"inputs": 8, "outputs": 8, "types": ("a", "b")},
+    zoo.mixing: {"size": 8, "hidden": 8, "layers": 2, "dropout": 0.0},
+    zoo.convolution: {"size": 8, "heads": 2, "taps": 3, "hidden": 8, "layers": 1, "dropout": 0.0},
+    zoo.convs2s: {"size": 8, "layers": 2, "dropout": 0.0},
+    zoo.rnn: {"source_words": 6, "target_words": 6, "size": 4, "dropout": 0.0},
     zoo.vit: {"image": 2, "patch": 1, "size": 4, "heads": 2, "hidden": 4, "layers": 1},
     zoo.llama: {"groups": 1, "d": 2},
     zoo.bigbird: {"block": 1, "random": 1},
@@ -54,11 +58,11 @@ def output(model):
 
 
 def facts(model, n: int = 4):
-    if model in zoo.TRANSFORMERS:
+    if model in (*zoo.TRANSFORMERS, zoo.rnn):
         return text_facts(model, n)
     x = torch.randn(n, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     rows = [R.x(i)[row] for i, row in enumerate(x)]
-    if model is zoo.encoder:
+    if model in (zoo.encoder, *zoo.WITHOUT_ATTENTION):
         return rows
     pairs = [(0, 1), (1, 0), (2, 2), (3, 0)]
     if model is zoo.rgcn:
@@ -70,7 +74,7 @@ def text_facts(model, n: int):
     if model is zoo.vit:
         pixels = torch.randn(3, 2, 2, generator=torch.Generator().manual_seed(0))
         return [R.pixel(*k)[pixels[k]] for k in product(range(3), range(2), range(2))]
-    names = {"token": 6, "source": 6, "target": 6, "segment": 1, "mask": 0}
+    names = {"token": 6, "source": 6, "target": 6, "segment": 1, "mask": 0, "end": 0}
     read = {
         a.relation for rule in small(model).rules for a in atoms(rule.body) if isinstance(a, Atom)
     }

@@ -7,6 +7,8 @@ R.out(V.I) <= (R.heard(V.I), W.bias[4,].filled(0.0))
 
 from edgewise.zoo import bert as bert
 from edgewise.zoo import bigbird as bigbird
+from edgewise.zoo import convolution as convolution
+from edgewise.zoo import convs2s as convs2s
 from edgewise.zoo import encoder as encoder
 from edgewise.zoo import gat as gat
 from edgewise.zoo import gatv2 as gatv2
@@ -16,8 +18,10 @@ from edgewise.zoo import gpt2 as gpt2
 from edgewise.zoo import graphsage as graphsage
 from edgewise.zoo import llama as llama
 from edgewise.zoo import longformer as longformer
+from edgewise.zoo import mixing as mixing
 from edgewise.zoo import parts as parts
 from edgewise.zoo import rgcn as rgcn
+from edgewise.zoo import rnn as rnn
 from edgewise.zoo import sparse as sparse
 from edgewise.zoo import t5 as t5
 from edgewise.zoo import transformer as transformer
@@ -28,4 +32,5 @@ from edgewise.zoo.pretrained import save_pretrained as save_pretrained
 
 TRANSFORMERS = (transformer, bert, gpt2, llama, t5, vit, longformer, bigbird, sparse)
 GRAPHS = (gcn, graphsage, gin, gat, gatv2, rgcn)
-MODELS = (encoder, *GRAPHS, *TRANSFORMERS)
+WITHOUT_ATTENTION = (mixing, convolution, convs2s)
+MODELS = (encoder, *GRAPHS, *TRANSFORMERS, *WITHOUT_ATTENTION, rnn)
