@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from edgewise.graphs import window
-from edgewise.kernels.attention import attention
+from edgewise.kernels.attention import attention, triton_blocks
+from edgewise.kernels.attention.contract import Case
 from edgewise.kernels.attention.errors import KernelRefuses
 
 
@@ -30,3 +31,9 @@ def test_it_runs_on_a_gpu_only(kernel):
     x = torch.zeros(1, 8, 4)
     with pytest.raises(KernelRefuses, match="CUDA GPU, not on cpu"):
         attention(x, x, x, window(1), kernel=kernel)
+
+
+def test_more_heads_than_one_launch_takes_are_refused():
+    pytest.importorskip("triton", reason="triton is not installed")
+    case = Case(65536, 1, 9, 9, 16, 16, torch.float16, "cuda", window(1), 1.0)
+    assert triton_blocks.refuses(case) == "65,536 heads, over the batch, are more than 65,535"

@@ -20,8 +20,10 @@ BLOCK = 64
 # Warps, pipeline stages and registers of each pass, measured on an H200 with 64 features in bf16:
 # so many registers that four (four, three) programs share a processor.
 LAUNCH = {"forward": (4, 2, 128), "rows": (4, 2, 128), "columns": (4, 3, 168)}
+ELSEWHERE = {"num_warps": 8, "num_stages": 1}  # where no engine copies tiles: fewest spills
 PAIR = 1.4  # the time of a pair in pairs of a dense product
 WIDEST = 128
+MOST_HEADS = 65535  # of one launch, over the batch
 
 
 def refuses(case: Case) -> str | None:
@@ -35,7 +37,15 @@ def refuses(case: Case) -> str | None:
         return reason
     if max(case.d, case.dv) > WIDEST:
         return f"{max(case.d, case.dv)} features are more than {WIDEST}"
+    if case.b * case.g > MOST_HEADS:
+        return f"{case.b * case.g:,} heads, over the batch, are more than {MOST_HEADS:,}"
     return case.lacks("bias", "score", "dropout")
+
+
+@lru_cache
+def has_engine() -> bool:
+    """From Hopper on a chip copies tiles by itself; desktop chips have other tensor cores."""
+    return torch.cuda.is_available() and torch.cuda.get_device_capability()[0] in (9, 10)
 
 
 def cost(case: Case) -> float:
@@ -205,6 +215,8 @@ def _meta(step: str, case: Case, tiles: Plan, q: Tensor, dv: int) -> dict[str, A
     launch = {"num_warps": warps, "num_stages": 1 if single else stages, "maxnreg": registers}
     if single or max(d, dv) > 64 or case.written_out:
         launch = {"num_warps": warps, "num_stages": 1 if single else 2}
+    if not has_engine():
+        launch = ELSEWHERE
     precision = "ieee" if single else "tf32"
     shape = {"BLOCK": tiles.block, "D": d, "DV": dv}
     code = functions(case.score)
