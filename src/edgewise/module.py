@@ -35,6 +35,7 @@ from edgewise.run.given import (
     step_tensor,
 )
 from edgewise.run.graph import graph_of
+from edgewise.run.handles import handle, held
 from edgewise.run.inputs import prepare, strings
 from edgewise.run.move import settle, to_device
 from edgewise.run.output import output_of
@@ -90,6 +91,11 @@ class Model(torch.nn.Module):
         self._derived = {rule.head.relation for rule in plan.rules}
         self._number = next(_NUMBERS)
         self._cache = Data(self._number, {})
+        self._handle = handle(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._handle = handle(self)  # a copy has its own
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -139,7 +145,7 @@ class Model(torch.nn.Module):
             whole = _build(self, data, (), unit.dtype, cpu, lift=False)  # classes cross samples
             for step in padded_steps(whole):
                 one = Data(self._number, {}, open=False, laid_out=True)
-                one.built[(), unit.dtype, str(unit.device)] = to_device(step, unit.device)
+                one.keep(((), unit.dtype, str(unit.device)), to_device(step, unit.device))
                 found.append(one)
         return found
 
@@ -215,7 +221,7 @@ class Model(torch.nn.Module):
             names = tuple(values)
             shapes = tuple(map(_fixed, values.values()))
             kinds = tuple(value.dtype for value in values.values())
-            _ensure_graph(self, step, names, shapes, kinds, self.training)
+            _ensure_graph(self._handle, names, shapes, kinds, self.training, step.handle)
             graph = step.graphs[self.training, kinds]
             if graph is not None:
                 value = Column(graph(*values.values(), *weights.values()))
@@ -272,7 +278,7 @@ class Model(torch.nn.Module):
         shapes = tuple((n, _fixed(tensors[n])) for n in self._arities if n in tensors)
         unit = self._one
         key = (shapes, unit.dtype, str(unit.device))
-        _ensure(self, data, shapes, unit.dtype, str(unit.device))
+        _ensure(self._handle, data.handle, shapes, unit.dtype, str(unit.device))
         return data.built[key]
 
 
@@ -282,8 +288,10 @@ def _fixed(tensor: Tensor) -> tuple[int, ...]:
 
 
 @torch._dynamo.assume_constant_result
-def _ensure(model: Model, data: Data, shapes: Shapes, dtype: torch.dtype, device: str) -> bool:
-    """Build what is decided for these shapes, once, and outside of any trace."""
+def _ensure(of: str, using: str, shapes: Shapes, dtype: torch.dtype, device: str) -> bool:
+    """Build what a model and data decide for shapes, once, and outside of any trace."""
+    model: Model = held(of)
+    data: Data = held(using)
     key = (shapes, dtype, device)
     data.forget_changed()
     if key not in data.built:
@@ -303,14 +311,16 @@ def _ensure(model: Model, data: Data, shapes: Shapes, dtype: torch.dtype, device
 
 @torch._dynamo.assume_constant_result
 def _ensure_graph(
-    model: Model,
-    step: Step,
+    of: str,
     names: tuple[str, ...],
     shapes: tuple[tuple[int, ...], ...],
     kinds: tuple[torch.dtype, ...],
     training: bool,
+    using: str,
 ) -> bool:
-    """Write a step down as a graph, once for each mode."""
+    """Write the step of a model down as a graph, once for each mode."""
+    model: Model = held(of)
+    step: Step = held(using)
     if (training, kinds) not in step.graphs:
         with _untraced():
             tensors = [

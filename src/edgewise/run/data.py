@@ -7,6 +7,7 @@ from typing import Any
 from edgewise.errors import EdgewiseError
 from edgewise.ground.facts import Facts
 from edgewise.ground.inputs import Given, rows
+from edgewise.run.handles import handle
 from edgewise.run.step import Step
 
 
@@ -41,9 +42,11 @@ class Data:
         self.built: dict[Any, Step] = {}
         self.volatile: frozenset[str] = frozenset()  # values that changed after grounding
         self._seen: dict[str, tuple[bool, int]] = {}
+        self.handle = handle(self)
 
     def keep(self, key: Any, step: Step) -> None:
         """Remember what was built, and the values that it takes to be constant."""
+        object.__setattr__(step, "handle", handle(step))
         self.built[key] = step
         self._seen |= {
             name: _mark(self.given[name]) for name in step.executable.constant & set(self.given)
@@ -65,6 +68,10 @@ class Data:
     def __getstate__(self) -> dict[str, Any]:
         # a copy builds its own when it needs it
         return self.__dict__ | {"built": {}, "_seen": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self.handle = handle(self)  # a copy has its own
 
     def __repr__(self) -> str:
         return f"<data: {', '.join(self.given) or 'facts'}>"

@@ -31,6 +31,7 @@ class Step:
     graphs: dict[Mode, torch.fx.GraphModule | None] = field(default_factory=dict)
     padded: bool = False  # one sample of a batch, filled up to the longest
     tapes: dict[Any, Tape | None] = field(default_factory=dict)  # None: run once
+    handle: str = ""  # given when it is kept with data
 
     def __call__(
         self,
