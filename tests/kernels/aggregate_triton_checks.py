@@ -21,6 +21,7 @@ CALLS = [
     Call(4, 6, 12, 5, hub=40),
     Call(3, 2, 0),
     Call(2, 3, 9, 130),
+    Call(5, 7, 30, 1, hub=20),
     Call(60, 6, 50, 5, hub=20),
     Call(4, 6, 12, 16, hub=40, dtype=torch.float16),
 ]

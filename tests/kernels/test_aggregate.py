@@ -17,6 +17,7 @@ from edgewise.kernels.aggregate.operators import (
     gather_total,
     traced,
 )
+from edgewise.run.column import Gathered
 
 HUB = Call(4, 6, 30, 3, hub=900)
 KERNELS = {kernel.name: kernel for kernel in IMPLEMENTATIONS}
@@ -142,3 +143,14 @@ def test_rules_aggregate_many_rows(aggregation, read):
     if read:
         mine, right = (torch.autograd.grad(y.square().sum(), x)[0] for y in (out, expected))
         torch.testing.assert_close(mine, right)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_columns_of_any_shape(shape, batch):
+    """What a rule hands to the kernels: numbers, vectors and matrices, of one sample or several."""
+    ids = torch.tensor([0, 0, 2, 2, 2])
+    x = torch.randn(batch, 5, *shape)
+    which = aggregate.runs(ids, 3)
+    found = Gathered(x, which).aggregated("sum_agg")
+    torch.testing.assert_close(found, x.new_zeros(batch, 3, *shape).index_add(1, ids, x))

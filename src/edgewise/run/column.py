@@ -91,7 +91,8 @@ class Gathered(Column):
     def aggregated(self, name: str) -> Tensor:
         """The sum, mean, largest or smallest of each segment."""
         batch, rows = self.base.shape[:2]
-        flat = self.base.flatten(2).transpose(0, 1).reshape(rows, -1)
+        each = self.base.flatten(2) if self.rank else self.base.unsqueeze(2)
+        flat = each.transpose(0, 1).reshape(rows, -1)
         if name in ("max_agg", "min_agg"):
             found = extreme(flat, self.which, largest=name == "max_agg")
         elif self.scale is None:

@@ -108,7 +108,7 @@ def _launch(
     programs, d = half.pieces.shape[0] - 1, x.shape[1]
     if not programs or not d:
         return
-    wide = min(WIDEST, 1 << (d - 1).bit_length())
+    wide = min(WIDEST, max(4, 1 << (d - 1).bit_length()))
     entries = min(max(TILE // wide, 1), 32)
     if side:
         numbers["pieces"], programs = programs, -(-programs // entries)
