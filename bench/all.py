@@ -14,7 +14,8 @@ HERE = Path(__file__).parent
 PARTS = {"all", "measure", "plots", "pyneuralogic_peer", "pyneuralogic_rules"}
 TUNING = {"tune_attention_gpu": "it tries launch settings: run it by hand"}
 PACKAGES = {"gnn_gpu": ["torch_geometric"], "gnn_pyg": ["torch_geometric"],
-            "graph_attention_cpu": ["torch_geometric"], "hf_long": ["transformers"]}  # fmt: skip
+            "graph_attention_cpu": ["torch_geometric"], "hf_long": ["transformers"],
+            "models": ["transformers"]}  # fmt: skip
 
 
 def scripts() -> list[str]:

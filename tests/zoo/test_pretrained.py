@@ -342,3 +342,21 @@ def test_the_tensors_say_what_a_checkpoint_is_of(tmp_path):
     found = zoo.from_pretrained(tmp_path / "model")
     assert found.architecture == "BertModel"
     assert torch.equal(found.weights["pooled.bias"], weights["pooled.bias"].float())
+
+
+def test_vectors_do_not_depend_on_padding_and_a_text_has_tokens(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    config = zoo.bert.Config(12, 4, 2, 6, 2, 40, dropout=0.0)
+    weights = zoo.bert.program(config).weights(seed=0)
+    words = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({f"w{k}": k for k in range(12)}, unk_token="w0")
+    )
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    zoo.save_pretrained(tmp_path / "model", zoo.bert, config, weights, tokenizer=words)
+    found = zoo.from_pretrained(tmp_path / "model", dtype=torch.float64)
+    texts = ["w1 w2", "w3 " * 40, "w4 w5 w6", "w7 " * 17]
+    together = found.embed(texts, batch=4)
+    alone = torch.cat([found.embed([text]) for text in texts])
+    torch.testing.assert_close(together, alone, atol=1e-12, rtol=0)
+    with pytest.raises(EdgewiseError, match="text 1 has no tokens"):
+        found.embed(["w1", ""])

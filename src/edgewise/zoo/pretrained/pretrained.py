@@ -24,6 +24,9 @@ from edgewise.zoo.pretrained.tokens import Tokens, padded
 ENDLESS = 1 << 30  # positions of a model that only knows distances
 
 
+FEW_WIDTHS = 16  # every width of a batch is laid out once: texts come in many lengths
+
+
 @dataclass(eq=False)
 class Pretrained:
     """What `from_pretrained` gives.
@@ -68,8 +71,8 @@ class Pretrained:
             self.compiled[relation] = model.eval()
         return self.compiled[relation]
 
-    def tokens(self, texts: Sequence[str], *, truncate: bool = False) -> Tokens:
-        """Texts as numbers, padded to the longest."""
+    def tokens(self, texts: Sequence[str], *, truncate: bool = False, multiple: int = 1) -> Tokens:
+        """Texts as numbers, padded to the longest, or to a multiple above it."""
         if self.tokenizer is None:
             raise BadPretrained(
                 "the checkpoint has no `tokenizer.json`", caller(), "give numbers to `model`"
@@ -77,7 +80,8 @@ class Pretrained:
         rows = [found.ids for found in self.tokenizer.encode_batch(list(texts))]
         first = getattr(self.config, "first", 0)
         longest = getattr(self.config, "positions", ENDLESS) - first
-        return padded(rows, longest=longest, pad=max(first - 1, 0), truncate=truncate)
+        pad = max(first - 1, 0)
+        return padded(rows, longest=longest, pad=pad, truncate=truncate, multiple=multiple)
 
     def inputs(self, tokens: Tokens, relation: str | None = None) -> dict[str, Any]:
         """What `model` reads for a batch of texts."""
@@ -101,7 +105,14 @@ class Pretrained:
         with torch.inference_mode():
             for start in range(0, len(order), batch):
                 some = order[start : start + batch]
-                tokens = self.tokens([texts[k] for k in some], truncate=truncate)
+                tokens = self.tokens(
+                    [texts[k] for k in some], truncate=truncate, multiple=FEW_WIDTHS
+                )
+                empty = (tokens.mask.sum(1) == 0).nonzero()
+                if len(empty):
+                    raise BadPretrained(
+                        f"text {some[int(empty[0])]} has no tokens", caller(), "leave it out"
+                    )
                 found[some] = model(**self.inputs(tokens)).to("cpu")
         return found
 

@@ -45,9 +45,14 @@ class Tokens:
 
 
 def padded(
-    rows: Sequence[Sequence[int]], *, longest: int, pad: int = 0, truncate: bool = False
+    rows: Sequence[Sequence[int]],
+    *,
+    longest: int,
+    pad: int = 0,
+    truncate: bool = False,
+    multiple: int = 1,
 ) -> Tokens:
-    """Rows of different lengths as one batch.
+    """Rows of different lengths as one batch, as wide as a `multiple` that holds them.
 
     >>> padded([[5, 6], [7]], longest=8).mask.tolist()
     [[1.0, 1.0], [1.0, 0.0]]
@@ -59,7 +64,7 @@ def padded(
             caller(),
             "split it, or cut it with `truncate=True`",
         )
-    width = min(max([1, *map(len, rows)]), longest)
+    width = min(-(-max([1, *map(len, rows)]) // multiple) * multiple, longest)
     numbers = torch.full((len(rows), width), pad)
     mask = torch.zeros(len(rows), width)
     for k, row in enumerate(rows):
