@@ -35,6 +35,7 @@ SIZES = {
     zoo.vit: {"image": 2, "patch": 1, "size": 4, "heads": 2, "hidden": 4, "layers": 1},
     zoo.llama: {"groups": 1, "d": 2},
     zoo.bigbird: {"block": 1, "random": 1},
+    zoo.deberta: {"reach": 3},
     zoo.sparse: {"step": 2},
     zoo.t5: {"d": 2, "decoder_layers": 1, "buckets": 4},
     zoo.transformer: {"decoder_layers": 1},

@@ -9,6 +9,7 @@ from edgewise.zoo import bert as bert
 from edgewise.zoo import bigbird as bigbird
 from edgewise.zoo import convolution as convolution
 from edgewise.zoo import convs2s as convs2s
+from edgewise.zoo import deberta as deberta
 from edgewise.zoo import encoder as encoder
 from edgewise.zoo import gat as gat
 from edgewise.zoo import gatv2 as gatv2
@@ -30,7 +31,7 @@ from edgewise.zoo.pretrained import fetch as fetch
 from edgewise.zoo.pretrained import from_pretrained as from_pretrained
 from edgewise.zoo.pretrained import save_pretrained as save_pretrained
 
-TRANSFORMERS = (transformer, bert, gpt2, llama, t5, vit, longformer, bigbird, sparse)
+TRANSFORMERS = (transformer, bert, gpt2, llama, t5, vit, longformer, bigbird, sparse, deberta)
 GRAPHS = (gcn, graphsage, gin, gat, gatv2, rgcn)
 WITHOUT_ATTENTION = (mixing, convolution, convs2s)
 MODELS = (encoder, *GRAPHS, *TRANSFORMERS, *WITHOUT_ATTENTION, rnn)
