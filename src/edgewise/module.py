@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -363,6 +364,7 @@ def _build(
         lift=lift and "lift equal rows" not in model.without,
         volatile=data.volatile,
     )
+    executable = replace(executable, refusals=executable.refusals | prepared.refusals)
     output = output_of(prepared, executable.relations, weights, model.fill)
     settle(executable)
     return to_device(Step(prepared, executable, output), device)

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from edgewise import EdgewiseError, F, Program, R, V, rows
+from edgewise import EdgewiseError, F, Program, R, V, ragged, rows
 from tests.compile.rewritings import D_K, OUT, QKV, SOFTMAX, WEIGHTS, D, numbers
 
 CAUSAL = (R.w(V.I, V.J) <= (R.d_k, R.k(V.J).T, R.q(V.I), R.special.leq(V.J, V.I))) | [
@@ -142,3 +142,16 @@ def test_explaining_leaves_the_model_as_it_was():
     compiled.explain(x=x)
     assert all(p.grad is None for p in compiled.parameters())
     torch.testing.assert_close(compiled(x=x), before)
+
+
+def test_a_ragged_batch_says_why_its_attention_is_not_one():
+    program = Program(
+        [
+            (R.w(V.I, V.J) <= (R.x(V.I).T, R.x(V.J))) | [F.product, F.softmax_agg(agg_terms=[V.J])],
+            (R.out(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product],
+        ]
+    )
+    model = program.compile(R.out)
+    data = model.ground(x=ragged([torch.randn(3, 2), torch.randn(5, 2)]))
+    assert "not one attention: samples of a ragged batch" in repr(model.explain(data))
+    assert "not one attention" not in repr(model.explain(x=torch.randn(3, 2)))

@@ -27,7 +27,7 @@ from edgewise.ground.sources import (
 from edgewise.ground.stack import Stacks, stacked
 from edgewise.language import nodes
 from edgewise.language.statements import atoms, weights
-from edgewise.plan.nodes import Plan
+from edgewise.plan.nodes import Attention, Plan
 
 
 class BatchMismatch(EdgewiseError):
@@ -55,6 +55,7 @@ class Prepared:
     samples: int | None
     in_batch: frozenset[str] = frozenset()  # relations whose first key is the sample
     stacks: Stacks = field(default_factory=dict)
+    refusals: dict[str, str] = field(default_factory=dict)  # why an attention runs rule by rule
 
     def stacked(self, given: Iterable[str], weights: Mapping[str, Tensor]) -> Prepared:
         """The same with one rule for those that differ in a relation of facts and its weight."""
@@ -77,7 +78,10 @@ def prepare(
     sources = {n: _source(n, t, arities[n], value_lengths(plan, n)) for n, t in given.items()}
     _check_batches(sources, samples)
     in_batch: set[str] = set()
+    refusals: dict[str, str] = {}
     if samples is not None:
+        fused = [s.head.relation for s in plan.steps if isinstance(s, Attention)]
+        refusals = dict.fromkeys(fused, "samples of a ragged batch are listed row by row")
         # a dense batch beside ragged samples has the sample as one more axis
         sources = {n: in_samples(s) if s.batched else s for n, s in sources.items()}
         own = {n for n, t in given.items() if isinstance(t, ragged)}
@@ -90,7 +94,8 @@ def prepare(
     if samples is not None:
         sources[SAMPLES] = Source(Grid((samples,)), stored=torch.ones(samples), dense=True)
     dense = frozenset(name for name, source in sources.items() if source.dense)
-    return Prepared(plan, sources, constants, dense, samples, frozenset(in_batch))
+    prepared = Prepared(plan, sources, constants, dense, samples, frozenset(in_batch))
+    return replace(prepared, refusals=refusals)
 
 
 def _samples(given: Mapping[str, Given], facts: Facts | None) -> int | None:
