@@ -107,7 +107,7 @@ def _rows(
     dbias, dfactor = (None if x is None else x.new_empty(x.shape) for x in terms.tensors[1:3])
     packed = Packed.of(terms.tables, q.device)
     dtables = torch.zeros(packed.tables.shape, dtype=torch.int64, device=q.device)
-    unit = unit_of(g, v, heads * case.n)
+    unit = unit_of(g, v, heads * case.n) if terms.tables else packed.tables
     part = q.new_empty(heads * rows.slots, d, dtype=torch.float32)
     room = (dq, *(dq if x is None else x for x in (dbias, dfactor)), dtables, unit, part)
     numbers = (case.scale, case.n, graph.edges.count, heads, case.g, rows.slots, *_drop(terms))
@@ -131,6 +131,7 @@ def _columns(
     from edgewise.kernels.attention import triton_block_kernels, triton_csr_kernels
 
     q, k, v, g = *inputs[:3], inputs[9]
+    by_node = [x.T.contiguous() for x in inputs[10:]]
     columns, keys = graph.columns, len(k)
     grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (k, v)]
     of_edges = [
@@ -144,7 +145,7 @@ def _columns(
     numbers = (case.scale, case.n, case.m, graph.edges.count, keys, case.g, columns.slots)
     strides = [s for x in (q, k, v, g) for s in x.stride()[:2]]
     triton_csr_kernels.backward_columns[(len(columns.row) * keys,)](
-        *inputs, *room, *_work(columns), graph.edges.col_row, graph.edges.edge,
+        *inputs[:10], *by_node, *room, *_work(columns), graph.edges.col_row, graph.edges.edge,
         *numbers, *_drop(terms), *strides, **_meta(case, terms, q, v)
     )  # fmt: skip
     if columns.slots:

@@ -171,8 +171,9 @@ def backward_columns(
             q = tl.load(Q + h * sqh + i[:, None] * sqn + x, mask=some[:, None], other=0.0)
             g = tl.load(DOut + h * soh + i[:, None] * son + y, mask=some[:, None], other=0.0)
             q, g = q.to(tl.float32), g.to(tl.float32)
-            lse = tl.load(Lse + h * n + i, mask=some, other=float("inf"))
-            delta = tl.load(Delta + h * n + i, mask=some, other=0.0)
+            node = i * (keys * group) + h  # heads of a node lie together, as they are read
+            lse = tl.load(Lse + node, mask=some, other=float("inf"))
+            delta = tl.load(Delta + node, mask=some, other=0.0)
             if BIAS or FACTOR or EDGE_KEY or EDGE_VALUE:
                 e = tl.load(Edge + c, mask=some, other=0).to(tl.int64)
             s = tl.sum(k[None, :] * q, 1)
