@@ -46,7 +46,12 @@ def rows(token, mask, segment=None):
 
 @pytest.mark.parametrize(
     ("name", "body", "typed"),
-    [("Bert", "out", True), ("Roberta", "out", True), ("MPNet", "out", False)],
+    [
+        ("Bert", "out", True),
+        ("Roberta", "out", True),
+        ("MegatronBert", "out", True),
+        ("MPNet", "out", False),
+    ],
 )
 @few
 @given(sizes, batches(), st.sampled_from(["gelu", "relu", "gelu_new"]))
@@ -64,7 +69,7 @@ def test_encoders(name, body, typed, drawn, batch, activation):
     assert_equal(both, "out", inputs, run, mask.bool())
 
 
-@pytest.mark.parametrize("name", ["Bert", "Roberta", "MPNet"])
+@pytest.mark.parametrize("name", ["Bert", "Roberta", "MegatronBert", "MPNet"])
 @few
 @given(sizes, batches())
 def test_masked_language_models(name, drawn, batch):

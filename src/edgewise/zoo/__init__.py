@@ -19,6 +19,7 @@ from edgewise.zoo import gpt2 as gpt2
 from edgewise.zoo import graphsage as graphsage
 from edgewise.zoo import llama as llama
 from edgewise.zoo import longformer as longformer
+from edgewise.zoo import megatron as megatron
 from edgewise.zoo import mixing as mixing
 from edgewise.zoo import parts as parts
 from edgewise.zoo import rgcn as rgcn
@@ -31,7 +32,10 @@ from edgewise.zoo.pretrained import fetch as fetch
 from edgewise.zoo.pretrained import from_pretrained as from_pretrained
 from edgewise.zoo.pretrained import save_pretrained as save_pretrained
 
-TRANSFORMERS = (transformer, bert, gpt2, llama, t5, vit, longformer, bigbird, sparse, deberta)
+TRANSFORMERS = (
+    *(transformer, bert, gpt2, llama, t5, vit, deberta, megatron),
+    *(longformer, bigbird, sparse),
+)
 GRAPHS = (gcn, graphsage, gin, gat, gatv2, rgcn)
 WITHOUT_ATTENTION = (mixing, convolution, convs2s)
 MODELS = (encoder, *GRAPHS, *TRANSFORMERS, *WITHOUT_ATTENTION, rnn)

@@ -88,13 +88,10 @@ def encoder(config: Config) -> Statements:
     ]
 
 
-def program(config: Config) -> Program:
-    """Reads `token(i)`, `mask(i)` (0 where padded) and `segment(i)`; derives `out(i)`, and from it
-    `pooled`, `logits(i)` (of masked tokens) and `embedding` (of the text, of length 1).
-    """
+def answers(config: Config) -> Statements:
+    """What is made of `out(i)`: `pooled`, `logits(i)` and `embedding`."""
     d = config.size
-    rules = [
-        *encoder(config),
+    return [
         (R.pooled <= affine(R.out(0), "pooled", d, d)) | [F.tanh],
         (R.guess(V.I) <= affine(R.out(V.I), "guess", d, d)) | [config.activation],
         *layer_norm(R.guess, R.guessed, d, eps=config.eps),
@@ -102,8 +99,17 @@ def program(config: Config) -> Program:
         <= (R.guessed(V.I)["word" : config.vocabulary, d], W["logits.bias"][config.vocabulary,]),
         *unit_mean(R.out, R.mask, R.embedding),
     ]
+
+
+def program(config: Config) -> Program:
+    """Reads `token(i)`, `mask(i)` (0 where padded) and `segment(i)`; derives `out(i)`, and from it
+    `pooled`, `logits(i)` (of masked tokens) and `embedding` (of the text, of length 1).
+    """
     domains = {V.H: config.heads, V.P: config.positions}
-    return Program(rules, domains=domains | ({V.B: config.buckets} if config.buckets else {}))
+    return Program(
+        [*encoder(config), *answers(config)],
+        domains=domains | ({V.B: config.buckets} if config.buckets else {}),
+    )
 
 
 def unit_mean(x: Atom, mask: Atom, y: Atom) -> Statements:

@@ -25,6 +25,7 @@ from edgewise.zoo.pretrained.layouts import (
     gpt2,
     llama,
     longformer,
+    megatron,
     mpnet,
     roberta,
     t5,
@@ -46,7 +47,10 @@ __all__ = [
 
 LAYOUTS: dict[str, ModuleType] = {
     layout.TYPE: layout
-    for layout in (bert, roberta, distilbert, mpnet, gpt2, llama, t5, vit, longformer, bigbird)
+    for layout in (
+        *(bert, roberta, distilbert, mpnet, megatron),
+        *(gpt2, llama, t5, vit, longformer, bigbird),
+    )
 }
 
 

@@ -62,22 +62,30 @@ def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
 
 
 def embeddings(prefix: str, types: bool = True) -> Iterator[Entry]:
+    yield from tables(prefix, types)
+    yield from norm("embedded", f"{prefix}embeddings.LayerNorm")
+
+
+def tables(prefix: str, types: bool = True) -> Iterator[Entry]:
     at = f"{prefix}embeddings"
     yield Entry("word", f"{at}.word_embeddings.weight")
     yield Entry("position", f"{at}.position_embeddings.weight")
     if types:
         yield Entry("type", f"{at}.token_type_embeddings.weight")
-    yield from norm("embedded", f"{at}.LayerNorm")
 
 
 def layer(ours: str, theirs: str) -> Iterator[Entry]:
-    for our, their in {"q": "query", "k": "key", "v": "value"}.items():
-        yield from linear(f"{ours}.{our}", f"{theirs}.attention.self.{their}", joined=2)
-    yield from linear(f"{ours}.attended", f"{theirs}.attention.output.dense")
+    yield from attention(ours, theirs)
     yield from norm(f"{ours}.norm1", f"{theirs}.attention.output.LayerNorm")
     yield from linear(f"{ours}.mlp", f"{theirs}.intermediate.dense")
     yield from linear(f"{ours}.added", f"{theirs}.output.dense")
     yield from norm(f"{ours}.norm2", f"{theirs}.output.LayerNorm")
+
+
+def attention(ours: str, theirs: str) -> Iterator[Entry]:
+    for our, their in {"q": "query", "k": "key", "v": "value"}.items():
+        yield from linear(f"{ours}.{our}", f"{theirs}.attention.self.{their}", joined=2)
+    yield from linear(f"{ours}.attended", f"{theirs}.attention.output.dense")
 
 
 def heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:

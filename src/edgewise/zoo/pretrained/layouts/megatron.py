@@ -1,0 +1,37 @@
+"""Megatron-BERT as Hugging Face saves it: BERT's names, norms elsewhere."""
+
+from collections.abc import Iterator
+
+from edgewise.zoo import megatron as model
+from edgewise.zoo.pretrained.entries import Entry, linear, norm
+from edgewise.zoo.pretrained.fields import Fields
+from edgewise.zoo.pretrained.layouts import bert
+from edgewise.zoo.pretrained.layouts.bert import heads as heads
+from edgewise.zoo.pretrained.layouts.bert import table as table
+
+TYPE, MODEL, OUTPUT = "megatron-bert", model, "embedding"
+ARCHITECTURES = {
+    "MegatronBertModel": ("", ("pooled",)),
+    "MegatronBertForMaskedLM": ("bert.", ("logits",)),
+}
+SPARE = bert.SPARE
+
+
+def config(fields: Fields) -> model.Config:
+    fields.fixed("position_embedding_type", "absolute")
+    return model.Config(**bert.sizes(fields), types=fields.size("type_vocab_size", default=2))
+
+
+def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
+    yield from bert.tables(prefix)
+    for i in range(config.layers):
+        yield from layer(f"layer.{i}", f"{prefix}encoder.layer.{i}")
+    yield from norm("out", f"{prefix}encoder.ln")
+
+
+def layer(ours: str, theirs: str) -> Iterator[Entry]:
+    yield from norm(f"{ours}.norm1", f"{theirs}.attention.ln")
+    yield from bert.attention(ours, theirs)
+    yield from norm(f"{ours}.norm2", f"{theirs}.ln")
+    yield from linear(f"{ours}.mlp", f"{theirs}.intermediate.dense")
+    yield from linear(f"{ours}.added", f"{theirs}.output.dense")
