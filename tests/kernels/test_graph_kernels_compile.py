@@ -1,0 +1,86 @@
+"""The kernels along graphs compile for a Hopper GPU, which needs none: the interpreter checks no
+types, and takes what a compiler refuses."""
+
+import pytest
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from triton import compile as compiled
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from edgewise.kernels.aggregate import triton_grouped_kernels as grouped
+from edgewise.kernels.aggregate import triton_rows_kernels as rows
+from edgewise.kernels.attention import triton_csr_kernels as csr
+from edgewise.kernels.attention.triton_score import functions
+from edgewise.kernels.scored import triton_scored_kernels as scored
+from edgewise.scores.nodes import S
+
+INDICES = "Pieces Rows Owner Slot Turn Order Ptr Member Low Column LowItem HighItem Row Edge Sizes"
+NUMBERS = "slope scale sign keep"
+
+
+def ptx(kernel, constants, floats="fp32"):
+    """The code of a kernel whose pointers are to `floats`, except to indices and wide sums."""
+    kinds = {}
+    for name in kernel.arg_names:
+        if name in constants:
+            kinds[name] = "constexpr"
+        elif name in INDICES.split():
+            kinds[name] = "*i32"
+        elif name in ("Lse", "Delta", "DS", "Share", "Unit") or name.startswith("Part"):
+            kinds[name] = "*fp32"
+        elif name[0].isupper():
+            kinds[name] = f"*{floats}"
+        else:
+            kinds[name] = "fp32" if name in NUMBERS.split() else "i32"
+    places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
+    source = ASTSource(kernel, kinds, places)
+    made = compiled(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 1})
+    return made.asm["ptx"]
+
+
+@pytest.mark.parametrize("floats", ["fp32", "bf16"])
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("kernel", ["total", "total_short", "dots", "extreme", "equal_total"])
+def test_rows(kernel, cut, floats):
+    function = getattr(rows, kernel)
+    constants = {"CUT": cut, "SCALE": cut, "E": 32, "D": 4 if cut else 64}
+    constants = {name: value for name, value in constants.items() if name in function.arg_names}
+    code = ptx(function, constants, floats)
+    assert "st.global" in code
+    assert "atom" not in code  # sums are in one order
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32", "tf32x3"])
+@pytest.mark.parametrize("kernel", ["linear", "outer"])
+def test_grouped(kernel, precision):
+    function = getattr(grouped, kernel)
+    constants = {"R": 64, "N": 64, "K": 32, "CHUNK": 4096, "PRECISION": precision}
+    constants = {name: value for name, value in constants.items() if name in function.arg_names}
+    assert ("mma" in ptx(function, constants)) == (precision != "ieee")
+
+
+@pytest.mark.parametrize("floats", ["fp32", "fp16"])
+@pytest.mark.parametrize("kind", [0, 1, 2, 3])
+@pytest.mark.parametrize("kernel", ["forward", "backward_columns", "backward_rows"])
+def test_scored(kernel, kind, floats):
+    if kernel == "backward_rows" and kind < 2:
+        return  # their gradients need no pass over rows
+    function = getattr(scored, kernel)
+    for more in (False, True):
+        constants = {"KIND": kind, "KEEP": more, "CUT": more, "E": 16, "D": 16, "DV": 32}
+        constants = {name: x for name, x in constants.items() if name in function.arg_names}
+        code = ptx(function, constants, floats)
+        assert "st.global" in code
+        assert "atom" not in code
+
+
+@pytest.mark.parametrize("kernel", ["forward", "backward_rows", "backward_columns"])
+def test_csr(kernel):
+    function, code = getattr(csr, kernel), functions(S)
+    constants = {"VALUE": code.value, "SLOPE": code.slope, "SPREAD": code.spread}
+    flags = ("SCORE", "BIAS", "FACTOR", "DROP", "EDGE_KEY", "EDGE_VALUE")
+    constants |= dict.fromkeys(flags, False) | {"E": 16, "D": 16, "DV": 16}
+    constants = {name: value for name, value in constants.items() if name in function.arg_names}
+    assert "st.global" in ptx(function, constants)
