@@ -50,10 +50,11 @@ def often(x: Atom, config: Config) -> Statements:
     that every token hears every other.
     """
     block, rows = config.block, R.hidden[x.relation]
-    after = R.special.next(V.B, V.C), R.special.mul(V.C, block, V.K), rows(V.K)
+    after = R.special.next(V.B, V.C), R._begins(V.C)  # there is a block after it
     long = rows((5 + 2 * config.random) * block)
     times = math.log(1 + config.random)
     return [
+        R.begins(V.B) <= (rows(V.I), R.special.mul(V.B, block, V.I)),
         (R.sparse(V.I) <= rows(V.I)) | [F.reverse],
         R.sparse(V.I)
         <= (rows(V.I), R.special.geq(V.I, block), R.special.div(V.I, block, V.B), *after, long),

@@ -12,24 +12,35 @@ from edgewise.language import R, V, W
 from edgewise.language.nodes import Atom
 from edgewise.zoo.parts import Statements
 
+SHIFT = 1 << 20  # arithmetic is over the natural numbers: the distance d is SHIFT + d
+
 
 def relative(x: Atom, y: Atom, buckets: int, far: int, *, both: bool = True) -> Statements:
-    """y(H, I, J) for all rows I and J of x; `B` needs the domain of the buckets."""
-    at = R.special.fn(Bucket(buckets, far, both))(V.I, V.J, V.B)
-    rows = R.hidden[x.relation]
-    return [y(V.H, V.I, V.J) <= (W[y.relation](V.B, V.H)[1,], at, rows(V.I), rows(V.J))]
+    """y(H, I, J) for all rows I and J of x; `B` needs the domain of the buckets.
+
+    The function sees every distance once, not every pair.
+    """
+    rows, near = R.hidden[x.relation], R[f"{y.relation}_bucket"]
+    bucket_ = R.special.fn(Bucket(buckets, far, both))(V.D, V.B)
+    pairs = R.special.add(V.I, SHIFT, V.S), R.special.sub(V.S, V.J, V.D), rows(V.I), rows(V.J)
+    return [
+        near(V.D, V.B) <= (rows(V.I), R.special.add(V.I, SHIFT, V.D), bucket_),
+        near(V.D, V.B) <= (rows(V.I), R.special.sub(SHIFT, V.I, V.D), bucket_),
+        y(V.H, V.I, V.J)
+        <= (W[y.relation](V.B, V.H)[1,], R.hidden[near.relation](V.D, V.B), *pairs),
+    ]
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """The bucket of key j for query i."""
+    """The bucket of a key that stands d before the query, given SHIFT + d."""
 
     buckets: int
     far: int
     both: bool
 
-    def __call__(self, i: int, j: int) -> int:
-        return bucket(j - i, self.buckets, self.far, both=self.both)
+    def __call__(self, shifted: int) -> int:
+        return bucket(SHIFT - shifted, self.buckets, self.far, both=self.both)
 
 
 def bucket(distance: int, buckets: int, far: int, *, both: bool = True) -> int:
