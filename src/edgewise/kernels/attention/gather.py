@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from edgewise.kernels.attention.contract import EDGE_TERMS, Case, Grads, Saved, Terms, wide
+from edgewise.kernels.attention.edges import edges
 from edgewise.kernels.attention.function import row_dots
 from edgewise.kernels.attention.terms import Scores, TermGrads, Tile, places
 
@@ -16,6 +17,7 @@ name = "gather"
 PAIR = 60.0  # the time of one edge in pairs of a dense product
 LIMIT = 1 << 29
 CHUNK = 1 << 24  # numbers copied to edges at a time
+HUB = 8e5  # on a GPU: the time of one more edge at one node, whose sums are one after another
 
 
 def refuses(case: Case) -> str | None:
@@ -27,7 +29,15 @@ def refuses(case: Case) -> str | None:
 
 
 def cost(case: Case) -> float:
-    return PAIR * case.work + 1e5
+    return PAIR * case.work + 1e5 + (HUB * _longest(case) if case.device == "cuda" else 0.0)
+
+
+def _longest(case: Case) -> int:
+    """The most edges at one query and at one key, where edges are few enough to be listed."""
+    if case.pairs > 4 * max(case.n, case.m):
+        return 0  # other kernels cost less whatever the hubs
+    found = edges(case.graph, case.n, case.m)
+    return sum(int(ptr.diff().max()) for ptr in (found.ptr, found.col_ptr))
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
