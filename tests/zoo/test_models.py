@@ -37,10 +37,12 @@ SIZES = {
     zoo.bigbird: {"block": 1, "random": 1},
     zoo.deberta: {"reach": 3},
     zoo.sparse: {"step": 2},
+    zoo.transformer_xl: {"memory": 2},
     zoo.t5: {"d": 2, "decoder_layers": 1, "buckets": 4},
     zoo.transformer: {"decoder_layers": 1},
 }
 TEXT = {"vocabulary": 6, "size": 4, "heads": 2, "hidden": 4, "layers": 2, "dropout": 0.0}
+WITH_MEMORY = (zoo.transformer_xl,)
 WITHOUT_TEXT = (zoo.t5,)  # distances are put into buckets by a function
 every_model = pytest.mark.parametrize(
     "model", zoo.MODELS, ids=lambda m: m.__name__.rpartition(".")[2]
@@ -79,7 +81,8 @@ def text_facts(model, n: int):
     read = {
         a.relation for rule in small(model).rules for a in atoms(rule.body) if isinstance(a, Atom)
     }
-    return [
+    past = [R.memory(k, j)[[1.0, 0.0, -1.0, 0.5 * j]] for k, j in product(range(2), range(2))]
+    return (past if model in WITH_MEMORY else []) + [
         R[name](i)[float((i + 1) % count) if count else 1.0]
         for name, count in names.items()
         if name in read

@@ -27,6 +27,7 @@ from edgewise.zoo import rnn as rnn
 from edgewise.zoo import sparse as sparse
 from edgewise.zoo import t5 as t5
 from edgewise.zoo import transformer as transformer
+from edgewise.zoo import transformer_xl as transformer_xl
 from edgewise.zoo import vit as vit
 from edgewise.zoo.pretrained import fetch as fetch
 from edgewise.zoo.pretrained import from_pretrained as from_pretrained
@@ -35,6 +36,7 @@ from edgewise.zoo.pretrained import save_pretrained as save_pretrained
 TRANSFORMERS = (
     *(transformer, bert, gpt2, llama, t5, vit, deberta, megatron),
     *(longformer, bigbird, sparse),
+    *(transformer_xl,),
 )
 GRAPHS = (gcn, graphsage, gin, gat, gatv2, rgcn)
 WITHOUT_ATTENTION = (mixing, convolution, convs2s)

@@ -1,0 +1,142 @@
+"""Transformer-XL: segments that also hear the segment before, and places told by distance.
+
+    zⱼ = memory and segment, one after the other;  i hears j ≤ m + i, where m is the memory's length
+    scoreᵢⱼ = ((qᵢ + u) · kⱼ + (qᵢ + v) · P r(m + i - j)) / √d,   r = sines and cosines
+    aᵢ = norm(xᵢ + O attention(z)ᵢ),   yᵢ = norm(aᵢ + W₂ relu(W₁ aᵢ))
+
+What a layer reads of one segment is its memory in the next; memory is data, so no gradient goes
+back through it.
+
+Paper: https://arxiv.org/abs/1901.02860. Parity: `torch`, by the equations, in
+tests/zoo/test_memory.py.
+"""
+
+import math
+from dataclasses import dataclass
+
+from edgewise.language import F, Program, R, V, W, repeat
+from edgewise.language.nodes import Atom, Fact, Statement
+from edgewise.zoo.parts import (
+    Statements,
+    dropped,
+    feed_forward,
+    heads,
+    layer_norm,
+    residual,
+    speeds,
+)
+
+Carried = tuple[list[Statement], tuple[Atom, ...]]
+
+
+@dataclass(frozen=True)
+class Config:
+    """`memory` is m, the number of rows that every layer remembers."""
+
+    vocabulary: int = 267_735
+    size: int = 410
+    heads: int = 10
+    hidden: int = 2100
+    layers: int = 16
+    memory: int = 150
+    eps: float = 1e-5
+    dropout: float = 0.1
+
+
+def places(x: Atom, config: Config) -> Statements:
+    """`place(D)`, the vector r(D), for every distance from a row of x back to what it may hear."""
+    row, speed = R.hidden[x.relation], W.speed[list(speeds(config.size))].fixed()
+    shift = R.special.add(V.I, config.memory, V.S)
+    return [
+        R.far(V.D) <= row(V.D),
+        R.far(V.D) <= (row(V.I), R._memory(V.L, V.J), shift, R.special.add(V.J, V.D, V.S)),
+        (R.angle(V.D) <= (R.special.add_eval(V.D, 0), speed, R._far(V.D))) | [F.product],
+        R.place(V.D) <= F.concat(F.sin(R.angle(V.D)), F.cos(R.angle(V.D))),
+        R.u(V.H) <= W.u(V.H)[config.size // config.heads,],
+        R.v(V.H) <= W.v(V.H)[config.size // config.heads,],
+    ]
+
+
+def remembered(x: Atom, depth: Atom, y: Atom, config: Config) -> Statements:
+    """The memory of this depth and, behind it, the rows of the segment."""
+    return [
+        y(V.J) <= (R.memory(V.L, V.J), R.hidden[depth.relation](V.L)),
+        y(V.J) <= (x(V.I), R.special.add(V.I, config.memory, V.J)),
+    ]
+
+
+def attention(x: Atom, z: Atom, y: Atom, config: Config) -> Statements:
+    """Attention of the rows of x to those of z, `config.memory` places further on."""
+    size, h = config.size, V.H
+    d = size // config.heads
+    scale = 1 / math.sqrt(d)
+    shift = R.special.add(V.I, config.memory, V.S)
+    far = R.hidden[z.relation](V.J), shift, R.special.add(V.J, V.D, V.S)
+    return [
+        *heads(x, R.q, size, d, bias=False),
+        *heads(z, R.k, size, d, bias=False),
+        *heads(z, R.value, size, d, bias=False),
+        R.away(h, V.D) <= R.place(V.D)[W["away.weight"](h)[d, size]],
+        R.content(h, V.I) <= (R.q(h, V.I) + R.u(h))[scale].fixed(),
+        R.placed(h, V.I) <= (R.q(h, V.I) + R.v(h))[scale].fixed(),
+        (R.to_place(h, V.I, V.J) <= (R.away(h, V.D).T, R.placed(h, V.I), *far)) | [F.product],
+        (R.weights(h, V.I, V.J) <= (R.k(h, V.J).T @ R.content(h, V.I), R.to_place(h, V.I, V.J)))
+        | [F.sum, F.softmax_agg(agg_terms=[V.J])],
+        (R.heard(h, V.I) <= (dropped(R.weights(h, V.I, V.J), config.dropout), R.value(h, V.J)))
+        | [F.product],
+        (y(V.I) <= R.heard(h, V.I)) | [F.concat_agg],
+    ]
+
+
+def added(x: Atom, read: Atom, y: Atom, config: Config) -> Statements:
+    """The rest of a layer: x with what attention read, then with the hidden layer, each normed."""
+    size, hidden, p, eps = config.size, config.hidden, config.dropout, config.eps
+    return [
+        *residual(x, read, R.attended, size, size, p),
+        *layer_norm(R.attended, R.norm1, size, eps=eps),
+        *feed_forward(R.norm1, R.mlp, size, hidden, p=p),
+        *residual(R.norm1, R.mlp, R.added, hidden, size, p),
+        *layer_norm(R.added, y, size, eps=eps),
+    ]
+
+
+def layer(x: Atom, depth: Atom, kept: Atom, config: Config) -> Carried:
+    """Carries rows, how deep they are, and what was read so far."""
+    rules = [
+        *remembered(x, depth, R.z, config),
+        *attention(x, R.z, R.heads, config),
+        *added(x, R.heads, R.out, config),
+        *kept_on(depth, kept, R.out),
+    ]
+    return rules, (R.out, R.deeper, R.kept)
+
+
+def kept_on(depth: Atom, kept: Atom, y: Atom) -> Statements:
+    """What is kept, and the rows of y as what the next layer reads, by its depth."""
+    return [
+        R.deeper(V.M) <= (R.hidden[depth.relation](V.L), R.special.next(V.L, V.M)),
+        R.kept(V.L, V.I) <= kept(V.L, V.I),
+        R.kept(V.L, V.I) <= (y(V.I), R._deeper(V.L)),
+    ]
+
+
+def program(config: Config) -> Program:
+    """Reads `token(i)` and `memory(l, j)`, what layer l remembers at j < m: at first no rows.
+
+    Derives `logits(i)` and `kept(l, i)`, what layer l reads: its last m rows are the next memory.
+    """
+    size = config.size
+    word = F.lookup(W.word[config.vocabulary, size], R.token(V.I))
+    block = repeat(lambda x, depth, kept: layer(x, depth, kept, config), config.layers)
+    stack = block(R.x, R.depth, R.first)
+    out, _, kept = (R[f"layer.{name}"] for name in stack.outputs)
+    rules = [
+        Fact(R.depth(0)),
+        R.x(V.I) <= dropped(word, config.dropout),
+        R.first(0, V.I) <= R.x(V.I),
+        *places(R.x, config),
+        stack,
+        R.kept(V.L, V.I) <= kept(V.L, V.I),
+        R.logits(V.I) <= out(V.I)["word" : config.vocabulary, size],
+    ]
+    return Program(rules, domains={V.H: config.heads})

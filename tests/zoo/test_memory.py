@@ -1,0 +1,94 @@
+"""Models that remember the segment before, against their equations in plain torch."""
+
+import math
+
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as f
+
+from edgewise import R, numbers
+from edgewise.zoo import transformer_xl
+
+few = settings(max_examples=6, phases=[Phase.explicit, Phase.generate])
+
+
+def normed(x, w, name):
+    return f.layer_norm(x, x.shape[-1:], w(f"{name}.gain"), w(f"{name}.bias"))
+
+
+def affine(x, w, name):
+    return x @ w(f"{name}.weight").T + w(f"{name}.bias")
+
+
+def by_head(x, w, name):
+    return torch.einsum("bne,hde->bhnd", x, w(f"{name}.weight"))
+
+
+def places(count, size):
+    """r(0), r(1), ...: sines, then cosines."""
+    speed = 10_000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+    angle = torch.arange(count)[:, None] * speed
+    return torch.cat([angle.sin(), angle.cos()], 1)
+
+
+def relative_scores(x, z, w, at, config, far):
+    """(qᵢ + u) · kⱼ + (qᵢ + v) · P r(farᵢⱼ), and which pairs are heard: those not ahead."""
+    q, k = by_head(x, w, f"{at}q"), by_head(z, w, f"{at}k")
+    u, v = w("u")[:, None], w("v")[:, None]
+    r = places(int(far.max()) + 1, config.size)
+    away = torch.einsum("ne,hde->hnd", r, w(f"{at}away.weight"))[:, far.clamp(min=0)]
+    scores = (q + u) @ k.mT + torch.einsum("bhid,hijd->bhij", q + v, away)
+    scores = scores / math.sqrt(config.size // config.heads)
+    return scores.masked_fill(far < 0, -torch.inf)
+
+
+def after(x, heard, w, at):
+    mid = normed(x + affine(heard.transpose(1, 2).flatten(2), w, f"{at}attended"), w, f"{at}norm1")
+    return normed(mid + affine(affine(mid, w, f"{at}mlp").relu(), w, f"{at}added"), w, f"{at}out")
+
+
+def xl(w, config, token, memory):
+    """Logits, and what each layer read."""
+    x = w("word")[token]
+    read = [x]
+    for k in range(config.layers):
+        at = f"layer.{k}."
+        z = torch.cat([memory[:, k], x], 1)
+        far = torch.arange(x.shape[1])[:, None] + memory.shape[2] - torch.arange(z.shape[1])
+        weights = relative_scores(x, z, w, at, config, far).softmax(-1)
+        x = after(x, weights @ by_head(z, w, f"{at}value"), w, at)
+        read.append(x)
+    return x @ w("word").T, torch.stack(read, 1)
+
+
+def assert_same(model, ours, theirs):
+    """Values, and the gradients of all weights."""
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+    leaves = [p for p in model.parameters() if p.requires_grad]
+    direction = torch.randn_like(theirs)
+    found = torch.autograd.grad((ours * direction).sum(), leaves, allow_unused=True)
+    expected = torch.autograd.grad((theirs * direction).sum(), leaves, allow_unused=True)
+    for leaf, a, b in zip(leaves, found, expected, strict=True):
+        a, b = (torch.zeros_like(leaf) if g is None else g for g in (a, b))
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-9)
+
+
+@few
+@given(st.integers(0, 4), st.lists(st.integers(4, 7), max_size=2), st.integers(1, 5))
+def test_transformer_xl(m, segments, last):
+    config = transformer_xl.Config(9, 4, 2, 5, 2, m, dropout=0.0)
+    program = transformer_xl.program(config)
+    model = program.compile(R.logits, seed=0, dtype=torch.float64)
+    kept = program.compile(R.kept, seed=0, dtype=torch.float64)
+    torch.manual_seed(m)
+    memory = torch.zeros(2, 3, 0, 4, dtype=torch.float64)
+    for n in (*segments, last):
+        token = torch.randint(0, 9, (2, n))
+        inputs = {"token": numbers(token), "memory": memory}
+        theirs, read = xl(model.weight, config, token, memory)
+        assert_same(model, model(**inputs), theirs)
+        found = kept(**inputs).data.unflatten(1, (3, n))
+        torch.testing.assert_close(found, read, rtol=1e-10, atol=1e-10)
+        memory = found[:, :, n - m :].detach()
+    assert not model.explain(json=True, stage="passes", **inputs)["passes"]["not fused"]
