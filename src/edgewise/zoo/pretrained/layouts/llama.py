@@ -49,6 +49,8 @@ def _rotary(fields: Fields) -> tuple[float, tuple[float, float, float, float] | 
     inner = Fields({**fields.table, **given})
     kind = given.get("rope_type", given.get("type", "default"))
     base = inner.number("rope_theta", default=10_000.0)
+    if base < 1:
+        raise BadPretrained(f"the configuration has `rope_theta` = {base}", help="it is above 1")
     if kind == "default":
         return base, None
     if kind == "llama3":

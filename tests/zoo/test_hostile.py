@@ -1,0 +1,59 @@
+"""Configurations with anything in any field: a model of rules, or an error of ours."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgewise import EdgewiseError, zoo
+from edgewise.zoo.pretrained import LAYOUTS, layout_for
+from edgewise.zoo.pretrained.fields import Fields
+
+DEFAULTS = {
+    name: layout.table(
+        getattr(zoo.bert, name.upper())
+        if name in ("roberta", "distilbert", "mpnet")
+        else layout.MODEL.Config()
+    )
+    for name, layout in LAYOUTS.items()
+}
+plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+numbers = st.integers(-2, 9) | st.sampled_from([0, 1 << 20, (1 << 20) + 1, 10**30, -1, 0.0, 1.0])
+things = plain | numbers | st.lists(plain, max_size=2) | st.dictionaries(st.text(), plain)
+
+
+def tried(make):
+    """What was made, or the error of ours."""
+    try:
+        return make(), None
+    except EdgewiseError as error:
+        return None, error
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(sorted(LAYOUTS)), st.data())
+def test_any_configuration_is_read_or_refused(name, data):
+    table = dict(DEFAULTS[name])
+    for field in data.draw(st.lists(st.sampled_from(sorted(table)), max_size=3)):
+        table[field] = data.draw(things)
+    if "rope_parameters" in table and data.draw(st.booleans()):
+        words = st.sampled_from(["rope_type", "rope_theta", "factor", "low_freq_factor"])
+        table["rope_parameters"] = data.draw(
+            st.dictionaries(words, things | st.sampled_from(["llama3", "yarn"]))
+        )
+    layout = LAYOUTS[name]
+    config, refusal = tried(lambda: layout.config(Fields(table)))
+    if refusal is not None:
+        assert refusal.code == "bad-pretrained"
+        assert refusal.help
+        return
+    assert layout.MODEL.program(config).statements  # made without any weight
+    assert layout.config(Fields(layout.table(config))) == config
+
+
+@given(things, things)
+def test_any_model_type_and_architecture_is_known_or_refused(kind, named):
+    for table in ({"model_type": kind}, {"model_type": "bert", "architectures": named}):
+        found, refusal = tried(lambda table=table: layout_for(table))
+        if refusal is None:
+            assert found[1] in found[0].ARCHITECTURES
+        else:
+            assert refusal.code == "bad-pretrained"
