@@ -17,6 +17,8 @@ def refuses(case: Case) -> str | None:
         return f"the graph is neither full nor causal: {case.density:.2%} of all pairs"
     if {"bias", "lse"} <= case.features:
         return "with a bias it does not give the log-sum-exp"
+    if "lse" in case.features and case.device == "cuda" and case.dtype.itemsize > 2:
+        return "on a GPU it gives the log-sum-exp in float16 and bfloat16 only"
     return case.lacks("bias")
 
 

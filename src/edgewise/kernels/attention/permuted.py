@@ -141,7 +141,10 @@ def _inner(case: Case, group: Group) -> Case:
     b, step = case.b * group.classes, step_of(case.graph, case.n, case.m)
     apart: dict[Leaf, Node] = {place: Call("mul", (place, Number(step))) for place in (I, J)}
     score = replaced(case.score, apart)
-    return replace(case, b=b, n=group.n, m=group.m, graph=group.graph, score=score)
+    features = case.features | {"lse"}  # by which the classes are put together
+    return replace(
+        case, b=b, n=group.n, m=group.m, graph=group.graph, score=score, features=features
+    )
 
 
 @lru_cache(maxsize=64)
@@ -150,7 +153,9 @@ def _plan(case: Case) -> tuple[tuple[Group, Case, Implementation, bool], ...]:
     out = []
     for group in groups(case.graph, case.n, case.m) or ():
         inner = _inner(case, group)
-        kernel = cheapest(inner, INNER).implementation
+        # Where classes are dense nothing is cheaper, and nothing else needs to be looked at.
+        plain = dense.refuses(inner) is None
+        kernel = dense if plain else cheapest(inner, INNER).implementation
         out.append((group, inner, kernel, not inner.is_full))
     return tuple(out)
 

@@ -1,4 +1,4 @@
-"""A node of many edges is no case for sums that a GPU does one after another."""
+"""What is chosen for a GPU: hubs are split, and no kernel computes what its parts cannot."""
 
 import pytest
 import torch
@@ -28,3 +28,16 @@ def test_hubs_cost_where_sums_wait_for_each_other():
     on_cpu = [Case(**{**vars(case(graph)), "device": "cpu"}) for graph in (star, spread)]
     ratio = gather.cost(case(star)) / gather.cost(case(spread))
     assert ratio > 50 * gather.cost(on_cpu[0]) / gather.cost(on_cpu[1])
+
+
+def test_classes_are_not_dense_in_a_precision_that_fused_attention_lacks():
+    """On a GPU it gives the log-sum-exp in 16 bits only; in 32 it gives no numbers at all."""
+    from edgewise.graphs import causal, strided
+    from edgewise.kernels.attention import permuted
+
+    for dtype, allowed in ((torch.float32, False), (torch.bfloat16, True)):
+        strides = Case(**{**vars(case(strided(64) & causal())), "dtype": dtype})
+        assert all((p[2].name == "dense") == allowed for p in permuted._plan(strides))
+        full = Case(**{**vars(case(causal())), "dtype": dtype, "features": frozenset({"lse"})})
+        assert (choose(full).name == "dense") == allowed
+        assert choose(Case(**{**vars(full), "features": frozenset()})).name == "dense"
