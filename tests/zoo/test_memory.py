@@ -1,4 +1,4 @@
-"""Models that remember the segment before, against their equations in plain torch."""
+"""How far back models hear, and how they remember it, against their equations in plain torch."""
 
 import math
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as f
 
 from edgewise import R, numbers
-from edgewise.zoo import transformer_xl
+from edgewise.zoo import adaptive_span, transformer_xl
 
 few = settings(max_examples=6, phases=[Phase.explicit, Phase.generate])
 
@@ -92,3 +92,40 @@ def test_transformer_xl(m, segments, last):
         torch.testing.assert_close(found, read, rtol=1e-10, atol=1e-10)
         memory = found[:, :, n - m :].detach()
     assert not model.explain(json=True, stage="passes", **inputs)["passes"]["not fused"]
+
+
+def spanned(w, config, token):
+    x = w("word")[token]
+    n, d = token.shape[1], config.size // config.heads
+    for k in range(config.layers):
+        at = f"layer.{k}."
+        q, key, v = (by_head(x, w, f"{at}{name}") for name in "qkv")
+        outputs = [torch.zeros_like(v[:, :, 0])]
+        for i in range(1, n):
+            past = range(max(0, i - config.span), i)
+            behind = torch.tensor([i - j for j in past])
+            z = w(f"{at}span").clamp(0, config.span)
+            mask = ((config.ramp + z - behind) / config.ramp).clamp(0, 1)
+            near = key[:, :, past.start : i] + w(f"{at}place")[behind - 1]
+            scores = torch.einsum("bhd,bhjd->bhj", q[:, :, i], near) / math.sqrt(d)
+            shares = mask * scores.exp()
+            shares = shares / shares.sum(-1, keepdim=True)
+            outputs.append(torch.einsum("bhj,bhjd->bhd", shares, v[:, :, past.start : i]))
+        heard = torch.stack(outputs, 1).flatten(2)
+        mid = normed(x + heard @ w(f"{at}attended.weight").T, w, f"{at}norm1")
+        inner = affine(mid, w, f"{at}mlp").relu()
+        x = normed(mid + affine(inner, w, f"{at}added"), w, f"{at}norm2")
+    return affine(x, w, "logits")
+
+
+@few
+@given(st.integers(1, 9), st.integers(1, 6), st.sampled_from([2, 3, 32]), st.integers(0, 99))
+def test_adaptive_span(n, span, ramp, seed):
+    config = adaptive_span.Config(9, 4, 2, 5, 2, span, ramp, dropout=0.0)
+    model = adaptive_span.program(config).compile(R.logits, seed=0, dtype=torch.float64)
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for k in range(2):  # some beyond what is allowed, below 0 or above the span
+            model.weight(f"layer.{k}.span").uniform_(-1, span + 1)
+    token = torch.randint(0, 9, (2, n))
+    assert_same(model, model(token=numbers(token)), spanned(model.weight, config, token))

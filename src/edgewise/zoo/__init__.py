@@ -5,6 +5,7 @@
 R.out(V.I) <= (R.heard(V.I), W.bias[4,].filled(0.0))
 """
 
+from edgewise.zoo import adaptive_span as adaptive_span
 from edgewise.zoo import bert as bert
 from edgewise.zoo import bigbird as bigbird
 from edgewise.zoo import convolution as convolution
@@ -36,7 +37,7 @@ from edgewise.zoo.pretrained import save_pretrained as save_pretrained
 TRANSFORMERS = (
     *(transformer, bert, gpt2, llama, t5, vit, deberta, megatron),
     *(longformer, bigbird, sparse),
-    *(transformer_xl,),
+    *(transformer_xl, adaptive_span),
 )
 GRAPHS = (gcn, graphsage, gin, gat, gatv2, rgcn)
 WITHOUT_ATTENTION = (mixing, convolution, convs2s)
