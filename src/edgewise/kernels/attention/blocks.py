@@ -37,6 +37,12 @@ def _kinds(case: Case, block: int) -> int:
     return len(tiles(case.graph, case.n, case.m, block).masks)
 
 
+def least(case: Case) -> float:
+    """What it costs at least, without looking at blocks."""
+    slow = explicit.PAIR[case.device] if case.written_out else 1.0
+    return slow * case.b * case.g * (case.pairs + 2e4)
+
+
 def cost(case: Case) -> float:
     slow = explicit.PAIR[case.device] if case.written_out else 1.0
     return slow * case.b * case.g * _cost(case, block_size(case))

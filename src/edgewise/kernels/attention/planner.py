@@ -31,7 +31,10 @@ def cheapest(case: Case, implementations: Sequence[Implementation]) -> Choice:
     """The implementation of least estimated cost among those that accept the case."""
     refusals: dict[str, str] = {}
     costs: dict[Implementation, float] = {}
-    for implementation in implementations:
+    for implementation in sorted(implementations, key=lambda found: hasattr(found, "least")):
+        if reason := _too_dear(case, implementation, costs):
+            refusals[implementation.name] = reason
+            continue
         reason = implementation.refuses(case)
         if reason is None:
             costs[implementation] = implementation.cost(case)
@@ -49,3 +52,15 @@ def cheapest(case: Case, implementations: Sequence[Implementation]) -> Choice:
             refusals[implementation.name] = f"about {times:.1f}× the work of {best.name}"
     order = [i.name for i in implementations if i.name in refusals]
     return Choice(best, {name: refusals[name] for name in order})
+
+
+def _too_dear(
+    case: Case, implementation: Implementation, costs: dict[Implementation, float]
+) -> str | None:
+    """Why a kernel needs no closer look: planning takes longer than small cases themselves."""
+    least = getattr(implementation, "least", None)
+    if least is None or not costs:
+        return None
+    best = min(costs, key=lambda found: costs[found])
+    times = least(case) / max(costs[best], 1.0)
+    return f"at least {times:.1f}× the work of {best.name}" if times >= 1.1 else None
