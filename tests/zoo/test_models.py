@@ -39,6 +39,7 @@ SIZES = {
     zoo.sparse: {"step": 2},
     zoo.transformer_xl: {"memory": 2},
     zoo.adaptive_span: {"span": 2, "ramp": 2},
+    zoo.bp_transformer: {"k": 1, "clip": 1},
     zoo.t5: {"d": 2, "decoder_layers": 1, "buckets": 4},
     zoo.transformer: {"decoder_layers": 1},
 }
@@ -82,6 +83,9 @@ def text_facts(model, n: int):
     read = {
         a.relation for rule in small(model).rules for a in atoms(rule.body) if isinstance(a, Atom)
     }
+    if model is zoo.bp_transformer:
+        edges = model.Config(k=1, clip=1).edges(n).keys.T.tolist()
+        return [R.token(i)[float(i)] for i in range(n)] + [R.edge(*one) for one in edges]
     past = [R.memory(k, j)[[1.0, 0.0, -1.0, 0.5 * j]] for k, j in product(range(2), range(2))]
     return (past if model in WITH_MEMORY else []) + [
         R[name](i)[float((i + 1) % count) if count else 1.0]

@@ -8,6 +8,7 @@ R.out(V.I) <= (R.heard(V.I), W.bias[4,].filled(0.0))
 from edgewise.zoo import adaptive_span as adaptive_span
 from edgewise.zoo import bert as bert
 from edgewise.zoo import bigbird as bigbird
+from edgewise.zoo import bp_transformer as bp_transformer
 from edgewise.zoo import convolution as convolution
 from edgewise.zoo import convs2s as convs2s
 from edgewise.zoo import deberta as deberta
@@ -37,7 +38,7 @@ from edgewise.zoo.pretrained import save_pretrained as save_pretrained
 TRANSFORMERS = (
     *(transformer, bert, gpt2, llama, t5, vit, deberta, megatron),
     *(longformer, bigbird, sparse),
-    *(transformer_xl, adaptive_span),
+    *(transformer_xl, adaptive_span, bp_transformer),
 )
 GRAPHS = (gcn, graphsage, gin, gat, gatv2, rgcn)
 WITHOUT_ATTENTION = (mixing, convolution, convs2s)

@@ -1,0 +1,106 @@
+"""BP-Transformer: tokens hear near tokens one by one and far ones in spans, halved and halved.
+
+    nodes = tokens, and behind them the spans of a binary tree; a span begins as 0
+    scoreᵢⱼ = qᵢ · (kⱼ + r(typeᵢⱼ)) / √d over the edges,  type = level, side and place of j from i
+    aᵢ = norm(xᵢ + O attention(x)ᵢ),   yᵢ = norm(aᵢ + W₂ relu(W₁ aᵢ))   for tokens and spans alike
+
+Paper: https://arxiv.org/abs/1911.04070. Parity: `torch`, by the equations, in
+tests/zoo/test_bp_transformer.py.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from edgewise.graphs import binary_partition
+from edgewise.ground.inputs import rows
+from edgewise.language import F, Program, R, V, W, repeat
+from edgewise.language.nodes import Atom
+from edgewise.zoo.parts import (
+    Statements,
+    dropped,
+    feed_forward,
+    heads,
+    layer_norm,
+    residual,
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """`k` nodes of every level are heard on each side; levels above `clip` share their types."""
+
+    vocabulary: int = 10_000
+    size: int = 512
+    heads: int = 8
+    hidden: int = 2048
+    layers: int = 12
+    k: int = 64
+    clip: int = 6
+    causal: bool = True
+    eps: float = 1e-5
+    dropout: float = 0.1
+
+    @property
+    def types(self) -> int:
+        return (2 * self.k + 1) * (self.clip + 1)
+
+    def edges(self, tokens: int) -> rows:
+        """What `edge(i, j, type)` is for a text of so many tokens.
+
+        >>> Config(k=1, clip=1, causal=False).edges(2).keys.T.tolist()
+        [[0, 0, 2], [0, 1, 0], [1, 0, 1], [1, 1, 2], [2, 0, 5], [2, 1, 5]]
+        """
+        graph = binary_partition(self.k, tokens=tokens, causal=self.causal, clip=self.clip)
+        return rows(torch.cat([graph.edges(graph.nodes), graph.edge_types()[None]]))
+
+
+def attention(x: Atom, y: Atom, config: Config) -> Statements:
+    """Attention along edges; the vector of an edge's type is added to its key, in all heads."""
+    size, h = config.size, V.H
+    d = size // config.heads
+    query = R.q(h, V.I)[1 / math.sqrt(d)].fixed()
+    return [
+        *heads(x, R.q, size, d),
+        *heads(x, R.k, size, d),
+        *heads(x, R.v, size, d),
+        R.type(V.T) <= W.type(V.T)[d,],
+        (R.to_type(h, V.I, V.J) <= (R.type(V.T).T, query, R._edge(V.I, V.J, V.T))) | [F.product],
+        (R.weights(h, V.I, V.J) <= (R.k(h, V.J).T @ query, R.to_type(h, V.I, V.J)))
+        | [F.sum, F.softmax_agg(agg_terms=[V.J])],
+        (R.heard(h, V.I) <= (dropped(R.weights(h, V.I, V.J), config.dropout), R.v(h, V.J)))
+        | [F.product],
+        (y(V.I) <= R.heard(h, V.I)) | [F.concat_agg],
+    ]
+
+
+def layer(x: Atom, config: Config) -> Statements:
+    size, hidden, p, eps = config.size, config.hidden, config.dropout, config.eps
+    return [
+        *attention(x, R.heads, config),
+        *residual(x, R.heads, R.attended, size, size, p),
+        *layer_norm(R.attended, R.norm1, size, eps=eps),
+        *feed_forward(R.norm1, R.mlp, size, hidden, p=p),
+        *residual(R.norm1, R.mlp, R.added, hidden, size, p),
+        *layer_norm(R.added, R.norm2, size, eps=eps),
+    ]
+
+
+def program(config: Config) -> Program:
+    """Reads `token(i)` and `edge(i, j, type)`, which `config.edges(tokens)` lists.
+
+    Derives `logits(i)`, and `out(i)` for tokens and spans, the last of them the span of all: as
+    spans lie beyond the axis of the tokens, ask for `model.rows(...)`.
+    """
+    word = F.lookup(W.word[config.vocabulary, config.size], R.token(V.I))
+    nothing = W.nothing[config.size,].filled(0.0).fixed()
+    stack = repeat(lambda x: layer(x, config), config.layers)(R.x)
+    rules = [
+        R.x(V.I) <= dropped(word, config.dropout),
+        R.x(V.I) <= (nothing, R._edge(V.I, V.J, V.T), ~R._token(V.I)),
+        stack,
+        R.out(V.I) <= stack.out(V.I),
+        R.logits(V.I) <= (R.out(V.I)["word" : config.vocabulary, config.size], R._token(V.I)),
+    ]
+    return Program(rules, domains={V.H: config.heads, V.T: config.types})
