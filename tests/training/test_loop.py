@@ -62,7 +62,8 @@ def test_the_same_recipe_is_the_same_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("stop", "precision"), [(1, "float32"), (5, "bfloat16"), (9, "float64"), (11, "float32")]
+    ("stop", "precision"),
+    [(1, "float32"), (5, "bfloat16"), (9, "float64"), (11, "float32"), (5, "float16")],
 )
 def test_a_run_that_is_continued_is_the_same_bit_for_bit(tmp_path, stop, precision):
     recipe = loaded(tmp_path, RECIPE.replace("log = 2", f'log = 1\nprecision = "{precision}"'))
@@ -203,6 +204,29 @@ def test_a_run_does_not_overwrite_another(tmp_path):
     with pytest.raises(EdgewiseError) as caught:
         ran(recipe, tmp_path / "run")
     assert caught.value.code == "run-exists"
+
+
+def test_a_disk_without_room_stops_the_run_and_keeps_its_checkpoints(tmp_path, monkeypatch):
+    recipe = loaded(tmp_path)
+    put_ = checkpoint._put
+
+    def full(path, data):
+        put_(path, data[: len(data) // 2])
+        raise OSError(28, "No space left on device")
+
+    events = training.train(recipe, tmp_path / "run")
+    while next(events).step < 6:
+        pass
+    monkeypatch.setattr(checkpoint, "_put", full)
+    with pytest.raises(EdgewiseError) as caught:
+        list(events)
+    assert caught.value.code == "not-writable"
+    assert "No space left" in str(caught.value)
+    monkeypatch.undo()
+    assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [0, 4]
+    ran(recipe, tmp_path / "run", resume=True)
+    ran(recipe, tmp_path / "whole")
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
 
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path):

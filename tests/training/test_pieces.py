@@ -91,6 +91,13 @@ def test_a_line_without_a_class(tmp_path):
         Labelled(train="a", validation="a", test="a").read(tmp_path)
 
 
+def test_a_class_that_was_never_trained(tmp_path):
+    (tmp_path / "a").write_text("1 good\n0 bad\n")
+    (tmp_path / "b").write_text("1 good\n2 odd\n")
+    with pytest.raises(EdgewiseError, match="line 2 has class 2"):
+        Labelled(train="a", validation="b", test="a").read(tmp_path)
+
+
 def pairs(folder, sizes=(9, 9)):
     lines = ["A dog runs.", "Two dogs, and a cat!", "the cat"]
     for part in ("train", "val", "test"):
@@ -115,6 +122,12 @@ def test_pairs_of_sentences(tmp_path):
         "a dog runs.",
         "two dogs, and a cat!",
     ]
+
+
+def test_pairs_that_are_all_too_long(tmp_path):
+    pairs(tmp_path)
+    with pytest.raises(EdgewiseError, match="raise `longest`"):
+        Pairs(source="en", target="de", longest=2, pieces=300).read(tmp_path)
 
 
 def test_pairs_that_do_not_belong_together(tmp_path):

@@ -101,6 +101,19 @@ events = list(training.train(training.load("a.toml"), Path("other")))"""
     )
 
 
+class NotWritable(EdgewiseError):
+    """A run writes to its folder all the time; it stops where it cannot, and keeps what it has."""
+
+    code = "not-writable"
+    example = (
+        RECIPE
+        + """\
+Path("a.toml").write_text(recipe)
+events = list(training.train(training.load("a.toml"), Path("text.txt") / "run"))"""
+    )
+    instead = RUN
+
+
 class Diverged(EdgewiseError):
     """A loss that is no number teaches nothing: the run stops at its last good checkpoint."""
 

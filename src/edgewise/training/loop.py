@@ -20,7 +20,7 @@ from edgewise.save.archive import write
 from edgewise.training import checkpoint
 from edgewise.training.checkpoint import State
 from edgewise.training.draws import number
-from edgewise.training.errors import BadCheckpoint, Diverged, RunExists
+from edgewise.training.errors import BadCheckpoint, Diverged, NotWritable, RunExists
 from edgewise.training.metrics import Metrics, plot, rows
 from edgewise.training.objectives.average import Average
 from edgewise.training.recipe import Recipe, Training
@@ -109,6 +109,17 @@ class _Run:
         self.step = state.step
 
     def events(self) -> Iterator[Event]:
+        try:
+            yield from self._events()
+        except OSError as problem:
+            path = str(self.out)
+            raise NotWritable(
+                f"the run cannot be written: {problem.strerror or problem}",
+                Span("<out>", 1, 1, len(path) + 1, source=path),
+                "make room or choose another folder; what is written goes on with `--resume`",
+            ) from None
+
+    def _events(self) -> Iterator[Event]:
         self.out.mkdir(parents=True, exist_ok=True)
         if self.step == 0:
             _begin(self.out, self.recipe)

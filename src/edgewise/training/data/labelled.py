@@ -33,6 +33,15 @@ class Labelled:
     def read(self, folder: Path) -> LabelledCorpus:
         names = {"train": self.train, "validation": self.validation, "test": self.test}
         parts = {part: _read(folder / self.path / name) for part, name in names.items()}
+        classes = 1 + max(label for label, _ in parts["train"])
+        for part, rows in parts.items():
+            for at, (label, _) in enumerate(rows, start=1):
+                if label >= classes:
+                    raise bad(
+                        f"line {at} has class {label}, the training part has {classes} classes",
+                        folder / self.path / names[part],
+                        "number the classes from 0, and train on all of them",
+                    )
         return LabelledCorpus(parts, self.seen, self.longest)
 
 

@@ -54,7 +54,14 @@ class Pairs:
                     "line i of one is the translation of line i of the other",
                 )
             parts[part] = list(zip(*sides, strict=True))
-        return PairCorpus(parts, self.pieces, self.longest)
+        corpus = PairCorpus(parts, self.pieces, self.longest)
+        if not corpus.train:
+            raise bad(
+                f"no pair of sentences has fewer than {self.longest} pieces",
+                folder / self.path / self.train,
+                "raise `longest`",
+            )
+        return corpus
 
     def _line(self, line: str) -> str:
         return " ".join((line.lower() if self.lower else line).split())
