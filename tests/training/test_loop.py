@@ -229,6 +229,15 @@ def test_a_disk_without_room_stops_the_run_and_keeps_its_checkpoints(tmp_path, m
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
 
+def test_a_file_is_no_folder(tmp_path):
+    recipe = loaded(tmp_path)
+    (tmp_path / "run").write_text("mine")
+    with pytest.raises(EdgewiseError) as caught:
+        ran(recipe, tmp_path / "run")
+    assert caught.value.code == "not-writable"
+    assert (tmp_path / "run").read_text() == "mine"
+
+
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path):
     text = RECIPE.replace("rate = 0.01", "rate = 1e30\nclip = 0.0").replace("log = 2", "log = 100")
     with pytest.raises(EdgewiseError) as caught:

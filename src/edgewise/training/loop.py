@@ -55,7 +55,7 @@ def train(
     out = Path(out)
     package("matplotlib")  # for the curve at the end
     found = checkpoint.steps(out / "checkpoints")
-    if out.exists() and any(out.iterdir()) and not resume:
+    if out.is_dir() and any(out.iterdir()) and not resume:
         place = Span("<out>", 1, 1, len(str(out)) + 1, source=str(out))
         raise RunExists("the folder is not empty", place, "choose another, or give `--resume`")
     corpus = recipe.data.read(Path(data) if data is not None else recipe.path.parent)
