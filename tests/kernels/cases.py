@@ -10,14 +10,19 @@ from torch import Tensor
 
 from edgewise.graphs import (
     Pattern,
+    bigbird,
     blocks,
     causal,
     dilated,
+    documents,
     fixed,
+    from_edges,
     full,
     global_tokens,
     prefix,
+    random_edges,
     strided,
+    tree,
     window,
 )
 from edgewise.kernels.attention import attention
@@ -187,3 +192,40 @@ def assert_no_worse_than_reference(call: Call, kernel: str | None) -> None:
 def distance(a: Tensor, b: Tensor) -> float:
     same = a == b  # also where both are -∞
     return torch.where(same, 0, a - b).abs().max().item() if a.numel() else 0.0
+
+
+NAN_GRAPHS = (
+    *(None, full(), causal(), window(2), window(2).restrict(queries=(0, 5)), dilated(2, 4)),
+    *(strided(3), bigbird(2, 1), tree([-1, 0, 0, 1, 1, 2, 2, 3]), documents([4, 4])),
+    random_edges(3, seed=0),
+    from_edges(torch.tensor([[0, 1, 1, 3, 3, 7], [4, 0, 1, 3, 6, 7]])),
+    window(1) | global_tokens(1) | random_edges(2, seed=1),
+)
+
+
+def nan_rows(graph: Pattern | None, kernel: str | None, value: float, term: str) -> None:
+    """Row 3 of 8, or the bias of its first edge, is not a number: its output and log-sum-exp are
+    none either, nor the gradients that meet it; all else is finite."""
+    n, row = 8, 3
+    random = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 2, n, 8, generator=random) for _ in range(3))
+    i, j = (graph or full()).edges(n)
+    more = {}
+    if term == "q":
+        q[:, :, row] = value
+    else:
+        more["edge_bias"] = torch.zeros(2, len(i))
+        more["edge_bias"][:, (i == row).nonzero()[0]] = value
+    for x in (q, k, v):
+        x.requires_grad_()
+    out, lse = attention(q, k, v, graph, kernel=kernel, return_lse=True, **more)
+    alone = attention(q, k, v, graph, kernel=kernel, **more)
+    for found in (out, alone):
+        assert found.isnan().any(-1)[0].nonzero().tolist() == [[0, row], [1, row]]
+        assert found[:, :, [x for x in range(n) if x not in i]].eq(0).all()
+    assert not lse[:, :, row].isfinite().any()
+    alone.sum().backward()
+    assert q.grad is not None
+    assert v.grad is not None
+    assert q.grad.isnan().any(-1)[0].nonzero().tolist() == [[0, row], [1, row]]
+    assert v.grad[:, :, j[i == row]].isnan().all()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from cases import TERMS, Call, assert_no_worse_than_reference
+from cases import NAN_GRAPHS, TERMS, Call, assert_no_worse_than_reference, nan_rows
 
 from edgewise.graphs import bigbird, causal, documents, global_tokens, strided, window
 from edgewise.kernels.attention import attention, triton_csr, triton_tiles
@@ -91,3 +91,12 @@ def test_blocks_read_any_layout():
         attention(q, k, v, window(5), kernel=kernel) for kernel in ("triton_blocks", "reference")
     )
     torch.testing.assert_close(found, right)
+
+
+@pytest.mark.parametrize("graph", [x for x in NAN_GRAPHS if x is not None], ids=repr)
+@pytest.mark.parametrize("kernel", ["triton_blocks", "triton_csr"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_what_is_not_a_number_stays_so(graph, kernel):
+    nan_rows(graph, kernel, float("nan"), "q")
+    if kernel == "triton_csr":
+        nan_rows(graph, kernel, float("nan"), "edge_bias")

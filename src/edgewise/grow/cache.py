@@ -10,6 +10,7 @@ from torch import Tensor
 
 from edgewise.ground.rules import GroundRule
 from edgewise.grow.places import Tables
+from edgewise.kernels.attention.flash import fused
 from edgewise.run.attention import CAUSAL, AttentionStep
 from edgewise.run.traced import graph_attention
 
@@ -100,13 +101,8 @@ def _one_row(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     if bias is not None or not shared or shared != list(axes)[-len(shared) :]:
         k, v = (_like(t, q) for t in (k, v))
         mask = None if bias is None else bias.expand(*q.shape[:-1], k.shape[-2])
-        return _attention(q, k, v, mask)
+        return fused(q, k, v, 1.0, mask=mask)
     groups = q.shape[1 : shared[0]]
     rows = q.reshape(q.shape[0], *groups, -1, q.shape[-1])
     k, v = (t.reshape(t.shape[0], *groups, *t.shape[-2:]) for t in (k, v))
-    return _attention(rows, k, v, None).reshape(*q.shape[:-1], v.shape[-1])
-
-
-def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    attention = torch.nn.functional.scaled_dot_product_attention
-    return attention(q, k, v, attn_mask=mask, scale=1.0)
+    return fused(rows, k, v, 1.0).reshape(*q.shape[:-1], v.shape[-1])

@@ -14,6 +14,7 @@ from edgewise.graphs import causal, from_edges, full
 from edgewise.ground.index import Grid, Index, Keys
 from edgewise.ground.rules import Grounder
 from edgewise.kernels.aggregate import Gather
+from edgewise.kernels.attention.flash import fused
 from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.plan.nodes import Attention
@@ -113,9 +114,7 @@ class AttentionStep:
             return self.kernel(q, k, v, bias, dropout).unflatten(1, lead)
         ahead = self.pattern == CAUSAL
         if self.pattern is None or (ahead and bias is None):  # no graph to plan for: traceable
-            return torch.nn.functional.scaled_dot_product_attention(
-                q, k, v, attn_mask=bias, dropout_p=dropout, is_causal=ahead, scale=1.0
-            )
+            return fused(q, k, v, 1.0, causal=ahead, mask=bias, dropout=dropout)
         return graph_attention(q, k, v, self.pattern, bias=bias, dropout=dropout)
 
     def _cached(self, state: State, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numba import njit
 
-from edgewise.kernels.prefetch import AHEAD, FAST, LINE, ask_for
+from edgewise.kernels.prefetch import AHEAD, FAST, LINE, ask_for, lost
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -71,7 +71,7 @@ def forward(
             top = max(top, s)
         for x in range(dv):
             out[h, i, x] = 0
-        if top == -np.inf:
+        if top == -np.inf and not lost(score[: b - a]):
             lse[h, i] = -np.inf
             continue
         total = q.dtype.type(0)

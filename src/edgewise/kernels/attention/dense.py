@@ -2,10 +2,9 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
-from edgewise.kernels.attention.flash import flash, flash_backward
+from edgewise.kernels.attention.flash import flash, flash_backward, fused
 
 name = "dense"
 
@@ -33,15 +32,8 @@ def attend(
     keys, values = (x[:, None].expand(-1, case.g, -1, -1) for x in (k, v))
     causal = not case.is_full
     bias = _causal_bias(case, terms.bias) if causal and terms.bias is not None else terms.bias
-    return scaled_dot_product_attention(
-        q,
-        keys,
-        values,
-        attn_mask=bias,
-        dropout_p=dropout,
-        is_causal=causal and bias is None,
-        scale=case.scale,
-    )
+    causal = causal and bias is None
+    return fused(q, keys, values, case.scale, causal=causal, mask=bias, dropout=dropout)
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:

@@ -9,9 +9,10 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 aten = torch.ops.aten
+FEW = 16  # keys; with fewer and no mask, a row of NaN comes out of PyTorch as 0 on a CPU
 
 
 @lru_cache
@@ -20,11 +21,41 @@ def cudnn() -> bool:
     return torch.cuda.get_device_capability()[0] >= 9
 
 
+def fused(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    *,
+    causal: bool = False,
+    mask: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """`scaled_dot_product_attention`: the output alone, by PyTorch's own dispatch and autograd."""
+    causal, mask = minding_nan(q, k, causal, mask)
+    return scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
+    )
+
+
+def minding_nan(
+    q: Tensor, k: Tensor, causal: bool, mask: Tensor | None
+) -> tuple[bool, Tensor | None]:
+    """`causal` and `mask` such that what is not a number in a query stays so. A trace, whose sizes
+    may vary, is left as it is."""
+    if mask is not None or q.is_cuda or torch.compiler.is_compiling() or k.shape[-2] >= FEW:
+        return causal, mask
+    if not causal:
+        return False, q.new_zeros(1, k.shape[-2])
+    return False, q.new_full((q.shape[-2], k.shape[-2]), -torch.inf).triu(1)
+
+
 def flash(
     q: Tensor, k: Tensor, v: Tensor, scale: float, *, causal: bool = False, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     dv = v.shape[-1]
     q, k, v = _even(q, k, v)
+    causal, mask = minding_nan(q, k, causal, mask)
     if q.is_cuda and cudnn():
         out, lse, *_ = aten._scaled_dot_product_cudnn_attention(
             q, k, v, None, True, 0.0, causal, False, scale=scale

@@ -36,7 +36,7 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
         "leave out `kernel=`: the others store no scores",
     )
     scores = _scores(case, q, k, terms)
-    heard = (scores > -torch.inf).any(-1, keepdim=True)
+    heard = (scores != -torch.inf).any(-1, keepdim=True)  # NaN is heard
     lse = torch.logsumexp(torch.where(heard, scores, 0), -1, keepdim=True)
     weights = torch.where(heard, torch.exp(scores - lse), 0)  # 0 where -∞ is all there is
     out = _valued(case, weights * _keep(case, terms, weights), v, terms)

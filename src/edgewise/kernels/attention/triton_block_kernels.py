@@ -111,7 +111,7 @@ def forward(
             p = tl.where(kept(seed, least, h.to(tl.int64), i, j), p * keep, 0.0)
         acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
         top = new
-    some = total > 0.0
+    some = total != 0.0  # NaN is heard
     acc *= (1.0 / tl.where(some, total, 1.0))[:, None]
     lse = tl.where(some, (top + tl.log2(tl.where(some, total, 1.0))) * LN2, float("-inf"))
     own, far = row * BLOCK + r, h.to(tl.int64)
@@ -145,7 +145,7 @@ def merge(
         share = tl.exp(tl.load(PartLse + at) - safe)
         total += share
         acc += share[:, None] * tl.load(PartOut + at[:, None] * DV + y)
-    some = total > 0.0
+    some = total != 0.0  # NaN is heard
     total = tl.where(some, total, 1.0)
     i = tl.load(Split + s) * BLOCK + r
     at = h * n + i

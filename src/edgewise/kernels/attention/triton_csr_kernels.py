@@ -70,7 +70,7 @@ def forward(
             p = tl.where(kept(seed, least, h, row, j), p * keep, 0.0)
         acc = acc * shrink + tl.sum(p[:, None] * v, 0)
         top = new
-    heard = total > 0.0
+    heard = total != 0.0  # NaN is heard
     total = tl.where(heard, total, 1.0)
     acc = acc / total
     lse = tl.where(heard, (top + tl.log2(total)) * 0.6931471805599453, float("-inf"))

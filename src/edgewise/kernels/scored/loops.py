@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numba import njit
 
-from edgewise.kernels.prefetch import AHEAD, FAST, LINE, ask_for
+from edgewise.kernels.prefetch import AHEAD, FAST, LINE, ask_for, lost
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -27,12 +27,11 @@ def score(kind, slope, q, k, t, h, i, j, e):
         s = t[h, e, 0]
     elif kind == 1:
         z = q[h, i, 0] + k[h, j, 0]
-        s = max(z, s) + slope * min(z, s)
+        s = z if z > 0 else slope * z  # NaN stays so, which `max` drops
     elif kind == 2:
-        zero = q.dtype.type(0)
         for x in range(q.shape[2]):
             z = q[h, i, x] + k[h, j, x]
-            s += t[h, 0, x] * (max(z, zero) + slope * min(z, zero))
+            s += t[h, 0, x] * (z if z > 0 else slope * z)
     else:
         for x in range(q.shape[2]):
             s += q[h, i, x] * k[h, j, x] * t[h, e, x]
@@ -63,7 +62,7 @@ def forward(ptr, index, kind, slope, q, k, v, t, keep, out, lse, plus, share, h,
             share[h, i] = 0
             for x in range(dv):
                 plus[h, i, x] = 0
-        if top == -np.inf:
+        if top == -np.inf and not lost(found[: b - a]):
             lse[h, i] = -np.inf
             continue
         total = v.dtype.type(0)

@@ -103,7 +103,7 @@ def forward(
         if KIND == 1:
             plus = plus * shrink + tl.sum(tl.where((s > 0)[:, None], weighed, 0.0), 0)
         top = new
-    heard = total > 0.0
+    heard = total != 0.0  # NaN is heard
     total = tl.where(heard, total, 1.0)
     acc, plus, share = acc / total, plus / total, share / total
     lse = tl.where(heard, top + tl.log(total), float("-inf"))
