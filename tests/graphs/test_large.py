@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from strategies import expressions, leaves
 
 from edgewise import graphs
+from edgewise.errors import EdgewiseError
 from edgewise.graphs import (
     Pattern,
     bigbird,
@@ -198,3 +199,40 @@ def test_counts_that_list_no_pairs() -> None:
     assert two.count(n) == n * n // 10 + n * n // 4 - n * n // 20
     assert two.contains(0, 20, n)
     assert not two.contains(0, 1, n)
+
+
+@given(leaves, st.integers(1, 9), st.integers(0, 12), st.integers(0, 12))
+@settings(deadline=None)
+def test_powers_and_counts_are_those_of_the_matrix(
+    pattern: Pattern, hops: int, n: int, m: int
+) -> None:
+    try:
+        first, square = pattern.dense(n, m).double(), pattern.dense(m, m).double()
+    except EdgewiseError:  # made for another number of tokens
+        return
+    for _ in range(hops - 1):
+        first = (first @ square > 0).double()
+    assert torch.equal(pattern.power(hops).dense(n, m), first > 0)
+    assert (~pattern).count(n, m) == int((~pattern).dense(n, m).sum())
+    assert pattern.T.count(m, n) == int(pattern.T.dense(m, n).sum())
+
+
+def test_what_is_counted_needs_no_rows() -> None:
+    assert (~random_edges(3, seed=0)).count(10**9) == 10**18 - 3 * 10**9
+    assert random_edges(3, seed=0).T.count(10**9) == 3 * 10**9
+    assert window(50).power(2000).count(100_000) == full().count(100_000)
+    assert (window(5) & causal()).power(2000).count(100_000) == (
+        (window(10_000) & causal()).count(100_000)
+    )
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 5, 8, 9, 12])
+@pytest.mark.parametrize("n", [1, 24, 31])
+def test_blocks_of_steps_are_those_of_the_matrix(step: int, n: int) -> None:
+    found = strided(step).blocks(n, block=4)
+    high = -(-n // 4)
+    padded = torch.zeros(4 * high, 4 * high, dtype=torch.int64)
+    padded[:n, :n] = strided(step).dense(n).long()
+    each = padded.view(high, 4, high, 4).sum((1, 3))
+    assert torch.stack([found.row.long(), found.index.long()]).equal(each.nonzero().T)
+    assert found.full.equal(each[each > 0] == 16)

@@ -10,6 +10,7 @@ from edgewise.errors import caller
 from edgewise.graphs.checks import LARGEST, shown, whole
 from edgewise.graphs.errors import BadSize, NotAPattern, PatternTooDeep
 from edgewise.graphs.pairs import Pairs
+from edgewise.graphs.sizes import sizes
 from edgewise.layouts import (
     AND,
     MINUS,
@@ -23,6 +24,7 @@ from edgewise.layouts import (
     composed,
     folded,
     pieces,
+    power,
     residue_order,
     rows_of_pieces,
     transposed,
@@ -201,6 +203,10 @@ class complement(Expression):
         inner = self.pattern.rows_between(n, m, first, last)
         return combine(last - first, m, inner.pieces(), NOTHING, NOT)
 
+    def count(self, n: int, m: int | None = None) -> int:
+        n, m = sizes(n, m)
+        return n * m - self.pattern.count(n, m)
+
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         return ~self.pattern.holds(i, j, n, m)
 
@@ -216,6 +222,10 @@ class transpose(Expression):
 
     def form(self, n: int, m: int) -> Rows:
         return transposed(self.pattern.rows(m, n))
+
+    def count(self, n: int, m: int | None = None) -> int:
+        n, m = sizes(n, m)
+        return self.pattern.count(m, n)
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         return self.pattern.holds(j, i, m, n)
@@ -332,16 +342,7 @@ class powered(Expression):
 
     def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
         out = self.pattern.rows_between(n, m, first, last)
-        square, left = self.pattern.rows(m, m), self.hops - 1
-        while left:
-            if left % 2:
-                out = composed(out, square)
-            left //= 2
-            twice = composed(square, square) if left else square
-            if left and twice.same_as(square):
-                return composed(out, square)
-            square = twice
-        return out
+        return power(out, self.pattern.rows(m, m), self.hops)
 
     def __repr__(self) -> str:
         return f"{written(self.pattern, 4)}.power({self.hops})"

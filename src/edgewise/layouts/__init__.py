@@ -5,7 +5,7 @@ from edgewise.layouts.columns import transposed
 from edgewise.layouts.compress import compressed
 from edgewise.layouts.cover import blocks_of_rows
 from edgewise.layouts.csr import CSR, csr_of_rows
-from edgewise.layouts.hops import composed
+from edgewise.layouts.hops import composed, power
 from edgewise.layouts.membership import Membership, RowTable, membership
 from edgewise.layouts.pieces import Pieces, joined, pieces
 from edgewise.layouts.residues import by_residue, common_step, residue_order
@@ -35,6 +35,7 @@ __all__ = [
     "joined",
     "membership",
     "pieces",
+    "power",
     "residue_order",
     "rows_of_keys",
     "rows_of_pairs",

@@ -37,12 +37,16 @@ def blocks_of_rows(rows: Rows, block: int) -> Blocks:
     full = np.repeat(found.pairs == block * block, length)
     far = _keys_apart(row[~short], runs[~short], block, width)
     if len(key) or len(far):
-        solid = owners(pointer(count)) * width + index
-        weight = np.repeat(found.pairs, length)
-        every, total = _added((solid, weight), (far, np.zeros_like(far)), (key, pairs))
-        full = total == block * block
-        count = np.bincount(every // width, minlength=height)
-        index = (every % width).astype(np.int32)
+        if len(key) or len(index) or not (far[1:] > far[:-1]).all():
+            solid = owners(pointer(count)) * width + index
+            weight = np.repeat(found.pairs, length)
+            every, total = _added((solid, weight), (far, np.zeros_like(far)), (key, pairs))
+            full = total == block * block
+        else:
+            every, full = far, np.zeros(len(far), bool)
+        opens = np.arange(height, dtype=np.int64) * width
+        count = np.diff(np.append(np.searchsorted(every, opens), len(every)))
+        index = (every - np.repeat(opens, count)).astype(np.int32)
     doubtful = filled_by_steps(found.row, found.pairs, (row, runs), height, block)
     if doubtful.any():
         full |= recounted((count, index), doubtful, (row, runs), block)
@@ -78,6 +82,9 @@ def _added(*lists: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
 
 def _spread(low: Ints, length: Ints) -> NDArray[np.int32]:
     """`ranges(low, length)` in half the memory: a million tokens can have 30 million blocks."""
+    if len(length) and (length == length[0]).all():
+        place = np.arange(int(length[0]), dtype=np.int32)
+        return (low.astype(np.int32)[:, None] + place).reshape(-1)
     before = np.cumsum(length) - length
     out = np.arange(int(length.sum()), dtype=np.int32)
     out += np.repeat((low - before).astype(np.int32), length)

@@ -20,17 +20,67 @@ def composed(a: Rows, b: Rows) -> Rows:
     bounds = np.unique(np.concatenate([second.top, second.bottom]))
     order, slab, cut = _by_slab(second, bounds)
     ptr = np.searchsorted(slab[order], np.arange(len(bounds)))
-    first = without_steps(a.pieces())
-    rows = first.bottom - first.top
-    which, down = (
-        np.repeat(np.arange(len(first)), rows),
-        ranges(np.zeros(len(rows), np.int64), rows),
-    )
-    start = first.start[which] + first.dstart[which] * down
-    stop = first.stop[which] + first.dstop[which] * down
+    row, start, stop = _by_row(without_steps(a.pieces()))
     met = _met(start, stop, bounds)
-    out = _reached(first.top[which] + down, start, stop, met, bounds, (ptr, cut[order]))
+    out = _reached(row, start, stop, met, bounds, (ptr, cut[order]))
     return rows_of_pieces(a.n, b.m, out)
+
+
+def power(first: Rows, square: Rows, hops: int) -> Rows:
+    """`hops` hops: one by `first`, the others by `square`; by squaring, until nothing changes."""
+    left = hops - 1
+    ends = _intervals(square)
+    if left and ends is not None:
+        return _along(first, *_many(*ends, left))
+    while left:
+        if left % 2:
+            first = composed(first, square)
+        left //= 2
+        twice = composed(square, square) if left else square
+        if left and twice.same_as(square):
+            return composed(first, square)
+        square = twice
+    return first
+
+
+def _intervals(b: Rows) -> tuple[Ints, Ints] | None:
+    """The ends of the keys of each row if these are one interval, no end goes back, and those of
+    neighbouring rows hang together: then so do those of any number of hops. Windows are such."""
+    if b.n != b.m or not b.n or (b.step > 1).any() or (np.diff(b.ptr) != 1).any():
+        return None
+    row = np.arange(b.n) - np.repeat(b.top[:-1], b.height)
+    start, stop, dstart, dstop = (
+        np.repeat(x, b.height) for x in (b.start, b.stop, b.dstart, b.dstop)
+    )
+    start, stop = start + dstart * row, stop + dstop * row
+    back = (start[1:] < start[:-1]) | (stop[1:] < stop[:-1]) | (stop[:-1] < start[1:])
+    return None if back.any() else (start, stop)
+
+
+def _many(start: Ints, stop: Ints, hops: int) -> tuple[Ints, Ints]:
+    """The ends after `hops` hops: those of the first key, and those of the last."""
+    out = None
+    while hops:
+        if hops % 2:
+            out = (start, stop) if out is None else (start[out[0]], stop[out[1] - 1])
+        start, stop, hops = start[start], stop[stop - 1], hops // 2
+    assert out is not None
+    return out
+
+
+def _along(a: Rows, start: Ints, stop: Ints) -> Rows:
+    """`composed(a, b)`, where `start` and `stop` are the ends of `_intervals(b)`."""
+    row, low, high = _by_row(without_steps(a.pieces()))
+    return rows_of_pieces(a.n, len(start), pieces((row, row + 1), start[low], stop[high - 1]))
+
+
+def _by_row(p: Pieces) -> tuple[Ints, Ints, Ints]:
+    """Each piece row by row: the row, and the ends of its interval there."""
+    rows = p.bottom - p.top
+    which = np.repeat(np.arange(len(p)), rows)
+    down = ranges(np.zeros(len(rows), np.int64), rows)
+    start = p.start[which] + p.dstart[which] * down
+    return p.top[which] + down, start, p.stop[which] + p.dstop[which] * down
 
 
 def _by_slab(p: Pieces, bounds: Ints) -> tuple[Ints, Ints, Pieces]:
