@@ -87,3 +87,9 @@ def test_the_command_is_installed() -> None:
     code = "import sys; from edgewise.cli import main; sys.exit(main(['graph', '--help']))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "--stats" in done.stdout
+
+
+def test_the_command_is_a_module() -> None:
+    command = [sys.executable, "-m", "edgewise.cli", "graph", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "--stats" in done.stdout

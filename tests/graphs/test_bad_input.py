@@ -9,7 +9,7 @@ import networkx
 import numpy as np
 import pytest
 import torch
-from scipy.sparse import eye
+from scipy.sparse import csr_matrix, eye
 
 from edgewise import V, graphs
 from edgewise.errors import EdgewiseError
@@ -262,13 +262,26 @@ SAID = {
     "lsh_of([1], 2, seed=0)": "bad-edges",
     "bigbird(variant='paper', seed=2**40)": "bad-size",
     "parse(None)": "bad-pattern",
+    "window(1).block_mask(4, device='meta')": "bad-choice",
+    "from_edges(torch.zeros(3, 2, dtype=torch.int64))": "bad-edges",
+    "from_edges(np.ma.array([[1, 2], [3, 4]], mask=[[0, 1], [0, 0]]))": "bad-edges",
+    "from_dense(np.ma.array([[1, 2], [3, 4]], mask=[[0, 1], [0, 0]]))": "bad-edges",
+    "from_dense(np.array([[complex(float('nan'), 0)]]))": "bad-edges",
+    "from_dense(torch.eye(2).to(torch.float8_e4m3fn))": "bad-edges",
+    "from_scipy(csr_matrix([[float('nan'), 1.0]]))": "bad-edges",
+    "tree([None])": "bad-size",
+    "global_tokens(torch.tensor([True]))": "bad-edges",
+    "global_tokens(np.zeros((2, 2), int))": "bad-size",
+    "per_layer(full())(V.I, V.J)": "not-a-pattern",
+    "window(2)(V.I)": "not-a-pair",
+    "window(2)(V.I, V.J, V.K)": "not-a-pair",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("source", SAID)
 def test_what_it_says(source: str) -> None:
     with pytest.raises(EdgewiseError) as caught:
-        eval(source, vars(graphs) | {"torch": torch, "V": V})
+        eval(source, vars(graphs) | {"torch": torch, "V": V, "np": np, "csr_matrix": csr_matrix})
     assert caught.value.code == SAID[source]
     assert caught.value.help
 
@@ -295,3 +308,42 @@ def test_numbers_of_numpy_are_numbers() -> None:
     pattern = window(np.int8(127))
     assert repr(pattern) == "window(127)"
     assert pattern.count(200) == window(127).count(200)
+
+
+REASONS = {
+    "tree([None])": "got [None]",
+    "tree([10**30])": "too large",
+    "from_edges(torch.zeros(3, 2, dtype=torch.int64))": "shape (3, 2): a pair in each row",
+    "from_blocks([(2, 2)], 10).count(20)": "ask for n = 21 or more",
+    "per_head(full())[1]": "there is 1 head, and head 1 is asked for",
+    "parse('window(' + '1' * 5000 + ')')": "a number of 5,000 digits",
+    "parse('window(1) # one\\n| full()')": "need parentheses",
+}
+
+
+@pytest.mark.parametrize("source", REASONS)
+def test_why(source: str) -> None:
+    with pytest.raises(EdgewiseError) as caught:
+        eval(source, vars(graphs) | {"torch": torch})
+    assert REASONS[source] in str(caught.value)
+
+
+def test_advice_that_is_followed_works() -> None:
+    assert graphs.from_blocks([(2, 2)], 10).count(21) == 1
+    assert graphs.from_edges(torch.zeros(3, 2, dtype=torch.int64).T).count(1) == 1
+
+
+@pytest.mark.parametrize(
+    "tokens", [np.array([3, 0]), {0, 3}, frozenset([0, 3]), range(0, 4, 3), torch.tensor([0, 3])]
+)
+def test_tokens_may_be_listed_in_any_way(tokens: Any) -> None:
+    assert graphs.global_tokens(tokens) == graphs.global_tokens((0, 3))
+    assert graphs.global_tokens(torch.tensor(2)) == graphs.global_tokens(2)
+
+
+def test_what_is_kept_cannot_be_written_to() -> None:
+    rows = window(1).rows(5)
+    for array in (rows.top, rows.ptr, rows.start, rows.stop, rows.step):
+        with pytest.raises(ValueError, match="read-only"):
+            array += 1
+    assert window(1).rows(5).count() == 13

@@ -2,6 +2,7 @@
 
 import networkx as nx
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from scipy.sparse import coo_matrix, csr_matrix
@@ -68,6 +69,16 @@ def test_what_scipy_stores_twice_is_added_up() -> None:
     twice = coo_matrix(([1.0, -1.0, 2.0], ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
     assert from_scipy(twice) == from_edges([(1, 0)], shape=(2, 2))
     assert twice.nnz == 3  # the matrix given is left as it was
+    rows = csr_matrix((np.array([1.0, -1.0, 2.0]), [1, 1, 0], [0, 2, 3]), shape=(2, 2))
+    assert from_scipy(rows) == from_edges([(1, 0)], shape=(2, 2))
+    assert rows.nnz == 3
+
+
+@pytest.mark.parametrize("kind", ["uint8", "uint16", "uint32", "uint64", "bool", "complex64"])
+def test_matrices_of_any_numbers(kind: str) -> None:
+    wanted = from_edges([(0, 0), (1, 1)], shape=(2, 2))
+    assert from_dense(np.eye(2).astype(kind)) == wanted
+    assert from_dense(torch.from_numpy(np.eye(2).astype(kind))) == wanted
 
 
 def test_nothing_is_listed_twice() -> None:

@@ -152,6 +152,16 @@ def test_samples_and_bounds_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rough.clustering == pytest.approx(exact.clustering, abs=0.02)
 
 
+def test_a_search_that_is_cut_does_not_join_what_is_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hops, "EFFORT", 1)
+    monkeypatch.setattr("edgewise.measures.measure.twins", lambda *_: None)
+    found = parse("documents([1, 299]) & (causal() | window(3))").stats(300)
+    assert (found.components, found.layers, found.how["layers"]) == (2, math.inf, "exact")
+    joined = parse("causal() | window(3)").stats(300)
+    assert joined.layers <= parse("window(3)").stats(300).layers
+    assert joined.how["layers"].startswith("bound: at least")
+
+
 @pytest.mark.parametrize("source", SOURCES)
 def test_products_and_density(source: str) -> None:
     rows, dense = parse(source).rows(N), parse(source).dense(N).numpy()

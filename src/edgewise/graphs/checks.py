@@ -102,6 +102,8 @@ def usable(device: Any) -> torch.device:
     try:
         found = torch.device(device)
         torch.empty(0, device=found)
+        if found.type == "meta":  # it holds no numbers
+            raise ValueError
     except (RuntimeError, TypeError, ValueError, AssertionError, NotImplementedError):
         raise BadChoice(
             f"`device` cannot be {shown(device)}",

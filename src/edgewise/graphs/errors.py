@@ -75,6 +75,14 @@ class NotAPattern(EdgewiseError):
     instead = "window(3) | global_tokens(1)"
 
 
+class NotAPair(EdgewiseError):
+    """An atom of a pattern has two terms: the query that hears and the key that is heard."""
+
+    code = "not-a-pair"
+    example = "window(2)(V.I)"
+    instead = "window(2)(V.I, V.J)"
+
+
 class PatternTooDeep(EdgewiseError):
     """An expression of patterns is worked out level by level, and levels are few.
 

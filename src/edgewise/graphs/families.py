@@ -9,8 +9,8 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.graphs import flex
-from edgewise.graphs.checks import shown, whole
-from edgewise.graphs.errors import NotAPattern, SizeMismatch
+from edgewise.graphs.checks import LARGEST, shown, whole
+from edgewise.graphs.errors import BadSize, NotAPattern, SizeMismatch
 from edgewise.graphs.pattern import ByHead, Pattern, Span
 from edgewise.graphs.pictures import compare
 from edgewise.graphs.sizes import masked
@@ -49,7 +49,7 @@ class per_head(ByHead):
             raise SizeMismatch("`per_head` needs a pattern", caller(), "give one for each head")
         object.__setattr__(self, "patterns", patterns)
 
-    def __call__(self, i: Any, j: Any) -> Any:
+    def __call__(self, *terms: Any) -> Any:
         raise NotAPattern(
             f"a pattern per head is {len(self)} sets of pairs, and an atom is one",
             caller(),
@@ -133,9 +133,9 @@ class per_head(ByHead):
 
         return flex.block_mask(self.blocks(n, m, block=block), mask_mod).to(device)
 
-    def stats(self, n: int, *, heads: int = 1, d: int = 64) -> "StatsPerHead":
+    def stats(self, n: int, *, heads: int = 1, d: int = 64) -> "SeveralStats":
         """The measures of each head."""
-        return StatsPerHead(pattern.stats(n, heads=heads, d=d) for pattern in self)
+        return SeveralStats(pattern.stats(n, heads=heads, d=d) for pattern in self)
 
     def draw(self, n: int, m: int | None = None) -> str:
         """The matrix of each head as text, below its code."""
@@ -157,8 +157,8 @@ class per_head(ByHead):
         return zip(self.patterns, others, strict=True)
 
 
-class StatsPerHead(tuple[Stats, ...]):
-    """The measures of each head, printed one below the other."""
+class SeveralStats(tuple[Stats, ...]):
+    """The measures of each head or layer, printed one below the other."""
 
     def __repr__(self) -> str:
         return "\n\n".join(map(repr, self))
@@ -187,6 +187,13 @@ class per_layer:
             raise SizeMismatch("`per_layer` needs a pattern", caller(), "give one for each layer")
         object.__setattr__(self, "layers", layers)
 
+    def __call__(self, *terms: Any) -> Any:
+        raise NotAPattern(
+            f"here is a set of pairs for each layer ({len(self)}), and an atom is one",
+            caller(),
+            "write a rule for each layer, such as `layers[0](V.I, V.J)`",
+        )
+
     def __len__(self) -> int:
         return len(self.layers)
 
@@ -196,10 +203,30 @@ class per_layer:
     def __iter__(self) -> Iterator[Pattern | per_head]:
         return iter(self.layers)
 
+    def stats(self, n: int, *, heads: int = 1, d: int = 64) -> "SeveralStats":
+        """The measures of each layer, of the heads of a layer one after another."""
+        return SeveralStats(one.stats(n, heads=heads, d=d) for one in self._patterns())
+
+    def plot(self, n: int) -> "Figure":
+        """The layers side by side, as by `compare`."""
+        return compare(*self._patterns(), n=n)
+
+    def _patterns(self) -> Iterator[Pattern]:
+        for layer in self:
+            yield from layer if isinstance(layer, per_head) else (layer,)
+
     def __repr__(self) -> str:
         return f"per_layer({', '.join(map(repr, self.layers))})"
 
 
 def _at(several: tuple[One, ...], place: Any, name: str) -> One:
     """One of the patterns, counted from either end."""
-    return several[whole(place, name, -len(several), len(several) - 1)]
+    place, count = whole(place, name, -LARGEST), len(several)
+    if not -count <= place < count:
+        there = f"there is 1 {name}" if count == 1 else f"there are {count} {name}s"
+        raise BadSize(
+            f"{there}, and {name} {place} is asked for",
+            caller(),
+            f"{name}s count from 0 to {count - 1}",
+        )
+    return several[place]

@@ -42,7 +42,7 @@ class from_blocks(Pattern):
             raise EdgeOutOfRange(
                 f"a block lies outside {n} queries and {m} keys",
                 caller(),
-                f"ask for n = {(int(max(row.max(), column.max())) + 1) * self.block} or more",
+                f"ask for n = {int(max(row.max(), column.max())) * self.block + 1} or more",
             )
         top, first = row * self.block, column * self.block
         return rows_of_pieces(n, m, pieces((top, top + self.block), first, first + self.block))

@@ -15,6 +15,9 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.layouts import Rows, rows_of_pairs
 from edgewise.layouts.ragged import distinct
 
+# torch lists no places of numbers without a sign; which are 0 is the same with one
+SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
 if TYPE_CHECKING:
     import networkx
     from scipy.sparse import spmatrix
@@ -38,10 +41,15 @@ class from_edges(Pattern):
         array = Numbers(self.pairs, "edges").array
         array = array.T if turned else array.reshape(-1, 2) if not array.size else array
         if array.ndim != 2 or array.shape[1] != 2:
+            given = array.T if turned else array
+            upright = turned and given.ndim == 2 and given.shape[1] == 2
             raise BadEdges(
-                f"edges must be pairs, got an array of shape {tuple(array.shape)}",
+                f"edges must be pairs, got an array of shape {given.shape}"
+                + (": a pair in each row, not in each column" if upright else ""),
                 caller(),
-                "give a list of pairs `[(0, 1), (1, 2)]` or an integer tensor of shape (2, e)",
+                "turn it: give `edges.T`"
+                if upright
+                else "give a list of pairs `[(0, 1), (1, 2)]` or an integer tensor of shape (2, e)",
             )
         if array.size and array.min() < 0:
             raise EdgeOutOfRange(
@@ -106,10 +114,29 @@ def from_dense(matrix: Tensor | np.ndarray) -> from_edges:
         raise foreign(matrix, "a matrix of numbers", "a tensor or array of shape (n, m)") from None
     if found.ndim != 2 or not dense(found):
         raise foreign(matrix, "a dense matrix", "a tensor or array of shape (n, m)")
-    if found.is_floating_point() and found.isnan().any():
-        raise BadEdges("the matrix holds NaN", caller(), "give 0 where there is no edge, else 1")
+    if np.ma.is_masked(matrix):
+        raise _masked()
+    found = found.view(SIGNED.get(found.dtype, found.dtype))
+    try:
+        wrong, some = bool(found.isnan().any()), found.nonzero().T
+    except (RuntimeError, NotImplementedError):
+        raise foreign(
+            matrix, f"a matrix of usual numbers, not {str(found.dtype)[6:]}", "`matrix != 0`"
+        ) from None
+    if wrong:
+        raise _nan()
     n, m = found.shape
-    return from_edges(found.nonzero().T, shape=(n, m))
+    return from_edges(some, shape=(n, m))
+
+
+def _nan() -> BadEdges:
+    return BadEdges("the matrix holds NaN", caller(), "give 0 where there is no edge, else 1")
+
+
+def _masked() -> BadEdges:
+    return BadEdges(
+        "some entries of the matrix are masked", caller(), "give 0 there: `matrix.filled(0)`"
+    )
 
 
 def from_scipy(matrix: "spmatrix") -> from_edges:
@@ -122,7 +149,11 @@ def from_scipy(matrix: "spmatrix") -> from_edges:
     """
     if not hasattr(matrix, "tocsr") or len(getattr(matrix, "shape", ())) != 2:
         raise foreign(matrix, "a sparse matrix of SciPy", "such as `scipy.sparse.eye(8)`")
-    found = matrix.tocsr().tocoo()
+    found = matrix.tocsr(copy=True)
+    found.sum_duplicates()
+    found = found.tocoo()
+    if (found.data != found.data).any():
+        raise _nan()
     some = found.data != 0
     n, m = found.shape
     return from_edges(np.stack([found.row[some], found.col[some]]), shape=(n, m))

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from edgewise.graphs.checks import whole
+from edgewise.graphs.numbers import Numbers
 from edgewise.graphs.pattern import Pattern
 from edgewise.layouts import Rows, joined, pieces, rows_of_pieces
 
@@ -14,7 +16,8 @@ from edgewise.layouts import Rows, joined, pieces, rows_of_pieces
 class global_tokens(Pattern):
     """The rows and columns of the global tokens G: {(i, j) : i ∈ G or j ∈ G}.
 
-    G is the first k tokens if a number is given, otherwise the positions listed.
+    G is the first k tokens if a number is given, otherwise the positions listed: in a list, a set,
+    a range, an array or a tensor.
 
     >>> global_tokens(1).edges(3).T.tolist()
     [[0, 0], [0, 1], [0, 2], [1, 0], [2, 0]]
@@ -25,7 +28,10 @@ class global_tokens(Pattern):
     tokens: int | tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if isinstance(self.tokens, list | tuple):
+        if isinstance(self.tokens, np.ndarray | Tensor):
+            listed = Numbers(self.tokens, "tokens").array.tolist()
+            object.__setattr__(self, "tokens", listed)
+        if isinstance(self.tokens, list | tuple | set | frozenset | range):
             listed = tuple(sorted({whole(token, "tokens") for token in self.tokens}))
             object.__setattr__(self, "tokens", listed)
         else:

@@ -30,7 +30,9 @@ class Numbers:
     def __init__(self, values: Any, name: str = "numbers", axes: int | None = None) -> None:
         array = values.array if isinstance(values, Numbers) else _array(values, name)
         if array.size and not np.issubdtype(array.dtype, np.integer):
-            kind = "numbers that are too large" if array.dtype == object else array.dtype
+            large = array.dtype == object and all(isinstance(x, int) for x in array.flat)
+            kind = "numbers that are too large" if large else array.dtype
+            kind = shown(values) if array.dtype == object and not large else kind
             raise BadSize(f"`{name}` must be whole numbers, got {kind}", caller(), "give integers")
         if array.size and array.max() > LARGEST:
             raise BadSize(
@@ -82,6 +84,9 @@ def dense(x: Tensor) -> bool:
 
 
 def _array(values: Any, name: str) -> np.ndarray:
+    if np.ma.is_masked(values):
+        what, fix = f"some entries of `{name}` are masked", "leave out what is masked"
+        raise BadEdges(what, caller(), fix)
     if isinstance(values, Tensor) and dense(values) and values.dtype in INTEGERS:
         return np.asarray(values.detach().cpu().numpy())
     try:

@@ -12,7 +12,7 @@ from torch import Tensor
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs import flex
 from edgewise.graphs.checks import room, usable, whole
-from edgewise.graphs.errors import BadEdges, BadSize, TooManyPairs
+from edgewise.graphs.errors import BadEdges, BadSize, NotAPair, TooManyPairs
 from edgewise.graphs.pictures import PRINTED, drawn, package, plotted
 from edgewise.graphs.sizes import masked, sizes, some_tokens, token
 from edgewise.language import nodes, terms
@@ -254,10 +254,17 @@ class Pairs:
         """The logarithm of the multiplicities: a key counted k times is a score bias of log k."""
         return self.multiplicities(n, m).double().log()
 
-    def __call__(self, i: Any, j: Any) -> nodes.PatternAtom:
+    def __call__(self, *places: Any) -> nodes.PatternAtom:
         """The pattern as an atom of a rule: `window(3)(V.I, V.J)`."""
         place = caller()
-        return nodes.PatternAtom(self, terms.checked((i, j), place), place)
+        if len(places) != 2:
+            found = "1 term" if len(places) == 1 else f"{len(places)} terms"
+            raise NotAPair(
+                f"a pattern has a query and a key, got {found}",
+                place,
+                "give the query and the key, such as `window(3)(V.I, V.J)`",
+            )
+        return nodes.PatternAtom(self, terms.checked(places, place), place)
 
     def __repr__(self) -> str:
         """Code that builds the pattern; also its text form."""
@@ -278,7 +285,7 @@ class Pairs:
 def form_of(pattern: Pairs, n: int, m: int) -> Rows:
     """The normal form; that of the last few patterns is kept."""
     try:
-        return pattern.form(n, m)
+        return pattern.form(n, m).kept()
     except MemoryError:
         raise TooManyPairs(
             f"the rows of {n:,} queries do not fit into memory",

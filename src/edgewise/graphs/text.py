@@ -1,18 +1,21 @@
 """Patterns as text: what they print is what `parse` reads."""
 
 import ast
+import re
 from collections.abc import Callable, Mapping
 from operator import and_, or_, sub
 from typing import Any
 
 from edgewise.errors import EdgewiseError, Span, caller, nearest
-from edgewise.graphs.checks import shown
+from edgewise.graphs.checks import LARGEST, shown
 from edgewise.graphs.families import per_head, per_layer
 from edgewise.graphs.pattern import DEEPEST, Pattern
 
 Readable = Pattern | per_head | per_layer
 SUCH_AS = "`window(3) | global_tokens(1)`"
 LONGEST = 1_000_000
+BREAK = re.compile(r"[\r\n\f\v]")
+LONG_NUMBER = re.compile(r"[0-9_]{1000,}")
 OPERATORS = {ast.BitOr: or_, ast.BitAnd: and_, ast.Sub: sub}
 METHODS = ("shift", "restrict", "compose", "power")
 
@@ -37,11 +40,18 @@ def parsed(text: str, names: Mapping[str, Callable[..., Any]]) -> Readable:
             text, f"the text is longer than {LONGEST:,} characters", "build it in Python"
         )
     try:
-        tree = ast.parse(text, mode="eval")
+        tree, text = _tree(text)
     except (SyntaxError, ValueError) as error:
+        if long := LONG_NUMBER.search(text):
+            span = Span("<pattern>", 1, 1, 2, source=long[0][:40] + " …")
+            what, fix = f"a number of {len(long[0]):,} digits", f"numbers are at most {LARGEST:,}"
+            raise BadPattern(what, span, fix) from None
         column, line = getattr(error, "offset", None) or 1, getattr(error, "lineno", None) or 1
         span = Span("<pattern>", line, column, column + 1, source=_line(text, line) or text or " ")
-        raise BadPattern("this is not an expression", span, f"write such as {SUCH_AS}") from None
+        fix = f"write such as {SUCH_AS}"
+        if "#" in text and BREAK.search(text):
+            fix = "several lines with comments need parentheses around them"
+        raise BadPattern("this is not an expression", span, fix) from None
     except (RecursionError, MemoryError):
         what = "here are too many operators in a row or inside each other to be read"
         fix = "put some of a long row of `|` into parentheses, or build the pattern in Python"
@@ -51,6 +61,17 @@ def parsed(text: str, names: Mapping[str, Callable[..., Any]]) -> Readable:
         span = Span("<pattern>", 1, 1, len(_line(text, 1)) + 1, source=_line(text, 1))
         raise BadPattern("this is a value, not a pattern", span, "write such as `window(3)`")
     return out
+
+
+def _tree(text: str) -> tuple[ast.Expression, str]:
+    """The expression, and the text that its places are in: an end of line is a blank."""
+    try:
+        return ast.parse(text, mode="eval"), text
+    except SyntaxError:
+        line = BREAK.sub(" ", text)
+        if line == text or "#" in text:  # a comment would hide what follows it
+            raise
+        return ast.parse(line, mode="eval"), line
 
 
 def _refused(text: str, message: str, fix: str) -> BadPattern:

@@ -16,7 +16,7 @@ class Membership:
         self.most = int(np.diff(rows.ptr).max(initial=0))
         self.slabs = len(rows.top) - 1
         names = ("top", "ptr", "start", "stop", "dstart", "dstop", "step")
-        self.tables = {name: torch.from_numpy(getattr(rows, name)).to(device) for name in names}
+        self.tables = {name: torch.tensor(getattr(rows, name), device=device) for name in names}
 
     def __call__(self, i: Tensor, j: Tensor) -> Tensor:
         i, j = torch.broadcast_tensors(i, j)

@@ -12,6 +12,8 @@ from edgewise.errors import EdgewiseError, caller
 from edgewise.layouts.pieces import Pieces
 from edgewise.layouts.ragged import Ints, distinct, owners, pointer, ranges
 
+ARRAYS = ("top", "ptr", "start", "stop", "dstart", "dstop", "step")
+
 
 class RowOutOfRange(EdgewiseError, IndexError):
     """Row i of the normal form has the keys of query i, which is one of those asked for."""
@@ -57,6 +59,13 @@ class Rows:
     def size(self) -> Ints:
         """How many keys each piece has in the first row of its slab."""
         return (self.stop - self.start - 1) // self.step + 1
+
+    def kept(self) -> "Rows":
+        """The same, for several to read: its arrays cannot be written to."""
+        arrays = {x: getattr(self, x).view() for x in ARRAYS}
+        for array in arrays.values():
+            array.setflags(write=False)
+        return Rows(self.n, self.m, **arrays)
 
     def pieces(self) -> Pieces:
         top, bottom = self.top[self.slab], self.top[self.slab + 1]

@@ -42,7 +42,8 @@ def measured(rows: Rows, graph: str, *, flops: int, bytes: int) -> Stats:
         both = combine(rows.n, rows.n, rows.pieces(), columns.pieces(), OR)
         plain = _undirected(both, twins(both, fingerprint(both)), None)
     hears, heard_by = _spread(rows), _spread(columns)
-    reach, layers = _reach(ahead, rows.n, _one_way(rows) or _one_way(columns))
+    apart = plain.parts.count > 1 or _one_way(rows) or _one_way(columns)
+    reach, layers = _reach(ahead, rows.n, apart)
     second = plain.second.value if plain.second else math.nan
     gap = max(1 - second, 0.0)
     edges = rows.count()
@@ -103,12 +104,12 @@ def _one_way(rows: Rows) -> bool:
     return rows.n > 1 and not bool((wide.stop - 1 > owners(wide.ptr)).any())
 
 
-def _reach(hops: Hops, n: int, one_way: bool) -> tuple[tuple[float, ...], float]:
-    """The share heard after each number of layers, and how many it takes to hear all."""
+def _reach(hops: Hops, n: int, apart: bool) -> tuple[tuple[float, ...], float]:
+    """The share heard after each number of layers, and how many it takes to hear all; `apart`, some
+    never hear some others."""
     total = np.cumsum(hops.level) / n
-    everything = (hops.cut and not one_way) or total[
-        -1
-    ] > 1 - 0.1 / n**2  # one pair of all that is missing is more
+    whole = total[-1] > 1 - 0.1 / n**2  # one pair of all that is missing is more
+    everything = not apart and (hops.cut or whole)
     return tuple(total.tolist()), float(hops.longest) if everything else math.inf
 
 
