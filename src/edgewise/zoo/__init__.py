@@ -31,12 +31,13 @@ from edgewise.zoo import t5 as t5
 from edgewise.zoo import transformer as transformer
 from edgewise.zoo import transformer_xl as transformer_xl
 from edgewise.zoo import vit as vit
+from edgewise.zoo import xlnet as xlnet
 from edgewise.zoo.pretrained import fetch as fetch
 from edgewise.zoo.pretrained import from_pretrained as from_pretrained
 from edgewise.zoo.pretrained import save_pretrained as save_pretrained
 
 TRANSFORMERS = (
-    *(transformer, bert, gpt2, llama, t5, vit, deberta, megatron),
+    *(transformer, bert, gpt2, llama, t5, vit, deberta, megatron, xlnet),
     *(longformer, bigbird, sparse),
     *(transformer_xl, adaptive_span, bp_transformer),
 )
