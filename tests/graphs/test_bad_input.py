@@ -347,3 +347,9 @@ def test_what_is_kept_cannot_be_written_to() -> None:
         with pytest.raises(ValueError, match="read-only"):
             array += 1
     assert window(1).rows(5).count() == 13
+
+
+def test_layers_are_measured_and_plotted_one_by_one() -> None:
+    layers = graphs.per_layer(window(1), per_head(full(), window(2)))
+    assert [one.graph for one in layers.stats(8)] == ["window(1)", "full()", "window(2)"]
+    assert sum(bool(axes.get_title()) for axes in layers.plot(8).axes) >= 3
