@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 import torch
 
-from edgewise import C, EdgewiseError, F, Program, R, V, W, repeat, zoo
+from edgewise import C, EdgewiseError, F, Program, R, V, W, numbers, repeat, zoo
 from edgewise import graphs as patterns
 from edgewise.language.nodes import Atom, Line, Rule, Stack
 from edgewise.language.statements import atoms
@@ -143,3 +143,15 @@ def test_a_step_along_the_gradient_lowers_the_loss(model):
 @every_model
 def test_has_nothing_to_warn_about(model):
     assert small(model).check(facts(model)) == []
+
+
+BATCHED = (zoo.transformer, zoo.bert, zoo.gpt2, zoo.llama, zoo.t5, zoo.vit, zoo.longformer)
+
+
+@pytest.mark.parametrize("model", BATCHED, ids=lambda m: m.__name__.rpartition(".")[2])
+def test_a_batch_may_be_empty(model):
+    compiled = small(model).compile(R[output(model).relation], seed=0)
+    shapes = {"mask": (0, 4, 1), "pixel": (0, 3, 2, 2, 1)}
+    none = torch.zeros(0, 4, dtype=torch.int64)
+    inputs = {n: torch.zeros(shapes[n]) if n in shapes else numbers(none) for n in compiled.inputs}
+    assert compiled(**inputs).shape[0] == 0

@@ -77,7 +77,7 @@ def laid_out(projected: Tensor, size: int, layout: str, count: int) -> Column | 
         return None
     split = projected.reshape(*projected.shape[:2], high, size)
     outer = split.transpose(1, 2) if layout == "members first" else split
-    return column(outer.reshape(split.shape[0], -1, size))
+    return column(outer.reshape(split.shape[0], split.shape[1] * split.shape[2], size))
 
 
 def chunks_of(ground: GroundRule) -> dict[int, int]:
@@ -117,8 +117,8 @@ def _by_member(rows: Tensor, parts: Segments, sums_rows: bool) -> ByMember:
 
 def times_in_chunks(family: Tensor, full: Tensor, chunk: int) -> Column:
     """(batch, member, place, value) times a matrix for each member."""
-    each = full.reshape(full.shape[0], -1, chunk, full.shape[-1])
-    return column((each @ family[: each.shape[1]].mT).reshape(*full.shape[:2], -1))
+    each = full.unflatten(1, (full.shape[1] // chunk, chunk))
+    return column((each @ family[: each.shape[1]].mT).flatten(1, 2))
 
 
 def times_by_member(family: Tensor, full: Tensor, groundings: ByMember) -> Column:

@@ -83,7 +83,7 @@ class Merge:
                 + ", ".join(sorted(map(show, shapes))),
                 help="a compiled relation has values of one shape",
             )
-        batch = max(c.data.shape[0] for c in found)
+        batch = next((b for c in found if (b := c.data.shape[0]) != 1), 1)  # it may be 0
         whole = torch.cat(
             [
                 value.data.expand(batch, len(rows), *value.shape)

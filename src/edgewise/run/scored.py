@@ -31,7 +31,7 @@ def bent(step: AttentionStep, state: State) -> tuple[Tensor, tuple[int, ...]]:
     k = _added(step, step.keys, node.key, state)
     v, rank = step.weighed((*node.shared, node.key), state)
     parts = [step.spread(x) for x in (q, k, v)]
-    batch = max(x.shape[0] for x in parts)
+    batch = next((b for x in parts if (b := x.shape[0]) != 1), 1)  # it may be 0
     heads = parts[0].shape[1:-2]
     q, k, v = (
         _cast(x).expand(batch, *heads, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in parts
