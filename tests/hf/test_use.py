@@ -207,6 +207,20 @@ def test_dropout_is_applied_in_training_only():
     assert torch.equal(hidden(model.eval(), tokens()), hidden(model, tokens()))
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo's, where a graph is cut
+@pytest.mark.parametrize("make", [models.bert, models.llama], ids=["bert", "llama"])
+def test_a_compiled_model(make):
+    model = hf.use(models.built(make), GRAPHS["global"])
+    real = torch.arange(9) < torch.tensor([[9], [5]])
+    fast = torch.compile(model, backend="eager")
+    ours, compiled = (hidden(m, tokens(), real.long()) for m in (model, fast))
+    torch.testing.assert_close(compiled, ours)
+    wanted = models.gradients(model, ours.square().sum())
+    found = models.gradients(model, compiled.square().sum())
+    for name in wanted:
+        torch.testing.assert_close(found[name], wanted[name])
+
+
 def test_half_precision():
     model = hf.use(models.built(models.llama, torch.bfloat16), window(2))
     out = hidden(model, tokens(), torch.ones(2, 9).long())

@@ -108,8 +108,9 @@ def _say(model: nn.Module, names: list[tuple[Any, str]]) -> None:
 def _register() -> None:
     from transformers import AttentionInterface, AttentionMaskInterface
 
-    AttentionInterface.register(NAME, forward)
-    AttentionMaskInterface.register(NAME, mask)
+    # what they do depends on numbers in tensors: a compiled model calls them as they are
+    AttentionInterface.register(NAME, torch.compiler.disable(forward))
+    AttentionMaskInterface.register(NAME, torch.compiler.disable(mask))
 
 
 def forward(
