@@ -153,7 +153,8 @@ def test_llama(drawn, batch, queries, tied, rotary):
     token, mask, _ = batch
     groups, d = drawn["num_attention_heads"], drawn["d"]
     config = transformers.LlamaConfig(
-        **settings_of(drawn) | {"num_attention_heads": groups * queries},
+        **settings_of(drawn)
+        | {"num_attention_heads": groups * queries, "hidden_size": 2 * groups * queries},
         num_key_value_heads=groups,
         head_dim=d,
         tie_word_embeddings=tied,
