@@ -38,6 +38,7 @@ SIZES = {
     zoo.deberta: {"reach": 3},
     zoo.sparse: {"step": 2},
     zoo.transformer_xl: {"memory": 2},
+    zoo.reformer: {"directions": 1, "rounds": 2},
     zoo.adaptive_span: {"span": 2, "ramp": 2},
     zoo.bp_transformer: {"k": 1, "clip": 1},
     zoo.t5: {"d": 2, "decoder_layers": 1, "buckets": 4},

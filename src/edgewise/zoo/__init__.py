@@ -24,6 +24,7 @@ from edgewise.zoo import longformer as longformer
 from edgewise.zoo import megatron as megatron
 from edgewise.zoo import mixing as mixing
 from edgewise.zoo import parts as parts
+from edgewise.zoo import reformer as reformer
 from edgewise.zoo import rgcn as rgcn
 from edgewise.zoo import rnn as rnn
 from edgewise.zoo import sparse as sparse
@@ -39,7 +40,7 @@ from edgewise.zoo.pretrained import save_pretrained as save_pretrained
 TRANSFORMERS = (
     *(transformer, bert, gpt2, llama, t5, vit, deberta, megatron, xlnet),
     *(longformer, bigbird, sparse),
-    *(transformer_xl, adaptive_span, bp_transformer),
+    *(transformer_xl, adaptive_span, bp_transformer, reformer),
 )
 GRAPHS = (gcn, graphsage, gin, gat, gatv2, rgcn)
 WITHOUT_ATTENTION = (mixing, convolution, convs2s)

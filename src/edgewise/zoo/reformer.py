@@ -1,0 +1,120 @@
+"""Reformer: queries that are keys too, and hear only what hashes alike.
+
+    kⱼ = qⱼ / |qⱼ|,   scoreᵢⱼ = qᵢ · kⱼ where hashᵣ(i) = hashᵣ(j) in some round r, and j < i
+    hashᵣ(i) = the largest of [Rᵣ qᵢ; -Rᵣ qᵢ],  Rᵣ random directions
+    y₁ = x₁ + O attention(norm1(x₂)),   y₂ = x₂ + W₂ relu(W₁ norm2(y₁)),   out = norm([y₁; y₂])
+
+A token hears itself only if it hears no other. Layers can be undone, x₂ = y₂ - ..., x₁ = y₁ - ...,
+so training need not keep what lies between. Here buckets are values: all pairs are scored, those of
+different buckets weigh exactly 0; the published code sorts by bucket and cuts into chunks.
+
+Paper: https://arxiv.org/abs/2001.04451. Parity: `transformers.ReformerModel` without rounds, which
+is what it computes within a chunk; `torch`, by the equations, with them.
+"""
+
+import math
+from dataclasses import dataclass
+
+from edgewise.language import F, Program, R, V, W, repeat
+from edgewise.language.nodes import Atom, Expression, Function, Statement
+from edgewise.zoo.parts import (
+    Statements,
+    dropped,
+    feed_forward,
+    heads,
+    layer_norm,
+    residual,
+)
+
+SELF, OTHER = -1e4, -1e9  # one that hears nobody else hears itself, never another bucket
+SHARP = 1e15  # softmax of numbers that are so far apart is exactly 1 for the largest, else 0
+
+
+@dataclass(frozen=True)
+class Config:
+    """Tokens are hashed `rounds` times into 2 · `directions` buckets; if never, all are alike."""
+
+    vocabulary: int = 320
+    size: int = 256
+    heads: int = 2
+    hidden: int = 512
+    layers: int = 6
+    positions: int = 4096
+    directions: int = 32
+    rounds: int = 4
+    activation: Function = F.relu
+    eps: float = 1e-12
+    dropout: float = 0.1
+
+
+def selves() -> Statements:
+    """`own(I, J)`: what is added to the score of a token with itself; 0 for all other pairs."""
+    pair = R._token(V.I), R._token(V.J), R.special.lt(V.J, V.I)
+    return [
+        (R.own(V.I, V.J) <= pair) | [F.reverse],
+        R.own(V.I, V.I)[SELF].fixed() <= R._token(V.I),
+    ]
+
+
+def hashed(q: Atom, config: Config) -> Statements:
+    """`apart(H, I, J)`: 0 where two tokens share a bucket in some round."""
+    h, d = V.H, config.size // config.heads
+    turned = W.direction(V.N)[config.directions, d].fixed()
+    pair = R.hash(h, V.N, V.I).T, R.hash(h, V.N, V.J), R.special.leq(V.J, V.I)
+    both = F.concat(R.turned(h, V.N, V.I), R.turned(h, V.N, V.I)[-1.0].fixed())
+    return [
+        R.turned(h, V.N, V.I)[SHARP].fixed() <= q(h, V.I)[turned],
+        R.hash(h, V.N, V.I) <= F.softmax(both),
+        (R.alike(h, V.I, V.J) <= pair) | [F.product, F.max_agg],
+        R.apart(h, V.I, V.J) <= F.reverse(R.alike(h, V.I, V.J))[OTHER].fixed(),
+    ]
+
+
+def attention(x: Atom, y: Atom, config: Config) -> Statements:
+    size, h = config.size, V.H
+    d = size // config.heads
+    scores: tuple[Expression, ...] = (R.k(h, V.J).T @ R.q(h, V.I), R.own(V.I, V.J))
+    scores += (R.apart(h, V.I, V.J),) if config.rounds else ()
+    return [
+        *heads(x, R.q, size, d, bias=False),
+        *heads(x, R.v, size, d, bias=False),
+        R.k(h, V.I) <= F.rms_norm(eps=1e-6)(R.q(h, V.I))[1 / math.sqrt(d)].fixed(),
+        *(hashed(R.q, config) if config.rounds else []),
+        (R.weights(h, V.I, V.J) <= (*scores, R.special.leq(V.J, V.I)))
+        | [F.sum, F.softmax_agg(agg_terms=[V.J])],
+        (R.heard(h, V.I) <= (dropped(R.weights(h, V.I, V.J), config.dropout), R.v(h, V.J)))
+        | [F.product],
+        (y(V.I) <= R.heard(h, V.I)) | [F.concat_agg],
+    ]
+
+
+def layer(a: Atom, b: Atom, config: Config) -> tuple[list[Statement], tuple[Atom, Atom]]:
+    """Carries two rows for every token, each changed by what is made of the other."""
+    size, hidden, p, eps = config.size, config.hidden, config.dropout, config.eps
+    added = R.heads(V.I)[W["y1.weight"][size, size]]
+    rules = [
+        *layer_norm(b, R.norm1, size, eps=eps),
+        *attention(R.norm1, R.heads, config),
+        R.y1(V.I) <= a(V.I) + dropped(added, p),
+        *layer_norm(R.y1, R.norm2, size, eps=eps),
+        *feed_forward(R.norm2, R.mlp, size, hidden, activation=config.activation, p=p),
+        *residual(b, R.mlp, R.y2, hidden, size, p),
+    ]
+    return rules, (R.y1, R.y2)
+
+
+def program(config: Config) -> Program:
+    """Reads `token(i)`, derives `out(i)` and `logits(i)`. Padding at the end needs no mask."""
+    size, words = config.size, config.vocabulary
+    word = dropped(F.lookup(W.word[words, size], R.token(V.I)), config.dropout)
+    stack = repeat(lambda a, b: layer(a, b, config), config.layers)(R.x, R.x)
+    rules = [
+        R.x(V.I) <= word + dropped(W.position(V.I)[size,], config.dropout),
+        *selves(),
+        stack,
+        R.both(V.I) <= F.concat(R["layer.y1"](V.I), R["layer.y2"](V.I)),
+        *layer_norm(R.both, R.out, 2 * size, eps=config.eps),
+        R.logits(V.I) <= (R.out(V.I)["logits.weight":words, 2 * size], W["logits.bias"][words,]),
+    ]
+    domains = {V.H: config.heads, V.I: config.positions}
+    return Program(rules, domains=domains | ({V.N: config.rounds} if config.rounds else {}))
