@@ -1,0 +1,67 @@
+"""Models of recipes: padding is nothing, and decoding is what training saw."""
+
+import pytest
+import torch
+
+from edgewise.training.models.classifier import Classifier, Sorter
+from edgewise.training.models.encoder import Encoder, Reader
+from edgewise.training.models.translator import Interpreter, Translator
+
+SMALL = {"layers": 2, "heads": 2, "size": 8, "hidden": 12}
+START, STOP = 2, 3
+
+
+def tokens(*shape, words=20):
+    return torch.randint(4, words, shape, generator=torch.Generator().manual_seed(0))
+
+
+def test_padding_does_not_change_a_class():
+    model = Sorter(Classifier(**SMALL, dropout=0.1), 20, 9, 3, 0).double().eval()
+    token, lengths = tokens(3, 9), torch.tensor([9, 4, 1])
+    out = model(token, lengths)
+    assert out.shape == (3, 3)
+    for row, length in enumerate(lengths.tolist()):
+        alone = model(token[row : row + 1, :length], lengths[row : row + 1])
+        torch.testing.assert_close(out[row], alone[0])
+
+
+def test_padding_does_not_change_a_translation():
+    model = Interpreter(Translator(**SMALL, dropout=0.1), 20, 30, 0).double().eval()
+    source, lengths, token = tokens(3, 9), torch.tensor([9, 4, 1]), tokens(3, 5)
+    out = model(source, lengths, token)
+    assert out.shape == (3, 5, 20)
+    for row, length in enumerate(lengths.tolist()):
+        one = slice(row, row + 1)
+        alone = model(source[one, :length], lengths[one], token[one])
+        torch.testing.assert_close(out[row], alone[0])
+    shorter = model(source, lengths, token[:, :2])
+    torch.testing.assert_close(out[:, :2], shorter)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_the_translations_are_the_likeliest_that_are_followed(beams):
+    """With one beam every piece is the likeliest after those before it."""
+    model = Interpreter(Translator(**SMALL), 20, 12, 0).double().eval()
+    source, lengths = tokens(4, 7), torch.tensor([7, 3, 5, 1])
+    how = {"start": START, "stop": STOP, "beams": beams, "alpha": 1.0}
+    found = model.translate(source, lengths, **how)
+    whole = torch.cat([torch.full((4, 1), START), found], 1)
+    logits = model(source, lengths, whole[:, :-1])
+    for row in range(4):
+        end = (found[row] == STOP).nonzero()
+        last = int(end[0]) + 1 if len(end) else found.shape[1]
+        if beams == 1:
+            assert torch.equal(logits[row, :last].argmax(-1), found[row, :last])
+        assert last <= 12
+    padded = model.translate(torch.nn.functional.pad(source, (0, 3)), lengths, **how)
+    width = min(found.shape[1], padded.shape[1])
+    assert torch.equal(padded[:, :width], found[:, :width])
+
+
+def test_an_encoder_hears_both_sides():
+    model = Reader(Encoder(**SMALL, graph="window(1)"), 20, 9, 0).double().eval()
+    token = tokens(1, 9)
+    other = token.clone()
+    other[0, 8] = 4 + (other[0, 8] - 3) % 16
+    changed = (model(token) - model(other)).abs().amax(-1)[0] > 1e-12
+    assert changed.tolist() == [False] * 6 + [True] * 3  # two layers reach two places
