@@ -53,6 +53,16 @@ def test_training_lowers_the_loss(tmp_path):
     assert losses[-1] < 0.8 * losses[0]
 
 
+def test_hidden_characters_are_learned_too(tmp_path):
+    model = (
+        """kind = "encoder"\nlayers = 1\nheads = 2\nsize = 8\nhidden = 8\ngraph = "window(3)"\n"""
+    )
+    head, _, rest = RECIPE.partition("[model]\n")
+    text = head + "[model]\n" + model + rest[rest.index("\n[objective]") :]
+    events = ran(loaded(tmp_path, text.replace('"causal"', '"masked"')), tmp_path / "run")
+    assert 0 <= events[-1].values["validation accuracy"] <= 1
+
+
 def test_the_same_recipe_is_the_same_run(tmp_path):
     recipe = loaded(tmp_path)
     ran(recipe, tmp_path / "a")
