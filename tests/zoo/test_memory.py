@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as f
 
 from edgewise import R, numbers
-from edgewise.zoo import adaptive_span, transformer_xl
+from edgewise.zoo import adaptive_span, compressive, transformer_xl
 
 few = settings(max_examples=6, phases=[Phase.explicit, Phase.generate])
 
@@ -62,6 +62,20 @@ def xl(w, config, token, memory):
     return x @ w("word").T, torch.stack(read, 1)
 
 
+def squeezed(w, k, memory, rate):
+    """A convolution whose step is as long as its kernel."""
+    taps = w(f"layer.{k}.taps").permute(1, 2, 0)
+    return f.conv1d(memory.mT, taps, w(f"layer.{k}.short.bias"), stride=rate).mT
+
+
+def recalled(w, k, x, rows):
+    """Attention to rows without places."""
+    q, key, v = (
+        by_head(r, w, f"layer.{k}.{p}") for r, p in ((x, "q"), (rows, "k"), (rows, "value"))
+    )
+    return (q @ key.mT / math.sqrt(q.shape[-1])).softmax(-1) @ v
+
+
 def assert_same(model, ours, theirs):
     """Values, and the gradients of all weights."""
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
@@ -92,6 +106,51 @@ def test_transformer_xl(m, segments, last):
         torch.testing.assert_close(found, read, rtol=1e-10, atol=1e-10)
         memory = found[:, :, n - m :].detach()
     assert not model.explain(json=True, stage="passes", **inputs)["passes"]["not fused"]
+
+
+@settings(few, max_examples=4)
+@given(
+    st.integers(2, 5), st.integers(1, 3), st.integers(0, 3), st.integers(1, 4), st.integers(0, 99)
+)  # fmt: skip
+def test_compressive(m, rate, steps, last, seed):
+    """Segments as long as the memory, so that all of it is compressed after each."""
+    torch.manual_seed(seed)
+    each = m // rate
+    config = compressive.Config(
+        9, 4, 2, 5, 2, m, dropout=0.0, compressed=each, rate=rate, loss=True
+    )  # fmt: skip
+    program = compressive.program(config)
+
+    def compiled(relation):
+        return program.compile(relation, seed=0, dtype=torch.float64)
+
+    model, kept = compiled(R.logits), compiled(R.kept)
+    memory, compressed = (torch.zeros(2, 2, 0, 4, dtype=torch.float64) for _ in range(2))
+    for n in (*[m] * steps, last):
+        token = torch.randint(0, 9, (2, n))
+        inputs = {"token": numbers(token), "memory": memory, "compressed": compressed}
+        theirs, read = xl(model.weight, config, token, torch.cat([compressed, memory], 2))
+        assert_same(model, model(**inputs), theirs)
+        if memory.shape[2] and each:
+            made = []
+            for k in range(2):
+                at, x = f"layer.{k}.", read[:, k].detach()
+                loss, found = compiled(R[f"{at}loss"]), compiled(R[f"{at}short"])
+                loss.load_state_dict(model.state_dict(), strict=False)
+                alone = squeezed(found.weight, k, memory[:, k], rate)
+                torch.testing.assert_close(found(memory=memory).data, alone)
+                short = squeezed(loss.weight, k, memory[:, k], rate)
+                lost = recalled(loss.weight, k, x, memory[:, k])
+                lost = (lost - recalled(loss.weight, k, x, short)).square().sum((1, 2, 3))
+                ours = loss(**{name: inputs[name] for name in loss.inputs})
+                torch.testing.assert_close(ours, lost)
+                leaves = [loss.weight(at + part) for part in ("taps", "short.bias")]
+                a = torch.autograd.grad(ours.sum(), leaves)
+                b = torch.autograd.grad(lost.sum(), leaves, retain_graph=True)
+                torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-9)
+                made.append(short.detach())
+            compressed = torch.cat([compressed, torch.stack(made, 1)], 2)[:, :, -each:]
+        memory = kept(**inputs).data.unflatten(1, (3, n))[:, :2, -m:].detach()
 
 
 def spanned(w, config, token):

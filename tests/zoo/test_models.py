@@ -38,6 +38,7 @@ SIZES = {
     zoo.deberta: {"reach": 3},
     zoo.sparse: {"step": 2},
     zoo.transformer_xl: {"memory": 2},
+    zoo.compressive: {"memory": 2, "compressed": 2, "rate": 2, "loss": True},
     zoo.reformer: {"directions": 1, "rounds": 2},
     zoo.adaptive_span: {"span": 2, "ramp": 2},
     zoo.bp_transformer: {"k": 1, "clip": 1},
@@ -45,7 +46,7 @@ SIZES = {
     zoo.transformer: {"decoder_layers": 1},
 }
 TEXT = {"vocabulary": 6, "size": 4, "heads": 2, "hidden": 4, "layers": 2, "dropout": 0.0}
-WITH_MEMORY = (zoo.transformer_xl,)
+WITH_MEMORY = {zoo.transformer_xl: [R.memory], zoo.compressive: [R.memory, R.compressed]}
 WITHOUT_TEXT = (zoo.t5,)  # distances are put into buckets by a function
 every_model = pytest.mark.parametrize(
     "model", zoo.MODELS, ids=lambda m: m.__name__.rpartition(".")[2]
@@ -87,8 +88,8 @@ def text_facts(model, n: int):
     if model is zoo.bp_transformer:
         edges = model.Config(k=1, clip=1).edges(n).keys.T.tolist()
         return [R.token(i)[float(i)] for i in range(n)] + [R.edge(*one) for one in edges]
-    past = [R.memory(k, j)[[1.0, 0.0, -1.0, 0.5 * j]] for k, j in product(range(2), range(2))]
-    return (past if model in WITH_MEMORY else []) + [
+    past = product(WITH_MEMORY.get(model, []), range(2), range(2))
+    return [memory(k, j)[[1.0, 0.0, -1.0, 0.5 * j]] for memory, k, j in past] + [
         R[name](i)[float((i + 1) % count) if count else 1.0]
         for name, count in names.items()
         if name in read

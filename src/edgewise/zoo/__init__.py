@@ -9,6 +9,7 @@ from edgewise.zoo import adaptive_span as adaptive_span
 from edgewise.zoo import bert as bert
 from edgewise.zoo import bigbird as bigbird
 from edgewise.zoo import bp_transformer as bp_transformer
+from edgewise.zoo import compressive as compressive
 from edgewise.zoo import convolution as convolution
 from edgewise.zoo import convs2s as convs2s
 from edgewise.zoo import deberta as deberta
@@ -40,7 +41,7 @@ from edgewise.zoo.pretrained import save_pretrained as save_pretrained
 TRANSFORMERS = (
     *(transformer, bert, gpt2, llama, t5, vit, deberta, megatron, xlnet),
     *(longformer, bigbird, sparse),
-    *(transformer_xl, adaptive_span, bp_transformer, reformer),
+    *(transformer_xl, compressive, adaptive_span, bp_transformer, reformer),
 )
 GRAPHS = (gcn, graphsage, gin, gat, gatv2, rgcn)
 WITHOUT_ATTENTION = (mixing, convolution, convs2s)

@@ -12,10 +12,12 @@ tests/zoo/test_memory.py.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 
 from edgewise.language import F, Program, R, V, W, repeat
-from edgewise.language.nodes import Atom, Fact, Statement
+from edgewise.language.nodes import Atom, Expression, Fact, Statement, Variable
 from edgewise.zoo.parts import (
     Statements,
     dropped,
@@ -42,14 +44,27 @@ class Config:
     eps: float = 1e-5
     dropout: float = 0.1
 
+    @property
+    def past(self) -> tuple[tuple[str, int], ...]:
+        """The relations that hold what is remembered, in order, with the length of each."""
+        return (("memory", self.memory),)
+
+    @property
+    def shift(self) -> int:
+        """How many rows are remembered."""
+        return sum(length for _, length in self.past)
+
 
 def places(x: Atom, config: Config) -> Statements:
     """`place(D)`, the vector r(D), for every distance from a row of x back to what it may hear."""
     row, speed = R.hidden[x.relation], W.speed[list(speeds(config.size))].fixed()
-    shift = R.special.add(V.I, config.memory, V.S)
+    far = R.special.add(V.I, config.shift, V.S), R.special.add(V.J, V.D, V.S)
     return [
         R.far(V.D) <= row(V.D),
-        R.far(V.D) <= (row(V.I), R._memory(V.L, V.J), shift, R.special.add(V.J, V.D, V.S)),
+        *(
+            R.far(V.D) <= (row(V.I), R.hidden[name](V.L, V.K), _moved(V.K, first), *far)
+            for name, first in _firsts(config)
+        ),
         (R.angle(V.D) <= (R.special.add_eval(V.D, 0), speed, R._far(V.D))) | [F.product],
         R.place(V.D) <= F.concat(F.sin(R.angle(V.D)), F.cos(R.angle(V.D))),
         R.u(V.H) <= W.u(V.H)[config.size // config.heads,],
@@ -57,20 +72,32 @@ def places(x: Atom, config: Config) -> Statements:
     ]
 
 
+def _firsts(config: Config) -> list[tuple[str, int]]:
+    """Where what is remembered begins among all rows."""
+    firsts = accumulate((length for _, length in config.past), initial=0)
+    return [(name, first) for (name, _), first in zip(config.past, firsts, strict=False)]
+
+
+def _moved(k: Variable, first: int) -> Expression:
+    """Row k of a relation is row j of all."""
+    return R.special.add(k, first, V.J)
+
+
 def remembered(x: Atom, depth: Atom, y: Atom, config: Config) -> Statements:
-    """The memory of this depth and, behind it, the rows of the segment."""
+    """What is remembered at this depth and, behind it, the rows of the segment."""
+    at = R.hidden[depth.relation](V.L)
     return [
-        y(V.J) <= (R.memory(V.L, V.J), R.hidden[depth.relation](V.L)),
-        y(V.J) <= (x(V.I), R.special.add(V.I, config.memory, V.J)),
+        *(y(V.J) <= (R[name](V.L, V.K), at, _moved(V.K, n)) for name, n in _firsts(config)),
+        y(V.J) <= (x(V.I), R.special.add(V.I, config.shift, V.J)),
     ]
 
 
 def attention(x: Atom, z: Atom, y: Atom, config: Config) -> Statements:
-    """Attention of the rows of x to those of z, `config.memory` places further on."""
+    """Attention of the rows of x to those of z, where they stand `config.shift` further on."""
     size, h = config.size, V.H
     d = size // config.heads
     scale = 1 / math.sqrt(d)
-    shift = R.special.add(V.I, config.memory, V.S)
+    shift = R.special.add(V.I, config.shift, V.S)
     far = R.hidden[z.relation](V.J), shift, R.special.add(V.J, V.D, V.S)
     return [
         *heads(x, R.q, size, d, bias=False),
@@ -121,16 +148,21 @@ def kept_on(depth: Atom, kept: Atom, y: Atom) -> Statements:
 
 
 def program(config: Config) -> Program:
-    """Reads `token(i)` and `memory(l, j)`, what layer l remembers at j < m: at first no rows.
+    """Reads `token(i)` and `memory(l, j)`, what layer l remembers: m rows or, at first, none.
 
     Derives `logits(i)` and `kept(l, i)`, what layer l reads: its last m rows are the next memory.
     """
+    rules = stacked(config, lambda x, depth, kept: layer(x, depth, kept, config))
+    return Program(rules, domains={V.H: config.heads})
+
+
+def stacked(config: Config, block: Callable[[Atom, Atom, Atom], Carried]) -> list[Statement]:
+    """Embeddings, layers that carry what is kept, and a score for every word."""
     size = config.size
     word = F.lookup(W.word[config.vocabulary, size], R.token(V.I))
-    block = repeat(lambda x, depth, kept: layer(x, depth, kept, config), config.layers)
-    stack = block(R.x, R.depth, R.first)
+    stack = repeat(block, config.layers)(R.x, R.depth, R.first)
     out, _, kept = (R[f"layer.{name}"] for name in stack.outputs)
-    rules = [
+    return [
         Fact(R.depth(0)),
         R.x(V.I) <= dropped(word, config.dropout),
         R.first(0, V.I) <= R.x(V.I),
@@ -139,4 +171,3 @@ def program(config: Config) -> Program:
         R.kept(V.L, V.I) <= kept(V.L, V.I),
         R.logits(V.I) <= out(V.I)["word" : config.vocabulary, size],
     ]
-    return Program(rules, domains={V.H: config.heads})
