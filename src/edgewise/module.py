@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -143,7 +142,7 @@ class Model(torch.nn.Module):
         cpu = torch.device("cpu")
         found = []
         with _untraced():
-            whole = _build(self, data, (), unit.dtype, cpu, lift=False)  # classes cross samples
+            whole = _build(self, data, (), unit.dtype, cpu, apart=True)
             for step in padded_steps(whole):
                 one = Data(self._number, {}, open=False, laid_out=True)
                 one.keep(((), unit.dtype, str(unit.device)), to_device(step, unit.device))
@@ -340,13 +339,14 @@ def _build(
     shapes: Shapes,
     dtype: torch.dtype,
     device: torch.device,
-    lift: bool = True,
+    apart: bool = False,
 ) -> Step:
+    """`apart` for rows that are split by sample: classes and fused attention cross samples."""
     given = data.given | {n: torch.empty(shape, device="meta") for n, shape in shapes}
-    prepared = prepare(model.plan, model._arities, given, data.facts, dtype)
+    prepared = prepare(model.plan, model._arities, given, data.facts, dtype, not apart)
     if has_negative_keys(prepared.sources):  # patterns count from 0, comparisons do not
         plan, _ = optimise(model.stages["plan"], without=(*model.without, "find patterns"))
-        prepared = prepare(plan, model._arities, given, data.facts, dtype)
+        prepared = prepare(plan, model._arities, given, data.facts, dtype, not apart)
     check_keys(prepared)
     weights: Mapping[str, Tensor] = {name: model.weight(name) for name in model._paths}
     if "stack embeddings" not in model.without:
@@ -361,10 +361,9 @@ def _build(
         shapes={name: source.shape for name, source in prepared.sources.items()},
         project_first="project rows" not in model.without,
         merge_projections="merge projections" not in model.without,
-        lift=lift and "lift equal rows" not in model.without,
+        lift=not apart and "lift equal rows" not in model.without,
         volatile=data.volatile,
     )
-    executable = replace(executable, refusals=executable.refusals | prepared.refusals)
     output = output_of(prepared, executable.relations, weights, model.fill)
     settle(executable)
     return to_device(Step(prepared, executable, output), device)

@@ -116,7 +116,7 @@ def _groundings(step: RelationStep | Levels | Rounds) -> int:
 
 def _pairs(step: AttentionStep) -> int:
     n, m = step.axes[step.node.query], step.axes[step.node.key]
-    heads = math.prod(step.axes[name] for name in step.node.shared)
+    heads = math.prod(step.axes[name] for name in step.node.shared) * (step.samples or 1)
     return heads * (n * m if step.pattern is None else int(step.pattern.count(n, m)))
 
 

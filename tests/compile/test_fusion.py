@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from edgewise import F, Program, R, V, ragged, rows
+from edgewise import F, Program, R, V, rows
 from edgewise.errors import EdgewiseWarning
 from edgewise.graphs import strided, window
 from edgewise.language import nodes
@@ -138,13 +138,6 @@ def test_data_without_axes_falls_back_with_a_reason(inputs):
     out = next(r for r in found["relations"] if r["relation"] == "out")
     assert out["not attention"] == "`R.q(V.I)` is not dense"
     assert "w" in [r["relation"] for r in found["relations"]]
-
-
-def test_a_batch_of_lengths_runs_rule_by_rule():
-    model = Program([*QKV, D_K, WEIGHTS, OUT]).compile(R.out, dtype=torch.float64)
-    found = model.rows(model.ground(x=ragged([X[:2], X])))
-    alone = torch.cat([model(x=X[:2]), model(x=X)])
-    torch.testing.assert_close(found.data, alone)
 
 
 class Largest(TorchDispatchMode):

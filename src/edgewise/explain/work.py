@@ -182,7 +182,8 @@ def _attention(step: AttentionStep, state: State) -> tuple[Column, dict[str, Any
         "largest": counter.largest,
         "not": dict(choice.refusals),
     }
-    batch = case.b // max(math.prod(step.axes[n] for n in step.node.shared), 1)
+    heads = max(math.prod(step.axes[n] for n in step.node.shared), 1)
+    batch = case.b // heads if step.samples is None else 1
     zeros = torch.zeros(
         batch, step.index.rows, *value.shape, dtype=state.dtype, device=state.device
     )
@@ -224,7 +225,7 @@ def _case(
     queries: list[Column],
     value: Column,
 ) -> Case:
-    batch = max(column.data.shape[0] for column in columns)
+    batch = step.samples or max(column.data.shape[0] for column in columns)
     heads = math.prod(step.axes[n] for n in step.node.shared)
     plain = Case(
         b=batch * heads,

@@ -21,8 +21,9 @@ from edgewise.language.program import Domain
 from edgewise.plan.nodes import Attention, Plan
 from edgewise.reference.evaluate import cyclic_recursion, fact_and_rule, is_extreme
 from edgewise.reference.join import Body
-from edgewise.run.attention import AttentionStep, attention_step
+from edgewise.run.attention import AttentionStep
 from edgewise.run.column import Column
+from edgewise.run.fused import attention_step
 from edgewise.run.merge import Merge, laid, merge_of, merged
 from edgewise.run.projections import projected_weights
 from edgewise.run.recursion import Component, Levels, Rounds, levels, rounds

@@ -27,7 +27,7 @@ from edgewise.ground.sources import (
 from edgewise.ground.stack import Stacks, stacked
 from edgewise.language import nodes
 from edgewise.language.statements import atoms, weights
-from edgewise.plan.nodes import Attention, Plan
+from edgewise.plan.nodes import Plan, Step
 
 
 class BatchMismatch(EdgewiseError):
@@ -55,7 +55,6 @@ class Prepared:
     samples: int | None
     in_batch: frozenset[str] = frozenset()  # relations whose first key is the sample
     stacks: Stacks = field(default_factory=dict)
-    refusals: dict[str, str] = field(default_factory=dict)  # why an attention runs rule by rule
 
     def stacked(self, given: Iterable[str], weights: Mapping[str, Tensor]) -> Prepared:
         """The same with one rule for those that differ in a relation of facts and its weight."""
@@ -72,30 +71,28 @@ def prepare(
     given: Mapping[str, Given],
     facts: Facts | None,
     dtype: torch.dtype,
+    fuse: bool = True,
 ) -> Prepared:
+    """`fuse` is off where every sample of a ragged batch needs its own rows, rule by rule."""
     samples = _samples(given, facts)
     constants = Constants(strings(plan)) if facts is None else facts.constants
     sources = {n: _source(n, t, arities[n], value_lengths(plan, n)) for n, t in given.items()}
     _check_batches(sources, samples)
     in_batch: set[str] = set()
-    refusals: dict[str, str] = {}
     if samples is not None:
-        fused = [s.head.relation for s in plan.steps if isinstance(s, Attention)]
-        refusals = dict.fromkeys(fused, "samples of a ragged batch are listed row by row")
         # a dense batch beside ragged samples has the sample as one more axis
         sources = {n: in_samples(s) if s.batched else s for n, s in sources.items()}
         own = {n for n, t in given.items() if isinstance(t, ragged)}
         own |= {n for n, s in sources.items() if s.index.arity > arities[n]}
         own |= set(facts.tables) if facts is not None and facts.samples is not None else set()
         in_batch = batched_relations(plan.rules, own)
-        plan = _batched_plan(plan, in_batch)
+        plan = _batched_plan(plan if fuse else replace(plan, steps=plan.rules), in_batch)
     tables = {} if facts is None else facts.tables
     sources |= _fact_sources(plan, tables, in_batch, samples, constants, dtype, sources)
     if samples is not None:
         sources[SAMPLES] = Source(Grid((samples,)), stored=torch.ones(samples), dense=True)
     dense = frozenset(name for name, source in sources.items() if source.dense)
-    prepared = Prepared(plan, sources, constants, dense, samples, frozenset(in_batch))
-    return replace(prepared, refusals=refusals)
+    return Prepared(plan, sources, constants, dense, samples, frozenset(in_batch))
 
 
 def _samples(given: Mapping[str, Given], facts: Facts | None) -> int | None:
@@ -138,21 +135,32 @@ def strings(plan: Plan) -> Iterator[str]:
 
 
 def _batched_plan(plan: Plan, in_batch: set[str]) -> Plan:
-    rules = []
-    for rule in plan.rules:
-        batched = with_sample(rule, in_batch)
-        if rule.head.relation in in_batch and not any(
-            isinstance(a, nodes.Atom) and not a.negated and SAMPLE in a.terms
-            for a in atoms(batched.body)
-        ):
-            everywhere = nodes.Atom(SAMPLES, (SAMPLE,), hidden=True)
-            batched = replace(batched, body=(*batched.body, everywhere))
-        rules.append(batched)
     output = plan.output
     if output.relation in in_batch:
         output = replace(output, terms=(SAMPLE, *output.terms))
     lines = tuple(with_sample(line, in_batch) for line in plan.lines)
-    return replace(plan, output=output, steps=tuple(rules), lines=lines)
+    steps = tuple(_batched_step(step, in_batch) for step in plan.steps)
+    return replace(plan, output=output, steps=steps, lines=lines)
+
+
+def _batched_step(step: Step, in_batch: set[str]) -> Step:
+    if isinstance(step, nodes.Rule):
+        return _batched_rule(step, in_batch)
+    score, total = (_batched_rule(rule, in_batch) for rule in step.instead)
+    parts = ("head", "queries", "keys", "scales", "biases", "value", "edges", "code")
+    found = {name: with_sample(getattr(step, name), in_batch) for name in parts}
+    return replace(step, **found, instead=(score, total))
+
+
+def _batched_rule(rule: nodes.Rule, in_batch: set[str]) -> nodes.Rule:
+    batched: nodes.Rule = with_sample(rule, in_batch)
+    if rule.head.relation in in_batch and not any(
+        isinstance(a, nodes.Atom) and not a.negated and SAMPLE in a.terms
+        for a in atoms(batched.body)
+    ):
+        everywhere = nodes.Atom(SAMPLES, (SAMPLE,), hidden=True)
+        batched = replace(batched, body=(*batched.body, everywhere))
+    return batched
 
 
 def value_lengths(plan: Plan, relation: str) -> set[int]:

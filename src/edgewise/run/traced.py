@@ -40,12 +40,15 @@ def graph_attention(
     *,
     bias: Tensor | None,
     dropout: float,
+    lengths: Tensor | None = None,
     score: Node = S,
     tables: tuple[Tensor, ...] = (),
 ) -> Tensor:
     """`attention` with scale 1; in a trace as one operator. `tables` are those of the score."""
     if not _OPERATORS or torch.compiler.is_compiling():
         whole = Score(score, tables)
-        return attention(q, k, v, graph, scale=1.0, bias=bias, dropout=dropout, score=whole)
-    options = Options(1.0, bias, score=score, tables=tables, dropout=dropout)
+        return attention(
+            q, k, v, graph, scale=1.0, bias=bias, dropout=dropout, lengths=lengths, score=whole
+        )
+    options = Options(1.0, bias, score=score, tables=tables, dropout=dropout, lengths=lengths)
     return traced.call(q, k, v, graph, options)[0]

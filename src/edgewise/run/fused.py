@@ -1,0 +1,164 @@
+"""From an attention node to a step on grounded data, or why its rules are run one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.graphs import from_edges
+from edgewise.ground.batch import SAMPLE, SAMPLES
+from edgewise.ground.index import Grid
+from edgewise.ground.rules import Grounder, GroundRule
+from edgewise.language import nodes
+from edgewise.language.terms import variables
+from edgewise.plan.nodes import Attention
+from edgewise.plan.score import names_in
+from edgewise.reference.join import Body
+from edgewise.run.attention import AttentionStep, Axes, Side
+from edgewise.run.code import Coded, leaves
+from edgewise.run.extents import Extents, Refused
+from edgewise.run.heard import heard_in_all, heard_in_samples
+from edgewise.run.rule import RuleStep
+from edgewise.run.scored import pairs_of
+from edgewise.run.state import State
+
+SUM = nodes.Function("sum_agg")
+PRODUCT = nodes.Function("product")
+ShapeOf = Callable[[nodes.Rule], tuple[int, ...] | None]
+
+
+def attention_step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep | str:
+    """The step for a node, or why its rules must be run one by one."""
+    try:
+        return _step(node, grounder, shape)
+    except Refused as refusal:
+        return str(refusal)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """An expression that is grounded, before the axes of all of them are known."""
+
+    ground: GroundRule
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """Grounds the expressions of a node, and lays them out along their common axes."""
+
+    grounder: Grounder
+    shape: ShapeOf
+    extents: Extents
+
+    def add(self, item: nodes.Expression, ranks: tuple[int, ...]) -> _Part:
+        names = tuple(sorted(names_in(item) - {SAMPLE.name}))
+        names = (SAMPLE.name, *names) if SAMPLE.name in names_in(item) else names
+        head = nodes.Atom("@side", tuple(nodes.Variable(n) for n in names))
+        rule = nodes.Rule(head, (item,), (PRODUCT,))
+        ground = self.grounder.ground(Body(rule, self.grounder.domains))
+        if not ground.segments.trivial:
+            raise Refused(f"`{item!r}` is not dense")
+        self.extents.add(item, names, ground.heads)
+        found = self.shape(rule)
+        if found is None or len(found) not in ranks:
+            raise Refused(f"`{item!r}` is not {'a scalar' if ranks == (0,) else 'a vector'}")
+        return _Part(ground, names)
+
+    def product(self, factors: Sequence[nodes.Expression]) -> _Part:
+        whole = factors[0] if len(factors) == 1 else nodes.Apply(PRODUCT, tuple(factors))
+        return self.add(whole, (0,))
+
+    def side(self, part: _Part) -> Side:
+        return Side(RuleStep(part.ground, SUM), *self.extents.laid(part.names, part.ground.heads))
+
+
+def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
+    samples = _samples(node, grounder)
+    parts = _Parts(grounder, shape, Extents(samples))
+    side, axes = parts.side, parts.extents.axes
+    additive = node.form is not None and node.form.kind == "additive"
+    ranks = (0,) if additive else (1,) if node.form is not None else (0, 1)
+    queries = [parts.add(q, ranks) for q in node.queries]
+    keys = [parts.add(k, ranks) for k in node.keys]
+    value = parts.add(node.value, (0, 1, 2))
+    scales = [[parts.add(s, (0,)) for s in group] for group in node.scales]
+    biases = [parts.product(group) for group in node.biases]
+    coded = [] if node.code is None else [(e, parts.add(e, (0,))) for e in leaves(node.code)]
+    parts.extents.settle(alike=node.shared)
+    if any(name not in axes for name in (*node.shared, node.query, node.key)):
+        raise Refused("a variable has no axis")
+    if node.head.weight is not None:
+        raise Refused("the sum has a weight of its own")
+    if any(node.key in b.names and node.query in b.names for b in biases):
+        pairs = (samples or 1) * axes[node.query] * axes[node.key]
+        if pairs > 1 << 24:
+            raise Refused(f"the bias has a value for each of {pairs:,} pairs")
+    pattern = _graph(node, grounder, axes)
+    heard = heard_in_samples if samples is not None else heard_in_all
+    index, rows, lengths = heard(node, parts.extents, pattern)
+    step = AttentionStep(
+        node,
+        index,
+        axes,
+        tuple(map(side, queries)),
+        tuple(map(side, keys)),
+        tuple(tuple(map(side, group)) for group in scales),
+        tuple(map(side, biases)),
+        side(value),
+        rows,
+        pattern,
+        samples=samples,
+        lengths=lengths,
+    )
+    if node.form is None:
+        numbers = {leaf: _number(side(part), node, axes) for leaf, part in coded}
+        code = None if node.code is None else Coded(node.code, node.query, numbers)
+        return replace(step, code=code)
+    own = _Parts(grounder, shape, Extents(None))
+    weight = node.form.vector
+    vector = None if weight is None else own.add(weight, (1, 2))
+    which = pairs_of(pattern, axes[node.query], axes[node.key])
+    return replace(step, vector=None if vector is None else own.side(vector), which=which)
+
+
+def _samples(node: Attention, grounder: Grounder) -> int | None:
+    """How many samples of a ragged batch the node computes; None if it is the same for all."""
+    if SAMPLE not in node.head.terms:
+        return None
+    if node.form is not None:
+        raise Refused("scores of this form are computed for one sample at a time")
+    for atom in node.edges:
+        if SAMPLE in atom.terms:
+            raise Refused(f"`{atom.relation}` lists other pairs in every sample")
+    if node.code is not None and SAMPLE.name in names_in(leaves(node.code)):
+        raise Refused("the score reads a number of each sample")
+    return grounder.relations[SAMPLES].rows
+
+
+def _number(side: Side, node: Attention, axes: Axes) -> Callable[[State], Tensor]:
+    def number(state: State) -> Tensor:
+        data = side(state, node.shared, axes)
+        return data if node.shared else data.unsqueeze(1)
+
+    return number
+
+
+def _graph(node: Attention, grounder: Grounder, axes: Axes) -> Any:
+    """The pairs as one pattern: the node's own, and those that relations list."""
+    pattern = node.pattern.pattern if node.pattern is not None else None
+    for atom in node.edges:
+        index = grounder.index(atom.relation, 2)
+        if isinstance(index, Grid):
+            raise Refused(f"`{atom.relation}` lists all pairs")
+        order = [v.name for v in variables(atom.terms)]
+        i, j = (index.column(order.index(name)) for name in (node.query, node.key))
+        n, m = axes[node.query], axes[node.key]
+        inside = (i >= 0) & (i < n) & (j >= 0) & (j < m)
+        listed = from_edges(torch.stack([i[inside], j[inside]]), shape=(n, m))
+        pattern = listed if pattern is None else pattern & listed
+    return pattern
