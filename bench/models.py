@@ -51,6 +51,21 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "BigBird": ("BigBirdModel", zoo.bigbird, {"block_size": 8, "num_random_blocks": 2}),
 }
 
+OTHERS = {
+    "the encoder–decoder against `torch.nn`": zoo.transformer,
+    "Megatron-BERT": zoo.megatron,
+    "DeBERTa": zoo.deberta,
+    "XLNet": zoo.xlnet,
+    "Reformer within a chunk": zoo.reformer,
+}
+PAPERS = {
+    "the Sparse Transformer": zoo.sparse,
+    "Transformer-XL": zoo.transformer_xl,
+    "the Compressive Transformer": zoo.compressive,
+    "adaptive span": zoo.adaptive_span,
+    "BP-Transformer": zoo.bp_transformer,
+}
+
 
 class KeepDouble(torch.overrides.TorchFunctionMode):
     """`transformers` computes norms, angles and softmaxes in float32: here they stay float64."""
@@ -179,15 +194,17 @@ def page(rows: list[dict[str, Any]], where: dict[str, Any]) -> str:
         f"{r['largest difference']:.0e} | {r['ours ms'] / r['theirs ms']:.2f}× |"
         for r in rows
     ]
-    tail = [
-        "",
-        "Also: the encoder–decoder (`zoo.transformer`, "
-        f"{rules_of(zoo.transformer.program(zoo.transformer.Config()))} rules) against `torch.nn`, "
-        "and the Sparse Transformer (`zoo.sparse`, "
-        f"{rules_of(zoo.sparse.program(zoo.sparse.Config()))} rules) against its paper.",
-        "",
-    ]
+    tail = ["", f"Also: {also(OTHERS)}. Against the equations of their papers: {also(PAPERS)}.", ""]
     return "\n".join([*head, *body, *tail])
+
+
+def also(models: dict[str, Any]) -> str:
+    """Models that are compared in the tests alone."""
+    return ", ".join(
+        f"{name} (`{model.__name__.removeprefix('edgewise.')}`, "
+        f"{rules_of(model.program(model.Config()))} rules)"
+        for name, model in models.items()
+    )
 
 
 def main() -> None:
