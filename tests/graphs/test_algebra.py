@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import anywhere, expressions, leaves
 
-from edgewise.graphs import causal, parse, pattern, per_head, strided, window
+from edgewise.graphs import causal, full, parse, pattern, per_head, per_sample, strided, window
 from edgewise.graphs.errors import NotAPattern
 from edgewise.language.nodes import PatternAtom, Variable
 from edgewise.layouts import residue_order
@@ -112,6 +112,25 @@ def test_heads_combine_one_by_one() -> None:
     assert parse(str(heads)) == heads
     assert (heads | window(2))[1] == causal() | window(2)
     assert torch.equal((~heads.T).dense(5), ~heads.dense(5).mT)
+
+
+def test_samples_combine_one_by_one_and_have_heads() -> None:
+    heads = per_head(window(1), causal())
+    samples = per_sample(window(2), heads)
+    assert parse(str(samples)) == samples
+    assert hash(parse(str(samples))) == hash(samples)
+    assert per_sample(window(2)) != per_head(window(2))
+    assert (samples & causal())[1] == heads & causal()
+    assert (causal() - samples)[0] == causal() - window(2)
+    assert (heads | samples) == per_sample(heads | window(2), heads | heads)
+    assert (samples | heads)[0] == window(2) | heads
+    dense = samples.dense(5)
+    assert dense.shape == (2, 2, 5, 5)
+    assert torch.equal(dense[0, 1], window(2).dense(5))
+    assert torch.equal(dense[1], heads.dense(5))
+    assert torch.equal((~samples.T).dense(5), ~dense.mT)
+    assert samples.count(5) == window(2).count(5) + heads.count(5)
+    assert per_sample(causal(), full()).dense(3).shape == (2, 3, 3)
 
 
 def test_a_pattern_is_an_atom_of_a_rule() -> None:

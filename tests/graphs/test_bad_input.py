@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix, eye
 
 from edgewise import V, graphs
 from edgewise.errors import EdgewiseError
-from edgewise.graphs import PATTERNS, from_block_mask, full, per_head, window
+from edgewise.graphs import PATTERNS, causal, from_block_mask, full, per_head, window
 
 BAD: dict[str, Any] = {
     "None": None, "True": True, "-1": -1, "0": 0, "1.5": 1.5, "nan": math.nan, "inf": math.inf,
@@ -60,6 +60,7 @@ GOOD: dict[str, tuple[tuple[Any, ...], dict[str, Any], int]] = {  # arguments, a
     "parse": (("window(1)",), {}, 8),
     "per_head": ((window(1), full()), {}, 8),
     "per_layer": ((window(1), full()), {}, 8),
+    "per_sample": ((window(1), per_head(full(), full())), {}, 8),
     "prefix": ((2,), {}, 8),
     "random_blocks": ((1, 2), {"seed": 0}, 8),
     "random_edges": ((2,), {"seed": 0}, 8),
@@ -183,6 +184,7 @@ def test_methods(name: str, bad: str) -> None:
 @pytest.mark.parametrize("bad", BAD)
 def test_heads_and_layers(bad: str) -> None:
     heads, layers = per_head(window(1), full()), graphs.per_layer(window(1), full())
+    samples = graphs.per_sample(heads, causal())
     value = BAD[bad]
     for call in (
         lambda: heads[value], lambda: layers[value], lambda: heads(V.I, value),
@@ -191,7 +193,12 @@ def test_heads_and_layers(bad: str) -> None:
         lambda: heads.restrict(queries=value), lambda: heads.dense(value),
         lambda: heads.count(value), lambda: heads.blocks(8, block=value),
         lambda: heads.block_mask(value), lambda: heads.stats(value), lambda: heads.draw(value),
-        lambda: heads.plot(value),
+        lambda: heads.plot(value), lambda: samples[value], lambda: samples(V.I, value),
+        lambda: samples | value, lambda: samples & value, lambda: samples - value,
+        lambda: samples.shift(value), lambda: samples.power(value), lambda: samples.compose(value),
+        lambda: samples.restrict(queries=value), lambda: samples.dense(value),
+        lambda: samples.count(value), lambda: samples.stats(value), lambda: samples.draw(value),
+        lambda: samples.plot(value),
     ):  # fmt: skip
         tolerant(call)
 
@@ -239,6 +246,8 @@ SAID = {
     "extra_global_tokens(1, per_head(full()))": "not-a-pattern",
     "per_head(full())(V.I, V.J)": "not-a-pattern",
     "per_head(full())[3]": "bad-size",
+    "per_sample(full())(V.I, V.J)": "not-a-pattern",
+    "per_sample(full())[1]": "bad-size",
     "per_layer(full())[1]": "bad-size",
     "per_layer()": "size-mismatch",
     "longformer_layers([])": "bad-edges",
@@ -353,3 +362,6 @@ def test_layers_are_measured_and_plotted_one_by_one() -> None:
     layers = graphs.per_layer(window(1), per_head(full(), window(2)))
     assert [one.graph for one in layers.stats(8)] == ["window(1)", "full()", "window(2)"]
     assert sum(bool(axes.get_title()) for axes in layers.plot(8).axes) >= 3
+    samples = graphs.per_sample(window(1), per_head(full(), window(2)))
+    assert samples.stats(8) == layers.stats(8)
+    assert sum(bool(axes.get_title()) for axes in samples.plot(8).axes) >= 3

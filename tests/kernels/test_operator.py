@@ -5,15 +5,18 @@ import torch
 from cases import SCORES, TERMS, Call
 
 from edgewise.errors import EdgewiseError
-from edgewise.graphs import causal, from_edges, full, global_tokens, per_head, window
+from edgewise.graphs import causal, from_edges, full, global_tokens, per_head, per_sample, window
 from edgewise.kernels.attention import attention
 from edgewise.kernels.attention.arguments import grouped
-from edgewise.kernels.attention.call import Options, asked, numbered
+from edgewise.kernels.attention.call import asked, numbered
 from edgewise.kernels.attention.kept import KEPT, number_of
+from edgewise.kernels.attention.options import Options
 from edgewise.scores import H, S, alibi, relative, softcap
 
 EDGES = from_edges(torch.tensor([[0, 1, 2], [1, 0, 3]]), shape=(12, 12))
 GRAPH = window(3)
+HEADS = per_head(GRAPH, GRAPH, GRAPH, GRAPH)
+LENGTHS = torch.tensor([12, 5])
 
 
 def inputs(dtype=torch.float32):
@@ -39,6 +42,20 @@ CALLS = {
     "log-sum-exp": lambda q, k, v, t, e: attention(q, k, v, GRAPH, return_lse=True)[1],
     "graphs of heads": lambda q, k, v, t, e: attention(
         q, k, v, per_head(window(1), causal(), full(), window(1)), bias=relative(t)
+    ),
+    "edges of heads": lambda q, k, v, t, e: attention(
+        q, k[:, :2], v[:, :2], HEADS, edge_bias=[*e], edge_key=[x[:, None].expand(-1, 8) for x in e]
+    ),
+    "graphs of samples": lambda q, k, v, t, e: attention(
+        q, k[:, :2], v[:, :2], per_sample(GRAPH, HEADS), bias=relative(t), lengths=LENGTHS
+    ),
+    "edges of samples": lambda q, k, v, t, e: attention(
+        q,
+        k,
+        v,
+        per_sample(GRAPH, HEADS),
+        edge_scale=[e, [*e]],
+        edge_value=[e[..., None].expand(-1, -1, 8), [*e[..., None].expand(-1, -1, 8)]],
     ),
     "shared keys": lambda q, k, v, t, e: attention(
         q, k[:, :2], v[:, :2], GRAPH, scale=-0.5, offset=2

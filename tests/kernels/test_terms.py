@@ -10,7 +10,16 @@ from test_attention import EACH, assert_gradients
 from torch.utils.checkpoint import checkpoint
 
 from edgewise.errors import EdgewiseError
-from edgewise.graphs import causal, documents, from_edges, full, per_head, strided, window
+from edgewise.graphs import (
+    causal,
+    documents,
+    from_edges,
+    full,
+    per_head,
+    per_sample,
+    strided,
+    window,
+)
 from edgewise.kernels.attention import IMPLEMENTATIONS, attention, memory
 from edgewise.kernels.attention.dropout import Dropout
 from edgewise.kernels.attention.errors import KernelRefuses
@@ -299,7 +308,39 @@ def test_scores_that_do_not_fit_are_errors():
         (
             lambda: attention(q, q, q, per_head(full(), causal()), edge_scale=torch.zeros(64)),
             "bad-option",
-            "`edge_scale` needs one graph",
+            "`edge_scale` is one tensor, but each head has a graph with pairs of its own",
+        ),
+        (
+            lambda: attention(q, q, q, per_head(full(), causal()), edge_key=[torch.zeros(64, 4)]),
+            "bad-option",
+            "`edge_key` is 1 terms, the graph is of 2 heads",
+        ),
+        (
+            lambda: attention(q, q, q, per_head(full(), causal()), edge_bias=3),
+            "bad-option",
+            "`edge_bias` is int, the graph is of 2 heads",
+        ),
+        (
+            lambda: attention(q, q, q, per_sample(per_head(full(), causal())), edge_bias=[[3, 4]]),
+            "unsupported-dtype",
+            "`edge_bias[0][0]` is an int",
+        ),
+        (
+            lambda: attention(
+                q, q, q, per_head(full(), causal()), edge_bias=[torch.zeros(64), torch.zeros(64)]
+            ),
+            "attention-shape",
+            "`edge_bias[1]` has shape (64,), which does not broadcast to (1, 36)",
+        ),
+        (
+            lambda: attention(q, q, q, per_sample(causal()), edge_value=[torch.zeros(3, 36, 4)]),
+            "attention-shape",
+            "does not broadcast to (2, 36, 4)",
+        ),
+        (
+            lambda: attention(q, q, q, full(), edge_bias=[torch.zeros(64)]),
+            "unsupported-dtype",
+            "`edge_bias` is a list",
         ),
         (
             lambda: attention(q, q, q, strided(2), score=S + J, kernel="permuted"),

@@ -28,7 +28,7 @@ graph("window(3)", png=Path("out.png"))"""
 
 
 class SeveralGraphs(EdgewiseError):
-    """Heads and layers have a graph each; the command looks at one."""
+    """Heads, samples and layers have a graph each; the command looks at one."""
 
     code = "several-graphs"
     example = """\

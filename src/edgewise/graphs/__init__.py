@@ -12,6 +12,7 @@ from edgewise.graphs.expander import expander as expander
 from edgewise.graphs.extra_global_tokens import extra_global_tokens as extra_global_tokens
 from edgewise.graphs.families import per_head as per_head
 from edgewise.graphs.families import per_layer as per_layer
+from edgewise.graphs.families import per_sample as per_sample
 from edgewise.graphs.fixed import fixed as fixed
 from edgewise.graphs.from_blocks import from_block_mask as from_block_mask
 from edgewise.graphs.from_blocks import from_blocks as from_blocks
@@ -53,4 +54,5 @@ def parse(text: str) -> Readable:
     >>> parse("causal() & (window(2) | global_tokens(1))").count(4)
     10
     """
-    return parsed(text, {**PATTERNS, "per_head": per_head, "per_layer": per_layer})
+    families = {"per_head": per_head, "per_sample": per_sample, "per_layer": per_layer}
+    return parsed(text, {**PATTERNS, **families})

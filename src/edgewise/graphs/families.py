@@ -1,8 +1,9 @@
-"""A pattern for each head, a pattern for each layer."""
+"""A pattern for each head, for each sample, for each layer."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from operator import and_, or_, sub
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,10 +23,129 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 One = TypeVar("One")
+Member = TypeVar("Member", bound="Pattern | per_head")
+
+
+class Family(ByHead, Generic[Member]):
+    """Patterns side by side: operators apply one by one, a single pattern stands for all."""
+
+    patterns: tuple[Member, ...]
+    each: ClassVar[str]
+    takes: ClassVar[tuple[type, ...]] = (Pattern,)
+
+    def __init__(self, *patterns: Member) -> None:
+        name = type(self).__name__
+        for pattern in patterns:
+            if not isinstance(pattern, self.takes):
+                raise NotAPattern(
+                    f"`{name}` takes patterns, got {shown(pattern)}",
+                    caller(),
+                    f"one for each {self.each}",
+                )
+        if not patterns:
+            raise SizeMismatch(
+                f"`{name}` needs a pattern", caller(), f"give one for each {self.each}"
+            )
+        object.__setattr__(self, "patterns", patterns)
+
+    def __call__(self, *terms: Any) -> Any:
+        raise NotAPattern(
+            f"a pattern per {self.each} is {len(self)} sets of pairs, and an atom is one",
+            caller(),
+            f"write a rule for each {self.each}, such as `{self.each}s[0](V.I, V.J)`, "
+            "or use `attention`",
+        )
+
+    def __len__(self) -> int:
+        return len(self.patterns)
+
+    def __getitem__(self, place: int) -> Member:
+        return _at(self.patterns, place, self.each)
+
+    def __iter__(self) -> Iterator[Member]:
+        return iter(self.patterns)
+
+    def __or__(self, other: Any) -> Self:
+        return NotImplemented if self._is_in(other) else self._each(or_, other)
+
+    def __and__(self, other: Any) -> Self:
+        return NotImplemented if self._is_in(other) else self._each(and_, other)
+
+    def __sub__(self, other: Any) -> Self:
+        return NotImplemented if self._is_in(other) else self._each(sub, other)
+
+    def __ror__(self, other: Any) -> Self:
+        return self._each(lambda a, b: b | a, other)
+
+    def __rand__(self, other: Any) -> Self:
+        return self._each(lambda a, b: b & a, other)
+
+    def __rsub__(self, other: Any) -> Self:
+        return self._each(lambda a, b: b - a, other)
+
+    def __invert__(self) -> Self:
+        return self._made(~pattern for pattern in self)
+
+    @property
+    def T(self) -> Self:
+        return self._made(pattern.T for pattern in self)
+
+    def shift(self, rows: int, keys: int | None = None) -> Self:
+        return self._made(pattern.shift(rows, keys) for pattern in self)
+
+    def restrict(self, *, queries: Span = (0, None), keys: Span = (0, None)) -> Self:
+        return self._made(pattern.restrict(queries=queries, keys=keys) for pattern in self)
+
+    def compose(self, other: Any) -> Self:
+        return self._each(lambda a, b: a.compose(b), other)
+
+    def power(self, hops: int) -> Self:
+        return self._made(pattern.power(hops) for pattern in self)
+
+    def dense(self, n: int, m: int | None = None) -> Tensor:
+        """The boolean (heads, n, m), (samples, n, m) or (samples, heads, n, m) tensor."""
+        each = [pattern.dense(n, m) for pattern in self]
+        return torch.stack(torch.broadcast_tensors(*each))
+
+    def count(self, n: int, m: int | None = None) -> int:
+        """The number of pairs over all patterns."""
+        return sum(pattern.count(n, m) for pattern in self)
+
+    def stats(self, n: int, *, heads: int = 1, d: int = 64) -> "SeveralStats":
+        """The measures of each, of the heads of a sample one after another."""
+        return SeveralStats(one.stats(n, heads=heads, d=d) for one in _patterns(self))
+
+    def plot(self, n: int) -> "Figure":
+        """The patterns side by side, as by `compare`."""
+        return compare(*_patterns(self), n=n)
+
+    def draw(self, n: int, m: int | None = None) -> str:
+        """The matrix of each as text, below its code."""
+        return "\n\n".join(f"{pattern!r}\n{pattern.draw(n, m)}" for pattern in self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.patterns))})"
+
+    def _is_in(self, other: Any) -> bool:
+        """Whether `other` is of families such as this one, so that the operator is its own."""
+        return isinstance(other, Family) and type(self) in other.takes
+
+    def _made(self, patterns: Iterable[Any]) -> Self:
+        return type(self)(*patterns)
+
+    def _each(self, operator: Callable[[Any, Any], Any], other: Any) -> Self:
+        others = other.patterns if isinstance(other, type(self)) else (other,) * len(self)
+        if len(others) != len(self):
+            raise SizeMismatch(
+                f"{len(self)} {self.each}s meet {len(others)} {self.each}s",
+                caller(),
+                "give as many of each",
+            )
+        return self._made(operator(a, b) for a, b in zip(self.patterns, others, strict=True))
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class per_head(ByHead):
+class per_head(Family[Pattern]):
     """Head h has the h-th pattern: {(h, i, j) : (i, j) ∈ patternₕ}.
 
     Operators apply head by head; a single pattern stands for all heads.
@@ -36,79 +156,7 @@ class per_head(ByHead):
     """
 
     patterns: tuple[Pattern, ...]
-
-    def __init__(self, *patterns: Pattern) -> None:
-        for pattern in patterns:
-            if not isinstance(pattern, Pattern):
-                raise NotAPattern(
-                    f"`per_head` takes patterns, got {shown(pattern)}",
-                    caller(),
-                    "one for each head",
-                )
-        if not patterns:
-            raise SizeMismatch("`per_head` needs a pattern", caller(), "give one for each head")
-        object.__setattr__(self, "patterns", patterns)
-
-    def __call__(self, *terms: Any) -> Any:
-        raise NotAPattern(
-            f"a pattern per head is {len(self)} sets of pairs, and an atom is one",
-            caller(),
-            "write a rule for each head, such as `heads[0](V.I, V.J)`, or use `attention`",
-        )
-
-    def __len__(self) -> int:
-        return len(self.patterns)
-
-    def __getitem__(self, head: int) -> Pattern:
-        return _at(self.patterns, head, "head")
-
-    def __iter__(self) -> Iterator[Pattern]:
-        return iter(self.patterns)
-
-    def __or__(self, other: "Pattern | per_head") -> "per_head":
-        return per_head(*(a | b for a, b in self._with(other)))
-
-    def __and__(self, other: "Pattern | per_head") -> "per_head":
-        return per_head(*(a & b for a, b in self._with(other)))
-
-    def __sub__(self, other: "Pattern | per_head") -> "per_head":
-        return per_head(*(a - b for a, b in self._with(other)))
-
-    def __ror__(self, other: Pattern) -> "per_head":
-        return per_head(*(b | a for a, b in self._with(other)))
-
-    def __rand__(self, other: Pattern) -> "per_head":
-        return per_head(*(b & a for a, b in self._with(other)))
-
-    def __rsub__(self, other: Pattern) -> "per_head":
-        return per_head(*(b - a for a, b in self._with(other)))
-
-    def __invert__(self) -> "per_head":
-        return per_head(*(~pattern for pattern in self))
-
-    @property
-    def T(self) -> "per_head":
-        return per_head(*(pattern.T for pattern in self))
-
-    def shift(self, rows: int, keys: int | None = None) -> "per_head":
-        return per_head(*(pattern.shift(rows, keys) for pattern in self))
-
-    def restrict(self, *, queries: Span = (0, None), keys: Span = (0, None)) -> "per_head":
-        return per_head(*(pattern.restrict(queries=queries, keys=keys) for pattern in self))
-
-    def compose(self, other: "Pattern | per_head") -> "per_head":
-        return per_head(*(a.compose(b) for a, b in self._with(other)))
-
-    def power(self, hops: int) -> "per_head":
-        return per_head(*(pattern.power(hops) for pattern in self))
-
-    def dense(self, n: int, m: int | None = None) -> Tensor:
-        """The boolean (heads, n, m) tensor."""
-        return torch.stack([pattern.dense(n, m) for pattern in self])
-
-    def count(self, n: int, m: int | None = None) -> int:
-        """The number of pairs over all heads."""
-        return sum(pattern.count(n, m) for pattern in self)
+    each = "head"
 
     def blocks(self, n: int, m: int | None = None, *, block: int = 128) -> tuple[Blocks, ...]:
         return tuple(pattern.blocks(n, m, block=block) for pattern in self)
@@ -133,32 +181,36 @@ class per_head(ByHead):
 
         return flex.block_mask(self.blocks(n, m, block=block), mask_mod).to(device)
 
-    def stats(self, n: int, *, heads: int = 1, d: int = 64) -> "SeveralStats":
-        """The measures of each head."""
-        return SeveralStats(pattern.stats(n, heads=heads, d=d) for pattern in self)
 
-    def draw(self, n: int, m: int | None = None) -> str:
-        """The matrix of each head as text, below its code."""
-        return "\n\n".join(f"{pattern!r}\n{pattern.draw(n, m)}" for pattern in self)
+@dataclass(frozen=True, init=False, repr=False)
+class per_sample(Family[Pattern | per_head]):
+    """Sample b of a batch has the b-th pattern, or the b-th pattern per head.
 
-    def plot(self, n: int) -> "Figure":
-        """The heads side by side, as by `compare`."""
-        return compare(*self, n=n)
+    Operators apply sample by sample; a single pattern, also per head, stands for all samples.
 
-    def __repr__(self) -> str:
-        return f"per_head({', '.join(map(repr, self.patterns))})"
+    >>> from edgewise.graphs import causal, tree
+    >>> (per_sample(tree([-1, 0, 0]), tree([-1, 0, 1])) & causal())[1]
+    tree([-1, 0, 1]) & causal()
+    """
 
-    def _with(self, other: Any) -> Iterator[tuple[Pattern, Pattern]]:
-        others = other.patterns if isinstance(other, per_head) else (other,) * len(self)
-        if len(others) != len(self):
+    patterns: tuple[Pattern | per_head, ...]
+    each = "sample"
+    takes = (Pattern, per_head)
+
+    def __init__(self, *patterns: Pattern | per_head) -> None:
+        super().__init__(*patterns)
+        heads = [len(pattern) for pattern in patterns if isinstance(pattern, per_head)]
+        if any(count != heads[0] for count in heads):
+            other = next(count for count in heads if count != heads[0])
             raise SizeMismatch(
-                f"{len(self)} heads meet {len(others)} heads", caller(), "give as many of each"
+                f"`per_sample` has samples of {heads[0]} and of {other} heads",
+                caller(),
+                "give as many patterns per head in each sample",
             )
-        return zip(self.patterns, others, strict=True)
 
 
 class SeveralStats(tuple[Stats, ...]):
-    """The measures of each head or layer, printed one below the other."""
+    """The measures of each head, sample or layer, printed one below the other."""
 
     def __repr__(self) -> str:
         return "\n\n".join(map(repr, self))
@@ -205,18 +257,19 @@ class per_layer:
 
     def stats(self, n: int, *, heads: int = 1, d: int = 64) -> "SeveralStats":
         """The measures of each layer, of the heads of a layer one after another."""
-        return SeveralStats(one.stats(n, heads=heads, d=d) for one in self._patterns())
+        return SeveralStats(one.stats(n, heads=heads, d=d) for one in _patterns(self))
 
     def plot(self, n: int) -> "Figure":
         """The layers side by side, as by `compare`."""
-        return compare(*self._patterns(), n=n)
-
-    def _patterns(self) -> Iterator[Pattern]:
-        for layer in self:
-            yield from layer if isinstance(layer, per_head) else (layer,)
+        return compare(*_patterns(self), n=n)
 
     def __repr__(self) -> str:
         return f"per_layer({', '.join(map(repr, self.layers))})"
+
+
+def _patterns(several: Iterable[Pattern | per_head]) -> Iterator[Pattern]:
+    for one in several:
+        yield from one if isinstance(one, per_head) else (one,)
 
 
 def _at(several: tuple[One, ...], place: Any, name: str) -> One:

@@ -8,10 +8,10 @@ from typing import Any
 
 from edgewise.errors import EdgewiseError, Span, caller, nearest
 from edgewise.graphs.checks import LARGEST, shown
-from edgewise.graphs.families import per_head, per_layer
+from edgewise.graphs.families import Family, per_layer
 from edgewise.graphs.pattern import DEEPEST, Pattern
 
-Readable = Pattern | per_head | per_layer
+Readable = Pattern | Family[Any] | per_layer
 SUCH_AS = "`window(3) | global_tokens(1)`"
 LONGEST = 1_000_000
 BREAK = re.compile(r"[\r\n\f\v]")
@@ -57,7 +57,7 @@ def parsed(text: str, names: Mapping[str, Callable[..., Any]]) -> Readable:
         fix = "put some of a long row of `|` into parentheses, or build the pattern in Python"
         raise _refused(text, what, fix) from None
     out = _Reader(text, names).value(tree.body)
-    if not isinstance(out, Readable):
+    if not isinstance(out, Pattern | Family | per_layer):
         span = Span("<pattern>", 1, 1, len(_line(text, 1)) + 1, source=_line(text, 1))
         raise BadPattern("this is a value, not a pattern", span, "write such as `window(3)`")
     return out
@@ -135,7 +135,7 @@ class _Reader:
 
     def _pattern(self, node: ast.expr) -> Any:
         out = self.value(node)
-        if not isinstance(out, Pattern | per_head):
+        if not isinstance(out, Pattern | Family):
             raise self._error(node, "expected a pattern here", "write such as `window(3)`")
         return out
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from edgewise.kernels.attention import attention, traced
-from edgewise.kernels.attention.call import Options
+from edgewise.kernels.attention.options import Options
 from edgewise.run.tape.whole import whole
 from edgewise.scores import Score
 from edgewise.scores.nodes import Node, S

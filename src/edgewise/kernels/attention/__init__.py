@@ -1,21 +1,22 @@
 """Attention along the pairs of a graph: `attention`, its kernels, and the choice among them."""
 
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
 
-from edgewise.graphs.families import per_head
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, traced
 from edgewise.kernels.attention import operator as operator
 from edgewise.kernels.attention.autocast import in_autocast, without_autocast
-from edgewise.kernels.attention.call import Options, call, numbered, scale_of
+from edgewise.kernels.attention.call import call, numbered, scale_of
 from edgewise.kernels.attention.contract import Case
 from edgewise.kernels.attention.counted import warn_counted_once
+from edgewise.kernels.attention.options import EdgeTerm, Options
 from edgewise.kernels.attention.planner import Choice
 from edgewise.kernels.attention.registry import IMPLEMENTATIONS, choose
 from edgewise.kernels.attention.repeated import again, key_of, remember
+from edgewise.kernels.attention.several import Graph, check_family, edge_terms
 from edgewise.kernels.attention.weights import check_room, weights_of
 from edgewise.scores.score import Score
 
@@ -27,15 +28,15 @@ def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    graph: Pattern | per_head | None = None,
+    graph: Graph | None = None,
     *,
     scale: float | None = None,
     bias: Tensor | Score | None = None,
     score: Score | None = None,
-    edge_bias: Tensor | None = None,
-    edge_scale: Tensor | None = None,
-    edge_key: Tensor | None = None,
-    edge_value: Tensor | None = None,
+    edge_bias: EdgeTerm | None = None,
+    edge_scale: EdgeTerm | None = None,
+    edge_key: EdgeTerm | None = None,
+    edge_value: EdgeTerm | None = None,
     dropout: float = 0.0,
     lengths: Tensor | None = None,
     offset: int = 0,
@@ -48,42 +49,42 @@ def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    graph: Pattern | per_head | None = None,
+    graph: Graph | None = None,
     *,
     scale: float | None = None,
     bias: Tensor | Score | None = None,
     score: Score | None = None,
-    edge_bias: Tensor | None = None,
-    edge_scale: Tensor | None = None,
-    edge_key: Tensor | None = None,
-    edge_value: Tensor | None = None,
+    edge_bias: EdgeTerm | None = None,
+    edge_scale: EdgeTerm | None = None,
+    edge_key: EdgeTerm | None = None,
+    edge_value: EdgeTerm | None = None,
     dropout: float = 0.0,
     lengths: Tensor | None = None,
     offset: int = 0,
     return_lse: bool = False,
     return_weights: bool = False,
     kernel: str | None = None,
-) -> tuple[Tensor, ...]: ...
+) -> tuple[Any, ...]: ...
 def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    graph: Pattern | per_head | None = None,
+    graph: Graph | None = None,
     *,
     scale: float | None = None,
     bias: Tensor | Score | None = None,
     score: Score | None = None,
-    edge_bias: Tensor | None = None,
-    edge_scale: Tensor | None = None,
-    edge_key: Tensor | None = None,
-    edge_value: Tensor | None = None,
+    edge_bias: EdgeTerm | None = None,
+    edge_scale: EdgeTerm | None = None,
+    edge_key: EdgeTerm | None = None,
+    edge_value: EdgeTerm | None = None,
     dropout: float = 0.0,
     lengths: Tensor | None = None,
     offset: int = 0,
     return_lse: bool = False,
     return_weights: bool = False,
     kernel: str | None = None,
-) -> Tensor | tuple[Tensor, ...]:
+) -> Tensor | tuple[Any, ...]:
     """The values of the keys that each query hears in `graph`, weighted by a softmax.
 
     out_i = Σ_j p_ij v_j,  p_ij ∝ exp(scale · q_i·k_j + bias_ij) for (i, j) ∈ graph; 0 where i
@@ -96,6 +97,8 @@ def attention(
     >>> attention(torch.zeros(5, 1), torch.zeros(5, 1), x, window(1)).flatten().tolist()
     [0.5, 1.0, 2.0, 3.0, 3.5]
 
+    - graph: `per_head(...)` and `per_sample(...)` give heads and samples graphs of their own; the
+      edge terms are then lists with one for each, without that axis, and so are the weights.
     - bias: broadcasts to (..., heads, n, m), of which only the pairs of the graph are read; or a
       score of `edgewise.scores` that is added, such as `alibi(8)` or `relative(table)`.
     - score: what is made of the scaled dot product before biases, such as `softcap(50.0)`.
@@ -119,7 +122,9 @@ def attention(
         return out
     q, k, v = in_autocast(q, k, v)
     arguments.check_tensors(q, k, v)
-    pattern = arguments.check_graph(graph, q.shape[-3] if q.ndim > 2 else 1)
+    pattern = arguments.check_graph(graph)
+    if not isinstance(pattern, Pattern):
+        check_family(pattern, q)
     tracing = torch.compiler.is_compiling()
     if not tracing:
         warn_counted_once(pattern, edge_bias)
@@ -127,13 +132,13 @@ def attention(
     arguments.check_kernel(kernel)
     plain, whole = arguments.scores_of(bias, score)
     chance = arguments.check_dropout(dropout)
-    per_edge = {
+    per_edge: dict[str, Any] = {
         "edge_bias": edge_bias,
         "edge_scale": edge_scale,
         "edge_key": edge_key,
         "edge_value": edge_value,
     }
-    arguments.check_per_head(pattern, per_edge, return_weights)
+    per_edge = edge_terms(q, k, v, pattern, per_edge, offset)
     node, tables = numbered(q, whole)
     options = Options(
         scale_of(q, scale),
@@ -164,18 +169,18 @@ def _computed(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    graph: Pattern | per_head,
+    graph: Graph,
     options: Options,
     return_lse: bool,
     return_weights: bool,
-) -> Tensor | tuple[Tensor, ...]:
-    if return_weights and isinstance(graph, Pattern):
+) -> Tensor | tuple[Any, ...]:
+    if return_weights:
         check_room(q, k, v, graph, options)
     with without_autocast(q):
         out, lse = call(q, k, v, graph, options)
         if lse is None or not (return_lse or return_weights):
             return out
-        if not return_weights or not isinstance(graph, Pattern):
+        if not return_weights:
             return out, lse
         weights = weights_of(q, k, v, lse, graph, options)
     return (out, lse, weights) if return_lse else (out, weights)
@@ -190,6 +195,6 @@ def case_of(q: Tensor, k: Tensor, v: Tensor, graph: Pattern | None = None) -> Ca
     'dense'
     """
     arguments.check_tensors(q, k, v)
-    pattern = arguments.check_graph(graph, 1)
+    pattern = arguments.check_graph(graph)
     assert isinstance(pattern, Pattern)
     return arguments.build_case(arguments.grouped(q, k, v), pattern, scale_of(q, None), 0)

@@ -1,7 +1,6 @@
 """Checks of what is given to `attention`, and the shapes that kernels see."""
 
 import math
-from collections.abc import Mapping
 from numbers import Real
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 from edgewise.errors import caller
 from edgewise.graphs.checks import whole
 from edgewise.graphs.errors import NotAPattern, SizeMismatch
-from edgewise.graphs.families import per_head
+from edgewise.graphs.families import per_head, per_sample
 from edgewise.graphs.full import full
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.contract import DTYPES, Case
@@ -31,7 +30,7 @@ WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
     for name, x in (("q", q), ("k", k), ("v", v)):
-        _check_strided(x, name)
+        check_strided(x, name)
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dtype not in DTYPES or x.dtype != q.dtype:
             raise UnsupportedDtype(
@@ -54,7 +53,7 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
     _check_fit(q, k, v)
 
 
-def _check_strided(x: object, name: str) -> None:
+def check_strided(x: object, name: str) -> None:
     if not isinstance(x, Tensor):
         raise UnsupportedDtype(
             f"`{name}` is {_article(type(x).__name__)}, not a tensor", caller(), "give a tensor"
@@ -95,16 +94,10 @@ def _check_fit(q: Tensor, k: Tensor, v: Tensor) -> None:
         )
 
 
-def check_graph(graph: object, heads: int) -> Pattern | per_head:
+def check_graph(graph: object) -> Pattern | per_head | per_sample:
     if graph is None:
         return full()
-    if isinstance(graph, per_head) and len(graph) != heads:
-        raise GraphLength(
-            f"the graph has {len(graph)} patterns, `q` has {heads} heads",
-            caller(),
-            "give one pattern per query head",
-        )
-    if not isinstance(graph, Pattern | per_head):
+    if not isinstance(graph, Pattern | per_head | per_sample):
         raise NotAPattern(
             f"expected a pattern, got {type(graph).__name__}",
             caller(),
@@ -126,10 +119,20 @@ def build_case(
     try:
         case.pairs  # noqa: B018
     except SizeMismatch as error:
-        raise GraphLength(
-            f"`q` has {n} tokens and `k` has {m}: {error.message}", caller(), error.help
-        ) from None
+        raise _wrong_length(error, n, m) from None
     return case
+
+
+def pairs_of(graph: Pattern, n: int, m: int, offset: int) -> int:
+    """How many pairs a case of the graph has."""
+    try:
+        return (graph.shift(-offset, 0) if whole(offset, "offset") else graph).count(n, m)
+    except SizeMismatch as error:
+        raise _wrong_length(error, n, m) from None
+
+
+def _wrong_length(error: SizeMismatch, n: int, m: int) -> GraphLength:
+    return GraphLength(f"`q` has {n} tokens and `k` has {m}: {error.message}", caller(), error.help)
 
 
 def check_dropout(dropout: float) -> float:
@@ -169,17 +172,6 @@ def scores_of(bias: Tensor | Score | None, score: Score | None) -> tuple[Tensor 
     if isinstance(bias, Score):
         return None, whole + bias
     return bias, whole
-
-
-def check_per_head(graph: Pattern | per_head, given: Mapping[str, object], weights: bool) -> None:
-    names = [name for name, term in given.items() if term is not None]
-    names += ["return_weights"] if weights else []
-    if isinstance(graph, per_head) and names:
-        raise BadOption(
-            f"`{names[0]}` needs one graph, here each head has its own",
-            caller(),
-            "call `attention` once for each graph",
-        )
 
 
 @constant
@@ -230,7 +222,7 @@ def grouped(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def bias_for(bias: Tensor, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
     """`bias` with every axis of `shape`; the axes after the heads may stay 1."""
-    _check_strided(bias, name)
+    check_strided(bias, name)
     if bias.device != like.device:
         raise UnsupportedDevice(
             f"`{name}` is on {bias.device}, `q` on {like.device}", caller(), "move it there"

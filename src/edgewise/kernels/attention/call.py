@@ -1,57 +1,33 @@
 """One call of attention: shapes, terms, padding and heads around a kernel."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.graphs.families import per_head
+from edgewise.graphs.families import per_head, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, dense, memory
 from edgewise.kernels.attention.contract import Case, Implementation, Terms, default_scale
 from edgewise.kernels.attention.dropout import Dropout
 from edgewise.kernels.attention.function import attend
+from edgewise.kernels.attention.options import Options
 from edgewise.kernels.attention.registry import choose
+from edgewise.kernels.attention.several import Graph, joined, split
 from edgewise.scores.nodes import ZERO, Entry, H, Node, S, replaced, walk
 from edgewise.scores.score import Score
 
 FAR = 1e4  # exp(-FAR) is 0 beside any other weight, and FAR has digits left for a score
 
 
-@dataclass(frozen=True, eq=False)
-class Options:
-    """What is asked for beyond q, k and v, as the user gave it."""
-
-    scale: float
-    bias: Tensor | None = None
-    edge_bias: Tensor | None = None
-    edge_scale: Tensor | None = None
-    edge_key: Tensor | None = None
-    edge_value: Tensor | None = None
-    score: Node = S
-    tables: tuple[Tensor, ...] = ()
-    dropout: float = 0.0
-    seed: int = 0
-    lengths: Tensor | None = None
-    offset: int = 0
-    lse: bool = False
-    kernel: str | None = None
-
-    @property
-    def turns_scores(self) -> bool:
-        """Whether a score that is low enough may become another: then keys are masked by a bias."""
-        return self.score != S or self.edge_scale is not None or self.edge_key is not None
-
-
 def call(
-    q: Tensor, k: Tensor, v: Tensor, graph: Pattern | per_head, options: Options
+    q: Tensor, k: Tensor, v: Tensor, graph: Graph, options: Options
 ) -> tuple[Tensor, Tensor | None]:
     """The output, and the log-sum-exp if it is asked for."""
-    if isinstance(graph, per_head):
-        return _by_head(q, k, v, graph, options)
+    if not isinstance(graph, Pattern):
+        return _in_parts(q, k, v, graph, options)
     if options.scale <= 0:  # kernels take the largest score before they scale it
         turned = replace(options, scale=-options.scale or 1.0)
         return call(-q if options.scale else q * 0, k, v, graph, turned)
@@ -167,43 +143,17 @@ def _first_key(graph: Pattern, offset: int, n: int, m: int) -> Tensor:
     return torch.from_numpy(first)
 
 
-def _by_head(
-    q: Tensor, k: Tensor, v: Tensor, graphs: per_head, options: Options
+def _in_parts(
+    q: Tensor, k: Tensor, v: Tensor, graphs: per_head | per_sample, options: Options
 ) -> tuple[Tensor, Tensor | None]:
-    """Heads with the same graph go together."""
-    members: dict[Pattern, list[int]] = {}
-    for head, graph in enumerate(graphs):
-        members.setdefault(graph, []).append(head)
-    shared = q.shape[-3] // max(k.shape[-3], 1)
-    outs, sums, order = [], [], []
-    for number, (graph, heads) in enumerate(members.items()):
-        keys = [head // shared for head in heads]
-        of_heads = replace(
-            options,
-            bias=_heads_of(options.bias, heads, 3),
-            tables=tuple(_rows_of(table, heads) for table in options.tables),
-            seed=options.seed + (number << 20),  # other weights are dropped in each part
-        )
-        parts = (q[..., heads, :, :], k[..., keys, :, :], v[..., keys, :, :])
-        out, lse = call(*parts, graph, of_heads)
-        outs.append(out)
-        sums.append(lse)
-        order += heads
-    back = torch.tensor(order, device=q.device).argsort()
-    out = torch.cat(outs, -3).index_select(-3, back)
-    given = [lse for lse in sums if lse is not None]
-    lse = torch.cat(given, -2).index_select(-2, back) if options.lse else None
-    return out, lse
-
-
-def _heads_of(bias: Tensor | None, heads: Sequence[int], axis: int) -> Tensor | None:
-    if bias is None or bias.ndim < axis or bias.shape[-axis] == 1:
-        return bias
-    return bias[..., heads, :, :]
-
-
-def _rows_of(table: Tensor, heads: Sequence[int]) -> Tensor:
-    return table if table.ndim < 2 or table.shape[-2] == 1 else table[..., heads, :]
+    """One call for each different graph."""
+    parts = split(q, k, v, graphs, options)
+    found = [call(*part.tensors, part.graph, part.options) for part in parts]
+    order = [at for part in parts for at in part.at]
+    axis = 4 if isinstance(graphs, per_sample) else 3
+    out = joined([out for out, _ in found], order, -axis)
+    sums = [lse for _, lse in found if lse is not None]
+    return out, joined(sums, order, 1 - axis) if options.lse else None
 
 
 def scale_of(q: Tensor, scale: float | None) -> float:

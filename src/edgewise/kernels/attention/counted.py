@@ -1,12 +1,13 @@
 """Graphs some of whose pairs count more than once where they were published."""
 
 import warnings
-
-from torch import Tensor
+from collections.abc import Iterator
+from typing import Any
 
 from edgewise.errors import EdgewiseWarning, caller
-from edgewise.graphs.families import per_head
+from edgewise.graphs.families import Family
 from edgewise.graphs.pattern import Pattern
+from edgewise.kernels.attention.options import EdgeTerm
 
 
 class PairsCountedOnce(EdgewiseWarning):
@@ -25,10 +26,9 @@ graph = bigbird(1, 1, variant="hf_eval")
 attention(q, k, v, graph, edge_bias=graph.log_bias(8))"""
 
 
-def warn_counted_once(graph: Pattern | per_head, edge_bias: Tensor | None) -> None:
+def warn_counted_once(graph: Pattern | Family[Any], edge_bias: EdgeTerm | None) -> None:
     """Say so where pairs that should count more than once are about to count once."""
-    graphs = graph if isinstance(graph, per_head) else (graph,)
-    odd = next((one for one in graphs if one.counts_twice), None)
+    odd = next((one for one in _patterns(graph) if one.counts_twice), None)
     if odd is not None and edge_bias is None:
         place = caller()
         warning = PairsCountedOnce(
@@ -37,3 +37,11 @@ def warn_counted_once(graph: Pattern | per_head, edge_bias: Tensor | None) -> No
             "give `edge_bias=graph.log_bias(n)` for the published numbers",
         )
         warnings.warn_explicit(warning, None, place.span.file, place.span.line)
+
+
+def _patterns(graph: Pattern | Family[Any]) -> Iterator[Pattern]:
+    if isinstance(graph, Pattern):
+        yield graph
+    else:
+        for one in graph:
+            yield from _patterns(one)

@@ -3,19 +3,18 @@
 import torch
 from torch import Tensor
 
-from edgewise.graphs.families import per_head
+from edgewise.graphs.families import per_head, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments
-from edgewise.kernels.attention.call import Options
 from edgewise.kernels.attention.kept import number_of
+from edgewise.kernels.attention.options import EdgeTerm, Options
+from edgewise.kernels.attention.several import Graph, split
 
 
-def call(
-    q: Tensor, k: Tensor, v: Tensor, graph: Pattern | per_head, options: Options
-) -> tuple[Tensor, Tensor]:
+def call(q: Tensor, k: Tensor, v: Tensor, graph: Graph, options: Options) -> tuple[Tensor, Tensor]:
     """What `call.call` gives."""
-    if isinstance(graph, per_head):
-        return _by_head(q, k, v, graph, options)
+    if not isinstance(graph, Pattern):
+        return _in_parts(q, k, v, graph, options)
     scale = options.scale
     if scale <= 0:
         q, scale = (-q, -scale) if scale else (q * 0, 1.0)
@@ -59,45 +58,22 @@ def _bias(q: Tensor, k: Tensor, options: Options) -> Tensor | None:
 
 
 def _shaped(
-    term: Tensor | None, lead: tuple[int, ...], rows: tuple[int, ...], axes: int, q: Tensor
+    term: EdgeTerm | None, lead: tuple[int, ...], rows: tuple[int, ...], axes: int, q: Tensor
 ) -> Tensor | None:
     """A term with the rows that kernels see, its last axes as they are."""
     if term is None:
         return None
+    assert isinstance(term, Tensor)  # of one graph
     term = term.reshape(*(1,) * (len(lead) + axes - term.ndim), *term.shape).to(q.dtype)
     rest = term.shape[term.ndim - axes :]
     return term.expand(*lead, *rest).reshape(*rows, *rest)
 
 
-def _by_head(
-    q: Tensor, k: Tensor, v: Tensor, graphs: per_head, options: Options
+def _in_parts(
+    q: Tensor, k: Tensor, v: Tensor, graphs: per_head | per_sample, options: Options
 ) -> tuple[Tensor, Tensor]:
-    """One head after another: a trace does not know which graphs are equal."""
-    shared = q.shape[-3] // max(k.shape[-3], 1)
-    outs, sums = [], []
-    for head, graph in enumerate(graphs.patterns):
-        bias = options.bias
-        if bias is not None and bias.ndim > 2 and bias.shape[-3] > 1:
-            bias = bias[..., head : head + 1, :, :]
-        tables = [
-            t if t.ndim < 2 or t.shape[-2] == 1 else t[..., head : head + 1, :]
-            for t in options.tables
-        ]
-        of_head = Options(
-            scale=options.scale,
-            bias=bias,
-            score=options.score,
-            tables=tuple(tables),
-            dropout=options.dropout,
-            seed=head << 20,
-            lengths=options.lengths,
-            offset=options.offset,
-            lse=options.lse,
-            kernel=options.kernel,
-        )
-        at, of = slice(head, head + 1), slice(head // shared, head // shared + 1)
-        parts = (q[..., at, :, :], k[..., of, :, :], v[..., of, :, :])
-        out, lse = call(*parts, graph, of_head)
-        outs.append(out)
-        sums.append(lse)
-    return torch.cat(outs, -3), torch.cat(sums, -2)
+    """One head or sample after another: a trace does not know which graphs are equal."""
+    axis = 4 if isinstance(graphs, per_sample) else 3
+    parts = split(q, k, v, graphs, options, alone=True)
+    found = [call(*part.tensors, part.graph, part.options) for part in parts]
+    return torch.cat([out for out, _ in found], -axis), torch.cat([x for _, x in found], 1 - axis)

@@ -1,34 +1,52 @@
 """The weights themselves, one per pair of the graph: for looking, and for losses on attention."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from edgewise.graphs.families import per_head, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, memory
-from edgewise.kernels.attention.call import Options, asked
+from edgewise.kernels.attention.call import asked
 from edgewise.kernels.attention.contract import wide
+from edgewise.kernels.attention.options import Options
+from edgewise.kernels.attention.several import Graph, split
 from edgewise.kernels.attention.terms import Scores, Tile, places
 
 CHUNK = 1 << 24  # numbers gathered at a time
 
 
-def check_room(q: Tensor, k: Tensor, v: Tensor, graph: Pattern, options: Options) -> None:
+def check_room(q: Tensor, k: Tensor, v: Tensor, graph: Graph, options: Options) -> None:
     """Raise before anything is computed if the weights will not fit."""
-    case = arguments.build_case(arguments.grouped(q, k, v), graph, options.scale, options.offset)
+    work, size = _room(q, k, v, graph, options)
     memory.check(
-        3 * case.work * wide(case.dtype).itemsize + 16 * case.pairs,
-        case.device,
-        f"`return_weights` for {case.work:,} pairs",
+        size,
+        q.device.type,
+        f"`return_weights` for {work:,} pairs",
         "ask for `return_lse=True` and compute the weights of the pairs you look at",
     )
 
 
-def weights_of(
-    q: Tensor, k: Tensor, v: Tensor, lse: Tensor, graph: Pattern, options: Options
-) -> Tensor:
-    """p_ij = exp(s_ij - lse_i) of a finished call: (..., heads, e), as precise as `lse`."""
+def _room(q: Tensor, k: Tensor, v: Tensor, graph: Graph, options: Options) -> tuple[int, int]:
+    """Pairs and bytes."""
+    if not isinstance(graph, Pattern):
+        parts = split(q, k, v, graph, options)
+        found = [_room(*part.tensors, part.graph, part.options) for part in parts]
+        return sum(work for work, _ in found), sum(size for _, size in found)
+    case = arguments.build_case(arguments.grouped(q, k, v), graph, options.scale, options.offset)
+    return case.work, 3 * case.work * wide(case.dtype).itemsize + 16 * case.pairs
+
+
+def weights_of(q: Tensor, k: Tensor, v: Tensor, lse: Tensor, graph: Graph, options: Options) -> Any:
+    """p_ij = exp(s_ij - lse_i) of a finished call: (..., heads, e), as precise as `lse`.
+
+    Where heads have graphs of their own, a list with (..., e) of each; where samples have, a list
+    with (heads, e) of each, or with such a list.
+    """
+    if not isinstance(graph, Pattern):
+        return _of_each(q, k, v, lse, graph, options)
     tensors = arguments.grouped(q, k, v)
     case, terms = asked(q, k, tensors, graph, replace(options, lengths=None))
     i, j = places(case.graph, case.n, case.m, case.device)
@@ -40,6 +58,28 @@ def weights_of(
         there = j < lengths[..., None]
         score = torch.where(there[..., None, :] if q.ndim > 2 else there, score, -torch.inf)
     return torch.exp(score - torch.where(lse == -torch.inf, torch.inf, lse)[..., i])
+
+
+def _of_each(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lse: Tensor,
+    graphs: per_head | per_sample,
+    options: Options,
+) -> list[Any]:
+    out: list[Any] = [None] * len(graphs)
+    for part in split(q, k, v, graphs, options):
+        sums = lse[part.at] if isinstance(graphs, per_sample) else lse[..., part.at, :]
+        found = weights_of(*part.tensors, sums, part.graph, part.options)
+        for number, at in enumerate(part.at):
+            if isinstance(graphs, per_head):
+                out[at] = found[..., number, :]
+            elif isinstance(found, list):
+                out[at] = [of_head[number] for of_head in found]
+            else:
+                out[at] = found[number]
+    return out
 
 
 def _dots(q: Tensor, k: Tensor, edge_key: Tensor | None, i: Tensor, j: Tensor) -> Tensor:

@@ -1,0 +1,35 @@
+"""What is asked of a call of attention beyond q, k, v and the graph."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from edgewise.scores.nodes import Node, S
+
+EdgeTerm = Tensor | Sequence["EdgeTerm"]  # where graphs differ, a list with one for each
+
+
+@dataclass(frozen=True, eq=False)
+class Options:
+    """As the user gave it."""
+
+    scale: float
+    bias: Tensor | None = None
+    edge_bias: EdgeTerm | None = None
+    edge_scale: EdgeTerm | None = None
+    edge_key: EdgeTerm | None = None
+    edge_value: EdgeTerm | None = None
+    score: Node = S
+    tables: tuple[Tensor, ...] = ()
+    dropout: float = 0.0
+    seed: int = 0
+    lengths: Tensor | None = None
+    offset: int = 0
+    lse: bool = False
+    kernel: str | None = None
+
+    @property
+    def turns_scores(self) -> bool:
+        """Whether a score that is low enough may become another: then keys are masked by a bias."""
+        return self.score != S or self.edge_scale is not None or self.edge_key is not None
