@@ -157,3 +157,24 @@ def test_a_batch_may_be_empty(model):
     none = torch.zeros(0, 4, dtype=torch.int64)
     inputs = {n: torch.zeros(shapes[n]) if n in shapes else numbers(none) for n in compiled.inputs}
     assert compiled(**inputs).shape[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "sizes"),
+    [
+        (zoo.transformer_xl, {"memory": -1}),
+        (zoo.compressive, {"memory": 0.5}),
+        (zoo.compressive, {"compressed": -1}),
+        (zoo.compressive, {"rate": 0}),
+        (zoo.adaptive_span, {"span": 0}),
+        (zoo.adaptive_span, {"ramp": 0}),
+        (zoo.reformer, {"directions": 0}),
+        (zoo.reformer, {"rounds": -1}),
+        (zoo.bp_transformer, {"k": 0}),
+        (zoo.bp_transformer, {"clip": True}),
+    ],
+)
+def test_a_size_that_means_nothing_is_refused(model, sizes):
+    with pytest.raises(EdgewiseError, match=next(iter(sizes))) as caught:
+        model.Config(**sizes)
+    assert caught.value.code == "bad-size"

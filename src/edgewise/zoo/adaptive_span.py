@@ -13,6 +13,7 @@ tests/zoo/test_memory.py.
 import math
 from dataclasses import dataclass
 
+from edgewise.graphs.checks import whole
 from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.language.nodes import Atom
 from edgewise.zoo.parts import (
@@ -39,6 +40,10 @@ class Config:
     ramp: int = 32
     eps: float = 1e-5
     dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        whole(self.span, "span", 1)
+        whole(self.ramp, "ramp", 1)
 
 
 def masks(config: Config) -> Statements:

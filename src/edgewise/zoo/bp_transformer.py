@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from edgewise.graphs import binary_partition
+from edgewise.graphs.checks import whole
 from edgewise.ground.inputs import rows
 from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.language.nodes import Atom
@@ -41,6 +42,10 @@ class Config:
     causal: bool = True
     eps: float = 1e-5
     dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        whole(self.k, "k", 1)
+        whole(self.clip, "clip")
 
     @property
     def types(self) -> int:

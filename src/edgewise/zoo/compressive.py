@@ -14,6 +14,7 @@ tests/zoo/test_memory.py.
 import math
 from dataclasses import dataclass
 
+from edgewise.graphs.checks import whole
 from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom
 from edgewise.zoo import transformer_xl as xl
@@ -36,6 +37,11 @@ class Config(xl.Config):
     compressed: int = 1152
     rate: int = 3
     loss: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole(self.compressed, "compressed")
+        whole(self.rate, "rate", 1)
 
     @property
     def past(self) -> tuple[tuple[str, int], ...]:

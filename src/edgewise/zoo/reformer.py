@@ -15,6 +15,7 @@ is what it computes within a chunk; `torch`, by the equations, with them.
 import math
 from dataclasses import dataclass
 
+from edgewise.graphs.checks import whole
 from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.language.nodes import Atom, Expression, Function, Statement
 from edgewise.zoo.parts import (
@@ -45,6 +46,10 @@ class Config:
     activation: Function = F.relu
     eps: float = 1e-12
     dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        whole(self.directions, "directions", 1)
+        whole(self.rounds, "rounds")
 
 
 def selves() -> Statements:

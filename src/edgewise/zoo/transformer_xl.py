@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 
+from edgewise.graphs.checks import whole
 from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.language.nodes import Atom, Expression, Fact, Statement, Variable
 from edgewise.zoo.parts import (
@@ -43,6 +44,9 @@ class Config:
     memory: int = 150
     eps: float = 1e-5
     dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        whole(self.memory, "memory")
 
     @property
     def past(self) -> tuple[tuple[str, int], ...]:
