@@ -14,7 +14,7 @@ from torch import Tensor
 
 from edgewise.errors import caller, nearest
 from edgewise.ground.facts import Facts, read_facts
-from edgewise.ground.inputs import BadInput, Given, ragged
+from edgewise.ground.inputs import BadInput, Given, kept, ragged
 from edgewise.ground.sources import has_negative_keys
 from edgewise.ground.stack import with_stacks
 from edgewise.language import nodes
@@ -125,7 +125,8 @@ class Model(torch.nn.Module):
 
     def ground(self, *, facts: Iterable[Any] | ragged | None = None, **inputs: Any) -> Data:
         """Join, check and lay out everything that depends on keys; do it once, step many times."""
-        given = read_inputs(inputs, self._arities, self._whole, self._one)
+        read = read_inputs(inputs, self._arities, self._whole, self._one)
+        given = {name: kept(item) for name, item in read.items()}
         check_numbers(given)
         data = Data(self._number, given, self._facts(facts), open=facts is None)
         if data.stated.union(given).issuperset(self.inputs):
@@ -250,7 +251,8 @@ class Model(torch.nn.Module):
             raise MissingInput(
                 f"`{missing}` is not given", caller(), f"call `model({missing}=...)` or ground it"
             )
-        return self._step(data, tensors), dense(data.given) | tensors
+        step = self._step(data, tensors)
+        return step, dense(data.given) | data.live(step) | tensors
 
     def _refuse_foreign(self, data: Data) -> None:
         if not isinstance(data, Data):

@@ -20,7 +20,7 @@ from edgewise.checks import refuse
 from edgewise.checks.facts import data_atoms, listed, plain_atom
 from edgewise.ground.constants import STRINGS, Constants
 from edgewise.ground.index import pack
-from edgewise.ground.inputs import fact_rows, ragged
+from edgewise.ground.inputs import fact_rows, held_tensors, ragged
 from edgewise.language import nodes
 from edgewise.language.program import Program
 
@@ -48,6 +48,11 @@ class Table:
         if self.values is not None:
             return self.values.to(dtype)
         return fact_rows(self.atoms, dtype)[self.relation][1]
+
+    @property
+    def leaves(self) -> list[Tensor]:
+        """The values that are tensors of somebody else."""
+        return [] if self.values is not None else held_tensors(self.atoms)
 
 
 @dataclass(frozen=True, eq=False)

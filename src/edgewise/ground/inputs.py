@@ -112,7 +112,7 @@ Given = Tensor | rows | ragged
 
 def _tensor(item: Any, what: str) -> Tensor:
     try:
-        found = torch.as_tensor(item)
+        found = item if isinstance(item, Tensor) else torch.as_tensor(item).clone()
         _refuse_layout(found, f"the {what}")
         return found
     except (TypeError, ValueError, RuntimeError):
@@ -179,7 +179,8 @@ def _sample(name: str, item: Any, arity: int) -> rows | Tensor:
 
 def _array(name: str, item: Any) -> Tensor:
     try:
-        return torch.as_tensor(item)
+        # writes into an array could not be seen: its numbers of now are taken
+        return item if isinstance(item, Tensor) else torch.as_tensor(item).clone()
     except (TypeError, ValueError):
         raise BadInput(
             f"`{name}` is an array of {item.dtype}", caller(), "give numbers: floats or integers"
@@ -212,6 +213,23 @@ def fact_rows(
         keys.append(atom.terms)
         values.append(one if atom.weight is None else _value(atom.weight, dtype))
     return found
+
+
+def held_tensors(atoms: Iterable[nodes.Atom]) -> list[Tensor]:
+    """The tensors that are values of facts."""
+    values = (atom.weight.value for atom in atoms if atom.weight is not None)
+    things = (value.thing for value in values if isinstance(value, nodes.Held))
+    return [thing for thing in things if isinstance(thing, Tensor)]
+
+
+def kept(item: Given) -> Given:
+    """An input that is kept: its keys are joined once, so that later edits must not reach them."""
+    match item:
+        case rows(keys=keys, values=values):
+            return rows(keys.clone(), values)
+        case ragged(samples=samples):
+            return ragged([kept(sample) for sample in samples])
+    return item
 
 
 def _value(weight: nodes.Weight, dtype: torch.dtype) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,11 +32,35 @@ class DtypeMismatch(EdgewiseError):
     )
 
 
+class Live:
+    """Values that belong to somebody else, who may train them or write into them.
+
+    `column` makes the stored values of a source from the tensors of now.
+    """
+
+    def __init__(self, leaves: Sequence[Tensor], column: Callable[[], Tensor]) -> None:
+        self.leaves = tuple(leaves)
+        self.column = column
+
+    @property
+    def trained(self) -> bool:
+        return any(leaf.requires_grad for leaf in self.leaves)
+
+    @property
+    def mark(self) -> tuple[tuple[bool, int], ...]:
+        """What changes when somebody asks for gradients of values, or writes into them."""
+        return tuple(
+            # inference tensors never need gradients, nor do they count writes
+            (False, 0) if leaf.is_inference() else (leaf.requires_grad, leaf._version)
+            for leaf in self.leaves
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """A data relation: its index, and how to find its column (batch, rows, value...).
 
-    `order` puts values that were given row by row into key order.
+    `order` puts values that were given row by row into key order; `live` makes those anew.
     """
 
     index: Index
@@ -48,6 +72,7 @@ class Source:
     dense: bool = False
     weights: tuple[tuple[int, str], ...] = ()  # rows that are facts of the program
     lengths: Tensor | None = None  # (arity, samples) of a ragged batch of dense samples
+    live: Live | None = None
 
     def data(
         self, given: Tensor | None, weights: Mapping[str, Tensor], dtype: torch.dtype
@@ -56,7 +81,7 @@ class Source:
             lead = given if self.batched else given.unsqueeze(0)
             return lead.reshape(self.batch, self.index.rows, *self.shape)
         assert self.stored is not None
-        data = self.stored
+        data = self.stored if given is None else given.to(self.stored.device)
         if self.order is not None:
             data = data.index_select(0, self.order)
         if self.weights:
@@ -127,7 +152,11 @@ def _layout(name: str, sizes: tuple[int, ...], extra: int, inner: set[int]) -> t
 def rows_source(name: str, given: rows, arity: int) -> Source:
     """Explicit keys, checked for repetition, with their values if they have any."""
     _check_arity(name, given, arity)
-    return keyed(name, given.keys.T.cpu(), given.values)
+    source = keyed(name, given.keys.T.cpu(), given.values)
+    values = given.values
+    if values is None:
+        return source
+    return replace(source, live=Live([values], lambda: _canonical_rows(values)))
 
 
 def _check_arity(name: str, given: rows, arity: int) -> None:
@@ -180,54 +209,96 @@ def has_negative_keys(sources: Mapping[str, Source]) -> bool:
     return any(bool((keys < 0).any()) for keys in found)
 
 
-def table_source(name: str, keys: Tensor, values: Tensor | Sequence[Tensor]) -> Source:
-    """Facts given as data, in key order."""
-    if isinstance(values, Tensor):
-        stored = _canonical_rows(values)
-    else:
-        stored = _stack([canonical(value) for value in values], name)
-    return Source(index_of(keys), stored=stored, shape=tuple(stored.shape[1:]))
+def table_source(
+    name: str,
+    keys: Tensor,
+    values: Callable[[], Tensor | Sequence[Tensor]],
+    leaves: Sequence[Tensor],
+) -> Source:
+    """Facts given as data, in key order; `leaves` are the tensors among their values."""
+
+    def column() -> Tensor:
+        found = values()
+        if isinstance(found, Tensor):
+            return _canonical_rows(found)
+        return _stack([canonical(value) for value in found], name)
+
+    stored, live = column(), Live(leaves, column) if leaves else None
+    return Source(index_of(keys), stored=stored, shape=tuple(stored.shape[1:]), live=live)
 
 
 def fact_source(
     name: str,
     keys: Sequence[tuple[Any, ...]],
-    values: Sequence[Tensor],
+    values: Callable[[], Sequence[Tensor]],
+    leaves: Sequence[Tensor],
     constants: Constants,
     weights: Mapping[tuple[Any, ...], str],
 ) -> Source:
     """Facts as atoms; those of the program take their values from weights at every step."""
     arity = len(keys[0]) if keys else 0
     table = constants.keys(keys, arity)
-    alike = len(values) > 1 and all(value is values[0] for value in values)
-    stacked = _stack([canonical(v) for v in (values[:1] if alike else values)], name)
-    stacked = stacked.repeat(len(values), *(1,) * (stacked.ndim - 1)) if alike else stacked
-    order = None
+    order: Tensor | None = None
     if arity:
         (codes,) = pack(list(table.unbind(1)))
         order = codes.argsort(stable=True)
         table = table[order]
         keys = [keys[i] for i in order.tolist()]
-        stacked = stacked.index_select(0, order)
+
+    def column() -> Tensor:
+        found = _stacked(name, values())
+        return found if order is None else found.index_select(0, order.to(found.device))
+
     learnt = tuple((row, weights[key]) for row, key in enumerate(keys) if key in weights)
-    return Source(index_of(table), None, stacked, shape=tuple(stacked.shape[1:]), weights=learnt)
+    stored, live = column(), Live(leaves, column) if leaves else None
+    shape = tuple(stored.shape[1:])
+    return Source(index_of(table), None, stored, shape=shape, weights=learnt, live=live)
+
+
+def _stacked(name: str, values: Sequence[Tensor]) -> Tensor:
+    alike = len(values) > 1 and all(value is values[0] for value in values)
+    stacked = _stack([canonical(v) for v in (values[:1] if alike else values)], name)
+    return stacked.repeat(len(values), *(1,) * (stacked.ndim - 1)) if alike else stacked
 
 
 def ragged_source(name: str, batch: ragged, arity: int) -> Source:
     """Samples of different sizes as rows with the sample's number as first key."""
-    parts, values, lengths = [], [], []
+    parts, lengths = [], []
     for number, item in enumerate(batch.samples):
         given = _sample_rows(name, item, arity)
         _check_arity(name, given, arity)
         first = torch.full((1, given.keys.shape[1]), number)
         parts.append(torch.cat([first, given.keys.cpu()]).T)
-        values.append(given.values)
         if isinstance(item, Tensor) and item.is_floating_point():
             lengths.append(torch.tensor(item.shape[:arity], dtype=torch.int64))
     keys = torch.cat(parts) if parts else torch.zeros(0, arity + 1, dtype=torch.int64)
-    source = keyed(name, keys, _joined(name, values, [len(part) for part in parts]))
+    counts = [len(part) for part in parts]
+
+    def joined() -> Tensor | None:
+        return _joined(name, [_sample_values(item, arity) for item in batch.samples], counts)
+
+    def column() -> Tensor:
+        found = joined()
+        assert found is not None
+        return _canonical_rows(found)
+
+    source = keyed(name, keys, joined())
+    held = [item.values if isinstance(item, rows) else item for item in batch.samples]
+    leaves = [item for item in held if item is not None and item.is_floating_point()]
     dense = bool(parts) and len(lengths) == len(parts)
-    return replace(source, lengths=torch.stack(lengths, 1) if dense else None)
+    return replace(
+        source,
+        lengths=torch.stack(lengths, 1) if dense else None,
+        live=Live(leaves, column) if leaves else None,
+    )
+
+
+def _sample_values(item: rows | Tensor, arity: int) -> Tensor | None:
+    if isinstance(item, rows):
+        return item.values
+    if not item.is_floating_point():
+        return None
+    return item.reshape(math.prod(item.shape[:arity]), *item.shape[arity:])
 
 
 def _joined(name: str, values: Sequence[Tensor | None], counts: Sequence[int]) -> Tensor | None:
@@ -259,7 +330,7 @@ def _sample_rows(name: str, item: rows | Tensor, arity: int) -> rows:
         )
     grid = Grid(tuple(item.shape[:arity]))
     keys = torch.stack([grid.column(p) for p in range(arity)]) if arity else torch.zeros(0, 1)
-    return rows(keys.long(), item.reshape(grid.rows, *item.shape[arity:]))
+    return rows(keys.long(), _sample_values(item, arity))
 
 
 __all__ = [

@@ -87,7 +87,7 @@ def _form(
     once = len(set(names)) == len(atom.terms) and set(atom.terms) == set(head.terms)
     if source is None or not once or len(head.terms) != len(names):
         return None
-    constant = source.stored is not None and not source.stored.requires_grad
+    constant = source.stored is not None and source.live is None
     if not constant or source.shape or source.weights or not source.index.rows:
         return None
     own = [f for f in rule.functions if functions.kind(f) == functions.AGGREGATION]

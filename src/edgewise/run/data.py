@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import Tensor
+
 from edgewise.errors import EdgewiseError
 from edgewise.ground.facts import Facts
-from edgewise.ground.inputs import Given, rows
+from edgewise.ground.inputs import Given
+from edgewise.ground.sources import Live
 from edgewise.run.handles import handle
 from edgewise.run.step import Step
 
@@ -41,24 +44,32 @@ class Data:
         self.laid_out = laid_out  # one sample of a batch: what is built is all there is
         self.built: dict[Any, Step] = {}
         self.volatile: frozenset[str] = frozenset()  # values that changed after grounding
-        self._seen: dict[str, tuple[bool, int]] = {}
+        self._seen: dict[str, tuple[Live, Any]] = {}
         self.handle = handle(self)
 
     def keep(self, key: Any, step: Step) -> None:
         """Remember what was built, and the values that it takes to be constant."""
         object.__setattr__(step, "handle", handle(step))
         self.built[key] = step
-        self._seen |= {
-            name: _mark(self.given[name]) for name in step.executable.constant & set(self.given)
-        }
+        for name, live in _lives(step).items():
+            self._seen[name] = live, live.mark
+            if live.trained:
+                self.volatile |= {name}
 
     def forget_changed(self) -> None:
         """Leave what was built if values that were taken to be constant are not."""
-        changed = {name for name, mark in self._seen.items() if _mark(self.given[name]) != mark}
-        if changed:
+        changed = {name for name, (live, mark) in self._seen.items() if live.mark != mark}
+        if changed - self.volatile:
             self.volatile |= changed
             self._seen.clear()
-            self.built.clear()
+            if not self.laid_out:
+                self.built.clear()
+
+    def live(self, step: Step) -> dict[str, Tensor]:
+        """The values that were trained or written into, as they are now."""
+        if not self.volatile:
+            return {}
+        return {n: live.column() for n, live in _lives(step).items() if n in self.volatile}
 
     @property
     def stated(self) -> set[str]:
@@ -77,9 +88,6 @@ class Data:
         return f"<data: {', '.join(self.given) or 'facts'}>"
 
 
-def _mark(item: Given) -> tuple[bool, int]:
-    """What changes when somebody asks for gradients of values, or writes into them."""
-    values = item.values if isinstance(item, rows) else None
-    if values is None or values.is_inference():  # those never need gradients, nor count writes
-        return False, 0
-    return values.requires_grad, values._version
+def _lives(step: Step) -> dict[str, Live]:
+    sources = step.executable.sources.items()
+    return {name: source.live for name, source in sources if source.live is not None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from edgewise.ground.batch import SAMPLE, SAMPLES, batched_relations, with_sampl
 from edgewise.ground.constants import Constants
 from edgewise.ground.facts import Facts, Table
 from edgewise.ground.index import Grid
-from edgewise.ground.inputs import BadInput, Given, fact_rows, ragged, rows
+from edgewise.ground.inputs import BadInput, Given, fact_rows, held_tensors, ragged, rows
 from edgewise.ground.sources import (
     Source,
     dense_source,
@@ -221,7 +222,9 @@ def _fact_sources(
         table, own = tables.get(relation), stated.get(relation, [])
         arity = table.keys.shape[1] if table is not None else 0
         if table is not None and not own and arity == _arity(table, in_batch):
-            made[relation] = table_source(relation, table.keys, table.stored(dtype))
+            made[relation] = table_source(
+                relation, table.keys, partial(table.stored, dtype), table.leaves
+            )
         else:
             made[relation] = _mixed_source(
                 relation, own, table, in_batch, samples, constants, dtype, plan
@@ -259,10 +262,12 @@ def _mixed_source(
             keys[key] = (atom, None)
     atoms_, names = [a for a, _ in keys.values()], [n for _, n in keys.values()]
     bare = [replace(a, weight=None) if n else a for a, n in zip(atoms_, names, strict=True)]
-    values = fact_rows(bare, dtype)[relation][1]
     learnt = {key: n for key, n in zip(keys, names, strict=True) if n}
-    shaped = _shaped_like(values, names, plan)
-    return fact_source(relation, list(keys), shaped, constants, learnt)
+
+    def values() -> list[Tensor]:
+        return _shaped_like(fact_rows(bare, dtype)[relation][1], names, plan)
+
+    return fact_source(relation, list(keys), values, held_tensors(bare), constants, learnt)
 
 
 def _shaped_like(values: list[Tensor], names: list[str | None], plan: Plan) -> list[Tensor]:

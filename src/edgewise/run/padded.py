@@ -124,6 +124,8 @@ class _Batch:
             if source.stored is None or source.weights:
                 what = "learnable facts" if source.weights else "values that come with a step"
                 raise refused(f"`{name}` has {what}")
+            if source.live is not None and source.live.trained:
+                raise refused(f"`{name}` needs gradients")
             stored = source.stored if source.order is None else source.stored[source.order]
             where = spread(source.index.column(0), self.samples)
             for sample, each in enumerate(found):
