@@ -42,6 +42,7 @@ from edgewise.run.output import output_of
 from edgewise.run.padded import padded_steps
 from edgewise.run.ranges import check_keys
 from edgewise.run.result import Relation
+from edgewise.run.room import values_of
 from edgewise.run.step import Step
 from edgewise.run.weights import at, register
 
@@ -365,6 +366,7 @@ def _build(
         merge_projections="merge projections" not in model.without,
         lift=not apart and "lift equal rows" not in model.without,
         volatile=data.volatile,
+        room=values_of(prepared.plan, prepared.sources, dtype, device),
     )
     output = output_of(prepared, executable.relations, weights, model.fill)
     settle(executable)

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from edgewise.plan.show import show_step
 from edgewise.run.attention import AttentionStep
-from edgewise.run.build import Executable, RelationStep
 from edgewise.run.column import Column
+from edgewise.run.executable import Executable, RelationStep
 from edgewise.run.recursion import Levels, Rounds
 from edgewise.run.rule import RuleStep
 from edgewise.run.state import State

@@ -15,7 +15,7 @@ from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.reference import Solution, solve
 from edgewise.run.attention import AttentionStep
-from edgewise.run.build import RelationStep
+from edgewise.run.executable import RelationStep
 from edgewise.run.recursion import Levels, Rounds
 from edgewise.run.rule import RuleStep
 from edgewise.run.step import Step

@@ -54,14 +54,20 @@ def join(
 
 
 class Room:
-    """How many groundings a rule may have; refuses before anything is allocated."""
+    """How many groundings a rule may have; refuses before anything is allocated.
 
-    def __init__(self, limit: int) -> None:
+    Each has a key in each of `columns`, and all keys have to fit into `memory`.
+    """
+
+    def __init__(self, limit: int, columns: int = 1, memory: int | None = None) -> None:
         self.limit = limit
+        self.each = 8 * columns
+        self.memory = memory
         self.refused = 0
 
     def check(self, count: int) -> None:
-        if count > self.limit:
+        full = self.memory is not None and self.each * count > self.memory
+        if count > self.limit or full:
             self.refused = count
             raise TooLarge(count)
 

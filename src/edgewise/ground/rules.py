@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError
+from edgewise.graphs.checks import memory
 from edgewise.ground import arithmetic, patterns
 from edgewise.ground.batch import SAMPLES
 from edgewise.ground.constants import Constants
@@ -34,6 +35,16 @@ class PlanTooLarge(EdgewiseError):
     instead = (
         "Program([R.h(V.X, V.Y) <= (R.a(V.X), R.a(V.Y))]).compile(R.h, limit=100)"
         ".ground(facts=[R.a(i)[1.0] for i in range(4)])"
+    )
+
+
+def too_many_bytes(rule: nodes.Rule, count: int, what: str, needed: int) -> PlanTooLarge:
+    """The error for a rule that takes more memory than there is."""
+    return PlanTooLarge(
+        f"the rule for `{rule.head.relation}` has about {count:,} {what}, which take "
+        f"{needed / 2**30:,.1f} GiB, more than there is memory",
+        rule.place,
+        "add a condition that joins its atoms, or give fewer rows, samples or features at a time",
     )
 
 
@@ -98,13 +109,16 @@ class Grounder:
 
     def bindings(self, body: Body, first: int | None = None, new: Index | None = None) -> Bindings:
         """All assignments; with `first`, that atom takes its rows from `new` alone."""
-        room = Room(self.limit)
+        room = Room(self.limit, len(body.visible) + len(body.literals), memory())
         bindings = Bindings()
         try:
             for at in order(body, first, self._generators(body), self._of):
                 replaced = new if at == first else None
                 bindings = self.extended(body, at, bindings, room, replaced)
         except TooLarge:
+            if room.refused <= self.limit:
+                needed = room.each * room.refused
+                raise too_many_bytes(body.rule, room.refused, "groundings", needed) from None
             raise PlanTooLarge(
                 f"the rule for `{body.rule.head.relation}` has about {room.refused:,} groundings, "
                 f"more than the limit of {self.limit:,}",

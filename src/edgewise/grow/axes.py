@@ -17,7 +17,7 @@ from edgewise.language import nodes
 from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import variables
 from edgewise.run.attention import AttentionStep
-from edgewise.run.build import Executable, RelationStep
+from edgewise.run.executable import Executable, RelationStep
 
 POSITIONS = "give positions as an input of their own: `R.place(V.I)`"
 

@@ -15,8 +15,8 @@ from edgewise.grow.cache import Cache
 from edgewise.grow.errors import BadAppend, Full
 from edgewise.grow.laid import Laid, laid_out
 from edgewise.run.autocast import autocasts
-from edgewise.run.build import RelationStep
 from edgewise.run.column import Column
+from edgewise.run.executable import RelationStep
 from edgewise.run.result import Relation
 from edgewise.run.state import State
 from edgewise.run.step import Step

@@ -17,7 +17,7 @@ from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.grow.axes import Axes, refusal
 from edgewise.language import nodes
 from edgewise.language.terms import variables
-from edgewise.run.build import RelationStep
+from edgewise.run.executable import RelationStep
 from edgewise.run.step import Step
 
 Tables = dict[GroundRule, dict[int, Tensor]]  # of a literal: (before, capacity, after)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -22,58 +21,16 @@ from edgewise.plan.nodes import Attention, Plan
 from edgewise.reference.evaluate import cyclic_recursion, fact_and_rule, is_extreme
 from edgewise.reference.join import Body
 from edgewise.run.attention import AttentionStep
-from edgewise.run.column import Column
+from edgewise.run.executable import Executable, RelationStep
 from edgewise.run.fused import attention_step
-from edgewise.run.merge import Merge, laid, merge_of, merged
+from edgewise.run.merge import laid, merge_of, merged
 from edgewise.run.projections import projected_weights
 from edgewise.run.recursion import Component, Levels, Rounds, levels, rounds
+from edgewise.run.room import Values
 from edgewise.run.rule import RuleStep
 from edgewise.run.shapes import Shapes
-from edgewise.run.state import State
 
-
-@dataclass(frozen=True, eq=False)
-class RelationStep:
-    """Computes one relation: its rules, put together."""
-
-    relation: str
-    steps: tuple[RuleStep | AttentionStep, ...]
-    merge: Merge
-    facts: bool
-
-    def rules(self) -> Iterator[RuleStep]:
-        """The rule steps inside, those of a fused attention's sides included."""
-        for step in self.steps:
-            if isinstance(step, RuleStep):
-                yield step
-            else:
-                yield from step.rules()
-
-    def __call__(self, state: State) -> dict[str, Column]:
-        parts = [state.relations[self.relation]] if self.facts else []
-        parts += [step(state) for step in self.steps]
-        return {self.relation: self.merge(parts, state.training)}
-
-
-@dataclass(frozen=True, eq=False)
-class Executable:
-    """The steps of a grounded plan, in order."""
-
-    sources: dict[str, Source]
-    steps: tuple[RelationStep | Levels | Rounds, ...]
-    relations: dict[str, Index]
-    constants: Constants
-    refusals: dict[str, str] = field(default_factory=dict)
-    projections: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    classes: dict[str, int] = field(default_factory=dict)  # of relations computed by class
-    unlifted: dict[str, str] = field(default_factory=dict)  # why rows are not computed by class
-    constant: frozenset[str] = frozenset()  # data whose values decide classes
-
-    def run(self, state: State) -> dict[str, Column]:
-        state.projections = self.projections
-        for step in self.steps:
-            state.relations.update(step(state))
-        return state.relations
+Step = RelationStep | Levels | Rounds
 
 
 def build(
@@ -88,15 +45,16 @@ def build(
     merge_projections: bool = True,
     lift: bool = True,
     volatile: frozenset[str] = frozenset(),
+    room: Values | None = None,
 ) -> Executable:
     """Ground every rule of the plan over the sources.
 
     `shapes` are those of the values of sources; weights are needed for theirs only. The values of
-    `volatile` ones may change.
+    `volatile` ones may change. `room` is what there is for values.
     """
     lines = {line.relation: line for line in plan.lines}
     known = Shapes(weights, plan.aggregation, lines, dict(shapes))
-    builder = _Builder(plan, sources, constants, limit, project_first, known, lift, volatile)
+    builder = _Builder(plan, sources, constants, limit, project_first, known, lift, volatile, room)
     steps = tuple(builder.steps())
     together = _projections(steps, weights) if merge_projections else {}
     return Executable(
@@ -113,7 +71,7 @@ def build(
 
 
 def _projections(
-    steps: Sequence[RelationStep | Levels | Rounds], weights: Mapping[str, Tensor]
+    steps: Sequence[Step], weights: Mapping[str, Tensor]
 ) -> dict[str, tuple[str, ...]]:
     """The matrices of equal width that rules apply to all rows of a relation."""
     found: dict[tuple[str, int], list[str]] = {}
@@ -143,7 +101,9 @@ class _Builder:
         shapes: Shapes,
         lift: bool,
         volatile: frozenset[str],
+        room: Values | None,
     ) -> None:
+        self.room = room
         self.shapes = shapes
         self.plan = plan
         fused = [rule for s in plan.steps if isinstance(s, Attention) for rule in s.instead]
@@ -175,8 +135,8 @@ class _Builder:
     def _rules(self) -> list[nodes.Rule]:
         return list(self.plan.rules)
 
-    def steps(self) -> list[RelationStep | Levels | Rounds]:
-        made: list[RelationStep | Levels | Rounds] = []
+    def steps(self) -> list[Step]:
+        made: list[Step] = []
         graph = needs(body.rule for body in self.bodies)
         hidden = {
             rule.head.relation
@@ -210,9 +170,7 @@ class _Builder:
             made += self._part(part, graph)
         return made
 
-    def _part(
-        self, part: set[str], graph: Mapping[str, set[str]]
-    ) -> list[RelationStep | Levels | Rounds]:
+    def _part(self, part: set[str], graph: Mapping[str, set[str]]) -> list[Step]:
         here = [body for body in self.bodies if body.rule.head.relation in part]
         recursive = any(part & graph[relation] for relation in part)
         if recursive:
@@ -223,7 +181,7 @@ class _Builder:
             self._refuse_facts(relation, mine)
             if recursive:
                 extend(self.grounder, relation, [g.heads for g in mine])
-        made: list[RelationStep | Levels | Rounds] = []
+        made: list[Step] = []
         values = needs((body.rule for body in here), values_only=True)
         for inner in components(values):
             for relation in inner:
@@ -299,6 +257,8 @@ class _Builder:
         for at, ground in enumerate(grounds, len(sizes)):
             less, places[at] = self.lifting.reduced(ground, known[at], places[at], count)
             steps.append(RuleStep(less, default, self.project_first))
+            if self.room is not None:
+                self.room.check(steps[-1], self.shapes.known.get(relation))
             sizes.append(less.heads.rows)
         merge = merge_of(relation, index, count, places, sizes, facts, line, expand)
         return RelationStep(relation, tuple(steps), merge, facts)

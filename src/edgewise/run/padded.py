@@ -20,7 +20,7 @@ from edgewise.ground.rules import GroundRule
 from edgewise.ground.sources import Source
 from edgewise.language import nodes
 from edgewise.layouts.segments import Segments
-from edgewise.run.build import RelationStep
+from edgewise.run.executable import RelationStep
 from edgewise.run.merge import Merge
 from edgewise.run.output import Output
 from edgewise.run.rule import RuleStep

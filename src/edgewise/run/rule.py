@@ -264,10 +264,10 @@ class RuleStep:
 
     @cached_property
     def by_member(self) -> dict[int, families.ByMember]:
-        return families.by_member_of(self.ground, self._sums_rows) if self.each_member else {}
+        return families.by_member_of(self.ground, self.sums_rows) if self.each_member else {}
 
     @property
-    def _sums_rows(self) -> bool:
+    def sums_rows(self) -> bool:
         """Whether heads aggregate rows as they are, so that rows need not be written out."""
         parts = self.ground.segments
         if parts.trivial or not parts.ordered or self.ground.groups is not None:
@@ -279,7 +279,7 @@ class RuleStep:
     @cached_property
     def gathers(self) -> dict[int, Gather]:
         """Place of an atom → which of its rows each head aggregates, if as they are."""
-        if not self._sums_rows:
+        if not self.sums_rows:
             return {}
         parts = self.ground.segments
         found = {

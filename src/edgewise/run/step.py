@@ -11,8 +11,8 @@ from torch import Tensor
 
 from edgewise.ground.stack import with_stacks
 from edgewise.run.autocast import autocasts
-from edgewise.run.build import Executable
 from edgewise.run.column import Column
+from edgewise.run.executable import Executable
 from edgewise.run.inputs import Prepared
 from edgewise.run.output import Output
 from edgewise.run.state import State

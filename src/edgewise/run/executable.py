@@ -1,0 +1,60 @@
+"""The steps of a grounded plan, and what they compute one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from edgewise.ground.constants import Constants
+from edgewise.ground.index import Index
+from edgewise.ground.sources import Source
+from edgewise.run.attention import AttentionStep
+from edgewise.run.column import Column
+from edgewise.run.merge import Merge
+from edgewise.run.recursion import Levels, Rounds
+from edgewise.run.rule import RuleStep
+from edgewise.run.state import State
+
+
+@dataclass(frozen=True, eq=False)
+class RelationStep:
+    """Computes one relation: its rules, put together."""
+
+    relation: str
+    steps: tuple[RuleStep | AttentionStep, ...]
+    merge: Merge
+    facts: bool
+
+    def rules(self) -> Iterator[RuleStep]:
+        """The rule steps inside, those of a fused attention's sides included."""
+        for step in self.steps:
+            if isinstance(step, RuleStep):
+                yield step
+            else:
+                yield from step.rules()
+
+    def __call__(self, state: State) -> dict[str, Column]:
+        parts = [state.relations[self.relation]] if self.facts else []
+        parts += [step(state) for step in self.steps]
+        return {self.relation: self.merge(parts, state.training)}
+
+
+@dataclass(frozen=True, eq=False)
+class Executable:
+    """The steps of a grounded plan, in order."""
+
+    sources: dict[str, Source]
+    steps: tuple[RelationStep | Levels | Rounds, ...]
+    relations: dict[str, Index]
+    constants: Constants
+    refusals: dict[str, str] = field(default_factory=dict)
+    projections: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    classes: dict[str, int] = field(default_factory=dict)  # of relations computed by class
+    unlifted: dict[str, str] = field(default_factory=dict)  # why rows are not computed by class
+    constant: frozenset[str] = frozenset()  # data whose values decide classes
+
+    def run(self, state: State) -> dict[str, Column]:
+        state.projections = self.projections
+        for step in self.steps:
+            state.relations.update(step(state))
+        return state.relations
