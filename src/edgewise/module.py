@@ -44,7 +44,7 @@ from edgewise.run.ranges import check_keys
 from edgewise.run.result import Relation
 from edgewise.run.room import values_of
 from edgewise.run.step import Step
-from edgewise.run.weights import at, register
+from edgewise.run.weights import at, mark, register
 
 _NUMBERS = itertools.count()
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
@@ -207,6 +207,10 @@ class Model(torch.nn.Module):
         assert isinstance(unit, Tensor)
         return unit
 
+    def _mark(self) -> tuple[object, ...]:
+        """What changes with a weight, or the precision or device of the model."""
+        return mark((self._one, *(at(self, path) for path in self._paths.values())))
+
     def _facts(self, facts: Iterable[Any] | ragged | None) -> Facts | None:
         if facts is None:
             return None
@@ -229,7 +233,7 @@ class Model(torch.nn.Module):
                 value = Column(graph(*values.values(), *weights.values()))
                 return step.output(value, as_rows)
         found = step.tensor(values, weights, unit, self.training, as_rows)
-        return step.output.shown(found, as_rows)
+        return step.output.shown(step.owned(found, values, weights, as_rows), as_rows)
 
     def _resolved(
         self, data: Data | None, inputs: Mapping[str, Any]

@@ -21,6 +21,7 @@ from edgewise.run.result import Relation
 from edgewise.run.state import State
 from edgewise.run.step import Step
 from edgewise.run.tape import recordable, recorded
+from edgewise.run.weights import weights_changed
 
 if TYPE_CHECKING:
     from edgewise.module import Model
@@ -46,6 +47,7 @@ class Growing:
         self._names: tuple[str, ...] = ()
         self._batch: int | None = None
         self._constant: dict[str, Column] = {}
+        self._mark = model._mark()
 
     @property
     def length(self) -> int:
@@ -62,6 +64,7 @@ class Growing:
             return self._appended(inputs)
 
     def _appended(self, inputs: dict[str, Any]) -> Tensor | Relation:
+        self._refuse_changed()
         step, values = self.model._resolved(self._data, self._given | inputs)
         rows = self._rows(step, inputs)
         self._batched = {n for n in self._given if step.executable.sources[n].batched}
@@ -71,7 +74,19 @@ class Growing:
         self.cache.rows, laid.current.cache = rows, self.cache
         found = self._computed(step, laid, values)
         self.cache.appended()
-        return step.output.shown(found, False)
+        weights = {name: self.model.weight(name) for name in self.model._paths}
+        return step.output.shown(step.owned(found, values, weights, False), False)
+
+    def _refuse_changed(self) -> None:
+        """What is kept holds for the weights it was computed with."""
+        now = self.model._mark()
+        if now == self._mark:
+            return
+        if self.length:
+            raise weights_changed("model.growing(capacity)")
+        self.cache.buffers.clear()
+        self._constant.clear()
+        self._mark = now
 
     def _computed(self, step: Step, laid: Laid, values: dict[str, Tensor]) -> Tensor:
         """The output; one row after another by a tape, from the second on."""

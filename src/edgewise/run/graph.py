@@ -71,8 +71,21 @@ def _tidy(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
         elif node.target in IDLE and _same(node.meta.get("val"), node.args[0].meta.get("val")):
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
+    _own_output(module.graph)
     module.graph.eliminate_dead_code()
     return torch.fx.GraphModule(module, module.graph)  # not one that is written out later
+
+
+def _own_output(graph: torch.fx.Graph) -> None:
+    """Copy an output that is a view of what the graph is given or holds."""
+    last = graph.output_node()
+    (made,) = last.args
+    node = made
+    while isinstance(node, torch.fx.Node) and getattr(node.target, "is_view", False):
+        node = node.args[0]
+    if isinstance(node, torch.fx.Node) and node.op in ("placeholder", "get_attr"):
+        with graph.inserting_before(last):
+            last.replace_input_with(made, graph.call_function(aten.clone.default, (made,)))
 
 
 def _same(one: object, other: object) -> bool:

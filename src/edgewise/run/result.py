@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor
@@ -23,17 +24,21 @@ class Relation(Mapping[nodes.Atom, Tensor]):
         self, name: str, index: Tensor, data: Tensor, constants: Constants, batched: bool
     ) -> None:
         self.name = name
-        self.index = index
+        self._keys = index  # of the step, which must not be written into
         self.data = data
         self.constants = constants
         self.batched = batched
+
+    @cached_property
+    def index(self) -> Tensor:
+        return self._keys.clone()
 
     def __getitem__(self, query: Any) -> Tensor:
         if not isinstance(query, nodes.Atom) or query.relation != self.name:
             raise BadQuery(
                 f"`{query!r}` is not an atom of `{self.name}`",
                 caller(),
-                f"ask `relation[R.{self.name}({', '.join('1' * len(self.index))})]`",
+                f"ask `relation[R.{self.name}({', '.join('1' * len(self._keys))})]`",
             )
         for row, atom in enumerate(self):
             if atom.terms == query.terms:
@@ -41,11 +46,11 @@ class Relation(Mapping[nodes.Atom, Tensor]):
         raise NotDerivable(f"nothing derives `{query!r}`", caller(), "see `list(relation)`")
 
     def __iter__(self) -> Iterator[nodes.Atom]:
-        for key in self.index.T.tolist():
+        for key in self._keys.T.tolist():
             yield nodes.Atom(self.name, tuple(self.constants.constant(c) for c in key))
 
     def __len__(self) -> int:
-        return self.index.shape[1]
+        return self._keys.shape[1]
 
     def __repr__(self) -> str:
         return f"<{self.name}: {len(self)} rows, values {tuple(self.data.shape)}>"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from edgewise.run.inputs import Prepared
 from edgewise.run.output import Output
 from edgewise.run.state import State
 from edgewise.run.tape import Tape, recordable, recorded
+from edgewise.run.tape.record import transformed
 
 Mode = tuple[bool, tuple[torch.dtype, ...]]  # in training or not, and the kinds of inputs
 
@@ -32,6 +33,7 @@ class Step:
     padded: bool = False  # one sample of a batch, filled up to the longest
     tapes: dict[Any, Tape | None] = field(default_factory=dict)  # None: run once
     handle: str = ""  # given when it is kept with data
+    lends: dict[bool, bool] = field(default_factory=dict)  # whether outputs are facts or weights
 
     def __call__(
         self,
@@ -66,6 +68,24 @@ class Step:
         weights = with_stacks(weights, self.prepared.stacks)
         return State(columns, weights, training, dtype, device, numbers=whole)
 
+    def owned(
+        self,
+        found: Tensor,
+        tensors: Mapping[str, Tensor],
+        weights: Mapping[str, Tensor],
+        as_rows: bool,
+    ) -> Tensor:
+        """The output for somebody who may write into it: no part of an input, fact or weight."""
+        if torch.compiler.is_compiling():
+            return found.clone()
+        if transformed():
+            return found
+        if as_rows not in self.lends:
+            stored = (source.stored for source in self.executable.sources.values())
+            self.lends[as_rows] = _within(found, (*stored, *weights.values()))
+        lent = self.lends[as_rows] or _within(found, tensors.values())
+        return found.clone() if lent else found
+
     def tensor(
         self,
         tensors: Mapping[str, Tensor],
@@ -97,3 +117,7 @@ class Step:
             return run(given)
         result, self.tapes[key] = recorded(run, given)
         return result
+
+
+def _within(found: Tensor, others: Iterable[Tensor | None]) -> bool:
+    return any(other is not None and torch._C._is_alias_of(found, other) for other in others)

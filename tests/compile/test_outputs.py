@@ -1,0 +1,59 @@
+"""An output is the caller's own: writing into it changes nothing else."""
+
+import pytest
+import torch
+
+from edgewise import Program, R, V, rows
+
+
+def test_keys_of_an_output_are_its_own() -> None:
+    model = Program([R.h(V.X) <= (R._edge(V.X, V.Y), R.x(V.Y))]).compile(R.h)
+    data = model.ground(edge=torch.tensor([[0, 2], [1, 2]]))
+    for _ in range(3):
+        found = model.rows(data, x=torch.ones(3))
+        assert found.index.tolist() == [[0, 2]]
+        found.index.add_(10)
+        assert found.index.tolist() == [[10, 12]]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_copy_rule_gives_a_copy(compiled: bool, trained: bool) -> None:
+    model = Program([R.h(V.I) <= R.x(V.I)]).compile(R.h)
+    run = torch.compile(model, backend="eager") if compiled else model
+    x = torch.ones(3, requires_grad=trained)
+    for _ in range(4):
+        with torch.no_grad():
+            run(x=x).mul_(10)
+        assert x.tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_facts_are_not_handed_out(compiled: bool) -> None:
+    model = Program([R.h(V.I) <= R.x(V.I)]).compile(R.h)
+    data = model.ground(x=rows(torch.tensor([[0, 1]]), torch.ones(2)))
+    facts = model.ground(facts=[R.x(0)[1.0], R.x(1)[1.0]])
+    for given in (data, facts):
+        run = torch.compile(model, backend="eager") if compiled else model
+        for _ in range(4):
+            found = run(given)
+            assert found.data.tolist() == [1.0, 1.0]
+            found.data.mul_(10)
+
+
+def test_weights_are_not_handed_out() -> None:
+    model = Program([R.h <= R.one["w":2.0], R.one[1.0]]).compile(R.h)
+    fact = Program([R.h(V.I) <= R.x(V.I), R.x(0)["v":2.0]]).compile(R.h)
+    for each in (model, fact):
+        for _ in range(4):
+            with torch.no_grad():
+                found = each()
+                values = found if isinstance(found, torch.Tensor) else found.data
+                assert values.flatten().tolist() == [2.0]
+                values.mul_(10)
+
+
+def test_an_updated_output_is_its_own() -> None:
+    updating = Program([R.h(V.I) <= R.x(V.I)]).compile(R.h).updating(facts=[R.x(0)[1.0]])
+    updating.output.data.mul_(10)
+    assert updating.add([R.x(1)[1.0]]).data.tolist() == [1.0, 1.0]
