@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
 
+from edgewise.errors import EdgewiseError, caller
+
 Path = tuple[str, ...]
+
+
+class WeightsChanged(EdgewiseError):
+    """What is kept was computed with the weights of then; with others it would be wrong."""
+
+    code = "weights-changed"
+    example = """\
+model = Program([R.h(V.X) <= R.a(V.X)["w":1.0]]).compile(R.h)
+updating = model.updating(facts=[R.a(0)[1.0]])
+torch.nn.init.constant_(model.w, 2.0)
+updating.add([R.a(1)[1.0]])"""
+    instead = """\
+model = Program([R.h(V.X) <= R.a(V.X)["w":1.0]]).compile(R.h)
+torch.nn.init.constant_(model.w, 2.0)
+updating = model.updating(facts=[R.a(0)[1.0]])
+updating.add([R.a(1)[1.0]])"""
+
+
+def mark(tensors: Iterable[Tensor]) -> tuple[object, ...]:
+    """What changes when a weight is trained, replaced, moved or converted."""
+    return tuple(
+        (id(t), 0 if t.is_inference() else t._version, t.dtype, t.device, t.data_ptr())
+        for t in tensors
+    )
+
+
+def weights_changed(anew: str) -> WeightsChanged:
+    return WeightsChanged(
+        "the weights changed after values were computed with them",
+        caller(),
+        f"start anew: `{anew}`",
+    )
 
 
 def register(module: torch.nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Path]:

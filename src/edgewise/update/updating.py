@@ -22,6 +22,7 @@ from edgewise.run.merge import merged
 from edgewise.run.result import Relation
 from edgewise.run.rule import RuleStep
 from edgewise.run.state import State
+from edgewise.run.weights import weights_changed
 from edgewise.update.affected import everywhere, grounded, reached
 from edgewise.update.table import Table, keys_of, places
 
@@ -57,6 +58,7 @@ class Updating:
         self._given: dict[str, Table] = {}  # facts
         self._tables: dict[str, Table] = {}  # facts and what rules derive
         self._refuse_recursion()
+        self._mark = model._mark()
         self._tell(tuple(facts), model.plan)
 
     @property
@@ -67,10 +69,12 @@ class Updating:
         if table is None:
             empty = torch.zeros(len(self.model.plan.output.terms), 0, dtype=torch.int64)
             return Relation(name, empty, self.model._one.new_zeros(0), self._constants, False)
-        return Relation(name, keys_of(table.index).T, table.data, self._constants, False)
+        return Relation(name, keys_of(table.index).T, table.data.clone(), self._constants, False)
 
     def add(self, facts: Iterable[Any]) -> Relation:
         """The output with these facts too; a fact that was given before has a new value now."""
+        if self.model._mark() != self._mark:
+            raise weights_changed("model.updating(facts=...)")
         self._tell(tuple(facts), replace(self.model.plan, facts=()))
         return self.output
 
