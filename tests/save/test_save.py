@@ -119,6 +119,12 @@ def test_any_fill_is_kept(fill, path):
     assert repr(load(path).fill) == repr(fill)
 
 
+@pytest.mark.parametrize("check", [False, True])
+def test_check_is_kept(check, path):
+    Program([R.h(V.I) <= R.x(V.I)]).compile(R.h, check=check).save(path)
+    assert load(path).check is check
+
+
 def test_training_goes_on_as_if_nothing_had_happened(path):
     model = plain().compile(R.out, seed=0)
     model.save(path)

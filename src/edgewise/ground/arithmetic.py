@@ -48,14 +48,14 @@ def _different(columns: Sequence[Tensor]) -> Tensor:
 
 
 def computed(
-    atom: nodes.SpecialAtom, columns: Sequence[Tensor | None], constants: Constants
+    atom: nodes.SpecialAtom, columns: Sequence[Tensor | None], constants: Constants, count: int
 ) -> tuple[Tensor, Tensor]:
-    """The one missing column from the others, and where there is a value for it."""
+    """The one missing column of `count` rows from the others, and where there is a value for it."""
     given = [column for column in columns if column is not None]
     if atom.name == "eq":
         return given[0], torch.ones_like(given[0], dtype=torch.bool)
     if atom.function is not None:
-        return _called(atom, given, constants)
+        return _called(atom, given, constants, count)
     fine = _naturals(given)
     value, able = _solved(atom.name, columns)
     return value, fine & able & (value >= 0)
@@ -94,10 +94,12 @@ def _solved(name: str, columns: Sequence[Tensor | None]) -> tuple[Tensor, Tensor
 
 
 def _called(
-    atom: nodes.SpecialAtom, given: Sequence[Tensor], constants: Constants
+    atom: nodes.SpecialAtom, given: Sequence[Tensor], constants: Constants, count: int
 ) -> tuple[Tensor, Tensor]:
-    table = torch.stack(list(given), 1)
-    distinct, inverse = torch.unique(table, dim=0, return_inverse=True)
+    # a function of nothing has one value
+    distinct, inverse = torch.zeros(1, 0), torch.zeros(count, dtype=torch.int64)
+    if given:
+        distinct, inverse = torch.unique(torch.stack(list(given), 1), dim=0, return_inverse=True)
     values, fine = [], []
     for row in distinct.tolist():
         result = arithmetic.computed(atom, [*(constants.constant(c) for c in row), None])

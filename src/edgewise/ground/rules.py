@@ -214,7 +214,7 @@ class Grounder:
             None if isinstance(t, nodes.Variable) and t.name in free else self.column(t, bindings)
             for t in literal.terms
         ]
-        value, fine = arithmetic.computed(literal, given, self.constants)
+        value, fine = arithmetic.computed(literal, given, self.constants, bindings.count)
         return bindings.bind(free[0], value).where(fine)
 
     def _family(self, family: nodes.Weight, at: int, bindings: Bindings, room: Room) -> Bindings:

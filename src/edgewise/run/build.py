@@ -274,10 +274,10 @@ class _Builder:
             pass
         rules = [g.rule for g in grounds]
         if all(is_extreme(self.lines.get(r), rules, part, r, self.plan.aggregation) for r in part):
-            return rounds(component, None)
+            return rounds(component, None, self.grounder.limit)
         if self.plan.rounds is None:
             raise cyclic_recursion(part, rules)
-        made = rounds(component, self.plan.rounds)
+        made = rounds(component, self.plan.rounds, self.grounder.limit)
         for relation, rows in made.present[-1].items():
             index = relations[relation]
             columns = [index.column(p)[rows] for p in range(index.arity)]

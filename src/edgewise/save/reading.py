@@ -78,6 +78,8 @@ def _manifest(parts: Mapping[str, bytes]) -> dict[str, Any]:
     for name in (archive.RULES, archive.WEIGHTS):
         if manifest["parts"].get(name) != archive.digest(parts[name]):
             raise Broken(f"`{name}` is not the one that was saved: its hash differs")
+    if not isinstance(manifest.get("check", False), bool):  # files of before have none
+        raise Broken("its manifest has no usable `check`")
     if manifest["dtype"] not in DTYPES or manifest["limit"] < 0:
         raise Broken("its manifest has an unknown dtype or limit")
     return manifest
@@ -130,6 +132,7 @@ def _model(program: Program, manifest: Mapping[str, Any], tensors: Mapping[str, 
                 limit=manifest["limit"],
                 without=manifest["without"],
                 dtype=getattr(torch, manifest["dtype"]),
+                check=manifest.get("check", False),
             )
     except (EdgewiseError, RuntimeError, TypeError, ValueError, RecursionError) as problem:
         raise Broken(f"its rules do not compile: {_first_line(problem)}") from None

@@ -68,6 +68,7 @@ def _options(model: Model) -> dict[str, Any]:
         "fill": _number(model.fill),
         "limit": model.limit,
         "without": list(model.without),
+        "check": model.check,
         "dtype": str(unit.dtype).removeprefix("torch."),
         "frozen": sorted(n for n, p in parameters.items() if not p.requires_grad),
     }

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from edgewise.ground.index import Keys
 from edgewise.ground.levels import restrict, sources
+from edgewise.ground.rules import PlanTooLarge
 from edgewise.reference.evaluate import NoFixedPoint
 from edgewise.run.column import Column
 from edgewise.run.merge import merged
@@ -67,8 +68,20 @@ def _still(before: Mapping[str, Column], after: Mapping[str, Column]) -> bool:
     )
 
 
-def rounds(component: Component, count: int | None) -> Rounds:
-    """Simulate which atoms hold after each round, and lay each round out."""
+def rounds(component: Component, count: int | None, limit: int) -> Rounds:
+    """Simulate which atoms hold after each round, and lay each round out.
+
+    All rounds together compute at most `limit` groundings, as one rule does.
+    """
+    total = (count or 0) * sum(ground.count for ground in component.grounds)
+    if total > limit:
+        name = next(iter(component.relations))
+        raise PlanTooLarge(
+            f"the {count:,} rounds for `{name}` have {total:,} groundings, more than the limit of "
+            f"{limit:,}",
+            component.grounds[0].rule.place,
+            "ask for fewer rounds, or raise `compile(..., limit=...)`",
+        )
     present = {
         r: component.facts.get(r, torch.zeros(0, dtype=torch.int64)) for r in component.relations
     }
