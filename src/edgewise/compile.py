@@ -33,7 +33,8 @@ def compile(
     """A torch module that computes one relation of a program.
 
     `fill` is the value of absent atoms in a dense output that is not total; `limit` the most
-    groundings a rule may have; `without` names passes to leave out; `seed` draws the weights.
+    groundings a rule may have; `without` names passes to leave out; `seed` draws the weights, each
+    by its name, as in `solve`.
     What is grounded must be numbers; with `check=True` the tensors of every call are looked at
     too, which waits for a GPU.
 

@@ -96,3 +96,19 @@ def test_a_called_module_belongs_to_the_model():
 def test_a_called_module_follows_the_mode_of_solving():
     program = Program([(R.h <= R.a) | [F.call(torch.nn.Dropout(0.99))]])
     assert program.solve([R.a[[1.0, 2.0]]])[R.h].tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_seed_gives_a_weight_the_same_numbers_everywhere(dtype):
+    """In `solve`, `weights` and `compile`, in any precision, whatever else is in the program."""
+    rule = R.h(V.I) <= R.x(V.I)["w":3, 2]
+    other = R.g(V.I) <= R.x(V.I)["v":2, 2]
+    alone = Program([rule]).compile(R.h, seed=4, dtype=dtype).weight("w")
+    together = Program([other, rule]).compile(R.h, seed=4, dtype=dtype).weight("w")
+    solved = Program([other, rule]).solve([R.x(0)[[1.0, 2.0]]], seed=4).weights["w"]
+    drawn = Program([other, rule]).weights(seed=4)
+    assert torch.equal(alone, together)
+    assert torch.equal(alone, solved.to(dtype))
+    assert torch.equal(drawn["w"], solved)
+    assert not torch.equal(drawn["w"][:2], drawn["v"])
+    assert not torch.equal(drawn["w"], Program([rule]).weights(seed=5)["w"])

@@ -1,5 +1,6 @@
 """The values of weights: given, or drawn as `torch.nn.Linear` draws its own."""
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -83,7 +84,6 @@ class WeightTable:
         self.tensors: dict[str, Tensor] = {}
         self.learnable: dict[str, Tensor] = {}
         _check_options(seed, dtype)
-        generator = None if seed is None else torch.Generator().manual_seed(seed)
         declared = [w for s in statements for w in weights_of(s) if w.is_declared]
         given = _by_name(given)
         for weight in declared:
@@ -92,7 +92,7 @@ class WeightTable:
                 made = (
                     self._given(weight, given.pop(name))
                     if name in given
-                    else self._start(weight, generator)
+                    else self._start(weight, seed)
                 )
                 self.tensors[name] = made
                 if not weight.is_fixed:
@@ -131,10 +131,10 @@ class WeightTable:
         thing: Any = weight.value.thing if isinstance(weight.value, nodes.Held) else weight.value
         return (*sizes, *(thing.shape if hasattr(thing, "shape") else _depth(thing)))
 
-    def _start(self, weight: nodes.Weight, generator: torch.Generator | None) -> Tensor:
+    def _start(self, weight: nodes.Weight, seed: int | None) -> Tensor:
         sizes = [len(members(self.domains[v.name])) for v in variables(weight.keys)]
         if weight.shape is not None:
-            start = self._drawn((*sizes, *weight.shape), weight, generator)
+            start = self._drawn((*sizes, *weight.shape), weight, seed)
         else:
             thing = weight.value.thing if isinstance(weight.value, nodes.Held) else weight.value
             if isinstance(thing, torch.nn.Parameter) or (
@@ -145,18 +145,21 @@ class WeightTable:
             start = one.expand((*sizes, *one.shape)).clone()
         return start if weight.is_fixed else torch.nn.Parameter(start)
 
-    def _drawn(
-        self, shape: tuple[int, ...], weight: nodes.Weight, generator: torch.Generator | None
-    ) -> Tensor:
+    def _drawn(self, shape: tuple[int, ...], weight: nodes.Weight, seed: int | None) -> Tensor:
+        """A seed and a name give the same numbers in every precision, whatever else is drawn."""
         if weight.fill is not None:
-            return self._empty(shape, weight).fill_(weight.fill)
+            return self._empty(shape, weight, self.dtype).fill_(weight.fill)
         bound = 1 / math.sqrt(shape[-1])
-        start = self._empty(shape, weight)
-        return start.uniform_(-bound, bound, generator=generator)
+        if seed is None:
+            return self._empty(shape, weight, self.dtype).uniform_(-bound, bound)
+        digest = hashlib.blake2b(f"{seed} {weight.name}".encode(), digest_size=8).digest()
+        own = torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
+        start = self._empty(shape, weight, torch.float64)
+        return start.uniform_(-bound, bound, generator=own).to(self.dtype)
 
-    def _empty(self, shape: tuple[int, ...], weight: nodes.Weight) -> Tensor:
+    def _empty(self, shape: tuple[int, ...], weight: nodes.Weight, dtype: torch.dtype) -> Tensor:
         try:
-            return torch.empty(shape, dtype=self.dtype)
+            return torch.empty(shape, dtype=dtype)
         except RuntimeError:  # of the allocator
             size = math.prod(shape) * self.dtype.itemsize
             raise WeightTooLarge(
