@@ -18,6 +18,7 @@ from edgewise.graphs import (
     dilated,
     documents,
     full,
+    global_tokens,
     per_head,
     per_sample,
     prefix,
@@ -28,6 +29,7 @@ from edgewise.graphs import (
 )
 from edgewise.kernels.attention import IMPLEMENTATIONS, attention, case_of, choose
 from edgewise.kernels.attention.errors import KernelRefuses
+from edgewise.kernels.attention.tiles import count_of
 
 KERNELS = [
     implementation.name
@@ -195,6 +197,18 @@ def test_dropout_keeps_the_mean_and_is_reproducible():
 def test_the_planner_knows_what_a_graph_is(graph, kernel):
     x = torch.zeros(1, 2, 4096, 64)
     assert choose(case_of(x, x, x, graph)).name == kernel
+
+
+@pytest.mark.parametrize(("n", "m"), [(0, 5), (1, 1), (300, 300), (513, 700)])
+def test_blocks_are_counted_without_being_listed(n, m):
+    for graph in (
+        window(40),
+        strided(70) & causal(),
+        window(3) | global_tokens(2),
+        full() - full(),
+    ):
+        for block in (32, 64, 128, 256):
+            assert count_of(graph, n, m, block) == graph.blocks(n, m, block=block).count
 
 
 def test_a_long_window_needs_little_memory():

@@ -28,6 +28,7 @@ from edgewise.layouts import (
     rows_of_pieces,
     transposed,
 )
+from edgewise.layouts.cover import touched
 
 
 @st.composite
@@ -112,6 +113,7 @@ def test_blocks(p: Pieces, n: int, m: int, block: int, turned: bool) -> None:
     count = padded.reshape(high, block, wide, block).sum((1, 3))
     found = blocks_of_rows(rows, block).dense().numpy()
     assert np.array_equal(found, (count > 0).astype(int) + (count == block * block))
+    assert np.array_equal(touched(rows, block), count > 0)
 
 
 @given(random_pieces(), sizes, sizes, st.integers(1, 5), st.data())

@@ -54,6 +54,23 @@ def blocks_of_rows(rows: Rows, block: int) -> Blocks:
     return Blocks(rows.n, rows.m, block, ptr, torch.from_numpy(index), torch.from_numpy(full))
 
 
+def touched(rows: Rows, block: int) -> Bools:
+    """Which blocks are not empty, as a (height, width) matrix: quicker where there are few."""
+    height, width = -(-rows.n // block), -(-rows.m // block)
+    borders = np.minimum(np.arange(height + 1) * block, rows.n)
+    _, row, runs = in_slabs(rows.pieces(), borders)
+    short = runs.step <= block
+    at, p = row[short] * (width + 1), runs[short]
+    low, high = p.start // block, (p.stop + p.dstop * (p.bottom - p.top - 1) - 1) // block + 1
+    size = height * (width + 1)
+    ends = np.bincount(at + low, minlength=size) - np.bincount(at + high, minlength=size)
+    found = (np.cumsum(ends) > 0).reshape(height, width + 1)[:, :width]
+    if not short.all():
+        found = found.copy()
+        found.reshape(-1)[_keys_apart(row[~short], runs[~short], block, width)] = True
+    return found
+
+
 def _small(rows: Rows, block: int, width: int) -> tuple[Bools, Ints, Ints]:
     """Pieces of one row inside one block, as in random graphs: their blocks and their pairs.
 

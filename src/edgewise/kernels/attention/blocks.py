@@ -11,7 +11,7 @@ from torch import Tensor
 from edgewise.kernels.attention import blocks_explicit, explicit
 from edgewise.kernels.attention.contract import PAIR_TERMS, Case, Grads, Saved, Terms, wide
 from edgewise.kernels.attention.flash import flash, flash_backward
-from edgewise.kernels.attention.tiles import FULL, Group, Tiles, blocked, blocks_of, tiles
+from edgewise.kernels.attention.tiles import FULL, Group, Tiles, blocked, blocks_of, count_of, tiles
 
 name = "blocks"
 SIZES = {32: 1.15, 64: 1.1, 128: 1.0, 256: 1.0}  # relative time of a pair, by block size
@@ -27,9 +27,10 @@ def refuses(case: Case) -> str | None:
     if reason := case.scattered(32):
         return reason
     block = block_size(case)
-    partial = int((~blocks_of(case.graph, case.n, case.m, block).full).sum())
-    if partial * block * block > MASKS and _kinds(case, block) * block * block > MASKS:
-        return f"its {partial:,} partial blocks of {block} are too different from one another"
+    if count_of(case.graph, case.n, case.m, block) * block * block > MASKS:
+        partial = int((~blocks_of(case.graph, case.n, case.m, block).full).sum())
+        if partial * block * block > MASKS and _kinds(case, block) * block * block > MASKS:
+            return f"its {partial:,} partial blocks of {block} are too different from one another"
     return case.lacks(*PAIR_TERMS)
 
 
@@ -54,8 +55,8 @@ def block_size(case: Case) -> int:
 
 
 def _cost(case: Case, block: int) -> float:
-    found = blocks_of(case.graph, case.n, case.m, block)
-    return SIZES[block] * found.count * block * (block + 16) + 2e4
+    count = count_of(case.graph, case.n, case.m, block)
+    return SIZES[block] * count * block * (block + 16) + 2e4
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:

@@ -131,8 +131,13 @@ def _named(rows: Rows) -> Pattern | None:
 
 
 def _same(a: Rows, b: Rows) -> bool:
-    a, b = a.expand(), b.expand()
     names = ("ptr", "start", "stop", "step")
+    if _alike(a, b, (*names, "top", "dstart", "dstop")):
+        return True
+    return _alike(a.expand(), b.expand(), names)
+
+
+def _alike(a: Rows, b: Rows, names: tuple[str, ...]) -> bool:
     return all(np.array_equal(getattr(a, x), getattr(b, x)) for x in names)
 
 

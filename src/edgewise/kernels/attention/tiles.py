@@ -15,10 +15,21 @@ from torch.nn.functional import pad
 
 from edgewise.graphs.pattern import Pattern
 from edgewise.layouts import Blocks, Pieces, Rows
+from edgewise.layouts.cover import touched
 from edgewise.layouts.pieces import in_slabs
-from edgewise.layouts.ragged import Ints, distinct_rows, owners, pointer, ranges, starts_of_runs
+from edgewise.layouts.ragged import (
+    Bools,
+    Ints,
+    distinct_rows,
+    owners,
+    pointer,
+    ranges,
+    starts_of_runs,
+)
 
 FULL = -1
+FINEST = 32  # the smallest block
+FEW = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +72,22 @@ def tiles(graph: Pattern, n: int, m: int, block: int) -> Tiles:
 @lru_cache(maxsize=32)
 def blocks_of(graph: Pattern, n: int, m: int, block: int) -> Blocks:
     return graph.blocks(n, m, block=block)
+
+
+def count_of(graph: Pattern, n: int, m: int, block: int) -> int:
+    """How many blocks are not empty; where they are few, all sizes 32, 64... are one look."""
+    if (n // FINEST + 1) * (m // FINEST + 1) > FEW:
+        return blocks_of(graph, n, m, block).count
+    return int(_coarser(graph, n, m, block).sum())
+
+
+@lru_cache(maxsize=64)
+def _coarser(graph: Pattern, n: int, m: int, block: int) -> Bools:
+    if block == FINEST:
+        return touched(graph.rows(n, m), FINEST)
+    fine = _coarser(graph, n, m, block // 2)
+    fine = np.pad(fine, [(0, size % 2) for size in fine.shape])
+    return fine[::2, ::2] | fine[1::2, ::2] | fine[::2, 1::2] | fine[1::2, 1::2]
 
 
 def kinds_of(graph: Pattern, n: int, m: int, block: int) -> tuple[Blocks, Ints, Ints, np.ndarray]:
