@@ -23,3 +23,16 @@ def test_beside_another_rule_of_the_body() -> None:
     model = Program([rule]).compile(R.h)
     found = model.rows(model.ground(facts=[R.x(i)[1.0] for i in range(3)]))
     assert found.index.tolist() == [[0, 1, 2]]
+
+
+def test_as_a_condition() -> None:
+    model = Program([R.h(V.I) <= (R.x(V.I), ~R.special.fn(lambda: 1)(V.I))]).compile(R.h)
+    found = model.rows(model.ground(facts=[R.x(i)[1.0] for i in range(3)]))
+    assert found.index.tolist() == [[0, 2]]
+
+
+def test_arithmetic_as_a_condition() -> None:
+    rule = R.h(V.I) <= (R.x(V.I), R.e(V.I, V.J), ~R.special.add(V.I, 1, V.J))
+    model = Program([rule]).compile(R.h)
+    facts = [*(R.x(i)[1.0] for i in range(3)), R.e(0, 1)[1.0], R.e(1, 0)[1.0]]
+    assert model.rows(model.ground(facts=facts)).index.tolist() == [[1]]

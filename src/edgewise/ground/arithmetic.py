@@ -38,7 +38,7 @@ def holds(atom: nodes.SpecialAtom, columns: Sequence[Tensor], constants: Constan
         case (("leq" | "lt" | "geq" | "gt"), (x, y)):
             return _integers(columns) & COMPARE[atom.name](x, y)
     *given, last = columns
-    values, fine = computed(atom, [*given, None], constants)
+    values, fine = computed(atom, [*given, None], constants, len(last))
     return fine & (values == last)
 
 
