@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -9,14 +10,37 @@ from typing import Any
 import torch
 
 from edgewise.checks import check as check_program
+from edgewise.errors import EdgewiseError, caller
 from edgewise.language import nodes
 from edgewise.language.program import Program
+from edgewise.language.statements import atoms
 from edgewise.module import Model
 from edgewise.passes import optimise
 from edgewise.plan.lower import lower
+from edgewise.plan.nodes import Plan
 from edgewise.plan.spec import assert_well_formed
 
 LIMIT = 100_000_000
+
+
+# what a model, and its `ground`, `explain`, `why`, `profile` and `growing`, have arguments for
+RESERVED = frozenset({"self", "facts", "stage", "json", "sample", "backward", "capacity"})
+
+
+class ReservedName(EdgewiseError):
+    """Data is given by the name of its relation, so it cannot have the name of another argument."""
+
+    code = "reserved-name"
+    example = "Program([R.h(V.X) <= R.facts(V.X)]).compile(R.h)"
+    instead = "Program([R.h(V.X) <= R.known(V.X)]).compile(R.h)"
+
+
+class BadCompileOption(EdgewiseError):
+    """An option of a model is a number, a precision or the names of passes."""
+
+    code = "bad-compile-option"
+    example = 'Program([R.h(V.X) <= R.a(V.X)]).compile(R.h, limit="many")'
+    instead = "Program([R.h(V.X) <= R.a(V.X)]).compile(R.h, limit=1000)"
 
 
 def compile(
@@ -43,11 +67,49 @@ def compile(
     >>> model(x=torch.tensor([1.0, 3.0])).tolist()
     [2.0, 6.0]
     """
+    without = _options(fill, limit, without, seed, dtype)
     check_program(program)
     plan = lower(program, output)
-    stages: dict[str, Any] = {"plan": plan, "without": tuple(without)}
-    plan, stages["passes"] = optimise(plan, without=tuple(without))
+    stages: dict[str, Any] = {"plan": plan, "without": without}
+    plan, stages["passes"] = optimise(plan, without=without)
     if os.environ.get("EDGEWISE_CHECK"):
         for _, made in (("plan", stages["plan"]), *stages["passes"]):
             assert_well_formed(made)
+    _refuse_names(plan)
     return Model(program, plan, stages, fill=fill, limit=limit, seed=seed, dtype=dtype, check=check)
+
+
+def _refuse_names(plan: Plan) -> None:
+    """Refuse data relations that could not be given by their names."""
+    given = {rule.head.relation for rule in plan.rules} | {f.atom.relation for f in plan.facts}
+    for rule in plan.rules:
+        for atom in atoms(rule.body):
+            if isinstance(atom, nodes.Atom) and atom.relation in RESERVED - given:
+                raise ReservedName(
+                    f"`{atom.relation}` is data, and its name an argument of the model's own",
+                    atom.place or rule.place,
+                    f"call the relation `{atom.relation}s`, or anything else",
+                )
+
+
+def _options(fill: Any, limit: Any, without: Any, seed: Any, dtype: Any) -> tuple[str, ...]:
+    """Refuse options that would fail later, or mean something else; the names of passes."""
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise _bad("dtype", dtype, "give a precision: `dtype=torch.float64`")
+    if fill is not None:
+        precision = torch.finfo(dtype or torch.get_default_dtype())
+        if isinstance(fill, bool) or not isinstance(fill, int | float):
+            raise _bad("fill", fill, "give a number: `fill=0.0`")
+        if math.isfinite(fill) and abs(fill) > precision.max:
+            raise _bad("fill", fill, f"give a number that {precision.dtype} has")
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+        raise _bad("limit", limit, "give a whole number of groundings: `limit=1_000_000`")
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+        raise _bad("seed", seed, "give a whole number: `seed=0`")
+    if isinstance(without, str | bytes) or not isinstance(without, Iterable):
+        raise _bad("without", without, 'give a list of names: `without=["fuse attention"]`')
+    return tuple(without)
+
+
+def _bad(name: str, value: Any, help: str) -> BadCompileOption:
+    return BadCompileOption(f"`{name}` is {value!r}", caller(), help)

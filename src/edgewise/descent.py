@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
+from edgewise.ground.inputs import BadInput
 from edgewise.module import Data, Model
 from edgewise.run.autocast import autocasts
 from edgewise.run.step import Step
@@ -44,6 +46,14 @@ def compiled_descent(model: Model, loss: Loss, *, lr: float) -> Descent:
     a fraction of the cost where samples are small. Samples are laid out alike: `model.samples`.
     A model that is moved, or given other weights, needs a new one.
     """
+    if not isinstance(model, Model):
+        raise BadInput(
+            f"a {type(model).__name__} is no compiled model",
+            caller(),
+            "write `compiled_descent(program.compile(R.h), loss, lr=0.1)`",
+        )
+    if isinstance(lr, bool) or not isinstance(lr, int | float) or not math.isfinite(lr):
+        raise BadInput(f"`lr` is {lr!r}", caller(), "give a number: `lr=0.1`")
     return Descent(model, loss, lr)
 
 

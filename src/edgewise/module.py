@@ -84,15 +84,19 @@ class Model(torch.nn.Module):
         for name, tensor in table.tensors.items():
             if name not in table.learnable and isinstance(tensor, torch.nn.Parameter):
                 tensor.requires_grad_(False)
-        self._paths = register(self, table.tensors)
         self._arities = _arities(plan.rules, plan.facts)
         self._whole = _arities(program.rules, program.facts)
-        for number, module in enumerate(called_modules(plan.rules)):
-            self.add_module(f"called{number}", module)
         self._derived = {rule.head.relation for rule in plan.rules}
         self._number = next(_NUMBERS)
         self._cache = Data(self._number, {})
         self._handle = handle(self)
+        self._paths: dict[str, tuple[str, ...]] = {}
+        self._paths = register(self, table.tensors)  # weights take names that are left
+        for number, module in enumerate(called_modules(plan.rules)):
+            name = f"called{number}"
+            while hasattr(self, name):
+                name += "_"
+            self.add_module(name, module)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -82,6 +82,12 @@ def draw(model: Model, items: Sequence[Any], inputs: Mapping[str, Any], sample: 
     given = [item for item in items if not isinstance(item, nodes.Atom)]
     if not items and not inputs and model.inputs:
         return model.program.draw()
+    if len(given) > 1:
+        raise UnknownSample(
+            f"{len(given)} pieces of data are given, one is drawn",
+            caller(),
+            "draw one after another: `model.draw(data)`",
+        )
     solution = replay(model, given[0] if given else None, inputs, sample)
     return import_module("edgewise.viz").draw_solution(solution, tuple(atoms))
 
@@ -89,9 +95,9 @@ def draw(model: Model, items: Sequence[Any], inputs: Mapping[str, Any], sample: 
 def _refuse_sample(step: Step, values: Mapping[str, Tensor], sample: int) -> None:
     sizes = [len(values[n]) for n, s in step.prepared.sources.items() if s.batched]
     count = step.prepared.samples if step.prepared.samples is not None else max(sizes, default=1)
-    if not 0 <= sample < count:
+    if isinstance(sample, bool) or not isinstance(sample, int) or not 0 <= sample < count:
         raise UnknownSample(
-            f"there is no sample {sample} among {count}", caller(), "count from 0: `sample=0`"
+            f"there is no sample {sample!r} among {count}", caller(), "count from 0: `sample=0`"
         )
 
 

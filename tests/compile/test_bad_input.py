@@ -261,7 +261,7 @@ CASES = {
     "complex numbers": (
         "bad-input",
         lambda m: m.ground(x=torch.ones(3, 3, dtype=torch.complex64)),
-        ("integer",),
+        ("complex",),
     ),
     "a batch of batches": (
         "bad-input",

@@ -41,6 +41,12 @@ class Following:
     """Scores (batch, vocabulary) of the token that follows; `token` is the input it is read by."""
 
     def __init__(self, growing: Growing, token: str) -> None:
+        if not isinstance(growing, Growing):
+            raise BadDecoding(
+                f"a {type(growing).__name__} does not grow",
+                caller(),
+                "write `Following(model.growing(capacity), token)`",
+            )
         self.growing = growing
         self.token = token
 

@@ -52,12 +52,14 @@ def explain(
 ) -> Explanation:
     """Every stage of a model, or one; kernels are for these inputs, or the shapes seen last."""
     if stage is not None and stage not in STAGES:
-        near = nearest(stage, STAGES)
+        near = nearest(str(stage), STAGES)
         raise UnknownStage(
             f"there is no stage `{stage}`",
             caller(),
             f"did you mean `{near}`?" if near else f"there are {', '.join(STAGES)}",
         )
+    if data is not None:
+        model._refuse_foreign(data)
     wanted = STAGES if stage is None else (stage,)
     return Explanation({name: _stage(name, model, data, inputs) for name in wanted})
 

@@ -151,6 +151,8 @@ def read(name: str, item: Any, arity: int) -> Given:
         item = _array(name, item)
     if isinstance(item, Tensor):
         _refuse_layout(item, f"`{name}`")
+        if item.is_complex():
+            raise BadInput(f"`{name}` has complex numbers", caller(), "give real ones")
         return item if item.is_floating_point() else rows(item)
     if hasattr(item, "edges") and hasattr(item, "nodes"):
         return _networkx(name, item)
@@ -187,10 +189,16 @@ def _array(name: str, item: Any) -> Tensor:
         ) from None
 
 
+def _whole(node: Any) -> int | None:
+    """A node that is a whole number, also one of numpy's; True and False are none."""
+    if isinstance(node, bool) or not hasattr(node, "__index__") or hasattr(node, "__len__"):
+        return None
+    return int(node)
+
+
 def _networkx(name: str, graph: Any) -> rows:
-    pairs = [
-        (int(a), int(b)) for a, b in graph.edges() if isinstance(a, int) and isinstance(b, int)
-    ]
+    ends = [(_whole(a), _whole(b)) for a, b in graph.edges()]
+    pairs = [(a, b) for a, b in ends if a is not None and b is not None]
     if len(pairs) != graph.number_of_edges():
         raise BadInput(
             f"the nodes of the graph for `{name}` are not integers",

@@ -182,6 +182,12 @@ def _check_range(name: str, keys: Tensor) -> None:
 def keyed(name: str, keys: Tensor, values: Tensor | None) -> Source:
     """Keys (rows, arity) in any order, with values (rows, value...) or none."""
     order = None
+    if not keys.shape[1] and len(keys) > 1:
+        raise DuplicateFact(
+            f"`{name}` has no terms and is given {len(keys)} values",
+            caller(),
+            "give one; combine the values before",
+        )
     if keys.shape[1]:
         (codes,) = pack(list(keys.unbind(1)))
         ordered, order = codes.sort(stable=True)

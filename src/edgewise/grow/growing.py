@@ -132,6 +132,7 @@ class Growing:
         """Go on with these samples of the batch, in this order; one may come several times."""
         if self._batch is None:
             raise BadAppend("there is no batch yet", caller(), "append rows first")
+        _refuse_samples(samples, self._batch)
         for name in self._batched:
             self._given[name] = _selected(self._given[name], samples)
         for name, kept in self._constant.items():
@@ -175,6 +176,21 @@ class Growing:
             )
         self._names, self._batch = tuple(inputs), batch
         return rows
+
+
+def _refuse_samples(samples: Any, batch: int) -> None:
+    whole = isinstance(samples, Tensor) and samples.dtype in (torch.int64, torch.int32)
+    if not whole or samples.ndim != 1 or not len(samples):
+        raise BadAppend(
+            "the samples to go on with are not a list of numbers",
+            caller(),
+            "give their numbers: `growing.take(torch.tensor([0, 0, 1]))`",
+        )
+    outside = samples[(samples < 0) | (samples >= batch)]
+    if len(outside):
+        raise BadAppend(
+            f"there is no sample {int(outside[0])} among {batch}", caller(), "count from 0"
+        )
 
 
 def _is_dense(item: Any) -> bool:

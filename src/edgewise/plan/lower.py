@@ -22,6 +22,12 @@ def lower(program: Program, output: nodes.Atom) -> Plan:
     """The rules, facts and lines that `output` needs, weights named by the whole program."""
     if not isinstance(output, nodes.Atom):
         raise UnknownOutput(f"`{output!r}` is not a relation", caller(), "write `compile(R.out)`")
+    if output.negated or output.hidden or output.weight is not None:
+        raise UnknownOutput(
+            f"`{output!r}` is an occurrence in a body, not a relation",
+            caller(),
+            f"write `compile(R.{output.relation})`",
+        )
     relation = program.aliases.get(output.relation, output.relation)
     statements = name_weights(program)
     rules = [s for s in statements if isinstance(s, nodes.Rule)]

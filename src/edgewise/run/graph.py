@@ -79,11 +79,11 @@ def _tidy(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 def _own_output(graph: torch.fx.Graph) -> None:
     """Copy an output that is a view of what the graph is given or holds."""
     last = graph.output_node()
-    (made,) = last.args
+    made = last.all_input_nodes[0]
     node = made
-    while isinstance(node, torch.fx.Node) and getattr(node.target, "is_view", False):
-        node = node.args[0]
-    if isinstance(node, torch.fx.Node) and node.op in ("placeholder", "get_attr"):
+    while getattr(node.target, "is_view", False):
+        node = node.all_input_nodes[0]
+    if node.op in ("placeholder", "get_attr"):
         with graph.inserting_before(last):
             last.replace_input_with(made, graph.call_function(aten.clone.default, (made,)))
 

@@ -120,4 +120,5 @@ class Step:
 
 
 def _within(found: Tensor, others: Iterable[Tensor | None]) -> bool:
-    return any(other is not None and torch._C._is_alias_of(found, other) for other in others)
+    alias = torch._C._is_alias_of  # type: ignore[attr-defined]
+    return any(other is not None and alias(found, other) for other in others)

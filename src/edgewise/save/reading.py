@@ -51,6 +51,10 @@ load("model.edgewise")"""
 
 def load(path: str | Path) -> Model:
     """The model that `save` wrote: the same program, weights and outputs."""
+    if not isinstance(path, str | Path):
+        raise BadModelFile(
+            f"a {type(path).__name__} is no path", caller(), 'write `load("model.edgewise")`'
+        )
     try:
         parts = archive.read(Path(path))
         manifest = _manifest(parts)

@@ -38,6 +38,10 @@ def save(model: Model, path: str | Path) -> None:
     The file has the rules as text, the weights and the options; the same model gives the same
     bytes. `load` gives an equal model: the same program, `state_dict` and outputs.
     """
+    if not isinstance(path, str | Path):
+        raise NotSavable(
+            f"a {type(path).__name__} is no path", caller(), 'write `model.save("model.edgewise")`'
+        )
     path = Path(path)
     rules = _rules(model).encode()
     tensors, ties = _tensors(model)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from edgewise.checks.facts import listed
 from edgewise.errors import EdgewiseError, caller
 from edgewise.ground.constants import STRINGS, Constants
 from edgewise.ground.index import Index, Keys, distinct_rows, locate
@@ -59,7 +60,7 @@ class Updating:
         self._tables: dict[str, Table] = {}  # facts and what rules derive
         self._refuse_recursion()
         self._mark = model._mark()
-        self._tell(tuple(facts), model.plan)
+        self._tell(tuple(listed(facts)), model.plan)
 
     @property
     def output(self) -> Relation:
@@ -75,7 +76,7 @@ class Updating:
         """The output with these facts too; a fact that was given before has a new value now."""
         if self.model._mark() != self._mark:
             raise weights_changed("model.updating(facts=...)")
-        self._tell(tuple(facts), replace(self.model.plan, facts=()))
+        self._tell(tuple(listed(facts)), replace(self.model.plan, facts=()))
         return self.output
 
     def _tell(self, facts: tuple[Any, ...], plan: Any) -> None:
