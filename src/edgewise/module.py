@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,17 +13,13 @@ from torch import Tensor
 
 from edgewise.errors import caller, nearest
 from edgewise.ground.facts import Facts, read_facts
-from edgewise.ground.inputs import BadInput, Given, kept, ragged
-from edgewise.ground.sources import has_negative_keys
-from edgewise.ground.stack import with_stacks
+from edgewise.ground.inputs import BadInput, kept, ragged
 from edgewise.language import nodes
 from edgewise.language.program import Program
-from edgewise.language.statements import applied_functions, atoms
-from edgewise.passes import optimise
 from edgewise.plan.nodes import Plan
 from edgewise.reference.weights import UnknownWeight, WeightTable
 from edgewise.run.autocast import autocasts
-from edgewise.run.build import build
+from edgewise.run.built import build_step, check_names, ensure, ensure_graph, fixed, untraced
 from edgewise.run.column import Column
 from edgewise.run.data import Data, ForeignData
 from edgewise.run.given import (
@@ -34,20 +29,16 @@ from edgewise.run.given import (
     read_inputs,
     step_tensor,
 )
-from edgewise.run.graph import graph_of
-from edgewise.run.handles import handle, held
-from edgewise.run.inputs import prepare, strings
-from edgewise.run.move import settle, to_device
-from edgewise.run.output import output_of
+from edgewise.run.handles import handle
+from edgewise.run.inputs import strings
+from edgewise.run.move import to_device
 from edgewise.run.padded import padded_steps
-from edgewise.run.ranges import check_keys
+from edgewise.run.reads import arities_of, called_modules, dense
 from edgewise.run.result import Relation
-from edgewise.run.room import values_of
 from edgewise.run.step import Step
 from edgewise.run.weights import at, mark, register
 
 _NUMBERS = itertools.count()
-Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class Model(torch.nn.Module):
@@ -84,8 +75,8 @@ class Model(torch.nn.Module):
         for name, tensor in table.tensors.items():
             if name not in table.learnable and isinstance(tensor, torch.nn.Parameter):
                 tensor.requires_grad_(False)
-        self._arities = _arities(plan.rules, plan.facts)
-        self._whole = _arities(program.rules, program.facts)
+        self._arities = arities_of(plan.rules, plan.facts)
+        self._whole = arities_of(program.rules, program.facts)
         self._derived = {rule.head.relation for rule in plan.rules}
         self._number = next(_NUMBERS)
         self._cache = Data(self._number, {})
@@ -147,8 +138,8 @@ class Model(torch.nn.Module):
         unit = self._one
         cpu = torch.device("cpu")
         found = []
-        with _untraced():
-            whole = _build(self, data, (), unit.dtype, cpu, apart=True)
+        with untraced():
+            whole = build_step(self, data, (), unit.dtype, cpu, apart=True)
             for step in padded_steps(whole):
                 one = Data(self._number, {}, open=False, laid_out=True)
                 one.keep(((), unit.dtype, str(unit.device)), to_device(step, unit.device))
@@ -229,9 +220,9 @@ class Model(torch.nn.Module):
         unit = self._one
         if torch.compiler.is_compiling() and not autocasts(unit.device):
             names = tuple(values)
-            shapes = tuple(map(_fixed, values.values()))
+            shapes = tuple(map(fixed, values.values()))
             kinds = tuple(value.dtype for value in values.values())
-            _ensure_graph(self._handle, names, shapes, kinds, self.training, step.handle)
+            ensure_graph(self._handle, names, shapes, kinds, self.training, step.handle)
             graph = step.graphs[self.training, kinds]
             if graph is not None:
                 value = Column(graph(*values.values(), *weights.values()))
@@ -245,6 +236,8 @@ class Model(torch.nn.Module):
         """The step for these inputs, and its dense values."""
         if data is not None:
             self._refuse_foreign(data)
+        if torch.compiler.is_compiling():
+            check_names(self._handle, (data or self._cache).handle, tuple(inputs))
         given = read_inputs(inputs, self._arities, self._whole, self._one)
         if self.check and not torch.compiler.is_compiling():
             check_numbers(given)
@@ -255,11 +248,7 @@ class Model(torch.nn.Module):
             data = Data(self._number, rest) if rest else self._cache
         else:
             tensors = {n: step_tensor(n, t) for n, t in given.items()}
-        missing = self._missing(data, tensors)
-        if missing is not None:
-            raise MissingInput(
-                f"`{missing}` is not given", caller(), f"call `model({missing}=...)` or ground it"
-            )
+        self._refuse_missing(data, tensors)
         step = self._step(data, tensors)
         return step, dense(data.given) | data.live(step) | tensors
 
@@ -279,141 +268,26 @@ class Model(torch.nn.Module):
                 "call `data = model.ground(...)` on the model that computes",
             )
 
-    def _missing(self, data: Data, tensors: Mapping[str, Tensor]) -> str | None:
+    def _refuse_missing(self, data: Data, names: Iterable[str]) -> None:
+        missing = self._missing(data, names)
+        if missing is not None:
+            raise MissingInput(
+                f"`{missing}` is not given", caller(), f"call `model({missing}=...)` or ground it"
+            )
+
+    def _missing(self, data: Data, names: Iterable[str]) -> str | None:
         """A relation that must be given and is not; facts give all relations that they can."""
         if not data.open:
             return None
-        return next((n for n in self.inputs if n not in data.given and n not in tensors), None)
+        return next((n for n in self.inputs if n not in data.given and n not in names), None)
 
     def _step(self, data: Data, tensors: Mapping[str, Any]) -> Step:
-        shapes = tuple((n, _fixed(tensors[n])) for n in self._arities if n in tensors)
+        shapes = tuple((n, fixed(tensors[n])) for n in self._arities if n in tensors)
         unit = self._one
         key = (shapes, unit.dtype, str(unit.device))
-        _ensure(self._handle, data.handle, shapes, unit.dtype, str(unit.device))
+        tracing = torch.compiler.is_compiling()
+        ensure(self._handle, data.handle, shapes, unit.dtype, str(unit.device), tracing)
         return data.built[key]
-
-
-def _fixed(tensor: Tensor) -> tuple[int, ...]:
-    """The shape as plain integers: a trace with symbolic lengths is specialised to them."""
-    return tuple(len(range(size)) for size in tensor.shape)
-
-
-@torch._dynamo.assume_constant_result
-def _ensure(of: str, using: str, shapes: Shapes, dtype: torch.dtype, device: str) -> bool:
-    """Build what a model and data decide for shapes, once, and outside of any trace."""
-    model: Model = held(of)
-    data: Data = held(using)
-    key = (shapes, dtype, device)
-    data.forget_changed()
-    if key not in data.built:
-        if data.laid_out:
-            raise ForeignData(
-                f"the sample is laid out for another precision, device or input than {dtype}, "
-                f"{device}",
-                caller(),
-                "lay the samples out again: `model.samples(data)`",
-            )
-        if len(data.built) >= 64 and data is model._cache:
-            data.built.clear()  # many lengths in a row must not add up
-        with _untraced():
-            data.keep(key, _build(model, data, shapes, dtype, torch.device(device)))
-    return True
-
-
-@torch._dynamo.assume_constant_result
-def _ensure_graph(
-    of: str,
-    names: tuple[str, ...],
-    shapes: tuple[tuple[int, ...], ...],
-    kinds: tuple[torch.dtype, ...],
-    training: bool,
-    using: str,
-) -> bool:
-    """Write the step of a model down as a graph, once for each mode."""
-    model: Model = held(of)
-    step: Step = held(using)
-    if (training, kinds) not in step.graphs:
-        with _untraced():
-            tensors = [
-                model._one.new_zeros(shape, dtype=kind)
-                for shape, kind in zip(shapes, kinds, strict=True)
-            ]
-            weights = {name: model.weight(name) for name in model._paths}
-            graph = graph_of(step, names, tensors, weights, model._one.dtype, training)
-            step.graphs[training, kinds] = graph
-    return True
-
-
-def _build(
-    model: Model,
-    data: Data,
-    shapes: Shapes,
-    dtype: torch.dtype,
-    device: torch.device,
-    apart: bool = False,
-) -> Step:
-    """`apart` for rows that are split by sample: classes and fused attention cross samples."""
-    given = data.given | {n: torch.empty(shape, device="meta") for n, shape in shapes}
-    prepared = prepare(model.plan, model._arities, given, data.facts, dtype, not apart)
-    if has_negative_keys(prepared.sources):  # patterns count from 0, comparisons do not
-        plan, _ = optimise(model.stages["plan"], without=(*model.without, "find patterns"))
-        prepared = prepare(plan, model._arities, given, data.facts, dtype, not apart)
-    check_keys(prepared)
-    weights: Mapping[str, Tensor] = {name: model.weight(name) for name in model._paths}
-    if "stack embeddings" not in model.without:
-        prepared = prepared.stacked(given, weights)
-        weights = with_stacks(weights, prepared.stacks)
-    executable = build(
-        prepared.plan,
-        prepared.sources,
-        prepared.constants,
-        limit=model.limit,
-        weights=weights,
-        shapes={name: source.shape for name, source in prepared.sources.items()},
-        project_first="project rows" not in model.without,
-        merge_projections="merge projections" not in model.without,
-        lift=not apart and "lift equal rows" not in model.without,
-        volatile=data.volatile,
-        room=values_of(prepared.plan, prepared.sources, dtype, device),
-    )
-    output = output_of(prepared, executable.relations, weights, model.fill)
-    settle(executable)
-    return to_device(Step(prepared, executable, output), device)
-
-
-@contextmanager
-def _untraced() -> Iterator[None]:
-    """Real tensors for every use, also while a step is exported, traced or only evaluated."""
-    modes = torch.utils._python_dispatch._disable_current_modes()
-    with modes, torch._guards.tracing(None), torch.inference_mode(False):
-        yield
-
-
-def dense(given: Mapping[str, Given]) -> dict[str, Tensor]:
-    """The inputs that are float tensors: their values may change with every step."""
-    return {name: item for name, item in given.items() if isinstance(item, Tensor)}
-
-
-def called_modules(rules: Iterable[nodes.Rule]) -> list[torch.nn.Module]:
-    """The modules that rules apply by `F.call`, each once."""
-    found: dict[int, torch.nn.Module] = {}
-    for rule in rules:
-        for function in (*rule.functions, *applied_functions(rule.body)):
-            held = dict(function.arguments).get("module")
-            if isinstance(held, nodes.Held) and isinstance(held.thing, torch.nn.Module):
-                found[id(held.thing)] = held.thing
-    return list(found.values())
-
-
-def _arities(rules: Iterable[nodes.Rule], facts: Iterable[nodes.Fact]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for rule in rules:
-        for atom in (rule.head, *atoms(rule.body)):
-            if isinstance(atom, nodes.Atom):
-                found.setdefault(atom.relation, len(atom.terms))
-    for fact in facts:
-        found.setdefault(fact.atom.relation, len(fact.atom.terms))
-    return found
 
 
 __all__ = ["Data", "Model", "Relation"]

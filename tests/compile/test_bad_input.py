@@ -456,3 +456,15 @@ def torch_bytes():
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+@pytest.mark.parametrize("fullgraph", [True, False])
+def test_a_trace_shows_the_error_of_the_model(fullgraph):
+    torch._dynamo.reset()
+    program = Program([R.h(V.X) <= (R.a(V.X)[3, 2], R.b(V.X)[3, 2])])
+    model = torch.compile(program.compile(R.h), backend="eager", fullgraph=fullgraph)
+    a, b = torch.ones(4, 2), torch.ones(4, 2)
+    refused("missing-input", lambda: model(a=a), "`b` is not given")
+    refused("unknown-input", lambda: model(a=a, b=b, c=a), "no relation `c`")
+    refused("shape-mismatch", lambda: model(a=torch.ones(4, 5), b=b), "length 5")
+    assert model(a=a, b=b).shape == (4, 3)  # nothing is left behind

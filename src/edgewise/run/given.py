@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -60,14 +60,22 @@ def read_inputs(
 ) -> dict[str, Given]:
     """Inputs as given, each of a relation that the plan reads, of the model's dtype and device."""
     found = {}
+    refuse_unknown(inputs, arities, whole)
     for name, item in inputs.items():
-        if name not in arities:
-            raise _unknown(name, arities, whole)
         found[name] = read(name, item, arities[name])
         for part in parts(found[name]):
             _check_device(name, part, unit, isinstance(found[name], Tensor))
             _check_dtype(name, part, unit)
     return found
+
+
+def refuse_unknown(
+    names: Iterable[str], arities: Mapping[str, int], whole: Mapping[str, int]
+) -> None:
+    """Refuse a name that is not one of the data relations."""
+    for name in names:
+        if name not in arities:
+            raise _unknown(name, arities, whole)
 
 
 def _unknown(name: str, arities: Mapping[str, int], whole: Mapping[str, int]) -> UnknownInput:

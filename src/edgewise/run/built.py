@@ -1,0 +1,164 @@
+"""What a model and data decide together, worked out once and outside of any trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from edgewise.errors import caller
+from edgewise.ground.sources import has_negative_keys
+from edgewise.ground.stack import with_stacks
+from edgewise.passes import optimise
+from edgewise.plan.nodes import Plan
+from edgewise.run.build import build
+from edgewise.run.data import Data, ForeignData
+from edgewise.run.given import refuse_unknown
+from edgewise.run.graph import graph_of
+from edgewise.run.handles import held
+from edgewise.run.inputs import prepare
+from edgewise.run.move import settle, to_device
+from edgewise.run.output import output_of
+from edgewise.run.ranges import check_keys
+from edgewise.run.room import values_of
+from edgewise.run.step import Step
+from edgewise.run.traced_errors import own_errors
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class Compiled(Protocol):
+    """What is needed of a model, which stands above."""
+
+    plan: Plan
+    stages: dict[str, Any]
+    without: tuple[str, ...]
+    limit: int
+    fill: float | None
+    _arities: dict[str, int]
+    _whole: dict[str, int]
+    _paths: dict[str, tuple[str, ...]]
+    _cache: Data
+
+    @property
+    def _one(self) -> Tensor: ...
+
+    def weight(self, name: str) -> Tensor: ...
+
+    def _refuse_missing(self, data: Data, names: Iterable[str]) -> None: ...
+
+
+def fixed(tensor: Tensor) -> tuple[int, ...]:
+    """The shape as plain integers: a trace with symbolic lengths is specialised to them."""
+    return tuple(len(range(size)) for size in tensor.shape)
+
+
+@torch._dynamo.assume_constant_result
+def check_names(of: str, using: str, names: tuple[str, ...]) -> bool:
+    """Refuse a trace with inputs that are missing or not in the program."""
+    model: Compiled = held(of)
+    with own_errors():
+        refuse_unknown(names, model._arities, model._whole)
+        model._refuse_missing(held(using), names)
+    return True
+
+
+@torch._dynamo.assume_constant_result
+def ensure(
+    of: str, using: str, shapes: Shapes, dtype: torch.dtype, device: str, tracing: bool
+) -> bool:
+    """Build what a model and data decide for shapes, once, and outside of any trace."""
+    with own_errors() if tracing else nullcontext():
+        _ensure(of, using, shapes, dtype, device)
+    return True
+
+
+def _ensure(of: str, using: str, shapes: Shapes, dtype: torch.dtype, device: str) -> None:
+    model: Compiled = held(of)
+    data: Data = held(using)
+    key = (shapes, dtype, device)
+    data.forget_changed()
+    if key not in data.built:
+        if data.laid_out:
+            raise ForeignData(
+                f"the sample is laid out for another precision, device or input than {dtype}, "
+                f"{device}",
+                caller(),
+                "lay the samples out again: `model.samples(data)`",
+            )
+        if len(data.built) >= 64 and data is model._cache:
+            data.built.clear()  # many lengths in a row must not add up
+        with untraced():
+            data.keep(key, build_step(model, data, shapes, dtype, torch.device(device)))
+
+
+@torch._dynamo.assume_constant_result
+def ensure_graph(
+    of: str,
+    names: tuple[str, ...],
+    shapes: tuple[tuple[int, ...], ...],
+    kinds: tuple[torch.dtype, ...],
+    training: bool,
+    using: str,
+) -> bool:
+    """Write the step of a model down as a graph, once for each mode."""
+    model: Compiled = held(of)
+    step: Step = held(using)
+    if (training, kinds) not in step.graphs:
+        with untraced():
+            tensors = [
+                model._one.new_zeros(shape, dtype=kind)
+                for shape, kind in zip(shapes, kinds, strict=True)
+            ]
+            weights = {name: model.weight(name) for name in model._paths}
+            graph = graph_of(step, names, tensors, weights, model._one.dtype, training)
+            step.graphs[training, kinds] = graph
+    return True
+
+
+def build_step(
+    model: Compiled,
+    data: Data,
+    shapes: Shapes,
+    dtype: torch.dtype,
+    device: torch.device,
+    apart: bool = False,
+) -> Step:
+    """`apart` for rows that are split by sample: classes and fused attention cross samples."""
+    given = data.given | {n: torch.empty(shape, device="meta") for n, shape in shapes}
+    prepared = prepare(model.plan, model._arities, given, data.facts, dtype, not apart)
+    if has_negative_keys(prepared.sources):  # patterns count from 0, comparisons do not
+        plan, _ = optimise(model.stages["plan"], without=(*model.without, "find patterns"))
+        prepared = prepare(plan, model._arities, given, data.facts, dtype, not apart)
+    check_keys(prepared)
+    weights: Mapping[str, Tensor] = {name: model.weight(name) for name in model._paths}
+    if "stack embeddings" not in model.without:
+        prepared = prepared.stacked(given, weights)
+        weights = with_stacks(weights, prepared.stacks)
+    executable = build(
+        prepared.plan,
+        prepared.sources,
+        prepared.constants,
+        limit=model.limit,
+        weights=weights,
+        shapes={name: source.shape for name, source in prepared.sources.items()},
+        project_first="project rows" not in model.without,
+        merge_projections="merge projections" not in model.without,
+        lift=not apart and "lift equal rows" not in model.without,
+        volatile=data.volatile,
+        room=values_of(prepared.plan, prepared.sources, dtype, device),
+    )
+    output = output_of(prepared, executable.relations, weights, model.fill)
+    settle(executable)
+    return to_device(Step(prepared, executable, output), device)
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """Real tensors for every use, also while a step is exported, traced or only evaluated."""
+    modes = torch.utils._python_dispatch._disable_current_modes()
+    with modes, torch._guards.tracing(None), torch.inference_mode(False):
+        yield
