@@ -66,6 +66,38 @@ def test_is_as_exact_as_the_reference(kernel, data):
         assume(False)
 
 
+LAYOUTS = {
+    "features apart": lambda x: torch.stack([x, x + 1], -1)[..., 0],
+    "features before tokens": lambda x: x.transpose(-1, -2).contiguous().transpose(-1, -2),
+    "tokens before heads": lambda x: x.transpose(-2, -3).contiguous().transpose(-2, -3),
+    "one token for all": lambda x: x[..., :1, :].expand(x.shape),
+    "one feature for all": lambda x: x[..., :1].expand(x.shape),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kernel", EACH)
+@pytest.mark.parametrize("n", [7, 40])
+def test_layouts_in_memory_do_not_matter(kernel, layout, n):
+    """The output, with and without the log-sum-exp, and the gradients."""
+    graph = {"dense": full(), "permuted": strided(3), "empty": window(1) - window(1)}.get(
+        kernel, blocks(16) | window(2) if kernel == "union" else blocks(16)
+    )
+    random = torch.Generator().manual_seed(0)
+    inputs = [LAYOUTS[layout](torch.randn(2, 2, n, 8, generator=random)) for _ in range(4)]
+
+    def found(q, k, v, weight):
+        for x in (q, k, v):
+            x.requires_grad_()
+        out, lse = attention(q, k, v, graph, kernel=kernel, return_lse=True)
+        alone = attention(q, k, v, graph, kernel=kernel)
+        grads = torch.autograd.grad((out, alone), (q, k, v), (weight, weight))
+        return out, alone, lse, *grads
+
+    ours, right = found(*inputs), found(*(x.detach().contiguous() for x in inputs))
+    torch.testing.assert_close(ours, right)
+
+
 @given(call=calls())
 @settings(max_examples=40, deadline=None)
 def test_what_is_chosen_is_as_exact_as_the_reference(call):

@@ -107,8 +107,14 @@ def flash_backward(
 
 
 def _even(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """All padded with zeros to one number of features."""
+    """All with one number of features, padded with zeros, that lie side by side: PyTorch's kernels
+    take that for granted, and read beyond what they are given where it is not so."""
     widest = max(t.shape[-1] for t in tensors)
     if tensors[0].is_cuda:
         widest = -(-widest // 8) * 8
-    return tuple(t if t.shape[-1] == widest else pad(t, (0, widest - t.shape[-1])) for t in tensors)
+    return tuple(_wide(t, widest) for t in tensors)
+
+
+def _wide(x: Tensor, width: int) -> Tensor:
+    x = x if x.shape[-1] == width else pad(x, (0, width - x.shape[-1]))
+    return x if x.stride(-1) == 1 or width == 1 else x.contiguous()
