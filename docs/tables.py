@@ -37,6 +37,8 @@ SPECIAL_MEANINGS = {
     "div": "⌊X / Y⌋ = Z",
     "mod": "X mod Y = Z",
     "next": "X + 1 = Y",
+    "bucket": "T5's bucket of a key at J for a query at I: `bucket(I, J, buckets, far, B)`",
+    "bucket_before": "the same where keys after the query share its own bucket",
     "fn": "f(X, ...) = Y for a Python function: `fn(f)(X, ..., Y)`",
     "add_eval": "the value X + Y",
     "sub_eval": "the value X − Y",
@@ -118,7 +120,8 @@ def specials() -> str:
     rows = []
     for name, special in SPECIALS.items():
         terms = str(special.least) if special.least == special.most else f"{special.least} or more"
-        computes = {(): "–", (2,): "the last", (-1,): "the last"}.get(special.computes, "any one")
+        last = dict.fromkeys([(2,), (4,), (-1,)], "the last")
+        computes = {(): "–", **last}.get(special.computes, "any one")
         rows.append(f"| `{name}` | {terms} | {computes} | {SPECIAL_MEANINGS[name]} |")
     return "\n".join([*head, *rows]) + "\n"
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from edgewise import EdgewiseError, F, R, numbers
+from edgewise.reference.buckets import bucket
 from edgewise.zoo import transformer
-from edgewise.zoo.relative import bucket
 
 few = settings(max_examples=4, phases=[Phase.explicit, Phase.generate])
 

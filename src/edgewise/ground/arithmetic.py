@@ -10,6 +10,7 @@ from torch import Tensor
 from edgewise.ground.constants import STRINGS, Constants
 from edgewise.language import nodes
 from edgewise.reference import arithmetic
+from edgewise.reference.buckets import bucket
 
 COMPARE = {"leq": torch.le, "lt": torch.lt, "geq": torch.ge, "gt": torch.gt}
 
@@ -85,12 +86,23 @@ def _solved(name: str, columns: Sequence[Tensor | None]) -> tuple[Tensor, Tensor
             return x - y, yes
         case "mul", (Tensor() as x, Tensor() as y, None):
             return x * y, yes
+        case (("bucket" | "bucket_before"), (*given, None)):
+            return _buckets(name, *(c for c in given if c is not None))
     x, y = (c for c in columns if c is not None)
     if name in ("div", "mod"):
         divisor = torch.where(y == 0, 1, y)
         return (x // divisor if name == "div" else x % divisor), y != 0
     factor = torch.where(x == 0, 1, x)  # mul with a factor missing: x known, y the product
     return y // factor, (x != 0) & (y % factor == 0)
+
+
+def _buckets(name: str, i: Tensor, j: Tensor, *sizes: Tensor) -> tuple[Tensor, Tensor]:
+    """Of every distance once, not of every pair."""
+    distinct, which = torch.unique(torch.stack([j - i, *sizes], 1), dim=0, return_inverse=True)
+    both = name == "bucket"
+    found = [bucket(d, count, far, both=both) for d, count, far in distinct.tolist()]
+    codes = torch.tensor([-1 if b is None else b for b in found], dtype=torch.int64)[which]
+    return codes, codes >= 0
 
 
 def _called(

@@ -32,6 +32,8 @@ SPECIALS = {
     "div": Special(3, 3, (2,)),
     "mod": Special(3, 3, (2,)),
     "next": Special(2, 2, (0, 1)),
+    "bucket": Special(5, 5, (4,)),
+    "bucket_before": Special(5, 5, (4,)),
     "fn": Special(1, MANY, (-1,)),
     "add_eval": Special(2, 2),
     "sub_eval": Special(2, 2),

@@ -5,6 +5,7 @@ from numbers import Integral
 from typing import Any
 
 from edgewise.language import nodes
+from edgewise.reference.buckets import bucket
 from edgewise.reference.functions import CallFailed
 
 Key = nodes.Constant | None
@@ -68,6 +69,8 @@ def _solved(name: str, keys: Sequence[Any]) -> int | None:
             return x // y if y else None
         case "mod", (x, y, None):
             return x % y if y else None
+        case (("bucket" | "bucket_before"), (i, j, buckets, far, None)):
+            return bucket(j - i, buckets, far, both=name == "bucket")
     return None
 
 
