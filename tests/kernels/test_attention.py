@@ -166,6 +166,32 @@ def test_keys_beyond_the_length_do_not_exist(graph, dtype):
     assert (out[2] == 0).all()
 
 
+@pytest.mark.parametrize("graph", [full(), window(2), random_edges(4, seed=0)], ids=repr)
+@pytest.mark.parametrize("low", ["bias", "edge_bias", "scores"])
+def test_keys_beyond_the_length_get_nothing_where_all_others_are_low(graph, low):
+    q, k, v = (torch.rand(1, 2, 9, 4, dtype=torch.float64) + 1 for _ in range(3))
+    pairs = graph.edges(9)[1]
+    more = {
+        "bias": {"bias": torch.zeros(9, 9).index_fill(1, torch.arange(5), -torch.inf)},
+        "edge_bias": {"edge_bias": torch.where(pairs < 5, -torch.inf, 0.0)},
+        "scores": {},
+    }[low]
+    if low == "scores":
+        k[:, :, :5] *= -1e6
+    q, k, v = (x.requires_grad_() for x in (q, k, v))
+    lengths = torch.tensor([5])
+    out, weights = attention(q, k, v, graph, lengths=lengths, return_weights=True, **more)
+    first = torch.full((9,), 9).scatter_reduce(0, *graph.edges(9), "amin")
+    heard = 1.0 if low == "scores" else 0.0
+    total = torch.zeros(9, dtype=torch.float64).index_add(0, graph.edges(9)[0], weights[0, 0])
+    torch.testing.assert_close(total, torch.where(first < 5, heard, 0.0).double())
+    assert (weights[..., pairs >= 5] == 0).all()
+    assert heard or (out == 0).all()
+    grads = torch.autograd.grad(out.sum(), (q, k, v))
+    assert all(grad.isfinite().all() for grad in grads)
+    assert (grads[2][:, :, 5:] == 0).all()
+
+
 def test_weights_come_per_pair_and_carry_gradients():
     q, k, v = torch.randn(2, 4, 9, 3), torch.randn(2, 2, 9, 3), torch.randn(2, 2, 9, 5)
     q.requires_grad_()

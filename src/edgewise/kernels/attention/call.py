@@ -19,7 +19,7 @@ from edgewise.kernels.attention.several import Graph, joined, split
 from edgewise.scores.nodes import ZERO, Entry, H, Node, S, replaced, walk
 from edgewise.scores.score import Score
 
-FAR = 1e4  # exp(-FAR) is 0 beside any other weight, and FAR has digits left for a score
+FAR = 1e30  # exp(-FAR) is 0 beside the weight of any score
 
 
 def call(
@@ -103,21 +103,22 @@ def _padded(
 ) -> tuple[Tensor, Tensor | None]:
     """Keys from lengths[b] on do not exist: one more feature of theirs makes their scores low.
 
-    So no mask per batch element is needed, and every kernel can do it.
+    So no mask per batch element is needed, and every kernel can do it. Queries that hear late keys
+    only lack the feature: their scores stay such that gradients of what is cleared are zeros.
     """
     lengths = arguments.check_lengths(options.lengths, q, k)
     late = torch.arange(k.shape[-2], device=q.device) >= lengths[..., None]
-    if options.turns_scores:
+    if options.has_terms:
         return _masked(q, k, v, graph, options, late)
-    late = late[..., None, :, None] if k.ndim > 2 else late[..., None]
-    least = max(-FAR / options.scale, torch.finfo(k.dtype).min)
-    low = torch.where(late, least, 0.0).to(k.dtype)
-    q = torch.cat([q, torch.ones_like(q[..., :1])], -1)
-    k = torch.cat([k, low.expand(*k.shape[:-1], 1)], -1)
-    out, lse = call(q, k, v, graph, replace(options, lengths=None))
     first = _first_key(graph, options.offset, q.shape[-2], k.shape[-2]).to(q.device)
     heard = first < lengths[..., None]
     heard = heard[..., None, :] if q.ndim > 2 else heard
+    late = late[..., None, :, None] if k.ndim > 2 else late[..., None]
+    least = max(-FAR / options.scale, torch.finfo(k.dtype).min)
+    low = torch.where(late, least, 0.0).to(k.dtype)
+    q = torch.cat([q, heard[..., None].to(q.dtype).expand(*q.shape[:-1], 1)], -1)
+    k = torch.cat([k, low.expand(*k.shape[:-1], 1)], -1)
+    out, lse = call(q, k, v, graph, replace(options, lengths=None))
     out = torch.where(heard[..., None], out, 0.0)
     return out, None if lse is None else torch.where(heard, lse, -torch.inf)
 

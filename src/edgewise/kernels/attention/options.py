@@ -30,6 +30,8 @@ class Options:
     kernel: str | None = None
 
     @property
-    def turns_scores(self) -> bool:
-        """Whether a score that is low enough may become another: then keys are masked by a bias."""
-        return self.score != S or self.edge_scale is not None or self.edge_key is not None
+    def has_terms(self) -> bool:
+        """Whether a score that is low enough may become another, or others as low: then keys that
+        do not exist are masked by a bias."""
+        terms = (self.bias, self.edge_bias, self.edge_scale, self.edge_key)
+        return self.score != S or any(term is not None for term in terms)
