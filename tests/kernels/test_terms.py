@@ -181,6 +181,52 @@ def test_a_second_derivative_is_the_references():
     assert caught.value.code == "no-second-derivative"
 
 
+@pytest.mark.parametrize("lse", [False, True])
+@pytest.mark.parametrize("graph", [full(), causal(), window(3)], ids=repr)
+def test_who_has_no_second_derivative_says_so(graph, lse):
+    q, k, v = (torch.randn(2, 20, 8, requires_grad=True) for _ in range(3))
+    out = attention(q, k, v, graph, return_lse=lse)
+    with pytest.raises(EdgewiseError, match="cannot be differentiated") as caught:
+        torch.autograd.grad(out[0].sum(), q, create_graph=True)
+    assert caught.value.code == "no-second-derivative"
+
+
+TRANSFORMS = {
+    "grad": lambda f, x: torch.func.grad(lambda x: f(x).sum())(x),
+    "vmap": lambda f, x: torch.func.vmap(f)(x),
+    "jvp": lambda f, x: torch.func.jvp(f, (x,), (x,))[1],
+    "jacrev": lambda f, x: torch.func.jacrev(f)(x),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_transforms_are_the_references(transform):
+    x, graph = torch.randn(2, 2, 9, 4, dtype=torch.float64), window(2)
+    run = TRANSFORMS[transform]
+    found = run(lambda y: attention(y, y, y, graph, kernel="reference"), x)
+    mask = graph.dense(9)
+    right = run(lambda y: masked(y, mask), x)
+    torch.testing.assert_close(found, right)
+    with pytest.raises(EdgewiseError) as caught:
+        run(lambda y: attention(y, y, y, graph), x)
+    assert caught.value.code == "no-transform"
+
+
+def masked(x, mask):
+    scores = (x @ x.transpose(-1, -2) / 2).masked_fill(~mask, -torch.inf)
+    return scores.softmax(-1) @ x
+
+
+def test_forward_mode_is_the_references():
+    x = torch.randn(1, 20, 8)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, x)
+        for graph in (full(), window(2)):
+            with pytest.raises(EdgewiseError, match="forward mode"):
+                attention(dual, x, x, graph)
+            assert attention(x, x, x, graph).isfinite().all()
+
+
 @pytest.mark.parametrize("graph", [full(), window(3)])
 def test_autocast_takes_inputs_in_its_precision(graph):
     q, k, v = (torch.randn(2, 9, 4, requires_grad=True) for _ in range(3))

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
+from edgewise.kernels.attention.derivatives import once, refuse_forward_mode
 from edgewise.kernels.attention.flash import flash, flash_backward, fused
 
 name = "dense"
@@ -29,11 +30,13 @@ def attend(
     case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms, dropout: float = 0.0
 ) -> Tensor:
     """The output alone, through PyTorch's own dispatch and autograd."""
+    refuse_forward_mode(name, q, k, v, terms.bias)
     keys, values = (x[:, None].expand(-1, case.g, -1, -1) for x in (k, v))
     causal = not case.is_full
     bias = _causal_bias(case, terms.bias) if causal and terms.bias is not None else terms.bias
     causal = causal and bias is None
-    return fused(q, keys, values, case.scale, causal=causal, mask=bias, dropout=dropout)
+    out = fused(q, keys, values, case.scale, causal=causal, mask=bias, dropout=dropout)
+    return once(out, name)
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:

@@ -85,6 +85,17 @@ class SecondDerivative(EdgewiseError):
     )
 
 
+class NoTransform(EdgewiseError):
+    """Fast kernels are not made of operations that `torch.func` and forward mode can transform; the
+    reference is."""
+
+    code = "no-transform"
+    example = "torch.func.grad(lambda x: attention(x, k, v, window(1)).sum())(q)"
+    instead = (
+        'torch.func.grad(lambda x: attention(x, k, v, window(1), kernel="reference").sum())(q)'
+    )
+
+
 class TooLarge(EdgewiseError):
     """What is asked for is larger than the memory that is left, as an estimate says beforehand."""
 

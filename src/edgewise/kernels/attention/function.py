@@ -5,12 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.errors import caller
 from edgewise.kernels.attention import memory, reference
 from edgewise.kernels.attention.autocast import without_autocast
 from edgewise.kernels.attention.contract import Case, Grads, Implementation, Saved, Terms, wide
+from edgewise.kernels.attention.derivatives import refuse_second, refuse_transforms
 from edgewise.kernels.attention.dropout import Dropout
-from edgewise.kernels.attention.errors import SecondDerivative
 
 
 def attend(
@@ -19,6 +18,7 @@ def attend(
     """The output (b, g, n, dv) and the log-sum-exp (b, g, n), which is -∞ in empty rows."""
     if implementation is reference:  # differentiable as it is written, any number of times
         return reference.forward(case, q, k, v, terms)
+    refuse_transforms(implementation.name, q, k, v, *terms.tensors)
     out, lse = _Attend.apply(implementation, case, terms.drop, q, k, v, *terms.tensors)
     return out, lse
 
@@ -45,11 +45,7 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
         implementation, case, drop = ctx.asked
         if torch.is_grad_enabled():
-            raise SecondDerivative(
-                f"the gradient of the kernel `{implementation.name}` cannot be differentiated",
-                caller(),
-                'use `kernel="reference"`, or `create_graph=False` if this was not meant',
-            )
+            refuse_second(implementation.name)
         q, k, v, *terms, out, lse = ctx.saved_tensors
         saved = Saved(q, k, v, Terms.of(terms, drop), out, lse)
         with without_autocast(q), memory.explained(case, implementation.name):
