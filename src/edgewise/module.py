@@ -204,7 +204,10 @@ class Model(torch.nn.Module):
 
     def _mark(self) -> tuple[object, ...]:
         """What changes with a weight, or the precision or device of the model."""
-        return mark((self._one, *(at(self, path) for path in self._paths.values())))
+        return mark((self._one, *self._weights().values()))
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: at(self, path) for name, path in self._paths.items()}
 
     def _facts(self, facts: Iterable[Any] | ragged | None) -> Facts | None:
         if facts is None:
@@ -216,7 +219,7 @@ class Model(torch.nn.Module):
         self, data: Data | None, inputs: Mapping[str, Any], as_rows: bool
     ) -> Tensor | Relation:
         step, values = self._resolved(data, inputs)
-        weights = {name: at(self, path) for name, path in self._paths.items()}
+        weights = self._weights()
         unit = self._one
         if torch.compiler.is_compiling() and not autocasts(unit.device):
             names = tuple(values)

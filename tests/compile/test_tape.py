@@ -264,3 +264,47 @@ def test_functions_with_a_backward_pass_of_their_own():
 def test_a_run_that_may_differ_is_not_written_down(run):
     _, tape = recorded(run, [torch.ones(2)])
     assert tape.function is None
+
+
+def test_what_is_done_with_held_tensors_alone_is_done_once():
+    calls = []
+
+    def prepare(weight):
+        calls.append(weight)
+        return lambda x: x @ weight
+
+    times = whole(lambda x, weight: x @ weight, prepare=prepare)
+
+    def run(given):
+        x, weight, bias = given
+        return times(x, weight.transpose(0, 1)) + bias.reshape(1, 3) + torch.rand_like(bias)
+
+    given = [torch.randn(5, 4), torch.randn(3, 4), torch.randn(3)]
+    _, tape = recorded(run, given, held=(1, 2))
+    step = tape.prepare(*given[1:])
+    for _ in range(2):
+        x = torch.randn(5, 4)
+        torch.manual_seed(0)
+        found = step(x)
+        torch.manual_seed(0)
+        torch.testing.assert_close(found, run([x, *given[1:]]))
+    assert len(calls) == 1
+    assert not torch.equal(step(x), step(x))  # random numbers are drawn anew
+    assert tape.fits([x])
+    assert not tape.fits([x[:4]])
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.transpose(0, 1).reshape(3, 8),  # an axis of length 1 moves: still in order
+        lambda x: x.permute(1, 0, 3, 2).reshape(3, 8),
+        lambda x: x.permute((1, 0, 2, 3)).flatten(),
+        lambda x: x.transpose(-1, -2).reshape(1, 24),
+        lambda x: x.transpose(1, 3).transpose(0, 2).reshape(24),
+    ],
+)
+def test_axes_in_another_order(view):
+    x = torch.randn(1, 3, 2, 4)
+    _, tape = recorded(lambda given: view(given[0]) * 2, [x])
+    torch.testing.assert_close(tape.function(x + 1), view(x + 1) * 2)

@@ -261,7 +261,7 @@ def test_one_row_after_another_runs_by_a_tape():
             order = order.roll(1)
             growing.take(torch.arange(3).roll(1))
     tapes = [laid.tape for known in _KNOWN.values() for laid in known.values()]
-    assert any(tape is not None and tape.function is not None for tape in tapes)
+    assert any(tape is not None and tape.prepare is not None for tape in tapes)
     at = 0
     for i, got in enumerate(found):
         order = torch.arange(3).roll(at)
@@ -280,3 +280,36 @@ def test_two_that_grow_side_by_side_do_not_mix():
         found[1].append(other(x=x[1:, i : i + 1]))
     expected = model(x=x).detach()
     torch.testing.assert_close(torch.cat([torch.cat(rows, 1) for rows in found]), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_matrices_large_enough_for_loops_of_our_own(dtype, batch):
+    config = encoder.Config(size=128, heads=4, hidden=256, layers=2, where=(CAUSAL(V.I, V.J),))
+    model = encoder.program(config).compile(R.out, seed=0, dtype=dtype).eval()
+    x = torch.randn(batch, 9, 128, dtype=dtype)
+    growing = model.growing(9)
+    parts = [growing(x=x[:, a:b]) for a, b in ((0, 3), *pairwise(range(3, 10)))]
+    close = 1e-12 if dtype == torch.float64 else 2e-5
+    expected = model(x=x).detach()
+    torch.testing.assert_close(torch.cat(parts, 1), expected, rtol=close, atol=close)
+
+
+def test_other_weights_before_the_first_row_are_those_that_count():
+    _KNOWN.clear()
+    model = decoder()
+    x = torch.randn(1, 4, 8, dtype=torch.float64)
+    growing = model.growing(4)
+    for i in range(4):
+        growing(x=x[:, i : i + 1])
+    growing.crop(0)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1.5)
+    found = [growing(x=x[:, i : i + 1]) for i in range(4)]
+    torch.testing.assert_close(torch.cat(found, 1), model(x=x).detach())
+    with torch.no_grad():
+        next(model.parameters()).add_(1)
+    growing.crop(3)
+    with pytest.raises(EdgewiseError, match="weights changed"):
+        growing(x=x[:, 3:])

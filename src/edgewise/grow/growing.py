@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +20,7 @@ from edgewise.run.executable import RelationStep
 from edgewise.run.result import Relation
 from edgewise.run.state import State
 from edgewise.run.step import Step
-from edgewise.run.tape import recordable, recorded
+from edgewise.run.tape import Tape, recordable, recorded
 from edgewise.run.weights import weights_changed
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class Growing:
         self._batch: int | None = None
         self._constant: dict[str, Column] = {}
         self._mark = model._mark()
+        self._weights = model._weights()
+        self._ready: dict[Tape, Callable[..., Tensor] | None] = {}
 
     @property
     def length(self) -> int:
@@ -74,8 +76,7 @@ class Growing:
         self.cache.rows, laid.current.cache = rows, self.cache
         found = self._computed(step, laid, values)
         self.cache.appended()
-        weights = {name: self.model.weight(name) for name in self.model._paths}
-        return step.output.shown(step.owned(found, values, weights, False), False)
+        return step.output.shown(step.owned(found, values, self._weights, False), False)
 
     def _refuse_changed(self) -> None:
         """What is kept holds for the weights it was computed with."""
@@ -86,12 +87,12 @@ class Growing:
             raise weights_changed("model.growing(capacity)")
         self.cache.buffers.clear()
         self._constant.clear()
-        self._mark = now
+        self._ready.clear()
+        self._mark, self._weights = now, self.model._weights()
 
     def _computed(self, step: Step, laid: Laid, values: dict[str, Tensor]) -> Tensor:
         """The output; one row after another by a tape, from the second on."""
-        weights = {name: self.model.weight(name) for name in self.model._paths}
-        unit, rows = self.model._one, self.cache.rows
+        unit, rows, weights = self.model._one, self.cache.rows, self._weights
         places = torch.arange(self.length, self.length + rows, device=unit.device)
         known = dict(self._constant)
 
@@ -100,22 +101,31 @@ class Growing:
             inputs, held = ({n: next(left) for n in names} for names in (values, weights))
             state = step.state(inputs, held, unit.dtype, unit.device, self.model.training)
             state.cache, state.places = laid.current, next(left)
-            state.projections = step.executable.projections if rows >= FEW else {}
+            state.projections, state.few = step.executable.projections, rows < FEW
             state.relations.update((name, Column(next(left))) for name in known)
             return self._output(step, laid.axes, state)
 
-        given = [*values.values(), *weights.values(), places]
-        given += [kept.data for kept in known.values()]
+        rest = [places, *(kept.data for kept in known.values())]
+        given = [*values.values(), *weights.values(), *rest]
         if rows > 1 or not laid.axes.fixed <= set(known) or autocasts(unit.device):
             return run(given)
-        if laid.tape is not None and laid.tape.fits(given):
-            function = laid.tape.function
-            return run(given) if function is None else function(*given)
+        changing = [*values.values(), *rest]
+        if laid.tape is not None and laid.tape.fits(changing):
+            function = self._function(laid.tape)
+            return run(given) if function is None else function(*changing)
         if not laid.ran or not recordable():
             laid.ran = True
             return run(given)
-        found, laid.tape = recorded(run, given)
+        held = range(len(values), len(values) + len(weights))
+        found, laid.tape = recorded(run, given, held)
         return found
+
+    def _function(self, tape: Tape) -> Callable[..., Tensor] | None:
+        """A tape with the weights of this model, which are those of all its rows."""
+        if tape not in self._ready:
+            weights = self._weights.values()
+            self._ready[tape] = None if tape.prepare is None else tape.prepare(*weights)
+        return self._ready[tape]
 
     def _output(self, step: Step, axes: Axes, state: State) -> Tensor:
         for part in step.executable.steps:

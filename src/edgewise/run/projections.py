@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from edgewise.ground.rules import GroundRule
+from edgewise.kernels.products import Products
 from edgewise.language import nodes
 from edgewise.language.statements import atoms
 from edgewise.run.body import place
 from edgewise.run.column import Column
 from edgewise.run.state import State
+from edgewise.run.tape.whole import whole
 
 
 def is_matrix(weight: nodes.Weight, state: State) -> bool:
@@ -35,13 +37,26 @@ def projected(weight: nodes.Weight, relation: str, source: Column, state: State)
         matrices = [state.weights[n].to(state.dtype).flatten(0, -2) for n in names]
         if any(m.shape[1] != source.shape[0] for m in matrices):
             return None
-        if len(matrices) == 1:
-            state.shared[key] = torch.nn.functional.linear(source.data, matrices[0])
-            return state.shared[key]
-        together = torch.nn.functional.linear(source.data, torch.cat(matrices))
-        parts = together.split([len(m) for m in matrices], -1)
+        parts = _times(source.data, *matrices, apart=state.few)
         state.shared.update(zip(((relation, n) for n in names), parts, strict=True))
     return state.shared[key]
+
+
+def _times(x: Tensor, *matrices: Tensor, apart: bool) -> Sequence[Tensor]:
+    """All rows times each matrix; for a few rows, laying matrices side by side would not pay."""
+    if apart:
+        return _few(x, *matrices)
+    if len(matrices) == 1:
+        return (torch.nn.functional.linear(x, matrices[0]),)
+    together = torch.nn.functional.linear(x, torch.cat(matrices))
+    return together.split([len(m) for m in matrices], -1)
+
+
+def _products(x: Tensor, *matrices: Tensor) -> list[Tensor]:
+    return Products(matrices)(x)
+
+
+_few = whole(_products, prepare=lambda *matrices: Products(matrices))
 
 
 def projected_weights(ground: GroundRule, layouts: Collection[int]) -> Iterator[tuple[str, str]]:

@@ -24,5 +24,6 @@ class State:
     projections: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     shared: dict[tuple[str, str], Tensor] = field(default_factory=dict)
     numbers: Mapping[str, Column] = field(default_factory=dict)  # integers, not rounded to dtype
+    few: bool = False  # rows are so few that reading the weights is the work
     cache: Any = None  # keeps keys and values where rows are appended
     places: Tensor | None = None  # of the rows that are appended

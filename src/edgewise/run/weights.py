@@ -77,6 +77,14 @@ def owner(module: torch.nn.Module, path: Path) -> torch.nn.Module:
 
 def at(module: torch.nn.Module, path: Path) -> Tensor:
     """The weight at a path."""
+    if not torch.compiler.is_compiling():  # as `getattr` finds it, in a tenth of the time
+        holder: torch.nn.Module | None = module
+        for part in path[:-1]:
+            holder = holder._modules.get(part) if holder is not None else None
+        if holder is not None:
+            for held in (holder._parameters, holder._buffers):
+                if (known := held.get(path[-1])) is not None:
+                    return known
     found = getattr(owner(module, path), path[-1])
     assert isinstance(found, Tensor)
     return found

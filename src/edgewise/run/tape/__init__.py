@@ -6,7 +6,7 @@ precision, so every other run on tensors like these takes the same ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,7 +22,7 @@ Signature = list[tuple[torch.Size, torch.dtype]]
 
 @dataclass(frozen=True, eq=False)
 class Tape:
-    """A run as a function of tensors by position.
+    """A run as a function of tensors by position; some may be held from run to run.
 
     None where the next run may differ: it reads numbers off tensors, writes into one, or calls
     what has a backward pass of its own and is not one operation to `torch.overrides`.
@@ -30,6 +30,11 @@ class Tape:
 
     signature: Signature
     source: Source | None
+
+    @cached_property
+    def prepare(self) -> Callable[..., Callable[..., Tensor]] | None:
+        """Takes the tensors that are held and gives the function of the others."""
+        return None if self.source is None else self.source.prepared()
 
     @cached_property
     def function(self) -> Callable[..., Tensor] | None:
@@ -43,8 +48,10 @@ def _signature(tensors: Sequence[Tensor]) -> Signature:
     return [(tensor.shape, tensor.dtype) for tensor in tensors]
 
 
-def recorded(run: Run, tensors: Sequence[Tensor]) -> tuple[Tensor, Tape]:
-    """The result of a run, and the run written down."""
+def recorded(
+    run: Run, tensors: Sequence[Tensor], held: Collection[int] = ()
+) -> tuple[Tensor, Tape]:
+    """The result of a run, and the run written down; tensors at `held` stay as they are."""
     if not torch.is_grad_enabled():
         tensors = [tensor.detach() for tensor in tensors]
     recorder = Recorder(tensors)
@@ -52,8 +59,9 @@ def recorded(run: Run, tensors: Sequence[Tensor]) -> tuple[Tensor, Tape]:
         result = run(tensors)
     source = None
     if not recorder.refused and result in recorder.slots:
-        source = written(len(tensors), recorder.operations, recorder.slots[result])
-    return result, Tape(_signature(tensors), source)
+        source = written(len(tensors), recorder.operations, recorder.slots[result], held)
+    others = [tensor for n, tensor in enumerate(tensors) if n not in held]
+    return result, Tape(_signature(others), source)
 
 
 def recordable() -> bool:

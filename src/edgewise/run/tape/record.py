@@ -13,7 +13,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 SAME = {Tensor.to, torch.as_tensor}  # these give their argument back if precision stays
 RESHAPES = {Tensor.reshape, Tensor.view, Tensor.flatten, Tensor.squeeze, Tensor.unsqueeze}
-VIEWS = {*RESHAPES, Tensor.expand, Tensor.transpose, Tensor.permute, Tensor.to}
+ORDERS = {Tensor.transpose, Tensor.permute}
+VIEWS = {*RESHAPES, *ORDERS, Tensor.expand, Tensor.to}
 SIZES = {"size", "dim", "numel", "__len__", "is_floating_point", "is_complex"}
 PROPERTIES = {"shape", "ndim", "dtype", "device", "layout", "is_cuda", "is_sparse", "is_meta"}
 
@@ -116,6 +117,8 @@ class Recorder(TorchFunctionMode):
             return basic and results[0].numel() == self.shapes[arguments[0]].numel()
         if function is Tensor.expand:
             return bool(results[0].numel() == self.shapes[arguments[0]].numel())
+        if function in ORDERS:
+            return _in_order(function, self.shapes[arguments[0]], arguments[1:])
         return function in RESHAPES and not any(isinstance(a, torch.dtype) for a in arguments)
 
     def _named(self, item: Any) -> Any:
@@ -135,6 +138,20 @@ class Recorder(TorchFunctionMode):
         if any(isinstance(part, Tensor) and part in self.slots for part in held):
             raise Refused
         return item
+
+
+def _in_order(function: Any, shape: torch.Size, axes: tuple[Any, ...]) -> bool:
+    """Whether axes of length 1 alone change their places."""
+    if not axes:  # named, which nobody here does
+        return False
+    order = list(range(len(shape)))
+    if function is Tensor.transpose:
+        first, second = axes
+        order[first], order[second] = order[second], order[first]
+    else:
+        order = [order[axis] for axis in leaves(axes)]
+    long = [axis for axis in order if shape[axis] != 1]
+    return long == sorted(long)
 
 
 def transformed() -> bool:
