@@ -1,17 +1,33 @@
 """Attention in traces: one operator, as exact as without them."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from cases import SCORES, TERMS, Call
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from edgewise.errors import EdgewiseError
-from edgewise.graphs import causal, from_edges, full, global_tokens, per_head, per_sample, window
-from edgewise.kernels.attention import attention
+from edgewise.graphs import (
+    bigbird,
+    causal,
+    documents,
+    from_edges,
+    full,
+    global_tokens,
+    per_head,
+    per_sample,
+    strided,
+    window,
+)
+from edgewise.kernels.attention import attention, kept
 from edgewise.kernels.attention.arguments import grouped
 from edgewise.kernels.attention.call import asked, numbered
-from edgewise.kernels.attention.kept import KEPT, number_of
+from edgewise.kernels.attention.kept import KEPT, name_of, thing_of
 from edgewise.kernels.attention.options import Options
-from edgewise.scores import H, S, alibi, relative, softcap
+from edgewise.scores import H, I, J, S, alibi, relative, softcap, tanh, where
 
 EDGES = from_edges(torch.tensor([[0, 1, 2], [1, 0, 3]]), shape=(12, 12))
 GRAPH = window(3)
@@ -117,6 +133,77 @@ def test_a_module_with_attention_is_exported():
     torch.testing.assert_close(program.module()(x), layer(x))
 
 
+class Near(torch.nn.Module):
+    def forward(self, x):
+        return attention(x, x, x, window(2) & ~strided(3), score=softcap(2.0), bias=alibi(2))
+
+
+def test_an_exported_program_has_its_graph_in_another_process(tmp_path):
+    """Where another graph was the first to be traced."""
+    x = torch.randn(1, 2, 12, 4)
+    torch.export.save(torch.export.export(Near(), (x,)), tmp_path / "near.pt2")
+    torch.save((x, Near()(x)), tmp_path / "right.pt")
+    source = """
+import sys
+import torch
+from edgewise import attention
+from edgewise.graphs import causal
+
+x, right = torch.load(sys.argv[1] + "/right.pt")
+torch.compile(lambda x: attention(x, x, x, causal()), backend="eager")(x)
+program = torch.export.load(sys.argv[1] + "/near.pt2")
+torch.testing.assert_close(program.module()(x), right)
+"""
+    command = [sys.executable, "-c", source, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+
+
+SAID = [
+    *(window(2), ~strided(3), (window(1) | causal()) & documents([3, 5]), bigbird(4, 1)),
+    *((S + 1).node, (where(I > J, S, 0.5 * S) + tanh(I - J) * 2).node),
+    *(relative(torch.zeros(3)).node, from_edges(torch.tensor([[0, 1], [1, 1]]), shape=(3, 4))),
+]
+
+
+@pytest.mark.parametrize("thing", SAID, ids=repr)
+def test_names_say_what_they_name(thing, monkeypatch):
+    name = name_of(thing)
+    monkeypatch.setattr(kept, "KEPT", {})
+    found = thing_of(name)
+    assert type(found) is type(thing)
+    assert found == thing
+
+
+def test_what_is_too_long_to_be_written_down_is_an_error_elsewhere(monkeypatch):
+    name = name_of(documents([1] * 5000))
+    assert thing_of(name) == documents([1] * 5000)
+    monkeypatch.setattr(kept, "KEPT", {})
+    for foreign in (name, "", "import os", "('no', 1)", "(" * 5000, "window(2) +"):
+        with pytest.raises(EdgewiseError, match="not here") as caught:
+            thing_of(foreign)
+        assert caught.value.code == "bad-option"
+
+
+def test_tensors_without_numbers_have_shapes():
+    with FakeTensorMode():
+        q, k = torch.randn(2, 4, 9, 4), torch.randn(2, 2, 7, 4)
+        out, lse = attention(q, k, k[..., :3], GRAPH, return_lse=True)
+    assert (out.shape, lse.shape) == ((2, 4, 9, 3), (2, 4, 9))
+
+
+@pytest.mark.parametrize("graph", [GRAPH, per_head(window(1), causal())], ids=repr)
+def test_operations_are_written_down(graph):
+    x = torch.randn(1, 2, 9, 4)
+    term = [torch.randn(one.count(9)) for one in getattr(graph, "patterns", [])]
+
+    def run(x):
+        return attention(x, x, x, graph, edge_bias=term or None)
+
+    attention(x, x, x, graph)  # what is known from before does not matter
+    torch.testing.assert_close(make_fx(run)(x)(2 * x), run(2 * x))
+
+
 @pytest.mark.parametrize("terms", [(), *((term,) for term in TERMS)])
 def test_the_operator_is_what_torch_expects(terms):
     call = Call(window(2), (2,), 1, 2, 6, 6, 3, 2, terms=terms)
@@ -136,7 +223,7 @@ def test_the_operator_is_what_torch_expects(terms):
     _, found = asked(q, k, tensors, call.graph, options)
     flat = [x.detach().clone().requires_grad_() if x is not None else None for x in found.tensors]
     leaves = [x.detach().clone().requires_grad_() for x in tensors]
-    numbers = (number_of(call.graph), number_of(node), 0.5, 0, 0.0, None, True)
+    numbers = (name_of(call.graph), name_of(node), 0.5, 0, 0.0, None, True)
     torch.library.opcheck(
         torch.ops.edgewise.attend.default, (*leaves, *flat[:5], flat[5:], None, *numbers)
     )
@@ -144,8 +231,8 @@ def test_the_operator_is_what_torch_expects(terms):
 
 def test_what_is_kept_is_kept_once():
     before = len(KEPT)
-    first = number_of(window(77) | causal())
-    assert number_of(window(77) | causal()) == first
+    first = name_of(window(77) | causal())
+    assert name_of(window(77) | causal()) == first
     assert len(KEPT) == before + 1
 
 

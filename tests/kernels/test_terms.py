@@ -312,11 +312,11 @@ def test_running_out_of_memory_says_how_much_was_asked_for(monkeypatch):
 
 
 q = torch.zeros(1, 2, 8, 4)
-THINGS = [None, 1, 1.5, True, "x", b"x", [1], (), {}, object(), S, window(1), float("nan"),
+THINGS = [None, 1, 1.5, 10**400, True, "x", b"x", [1], (), {}, object(), S, window(1), float("nan"),
           torch.zeros(3), torch.zeros(1, 2, 8, 4).to_sparse(), torch.tensor(1), lambda s: s,
           torch.zeros(1, 2, 8, 4, dtype=torch.complex64), torch.zeros(0)]  # fmt: skip
 OPTIONS = ["graph", "scale", "bias", "score", "edge_bias", "edge_scale", "edge_key", "edge_value",
-           "dropout", "lengths", "offset", "kernel"]  # fmt: skip
+           "dropout", "lengths", "offset", "return_lse", "return_weights", "kernel"]  # fmt: skip
 
 
 @pytest.mark.parametrize("option", OPTIONS)

@@ -169,6 +169,14 @@ WRONG = [
     (lambda: table([1.0], I), "got list"),
     (lambda: table(torch.zeros(2, 0), I), "no entry"),
     (lambda: alibi([]) + torch.ones(1), "not of Tensor"),
+    (lambda: alibi("8"), "got '8'"),
+    (lambda: alibi(0), "0 heads"),
+    (lambda: alibi(True), "True heads"),
+    (lambda: relative([1.0]), "got list"),
+    (lambda: t5_buckets(2), "at least 4 buckets"),
+    (lambda: t5_buckets(32, 8), "beyond those that have a bucket each, 8"),
+    (lambda: t5_buckets(32.0, 128), "32.0 buckets"),
+    (lambda: softcap(2.0).at("S"), "not of str"),
 ]
 
 

@@ -102,9 +102,17 @@ def alibi(slopes: Tensor | Sequence[float] | int) -> Score:
     >>> alibi(8)
     -table0[0] * abs(I - J)
     """
-    if isinstance(slopes, int) and not isinstance(slopes, bool):
+    if isinstance(slopes, int):
         slopes = alibi_slopes(slopes)
-    slopes = slopes if isinstance(slopes, Tensor) else torch.tensor(slopes, dtype=torch.float32)
+    if not isinstance(slopes, Tensor):
+        try:
+            slopes = torch.tensor(slopes, dtype=torch.float32)
+        except (TypeError, ValueError, RuntimeError):
+            raise BadScore(
+                f"`alibi` takes a number of heads or their slopes, got {slopes!r}",
+                caller(),
+                "write such as `alibi(8)`, or one number for each head",
+            ) from None
     return -scalar(slopes) * abs(I - J)
 
 
@@ -114,7 +122,9 @@ def alibi_slopes(heads: int) -> Tensor:
     >>> alibi_slopes(4).tolist()
     [0.25, 0.0625, 0.015625, 0.00390625]
     """
-    whole = 1 << (heads.bit_length() - 1) if heads > 0 else 1
+    if not _is_whole(heads) or heads < 1:
+        raise BadScore(f"there are {heads!r} heads", caller(), "give a whole number from 1 on")
+    whole = 1 << (heads.bit_length() - 1)
     first = [2 ** (-8 * (h + 1) / whole) for h in range(min(heads, whole))]
     rest = [2 ** (-4 * (2 * h + 1) / whole) for h in range(heads - len(first))]
     return torch.tensor(first + rest)
@@ -126,11 +136,15 @@ def relative(values: Tensor) -> Score:
     >>> relative(torch.zeros(8, 7))
     table0[I - J + 3]
     """
-    if isinstance(values, Tensor) and values.ndim and values.shape[-1] % 2 == 0:
+    odd = isinstance(values, Tensor) and values.ndim > 0 and values.shape[-1] % 2
+    if not odd:
+        found = (
+            values.shape[-1] if isinstance(values, Tensor) and values.ndim else _described(values)
+        )
         raise BadScore(
-            f"a table of relative positions has 2r + 1 entries, got {values.shape[-1]}",
+            f"a table of relative positions has 2r + 1 entries, got {found}",
             caller(),
-            "entry r belongs to the query itself",
+            "give a tensor; entry r belongs to the query itself",
         )
     return table(values, I - J + values.shape[-1] // 2)
 
@@ -143,6 +157,14 @@ def t5_buckets(buckets: int = 32, distance: int = 128, *, both: bool = True) -> 
     >>> relative(weight.T[:, t5_buckets()])
     table0[I - J + 128]
     """
+    half = (buckets // 2 if both else buckets) // 2 if _is_whole(buckets) else 0
+    if half < 1 or not _is_whole(distance) or distance <= half:
+        raise BadScore(
+            f"{buckets!r} buckets for a distance of {distance!r}",
+            caller(),
+            f"give whole numbers: at least {4 if both else 2} buckets, and a distance beyond those "
+            f"that have a bucket each, {max(half, 1)}",
+        )
     away = -torch.arange(-distance, distance + 1)  # T5 counts j - i
     count = buckets // 2 if both else buckets
     base = (away > 0).long() * count if both else torch.zeros_like(away)
@@ -151,6 +173,10 @@ def t5_buckets(buckets: int = 32, distance: int = 128, *, both: bool = True) -> 
     far = torch.log(away.float().clamp(min=1) / exact) / math.log(distance / exact)
     far = (exact + (far * (count - exact)).long()).clamp(max=count - 1)
     return base + torch.where(away < exact, away, far)
+
+
+def _is_whole(x: object) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool)
 
 
 def _described(values: object) -> str:

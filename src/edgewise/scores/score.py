@@ -93,7 +93,7 @@ class Score:
 
     def at(self, dot: Score) -> Score:
         """With another score in the place of the dot product."""
-        mine, tables = joined([self, dot])
+        mine, tables = joined([self, as_score(dot)])
         return Score(nodes.replaced(mine[0], {nodes.S: mine[1]}), tables)
 
     def __repr__(self) -> str:

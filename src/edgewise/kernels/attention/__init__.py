@@ -12,6 +12,7 @@ from edgewise.kernels.attention.autocast import in_autocast, without_autocast
 from edgewise.kernels.attention.call import call, numbered, scale_of
 from edgewise.kernels.attention.contract import Case
 from edgewise.kernels.attention.counted import warn_counted_once
+from edgewise.kernels.attention.kept import is_traced
 from edgewise.kernels.attention.options import EdgeTerm, Options
 from edgewise.kernels.attention.planner import Choice
 from edgewise.kernels.attention.registry import IMPLEMENTATIONS, choose
@@ -113,10 +114,10 @@ def attention(
     - kernel: the name of one of `IMPLEMENTATIONS`; it runs or raises, it never falls back.
     """
     terms = (bias, score, edge_bias, edge_scale, edge_key, edge_value, lengths)
-    numbers = (dropout, offset, return_lse, return_weights)
     bare = all(x is None for x in terms) and all(
-        isinstance(x, int | float) and not x for x in numbers
+        isinstance(x, int | float) and not x for x in (dropout, offset)
     )
+    bare = bare and return_lse is False and return_weights is False
     key = key_of(q, k, v, graph, scale, kernel) if bare else None
     if key is not None and (out := again(key, q, k, v)) is not None:
         return out
@@ -125,11 +126,13 @@ def attention(
     pattern = arguments.check_graph(graph)
     if not isinstance(pattern, Pattern):
         check_family(pattern, q)
-    tracing = torch.compiler.is_compiling()
+    tracing = is_traced(q, k, v)
     if not tracing:
         warn_counted_once(pattern, edge_bias)
     arguments.check_scale(scale)
     arguments.check_kernel(kernel)
+    arguments.check_flag(return_lse, "return_lse")
+    arguments.check_flag(return_weights, "return_weights")
     plain, whole = arguments.scores_of(bias, score)
     chance = arguments.check_dropout(dropout)
     per_edge: dict[str, Any] = {

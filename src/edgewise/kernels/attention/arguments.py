@@ -1,6 +1,7 @@
 """Checks of what is given to `attention`, and the shapes that kernels see."""
 
 import math
+import sys
 from numbers import Real
 
 import torch
@@ -46,7 +47,7 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
             )
         if x.ndim < 2 or x.ndim != q.ndim:
             raise AttentionShape(
-                f"`{name}` has shape {tuple(x.shape)}, `q` has {tuple(q.shape)}",
+                f"`{name}` has shape {tuple(x.shape)}" + _unlike(tuple(x.shape), tuple(q.shape)),
                 caller(),
                 "give (..., heads, tokens, features), as many axes in all three",
             )
@@ -144,7 +145,8 @@ def check_dropout(dropout: float) -> float:
 
 
 def check_scale(scale: float | None) -> None:
-    known = isinstance(scale, Real) and not isinstance(scale, bool) and math.isfinite(scale)
+    known = isinstance(scale, Real) and not isinstance(scale, bool)
+    known = known and abs(scale) <= sys.float_info.max  # type: ignore[arg-type]
     if scale is not None and not known:
         raise BadOption(
             f"`scale` must be a finite number, got {scale!r}",
@@ -157,6 +159,15 @@ def check_kernel(kernel: str | None) -> None:
     if kernel is not None and not isinstance(kernel, str):
         raise UnknownKernel(
             f"`kernel` must be a name, got {kernel!r}", caller(), 'write such as kernel="blocks"'
+        )
+
+
+def check_flag(flag: bool, name: str) -> None:
+    if not isinstance(flag, bool):
+        raise BadOption(
+            f"`{name}` must be True or False, got {_article(type(flag).__name__)}",
+            caller(),
+            "write True or False",
         )
 
 
@@ -223,6 +234,10 @@ def grouped(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def bias_for(bias: Tensor, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
     """`bias` with every axis of `shape`; the axes after the heads may stay 1."""
     check_strided(bias, name)
+    if bias.is_complex():
+        raise UnsupportedDtype(
+            f"`{name}` is {_short(bias.dtype)}", caller(), "give real numbers: a score is one"
+        )
     if bias.device != like.device:
         raise UnsupportedDevice(
             f"`{name}` is on {bias.device}, `q` on {like.device}", caller(), "move it there"
@@ -233,7 +248,7 @@ def bias_for(bias: Tensor, name: str, shape: tuple[int, ...], like: Tensor) -> T
         fits = False
     else:
         fits = bias.ndim <= len(shape)
-    if not fits or bias.is_complex():
+    if not fits:
         raise AttentionShape(
             f"`{name}` has shape {tuple(bias.shape)}, which does not broadcast to {shape}",
             caller(),

@@ -1,19 +1,45 @@
-"""Graphs and scores in a trace: an operator takes numbers, so they go by their place in a list.
+"""Graphs and scores in a trace: an operator takes text, so they go by what they print.
+
+A trace may be saved and run in another process, where it is read again. What prints as too much
+has a name that no other process knows: there it is an error, never another graph.
 
 What is made while a trace runs is not there yet, only how it is made: it is made again from that.
 """
 
+import ast
 from collections.abc import Callable
 from typing import Any, TypeVar
+from uuid import uuid4
 
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+from edgewise.errors import EdgewiseError, caller
+from edgewise.graphs import parse
 from edgewise.graphs.families import per_head
 from edgewise.graphs.pattern import Pattern
-from edgewise.scores.nodes import Call, Entry, Leaf, Number
+from edgewise.kernels.attention.errors import BadOption
+from edgewise.scores.functions import FUNCTIONS
+from edgewise.scores.nodes import Call, Entry, Leaf, Node, Number
 
 T = TypeVar("T")
-KEPT: list[Any] = []
-_PLACES: dict[Any, int] = {}
+KEPT: dict[str, Any] = {}
+_NAMES: dict[Any, str] = {}
+LONGEST = 10_000  # characters
+NOT_READ = (EdgewiseError, ValueError, SyntaxError, TypeError, RecursionError, MemoryError)
+HERE = f"only in process {uuid4()}: "
 PARTS = (Pattern, per_head, Leaf, Number, Entry, Call)
+
+
+def is_traced(*tensors: Tensor) -> bool:
+    """Whether operations are written down, or done on tensors without numbers."""
+    if torch.compiler.is_compiling():
+        return True
+    if torch._C._len_torch_dispatch_stack() and get_proxy_mode() is not None:
+        return True
+    return any(type(x) is not Tensor and isinstance(x, FakeTensor) for x in tensors)
 
 
 def constant(function: Callable[..., T]) -> Callable[..., T]:
@@ -26,8 +52,8 @@ def constant(function: Callable[..., T]) -> Callable[..., T]:
     return function
 
 
-def number_of(thing: Any) -> int:
-    """The place of a graph or of a score's tree; equal ones have the same."""
+def name_of(thing: Any) -> str:
+    """The name of a graph or of a score's tree; equal ones have the same."""
     if _is_there(thing):
         return _kept(thing, id(thing))  # a trace is made again for another object
     names = type(thing).__match_args__
@@ -36,7 +62,7 @@ def number_of(thing: Any) -> int:
 
 def _part(value: Any) -> tuple[str, Any]:
     if isinstance(value, PARTS):
-        return "kept", number_of(value)
+        return "kept", name_of(value)
     if isinstance(value, tuple):
         return "tuple", tuple([_part(x) for x in value])
     return "value", value
@@ -52,12 +78,12 @@ def _is_there(thing: Any) -> bool:
 
 
 @constant
-def _kept(thing: Any, identity: int) -> int:
+def _kept(thing: Any, identity: int) -> str:
     return _placed(thing)
 
 
 @constant
-def _made(kind: type, names: tuple[str, ...], parts: tuple[tuple[str, Any], ...]) -> int:
+def _made(kind: type, names: tuple[str, ...], parts: tuple[tuple[str, Any], ...]) -> str:
     made: Any = object.__new__(kind)
     for name, part in zip(names, parts, strict=True):
         object.__setattr__(made, name, _read(part))
@@ -73,9 +99,62 @@ def _read(part: tuple[str, Any]) -> Any:
     return KEPT[value] if how == "kept" else value
 
 
-def _placed(thing: Any) -> int:
+def _placed(thing: Any) -> str:
     key = (type(thing), thing)
-    if key not in _PLACES:
-        _PLACES[key] = len(KEPT)
-        KEPT.append(thing)
-    return _PLACES[key]
+    if key not in _NAMES:
+        name = _text(thing) or f"{HERE}{len(KEPT)}"
+        KEPT[name] = thing
+        _NAMES[key] = name
+    return _NAMES[key]
+
+
+def thing_of(name: str) -> Any:
+    """The graph or the score's tree of this name, which another process may have given."""
+    if name not in KEPT:
+        try:
+            KEPT[name] = _parsed(name)
+        except NOT_READ:
+            raise BadOption(
+                f"the trace names a graph or a score that is not here: {name[:100]}",
+                caller(),
+                f"trace it in this process: more than {LONGEST:,} characters are not written down",
+            ) from None
+    return KEPT[name]
+
+
+def _text(thing: Any) -> str | None:
+    """What it prints, if that is short and says all."""
+    text = repr(thing if isinstance(thing, Pattern) else _tuples(thing))
+    try:
+        return text if len(text) <= LONGEST and _parsed(text) == thing else None
+    except NOT_READ:
+        return None
+
+
+def _parsed(text: str) -> Any:
+    return _node(ast.literal_eval(text)) if text.startswith("('") else parse(text)
+
+
+def _tuples(node: Node) -> tuple[Any, ...]:
+    match node:
+        case Call(function, operands):
+            return (function, *(_tuples(operand) for operand in operands))
+        case Entry(table, index):
+            return "entry", table, _tuples(index)
+        case Number(value):
+            return "number", value
+    return "leaf", node.name
+
+
+def _node(tuples: tuple[Any, ...]) -> Node:
+    match tuples:
+        case "leaf", name:
+            return Leaf(name)
+        case "number", value:
+            return Number(value)
+        case "entry", table, index:
+            return Entry(table, _node(index))
+    function, *operands = tuples
+    if function not in FUNCTIONS:
+        raise ValueError(function)
+    return Call(function, tuple(_node(operand) for operand in operands))

@@ -18,7 +18,7 @@ from edgewise.kernels.attention.contract import Case, Grads, Implementation, Sav
 from edgewise.kernels.attention.dropout import Dropout
 from edgewise.kernels.attention.errors import AttentionShape
 from edgewise.kernels.attention.function import gradients
-from edgewise.kernels.attention.kept import KEPT
+from edgewise.kernels.attention.kept import thing_of
 from edgewise.kernels.attention.registry import choose
 from edgewise.scores.nodes import S
 
@@ -28,12 +28,12 @@ EDGES = {"edge_bias": 2, "edge_scale": 2, "edge_key": 1, "edge_value": 1}  # the
 def _asked(
     tensors: tuple[Tensor, Tensor, Tensor],
     terms: Terms,
-    asked: tuple[int, int, float, int, str | None],
+    asked: tuple[str, str, float, int, str | None],
     lse: bool,
 ) -> tuple[Case, Implementation]:
     """The case of a call, and its kernel."""
     graph, score, scale, offset, kernel = asked
-    case = arguments.build_case(tensors, KEPT[graph], scale, offset)
+    case = arguments.build_case(tensors, thing_of(graph), scale, offset)
     for name, axis in EDGES.items():
         term = getattr(terms, name)
         if term is not None and term.shape[axis] != case.pairs:
@@ -45,10 +45,11 @@ def _asked(
             )
     names = ["bias", *EDGES]
     features = {name for name in names if getattr(terms, name) is not None}
-    features |= {"score"} if KEPT[score] != S else set()
+    made = thing_of(score)
+    features |= {"score"} if made != S else set()
     features |= {"dropout"} if terms.drop is not None else set()
     features |= {"lse"} if lse or features else set()
-    case = replace(case, features=frozenset(features), score=KEPT[score])
+    case = replace(case, features=frozenset(features), score=made)
     return case, choose(case, kernel).implementation
 
 
@@ -71,8 +72,8 @@ def attend(
     edge_value: Tensor | None,
     tables: Sequence[Tensor],
     seed: Tensor | None,
-    graph: int,
-    score: int,
+    graph: str,
+    score: str,
     scale: float,
     offset: int,
     dropout: float,
@@ -107,8 +108,8 @@ def attend_backward(
     edge_value: Tensor | None,
     tables: Sequence[Tensor],
     seed: Tensor | None,
-    graph: int,
-    score: int,
+    graph: str,
+    score: str,
     scale: float,
     offset: int,
     dropout: float,

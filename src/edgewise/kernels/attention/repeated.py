@@ -45,7 +45,9 @@ def key_of(
         return None
     if not isinstance(graph, Pattern | None) or not isinstance(scale, float | None):
         return None
-    if torch.compiler.is_compiling() or not isinstance(kernel, str | None):
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        return None
+    if not isinstance(kernel, str | None):
         return None
     kinds = (q.dtype, k.dtype, v.dtype, device, k.device, v.device)
     return Key((q.shape, k.shape, v.shape), kinds, graph, scale, kernel)

@@ -12,6 +12,7 @@ from edgewise.graphs.families import Family, per_head, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments
 from edgewise.kernels.attention.errors import BadOption, GraphLength
+from edgewise.kernels.attention.kept import is_traced
 from edgewise.kernels.attention.options import Options
 
 Graph = Pattern | per_head | per_sample
@@ -88,7 +89,7 @@ def _shaped(
         ]
     arguments.check_strided(term, name)
     last = (v if name.startswith("edge_value") else k).shape[-1:] if _is_vector(name) else ()
-    if torch.compiler.is_compiling():  # how many edges there are, the operator counts
+    if is_traced(q, k, v):  # how many edges there are, the operator counts
         missing = max(len(lead) + 1 + len(last) - term.ndim, 0)
         return term.reshape(*(1,) * missing, *term.shape)
     shape = (*lead, arguments.pairs_of(graph, q.shape[-2], k.shape[-2], offset), *last)

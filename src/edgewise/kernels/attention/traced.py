@@ -6,7 +6,7 @@ from torch import Tensor
 from edgewise.graphs.families import per_head, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments
-from edgewise.kernels.attention.kept import number_of
+from edgewise.kernels.attention.kept import name_of
 from edgewise.kernels.attention.options import EdgeTerm, Options
 from edgewise.kernels.attention.several import Graph, split
 
@@ -32,8 +32,8 @@ def call(q: Tensor, k: Tensor, v: Tensor, graph: Graph, options: Options) -> tup
         _shaped(options.edge_value, shared, keys, 2, q),
         [arguments.table_for(table, q) for table in options.tables],
         None if seed is None else seed + options.seed,
-        number_of(graph),
-        number_of(options.score),
+        name_of(graph),
+        name_of(options.score),
         scale,
         options.offset,
         options.dropout,
