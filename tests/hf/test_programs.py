@@ -7,7 +7,7 @@ import pytest
 import torch
 from test_use import hidden, tokens
 
-from edgewise import EdgewiseError, F, Program, R, V, hf
+from edgewise import EdgewiseError, F, Program, R, V, W, hf
 from edgewise.graphs import causal, window
 
 MAKERS = {"bert": models.bert, "llama": models.llama}
@@ -73,6 +73,30 @@ def test_generation_without_a_cache():
 
 BAD = {
     "a program that looks ahead": (models.llama, rules(), "bad-program", "query 0 hears key 1"),
+    "a program that looks far ahead": (
+        models.gpt2,
+        rules((causal() | window(1).shift(0, 8))(V.I, V.J)),
+        "bad-program",
+        "query 0 hears key 8",
+    ),
+    "a program that looks further back": (
+        models.mistral,
+        rules(causal()(V.I, V.J)),
+        "bad-program",
+        "hears key 0",
+    ),
+    "a vector of another length": (
+        models.llama,
+        Program([R.out(V.H, V.I) <= R.v(V.H, V.I)[3, 4]]),
+        "bad-program",
+        "the model goes on with",
+    ),
+    "a row for all heads": (
+        models.llama,
+        Program([R.out(V.I) <= R.v(V.H, V.I)]),
+        "bad-program",
+        "derive `R.out(V.H, V.I)`",
+    ),
     "a program that reads something else": (
         models.bert,
         Program([R.out(V.H, V.I) <= R.x(V.H, V.I)]),
@@ -99,3 +123,10 @@ def test_what_is_no_attention_says_so(case):
         hidden(hf.use(model, program), tokens(), **more)
     assert caught.value.code == code
     assert text in str(caught.value)
+
+
+def test_places_may_have_weights():
+    """What is asked of a longer text is asked of this one where there is none longer."""
+    place = R.v(V.H, V.I)[W.place(V.I)[4, 4]]
+    program = Program([R.out(V.H, V.I) <= place], domains={V.I: 9})
+    assert hidden(hf.use(models.built(models.llama), program), tokens()).isfinite().all()

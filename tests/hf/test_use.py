@@ -7,7 +7,17 @@ import pytest
 import torch
 
 from edgewise import EdgewiseError, hf
-from edgewise.graphs import causal, full, global_tokens, per_head, per_layer, strided, window
+from edgewise.graphs import (
+    causal,
+    documents,
+    full,
+    global_tokens,
+    parse,
+    per_head,
+    per_layer,
+    strided,
+    window,
+)
 
 GRAPHS = {
     "window": window(2),
@@ -287,11 +297,37 @@ def test_what_cannot_be_done_says_so(case):
         assert model.config._attn_implementation == before
 
 
-def test_a_graph_that_grows_is_no_cache():
-    from edgewise.graphs import bigbird
-
-    model = hf.use(models.built(models.llama), bigbird(block=2, seed=0))
+@pytest.mark.parametrize("graph", ["bigbird(4, seed=0)", "random_edges(2, seed=0)", "ring(2)"])
+def test_a_graph_that_grows_is_no_cache(graph):
+    model = hf.use(models.built(models.llama), parse(graph))
     hidden(model, tokens())
     with pytest.raises(EdgewiseError) as caught:
         model.generate(tokens(1, 8), max_new_tokens=3, do_sample=False)
     assert caught.value.code == "not-a-prefix"
+
+
+@pytest.mark.parametrize("graph", ["random_edges(2, seed=0)", "ring(2)", "bigbird(2, seed=0)"])
+@pytest.mark.parametrize("left", [False, True])
+def test_a_graph_of_the_length_is_that_of_each_text(graph, left):
+    model = hf.use(models.built(models.bert), parse(graph))
+    lengths = torch.tensor([[9], [5], [1]])
+    real = torch.arange(9) >= 9 - lengths if left else torch.arange(9) < lengths
+    ids = tokens(3, 9)
+    places = (real.cumsum(1) - 1).clamp_min(0)
+    out = hidden(model, ids, real.long(), position_ids=places)
+    for row, one in enumerate(real):
+        alone = hidden(model, ids[row : row + 1, one])
+        torch.testing.assert_close(out[row : row + 1, one], alone)
+
+
+def test_a_graph_of_one_length_is_cut():
+    model = hf.use(models.built(models.bert), documents([4, 5]))
+    real = torch.arange(9) < torch.tensor([[9], [3]])
+    out = hidden(model, tokens(), real.long())
+    hf.use(model, full())
+    torch.testing.assert_close(out[1, :3], hidden(model, tokens()[1:, :3])[0])
+
+
+def test_no_model():
+    with pytest.raises(EdgewiseError, match="expected a model"):
+        hf.use(None, window(2))

@@ -12,7 +12,7 @@ from edgewise.graphs.named import Named
 # (i, j) alone says whether these hold, whatever the lengths
 OF_THE_PAIR = (
     *(graphs.full, graphs.causal, graphs.window, graphs.dilated, graphs.strided, graphs.fixed),
-    *(graphs.global_tokens, graphs.prefix, graphs.blocks),
+    *(graphs.global_tokens, graphs.prefix, graphs.blocks, graphs.sparse_transformer),
 )
 MADE_OF = (
     *(made.union, made.intersection, made.difference, made.complement),
@@ -24,7 +24,7 @@ def why_not(pattern: Any, capacity: int) -> str | None:
     """Why appending a row changes those before it, or None."""
     if pattern is None:
         return "every row hears all rows, also those that come later"
-    part = _varies(pattern)
+    part = varies(pattern)
     if part is not None:
         return f"the pairs of `{part!r}` depend on the number of rows"
     if capacity and pattern.count(capacity) != (pattern & graphs.causal()).count(capacity):
@@ -35,18 +35,18 @@ def why_not(pattern: Any, capacity: int) -> str | None:
     return None
 
 
-def _varies(pattern: Any) -> Any | None:
+def varies(pattern: Any) -> Any | None:
     """A part that is not decided by the pair alone."""
     if isinstance(pattern, OF_THE_PAIR):
         return None
     if isinstance(pattern, Named):
-        return _varies(pattern.meaning())
+        return varies(pattern.meaning())
     if not isinstance(pattern, MADE_OF):
         return pattern
     for field in fields(pattern):
         held = getattr(pattern, field.name)
         for part in held if isinstance(held, tuple) else (held,):
-            found = _varies(part) if isinstance(part, graphs.Pattern) else None
+            found = varies(part) if isinstance(part, graphs.Pattern) else None
             if found is not None:
                 return found
     return None

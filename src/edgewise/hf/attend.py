@@ -6,15 +6,16 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from edgewise.errors import caller
+from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs import causal, full, per_head
 from edgewise.graphs.pattern import Pattern
+from edgewise.grow.patterns import varies
 from edgewise.hf.errors import NotAPrefix
 from edgewise.hf.mask import Mask, Runs
 from edgewise.kernels.attention import attention
 
 Graph = Pattern | per_head
-TRIED = (5, 16, 33)  # lengths at which a graph must begin the graph of one token more
+TRIED = 33  # a length at which a graph must not look ahead
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +39,14 @@ def attend(q: Tensor, k: Tensor, v: Tensor, graph: Graph, mask: Mask, options: O
     k, v, mask, options = shortened(q, k, v, mask, options)
     if mask.runs is None:
         return _attention(q, k, v, graph, options)
+    if changes(graph, q.shape[-2]):
+        return _in_runs(q, k, v, graph, mask.runs.by_length(), options)
     if mask.runs.whole:
         return _right_padded(q, k, v, graph, mask.runs, options)
     if graph == full() and mask.documents is None:  # where tokens stand makes no difference
         assert mask.real is not None
         return _attention(q, k, v, graph, _unless(options, mask.real[:, None, None]))
-    return _in_runs(q, k, v, graph, mask.runs, options)
+    return _in_runs(q, k, v, graph, [mask.runs], options)
 
 
 def shortened(
@@ -73,17 +76,20 @@ def _right_padded(
     return _attention(q, k, v, graph, options, runs.lengths)
 
 
-def _in_runs(q: Tensor, k: Tensor, v: Tensor, graph: Graph, runs: Runs, options: Options) -> Tensor:
+def _in_runs(
+    q: Tensor, k: Tensor, v: Tensor, graph: Graph, parts: list[Runs], options: Options
+) -> Tensor:
     """Every run as one row of another batch, and back."""
-    if options.bias is not None:
-        options = replace(options, bias=_bias_of(options.bias, runs, q))
-    a, b, c = (x.transpose(1, 2).flatten(0, 1)[runs.index].transpose(1, 2) for x in (q, k, v))
-    found = _right_padded(a, b, c, graph, runs, options).transpose(1, 2)[runs.inside]
     batch, heads, n = q.shape[:3]
-    out = found.new_zeros(batch * n, heads, v.shape[-1])
-    return (
-        out.index_copy(0, runs.index[runs.inside], found).unflatten(0, (batch, n)).transpose(1, 2)
-    )
+    out = v.new_zeros(batch * n, heads, v.shape[-1])
+    flat = [x.transpose(1, 2).flatten(0, 1) for x in (q, k, v)]
+    for runs in parts:
+        bias = None if options.bias is None else _bias_of(options.bias, runs, q)
+        a, b, c = (x[runs.index].transpose(1, 2) for x in flat)
+        found = _right_padded(a, b, c, graph, runs, replace(options, bias=bias))
+        heard = found.transpose(1, 2)[runs.inside].to(out.dtype)
+        out = out.index_copy(0, runs.index[runs.inside], heard)
+    return out.unflatten(0, (batch, n)).transpose(1, 2)
 
 
 def _bias_of(bias: Tensor, runs: Runs, q: Tensor) -> Tensor:
@@ -104,8 +110,8 @@ def _continued(
     if mask.starts is not None:
         i, j = i - mask.starts[:, None, None], j - mask.starts[:, None, None]
     size = mask.first_key + m
-    graphs = graph if isinstance(graph, per_head) else (graph,)
-    heard = torch.stack([g.contains(i, j, max(size, mask.first_query + n)) for g in graphs], -3)
+    length = max(size, mask.first_query + n)
+    heard = torch.stack([one.contains(i, j, length) for one in _each(graph)], -3)
     if mask.real is not None:
         heard = heard & mask.real[:, None, None, :m]
     return _attention(q, k, v, full(), _unless(options, heard))
@@ -124,18 +130,36 @@ def _met(graph: Graph, allowed: Pattern) -> Graph:
 
 
 @lru_cache(maxsize=256)
+def changes(graph: Graph, n: int) -> bool:
+    """Whether fewer than n tokens may have other pairs; a graph of n tokens alone has no others."""
+    if all(varies(one) is None for one in _each(graph)):
+        return False
+    try:
+        for one in _each(graph):
+            one.contains(0, 0, max(n - 1, 1))
+    except EdgewiseError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=256)
 def check_prefix(graph: Graph) -> None:
     """Refuse a graph in which one token more changes what earlier tokens hear."""
-    for n in TRIED:
-        if not torch.equal(graph.dense(n), graph.dense(n + 1)[..., :n, :n]):
+    for one in _each(graph):
+        part = varies(one)
+        if part is not None:
             raise NotAPrefix(
-                f"with {n + 1} tokens `{graph!r}` has other pairs among the first {n}",
+                f"with one token more `{part!r}` may have other pairs among those before",
                 caller(),
-                "generate with `use_cache=False`, or meet the graph with `causal()`",
+                "generate with `use_cache=False`, or give a graph that each pair decides",
             )
-    if not torch.equal(graph.dense(n), (graph & causal()).dense(n)):
+    if not torch.equal(graph.dense(TRIED), (graph & causal()).dense(TRIED)):
         raise NotAPrefix(
             f"`{graph!r}` hears tokens that a cache does not have yet",
             caller(),
             "meet the graph with `causal()`",
         )
+
+
+def _each(graph: Graph) -> tuple[Pattern, ...]:
+    return tuple(graph) if isinstance(graph, per_head) else (graph,)

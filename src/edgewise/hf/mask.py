@@ -125,6 +125,16 @@ class Runs:
     holes: Tensor | None
     whole: bool
 
+    def by_length(self) -> "list[Runs]":
+        """The same, apart for each length."""
+        found = []
+        for n in self.lengths[self.lengths > 0].unique().tolist():
+            some = self.lengths == n
+            holes = None if self.holes is None else self.holes[some, :n]
+            index, inside = self.index[some, :n], self.inside[some, :n]
+            found.append(Runs(index, self.lengths[some], inside, holes, False))
+        return found
+
 
 def runs_of(mask: Mask) -> Runs:
     """From the first to the last real token of each document of each row."""

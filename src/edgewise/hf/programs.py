@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from edgewise.compile import compile
-from edgewise.errors import caller
+from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs import full
 from edgewise.graphs.pattern import Pattern
 from edgewise.hf.attend import Options, shortened
@@ -19,7 +19,7 @@ from edgewise.language.program import Program
 from edgewise.module import Model
 
 READS = {"q", "k", "v", "bias"}
-PROBED = 7
+QUERIES = 16  # that are asked whom they hear
 
 
 def compiled(program: Program, model: nn.Module) -> ProgramAttention:
@@ -42,7 +42,7 @@ class ProgramAttention(nn.Module):
     def __init__(self, program: Model) -> None:
         super().__init__()
         self.program = program
-        self._met: set[Pattern] = set()
+        self._met: dict[Pattern, int] = {}  # the length up to which it hears no others
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, options: Options) -> Tensor:
         """q (batch, heads, n, d), k and v (batch, key heads, m, d) → (batch, heads, n, d)."""
@@ -53,7 +53,7 @@ class ProgramAttention(nn.Module):
         k, v, mask, options = shortened(q, k, v, mask, options)
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
         q = q * (q.shape[-1] ** -0.5 if options.scale is None else options.scale)
-        self._check(q, k, v, mask.allowed)
+        self._check(q, v, mask.allowed)
         if mask.runs is None:
             return self._call(q, k, v, options.bias)
         return self._in_runs(q, k, v, mask.runs, options.bias)
@@ -65,15 +65,7 @@ class ProgramAttention(nn.Module):
                 raise _refused("a bias of scores", "it reads none", "R.bias(V.H, V.I, V.J)")
             pairs = bias.expand(*q.shape[:-1], k.shape[-2]).to(q.dtype)
             given["bias"] = pairs[..., None]  # batch, three keys and a value
-        out = self.program(**{n: t for n, t in given.items() if n in self.program.inputs})
-        if not isinstance(out, Tensor) or out.shape[:-1] != q.shape[:-1]:
-            shown = tuple(out.shape) if isinstance(out, Tensor) else "rows"
-            raise BadProgram(
-                f"`out` is {shown}, the queries are {tuple(q.shape)}",
-                caller(),
-                "derive `R.out(V.H, V.I)` for every query: a vector for each head and token",
-            )
-        return out
+        return _answer(self.program, given)
 
     def _in_runs(self, q: Tensor, k: Tensor, v: Tensor, runs: Runs, bias: Tensor | None) -> Tensor:
         """Runs of one length are one batch."""
@@ -82,41 +74,69 @@ class ProgramAttention(nn.Module):
         batch, heads, n = q.shape[:3]
         flat = [x.transpose(1, 2).flatten(0, 1) for x in (q, k, v)]
         out = flat[2].new_zeros(batch * n, heads, v.shape[-1])
-        for length in runs.lengths[runs.lengths > 0].unique().tolist():
-            index = runs.index[runs.lengths == length, :length]
+        for index in (one.index for one in runs.by_length()):
             part = None if bias is None else _bias(bias.expand(batch, -1, n, n), index, n)
             a, b, c = (x[index].transpose(1, 2) for x in flat)
             found = self._call(a, b, c, part)
             out = out.index_copy(0, index.flatten(), found.transpose(1, 2).flatten(0, 1))
         return out.unflatten(0, (batch, n)).transpose(1, 2)
 
-    def _check(self, q: Tensor, k: Tensor, v: Tensor, allowed: Pattern) -> None:
-        """Refuse a program that hears what the model does not allow: by gradients, once."""
-        if allowed == full() or allowed in self._met:
+    def _check(self, q: Tensor, v: Tensor, allowed: Pattern) -> None:
+        """Refuse a program that hears what the model does not allow: by gradients, once a length.
+
+        Asked for a power of two, so that a text that grows is seldom asked for again.
+        """
+        n = q.shape[-2]
+        if allowed == full() or n <= self._met.get(allowed, 0):
             return
+        more = 1 << (n - 1).bit_length()
+        try:
+            self._probe(q, v, allowed, more)
+        except BadProgram:
+            raise
+        except EdgewiseError:  # it may have weights for so many places, and no more
+            more = n
+            self._probe(q, v, allowed, n)
+        self._met[allowed] = more
+
+    def _probe(self, q: Tensor, v: Tensor, allowed: Pattern, n: int) -> None:
         probe = copy.deepcopy(self.program).eval()
-        n = PROBED
         drawn = torch.Generator().manual_seed(0)
-        shapes = [(1, q.shape[1], n, x.shape[-1]) for x in (q, k, v)]
+        shapes = [(1, q.shape[1], n, x.shape[-1]) for x in (q, q, v)]
+        every = torch.arange(n)
         with torch.enable_grad():
             given = [torch.randn(s, generator=drawn).to(q).requires_grad_() for s in shapes]
             named = dict(zip("qkv", given, strict=True))
             if "bias" in probe.inputs:
                 named["bias"] = torch.zeros(1, q.shape[1], n, n, 1).to(q)
-            out = probe(**{name: t for name, t in named.items() if name in probe.inputs})
-            for i in range(n):
+            out = _answer(probe, named)
+            for i in torch.linspace(0, n - 1, min(n, QUERIES)).long().tolist():
                 rows = torch.autograd.grad(
                     out[0, :, i].sum(), given[1:], retain_graph=True, allow_unused=True
                 )
-                for j in range(n):
-                    felt = any(g is not None and bool(g[0, :, j].any()) for g in rows)
-                    if felt and not allowed.contains(i, j, n):
-                        raise BadProgram(
-                            f"query {i} hears key {j}, which the model does not allow: {allowed!r}",
-                            caller(),
-                            "add the condition to the score, such as `R.special.leq(V.J, V.I)`",
-                        )
-        self._met.add(allowed)
+                felt = sum(g[0].abs().sum((0, 2)).cpu() for g in rows if g is not None)
+                wrong = torch.as_tensor(felt > 0) & ~allowed.contains(torch.tensor(i), every, n)
+                if bool(wrong.any()):
+                    raise BadProgram(
+                        f"query {i} hears key {int(wrong.nonzero()[0])}, which the model does not "
+                        f"allow: {allowed!r}",
+                        caller(),
+                        "add the condition to the score, such as `R.special.leq(V.J, V.I)`",
+                    )
+
+
+def _answer(program: Model, given: dict[str, Tensor]) -> Tensor:
+    """What a program makes of q, k and v: a row for every query."""
+    out = program(**{name: t for name, t in given.items() if name in program.inputs})
+    wanted = (*given["q"].shape[:-1], given["v"].shape[-1])
+    if not isinstance(out, Tensor) or out.shape != wanted:
+        shown = tuple(out.shape) if isinstance(out, Tensor) else "rows"
+        raise BadProgram(
+            f"`out` is {shown}, the model goes on with {wanted}",
+            caller(),
+            "derive `R.out(V.H, V.I)` for every query: a vector for each head and token",
+        )
+    return out
 
 
 def _bias(bias: Tensor, index: Tensor, n: int) -> Tensor:

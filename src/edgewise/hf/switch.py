@@ -188,6 +188,12 @@ def _refuse(rest: dict[str, Any], place: Place) -> None:
 def _attention_modules(model: nn.Module) -> list[tuple[str, nn.Module, bool]]:
     """The modules that ask transformers for their attention function, in order; which are cross."""
     pictures.package("transformers")
+    if not isinstance(model, nn.Module):
+        raise NotPluggable(
+            f"expected a model, got {type(model).__name__}",
+            caller(),
+            "make one: `AutoModel.from_pretrained(name)`",
+        )
     found = []
     for name, module in model.named_modules():
         code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
@@ -219,7 +225,10 @@ def _chosen(model: nn.Module, attention: Any, count: int) -> list[Graph | Progra
     """What each of the self-attention modules hears along."""
     if isinstance(attention, Program):
         made = compiled(attention, model)
-        return [made, *(copy.deepcopy(made) for _ in range(count - 1))]
+        copies = [made, *(copy.deepcopy(made) for _ in range(count - 1))]
+        for one in copies:
+            one._met = made._met  # the same rules: asked once
+        return list(copies)
     if isinstance(attention, per_layer):
         if len(attention) != count:
             raise LayerMismatch(
