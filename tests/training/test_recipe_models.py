@@ -3,8 +3,11 @@
 import pytest
 import torch
 
+from edgewise import numbers
+from edgewise.decode import Again, beam
 from edgewise.training.models.classifier import Classifier, Sorter
 from edgewise.training.models.encoder import Encoder, Reader
+from edgewise.training.models.recurrent import Narrator, Recurrent
 from edgewise.training.models.translator import Interpreter, Translator
 
 SMALL = {"layers": 2, "heads": 2, "size": 8, "hidden": 12}
@@ -56,6 +59,42 @@ def test_the_translations_are_the_likeliest_that_are_followed(beams):
     padded = model.translate(torch.nn.functional.pad(source, (0, 3)), lengths, **how)
     width = min(found.shape[1], padded.shape[1])
     assert torch.equal(padded[:, :width], found[:, :width])
+
+
+@pytest.mark.parametrize("attention", ["none", "dot", "general", "concat"])
+def test_a_recurrent_model_writes_from_its_last_state_what_it_writes_from_the_start(attention):
+    model = Narrator(Recurrent(8, attention, 0.1), 20, 12, 0).double().eval()
+    source, lengths = tokens(4, 7), torch.tensor([7, 3, 5, 1])
+    how = {"beams": 3, "most": 11, "stop": STOP, "alpha": 1.0}
+    first = torch.full((4, 1), START)
+    for row in range(4):
+        one = slice(row, row + 1)
+        mask = torch.ones(1, int(lengths[row]), 1).double()
+        end = mask.clone()
+        end[:, :-1] = 0
+        given = {"source": numbers(source[one, : lengths[row]]), "mask": mask, "end": end}
+        given = {name: item for name, item in given.items() if name in model.program.inputs}
+        again, _ = beam(Again(model.program, "target", 12, **given), first[one], **how)
+        found = model.translate(source[one], lengths[one], start=START, **how_of(how))
+        assert torch.equal(found, again)
+    together = model.translate(source, lengths, start=START, **how_of(how))
+    width = found.shape[1]
+    assert torch.equal(together[3:, :width], found)
+
+
+def how_of(how):
+    return {name: value for name, value in how.items() if name != "most"}
+
+
+@pytest.mark.parametrize("attention", ["none", "general"])
+def test_what_a_recurrent_model_reads_does_not_fade_before_it_is_trained(attention):
+    """Words, what is added of them to a state, and logits begin with about the same size."""
+    model = Narrator(Recurrent(64, attention, 0.0), 300, 12, 0).eval()
+    source = torch.randint(4, 300, (8, 9), generator=torch.Generator().manual_seed(0))
+    logits = model(source, torch.full((8,), 9), source)
+    assert 0.3 < float(logits.detach().std()) < 3
+    other = model(source.flip(0), torch.full((8,), 9), source)
+    assert float((logits - other).detach().std()) > 0.05  # another source is heard
 
 
 def test_an_encoder_hears_both_sides():

@@ -1,6 +1,7 @@
 """The encoder–decoder as rules against `torch.nn`, with each kind of positions and norms."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -240,3 +241,22 @@ def test_a_way_that_there_is_not_is_refused(wrong):
 def test_activation_is_a_function_of_the_language():
     config = transformer.Config(11, 4, 2, 4, 1, 1, activation=F.silu)
     assert "silu" in transformer.program(config).text()
+
+
+def test_tied_logits_are_products_with_the_table_of_words():
+    config = transformer.Config(
+        vocabulary=11, size=8, heads=2, hidden=8, layers=1, decoder_layers=1, length=8, dropout=0.0
+    )
+    tied = replace(config, tied=True)
+    model = transformer.program(tied).compile(R.logits, seed=0, dtype=torch.float64)
+    apart = transformer.program(config).compile(R.logits, seed=0, dtype=torch.float64)
+    weights = dict(model.state_dict())
+    assert "logits.weight" not in weights
+    apart.load_state_dict({**weights, "logits.weight": weights["word"]})
+    token = numbers(torch.randint(0, 11, (2, 5)))
+    given = {"source": token, "target": token, "mask": torch.ones(2, 5, 1).double()}
+    found, expected = model(**given), apart(**given)
+    torch.testing.assert_close(found, expected)
+    ours, theirs = found.square().sum(), expected.square().sum()
+    both = torch.autograd.grad(theirs, [apart.weight("word"), apart.weight("logits.weight")])
+    torch.testing.assert_close(torch.autograd.grad(ours, model.weight("word"))[0], sum(both))

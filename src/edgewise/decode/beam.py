@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -60,17 +61,17 @@ def beam(
         rows = torch.cat([rows.gather(1, _wide(at // words, rows)), (at % words)[..., None]], -1)
         ends = rows[..., -1] == stop
         scale = ((5 + length) / 6) ** alpha
-        for sample, place in ends.nonzero().tolist():
-            if place < beams and best[sample, place] > -torch.inf:
-                row = rows[sample, place].tolist()
-                finished[sample].add(float(best[sample, place]) / scale, row)
+        ended = (ends & (best > -torch.inf))[:, :beams].nonzero()
+        scores, found = best[ended[:, 0], ended[:, 1]].tolist(), rows[ended[:, 0], ended[:, 1]]
+        for (sample, _), score, row in zip(ended.tolist(), scores, found.tolist(), strict=True):
+            finished[sample].add(score / scale, row)
         total, chosen = best.masked_fill(ends, -torch.inf).topk(beams, -1)
         rows = rows.gather(1, _wide(chosen, rows))
         if length == most:
             _cut(finished, rows, total / scale)
             break
         bound = total[:, 0] / ((5 + (most if alpha > 0 else length)) / 6) ** alpha
-        if all(done.is_closed(float(b)) for done, b in zip(finished, bound, strict=True)):
+        if all(done.is_closed(b) for done, b in zip(finished, bound.tolist(), strict=True)):
             break
         from_beam = (at // words).gather(1, chosen)
         first = torch.arange(batch, device=device)[:, None] * beams
@@ -81,8 +82,10 @@ def beam(
 
 def _cut(finished: list[Finished], rows: Tensor, scores: Tensor) -> None:
     """Rows that have no room to end."""
-    for sample, place in (scores > -torch.inf).nonzero().tolist():
-        finished[sample].add(float(scores[sample, place]), rows[sample, place].tolist())
+    for done, best, found in zip(finished, scores.tolist(), rows.tolist(), strict=True):
+        for score, row in zip(best, found, strict=True):
+            if score > -math.inf:
+                done.add(score, row)
 
 
 def _wide(places: Tensor, rows: Tensor) -> Tensor:

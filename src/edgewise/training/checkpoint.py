@@ -21,6 +21,7 @@ from torch import Tensor
 
 from edgewise.errors import Span
 from edgewise.save.archive import digest
+from edgewise.save.archive import write as put
 from edgewise.training.errors import BadCheckpoint
 
 FORMAT = 1
@@ -69,6 +70,21 @@ def write(root: Path, state: State, *, keep: int) -> Path:
     for old in steps(root)[:-keep]:
         _drop(folder(root, old))
     return final
+
+
+def write_weights(path: Path, model: torch.nn.Module) -> None:
+    """The weights of a model alone, at once or not at all."""
+    put(path, safetensors.torch.save(_plain(model.state_dict())))
+
+
+def read_weights(path: Path, model: torch.nn.Module) -> None:
+    """Weights that were written before, into a model of the same names and shapes."""
+    try:
+        found = safetensors.torch.load(path.read_bytes())
+    except Exception:  # whatever the reader meets
+        raise broken(path, "it holds no tensors") from None
+    _compare(model.state_dict(), found, path, path.name)
+    model.load_state_dict(found)
 
 
 def clean(root: Path) -> None:

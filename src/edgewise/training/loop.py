@@ -26,6 +26,7 @@ from edgewise.training.objectives.average import Average
 from edgewise.training.recipe import Recipe, Training
 from edgewise.training.schedules import scheduler
 
+BEST = "best.safetensors"
 LOWER = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -211,7 +212,10 @@ class _Run:
             for batch in self.corpus.validation(max(self.how.batch, 32)):
                 self.objective.measure(self.model, self._moved(batch), found)
         means = found.means()
-        self.best = min(self.best, means.get("loss", math.inf))
+        loss = means.get("loss", math.inf)
+        if loss < self.best and self.how.measured == "best":
+            checkpoint.write_weights(self.out / BEST, self.model)
+        self.best = min(self.best, loss)
         return {f"validation {name}": value for name, value in means.items()}
 
     def _saved(self, metrics: Metrics) -> Event:
@@ -235,6 +239,8 @@ class _Run:
 
     @torch.no_grad()
     def _ended(self, metrics: Metrics) -> Event:
+        if self.how.measured == "best" and math.isfinite(self.best):
+            checkpoint.read_weights(self.out / BEST, self.model)
         self.model.eval()
         final = self.objective.finish(self.model, self.corpus, self.device)
         known = rows(metrics.path)

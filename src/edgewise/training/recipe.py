@@ -22,7 +22,8 @@ class Training:
     """How long, how fast, how often.
 
     AdamW with betas and weight decay on matrices; the rate grows over `warmup` steps and then
-    follows `schedule` down to `least_rate` (cosine), as 1/√step (noam), or stays.
+    follows `schedule` down to `least_rate` (cosine), as 1/√step (noam), or stays. What is measured
+    at the end is the last model, or the best: that of the least validation loss.
     """
 
     steps: int = number(least=0)
@@ -43,6 +44,7 @@ class Training:
     evaluate: int = number(250, least=1)
     checkpoint: int = number(250, least=1)
     keep: int = number(2, least=1)
+    measured: str = one_of("last", "last", "best")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from edgewise.errors import EdgewiseError, caller, nearest
 from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom, Expression
-from edgewise.zoo.parts import Statements, dropped, linear
+from edgewise.zoo.parts import Statements, affine, dropped
 
 SCORES = ("none", "dot", "general", "concat")
 FAR = -1e4  # the weight of a padded key is exactly 0
@@ -96,22 +96,30 @@ def luong(s: Atom, h: Atom, y: Atom, config: Config) -> Statements:
     ]
 
 
+def reads(config: Config) -> Statements:
+    """The encoder: states h(t) of `source(t)`."""
+    source = F.lookup(W.source_word[config.source_words, config.size], R.source(V.T))
+    first = W["h.first"][config.size,].filled(0.0).fixed()
+    return [R.x(V.T) <= dropped(source, config.dropout), *gru(R.x, R.h, config.size, first)]
+
+
+def writes(config: Config) -> Statements:
+    """The decoder: states s(t) of `target(t)`, from the state `last` on."""
+    target = F.lookup(W.target_word[config.target_words, config.size], R.target(V.T))
+    return [R.y(V.T) <= dropped(target, config.dropout), *gru(R.y, R.s, config.size, R.last)]
+
+
+def says(config: Config) -> Statements:
+    """`logits(t)` of the state s(t), with attention of what it hears of h."""
+    heard = [] if config.attention == "none" else luong(R.s, R.h, R.out, config)
+    state = dropped((R.out if heard else R.s)(V.I), config.dropout)
+    return [*heard, R.logits(V.I) <= affine(state, "logits", config.size, config.target_words)]
+
+
 def program(config: Config) -> Program:
     """Reads `source(t)`, `mask(t)` (0 where padded), `end(t)` (1 at the last token), `target(t)`.
 
     Derives `logits(t)`: a score for every word that may follow the target so far.
     """
-    d, p = config.size, config.dropout
-    source = F.lookup(W.source_word[config.source_words, d], R.source(V.T))
-    target = F.lookup(W.target_word[config.target_words, d], R.target(V.T))
-    states = [
-        R.x(V.T) <= dropped(source, p),
-        R.y(V.T) <= dropped(target, p),
-        *gru(R.x, R.h, d, W["h.first"][d,].filled(0.0).fixed()),
-        (R.last <= (R.end(V.T), R.h(V.T))) | [F.product],
-        *gru(R.y, R.s, d, R.last),
-    ]
-    if config.attention == "none":
-        return Program([*states, *linear(R.s, R.logits, d, config.target_words)])
-    heard = luong(R.s, R.h, R.out, config)
-    return Program([*states, *heard, *linear(R.out, R.logits, d, config.target_words)])
+    handed = (R.last <= (R.end(V.T), R.h(V.T))) | [F.product]
+    return Program([*reads(config), handed, *writes(config), *says(config)])

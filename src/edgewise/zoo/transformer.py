@@ -58,6 +58,7 @@ class Config:
     activation: Function = F.relu
     eps: float = 1e-5
     dropout: float = 0.1
+    tied: bool = False  # whether the table of words is that of the logits too
 
     def __post_init__(self) -> None:
         for name, known in (("positions", POSITIONS), ("norm", NORMS)):
@@ -182,6 +183,14 @@ def stacked(name: str, x: Atom, layers: int, config: Config) -> list[Statement]:
     return scope(name)([*positions(x, config, both=name == "encoder"), stack, *end])
 
 
+def spoken(x: Atom, config: Config) -> Statements:
+    """A score for every word; tied, how much the row is like the word."""
+    d, words = config.size, config.vocabulary
+    if not config.tied:
+        return linear(x, R.logits, d, words)
+    return [R.logits(V.I) <= (x(V.I)[W.word[words, d]], W["logits.bias"][words,])]
+
+
 def program(config: Config) -> Program:
     """Reads `source(i)`, `mask(i)` (0 where padded) and `target(i)`; derives `logits(i)`."""
     rules = [
@@ -191,7 +200,7 @@ def program(config: Config) -> Program:
         *stacked("encoder", R.x, config.layers, config),
         R.memory(V.I) <= R["encoder.out"](V.I),
         *stacked("decoder", R.y, config.decoder_layers, config),
-        *linear(R["decoder.out"], R.logits, config.size, config.vocabulary),
+        *spoken(R["decoder.out"], config),
     ]
     domains = {V.H: config.heads}
     domains |= {V.I: config.length} if config.positions == "learned" else {}

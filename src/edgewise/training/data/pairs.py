@@ -93,8 +93,9 @@ class PairCorpus:
 
     def validation(self, size: int, part: str = "validation") -> Iterator[Batch]:
         rows = self.parts[part]
+        longest = max((len(side) for pair in rows for side in pair), default=0)
         for first in range(0, len(rows), size):
-            yield _batch(rows[first : first + size])
+            yield _batch(rows[first : first + size], longest + 1)
 
     def text(self, pieces: Sequence[int]) -> str:
         """Pieces up to the end as text."""
@@ -103,13 +104,11 @@ class PairCorpus:
         return str(self.tokenizer.decode(ids))
 
 
-def _batch(rows: list[tuple[list[int], list[int]]], width: int | None = None) -> Batch:
-    """Padded to `width`, so that every step has one shape, or to the longest."""
+def _batch(rows: list[tuple[list[int], list[int]]], width: int) -> Batch:
+    """Padded to `width`: a model prepares itself for a shape once, which takes a while."""
     source, lengths = padded([[*a, END] for a, _ in rows], PAD)
     target, _ = padded([[START, *b, END] for _, b in rows], PAD)
-    if width is not None:
-        source = _wide(source, width)
-        target = _wide(target, width + 1)
+    source, target = _wide(source, width), _wide(target, width + 1)
     return {"source": source, "lengths": lengths, "token": target[:, :-1], "next": target[:, 1:]}
 
 

@@ -9,12 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from edgewise.decode import Again, beam
+from edgewise.decode import beam
 from edgewise.ground.inputs import numbers
-from edgewise.language import R
+from edgewise.language import Program, R
+from edgewise.language.nodes import Atom
+from edgewise.module import Model
 from edgewise.training.models.classifier import mask_of
 from edgewise.training.schema import number, one_of
 from edgewise.zoo import rnn
+from edgewise.zoo.parts import Statements
 
 ROOM = 2
 
@@ -37,44 +40,87 @@ class Narrator(nn.Module):
     def __init__(self, config: Recurrent, words: int, longest: int, seed: int) -> None:
         super().__init__()
         self.words, self.longest = words, longest
-        sizes = rnn.Config(
+        self.sizes = rnn.Config(
             source_words=words,
             target_words=words,
             size=config.size,
             attention=config.attention,
             dropout=config.dropout,
         )
-        self.program = rnn.program(sizes).compile(R.logits, seed=seed)
+        self.program = rnn.program(self.sizes).compile(R.logits, seed=seed)
         _initialise(self.program, config.size, seed)
 
     def forward(self, source: Tensor, lengths: Tensor, token: Tensor) -> Tensor:
-        out: Tensor = self.program(target=numbers(token), **self._read(source, lengths))
+        """Logits (batch, n, words) of what follows each token."""
+        mask = mask_of(source, lengths, self.program.weight("source_word").dtype)
+        end = mask - mask_of(source, lengths - 1, mask.dtype)
+        given = {"source": numbers(source), "mask": mask, "end": end, "target": numbers(token)}
+        out: Tensor = self.program(**{n: t for n, t in given.items() if n in self.program.inputs})
         return out
 
+    @torch.no_grad()
     def translate(
         self, source: Tensor, lengths: Tensor, *, start: int, stop: int, beams: int, alpha: float
     ) -> Tensor:
         """The best translations (batch, n), found by beam search."""
-        again = Again(self.program, "target", self.longest, **self._read(source, lengths))
+        following = Steps(self, source, lengths)
         first = torch.full((len(source), 1), start, device=source.device)
         most = self.longest - 1
-        return beam(again, first, beams=beams, most=most, stop=stop, alpha=alpha)[0]
+        return beam(following, first, beams=beams, most=most, stop=stop, alpha=alpha)[0]
 
-    def _read(self, source: Tensor, lengths: Tensor) -> dict[str, Any]:
-        """A sentence, where it has tokens, and where the last one is."""
-        mask = mask_of(source, lengths, self.program.weight("source_word").dtype)
-        end = mask - mask_of(source, lengths - 1, mask.dtype)
-        given = {"source": numbers(source), "mask": mask, "end": end}
-        return {name: item for name, item in given.items() if name in self.program.inputs}
+
+class Steps:
+    """Scores of the next token; of what is written so far only the last state is kept.
+
+    The rules of the model in three programs: the encoder once, then for each token a state of the
+    decoder from the one before, and what it says.
+    """
+
+    def __init__(self, narrator: Narrator, source: Tensor, lengths: Tensor) -> None:
+        def part(rules: Statements, output: Atom) -> Model:
+            model = Program(rules).compile(output).to(source.device, kind).eval()
+            model.load_state_dict({name: weights[name] for name in model.state_dict()})
+            return model
+
+        config, weights = narrator.sizes, narrator.program.state_dict()
+        kind = weights["source_word"].dtype
+        self.writes, self.says = part(rnn.writes(config), R.s), part(rnn.says(config), R.logits)
+        heard = part(rnn.reads(config), R.h)(source=numbers(source))
+        assert isinstance(heard, Tensor)
+        self.last = heard[torch.arange(len(heard), device=source.device), lengths - 1]
+        given = {"h": heard, "mask": mask_of(source, lengths, kind)}
+        self.given = {name: given[name] for name in given if name in self.says.inputs}
+        self.room = narrator.longest
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        """Append tokens (batch, n) and score what follows the last of them."""
+        states = self.writes(target=numbers(tokens), last=self.last)
+        assert isinstance(states, Tensor)
+        self.last = states[:, -1]
+        self.room -= tokens.shape[1]
+        scores = self.says(s=states[:, -1:], **self.given)
+        assert isinstance(scores, Tensor)
+        return scores[:, 0]
+
+    def take(self, samples: Tensor) -> None:
+        """Go on with these rows of the batch."""
+        self.last = self.last.index_select(0, samples)
+        self.given = {name: item.index_select(0, samples) for name, item in self.given.items()}
 
 
 @torch.no_grad()
 def _initialise(model: nn.Module, size: int, seed: int) -> None:
-    """Uniform within 1/√d, as torch's recurrent layers; biases 0."""
+    """Words normal of variance 1, matrices uniform of variance 1/d; biases 0.
+
+    So words, states and scores begin with about the same size. Within 1/√d all over, as in torch's
+    recurrent layers, they shrink from map to map, and attention begins too faint to be learned.
+    """
     generator = torch.Generator().manual_seed(seed)
-    bound = 1 / math.sqrt(size)
+    bound = math.sqrt(3 / size)
     for name, weight in model.named_parameters():
         if name.endswith("bias"):
             weight.zero_()
+        elif name in ("source_word", "target_word"):
+            weight.copy_(torch.randn(weight.shape, generator=generator))
         else:
             weight.copy_((torch.rand(weight.shape, generator=generator) * 2 - 1) * bound)

@@ -26,11 +26,14 @@ ROOM = 2  # as many pieces as in the longest training sentence, and that many ti
 
 @dataclass(frozen=True)
 class Translator:
+    """`tied` has one table for words that are read and words that are written."""
+
     layers: int = number(least=1)
     heads: int = number(least=1)
     size: int = number(least=2)
     hidden: int = number(least=1)
     dropout: float = number(0.0, least=0.0, below=1.0)
+    tied: bool = False
 
     def check(self) -> Iterator[tuple[str, str, str]]:
         if self.size % self.heads:
@@ -56,6 +59,7 @@ def program(config: Translator, words: int, longest: int) -> Program:
             length=longest,
             norm="pre",
             dropout=config.dropout,
+            tied=config.tied,
         )
     )
 
