@@ -1,8 +1,10 @@
 """A run that is stopped and continued is the run that was never stopped."""
 
 import json
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import safetensors.torch
@@ -256,3 +258,32 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path):
     for step in checkpoint.steps(tmp_path / "run" / "checkpoints"):
         state = checkpoint.read(tmp_path / "run" / "checkpoints", step)
         assert all(t.isfinite().all() for t in state.model.values())
+
+
+def test_the_best_model_is_measured_where_the_recipe_says_so(tmp_path, monkeypatch):
+    """Also after a stop: what is measured has the least validation loss of the whole run."""
+    text = RECIPE.replace("rate = 0.01", 'rate = 3.0\nmeasured = "best"\nschedule = "constant"')
+    recipe, found = loaded(tmp_path, text.replace("evaluate = 6", "evaluate = 1")), []
+
+    def kept(self, model, corpus, device):
+        found.append({name: weight.clone() for name, weight in model.state_dict().items()})
+        return {}
+
+    monkeypatch.setattr(type(recipe.objective), "finish", kept)
+    events = ran(recipe, tmp_path / "run")
+    losses = {e.step: e.values["validation loss"] for e in events if e.kind == "evaluate"}
+    best = min(losses, key=losses.__getitem__)
+    assert best != 12
+    until = replace(recipe, training=replace(recipe.training, steps=best))
+    ran(until, tmp_path / "until", data=tmp_path)
+    last = safetensors.torch.load(weights(tmp_path / "until", best))
+    for step in (12, 8):  # as if stopped between 8 and 12, and after the end
+        shutil.rmtree(checkpoint.folder(tmp_path / "run" / "checkpoints", step))
+        ran(recipe, tmp_path / "run", resume=True)
+    assert len(found) == 4
+    for measured in (found[0], *found[2:]):  # 1 is the run until the best
+        assert measured.keys() == last.keys()
+        assert all(torch.equal(measured[name], last[name]) for name in last)
+    (tmp_path / "run" / "best.safetensors").write_bytes(b"")
+    with pytest.raises(EdgewiseError, match="holds no tensors"):
+        ran(recipe, tmp_path / "run", resume=True)
