@@ -218,6 +218,41 @@ def test_a_run_does_not_overwrite_another(tmp_path):
     assert caught.value.code == "run-exists"
 
 
+def test_what_is_logged_does_not_depend_on_where_it_stopped(tmp_path):
+    """A line of the metrics is the mean since the line before, also of steps before the stop."""
+    recipe = loaded(tmp_path, RECIPE.replace("log = 2", "log = 5"))
+    ran(recipe, tmp_path / "whole")
+    events = training.train(recipe, tmp_path / "cut")
+    while next(events).step < 4:
+        pass
+    events.close()
+    ran(recipe, tmp_path / "cut", resume=True)
+    assert measures(tmp_path / "cut") == measures(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path, resume):
+    kept = tmp_path / "run" / "checkpoints" / "mine.ckpt"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("mine")
+    with pytest.raises(EdgewiseError, match="no run") as caught:
+        ran(loaded(tmp_path), tmp_path / "run", resume=resume)
+    assert caught.value.code == "run-exists"
+    assert kept.read_text() == "mine"
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path):
+    recipe = loaded(tmp_path)
+    events = training.train(recipe, tmp_path / "run")
+    while next(events).step < 4:
+        pass
+    with pytest.raises(EdgewiseError, match="another run") as caught:
+        ran(recipe, tmp_path / "run", resume=True)
+    assert caught.value.code == "run-exists"
+    list(events)
+    assert ran(recipe, tmp_path / "run", resume=True)[-1].kind == "end"
+
+
 def test_a_disk_without_room_stops_the_run_and_keeps_its_checkpoints(tmp_path, monkeypatch):
     recipe = loaded(tmp_path)
     put_ = checkpoint._put
@@ -287,3 +322,14 @@ def test_the_best_model_is_measured_where_the_recipe_says_so(tmp_path, monkeypat
     (tmp_path / "run" / "best.safetensors").write_bytes(b"")
     with pytest.raises(EdgewiseError, match="holds no tensors"):
         ran(recipe, tmp_path / "run", resume=True)
+
+
+def test_weights_that_are_no_numbers_are_not_kept(tmp_path):
+    """The loss of the last step is fine, what it leaves is not."""
+    text = RECIPE.replace("rate = 0.01", "rate = 1e35\nclip = 0.0").replace(
+        "warmup = 2", "warmup = 0"
+    )
+    with pytest.raises(EdgewiseError) as caught:
+        ran(loaded(tmp_path, text.replace("steps = 12", "steps = 1")), tmp_path / "run")
+    assert caught.value.code == "diverged"
+    assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [0]

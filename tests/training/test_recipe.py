@@ -29,7 +29,15 @@ def test_what_is_not_said_has_a_default(tmp_path):
     }
 
 
-BAD = {  # what is replaced by what: which line is shown, what is said
+BAD = {
+    "a kind that is a list": ('kind = "gpt"', 'kind = ["gpt"]', "kind", "has no kind"),
+    "a rate beyond numbers": (
+        "rate = 0.01",
+        "rate = 1e38",
+        "rate",
+        "must be at least 0.0 and below",
+    ),
+    # what is replaced by what: which line is shown, what is said
     "a misspelt key": ("layers =", "layres =", "layres", "did you mean `layers`?"),
     "a misspelt section": ("[training]", "[trainig]", "[trainig]", "did you mean `training`?"),
     "a misspelt kind": ('"gpt"', '"gtp"', "kind", "did you mean `gpt`?"),

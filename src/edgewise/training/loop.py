@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,10 +16,10 @@ from torch import Tensor, nn
 from edgewise.errors import Span
 from edgewise.graphs.pictures import package
 from edgewise.save.archive import write
-from edgewise.training import checkpoint
+from edgewise.training import checkpoint, folder
 from edgewise.training.checkpoint import State
 from edgewise.training.draws import number
-from edgewise.training.errors import BadCheckpoint, Diverged, NotWritable, RunExists
+from edgewise.training.errors import BadCheckpoint, Diverged, NotWritable
 from edgewise.training.metrics import Metrics, plot, rows
 from edgewise.training.objectives.average import Average
 from edgewise.training.recipe import Recipe, Training
@@ -56,9 +55,7 @@ def train(
     out = Path(out)
     package("matplotlib")  # for the curve at the end
     found = checkpoint.steps(out / "checkpoints")
-    if out.is_dir() and any(out.iterdir()) and not resume:
-        place = Span("<out>", 1, 1, len(str(out)) + 1, source=str(out))
-        raise RunExists("the folder is not empty", place, "choose another, or give `--resume`")
+    folder.check(out, resume)
     corpus = recipe.data.read(Path(data) if data is not None else recipe.path.parent)
     run = _Run(recipe, corpus, torch.device(device or _device()), out)
     if found:
@@ -85,6 +82,7 @@ class _Run:
         )
         self.best = math.inf
         self.step = 0
+        self.losses: list[Tensor] = []  # since the last line of the metrics
         self.fast: Any = torch.compile(self.model) if self.how.compile else self.model
 
     @property
@@ -100,7 +98,10 @@ class _Run:
             curves = {"lr_lambdas": [None] * len(self.optimiser.param_groups)}  # as they are here
             self.scheduler.load_state_dict(dict(state.numbers["scheduler"]) | curves)
             self.scaler.load_state_dict(dict(state.numbers["scaler"]))
-            self.best = float(state.numbers["best"] or math.inf)
+            best = state.numbers["best"]
+            self.best = math.inf if best is None else float(best)
+            losses = [float(loss) for loss in state.numbers.get("losses", ())]
+            self.losses = [torch.tensor(loss, device=self.device) for loss in losses]
         except (KeyError, TypeError, ValueError, RuntimeError):
             raise checkpoint.broken(path, "its numbers are not those of a run") from None
         for group, rate in zip(
@@ -122,6 +123,10 @@ class _Run:
 
     def _events(self) -> Iterator[Event]:
         self.out.mkdir(parents=True, exist_ok=True)
+        with folder.alone(self.out):
+            yield from self._held()
+
+    def _held(self) -> Iterator[Event]:
         if self.step == 0:
             _begin(self.out, self.recipe)
         metrics = Metrics(self.out / "metrics.jsonl", self.step)
@@ -139,27 +144,25 @@ class _Run:
         return int(self.objective.words(self.corpus))
 
     def _steps(self, metrics: Metrics) -> Iterator[Event]:
-        how, before, losses = self.how, time.perf_counter(), list[Tensor]()
+        how, before, since = self.how, time.perf_counter(), self.step
         while self.step < how.steps:
-            losses.append(self._one())
+            self.losses.append(self._one())
             self.step += 1
             last = self.step == how.steps
             if self.step % how.log == 0 or last:
                 now = time.perf_counter()
-                values = self._logged(losses, (now - before) / len(losses))
-                before, losses = now, []
+                values = self._logged((now - before) / (self.step - since))
+                before, since = now, self.step
                 metrics.add(step=self.step, **values)
                 yield Event("step", self.step, values)
             if self.step % how.evaluate == 0 or last:
                 values = self._evaluated()
                 metrics.add(step=self.step, **values)
                 yield Event("evaluate", self.step, values)
-                before = time.perf_counter()
+                before, since = time.perf_counter(), self.step
             if self.step % how.checkpoint == 0 or last:
-                if losses:
-                    self._finite(losses)
                 yield self._saved(metrics)
-                before = time.perf_counter()
+                before, since = time.perf_counter(), self.step
 
     def _one(self) -> Tensor:
         """One step; its loss stays on the device."""
@@ -188,13 +191,14 @@ class _Run:
             return {n: t.pin_memory().to(self.device, non_blocking=True) for n, t in batch.items()}
         return batch
 
-    def _logged(self, losses: list[Tensor], seconds: float) -> dict[str, float]:
-        loss = self._finite(losses)
+    def _logged(self, seconds: float) -> dict[str, float]:
+        loss = torch.stack([loss.double() for loss in self.losses]).mean().item()
+        self._finite(loss)
+        self.losses = []
         rate = float(self.scheduler.get_last_lr()[0])
         return {"loss": loss, "rate": rate, "seconds": seconds}
 
-    def _finite(self, losses: list[Tensor]) -> float:
-        loss = torch.stack(losses).double().mean().item()
+    def _finite(self, loss: float) -> None:
         if not math.isfinite(loss):
             path = str(self.recipe.path)
             raise Diverged(
@@ -202,7 +206,6 @@ class _Run:
                 Span("<recipe>", 1, 1, len(path) + 1, source=path),
                 "lower `rate`, raise `warmup`, or set `clip`",
             )
-        return loss
 
     @torch.no_grad()
     def _evaluated(self) -> dict[str, float]:
@@ -212,6 +215,7 @@ class _Run:
             for batch in self.corpus.validation(max(self.how.batch, 32)):
                 self.objective.measure(self.model, self._moved(batch), found)
         means = found.means()
+        self._finite(means.get("loss", 0.0))
         loss = means.get("loss", math.inf)
         if loss < self.best and self.how.measured == "best":
             checkpoint.write_weights(self.out / BEST, self.model)
@@ -219,6 +223,10 @@ class _Run:
         return {f"validation {name}": value for name, value in means.items()}
 
     def _saved(self, metrics: Metrics) -> Event:
+        losses = [loss.item() for loss in self.losses]
+        self._finite(sum(losses))
+        if not all(bool(weight.isfinite().all()) for weight in self.model.parameters()):
+            self._finite(math.nan)  # that of the next step
         metrics.sync()
         numbers = {
             **self._identity(),
@@ -226,6 +234,7 @@ class _Run:
                 k: v for k, v in self.scheduler.state_dict().items() if k != "lr_lambdas"
             },
             "scaler": self.scaler.state_dict(),
+            "losses": losses,
             "best": None if math.isinf(self.best) else self.best,
             "vocabulary": self.corpus.vocabulary,
         }
@@ -262,9 +271,7 @@ class _Run:
 
 
 def _begin(out: Path, recipe: Recipe) -> None:
-    """A run that stopped before its first checkpoint leaves nothing behind."""
-    shutil.rmtree(out / "checkpoints", ignore_errors=True)
-    write(out / "recipe.json", (json.dumps(recipe.json(), indent=1) + "\n").encode())
+    write(out / folder.RECIPE, (json.dumps(recipe.json(), indent=1) + "\n").encode())
 
 
 def _optimiser(model: nn.Module, how: Training, device: torch.device) -> torch.optim.AdamW:

@@ -29,7 +29,7 @@ class Training:
     steps: int = number(least=0)
     batch: int = number(least=1)
     seed: int = number(0, least=0)
-    rate: float = number(1e-3, least=0.0)
+    rate: float = number(1e-3, least=0.0, below=1e36)
     schedule: str = one_of("cosine", "cosine", "noam", "constant")
     warmup: int = number(100, least=0)
     least_rate: float = number(0.0, least=0.0)
@@ -130,7 +130,7 @@ class _Reader:
         if name not in KINDS:
             return self._values(name, Training, table)
         kind, kinds = table.pop("kind", None), KINDS[name]
-        if kind not in kinds:
+        if not isinstance(kind, str) or kind not in kinds:
             what = "needs a `kind`" if kind is None else f"has no kind `{kind}`"
             return self._say(f"`[{name}]` {what}", name, "kind", _near(str(kind), list(kinds)))
         return self._values(name, kinds[kind], table)
