@@ -18,7 +18,7 @@ from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.plan.nodes import Plan
 from edgewise.reference.weights import UnknownWeight, WeightTable
-from edgewise.run.autocast import autocasts
+from edgewise.run.autocast import lowered
 from edgewise.run.built import build_step, check_names, ensure, ensure_graph, fixed, untraced
 from edgewise.run.column import Column
 from edgewise.run.data import Data, ForeignData
@@ -221,12 +221,13 @@ class Model(torch.nn.Module):
         step, values = self._resolved(data, inputs)
         weights = self._weights()
         unit = self._one
-        if torch.compiler.is_compiling() and not autocasts(unit.device):
+        if torch.compiler.is_compiling():
+            lower = lowered(unit.device)
             names = tuple(values)
             shapes = tuple(map(fixed, values.values()))
             kinds = tuple(value.dtype for value in values.values())
-            ensure_graph(self._handle, names, shapes, kinds, self.training, step.handle)
-            graph = step.graphs[self.training, kinds]
+            ensure_graph(self._handle, names, shapes, kinds, self.training, lower, step.handle)
+            graph = step.graphs[self.training, kinds, lower]
             if graph is not None:
                 value = Column(graph(*values.values(), *weights.values()))
                 return step.output(value, as_rows)

@@ -5,6 +5,7 @@ import math
 import pickle
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -157,6 +158,33 @@ def test_autocast_attention(conditions):
         found.float().sum().backward()
     torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.05)
     assert all(p.grad is not None and p.grad.dtype == p.dtype for p in model.parameters())
+
+
+@pytest.mark.parametrize("conditions", [(), (R.special.leq(V.J, V.I),), (window(1)(V.I, V.J),)])
+@pytest.mark.parametrize("inside", [False, True])
+def test_autocast_in_a_trace(conditions, inside):
+    model = attention(*conditions, seed=0)
+    precise = torch.autocast("cpu", dtype=torch.bfloat16)
+    torch._dynamo.reset()
+
+    def run(data):
+        with precise if inside else nullcontext():
+            return model(x=data)
+
+    traced = torch.compile(run, backend="aot_eager", fullgraph=True)
+    results = []
+    for call in (run, traced):
+        data = x(6, 4).requires_grad_()
+        with nullcontext() if inside else precise:
+            found = call(data)
+        found.float().square().sum().backward()
+        grads = [p.grad.clone() for p in model.parameters()]
+        results.append((found, data.grad, *grads))
+        model.zero_grad()
+    torch.testing.assert_close(results[1], results[0], rtol=0.02, atol=0.02)
+    assert results[1][0].dtype == results[0][0].dtype
+    (step,) = model._cache.built.values()
+    assert any(lower is torch.bfloat16 and graph for (*_, lower), graph in step.graphs.items())
 
 
 def test_autocast_graph():

@@ -193,14 +193,19 @@ def test_other_shapes_precision_and_order_of_inputs():
         torch.testing.assert_close(model(x=x.double(), y=y.double()).float(), expected)
 
 
-def test_autocast_is_not_written_down():
+def test_autocast_is_written_down_apart():
     model, data, x = case("a layer", torch.float32)
     plain = [model(data, x=x) for _ in range(3)]
     with torch.autocast("cpu", torch.bfloat16):
         low = [model(data, x=x) for _ in range(3)]
+    with torch.autocast("cpu", torch.float16):
+        half = [model(data, x=x) for _ in range(3)]
     torch.testing.assert_close(model(data, x=x), plain[0])
     torch.testing.assert_close(low[0].float(), plain[0], atol=0.05, rtol=0.05)
-    assert not torch.equal(low[2].float(), plain[0])
+    for found in (low, half):
+        assert torch.equal(found[0], found[2])
+        assert not torch.equal(found[2].float(), plain[0])
+    assert not torch.equal(low[2].float(), half[2].float())
 
 
 def test_transformations_of_functions():

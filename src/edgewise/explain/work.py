@@ -20,7 +20,7 @@ from edgewise.kernels.scored import choose as choose_scored
 from edgewise.profile import Piece, groundings, label, state_of, walk
 from edgewise.run.attention import AttentionStep
 from edgewise.run.column import Column, show
-from edgewise.run.projections import projected_weights
+from edgewise.run.projections import products_of
 from edgewise.run.recursion import Levels, Rounds
 from edgewise.run.rule import RuleStep
 from edgewise.run.state import State
@@ -55,7 +55,9 @@ def kernels(model: Model, step: Step, values: Mapping[str, Tensor]) -> dict[str,
     return {
         "inputs": inputs,
         "relations": relations,
-        "one product": [list(names) for names in executable.projections.values()],
+        "one product": [
+            [name for name, _ in products] for products in executable.projections.values()
+        ],
         "one gather": [list(names) for names in step.prepared.stacks.values()],
         "total": {key: sum(made[key] for made in each) for key in ("flops", "bytes")},
     }
@@ -152,7 +154,7 @@ def kernel(piece: Piece) -> str:
 
 
 def _rule_kernel(step: RuleStep) -> str:
-    parts = ["linear"] if any(projected_weights(step.ground, step.layouts)) else []
+    parts = ["linear"] if any(products_of(step.ground, step.layouts)) else []
     parts += ["gather"] if any(rows is not None for rows in step.ground.rows.values()) else []
     if not step.ground.segments.trivial:
         inner = step.default if step.ground.groups is not None else step.aggregation

@@ -24,11 +24,12 @@ from edgewise.run.attention import AttentionStep
 from edgewise.run.executable import Executable, RelationStep
 from edgewise.run.fused import attention_step
 from edgewise.run.merge import laid, merge_of, merged
-from edgewise.run.projections import projected_weights
+from edgewise.run.projections import products_of
 from edgewise.run.recursion import Component, Levels, Rounds, levels, rounds
 from edgewise.run.room import Values
 from edgewise.run.rule import RuleStep
 from edgewise.run.shapes import Shapes
+from edgewise.run.state import Product
 
 Step = RelationStep | Levels | Rounds
 
@@ -72,17 +73,21 @@ def build(
 
 def _projections(
     steps: Sequence[Step], weights: Mapping[str, Tensor]
-) -> dict[str, tuple[str, ...]]:
+) -> dict[str, tuple[Product, ...]]:
     """The matrices of equal width that rules apply to all rows of a relation."""
-    found: dict[tuple[str, int], list[str]] = {}
+    found: dict[tuple[str, int], dict[str, str | None]] = {}
     for step in steps:
         for rule in step.rules() if isinstance(step, RelationStep) else ():
-            for relation, name in projected_weights(rule.ground, rule.layouts):
+            for relation, (name, vector) in products_of(rule.ground, rule.layouts):
                 width = weights[name].shape[-1] if weights[name].ndim >= 2 else 0
-                group = found.setdefault((relation, width), [])
-                if width > 1 and name not in group:
-                    group.append(name)
-    return {relation: tuple(names) for (relation, _), names in found.items() if len(names) > 1}
+                group = found.setdefault((relation, width), {})
+                if width > 1:
+                    group[name] = vector if group.get(name, vector) == vector else None
+    return {
+        relation: tuple(products.items())
+        for (relation, _), products in found.items()
+        if len(products) > 1
+    }
 
 
 def _value_rule(node: Attention) -> nodes.Rule:

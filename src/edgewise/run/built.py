@@ -102,20 +102,27 @@ def ensure_graph(
     shapes: tuple[tuple[int, ...], ...],
     kinds: tuple[torch.dtype, ...],
     training: bool,
+    lower: torch.dtype | None,
     using: str,
 ) -> bool:
     """Write the step of a model down as a graph, once for each mode."""
     model: Compiled = held(of)
     step: Step = held(using)
-    if (training, kinds) not in step.graphs:
-        with untraced():
+    if (training, kinds, lower) not in step.graphs:
+        # what autocast has converted would be kept for others to read
+        precise = (
+            nullcontext()
+            if lower is None
+            else torch.autocast(model._one.device.type, lower, cache_enabled=False)
+        )
+        with untraced(), precise:
             tensors = [
                 model._one.new_zeros(shape, dtype=kind)
                 for shape, kind in zip(shapes, kinds, strict=True)
             ]
             weights = {name: model.weight(name) for name in model._paths}
             graph = graph_of(step, names, tensors, weights, model._one.dtype, training)
-            step.graphs[training, kinds] = graph
+            step.graphs[training, kinds, lower] = graph
     return True
 
 

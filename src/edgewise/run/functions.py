@@ -211,9 +211,13 @@ COMBINATIONS: dict[str, Callable[..., Tensor]] = {
 }
 
 
+ALONE = {"sum", "elproduct", "avg", "max", "min"}  # one value is itself
+
+
 def combine(function: nodes.Function, columns: Sequence[Column]) -> Column:
     if function.name == "product":
         return reduce(product, columns)
-    if len(columns) == 1 and function.name in ("sum", "elproduct", "avg", "max", "min"):
+    flat = function.name == "concat" and columns[0].rank < 2
+    if len(columns) == 1 and (flat or function.name in ALONE):
         return columns[0]
     return column(COMBINATIONS[function.name](columns, **_arguments(function)))

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
+from torch.amp.autocast_mode import _enter_autocast, _exit_autocast
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from edgewise.errors import EdgewiseError
@@ -22,7 +23,16 @@ aten = torch.ops.aten
 IDLE = {
     *(aten.to.dtype, aten.to.dtype_layout, aten.reshape.default, aten.view.default),
     *(aten.expand.default, aten.flatten.using_ints, aten.contiguous.default),
+    aten.permute.default,
 }
+
+
+RESHAPES = {
+    *(aten.reshape.default, aten.view.default, aten.flatten.using_ints, aten.unflatten.int),
+    *(aten.unsqueeze.default, aten.squeeze.dim),
+}
+# written down around attention, whose operator needs neither
+NOTES = {aten._assert_tensor_metadata.default, _enter_autocast, _exit_autocast}
 
 
 def graph_of(
@@ -65,15 +75,28 @@ def graph_of(
 def _tidy(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Without operations that change nothing, and what a trace only notes."""
     module.graph.set_codegen(torch.fx.graph.CodeGen())
-    for node in list(module.graph.nodes):
-        if node.target == aten._assert_tensor_metadata.default:
+    for node in list(reversed(module.graph.nodes)):
+        if node.target in NOTES:
             module.graph.erase_node(node)
-        elif node.target in IDLE and _same(node.meta.get("val"), node.args[0].meta.get("val")):
+    for node in list(module.graph.nodes):
+        if node.target in IDLE and _same(node.meta.get("val"), node.args[0].meta.get("val")):
             node.replace_all_uses_with(node.args[0])
             module.graph.erase_node(node)
+        elif node.target in RESHAPES:
+            _straighten(node)
     _own_output(module.graph)
     module.graph.eliminate_dead_code()
     return torch.fx.GraphModule(module, module.graph)  # not one that is written out later
+
+
+def _straighten(node: torch.fx.Node) -> None:
+    """Let those that read a value in the shape it once had read it from there."""
+    base = node
+    while base.target in RESHAPES:
+        base = base.all_input_nodes[0]
+        if base.meta["val"].shape == node.meta["val"].shape:
+            node.replace_all_uses_with(base)
+            return
 
 
 def _own_output(graph: torch.fx.Graph) -> None:

@@ -20,7 +20,7 @@ from edgewise.run import families
 from edgewise.run.body import place, scales_only, single_atom, takes_rows
 from edgewise.run.column import Column, Gathered, column, product
 from edgewise.run.functions import combine, transform
-from edgewise.run.projections import is_matrix, projected
+from edgewise.run.projections import is_matrix, projected, values_of
 from edgewise.run.state import State
 from edgewise.run.strides import Strides, of_ground
 
@@ -169,7 +169,12 @@ class RuleStep:
         self, function: nodes.Function, items: Sequence[nodes.Expression], state: State
     ) -> list[Column]:
         """What a function is applied to; a number that is looked up stays an integer."""
-        found = [self.expression(item, state) for item in items]
+        found = values_of(
+            function,
+            items,
+            lambda item: self.expression(item, state),
+            lambda atom, bias: self._affine(atom, bias, state),
+        )
         if function.name == "lookup" and len(items) == 2:
             number = items[1]
             if isinstance(number, nodes.Atom) and number.weight is None:
@@ -196,13 +201,29 @@ class RuleStep:
             case nodes.Weight():
                 return self._weight(item, state)
             case nodes.Apply(function=function):
-                operands = [
-                    self._in_rows(operand, source, state, whole) for operand in item.operands
-                ]
+                operands = values_of(
+                    function,
+                    item.operands,
+                    lambda operand: self._in_rows(operand, source, state, whole),
+                    lambda atom, bias: _mapped(atom, bias, whole, source, state),
+                )
                 value = self._applied(function, operands, state)
             case _:
                 raise TypeError(f"carries no value: {item!r}")
         return self._weighted(item.weight, value, state)
+
+    def _affine(self, atom: nodes.Atom, bias: nodes.Weight, state: State) -> Column | None:
+        """Rows times a matrix and a vector more, where a product takes all rows."""
+        source, at = state.relations[atom.relation], self.place(atom)
+        if not self.project_first:
+            return None
+        if bias.keys:
+            return self._family_everywhere(atom, state, bias)
+        rows = self.ground.rows[at]
+        if rows is not None and source.rows > len(rows):
+            return None
+        found = _mapped(atom, bias, atom.relation, source, state)
+        return None if found is None else self._chosen(found, at)
 
     # weights
 
@@ -229,13 +250,15 @@ class RuleStep:
             found = state.cache.at_places(self.ground, at, state.places)
         return found
 
-    def _family_everywhere(self, item: nodes.Atom, state: State) -> Column | None:
+    def _family_everywhere(
+        self, item: nodes.Atom, state: State, bias: nodes.Weight | None = None
+    ) -> Column | None:
         """Every member of a family times every row, where the groundings are just that."""
         weight, source = item.weight, state.relations[item.relation]
         if weight is None or not weight.keys or not self.project_first:
             return None
         layout = self.layouts.get(self.place(item))
-        whole = projected(weight, item.relation, source, state) if layout else None
+        whole = projected(weight, item.relation, source, state, bias) if layout else None
         if layout is None or whole is None:
             return None
         size = state.weights[str(weight.name)].shape[-2]
@@ -325,3 +348,13 @@ class RuleStep:
             return found
         starts = self.ground.segments.padded[:, 0]
         return found.take(starts)
+
+
+def _mapped(
+    atom: nodes.Atom, bias: nodes.Weight, whole: str | None, source: Column, state: State
+) -> Column | None:
+    """All rows of a relation times a matrix, and a vector more."""
+    if whole is None or atom.weight is None:
+        return None
+    found = projected(atom.weight, whole, source, state, bias)
+    return None if found is None else column(found)

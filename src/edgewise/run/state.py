@@ -11,6 +11,8 @@ from torch import Tensor
 
 from edgewise.run.column import Column
 
+Product = tuple[str, str | None]  # a matrix and the vector that is added, by name
+
 
 @dataclass
 class State:
@@ -21,8 +23,8 @@ class State:
     training: bool
     dtype: torch.dtype
     device: torch.device
-    projections: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    shared: dict[tuple[str, str], Tensor] = field(default_factory=dict)
+    projections: Mapping[str, tuple[Product, ...]] = field(default_factory=dict)
+    shared: dict[tuple[str, str, str | None], Tensor] = field(default_factory=dict)
     numbers: Mapping[str, Column] = field(default_factory=dict)  # integers, not rounded to dtype
     few: bool = False  # rows are so few that reading the weights is the work
     cache: Any = None  # keeps keys and values where rows are appended

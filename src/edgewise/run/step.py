@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from edgewise.ground.stack import with_stacks
-from edgewise.run.autocast import autocasts
+from edgewise.run.autocast import lowered
 from edgewise.run.column import Column
 from edgewise.run.executable import Executable
 from edgewise.run.inputs import Prepared
@@ -19,7 +19,8 @@ from edgewise.run.state import State
 from edgewise.run.tape import Tape, recordable, recorded
 from edgewise.run.tape.record import transformed
 
-Mode = tuple[bool, tuple[torch.dtype, ...]]  # in training or not, and the kinds of inputs
+# in training or not, the kinds of inputs, and the precision of autocast
+Mode = tuple[bool, tuple[torch.dtype, ...], torch.dtype | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +105,7 @@ class Step:
             value = self(inputs, held, unit.dtype, unit.device, training)
             return self.output.tensor(value, as_rows)
 
-        if autocasts(unit.device):
-            return run(given)
-        key = (names, training, as_rows, torch.is_inference_mode_enabled())
+        key = (names, training, as_rows, torch.is_inference_mode_enabled(), lowered(unit.device))
         if key not in self.tapes:
             self.tapes[key] = None
             return run(given)

@@ -10,7 +10,7 @@ from torch import Tensor
 from edgewise.ground.rules import GroundRule
 from edgewise.run.column import Column
 
-LEAST = 1 << 12  # rows, below which one index_select is as good
+LEAST = 64  # rows, below which one index_select is as good
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.kernels.attention import arguments, reference
+from edgewise.kernels.attention.autocast import without_autocast
 from edgewise.kernels.attention.contract import Case, Grads, Implementation, Saved, Terms, wide
 from edgewise.kernels.attention.dropout import Dropout
 from edgewise.kernels.attention.errors import AttentionShape
@@ -83,7 +84,8 @@ def attend(
     given = (bias, edge_bias, edge_scale, edge_key, edge_value)
     terms = _terms(given, tables, seed, dropout)
     case, chosen = _asked((q, k, v), terms, (graph, score, scale, offset, kernel), lse)
-    out, sums = chosen.forward(case, q, k, v, terms)
+    with without_autocast(q):
+        out, sums = chosen.forward(case, q, k, v, terms)
     return out.contiguous(), sums.contiguous()
 
 
@@ -122,7 +124,8 @@ def attend_backward(
     case, chosen = _asked((q, k, v), terms, (graph, score, scale, offset, kernel), lse)
     saved = Saved(q, k, v, terms, out, sums)
     asked = (chosen, case, saved, dout.contiguous(), dlse if lse else None)
-    grads = _with_autograd(asked) if chosen is reference else gradients(*asked)
+    with without_autocast(q):
+        grads = _with_autograd(asked) if chosen is reference else gradients(*asked)
     found = [grads.q, grads.k, grads.v, *(x for x in grads.terms.tensors if x is not None)]
     return [x.contiguous() for x in found]
 
