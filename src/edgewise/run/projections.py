@@ -84,7 +84,7 @@ def projected(
 
 
 def _times(
-    x: Tensor, matrices: Sequence[Tensor], vectors: Sequence[Tensor | None], apart: bool
+    x: Tensor, matrices: list[Tensor], vectors: list[Tensor | None], apart: bool
 ) -> Sequence[Tensor]:
     """All rows times each matrix, and a vector more.
 

@@ -65,7 +65,7 @@ def written(
     lines, early = [], []
     for number, operation in enumerate(operations):
         reads = _reads(operation)
-        if operation.function in FORMS and kept.issuperset(reads):
+        if held and operation.function in FORMS and kept.issuperset(reads):
             early.append("    " + names.line(operation))
             kept.update(operation.results)
             continue
