@@ -120,8 +120,8 @@ def specials() -> str:
     rows = []
     for name, special in SPECIALS.items():
         terms = str(special.least) if special.least == special.most else f"{special.least} or more"
-        last = dict.fromkeys([(2,), (4,), (-1,)], "the last")
-        computes = {(): "–", **last}.get(special.computes, "any one")
+        counts = len(special.computes)
+        computes = "–" if not counts else "the last" if counts == 1 else "any one"
         rows.append(f"| `{name}` | {terms} | {computes} | {SPECIAL_MEANINGS[name]} |")
     return "\n".join([*head, *rows]) + "\n"
 
