@@ -10,13 +10,16 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from edgewise import F, Program, R, V, rows
+from edgewise import F, Program, R, V, W, numbers, rows, zoo
 from edgewise.errors import EdgewiseWarning
 from edgewise.graphs import strided, window
 from edgewise.language import nodes
 from tests.compile.look_alikes import LOOK_ALIKES
-from tests.compile.rewritings import D_K, OUT, QKV, REWRITINGS, WEIGHTS, D, numbers
+from tests.compile.rewritings import D_K, OUT, QKV, REWRITINGS, WEIGHTS, D
+from tests.compile.rewritings import numbers as drawn
+from tests.compile.terms import TERMS
 
+REWRITINGS = [*REWRITINGS, *TERMS]
 ALL = [*REWRITINGS, *(case for _, case in LOOK_ALIKES)]
 
 
@@ -124,7 +127,7 @@ def test_it_is_itself_without_fusing(case):
     torch.testing.assert_close(fused(**inputs), plain(**inputs), atol=1e-12, rtol=1e-9)
 
 
-X = numbers(6, D)
+X = drawn(6, D)
 SPARSE = {
     "rows": {"x": rows(torch.tensor([[0, 2, 3]]), X[:3])},
     "no rows": {"x": X[:0]},
@@ -178,6 +181,56 @@ def test_nothing_of_pairs_is_stored(conditions):
         model(x=x).sum().backward()
     assert x.grad is not None
     assert largest.elements < n * n / 4, f"{largest.elements:,} elements at {n:,} tokens"
+
+
+TABLES = {
+    "T5's buckets": [R.special.bucket(V.I, V.J, 32, 128, V.B)],
+    "distances": [
+        R.special.sub(V.I, V.J, V.D),
+        R.special.div(V.D, 128, V.B),
+        window(512)(V.I, V.J),
+    ],
+}
+
+
+@pytest.mark.parametrize("conditions", TABLES.values(), ids=TABLES)
+def test_nothing_of_pairs_is_stored_for_a_table(conditions):
+    n, d = 4096, 8
+    body = (R.x(V.J).T @ R.x(V.I), W.table(V.B)[1,], *conditions)
+    model = Program(
+        [
+            (R.w(V.I, V.J) <= body) | [F.softmax_agg(agg_terms=[V.J])],
+            (R.out(V.I) <= (R.w(V.I, V.J), R.x(V.J)[d, d])) | [F.product],
+        ],
+        domains={V.B: 32},
+    ).compile(R.out)
+    x = torch.randn(n, d, requires_grad=True)
+    with Largest() as largest:
+        model(x=x).sum().backward()
+    assert model.weight("table").grad.count_nonzero() > 1
+    assert largest.elements < n * n, f"{largest.elements:,} elements at {n:,} tokens"
+    (step,) = _steps(model, "out", x=x)
+    assert step["terms"]["score"].startswith("the score S + table0[I - J + ")
+
+
+def test_nothing_of_pairs_is_stored_in_t5():
+    n = 3072
+    config = zoo.t5.Config(8, size=8, heads=2, d=4, hidden=8, layers=1, decoder_layers=1, dropout=0)
+    model = zoo.t5.program(config).compile(R.logits)
+    words = torch.randint(8, (n,))
+    with Largest() as largest:
+        out = model(source=numbers(words), target=numbers(words), mask=torch.ones(n))
+        out.sum().backward()
+    assert model.weight("encoder.relative").grad.count_nonzero() > 1
+    assert largest.elements < n * n, f"{largest.elements:,} elements at {n:,} tokens"
+    for layer in ("encoder.layer.0.self", "decoder.layer.0.self"):
+        (step,) = _steps(model, f"{layer}.heard")
+        assert "table0" in step["terms"]["score"]
+
+
+def _steps(model, relation, **inputs):
+    found = model.explain(stage="kernels", json=True, **inputs)["kernels"]["relations"]
+    return next(r["steps"] for r in found if r["relation"] == relation)
 
 
 FRESH = """

@@ -23,7 +23,7 @@ from edgewise.graphs import (
 from edgewise.kernels.attention import IMPLEMENTATIONS, attention, memory
 from edgewise.kernels.attention.dropout import Dropout
 from edgewise.kernels.attention.errors import KernelRefuses
-from edgewise.scores import H, I, J, S, alibi, relative, softcap, table, where
+from edgewise.scores import H, I, J, S, alibi, relative, softcap, sqrt, table, where
 
 GRAPHS = {
     "empty": window(3) - full(),
@@ -37,7 +37,7 @@ GRAPHS = {
 @pytest.mark.parametrize("kernel", EACH)
 def test_gradients_of_terms(kernel, term):
     graph = GRAPHS.get(kernel, window(1) | strided(3))
-    extra = () if term in ("bias", "key_bias") or kernel in ("permuted", "dense") else ("bias",)
+    extra = () if term in ("bias", "key_bias") or kernel == "permuted" else ("bias",)
     call = Call(graph, (), 1, 2, 6, 6, 3, 2, torch.float64, (term, *extra), {"scale": 0.7})
     try:
         assert_gradients(call, kernel)
@@ -66,7 +66,7 @@ def test_what_kernels_take():
     on_tiles = everything - {"edge_key", "edge_value"}
     assert taken == {
         "empty": everything,
-        "dense": {"bias", "key_bias", "edge_bias"},
+        "dense": {"bias", "key_bias", "edge_bias", "alibi", "relative"},
         "rectangles": on_tiles,
         "permuted": {"softcap", "alibi", "relative", "capped"},
         "blocks": on_tiles,
@@ -399,3 +399,14 @@ def test_scores_that_do_not_fit_are_errors():
             call()
         assert caught.value.code == code
         assert text in caught.value.message
+
+
+@pytest.mark.parametrize("kernel", ["rectangles", "csr", "gather", "reference", None])
+def test_scores_count_from_the_offset(kernel):
+    """What a query hears after a cache is what it hears among all."""
+    q, k, v = (torch.randn(1, 2, 8, 4, dtype=torch.float64) for _ in range(3))
+    near = relative(torch.randn(2, 7, dtype=torch.float64))
+    for score in (alibi(2), near, sqrt(I + J + 1)):
+        whole = attention(q, k, v, causal(), bias=score)[:, :, 5:]
+        last = attention(q[:, :, 5:], k, v, causal(), bias=score, offset=5, kernel=kernel)
+        torch.testing.assert_close(last, whole)

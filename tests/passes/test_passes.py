@@ -16,10 +16,11 @@ from edgewise.plan.show import show
 from edgewise.plan.spec import assert_well_formed
 from tests.compile.look_alikes import LOOK_ALIKES
 from tests.compile.rewritings import REWRITINGS
+from tests.compile.terms import TERMS
 
 PLANS = Path(__file__).parents[1] / "golden" / "plans"
 NAMES = [*(step.name for step in PIPELINE), *EXECUTION]
-CASES = [*REWRITINGS, *(case for _, case in LOOK_ALIKES)]
+CASES = [*REWRITINGS, *TERMS, *(case for _, case in LOOK_ALIKES)]
 
 
 def lowered(program):

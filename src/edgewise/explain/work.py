@@ -25,10 +25,19 @@ from edgewise.run.recursion import Levels, Rounds
 from edgewise.run.rule import RuleStep
 from edgewise.run.state import State
 from edgewise.run.step import Step
+from edgewise.scores.nodes import S
+from edgewise.scores.show import show as show_score
 
 if TYPE_CHECKING:
     from edgewise.module import Model
 
+TERMS = {  # of scores, as kernels take them
+    "score": "the score ",
+    "bias": "a bias",
+    "edge_bias": "a bias of each edge",
+    "edge_scale": "a factor of each edge",
+    "dropout": "dropout",
+}
 MOVES = {"index_select", "index", "gather", "clone", "copy_", "cat", "stack", "index_copy"}
 
 
@@ -171,6 +180,7 @@ def _attention(step: AttentionStep, state: State) -> tuple[Column, dict[str, Any
     with Counter() as counter:
         queries, keys = ([side.step(state) for side in s] for s in (step.queries, step.keys))
         biases, value = [side.step(state) for side in step.biases], step.value.step(state)
+        biases += [side.step(state) for side in (*step.edge_bias, *step.edge_scale)]
     case = _case(step, state, [*queries, *keys, *biases, value], queries, value)
     choice = choose(case)
     size = torch.empty((), dtype=state.dtype).element_size()
@@ -179,6 +189,7 @@ def _attention(step: AttentionStep, state: State) -> tuple[Column, dict[str, Any
         "kernel": f"attention ({choice.name})",
         "pattern": repr(step.pattern or full()),
         "pairs": case.work,
+        **_terms(case),
         "flops": counter.flops + 2 * case.work * (case.d + case.dv),
         "bytes": counter.bytes + case.b * tokens * size,
         "largest": counter.largest,
@@ -190,6 +201,14 @@ def _attention(step: AttentionStep, state: State) -> tuple[Column, dict[str, Any
         batch, step.index.rows, *value.shape, dtype=state.dtype, device=state.device
     )
     return Column(zeros), made
+
+
+def _terms(case: Case) -> dict[str, Any]:
+    """What is added to dot products or made of them, pair by pair."""
+    terms = {name: text for name, text in TERMS.items() if name in case.features}
+    if "score" in terms:
+        terms["score"] += show_score(case.score)
+    return {"terms": terms} if terms else {}
 
 
 def _bent(step: AttentionStep, state: State) -> tuple[Column, dict[str, Any]]:
@@ -242,9 +261,8 @@ def _case(
         scale=1.0,
     )
     features = {"dropout"} if step.node.dropout and state.training else set()
-    if step.biases:
-        features.add("bias")
-    if step.code is None:
-        return replace(plain, features=frozenset(features))
-    score = step.code(state).node
-    return replace(plain, features=frozenset({*features, "score"}), score=score)
+    terms = {"bias": step.biases, "edge_bias": step.edge_bias, "edge_scale": step.edge_scale}
+    features |= {name for name, given in terms.items() if given}
+    score = step.score(state).node
+    features |= {"score"} if score != S else set()
+    return replace(plain, features=frozenset(features), score=score)

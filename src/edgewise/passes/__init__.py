@@ -9,6 +9,7 @@ from edgewise.errors import EdgewiseError, caller, nearest
 from edgewise.passes.find_patterns import find_patterns
 from edgewise.passes.fuse_attention import fuse_attention
 from edgewise.passes.inline_pairs import inline_pairs
+from edgewise.passes.inline_places import inline_places
 from edgewise.passes.push_sums import push_sums
 from edgewise.plan.nodes import Plan
 
@@ -33,6 +34,7 @@ PIPELINE = (
     Pass("find patterns", "pairs defined by arithmetic are never listed", find_patterns),
     # before fusing, which looks for one score rule and one sum
     Pass("inline pairs", "a helper over pairs would store one value for each pair", inline_pairs),
+    Pass("inline places", "what places decide would be stored for each pair", inline_places),
     Pass("fuse attention", "one pass over the pairs; scores are never stored", fuse_attention),
     Pass("push sums", "a sum over one atom is taken before the join, not after", push_sums),
 )

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 from edgewise.language import functions, nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.statements import atoms, weights
-from edgewise.language.substitution import substitute
 from edgewise.language.terms import variables
+from edgewise.passes.inlined import inlined_into
 from edgewise.plan.nodes import Plan
-from edgewise.reference.evaluate import combination
 
 KEEPS_ONE = {"sum_agg", "avg_agg", "max_agg", "min_agg"}  # of one grounding: itself
 
@@ -25,7 +23,7 @@ def inline_pairs(plan: Plan) -> Plan:
         for rule in plan.rules:
             user = users.get(rule.head.relation)
             if user is not None and user is not rule and _is_helper(plan, rule):
-                inlined = _substitute(user, rule)
+                inlined = inlined_into(user, rule)
                 steps = tuple(inlined if s is user else s for s in plan.steps if s is not rule)
                 plan, changed = replace(plan, steps=steps), True
                 break
@@ -69,40 +67,3 @@ def _only_users(plan: Plan) -> dict[str, nodes.Rule]:
         for name, found in uses.items()
         if heads[name] == 1 and name not in more and len(found) == 1 and found[0][1].carries_value
     }
-
-
-def _substitute(user: nodes.Rule, helper: nodes.Rule) -> nodes.Rule:
-    place = next(
-        a
-        for a in atoms(user.body)
-        if isinstance(a, nodes.Atom) and a.relation == helper.head.relation
-    )
-    names = {v.name for a in (user.head, *atoms(user.body)) for v in variables(a.terms)}
-    bound = dict(zip((v.name for v in variables(helper.head.terms)), place.terms, strict=True))
-    fresh = {
-        v.name: nodes.Variable(f"{v.name}_{helper.head.relation}")
-        for a in atoms(helper.body)
-        for v in variables(a.terms)
-        if v.name not in bound and v.name in names
-    }
-    items = substitute(helper.body, fresh | bound)
-    values = tuple(item for item in items if item.carries_value)
-    conditions = tuple(item for item in items if not item.carries_value)
-    value: Any = nodes.Apply(combination(helper.functions), values)
-    for function in helper.functions:
-        if functions.kind(function) == functions.TRANSFORMATION:
-            value = nodes.Apply(function, (value,))
-    if helper.head.weight is not None:
-        value = replace(value, weight=helper.head.weight)
-    if place.weight is not None:  # a weight on the use comes outside the helper's own
-        value = nodes.Apply(nodes.Function("identity"), (value,), place.weight)
-    body = tuple(_replaced(item, place, value) for item in user.body)
-    return replace(user, body=(*body, *conditions))
-
-
-def _replaced(item: Any, place: nodes.Atom, value: Any) -> Any:
-    if item is place:
-        return value
-    if isinstance(item, nodes.Apply):
-        return replace(item, operands=tuple(_replaced(o, place, value) for o in item.operands))
-    return item

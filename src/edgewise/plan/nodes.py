@@ -25,7 +25,7 @@ class Form:
 class Attention:
     """A softmax-weighted sum along pairs: `head(I) = Σ_J softmax_J(score(I, J)) · value(J)`.
 
-    The score is `code(Σ_t scales[t] · queries[t](I)ᵀ keys[t](J)) + Σ biases(I, J)`, or what its
+    The score is `code(factors · Σ_t scales[t] · queries[t](I)ᵀ keys[t](J)) + Σ biases`, or what its
     `form` makes of the sums of all queries and of all keys. A query holds only
     the query's variable and the shared ones, a key only the key's and the shared ones. `pattern`
     restricts the pairs. `instead` are the rules this replaces, for layouts without such a kernel.
@@ -46,6 +46,9 @@ class Attention:
     edges: tuple[nodes.Atom, ...] = ()  # hidden relations that list the pairs
     form: Form | None = None
     code: nodes.Expression | None = None  # of `plan.code.DOT`: the score before biases
+    factors: tuple[nodes.Expression, ...] = ()  # numbers of a pair, times its dot products
+    distances: tuple[nodes.Expression, ...] = ()  # compute variables of the code from I − J
+    rows: tuple[nodes.Atom, ...] = ()  # hidden relations that hold for every query, or key
 
 
 Step = nodes.Rule | Attention

@@ -22,11 +22,12 @@ class Term:
 
 @dataclass(frozen=True)
 class Dot:
-    """A term that is a dot product: scale · query(I)ᵀ key(J)."""
+    """A term that is a dot product: scale · pair(I, J) · query(I)ᵀ key(J)."""
 
     query: nodes.Expression
     key: nodes.Expression
     scale: tuple[nodes.Expression, ...]
+    pair: tuple[nodes.Expression, ...] = ()  # numbers of the pair itself
 
 
 class Opaque(Exception):
@@ -103,11 +104,18 @@ def _is_row(item: nodes.Expression) -> bool:
     return isinstance(item, nodes.Apply) and item.function.name == "transp" and item.weight is None
 
 
-def dot_of(term: Term, key: str) -> Dot | None:
-    """A term as the dot product of a query and a key; None if it is none.
+def counts_places(item: nodes.Expression) -> bool:
+    """Whether an expression is a function of places alone, such as `F.abs(sub_eval(I, J))`."""
+    found = list(atoms(item))
+    return bool(found) and all(isinstance(a, nodes.SpecialAtom) for a in found)
 
-    What stands between row and column belongs to the column, what stands outside is a scale; a
-    scale that differs between heads belongs to the query.
+
+def dot_of(term: Term, key: str, computed: frozenset[str] = frozenset()) -> Dot | None:
+    """A term as the dot product of a query and a key; None if it is none, or has factors
+    that are functions of places, or hold variables that are `computed` from them.
+
+    What stands between row and column belongs to the column, what stands outside is a scale, or a
+    number of the query, of the key or of their pair.
     """
     rows = [n for n, f in enumerate(term.factors) if _is_row(f) and names_in(f)]
     if len(rows) != 1:
@@ -124,13 +132,16 @@ def dot_of(term: Term, key: str) -> Dot | None:
         return None
     query, found = (right, left) if key in names_in(left) else (left, right)
     outside = (*term.factors[:start], *term.factors[end + 1 :])
-    varying = tuple(f for f in outside if names_in(f))
-    if not all(isinstance(f, nodes.Weight) and is_scalar(f) for f in varying):
+    if computed & names_in(term.factors) or any(map(counts_places, outside)):
         return None
-    if any(key in names_in(f) for f in varying):
+    if any(isinstance(f, nodes.Weight) and names_in(f) and not is_scalar(f) for f in outside):
         return None
+    asks = names_in(query) - names_in(found)
+    of_key = tuple(f for f in outside if key in names_in(f) and not asks & names_in(f))
+    of_pair = tuple(f for f in outside if key in names_in(f) and asks & names_in(f))
+    of_query = tuple(f for f in outside if names_in(f) and key not in names_in(f))
     scale = tuple(f for f in outside if not names_in(f))
-    return Dot(_times((*varying, query)), found, scale)
+    return Dot(_times((*of_query, query)), _times((*of_key, found)), scale, of_pair)
 
 
 def _times(factors: tuple[nodes.Expression, ...]) -> nodes.Expression:

@@ -34,6 +34,8 @@ def _attention(node: Attention) -> str:
         parts.append(f"pairs = {node.pattern!r}")
     if node.edges:
         parts.append(f"pairs in {', '.join(map(repr, node.edges))}")
+    if node.distances or node.rows:
+        parts.append(f"where {', '.join(map(repr, (*node.distances, *node.rows)))}")
     if node.shared:
         parts.append(f"for each {', '.join(node.shared)}")
     if node.dropout:
@@ -49,6 +51,9 @@ def _score(node: Attention) -> list[str]:
         return [bent if node.form.vector is None else f"dot({node.form.vector!r}, {bent})"]
     parts = zip(node.scales, node.queries, node.keys, strict=True)
     terms = [_times((*scale, f"dot({q!r}, {k!r})")) for scale, q, k in parts]
+    if node.factors:
+        dots = " + ".join(terms)
+        terms = [_times((*node.factors, f"({dots})" if len(terms) > 1 else dots))]
     if node.code is not None:
         dots = " + ".join(terms)
         terms = [repr(node.code).replace(repr(DOT), f"({dots})" if len(terms) > 1 else dots)]

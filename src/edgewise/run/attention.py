@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from edgewise.run.scored import bent
 from edgewise.run.state import State
 from edgewise.run.tape.whole import whole
 from edgewise.run.traced import graph_attention
+from edgewise.scores import S, Score
 
 CAUSAL, EVERY = causal(), full()
 Axes = dict[str, int]
@@ -62,6 +64,22 @@ class Side:
 
 
 @dataclass(frozen=True, eq=False)
+class EdgeSide:
+    """An expression with a value for each edge, `rows` of it, perhaps for each of some heads."""
+
+    step: RuleStep
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    rows: Tensor
+
+    def __call__(self, state: State, order: Sequence[str]) -> Tensor:
+        """(batch, *axes in `order`, edges), axes it does not hold broadcast."""
+        data = self.step(state).data.index_select(1, self.rows)
+        sizes = dict(zip(self.names, self.sizes, strict=True))
+        return data.reshape(data.shape[0], *(sizes.get(n, 1) for n in order), -1)
+
+
+@dataclass(frozen=True, eq=False)
 class AttentionStep:
     """Runs one attention node; `index` are the heads that have a key to hear.
 
@@ -82,6 +100,8 @@ class AttentionStep:
     vector: Side | None = None  # of the node's form, if it has one
     which: Gather | None = None
     code: Coded | None = None  # the score, if it is code
+    edge_bias: tuple[EdgeSide, ...] = ()
+    edge_scale: tuple[EdgeSide, ...] = ()
     samples: int | None = None
     lengths: Tensor | None = None
 
@@ -93,6 +113,7 @@ class AttentionStep:
         sides = [*self.queries, *self.keys, self.value, *self.biases]
         sides += [] if self.vector is None else [self.vector]
         yield from (side.step for side in sides)
+        yield from (side.step for side in (*self.edge_bias, *self.edge_scale))
 
     def __call__(self, state: State) -> Column:
         if self.node.form is not None:
@@ -106,8 +127,8 @@ class AttentionStep:
         bias = self._bias((*shared, query, key), state)
         dropout = self.node.dropout if state.training else 0.0
         q, k, v = (_in_autocast(self.spread(t)) for t in (q, k, v))
-        if self.code is not None:
-            score, graph = self.code(state), self.pattern or EVERY
+        if self.has_terms:
+            score, graph = self.score(state), self.pattern or EVERY
             out = graph_attention(
                 q,
                 k,
@@ -118,6 +139,8 @@ class AttentionStep:
                 lengths=self.lengths,
                 score=score.node,
                 tables=score.tables,
+                edge_bias=self._per_edge(self.edge_bias, torch.add, state),
+                edge_scale=self._per_edge(self.edge_scale, torch.mul, state),
             )
             return self._heads(out, rank)
         return self._heads(self.kernel(q, k, v, bias, dropout), rank)
@@ -175,6 +198,23 @@ class AttentionStep:
         data = self.value(state, order, self.axes)
         shape = tuple(data.shape[1 + len(order) :])
         return data.reshape(*data.shape[: 1 + len(order)], math.prod(shape)), shape
+
+    @property
+    def has_terms(self) -> bool:
+        """Whether the score is more than dot products and biases."""
+        return self.code is not None or bool(self.edge_bias or self.edge_scale)
+
+    def score(self, state: State) -> Score:
+        return S if self.code is None else self.code(state)
+
+    def _per_edge(
+        self, sides: Sequence[EdgeSide], join: Callable[[Tensor, Tensor], Tensor], state: State
+    ) -> Tensor | None:
+        """(batch, shared..., edges)."""
+        if not sides:
+            return None
+        total = reduce(join, [side(state, self.node.shared) for side in sides])
+        return _in_autocast(total if self.node.shared else total.unsqueeze(1))
 
     def _bias(
         self, order: Sequence[str], state: State, sides: Sequence[Side] | None = None

@@ -16,6 +16,7 @@ from edgewise.scores.score import as_score, entry
 
 OF_ONE: dict[str, Callable[[Score], Score]] = {
     "identity": lambda x: x,
+    "abs": abs,
     "tanh": tanh,
     "sigmoid": sigmoid,
     "exp": exp,
@@ -40,11 +41,14 @@ OF_PLACES: dict[str, Callable[[Score, Score], Score]] = {
 
 @dataclass(frozen=True, eq=False)
 class Coded:
-    """`number` of a leaf is its value for each head, (batch, heads...)."""
+    """`number` of a leaf is its value for each head, (batch, heads...); one in `tables` has a value
+    for each distance too, (batch, heads..., distances), the first for I − J = -shift."""
 
     item: nodes.Expression
     query: str
     number: dict[nodes.Expression, Callable[[State], Tensor]] = field(default_factory=dict)
+    tables: dict[nodes.Expression, Callable[[State], Tensor]] = field(default_factory=dict)
+    shift: int = 0
 
     def __call__(self, state: State) -> Score:
         return self._score(self.item, state)
@@ -61,8 +65,9 @@ class Coded:
             case nodes.Apply(function=f, operands=operands):
                 parts = [self._score(x, state) for x in operands]
                 return self._times(item.weight, _applied(f, parts), state)
-        values = self.number[item](state)
-        return entry(values.reshape(*values.shape[0 if values.shape[0] > 1 else 1 :], 1), 0)
+        if item in self.tables:
+            return entry(_alone(self.tables[item](state)), I - J + self.shift)
+        return entry(_alone(self.number[item](state)).unsqueeze(-1), 0)
 
     def _place(self, term: Any) -> Score:
         if not isinstance(term, nodes.Variable):
@@ -71,6 +76,11 @@ class Coded:
 
     def _times(self, weight: nodes.Weight | None, score: Score, state: State) -> Score:
         return score if weight is None else self._score(weight, state) * score
+
+
+def _alone(values: Tensor) -> Tensor:
+    """Without the axis of the batch where it has one element."""
+    return values if values.shape[0] > 1 else values.squeeze(0)
 
 
 def constant(weight: nodes.Weight) -> bool:

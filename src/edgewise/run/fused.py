@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from edgewise.graphs import from_edges
 from edgewise.ground.batch import SAMPLE, SAMPLES
 from edgewise.ground.index import Grid
 from edgewise.ground.rules import Grounder, GroundRule
@@ -20,11 +18,13 @@ from edgewise.plan.score import names_in
 from edgewise.reference.join import Body
 from edgewise.run.attention import AttentionStep, Axes, Side
 from edgewise.run.code import Coded, leaves
+from edgewise.run.edge_terms import Listed, edge_side, listed_pairs, pattern_of
 from edgewise.run.extents import Extents, Refused
 from edgewise.run.heard import heard_in_all, heard_in_samples
 from edgewise.run.rule import RuleStep
 from edgewise.run.scored import pairs_of
 from edgewise.run.state import State
+from edgewise.run.tables import DISTANCE, tables
 
 SUM = nodes.Function("sum_agg")
 PRODUCT = nodes.Function("product")
@@ -58,23 +58,53 @@ class _Parts:
     def add(self, item: nodes.Expression, ranks: tuple[int, ...]) -> _Part:
         names = tuple(sorted(names_in(item) - {SAMPLE.name}))
         names = (SAMPLE.name, *names) if SAMPLE.name in names_in(item) else names
-        head = nodes.Atom("@side", tuple(nodes.Variable(n) for n in names))
-        rule = nodes.Rule(head, (item,), (PRODUCT,))
-        ground = self.grounder.ground(Body(rule, self.grounder.domains))
-        if not ground.segments.trivial:
-            raise Refused(f"`{item!r}` is not dense")
+        ground = self._ground(item, names)
         self.extents.add(item, names, ground.heads)
-        found = self.shape(rule)
-        if found is None or len(found) not in ranks:
-            raise Refused(f"`{item!r}` is not {'a scalar' if ranks == (0,) else 'a vector'}")
+        self._check(item, names, ranks)
         return _Part(ground, names)
 
-    def product(self, factors: Sequence[nodes.Expression]) -> _Part:
-        whole = factors[0] if len(factors) == 1 else nodes.Apply(PRODUCT, tuple(factors))
-        return self.add(whole, (0,))
+    def pair(self, factors: Sequence[nodes.Expression], node: Attention) -> _Part | Listed:
+        """A number that is added to scores: along axes, or of the pairs that a relation lists."""
+        item = _product(factors)
+        if {node.query, node.key} <= names_in(item) and SAMPLE.name not in names_in(item):
+            listed = self.listed(item)
+            if not isinstance(listed.ground.heads, Grid):
+                return listed
+        return self.add(item, (0,))
+
+    def listed(self, item: nodes.Expression) -> Listed:
+        """A number of each pair that has one."""
+        names = tuple(sorted(names_in(item)))
+        if SAMPLE.name in names:
+            raise Refused(f"`{item!r}` lists other pairs in every sample")
+        ground = self._ground(item, names)
+        self._check(item, names, (0,))
+        return Listed(item, ground, names)
+
+    def _ground(self, item: nodes.Expression, names: tuple[str, ...]) -> GroundRule:
+        ground = self.grounder.ground(Body(_rule(item, names), self.grounder.domains))
+        if not ground.segments.trivial:
+            raise Refused(f"`{item!r}` is not dense")
+        return ground
+
+    def _check(
+        self, item: nodes.Expression, names: tuple[str, ...], ranks: tuple[int, ...]
+    ) -> None:
+        found = self.shape(_rule(item, names))
+        if found is None or len(found) not in ranks:
+            raise Refused(f"`{item!r}` is not {'a scalar' if ranks == (0,) else 'a vector'}")
 
     def side(self, part: _Part) -> Side:
         return Side(RuleStep(part.ground, SUM), *self.extents.laid(part.names, part.ground.heads))
+
+
+def _rule(item: nodes.Expression, names: tuple[str, ...]) -> nodes.Rule:
+    head = nodes.Atom("@side", tuple(nodes.Variable(n) for n in names))
+    return nodes.Rule(head, (item,), (PRODUCT,))
+
+
+def _product(factors: Sequence[nodes.Expression]) -> nodes.Expression:
+    return factors[0] if len(factors) == 1 else nodes.Apply(PRODUCT, tuple(factors))
 
 
 def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
@@ -87,18 +117,25 @@ def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
     keys = [parts.add(k, ranks) for k in node.keys]
     value = parts.add(node.value, (0, 1, 2))
     scales = [[parts.add(s, (0,)) for s in group] for group in node.scales]
-    biases = [parts.product(group) for group in node.biases]
-    coded = [] if node.code is None else [(e, parts.add(e, (0,))) for e in leaves(node.code)]
+    pairs = [parts.pair(group, node) for group in node.biases]
+    biases = [part for part in pairs if isinstance(part, _Part)]
+    listed = [part for part in pairs if isinstance(part, Listed)]
+    factors = [parts.listed(_product(node.factors))] if node.factors else []
+    coded = [] if node.code is None else leaves(node.code)
+    by_distance = names_in(node.distances)
+    chosen = [leaf for leaf in coded if _is_chosen(leaf, node, by_distance)]
+    numbers = {leaf: parts.add(leaf, (0,)) for leaf in coded if leaf not in chosen}
+    for atom in node.rows:
+        names = tuple(v.name for v in variables(atom.terms))
+        parts.extents.add(atom, names, grounder.index(atom.relation, len(names)))
     parts.extents.settle(alike=node.shared)
     if any(name not in axes for name in (*node.shared, node.query, node.key)):
         raise Refused("a variable has no axis")
     if node.head.weight is not None:
         raise Refused("the sum has a weight of its own")
-    if any(node.key in b.names and node.query in b.names for b in biases):
-        pairs = (samples or 1) * axes[node.query] * axes[node.key]
-        if pairs > 1 << 24:
-            raise Refused(f"the bias has a value for each of {pairs:,} pairs")
-    pattern = _graph(node, grounder, axes)
+    _refuse_dense(node, biases, samples, axes)
+    pattern = listed_pairs([*listed, *factors], node, axes, _graph(node, grounder, axes))
+    held, pattern = tables(chosen, node, grounder, axes, pattern) if chosen else ({}, pattern)
     heard = heard_in_samples if samples is not None else heard_in_all
     index, rows, lengths = heard(node, parts.extents, pattern)
     step = AttentionStep(
@@ -114,16 +151,35 @@ def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
         pattern,
         samples=samples,
         lengths=lengths,
+        edge_bias=tuple(edge_side(part, node, axes, pattern) for part in listed),
+        edge_scale=tuple(edge_side(part, node, axes, pattern) for part in factors),
     )
     if node.form is None:
-        numbers = {leaf: _number(side(part), node, axes) for leaf, part in coded}
-        code = None if node.code is None else Coded(node.code, node.query, numbers)
+        if node.code is None:
+            return step
+        values = {leaf: _number(side(part), node, axes) for leaf, part in numbers.items()}
+        entries = {leaf: _table(found, node, axes) for leaf, found in held.items()}
+        code = Coded(node.code, node.query, values, entries, axes[node.key] - 1)
         return replace(step, code=code)
     own = _Parts(grounder, shape, Extents(None))
     weight = node.form.vector
     vector = None if weight is None else own.add(weight, (1, 2))
     which = pairs_of(pattern, axes[node.query], axes[node.key])
     return replace(step, vector=None if vector is None else own.side(vector), which=which)
+
+
+def _is_chosen(leaf: nodes.Expression, node: Attention, by_distance: frozenset[str]) -> bool:
+    """Whether a leaf of the code is an entry of a table that the distance chooses."""
+    return bool(names_in(leaf) & by_distance - {*node.shared, node.query, node.key})
+
+
+def _refuse_dense(
+    node: Attention, biases: Sequence[_Part], samples: int | None, axes: Axes
+) -> None:
+    if any(node.key in b.names and node.query in b.names for b in biases):
+        pairs = (samples or 1) * axes[node.query] * axes[node.key]
+        if pairs > 1 << 24:
+            raise Refused(f"the bias has a value for each of {pairs:,} pairs")
 
 
 def _samples(node: Attention, grounder: Grounder) -> int | None:
@@ -135,7 +191,8 @@ def _samples(node: Attention, grounder: Grounder) -> int | None:
     for atom in node.edges:
         if SAMPLE in atom.terms:
             raise Refused(f"`{atom.relation}` lists other pairs in every sample")
-    if node.code is not None and SAMPLE.name in names_in(leaves(node.code)):
+    read = (*node.distances, *(() if node.code is None else leaves(node.code)))
+    if SAMPLE.name in names_in(read):
         raise Refused("the score reads a number of each sample")
     return grounder.relations[SAMPLES].rows
 
@@ -148,6 +205,15 @@ def _number(side: Side, node: Attention, axes: Axes) -> Callable[[State], Tensor
     return number
 
 
+def _table(side: Side, node: Attention, axes: Axes) -> Callable[[State], Tensor]:
+    def table(state: State) -> Tensor:
+        sizes = axes | {DISTANCE: side.sizes[-1]}
+        data = side(state, (*node.shared, DISTANCE), sizes)
+        return data if node.shared else data.unsqueeze(1)
+
+    return table
+
+
 def _graph(node: Attention, grounder: Grounder, axes: Axes) -> Any:
     """The pairs as one pattern: the node's own, and those that relations list."""
     pattern = node.pattern.pattern if node.pattern is not None else None
@@ -155,10 +221,6 @@ def _graph(node: Attention, grounder: Grounder, axes: Axes) -> Any:
         index = grounder.index(atom.relation, 2)
         if isinstance(index, Grid):
             raise Refused(f"`{atom.relation}` lists all pairs")
-        order = [v.name for v in variables(atom.terms)]
-        i, j = (index.column(order.index(name)) for name in (node.query, node.key))
-        n, m = axes[node.query], axes[node.key]
-        inside = (i >= 0) & (i < n) & (j >= 0) & (j < m)
-        listed = from_edges(torch.stack([i[inside], j[inside]]), shape=(n, m))
+        listed = pattern_of(index, [v.name for v in variables(atom.terms)], node, axes)
         pattern = listed if pattern is None else pattern & listed
     return pattern

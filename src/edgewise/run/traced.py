@@ -43,12 +43,32 @@ def graph_attention(
     lengths: Tensor | None = None,
     score: Node = S,
     tables: tuple[Tensor, ...] = (),
+    edge_bias: Tensor | None = None,
+    edge_scale: Tensor | None = None,
 ) -> Tensor:
     """`attention` with scale 1; in a trace as one operator. `tables` are those of the score."""
     if not _OPERATORS or torch.compiler.is_compiling():
-        whole = Score(score, tables)
         return attention(
-            q, k, v, graph, scale=1.0, bias=bias, dropout=dropout, lengths=lengths, score=whole
+            q,
+            k,
+            v,
+            graph,
+            scale=1.0,
+            bias=bias,
+            dropout=dropout,
+            lengths=lengths,
+            score=Score(score, tables),
+            edge_bias=edge_bias,
+            edge_scale=edge_scale,
         )
-    options = Options(1.0, bias, score=score, tables=tables, dropout=dropout, lengths=lengths)
+    options = Options(
+        1.0,
+        bias,
+        edge_bias,
+        edge_scale,
+        score=score,
+        tables=tables,
+        dropout=dropout,
+        lengths=lengths,
+    )
     return traced.call(q, k, v, graph, options)[0]

@@ -87,6 +87,24 @@ def by_distance(node: Node) -> bool:
     return True
 
 
+def moved(node: Node, by: int) -> Node:
+    """With queries that stand `by` places later; `i - j` stays visible.
+
+    >>> moved(I, 3)
+    Call(function='add', operands=(Leaf(name='i'), Number(value=3)))
+    """
+    match node:
+        case Leaf("i"):
+            return Call("add", (node, Number(by)))
+        case Call("sub", (Leaf("i"), Leaf("j"))):
+            return Call("add", (node, Number(by)))
+        case Call(function, operands):
+            return Call(function, tuple(moved(x, by) for x in operands))
+        case Entry(table, index):
+            return Entry(table, moved(index, by))
+    return node
+
+
 def replaced(node: Node, leaves: dict[Leaf, Node], tables: dict[int, int] | None = None) -> Node:
     """With other nodes for some leaves, and other numbers for tables."""
     match node:

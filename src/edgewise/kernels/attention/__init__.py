@@ -19,6 +19,7 @@ from edgewise.kernels.attention.registry import IMPLEMENTATIONS, choose
 from edgewise.kernels.attention.repeated import again, key_of, remember
 from edgewise.kernels.attention.several import Graph, check_family, edge_terms
 from edgewise.kernels.attention.weights import check_room, weights_of
+from edgewise.scores.nodes import moved
 from edgewise.scores.score import Score
 
 __all__ = ["IMPLEMENTATIONS", "Case", "Choice", "attention", "case_of", "choose"]
@@ -143,6 +144,7 @@ def attention(
     }
     per_edge = edge_terms(q, k, v, pattern, per_edge, offset)
     node, tables = numbered(q, whole)
+    node = moved(node, offset) if isinstance(offset, int) and offset else node
     options = Options(
         scale_of(q, scale),
         plain,

@@ -5,7 +5,11 @@ from torch import Tensor
 
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
 from edgewise.kernels.attention.derivatives import once, refuse_forward_mode
+from edgewise.kernels.attention.explicit import NUMBERS
 from edgewise.kernels.attention.flash import flash, flash_backward, fused
+from edgewise.scores.derivative import derivative
+from edgewise.scores.evaluate import Pairs
+from edgewise.scores.nodes import ONE, Number, S, replaced
 
 name = "dense"
 
@@ -15,28 +19,55 @@ def refuses(case: Case) -> str | None:
         return "there are no pairs"
     if not case.is_full and not case.is_causal:
         return f"the graph is neither full nor causal: {case.density:.2%} of all pairs"
-    if {"bias", "lse"} <= case.features:
+    if "lse" in case.features and case.features & {"bias", "score"}:
         return "with a bias it does not give the log-sum-exp"
     if "lse" in case.features and case.device == "cuda" and case.dtype.itemsize > 2:
         return "on a GPU it gives the log-sum-exp in float16 and bfloat16 only"
-    return case.lacks("bias")
+    if "score" in case.features and (reason := _not_a_bias(case)) is not None:
+        return reason
+    return case.lacks("bias", "score")
+
+
+def _not_a_bias(case: Case) -> str | None:
+    """Why a score is not written out as a bias: few numbers, and no others than tiles would be."""
+    if derivative(case.score, S) != ONE:
+        return "its score does more than add to the dot product"
+    if case.device != "cpu" or case.dtype.itemsize < 4:
+        return "on a CPU alone, and in whole precision, it takes a score"
+    if case.work > NUMBERS:
+        return f"its score would be stored for each of {case.work:,} pairs"
+    return None
 
 
 def cost(case: Case) -> float:
-    return float(case.b * case.g * case.pairs)
+    return float(case.b * case.g * case.pairs) * (2 if "score" in case.features else 1)
 
 
 def attend(
     case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms, dropout: float = 0.0
 ) -> Tensor:
     """The output alone, through PyTorch's own dispatch and autograd."""
-    refuse_forward_mode(name, q, k, v, terms.bias)
+    refuse_forward_mode(name, q, k, v, terms.bias, *terms.tables)
     keys, values = (x[:, None].expand(-1, case.g, -1, -1) for x in (k, v))
     causal = not case.is_full
-    bias = _causal_bias(case, terms.bias) if causal and terms.bias is not None else terms.bias
+    bias = _added(case, terms, q)
+    bias = _causal_bias(case, bias) if causal and bias is not None else bias
     causal = causal and bias is None
     out = fused(q, keys, values, case.scale, causal=causal, mask=bias, dropout=dropout)
     return once(out, name)
+
+
+def _added(case: Case, terms: Terms, q: Tensor) -> Tensor | None:
+    """The bias, with what the score adds."""
+    if "score" not in case.features:
+        return terms.bias
+    i = torch.arange(case.n, device=q.device)[:, None]
+    j = torch.arange(case.m, device=q.device)
+    h = torch.arange(case.b * case.g, device=q.device)[:, None, None]
+    pairs = Pairs(q.new_zeros(()), i, j, h, terms.tables)
+    added = pairs[replaced(case.score, {S: Number(0.0)})].to(q.dtype)
+    added = added.expand(case.b * case.g, case.n, case.m).view(case.b, case.g, case.n, case.m)
+    return added if terms.bias is None else added + terms.bias
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
