@@ -80,6 +80,7 @@ class Model(torch.nn.Module):
         self._derived = {rule.head.relation for rule in plan.rules}
         self._number = next(_NUMBERS)
         self._cache = Data(self._number, {})
+        self._shapes: dict[Any, Any] = {}
         self._handle = handle(self)
         self._paths: dict[str, tuple[str, ...]] = {}
         self._paths = register(self, table.tensors)  # weights take names that are left

@@ -104,6 +104,14 @@ def test_inside_of_a_transformation():
     torch.testing.assert_close(found, linear(x, matrix))
 
 
+def test_autocast_chooses_the_precision():
+    x, (matrix, _) = torch.randn(1, 257), large()
+    with torch.autocast("cpu", torch.bfloat16):
+        (found,) = Products([matrix])(x)
+        torch.testing.assert_close(found, linear(x, matrix))
+    assert found.dtype == torch.bfloat16
+
+
 def test_gradients_are_those_of_torch():
     x, (matrix, _) = torch.randn(1, 257, requires_grad=True), large()
     (found,) = Products([matrix])(x)

@@ -20,7 +20,7 @@ def batched_relations(rules: Iterable[nodes.Rule], inputs: Iterable[str]) -> set
     while changed:
         changed = False
         for rule in rules:
-            reads = {a.relation for a in atoms(rule.body) if isinstance(a, nodes.Atom)}
+            reads = {a.relation for a in atoms(rule) if isinstance(a, nodes.Atom)}
             if rule.head.relation not in found and reads & found:
                 found.add(rule.head.relation)
                 changed = True

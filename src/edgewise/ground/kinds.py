@@ -35,7 +35,7 @@ def dense_relations(
 def _is_dense(rule: nodes.Rule, dense: set[str], domains: Mapping[str, Domain]) -> bool:
     if not all(isinstance(t, nodes.Variable) for t in rule.head.terms):
         return False
-    positive = [a for a in atoms(rule.body) if isinstance(a, nodes.Atom) and not a.negated]
+    positive = [a for a in atoms(rule) if isinstance(a, nodes.Atom) and not a.negated]
     ranged = {v.name for a in positive if a.relation in dense for v in variables(a.terms)}
     keyed = {v.name for a in positive for v in variables(a.terms)}
     # a family runs over its whole domain where no atom says which keys there are
@@ -58,7 +58,7 @@ def axis_lengths(
             return None
         ends = [
             sizes[atom.relation][p]
-            for atom in atoms(rule.body)
+            for atom in atoms(rule)
             if isinstance(atom, nodes.Atom) and not atom.negated and atom.relation in sizes
             for p, t in enumerate(atom.terms)
             if t == term

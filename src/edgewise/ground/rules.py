@@ -86,6 +86,7 @@ class Grounder:
     relations: dict[str, Index]
     limit: int
     joins: dict[Any, tuple[list[Index], Bindings]] = field(default_factory=dict)
+    grounds: dict[Any, GroundRule] = field(default_factory=dict)
 
     def index(self, relation: str, arity: int) -> Index:
         found = self.relations.get(relation)
@@ -95,17 +96,31 @@ class Grounder:
         return self.index(atom.relation, len(atom.terms))
 
     def ground(self, body: Body) -> GroundRule:
-        """The ground rule; bodies that read the same atoms of the same relations share one join."""
-        key = (tuple(_read(literal) for literal in body.literals), body.visible)
-        read = [
-            self.index(a.relation, len(a.terms)) for a in body.literals if isinstance(a, nodes.Atom)
-        ]
-        known = self.joins.get(key)
-        if known is not None and all(a is b for a, b in zip(known[0], read, strict=True)):
-            return self.finish(body, known[1])
-        bindings = distinct(self.bindings(body), body.visible)
-        self.joins[key] = (read, bindings)
-        return self.finish(body, bindings)
+        """The ground rule; bodies that read keys in the same way share one join, and all of what
+        comes of it where heads are alike: the layers of a model are joined once."""
+        read = [self._of(a) for a in body.literals if isinstance(a, nodes.Atom)]
+        key = (tuple(self._read(literal) for literal in body.literals), body.visible)
+        if key not in self.joins:
+            self.joins[key] = read, distinct(self.bindings(body), body.visible)
+        _, bindings = self.joins[key]
+        rule = body.rule
+        alike = (key, rule.head.terms, _normalised(rule))
+        if alike not in self.grounds:
+            self.grounds[alike] = self.finish(body, bindings)
+        known = self.grounds[alike]
+        rows, numbers, sizes = dict(known.rows), dict(known.numbers), dict(known.sizes)
+        return replace(known, body=body, rows=rows, numbers=numbers, sizes=sizes)
+
+    def _read(self, literal: Literal) -> Any:
+        """What a literal says about keys, whatever its weight and the name of its relation."""
+        match literal:
+            case nodes.Weight(keys=keys):
+                return keys
+            case nodes.Atom(terms=terms):
+                index = self._of(literal)
+                held = index if isinstance(index, Grid) else id(index)  # which `joins` keeps
+                return terms, held, literal.negated, literal.carries_value
+        return literal
 
     def bindings(self, body: Body, first: int | None = None, new: Index | None = None) -> Bindings:
         """All assignments; with `first`, that atom takes its rows from `new` alone."""
@@ -296,10 +311,9 @@ class Grounder:
         return index_of(keys), segments(ids, len(firsts))
 
     def _groups(self, rule: nodes.Rule, heads: Index) -> Segments | None:
-        named = next((f for f in rule.functions if dict(f.arguments).get("agg_terms")), None)
-        if named is None:
+        over = _normalised(rule)
+        if over is None:
             return None
-        over = set(named["agg_terms"])
         kept = [
             heads.column(p)
             for p, t in enumerate(rule.head.terms)
@@ -312,9 +326,10 @@ class Grounder:
         return segments(ids, int(ids.max()) + 1 if len(ids) else 0)
 
 
-def _read(literal: Literal) -> Any:
-    """What a literal says about keys, whatever its weight."""
-    return literal.keys if isinstance(literal, nodes.Weight) else replace(literal, weight=None)
+def _normalised(rule: nodes.Rule) -> tuple[str, ...] | None:
+    """The variables that a function of a rule names, over which heads are normalised."""
+    found = (dict(f.arguments).get("agg_terms") for f in rule.functions)
+    return next((tuple(named) for named in found if named), None)
 
 
 def _is_read(literal: Literal) -> bool:

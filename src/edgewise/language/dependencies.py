@@ -16,7 +16,7 @@ def needs(rules: Iterable[nodes.Rule], values_only: bool = False) -> dict[str, s
     for rule in rules:
         found[rule.head.relation] |= {
             atom.relation
-            for atom in atoms(rule.body)
+            for atom in atoms(rule)
             if isinstance(atom, nodes.Atom) and (atom.carries_value or not values_only)
         }
     return dict(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -81,38 +81,54 @@ def _has_own_weight(statement: nodes.Statement) -> bool:
 
 def weights(node: Any) -> Iterator[nodes.Weight]:
     """Every weight written in a node, head before body, left to right."""
-    match node:
-        case nodes.Weight():
-            yield node
-        case nodes.Apply():
-            yield from weights(node.weight)
-            yield from weights(node.operands)
-        case nodes.Expression():
-            yield from weights(node.weight)
-        case nodes.Rule():
-            yield from weights(node.head)
-            yield from weights(node.body)
-        case nodes.Fact():
-            yield from weights(node.atom)
-        case nodes.Stack():
-            yield from weights(node.statements)
-        case tuple():
-            for item in node:
-                yield from weights(item)
+    return iter(_listed(node, _weights)) if isinstance(node, nodes.Rule) else _weights(node)
 
 
 def atoms(node: Any) -> Iterator[nodes.Atom | nodes.SpecialAtom | nodes.PatternAtom]:
     """Every atom written in a body or an expression, left to right."""
+    return iter(_listed(node, _atoms)) if isinstance(node, nodes.Rule) else _atoms(node)
+
+
+def _listed(rule: nodes.Rule, walk: Callable[[Any], Iterator[Any]]) -> tuple[Any, ...]:
+    """What a walk through a rule finds; a rule never changes, and is walked through many times."""
+    found: tuple[Any, ...] | None = vars(rule).get(walk.__name__)
+    if found is None:
+        found = vars(rule)[walk.__name__] = tuple(walk(rule))
+    return found
+
+
+def _weights(node: Any) -> Iterator[nodes.Weight]:
+    match node:
+        case nodes.Weight():
+            yield node
+        case nodes.Apply():
+            yield from _weights(node.weight)
+            yield from _weights(node.operands)
+        case nodes.Expression():
+            yield from _weights(node.weight)
+        case nodes.Rule():
+            yield from _weights(node.head)
+            yield from _weights(node.body)
+        case nodes.Fact():
+            yield from _weights(node.atom)
+        case nodes.Stack():
+            yield from _weights(node.statements)
+        case tuple():
+            for item in node:
+                yield from _weights(item)
+
+
+def _atoms(node: Any) -> Iterator[nodes.Atom | nodes.SpecialAtom | nodes.PatternAtom]:
     match node:
         case nodes.Atom() | nodes.SpecialAtom() | nodes.PatternAtom():
             yield node
         case nodes.Apply():
-            yield from atoms(node.operands)
+            yield from _atoms(node.operands)
         case nodes.Rule():
-            yield from atoms(node.body)
+            yield from _atoms(node.body)
         case tuple():
             for item in node:
-                yield from atoms(item)
+                yield from _atoms(item)
 
 
 def applied_functions(node: Any) -> Iterator[nodes.Function]:

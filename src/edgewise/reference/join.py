@@ -35,7 +35,7 @@ class Body:
     @cached_property
     def literals(self) -> tuple[Literal, ...]:
         families = (weight for weight in weights(self.rule) if weight.keys)
-        return (*atoms(self.rule.body), *families)
+        return (*atoms(self.rule), *families)
 
     @cached_property
     def visible(self) -> tuple[str, ...]:

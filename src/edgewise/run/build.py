@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,14 +48,16 @@ def build(
     lift: bool = True,
     volatile: frozenset[str] = frozenset(),
     room: Values | None = None,
+    found: dict[Any, Any] | None = None,
 ) -> Executable:
     """Ground every rule of the plan over the sources.
 
     `shapes` are those of the values of sources; weights are needed for theirs only. The values of
-    `volatile` ones may change. `room` is what there is for values.
+    `volatile` ones may change. `room` is what there is for values, `found` the shapes that rules
+    were found to give before.
     """
     lines = {line.relation: line for line in plan.lines}
-    known = Shapes(weights, plan.aggregation, lines, dict(shapes))
+    known = Shapes(weights, plan.aggregation, lines, dict(shapes), {} if found is None else found)
     builder = _Builder(plan, sources, constants, limit, project_first, known, lift, volatile, room)
     steps = tuple(builder.steps())
     together = _projections(steps, weights) if merge_projections else {}

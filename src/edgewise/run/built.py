@@ -42,6 +42,7 @@ class Compiled(Protocol):
     _whole: dict[str, int]
     _paths: dict[str, tuple[str, ...]]
     _cache: Data
+    _shapes: dict[Any, Any]  # of the values of rules, as found so far
 
     @property
     def _one(self) -> Tensor: ...
@@ -157,6 +158,7 @@ def build_step(
         lift=not apart and "lift equal rows" not in model.without,
         volatile=data.volatile,
         room=values_of(prepared.plan, prepared.sources, dtype, device),
+        found=model._shapes,
     )
     output = output_of(prepared, executable.relations, weights, model.fill)
     settle(executable)

@@ -43,7 +43,7 @@ def members(tensor: Tensor, keys: int) -> Tensor:
 def layouts_of(ground: GroundRule) -> dict[int, str]:
     """Atoms with a family weight whose groundings are members × rows, and in which order."""
     found = {}
-    for atom in atoms(ground.rule.body):
+    for atom in atoms(ground.rule):
         if isinstance(atom, nodes.Atom) and atom.weight is not None and atom.weight.keys:
             family = ground.rows.get(place(ground, atom.weight))
             rows = ground.rows.get(place(ground, atom))

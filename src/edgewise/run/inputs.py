@@ -124,7 +124,7 @@ def strings(plan: Plan) -> Iterator[str]:
     """The strings among the constants of a plan."""
     terms: list[nodes.Term] = []
     for rule in plan.rules:
-        for atom in (rule.head, *atoms(rule.body)):
+        for atom in (rule.head, *atoms(rule)):
             terms += atom.terms
         for weight in weights(rule):
             terms += weight.keys
@@ -170,7 +170,7 @@ def value_lengths(plan: Plan, relation: str) -> set[int]:
     found = set()
     shapes = {w.name: w.shape for rule in plan.rules for w in weights(rule) if w.shape is not None}
     for rule in plan.rules:
-        for atom in atoms(rule.body):
+        for atom in atoms(rule):
             if (
                 isinstance(atom, nodes.Atom)
                 and atom.relation == relation

@@ -9,9 +9,22 @@ import torch
 from torch import Tensor
 
 from edgewise.graphs.pairs import Pairs
+from edgewise.ground.constants import Constants
+from edgewise.ground.index import Grid, Keys
+from edgewise.ground.rules import GroundRule
+from edgewise.ground.sources import Source
 from edgewise.language import nodes
+from edgewise.layouts.segments import Segments
+from edgewise.plan.nodes import Attention
 from edgewise.reference.join import Body
+from edgewise.run.merge import Merge
 from edgewise.run.rule import RuleStep
+
+# structures without rules inside
+PLAIN = (
+    *(Body, Pairs, nodes.Expression, nodes.Rule, nodes.Line, nodes.Function, Attention, Merge),
+    *(GroundRule, Segments, Source, Grid, Keys, Constants, type),
+)
 
 
 def to_device(thing: Any, device: torch.device) -> Any:
@@ -47,8 +60,6 @@ def settle(thing: Any) -> None:
         case tuple() | list():
             for item in thing:
                 settle(item)
-        case Body() | Pairs() | nodes.Expression() | nodes.Rule() | nodes.Line() | nodes.Function():
-            return
-    if is_dataclass(thing) and not isinstance(thing, RuleStep | type):
-        for field in fields(thing):
-            settle(getattr(thing, field.name))
+        case _ if is_dataclass(thing) and not isinstance(thing, PLAIN):
+            for field in fields(thing):
+                settle(getattr(thing, field.name))

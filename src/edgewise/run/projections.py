@@ -116,7 +116,7 @@ def products_of(ground: GroundRule, layouts: Collection[int]) -> Iterator[tuple[
     `layouts` are the places of atoms that meet every member of a family.
     """
     sums = dict(_sums(ground.rule))
-    for atom in atoms(ground.rule.body):
+    for atom in atoms(ground.rule):
         if isinstance(atom, nodes.Atom) and atom.carries_value and atom.weight is not None:
             at = place(ground, atom)
             plain = ground.rows.get(at) is None and not atom.weight.keys

@@ -136,7 +136,7 @@ def _ends(rule: nodes.Rule, lengths: Lengths) -> dict[nodes.Term, Tensor]:
 
 
 def _positive(rule: nodes.Rule) -> Iterator[nodes.Atom]:
-    return (a for a in atoms(rule.body) if isinstance(a, nodes.Atom) and not a.negated)
+    return (a for a in atoms(rule) if isinstance(a, nodes.Atom) and not a.negated)
 
 
 def _own(atom: nodes.Atom) -> tuple[nodes.Term, ...]:

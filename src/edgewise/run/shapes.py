@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from edgewise.errors import EdgewiseError
 from edgewise.ground.index import Grid
 from edgewise.ground.rules import GroundRule
 from edgewise.language import functions, nodes
-from edgewise.language.statements import weights
+from edgewise.language.statements import applied_functions, weights
 from edgewise.layouts.segments import Segments
 from edgewise.reference.evaluate import combination
 from edgewise.reference.join import Body
@@ -25,6 +26,7 @@ from edgewise.run.state import State
 ONE = Segments(1, torch.zeros(1, dtype=torch.int64), 1)
 VECTORS = ("concat_agg", "softmax_agg", "sparsemax_agg")
 Shape = tuple[int, ...]
+MANY = 1 << 14  # shapes that are remembered
 
 
 @dataclass
@@ -35,19 +37,51 @@ class Shapes:
     default: nodes.Function
     lines: Mapping[str, nodes.Line]
     known: dict[str, Shape | None] = field(default_factory=dict)
+    found: dict[Any, Shape | None] = field(default_factory=dict)  # by all that it depends on
 
     def rule(self, rule: nodes.Rule, width: int | None = None) -> Shape | None:
-        """The shape of the values a rule derives; `width` is the groundings of every head."""
+        """The shape of the values a rule derives; `width` is the groundings of every head.
+
+        It does not depend on how many rows there are, so other lengths find it as it was.
+        """
         body = Body(rule, {})
+        aggregation = self._aggregation(rule)
+        vector = aggregation.name in VECTORS and not dict(aggregation.arguments).get("agg_terms")
+        if vector and width is None:
+            return None
+        width = width if vector else None
+        read = tuple(
+            self.known.get(a.relation)
+            for a in body.literals
+            if isinstance(a, nodes.Atom) and a.carries_value
+        )
+        if None in read:
+            return None
+        held = tuple(self.weights[str(weight.name)].shape for weight in weights(rule))
+        key = (rule, width, read, held, self.default)
+        if key not in self.found:
+            shape = self._run(body, aggregation, width)
+            if "call" in {f.name for f in (*rule.functions, *applied_functions(rule.body))}:
+                return shape  # a module may have changed when it is called again
+            if len(self.found) > MANY:
+                self.found.clear()
+            self.found[key] = shape
+        return self.found[key]
+
+    def _aggregation(self, rule: nodes.Rule) -> nodes.Function:
+        own = (f for f in rule.functions if functions.kind(f) == functions.AGGREGATION)
+        return next(own, self.default)
+
+    def _run(self, body: Body, aggregation: nodes.Function, width: int | None) -> Shape | None:
+        rule = body.rule
         rows: dict[int, Tensor | None] = {}
         numbers: dict[int, Tensor] = {}
         columns = {}
         for at, literal in enumerate(body.literals):
             match literal:
                 case nodes.Atom() if literal.carries_value:
-                    shape = self.known.get(literal.relation)
-                    if shape is None:
-                        return None
+                    shape = self.known[literal.relation]
+                    assert shape is not None
                     columns[literal.relation] = _meta(shape)
                     rows[at] = None
                 case nodes.SpecialAtom() if literal.carries_value:
@@ -56,15 +90,10 @@ class Shapes:
                     rows[at] = None
         ground = GroundRule(body, 1, rows, numbers, Grid((1,)), ONE, None)
         plain = tuple(f for f in rule.functions if functions.kind(f) != functions.AGGREGATION)
-        own = [f for f in rule.functions if functions.kind(f) == functions.AGGREGATION]
-        aggregation = own[0] if own else self.default
-        vector = aggregation.name in VECTORS and not dict(aggregation.arguments).get("agg_terms")
-        if vector and width is None:
-            return None
         step = RuleStep(_bare(ground, plain), nodes.Function("sum_agg"))
         state = State(columns, self._used(rule), False, torch.float32, torch.device("meta"))
         try:
-            return self._aggregated(step, state, aggregation, width if vector else None)
+            return self._aggregated(step, state, aggregation, width)
         except (EdgewiseError, RuntimeError):
             return None
 
@@ -103,6 +132,9 @@ class Shapes:
             self.known[relation] = None
             return
         line = self.lines.get(relation)
+        if line is None and len(found) == 1:
+            (self.known[relation],) = found
+            return
         columns = [_meta(shape) for shape in found if shape is not None]
         try:
             listed = line.functions if line else ()

@@ -55,6 +55,8 @@ class Products:
             return f"the rows are a {type(x).__name__}"
         if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack():
             return "a transformation is under way"
+        if torch.is_autocast_enabled("cpu"):
+            return "autocast chooses the precision"
         rows = x.shape[:-1].numel()
         if not 0 < rows <= FEW:
             return f"there are {rows} rows, not 1 to {FEW}"

@@ -33,6 +33,7 @@ class Operation:
     options: dict[str, Any]
     results: tuple[Slot, ...]
     many: bool  # whether the results come as a tuple or list
+    reads: tuple[Slot, ...]  # the slots among arguments and options
 
 
 class Refused(Exception):
@@ -72,8 +73,9 @@ class Recorder(TorchFunctionMode):
         name = getattr(function, "__name__", "")
         if name in SIZES or (name == "__get__" and function.__self__.__name__ in PROPERTIES):
             return
-        arguments, options = self._named(args), self._named(kwargs)
-        live = any(isinstance(a, Slot) for a in leaves((arguments, options)))
+        reads: list[Slot] = []
+        arguments, options = self._named(args, reads), self._named(kwargs, reads)
+        live = bool(reads)
         results = (result,) if isinstance(result, Tensor) else result
         tensors = isinstance(results, tuple | list) and all(isinstance(r, Tensor) for r in results)
         if _writes(name, kwargs) or not tensors:  # into a tensor, or a number read off one
@@ -86,7 +88,8 @@ class Recorder(TorchFunctionMode):
             return
         if not torch.is_grad_enabled() or transformed():  # inside of what has its own gradients
             raise Refused
-        self._record(function, arguments, options, results, not isinstance(result, Tensor))
+        many = not isinstance(result, Tensor)
+        self._record(function, arguments, options, results, many, tuple(reads))
 
     def _record(
         self,
@@ -95,6 +98,7 @@ class Recorder(TorchFunctionMode):
         options: dict[str, Any],
         results: Sequence[Tensor],
         many: bool,
+        reads: tuple[Slot, ...],
     ) -> None:
         names = tuple(Slot(f"t{len(self.shapes) + n}") for n in range(len(results)))
         if self._reshapes(function, arguments, results):
@@ -103,8 +107,8 @@ class Recorder(TorchFunctionMode):
                 self.slots[results[0]] = base
                 return
             function, arguments, options = Tensor.reshape, (base, tuple(results[0].shape)), {}
-            self.base[names[0]] = base
-        self.operations.append(Operation(function, arguments, options, names, many))
+            self.base[names[0]], reads = base, (base,)
+        self.operations.append(Operation(function, arguments, options, names, many, reads))
         for slot, tensor in zip(names, results, strict=True):
             self._hold(tensor, slot)
 
@@ -121,19 +125,25 @@ class Recorder(TorchFunctionMode):
             return _in_order(function, self.shapes[arguments[0]], arguments[1:])
         return function in RESHAPES and not any(isinstance(a, torch.dtype) for a in arguments)
 
-    def _named(self, item: Any) -> Any:
-        """Arguments with slots for the tensors that differ from run to run."""
+    def _named(self, item: Any, reads: list[Slot]) -> Any:
+        """Arguments with slots for the tensors that differ from run to run, noted in `reads`."""
         match item:
             case Tensor():
-                return self.slots.get(item, item)
+                slot = self.slots.get(item)
+                if slot is None:
+                    return item
+                reads.append(slot)
+                return slot
+            case None | bool() | int() | float() | torch.dtype():
+                return item
             case torch.Size():
                 return tuple(item)
             case tuple():
-                return tuple(self._named(part) for part in item)
+                return tuple([self._named(part, reads) for part in item])
             case list():
-                return [self._named(part) for part in item]
+                return [self._named(part, reads) for part in item]
             case dict():
-                return {key: self._named(part) for key, part in item.items()}
+                return {key: self._named(part, reads) for key, part in item.items()}
         held = vars(item).values() if hasattr(item, "__dict__") else ()
         if any(isinstance(part, Tensor) and part in self.slots for part in held):
             raise Refused

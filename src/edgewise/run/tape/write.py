@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.run.tape.record import VIEWS, Operation, Slot, leaves
+from edgewise.run.tape.record import VIEWS, Operation, Slot
 from edgewise.run.tape.whole import PREPARE
 
 FORMS = {*VIEWS, Tensor.__getitem__}  # the same numbers, laid out in another way
@@ -60,11 +60,11 @@ def written(
     """The source of a function of that many tensors that does the operations in order."""
     names = _Names()
     operations = _used(operations, result)
-    last = {slot: n for n, op in enumerate(operations) for slot in _reads(op)}
+    last = {slot: n for n, op in enumerate(operations) for slot in op.reads}
     kept = {Slot(f"x{n}") for n in held}
     lines, early = [], []
     for number, operation in enumerate(operations):
-        reads = _reads(operation)
+        reads = operation.reads
         if held and operation.function in FORMS and kept.issuperset(reads):
             early.append("    " + names.line(operation))
             kept.update(operation.results)
@@ -146,16 +146,11 @@ def _results(operation: Operation) -> str:
     return ", ".join(slot.name for slot in operation.results) + "," * operation.many
 
 
-def _reads(operation: Operation) -> list[Slot]:
-    found = leaves((operation.arguments, operation.options))
-    return [item for item in found if isinstance(item, Slot)]
-
-
 def _used(operations: Sequence[Operation], result: Slot) -> list[Operation]:
     """Without values in other forms that nobody reads; others may draw random numbers."""
     wanted, found = {result}, []
     for operation in reversed(operations):
         if operation.function not in FORMS or wanted.intersection(operation.results):
-            wanted.update(_reads(operation))
+            wanted.update(operation.reads)
             found.append(operation)
     return found[::-1]
