@@ -298,9 +298,18 @@ def test_memory_that_is_not_there_is_an_error_before_it_is_asked_for(monkeypatch
         attention(x, x, x, window(3), kernel="reference")
 
 
-def test_running_out_of_memory_says_how_much_was_asked_for(monkeypatch):
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+        MemoryError("Unable to allocate 3.88 GiB for an array with shape (520155136,)"),
+    ],
+    ids=["a GPU", "a CPU", "NumPy"],
+)
+def test_running_out_of_memory_says_how_much_was_asked_for(error, monkeypatch):
     def full_memory(*arguments):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+        raise error
 
     from edgewise.kernels.attention import blocks
 

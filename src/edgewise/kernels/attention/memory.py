@@ -36,9 +36,9 @@ def explained(case: Case, kernel: str) -> Iterator[None]:
     """Running out of memory is an error with an estimate."""
     try:
         yield
-    except RuntimeError as error:  # torch.OutOfMemoryError is one
-        text = str(error)
-        if not isinstance(error, torch.OutOfMemoryError) and "allocate memory" not in text:
+    except (RuntimeError, MemoryError) as error:  # of torch, on either device, and of NumPy
+        known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+        if not known and "allocate memory" not in str(error):
             raise
         rows = case.b * (case.g * case.n * (case.d + case.dv) + case.m * (case.d + case.dv))
         raise TooLarge(
