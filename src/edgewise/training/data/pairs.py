@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +89,13 @@ class PairCorpus:
         return [(a.ids, b.ids) for a, b in zip(*sides, strict=True)]
 
     def batch(self, size: int, seed: int, step: int) -> Batch:
-        chosen = examples(len(self.train), size, seed, step).tolist()
-        return _batch([self.train[i] for i in chosen], self.longest)
+        chosen = examples(len(self.train), size, seed, step)
+        return {name: rows[chosen] for name, rows in self._whole.items()}
+
+    @cached_property
+    def _whole(self) -> Batch:
+        """The training part as one batch."""
+        return _batch(self.train, self.longest)
 
     def validation(self, size: int, part: str = "validation") -> Iterator[Batch]:
         rows = self.parts[part]
