@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).parent
-PARTS = {"all", "measure", "plots", "pyneuralogic_peer", "pyneuralogic_rules"}
+PARTS = {"all", "measure", "plots", "pyneuralogic_peer", "pyneuralogic_rules", "tables"}
 TUNING = {"tune_attention_gpu": "it tries launch settings: run it by hand"}
 PACKAGES = {"gnn_gpu": ["torch_geometric"], "gnn_pyg": ["torch_geometric"],
             "graph_attention_cpu": ["torch_geometric"], "hf_long": ["transformers"],

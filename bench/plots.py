@@ -3,12 +3,12 @@
 Nothing is measured here. The page has a marker for each table; what follows it is rewritten.
 """
 
-import json
 import re
 from pathlib import Path
 
 import matplotlib
 from matplotlib.figure import Figure
+from tables import TABLES, results
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"
@@ -19,10 +19,6 @@ PUBLISHED = {  # figures of others, on their hardware and settings
     "FlashAttention 3, H100, d = 128, all pairs: up to 740": 740,
     "Triton's tutorial kernel, H100, d = 128: up to 477": 477,
 }
-
-
-def results(name):
-    return json.loads((HERE / "results" / f"{name}.json").read_text())["results"]
 
 
 def rows(name, section):
@@ -105,48 +101,6 @@ def rates():
     axes.set_ylim(0, 850)
     axes.legend(fontsize=8, frameon=False, loc="lower right")
     drawn(figure, "bench-tflops")
-
-
-def against():
-    """Ours beside the peer of the same run."""
-    lines = ["| | tokens | Edgewise | peer | times |", "| --- | --- | --- | --- | --- |"]
-    peers = {"flex": "FlexAttention", "sdpa": "SDPA"}
-    found = results("attention_gpu")
-    for section in ("windows", "bigbirds", "strides", "trees", "dense"):
-        for row in found[section]["rows"]:
-            for peer, title in peers.items():
-                if peer in row:
-                    ours, other = (f"{row[x]['forward']:.2f} / {row[x]['both']:.2f} ms"
-                                   for x in ("ours", peer))  # fmt: skip
-                    times = f"{row[f'forward_times_{peer}']} / {row[f'both_times_{peer}']}"
-                    lines.append(
-                        f"| {row['case']} | {row['n']:,} | {ours} | {title} {other} | {times} |"
-                    )
-    (hf,) = found["huggingface"]["rows"]
-    ours, other = (f"{hf[x]['forward']:.2f} / {hf[x]['both']:.2f} ms, {hf[x]['extra_gib']} GiB"
-                   for x in ("ours", "huggingface"))  # fmt: skip
-    times = f"{hf['forward_times']} / {hf['both_times']}"
-    lines.append(f"| BigBird, one layer of 1024 | {hf['n']:,} | {ours} | HF {other} | {times} |")
-    return "\n".join(lines)
-
-
-def bounds():
-    """Achieved against the floor."""
-    lines = ["| | tokens | forward | TFLOP/s | floor | both | TFLOP/s | floor |",
-             "| --- | --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
-    found = results("attention_gpu")
-    for section in ("windows", "bigbirds", "strides", "million"):
-        for row in found[section]["rows"]:
-            x = row["ours"]
-            lines.append(
-                f"| {row['case']} | {row['n']:,} | {x['forward']:.2f} ms | {x['tflops']:.0f} | "
-                f"{x['floor']:.2f} ms | {x['both']:.2f} ms | {x['tflops_both']:.0f} | "
-                f"{x['floor_both']:.2f} ms |"
-            )
-    return "\n".join(lines)
-
-
-TABLES = {"against": against, "bounds": bounds}
 
 
 def filled(page: str) -> str:

@@ -1,0 +1,154 @@
+"""The tables of docs/benchmarks.md, from bench/results; `plots.py` writes them into the page.
+
+What is wanted stands beside what was measured; a figure below it is bold.
+"""
+
+import json
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+MODELS = {
+    "messages": "TransformerConv, its messages alone",
+    "transformer": "TransformerConv, the layer",
+    "gat": "GAT",
+    "gatv2": "GATv2",
+    "gcn": "GCN",
+    "rgcn": "R-GCN, 128 relations",
+}
+
+
+def kept(name):
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def results(name):
+    return kept(name)["results"]
+
+
+def table(*rows):
+    """The first row is the head."""
+    lines = [f"| {' | '.join(map(str, row))} |" for row in rows]
+    return "\n".join([lines[0], f"|{' --- |' * len(rows[0])}", *lines[1:]])
+
+
+def marked(times, wanted):
+    """Bold where it is less than was wanted."""
+    return f"**{times}**" if wanted is not None and times < wanted else str(times)
+
+
+def against():
+    """Ours beside the peer of the same run."""
+    lines = ["| | tokens | Edgewise | peer | times |", "| --- | --- | --- | --- | --- |"]
+    peers = {"flex": "FlexAttention", "sdpa": "SDPA"}
+    found = results("attention_gpu")
+    for section in ("windows", "bigbirds", "strides", "trees", "dense"):
+        for row in found[section]["rows"]:
+            for peer, title in peers.items():
+                if peer in row:
+                    ours, other = (f"{row[x]['forward']:.2f} / {row[x]['both']:.2f} ms"
+                                   for x in ("ours", peer))  # fmt: skip
+                    times = f"{row[f'forward_times_{peer}']} / {row[f'both_times_{peer}']}"
+                    lines.append(
+                        f"| {row['case']} | {row['n']:,} | {ours} | {title} {other} | {times} |"
+                    )
+    (hf,) = found["huggingface"]["rows"]
+    ours, other = (f"{hf[x]['forward']:.2f} / {hf[x]['both']:.2f} ms, {hf[x]['extra_gib']} GiB"
+                   for x in ("ours", "huggingface"))  # fmt: skip
+    times = f"{hf['forward_times']} / {hf['both_times']}"
+    lines.append(f"| BigBird, one layer of 1024 | {hf['n']:,} | {ours} | HF {other} | {times} |")
+    return "\n".join(lines)
+
+
+def bounds():
+    """Achieved against the floor."""
+    lines = ["| | tokens | forward | TFLOP/s | floor | both | TFLOP/s | floor |",
+             "| --- | --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
+    found = results("attention_gpu")
+    for section in ("windows", "bigbirds", "strides", "million"):
+        for row in found[section]["rows"]:
+            x = row["ours"]
+            lines.append(
+                f"| {row['case']} | {row['n']:,} | {x['forward']:.2f} ms | {x['tflops']:.0f} | "
+                f"{x['floor']:.2f} ms | {x['both']:.2f} ms | {x['tflops_both']:.0f} | "
+                f"{x['floor_both']:.2f} ms |"
+            )
+    return "\n".join(lines)
+
+
+def graphs():
+    """Graph networks on a GPU, beside PyG."""
+    head = ("", "graph", "Edgewise", "PyG", "times", "wanted", "extra memory")
+    rows = []
+    for row in results("gnn_gpu"):
+        ours, other = (
+            f"{row[x]['forward']:.1f} / {row[x]['both']:.1f} ms" for x in ("ours", "pyg")
+        )
+        wanted = [bar if bar > 1 else None for bar in (row["bar_forward"], row["bar_both"])]
+        found = zip((row["times_forward"], row["times_both"]), wanted, strict=True)
+        times = " / ".join(marked(*pair) for pair in found)
+        said = "" if wanted == [None, None] else " / ".join(str(bar) for bar in wanted)
+        share = f"{row['ours']['extra_gib']:.1f} of {row['pyg']['extra_gib']:.1f} GiB"
+        rows.append((MODELS[row["model"]], row["graph"], ours, other, times, said, share))
+    return table(head, *sorted(rows, key=lambda row: list(MODELS.values()).index(row[0])))
+
+
+def processor():
+    """On a CPU: seconds of the process, or of the clock where two threads run."""
+    window, random, graph = map(results, ("window_cpu", "random_graph_cpu", "graph_attention_cpu"))
+    lines = [
+        ("causal window of 256, 8,192 tokens", window["ours"]["cpu_s"], "SDPA with a mask",
+         window["dense_mask"]["cpu_s"], window["times"], 10),
+        ("random graph of degree 32, 8,192 tokens", random["ours"]["cpu_s"], "gather and scatter",
+         random["gather_scatter"]["cpu_s"], random["times"], 15),
+        ("graph attention, 100k nodes, 1M edges", graph["ours"]["wall_s"], "PyG",
+         graph["pyg"]["wall_s"], graph["times"], 10),
+        ("the same", graph["ours"]["wall_s"], "torch.compile(PyG)",
+         graph["pyg_compiled"]["wall_s"], graph["times_compiled"], 3),
+    ]  # fmt: skip
+    rows = [
+        (what, f"{ours:.2f} s", f"{peer} {other:.2f} s", marked(times, wanted), wanted)
+        for what, ours, peer, other, times, wanted in lines
+    ]
+    return table(("forward and backward", "Edgewise", "peer", "times", "wanted"), *rows)
+
+
+def networks():
+    """Layers of graph networks on a CPU, beside compiled PyG, on the clock."""
+    rows = [
+        (row["model"], f"{row['n']:,}", f"{row['edges']:,}",
+         *(marked(row[f"{way}_median_clock_times"], 1) for way in ("forward", "both")))
+        for row in results("gnn_pyg")
+    ]  # fmt: skip
+    return table(("layer", "nodes", "edges", "times, forward", "times, both"), *rows)
+
+
+def cliffs():
+    """First calls at new lengths."""
+    rows = []
+    for row in results("no_cliff"):
+        memory = f"{row['mib_after_a_quarter']} to {row['mib_at_the_end']} MiB"
+        within = f"{row['within']} of {row['settled']}"
+        rows.append((row["device"], row["cases"], within, memory))
+    return table(("device", "cases", "within 3 × the second call + 5 ms", "memory held"), *rows)
+
+
+def runs():
+    """Which run each figure is from."""
+    rows = []
+    for path in sorted(RESULTS.glob("*.json")):
+        found = kept(path.stem)
+        machine, parts = found["machine"], found["results"]
+        inner = parts.values() if isinstance(parts, dict) else parts
+        commits = {part["commit"] for part in inner if isinstance(part, dict) and "commit" in part}
+        threads = f", threads: {machine['threads']}" if "threads" in machine else ""
+        hardware = f"{machine['hardware']}{threads}"
+        rows.append(
+            (path.stem, hardware, machine["torch"], ", ".join(sorted(commits or {found["commit"]})))
+        )
+    return table(("results", "hardware", "torch", "commit"), *rows)
+
+
+TABLES = {
+    "against": against, "bounds": bounds, "graphs": graphs, "processor": processor,
+    "networks": networks, "cliffs": cliffs, "runs": runs,
+}  # fmt: skip
