@@ -79,6 +79,8 @@ def test_the_nearest_come_first(
         (["embed", "MODEL", "a cat sat on the mat a"], "text-too-long"),
         (["embed", "MODEL", "a", "--out", "v.png"], "cannot-write"),
         (["embed", "MODEL", "a", "--out", "no/such/v.npy"], "cannot-write"),
+        (["embed", "MODEL", "a", "--out", "/proc/v.npy"], "cannot-write"),
+        (["embed", "MODEL", "a", "--out", "/proc/v.json"], "cannot-write"),
         (["search", "MODEL", "a", "--file", "texts.txt", "--top", "0"], "bad-size"),
     ],
 )

@@ -62,8 +62,8 @@ def test_the_likeliest_tokens_are_theirs(make, tmp_path):
         kept = row[: row.index(1)] if 1 in row else row
         pieces = []
         found = ours.generate(prompt, most=20, each=pieces.append)
-        assert found == ours.tokenizer.decode(kept)
-        assert "".join(pieces).startswith(found)
+        assert prompt + found == ours.tokenizer.decode([*ids[0].tolist(), *kept])
+        assert "".join(pieces) == found
 
 
 def test_a_translation_is_the_likeliest_row(tmp_path):
@@ -101,6 +101,9 @@ def test_the_command_goes_on_with_a_text(tmp_path, capsys):
         (llama, ["generate", "w1", "--temperature", "-1"], "bad-decoding"),
         (llama, ["generate", "w1", "--most", "0"], "bad-decoding"),
         (llama, ["generate", "w1", "--temperature", "1", "--top-p", "3"], "bad-decoding"),
+        (llama, ["generate", "w1", "--top-k", "3"], "bad-decoding"),
+        (llama, ["generate", "w1", "--temperature", "1", "--seed", "-1"], "bad-decoding"),
+        (llama, ["embed", "w1"], "bad-pretrained"),
     ],
 )
 def test_what_cannot_go_on(make, arguments, code, tmp_path, capsys):
@@ -114,3 +117,52 @@ def test_a_text_that_is_empty_has_nothing_to_go_on_from(tmp_path):
     saved(llama, tmp_path)
     with pytest.raises(EdgewiseError):
         zoo.from_pretrained(tmp_path).generate("")
+
+
+def test_any_of_several_tokens_ends_a_text(tmp_path):
+    """The first that comes, as `transformers` has it; `generation_config.json` says which."""
+    theirs = saved(llama, tmp_path)
+    ids = torch.tensor([zoo.from_pretrained(tmp_path).tokenizer.encode("w3 w1").ids])
+    row = theirs.generate(ids, max_new_tokens=9, do_sample=False, eos_token_id=None)[0, 2:].tolist()
+    last = next(k for k in range(2, 9) if row[k] not in row[:k])
+    theirs.generation_config.eos_token_id = [1, row[last]]
+    theirs.save_pretrained(tmp_path)
+    ours = zoo.from_pretrained(tmp_path)
+    pieces = []
+    found = ours.generate("w3 w1", most=9, each=pieces.append)
+    assert found.split() == [WORDS[token] for token in row[:last]]
+    assert "".join(pieces) == found
+
+
+@pytest.mark.parametrize("make", [llama, gpt2, t5])
+def test_what_ends_a_text_is_saved(make, tmp_path):
+    theirs = saved(make, tmp_path / "theirs")
+    zoo.from_pretrained(tmp_path / "theirs").save_pretrained(tmp_path / "ours")
+    again = type(theirs).from_pretrained(tmp_path / "ours")
+    for name in ("eos_token_id", "bos_token_id", "pad_token_id", "decoder_start_token_id"):
+        if getattr(theirs.config, name, None) is not None:
+            assert getattr(again.config, name) == getattr(theirs.config, name), name
+
+
+@pytest.mark.parametrize("given", ["x", -3, [[1]], True, 1.5])
+@pytest.mark.parametrize("name", ["eos_token_id", "decoder_start_token_id"])
+def test_tokens_that_are_none(name, given, tmp_path):
+    saved(t5, tmp_path)
+    ours = zoo.from_pretrained(tmp_path)
+    ours.table[name] = given
+    with pytest.raises(EdgewiseError, match=name) as caught:
+        ours.translate(["w1"], most=2)
+    assert caught.value.code == "bad-pretrained"
+
+
+def test_texts_that_are_none(tmp_path):
+    saved(t5, tmp_path)
+    ours = zoo.from_pretrained(tmp_path)
+    for texts in ("w1", None, [None], ["\ud800"]):
+        with pytest.raises(EdgewiseError) as caught:
+            ours.translate(texts, most=2)
+        assert caught.value.code == "bad-text"
+    for how in ({"most": "3"}, {"most": True}):
+        with pytest.raises(EdgewiseError) as caught:
+            ours.translate(["w1"], **how)
+        assert caught.value.code == "bad-decoding"

@@ -234,6 +234,9 @@ def test_vit(drawn, image, channels, batch):
         return model(pixel_values=pixel).logits
 
     assert_equal(both, "logits", {"pixel": pixel[..., None]}, run)
+    whole = pair(transformers.ViTModel(config), 0)
+    pooled = lambda model: model(pixel_values=pixel).pooler_output  # noqa: E731
+    assert_equal(whole, "pooled", {"pixel": pixel[..., None]}, pooled)
 
 
 @few

@@ -1,14 +1,16 @@
 """Checkpoints in files: read whole or refused with the culprit's name, written whole or not."""
 
 import json
+import os
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import safetensors.torch
 import torch
 
-from edgewise import EdgewiseError, numbers, zoo
+from edgewise import EdgewiseError, F, numbers, zoo
 from edgewise.zoo.pretrained import LAYOUTS, files
 
 CONFIG = zoo.gpt2.Config(12, 4, 2, 6, 2, 8, dropout=0.0)
@@ -95,6 +97,11 @@ def test_shards_are_one_checkpoint(folder):
     assert "`model-1.safetensors` is missing" in refusal(folder)
     (folder / files.INDEX).write_text(json.dumps({"weight_map": {"a": "../../secret"}}))
     assert "names no files" in refusal(folder)
+    (folder / files.INDEX).write_text(json.dumps({"weight_map": {"a": "a" * 5000}}))
+    assert "names no files" in refusal(folder)
+    (folder / files.CONFIG).unlink()
+    os.mkfifo(folder / files.CONFIG)
+    assert "is not a file" in refusal(folder)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +123,7 @@ def test_shards_are_one_checkpoint(folder):
         ({"activation_function": "__import__('os')"}, "`activation_function`"),
         ({"layer_norm_epsilon": "1e-5"}, "`layer_norm_epsilon` = '1e-5'"),
         ({"layer_norm_epsilon": -1.0}, "`layer_norm_epsilon` = -1.0"),
+        ({"layer_norm_epsilon": 10**400}, "`layer_norm_epsilon` = 1000"),
         ({"resid_pdrop": 1.0}, "`resid_pdrop` = 1.0"),
         ({"add_cross_attention": True}, "`add_cross_attention` = True"),
         ({"model_type": "mamba"}, "the model 'mamba'"),
@@ -225,7 +233,7 @@ def test_a_save_that_fails_leaves_what_was_there(folder, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr(safetensors.torch, "save_file", broken)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(EdgewiseError, match="disk full"):
         found.save_pretrained(folder)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
     assert [p.name for p in folder.parent.iterdir()] == ["model"]
@@ -235,6 +243,7 @@ def test_a_save_goes_only_where_it_may(tmp_path, folder):
     found = zoo.from_pretrained(folder)
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.txt").write_text("mine")
+    (tmp_path / "notes" / files.CONFIG).write_text("{}")
     for path in (tmp_path / "notes", tmp_path / "no" / "such", folder / files.CONFIG):
         with pytest.raises(EdgewiseError) as caught:
             found.save_pretrained(path)
@@ -244,6 +253,88 @@ def test_a_save_goes_only_where_it_may(tmp_path, folder):
     with pytest.raises(EdgewiseError, match="no layout"):
         zoo.save_pretrained(tmp_path / "new", zoo.gcn, zoo.gcn.Config(), {})
     assert not (tmp_path / "new").exists()
+    assert (tmp_path / "notes" / "a.txt").read_text() == "mine"
+
+
+def test_a_save_goes_where_a_link_leads(tmp_path, folder, monkeypatch):
+    found = zoo.from_pretrained(folder)
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    found.save_pretrained(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert zoo.from_pretrained(tmp_path / "there").config == found.config
+    monkeypatch.chdir(tmp_path / "there")
+    with pytest.raises(EdgewiseError, match="you are in"):
+        found.save_pretrained(".")
+
+
+NOT_SAID = {
+    "a graph": (zoo.gpt2, {"where": ()}, "no place for `where`"),
+    "an activation": (zoo.gpt2, {"activation": F.sigmoid}, "no name for the activation"),
+    "a gate": (zoo.t5, {"gated": True, "activation": F.gelu}, "no place for `activation`"),
+}
+
+
+@pytest.mark.parametrize("case", NOT_SAID)
+def test_what_a_configuration_cannot_say_is_not_saved(case, tmp_path):
+    model, changed, said = NOT_SAID[case]
+    config = replace(model.Config(), **changed)
+    with pytest.raises(EdgewiseError, match=said) as caught:
+        zoo.save_pretrained(tmp_path / "new", model, config, {})
+    assert caught.value.code == "bad-pretrained"
+
+
+def test_weights_and_configuration_belong_together(tmp_path, folder):
+    found = zoo.from_pretrained(folder)
+    other = replace(found.config, vocabulary=found.config.vocabulary + 1)
+    with pytest.raises(EdgewiseError, match="the weight `word` is"):
+        zoo.save_pretrained(tmp_path / "new", zoo.gpt2, other, found.weights)
+    for config, named in ((None, None), (found.config, "GPT2ForEverything")):
+        with pytest.raises(EdgewiseError) as caught:
+            zoo.save_pretrained(
+                tmp_path / "new", zoo.gpt2, config, found.weights, architecture=named
+            )
+        assert caught.value.code == "bad-pretrained"
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_older_versions_saved_is_read(tmp_path, folder):
+    """The published GPT-2 holds its masks, the published BERT names its norms otherwise."""
+    tensors = safetensors.torch.load_file(folder / files.WEIGHTS)
+    n = CONFIG.positions
+    masks = {f"transformer.h.{k}.attn.bias": torch.ones(1, 1, n, n) for k in range(CONFIG.layers)}
+    safetensors.torch.save_file(tensors | masks, folder / files.WEIGHTS)
+    assert torch.equal(
+        zoo.from_pretrained(folder).weights["word"], tensors["transformer.wte.weight"]
+    )
+    config = zoo.bert.Config(12, 4, 2, 6, 1, 8, dropout=0.0)
+    weights = zoo.bert.program(config).weights(seed=0)
+    path = tmp_path / "bert"
+    zoo.save_pretrained(path, zoo.bert, config, weights, architecture="BertForMaskedLM")
+    tensors = safetensors.torch.load_file(path / files.WEIGHTS)
+    old = {
+        name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): t
+        for name, t in tensors.items()
+    }
+    more = {
+        "cls.seq_relationship.weight": torch.ones(2, 4),
+        "cls.seq_relationship.bias": torch.ones(2),
+    }
+    places = {"bert.embeddings.position_ids": torch.arange(8)[None]}
+    safetensors.torch.save_file(old | more | places, path / files.WEIGHTS)
+    found = zoo.from_pretrained(path).weights
+    assert torch.equal(found["guessed.gain"], weights["guessed.gain"].to(found["guessed.gain"]))
+
+
+@pytest.mark.parametrize(
+    ("path", "how"),
+    [(None, {}), (b"x", {}), ("all-minilm", {}), ("model", {"dtype": "float32"}), ("", {})],
+)
+def test_arguments_that_are_none(path, how):
+    with pytest.raises(EdgewiseError) as caught:
+        zoo.from_pretrained(path, **how)
+    assert caught.value.code == "bad-pretrained"
+    if path == "all-minilm":
+        assert "zoo.fetch('all-minilm-l6-v2')" in str(caught.value)
 
 
 def test_what_was_trained_is_what_is_saved(tmp_path, folder):
@@ -360,3 +451,9 @@ def test_vectors_do_not_depend_on_padding_and_a_text_has_tokens(tmp_path):
     torch.testing.assert_close(together, alone, atol=1e-12, rtol=0)
     with pytest.raises(EdgewiseError, match="text 1 has no tokens"):
         found.embed(["w1", ""])
+    for batch in (0, -1, 2.5):
+        with pytest.raises(EdgewiseError, match="`batch` must be"):
+            found.embed(["w1"], batch=batch)
+    with pytest.raises(EdgewiseError) as caught:
+        found.embed("w1")
+    assert caught.value.code == "bad-text"

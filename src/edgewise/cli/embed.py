@@ -1,6 +1,7 @@
 """`edgewise embed`: texts as vectors, by a checkpoint."""
 
 import json
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 from edgewise.cli.checkpoint import opened
 from edgewise.cli.graph import CannotWrite
 from edgewise.errors import EdgewiseError, Span, caller
+from edgewise.save.archive import write
 
 FORMATS = (".json", ".npy")
 
@@ -45,7 +47,9 @@ def embed(
     if out is not None and out.suffix == ".npy":
         import numpy as np
 
-        np.save(out, vectors.numpy())
+        data = BytesIO()
+        np.save(data, vectors.numpy())
+        _put(out, data.getvalue())
         return
     shown = [
         {"text": text, "vector": [round(x, 6) for x in v.tolist()]}
@@ -55,7 +59,7 @@ def embed(
     if out is None:
         print(lines)
     else:
-        out.write_text(lines + "\n", encoding="utf-8")
+        _put(out, (lines + "\n").encode())
 
 
 def given_texts(texts: list[str], file: Path | None) -> list[str]:
@@ -75,6 +79,16 @@ def given_texts(texts: list[str], file: Path | None) -> list[str]:
     if not found:
         raise NoTexts("there is no text", caller(), 'write one: "a text", or --file FILE')
     return found
+
+
+def _put(path: Path, data: bytes) -> None:
+    try:
+        write(path, data)
+    except OSError as problem:
+        place = Span("<out>", 1, 1, len(str(path)) + 1, source=str(path))
+        raise CannotWrite(
+            f"the file cannot be written: {problem.strerror}", place, "choose another"
+        ) from None
 
 
 def check_out(path: Path) -> None:

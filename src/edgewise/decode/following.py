@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Protocol
 
 import torch
@@ -72,7 +73,10 @@ class Following:
         return self.growing.capacity - self.growing.length
 
 
-def begun(following: Follows, prompt: Any, most: int, stop: int | None) -> Tensor:
+Stop = int | Collection[int] | None  # the token that ends a row, or several
+
+
+def begun(following: Follows, prompt: Any, most: int, stop: Stop) -> Tensor:
     """The prompt, checked: integers (batch, n) with n ≥ 1, and room for what comes."""
     if not isinstance(prompt, Tensor) or prompt.is_floating_point() or prompt.ndim != 2:
         kind = f"{prompt.dtype} {tuple(prompt.shape)}" if isinstance(prompt, Tensor) else prompt
@@ -88,8 +92,8 @@ def begun(following: Follows, prompt: Any, most: int, stop: int | None) -> Tenso
             "begin each row with a token, such as the one that marks a start",
         )
     whole(most, "most", 1)
-    if stop is not None:
-        whole(stop, "stop", 0)
+    for token in stops(stop):
+        whole(token, "stop", 0)
     if prompt.shape[1] + most - 1 > following.room:
         raise BadDecoding(
             f"{prompt.shape[1]} tokens and {most} more do not fit: there is room for "
@@ -108,10 +112,24 @@ def whole(value: Any, name: str, least: int) -> int:
     return value
 
 
-def ended(rows: list[Tensor], stop: int | None) -> Tensor:
-    """Columns of tokens as (batch, n); what follows a stop is the stop."""
+def stops(stop: Stop) -> tuple[Any, ...]:
+    return () if stop is None else tuple(stop) if isinstance(stop, Collection) else (stop,)
+
+
+def ends(tokens: Tensor, stop: Stop) -> Tensor:
+    """Which tokens end a row."""
+    first, *others = stops(stop)
+    found = tokens == first
+    for other in others:
+        found |= tokens == other
+    return found
+
+
+def ended(rows: list[Tensor], stop: Stop) -> Tensor:
+    """Columns of tokens as (batch, n); what follows a stop is the stop, the first of them."""
     found = torch.stack(rows, 1)
-    if stop is None:
+    if not stops(stop):
         return found
-    over = (found == stop).cumsum(1) > 0
-    return torch.where(over, stop, found)
+    over = ends(found, stop).cumsum(1)
+    after = over - ends(found, stop).long() > 0
+    return torch.where(after, stops(stop)[0], found)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from edgewise.decode.following import Follows, begun, ended
+from edgewise.decode.following import Follows, Stop, begun, ended, ends, stops
 
 
 def greedy(
@@ -15,12 +15,12 @@ def greedy(
     prompt: Tensor,
     *,
     most: int,
-    stop: int | None = None,
+    stop: Stop = None,
     each: Callable[[Tensor], None] | None = None,
 ) -> Tensor:
     """Up to `most` tokens after the prompt (batch, n), each the likeliest; then all is `stop`.
 
-    `each` is told the tokens (batch,) as they come.
+    `stop` is a token that ends a row, or several; `each` is told the tokens (batch,) as they come.
     """
     tokens, found = begun(following, prompt, most, stop), []
     over = torch.zeros(len(prompt), dtype=torch.bool, device=prompt.device)
@@ -29,8 +29,8 @@ def greedy(
         found.append(chosen)
         if each is not None:
             each(chosen)
-        if stop is not None:
-            over |= chosen == stop
+        if stops(stop):
+            over |= ends(chosen, stop)
             if bool(over.all()):
                 break
         tokens = chosen[:, None]

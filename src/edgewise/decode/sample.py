@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.decode.following import BadDecoding, Follows, begun, ended, whole
+from edgewise.decode.following import BadDecoding, Follows, Stop, begun, ended, ends, stops, whole
 from edgewise.errors import caller
 
 
@@ -17,7 +17,7 @@ def sample(
     prompt: Tensor,
     *,
     most: int,
-    stop: int | None = None,
+    stop: Stop = None,
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
@@ -43,8 +43,8 @@ def sample(
         found.append(chosen)
         if each is not None:
             each(chosen)
-        if stop is not None:
-            over |= chosen == stop
+        if stops(stop):
+            over |= ends(chosen, stop)
             if bool(over.all()):
                 break
         tokens = chosen[:, None]

@@ -51,7 +51,9 @@ def embeddings(config: Config) -> Statements:
 
 
 def program(config: Config) -> Program:
-    """Reads `pixel(c, y, x)`, derives `out(i)` and from row 0 the scores of classes, `logits`."""
+    """Reads `pixel(c, y, x)`, derives `out(i)` and from row 0 `pooled` and the scores of classes,
+    `logits`.
+    """
     inner = encoder.Config(
         config.size, config.heads, config.hidden, config.layers, config.activation,
         config.dropout, eps=config.eps,
@@ -61,6 +63,7 @@ def program(config: Config) -> Program:
         *embeddings(config),
         stack,
         *layer_norm(stack.out, R.out, config.size, eps=config.eps),
+        (R.pooled <= affine(R.out(0), "pooled", config.size, config.size)) | [F.tanh],
         R.logits <= affine(R.out(0), "logits", config.size, config.classes),
     ]
     return Program(rules, domains={V.H: config.heads, V.I: config.side**2 + 1})

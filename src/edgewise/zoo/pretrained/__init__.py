@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.errors import EdgewiseError, caller
+from edgewise.errors import EdgewiseError, caller, nearest
 from edgewise.zoo.pretrained import files
 from edgewise.zoo.pretrained.entries import BadPretrained, Entry, Shape, check_tensors, to_ours
-from edgewise.zoo.pretrained.fetch import cached, fetch
+from edgewise.zoo.pretrained.fetch import SOURCES, cached, fetch
 from edgewise.zoo.pretrained.fields import Fields
 from edgewise.zoo.pretrained.layouts import (
     bert,
@@ -31,7 +31,7 @@ from edgewise.zoo.pretrained.layouts import (
     t5,
     vit,
 )
-from edgewise.zoo.pretrained.pretrained import Pretrained, save_pretrained
+from edgewise.zoo.pretrained.pretrained import TOKENS, Pretrained, save_pretrained
 from edgewise.zoo.pretrained.shapes import shapes_of
 from edgewise.zoo.pretrained.tokens import read_tokenizer
 
@@ -45,6 +45,7 @@ __all__ = [
     "save_pretrained",
 ]
 
+GENERATION = "generation_config.json"
 LAYOUTS: dict[str, ModuleType] = {
     layout.TYPE: layout
     for layout in (
@@ -56,6 +57,14 @@ LAYOUTS: dict[str, ModuleType] = {
 
 def from_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> Pretrained:
     """The model of a checkpoint: a folder as Hugging Face saves it, or a GGUF file."""
+    if not isinstance(path, str | Path):
+        raise BadPretrained(
+            f"a path is a text, not {type(path).__name__}", caller(), "give the path of a folder"
+        )
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise BadPretrained(
+            f"`dtype` is {dtype!r}", caller(), "give a precision: `dtype=torch.float64`"
+        )
     path = Path(path)
     try:
         if path.suffix == ".gguf":
@@ -70,10 +79,16 @@ def from_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
 
 def _folder(path: Path, dtype: torch.dtype) -> Pretrained:
     if not path.is_dir():
+        near = nearest(str(path), list(SOURCES))
+        known = f"the checkpoint `{near}` can be fetched: `zoo.fetch({near!r})`"
         raise BadPretrained(
-            f"there is no folder `{path}`", help="give the folder that holds `config.json`"
+            f"there is no folder `{path}`",
+            help=known if near else "give the folder that holds `config.json`",
         )
     table = files.read_json(path / files.CONFIG)
+    if (path / GENERATION).is_file():  # it has the last word on where a text begins and ends
+        given = files.read_json(path / GENERATION)
+        table |= {name: given[name] for name in TOKENS if given.get(name) is not None}
     layout, named = layout_for(table)
     config = layout.config(Fields(table))
     program = layout.MODEL.program(config)
@@ -142,9 +157,8 @@ def entries_for(
     wanted = {e.theirs for e in entries}
     spare = {}
     for name, twin in layout.SPARE.items():
-        full = f"{prefix}{name}" if name.startswith("embeddings.") else name
-        if full not in wanted:
-            spare[full] = twin if twin in wanted or not twin else words
+        if name not in wanted:
+            spare[name] = twin if twin in wanted or not twin else words
     return architecture, entries, spare
 
 

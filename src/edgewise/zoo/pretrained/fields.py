@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,7 +49,7 @@ class Fields:
         """A number from 0 on."""
         value = self._found(names, default)
         fine = isinstance(value, int | float) and not isinstance(value, bool)
-        if not fine or not math.isfinite(value) or not 0 <= value <= most:
+        if not fine or not 0 <= value <= min(most, sys.float_info.max):
             raise self._bad(names[0], value, "a number from 0 on")
         return float(value)
 
@@ -97,7 +98,13 @@ class Fields:
 
 def activation_name(function: Function) -> str:
     """What a configuration calls an activation."""
-    return next(name for name, known in ACTIVATIONS.items() if known == function)
+    for name, known in ACTIVATIONS.items():
+        if known == function:
+            return name
+    raise BadPretrained(
+        f"`transformers` has no name for the activation `{function}`",
+        help=f"it knows {', '.join(ACTIVATIONS)}",
+    )
 
 
 def shared(count: int, heads: int, name: str) -> int:

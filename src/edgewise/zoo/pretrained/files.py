@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,10 @@ from edgewise.zoo.pretrained.entries import BadPretrained, Shape
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 LARGEST_JSON = 1 << 26
 KINDS = {"F64", "F32", "F16", "BF16"}
+LONGEST_NAME = 255
+WRITTEN = {CONFIG, WEIGHTS, "tokenizer.json"}
+# what older versions saved with the weights: numbers that are computed, not learned
+COMPUTED = ("position_ids", ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -29,6 +34,8 @@ def read_json(path: Path) -> dict[str, Any]:
     def refuse(word: str) -> None:
         raise ValueError(word)
 
+    if path.exists() and not path.is_file():
+        raise BadPretrained(f"`{path.name}` is not a file", help="check the folder")
     try:
         if path.stat().st_size > LARGEST_JSON:
             raise BadPretrained(f"`{path.name}` is larger than it can be", help="check the file")
@@ -69,7 +76,10 @@ def weight_files(folder: Path) -> list[Path]:
 
 def _plain(names: dict[Any, Any]) -> bool:
     """Whether an index names files beside itself."""
-    return all(isinstance(n, str) and n == Path(n).name and ".." not in n for n in names.values())
+    return all(
+        isinstance(n, str) and n == Path(n).name and ".." not in n and len(n) <= LONGEST_NAME
+        for n in names.values()
+    )
 
 
 def tensor_shapes(files: list[Path]) -> dict[str, Shape]:
@@ -77,11 +87,11 @@ def tensor_shapes(files: list[Path]) -> dict[str, Shape]:
     found: dict[str, Shape] = {}
     for path in files:
         with _opened(path) as file:
-            for name in file.keys():  # noqa: SIM118
-                piece = file.get_slice(name)
+            for theirs, name in _names(file):
+                piece = file.get_slice(theirs)
                 if name in found:
                     raise BadPretrained(f"the tensor `{name}` is in two shards", help="check them")
-                if piece.get_dtype() not in KINDS and not name.endswith("position_ids"):
+                if piece.get_dtype() not in KINDS:
                     raise BadPretrained(
                         f"the tensor `{name}` holds {piece.get_dtype()}",
                         help=f"weights are {', '.join(sorted(KINDS))}",
@@ -94,8 +104,16 @@ def tensors(files: list[Path]) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for path in files:
         with _opened(path) as file:
-            found |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            found |= {name: file.get_tensor(theirs) for theirs, name in _names(file)}
     return found
+
+
+def _names(file: Any) -> Iterator[tuple[str, str]]:
+    """The names in a file, and what they are called today; what is computed is left out."""
+    for name in file.keys():  # noqa: SIM118
+        if not name.endswith(COMPUTED):
+            today = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
+            yield name, today
 
 
 @contextmanager
@@ -113,27 +131,42 @@ def _opened(path: Path) -> Iterator[Any]:
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A folder that appears at `path` when it is whole; what was there before is replaced then."""
-    parent = path.absolute().parent
-    if not parent.is_dir() or path.is_file():
+    path = path.resolve()
+    if not path.parent.is_dir() or path.is_file():
         raise BadPretrained(
             f"`{path}` cannot be written", caller(), "give a folder inside one that exists"
         )
-    if path.is_dir() and any(path.iterdir()) and not (path / CONFIG).is_file():
-        raise BadPretrained(
-            f"`{path}` holds something that is no checkpoint", caller(), "give a new folder"
-        )
-    made = Path(tempfile.mkdtemp(dir=parent, prefix=f".{path.name}."))
+    others = sorted({p.name for p in path.iterdir()} - WRITTEN) if path.is_dir() else []
+    if others or path == Path.cwd():
+        what = f"holds `{others[0]}`, which would be lost" if others else "is the folder you are in"
+        raise BadPretrained(f"`{path}` {what}", caller(), "give a new folder")
     try:
-        yield made
-        os.chmod(made, 0o755)
-        before = parent / f"{made.name}.before"
-        if path.exists():
-            os.rename(path, before)
+        made = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        try:
+            yield made
+            os.chmod(made, 0o755)
+            _replace(path, made)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    except OSError as problem:
+        raise BadPretrained(
+            f"`{path}` cannot be written: {problem.strerror or problem}",
+            caller(),
+            "make room, or give another folder",
+        ) from None
+
+
+def _replace(path: Path, made: Path) -> None:
+    before = made.with_name(f"{made.name}.before")
+    if path.exists():
+        os.rename(path, before)
+    try:
         os.rename(made, path)
-        shutil.rmtree(before, ignore_errors=True)
-    except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
+    except OSError:
+        if before.exists():
+            os.rename(before, path)
         raise
+    shutil.rmtree(before, ignore_errors=True)
 
 
 def write(folder: Path, table: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:

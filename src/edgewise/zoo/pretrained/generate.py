@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from edgewise.decode import Again, Following, beam, greedy, sample
-from edgewise.decode.following import BadDecoding
+from edgewise.decode.following import BadDecoding, whole
 from edgewise.errors import caller
 from edgewise.ground.inputs import numbers
 from edgewise.zoo.pretrained.entries import BadPretrained
@@ -48,6 +48,16 @@ def generate(
             caller(),
             "use a decoder such as Llama or GPT-2; an encoder gives vectors: `embed`",
         )
+    whole(most, "most", 1)
+    if temperature is None and (top_k is not None or top_p is not None):
+        name = "top_k" if top_k is not None else "top_p"
+        raise BadDecoding(
+            f"`{name}` is for tokens that are drawn, and the likeliest are asked for",
+            caller(),
+            "give a temperature too, such as 1.0",
+        )
+    if seed is not None and whole(seed, "seed", 0) >= 1 << 63:
+        raise BadDecoding(f"`seed` is {seed}", caller(), "give a number below 2^63")
     read = pretrained.tokens([prompt])
     tokens = read.numbers
     if not bool(read.mask.any()):
@@ -65,8 +75,8 @@ def generate(
     capacity = -(-(tokens.shape[1] + most) // STEPS) * STEPS
     growing = pretrained.model.growing(min(capacity, pretrained.config.positions))
     following = Following(growing, "token")
-    told = _Told(pretrained.tokenizer, each)
-    stop = end_of_text(pretrained)
+    stop = ends_of_text(pretrained)
+    told = _Told(_Continued(pretrained.tokenizer, tokens[0].tolist()), each, stop)
     if temperature is None:
         found = greedy(following, tokens, most=most, stop=stop, each=told)
     else:
@@ -82,7 +92,7 @@ def generate(
             generator=generator,
             each=told,
         )
-    return _text(pretrained.tokenizer, found[0].tolist(), stop)
+    return told.text_of(_until(found[0].tolist(), stop))
 
 
 def translate(
@@ -96,10 +106,11 @@ def translate(
             caller(),
             "use an encoder–decoder such as T5",
         )
+    whole(most, "most", 1)
     read = pretrained.tokens(texts)
-    start = int(pretrained.table.get("decoder_start_token_id") or 0)
-    stop = end_of_text(pretrained)
-    if stop is None:
+    start = (*named_tokens(pretrained, "decoder_start_token_id"), 0)[0]
+    ends = ends_of_text(pretrained)
+    if not ends:
         raise BadPretrained(
             "the checkpoint does not say which token ends a text",
             caller(),
@@ -107,41 +118,70 @@ def translate(
         )
     mask = read.mask.to(pretrained.dtype).unsqueeze(-1)
     following = Again(model, "target", most + 1, source=numbers(read.numbers), mask=mask)
-    begun = torch.full((len(texts), 1), start)
-    rows, _ = beam(following, begun, beams=beams, most=most, stop=stop)
-    return [_text(pretrained.tokenizer, row.tolist(), stop) for row in rows]
+    begun = torch.full((len(read.numbers), 1), start)
+    rows, _ = beam(following, begun, beams=beams, most=most, stop=ends[0])
+    return [str(pretrained.tokenizer.decode(_until(row.tolist(), ends))) for row in rows]
 
 
-def end_of_text(pretrained: Pretrained) -> int | None:
-    """The token that ends a text: what the configuration says, or one that is known for it."""
-    named = pretrained.table.get("eos_token_id")
-    if isinstance(named, list) and named:
-        named = named[0]
-    if isinstance(named, int):
-        return named
+def ends_of_text(pretrained: Pretrained) -> tuple[int, ...]:
+    """The tokens that end a text: what the configuration says, or one that is known for it."""
+    named = named_tokens(pretrained, "eos_token_id")
+    if named:
+        return tuple(token for token in named if token < pretrained.config.vocabulary)
     known = (pretrained.tokenizer.token_to_id(name) for name in ENDS)
-    return next((token for token in known if token is not None), None)
+    return tuple(token for token in known if token is not None)[:1]
+
+
+def named_tokens(pretrained: Pretrained, name: str) -> tuple[int, ...]:
+    """The tokens that a configuration gives under a name: none, one or a list."""
+    given = pretrained.table.get(name)
+    found = given if isinstance(given, list) else [] if given is None else [given]
+    for token in found:
+        if isinstance(token, bool) or not isinstance(token, int) or token < 0:
+            raise BadPretrained(
+                f"the configuration has `{name}` = {given!r:.60}",
+                caller(),
+                "it is the number of a token",
+            )
+    return tuple(found)
+
+
+class _Continued:
+    """Tokens as the text after another one: where words are apart, it begins with a space."""
+
+    def __init__(self, tokenizer: Any, before: list[int]) -> None:
+        self.tokenizer, self.before = tokenizer, before
+        self.known = str(tokenizer.decode(before))
+
+    def __call__(self, tokens: list[int]) -> str:
+        whole_text = str(self.tokenizer.decode([*self.before, *tokens]))
+        if whole_text.startswith(self.known):
+            return whole_text[len(self.known) :]
+        return str(self.tokenizer.decode(tokens))
 
 
 class _Told:
-    """Says new pieces of a text as tokens come, whole characters only."""
+    """Says new pieces of a text as tokens come, whole characters only, until one ends it."""
 
-    def __init__(self, tokenizer: Any, each: Callable[[str], None] | None) -> None:
-        self.tokenizer = tokenizer
-        self.each = each
+    def __init__(
+        self, text_of: _Continued, each: Callable[[str], None] | None, stop: tuple[int, ...]
+    ) -> None:
+        self.text_of, self.each, self.stop = text_of, each, stop
         self.tokens: list[int] = []
         self.said = 0
 
     def __call__(self, tokens: Tensor) -> None:
-        if self.each is None:
+        token = int(tokens[0])
+        if self.each is None or token in self.stop:
             return
-        self.tokens.append(int(tokens[0]))
-        text = self.tokenizer.decode(self.tokens)
+        self.tokens.append(token)
+        text = self.text_of(self.tokens)
         if not text.endswith("\ufffd"):  # a character whose bytes are not all there
             self.each(text[self.said :])
             self.said = len(text)
 
 
-def _text(tokenizer: Any, row: list[int], stop: int | None) -> str:
-    kept = row[: row.index(stop)] if stop in row else row
-    return str(tokenizer.decode(kept))
+def _until(row: list[int], stop: tuple[int, ...]) -> list[int]:
+    """The tokens before the first that ends a text."""
+    last = next((k for k, token in enumerate(row) if token in stop), len(row))
+    return row[:last]

@@ -35,6 +35,7 @@ NAMES = {
 }
 SPLITS = ("default", "gpt-2", "smollm", "refact")
 CONTROL = 3
+ENDS = ("bos", "eos")
 
 
 def read_gguf(path: Path, dtype: torch.dtype) -> Pretrained:
@@ -66,7 +67,8 @@ def read_gguf(path: Path, dtype: torch.dtype) -> Pretrained:
         if name.endswith((".q.weight", ".k.weight")):
             weights[name] = _halves(weights[name])
     tokenizer = _tokenizer(fields, config.vocabulary)
-    table = llama.table(config)
+    ends = {f"{name}_token_id": fields.get(f"tokenizer.ggml.{name}_token_id") for name in ENDS}
+    table = llama.table(config) | {name: token for name, token in ends.items() if token is not None}
     return Pretrained(llama, "LlamaForCausalLM", config, program, weights, tokenizer, table, dtype)
 
 

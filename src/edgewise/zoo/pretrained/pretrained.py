@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,15 +12,20 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
+from edgewise.graphs.checks import whole
 from edgewise.ground.inputs import numbers
 from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.module import Model
 from edgewise.zoo.pretrained import files
 from edgewise.zoo.pretrained.entries import BadPretrained, Entry, to_theirs
+from edgewise.zoo.pretrained.fields import Fields
 from edgewise.zoo.pretrained.generate import generate, translate
-from edgewise.zoo.pretrained.tokens import Tokens, padded
+from edgewise.zoo.pretrained.shapes import shapes_of
+from edgewise.zoo.pretrained.tokens import Tokens, listed, padded
 
+# what a configuration says beyond sizes, of tokens that stand for no word
+TOKENS = tuple(f"{name}_token_id" for name in ("bos", "eos", "pad", "decoder_start"))
 ENDLESS = 1 << 30  # positions of a model that only knows distances
 
 
@@ -77,7 +82,7 @@ class Pretrained:
             raise BadPretrained(
                 "the checkpoint has no `tokenizer.json`", caller(), "give numbers to `model`"
             )
-        rows = [found.ids for found in self.tokenizer.encode_batch(list(texts))]
+        rows = [found.ids for found in self.tokenizer.encode_batch(listed(texts))]
         first = getattr(self.config, "first", 0)
         longest = getattr(self.config, "positions", ENDLESS) - first
         pad = max(first - 1, 0)
@@ -98,7 +103,7 @@ class Pretrained:
             raise BadPretrained(
                 f"`{self.architecture}` gives no vector of a text", caller(), "use an encoder"
             )
-        texts = list(texts)
+        texts, batch = listed(texts), whole(batch, "batch", 1)
         order = sorted(range(len(texts)), key=lambda k: len(texts[k]))  # little padding
         found = torch.zeros(len(texts), self.config.size, dtype=self.dtype)
         model = self.model
@@ -137,6 +142,7 @@ class Pretrained:
             layout=self.layout,
             architecture=self.architecture,
             tokenizer=self.tokenizer,
+            tokens={name: self.table[name] for name in TOKENS if name in self.table},
         )
 
 
@@ -163,14 +169,17 @@ def save_pretrained(
     layout: ModuleType | None = None,
     architecture: str | None = None,
     tokenizer: Any = None,
+    tokens: Mapping[str, Any] | None = None,
 ) -> None:
     """Write weights so that `transformers` loads them, all or nothing.
 
     `weights` are those of `model.program(config)` by name; what the architecture (the first of the
-    layout, if none is named) has no place for is left out.
+    layout, if none is named) has no place for is left out. `tokens` are the numbers of those that
+    begin and end a text, by their names in a configuration.
     """
     layout = layout or layout_of(model)
     architecture = architecture or next(iter(layout.ARCHITECTURES))
+    check_saved(layout, architecture, config)
     entries = list(table_of(layout, config, architecture))
     missing = [
         e.ours for e in entries if e.ours not in weights and not _optional(layout, config, e)
@@ -179,17 +188,51 @@ def save_pretrained(
         raise BadPretrained(
             f"the weight `{missing[0]}` is not given", caller(), f"`{architecture}` has it"
         )
+    shapes = shapes_of(layout.MODEL.program(config))
+    for e in entries:
+        if e.ours in weights and tuple(weights[e.ours].shape) != shapes[e.ours]:
+            raise BadPretrained(
+                f"the weight `{e.ours}` is {tuple(weights[e.ours].shape)}, the configuration says "
+                f"{shapes[e.ours]}",
+                caller(),
+                "give the configuration that the weights are of",
+            )
     theirs = to_theirs(entries, {name: w.detach().cpu() for name, w in weights.items()})
     table = {
         "model_type": layout.TYPE,
         "architectures": [architecture],
         "dtype": str(next(iter(theirs.values())).dtype).removeprefix("torch."),
         **layout.table(config),
+        **(tokens or {}),
     }
     with files.new_folder(Path(path)) as folder:
         files.write(folder, table, theirs)
         if tokenizer is not None:
             tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def check_saved(layout: ModuleType, architecture: str, config: Any) -> None:
+    """Refuse what a `config.json` cannot say: it would be read as another model."""
+    if architecture not in layout.ARCHITECTURES:
+        raise BadPretrained(
+            f"`{layout.TYPE}` has no architecture {architecture!r:.60}",
+            caller(),
+            f"there are {', '.join(layout.ARCHITECTURES)}",
+        )
+    if not isinstance(config, layout.MODEL.Config):
+        raise BadPretrained(
+            f"the configuration is {type(config).__name__}",
+            caller(),
+            f"give a `zoo.{layout.MODEL.__name__.rpartition('.')[2]}.Config`",
+        )
+    again = layout.config(Fields(layout.table(config)))
+    for name in (f.name for f in fields(config)):
+        if getattr(again, name) != getattr(config, name):
+            raise BadPretrained(
+                f"`{layout.TYPE}` has no place for `{name}` = {getattr(config, name)!r:.80}",
+                caller(),
+                "save it with `model.save(path)`, which keeps the rules",
+            )
 
 
 def _optional(layout: ModuleType, config: Any, entry: Entry) -> bool:

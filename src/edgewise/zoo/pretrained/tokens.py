@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,6 +26,37 @@ padded([[5, 6, 7, 8]], longest=3)"""
     instead = """\
 from edgewise.zoo.pretrained.tokens import padded
 padded([[5, 6, 7, 8]], longest=3, truncate=True)"""
+
+
+class BadText(EdgewiseError):
+    """Texts come as a list of them, each with characters that can be written."""
+
+    code = "bad-text"
+    example = """\
+from edgewise.zoo.pretrained.tokens import listed
+listed("a text")"""
+    instead = """\
+from edgewise.zoo.pretrained.tokens import listed
+listed(["a text"])"""
+
+
+def listed(texts: Iterable[str]) -> list[str]:
+    """Texts as a list, each checked."""
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise BadText(
+            f"expected a list of texts, got {texts!r:.60}", caller(), "write `[text]`, also for one"
+        )
+    found = list(texts)
+    for k, text in enumerate(found):
+        if not isinstance(text, str):
+            raise BadText(f"text {k} is {text!r:.60}", caller(), "give texts: `str`")
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise BadText(
+                f"text {k} has half a character: {text!r:.60}", caller(), "decode it as UTF-8"
+            ) from None
+    return found
 
 
 def needed(package: str, extra: str) -> None:

@@ -10,9 +10,10 @@ from edgewise.zoo.pretrained.fields import Fields, activation_name, shared
 TYPE, MODEL, OUTPUT = "bert", model, "embedding"
 ARCHITECTURES = {"BertModel": ("", ("pooled",)), "BertForMaskedLM": ("bert.", ("logits",))}
 SPARE = {
-    "embeddings.position_ids": "",
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
+    "cls.seq_relationship.weight": "",  # whether one sentence follows another
+    "cls.seq_relationship.bias": "",
 }
 
 

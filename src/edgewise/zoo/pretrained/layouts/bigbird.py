@@ -10,7 +10,7 @@ from edgewise.zoo.pretrained.layouts.bert import entries as entries
 
 TYPE, MODEL, OUTPUT = "big_bird", model, "out"
 ARCHITECTURES = {"BigBirdModel": ("", ("pooled",))}
-SPARE = {"embeddings.position_ids": ""}
+SPARE: dict[str, str] = {}
 
 
 def config(fields: Fields) -> model.Config:

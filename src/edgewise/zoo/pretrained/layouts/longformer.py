@@ -10,7 +10,7 @@ from edgewise.zoo.pretrained.layouts import bert
 
 TYPE, MODEL, OUTPUT = "longformer", model, "out"
 ARCHITECTURES = {"LongformerModel": ("", ("pooled",))}
-SPARE = {"embeddings.position_ids": ""}
+SPARE: dict[str, str] = {}
 
 
 def config(fields: Fields) -> model.Config:

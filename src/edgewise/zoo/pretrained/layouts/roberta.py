@@ -14,7 +14,6 @@ ARCHITECTURES = {
     "RobertaForMaskedLM": ("roberta.", ("logits",)),
 }
 SPARE = {
-    "embeddings.position_ids": "",
     "lm_head.decoder.weight": "embeddings.word_embeddings.weight",
     "lm_head.decoder.bias": "lm_head.bias",
 }

@@ -13,6 +13,8 @@ SPARE = {
     "encoder.embed_tokens.weight": "shared.weight",
     "decoder.embed_tokens.weight": "shared.weight",
     "lm_head.weight": "shared.weight",
+    # in the first checkpoints, and never used
+    "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": "",
 }
 
 

@@ -8,12 +8,13 @@ from edgewise.zoo.pretrained.entries import Entry, linear, norm
 from edgewise.zoo.pretrained.fields import Fields, activation_name, shared
 
 TYPE, MODEL, OUTPUT = "vit", model, "logits"
-ARCHITECTURES = {"ViTForImageClassification": ("vit.", ("logits",)), "ViTModel": ("", ())}
+ARCHITECTURES = {"ViTForImageClassification": ("vit.", ("logits",)), "ViTModel": ("", ("pooled",))}
 SPARE: dict[str, str] = {}
 
 
 def config(fields: Fields) -> model.Config:
     fields.fixed("qkv_bias", True)
+    fields.fixed("pooler_act", "tanh")
     size, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
     shared(size, heads, "hidden_size")
     image, patch = fields.size("image_size"), fields.size("patch_size")
@@ -73,4 +74,7 @@ def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
 
 
 def heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
-    return {"logits": linear("logits", "classifier")}
+    return {
+        "pooled": linear("pooled", f"{prefix}pooler.dense"),
+        "logits": linear("logits", "classifier"),
+    }
