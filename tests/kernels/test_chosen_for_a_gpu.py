@@ -15,9 +15,12 @@ def case(graph):
     return Case(12, 1, N, N, 64, 64, torch.bfloat16, "cuda", graph, 0.125)
 
 
+def test_a_window_and_global_tokens_are_one_launch():
+    """Merging two outputs takes longer than a few more blocks."""
+    assert choose(case(window(512) | global_tokens(1))).name == "triton_blocks"
+
+
 def test_global_tokens_are_not_gathered():
-    chosen = choose(case(window(512) | global_tokens(1)))
-    assert chosen.name == "union"
     parts, _ = union._plan(case(window(512) | global_tokens(1)))
     assert [kernel.name for kernel, _ in parts] == ["triton_blocks", "triton_csr"]
 

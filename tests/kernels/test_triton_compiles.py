@@ -9,7 +9,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from edgewise.kernels.attention import triton_block_kernels as kernels
-from edgewise.kernels.attention.triton_blocks import BLOCK, LAUNCH
+from edgewise.kernels.attention.triton_passes import BLOCK, LAUNCH
 from edgewise.kernels.attention.triton_score import functions
 from edgewise.scores.library import softcap
 from edgewise.scores.nodes import S
@@ -27,20 +27,22 @@ PASSES = {
 
 
 @pytest.mark.parametrize("step", PASSES)
+@pytest.mark.parametrize("batch", [False, True])
 @pytest.mark.parametrize(
     ("d", "dv", "one", "score"),
     [(64, 64, True, S), (64, 32, False, S), (16, 128, True, S), (64, 64, True, softcap(9.0).node)],
 )
-def test_a_pass_compiles(step, d, dv, one, score):
+def test_a_pass_compiles(step, d, dv, one, score, batch):
     kernel, (warps, stages, registers) = PASSES[step], LAUNCH[step]
     code, more = functions(score), score != S
-    constants = {"BLOCK": BLOCK, "D": d, "DV": dv, "ONE": one, "PRECISION": "tf32"}
+    constants = {"BLOCK": BLOCK, "D": d, "DV": dv, "ONE": one, "BATCH": batch}
+    constants |= {"PRECISION": "tf32"}
     constants |= {"VALUE": code.value, "SLOPE": code.slope, "SPREAD": code.spread}
     constants |= {"SCORE": more, "BIAS": more, "DROP": more}
     types = dict.fromkeys(constants, "constexpr")
     types |= {name: kind for kind, names in TYPES.items() for name in names.split()}
     widths = zip("QKVG", (d, d, dv, dv), strict=True)
-    types |= {x: f"tensordesc<bf16[1, {BLOCK}, {width}]>" for x, width in widths}
+    types |= {x: f"tensordesc<bf16[1, 1, {BLOCK}, {width}]>" for x, width in widths}
     if step == "rows":  # which reads the output
         types["Out"] = types["V"]
     signature = {name: types.get(name, "i32") for name in kernel.arg_names}

@@ -7,8 +7,10 @@ import torch
 from cases import NAN_GRAPHS, TERMS, Call, assert_no_worse_than_reference, nan_rows
 
 from edgewise.graphs import bigbird, causal, documents, global_tokens, strided, window
-from edgewise.kernels.attention import attention, triton_csr, triton_tiles
-from edgewise.kernels.attention.errors import KernelRefuses
+from edgewise.kernels.attention import attention, repeated, triton_csr, triton_tiles
+from edgewise.kernels.attention.errors import KernelRefuses, SecondDerivative
+from edgewise.kernels.attention.triton_launch import Launch
+from edgewise.kernels.attention.triton_passes import passes
 
 
 @pytest.fixture(autouse=True)
@@ -100,3 +102,81 @@ def test_what_is_not_a_number_stays_so(graph, kernel):
     nan_rows(graph, kernel, float("nan"), "q")
     if kernel == "triton_csr":
         nan_rows(graph, kernel, float("nan"), "edge_bias")
+
+
+def heads_of(*shape, tokens_first, d=16):
+    """(batch, heads, n, d), with tokens before heads in memory, as a projection gives them."""
+    *batch, heads, n = shape
+    x = torch.randn(*batch, heads, n, d)
+    if tokens_first:
+        x = x.transpose(-3, -2).contiguous().transpose(-3, -2)
+    return x.requires_grad_()
+
+
+def both_ways(tensors, graph):
+    out = attention(*tensors, graph, kernel="triton_blocks")
+    return out, *torch.autograd.grad(out, tensors, torch.ones_like(out))
+
+
+@pytest.mark.parametrize("shape", [(2,), (1, 2), (2, 2)], ids=str)
+@pytest.mark.parametrize("shared", [1, 2])
+@pytest.mark.parametrize("d", [16, 20])
+def test_what_lies_otherwise_is_the_same_and_lies_as_it_did(shape, shared, d):
+    torch.manual_seed(0)
+    *batch, heads = shape
+    graph, n = window(5) | global_tokens(1), 70
+    sizes = [(*batch, heads, n), *[(*batch, heads // shared, n)] * 2]
+    beside = [heads_of(*size, tokens_first=True, d=d) for size in sizes]
+    before = [x.detach().contiguous().requires_grad_() for x in beside]
+    found, right = both_ways(beside, graph), both_ways(before, graph)
+    assert all(torch.equal(a, b) for a, b in zip(found, right, strict=True))
+    if d == 16:
+        assert [x.stride() for x in found] == [beside[0].stride(), *(x.stride() for x in beside)]
+        assert all(x.is_contiguous() for x in right)
+    plain = attention(*before, graph, kernel="reference")
+    torch.testing.assert_close(right[0], plain)
+    grads = torch.autograd.grad(plain.sum(), before)
+    for a, b in zip(right[1:], grads, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_window_and_global_tokens_are_one_launch_and_what_puts_parts_together(monkeypatch):
+    torch.manual_seed(0)
+    tensors = [heads_of(1, 2, 700, tokens_first=True) for _ in range(3)]
+    both_ways(tensors, window(5) | global_tokens(1))
+    names, call = [], Launch.__call__
+    monkeypatch.setattr(
+        Launch,
+        "__call__",
+        lambda self, *x, **y: (names.append(self.kernel.__name__), call(self, *x, **y)),
+    )
+    before = passes.cache_info()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as ran:
+        monkeypatch.setattr(Launch, "_plainly", lambda *_: None)  # whose interpreter copies
+        both_ways(tensors, window(5) | global_tokens(1))
+    assert names == [
+        "forward",
+        "merge",
+        "backward_rows",
+        "backward_columns",
+        "add_up",
+        "add_up_both",
+    ]
+    assert passes.cache_info() == before, "a call like the last one looks nothing up"
+    done = {event.name for event in ran.events() if event.name.startswith("aten::")}
+    made = {"aten::new_empty", "aten::new_empty_strided", "aten::empty", "aten::empty_strided"}
+    assert done <= {*made, "aten::ones_like", "aten::empty_like", "aten::fill_"}
+
+
+def test_calls_that_are_kept_find_mistakes_and_come_back(monkeypatch):
+    monkeypatch.setattr(repeated, "_DECIDED", {})
+    tensors = [heads_of(2, 40, tokens_first=False) for _ in range(3)]
+    first = both_ways(tensors, window(3))
+    passes.cache_clear()  # as if many others had come between
+    assert all(torch.equal(a, b) for a, b in zip(first, both_ways(tensors, window(3)), strict=True))
+    assert len(repeated._DECIDED) == 1
+    out = attention(*tensors, window(3), kernel="triton_blocks")
+    with pytest.raises(SecondDerivative):
+        torch.autograd.grad(out.sum(), tensors, create_graph=True)
+    with torch.no_grad():
+        assert not attention(*tensors, window(3), kernel="triton_blocks").requires_grad

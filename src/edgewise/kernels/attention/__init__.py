@@ -16,7 +16,7 @@ from edgewise.kernels.attention.kept import is_traced
 from edgewise.kernels.attention.options import EdgeTerm, Options
 from edgewise.kernels.attention.planner import Choice
 from edgewise.kernels.attention.registry import IMPLEMENTATIONS, choose
-from edgewise.kernels.attention.repeated import again, key_of, remember
+from edgewise.kernels.attention.repeated import again, decide, key_of
 from edgewise.kernels.attention.several import Graph, check_family, edge_terms
 from edgewise.kernels.attention.weights import check_room, weights_of
 from edgewise.scores.nodes import moved
@@ -114,15 +114,13 @@ def attention(
     - return_weights: also p_ij of every pair, (..., heads, e), before dropout; never n×m.
     - kernel: the name of one of `IMPLEMENTATIONS`; it runs or raises, it never falls back.
     """
-    terms = (bias, score, edge_bias, edge_scale, edge_key, edge_value, lengths)
-    bare = all(x is None for x in terms) and all(
-        isinstance(x, int | float) and not x for x in (dropout, offset)
-    )
-    bare = bare and return_lse is False and return_weights is False
+    q, k, v = in_autocast(q, k, v)
+    bare = bias is score is edge_bias is edge_scale is edge_key is edge_value is lengths is None
+    bare = bare and type(dropout) in (float, int) and type(offset) is int
+    bare = bare and not dropout and not offset and return_lse is return_weights is False
     key = key_of(q, k, v, graph, scale, kernel) if bare else None
     if key is not None and (out := again(key, q, k, v)) is not None:
         return out
-    q, k, v = in_autocast(q, k, v)
     arguments.check_tensors(q, k, v)
     pattern = arguments.check_graph(graph)
     if not isinstance(pattern, Pattern):
@@ -164,10 +162,11 @@ def attention(
         with without_autocast(q):
             out, lse = traced.call(q, k, v, pattern, options)
         return (out, lse) if return_lse else out
-    found = _computed(q, k, v, pattern, options, return_lse, return_weights)
     if key is not None and isinstance(pattern, Pattern):
-        remember(key, q, k, v, pattern)
-    return found
+        decide(key, q, k, v, pattern)
+        if (out := again(key, q, k, v)) is not None:
+            return out
+    return _computed(q, k, v, pattern, options, return_lse, return_weights)
 
 
 def _computed(

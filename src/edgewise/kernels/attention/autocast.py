@@ -18,6 +18,8 @@ def _enabled(x: Tensor) -> bool:
 
 def in_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
     """In autocast's precision where it is on; float64 stays, as everywhere in torch."""
+    if not any([_enabled(x) for x in tensors]):
+        return tensors
     return tuple(
         x.to(torch.get_autocast_dtype(x.device.type))
         if _enabled(x) and x.is_floating_point() and x.dtype != torch.float64

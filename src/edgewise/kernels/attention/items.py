@@ -29,13 +29,13 @@ class Items:
     slots: int
 
 
-def items(ptr: Ints, inner: tuple[Ints, ...], least: int) -> Items:
-    """Rows ptr[r] ≤ x < ptr[r+1], in pieces of at most max(least, 4 × the mean length).
+def items(ptr: Ints, inner: tuple[Ints, ...], least: int, times: int = 4) -> Items:
+    """Rows ptr[r] ≤ x < ptr[r+1], in pieces of at most max(least, times × the mean length).
 
     `inner` are the places in each row where one sort of element ends and the next begins.
     """
     count = np.diff(ptr)
-    most = max(least, int(4 * count.mean()) if len(count) else least)
+    most = max(least, int(times * count.mean()) if len(count) else least)
     parts = np.maximum(-(-count // most), 1)
     row = np.repeat(np.arange(len(count)), parts)
     size = -(-count // parts)

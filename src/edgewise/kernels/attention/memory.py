@@ -37,16 +37,22 @@ def explained(case: Case, kernel: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError) as error:  # of torch, on either device, and of NumPy
-        known = isinstance(error, torch.OutOfMemoryError | MemoryError)
-        if not known and "allocate memory" not in str(error):
-            raise
-        rows = case.b * (case.g * case.n * (case.d + case.dv) + case.m * (case.d + case.dv))
-        raise TooLarge(
-            f"`{kernel}` ran out of memory on {case.work:,} pairs; inputs and output alone are "
-            f"{shown(rows * case.dtype.itemsize)}, the gradients as much again",
-            caller(),
-            "take fewer heads or samples at a time, a sparser graph, or a narrower precision",
-        ) from error
+        explain(error, case, kernel)
+        raise
+
+
+def explain(error: RuntimeError | MemoryError, case: Case, kernel: str) -> None:
+    """Raise the error with an estimate, if it says that memory ran out."""
+    known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    if not known and "allocate memory" not in str(error):
+        return
+    rows = case.b * (case.g * case.n * (case.d + case.dv) + case.m * (case.d + case.dv))
+    raise TooLarge(
+        f"`{kernel}` ran out of memory on {case.work:,} pairs; inputs and output alone are "
+        f"{shown(rows * case.dtype.itemsize)}, the gradients as much again",
+        caller(),
+        "take fewer heads or samples at a time, a sparser graph, or a narrower precision",
+    ) from error
 
 
 def shown(size: float) -> str:

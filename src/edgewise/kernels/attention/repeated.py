@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import arguments
+from edgewise.kernels.attention import arguments, direct
+from edgewise.kernels.attention.autocast import without_autocast
 from edgewise.kernels.attention.call import run, scale_of
 from edgewise.kernels.attention.contract import Case, Implementation, Terms
 from edgewise.kernels.attention.registry import choose
@@ -30,22 +31,32 @@ class Key(NamedTuple):
     kernel: str | None
 
 
-_DECIDED: dict[Key, tuple[Case, Implementation]] = {}
+class Decided(NamedTuple):
+    """What follows from a key."""
+
+    case: Case
+    implementation: Implementation
+    kept: direct.Kept
+
+
+_DECIDED: dict[Key, Decided] = {}
 
 
 def key_of(
     q: Tensor, k: Tensor, v: Tensor, graph: object, scale: object, kernel: str | None
 ) -> Key | None:
-    """None where there is more to look at: traces, autocast, and what may be a mistake."""
+    """None where there is more to look at: traces, and what may be a mistake."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        return None
+    if torch._C._are_functorch_transforms_active():
+        return None
     for x in (q, k, v):
         if type(x) not in (Tensor, Parameter) or x.layout is not torch.strided or x.is_nested:
             return None
     device = q.device
-    if device.type not in ("cpu", "cuda") or torch.is_autocast_enabled(device.type):
+    if device.type not in ("cpu", "cuda"):
         return None
     if not isinstance(graph, Pattern | None) or not isinstance(scale, float | None):
-        return None
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return None
     if not isinstance(kernel, str | None):
         return None
@@ -54,19 +65,24 @@ def key_of(
 
 
 def again(key: Key, q: Tensor, k: Tensor, v: Tensor) -> Tensor | None:
-    """The output, if a call of this key went well before."""
+    """The output, if a call of this key was decided before."""
     found = _DECIDED.get(key)
     if found is None:
         return None
-    return run(*found, arguments.grouped(q, k, v), NO_TERMS, q.shape[:-1], lse=False)[0]
+    if direct.takes(found.implementation, q):
+        return direct.attend(found.case, found.kept, q, k, v)
+    tensors = arguments.grouped(q, k, v)
+    with without_autocast(q):
+        return run(*found[:2], tensors, NO_TERMS, q.shape[:-1], lse=False)[0]
 
 
-def remember(key: Key, q: Tensor, k: Tensor, v: Tensor, graph: Pattern) -> None:
-    """A call of this key went well. Graphs that warn and scores that are turned are not kept."""
+def decide(key: Key, q: Tensor, k: Tensor, v: Tensor, graph: Pattern) -> None:
+    """Keep what follows from the key. Graphs that warn and scores that are turned are not kept."""
     scale = scale_of(q, key.scale)
     if scale <= 0 or graph.counts_twice:
         return
     case = arguments.build_case(arguments.grouped(q, k, v), graph, scale, 0)
+    chosen = choose(case, key.kernel).implementation
     if len(_DECIDED) >= MOST:
         _DECIDED.pop(next(iter(_DECIDED)), None)
-    _DECIDED[key] = case, choose(case, key.kernel).implementation
+    _DECIDED[key] = Decided(case, chosen, {})

@@ -1,8 +1,10 @@
 """Flash attention over lists of blocks, in Triton. Imported only by the function that launches it.
 
 One program is one item (triton_tiles) of one head: it keeps its rows (or columns) in registers
-and walks through its list. What is read by tiles are descriptors of (heads, tokens, features) for
-the copy engine of the chip, with zeros beyond the last token; what is written is contiguous.
+and walks through its list. What is read by tiles are descriptors of (batch, heads, tokens,
+features) for the copy engine of the chip, with zeros beyond the last token. What is written has
+its features side by side; three numbers per tensor say how many times `features` apart elements of
+the batch (ob), heads (oh) and tokens (on) are, so that it can lie as the inputs do.
 
 What bounds these loops on an H200 is latency, not the arithmetic: a small tile and few registers,
 so that four (three) programs share a processor, beat every larger tile. The list is walked in one
@@ -15,6 +17,7 @@ import triton
 import triton.language as tl
 
 from edgewise.kernels.attention.triton_dropout import kept
+from edgewise.kernels.attention.triton_parts_kernels import NUMBERS, parted, strided
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
@@ -24,6 +27,16 @@ LN2 = tl.constexpr(0.6931471805599453)
 def halves(word):
     """The low and the high 32 bits: one load instead of two."""
     return (word & 0xFFFFFFFF).to(tl.int32), (word >> 32).to(tl.int32)
+
+
+@triton.jit
+def placed(first, items, many):
+    """The item and the head of this program: the `first` items are long, and start first."""
+    at, lead = tl.program_id(0), first * many
+    late = at >= lead
+    width = tl.where(late, items - first, first)
+    at = tl.where(late, at - lead, at)
+    return at % width + tl.where(late, first, 0), at // width
 
 
 @triton.jit
@@ -67,30 +80,31 @@ def scored(
     return s * LOG2E
 
 
-@triton.jit(do_not_specialize=["n", "slots", "m", "sbh", "sbn", "sbm", "seed", "least"])
+@triton.jit(do_not_specialize=NUMBERS)
 def forward(
     Q, K, V, Out, Lse, PartOut, PartLse, Items, Work, LayerPtr, Ends,
-    scale, n, group, slots,
+    scale, n, first, items, many, heads, group, slots, ob, oh, on,
     Tables, Sizes, Bias, sbh, sbn, sbm, m, seed, least, keep,
     VALUE: tl.constexpr, SLOPE: tl.constexpr, SPREAD: tl.constexpr,
     SCORE: tl.constexpr, BIAS: tl.constexpr, DROP: tl.constexpr,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
-    ONE: tl.constexpr, PRECISION: tl.constexpr,
+    ONE: tl.constexpr, BATCH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    item, h = tl.program_id(0), tl.program_id(1)
+    item, h = placed(first, items, many)
     row, slot = tl.load(Items + 4 * item), tl.load(Items + 4 * item + 1)
     low, high = tl.load(Items + 4 * item + 2), tl.load(Items + 4 * item + 3)
     r, y = tl.arange(0, BLOCK), tl.arange(0, DV)
-    q = Q.load([h, row * BLOCK, 0]).reshape(BLOCK, D)
-    b = h // group
+    b, near = parted(h, heads, BATCH)
+    q = Q.load([b, near, row * BLOCK, 0]).reshape(BLOCK, D)
+    shared = near // group
     top = tl.full([BLOCK], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
     acc = tl.zeros([BLOCK, DV], tl.float32)
     factor = 1.0 if SCORE or BIAS else scale * LOG2E
     for t in range(low, high):
         block, kind = halves(tl.load(Work + t))
-        k = K.load([b, block * BLOCK, 0]).reshape(BLOCK, D)
-        v = V.load([b, block * BLOCK, 0]).reshape(BLOCK, DV)
+        k = K.load([b, shared, block * BLOCK, 0]).reshape(BLOCK, D)
+        v = V.load([b, shared, block * BLOCK, 0]).reshape(BLOCK, DV)
         # Of full blocks too: a load that is always there is fetched while the last tile runs.
         ends = tl.load(Ends + tl.maximum(kind, 0) * BLOCK + r)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
@@ -116,79 +130,26 @@ def forward(
     lse = tl.where(some, (top + tl.log2(tl.where(some, total, 1.0))) * LN2, float("-inf"))
     own, far = row * BLOCK + r, h.to(tl.int64)
     if slot < 0:
-        at, there = far * n + own, own < n
-        tl.store(Lse + at, lse, mask=there)
-        tl.store(Out + at[:, None] * DV + y, acc.to(Out.dtype.element_ty), mask=there[:, None])
+        there = own < n
+        tl.store(Lse + far * n + own, lse, mask=there)
+        to = strided(h, own, heads, ob, oh, on, BATCH)[:, None] * DV + y
+        tl.store(Out + to, acc.to(Out.dtype.element_ty), mask=there[:, None])
     else:
         at = (far * slots + slot) * BLOCK + r
         tl.store(PartLse + at, lse)
         tl.store(PartOut + at[:, None] * DV + y, acc)
 
 
-@triton.jit(do_not_specialize=["n", "slots"])
-def merge(
-    Out, Lse, PartOut, PartLse, Split, SplitPtr, n, slots,
-    BLOCK: tl.constexpr, DV: tl.constexpr,
-):  # fmt: skip
-    """The parts of a split row, weighted by their shares of its log-sum-exp."""
-    s, h = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    r, y = tl.arange(0, BLOCK), tl.arange(0, DV)
-    first, last = tl.load(SplitPtr + s), tl.load(SplitPtr + s + 1)
-    top = tl.full([BLOCK], float("-inf"), tl.float32)
-    for t in range(first, last):
-        top = tl.maximum(top, tl.load(PartLse + (h * slots + t) * BLOCK + r))
-    safe = tl.where(top == float("-inf"), 0.0, top)
-    total = tl.zeros([BLOCK], tl.float32)
-    acc = tl.zeros([BLOCK, DV], tl.float32)
-    for t in range(first, last):
-        at = (h * slots + t) * BLOCK + r
-        share = tl.exp(tl.load(PartLse + at) - safe)
-        total += share
-        acc += share[:, None] * tl.load(PartOut + at[:, None] * DV + y)
-    some = total != 0.0  # NaN is heard
-    total = tl.where(some, total, 1.0)
-    i = tl.load(Split + s) * BLOCK + r
-    at = h * n + i
-    tl.store(Lse + at, tl.where(some, safe + tl.log(total), float("-inf")), mask=i < n)
-    out = (acc / total[:, None]).to(Out.dtype.element_ty)
-    tl.store(Out + at[:, None] * DV + y, out, mask=i[:, None] < n)
-
-
-@triton.jit(do_not_specialize=["n", "slots"])
-def add_up(Sum, Part, Split, SplitPtr, n, slots, BLOCK: tl.constexpr, D: tl.constexpr):
-    """The parts of a split row (or column), added."""
-    s, h = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    r, x = tl.arange(0, BLOCK), tl.arange(0, D)
-    acc = tl.zeros([BLOCK, D], tl.float32)
-    for t in range(tl.load(SplitPtr + s), tl.load(SplitPtr + s + 1)):
-        acc += tl.load(Part + ((h * slots + t) * BLOCK + r)[:, None] * D + x)
-    i = tl.load(Split + s) * BLOCK + r
-    at = (h * n + i)[:, None] * D + x
-    tl.store(Sum + at, acc.to(Sum.dtype.element_ty), mask=i[:, None] < n)
-
-
-@triton.jit(do_not_specialize=["n", "rows"])
-def row_dots(A, B, Out, rows, sah, san, sbh, sbn, n, ROWS: tl.constexpr, D: tl.constexpr):
-    """Σ over features of a·b, for each row of (heads, n, D)."""
-    at = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    x = tl.arange(0, D)
-    h, i = (at // n).to(tl.int64), (at % n).to(tl.int64)
-    inside = (at < rows)[:, None]
-    a = tl.load(A + h[:, None] * sah + i[:, None] * san + x, mask=inside, other=0.0)
-    b = tl.load(B + h[:, None] * sbh + i[:, None] * sbn + x, mask=inside, other=0.0)
-    tl.store(Out + at, tl.sum(a.to(tl.float32) * b.to(tl.float32), 1), mask=at < rows)
-
-
-@triton.jit(do_not_specialize=["n", "slots", "m", "sbh", "sbn", "sbm", "seed", "least"])
+@triton.jit(do_not_specialize=NUMBERS)
 def backward_rows(
     Q, K, V, G, Out, Lse, Stats, DQ, Part, Items, Work, LayerPtr, Ends,
-    scale, n, group, slots,
+    scale, n, first, items, many, heads, group, slots, ob, oh, on,
     DTables, DBias, Unit,
     Tables, Sizes, Bias, sbh, sbn, sbm, m, seed, least, keep,
     VALUE: tl.constexpr, SLOPE: tl.constexpr, SPREAD: tl.constexpr,
     SCORE: tl.constexpr, BIAS: tl.constexpr, DROP: tl.constexpr,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
-    ONE: tl.constexpr, PRECISION: tl.constexpr,
+    ONE: tl.constexpr, BATCH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of the rows of one item.
 
@@ -196,26 +157,28 @@ def backward_rows(
     base 2 and delta = Σ over features of dout·out. They are read once per tile, in a layout in
     which every number is an instruction.
     """
-    item, h = tl.program_id(0), tl.program_id(1)
+    item, h = placed(first, items, many)
     row, slot = tl.load(Items + 4 * item), tl.load(Items + 4 * item + 1)
     low, high = tl.load(Items + 4 * item + 2), tl.load(Items + 4 * item + 3)
     r, x = tl.arange(0, BLOCK), tl.arange(0, D)
     i, far = row * BLOCK + r, h.to(tl.int64)
-    q = Q.load([h, row * BLOCK, 0]).reshape(BLOCK, D)
-    g = G.load([h, row * BLOCK, 0]).reshape(BLOCK, DV)
-    out = Out.load([h, row * BLOCK, 0]).reshape(BLOCK, DV)
+    b, near = parted(h, heads, BATCH)
+    q = Q.load([b, near, row * BLOCK, 0]).reshape(BLOCK, D)
+    g = G.load([b, near, row * BLOCK, 0]).reshape(BLOCK, DV)
+    out = Out.load([b, near, row * BLOCK, 0]).reshape(BLOCK, DV)
     delta = tl.sum(g.to(tl.float32) * out.to(tl.float32), 1)
     lse = tl.load(Lse + far * n + i, mask=i < n, other=float("inf")) * LOG2E
+    lse = tl.where(lse == float("-inf"), float("inf"), lse)  # nothing is heard: weights are 0
     word = lse.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF
     word |= delta.to(tl.int32, bitcast=True).to(tl.int64) << 32
     tl.store(Stats + far * (tl.cdiv(n, BLOCK) * BLOCK) + i, word)
-    b = h // group
+    shared = near // group
     acc = tl.zeros([BLOCK, D], tl.float32)
     factor = 1.0 if SCORE or BIAS else scale * LOG2E
     for t in range(low, high):
         block, kind = halves(tl.load(Work + t))
-        k = K.load([b, block * BLOCK, 0]).reshape(BLOCK, D)
-        v = V.load([b, block * BLOCK, 0]).reshape(BLOCK, DV)
+        k = K.load([b, shared, block * BLOCK, 0]).reshape(BLOCK, D)
+        v = V.load([b, shared, block * BLOCK, 0]).reshape(BLOCK, DV)
         ends = tl.load(Ends + tl.maximum(kind, 0) * BLOCK + r)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
         if SCORE or BIAS or DROP:
@@ -241,39 +204,42 @@ def backward_rows(
         acc = tl.dot(ds.to(k.dtype), k, acc, input_precision=PRECISION)
     acc *= scale
     if slot < 0:
-        at = (far * n + i)[:, None] * D + x
-        tl.store(DQ + at, acc.to(DQ.dtype.element_ty), mask=i[:, None] < n)
+        to = strided(h, i, heads, ob, oh, on, BATCH)[:, None] * D + x
+        tl.store(DQ + to, acc.to(DQ.dtype.element_ty), mask=i[:, None] < n)
     else:
         tl.store(Part + ((far * slots + slot) * BLOCK + r)[:, None] * D + x, acc)
 
 
-@triton.jit(do_not_specialize=["n", "slots", "m", "sbh", "sbn", "sbm", "seed", "least"])
+@triton.jit(do_not_specialize=NUMBERS)
 def backward_columns(
     Q, K, V, G, Stats, DK, DV_, PartK, PartV, Items, Work, LayerPtr, Ends,
-    scale, n, group, slots,
+    scale, n, first, items, many, heads, group, slots, kb, kh, kn, vb, vh, vn,
     Tables, Sizes, Bias, sbh, sbn, sbm, m, seed, least, keep,
     VALUE: tl.constexpr, SLOPE: tl.constexpr, SPREAD: tl.constexpr,
     SCORE: tl.constexpr, BIAS: tl.constexpr, DROP: tl.constexpr,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
-    ONE: tl.constexpr, PRECISION: tl.constexpr,
+    ONE: tl.constexpr, BATCH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of the keys of one item, over the query heads that share them; keys down."""
-    item, b = tl.program_id(0), tl.program_id(1)
+    item, own = placed(first, items, many)
     column, slot = tl.load(Items + 4 * item), tl.load(Items + 4 * item + 1)
     low, high = tl.load(Items + 4 * item + 2), tl.load(Items + 4 * item + 3)
     r, x, y = tl.arange(0, BLOCK), tl.arange(0, D), tl.arange(0, DV)
-    k = K.load([b, column * BLOCK, 0]).reshape(BLOCK, D)
-    v = V.load([b, column * BLOCK, 0]).reshape(BLOCK, DV)
+    b, shared = parted(own, heads // group, BATCH)
+    k = K.load([b, shared, column * BLOCK, 0]).reshape(BLOCK, D)
+    v = V.load([b, shared, column * BLOCK, 0]).reshape(BLOCK, DV)
     dk, dv = tl.zeros([BLOCK, D], tl.float32), tl.zeros([BLOCK, DV], tl.float32)
     factor = 1.0 if SCORE or BIAS else scale * LOG2E
     each = tl.cdiv(n.to(tl.int64), BLOCK) * BLOCK
-    for h in range(b * group, (b + 1) * group):
-        head = b * 0 + h  # a number of Triton's, in its interpreter too
+    for near in range(shared * group, (shared + 1) * group):
+        head = own * 0 + near  # a number of Triton's, in its interpreter too
+        if BATCH:
+            head += b * heads
         for t in range(low, high):
             block, kind = halves(tl.load(Work + t))
-            q = Q.load([h, block * BLOCK, 0]).reshape(BLOCK, D)
-            g = G.load([h, block * BLOCK, 0]).reshape(BLOCK, DV)
-            a, c = halves(tl.load(Stats + h * each + block * BLOCK + r))
+            q = Q.load([b, near, block * BLOCK, 0]).reshape(BLOCK, D)
+            g = G.load([b, near, block * BLOCK, 0]).reshape(BLOCK, DV)
+            a, c = halves(tl.load(Stats + head * each + block * BLOCK + r))
             lse, delta = a.to(tl.float32, bitcast=True), c.to(tl.float32, bitcast=True)
             s = tl.dot(k, tl.trans(q), input_precision=PRECISION)
             if SCORE or BIAS or DROP:
@@ -298,12 +264,13 @@ def backward_columns(
                 ds *= SLOPE(before, across, down, head, Tables, Sizes)
             dk = tl.dot(ds.to(q.dtype), q, dk, input_precision=PRECISION)
     dk *= scale
-    j, b = column * BLOCK + r, b.to(tl.int64)
+    j = column * BLOCK + r
     if slot < 0:
-        at = (b * m + j)[:, None]
-        tl.store(DK + at * D + x, dk.to(DK.dtype.element_ty), mask=j[:, None] < m)
-        tl.store(DV_ + at * DV + y, dv.to(DV_.dtype.element_ty), mask=j[:, None] < m)
+        to = strided(own, j, heads // group, kb, kh, kn, BATCH)[:, None] * D + x
+        tl.store(DK + to, dk.to(DK.dtype.element_ty), mask=j[:, None] < m)
+        to_v = strided(own, j, heads // group, vb, vh, vn, BATCH)[:, None] * DV + y
+        tl.store(DV_ + to_v, dv.to(DV_.dtype.element_ty), mask=j[:, None] < m)
     else:
-        at = ((b * slots + slot) * BLOCK + r)[:, None]
+        at = ((own.to(tl.int64) * slots + slot) * BLOCK + r)[:, None]
         tl.store(PartK + at * D + x, dk)
         tl.store(PartV + at * DV + y, dv)

@@ -57,7 +57,7 @@ def plan(graph: Pattern, n: int, m: int, device: str) -> Plan:
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
-    from edgewise.kernels.attention import triton_block_kernels, triton_csr_kernels
+    from edgewise.kernels.attention import triton_csr_kernels, triton_parts_kernels
 
     graph, terms = plan(case.graph, case.n, case.m, case.device), on_edges(case, terms)
     q, k, v = padded(q.flatten(0, 1)), padded(k), padded(v)
@@ -74,8 +74,21 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
     )  # fmt: skip
     if slots:
         ends = (graph.rows.split, graph.rows.split_ptr)
-        triton_block_kernels.merge[len(graph.rows.split), heads](
-            out, lse, part, part_lse, *ends, case.n, slots, BLOCK=1, DV=dv, num_warps=1
+        triton_parts_kernels.merge[len(graph.rows.split), heads](
+            out,
+            lse,
+            part,
+            part_lse,
+            *ends,
+            case.n,
+            slots,
+            1,
+            case.n,
+            0,
+            1,
+            BLOCK=1,
+            DV=dv,
+            num_warps=1,
         )
     shape = (case.b, case.g, case.n)
     return out[..., : case.dv].reshape(*shape, case.dv), lse.view(shape)
@@ -99,7 +112,7 @@ def _rows(
     case: Case, graph: Plan, inputs: tuple[Tensor, ...], terms: Terms
 ) -> tuple[Tensor, Terms]:
     """dq, and the gradients of what edges multiply and add, and of tables."""
-    from edgewise.kernels.attention import triton_block_kernels, triton_csr_kernels
+    from edgewise.kernels.attention import triton_csr_kernels, triton_parts_kernels
 
     q, k, v, g = *inputs[:3], inputs[9]
     rows, d, heads = graph.rows, q.shape[-1], len(q)
@@ -117,9 +130,10 @@ def _rows(
         *numbers, *strides, **_meta(case, terms, q, v)
     )  # fmt: skip
     if rows.slots:
-        triton_block_kernels.add_up[len(rows.split), heads](
-            dq, part, rows.split, rows.split_ptr, case.n, rows.slots, BLOCK=1, D=d, num_warps=1
-        )
+        triton_parts_kernels.add_up[len(rows.split), heads](
+            dq, part, rows.split, rows.split_ptr, case.n, rows.slots, 1, case.n, 0, 1,
+            BLOCK=1, D=d, num_warps=1
+        )  # fmt: skip
     tables = packed.split(dtables / unit, terms.tables) if terms.tables else ()
     return dq, Terms.of([None, dbias, dfactor, None, None, *tables])
 
@@ -128,7 +142,7 @@ def _columns(
     case: Case, graph: Plan, inputs: tuple[Tensor, ...], terms: Terms
 ) -> tuple[tuple[Tensor, Tensor], Terms]:
     """dk and dv, and the gradients of keys and values of edges."""
-    from edgewise.kernels.attention import triton_block_kernels, triton_csr_kernels
+    from edgewise.kernels.attention import triton_csr_kernels, triton_parts_kernels
 
     q, k, v, g = *inputs[:3], inputs[9]
     by_node = [x.T.contiguous() for x in inputs[10:]]
@@ -149,9 +163,9 @@ def _columns(
         *numbers, *_drop(terms), *strides, **_meta(case, terms, q, v)
     )  # fmt: skip
     if columns.slots:
-        ends = (columns.split, columns.split_ptr, case.m, columns.slots)
+        ends = (columns.split, columns.split_ptr, case.m, columns.slots, 1, case.m, 0, 1)
         for grad, part in zip(grads, parts, strict=True):
-            triton_block_kernels.add_up[len(columns.split), keys](
+            triton_parts_kernels.add_up[len(columns.split), keys](
                 grad, part, *ends, BLOCK=1, D=grad.shape[-1], num_warps=1
             )
     given = (terms.edge_key, terms.edge_value)

@@ -10,9 +10,12 @@ from torch import Tensor
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.items import items, on_device
 from edgewise.kernels.attention.tiles import FULL, kinds_of
-from edgewise.layouts.ragged import Ints, pointer
+from edgewise.layouts.ragged import Ints, pointer, ranges
 
 LEAST = 32  # blocks that one program takes without splitting its row
+TIMES = 2  # or as many times the mean
+LONG = 1.5  # times the median: what is longer starts first
+FEW = 16  # layers are blocks of their own where lists grow by at most one in so many
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +24,8 @@ class Lists:
 
     Item t is the row items[t, 0] with the blocks work[items[t, 2] : items[t, 3]]; items[t, 1] is
     -1, or the place of its partial result. A word of `work` is a block, and above it its kind or
-    FULL. `split` and `split_ptr` are the rows in several items, as in `Items`.
+    FULL. `split` and `split_ptr` are the rows in several items, as in `Items`. The `first` items
+    are much longer than most: the last program to start must not be one of them.
     """
 
     items: Tensor
@@ -29,6 +33,7 @@ class Lists:
     split: Tensor
     split_ptr: Tensor
     slots: int
+    first: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +56,9 @@ def plan(graph: Pattern, n: int, m: int, block: int, device: str) -> Plan:
     height, width = blocks.shape
     layer_ptr, ends = _layers(masks, block)
     one = len(ends) == len(masks) or not len(masks)
+    if not one and _added(kinds, layer_ptr) * FEW <= len(kinds):
+        row, index, kinds = _in_layers(row, index, kinds, layer_ptr)
+        layer_ptr, one = np.arange(len(ends) + 1, dtype=np.int32), True
     rows = _lists(row, index, kinds, height)
     columns = _lists(index, row, kinds, width)
     arrays = [layer_ptr, ends, *rows[0], *columns[0]]
@@ -59,18 +67,40 @@ def plan(graph: Pattern, n: int, m: int, block: int, device: str) -> Plan:
     return Plan(block, *lists, ptr, both, one)
 
 
-def _lists(row: Ints, index: Ints, kinds: Ints, height: int) -> tuple[list[np.ndarray], int]:
-    """The arrays of `Lists`, and how many slots there are."""
+def _added(kinds: Ints, layer_ptr: np.ndarray) -> int:
+    """By how many blocks lists grow if every layer of a block is a block of its own."""
+    return int((np.diff(layer_ptr)[kinds[kinds != FULL]] - 1).sum())
+
+
+def _in_layers(
+    row: Ints, index: Ints, kinds: Ints, layer_ptr: np.ndarray
+) -> tuple[Ints, Ints, Ints]:
+    """Every layer of a block as a block: a softmax does not mind in how many parts it is summed."""
+    partial = kinds != FULL
+    count = np.where(partial, np.diff(layer_ptr)[kinds * partial], 1)
+    layers = np.where(partial, layer_ptr[kinds * partial], FULL)
+    again = np.repeat(np.arange(len(kinds)), count)
+    nth = ranges(np.zeros(len(kinds), np.int64), count)
+    return row[again], index[again], layers[again] + nth
+
+
+def _lists(
+    row: Ints, index: Ints, kinds: Ints, height: int
+) -> tuple[list[np.ndarray], tuple[int, int]]:
+    """The arrays of `Lists`, how many slots there are, and how many items come first."""
     order = np.lexsort((index, kinds != FULL, row))
-    found = items(pointer(np.bincount(row, minlength=height)), (), LEAST)
+    found = items(pointer(np.bincount(row, minlength=height)), (), LEAST, TIMES)
     table = np.stack([x.numpy() for x in (found.row, found.slot, *found.ends)], axis=1)
     work = np.stack([index[order], kinds[order]], axis=1).astype(np.int32)
-    return [table, work, found.split.numpy(), found.split_ptr.numpy()], found.slots
+    size = table[:, 3] - table[:, 2]
+    first = int((size > LONG * np.median(size)).sum()) if len(size) else 0
+    arrays = [table, work, found.split.numpy(), found.split_ptr.numpy()]
+    return arrays, (found.slots, first)
 
 
-def _moved(arrays: list[Tensor], slots: int) -> Lists:
+def _moved(arrays: list[Tensor], counts: tuple[int, int]) -> Lists:
     table, work, split, split_ptr = arrays
-    return Lists(table, work.view(torch.int64), split, split_ptr, slots)
+    return Lists(table, work.view(torch.int64), split, split_ptr, *counts)
 
 
 def _layers(masks: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:

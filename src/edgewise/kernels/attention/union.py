@@ -39,6 +39,7 @@ INNER: tuple[Implementation, ...] = (
     empty, dense, rectangles, permuted, triton_blocks, blocks, triton_csr, csr, gather
 )  # fmt: skip
 MOST = 3
+MERGED = 10.0  # on a GPU: the time to merge a feature of a part's row, in pairs of a dense product
 AXIS = {"edge_bias": 2, "edge_scale": 2, "edge_key": 1, "edge_value": 1}  # of the edges
 WRITTEN_OUT = 64  # an intersection of unions has as many members as all choices of theirs
 
@@ -98,11 +99,12 @@ def _disjoint(several: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
 def _plan(case: Case) -> tuple[tuple[tuple[Implementation, Case], ...], float]:
     """The parts with their kernels, in the order of members that costs least."""
     best: tuple[tuple[tuple[Implementation, Case], ...], float] | None = None
+    rows = case.b * case.g * case.n
     for several in permutations(members(case.graph)):
         parts = [replace(case, graph=graph) for graph in _disjoint(several)]
         chosen = [(cheapest(part, INNER).implementation, part) for part in parts]
         cost = sum(kernel.cost(part) for kernel, part in chosen)
-        cost += 16.0 * len(parts) * case.b * case.g * case.n
+        cost += (MERGED * case.dv if case.device == "cuda" else 16.0) * len(parts) * rows
         if best is None or cost < best[1]:
             best = tuple(chosen), cost
     assert best is not None

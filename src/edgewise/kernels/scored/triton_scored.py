@@ -53,12 +53,12 @@ def forward(given: Inputs, which: Gather) -> Found:
 
 def _merge(results: tuple[Tensor, ...], partial: list[Tensor], half: Half) -> None:
     """The parts of rows that are cut, weighted by their shares of the sum of exponentials."""
-    from edgewise.kernels.attention import triton_block_kernels
+    from edgewise.kernels.attention import triton_parts_kernels
 
     out, lse, plus, share = results
-    triton_block_kernels.merge[len(half.split), len(out)](
+    triton_parts_kernels.merge[len(half.split), len(out)](
         out, lse, partial[0], partial[1], half.split, half.split_ptr, half.segments, half.slots,
-        BLOCK=1, DV=out.shape[2], num_warps=1
+        1, half.segments, 0, 1, BLOCK=1, DV=out.shape[2], num_warps=1
     )  # fmt: skip
     if not share.numel():
         return
@@ -150,11 +150,11 @@ def _rows(
 
 
 def _add_up(out: Tensor, part: Tensor, half: Half) -> None:
-    from edgewise.kernels.attention import triton_block_kernels
+    from edgewise.kernels.attention import triton_parts_kernels
 
-    triton_block_kernels.add_up[len(half.split), len(out)](
+    triton_parts_kernels.add_up[len(half.split), len(out)](
         out, part, half.split, half.split_ptr, half.segments, half.slots,
-        BLOCK=1, D=out.shape[-1], num_warps=1
+        1, half.segments, 0, 1, BLOCK=1, D=out.shape[-1], num_warps=1
     )  # fmt: skip
 
 

@@ -1,0 +1,129 @@
+"""A launch that is repeated gives Triton's launcher what Triton itself would give it."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from triton import knobs
+from triton.backends.nvidia.driver import wrap_handle_tensordesc
+
+from edgewise.kernels.attention import triton_launch
+from edgewise.kernels.attention.triton_launch import Launch, described, launcher, readable
+
+NAMES = ["Q", "Out", "Items", "n", "scale", "BLOCK"]
+KINDS = ["tensordesc<fp32[1, 1, 16, 16]>", "*fp32", "*i32", "i32", "fp32", "constexpr"]
+
+
+class Kernel:
+    """As Triton's: it binds arguments, launches, and gives the compiled kernel back."""
+
+    arg_names = NAMES
+
+    def __init__(self, scratch=0):
+        self.started, self.bound = [], 0
+        signature = dict(zip(NAMES, KINDS, strict=True))
+        start = wrap_handle_tensordesc(lambda *x: self.started.append(x), signature, None)
+        self.run = SimpleNamespace(
+            launch=start, global_scratch_size=scratch, profile_scratch_size=0,
+            launch_cooperative_grid=False, launch_pdl=False,
+        )  # fmt: skip
+        metadata = SimpleNamespace(tensordesc_meta=None)
+        self.compiled = SimpleNamespace(
+            run=self.run, function=7, packed_metadata=(4, 1, 0), metadata=metadata
+        )
+
+    def __getitem__(self, grid):
+        def launch(*arguments, BLOCK):
+            self.bound += 1
+            given = (*grid, 1, 1)[:3], 5, 7, False, False, None, None, (4, 1, 0), None, None, None
+            self.run.launch(*given[0], *given[1:], *arguments, BLOCK)
+            return self.compiled
+
+        return launch
+
+
+@pytest.fixture(autouse=True)
+def stream(monkeypatch):
+    monkeypatch.setattr(triton_launch, "_stream", lambda: lambda index: 5)
+
+
+def made(kernel):
+    items = torch.arange(4, dtype=torch.int32)
+    return Launch(kernel, (3, 2), {"BLOCK": 16}, (items, 40), (0.5,), tiles=1)
+
+
+def addresses(arguments):
+    """Tensors by where they are; the last is a constant, which the launcher does not read."""
+    return [x.data_ptr() if isinstance(x, torch.Tensor) else x for x in arguments[:-1]]
+
+
+def test_bound_and_plain_launches_are_the_same():
+    kernel, x = Kernel(), torch.randn(1, 40, 2, 16).transpose(1, 2)
+    launch, out = made(kernel), torch.empty(8)
+    for _ in range(3):
+        launch(x, out)
+    assert kernel.bound == 1
+    plain, *bound = map(addresses, kernel.started)
+    assert bound == [plain, plain]
+    for moved in ((x.clone(), out), (x, out.clone()), (x.contiguous(), out)):
+        launch(*moved)
+        bound = addresses(kernel.started[-1])
+        kernel[launch.grid](described(moved[0], 16), moved[1], *launch.fixed, 0.5, BLOCK=16)
+        assert bound == addresses(kernel.started[-1]) != plain
+
+
+def test_another_version_or_a_need_of_memory_launches_plainly(monkeypatch):
+    kernel, x = Kernel(), torch.zeros(1, 1, 20, 16)
+    monkeypatch.setattr(triton_launch, "KNOWN", ("0.0.",))
+    launch = made(kernel)
+    for _ in range(3):
+        launch(x, x)
+    assert kernel.bound == 3
+    assert launcher(kernel.compiled) is None
+    monkeypatch.undo()
+    assert launcher(Kernel(scratch=64).compiled) is None
+    assert launcher(None) is None  # of the interpreter
+
+
+def test_who_watches_launches_sees_them():
+    kernel, x = Kernel(), torch.zeros(1, 1, 20, 16)
+    launch = made(kernel)
+    launch(x, x)
+    hook = print
+    knobs.runtime.launch_enter_hook.add(hook)
+    try:
+        launch(x, x)
+    finally:
+        knobs.runtime.launch_enter_hook.remove(hook)
+    launch(x, x)
+    assert kernel.bound == 2
+    assert len(kernel.started) == 3
+
+
+def test_terms_are_bound_every_time():
+    kernel, x = Kernel(), torch.zeros(1, 1, 20, 16)
+    launch = made(kernel)
+    for scale in (0.5, 0.25):
+        launch(x, x, terms=(scale,))
+        assert kernel.started[-1][-2] == scale
+    assert kernel.bound == 2
+
+
+def test_what_cannot_be_read_in_blocks_is_copied():
+    x = torch.randn(2, 3, 20, 16)
+    assert readable(x) is x
+    assert readable(x.transpose(1, 2)) is not None
+    for odd in (
+        x.transpose(2, 3),
+        x[:, :1].expand(2, 3, 20, 16),
+        torch.randn(1921)[1:].view(x.shape),
+    ):
+        found = readable(odd)
+        assert found.is_contiguous()
+        assert torch.equal(found, odd)
+        assert found.data_ptr() % 16 == 0
+    beside = torch.randn(2, 20, 3, 16).transpose(1, 2)
+    assert readable(beside) is beside
