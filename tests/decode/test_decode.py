@@ -155,6 +155,9 @@ def test_samples_are_reproducible_and_one_choice_is_greedy():
         (greedy, {"most": 4, "stop": -1}),
         (greedy, {"most": 99}),
         (beam, {"most": 4, "stop": 0, "beams": 0}),
+        (beam, {"most": 4, "stop": None, "beams": 2}),
+        (beam, {"most": 4, "stop": 0, "beams": 2, "alpha": float("nan")}),
+        (greedy, {"most": 4, "stop": (1, -1)}),
         (sample, {"most": 4, "temperature": 0.0}),
         (sample, {"most": 4, "temperature": float("nan")}),
         (sample, {"most": 4, "top_k": 0}),
@@ -185,3 +188,14 @@ def test_all_over_again_finds_the_same(seed):
     again = beam(Again(model, "token", 16, memory=told), prompt, **search)
     assert torch.equal(cached[0], again[0])
     torch.testing.assert_close(cached[1], again[1])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_of_several_tokens_ends_a_row(seed):
+    model, told = language_model(seed), memory(3, seed)
+    prompt = torch.randint(1, WORDS, (3, 2))
+    free = greedy(following(model, told), prompt, most=6)
+    found = greedy(following(model, told), prompt, most=6, stop=(STOP, 1))
+    for row, got in zip(free.tolist(), found.tolist(), strict=True):
+        end = next((k for k, token in enumerate(row) if token in (STOP, 1)), 6)
+        assert got == (row[: end + 1] + [STOP] * 6)[: len(got)]

@@ -183,13 +183,16 @@ def test_has_nothing_to_warn_about(model):
     assert small(model).check(facts(model)) == []
 
 
-BATCHED = (zoo.transformer, zoo.bert, zoo.gpt2, zoo.llama, zoo.t5, zoo.vit, zoo.longformer)
+BATCHED = (
+    *(zoo.transformer, zoo.bert, zoo.gpt2, zoo.llama, zoo.t5, zoo.vit, zoo.longformer),
+    *(zoo.mixing, zoo.convolution, zoo.reformer),
+)
 
 
 @pytest.mark.parametrize("model", BATCHED, ids=lambda m: m.__name__.rpartition(".")[2])
 def test_a_batch_may_be_empty(model):
     compiled = small(model).compile(R[output(model).relation], seed=0)
-    shapes = {"mask": (0, 4, 1), "pixel": (0, 3, 2, 2, 1)}
+    shapes = {"mask": (0, 4, 1), "x": (0, 4, 8), "pixel": (0, 3, 2, 2, 1)}
     none = torch.zeros(0, 4, dtype=torch.int64)
     inputs = {n: torch.zeros(shapes[n]) if n in shapes else numbers(none) for n in compiled.inputs}
     assert compiled(**inputs).shape[0] == 0
@@ -214,3 +217,20 @@ def test_a_size_that_means_nothing_is_refused(model, sizes):
     with pytest.raises(EdgewiseError, match=next(iter(sizes))) as caught:
         model.Config(**sizes)
     assert caught.value.code == "bad-size"
+
+
+DIVIDED = [m for m in zoo.MODELS if {"size", "heads"} <= set(m.Config.__dataclass_fields__)]
+APART = (zoo.llama, zoo.t5)  # heads have a size of their own
+
+
+@pytest.mark.parametrize(
+    "model", [m for m in DIVIDED if m not in APART], ids=lambda m: m.__name__.rpartition(".")[2]
+)
+def test_heads_share_out_the_numbers_of_a_row(model):
+    for heads, said in (
+        (3, "8 numbers cannot be shared out among 3 heads"),
+        (0, "`heads` must be"),
+    ):
+        with pytest.raises(EdgewiseError, match=said) as caught:
+            model.program(replace(model.Config(), size=8, heads=heads))
+        assert caught.value.code == "bad-size"

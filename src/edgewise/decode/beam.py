@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from edgewise.decode.following import Follows, begun, whole
+from edgewise.decode.following import Follows, begun, least, whole
 
 
 @dataclass
@@ -44,6 +44,8 @@ def beam(
     its end a row is all `stop`.
     """
     whole(beams, "beams", 1)
+    whole(stop, "stop", 0)
+    least(alpha, "alpha", 0.0)
     tokens = begun(following, prompt, most, stop)
     batch, device = len(tokens), tokens.device
     logp = following(tokens).log_softmax(-1)

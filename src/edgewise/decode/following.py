@@ -112,6 +112,17 @@ def whole(value: Any, name: str, least: int) -> int:
     return value
 
 
+def least(value: Any, name: str, lowest: float) -> float:
+    """A finite number from `lowest` on."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not lowest <= value < float("inf")
+    ):
+        raise BadDecoding(f"`{name}` is {value!r}", caller(), f"give a number from {lowest} on")
+    return float(value)
+
+
 def stops(stop: Stop) -> tuple[Any, ...]:
     return () if stop is None else tuple(stop) if isinstance(stop, Collection) else (stop,)
 

@@ -76,7 +76,7 @@ class EdgeSide:
         """(batch, *axes in `order`, edges), axes it does not hold broadcast."""
         data = self.step(state).data.index_select(1, self.rows)
         sizes = dict(zip(self.names, self.sizes, strict=True))
-        return data.reshape(data.shape[0], *(sizes.get(n, 1) for n in order), -1)
+        return data.flatten(1).unflatten(1, (*(sizes.get(n, 1) for n in order), -1))
 
 
 @dataclass(frozen=True, eq=False)

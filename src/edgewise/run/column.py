@@ -90,9 +90,9 @@ class Gathered(Column):
 
     def aggregated(self, name: str) -> Tensor:
         """The sum, mean, largest or smallest of each segment."""
-        batch, rows = self.base.shape[:2]
+        batch = self.base.shape[0]
         each = self.base.flatten(2) if self.rank else self.base.unsqueeze(2)
-        flat = each.transpose(0, 1).reshape(rows, -1)
+        flat = each.transpose(0, 1).flatten(1)
         if name in ("max_agg", "min_agg"):
             found = extreme(flat, self.which, largest=name == "max_agg")
         elif self.scale is None:
@@ -101,7 +101,7 @@ class Gathered(Column):
             found = total(flat, self.which, self.scale.squeeze(0).to(flat.dtype))
             if name == "avg_agg":
                 found = found / self.which.forth.ptr.diff()[:, None]
-        return found.reshape(-1, batch, *self.shape).transpose(0, 1)
+        return found.reshape(len(found), batch, *self.shape).transpose(0, 1)
 
 
 def column(data: Tensor) -> Column:

@@ -140,6 +140,8 @@ class Grouped(Column):
 
     @property
     def data(self) -> Tensor:
+        if not len(self.full):
+            return column(self.full.new_zeros(*self.full.shape[:2], self.family.shape[1])).data
         parts = [grouped(x, self.family, self.by.groups) for x in self.full]
         return column(parts[0][None] if len(parts) == 1 else torch.stack(parts)).data
 

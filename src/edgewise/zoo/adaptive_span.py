@@ -24,6 +24,7 @@ from edgewise.zoo.parts import (
     layer_norm,
     linear,
     residual,
+    shared,
 )
 
 
@@ -51,7 +52,7 @@ def masks(config: Config) -> Statements:
     z, ramp = W.span(V.H)[1,].filled(0.0), 1 / config.ramp
     far = R.special.add_eval(V.D, 1)[-ramp].fixed()
     return [
-        R.place(V.D) <= W.place(V.D)[config.size // config.heads,],
+        R.place(V.D) <= W.place(V.D)[shared(config.size, config.heads),],
         R.z(V.H) <= F.clamp(0, config.span)(z),
         R.mask(V.H, V.D) <= (F.clamp(0, 1)(R.z(V.H)[ramp].fixed() + far + 1.0), R._place(V.D)),
     ]
@@ -60,7 +61,7 @@ def masks(config: Config) -> Statements:
 def attention(x: Atom, y: Atom, config: Config) -> Statements:
     """The softmax over all that is near enough, masked, and divided by what is left of it."""
     size, h = config.size, V.H
-    d = size // config.heads
+    d = shared(size, config.heads)
     query, weights = R.q(h, V.I)[1 / math.sqrt(d)].fixed(), R.weights(h, V.I, V.J)
     back = R.special.add(V.J, V.D, V.S), R.special.next(V.S, V.I)  # d = i - j - 1
     return [

@@ -25,6 +25,7 @@ from edgewise.zoo.parts import (
     heads,
     layer_norm,
     residual,
+    shared,
 )
 
 
@@ -64,7 +65,7 @@ class Config:
 def attention(x: Atom, y: Atom, config: Config) -> Statements:
     """Attention along edges; the vector of an edge's type is added to its key, in all heads."""
     size, h = config.size, V.H
-    d = size // config.heads
+    d = shared(size, config.heads)
     query = R.q(h, V.I)[1 / math.sqrt(d)].fixed()
     return [
         *heads(x, R.q, size, d),

@@ -18,7 +18,7 @@ from edgewise.graphs.checks import whole
 from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom
 from edgewise.zoo import transformer_xl as xl
-from edgewise.zoo.parts import Statements
+from edgewise.zoo.parts import Statements, shared
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def short(depth: Atom, config: Config) -> Statements:
 def loss(config: Config) -> Statements:
     """How far attention to `short` is from attention to the memory itself."""
     size, h, first = config.size, V.H, config.compressed
-    d = size // config.heads
+    d = shared(size, config.heads)
     lost = R.old(h, V.I) + R.new(h, V.I)[-1.0].fixed()
     old = R.special.add(V.K, first, V.J), R.special.lt(V.K, config.memory)
     return [

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.language.nodes import Atom, Rule
-from edgewise.zoo.parts import Statements, feed_forward, layer_norm, linear, residual
+from edgewise.zoo.parts import Statements, feed_forward, layer_norm, linear, residual, shared
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def weights(config: Config) -> Rule:
 
 def layer(x: Atom, config: Config) -> Statements:
     d, hidden, p = config.size, config.hidden, config.dropout
-    part, left = d // config.heads, config.left
+    part, left = shared(d, config.heads), config.left
     tap = R.tap(V.H, V.I, V.K) if config.dynamic else R.tap(V.H, V.K)
     from_left = R.special.add(V.J, left, V.S), R.special.add(V.I, V.K, V.S)  # j = i + k - left
     return [

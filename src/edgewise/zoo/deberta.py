@@ -19,6 +19,7 @@ from edgewise.zoo.parts import (
     layer_norm,
     penalty,
     residual,
+    shared,
 )
 
 
@@ -59,7 +60,7 @@ def distances(x: Atom, reach: int) -> Statements:
 
 def attention(x: Atom, y: Atom, config: Config) -> Statements:
     """Three score terms: content to content, content to place, place to content."""
-    d, size = config.size // config.heads, config.size
+    d, size = shared(config.size, config.heads), config.size
     factor = 1 / math.sqrt(3 * d)
     near, h = R._near(V.I, V.J, V.D), V.H
     place = R.place(V.D)

@@ -21,6 +21,7 @@ from edgewise.zoo.parts import (
     layer_norm,
     penalty,
     residual,
+    shared,
 )
 
 
@@ -58,7 +59,7 @@ def layer(x: Atom, config: Config) -> Statements:
 def globally(x: Atom, config: Config) -> Statements:
     """The rows of global tokens."""
     d, few = config.size, R.special.lt(V.I, config.tokens)
-    size = d // config.heads
+    size = shared(d, config.heads)
     rules = attention(x, R.all, d, config.heads, p=config.dropout, scores=(R.penalty(V.J),))
     query = x(V.I)[W["q.weight"](V.H)[size, d]], W["q.bias"](V.H)[size,], few
     heard = (R.heads(V.I) <= R["global.heard"](V.H, V.I)) | [F.concat_agg]

@@ -10,6 +10,9 @@ into a program, a `scope` or a `repeat`. Its weights are named after the relatio
 import math
 from collections.abc import Sequence
 
+from edgewise.errors import caller
+from edgewise.graphs.checks import whole
+from edgewise.graphs.errors import BadSize
 from edgewise.language import F, R, V, W
 from edgewise.language.nodes import Atom, Expression, Function, Statement, Weight
 
@@ -101,7 +104,7 @@ def attention(
     - scores: what is added to a score, expressions of `V.H`, `V.I` and `V.J`.
     - turn: rotate queries and keys by their positions; see `rotary`.
     """
-    to, d = x if to is None else to, size // heads_ if d is None else d
+    to, d = x if to is None else to, shared(size, heads_) if d is None else d
     factor = 1 / math.sqrt(d) if scale is None else scale
     q, k = (R.turned_q, R.turned_k) if turn else (R.q, R.k)
     query = q(V.H, V.I) if factor == 1 else q(V.H, V.I)[factor].fixed()
@@ -115,6 +118,21 @@ def attention(
         (R.heard(V.H, V.I) <= (dropped(R.weights(V.H, V.I, V.J), p), R.v(V.H, V.J))) | [F.product],
         (y(V.I) <= R.heard(V.H, V.I)) | [F.concat_agg],
     ]
+
+
+def shared(size: int, heads_: int) -> int:
+    """How many of `size` numbers each head has.
+
+    >>> shared(64, 4)
+    16
+    """
+    if size % whole(heads_, "heads", 1):
+        raise BadSize(
+            f"{size} numbers cannot be shared out among {heads_} heads",
+            caller(),
+            f"choose a divisor of {size}",
+        )
+    return whole(size, "size", 1) // heads_
 
 
 def penalty(mask: Atom, y: Atom) -> Statements:

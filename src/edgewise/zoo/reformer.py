@@ -25,6 +25,7 @@ from edgewise.zoo.parts import (
     heads,
     layer_norm,
     residual,
+    shared,
 )
 
 SELF, OTHER = -1e4, -1e9  # one that hears nobody else hears itself, never another bucket
@@ -63,7 +64,7 @@ def selves() -> Statements:
 
 def hashed(q: Atom, config: Config) -> Statements:
     """`apart(H, I, J)`: 0 where two tokens share a bucket in some round."""
-    h, d = V.H, config.size // config.heads
+    h, d = V.H, shared(config.size, config.heads)
     turned = W.direction(V.N)[config.directions, d].fixed()
     pair = R.hash(h, V.N, V.I).T, R.hash(h, V.N, V.J), R.special.leq(V.J, V.I)
     both = F.concat(R.turned(h, V.N, V.I), R.turned(h, V.N, V.I)[-1.0].fixed())
@@ -77,7 +78,7 @@ def hashed(q: Atom, config: Config) -> Statements:
 
 def attention(x: Atom, y: Atom, config: Config) -> Statements:
     size, h = config.size, V.H
-    d = size // config.heads
+    d = shared(size, config.heads)
     scores: tuple[Expression, ...] = (R.k(h, V.J).T @ R.q(h, V.I), R.own(V.I, V.J))
     scores += (R.apart(h, V.I, V.J),) if config.rounds else ()
     return [

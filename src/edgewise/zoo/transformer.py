@@ -27,6 +27,7 @@ from edgewise.zoo.parts import (
     penalty,
     residual,
     rotary,
+    shared,
     speeds,
 )
 from edgewise.zoo.relative import relative
@@ -95,7 +96,7 @@ def positions(x: Atom, config: Config, *, both: bool) -> list[Statement]:
     """The rules behind positions that are part of the scores."""
     match config.positions:
         case "rotary":
-            return [*rotary(x, speeds(config.size // config.heads))]
+            return [*rotary(x, speeds(shared(config.size, config.heads)))]
         case "alibi":
             rows = R.hidden[x.relation]
             far = F.abs(R.special.sub_eval(V.I, V.J))

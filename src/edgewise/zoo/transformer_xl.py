@@ -26,6 +26,7 @@ from edgewise.zoo.parts import (
     heads,
     layer_norm,
     residual,
+    shared,
     speeds,
 )
 
@@ -71,8 +72,8 @@ def places(x: Atom, config: Config) -> Statements:
         ),
         (R.angle(V.D) <= (R.special.add_eval(V.D, 0), speed, R._far(V.D))) | [F.product],
         R.place(V.D) <= F.concat(F.sin(R.angle(V.D)), F.cos(R.angle(V.D))),
-        R.u(V.H) <= W.u(V.H)[config.size // config.heads,],
-        R.v(V.H) <= W.v(V.H)[config.size // config.heads,],
+        R.u(V.H) <= W.u(V.H)[shared(config.size, config.heads),],
+        R.v(V.H) <= W.v(V.H)[shared(config.size, config.heads),],
     ]
 
 
@@ -99,7 +100,7 @@ def remembered(x: Atom, depth: Atom, y: Atom, config: Config) -> Statements:
 def attention(x: Atom, z: Atom, y: Atom, config: Config) -> Statements:
     """Attention of the rows of x to those of z, where they stand `config.shift` further on."""
     size, h = config.size, V.H
-    d = size // config.heads
+    d = shared(size, config.heads)
     scale = 1 / math.sqrt(d)
     shift = R.special.add(V.I, config.shift, V.S)
     far = R.hidden[z.relation](V.J), shift, R.special.add(V.J, V.D, V.S)

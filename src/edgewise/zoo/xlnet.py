@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.language.nodes import Atom, Expression, Function, Statement
-from edgewise.zoo.parts import FAR, Statements, affine, dropped, heads, penalty, speeds
+from edgewise.zoo.parts import FAR, Statements, affine, dropped, heads, penalty, shared, speeds
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def segments(config: Config) -> Statements:
 def keys(x: Atom, config: Config) -> Statements:
     """What both streams hear: keys and values of rows, keys of places."""
     size, h = config.size, V.H
-    d = size // config.heads
+    d = shared(size, config.heads)
     weight = W["place.weight"](h)[d, size]
     return [
         *heads(x, R.k, size, d, bias=False),
@@ -71,7 +71,7 @@ def keys(x: Atom, config: Config) -> Statements:
 def attention(x: Atom, y: Atom, config: Config, *scores: Expression) -> Statements:
     """What the rows of a stream hear; all streams have the same weights."""
     size, h, at = config.size, V.H, y.relation
-    d = size // config.heads
+    d = shared(size, config.heads)
     scale = 1 / math.sqrt(d)
     q, place, weights, heard = (R[f"{at}_{part}"] for part in ("q", "place", "weights", "heard"))
 
