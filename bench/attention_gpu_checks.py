@@ -26,10 +26,15 @@ ROWS: list[dict] = []
 BF16 = torch.bfloat16
 
 
-def inputs(n, heads=16, d=64, dtype=BF16, shared=1, m=None, dv=None):
+def inputs(n, heads=16, d=64, dtype=BF16, shared=1, m=None, dv=None, batch=1, beside=False):
+    """`beside`: tokens before heads in memory, as a projection gives them."""
     torch.manual_seed(0)
-    shapes = [(1, heads * shared, n, d), (1, heads, m or n, d), (1, heads, m or n, dv or d)]
-    return [torch.randn(s, device="cuda", dtype=dtype, requires_grad=True) for s in shapes]
+    keys = (batch, heads, m or n)
+    shapes = [(batch, heads * shared, n, d), (*keys, d), (*keys, dv or d)]
+    made = [torch.randn(s, device="cuda", dtype=dtype) for s in shapes]
+    if beside:
+        made = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in made]
+    return [x.requires_grad_() for x in made]
 
 
 def results(tensors, graph, dtype, kernel, edge_bias=None):
@@ -80,6 +85,11 @@ def main():
         check("more keys", window(40), 100, BF16, kernel, heads=2, m=333)
         check("two tokens", window(1), 2, BF16, kernel, heads=3)
         check("many heads", window(90), 700, BF16, kernel, heads=40)
+    for batch, shared in ((1, 1), (2, 1), (2, 2)):
+        layout = {"heads": 3, "batch": batch, "shared": shared, "beside": True}
+        both = global_tokens(1) | window(40)
+        check("heads beside one another", both, 3000, BF16, "triton_blocks", **layout)
+    check("samples", window(40), 333, BF16, "triton_blocks", heads=2, batch=3, shared=2)
     check("bigbird", bigbird(64), 2048, BF16, "triton_blocks", heads=2)
     check("several runs in a row", strided(5) | window(9), 500, BF16, "triton_blocks", heads=2)
     check("no key in some rows", strided(3) - window(90), 160, BF16, "triton_blocks", heads=2)

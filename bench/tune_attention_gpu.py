@@ -26,11 +26,9 @@ from edgewise.kernels.attention import (
     attention,
     case_of,
     choose,
-    triton_blocks,
     triton_csr,
+    triton_passes,
 )
-from edgewise.kernels.attention.arguments import grouped
-from edgewise.kernels.attention.contract import Saved, Terms
 
 RESULTS: list[dict] = []
 BF16 = torch.bfloat16
@@ -52,38 +50,37 @@ def inputs(n, heads=16, d=64, dtype=BF16, shared=1, m=None):
     return [torch.randn(s, device="cuda", dtype=dtype, requires_grad=True) for s in shapes]
 
 
-def saved_of(graph, n):
-    q, k, v = (x.detach() for x in inputs(n))
-    case = case_of(q, k, v, graph)
-    q, k, v = grouped(q, k, v)
-    out, lse = triton_blocks.forward(case, q, k, v, Terms())
-    return case, Saved(q, k, v, Terms(), out, lse), torch.randn_like(out)
-
-
 def tune_blocks(name, graph, n):
-    case, saved, dout = saved_of(graph, n)
-    plan = triton_blocks._plan(case)
-    inputs = tuple(
-        triton_blocks.described(x)
-        for x in (saved.q.flatten(0, 1), saved.k, saved.v, dout.flatten(0, 1))
-    )
-    stats = torch.empty(len(dout), n, dtype=torch.int64, device="cuda")
-    state = (saved.out.flatten(0, 1), saved.lse.flatten(0, 1), stats)
-    steps = {
-        "forward": lambda: triton_blocks.forward(case, saved.q, saved.k, saved.v, Terms()),
-        "rows": lambda: triton_blocks._rows(case, plan, inputs, state),
-        "columns": lambda: triton_blocks._columns(case, plan, inputs, stats),
-    }
-    kept = dict(triton_blocks.LAUNCH)
-    for step, run in steps.items():
-        for setting in SETTINGS[step]:
-            triton_blocks.LAUNCH[step] = setting
+    q, k, v = (x.detach() for x in inputs(n))
+    case, heads = case_of(q, k, v, graph), q.shape[1]
+    kept = dict(triton_passes.LAUNCH)
+    for step, settings in SETTINGS.items():
+        for setting in settings:
+            triton_passes.LAUNCH[step] = setting
             try:
-                ms = do_bench(run, warmup=5, rep=20, return_mode="median")
+                ready = triton_passes.Passes(case, (1, heads, heads), (False,) * 3, "cuda")
+                ms = do_bench(step_of(ready, step, q, k, v), warmup=5, rep=20, return_mode="median")
                 note(tune=name, step=step, setting=setting, ms=round(ms, 4))
             except Exception as error:  # a setting that does not fit the chip
                 note(tune=name, step=step, setting=setting, failed=str(error)[:60])
-        triton_blocks.LAUNCH.update(kept)
+        triton_passes.LAUNCH.update(kept)
+
+
+def step_of(ready, step, q, k, v):
+    """One pass alone, after a whole call has filled what it reads."""
+    out, lse = ready.forward(q, k, v)
+    launch = {"forward": ready._forward, "rows": ready._rows, "columns": ready._columns}[step]
+    given, call = [], launch.__call__
+
+    def kept(*tensors, terms=None):
+        given.append(tensors)
+        call(*tensors, terms=terms)
+
+    names = {"forward": "_forward", "rows": "_rows", "columns": "_columns"}
+    setattr(ready, names[step], kept)
+    ready.forward(q, k, v)
+    ready.backward((q, k, v), (torch.randn_like(out), out, lse))
+    return lambda: call(*given[0])
 
 
 def profile():
