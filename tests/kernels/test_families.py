@@ -168,7 +168,7 @@ def test_a_graph_is_called_once_however_many_samples_have_it():
     x = torch.randn(6, 2, 8, 4)
     edges = from_edges([(0, 1), (1, 2)], shape=(8, 8))
     graph = per_sample(edges, causal(), edges, edges, causal(), edges)
-    assert [part.at for part in split(x, x, x, graph, Options(1.0))] == [[0, 2, 3, 5], [1, 4]]
+    assert [part.at for part in split(x, x, x, graph, Options(1.0, S))] == [[0, 2, 3, 5], [1, 4]]
 
 
 def test_samples_drop_weights_of_their_own():

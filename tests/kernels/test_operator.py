@@ -251,3 +251,36 @@ def test_edges_of_another_number_are_an_error_in_a_trace_too():
     )
     with pytest.raises(EdgewiseError, match="numbers for 5 edges"):
         compiled(torch.randn(2, 12, 4), torch.randn(5))
+
+
+class Heard(torch.nn.Module):
+    """Attention along a graph that it holds, or makes anew in every call."""
+
+    def __init__(self, graph, made):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 24)
+        self.graph, self.made = graph, made
+
+    def forward(self, x):
+        q, k, v = self.linear(x).view(2, -1, 2, 12).transpose(1, 2).chunk(3, -1)
+        graph = window(2) | global_tokens(1) if self.made else self.graph
+        return attention(q, k, v, graph, bias=self.bias, dropout=0.0)
+
+    bias = None
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["held", "made"])
+@pytest.mark.parametrize("bias", [None, alibi(2)], ids=["plain", "alibi"])
+def test_a_trace_under_autocast_has_the_graph_of_its_module(made, bias):
+    model, x = Heard(window(1), made), torch.randn(2, 16, 8)
+    model.bias = bias
+    torch._dynamo.reset()
+    traced = torch.compile(model, backend="aot_eager", fullgraph=True)
+    for graph in (window(1), causal() & window(3)):
+        model.graph = graph  # a trace of another graph is another
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found, expected = traced(x), model(x)
+        assert found.dtype == torch.bfloat16
+        torch.testing.assert_close(found, expected, atol=2e-2, rtol=2e-2)
+        found.float().sum().backward()
+        assert model.linear.weight.grad.isfinite().all()

@@ -51,7 +51,8 @@ class Pairs:
         if check is not None:
 
             def plain(self: Pairs) -> None:
-                for name, value in vars(self).items():
+                for name in type(self).__dataclass_fields__:  # type: ignore[attr-defined]
+                    value = getattr(self, name)
                     if isinstance(value, np.integer):
                         object.__setattr__(self, name, int(value))
                 check(self)

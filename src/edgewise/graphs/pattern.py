@@ -383,7 +383,8 @@ def pattern_of(other: Any) -> Pattern:
 def _inside(pattern: Pattern) -> list[Pattern]:
     """The patterns that are fields of one, or members of a field."""
     out: list[Pattern] = []
-    for field in vars(pattern).values():
+    for name in type(pattern).__dataclass_fields__:  # type: ignore[attr-defined]
+        field = getattr(pattern, name)
         members = field if isinstance(field, tuple) else (field,)
         out += [member for member in members if isinstance(member, Pattern)]
     return out

@@ -63,10 +63,10 @@ def graph_attention(
         )
     options = Options(
         1.0,
+        score,
         bias,
         edge_bias,
         edge_scale,
-        score=score,
         tables=tables,
         dropout=dropout,
         lengths=lengths,

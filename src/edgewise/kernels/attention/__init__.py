@@ -145,9 +145,9 @@ def attention(
     node = moved(node, offset) if isinstance(offset, int) and offset else node
     options = Options(
         scale_of(q, scale),
+        node,
         plain,
         **per_edge,
-        score=node,
         tables=tables,
         dropout=chance,
         seed=0 if tracing or not chance else int(torch.randint(1 << 31, ())),

@@ -54,8 +54,8 @@ def constant(function: Callable[..., T]) -> Callable[..., T]:
 
 def name_of(thing: Any) -> str:
     """The name of a graph or of a score's tree; equal ones have the same."""
-    if _is_there(thing):
-        return _kept(thing, id(thing))  # a trace is made again for another object
+    if thing._is_there():
+        return thing._kept_name(id(thing))  # a trace is made again for another object
     names = type(thing).__match_args__
     return _made(type(thing), names, tuple([_part(getattr(thing, name)) for name in names]))
 
@@ -69,17 +69,23 @@ def _part(value: Any) -> tuple[str, Any]:
 
 
 @constant
-def _is_there(thing: Any) -> bool:
+def _is_there(self: Any) -> bool:
     try:
-        hash(thing)
+        hash(self)
     except AttributeError:
         return False
     return True
 
 
 @constant
-def _kept(thing: Any, identity: int) -> str:
-    return _placed(thing)
+def _kept_name(self: Any, identity: int) -> str:
+    return _placed(self)
+
+
+_kind: Any
+for _kind in PARTS:  # methods: a trace of torch 2.11 takes a dataclass as `self` and nowhere else
+    _kind._is_there = _is_there
+    _kind._kept_name = _kept_name
 
 
 @constant

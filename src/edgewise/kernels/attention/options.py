@@ -15,12 +15,12 @@ class Options:
     """As the user gave it."""
 
     scale: float
+    score: Node  # without a default: a trace of torch 2.11 cannot make one
     bias: Tensor | None = None
     edge_bias: EdgeTerm | None = None
     edge_scale: EdgeTerm | None = None
     edge_key: EdgeTerm | None = None
     edge_value: EdgeTerm | None = None
-    score: Node = S
     tables: tuple[Tensor, ...] = ()
     dropout: float = 0.0
     seed: int = 0
