@@ -296,32 +296,37 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path):
 
 
 def test_the_best_model_is_measured_where_the_recipe_says_so(tmp_path, monkeypatch):
-    """Also after a stop: what is measured has the least validation loss of the whole run."""
-    text = RECIPE.replace("rate = 0.01", 'rate = 3.0\nmeasured = "best"\nschedule = "constant"')
-    recipe, found = loaded(tmp_path, text.replace("evaluate = 6", "evaluate = 1")), []
+    """Also after a stop. The loss is made the distance to the weights of step 5."""
+    text = RECIPE.replace("evaluate = 6", 'evaluate = 1\nmeasured = "best"')
+    recipe, found = loaded(tmp_path, text), []
+    until = replace(recipe, training=replace(recipe.training, steps=5, schedule="constant"))
+    ran(until, tmp_path / "until", data=tmp_path)
+    best = safetensors.torch.load(weights(tmp_path / "until", 5))
+
+    def distance(self, model, batch, means):
+        held = model.state_dict()
+        means.add("loss", sum((held[name] - best[name]).abs().sum() for name in best), 1)
 
     def kept(self, model, corpus, device):
         found.append({name: weight.clone() for name, weight in model.state_dict().items()})
         return {}
 
+    monkeypatch.setattr(type(recipe.objective), "measure", distance)
     monkeypatch.setattr(type(recipe.objective), "finish", kept)
-    events = ran(recipe, tmp_path / "run")
+    recipe = replace(recipe, training=replace(recipe.training, schedule="constant"))
+    events = ran(recipe, tmp_path / "run", data=tmp_path)
     losses = {e.step: e.values["validation loss"] for e in events if e.kind == "evaluate"}
-    best = min(losses, key=losses.__getitem__)
-    assert best != 12
-    until = replace(recipe, training=replace(recipe.training, steps=best))
-    ran(until, tmp_path / "until", data=tmp_path)
-    last = safetensors.torch.load(weights(tmp_path / "until", best))
+    assert losses[5] == 0 < losses[12]
     for step in (12, 8):  # as if stopped between 8 and 12, and after the end
         shutil.rmtree(checkpoint.folder(tmp_path / "run" / "checkpoints", step))
-        ran(recipe, tmp_path / "run", resume=True)
-    assert len(found) == 4
-    for measured in (found[0], *found[2:]):  # 1 is the run until the best
-        assert measured.keys() == last.keys()
-        assert all(torch.equal(measured[name], last[name]) for name in last)
+        ran(recipe, tmp_path / "run", data=tmp_path, resume=True)
+    assert len(found) == 3
+    for measured in found:
+        assert measured.keys() == best.keys()
+        assert all(torch.equal(measured[name], best[name]) for name in best)
     (tmp_path / "run" / "best.safetensors").write_bytes(b"")
     with pytest.raises(EdgewiseError, match="holds no tensors"):
-        ran(recipe, tmp_path / "run", resume=True)
+        ran(recipe, tmp_path / "run", data=tmp_path, resume=True)
 
 
 def test_weights_that_are_no_numbers_are_not_kept(tmp_path):
