@@ -151,7 +151,8 @@ def test_a_window_and_global_tokens_are_one_launch_and_what_puts_parts_together(
         lambda self, *x, **y: (names.append(self.kernel.__name__), call(self, *x, **y)),
     )
     before = passes.cache_info()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as ran:
+    cpu = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=cpu, acc_events=True) as ran:
         monkeypatch.setattr(Launch, "_plainly", lambda *_: None)  # whose interpreter copies
         both_ways(tensors, window(5) | global_tokens(1))
     assert names == [
