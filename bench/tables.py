@@ -15,6 +15,8 @@ MODELS = {
     "gcn": "GCN",
     "rgcn": "R-GCN, 128 relations",
 }
+SHOWN = ["attention_gpu", "attention_gpu_checks", "attention_sweep", "gnn_gpu", "gnn_pyg",
+         "graph_attention_cpu", "no_cliff", "random_graph_cpu", "window_cpu"]  # fmt: skip
 
 
 def kept(name):
@@ -135,15 +137,15 @@ def cliffs():
 def runs():
     """Which run each figure is from."""
     rows = []
-    for path in sorted(RESULTS.glob("*.json")):
-        found = kept(path.stem)
+    for name in SHOWN:
+        found = kept(name)
         machine, parts = found["machine"], found["results"]
         inner = parts.values() if isinstance(parts, dict) else parts
         commits = {part["commit"] for part in inner if isinstance(part, dict) and "commit" in part}
         threads = f", threads: {machine['threads']}" if "threads" in machine else ""
         hardware = f"{machine['hardware']}{threads}"
         rows.append(
-            (path.stem, hardware, machine["torch"], ", ".join(sorted(commits or {found["commit"]})))
+            (name, hardware, machine["torch"], ", ".join(sorted(commits or {found["commit"]})))
         )
     return table(("results", "hardware", "torch", "commit"), *rows)
 
