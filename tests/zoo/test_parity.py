@@ -69,6 +69,23 @@ def test_encoders(name, body, typed, drawn, batch, activation):
     assert_equal(both, "out", inputs, run, mask.bool())
 
 
+@pytest.mark.parametrize("name", ["Roberta", "MPNet"])
+@pytest.mark.parametrize("pad", [0, 3])
+def test_positions_begin_where_theirs_do(name, pad):
+    """RoBERTa counts from after its padding token, MPNet from 2 whatever that is."""
+    sizes = {"num_attention_heads": 2, "d": 4, "intermediate_size": 8, "num_hidden_layers": 1}
+    table = settings_of({"vocab_size": 20, **sizes}, pad_token_id=pad)
+    config = getattr(transformers, f"{name}Config")(**table)
+    both = pair(getattr(transformers, f"{name}Model")(config), 0)
+    token, mask = torch.randint(5, 20, (2, 7)), torch.ones(2, 7, dtype=torch.int64)
+    segment = torch.zeros_like(token) if name == "Roberta" else None
+
+    def run(model):
+        return model(token, attention_mask=mask).last_hidden_state
+
+    assert_equal(both, "out", rows(token, mask, segment), run)
+
+
 @pytest.mark.parametrize("name", ["Bert", "Roberta", "MegatronBert", "MPNet"])
 @few
 @given(sizes, batches())

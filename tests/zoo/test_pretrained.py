@@ -386,9 +386,50 @@ def test_gguf(tmp_path, kind, tolerance):
             assert "is no whole GGUF file" in refusal(path)
 
 
-def write_gguf(gguf, model, path: Path, kind: str) -> Path:
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ({"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}, "rope.scaling.type"),
+        ({"rope.scaling.type": "none", "expert_count": 0, "rope.dimension_count": 16}, None),
+        ({"rope.dimension_count": 8}, "rope.dimension_count"),
+        ({"attention.value_length": 8}, "attention.value_length"),
+        ({"attention.causal": False}, "attention.causal"),
+        ({"attention.sliding_window": 4}, "attention.sliding_window"),
+    ],
+)
+def test_what_a_gguf_file_says_of_its_model_is_known_or_refused(tmp_path, said, refused):
+    gguf = pytest.importorskip("gguf")
+    from theirs import transformers
+
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 1}
+    config = transformers.LlamaConfig(vocab_size=32, intermediate_size=32, **sizes)
+    model = transformers.LlamaForCausalLM(config)
+    path = write_gguf(gguf, model, tmp_path / "model.gguf", "F32", said)
+    if refused is None:
+        found = zoo.from_pretrained(path)
+        assert found.config.d == 16
+        assert found.tokens(["ba"]).numbers.tolist() == [[3, 1, 0]]  # the first begins a text
+    else:
+        assert f"`llama.{refused}`" in refusal(path)
+
+
+def write_gguf(gguf, model, path: Path, kind: str, said=None) -> Path:
     config, state = model.config, model.state_dict()
     writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(["a", "b", "ab", "<s>", *(f"w{k}" for k in range(28))])
+    writer.add_token_types([1, 1, 1, 3, *[1] * 28])
+    writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(3)
+    writer.add_add_bos_token(True)
+    for name, value in (said or {}).items():
+        add = {
+            str: writer.add_string,
+            int: writer.add_uint32,
+            float: writer.add_float32,
+            bool: writer.add_bool,
+        }
+        add[type(value)](f"llama.{name}", value)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)

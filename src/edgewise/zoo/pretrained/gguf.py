@@ -28,6 +28,8 @@ SIZES = {  # what GGUF calls the fields of a configuration
     "rope.freq_base": "rope_theta",
     "vocab_size": "vocab_size",
 }
+# what changes nothing by itself
+IDLE = ("tensor_data_layout", "rope.scaling.original_context_length", "rope.scaling.finetuned")
 NAMES = {
     **{"attn_norm": "norm1.gain", "attn_q": "q.weight", "attn_k": "k.weight", "attn_v": "v.weight"},
     **{"attn_output": "attended.weight", "ffn_norm": "norm2.gain", "ffn_gate": "gate.weight"},
@@ -53,6 +55,7 @@ def read_gguf(path: Path, dtype: torch.dtype) -> Pretrained:
         )
     given = {tensor.name: tensor for tensor in reader.tensors}
     config = llama.config(Fields(_table(fields, "output.weight" not in given)))
+    _refuse_others(fields, config)
     program = llama.MODEL.program(config)
     shapes = {name: tuple(int(n) for n in t.shape)[::-1] for name, t in given.items()}
     listed = list(entries(config))
@@ -115,6 +118,22 @@ def _table(fields: Mapping[str, Any], tied: bool) -> dict[str, Any]:
     return {**found, "tie_word_embeddings": tied}
 
 
+def _refuse_others(fields: Mapping[str, Any], config: Any) -> None:
+    """What a file says about the model beyond sizes is what the rules do, or it is refused."""
+    usual = {
+        **dict.fromkeys(("rope.dimension_count", "attention.value_length"), config.d),
+        **{"rope.scaling.type": "none", "rope.scale_linear": 1.0, "attention.causal": True},
+    }
+    for name, value in fields.items():
+        kind, _, inner = name.partition(".")
+        if kind != "llama" or inner in SIZES or inner in IDLE:
+            continue
+        if (value or inner in usual) and value != usual.get(inner):  # 0 says nothing
+            raise BadPretrained(
+                f"the file says `{name}` = {value!r:.60}", help="the rules do not know that"
+            )
+
+
 def _tensor(tensor: Any, gguf: Any) -> Tensor:
     try:
         return torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())
@@ -143,7 +162,7 @@ def _tokenizer(fields: Mapping[str, Any], vocabulary: int) -> Any:
     if kind != "gpt2" or split not in SPLITS or not tokens or not merges:
         return None
     needed("tokenizers", "models")
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
     words = {token: k for k, token in enumerate(tokens)}
     pairs = [tuple(merge.split(" ", 1)) for merge in merges]
@@ -156,6 +175,12 @@ def _tokenizer(fields: Mapping[str, Any], vocabulary: int) -> Any:
     kinds = fields.get("tokenizer.ggml.token_type") or []
     special = [t for t, k in zip(tokens, kinds, strict=False) if k == CONTROL]
     made.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])
+    first = fields.get("tokenizer.ggml.bos_token_id")
+    if fields.get("tokenizer.ggml.add_bos_token") is True and first in range(len(tokens)):
+        begun = processors.TemplateProcessing(
+            single=[tokens[first], "$A"], special_tokens=[(tokens[first], first)]
+        )
+        made.post_processor = processors.Sequence([begun])
     return checked(made, vocabulary)
 
 

@@ -11,12 +11,12 @@ from edgewise.zoo.pretrained.layouts import bert, roberta
 TYPE, MODEL, OUTPUT = "mpnet", model, "embedding"
 ARCHITECTURES = {"MPNetModel": ("", ("pooled",)), "MPNetForMaskedLM": ("mpnet.", ("logits",))}
 SPARE = roberta.SPARE
+FIRST, BUCKETS = 2, 32  # whatever a configuration says
 
 
 def config(fields: Fields) -> model.Config:
-    first = fields.size("pad_token_id", default=1, least=0) + 1
-    buckets = fields.size("relative_attention_num_buckets", default=32, least=4)
-    return model.Config(**bert.sizes(fields), types=0, first=first, buckets=buckets)
+    fields.fixed("relative_attention_num_buckets", BUCKETS)
+    return model.Config(**bert.sizes(fields), types=0, first=FIRST, buckets=BUCKETS)
 
 
 def table(config: model.Config) -> dict[str, Any]:
