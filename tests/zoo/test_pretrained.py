@@ -492,6 +492,8 @@ def test_vectors_do_not_depend_on_padding_and_a_text_has_tokens(tmp_path):
     torch.testing.assert_close(together, alone, atol=1e-12, rtol=0)
     with pytest.raises(EdgewiseError, match="text 1 has no tokens"):
         found.embed(["w1", ""])
+    with pytest.raises(EdgewiseError, match="text 0 has 41 tokens"):
+        found.embed(["w3 " * 41, "w1"])
     for batch in (0, -1, 2.5):
         with pytest.raises(EdgewiseError, match="`batch` must be"):
             found.embed(["w1"], batch=batch)

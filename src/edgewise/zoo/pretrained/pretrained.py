@@ -76,7 +76,14 @@ class Pretrained:
             self.compiled[relation] = model.eval()
         return self.compiled[relation]
 
-    def tokens(self, texts: Sequence[str], *, truncate: bool = False, multiple: int = 1) -> Tokens:
+    def tokens(
+        self,
+        texts: Sequence[str],
+        *,
+        truncate: bool = False,
+        multiple: int = 1,
+        which: Sequence[int] | None = None,
+    ) -> Tokens:
         """Texts as numbers, padded to the longest, or to a multiple above it."""
         if self.tokenizer is None:
             raise BadPretrained(
@@ -86,7 +93,8 @@ class Pretrained:
         first = getattr(self.config, "first", 0)
         longest = getattr(self.config, "positions", ENDLESS) - first
         pad = max(first - 1, 0)
-        return padded(rows, longest=longest, pad=pad, truncate=truncate, multiple=multiple)
+        how: Any = {"truncate": truncate, "multiple": multiple, "which": which}
+        return padded(rows, longest=longest, pad=pad, **how)
 
     def inputs(self, tokens: Tokens, relation: str | None = None) -> dict[str, Any]:
         """What `model` reads for a batch of texts."""
@@ -110,9 +118,8 @@ class Pretrained:
         with torch.inference_mode():
             for start in range(0, len(order), batch):
                 some = order[start : start + batch]
-                tokens = self.tokens(
-                    [texts[k] for k in some], truncate=truncate, multiple=FEW_WIDTHS
-                )
+                given = [texts[k] for k in some]
+                tokens = self.tokens(given, truncate=truncate, multiple=FEW_WIDTHS, which=some)
                 empty = (tokens.mask.sum(1) == 0).nonzero()
                 if len(empty):
                     raise BadPretrained(

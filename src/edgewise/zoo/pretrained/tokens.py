@@ -82,16 +82,20 @@ def padded(
     pad: int = 0,
     truncate: bool = False,
     multiple: int = 1,
+    which: Sequence[int] | None = None,
 ) -> Tokens:
     """Rows of different lengths as one batch, as wide as a `multiple` that holds them.
+
+    `which` are the numbers of the texts, where they are some of many.
 
     >>> padded([[5, 6], [7]], longest=8).mask.tolist()
     [[1.0, 1.0], [1.0, 0.0]]
     """
     over = next((k for k, row in enumerate(rows) if len(row) > longest), None)
     if over is not None and not truncate:
+        text = over if which is None else which[over]
         raise TextTooLong(
-            f"text {over} has {len(rows[over])} tokens, the model has {longest} positions",
+            f"text {text} has {len(rows[over])} tokens, the model has {longest} positions",
             caller(),
             "split it, or cut it with `truncate=True`",
         )
