@@ -5,7 +5,8 @@ import json
 import pytest
 import torch
 
-from edgewise import EdgewiseError, F, Program, R, V, ragged, rows
+from edgewise import EdgewiseError, F, Program, R, V, W, ragged, rows
+from edgewise.language import nodes
 from tests.compile.rewritings import D_K, OUT, QKV, SOFTMAX, WEIGHTS, D, numbers
 
 CAUSAL = (R.w(V.I, V.J) <= (R.d_k, R.k(V.J).T, R.q(V.I), R.special.leq(V.J, V.I))) | [
@@ -156,3 +157,82 @@ def test_a_ragged_batch_says_why_its_attention_is_not_one():
     data = model.ground(x=ragged([gap, torch.randn(5, 2)]))
     assert "not one attention: `R.x" in repr(model.explain(data))
     assert "not one attention" not in repr(model.explain(x=torch.randn(3, 2)))
+
+
+def steps(program, relation, edges, **inputs):
+    """How a relation is computed along edges."""
+    compiled = program.compile(nodes.Atom(program.rules[-1].head.relation), fill=0.0)
+    data = compiled.ground(edge=edges)
+    found = compiled.explain(data, stage="kernels", json=True, **inputs)["kernels"]["relations"]
+    return next(r["steps"] for r in found if r["relation"] == relation)
+
+
+RING = torch.stack([torch.arange(64), torch.arange(64).roll(1)])
+RING = torch.cat([RING, RING.flip(0)], 1)[:, :100]
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "name", "kernel"),
+    [
+        (F.sum_agg, "sum", "bags"),
+        (F.avg_agg, "avg", "bags"),
+        (F.max_agg, "max", "numba_rows"),
+    ],
+)
+def test_an_aggregation_names_its_kernel_and_why_not_others(aggregation, name, kernel):
+    program = Program([(R.out(V.I) <= (R.x(V.J), R._edge(V.I, V.J))) | [aggregation]])
+    (step,) = steps(program, "out", RING, x=torch.ones(64, 4))
+    assert step["kernel"] == f"aggregate {name} ({kernel})"
+    assert set(step["not"]) == {"bags", "numba_rows", "triton_rows", "reference"} - {kernel}
+    assert step["not"]["triton_rows"] == "it runs on a CUDA GPU, not on cpu"
+    assert step["not"]["reference"] == f"{kernel} is asked first"
+
+
+WRITTEN_OUT = {
+    "it does not compute median_agg": ([R.x(V.J)], [F.median_agg]),
+    "more than a row": ([R.x(V.J), R.x(V.I)], [F.elproduct, F.relu]),
+    "torch aggregates single numbers": ([R.x(V.J)], []),
+}
+
+
+@pytest.mark.parametrize("reason", WRITTEN_OUT)
+def test_rows_that_are_written_out_say_why(reason):
+    body, listed = WRITTEN_OUT[reason]
+    program = Program([(R.out(V.I) <= (*body, R._edge(V.I, V.J))) | listed])
+    shape = (64,) if "single" in reason else (64, 4)
+    (step,) = steps(program, "out", RING, x=torch.ones(shape))
+    assert "segment" in step["kernel"]
+    assert reason in step["not"]["aggregate"]
+
+
+def test_typed_relations_name_their_products():
+    typed = Program(
+        [R.out(V.I) <= (R.x(V.J)[W.type(V.T)[3, 4]], R._edge(V.I, V.T, V.J))],
+        domains={V.T: 40},
+    )
+    types = torch.arange(100) % 40
+    (few,) = steps(typed, "out", torch.stack([RING[0], types, RING[1]]), x=torch.ones(64, 4))
+    assert "products (per_member)" in few["kernel"]
+    assert few["not"]["triton_grouped"] == "it runs on a CUDA GPU, not on cpu"
+    twice = replace_domain(typed, 2)
+    types = torch.cat([torch.zeros(64), torch.ones(36)]).long()
+    (most,) = steps(twice, "out", torch.stack([RING[0], types, RING[1]]), x=torch.ones(64, 4))
+    assert most["kernel"] == "aggregate sum (one product of matrices)"
+    assert "most heads meet most members" in most["not"]["per_member"]
+
+
+def replace_domain(program, count):
+    return Program(program.rules, domains={V.T: count})
+
+
+def test_scored_attention_says_why_not_others():
+    program = Program(
+        [
+            (R.w(V.I, V.J) <= (R.l(V.I), R.l(V.J), R._edge(V.I, V.J)))
+            | [F.sum, F.leaky_relu(0.2), SOFTMAX],
+            (R.out(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product],
+        ]
+    )
+    (step,) = steps(program, "out", RING, x=torch.ones(64, 4), l=torch.ones(64))
+    assert step["kernel"] == "attention, additive (numba_scored)"
+    assert set(step["not"]) == {"triton_scored", "reference"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,10 @@ from torch.utils.flop_counter import flop_registry
 
 from edgewise.graphs import full
 from edgewise.ground.index import Grid, Index
+from edgewise.kernels.aggregate.contract import OPERATIONS
 from edgewise.kernels.attention import Case, choose
+from edgewise.kernels.chosen import Chosen, watched
+from edgewise.kernels.scored import IMPLEMENTATIONS as SCORED
 from edgewise.kernels.scored import choose as choose_scored
 from edgewise.profile import Piece, groundings, label, state_of, walk
 from edgewise.run.attention import AttentionStep
@@ -103,9 +106,9 @@ class _Found:
         if isinstance(piece, AttentionStep):
             result, made = _attention(piece, self.state)
         else:
-            with Counter() as counter:
+            with watched() as seen, Counter() as counter:
                 result = compute()
-            made = {"kernel": kernel(piece)} | counter.numbers()
+            made = {"kernel": kernel(piece, seen)} | counter.numbers() | _reasons(piece, seen)
         count = groundings(piece)
         made = {"rule": label(piece)} | ({} if count is None else {"groundings": count}) | made
         columns = list(result.values()) if isinstance(result, dict) else [result]
@@ -148,11 +151,11 @@ class Counter(TorchDispatchMode):
         return {"flops": self.flops, "bytes": self.bytes, "largest": self.largest}
 
 
-def kernel(piece: Piece) -> str:
-    """How a piece runs, in a few words."""
+def kernel(piece: Piece, seen: Sequence[Chosen] = ()) -> str:
+    """How a piece runs, in a few words; `seen` are the kernels that it ran on."""
     match piece:
         case RuleStep():
-            return _rule_kernel(piece)
+            return _rule_kernel(piece, seen)
         case Levels():
             return f"{len(piece.stages)} levels, one after another"
         case Rounds(count=None):
@@ -162,15 +165,29 @@ def kernel(piece: Piece) -> str:
     return "rules together"
 
 
-def _rule_kernel(step: RuleStep) -> str:
+def _rule_kernel(step: RuleStep, seen: Sequence[Chosen]) -> str:
+    aggregated = [choice.name for choice in seen if choice.operation in OPERATIONS]
     parts = ["linear"] if any(products_of(step.ground, step.layouts)) else []
-    parts += ["gather"] if any(rows is not None for rows in step.ground.rows.values()) else []
+    parts += [f"products ({c.name})" for c in seen if c.operation == "products"]
+    if any(rows is not None for rows in step.ground.rows.values()) and not aggregated:
+        parts.append("gather")
     if not step.ground.segments.trivial:
         inner = step.default if step.ground.groups is not None else step.aggregation
-        parts.append(f"segment {inner.name.removesuffix('_agg')}")
+        name = inner.name.removesuffix("_agg")
+        by = f"aggregate {name} ({aggregated[0]})" if aggregated else f"segment {name}"
+        parts.append(by)
     if step.ground.groups is not None:
         parts.append(f"{step.aggregation.name.removesuffix('_agg')} in groups")
     return ", ".join(parts) or "elementwise"
+
+
+def _reasons(piece: Piece, seen: Sequence[Chosen]) -> dict[str, Any]:
+    """Why not other kernels: for each that ran, and where rows are written out instead."""
+    found = {name: reason for choice in seen for name, reason in choice.refusals}
+    if isinstance(piece, RuleStep) and not any(c.operation in OPERATIONS for c in seen):
+        reason = piece.written_out
+        found |= {} if reason is None else {"aggregate": reason}
+    return {"not": found} if found else {}
 
 
 def _attention(step: AttentionStep, state: State) -> tuple[Column, dict[str, Any]]:
@@ -220,7 +237,13 @@ def _bent(step: AttentionStep, state: State) -> tuple[Column, dict[str, Any]]:
     heads = math.prod(step.axes[n] for n in step.node.shared)
     batch = max(column.data.shape[0] for column in sides)
     d, dv = math.prod(sides[0].shape), math.prod(sides[-1].shape)
-    kernel, refused = choose_scored(state.dtype, state.device.type, max(d, dv))
+    kernel, _ = choose_scored(state.dtype, state.device.type, max(d, dv))
+    refused = {
+        other.name: other.refuses(state.dtype, state.device.type, max(d, dv))
+        or f"{kernel.name} is asked first"
+        for other in SCORED
+        if other is not kernel
+    }
     pairs = batch * heads * step.which.forth.entries
     size = torch.empty((), dtype=state.dtype).element_size()
     places = step.axes[step.node.query] + step.axes[step.node.key]
@@ -231,7 +254,7 @@ def _bent(step: AttentionStep, state: State) -> tuple[Column, dict[str, Any]]:
         "flops": counter.flops + pairs * (3 * d + 2 * dv),
         "bytes": counter.bytes + batch * heads * places * (d + dv) * size,
         "largest": counter.largest,
-        "not": dict(refused),
+        "not": refused,
     }
     zeros = torch.zeros(
         batch, step.index.rows, *sides[-1].shape, dtype=state.dtype, device=state.device

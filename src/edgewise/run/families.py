@@ -11,6 +11,7 @@ from edgewise.ground.rules import GroundRule
 from edgewise.kernels.aggregate import Gather, runs
 from edgewise.kernels.aggregate.grouped import grouped
 from edgewise.kernels.aggregate.grouping import Grouping, grouping
+from edgewise.kernels.chosen import Chosen, is_watched, note
 from edgewise.language import nodes
 from edgewise.language.statements import atoms
 from edgewise.layouts.segments import Segments, segments
@@ -126,6 +127,12 @@ def times_by_member(family: Tensor, full: Tensor, groundings: ByMember) -> Colum
     return Grouped(family[: groundings.members], full, groundings)
 
 
+_MOST = "most heads meet most members: their matrices side by side are one product"
+ALL_MEMBERS = Chosen(
+    "total", "one product of matrices", (("triton_grouped", _MOST), ("per_member", _MOST))
+)
+
+
 class Grouped(Column):
     """A matrix of a family times a vector in each grounding: written out only where read."""
 
@@ -167,6 +174,8 @@ class Grouped(Column):
         if self.by.places is None:
             assert self.by.runs is not None
             return Gathered(self.data, self.by.runs).aggregated(name)
+        if is_watched():
+            note(ALL_MEMBERS)
         batch, _, d = self.full.shape
         spread = self.full.new_zeros(batch, self.by.heads * self.by.members, d)
         spread = spread.index_copy(1, self.by.places, self.full)

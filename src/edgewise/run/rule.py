@@ -290,6 +290,22 @@ class RuleStep:
         return families.by_member_of(self.ground, self.sums_rows) if self.each_member else {}
 
     @property
+    def written_out(self) -> str | None:
+        """Why the groundings of a head are written out before they are aggregated."""
+        parts, name = self.ground.segments, self.aggregation.name
+        if parts.trivial:
+            return None
+        if self.ground.groups is not None:
+            return f"{name} reads every grounding"
+        if name not in (*SUMS, *EXTREMES):
+            return f"it does not compute {name}"
+        if not self.sums_rows:
+            return "what is aggregated is more than a row, or a number times a row"
+        if not self.gathers:
+            return "the groundings of a head lie side by side"
+        return "torch aggregates single numbers as fast"
+
+    @property
     def sums_rows(self) -> bool:
         """Whether heads aggregate rows as they are, so that rows need not be written out."""
         parts = self.ground.segments

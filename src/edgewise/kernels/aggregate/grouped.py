@@ -15,6 +15,7 @@ from torch import Tensor
 
 from edgewise.kernels.aggregate import per_member, triton_grouped
 from edgewise.kernels.aggregate.grouping import Grouping, grouping_of
+from edgewise.kernels.chosen import Chosen, is_watched, note
 
 
 def grouped(x: Tensor, family: Tensor, groups: Grouping) -> Tensor:
@@ -25,7 +26,17 @@ def grouped(x: Tensor, family: Tensor, groups: Grouping) -> Tensor:
 def chosen(x: Tensor) -> ModuleType:
     """The kernel for rows like these."""
     refused = triton_grouped.refuses(x.dtype, x.device.type)
+    if is_watched():
+        note(_choice(refused))
     return triton_grouped if refused is None else per_member
+
+
+def _choice(refused: str | None) -> Chosen:
+    if refused is None:
+        return Chosen(
+            "products", "triton_grouped", (("per_member", "triton_grouped is asked first"),)
+        )
+    return Chosen("products", "per_member", (("triton_grouped", refused),))
 
 
 @torch.library.custom_op("edgewise::grouped_linear", mutates_args=())
