@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,20 @@ descend(model.ground(facts=[R.a[1.0]]), torch.zeros(2))"""
     instead = """\
 model = Program([(R.h <= R.a["w": 2, 1]) | [F.tanh]]).compile(R.h)
 compiled_descent(model, torch.nn.functional.mse_loss, lr=0.1)"""
+
+
+class BadTarget(EdgewiseError):
+    """A loss compares an output with targets that fit it: none is repeated to fit."""
+
+    code = "bad-target"
+    example = """\
+model = Program([R.h <= R.a["w": 2, 1]]).compile(R.h)
+descend = compiled_descent(model, torch.nn.functional.mse_loss, lr=0.1)
+descend(model.ground(facts=[R.a[1.0]]), torch.zeros(1))"""
+    instead = """\
+model = Program([R.h <= R.a["w": 2, 1]]).compile(R.h)
+descend = compiled_descent(model, torch.nn.functional.mse_loss, lr=0.1)
+descend(model.ground(facts=[R.a[1.0]]), torch.zeros(2))"""
 
 
 def compiled_descent(model: Model, loss: Loss, *, lr: float) -> Descent:
@@ -91,20 +106,28 @@ class Descent:
 
     def __call__(self, sample: Data, *targets: Tensor) -> Tensor:
         training = self.model.training
+        for target in targets:
+            if not isinstance(target, Tensor):
+                raise BadTarget(
+                    f"a {type(target).__name__} is no target",
+                    caller(),
+                    "give tensors: `descend(sample, torch.tensor([1.0]))`",
+                )
         kinds = (training, *((t.shape, t.dtype, t.device) for t in targets))
         found = self._samples.get((id(sample), training))
         if found is None or kinds not in self._made:
-            found = self._new(sample, kinds)
+            found = self._new(sample, targets, kinds)
         if self.lr != self._rate:
             self._rate = torch.tensor(self.lr, dtype=torch.float64)
         update = self._made[kinds][1]
         return update(self._learnt, self._fixed, found.numbers, found.keys, self._rate, targets)
 
-    def _new(self, data: Data, kinds: tuple[Any, ...]) -> _Sample:
+    def _new(self, data: Data, targets: tuple[Tensor, ...], kinds: tuple[Any, ...]) -> _Sample:
         """A sample that was not seen, or targets of another kind."""
         step, _ = self.model._resolved(data, {})
         sample = _packed(data, self._source(step))
         if kinds not in self._made:
+            self._check(data, targets)
             update = torch.compile(
                 self._update(sample), fullgraph=True, dynamic=False, options=UNGUARDED
             )
@@ -117,6 +140,24 @@ class Descent:
             )
         self._samples[id(data), self.model.training] = sample
         return sample
+
+    def _check(self, data: Data, targets: tuple[Tensor, ...]) -> None:
+        """Ask for the loss once, as plain Python: there its complaints can still be read."""
+        device = self.model._one.device
+        with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+            found = self.model(data)
+            output = found if isinstance(found, Tensor) else found.data
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error", UserWarning)
+                    value = self.loss(output, *targets)
+            except EdgewiseError:
+                raise
+            except Exception as problem:
+                raise _unfit(output, targets, str(problem).partition("\n")[0]) from None
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise _unfit(output, targets, f"it gives {shape} instead of one number")
 
     def _source(self, step: Step) -> Source:
         model, names = self.model, list(self.model._paths)
@@ -157,6 +198,15 @@ class Descent:
             return value
 
         return update
+
+
+def _unfit(output: Any, targets: tuple[Tensor, ...], why: str) -> BadTarget:
+    shapes = " and ".join(str(tuple(t.shape)) for t in targets) or "none"
+    return BadTarget(
+        f"the loss does not take the output {tuple(output.shape)} with the targets {shapes}: {why}",
+        caller(),
+        "give targets in the shape that the loss takes, here most often that of `model(sample)`",
+    )
 
 
 def _packed(data: Data, source: Source) -> _Sample:

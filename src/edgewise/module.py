@@ -18,19 +18,29 @@ from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.plan.nodes import Plan
 from edgewise.reference.weights import UnknownWeight, WeightTable
-from edgewise.run.autocast import lowered
-from edgewise.run.built import build_step, check_names, ensure, ensure_graph, fixed, untraced
+from edgewise.run.autocast import autocasts, lowered
+from edgewise.run.built import (
+    build_step,
+    check_kinds,
+    check_names,
+    ensure,
+    ensure_graph,
+    fixed,
+    refuse_unnamed,
+    untraced,
+)
 from edgewise.run.column import Column
 from edgewise.run.data import Data, ForeignData
 from edgewise.run.given import (
     MissingInput,
     check_facts,
     check_numbers,
+    kinds_of,
     read_inputs,
     step_tensor,
 )
 from edgewise.run.handles import handle
-from edgewise.run.inputs import strings
+from edgewise.run.inputs import check_alike, strings
 from edgewise.run.move import to_device
 from edgewise.run.padded import padded_steps
 from edgewise.run.reads import arities_of, called_modules, dense
@@ -128,6 +138,8 @@ class Model(torch.nn.Module):
         data = Data(self._number, given, self._facts(facts), open=facts is None)
         if data.stated.union(given).issuperset(self.inputs):
             self._step(data, {})
+        elif data.facts is not None:
+            check_alike(data.facts, self.plan, self._one.dtype)
         return data
 
     def samples(self, data: Data) -> list[Data]:
@@ -239,10 +251,13 @@ class Model(torch.nn.Module):
         self, data: Data | None, inputs: Mapping[str, Any]
     ) -> tuple[Step, dict[str, Tensor]]:
         """The step for these inputs, and its dense values."""
+        if torch.compiler.is_compiling():
+            if data is not None and not isinstance(data, Data):
+                refuse_unnamed(self._handle, type(data).__name__)
+            check_names(self._handle, (data or self._cache).handle, tuple(inputs))
+            check_kinds(self._handle, kinds_of(inputs), autocasts(self._one.device))
         if data is not None:
             self._refuse_foreign(data)
-        if torch.compiler.is_compiling():
-            check_names(self._handle, (data or self._cache).handle, tuple(inputs))
         given = read_inputs(inputs, self._arities, self._whole, self._one)
         if self.check and not torch.compiler.is_compiling():
             check_numbers(given)
@@ -259,19 +274,22 @@ class Model(torch.nn.Module):
 
     def _refuse_foreign(self, data: Data) -> None:
         if not isinstance(data, Data):
-            names = self.inputs or ("x",)
-            raise BadInput(
-                f"a {type(data).__name__} is given without a name",
-                caller(),
-                f"name it: `model({', '.join(f'{name}=...' for name in names)})`; only what "
-                "`model.ground(...)` gives has none",
-            )
+            raise self._unnamed(type(data).__name__)
         if data.model != self._number:
             raise ForeignData(
                 "the data was not grounded by this model",
                 caller(),
                 "call `data = model.ground(...)` on the model that computes",
             )
+
+    def _unnamed(self, kind: str) -> BadInput:
+        names = self.inputs or ("x",)
+        return BadInput(
+            f"a {kind} is given without a name",
+            caller(),
+            f"name it: `model({', '.join(f'{name}=...' for name in names)})`; only what "
+            "`model.ground(...)` gives has none",
+        )
 
     def _refuse_missing(self, data: Data, names: Iterable[str]) -> None:
         missing = self._missing(data, names)

@@ -422,7 +422,26 @@ def test_a_weight_that_does_not_fit(size):
 def test_facts_of_different_shapes_are_named():
     facts = [R.a(0)[[1.0, 2.0]], R.a(1)[1.0]]
     model = Program([R.out(V.X) <= R.a(V.X)]).compile(R.out)
-    refused("shape-mismatch", lambda: model.ground(facts=facts), "`a`", "test_bad_input.py")
+    refused("mixed-facts", lambda: model.ground(facts=facts), "`a`", "test_bad_input.py")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        [R.a(0)[[1.0, 2.0]], R.a(1)[1.0]],
+        [R.a(0)[[1.0, 2.0]], R.a(1)],
+        [R.a(0)[torch.ones(2)], R.a(1)[torch.ones(3)]],
+        ragged([[R.a(0)[1.0]], [R.a(0)[[1.0, 2.0]]]]),
+    ],
+    ids=["a number", "none", "tensors", "samples"],
+)
+def test_they_are_named_before_all_inputs_are_there(facts):
+    model = Program([R.out(V.X) <= (R.a(V.X), R.x(V.X))]).compile(R.out)
+    refused("mixed-facts", lambda: model.ground(facts=facts), "`a`", "test_bad_input.py")
+    own = Program([R.out(V.X) <= (R.a(V.X), R.x(V.X)), R.a(7)[2.0]]).compile(R.out)
+    vector = [R.a(0)[[1.0, 2.0]]]
+    refused("mixed-facts", lambda: own.ground(facts=vector), "`a`", "[(), (2,)]")
+    own.ground(facts=[R.a(7)[[3.0, 3.0]], *vector])  # replaces the program's own
 
 
 def test_numbers_of_a_call_are_checked_where_asked():
@@ -467,4 +486,9 @@ def test_a_trace_shows_the_error_of_the_model(fullgraph):
     refused("missing-input", lambda: model(a=a), "`b` is not given")
     refused("unknown-input", lambda: model(a=a, b=b, c=a), "no relation `c`")
     refused("shape-mismatch", lambda: model(a=torch.ones(4, 5), b=b), "length 5")
+    refused("dtype-mismatch", lambda: model(a=a.double(), b=b), "`a` is torch.float64")
+    refused("device-mismatch", lambda: model(a=a.to("meta"), b=b), "`a` is on meta")
+    refused("bad-input", lambda: model(a, b=b), "a Tensor is given without a name")
     assert model(a=a, b=b).shape == (4, 3)  # nothing is left behind
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(a=a.bfloat16(), b=b).shape == (4, 3)

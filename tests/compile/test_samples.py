@@ -187,3 +187,24 @@ def test_rows_and_values_as_samples():
     given = [rows(torch.arange(n).unsqueeze(0), torch.randn(n, 3)) for n in (2, 4)]
     for one, sample in zip(given, model.samples(model.ground(x=ragged(given))), strict=True):
         torch.testing.assert_close(model(sample), model(model.ground(x=one)))
+
+
+BAD_TARGETS = {
+    "one too many": (torch.nn.functional.mse_loss, torch.zeros(3, 1), "(3, 1)"),
+    "repeated": (torch.nn.functional.mse_loss, torch.zeros(2, 3, 1), "different to the input"),
+    "a vector for a loss": (lambda y, t: y - t, torch.zeros(3, 2), "instead of one number"),
+    "no tensor": (torch.nn.functional.mse_loss, 1.0, "a float is no target"),
+    "classes": (torch.nn.functional.cross_entropy, torch.zeros(7).long(), "(7,)"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TARGETS)
+def test_a_target_that_does_not_fit_is_refused(name):
+    loss, target, text = BAD_TARGETS[name]
+    model = Program([R.h(V.I) <= R.a(V.I)["w":2, 1]]).compile(R.h, seed=0)
+    before = model.weight("w").detach().clone()
+    data = model.ground(facts=[R.a(i)[1.0] for i in range(3)])
+    with pytest.raises(EdgewiseError, match="bad-target") as caught:
+        compiled_descent(model, loss, lr=0.1)(data, target)
+    assert text in caught.value.message
+    assert torch.equal(model.weight("w"), before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,18 @@ class DtypeMismatch(EdgewiseError):
         "Program([R.h(V.X) <= R.a(V.X)]).compile(R.h).double()"
         "(a=torch.ones(3, dtype=torch.float64))"
     )
+
+
+class MixedFacts(EdgewiseError):
+    """A compiled relation is a table of values of one shape."""
+
+    code = "mixed-facts"
+    example = """\
+model = Program([R.h(V.X) <= (R.a(V.X), R.x(V.X))]).compile(R.h)
+model.ground(facts=[R.a(0)[1.0], R.a(1)[[1.0, 2.0]]])"""
+    instead = """\
+model = Program([R.h(V.X) <= (R.a(V.X), R.x(V.X))]).compile(R.h)
+model.ground(facts=[R.a(0)[[1.0, 1.0]], R.a(1)[[1.0, 2.0]]])"""
 
 
 class Live:
@@ -93,14 +105,19 @@ class Source:
 
 
 def _stack(parts: Sequence[Tensor], name: str) -> Tensor:
-    shapes = {tuple(part.shape) for part in parts}
-    if len(shapes) > 1:
-        raise ShapeMismatch(
-            f"the facts of `{name}` have values of different shapes: {sorted(shapes)}",
+    refuse_mixed(name, (tuple(part.shape) for part in parts))
+    return torch.stack(list(parts))
+
+
+def refuse_mixed(name: str, shapes: Iterable[tuple[int, ...]]) -> None:
+    """Refuse facts of one relation with values of different shapes."""
+    found = {_canonical(shape) for shape in shapes}
+    if len(found) > 1:
+        raise MixedFacts(
+            f"the facts of `{name}` have values of different shapes: {sorted(found)}",
             caller(),
             "give them one shape, or relations of their own: a compiled relation has one",
         )
-    return torch.stack(list(parts))
 
 
 def dense_source(name: str, tensor: Tensor, arity: int, inner: set[int]) -> Source:

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
+from edgewise.ground.inputs import BadInput
 from edgewise.ground.sources import has_negative_keys
 from edgewise.ground.stack import with_stacks
 from edgewise.passes import optimise
 from edgewise.plan.nodes import Plan
 from edgewise.run.build import build
 from edgewise.run.data import Data, ForeignData
-from edgewise.run.given import refuse_unknown
+from edgewise.run.given import check_device, check_dtype, refuse_unknown
 from edgewise.run.graph import graph_of
 from edgewise.run.handles import held
 from edgewise.run.inputs import prepare
@@ -51,6 +52,8 @@ class Compiled(Protocol):
 
     def _refuse_missing(self, data: Data, names: Iterable[str]) -> None: ...
 
+    def _unnamed(self, kind: str) -> BadInput: ...
+
 
 def fixed(tensor: Tensor) -> tuple[int, ...]:
     """The shape as plain integers: a trace with symbolic lengths is specialised to them."""
@@ -64,6 +67,27 @@ def check_names(of: str, using: str, names: tuple[str, ...]) -> bool:
     with own_errors():
         refuse_unknown(names, model._arities, model._whole)
         model._refuse_missing(held(using), names)
+    return True
+
+
+@torch._dynamo.assume_constant_result
+def refuse_unnamed(of: str, kind: str) -> bool:
+    """Refuse a trace with a thing of this kind in the place of grounded data."""
+    model: Compiled = held(of)
+    with own_errors():
+        raise model._unnamed(kind)
+
+
+@torch._dynamo.assume_constant_result
+def check_kinds(of: str, kinds: tuple[tuple[str, torch.dtype, str], ...], casts: bool) -> bool:
+    """Refuse a trace with values of another precision, unless they are cast, or device."""
+    model: Compiled = held(of)
+    unit = model._one
+    with own_errors():
+        for name, dtype, device in kinds:
+            check_device(name, torch.device(device), unit)
+            if not casts:
+                check_dtype(name, dtype, unit)
     return True
 
 

@@ -64,8 +64,11 @@ def read_inputs(
     for name, item in inputs.items():
         found[name] = read(name, item, arities[name])
         for part in parts(found[name]):
-            _check_device(name, part, unit, isinstance(found[name], Tensor))
-            _check_dtype(name, part, unit)
+            keys = not isinstance(found[name], Tensor) and not part.is_floating_point()
+            if not (keys and part.device.type == "cpu"):
+                check_device(name, part.device, unit)
+            if part.is_floating_point() and not autocasts(unit.device):
+                check_dtype(name, part.dtype, unit)
     return found
 
 
@@ -104,22 +107,25 @@ def parts(item: Given) -> Iterator[Tensor]:
             yield item
 
 
-def _check_dtype(name: str, part: Tensor, unit: Tensor) -> None:
-    if not part.is_floating_point() or part.dtype == unit.dtype:
-        return
-    if not autocasts(unit.device):
+def kinds_of(inputs: Mapping[str, Any]) -> tuple[tuple[str, torch.dtype, str], ...]:
+    """The precision and the device of every input that is real numbers."""
+    tensors = [(n, t) for n, t in inputs.items() if isinstance(t, Tensor)]
+    return tuple([(n, t.dtype, str(t.device)) for n, t in tensors if t.is_floating_point()])
+
+
+def check_dtype(name: str, dtype: torch.dtype, unit: Tensor) -> None:
+    if dtype != unit.dtype:
         raise DtypeMismatch(
-            f"`{name}` is {part.dtype}, the model {unit.dtype}",
+            f"`{name}` is {dtype}, the model {unit.dtype}",
             caller(),
-            f"convert one of them: `x.to({unit.dtype})` or `model.to({part.dtype})`",
+            f"convert one of them: `x.to({unit.dtype})` or `model.to({dtype})`",
         )
 
 
-def _check_device(name: str, part: Tensor, unit: Tensor, is_value: bool) -> None:
-    keys_from_there = not is_value and not part.is_floating_point() and part.device.type == "cpu"
-    if part.device != unit.device and not keys_from_there:
+def check_device(name: str, device: torch.device, unit: Tensor) -> None:
+    if device != unit.device:
         raise DeviceMismatch(
-            f"`{name}` is on {part.device}, the model on {unit.device}",
+            f"`{name}` is on {device}, the model on {unit.device}",
             caller(),
             "move one of them: `x.to(device)` or `model.to(device)`",
         )

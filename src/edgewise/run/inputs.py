@@ -22,6 +22,7 @@ from edgewise.ground.sources import (
     fact_source,
     in_samples,
     ragged_source,
+    refuse_mixed,
     rows_source,
     table_source,
 )
@@ -231,6 +232,19 @@ def _fact_sources(
                 relation, own, table, in_batch, samples, constants, dtype, plan
             )
     return made
+
+
+def check_alike(facts: Facts, plan: Plan, dtype: torch.dtype) -> None:
+    """Refuse facts of one relation with values of different shapes, those of the program too."""
+    for relation, table in facts.tables.items():
+        stored = table.stored(dtype)
+        shapes = [tuple(value.shape) for value in stored[:1]] if isinstance(stored, Tensor) else []
+        shapes += [] if isinstance(stored, Tensor) else [tuple(value.shape) for value in stored]
+        own = [fact.atom for fact in plan.facts if fact.atom.relation == relation]
+        given = {atom.terms for atom in table.atoms} if own else set()
+        weights = [atom.weight for atom in own if atom.terms not in given]
+        shapes += [() if w is None else w.shape or _value_shape(w) for w in weights]
+        refuse_mixed(relation, shapes)
 
 
 def _arity(table: Table, in_batch: set[str]) -> int:
