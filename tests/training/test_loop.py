@@ -96,7 +96,10 @@ def test_resuming_a_run_that_ended_changes_nothing(tmp_path):
     recipe = loaded(tmp_path)
     ran(recipe, tmp_path / "run")
     before = weights(tmp_path / "run"), measures(tmp_path / "run")
+    left = tmp_path / "run" / "checkpoints" / ".old-step-00000008"
+    left.mkdir()  # by a kill while it was let go
     assert [e.kind for e in ran(recipe, tmp_path / "run", resume=True)] == ["start", "end"]
+    assert not left.exists()
     assert (weights(tmp_path / "run"), measures(tmp_path / "run")) == before
 
 

@@ -127,6 +127,7 @@ class _Run:
             yield from self._held()
 
     def _held(self) -> Iterator[Event]:
+        checkpoint.clean(self.checkpoints)
         if self.step == 0:
             _begin(self.out, self.recipe)
         metrics = Metrics(self.out / "metrics.jsonl", self.step)
