@@ -31,8 +31,10 @@ def test_gradients(kind, dropped):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_operators_are_what_torch_expects(kind):
-    call = Call(kind)
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("hub", [0, 600])
+def test_operators_are_what_torch_expects(kind, beside, hub):
+    call = Call(kind, beside=beside, hub=hub)
     asked, which = call.inputs(torch.float32), call.which()
     tensors = (asked.q, asked.k, asked.v, asked.t, asked.keep)
     opcheck(scored_attention, (kind, 0.2, *tensors, which.tensors))
@@ -44,13 +46,15 @@ def test_a_row_without_edges_is_zero():
     assert not scored("additive", asked.q, asked.k, asked.v, which, slope=0.2).any()
 
 
-def test_the_same_sums_whatever_the_threads():
-    call = Call("of sums", 2, 60, 50, 4000, 8, 8, hub=3000)
+@pytest.mark.parametrize("kind", ["additive", "of sums"])
+@pytest.mark.parametrize("beside", [False, True])
+def test_the_same_sums_whatever_the_threads(kind, beside):
+    call = Call(kind, 2, 60, 50, 4000, 8, 8, hub=3000, beside=beside)
     asked, which = call.inputs(torch.float32), call.which()
     before, found = torch.get_num_threads(), []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        out = scored("of sums", asked.q, asked.k, asked.v, which, t=asked.t, slope=0.2)
+        out = scored(kind, asked.q, asked.k, asked.v, which, t=asked.t, slope=0.2)
         found.append([out, *torch.autograd.grad(out.square().sum(), leaves(asked))])
     torch.set_num_threads(before)
     for other in found[1:]:

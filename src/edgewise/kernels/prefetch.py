@@ -1,5 +1,4 @@
-"""What loops compiled by numba share: asking for memory before it is read, and NaN. Imported with
-them."""
+"""What loops compiled by numba share: asking for memory before it is read. Imported with them."""
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,import-untyped"
 
@@ -40,12 +39,3 @@ def ahead(array, rows, e):
     far = rows[min(e + AHEAD, len(rows) - 1)]
     for x in range(0, width, LINE // array.itemsize):
         ask_for(array, far * width + x)
-
-
-@njit(nogil=True, cache=True)
-def lost(scores):
-    """Whether a score that is not a number is among those whose largest is -∞: `max` drops it."""
-    found = False
-    for s in scores:
-        found |= s != s
-    return found

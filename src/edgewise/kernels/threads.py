@@ -1,45 +1,54 @@
 """Loops over rows on several threads: ranges of about equal work, one order of sums."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
 
 SMALL = 1 << 16  # numbers that one thread reads sooner than it could start another
 RANGES = 4  # for each thread, so that none waits long for the last
 
 
 def spread(
-    loop: Callable[..., None],
-    arguments: tuple[Any, ...],
-    ptr: Tensor,
-    *,
-    numbers: int,
-    heads: int | None = None,
+    loop: Callable[..., None], calls: Sequence[tuple[Any, ...]], ptr: np.ndarray, *, numbers: int
 ) -> None:
-    """Run `loop(*arguments, [head,] first, last)` over the rows of `ptr`, for every head.
+    """Run `loop(*call, first, last)` over the rows of `ptr`, for every call.
 
     `numbers` is how many it reads; the loop releases Python's lock.
     """
     threads, rows = torch.get_num_threads(), len(ptr) - 1
-    lead = [()] if heads is None else [(h,) for h in range(heads)]
     if threads == 1 or numbers < SMALL:
-        for head in lead:
-            loop(*arguments, *head, 0, rows)
+        for call in calls:
+            loop(*call, 0, rows)
         return
-    ends = _ends(ptr, max(-(-RANGES * threads // max(len(lead), 1)), 1))
-    with ThreadPoolExecutor(threads) as pool:
-        parts = [(*head, a, b) for head in lead for a, b in pairwise(ends) if a < b]
-        for task in [pool.submit(loop, *arguments, *part) for part in parts]:
-            task.result()
+    ends = _ends(ptr, max(-(-RANGES * threads // max(len(calls), 1)), 1))
+    parts = ((*call, a, b) for call in calls for a, b in pairwise(ends) if a < b)
+    left = iter(list(parts))
+    others = [_pool(os.getpid(), threads).submit(_work, loop, left) for _ in range(threads - 1)]
+    _work(loop, left)
+    for other in others:
+        other.result()
 
 
-def _ends(ptr: Tensor, parts: int) -> list[int]:
+def _work(loop: Callable[..., None], left: Iterator[tuple[Any, ...]]) -> None:
+    for part in left:  # each part is handed out once
+        loop(*part)
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Kept, because threads cost more to start than a small graph does; not over a fork."""
+    return ThreadPoolExecutor(threads - 1)
+
+
+def _ends(ptr: np.ndarray, parts: int) -> list[int]:
     """Where ranges of rows with about as many entries end; a row without entries is work too."""
-    load = ptr + torch.arange(len(ptr))
-    marks = torch.linspace(0, int(load[-1]), parts + 1).long()
-    ends: list[int] = torch.searchsorted(load, marks).clamp(max=len(ptr) - 1).tolist()
+    load = ptr + np.arange(len(ptr))
+    marks = np.linspace(0, load[-1], parts + 1).astype(np.int64)
+    ends: list[int] = np.searchsorted(load, marks).clip(max=len(ptr) - 1).tolist()
     return [0, *ends[1:-1], len(ptr) - 1]

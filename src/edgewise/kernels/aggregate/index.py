@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.layouts.ragged import Ints, ranges
+from edgewise.kernels.pieces import cut
+from edgewise.layouts.ragged import Ints
 
 MOST = 512  # entries of a piece: to add up two of them costs little beside reading them
 
@@ -149,16 +150,9 @@ def _half(ptr: Tensor, rows: Tensor, turn: Tensor) -> Half:
 
 def _cut(ptr: Ints, whole: Tensor) -> tuple[Tensor, ...]:
     """Pieces of at most MOST entries, about equal within a segment."""
-    sizes, none = np.diff(ptr), whole[:0]
-    if not len(sizes) or sizes.max() <= MOST:
+    found, none = cut(ptr, MOST), whole[:0]
+    if not len(found.split):
         return whole, none, none, none, none
-    parts = np.maximum(-(-sizes // MOST), 1)
-    owner = np.repeat(np.arange(len(sizes)), parts)
-    nth = ranges(np.zeros(len(sizes), np.int64), parts)
-    low = ptr[:-1][owner] + nth * sizes[owner] // parts[owner]
-    several = parts > 1
-    slot = np.full(len(owner), -1)
-    slot[several[owner]] = np.arange(int(several[owner].sum()))
-    split_ptr = np.concatenate([[0], np.cumsum(parts[several])])
-    found = (np.append(low, ptr[-1]), owner, slot, np.flatnonzero(several), split_ptr)
-    return tuple(torch.from_numpy(x.astype(np.int32)) for x in found)
+    slot = np.where(found.place < found.rows, -1, found.place - found.rows)
+    arrays = (found.ptr, found.owner, slot, found.split, found.split_ptr)
+    return tuple(torch.from_numpy(x.astype(np.int32)) for x in arrays)

@@ -56,7 +56,7 @@ def equal_total(a: Tensor, x: Tensor, y: Tensor, half: Half) -> Tensor:
 def _run(loop: str, half: Half, x: Tensor, arguments: tuple[Any, ...]) -> None:
     graph = half.pieces.numpy(), half.rows.numpy(), half.owner.numpy()
     compiled: Callable[..., None] = getattr(_loops(), loop)
-    spread(compiled, (*graph, *arguments), half.pieces, numbers=half.entries * x.shape[1])
+    spread(compiled, [(*graph, *arguments)], graph[0], numbers=half.entries * x.shape[1])
 
 
 def _array(x: Tensor) -> np.ndarray:

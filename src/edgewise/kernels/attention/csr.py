@@ -5,19 +5,15 @@ for all edges at once.
 """
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from edgewise.kernels.attention.contract import EDGE_TERMS, Case, Grads, Saved, Terms, wide
 from edgewise.kernels.attention.edges import Edges, edges
-from edgewise.kernels.attention.function import row_dots
 from edgewise.kernels.attention.terms import (
     Scores,
     TermGrads,
@@ -28,12 +24,13 @@ from edgewise.kernels.attention.terms import (
     places,
 )
 from edgewise.kernels.availability import no_numba
+from edgewise.kernels.flat import Heads, Rows, heads_of, ready
+from edgewise.kernels.pieces import Pieces
+from edgewise.kernels.threads import spread
 from edgewise.scores.nodes import S
 
 name = "csr"
 PAIR = 6.0  # the time of one edge in pairs of a dense product
-SMALL = 1 << 16  # edges × features that one thread does sooner than it could start another
-Arrays = tuple[np.ndarray, ...]
 
 
 def refuses(case: Case) -> str | None:
@@ -48,155 +45,173 @@ def cost(case: Case) -> float:
     return case.b * case.g * (PAIR * case.pairs + 8.0 * case.n) + 2e4
 
 
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """One call: its graph, and its tensors as loops take them."""
+
+    case: Case
+    plan: Edges
+    q: Tensor
+    k: Tensor
+    v: Tensor
+
+    @property
+    def heads(self) -> Heads:
+        return heads_of(self.case.b, self.case.g, self.q, self.k, self.v)
+
+    @property
+    def scale(self) -> Any:
+        return self.q.new_empty(0).numpy().dtype.type(self.case.scale)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        return self.heads.together, self.q.shape[-1], self.v.shape[-1]
+
+    @property
+    def inputs(self) -> list[list[Rows]]:
+        shared = (self.heads.shared(x, self.v) for x in (self.k, self.v))
+        return [self.heads.rows(self.q, self.v), *shared]
+
+    def without_scores(self) -> "Asked":
+        """Where they are known: queries and keys have no features left."""
+        return replace(self, q=self.q[..., :0], k=self.k[..., :0])
+
+    def per_edge(self, *terms: Tensor | None) -> list[list[Rows]]:
+        """Of (b, g, e)."""
+        return [self.heads.rows(None if x is None else x[..., None], self.v) for x in terms]
+
+    def edge_rows(self, *terms: Tensor | None) -> list[list[Rows]]:
+        """Of (b, e, width)."""
+        return [self.heads.shared(x, self.v) for x in terms]
+
+    def terms(self, terms: Terms) -> list[list[Rows]]:
+        kind = self.v.dtype
+        keep = kept_edges(self.case, terms, kind)
+        scalars = [
+            None if x is None else x.detach().to(kind)
+            for x in (terms.edge_bias, keep, terms.edge_scale)
+        ]
+        return [*self.per_edge(*scalars), *self.edge_rows(*self.vectors(terms))]
+
+    def vectors(self, terms: Terms) -> list[Tensor | None]:
+        kind = self.v.dtype
+        found = (terms.edge_key, terms.edge_value)
+        return [None if x is None else ready(x, kind) for x in found]
+
+    def run(self, loop: Callable[..., None], pieces: Pieces, *arguments: Any) -> None:
+        """The loop on all rows (or columns) for all heads."""
+        listed = self.plan.index if pieces is self.plan.rows else self.plan.col_row
+        graph = (pieces.ptr, pieces.owner, pieces.place, listed.numpy())
+        case = self.case
+        numbers = case.work * (case.d + case.dv)
+        spread(loop, self.heads.calls(graph, *arguments), pieces.ptr, numbers=numbers)
+
+
+def _asked(case: Case, q: Tensor, k: Tensor, v: Tensor) -> Asked:
+    kind = wide(q.dtype)
+    tensors = (ready(x, kind) for x in (q, k, v))
+    return Asked(case, edges(case.graph, case.n, case.m), *tensors)
+
+
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
-    plan, kind = edges(case.graph, case.n, case.m), wide(q.dtype)
+    asked = _asked(case, q, k, v)
     terms = on_edges(case, terms)
     if case.score != S:
-        scores = _scores(case, plan, q, k, terms)
-        terms = replace(terms, edge_bias=scores.values(), edge_scale=None, edge_key=None)
-        q, k = q[..., :0], k[..., :0]  # the scores are known
-    queries, keys, values = _arrays(kind, q.flatten(0, 1), k, v)
-    out = np.empty((*queries.shape[:2], case.dv), queries.dtype)
-    lse = np.empty(queries.shape[:2], queries.dtype)
-    scale = queries.dtype.type(case.scale)
-    extra = _per_edge(case, terms, kind)
-    arguments = (*_graph(plan), queries, keys, values, *extra, scale, out, lse)
-    _spread(_loops().forward, arguments, plan.ptr, len(queries), case)
-    result = torch.from_numpy(out).to(q.dtype).view(*q.shape[:3], case.dv)
-    return result, torch.from_numpy(lse).view(q.shape[:3])
+        known = _scores(asked, terms).values()
+        terms = replace(terms, edge_bias=known, edge_scale=None, edge_key=None)
+        asked = asked.without_scores()
+    heads, pieces = asked.heads, asked.plan.rows
+    out, lse = (heads.empty(pieces.results, width, asked.v) for width in (case.dv, 1))
+    results = (heads.rows(x, x) for x in (out, lse))
+    inputs = (*asked.inputs, *asked.terms(terms), asked.sizes, asked.scale)
+    asked.run(_loops().forward, pieces, *inputs, *results)
+    sums, result = pieces.merged(lse[..., 0], out)
+    return result.to(q.dtype), sums
 
 
 def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
-    plan, kind = edges(case.graph, case.n, case.m), wide(saved.q.dtype)
-    terms = on_edges(case, saved.terms)
+    asked = _asked(case, saved.q, saved.k, saved.v)
+    terms, heads, like = on_edges(case, saved.terms), asked.heads, asked.v
     total = TermGrads(case, terms)
-    rows = _arrays(kind, saved.lse.flatten(0, 1), row_dots(dout, saved.out).flatten(0, 1))
-    (flat,) = _arrays(kind, dout.flatten(0, 1))
-    tensors = (saved.q.flatten(0, 1), saved.k, saved.v)
+    g = heads.ordered(dout, like.dtype)
+    known = [saved.lse.to(like.dtype)[..., None], ready(saved.out, like.dtype), g]
+    rows = [heads.rows(x, like) for x in known]
+    room = torch.empty(heads.count, asked.plan.count, heads.together, 2, dtype=like.dtype)
     inner = _plain if case.score == S else _staged
-    dq, pairs = inner(case, plan, _arrays(kind, *tensors), (*rows, flat), saved, terms, total)
-    q, k, v = _arrays(kind, *tensors)
-    dk, dv = np.empty_like(k), np.empty_like(v)
-    columns = (plan.col_ptr.numpy(), plan.col_row.numpy(), plan.edge.numpy())
-    per_edge = [_room(x, 3, kind) for x in (total.edge_key, total.edge_value)]
-    scale = q.dtype.type(case.scale)
-    arguments = (*columns, q, flat, pairs, scale, dk, dv, *per_edge)
-    _spread(_loops().backward_columns, arguments, plan.col_ptr, len(k), case)
-    queries, keys, values = (torch.from_numpy(x).to(saved.q.dtype) for x in (dq, dk, dv))
+    dq = inner(asked, rows, room, terms, total)
+    pieces, one = asked.plan.columns, replace(heads, g=1)
+    dk, dv = (one.empty(pieces.results, width, like)[:, 0] for width in (case.d, case.dv))
+    per_edge = asked.edge_rows(*_in_rows(total))
+    results = (*(heads.shared(x, like) for x in (dk, dv)), *per_edge)
+    read = (asked.plan.edge.numpy(), asked.inputs[0], rows[2], asked.sizes, _pairs(heads, room))
+    asked.run(_loops().backward_columns, pieces, *read, *results)
     found = off_edges(case, saved.terms, total.terms())
-    return Grads(queries.view_as(saved.q), keys, values, found)
+    kind = saved.q.dtype
+    keys, values = (pieces.summed(x).to(kind) for x in (dk, dv))
+    return Grads(dq.to(kind), keys, values, found)
 
 
 def _plain(
-    case: Case, plan: Edges, tensors: list[np.ndarray], rows: Arrays, saved: Saved, terms: Terms,
-    total: TermGrads,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """dq, and of each edge its weight and the gradient of its dot product."""
-    kind, (q, k, v) = wide(case.dtype), tensors
-    dq, pairs = np.empty_like(q), np.empty((len(q), plan.count, 2), q.dtype)
-    room = [_room(_heads(x), 2, kind) for x in (total.edge_bias, total.edge_scale)]
-    extra = _per_edge(case, terms, kind)
-    scale = q.dtype.type(case.scale)
-    arguments = (*_graph(plan), q, k, v, *extra, scale, *rows, dq, *room, pairs)
-    _spread(_loops().backward_rows, arguments, plan.ptr, len(q), case)
-    return dq, pairs
+    asked: Asked, rows: list[list[Rows]], room: Tensor, terms: Terms, total: TermGrads
+) -> Tensor:
+    """dq, and in `room` of each edge its weight and the gradient of its product q·k."""
+    heads, pieces = asked.heads, asked.plan.rows
+    dq = heads.empty(pieces.results, asked.q.shape[-1], asked.v)
+    grads = asked.per_edge(total.edge_bias, total.edge_scale)
+    inputs = (*asked.inputs, *asked.terms(terms), asked.sizes, asked.scale, *rows)
+    results = (heads.rows(dq, dq), *grads, _pairs(heads, room))
+    asked.run(_loops().backward_rows, pieces, *inputs, *results)
+    return pieces.summed(dq)
 
 
 def _staged(
-    case: Case, plan: Edges, tensors: list[np.ndarray], rows: Arrays, saved: Saved, terms: Terms,
-    total: TermGrads,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    asked: Asked, rows: list[list[Rows]], room: Tensor, terms: Terms, total: TermGrads
+) -> Tensor:
     """The same where the score is computed for all edges at once."""
-    kind, (q, k, v) = wide(case.dtype), tensors
-    scores = _scores(case, plan, saved.q, saved.k, terms)
+    heads, pieces = asked.heads, asked.plan.rows
+    scores = _scores(asked, terms)
     known = replace(terms, edge_bias=scores.values(), edge_scale=None, edge_key=None)
-    dq, pairs = np.empty_like(q), np.empty((len(q), plan.count, 2), q.dtype)
-    extra, none = _per_edge(case, known, kind), _room(None, 2, kind)
-    short = (np.ascontiguousarray(x[..., :0]) for x in (q, k))
-    scale = q.dtype.type(case.scale)
-    arguments = (
-        *_graph(plan), *short, v, *extra, scale, *rows, dq[..., :0].copy(), none, none, pairs
-    )  # fmt: skip
-    _spread(_loops().backward_rows, arguments, plan.ptr, len(q), case)
-    ds = torch.from_numpy(pairs[..., 1]).view(case.b, case.g, -1)
-    pairs[..., 1] = scores.backward(ds, total).flatten(0, 1).numpy()
-    (keys,) = _terms_of(kind, 3, terms.edge_key)
-    pulled = (*_graph(plan), k, keys, pairs, scale, dq)
-    _spread(_loops().pull_rows, pulled, plan.ptr, len(q), case)
-    return dq, pairs
+    none = TermGrads(asked.case, Terms())
+    _plain(replace(asked.without_scores(), case=_unscaled(asked.case)), rows, room, known, none)
+    ds = room[..., 1].permute(0, 2, 1).reshape(asked.case.b, asked.case.g, -1)
+    grads = scores.backward(ds, total) * asked.case.scale
+    room[..., 1] = grads.reshape(heads.count, heads.together, -1).transpose(1, 2)
+    dq = heads.empty(pieces.results, asked.case.d, asked.v)
+    keys = asked.edge_rows(asked.vectors(terms)[0])[0]
+    arguments = (asked.inputs[1], keys, asked.sizes, _pairs(heads, room), heads.rows(dq, dq))
+    asked.run(_loops().pull_rows, pieces, *arguments)
+    return pieces.summed(dq)
 
 
-def _scores(case: Case, plan: Edges, q: Tensor, k: Tensor, terms: Terms) -> Scores:
-    kind = wide(q.dtype)
-    queries, keys = _arrays(kind, q.flatten(0, 1), k)
-    dots = np.empty((len(queries), plan.count), queries.dtype)
-    scale = queries.dtype.type(case.scale)
-    arguments = (*_graph(plan), queries, keys, *_terms_of(kind, 3, terms.edge_key), scale, dots)
-    _spread(_loops().dots, arguments, plan.ptr, len(queries), case)
+def _unscaled(case: Case) -> Case:
+    return replace(case, scale=1.0)
+
+
+def _scores(asked: Asked, terms: Terms) -> Scores:
+    case, plan = asked.case, asked.plan
+    dots = torch.empty(case.b, case.g, plan.count, dtype=asked.v.dtype)
+    (keys,), (out,) = asked.edge_rows(asked.vectors(terms)[0]), asked.per_edge(dots)
+    inputs = (*asked.inputs[:2], keys, asked.sizes, asked.scale)
+    asked.run(_loops().scores, plan.rows, *inputs, out)
     i, j = places(case.graph, case.n, case.m, "cpu")
-    tile = Tile(i, j, torch.arange(plan.count))
-    return Scores(case, terms, tile, torch.from_numpy(dots).view(case.b, case.g, -1))
+    return Scores(case, terms, Tile(i, j, torch.arange(plan.count)), dots)
 
 
-def _graph(plan: Edges) -> Arrays:
-    return plan.ptr.numpy(), plan.index.numpy()
+def _pairs(heads: Heads, room: Tensor) -> list[Rows]:
+    """Of each edge and head, what goes from rows to columns."""
+    numbers, edge = room.numpy().reshape(-1), 2 * heads.together
+    return [(numbers, at * room.shape[1] * edge, edge, 2) for at in range(heads.count)]
 
 
-def _arrays(kind: torch.dtype, *tensors: Tensor) -> list[np.ndarray]:
-    return [x.detach().to(kind).contiguous().numpy() for x in tensors]
-
-
-def _heads(x: Tensor | None) -> Tensor | None:
-    return None if x is None else x.flatten(0, 1)
-
-
-def _room(total: Tensor | None, axes: int, kind: torch.dtype) -> np.ndarray:
-    """The gradient that a loop fills in; without heads where there is none."""
-    return torch.empty((0,) * axes, dtype=kind).numpy() if total is None else total.numpy()
-
-
-def _terms_of(kind: torch.dtype, axes: int, *given: Tensor | None) -> list[np.ndarray]:
-    """Terms as loops take them; without heads where there is none."""
-    none = torch.empty((0,) * axes, dtype=kind)
-    return _arrays(kind, *(none if x is None else x for x in given))
-
-
-def _per_edge(case: Case, terms: Terms, kind: torch.dtype) -> list[np.ndarray]:
-    """Of each edge of each head: bias, dropout, factor; of each key head: its key and value."""
-    keep = kept_edges(case, terms, kind)
-    scalars = (_heads(x) for x in (terms.edge_bias, keep, terms.edge_scale))
-    vectors = (terms.edge_key, terms.edge_value)
-    return [*_terms_of(kind, 2, *scalars), *_terms_of(kind, 3, *vectors)]
+def _in_rows(total: TermGrads) -> list[Tensor | None]:
+    """Room for the gradients of edge keys and values, with rows in one stretch."""
+    for name in ("edge_key", "edge_value"):
+        found = getattr(total, name)
+        setattr(total, name, None if found is None else found.contiguous())
+    return [total.edge_key, total.edge_value]
 
 
 def _loops() -> ModuleType:
     from edgewise.kernels.attention import csr_loops
 
     return csr_loops
-
-
-def _spread(
-    loop: Callable[..., None], arguments: tuple[Any, ...], ptr: Tensor, heads: int, case: Case
-) -> None:
-    """Run `loop` for all heads on ranges of rows with about as many edges each."""
-    threads = torch.get_num_threads()
-    edges_of = int(ptr[-1])
-    if threads == 1 or heads * edges_of * (case.d + case.dv) < SMALL:
-        for h in range(heads):
-            loop(*arguments, h, 0, len(ptr) - 1)
-        return
-    parts = max(-(-4 * threads // heads), 1)
-    rows = torch.arange(len(ptr))
-    load = ptr + rows  # a row without edges is work too
-    marks = torch.linspace(0, int(load[-1]), parts + 1).long()
-    ends = torch.searchsorted(load, marks).clamp(max=len(ptr) - 1).tolist()
-    ends[0], ends[-1] = 0, len(ptr) - 1
-    with ThreadPoolExecutor(threads) as pool:
-        tasks = [
-            pool.submit(loop, *arguments, h, a, b)
-            for h in range(heads)
-            for a, b in pairwise(ends)
-            if a < b
-        ]
-        for task in tasks:
-            task.result()

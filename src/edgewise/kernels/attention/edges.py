@@ -1,12 +1,16 @@
 """Edges as the CSR kernels read them: by rows, by columns, and how the two are numbered."""
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
+from edgewise.kernels.pieces import Pieces, cut
+
+SHARE = 32  # a row with more than this part of all edges is cut
+LEAST = 1024  # and none with fewer edges
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +27,15 @@ class Edges:
     @property
     def count(self) -> int:
         return len(self.index)
+
+    @cached_property
+    def rows(self) -> Pieces:
+        """As threads of a CPU share them."""
+        return cut(self.ptr.numpy(), max(self.count // SHARE, LEAST))
+
+    @cached_property
+    def columns(self) -> Pieces:
+        return cut(self.col_ptr.numpy(), max(self.count // SHARE, LEAST))
 
 
 @lru_cache(maxsize=16)

@@ -11,13 +11,13 @@ f(z) = max(z, 0) + slope · min(z, 0). Kernels see q (b, n, d), k (b, m, d), v (
 counts the batch and the heads; t is (b, e, 1), nothing, (b, 1, d) or (b, e, d). `keep` (b, e)
 multiplies the weights after they are normalised: dropout.
 
-The gradient of an additive q needs no second pass over the edges. With z = q_i + k_j,
+On a GPU the gradient of an additive q needs no second pass over the edges. With z = q_i + k_j,
 f'(z) = slope + (1 - slope)·[z > 0], ds_e = p_e (g_i·v_j - g_i·out_i) and Σ ds_e = 0,
 
     dq_i = Σ_e f'(z_e) ds_e = (1 - slope) g_i·(plus_i - share_i out_i),
     plus_i = Σ_{z_e > 0} p_e v_j,  share_i = Σ_{z_e > 0} p_e,
 
-so the forward pass keeps `plus` and `share`.
+so the forward pass keeps `plus` and `share`. A CPU would do twice the work for them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from edgewise.kernels.aggregate.index import Gather
+from edgewise.kernels.flat import Heads, heads_of
 
 KINDS = ("given", "additive", "of sums", "multiplicative")
 
@@ -56,7 +57,7 @@ class Grads:
 class Found:
     """What a forward pass gives: `lse` (b, n) is -∞ in rows without edges.
 
-    `plus` (b, n, dv) and `share` (b, n) are those of additive scores, else empty.
+    `plus` (b, n, dv) and `share` (b, n) are those of additive scores on a GPU, else empty.
     """
 
     out: Tensor
@@ -80,3 +81,8 @@ class Implementation(Protocol):
     def refuses(self, dtype: torch.dtype, device: str, widest: int) -> str | None: ...
     def forward(self, given: Inputs, which: Gather) -> Found: ...
     def backward(self, given: Inputs, found: Found, dout: Tensor, which: Gather) -> Grads: ...
+
+
+def heads_in(q: Tensor, k: Tensor, v: Tensor) -> Heads:
+    """How heads go together on a CPU, by which results are laid out."""
+    return heads_of(v.shape[0], 1, q, k, v)

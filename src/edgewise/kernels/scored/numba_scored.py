@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.kernels.aggregate.index import Gather
+from edgewise.kernels.aggregate.index import Gather, Half
 from edgewise.kernels.aggregate.reference import wide
 from edgewise.kernels.availability import no_numba
-from edgewise.kernels.scored.contract import KINDS, Found, Grads, Inputs, for_query
+from edgewise.kernels.flat import Heads, Rows, ready
+from edgewise.kernels.pieces import Pieces
+from edgewise.kernels.scored.contract import KINDS, Found, Grads, Inputs, heads_in
 from edgewise.kernels.threads import spread
 
 name = "numba_scored"
@@ -22,83 +26,141 @@ def refuses(dtype: torch.dtype, device: str, widest: int) -> str | None:
     return no_numba(device)
 
 
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """One call: its graph, and its tensors as loops take them."""
+
+    given: Inputs
+    which: Gather
+
+    @cached_property
+    def tensors(self) -> list[Tensor | None]:
+        """q, k, v, t and what dropout keeps."""
+        kind, given = wide(self.given.v.dtype), self.given
+        keep = None if given.keep is None else given.keep[..., None]
+        return [
+            None if x is None else ready(x, kind)
+            for x in (given.q, given.k, given.v, given.t, keep)
+        ]
+
+    @cached_property
+    def v(self) -> Tensor:
+        found = self.tensors[2]
+        assert found is not None
+        return found
+
+    @cached_property
+    def heads(self) -> Heads:
+        return heads_in(self.given.q, self.given.k, self.given.v)
+
+    @property
+    def inputs(self) -> list[list[Rows]]:
+        return [self.heads.shared(x, self.v) for x in self.tensors]
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        return self.heads.together, self.given.q.shape[2], self.v.shape[2]
+
+    @property
+    def form(self) -> tuple[int, Any]:
+        slope = self.v.new_empty(0).numpy().dtype.type(self.given.slope)
+        return KINDS.index(self.given.kind), slope
+
+    def empty(self, rows: int, width: int) -> Tensor:
+        return self.heads.empty(rows, width, self.v)[:, 0]
+
+    def rows(self, *tensors: Tensor | None) -> list[list[Rows]]:
+        return [self.heads.shared(x, self.v) for x in tensors]
+
+    def laid(self, x: Tensor) -> Tensor:
+        """In the order that the operator promises."""
+        return x if self.heads.beside else x.contiguous()
+
+    def grads(self, q: Tensor, k: Tensor, v: Tensor, t: Tensor | None) -> Grads:
+        kind = self.given.v.dtype
+        q, k, v = (self.laid(x).to(kind) for x in (q, k, v))
+        return Grads(q, k, v, None if t is None else t.to(kind))
+
+    def run(self, loop: Callable[..., None], half: Half, pieces: Pieces, *arguments: Any) -> None:
+        graph = (pieces.ptr, pieces.owner, pieces.place, half.rows.numpy())
+        numbers = len(self.v) * half.entries * (self.given.q.shape[2] + self.v.shape[2])
+        spread(loop, self.heads.calls(graph, *arguments), pieces.ptr, numbers=numbers)
+
+
 def forward(given: Inputs, which: Gather) -> Found:
-    kind = wide(given.v.dtype)
-    heads, n, width = len(given.v), which.forth.segments, given.v.shape[2]
-    out, lse = (given.v.new_empty(shape, dtype=kind) for shape in ((heads, n, width), (heads, n)))
-    plus, share = out.new_empty(0, 0, 0), out.new_empty(0, 0)
-    if given.kind == "additive":
-        plus, share = torch.empty_like(out), torch.empty_like(lse)
-    graph = which.forth.ptr.numpy(), which.forth.rows.numpy()
-    arguments = (*graph, *_inputs(given, kind), *(x.numpy() for x in (out, lse, plus, share)))
-    numbers = _numbers(given, which)
-    spread(_loops().forward, arguments, which.forth.ptr, numbers=numbers, heads=heads)
-    return Found(out.to(given.v.dtype), lse, plus.to(given.v.dtype), share)
+    asked, pieces = Asked(given, which), _pieces(which.forth)
+    out, lse = (asked.empty(pieces.results, width) for width in (given.v.shape[2], 1))
+    inputs = (*asked.form, *asked.inputs, asked.sizes)
+    asked.run(_loops().forward, which.forth, pieces, *inputs, *asked.rows(out, lse))
+    sums, result = (asked.laid(x) for x in pieces.merged(lse[..., 0], out))
+    kind = given.v.dtype
+    return Found(result.to(kind), sums, given.v.new_empty(0, 0, 0), sums.new_empty(0, 0))
 
 
 def backward(given: Inputs, found: Found, dout: Tensor, which: Gather) -> Grads:
-    kind = wide(given.v.dtype)
-    top = _array(torch.where(found.lse == -torch.inf, torch.inf, found.lse), kind)
-    delta = _array((dout.to(kind) * found.out.to(kind)).sum(-1), kind)
-    saved = (top, delta, _array(dout, kind))
+    asked = Asked(given, which)
+    kind = asked.v.dtype
+    top = torch.where(found.lse == -torch.inf, torch.inf, found.lse).to(kind)[..., None]
+    g = asked.heads.ordered(dout[:, None], kind)[:, 0]
     if given.kind == "additive":
-        return _additive(given, found, dout, saved, which)
-    return _in_two_passes(given, saved, which)
+        return _additive(asked, found, top, g)
+    return _in_two_passes(asked, found, top, g)
 
 
-def _additive(
-    given: Inputs, found: Found, dout: Tensor, saved: tuple[np.ndarray, ...], which: Gather
-) -> Grads:
-    _, slope, q, k, v, _, keep = _inputs(given, wide(given.v.dtype))
-    dk, dv = np.empty_like(k), np.empty_like(v)
-    arguments = (*_back(which), slope, q, k, v, keep, *saved, dk, dv)
-    numbers = _numbers(given, which)
-    spread(_loops().backward_additive, arguments, which.back.ptr, numbers=numbers, heads=len(v))
-    kind = given.v.dtype
-    dq = for_query(given.slope, found, dout)
-    return Grads(dq.to(kind), _tensor(dk).to(kind), _tensor(dv).to(kind), None)
+def _additive(asked: Asked, found: Found, top: Tensor, g: Tensor) -> Grads:
+    given, which = asked.given, asked.which
+    q, (_, k, v, _, keep) = asked.tensors[0], asked.inputs
+    assert q is not None
+    known = asked.empty(q.shape[1], 3)
+    torch.cat([q, top, (g * found.out.to(g.dtype)).sum(-1, keepdim=True)], -1, out=known)
+    rows, columns = _pieces(which.forth), _pieces(which.back)
+    dq, dk = asked.empty(rows.results, 1), asked.empty(columns.results, 1)
+    dz, dv = asked.empty(which.forth.entries, 1), asked.empty(columns.results, given.v.shape[2])
+    read, *grads = asked.rows(known, g, dz, dk, dv)
+    turn, (_, slope) = which.forth.turn.numpy(), asked.form
+    arguments = (turn, slope, read, k, v, keep, asked.sizes, *grads)
+    asked.run(_loops().backward_additive, which.back, columns, *arguments)
+    asked.run(_loops().totals, which.forth, rows, asked.sizes, *asked.rows(dz, dq))
+    return asked.grads(rows.summed(dq), columns.summed(dk), columns.summed(dv), None)
 
 
-def _in_two_passes(given: Inputs, saved: tuple[np.ndarray, ...], which: Gather) -> Grads:
-    inputs, numbers = _inputs(given, wide(given.v.dtype)), _numbers(given, which)
-    number, slope, q, k, v, t, _ = inputs
-    heads, dout = len(v), saved[2]
-    dq, dk, dv = np.empty_like(q), np.empty_like(k), np.empty_like(v)
-    per_row = (heads, which.forth.segments, q.shape[2])
-    dt = np.empty(per_row if given.kind == "of sums" else t.shape, v.dtype)
-    pairs = np.empty((heads, which.forth.entries, 2), v.dtype)
-    forth = which.forth.ptr.numpy(), which.forth.rows.numpy()
-    rows = (*forth, *inputs, *saved, dq, dt, pairs)
-    spread(_loops().backward_rows, rows, which.forth.ptr, numbers=numbers, heads=heads)
-    columns = (*_back(which), number, slope, q, k, t, dout, pairs, dk, dv)
-    spread(_loops().backward_columns, columns, which.back.ptr, numbers=numbers, heads=heads)
-    queries, keys, values, extra = (_tensor(x).to(given.v.dtype) for x in (dq, dk, dv, dt))
-    extra = extra.sum(1, keepdim=True) if given.kind == "of sums" else extra
-    return Grads(queries, keys, values, extra)
+def _in_two_passes(asked: Asked, found: Found, top: Tensor, g: Tensor) -> Grads:
+    given, which, heads = asked.given, asked.which, asked.heads
+    number, slope = asked.form
+    pieces, d = _pieces(which.forth), given.q.shape[2]
+    dq = asked.empty(pieces.results, d)
+    sums = given.kind == "of sums"
+    assert given.t is not None
+    dt = (
+        asked.v.new_empty(len(asked.v), pieces.results, d)
+        if sums
+        else asked.v.new_empty(given.t.shape)
+    )
+    room = asked.v.new_empty(heads.count, which.forth.entries, heads.together, 2)
+    edge = 2 * heads.together
+    pairs = [
+        (room.numpy().reshape(-1), at * which.forth.entries * edge, edge, 2)
+        for at in range(heads.count)
+    ]
+    known = asked.rows(top, ready(found.out, g.dtype), g)
+    inputs = asked.inputs
+    rows = (number, slope, *inputs, asked.sizes, *known, *asked.rows(dq, dt), pairs)
+    asked.run(_loops().backward_rows, which.forth, pieces, *rows)
+    across = _pieces(which.back)
+    dk, dv = (asked.empty(across.results, width) for width in (d, given.v.shape[2]))
+    q, k, _, t, _ = inputs
+    columns = (number, slope, q, k, t, asked.sizes, known[2], pairs, *asked.rows(dk, dv))
+    turn = which.forth.turn.numpy()
+    asked.run(_loops().backward_columns, which.back, across, turn, *columns)
+    extra = pieces.summed(dt).sum(1, keepdim=True) if sums else dt
+    return asked.grads(pieces.summed(dq), across.summed(dk), across.summed(dv), extra)
 
 
-def _back(which: Gather) -> tuple[np.ndarray, ...]:
-    return which.back.ptr.numpy(), which.back.rows.numpy(), which.forth.turn.numpy()
-
-
-def _tensor(x: np.ndarray) -> Tensor:
-    return torch.from_numpy(x)
-
-
-def _inputs(given: Inputs, kind: torch.dtype) -> tuple[Any, ...]:
-    """As loops take them; what is not given has no heads."""
-    arrays = [_array(x, kind) for x in (given.q, given.k, given.v)]
-    t = np.empty((0, 0, 0), arrays[0].dtype) if given.t is None else _array(given.t, kind)
-    keep = np.empty((0, 0), t.dtype) if given.keep is None else _array(given.keep, kind)
-    return KINDS.index(given.kind), t.dtype.type(given.slope), *arrays, t, keep
-
-
-def _array(x: Tensor, kind: torch.dtype) -> np.ndarray:
-    return x.detach().to(kind).contiguous().numpy()
-
-
-def _numbers(given: Inputs, which: Gather) -> int:
-    return len(given.v) * which.forth.entries * (given.q.shape[2] + given.v.shape[2])
+def _pieces(half: Half) -> Pieces:
+    slot, split = half.slot.numpy(), half.split.numpy()
+    ptr, owner = half.pieces.numpy(), half.owner.numpy()
+    place = owner if not len(split) else (slot + half.segments) * (slot >= 0) + owner * (slot < 0)
+    return Pieces(half.segments, ptr, owner, place.astype(ptr.dtype), split, half.split_ptr.numpy())
 
 
 def _loops() -> ModuleType:

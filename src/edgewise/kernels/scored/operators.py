@@ -11,8 +11,9 @@ from torch import Tensor
 
 from edgewise.kernels.aggregate.index import Gather, gather_of
 from edgewise.kernels.aggregate.reference import wide
+from edgewise.kernels.flat import Heads
 from edgewise.kernels.scored import numba_scored, reference, triton_scored
-from edgewise.kernels.scored.contract import Found, Implementation, Inputs
+from edgewise.kernels.scored.contract import Found, Implementation, Inputs, heads_in
 
 IMPLEMENTATIONS: tuple[Implementation, ...] = (numba_scored, triton_scored, reference)
 
@@ -55,7 +56,12 @@ def scored(
 
 
 def _kernel(q: Tensor, v: Tensor) -> Implementation:
-    return choose(v.dtype, v.device.type, max(q.shape[2], v.shape[2]))[0]
+    return choose(v.dtype, v.device.type, int(max(q.shape[2], v.shape[2])))[0]
+
+
+def _heads(q: Tensor, k: Tensor, v: Tensor) -> Heads:
+    """In which order results are laid out."""
+    return heads_in(q, k, v) if _kernel(q, v) is numba_scored else Heads(v.shape[0], 1, False)
 
 
 @torch.library.custom_op("edgewise::scored_attention", mutates_args=())
@@ -85,10 +91,10 @@ def _(
     keep: Tensor | None,
     which: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    n = which[0].shape[0] - 1
-    out, lse = v.new_empty(v.shape[0], n, v.shape[2]), v.new_empty(v.shape[0], n)
-    lse = lse.to(wide(v.dtype))
-    if kind != "additive":
+    n, heads = which[0].shape[0] - 1, _heads(q, k, v)
+    out = heads.empty(n, v.shape[2], v)[:, 0]
+    lse = heads.empty(n, 1, v)[:, 0, :, 0].to(wide(v.dtype))
+    if kind != "additive" or _kernel(q, v) is not triton_scored:
         return out, lse, v.new_empty(0, 0, 0), lse.new_empty(0, 0)
     return out, lse, torch.empty_like(out), torch.empty_like(lse)
 
@@ -132,7 +138,9 @@ def _(
     which: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     extra = v.new_empty(0) if t is None else t.new_empty(t.shape)
-    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape), extra
+    heads = _heads(q, k, v)
+    dq, dk, dv = (heads.empty(x.shape[1], x.shape[2], x)[:, 0] for x in (q, k, v))
+    return dq, dk, dv, extra
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

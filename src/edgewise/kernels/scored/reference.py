@@ -58,15 +58,8 @@ def _tensors(given: Inputs) -> tuple[Tensor | None, ...]:
 def forward(given: Inputs, which: Gather) -> Found:
     inner = _in(wide(given.v.dtype), given)
     out, lse = _attended(inner, which)
-    plus = share = out.new_empty(0)
-    if given.kind == "additive":
-        i, j = which.forth.ids.long(), which.forth.rows.long()
-        above = (inner.q[:, i] + inner.k[:, j])[..., 0] > 0
-        p = torch.where(above, torch.exp(scores(inner, i, j) - lse[:, i]), 0)
-        share = torch.zeros_like(lse).index_add(1, i, p)
-        kept = p if inner.keep is None else p * inner.keep
-        plus = torch.zeros_like(out).index_add(1, i, kept[..., None] * inner.v[:, j])
-    return Found(out.to(given.v.dtype), lse, plus.to(given.v.dtype), share)
+    none = given.v.new_empty(0, 0, 0)
+    return Found(out.to(given.v.dtype), lse, none, lse.new_empty(0, 0))
 
 
 def backward(given: Inputs, found: Found, dout: Tensor, which: Gather) -> Grads:

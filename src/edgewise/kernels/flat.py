@@ -1,0 +1,83 @@
+"""Tensors as loops compiled by numba take them: flat numbers, and where rows of heads begin.
+
+A loop does several heads in one pass. Those that lie side by side in each row, as a projection to
+all heads gives them, go together, and a row that many edges read is read once for all; else the
+heads go together that share a key. No tensor is copied for its order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Rows = tuple[np.ndarray, int, int, int]  # numbers, the first place, from row to row, to next head
+
+
+@dataclass(frozen=True)
+class Heads:
+    """b × g heads of queries, where g share one key, in calls of a loop."""
+
+    b: int
+    g: int
+    beside: bool  # whether heads lie side by side in each row
+
+    @property
+    def together(self) -> int:
+        """How many one call does."""
+        return self.b if self.beside else self.g
+
+    @property
+    def count(self) -> int:
+        """How many calls there are."""
+        return 1 if self.beside else self.b
+
+    def rows(self, x: Tensor | None, like: Tensor) -> list[Rows]:
+        """Of x (b, g, rows, width), for each call; no numbers where there is no x."""
+        if x is None or not x.numel():
+            return [(like.new_empty(0).numpy(), 0, 0, 0)] * self.count
+        b, g, row, _ = x.stride()
+        size = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+        numbers = x.as_strided((size,), (1,)).numpy()
+        if self.beside:
+            return [(numbers, 0, row, b)]
+        return [(numbers, at * b, row, g) for at in range(self.b)]
+
+    def shared(self, x: Tensor | None, like: Tensor) -> list[Rows]:
+        """The same of x (b, rows, width), one for all queries that share it."""
+        return self.rows(None if x is None else x[:, None].expand(-1, self.g, -1, -1), like)
+
+    def empty(self, rows: int, width: int, like: Tensor) -> Tensor:
+        """Room for (b, g, rows, width), in the order of these heads."""
+        if self.beside:
+            return like.new_empty(rows, self.b, width).transpose(0, 1)[:, None]
+        return like.new_empty(self.b, self.g, rows, width)
+
+    def ordered(self, x: Tensor, kind: torch.dtype) -> Tensor:
+        """x (b, g, rows, width) in the order of these heads, if its rows are read at random."""
+        x = ready(x, kind)
+        if not self.beside or x.stride(0) < x.stride(2):
+            return x
+        return self.empty(x.shape[2], x.shape[3], x).copy_(x)
+
+    def calls(self, *arguments: Any) -> list[tuple[Any, ...]]:
+        """The arguments of each call: lists hold one for each, others are for all."""
+        return [
+            tuple(x[at] if isinstance(x, list) else x for x in arguments)
+            for at in range(self.count)
+        ]
+
+
+def heads_of(b: int, g: int, *tensors: Tensor) -> Heads:
+    """How the heads of tensors (b, ..., rows, width) go together."""
+    some = [x.stride() for x in tensors if x.shape[-1]]
+    return Heads(b, g, b > 1 and g == 1 and all(s[0] < s[-2] for s in some))
+
+
+def ready(x: Tensor, kind: torch.dtype) -> Tensor:
+    """In the precision of loops, with the numbers of a row side by side."""
+    x = x.detach().to(kind)
+    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
