@@ -98,6 +98,35 @@ class Asked:
         found = (terms.edge_key, terms.edge_value)
         return [None if x is None else ready(x, kind) for x in found]
 
+    def weights(self, terms: Terms, lse: Tensor) -> list[Rows]:
+        """Of each edge; the log-sum-exp is filled in."""
+        found, lse_rows = self.edge_room(), self.heads.rows(lse, self.v)
+        inputs = (*self.inputs[:2], *self.terms(terms)[:4], self.sizes, self.scale, False)
+        self.run(_loops().weigh, self.plan.rows, *inputs, lse_rows, found)
+        return found
+
+    def weights_again(self, lse: Tensor) -> list[Rows]:
+        """The same without terms, in the order of columns, from the log-sum-exp."""
+        found, lse_rows = self.edge_room(), self.heads.rows(lse, self.v)
+        (q, k, _), none = self.inputs, self.heads.rows(None, self.v)
+        inputs = (k, q, none, none, none, none, self.sizes, self.scale, True)
+        self.run(_loops().weigh, self.plan.columns, *inputs, lse_rows, found)
+        return found
+
+    def edge_room(self) -> list[Rows]:
+        return self.heads.rows(self.heads.empty(self.plan.count, 1, self.v), self.v)
+
+    def pull(
+        self, pieces: Pieces, x: list[Rows], weights: list[Rows], out: Tensor,
+        per_edge: list[Rows] | None = None, turn: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        """Into `out`, the sums of rows of x, and of edges, times weights."""
+        heads = self.heads
+        order = (self.plan.edge[:0] if turn is None else turn).numpy()
+        extra = heads.rows(None, self.v) if per_edge is None else per_edge
+        sizes, results = (heads.together, out.shape[-1]), heads.rows(out, self.v)
+        self.run(_loops().pull, pieces, order, x, extra, sizes, weights, results)
+
     def run(self, loop: Callable[..., None], pieces: Pieces, *arguments: Any) -> None:
         """The loop on all rows (or columns) for all heads."""
         listed = self.plan.index if pieces is self.plan.rows else self.plan.col_row
@@ -120,17 +149,18 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
         known = _scores(asked, terms).values()
         terms = replace(terms, edge_bias=known, edge_scale=None, edge_key=None)
         asked = asked.without_scores()
-    heads, pieces = asked.heads, asked.plan.rows
-    out, lse = (heads.empty(pieces.results, width, asked.v) for width in (case.dv, 1))
-    results = (heads.rows(x, x) for x in (out, lse))
-    inputs = (*asked.inputs, *asked.terms(terms), asked.sizes, asked.scale)
-    asked.run(_loops().forward, pieces, *inputs, *results)
+    heads, pieces, like = asked.heads, asked.plan.rows, asked.v
+    out, lse = (heads.empty(pieces.results, width, like) for width in (case.dv, 1))
+    extra = asked.edge_rows(asked.vectors(terms)[1])[0]
+    asked.pull(pieces, asked.inputs[2], asked.weights(terms, lse), out, extra)
     sums, result = pieces.merged(lse[..., 0], out)
     return result.to(q.dtype), sums
 
 
 def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     asked = _asked(case, saved.q, saved.k, saved.v)
+    if not case.features - {"lse"}:
+        return _without_terms(asked, saved, dout)
     terms, heads, like = on_edges(case, saved.terms), asked.heads, asked.v
     total = TermGrads(case, terms)
     g = heads.ordered(dout, like.dtype)
@@ -149,6 +179,28 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     kind = saved.q.dtype
     keys, values = (pieces.summed(x).to(kind) for x in (dk, dv))
     return Grads(dq.to(kind), keys, values, found)
+
+
+def _without_terms(asked: Asked, saved: Saved, dout: Tensor) -> Grads:
+    """Weights are computed again, by columns, and gradients take their places."""
+    case, heads, plan, like = asked.case, asked.heads, asked.plan, asked.v
+    rows, columns, loops = plan.rows, plan.columns, _loops()
+    lse, out = saved.lse.to(like.dtype)[..., None], ready(saved.out, like.dtype)
+    weights = asked.weights_again(lse)
+    g, delta = heads.ordered(dout, like.dtype), heads.empty(case.n, 1, like)
+    given, read, found = (heads.rows(x, like) for x in (g, out, delta))
+    calls = heads.calls((heads.together, case.dv), given, read, found)
+    spread(loops.row_dots, calls, plan.ptr.numpy(), numbers=case.b * case.g * case.n * case.dv)
+    one, (q, k, v) = replace(heads, g=1), asked.inputs
+    dk, dv = (one.empty(columns.results, width, like)[:, 0] for width in (case.d, case.dv))
+    arguments = (v, given, found, asked.sizes, asked.scale, weights)
+    asked.run(loops.push, columns, *arguments, heads.shared(dv, like))
+    dq = heads.empty(rows.results, case.d, like)
+    asked.pull(columns, q, weights, dk[:, None].expand(-1, case.g, -1, -1))
+    asked.pull(rows, k, weights, dq, turn=plan.turn)
+    kind = saved.q.dtype
+    queries, keys, values = rows.summed(dq), columns.summed(dk), columns.summed(dv)
+    return Grads(queries.to(kind), keys.to(kind), values.to(kind))
 
 
 def _plain(
@@ -174,12 +226,12 @@ def _staged(
     none = TermGrads(asked.case, Terms())
     _plain(replace(asked.without_scores(), case=_unscaled(asked.case)), rows, room, known, none)
     ds = room[..., 1].permute(0, 2, 1).reshape(asked.case.b, asked.case.g, -1)
-    grads = scores.backward(ds, total) * asked.case.scale
-    room[..., 1] = grads.reshape(heads.count, heads.together, -1).transpose(1, 2)
+    of_dots = scores.backward(ds, total) * asked.case.scale
+    room[..., 1] = of_dots.reshape(heads.count, heads.together, -1).transpose(1, 2)
     dq = heads.empty(pieces.results, asked.case.d, asked.v)
+    grads = [(numbers, at + 1, edge, head) for numbers, at, edge, head in _pairs(heads, room)]
     keys = asked.edge_rows(asked.vectors(terms)[0])[0]
-    arguments = (asked.inputs[1], keys, asked.sizes, _pairs(heads, room), heads.rows(dq, dq))
-    asked.run(_loops().pull_rows, pieces, *arguments)
+    asked.pull(pieces, asked.inputs[1], grads, dq, keys)
     return pieces.summed(dq)
 
 

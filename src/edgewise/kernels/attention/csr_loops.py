@@ -30,26 +30,28 @@ from edgewise.kernels.vectors import (
     longest,
     put,
     span,
-    times,
     up,
 )
 
 
 @njit(nogil=True, cache=True)
-def forward(
-    graph, q, k, v, bias, keep, factor, edge_key, edge_value, sizes, scale, out, lse, first, last
+def weigh(
+    graph, q, k, bias, keep, factor, edge_key, sizes, scale, again, lse, weights, first, last
 ):
-    """Pieces first ≤ p < last: scores, their log-sum-exp, the weighted sum."""
+    """The weight of each entry of pieces first ≤ p < last, and the log-sum-exp of their scores.
+
+    Weights that are computed `again` are so by columns, q and k in each other's places: the
+    log-sum-exp is given, and each entry has that of its own row.
+    """
     ptr, owner, place, index = graph
-    (q, q0, qi, qh), (k, k0, kj, kh), (v, v0, vj, vh) = q, k, v
+    (q, q0, qi, qh), (k, k0, kj, kh), (edge_key, x0, xe, xh) = q, k, edge_key
     (bias, b0, be, bh), (keep, m0, me, mh), (factor, f0, fe, fh) = bias, keep, factor
-    (edge_key, x0, xe, xh), (edge_value, y0, ye, yh) = edge_key, edge_value
-    (out, o0, oi, oh), (lse, l0, li, lh) = out, lse
-    heads, d, dv = sizes
-    low, zero = q.dtype.type(-np.inf), q.dtype.type(0)
+    (lse, l0, li, lh), (weights, w0, we, wh) = lse, weights
+    heads, d, _ = sizes
+    low, zero, one = lse.dtype.type(-np.inf), lse.dtype.type(0), lse.dtype.type(1)
     most, end = longest(ptr, first, last), len(index) - 1
-    (kw, ks), (vw, vs) = span(kh, d, heads), span(vh, dv, heads)
-    score, extra = np.empty(most * heads, q.dtype), np.empty(heads, q.dtype)
+    (kw, ks), (lw, ls) = span(kh, d, heads), span(lh, 1, heads)
+    score, extra = np.empty(most * heads, lse.dtype), np.empty(heads, lse.dtype)
     for p in range(first, last):
         i = owner[p] if len(owner) else p
         r = place[p] if len(place) else p
@@ -60,8 +62,12 @@ def forward(
         for e in range(a, b):
             far, j = index[min(e + AHEAD, end)], index[e]
             expect(k, k0 + kj * far, kh, kw, ks)
-            expect(v, v0 + vj * far, vh, vw, vs)
             dots(score, e - a, most, scale, q, q0 + qi * i, qh, k, k0 + kj * j, kh, d, heads)
+            if again:
+                expect(lse, l0 + li * far, lh, lw, ls)
+                for h in range(heads):
+                    x = most * h + e - a
+                    put(score, x, at(score, x) - at(lse, l0 + li * j + lh * h))
             if len(edge_key):
                 x = x0 + xe * e
                 dots(extra, 0, 1, scale, q, q0 + qi * i, qh, edge_key, x, xh, d, heads)
@@ -74,22 +80,84 @@ def forward(
                 for h in range(heads):
                     score[most * h + e - a] += at(bias, b0 + be * e + bh * h)
         for h in range(heads):
-            top = largest(score, most * h, count)
-            top = top if top > low else zero  # nothing is heard, or what is not a number
-            total = exps(score, most * h, count, top)
-            put(lse, l0 + li * r + lh * h, top + math.log(total) if total != 0 else low)
-            extra[h] = 1 / total if total != 0 else zero
-        if len(keep):
-            for e in range(a, b):
-                for h in range(heads):
-                    score[most * h + e - a] *= at(keep, m0 + me * e + mh * h)
-        o = o0 + oi * r
-        fill(out, o, oh, zero, dv, heads)
+            if again:
+                exps(score, most * h, count, zero)
+                extra[h] = one
+            else:
+                top = largest(score, most * h, count)
+                top = top if top > low else zero  # nothing is heard, or what is not a number
+                total = exps(score, most * h, count, top)
+                put(lse, l0 + li * r + lh * h, top + math.log(total) if total != 0 else low)
+                extra[h] = 1 / total if total != 0 else zero
         for e in range(a, b):
-            adds(out, o, oh, score, e - a, most, v, v0 + vj * index[e], vh, dv, heads)
-            if len(edge_value):
-                adds(out, o, oh, score, e - a, most, edge_value, y0 + ye * e, yh, dv, heads)
-        times(out, o, oh, extra, 0, 1, dv, heads)
+            for h in range(heads):
+                weight = at(score, most * h + e - a) * extra[h]
+                if len(keep):
+                    weight *= at(keep, m0 + me * e + mh * h)
+                put(weights, w0 + we * e + wh * h, weight)
+
+
+@njit(nogil=True, cache=True)
+def pull(graph, turn, x, per_edge, sizes, weights, out, first, last):
+    """Of pieces first ≤ p < last the sum of the rows of x, and of edges, that entries read, each
+    times its weight. The weight of entry c is the one at turn[c], or at c where there is no list.
+
+    Rows of keys, values and queries are read in passes of their own: memory that is near holds
+    one of them sooner than two.
+    """
+    ptr, _, place, index = graph
+    (x, x0, xj, xh), (per_edge, y0, ye, yh) = x, per_edge
+    (weights, w0, we, wh), (out, o0, oi, oh) = weights, out
+    heads, width = sizes
+    end, listed = len(index) - 1, len(turn) > 0
+    (xw, xs), (ww, ws) = span(xh, width, heads), span(wh, 1, heads)
+    for p in range(first, last):
+        o = o0 + oi * (place[p] if len(place) else p)
+        fill(out, o, oh, x.dtype.type(0), width, heads)
+        for c in range(ptr[p], ptr[p + 1]):
+            far = min(c + AHEAD, end)
+            expect(x, x0 + xj * index[far], xh, xw, xs)
+            if listed:
+                expect(weights, w0 + we * turn[far], wh, ww, ws)
+            w = w0 + we * (turn[c] if listed else c)
+            adds(out, o, oh, weights, w, wh, x, x0 + xj * index[c], xh, width, heads)
+            if len(per_edge):
+                adds(out, o, oh, weights, w, wh, per_edge, y0 + ye * c, yh, width, heads)
+
+
+@njit(nogil=True, cache=True)
+def row_dots(sizes, a, b, out, first, last):
+    """a·b of rows first ≤ i < last."""
+    (a, a0, ai, ah), (b, b0, bi, bh), (out, o0, oi, oh) = a, b, out
+    heads, width = sizes
+    one = a.dtype.type(1)
+    for i in range(first, last):
+        dots(out, o0 + oi * i, oh, one, a, a0 + ai * i, ah, b, b0 + bi * i, bh, width, heads)
+
+
+@njit(nogil=True, cache=True)
+def push(graph, v, dout, delta, sizes, scale, weights, dv, first, last):
+    """dv of pieces first ≤ p < last of values; of q·k the gradient in place of each weight."""
+    ptr, owner, place, row = graph
+    (v, v0, vj, vh), (dout, g0, gi, gh), (delta, t0, ti, th) = v, dout, delta
+    (weights, w0, we, wh), (dv, s0, sj, sh) = weights, dv
+    heads, _, width = sizes
+    one, zero, end = v.dtype.type(1), v.dtype.type(0), len(row) - 1
+    (gw, gs), (tw, ts) = span(gh, width, heads), span(th, 1, heads)
+    grad = np.empty(heads, v.dtype)
+    for p in range(first, last):
+        value = v0 + vj * (owner[p] if len(owner) else p)
+        to = s0 + sj * (place[p] if len(place) else p)
+        fill(dv, to, sh, zero, width, heads)
+        for c in range(ptr[p], ptr[p + 1]):
+            far, i, w = row[min(c + AHEAD, end)], row[c], w0 + we * c
+            expect(dout, g0 + gi * far, gh, gw, gs)
+            expect(delta, t0 + ti * far, th, tw, ts)
+            dots(grad, 0, 1, one, dout, g0 + gi * i, gh, v, value, vh, width, heads)
+            adds(dv, to, sh, weights, w, wh, dout, g0 + gi * i, gh, width, heads)
+            for h in range(heads):
+                g = at(grad, h) - at(delta, t0 + ti * i + th * h)
+                put(weights, w + wh * h, at(weights, w + wh * h) * g * scale)
 
 
 @njit(nogil=True, cache=True)
@@ -188,25 +256,6 @@ def backward_rows(
             adds(dq, r0 + ri * r, rh, pairs, to, ph, k, k0 + kj * index[e], kh, d, heads)
             if len(edge_key):
                 adds(dq, r0 + ri * r, rh, pairs, to, ph, edge_key, x0 + xe * e, xh, d, heads)
-
-
-@njit(nogil=True, cache=True)
-def pull_rows(graph, k, edge_key, sizes, pairs, dq, first, last):
-    """dq of pieces first ≤ p < last, from the gradients of the products q·k."""
-    ptr, _, place, index = graph
-    (k, k0, kj, kh), (edge_key, x0, xe, xh) = k, edge_key
-    (dq, r0, ri, rh), (pairs, p0, pe, ph) = dq, pairs
-    heads, d, _ = sizes
-    end = len(index) - 1
-    for p in range(first, last):
-        row = r0 + ri * (place[p] if len(place) else p)
-        fill(dq, row, rh, k.dtype.type(0), d, heads)
-        for e in range(ptr[p], ptr[p + 1]):
-            expect(k, k0 + kj * index[min(e + AHEAD, end)], kh, d, heads)
-            to = p0 + pe * e + 1
-            adds(dq, row, rh, pairs, to, ph, k, k0 + kj * index[e], kh, d, heads)
-            if len(edge_key):
-                adds(dq, row, rh, pairs, to, ph, edge_key, x0 + xe * e, xh, d, heads)
 
 
 @njit(nogil=True, cache=True)

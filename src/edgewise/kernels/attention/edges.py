@@ -34,6 +34,13 @@ class Edges:
         return cut(self.ptr.numpy(), max(self.count // SHARE, LEAST))
 
     @cached_property
+    def turn(self) -> Tensor:
+        """The place of each edge among those of columns."""
+        return torch.empty_like(self.edge).index_put_(
+            (self.edge.long(),), torch.arange(self.count, dtype=self.edge.dtype)
+        )
+
+    @cached_property
     def columns(self) -> Pieces:
         return cut(self.col_ptr.numpy(), max(self.count // SHARE, LEAST))
 
