@@ -133,3 +133,23 @@ def test_pairs_that_are_all_too_long(tmp_path):
 def test_pairs_that_do_not_belong_together(tmp_path):
     with pytest.raises(EdgewiseError, match="8 lines"):
         pairs(tmp_path, (9, 8)).read(tmp_path)
+
+
+@pytest.mark.parametrize("end", ["en", "de"])
+@pytest.mark.parametrize("part", ["train", "val", "test"])
+def test_files_without_a_sentence(tmp_path, part, end):
+    made = pairs(tmp_path)
+    (tmp_path / f"{part}.{end}").write_text("\n \n")
+    with pytest.raises(EdgewiseError, match="no sentence") as caught:
+        made.read(tmp_path)
+    assert caught.value.code == "bad-data"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("0 a\n0 b\n", "nothing to tell apart"), ("² a\n", "the number of a class")]
+)
+def test_classes_that_are_none(tmp_path, text, said):
+    (tmp_path / "lines").write_text(text)
+    with pytest.raises(EdgewiseError, match=said) as caught:
+        Labelled("lines", "lines", "lines").read(tmp_path)
+    assert caught.value.code == "bad-data"

@@ -98,6 +98,7 @@ def test_a_file_that_is_no_recipe(text, tmp_path):
 DATA = {
     "no file": (lambda folder: (folder / "text.txt").unlink(), "cannot be read"),
     "no text": (lambda folder: (folder / "text.txt").write_bytes(b"\xff\xfe"), "UTF-8"),
+    "one character": (lambda folder: (folder / "text.txt").write_text("a" * 400), "tell apart"),
     "too little": (lambda folder: (folder / "text.txt").write_text("short"), "too few"),
     "a broken archive": (
         lambda folder: (

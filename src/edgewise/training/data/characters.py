@@ -35,6 +35,12 @@ class Characters:
                 path,
                 "give more text or a shorter `context`",
             )
+        if len(set(text)) == 1:
+            raise bad(
+                f"all its characters are {text[0]!r}: there is nothing to tell apart",
+                path,
+                "give a text",
+            )
         return CharacterCorpus(text, cut, self.context)
 
 

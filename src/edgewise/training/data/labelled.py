@@ -34,6 +34,12 @@ class Labelled:
         names = {"train": self.train, "validation": self.validation, "test": self.test}
         parts = {part: _read(folder / self.path / name) for part, name in names.items()}
         classes = 1 + max(label for label, _ in parts["train"])
+        if classes == 1:
+            raise bad(
+                "all lines have class 0: there is nothing to tell apart",
+                folder / self.path / self.train,
+                "give lines of two classes at least",
+            )
         for part, rows in parts.items():
             for at, (label, _) in enumerate(rows, start=1):
                 if label >= classes:
@@ -49,7 +55,7 @@ def _read(path: Path) -> list[tuple[int, list[str]]]:
     found = []
     for at, line in enumerate(lines_of(path), start=1):
         label, _, words = line.strip().partition(" ")
-        if not label.isdigit():
+        if not (label.isascii() and label.isdigit()):
             raise bad(
                 f"line {at} does not begin with the number of a class: {line[:40]!r}",
                 path,
