@@ -15,6 +15,7 @@ from edgewise.graphs import (
     parse,
     per_head,
     per_layer,
+    per_sample,
     strided,
     window,
 )
@@ -76,6 +77,54 @@ def test_padding_on_the_right(make, graph):
     real = torch.arange(9) < torch.tensor([[9], [5], [1]])
     ids = tokens(3).masked_fill(~real, 1)
     assert_same(models.built(make), graph, lambda m: hidden(m, ids, real.long()), real)
+
+
+SAMPLES = per_sample(window(1), GRAPHS["per head"], window(1) | global_tokens(1), window(1))
+
+
+class BySample(list):
+    """Graphs of samples for the reference: (samples, heads, n, n)."""
+
+    def dense(self, n):
+        parts = [graph.dense(n) for graph in self]
+        return torch.stack([p.expand(4, n, n) for p in parts])
+
+
+@pytest.mark.parametrize("layered", [False, True], ids=["all layers", "per layer"])
+@pytest.mark.parametrize("make", TEXTS.values(), ids=TEXTS)
+def test_graphs_of_samples(make, layered):
+    """With padding on the right, and their gradients."""
+    real = torch.arange(9) < torch.tensor([[9], [5], [9], [1]])
+    ids = tokens(4).masked_fill(~real, 1)
+    model = models.built(make)
+    other = copy.deepcopy(model)
+    by = BySample(SAMPLES)
+    other.set_attn_implementation(
+        models.register_reference((by, strided(2)) if layered else Of(by))
+    )
+    hf.use(model, per_layer(SAMPLES, strided(2)) if layered else SAMPLES)
+    ours, theirs = (hidden(m, ids, real.long())[real] for m in (model, other))
+    torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=1e-8)
+    mine, yours = (
+        models.gradients(m, x.square().sum()) for m, x in ((model, ours), (other, theirs))
+    )
+    for name in mine:
+        torch.testing.assert_close(mine[name], yours[name], atol=1e-9, rtol=1e-6)
+
+
+class Of:
+    """One graph for all layers, whatever it is."""
+
+    def __init__(self, graph):
+        self.dense = graph.dense
+
+
+def test_graphs_of_samples_are_as_many_as_samples():
+    model = hf.use(models.built(models.bert), SAMPLES)
+    with pytest.raises(EdgewiseError, match="patterns for 4 samples"):
+        hidden(model, tokens(3))
+    with pytest.raises(EdgewiseError, match="heads"):
+        hf.use(models.built(models.bert), per_sample(per_head(window(1), window(2))))
 
 
 @pytest.mark.parametrize("make", TEXTS.values(), ids=TEXTS)

@@ -216,20 +216,23 @@ class SeveralStats(tuple[Stats, ...]):
         return "\n\n".join(map(repr, self))
 
 
+Layer = Pattern | per_head | per_sample
+
+
 @dataclass(frozen=True, init=False, repr=False)
 class per_layer:
-    """Layer l has the l-th pattern, or the l-th pattern per head.
+    """Layer l has the l-th pattern, or the l-th of patterns per head or per sample.
 
     >>> from edgewise.graphs import causal, window
     >>> per_layer(window(1), causal())[1]
     causal()
     """
 
-    layers: tuple[Pattern | per_head, ...]
+    layers: tuple[Layer, ...]
 
-    def __init__(self, *layers: Pattern | per_head) -> None:
+    def __init__(self, *layers: Layer) -> None:
         for layer in layers:
-            if not isinstance(layer, Pattern | per_head):
+            if not isinstance(layer, Pattern | per_head | per_sample):
                 raise NotAPattern(
                     f"`per_layer` takes patterns, got {shown(layer)}",
                     caller(),
@@ -249,10 +252,10 @@ class per_layer:
     def __len__(self) -> int:
         return len(self.layers)
 
-    def __getitem__(self, layer: int) -> Pattern | per_head:
+    def __getitem__(self, layer: int) -> Layer:
         return _at(self.layers, layer, "layer")
 
-    def __iter__(self) -> Iterator[Pattern | per_head]:
+    def __iter__(self) -> Iterator[Layer]:
         return iter(self.layers)
 
     def stats(self, n: int, *, heads: int = 1, d: int = 64) -> "SeveralStats":
@@ -267,9 +270,9 @@ class per_layer:
         return f"per_layer({', '.join(map(repr, self.layers))})"
 
 
-def _patterns(several: Iterable[Pattern | per_head]) -> Iterator[Pattern]:
+def _patterns(several: Iterable[Layer]) -> Iterator[Pattern]:
     for one in several:
-        yield from one if isinstance(one, per_head) else (one,)
+        yield from (one,) if isinstance(one, Pattern) else _patterns(one)
 
 
 def _at(several: tuple[One, ...], place: Any, name: str) -> One:

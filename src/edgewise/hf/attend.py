@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
-from edgewise.graphs import causal, full, per_head
+from edgewise.graphs import causal, full, per_head, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.grow.patterns import varies
 from edgewise.hf.errors import NotAPrefix
 from edgewise.hf.mask import Mask, Runs
 from edgewise.kernels.attention import attention
+from edgewise.kernels.attention.several import check_family
 
 Graph = Pattern | per_head
 TRIED = 33  # a length at which a graph must not look ahead
@@ -27,12 +28,16 @@ class Options:
     bias: Tensor | None = None
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, graph: Graph, mask: Mask, options: Options) -> Tensor:
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, graph: Graph | per_sample, mask: Mask, options: Options
+) -> Tensor:
     """q (batch, heads, n, d), k and v (batch, key heads, m, d) → (batch, heads, n, d).
 
     A left-padded or packed row counts its tokens from 0, so that it hears what it would hear
     alone. What padding itself hears is not defined.
     """
+    if isinstance(graph, per_sample):
+        return _in_samples(q, k, v, graph, mask, options)
     graph = _met(graph, mask.allowed)
     if mask.first_query or mask.first_key:
         return _continued(q, k, v, graph, mask, options)
@@ -47,6 +52,22 @@ def attend(q: Tensor, k: Tensor, v: Tensor, graph: Graph, mask: Mask, options: O
         assert mask.real is not None
         return _attention(q, k, v, graph, _unless(options, mask.real[:, None, None]))
     return _in_runs(q, k, v, graph, [mask.runs], options)
+
+
+def _in_samples(
+    q: Tensor, k: Tensor, v: Tensor, graph: per_sample, mask: Mask, options: Options
+) -> Tensor:
+    """Samples of one graph together, one graph after another."""
+    check_family(graph, q)
+    found, order = [], []
+    for one in dict.fromkeys(graph):
+        at = [number for number, other in enumerate(graph) if other == one]
+        bias = options.bias
+        bias = bias if bias is None or bias.shape[0] == 1 else bias[at]
+        told = replace(options, bias=bias)
+        found.append(attend(q[at], k[at], v[at], one, mask.taken(at), told))
+        order += at
+    return torch.cat(found)[torch.tensor(order, device=q.device).argsort()]
 
 
 def shortened(

@@ -15,7 +15,7 @@ from torch import nn
 
 from edgewise.errors import caller
 from edgewise.graphs.checks import one_of, whole
-from edgewise.graphs.families import per_head, per_layer
+from edgewise.graphs.families import per_head, per_layer, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.hf.errors import NoPositions
 from edgewise.hf.switch import use
@@ -29,7 +29,7 @@ ROTARY = ("linear", "dynamic", "yarn")
 def longer(
     model: nn.Module,
     positions: int,
-    attention: Pattern | per_head | per_layer | Program,
+    attention: Pattern | per_head | per_sample | per_layer | Program,
     *,
     rotary: str = "linear",
 ) -> nn.Module:

@@ -1,7 +1,7 @@
 """What a model says about who may hear whom, as a pattern and runs of tokens."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -33,6 +33,14 @@ class Mask:
 
     def contiguous(self) -> "Mask":
         return self
+
+    def taken(self, rows: list[int]) -> "Mask":
+        """Of some rows of the batch."""
+        real, starts, documents = (
+            None if x is None else x[rows] for x in (self.real, self.starts, self.documents)
+        )
+        real = None if real is None or bool(real.all()) else real
+        return replace(self, real=real, starts=starts, documents=documents)
 
     @cached_property
     def runs(self) -> "Runs | None":

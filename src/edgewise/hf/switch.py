@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from edgewise.errors import caller
 from edgewise.graphs import full, pictures
-from edgewise.graphs.families import per_head, per_layer
+from edgewise.graphs.families import per_head, per_layer, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.hf.attend import Graph, Options, attend
 from edgewise.hf.errors import LayerMismatch, NotAnAttention, NotPluggable, UnsupportedArgument
@@ -41,18 +41,21 @@ class Place:
 
     name: str
     number: int
-    graph: Graph | ProgramAttention
+    graph: Graph | per_sample | ProgramAttention
     cross: bool = False
 
 
-def use(model: nn.Module, attention: Pattern | per_head | per_layer | Program) -> nn.Module:
+def use(
+    model: nn.Module, attention: Pattern | per_head | per_sample | per_layer | Program
+) -> nn.Module:
     """Let the self-attention of a Hugging Face model hear along a graph, or by a program.
 
     The pairs that the model itself allows (causal, sliding window, packed texts, padding) still
     hold: the graph is met with them. `per_layer` counts the self-attention modules in their order,
-    `per_head` query heads. Cross-attention stays dense. Weights are not touched; `restore` undoes
-    it. A program reads `q(H, I)`, already scaled, `k(H, J)` and `v(H, J)` and derives `out(H, I)`;
-    its own weights become parameters of the model, for each layer its own.
+    `per_head` query heads, `per_sample` the rows of every batch. Cross-attention stays dense.
+    Weights are not touched; `restore` undoes it. A program reads `q(H, I)`, already scaled,
+    `k(H, J)` and `v(H, J)` and derives `out(H, I)`; its own weights become parameters of the model,
+    for each layer its own.
 
     >>> from transformers import BertConfig, BertModel
     >>> from edgewise.graphs import global_tokens, window
@@ -66,8 +69,9 @@ def use(model: nn.Module, attention: Pattern | per_head | per_layer | Program) -
     numbers = {name: number for number, (name, _, _) in enumerate(selves)}
     for name, module, cross in places:
         graph = full() if cross else chosen[numbers[name]]
-        if isinstance(graph, per_head):
-            _check_heads(graph, module, name)
+        for one in graph if isinstance(graph, per_sample) else (graph,):
+            if isinstance(one, per_head):
+                _check_heads(one, module, name)
         if isinstance(graph, ProgramAttention):
             module.add_module(NAME, graph)
         module._edgewise = Place(name, numbers.get(name, -1), graph, cross)  # type: ignore[assignment]
@@ -221,7 +225,9 @@ def _is_cross(name: str, module: nn.Module) -> bool:
     )
 
 
-def _chosen(model: nn.Module, attention: Any, count: int) -> list[Graph | ProgramAttention]:
+def _chosen(
+    model: nn.Module, attention: Any, count: int
+) -> list[Graph | per_sample | ProgramAttention]:
     """What each of the self-attention modules hears along."""
     if isinstance(attention, Program):
         made = compiled(attention, model)
@@ -237,7 +243,7 @@ def _chosen(model: nn.Module, attention: Any, count: int) -> list[Graph | Progra
                 f"give as many patterns as layers: {count}",
             )
         return list(attention)
-    if not isinstance(attention, Pattern | per_head):
+    if not isinstance(attention, Pattern | per_head | per_sample):
         raise NotAnAttention(
             f"expected a graph or a program, got {type(attention).__name__}",
             caller(),
