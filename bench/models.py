@@ -1,20 +1,24 @@
 """Every Transformer of the zoo beside the implementation that it is equal to.
 
-PYTHONPATH=src python bench/models.py writes docs/models.md: rules, lines of the reference
+PYTHONPATH=src python bench/models.py [model ...] writes docs/models.md: rules, lines of the other
 implementation, the largest difference of outputs in float64, and the time of a forward pass.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
+import os
 import sys
 import tempfile
+import time
 import warnings
 from pathlib import Path
 from typing import Any
 
+import models_papers
 import torch
-from measure import commit, cpu_seconds, machine, write
+from measure import RESULTS, commit, machine, write
 
 from edgewise import numbers, zoo
 from edgewise.cli.models import rules_of
@@ -25,6 +29,7 @@ with warnings.catch_warnings():
 
 transformers.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
+ROUNDS = 5
 PAGE = Path(__file__).parents[1] / "docs" / "models.md"
 SMALL = {"hidden_size": 24, "num_attention_heads": 4, "intermediate_size": 40}
 LARGE = {"hidden_size": 384, "num_attention_heads": 6, "intermediate_size": 1536}
@@ -43,27 +48,13 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "RoBERTa": ("RobertaModel", zoo.bert, {}),
     "DistilBERT": ("DistilBertModel", zoo.bert, {}),
     "MPNet": ("MPNetModel", zoo.bert, {}),
+    "Megatron-BERT": ("MegatronBertModel", zoo.megatron, {}),
     "GPT-2": ("GPT2LMHeadModel", zoo.gpt2, {"bos_token_id": 0, "eos_token_id": 0}),
     "Llama": ("LlamaForCausalLM", zoo.llama, {"num_key_value_heads": 2}),
     "T5": ("T5ForConditionalGeneration", zoo.t5, {"d_kv": 16}),
     "ViT": ("ViTForImageClassification", zoo.vit, {"image_size": 64, "patch_size": 8}),
     "Longformer": ("LongformerModel", zoo.longformer, {"attention_window": 32}),
     "BigBird": ("BigBirdModel", zoo.bigbird, {"block_size": 8, "num_random_blocks": 2}),
-}
-
-OTHERS = {
-    "the encoder–decoder against `torch.nn`": zoo.transformer,
-    "Megatron-BERT": zoo.megatron,
-    "DeBERTa": zoo.deberta,
-    "XLNet": zoo.xlnet,
-    "Reformer within a chunk": zoo.reformer,
-}
-PAPERS = {
-    "the Sparse Transformer": zoo.sparse,
-    "Transformer-XL": zoo.transformer_xl,
-    "the Compressive Transformer": zoo.compressive,
-    "adaptive span": zoo.adaptive_span,
-    "BP-Transformer": zoo.bp_transformer,
 }
 
 
@@ -156,65 +147,98 @@ def measured(title: str) -> dict[str, Any]:
     error = (mine() - expected).abs().max().item()
     large = theirs(name, {**TEXT, **LARGE}, extra)
     run, mine = called(name, ours(large, torch.float32), 4, 256, torch.float32)
-    with torch.inference_mode():
-        for _ in range(3):  # the second call writes the step down, later ones run it
-            mine()
-        a, b = (cpu_seconds(f)["cpu_s"] for f in (mine, lambda: run(large)))
+    a, b = alternately(mine, lambda: run(large))
     file = Path(inspect.getfile(type(large)))
     lines = sum(bool(line.strip()) for line in file.read_text().splitlines())
+    reference = f"{file.name} of transformers {transformers.__version__}"
+    return row(title, module, found.program, reference, lines, error, a, b)
+
+
+def measured_by_equations(title: str) -> dict[str, Any]:
+    """A model without a layout of checkpoints: beside `transformers`, or the torch of tests."""
+    module, config, mine, run, code = models_papers.CASES[title](False, torch.float64)
+    with torch.no_grad(), KeepDouble():
+        expected = run()
+    error = (mine() - expected).abs().max().item()
+    program = module.program(config)
+    _, _, mine, run, _ = models_papers.CASES[title](True, torch.float32)
+    a, b = alternately(mine, run)
+    file, lines = models_papers.lines(code)
+    library = "" if "/" in file else f" of transformers {transformers.__version__}"
+    return row(title, module, program, file + library, lines, error, a, b)
+
+
+def alternately(ours: Any, theirs: Any) -> tuple[float, float]:
+    """Process time of both, the least of several runs in turn."""
+    taken: tuple[list[float], list[float]] = ([], [])
+    with torch.inference_mode():
+        for _ in range(3):  # the second call writes the step down, later ones run it
+            ours()
+        theirs()
+        for _ in range(ROUNDS):
+            for run, times in ((ours, taken[0]), (theirs, taken[1])):
+                start = time.process_time()
+                run()
+                times.append(time.process_time() - start)
+    return min(taken[0]), min(taken[1])
+
+
+def row(
+    title: str, module: Any, program: Any, reference: str, lines: int, error: float,
+    ours: float, theirs: float,
+) -> dict[str, Any]:  # fmt: skip
     return {
         "model": title,
         "module": module.__name__.rpartition(".")[2],
-        "rules": rules_of(found.program),
-        "reference": f"{file.name} of transformers {transformers.__version__}",
+        "rules": rules_of(program),
+        "reference": reference,
         "lines": lines,
         "largest difference": error,
-        "ours ms": round(1e3 * a, 1),
-        "theirs ms": round(1e3 * b, 1),
+        "ours ms": round(1e3 * ours, 1),
+        "theirs ms": round(1e3 * theirs, 1),
+        "load": round(os.getloadavg()[0], 1),
+        "commit": commit(),
     }
 
 
 def page(rows: list[dict[str, Any]], where: dict[str, Any]) -> str:
+    loads = [r["load"] for r in rows]
+    commits = sorted({r["commit"] for r in rows})
     head = [
         "# Models",
         "",
-        "Transformers as rules, each beside the implementation that it is equal to: the rules that "
-        "a reader sees (those of a repeated layer once), the lines of the other implementation "
-        "that are not blank, the largest difference of their outputs in float64, and the time of a "
-        "forward pass of 4 texts of 256 tokens through 4 layers of 384, ours over theirs.",
+        "Transformers, and what came before them, as rules, each beside the implementation that "
+        "it is equal to: the rules that a reader sees (those of a repeated layer once), the lines "
+        "of the other implementation that are not blank, the largest difference of their outputs "
+        "in float64, and the time of a forward pass of 4 texts of 256 tokens through 4 layers of "
+        "384, ours over theirs. † The other is plain torch, written in `tests/zoo` from the "
+        "equations of the paper to be read, not to be fast. "
+        "BP-Transformer is timed on one text, the recurrent model on 64 tokens.",
         "",
-        f"{where['hardware']}, one thread, torch {torch.__version__}, commit {commit()}; made by "
+        f"{where['hardware']}, one thread, process time, both in turn, load {min(loads):.0f} to "
+        f"{max(loads):.0f}, torch {torch.__version__}, commit {' and '.join(commits)}; made by "
         "`bench/models.py`. Gradients of all weights are compared in `tests/zoo`.",
         "",
         "| model | rules | lines elsewhere | difference | time |",
         "| --- | ---: | ---: | ---: | ---: |",
     ]
     body = [
-        f"| {r['model']} (`zoo.{r['module']}`) | {r['rules']} | {r['lines']:,} | "
+        f"| {r['model']} (`zoo.{r['module']}`) | {r['rules']} | {r['lines']:,}"
+        f"{' †' * r['reference'].startswith('tests')} | "
         f"{r['largest difference']:.0e} | {r['ours ms'] / r['theirs ms']:.2f}× |"
         for r in rows
     ]
-    tail = ["", f"Also: {also(OTHERS)}. Against the equations of their papers: {also(PAPERS)}.", ""]
-    return "\n".join([*head, *body, *tail])
-
-
-def also(models: dict[str, Any]) -> str:
-    """Models that are compared in the tests alone."""
-    return ", ".join(
-        f"{name} (`{model.__name__.removeprefix('edgewise.')}`, "
-        f"{rules_of(model.program(model.Config()))} rules)"
-        for name, model in models.items()
-    )
+    return "\n".join([*head, *body, ""])
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    wanted = sys.argv[1:] or list(CASES)
-    rows = []
-    for title in wanted:
-        rows.append(measured(title))
-        print(rows[-1], flush=True)
-    if wanted == list(CASES):
+    every = [*CASES, *models_papers.CASES]
+    kept = {r["model"]: r for r in json.loads((RESULTS / "models.json").read_text())["results"]}
+    for title in sys.argv[1:] or every:
+        kept[title] = measured(title) if title in CASES else measured_by_equations(title)
+        print(kept[title], flush=True)
+        rows = [kept[name] for name in every if name in kept]
         write("models", rows)
         PAGE.write_text(page(rows, machine()), encoding="utf-8")
 

@@ -19,11 +19,12 @@ def in_full_precision(norm, x):
     )
 
 
-def theirs(config):
+def theirs(config, positions=64):
     made = transformers.DebertaConfig(
         vocab_size=config.vocabulary, hidden_size=config.size, num_hidden_layers=config.layers,
         num_attention_heads=config.heads, intermediate_size=config.hidden,
-        max_position_embeddings=64, max_relative_positions=config.reach, relative_attention=True,
+        max_position_embeddings=positions, max_relative_positions=config.reach,
+        relative_attention=True,
         pos_att_type=["c2p", "p2c"], position_biased_input=False, type_vocab_size=0,
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, layer_norm_eps=config.eps,
         pad_token_id=0,

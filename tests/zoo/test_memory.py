@@ -36,7 +36,7 @@ def relative_scores(x, z, w, at, config, far):
     """(qᵢ + u) · kⱼ + (qᵢ + v) · P r(farᵢⱼ), and which pairs are heard: those not ahead."""
     q, k = by_head(x, w, f"{at}q"), by_head(z, w, f"{at}k")
     u, v = w("u")[:, None], w("v")[:, None]
-    r = places(int(far.max()) + 1, config.size)
+    r = places(int(far.max()) + 1, config.size).to(x.dtype)
     away = torch.einsum("ne,hde->hnd", r, w(f"{at}away.weight"))[:, far.clamp(min=0)]
     scores = (q + u) @ k.mT + torch.einsum("bhid,hijd->bhij", q + v, away)
     scores = scores / math.sqrt(config.size // config.heads)

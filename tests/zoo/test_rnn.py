@@ -13,7 +13,7 @@ GATES = ("reset", "update", "new")  # in the order of torch
 
 def unit(model, name, size):
     """The GRU of torch with the weights of a model."""
-    made = torch.nn.GRU(size, size, batch_first=True).double()
+    made = torch.nn.GRU(size, size, batch_first=True).to(model.weight("source_word").dtype)
 
     def stacked(part):
         return torch.cat([model.weight(f"{name}.{gate}.{part}") for gate in GATES])

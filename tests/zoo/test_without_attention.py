@@ -40,6 +40,18 @@ def after(x, mixed, w, at):
     return mid + affine(inner, w, f"{at}out")
 
 
+def mixed(w, config, x, near):
+    for k in range(config.layers):
+        at = f"layer.{k}."
+        v = affine(normed(x, w, f"{at}norm1"), w, f"{at}v")
+        if config.mix == "mean":
+            heard = near.to(x.dtype) @ v / near.sum(1, keepdim=True)
+        else:
+            heard = v[:, None].masked_fill(~near[..., None], -torch.inf).amax(2)
+        x = after(x, affine(heard, w, f"{at}mixed"), w, at)
+    return normed(x, w, "out")
+
+
 @few
 @given(st.sampled_from(["mean", "max"]), st.integers(1, 7), st.booleans(), st.integers(0, 99))
 def test_mixing(mix, n, local, seed):
@@ -48,19 +60,26 @@ def test_mixing(mix, n, local, seed):
     x = torch.randn(2, n, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     places = torch.arange(n)
     near = (places[:, None] - places).abs() <= 1 if local else torch.ones(n, n, dtype=torch.bool)
+    compare(mixing.program(config), lambda w: mixed(w, config, x, near), x)
 
-    def plain(w, x=x):
-        for k in range(2):
-            at = f"layer.{k}."
-            v = affine(normed(x, w, f"{at}norm1"), w, f"{at}v")
-            if mix == "mean":
-                heard = near.double() @ v / near.sum(1, keepdim=True)
-            else:
-                heard = v[:, None].masked_fill(~near[..., None], -torch.inf).amax(2)
-            x = after(x, affine(heard, w, f"{at}mixed"), w, at)
-        return normed(x, w, "out")
 
-    compare(mixing.program(config), plain, x)
+def convolved(w, config, x):
+    """Lightweight and dynamic convolutions: weights of a head that sum to 1 over the taps."""
+    batch, n, _ = x.shape
+    for k in range(config.layers):
+        at = f"layer.{k}."
+        v = affine(normed(x, w, f"{at}norm1"), w, f"{at}v")
+        part = torch.einsum("hpd,bnd->bhnp", w(f"{at}part.weight"), v)
+        if config.dynamic:
+            tap = torch.einsum("hkod,bnd->bhnk", w(f"{at}tap.weight"), v).softmax(-1)
+        else:
+            shares = w(f"{at}tap").reshape(config.heads, 1, config.taps).softmax(-1)
+            tap = shares.expand(batch, config.heads, n, config.taps)
+        padded = f.pad(part, (0, 0, config.left, config.taps - 1 - config.left))
+        windows = padded.unfold(2, config.taps, 1)
+        heard = torch.einsum("bhnk,bhnpk->bnhp", tap, windows).flatten(2)
+        x = after(x, affine(heard, w, f"{at}added"), w, at)
+    return normed(x, w, "out")
 
 
 @few
@@ -74,23 +93,16 @@ def test_mixing(mix, n, local, seed):
 def test_lightweight_and_dynamic_convolution(dynamic, causal, n, taps, seed):
     config = convolution.Config(4, 2, taps, 6, 2, dynamic, causal, dropout=0.0)
     x = torch.randn(2, n, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    compare(convolution.program(config), lambda w: convolved(w, config, x), x)
 
-    def plain(w, x=x):
-        for k in range(2):
-            at = f"layer.{k}."
-            v = affine(normed(x, w, f"{at}norm1"), w, f"{at}v")
-            part = torch.einsum("hpd,bnd->bhnp", w(f"{at}part.weight"), v)
-            if dynamic:
-                tap = torch.einsum("hkod,bnd->bhnk", w(f"{at}tap.weight"), v).softmax(-1)
-            else:
-                tap = w(f"{at}tap").reshape(2, 1, taps).softmax(-1).expand(2, 2, n, taps)
-            padded = f.pad(part, (0, 0, config.left, taps - 1 - config.left))
-            windows = padded.unfold(2, taps, 1)
-            heard = torch.einsum("bhnk,bhnpk->bnhp", tap, windows).flatten(2)
-            x = after(x, affine(heard, w, f"{at}added"), w, at)
-        return normed(x, w, "out")
 
-    compare(convolution.program(config), plain, x)
+def gated(w, config, x):
+    """Convolutional sequence to sequence: gated linear units over windows."""
+    for k in range(config.layers):
+        taps = w(f"layer.{k}.taps").permute(1, 2, 0)
+        padded = f.pad(x.mT, (config.left, config.taps - 1 - config.left))
+        x = (x + f.glu(f.conv1d(padded, taps, w(f"layer.{k}.bias")).mT, -1)) * 0.5**0.5
+    return x
 
 
 @few
@@ -98,16 +110,7 @@ def test_lightweight_and_dynamic_convolution(dynamic, causal, n, taps, seed):
 def test_convs2s(causal, n, taps, seed):
     config = convs2s.Config(4, taps, 2, causal, dropout=0.0)
     x = torch.randn(2, n, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-    def plain(w, x=x):
-        for k in range(2):
-            taps_ = w(f"layer.{k}.taps").permute(1, 2, 0)
-            padded = f.pad(x.mT, (config.left, taps - 1 - config.left))
-            full = f.conv1d(padded, taps_, w(f"layer.{k}.bias")).mT
-            x = (x + f.glu(full, -1)) * 0.5**0.5
-        return x
-
-    compare(convs2s.program(config), plain, x)
+    compare(convs2s.program(config), lambda w: gated(w, config, x), x)
 
 
 def test_an_unknown_mix_is_an_error():

@@ -19,6 +19,7 @@ from edgewise.reference.evaluate import combination
 from edgewise.run import families
 from edgewise.run.body import place, scales_only, single_atom, takes_rows
 from edgewise.run.column import Column, Gathered, column, product
+from edgewise.run.dots import Dots, dots_of, operand
 from edgewise.run.functions import combine, transform
 from edgewise.run.projections import is_matrix, projected, values_of
 from edgewise.run.state import State
@@ -29,6 +30,9 @@ EXTREMES = ("max_agg", "min_agg")
 MANY = 1 << 12  # groundings, below which torch's own sums by segment do
 # these read rows as a table of segments
 NEED_TABLES = {"median_agg", "topk_agg", "concat_agg", "softmax_agg", "sparsemax_agg"}
+
+
+Side = tuple["RuleStep", nodes.Expression]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +69,10 @@ class RuleStep:
             return Column(torch.zeros(1, 0, dtype=state.dtype, device=state.device))
         items = [item for item in self.rule.body if item.carries_value]
         function = combination(self.rule.functions)
-        operands = self._operands(function, items, state)
-        if operands:
-            value = combine(function, operands)
-        else:
+        value = self._dotted(state)
+        if value is None and items:
+            value = combine(function, self._operands(function, items, state))
+        elif value is None:
             value = Column(torch.ones(1, 1, dtype=state.dtype, device=state.device))
         for function in self.rule.functions:
             if functions.kind(function) == functions.TRANSFORMATION:
@@ -77,6 +81,32 @@ class RuleStep:
         if self.rule.head.weight is not None:
             value = product(self._head_weight(self.rule.head.weight, state), value)
         return value
+
+    def _dotted(self, state: State) -> Column | None:
+        """Dot products of rows as numbers of a product of matrices, where they are that."""
+        if self.dots is None:
+            return None
+        (left, a), (right, b), dots = self.dots
+        return dots(
+            left._in_every_grounding(left.expression(a, state)),
+            right._in_every_grounding(right.expression(b, state)),
+        )
+
+    @cached_property
+    def dots(self) -> tuple[Side, Side, Dots] | None:
+        items = [item for item in self.rule.body if item.carries_value]
+        if len(items) != 2 or combination(self.rule.functions).name != "product":
+            return None
+        if not self.project_first or self.gathers:
+            return None
+        left, right = (operand(item, self.ground) for item in items)
+        if left is None or right is None:
+            return None
+        found = dots_of(left, right)
+        if found is None:
+            return None
+        a, b = ((RuleStep(side.ground, self.default), side.item) for side in (left, right))
+        return a, b, found
 
     def _in_every_grounding(self, value: Column) -> Column:
         if value.rows == self.ground.count:
@@ -355,6 +385,8 @@ class RuleStep:
                 if listed:
                     parts.padded  # noqa: B018
         self.layouts, self.chunks, self.by_member, self.gathers, self.strides, self.runs  # noqa: B018
+        for step, _ in (self.dots or ())[:2]:
+            step.settle()
         for inner in self.within.values():
             inner.settle()
 
