@@ -30,6 +30,7 @@ from edgewise.graphs import (
 from edgewise.kernels.attention import IMPLEMENTATIONS, attention, case_of, choose
 from edgewise.kernels.attention.errors import KernelRefuses
 from edgewise.kernels.attention.tiles import count_of
+from edgewise.scores import softcap
 
 KERNELS = [
     implementation.name
@@ -70,6 +71,7 @@ LAYOUTS = {
     "features apart": lambda x: torch.stack([x, x + 1], -1)[..., 0],
     "features before tokens": lambda x: x.transpose(-1, -2).contiguous().transpose(-1, -2),
     "tokens before heads": lambda x: x.transpose(-2, -3).contiguous().transpose(-2, -3),
+    "one sample for all": lambda x: x[:1, :1].expand(x.shape),
     "one token for all": lambda x: x[..., :1, :].expand(x.shape),
     "one feature for all": lambda x: x[..., :1].expand(x.shape),
 }
@@ -96,6 +98,23 @@ def test_layouts_in_memory_do_not_matter(kernel, layout, n):
 
     ours, right = found(*inputs), found(*(x.detach().contiguous() for x in inputs))
     torch.testing.assert_close(ours, right)
+
+
+@pytest.mark.parametrize("shared", ["k", "v", "kv"])
+@pytest.mark.parametrize("kernel", ["blocks", pytest.param("csr", marks=NUMBA), "gather"])
+def test_samples_may_share_keys_and_values_in_memory(kernel, shared):
+    random = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 2, 40, 8, generator=random, dtype=torch.float64) for _ in range(3))
+    k = k[:1, :1].expand(k.shape) if "k" in shared else k
+    v = v[:1, :1].expand(v.shape) if "v" in shared else v
+
+    def found(*inputs, kernel):
+        inputs = [x.detach().requires_grad_() for x in inputs]
+        out = attention(*inputs, blocks(16), kernel=kernel, score=softcap(2.0))
+        return out, *torch.autograd.grad(out.square().sum(), inputs)
+
+    right = found(q, k.contiguous(), v.contiguous(), kernel="reference")
+    torch.testing.assert_close(found(q, k, v, kernel=kernel), right)
 
 
 @given(call=calls())

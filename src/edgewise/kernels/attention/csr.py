@@ -54,10 +54,7 @@ class Asked:
     q: Tensor
     k: Tensor
     v: Tensor
-
-    @property
-    def heads(self) -> Heads:
-        return heads_of(self.case.b, self.case.g, self.q, self.k, self.v)
+    heads: Heads  # decided once: parts of a call share what they write
 
     @property
     def scale(self) -> Any:
@@ -138,8 +135,9 @@ class Asked:
 
 def _asked(case: Case, q: Tensor, k: Tensor, v: Tensor) -> Asked:
     kind = wide(q.dtype)
-    tensors = (ready(x, kind) for x in (q, k, v))
-    return Asked(case, edges(case.graph, case.n, case.m), *tensors)
+    q, k, v = (ready(x, kind) for x in (q, k, v))
+    heads = heads_of(case.b, case.g, q, k, v)
+    return Asked(case, edges(case.graph, case.n, case.m), q, k, v, heads)
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
