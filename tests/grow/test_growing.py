@@ -313,3 +313,19 @@ def test_other_weights_before_the_first_row_are_those_that_count():
     growing.crop(3)
     with pytest.raises(EdgewiseError, match="weights changed"):
         growing(x=x[:, 3:])
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_as_many_rows_again_and_again_run_by_a_tape(graph):
+    _KNOWN.clear()
+    model = decoder(graph)
+    x = torch.randn(2, 15, 8, dtype=torch.float64)
+    expected = model(x=x).detach()
+    growing = model.growing(15)
+    parts = [growing(x=x[:, a : a + 3]) for a in range(0, 15, 3)]
+    torch.testing.assert_close(torch.cat(parts, 1), expected, rtol=1e-12, atol=1e-12)
+    tapes = [laid.tape for known in _KNOWN.values() for laid in known.values()]
+    assert any(tape is not None and tape.prepare is not None for tape in tapes)
+    again = model.growing(15)
+    parts = [again(x=x[:, a : a + 3]) for a in range(0, 15, 3)]
+    torch.testing.assert_close(torch.cat(parts, 1), expected, rtol=1e-12, atol=1e-12)

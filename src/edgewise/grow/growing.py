@@ -91,7 +91,7 @@ class Growing:
         self._mark, self._weights = now, self.model._weights()
 
     def _computed(self, step: Step, laid: Laid, values: dict[str, Tensor]) -> Tensor:
-        """The output; one row after another by a tape, from the second on."""
+        """The output; by a tape from the second row alone on, or the third time of as many."""
         unit, rows, weights = self.model._one, self.cache.rows, self._weights
         places = torch.arange(self.length, self.length + rows, device=unit.device)
         known = dict(self._constant)
@@ -107,14 +107,14 @@ class Growing:
 
         rest = [places, *(kept.data for kept in known.values())]
         given = [*values.values(), *weights.values(), *rest]
-        if rows > 1 or not laid.axes.fixed <= set(known) or autocasts(unit.device):
+        if not laid.axes.fixed <= set(known) or autocasts(unit.device):
             return run(given)
         changing = [*values.values(), *rest]
         if laid.tape is not None and laid.tape.fits(changing):
             function = self._function(laid.tape)
             return run(given) if function is None else function(*changing)
-        if not laid.ran or not recordable():
-            laid.ran = True
+        laid.runs += 1
+        if laid.runs < (2 if rows == 1 else 3) or not recordable():
             return run(given)
         held = range(len(values), len(values) + len(weights))
         found, laid.tape = recorded(run, given, held)

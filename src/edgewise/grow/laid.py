@@ -45,7 +45,7 @@ class Laid:
     tables: Tables
     current: Current = field(default_factory=Current)
     tape: Tape | None = None
-    ran: bool = False  # row by row, so that the next run is worth writing down
+    runs: int = 0  # one rule after another; what comes again is worth writing down
 
 
 def laid_out(
