@@ -75,6 +75,7 @@ def attention_node(sum_: WeightedSum, using: nodes.Rule, instead: Instead) -> At
         edges=tuple(c for c in edges if isinstance(c, nodes.Atom)),
         code=None if code.score == DOT else code.score,
         factors=code.dots[0].pair,
+        numbers=tuple(number for dot in code.dots for number in dot.numbers),
         distances=tuple(chain),
         rows=tuple(c for c in rows if isinstance(c, nodes.Atom)),
     )

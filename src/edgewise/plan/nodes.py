@@ -47,6 +47,7 @@ class Attention:
     form: Form | None = None
     code: nodes.Expression | None = None  # of `plan.code.DOT`: the score before biases
     factors: tuple[nodes.Expression, ...] = ()  # numbers of a pair, times its dot products
+    numbers: tuple[nodes.Expression, ...] = ()  # factors in queries and keys that are scalars
     distances: tuple[nodes.Expression, ...] = ()  # compute variables of the code from I − J
     rows: tuple[nodes.Atom, ...] = ()  # hidden relations that hold for every query, or key
 

@@ -28,6 +28,7 @@ class Dot:
     key: nodes.Expression
     scale: tuple[nodes.Expression, ...]
     pair: tuple[nodes.Expression, ...] = ()  # numbers of the pair itself
+    numbers: tuple[nodes.Expression, ...] = ()  # those that query and key are multiplied with
 
 
 class Opaque(Exception):
@@ -141,7 +142,8 @@ def dot_of(term: Term, key: str, computed: frozenset[str] = frozenset()) -> Dot 
     of_pair = tuple(f for f in outside if key in names_in(f) and asks & names_in(f))
     of_query = tuple(f for f in outside if names_in(f) and key not in names_in(f))
     scale = tuple(f for f in outside if not names_in(f))
-    return Dot(_times((*of_query, query)), _times((*of_key, found)), scale, of_pair)
+    query, found = _times((*of_query, query)), _times((*of_key, found))
+    return Dot(query, found, scale, of_pair, (*of_query, *of_key))
 
 
 def _times(factors: tuple[nodes.Expression, ...]) -> nodes.Expression:

@@ -60,7 +60,7 @@ class _Parts:
         names = (SAMPLE.name, *names) if SAMPLE.name in names_in(item) else names
         ground = self._ground(item, names)
         self.extents.add(item, names, ground.heads)
-        self._check(item, names, ranks)
+        self.check(item, names, ranks)
         return _Part(ground, names)
 
     def pair(self, factors: Sequence[nodes.Expression], node: Attention) -> _Part | Listed:
@@ -78,7 +78,7 @@ class _Parts:
         if SAMPLE.name in names:
             raise Refused(f"`{item!r}` lists other pairs in every sample")
         ground = self._ground(item, names)
-        self._check(item, names, (0,))
+        self.check(item, names, (0,))
         return Listed(item, ground, names)
 
     def _ground(self, item: nodes.Expression, names: tuple[str, ...]) -> GroundRule:
@@ -87,9 +87,7 @@ class _Parts:
             raise Refused(f"`{item!r}` is not dense")
         return ground
 
-    def _check(
-        self, item: nodes.Expression, names: tuple[str, ...], ranks: tuple[int, ...]
-    ) -> None:
+    def check(self, item: nodes.Expression, names: tuple[str, ...], ranks: tuple[int, ...]) -> None:
         found = self.shape(_rule(item, names))
         if found is None or len(found) not in ranks:
             raise Refused(f"`{item!r}` is not {'a scalar' if ranks == (0,) else 'a vector'}")
@@ -115,6 +113,8 @@ def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
     ranks = (0,) if additive else (1,) if node.form is not None else (0, 1)
     queries = [parts.add(q, ranks) for q in node.queries]
     keys = [parts.add(k, ranks) for k in node.keys]
+    for number in node.numbers:
+        parts.check(number, tuple(sorted(names_in(number))), (0,))
     value = parts.add(node.value, (0, 1, 2))
     scales = [[parts.add(s, (0,)) for s in group] for group in node.scales]
     pairs = [parts.pair(group, node) for group in node.biases]

@@ -150,7 +150,7 @@ def _batched_step(step: Step, in_batch: set[str]) -> Step:
         return _batched_rule(step, in_batch)
     score, total = (_batched_rule(rule, in_batch) for rule in step.instead)
     parts = ("head", "queries", "keys", "scales", "biases", "value", "edges", "code")
-    more = ("factors", "distances", "rows")
+    more = ("factors", "numbers", "distances", "rows")
     found = {name: with_sample(getattr(step, name), in_batch) for name in (*parts, *more)}
     return replace(step, **found, instead=(score, total))
 

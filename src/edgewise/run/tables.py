@@ -46,7 +46,7 @@ class Distances:
 
 def distances(pattern: Any, n: int, m: int) -> Distances:
     """Those that occur in a pattern, and perhaps some between them."""
-    there = torch.ones(max(n + m - 1, 0), dtype=torch.bool)
+    there = torch.ones(n + m - 1, dtype=torch.bool)
     if pattern is None:
         return Distances(n, m, there)
     rows = pattern.rows(n, m).expand()
@@ -66,7 +66,10 @@ def tables(
     pattern: Any,
 ) -> tuple[dict[nodes.Expression, Side], Any]:
     """What the code reads for each distance, and the pattern of the pairs that have it."""
-    found = distances(pattern, axes[node.query], axes[node.key])
+    n, m = axes[node.query], axes[node.key]
+    if not n or not m:
+        raise Refused("there are no pairs")
+    found = distances(pattern, n, m)
     keys = Keys(found.pairs[found.there])
     known = replace(grounder, relations=grounder.relations | {PAIRS: keys}, joins={})
     sides, held = {}, found.there
