@@ -169,3 +169,23 @@ def test_a_sample_of_one_is_not_padded():
     assert fused(model, data)
     both = torch.stack(samples_of([4, 4]))
     assert_close(model.rows(data).data, model(x=both).flatten(0, 1))
+
+
+@pytest.mark.parametrize("where", [(), (causal()(V.I, V.J),)], ids=["all", "causal"])
+def test_a_table_by_distance_is_that_of_each_sample(where):
+    rows_ = R._x(V.I), R._x(V.J)
+    rules = [
+        *(R[name](V.H, V.I) <= R.x(V.I)[W[name](V.H)[2, D]] for name in "qkv"),
+        R.near(V.H, V.I, V.J)
+        <= (W.table(V.B, V.H)[1,], R.special.bucket(V.I, V.J, 8, 6, V.B), *rows_),
+        (R.w(V.H, V.I, V.J) <= (HEAD_DOT, R.near(V.H, V.I, V.J), *where)) | [SOFTMAX],
+        OUT_PER_HEAD,
+    ]
+    program = Program(rules, domains={V.H: 2, V.B: 8})
+    model, plain = compiled(program), compiled(program, without=("fuse attention",))
+    given_ = [s.requires_grad_() for s in samples_of([5, 1, 7])]
+    assert fused(model, model.ground(x=ragged(given_)))
+    ours, mine = with_gradients(model, given_, x=ragged(given_))
+    theirs, right = with_gradients(plain, given_, x=ragged(given_))
+    assert_close(ours, theirs)
+    assert_close(mine, right)
