@@ -1,12 +1,13 @@
 """Graph networks of the zoo against PyG on two threads of a CPU: a layer, d = 64, both ways.
 
-PYTHONPATH=src:bench python bench/gnn_pyg.py [model ...]
+PYTHONPATH=src:bench python bench/gnn_pyg.py [model ...]     results of other models are kept
 
 The runs alternate, so that a busy machine disturbs all of them alike. Times are the median on the
 clock, and the least of the process, which others disturb least; THREADS=1 makes the latter exact,
 because threads that wait for each other count as work.
 """
 
+import json
 import os
 import statistics
 import sys
@@ -14,7 +15,7 @@ import time
 import warnings
 
 import torch
-from measure import write
+from measure import RESULTS, commit, write
 from torch import nn
 
 from edgewise import R
@@ -171,14 +172,21 @@ def compare(name, n, e):
 
 def main():
     torch.set_num_threads(int(os.environ.get("THREADS", 2)))
-    rows = []
-    for name in sys.argv[1:] or MODELS:
+    names, rows = sys.argv[1:] or list(MODELS), []
+    for name in names:
         for n, e in SIZES:
             torch._dynamo.reset()
-            rows.append(compare(name, n, e) | {"load": os.getloadavg()[0]})
+            rows.append(compare(name, n, e) | {"load": os.getloadavg()[0], "commit": commit()})
             print({k: v for k, v in rows[-1].items()}, flush=True)
-    if len(sys.argv) == 1:
-        write("gnn_pyg", rows)
+    rows += [row for row in known() if row["model"] not in names]
+    write("gnn_pyg", sorted(rows, key=lambda row: list(MODELS).index(row["model"])))
+
+
+def known():
+    """The rows of the last run, each with its commit."""
+    path = RESULTS / "gnn_pyg.json"
+    found = json.loads(path.read_text()) if path.exists() else {"results": []}
+    return [{"commit": found["commit"]} | row for row in found["results"]]
 
 
 if __name__ == "__main__":
