@@ -65,8 +65,7 @@ def copy_weights(ours, theirs):
     for i, block in enumerate(theirs.blocks):
         at = f"layer.{i}."
         for part in ("weight", "bias"):
-            for x, piece in zip("qkv", getattr(block.qkv, part).chunk(3), strict=True):
-                named[f"{at}group0.{x}.{part}"] = piece
+            named[f"{at}group0.qkv.{part}"] = getattr(block.qkv, part)
             named[f"{at}attended.{part}"] = getattr(block.out, part)
             named[f"{at}mlp.{part}"] = getattr(block.mlp[0], part)
             named[f"{at}out.{part}"] = getattr(block.mlp[2], part)

@@ -23,7 +23,7 @@ from edgewise.run.dots import Dots, dots_of, operand
 from edgewise.run.functions import combine, transform
 from edgewise.run.projections import is_matrix, projected, values_of
 from edgewise.run.state import State
-from edgewise.run.strides import Strides, of_ground
+from edgewise.run.strides import Stretch, Strides, of_ground
 
 SUMS = ("sum_agg", "avg_agg")
 EXTREMES = ("max_agg", "min_agg")
@@ -142,7 +142,7 @@ class RuleStep:
             if self.project_first and (rows is None or source.rows <= len(rows)):
                 found = self._in_rows(item, source, state, alone.relation)
                 return self._chosen(found, self.place(alone))
-            return self._in_rows(item, source.take(rows), state)
+            return self._in_rows(item, self._taken(source, self.place(alone)), state)
         owner = own_families(item)
         inner = None if owner is None else self.within.get(self.place(owner))
         if owner is not None and inner is not None and state.cache is None:
@@ -164,7 +164,7 @@ class RuleStep:
         return value.take(self.ground.rows[at])
 
     @cached_property
-    def strides(self) -> dict[int, Strides]:
+    def strides(self) -> dict[int, Strides | Stretch]:
         return of_ground(self.ground)
 
     @cached_property

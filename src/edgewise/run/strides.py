@@ -1,4 +1,4 @@
-"""Rows that a grid repeats or turns round, taken without an index: expanded or transposed."""
+"""Rows that a grid repeats, turns round or takes in a row: no index is needed."""
 
 from __future__ import annotations
 
@@ -37,14 +37,32 @@ class Strides:
         return Column(wide.reshape(len(data), self.outer * self.inner, *rest))
 
 
-def strides_of(rows: Tensor, size: int) -> Strides | None:
+@dataclass(frozen=True)
+class Stretch:
+    """Rows one after another, from the `first`."""
+
+    first: int
+    count: int
+    size: int  # of the source
+
+    def taken(self, value: Column) -> Column:
+        return Column(value.data.narrow(1, self.first, self.count))
+
+
+def strides_of(rows: Tensor, size: int) -> Strides | Stretch | None:
     """How a grid reads the `size` rows of a source; None where it takes an index.
 
     >>> strides_of(torch.arange(3).repeat_interleave(4), 3)
     Strides(outer=3, inner=4, steps=(1, 0))
     >>> strides_of(torch.arange(6).view(2, 3).T.flatten(), 6)
     Strides(outer=3, inner=2, steps=(1, 3))
+    >>> strides_of(torch.arange(2, 5), 6)
+    Stretch(first=2, count=3, size=6)
     """
+    if 0 < len(rows) < size:
+        first = int(rows[0])
+        one = torch.equal(rows, torch.arange(first, first + len(rows)))
+        return Stretch(first, len(rows), size) if one else None
     if size < 2 or len(rows) < size or len(rows) % size:
         return None
     times = len(rows) // size
@@ -60,7 +78,7 @@ def strides_of(rows: Tensor, size: int) -> Strides | None:
     return None
 
 
-def of_ground(ground: GroundRule) -> dict[int, Strides]:
+def of_ground(ground: GroundRule) -> dict[int, Strides | Stretch]:
     """Place of a literal → how its rows are read, where many are and no index is needed."""
     found = {}
     for at, rows in ground.rows.items():

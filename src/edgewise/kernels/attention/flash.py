@@ -16,9 +16,13 @@ FEW = 16  # keys; with fewer and no mask, a row of NaN comes out of PyTorch as 0
 
 
 @lru_cache
-def cudnn() -> bool:
-    """cuDNN's attention is the faster one from Hopper on."""
+def _hopper() -> bool:
     return torch.cuda.get_device_capability()[0] >= 9
+
+
+def cudnn() -> bool:
+    """cuDNN's attention is the faster one from Hopper on; its way back adds in any order."""
+    return _hopper() and not torch.are_deterministic_algorithms_enabled()
 
 
 def fused(

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from edgewise.errors import EdgewiseError
 from edgewise.graphs import Pattern, causal, parse
 from edgewise.ground.inputs import numbers
-from edgewise.language import F, Program, R, V, repeat, scope
+from edgewise.language import F, Program, R, V, W, repeat, scope
 from edgewise.language.nodes import Atom
 from edgewise.training.schema import number
 from edgewise.zoo import gpt2
-from edgewise.zoo.parts import Statements, attention, feed_forward, layer_norm, residual
+from edgewise.zoo.parts import Statements, dropped, feed_forward, layer_norm, residual
 
 SPREAD = 0.02
 
@@ -75,7 +75,7 @@ def program(config: Gpt, words: int, context: int) -> Program:
     stack = repeat(lambda x: _layer(x, config), config.layers)(R.x)
     return Program(
         [*gpt2.embeddings(R.x, sizes), stack, *gpt2.readout(stack.out, sizes)],
-        domains={V.I: context, V.H: config.heads // len(config.graphs)},
+        domains={V.I: context, V.T: 3, V.H: config.heads // len(config.graphs)},
     )
 
 
@@ -97,14 +97,25 @@ def _attention(x: Atom, y: Atom, config: Gpt) -> Statements:
     rules: Statements = []
     groups = []
     for g, graph in enumerate(config.patterns()):
-        name, where = f"group{g}", (graph(V.I, V.J),)
-        p = config.attention_dropout
-        *inner, _ = attention(x, y, config.size, config.heads, where=where, p=p)
-        group = R[f"{name}_out"]
-        rules += scope(name)(inner)
-        rules.append((group(V.I) <= R[f"{name}.heard"](V.H, V.I)) | [F.concat_agg])
+        group = R[f"group{g}_out"]
+        rules += scope(f"group{g}")(_group(x, graph, config))
+        rules.append((group(V.I) <= R[f"group{g}.heard"](V.H, V.I)) | [F.concat_agg])
         groups.append(group(V.I))
     return [*rules, (y(V.I) <= tuple(groups)) | [F.concat]]
+
+
+def _group(x: Atom, graph: Pattern, config: Gpt) -> Statements:
+    """Heads that hear along one graph. One matrix makes queries (0), keys (1) and values (2)."""
+    size, d = config.size, config.size // config.heads
+    matrix, bias = W["qkv.weight"](V.T, V.H)[d, size], W["qkv.bias"](V.T, V.H)[d,]
+    query = R.qkv(0, V.H, V.I)[1 / math.sqrt(d)].fixed()
+    weights = dropped(R.weights(V.H, V.I, V.J), config.attention_dropout)
+    return [
+        R.qkv(V.T, V.H, V.I) <= (x(V.I)[matrix], bias),
+        (R.weights(V.H, V.I, V.J) <= (R.qkv(1, V.H, V.J).T @ query, graph(V.I, V.J)))
+        | [F.softmax_agg(agg_terms=[V.J])],
+        (R.heard(V.H, V.I) <= (weights, R.qkv(2, V.H, V.J))) | [F.product],
+    ]
 
 
 class Speaker(nn.Module):
