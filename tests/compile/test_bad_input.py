@@ -422,7 +422,7 @@ def test_a_weight_that_does_not_fit(size):
 def test_facts_of_different_shapes_are_named():
     facts = [R.a(0)[[1.0, 2.0]], R.a(1)[1.0]]
     model = Program([R.out(V.X) <= R.a(V.X)]).compile(R.out)
-    refused("mixed-facts", lambda: model.ground(facts=facts), "`a`", "test_bad_input.py")
+    refused("shape-mismatch", lambda: model.ground(facts=facts), "`a`", "test_bad_input.py")
 
 
 @pytest.mark.parametrize(
@@ -437,10 +437,10 @@ def test_facts_of_different_shapes_are_named():
 )
 def test_they_are_named_before_all_inputs_are_there(facts):
     model = Program([R.out(V.X) <= (R.a(V.X), R.x(V.X))]).compile(R.out)
-    refused("mixed-facts", lambda: model.ground(facts=facts), "`a`", "test_bad_input.py")
+    refused("shape-mismatch", lambda: model.ground(facts=facts), "`a`", "test_bad_input.py")
     own = Program([R.out(V.X) <= (R.a(V.X), R.x(V.X)), R.a(7)[2.0]]).compile(R.out)
     vector = [R.a(0)[[1.0, 2.0]]]
-    refused("mixed-facts", lambda: own.ground(facts=vector), "`a`", "[(), (2,)]")
+    refused("shape-mismatch", lambda: own.ground(facts=vector), "`a`", "[(), (2,)]")
     own.ground(facts=[R.a(7)[[3.0, 3.0]], *vector])  # replaces the program's own
 
 

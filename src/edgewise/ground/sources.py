@@ -32,18 +32,6 @@ class DtypeMismatch(EdgewiseError):
     )
 
 
-class MixedFacts(EdgewiseError):
-    """A compiled relation is a table of values of one shape."""
-
-    code = "mixed-facts"
-    example = """\
-model = Program([R.h(V.X) <= (R.a(V.X), R.x(V.X))]).compile(R.h)
-model.ground(facts=[R.a(0)[1.0], R.a(1)[[1.0, 2.0]]])"""
-    instead = """\
-model = Program([R.h(V.X) <= (R.a(V.X), R.x(V.X))]).compile(R.h)
-model.ground(facts=[R.a(0)[[1.0, 1.0]], R.a(1)[[1.0, 2.0]]])"""
-
-
 class Live:
     """Values that belong to somebody else, who may train them or write into them.
 
@@ -113,7 +101,7 @@ def refuse_mixed(name: str, shapes: Iterable[tuple[int, ...]]) -> None:
     """Refuse facts of one relation with values of different shapes."""
     found = {_canonical(shape) for shape in shapes}
     if len(found) > 1:
-        raise MixedFacts(
+        raise ShapeMismatch(
             f"the facts of `{name}` have values of different shapes: {sorted(found)}",
             caller(),
             "give them one shape, or relations of their own: a compiled relation has one",
