@@ -97,4 +97,7 @@ class Conditions:
         return [~atom if self.chance(2) else atom]
 
     def functioned(self) -> list[nodes.Expression]:
-        return [R.special.fn(half)(self.some(), self.pick([V.D, 1]))]
+        x, y, s = self.some(), self.pick([self.some(), 2]), R.special
+        options = [s.fn(half)(x, V.D), s.fn(half)(x, 1)]
+        options += [s.bucket(x, y, 8, 16, V.D), s.bucket_before(x, y, 6, 4, V.D)]
+        return [self.pick(options)]
