@@ -15,8 +15,9 @@ MODELS = {
     "gcn": "GCN",
     "rgcn": "R-GCN, 128 relations",
 }
-SHOWN = ["attention_gpu", "attention_gpu_checks", "attention_sweep", "gnn_gpu", "gnn_pyg",
-         "graph_attention_cpu", "no_cliff", "random_graph_cpu", "window_cpu"]  # fmt: skip
+SHOWN = ["attention_gpu", "attention_gpu_checks", "attention_sweep", "attention_terms_gpu",
+         "encoder_torch", "gnn_gpu", "gnn_pyg", "gpt_step", "graph_attention_cpu", "hf_long",
+         "no_cliff", "random_graph_cpu", "window_cpu"]  # fmt: skip
 
 
 def kept(name):
@@ -124,6 +125,32 @@ def networks():
     return table(("layer", "nodes", "edges", "times, forward", "times, both"), *rows)
 
 
+def models():
+    """Whole models on a GPU, beside torch and Hugging Face."""
+    rows = []
+    encoder = results("encoder_torch")["cuda"]
+    for way, said in (("forward", "forward"), ("both", "forward and backward")):
+        ours, other = (
+            1e3 * encoder[who][way]["wall_s"] for who in ("ours_compiled", "torch_compiled")
+        )
+        what = f"encoder of 12 layers, 16 × 512 tokens, {said}"
+        rows.append((what, ours, "compiled torch.nn", other, "at most 1.1 × its time"))
+    for name, row in results("gpt_step").items():
+        if name.endswith("compiled"):
+            what, other = f"step of the GPT recipe, {name}", row["torch"]["ms"]
+            wanted = "at most 1.1 × its time"
+            rows.append((what, row["ours"]["ms"], "compiled PyTorch", other, wanted))
+    for name, row in results("hf_long").items():
+        if isinstance(row, dict):
+            what, other = f"HF BERT of {name}, 16,384 tokens, training step", row["sdpa"]["ms"]
+            rows.append((what, row["edgewise"]["ms"], "SDPA", other, "3 × faster"))
+    lines = [
+        (what, f"{ours:.1f} ms", f"{peer} {other:.1f} ms", f"{other / ours:.2f}", wanted)
+        for what, ours, peer, other, wanted in rows
+    ]
+    return table(("", "Edgewise", "peer", "times as fast", "wanted"), *lines)
+
+
 def cliffs():
     """First calls at new lengths."""
     rows = []
@@ -139,18 +166,28 @@ def runs():
     rows = []
     for name in SHOWN:
         found = kept(name)
-        machine, parts = found["machine"], found["results"]
-        inner = parts.values() if isinstance(parts, dict) else parts
-        commits = {part["commit"] for part in inner if isinstance(part, dict) and "commit" in part}
-        threads = f", threads: {machine['threads']}" if "threads" in machine else ""
-        hardware = f"{machine['hardware']}{threads}"
+        parts = found["results"]
+        inner = [p for p in (parts.values() if isinstance(parts, dict) else parts)
+                 if isinstance(p, dict) and "commit" in p]  # fmt: skip
+        inner = inner or [found]
+        machines = [part.get("machine", found["machine"]) for part in inner]
         rows.append(
-            (name, hardware, machine["torch"], ", ".join(sorted(commits or {found["commit"]})))
-        )
+            (name, *map(_list, (map(_hardware, machines), (m["torch"] for m in machines),
+                                (part["commit"] for part in inner))))
+        )  # fmt: skip
     return table(("results", "hardware", "torch", "commit"), *rows)
+
+
+def _hardware(machine):
+    threads = f" (threads: {machine['threads']})" if "threads" in machine else ""
+    return f"{machine['hardware']}{threads}"
+
+
+def _list(items):
+    return ", ".join(sorted(set(items)))
 
 
 TABLES = {
     "against": against, "bounds": bounds, "graphs": graphs, "processor": processor,
-    "networks": networks, "cliffs": cliffs, "runs": runs,
+    "networks": networks, "models": models, "cliffs": cliffs, "runs": runs,
 }  # fmt: skip
