@@ -54,6 +54,7 @@ SCORES = {  # of a table per head (heads, 7) and one number per head
     "softcap": lambda table, one: softcap(2.0),
     "alibi": lambda table, one: S - scalar(one) * abs(I - J),
     "relative": lambda table, one: S + relative(table),
+    "apart": lambda table, one: S * scalar(one) + table_of(table, abs(I * 3 - J * 3)),
     "capped": lambda table, one: (S + relative(table)).at(softcap(3.0)) * scalar(one),
     "places": lambda table, one: where(I > J + 2, S * 0.5 + H, S) + tanh(table_of(table, J)),
 }

@@ -44,3 +44,22 @@ def test_classes_are_not_dense_in_a_precision_that_fused_attention_lacks():
         full = Case(**{**vars(case(causal())), "dtype": dtype, "features": frozenset({"lse"})})
         assert (choose(full).name == "dense") == allowed
         assert choose(Case(**{**vars(full), "features": frozenset()})).name == "dense"
+
+
+def test_another_stride_compiles_no_other_score():
+    """How far apart the tokens of a class are is a number that kernels read."""
+    from edgewise.graphs import causal, strided
+    from edgewise.kernels.attention import permuted
+    from edgewise.kernels.attention.triton_score import functions, spaced
+    from edgewise.scores import I, J, S, alibi
+
+    score, found = (S + alibi(2)).node, []
+    for step in (1, 3, 5):
+        graph = strided(step) & causal()
+        asked = Case(**{**vars(case(graph)), "features": frozenset({"score"}), "score": score})
+        inner = [p[1].score for p in permuted._plan(asked)] if step > 1 else [score]
+        assert {spaced(one)[1] for one in inner} == {step}
+        found += map(functions, inner)
+    assert len(set(found)) == 1
+    mixed = (S + I * 3 - J * 2).node
+    assert spaced(mixed) == (mixed, 1)

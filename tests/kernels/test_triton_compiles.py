@@ -11,7 +11,8 @@ from triton.compiler import ASTSource
 from edgewise.kernels.attention import triton_block_kernels as kernels
 from edgewise.kernels.attention.triton_passes import BLOCK, LAUNCH
 from edgewise.kernels.attention.triton_score import functions
-from edgewise.scores.library import softcap
+from edgewise.scores import S as S_
+from edgewise.scores.library import alibi, softcap
 from edgewise.scores.nodes import S
 
 TYPES = {
@@ -30,7 +31,10 @@ PASSES = {
 @pytest.mark.parametrize("batch", [False, True])
 @pytest.mark.parametrize(
     ("d", "dv", "one", "score"),
-    [(64, 64, True, S), (64, 32, False, S), (16, 128, True, S), (64, 64, True, softcap(9.0).node)],
+    [
+        *((64, 64, True, S), (64, 32, False, S), (16, 128, True, S)),
+        *((64, 64, True, score.node) for score in (softcap(9.0), S_ + alibi(2))),
+    ],
 )
 def test_a_pass_compiles(step, d, dv, one, score, batch):
     kernel, (warps, stages, registers) = PASSES[step], LAUNCH[step]

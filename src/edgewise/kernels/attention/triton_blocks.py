@@ -108,8 +108,8 @@ def _extra(case: Case, terms: Terms, q: Tensor) -> tuple[Any, ...] | None:
     if not case.written_out:
         return None
     tables, sizes, bias, strides = q, q, q, (0, 0, 0)
-    if terms.tables:
-        packed = Packed.of(terms.tables, q.device)
+    if "score" in case.features:
+        packed = Packed.of(terms.tables, q.device, case.score)
         tables, sizes = packed.tables, packed.sizes
     if terms.bias is not None:
         bias = terms.bias.contiguous()

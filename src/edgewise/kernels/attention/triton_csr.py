@@ -69,7 +69,7 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
     numbers = (case.scale, case.n, graph.edges.count, heads, case.g, slots, *_drop(terms))
     strides = [s for x in (q, k, v) for s in x.stride()[:2]]
     triton_csr_kernels.forward[(len(graph.rows.row) * heads,)](
-        q, k, v, *_extra(terms, q), out, lse, part, part_lse,
+        q, k, v, *_extra(case, terms, q), out, lse, part, part_lse,
         *_work(graph.rows), graph.edges.index, *numbers, *strides, **_meta(case, terms, q, v)
     )  # fmt: skip
     if slots:
@@ -99,7 +99,7 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     q, out, g = (padded(x.flatten(0, 1)) for x in (saved.q, saved.out, dout))
     k, v, lse = padded(saved.k), padded(saved.v), saved.lse.flatten(0, 1).contiguous()
     terms = on_edges(case, saved.terms)
-    inputs = (q, k, v, *_extra(terms, q), g, lse, row_products(g, out))
+    inputs = (q, k, v, *_extra(case, terms, q), g, lse, row_products(g, out))
     dq, of_rows = _rows(case, graph, inputs, terms)
     (dk, dv), of_columns = _columns(case, graph, inputs, terms)
     dq = dq[..., : case.d].reshape(saved.q.shape)
@@ -180,11 +180,11 @@ def _work(work: Items) -> tuple[Tensor, ...]:
     return work.row, *work.ends, work.slot
 
 
-def _extra(terms: Terms, q: Tensor) -> tuple[Tensor, ...]:
+def _extra(case: Case, terms: Terms, q: Tensor) -> tuple[Tensor, ...]:
     """Bias, factor, key and value of edges, and tables; q stands for what is not there."""
     scalars = (q if x is None else x.contiguous() for x in (terms.edge_bias, terms.edge_scale))
     vectors = (q if x is None else padded(x) for x in (terms.edge_key, terms.edge_value))
-    packed = Packed.of(terms.tables, q.device)
+    packed = Packed.of(terms.tables, q.device, case.score)
     return (*scalars, *(x.contiguous() for x in vectors), packed.tables, packed.sizes)
 
 

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from edgewise.kernels.attention.triton_dropout import kept
+from edgewise.kernels.attention.triton_parts_kernels import NUMBERS
 
 
 @triton.jit
@@ -27,7 +28,7 @@ def per_edge(X, at, some):
     return tl.load(X + at, mask=some, other=0.0).to(tl.float32)
 
 
-@triton.jit(do_not_specialize=["n", "slots", "edges", "seed", "least"])
+@triton.jit(do_not_specialize=NUMBERS)
 def forward(
     Q, K, V, Bias, Factor, EdgeKey, EdgeValue, Tables, Sizes, Out, Lse, PartOut, PartLse,
     Row, LowItem, HighItem, Slot, Index,
@@ -83,7 +84,7 @@ def forward(
         tl.store(PartOut + (h * slots + slot) * DV + y, acc)
 
 
-@triton.jit(do_not_specialize=["n", "slots", "edges", "seed", "least"])
+@triton.jit(do_not_specialize=NUMBERS)
 def backward_rows(
     Q, K, V, Bias, Factor, EdgeKey, EdgeValue, Tables, Sizes, DOut, Lse, Delta,
     DQ, DBias, DFactor, DTables, Unit, Part,
@@ -143,7 +144,7 @@ def backward_rows(
         tl.store(Part + (h * slots + slot) * D + x, acc)
 
 
-@triton.jit(do_not_specialize=["n", "m", "slots", "edges", "seed", "least"])
+@triton.jit(do_not_specialize=NUMBERS)
 def backward_columns(
     Q, K, V, Bias, Factor, EdgeKey, EdgeValue, Tables, Sizes, DOut, Lse, Delta,
     DK, DVal, DEdgeKey, DEdgeValue, PartK, PartV,

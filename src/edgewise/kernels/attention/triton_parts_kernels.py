@@ -12,7 +12,7 @@ import triton.language as tl
 # of which no kernel is compiled for a value of its own
 NUMBERS = [
     *("n", "first", "items", "many", "heads", "slots", "m", "sbh", "sbn", "sbm", "seed", "least"),
-    *("ob", "oh", "on", "kb", "kh", "kn", "vb", "vh", "vn"),
+    *("ob", "oh", "on", "kb", "kh", "kn", "vb", "vh", "vn", "edges", "keys"),
 ]
 
 

@@ -1,8 +1,9 @@
 """Scores as Triton functions: source is written from the tree, compiled once for each score.
 
 Triton keeps what it compiled on disk by the content of the source, so another process with the
-same score compiles nothing. Tables are packed one after another: table t has `rows` rows of
-`length` numbers from `offset` on, three numbers per table in `Sizes`.
+same score compiles nothing. `Sizes` has how far apart neighbouring places are, which every graph
+of strides changes, then three numbers per table: those are packed one after another, and table t
+has `rows` rows of `length` numbers from `offset` on.
 """
 
 # mypy: disable-error-code="import-untyped"
@@ -21,7 +22,7 @@ from torch import Tensor
 from edgewise.scores.derivative import derivative
 from edgewise.scores.functions import FUNCTIONS
 from edgewise.scores.kinds import kind, wants
-from edgewise.scores.nodes import REAL, Call, Entry, Leaf, Node, Number, S, entries
+from edgewise.scores.nodes import REAL, Call, Entry, I, J, Leaf, Node, Number, S, entries, walk
 
 GIVEN = "s, i, j, h, Tables, Sizes"
 
@@ -36,9 +37,35 @@ class Functions:
     spread: Any
 
 
-@lru_cache(maxsize=256)
 def functions(score: Node) -> Functions:
-    """The compiled functions of a score."""
+    """The compiled functions of a score: the same ones however far apart places are."""
+    return _compiled(spaced(score)[0])
+
+
+@lru_cache(maxsize=256)
+def spaced(score: Node) -> tuple[Node, int]:
+    """The score with i for each i·c and j for each j·c, and c: 1 where that is not one number."""
+    found: set[int] = set()
+    inner = _divided(score, found)
+    return (inner, found.pop()) if len(found) == 1 else (score, 1)
+
+
+def _divided(node: Node, found: set[int]) -> Node:
+    match node:
+        case Call("mul", (Leaf("i" | "j") as place, Number(int(by)))) if abs(by) < 1 << 31:
+            found.add(by)
+            return place
+        case Leaf("i" | "j"):
+            found.add(1)
+        case Call(function, operands):
+            return Call(function, tuple([_divided(x, found) for x in operands]))
+        case Entry(table, index):
+            return Entry(table, _divided(index, found))
+    return node
+
+
+@lru_cache(maxsize=256)
+def _compiled(score: Node) -> Functions:
     if score == S:
         return Functions(None, None, None)
     import triton
@@ -58,13 +85,13 @@ def digest(score: Node) -> str:
 
 def source(score: Node) -> str:
     """The text of the three functions."""
-    name = digest(score)
-    text = []
+    name, text = digest(score), []
+    apart = [f"    {x.name} = {x.name} * tl.load(Sizes)" for x in (I, J) if x in walk(score)]
     for part, node in (("value", score), ("slope", derivative(score, S))):
         lines = _Lines()
         result = lines.real(node)
         text += ["@triton.jit", f"def {part}_{name}({GIVEN}):"]
-        text += [*lines.text, f"    return s * 0.0 + {result}", "", ""]
+        text += [*apart, *lines.text, f"    return s * 0.0 + {result}", "", ""]
     lines = _Lines()
     for entry in entries(score):
         place, result = lines.place(entry), lines.real(derivative(score, entry))
@@ -72,7 +99,7 @@ def source(score: Node) -> str:
         lines.text.append(f"    part = (ds * ({result}) * unit + s * 0.0).to(tl.int64)")
         lines.text.append(f"    tl.atomic_add(Grads + {place} + i * 0 + j * 0, part, mask=inside)")
     text += ["@triton.jit", f"def spread_{name}({GIVEN}, ds, inside, unit, Grads):"]
-    return "\n".join([*text, *(lines.text or ["    pass"]), ""])
+    return "\n".join([*text, *apart, *(lines.text or ["    pass"]), ""])
 
 
 class _Lines:
@@ -118,7 +145,7 @@ class _Lines:
         """Where an entry stands among all tables."""
         if entry not in self.places:
             index, at = self._index(entry.index), f"at{len(self.places)}"
-            first, rows, length = (f"tl.load(Sizes + {3 * entry.table + x})" for x in range(3))
+            first, rows, length = (f"tl.load(Sizes + {3 * entry.table + x})" for x in (1, 2, 3))
             self.text += [
                 f"    {at} = tl.minimum({index}, {length} - 1)",
                 f"    {at} = {first} + (h % {rows}) * {length} + {at}",
@@ -145,12 +172,11 @@ class Packed:
     sizes: Tensor
 
     @classmethod
-    def of(cls, tables: tuple[Tensor, ...], device: torch.device) -> Packed:
+    def of(cls, tables: tuple[Tensor, ...], device: torch.device, score: Node = S) -> Packed:
+        sizes = _sizes(tuple((len(t), t.shape[1]) for t in tables), spaced(score)[1], device)
         if not tables:
-            nothing = torch.zeros(1, device=device)
-            return cls(nothing, _sizes((), device))
-        flat = torch.cat([table.reshape(-1).float() for table in tables])
-        return cls(flat, _sizes(tuple((len(t), t.shape[1]) for t in tables), device))
+            return cls(_nothing(device), sizes)
+        return cls(torch.cat([table.reshape(-1).float() for table in tables]), sizes)
 
     def split(self, grads: Tensor, tables: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Gradients of the packed tables, as those of each."""
@@ -161,13 +187,18 @@ class Packed:
         )
 
 
+@lru_cache
+def _nothing(device: torch.device) -> Tensor:
+    return torch.zeros(1, device=device)
+
+
 @lru_cache(maxsize=256)
-def _sizes(shapes: tuple[tuple[int, int], ...], device: torch.device) -> Tensor:
-    found, at = [], 0
+def _sizes(shapes: tuple[tuple[int, int], ...], apart: int, device: torch.device) -> Tensor:
+    found, at = [apart], 0
     for rows, length in shapes:
         found += [at, rows, length]
         at += rows * length
-    return torch.tensor(found or [0, 1, 1], dtype=torch.int32, device=device)
+    return torch.tensor(found, dtype=torch.int32, device=device)
 
 
 def unit_of(g: Tensor, v: Tensor, rows: int) -> Tensor:
