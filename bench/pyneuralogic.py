@@ -101,6 +101,8 @@ def ours_encoder(n, condition=(), repeats=20):
 
 
 def encoders():
+    """Both have all cores: those of the peer's virtual machine are its own choice."""
+    torch.set_num_threads(os.cpu_count() or 1)
     found = []
     for n, memory, repeats in ((256, 6, 8), (512, 12, 2)):
         ours, theirs = ours_encoder(n), peer("encoder", n, repeats, memory=memory)
@@ -109,6 +111,7 @@ def encoders():
     found.append({"tokens": 1024, "ours": ours_encoder(1024)})
     window = (R.special.leq(V.D, 255), R.special.sub(V.I, V.J, V.D))
     found.append({"tokens": 65536, "window": 256, "ours": ours_encoder(65536, window, 2)})
+    torch.set_num_threads(1)
     return found
 
 
