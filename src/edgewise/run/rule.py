@@ -4,57 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from edgewise.aggregations import NORMALISATIONS, aggregate
 from edgewise.errors import EdgewiseError
-from edgewise.ground.rules import GroundRule
-from edgewise.ground.within import by_row, own_families
-from edgewise.kernels.aggregate import Gather, gather, runs
+from edgewise.ground.within import own_families
 from edgewise.language import functions, nodes
 from edgewise.reference.evaluate import combination
 from edgewise.run import families
-from edgewise.run.body import place, scales_only, single_atom, takes_rows
+from edgewise.run.body import single_atom
 from edgewise.run.column import Column, Gathered, column, product
-from edgewise.run.dots import Dots, dots_of, operand
 from edgewise.run.functions import combine, transform
 from edgewise.run.projections import is_matrix, projected, values_of
+from edgewise.run.settled import SUMS, Settled
 from edgewise.run.state import State
-from edgewise.run.strides import Stretch, Strides, of_ground
-
-SUMS = ("sum_agg", "avg_agg")
-EXTREMES = ("max_agg", "min_agg")
-MANY = 1 << 12  # groundings, below which torch's own sums by segment do
-# these read rows as a table of segments
-NEED_TABLES = {"median_agg", "topk_agg", "concat_agg", "softmax_agg", "sparsemax_agg"}
-
-
-Side = tuple["RuleStep", nodes.Expression]
 
 
 @dataclass(frozen=True, eq=False)
-class RuleStep:
+class RuleStep(Settled):
     """Computes the heads of one ground rule."""
-
-    ground: GroundRule
-    default: nodes.Function
-    project_first: bool = True
-    each_member: bool = True  # whether families of weights are met member by member
-
-    def place(self, literal: nodes.Expression) -> int:
-        return place(self.ground, literal)
-
-    @property
-    def rule(self) -> nodes.Rule:
-        return self.ground.rule
-
-    @property
-    def aggregation(self) -> nodes.Function:
-        own = (f for f in self.rule.functions if functions.kind(f) == functions.AGGREGATION)
-        return next(own, self.default)
 
     def __call__(self, state: State) -> Column:
         try:
@@ -91,22 +61,6 @@ class RuleStep:
             left._in_every_grounding(left.expression(a, state)),
             right._in_every_grounding(right.expression(b, state)),
         )
-
-    @cached_property
-    def dots(self) -> tuple[Side, Side, Dots] | None:
-        items = [item for item in self.rule.body if item.carries_value]
-        if len(items) != 2 or combination(self.rule.functions).name != "product":
-            return None
-        if not self.project_first or self.gathers:
-            return None
-        left, right = (operand(item, self.ground) for item in items)
-        if left is None or right is None:
-            return None
-        found = dots_of(left, right)
-        if found is None:
-            return None
-        a, b = ((RuleStep(side.ground, self.default), side.item) for side in (left, right))
-        return a, b, found
 
     def _in_every_grounding(self, value: Column) -> Column:
         if value.rows == self.ground.count:
@@ -162,18 +116,6 @@ class RuleStep:
         if way is not None and value.rows == way.size:
             return way.taken(value)
         return value.take(self.ground.rows[at])
-
-    @cached_property
-    def strides(self) -> dict[int, Strides | Stretch]:
-        return of_ground(self.ground)
-
-    @cached_property
-    def within(self) -> dict[int, RuleStep]:
-        """Place of an atom → its rows alone, where a family of weights goes by its key."""
-        if not self.project_first:
-            return {}
-        inner = by_row(self.ground)
-        return {at: RuleStep(ground, self.default) for at, ground in inner.items()}
 
     def _combined(self, item: nodes.Expression, state: State) -> Column:
         match item:
@@ -306,89 +248,6 @@ class RuleStep:
         if at in self.chunks:
             return families.times_in_chunks(family, full, self.chunks[at])
         return families.times_by_member(family, full, self.by_member[at])
-
-    @cached_property
-    def layouts(self) -> dict[int, str]:
-        return families.layouts_of(self.ground) if self.each_member else {}
-
-    @cached_property
-    def chunks(self) -> dict[int, int]:
-        return families.chunks_of(self.ground) if self.each_member else {}
-
-    @cached_property
-    def by_member(self) -> dict[int, families.ByMember]:
-        return families.by_member_of(self.ground, self.sums_rows) if self.each_member else {}
-
-    @property
-    def written_out(self) -> str | None:
-        """Why the groundings of a head are written out before they are aggregated."""
-        parts, name = self.ground.segments, self.aggregation.name
-        if parts.trivial:
-            return None
-        if self.ground.groups is not None:
-            return f"{name} reads every grounding"
-        if name not in (*SUMS, *EXTREMES):
-            return f"it does not compute {name}"
-        if not self.sums_rows:
-            return "what is aggregated is more than a row, or a number times a row"
-        if not self.gathers:
-            return "the groundings of a head lie side by side"
-        return "torch aggregates single numbers as fast"
-
-    @property
-    def sums_rows(self) -> bool:
-        """Whether heads aggregate rows as they are, so that rows need not be written out."""
-        parts = self.ground.segments
-        if parts.trivial or not parts.ordered or self.ground.groups is not None:
-            return False
-        if self.aggregation.name in EXTREMES:
-            return takes_rows(self.rule)
-        return self.aggregation.name in SUMS and scales_only(self.rule)
-
-    @cached_property
-    def gathers(self) -> dict[int, Gather]:
-        """Place of an atom → which of its rows each head aggregates, if as they are."""
-        if not self.sums_rows:
-            return {}
-        parts = self.ground.segments
-        found = {
-            at: gather(rows, parts.ids, parts.count, self.ground.sizes[at])
-            for at, rows in self.ground.rows.items()
-            if rows is not None and at in self.ground.sizes
-        }
-        if self.aggregation.name == "avg_agg":
-            for which in found.values():
-                which.shares  # noqa: B018
-        return found
-
-    @cached_property
-    def runs(self) -> Gather | None:
-        """The groundings of each head, where many are summed and none is read from elsewhere."""
-        parts = self.ground.segments
-        summed = (self.default if self.ground.groups is not None else self.aggregation).name
-        if summed not in SUMS or parts.even or not parts.ordered or self.gathers:
-            return None
-        if self.ground.count < MANY:
-            return None
-        found = runs(parts.ids, parts.count)
-        if summed == "avg_agg":
-            found.shares  # noqa: B018
-        return found
-
-    def settle(self) -> None:
-        """Work out what depends on keys alone, so that a step is nothing but tensor work."""
-        names = {self.aggregation.name, self.default.name}
-        listed = bool(names & NEED_TABLES) or self.rule.head.weight is not None
-        for parts in (self.ground.segments, self.ground.groups):
-            if parts is not None and not parts.even:
-                parts.sizes  # noqa: B018
-                if listed:
-                    parts.padded  # noqa: B018
-        self.layouts, self.chunks, self.by_member, self.gathers, self.strides, self.runs  # noqa: B018
-        for step, _ in (self.dots or ())[:2]:
-            step.settle()
-        for inner in self.within.values():
-            inner.settle()
 
     def _head_weight(self, weight: nodes.Weight, state: State) -> Column:
         found = self._weight(weight, state)
