@@ -11,12 +11,16 @@ from edgewise.graphs import (
     Pattern,
     barabasi_albert,
     bigbird,
+    causal,
     erdos_renyi,
     expander,
+    global_tokens,
     parse,
     random_blocks,
     random_edges,
+    strided,
     watts_strogatz,
+    window,
 )
 from edgewise.graphs.philox import philox, words
 
@@ -135,3 +139,23 @@ def test_every_pair_is_equally_likely() -> None:
     count = sum(random_edges(3, seed=seed).dense(16).double() for seed in range(400))
     expected = 400 * 3 / 16
     assert (count - expected).abs().max() < 5 * expected**0.5
+
+
+@pytest.mark.parametrize(
+    "other", [window(2), causal(), global_tokens(1), window(1) | global_tokens(2), strided(3)]
+)
+@pytest.mark.parametrize(("n", "m"), [(40, 40), (40, 7), (7, 40), (1, 9)])
+def test_with_another_graph_it_is_what_the_matrices_say(other: Pattern, n: int, m: int) -> None:
+    """Random graphs are joined and cut pair by pair."""
+    scattered = random_edges(3, seed=5)
+    a, b = scattered.dense(n, m), other.dense(n, m)
+    for graph, wanted in (
+        (other | scattered, a | b),
+        (scattered | other, a | b),
+        (scattered - other, a & ~b),
+        (other - scattered, b & ~a),
+    ):
+        assert torch.equal(graph.dense(n, m), wanted)
+        assert graph.rows(n, m).degrees().tolist() == wanted.sum(1).tolist()
+        first = n // 3
+        assert torch.equal(graph.rows_between(n, m, first, n).dense(), wanted[first:])

@@ -63,3 +63,33 @@ def test_another_stride_compiles_no_other_score():
     assert len(set(found)) == 1
     mixed = (S + I * 3 - J * 2).node
     assert spaced(mixed) == (mixed, 1)
+
+
+def test_classes_of_odd_lengths_need_no_plan_of_cudnn():
+    from edgewise.graphs import causal, strided
+    from edgewise.kernels.attention import permuted
+
+    for n, name in ((N, "dense"), (N - 64, "triton_blocks"), (N - 1, "triton_blocks")):
+        strides = Case(**{**vars(case(strided(64) & causal())), "n": n, "m": n})
+        assert {part[2].name for part in permuted._plan(strides)} == {name}
+    wide = Case(**{**vars(strides), "d": 192, "dv": 192})
+    assert {part[2].name for part in permuted._plan(wide)} == {"dense"}
+
+
+def test_what_is_clearly_dearer_is_not_planned():
+    """Planning a union, or all blocks of a random graph, takes longer than attention itself."""
+    from edgewise.kernels.attention import registry, tiles
+
+    for graph, best, other in (
+        (window(512) | global_tokens(2), "triton_blocks", "union"),
+        (random_edges(4, seed=1), "triton_csr", "triton_blocks"),
+        (window(100) | random_edges(2, seed=1), "union", "triton_blocks"),
+    ):
+        kept = union._plan.cache_info().misses, tiles.blocks_of.cache_info().misses
+        found = registry.choose(case(graph))
+        assert found.name == best
+        assert found.refusals[other].startswith("at least")
+        made = union._plan.cache_info().misses, tiles.blocks_of.cache_info().misses
+        assert made[other == "triton_blocks"] - kept[other == "triton_blocks"] <= (best == "union")
+        costs = {x.name: x.cost(case(graph)) for x in IMPLEMENTATIONS if x.name in (best, other)}
+        assert costs[best] < costs[other]

@@ -26,8 +26,10 @@ from edgewise.layouts import (
     pieces,
     power,
     residue_order,
+    rows_of_pairs,
     rows_of_pieces,
     transposed,
+    with_pairs,
 )
 
 Span = tuple[int, int | None]
@@ -154,6 +156,22 @@ class union(Several):
 
     sign, binding, keep = "|", 0, OR
 
+    def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
+        several = [one.rows_between(n, m, first, last) for one in self.members]
+        loose = [at for at, rows in enumerate(several) if rows.is_scattered]
+        others = [one for at, one in enumerate(self.members) if at not in loose]
+        if len(loose) != 1 or not all(one.is_arithmetic for one in others):
+            return folded(several, OR)
+        scattered = several.pop(loose[0])
+        calm = folded(several, OR)
+        if (calm.step > 1).any():
+            return folded([calm, scattered], OR)
+        i, j = scattered.edges()  # pair by pair is quicker
+        new = torch.ones_like(i, dtype=torch.bool)
+        for one in others:
+            new &= ~one.holds(i + first, j, n, m)
+        return with_pairs(calm, i[new].numpy(), j[new].numpy())
+
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         out = self.members[0].holds(i, j, n, m)
         for member in self.members[1:]:
@@ -182,7 +200,12 @@ class difference(Expression):
     binding = 2
 
     def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
-        left, right = (p.rows_between(n, m, first, last) for p in (self.left, self.right))
+        left = self.left.rows_between(n, m, first, last)
+        if self.right.is_arithmetic and left.is_scattered:  # pair by pair is quicker
+            i, j = left.edges()
+            kept = ~self.right.holds(i + first, j, n, m)
+            return rows_of_pairs(last - first, m, i[kept].numpy(), j[kept].numpy())
+        right = self.right.rows_between(n, m, first, last)
         return combine(last - first, m, left.pieces(), right.pieces(), MINUS)
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:

@@ -85,6 +85,11 @@ class Rows:
         row = np.repeat(np.arange(slabs), self.height)
         return first[row] + growth[row] * (np.arange(self.n) - self.top[row])
 
+    @property
+    def is_scattered(self) -> bool:
+        """Whether rows have several keys and hardly two side by side, as in random graphs."""
+        return self.n < self.count() < 2 * len(self.start)
+
     def expand(self) -> "Rows":
         """One slab per row."""
         if len(self.top) == self.n + 1:
@@ -184,6 +189,23 @@ def rows_of_keys(n: int, m: int, ptr: Ints, keys: Ints) -> Rows:
         flat,
         np.ones(len(first), np.int64),
     )
+
+
+def with_pairs(rows: Rows, i: Ints, j: Ints) -> Rows:
+    """Rows without steps, and pairs that they do not have."""
+    wide, width = rows.expand(), max(rows.m, 1)
+    key = np.concatenate([wide.slab * width + wide.start, i * width + j])
+    order = np.argsort(key, kind="stable")
+    row, start = np.divmod(key[order], width)
+    stop = np.concatenate([wide.stop, j + 1])[order]
+    opens = np.ones(len(row), bool)
+    opens[1:] = (start[1:] != stop[:-1]) | (row[1:] != row[:-1])
+    first = np.flatnonzero(opens)
+    stop = stop[np.append(first[1:], len(row)) - 1] if len(row) else stop
+    ptr = pointer(np.bincount(row[first], minlength=rows.n))
+    flat, ones = np.zeros(len(first), np.int64), np.ones(len(first), np.int64)
+    every = np.arange(rows.n + 1)
+    return Rows(rows.n, rows.m, every, ptr, start[first], stop, flat, flat, ones)
 
 
 def rows_of_pairs(n: int, m: int, i: Ints, j: Ints) -> Rows:

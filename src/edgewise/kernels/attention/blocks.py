@@ -11,7 +11,16 @@ from torch import Tensor
 from edgewise.kernels.attention import blocks_explicit, explicit
 from edgewise.kernels.attention.contract import PAIR_TERMS, Case, Grads, Saved, Terms, wide
 from edgewise.kernels.attention.flash import flash, flash_backward
-from edgewise.kernels.attention.tiles import FULL, Group, Tiles, blocked, blocks_of, count_of, tiles
+from edgewise.kernels.attention.tiles import (
+    FULL,
+    Group,
+    Tiles,
+    at_least,
+    blocked,
+    blocks_of,
+    count_of,
+    tiles,
+)
 
 name = "blocks"
 SIZES = {32: 1.15, 64: 1.1, 128: 1.0, 256: 1.0}  # relative time of a pair, by block size
@@ -39,8 +48,11 @@ def _kinds(case: Case, block: int) -> int:
 
 
 def least(case: Case) -> float:
-    """What it costs at least, without looking at blocks."""
+    """What it costs at least: one block of 64, known on a GPU, is at least one of 32."""
     slow = explicit.PAIR[case.device] if case.written_out else 1.0
+    if case.device != "cpu" and case.written_out and case.scattered(64) is None:
+        found = at_least(case.graph, case.n, case.m, 64)
+        return slow * case.b * case.g * found * SIZES[32] * 32 * 48
     return slow * case.b * case.g * (case.pairs + 2e4)
 
 

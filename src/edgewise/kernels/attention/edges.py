@@ -47,6 +47,10 @@ class Edges:
 
 @lru_cache(maxsize=16)
 def edges(graph: Pattern, n: int, m: int, device: str = "cpu") -> Edges:
+    if device != "cpu":
+        here = edges(graph, n, m)
+        parts = (here.ptr, here.index, here.col_ptr, here.col_row, here.edge)
+        return Edges(*(part.to(device) for part in parts))
     csr = graph.csr(n, m)
     order = torch.argsort(csr.index, stable=True)
     col_ptr = torch.zeros(m + 1, dtype=torch.int64)
@@ -54,4 +58,4 @@ def edges(graph: Pattern, n: int, m: int, device: str = "cpu") -> Edges:
     small = torch.int32 if csr.index.numel() < 2**31 else torch.int64
     row = csr.row[order]
     parts = (csr.ptr.to(torch.int64), csr.index, col_ptr, row, order.to(small))
-    return Edges(*(part.contiguous().to(device) for part in parts))
+    return Edges(*(part.contiguous() for part in parts))

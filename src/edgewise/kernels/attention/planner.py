@@ -31,8 +31,9 @@ def cheapest(case: Case, implementations: Sequence[Implementation]) -> Choice:
     """The implementation of least estimated cost among those that accept the case."""
     refusals: dict[str, str] = {}
     costs: dict[Implementation, float] = {}
-    for implementation in sorted(implementations, key=lambda found: hasattr(found, "least")):
-        if reason := _too_dear(case, implementation, costs):
+    least = {found: _least(case, found) for found in implementations}
+    for implementation in sorted(implementations, key=lambda found: least[found]):
+        if reason := _too_dear(least[implementation], costs):
             refusals[implementation.name] = reason
             continue
         reason = implementation.refuses(case)
@@ -54,13 +55,16 @@ def cheapest(case: Case, implementations: Sequence[Implementation]) -> Choice:
     return Choice(best, {name: refusals[name] for name in order})
 
 
-def _too_dear(
-    case: Case, implementation: Implementation, costs: dict[Implementation, float]
-) -> str | None:
-    """Why a kernel needs no closer look: planning takes longer than small cases themselves."""
+def _least(case: Case, implementation: Implementation) -> float:
+    """What a kernel costs at least, where it can tell before it is looked at closely."""
     least = getattr(implementation, "least", None)
-    if least is None or not costs:
+    return 0.0 if least is None else least(case)
+
+
+def _too_dear(least: float, costs: dict[Implementation, float]) -> str | None:
+    """Why a kernel needs no closer look: planning takes longer than small cases themselves."""
+    if not least or not costs:
         return None
     best = min(costs, key=lambda found: costs[found])
-    times = least(case) / max(costs[best], 1.0)
+    times = least / max(costs[best], 1.0)
     return f"at least {times:.1f}× the work of {best.name}" if times >= 1.1 else None

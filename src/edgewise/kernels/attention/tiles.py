@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 
 from edgewise.graphs.pattern import Pattern
 from edgewise.layouts import Blocks, Pieces, Rows
-from edgewise.layouts.cover import touched
+from edgewise.layouts.cover import blocks_of_rows, touched
 from edgewise.layouts.pieces import in_slabs
 from edgewise.layouts.ragged import (
     Bools,
@@ -30,6 +30,7 @@ from edgewise.layouts.ragged import (
 FULL = -1
 FINEST = 32  # the smallest block
 FEW = 1 << 20
+PART = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +73,15 @@ def tiles(graph: Pattern, n: int, m: int, block: int) -> Tiles:
 @lru_cache(maxsize=32)
 def blocks_of(graph: Pattern, n: int, m: int, block: int) -> Blocks:
     return graph.blocks(n, m, block=block)
+
+
+@lru_cache(maxsize=32)
+def at_least(graph: Pattern, n: int, m: int, block: int) -> int:
+    """A number of blocks that there are: of scattered graphs a part of the rows says enough."""
+    rows = graph.rows(n, m)
+    if len(rows.start) < n:
+        return blocks_of(graph, n, m, block).count
+    return blocks_of_rows(rows.between(0, n // PART), block).count
 
 
 def count_of(graph: Pattern, n: int, m: int, block: int) -> int:

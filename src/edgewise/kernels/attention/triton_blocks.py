@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
-from edgewise.kernels.attention.tiles import blocks_of
+from edgewise.kernels.attention.tiles import at_least, blocks_of
 from edgewise.kernels.attention.triton_passes import BLOCK, Passes, passes, width
 from edgewise.kernels.attention.triton_score import Packed, unit_of
 from edgewise.kernels.availability import no_triton
@@ -32,6 +32,14 @@ def refuses(case: Case) -> str | None:
     if case.b * case.g > MOST_HEADS:
         return f"{case.b * case.g:,} heads, over the batch, are more than {MOST_HEADS:,}"
     return case.lacks("bias", "score", "dropout")
+
+
+def least(case: Case) -> float:
+    """What it costs at least, without looking at all rows."""
+    if case.device == "cpu" or refuses(case) is not None:
+        return 0.0
+    found = at_least(case.graph, case.n, case.m, BLOCK)
+    return PAIR * case.b * case.g * found * BLOCK * BLOCK
 
 
 def cost(case: Case) -> float:

@@ -68,6 +68,14 @@ def _part_refuses(case: Case) -> str | None:
     return None
 
 
+def least(case: Case) -> float:
+    """What it costs at least on a GPU, where putting outputs together is most of it."""
+    count = len(members(case.graph))
+    if case.device != "cuda" or not 1 < count <= MOST:
+        return 0.0
+    return case.work + MERGED * case.dv * count * case.b * case.g * case.n
+
+
 def cost(case: Case) -> float:
     return _plan(replace(case, features=case.features | {"lse"}))[1]
 
@@ -100,7 +108,7 @@ def _plan(case: Case) -> tuple[tuple[tuple[Implementation, Case], ...], float]:
     """The parts with their kernels, in the order of members that costs least."""
     best: tuple[tuple[tuple[Implementation, Case], ...], float] | None = None
     rows = case.b * case.g * case.n
-    for several in permutations(members(case.graph)):
+    for several in _orders(case):
         parts = [replace(case, graph=graph) for graph in _disjoint(several)]
         chosen = [(cheapest(part, INNER).implementation, part) for part in parts]
         cost = sum(kernel.cost(part) for kernel, part in chosen)
@@ -109,6 +117,16 @@ def _plan(case: Case) -> tuple[tuple[tuple[Implementation, Case], ...], float]:
             best = tuple(chosen), cost
     assert best is not None
     return best
+
+
+def _orders(case: Case) -> list[tuple[Pattern, ...]]:
+    """Every order of the members; those that are scattered stay last, because what is left of a
+    member after them is as scattered, and takes long to work out."""
+    several = members(case.graph)
+    pieces = [len(member.rows(case.n, case.m).start) for member in several]
+    calm = [x for x, count in zip(several, pieces, strict=True) if count < case.n]
+    wild = [x for x, count in zip(several, pieces, strict=True) if count >= case.n]
+    return [(*a, *b) for a in permutations(calm) for b in permutations(wild)]
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
