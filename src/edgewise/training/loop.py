@@ -23,6 +23,7 @@ from edgewise.training.errors import BadCheckpoint, Diverged, NotWritable
 from edgewise.training.metrics import Metrics, plot, rows
 from edgewise.training.objectives.average import Average
 from edgewise.training.recipe import Recipe, Training
+from edgewise.training.repeatable import repeatable
 from edgewise.training.schedules import scheduler
 
 BEST = "best.safetensors"
@@ -147,7 +148,8 @@ class _Run:
     def _steps(self, metrics: Metrics) -> Iterator[Event]:
         how, before, since = self.how, time.perf_counter(), self.step
         while self.step < how.steps:
-            self.losses.append(self._one())
+            with repeatable(how.deterministic):
+                self.losses.append(self._one())
             self.step += 1
             last = self.step == how.steps
             if self.step % how.log == 0 or last:

@@ -23,7 +23,8 @@ class Training:
 
     AdamW with betas and weight decay on matrices; the rate grows over `warmup` steps and then
     follows `schedule` down to `least_rate` (cosine), as 1/√step (noam), or stays. What is measured
-    at the end is the last model, or the best: that of the least validation loss.
+    at the end is the last model, or the best: that of the least validation loss. `deterministic`
+    gives the same bits in every run on a GPU too, where some steps then take longer.
     """
 
     steps: int = number(least=0)
@@ -40,6 +41,7 @@ class Training:
     clip: float = number(1.0, least=0.0)
     precision: str = one_of("float32", "float32", "bfloat16", "float16", "float64")
     compile: bool = False
+    deterministic: bool = False
     log: int = number(10, least=1)
     evaluate: int = number(250, least=1)
     checkpoint: int = number(250, least=1)

@@ -1,0 +1,39 @@
+"""One order of sums while a step runs, and the user's own choice again after it."""
+
+import pytest
+import torch
+from tiny_recipe import RECIPE, loaded
+
+from edgewise import training
+from edgewise.training.models.gpt import Speaker
+from edgewise.training.repeatable import repeatable
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_what_was_chosen_before_is_back_after(before):
+    torch.use_deterministic_algorithms(before)
+    try:
+        with repeatable(True):
+            assert torch.are_deterministic_algorithms_enabled()
+            assert torch.is_deterministic_algorithms_warn_only_enabled()
+        assert torch.are_deterministic_algorithms_enabled() is before
+        assert not torch.is_deterministic_algorithms_warn_only_enabled()
+        assert torch.utils.deterministic.fill_uninitialized_memory
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("asked", ["true", "false"])
+def test_a_recipe_asks_for_it(asked, tmp_path, monkeypatch):
+    seen, forward = [], Speaker.forward
+
+    def watched(self, token):
+        if self.training:
+            seen.append(torch.are_deterministic_algorithms_enabled())
+        return forward(self, token)
+
+    monkeypatch.setattr(Speaker, "forward", watched)
+    recipe = loaded(tmp_path, RECIPE + f"deterministic = {asked}\n")
+    for _ in training.train(recipe, tmp_path / "out"):
+        assert not torch.are_deterministic_algorithms_enabled()
+    assert seen == [asked == "true"] * 12
