@@ -58,7 +58,8 @@ class Rows:
     @property
     def size(self) -> Ints:
         """How many keys each piece has in the first row of its slab."""
-        return (self.stop - self.start - 1) // self.step + 1
+        length = self.stop - self.start
+        return length if (self.step == 1).all() else (length - 1) // self.step + 1
 
     def kept(self) -> "Rows":
         """The same, for several to read: its arrays cannot be written to."""
@@ -73,6 +74,10 @@ class Rows:
 
     def count(self) -> int:
         """The number of pairs."""
+        return self._count
+
+    @cached_property
+    def _count(self) -> int:
         height = self.height[self.slab]
         growth = self.dstop - self.dstart
         return int((self.size * height + growth * (height * (height - 1) // 2)).sum())

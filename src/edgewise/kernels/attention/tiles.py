@@ -81,7 +81,10 @@ def at_least(graph: Pattern, n: int, m: int, block: int) -> int:
     rows = graph.rows(n, m)
     if len(rows.start) < n:
         return blocks_of(graph, n, m, block).count
-    return blocks_of_rows(rows.between(0, n // PART), block).count
+    part = rows.between(0, n // PART)
+    if (part.n // block + 1) * (m // block + 1) > FEW:
+        return blocks_of_rows(part, block).count
+    return int(touched(part, block).sum())
 
 
 def count_of(graph: Pattern, n: int, m: int, block: int) -> int:
