@@ -12,7 +12,7 @@ import torch
 
 HERE = Path(__file__).parent
 PARTS = {"all", "measure", "models_papers", "plots", "pyneuralogic_peer", "pyneuralogic_rules",
-         "tables"}  # fmt: skip
+         "page"}  # fmt: skip
 TUNING = {"tune_attention_gpu": "it tries launch settings: run it by hand"}
 PACKAGES = {"gnn_gpu": ["torch_geometric"], "gnn_pyg": ["torch_geometric"],
             "graph_attention_cpu": ["torch_geometric"], "hf_long": ["transformers"],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import matplotlib
 from matplotlib.figure import Figure
-from tables import TABLES, results
+from page import TABLES, results
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"
