@@ -12,6 +12,7 @@ from edgewise.language.statements import atoms
 from edgewise.language.substitution import substitute
 from edgewise.language.terms import variables
 from edgewise.passes.attention_node import NotAttention, WeightedSum, attention_node
+from edgewise.passes.inlined import same_domains
 from edgewise.plan.nodes import Attention, Plan
 from edgewise.plan.score import names_in
 from edgewise.reference.evaluate import aggregation_of, combination
@@ -58,7 +59,7 @@ def _attention(plan: Plan, score: nodes.Rule) -> Attention:
     _refuse_head(score)
     using = _user(plan, score)
     _refuse_sum(plan, using)
-    sum_ = _weighted_sum(score, using, over[0])
+    sum_ = _weighted_sum(plan, score, using, over[0])
     return attention_node(sum_, using, (score, using))
 
 
@@ -116,7 +117,7 @@ def _refuse_sum(plan: Plan, rule: nodes.Rule) -> None:
         raise NotAttention(f"the terms of `{relation}` are not different variables")
 
 
-def _weighted_sum(score: nodes.Rule, using: nodes.Rule, over: str) -> WeightedSum:
+def _weighted_sum(plan: Plan, score: nodes.Rule, using: nodes.Rule, over: str) -> WeightedSum:
     relation = score.head.relation
     items = _factors(using)
     found = [pair for item in items if (pair := _weights_atom(item, relation)) is not None]
@@ -137,6 +138,8 @@ def _weighted_sum(score: nodes.Rule, using: nodes.Rule, over: str) -> WeightedSu
     if not names_in(value) <= kept | {key} or key not in names_in(value):
         raise NotAttention(f"the value `{value!r}` is not one of each key `{key}`")
     moved: dict[str, nodes.Term] = {old: nodes.Variable(new) for old, new in names.items()}
+    if not same_domains(moved, plan.domains):
+        raise NotAttention(f"`{relation}` is read by variables of other domains")
     return WeightedSum(substitute(score, moved), key, value, dropout)
 
 

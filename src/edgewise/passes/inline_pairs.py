@@ -9,7 +9,7 @@ from edgewise.language import functions, nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import variables
-from edgewise.passes.inlined import inlined_into
+from edgewise.passes.inlined import inlined_into, keeps_domains
 from edgewise.plan.nodes import Plan
 
 KEEPS_ONE = {"sum_agg", "avg_agg", "max_agg", "min_agg"}  # of one grounding: itself
@@ -22,7 +22,9 @@ def inline_pairs(plan: Plan) -> Plan:
         users = _only_users(plan)
         for rule in plan.rules:
             user = users.get(rule.head.relation)
-            if user is not None and user is not rule and _is_helper(plan, rule):
+            if user is None or user is rule or not _is_helper(plan, rule):
+                continue
+            if keeps_domains(user, rule, plan.domains):
                 inlined = inlined_into(user, rule)
                 steps = tuple(inlined if s is user else s for s in plan.steps if s is not rule)
                 plan, changed = replace(plan, steps=steps), True

@@ -11,7 +11,7 @@ from edgewise.language.dependencies import components, needs
 from edgewise.language.specials import SPECIALS
 from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import variables
-from edgewise.passes.inlined import inlined_into
+from edgewise.passes.inlined import inlined_into, keeps_domains
 from edgewise.plan.nodes import Plan
 from edgewise.reference.evaluate import aggregation_of
 
@@ -21,7 +21,8 @@ KEEPS_ONE = {"sum_agg", "avg_agg", "max_agg", "min_agg"}  # of one grounding: it
 def inline_places(plan: Plan) -> Plan:
     for helper in plan.rules:
         users = _scores(plan, helper)
-        if users and _is_of_places(plan, helper) and all(_fits(plan, u, helper) for u in users):
+        fine = users and _is_of_places(plan, helper) and all(_fits(plan, u, helper) for u in users)
+        if fine and all(keeps_domains(user, helper, plan.domains) for user in users):
             made = {id(user): inlined_into(user, helper) for user in users}
             steps = tuple(made.get(id(s), s) for s in plan.steps if s is not helper)
             plan = replace(plan, steps=steps)
