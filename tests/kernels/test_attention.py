@@ -226,6 +226,24 @@ def test_weights_come_per_pair_and_carry_gradients():
     assert grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("kernel", [None, "reference", "csr", "blocks"])
+def test_weights_of_large_scores_are_shares(kernel, dtype):
+    random = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 3, 20, 8, generator=random).to(dtype) for _ in range(3))
+    graph, lengths = window(3).restrict(keys=(2, 18)), torch.tensor([20, 7])
+    for size in (1, 30, 1000):
+        asked = dict(lengths=lengths, return_weights=True)
+        _, weights = attention(q * size, k, v, graph, kernel=kernel, **asked)
+        _, exact = attention(*(x.double() for x in (q * size, k, v)), graph, **asked)
+        assert ((weights >= 0) & (weights <= 1)).all()
+        i, _ = graph.edges(20)
+        total = torch.zeros(2, 3, 20).index_add(-1, i, weights)
+        right = torch.zeros(2, 3, 20, dtype=torch.float64).index_add(-1, i, exact)
+        torch.testing.assert_close(total, right.float(), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(weights.double(), exact, rtol=0, atol=1e-6 * (1 + size))
+
+
 @pytest.mark.parametrize("scale", [-0.7, 0.0, 3.0])
 def test_any_scale_is_allowed(scale):
     q, k, v = (torch.randn(2, 9, 4) for _ in range(3))

@@ -290,7 +290,7 @@ def test_a_bias_of_minus_infinity_everywhere_gives_zeros():
 def test_memory_that_is_not_there_is_an_error_before_it_is_asked_for(monkeypatch):
     monkeypatch.setattr(memory, "left", lambda device: 1 << 20)
     x = torch.zeros(1, 1, 8192, 4)
-    with pytest.raises(EdgewiseError, match=r"67,108,864 pairs needs about 1\.8 GiB") as caught:
+    with pytest.raises(EdgewiseError, match=r"67,108,864 pairs needs about 2\.0 GiB") as caught:
         attention(x, x, x, window(10000), return_weights=True, kernel="csr")
     assert caught.value.code == "too-large"
     assert "return_lse" in caught.value.help

@@ -153,7 +153,7 @@ def attention(
         seed=0 if tracing or not chance else int(torch.randint(1 << 31, ())),
         lengths=lengths,
         offset=offset,
-        lse=return_lse or return_weights,
+        lse=return_lse,
         kernel=kernel,
     )
     if tracing:
@@ -166,28 +166,20 @@ def attention(
         decide(key, q, k, v, pattern)
         if (out := again(key, q, k, v)) is not None:
             return out
-    return _computed(q, k, v, pattern, options, return_lse, return_weights)
+    return _computed(q, k, v, pattern, options, return_weights)
 
 
 def _computed(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    graph: Graph,
-    options: Options,
-    return_lse: bool,
-    return_weights: bool,
+    q: Tensor, k: Tensor, v: Tensor, graph: Graph, options: Options, return_weights: bool
 ) -> Tensor | tuple[Any, ...]:
     if return_weights:
         check_room(q, k, v, graph, options)
     with without_autocast(q):
         out, lse = call(q, k, v, graph, options)
-        if lse is None or not (return_lse or return_weights):
-            return out
-        if not return_weights:
-            return out, lse
-        weights = weights_of(q, k, v, lse, graph, options)
-    return (out, lse, weights) if return_lse else (out, weights)
+        found = [out, lse] if options.lse else [out]
+        if return_weights:
+            found.append(weights_of(q, k, v, graph, options))
+    return tuple(found) if len(found) > 1 else out
 
 
 def case_of(q: Tensor, k: Tensor, v: Tensor, graph: Pattern | None = None) -> Case:

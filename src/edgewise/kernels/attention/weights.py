@@ -36,42 +36,51 @@ def _room(q: Tensor, k: Tensor, v: Tensor, graph: Graph, options: Options) -> tu
         found = [_room(*part.tensors, part.graph, part.options) for part in parts]
         return sum(work for work, _ in found), sum(size for _, size in found)
     case = arguments.build_case(arguments.grouped(q, k, v), graph, options.scale, options.offset)
-    return case.work, 3 * case.work * wide(case.dtype).itemsize + 16 * case.pairs
+    return case.work, 4 * case.work * wide(case.dtype).itemsize + 16 * case.pairs
 
 
-def weights_of(q: Tensor, k: Tensor, v: Tensor, lse: Tensor, graph: Graph, options: Options) -> Any:
-    """p_ij = exp(s_ij - lse_i) of a finished call: (..., heads, e), as precise as `lse`.
+def weights_of(q: Tensor, k: Tensor, v: Tensor, graph: Graph, options: Options) -> Any:
+    """p_ij = exp(s_ij - max_j s_ij) / Σ_j exp(s_ij - max_j s_ij): (..., heads, e).
 
-    Where heads have graphs of their own, a list with (..., e) of each; where samples have, a list
-    with (heads, e) of each, or with such a list.
+    They are a softmax of their own: beside a log-sum-exp that a kernel rounds otherwise, a weight
+    of large scores would be above 1. Where heads have graphs of their own, a list with (..., e) of
+    each; where samples have, a list with (heads, e) of each, or with such a list.
     """
     if not isinstance(graph, Pattern):
-        return _of_each(q, k, v, lse, graph, options)
+        return _of_each(q, k, v, graph, options)
     tensors = arguments.grouped(q, k, v)
     case, terms = asked(q, k, tensors, graph, replace(options, lengths=None))
     i, j = places(case.graph, case.n, case.m, case.device)
     dot = _dots(tensors[0], tensors[1], terms.edge_key, i, j) * case.scale
     tile = Tile(i, j, torch.arange(len(i), device=i.device))
-    score = Scores(case, terms, tile, dot).values().reshape(*lse.shape[:-1], len(i))
+    score = Scores(case, terms, tile, dot).values().reshape(*q.shape[:-2], len(i))
     if options.lengths is not None:
         lengths = torch.as_tensor(options.lengths, device=q.device)
         there = j < lengths[..., None]
         score = torch.where(there[..., None, :] if q.ndim > 2 else there, score, -torch.inf)
-    return torch.exp(score - torch.where(lse == -torch.inf, torch.inf, lse)[..., i])
+    return _softmax(score, i, case.n)
+
+
+def _softmax(score: Tensor, i: Tensor, n: int) -> Tensor:
+    """Of each row's scores; 0 in rows where all are -∞."""
+    low = score.new_full((*score.shape[:-1], n), -torch.inf)
+    most = low.scatter_reduce(-1, i.expand(score.shape), score.detach(), "amax")
+    most = torch.where(most == -torch.inf, 0, most)
+    part = torch.exp(score - most[..., i])
+    total = torch.zeros_like(most).index_add(-1, i, part)
+    return part / torch.where(total == 0, 1, total)[..., i]
 
 
 def _of_each(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    lse: Tensor,
     graphs: per_head | per_sample,
     options: Options,
 ) -> list[Any]:
     out: list[Any] = [None] * len(graphs)
     for part in split(q, k, v, graphs, options):
-        sums = lse[part.at] if isinstance(graphs, per_sample) else lse[..., part.at, :]
-        found = weights_of(*part.tensors, sums, part.graph, part.options)
+        found = weights_of(*part.tensors, part.graph, part.options)
         for number, at in enumerate(part.at):
             if isinstance(graphs, per_head):
                 out[at] = found[..., number, :]
