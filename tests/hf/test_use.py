@@ -305,6 +305,50 @@ def test_a_copy_is_switched_too():
     assert torch.equal(hidden(copy.deepcopy(model), tokens()), hidden(model, tokens()))
 
 
+@pytest.mark.parametrize("make", [models.bert, models.llama, models.t5])
+def test_models_of_one_config_are_independent(make):
+    def run(model):
+        extra = {"decoder_input_ids": tokens()} if make is models.t5 else {}
+        return hidden(model, tokens(), **extra)
+
+    a = models.built(make)
+    config = a.config
+    b, name = type(a)(config).double().eval(), config._attn_implementation
+    b.load_state_dict(a.state_dict())
+    plain = run(b)
+    hf.use(a, window(1))
+    assert config._attn_implementation == b.config._attn_implementation == name
+    assert torch.equal(run(b), plain)
+    along = run(a)
+    hf.use(b, window(2))
+    assert torch.equal(run(a), along)
+    further = run(b)
+    assert not torch.allclose(further, along)
+    assert torch.equal(run(hf.restore(a)), plain)
+    assert torch.equal(run(b), further)
+    assert torch.equal(run(hf.restore(b)), plain)
+    assert a.config._attn_implementation == b.config._attn_implementation == name
+
+
+def test_a_longer_model_leaves_another_of_its_config():
+    a = models.built(models.llama)
+    b = type(a)(a.config).double().eval()
+    before = b.config.to_dict()
+    hf.longer(a, 256, window(2))
+    assert b.config.to_dict() == before
+    assert a.config.max_position_embeddings == a.model.config.max_position_embeddings == 256
+
+
+def test_a_part_that_was_switched_alone_is_restored_with_the_whole():
+    model = models.built(models.llama)
+    plain = hidden(model, tokens())
+    hf.use(model.model, window(1))
+    along = hidden(model, tokens())
+    assert not torch.allclose(along, plain)
+    assert torch.equal(hidden(hf.use(model, window(1)), tokens()), along)
+    assert torch.equal(hidden(hf.restore(model), tokens()), plain)
+
+
 def gemma2():
     from transformers import Gemma2Config, Gemma2ForCausalLM
 

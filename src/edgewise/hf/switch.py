@@ -53,9 +53,9 @@ def use(
     The pairs that the model itself allows (causal, sliding window, packed texts, padding) still
     hold: the graph is met with them. `per_layer` counts the self-attention modules in their order,
     `per_head` query heads, `per_sample` the rows of every batch. Cross-attention stays dense.
-    Weights are not touched; `restore` undoes it. A program reads `q(H, I)`, already scaled,
-    `k(H, J)` and `v(H, J)` and derives `out(H, I)`; its own weights become parameters of the model,
-    for each layer its own.
+    Weights are not touched, nor other models of the same config; `restore` undoes it. A program
+    reads `q(H, I)`, already scaled, `k(H, J)` and `v(H, J)` and derives `out(H, I)`; its own
+    weights become parameters of the model, for each layer its own.
 
     >>> from transformers import BertConfig, BertModel
     >>> from edgewise.graphs import global_tokens, window
@@ -76,6 +76,7 @@ def use(
             module.add_module(NAME, graph)
         module._edgewise = Place(name, numbers.get(name, -1), graph, cross)  # type: ignore[assignment]
     _register()
+    _own_configs(model)
     configs = _configs(model, [module for _, module, _ in places])
     setattr(model, BEFORE, [(config, config._attn_implementation) for config in configs])
     _say(model, [(config, NAME) for config in configs])
@@ -89,10 +90,22 @@ def restore(model: nn.Module) -> nn.Module:
     for module in list(model.modules()):
         if isinstance(module._modules.get(NAME), ProgramAttention):
             del module._modules[NAME]
-    before = model.__dict__.pop(BEFORE, None)
-    if before is not None:
-        _say(model, before)
+    for module in list(model.modules()):  # a part of it may have been switched alone
+        before = module.__dict__.pop(BEFORE, None)
+        if before is not None:
+            _say(module, before)
     return model
+
+
+def _own_configs(model: nn.Module) -> None:
+    """Copies of the configs, which other models may read too; what is one object stays one."""
+    from transformers import PretrainedConfig
+
+    copied: dict[int, Any] = {}
+    for module in model.modules():
+        for name, value in list(vars(module).items()):
+            if isinstance(value, PretrainedConfig):
+                setattr(module, name, copy.deepcopy(value, copied))
 
 
 def _configs(model: nn.Module, modules: list[nn.Module]) -> list[Any]:
