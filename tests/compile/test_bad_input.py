@@ -360,6 +360,39 @@ def test_no_rows(batch):
     assert model(x=torch.ones(*batch, 1, 3)).shape == (*batch, 1, 2)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("given", ["dense", "batch", "rows", "ragged", "no edges"])
+def test_nothing_has_gradients_that_are_zero(given, compiled):
+    program = Program(
+        [
+            R.q(V.I) <= R.x(V.I)["q":3, 3],
+            (R.p(V.I, V.J) <= (R.q(V.I).T, R.x(V.J), window(1)(V.I, V.J)))
+            | [F.product, F.softmax_agg(agg_terms=[V.J])],
+            (R.a(V.I) <= (R.p(V.I, V.J), R.x(V.J))) | [F.product],
+            (R.out(V.I) <= (R.a(V.J)["w":2, 3], R._edge(V.I, V.J))) | [F.relu],
+        ]
+    )
+    model = program.compile(R.out, fill=0.0)
+    run = torch.compile(model, fullgraph=True, backend="aot_eager") if compiled else model
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    shape = {"batch": (2, 0, 3), "no edges": (4, 3)}.get(given, (0, 3))
+    values = torch.ones(shape, requires_grad=True)
+    asked = {
+        "rows": lambda: {"x": rows(torch.arange(0), values), "edge": none},
+        "ragged": lambda: {"x": ragged([values, values]), "edge": ragged([none, none])},
+    }.get(given, lambda: {"x": values, "edge": none})
+    data = model.ground(**asked()) if compiled else None
+    for _ in range(3):
+        found = run(data) if compiled else run(**asked())
+        found = found if isinstance(found, torch.Tensor) else found.data
+        found.sum().backward()
+        for one in (values, *model.parameters()):
+            assert one.grad is not None
+            assert one.grad.shape == one.shape
+            assert (one.grad == 0).all()
+            one.grad = None
+
+
 def test_no_edges():
     none = torch.zeros(2, 0, dtype=torch.int64)
     model = layer()

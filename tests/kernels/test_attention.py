@@ -244,6 +244,26 @@ def test_weights_of_large_scores_are_shares(kernel, dtype):
         torch.testing.assert_close(weights.double(), exact, rtol=0, atol=1e-6 * (1 + size))
 
 
+@pytest.mark.parametrize("kernel", [None, "reference", "traced"])
+@pytest.mark.parametrize(("n", "m"), [(0, 5), (5, 0), (0, 0)])
+def test_nothing_has_gradients_that_are_zero(n, m, kernel):
+    def run(q, k, v, graph, **more):
+        return attention(q, k, v, graph, **more)
+
+    if kernel == "traced":
+        torch.compiler.reset()
+        run = torch.compile(run, fullgraph=True, backend="aot_eager")
+    for graph in (None, causal(), window(2), strided(2), per_head(window(1), full())):
+        q, k, v = (torch.randn(1, 2, size, 4, requires_grad=True) for size in (n, m, m))
+        out = run(q, k, v, graph, kernel=None if kernel == "traced" else kernel)
+        assert out.shape == q.shape
+        out.sum().backward()
+        for x in (q, k, v):
+            assert x.grad is not None
+            assert x.grad.shape == x.shape
+            assert (x.grad == 0).all()
+
+
 @pytest.mark.parametrize("scale", [-0.7, 0.0, 3.0])
 def test_any_scale_is_allowed(scale):
     q, k, v = (torch.randn(2, 9, 4) for _ in range(3))

@@ -48,7 +48,8 @@ class Step:
         value = self.executable.run(state).get(self.output.relation)
         if value is None or not value.rows:
             batch = max((source.batch for source in self.executable.sources.values()), default=1)
-            return self.output.empty(batch, dtype, device)
+            empty = self.output.empty(batch, dtype, device)
+            return _reached(empty, (*tensors.values(), *weights.values()))
         return value
 
     def state(
@@ -116,6 +117,15 @@ class Step:
             return run(given)
         result, self.tapes[key] = recorded(run, given)
         return result
+
+
+def _reached(empty: Column, given: Iterable[Tensor]) -> Column:
+    """The same values, none, with gradients to what is given: zeros."""
+    data = empty.data
+    for one in given:
+        if one.is_floating_point():
+            data = data + one.flatten()[:0].view(data.shape).to(data)
+    return Column(data)
 
 
 def _within(found: Tensor, others: Iterable[Tensor | None]) -> bool:
