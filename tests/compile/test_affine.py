@@ -6,7 +6,7 @@ from torch.overrides import TorchFunctionMode
 
 from edgewise import F, Program, R, V, W
 
-X, H = V.X, V.H
+X, H, K = V.X, V.H, V.K
 LINEAR = torch.nn.functional.linear
 
 
@@ -53,6 +53,20 @@ PROGRAMS = {
         [R.q(H, X) <= (R.x(X)[W.w(H)[4, 3]], W.b[4,]), (R.y(X) <= R.q(H, X)) | [F.concat_agg]],
         [False],
     ),
+    "members on both sides of the rows": (
+        [
+            R.q(H, X, K) <= (R.x(X)[W.w(H, K)[4, 3]], W.b(H, K)[4,]),
+            (R.y(X) <= R.q(H, X, K)) | [F.concat_agg],
+        ],
+        [True],
+    ),
+    "members on both sides, the last first": (
+        [
+            R.q(K, X, H) <= R.x(X)[W.w(H, K)[4, 3]],
+            (R.y(X) <= R.q(K, X, H)) | [F.concat_agg],
+        ],
+        [],
+    ),
     "two vectors": (
         [
             R.q(X) <= (R.x(X)["w":4, 3], W.b[4,]),
@@ -73,7 +87,7 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values_gradients_and_the_number_of_products(name):
     rules, products = PROGRAMS[name]
-    program = Program(rules, domains={H: 2})
+    program = Program(rules, domains={H: 2, K: 3})
     model = program.compile(R.y, seed=0, dtype=torch.float64)
     x = torch.randn(5, 3, dtype=torch.float64)
     edges = [(a, b) for a in range(5) for b in range(5) if (a * b) % 3 != 1] * (

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgewise import F, Program, R, V, W, numbers
-from edgewise.graphs import causal
+from edgewise.graphs import causal, window
 from edgewise.run import dots
 from edgewise.zoo import deberta
 
@@ -34,6 +34,21 @@ def far(*more):
     )
 
 
+def near(*more):
+    """Dot products that are a part of what is added up, in a softmax over pairs that are near."""
+    dot = R.k(H, Y).T @ R.q(H, X)
+    return Program(
+        [
+            R.q(H, X) <= R.x(X)[W.q(H)[9, 4]],
+            R.k(H, X) <= R.x(X)[W.p(H)[9, 4]],
+            (R.score(H, X, Y) <= (dot, *more, window(1)(X, Y)))
+            | [F.sum, F.softmax_agg(agg_terms=[Y])],
+            (R.out(X) <= (F.square(R.score(H, X, Y)), R.x(Y))) | [F.product],
+        ],
+        domains={H: 2},
+    )
+
+
 ITEMS = {
     "one atom": (R.q(H, X),),
     "with a number": (R.q(H, X)[0.5].fixed(),),
@@ -46,17 +61,21 @@ ITEMS = {
 def used(model, data=None):
     """The rules that read products of matrices."""
     steps = [s for step in model._cache.built.values() for s in step.executable.steps]
-    return [rule.rule.head.relation for s in steps for rule in s.rules() if rule.dots is not None]
+    return [rule.rule.head.relation for s in steps for rule in s.rules() if rule.dots]
 
 
-@pytest.mark.parametrize("name", ITEMS)
+PROGRAMS = {name: far(*items) for name, items in ITEMS.items()}
+PROGRAMS |= {"in a sum": near(R.s(Y)), "weighed": near(R.s(Y) * (R.k(H, Y).T @ R.k(H, X)))}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
 @settings(max_examples=5)
 @given(st.integers(1, 5), st.integers(1, 6), st.integers(0, 99))
 def test_as_the_reference_computes_them(name, n, reach, seed):
-    program = far(*ITEMS[name])
+    program = PROGRAMS[name]
     model = program.compile(R.out, seed=seed, dtype=torch.float64)
     torch.manual_seed(seed)
-    sizes = {"x": (n, 4), "r": (reach, 4), "u": (2, 3)}
+    sizes = {"x": (n, 4), "r": (reach, 4), "u": (2, 3), "s": (n,)}
     given = {k: torch.randn(sizes[k], dtype=torch.float64) for k in model.inputs}
     found = model(**given)
     facts = [R[k](i)[row.tolist()] for k, rows in given.items() for i, row in enumerate(rows)]
@@ -71,13 +90,14 @@ def test_as_the_reference_computes_them(name, n, reach, seed):
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("name", ITEMS)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_they_are_used_and_change_nothing(name):
-    program = far(*ITEMS[name])
+    program = PROGRAMS[name]
     model = program.compile(R.out, seed=0, dtype=torch.float64)
     plain = program.compile(R.out, seed=0, dtype=torch.float64, without=["project rows"])
     x, r = (torch.randn(3, n, 4, dtype=torch.float64) for n in (7, 5))
-    given = {"x": x, "r": r, "u": torch.randn(2, 3, dtype=torch.float64)}
+    s = torch.randn(3, 7, 1, dtype=torch.float64)
+    given = {"x": x, "r": r, "u": torch.randn(2, 3, dtype=torch.float64), "s": s}
     given = {k: given[k] for k in model.inputs}
     found, expected = (m.rows(**given) for m in (model, plain))
     torch.testing.assert_close(found.data, expected.data)
@@ -90,6 +110,26 @@ def test_what_meets_all_is_left_as_it_is(monkeypatch):
     model = far(R.q(H, X)).compile(R.out, seed=0)
     model(x=torch.randn(4, 4), r=torch.randn(400, 4))  # products would be mostly unread
     assert "score" not in used(model)
+
+
+@pytest.mark.parametrize("width", [8, 64])
+def test_how_much_is_unread_goes_by_the_length_of_rows(monkeypatch, width):
+    """Three keys of twelve are read: four numbers for each, which is less than 64 features."""
+    monkeypatch.setattr(dots, "MORE", 2)
+    score = (R.k(X).T, R.q(Y), window(1)(X, Y))
+    program = Program([(R.out(X, Y) <= score) | [F.product]])
+    model = program.compile(R.out, dtype=torch.float64)
+    k, q = torch.randn(2, 12, width, dtype=torch.float64)
+    calls = []
+    taken = dots.Dots.__call__
+    monkeypatch.setattr(
+        dots.Dots, "__call__", lambda *given: calls.append(taken(*given)) or calls[-1]
+    )
+    found = model.rows(k=k, q=q)
+    assert all((call is None) == (width == 8) for call in calls)
+    assert calls
+    expected = (k @ q.T)[found.index.long().unbind()]
+    torch.testing.assert_close(found.data, expected)
 
 
 def test_numbers_and_outer_products_are_no_dot_products():

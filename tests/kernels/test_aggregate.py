@@ -4,6 +4,7 @@ import pytest
 import torch
 from aggregate_cases import KINDS, Call, assert_like_reference, assert_no_worse_than_plain, calls
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.library import opcheck
 
 from edgewise import F, Program, R, V, rows
@@ -17,7 +18,7 @@ from edgewise.kernels.aggregate.operators import (
     gather_total,
     traced,
 )
-from edgewise.run.column import Gathered
+from edgewise.run.column import Column, Gathered
 
 HUB = Call(4, 6, 30, 3, hub=900)
 KERNELS = {kernel.name: kernel for kernel in IMPLEMENTATIONS}
@@ -34,6 +35,23 @@ def test_it_is_as_exact_as_plain_torch(kind, call):
 @settings(max_examples=20, deadline=None)
 def test_a_scale_has_a_gradient(call):
     assert_no_worse_than_plain("total", Call(**{**vars(call), "scaled": True}))
+
+
+@given(call=calls, count=st.sampled_from([1, 2, 3]))
+@settings(max_examples=30, deadline=None)
+def test_copies_are_one_after_another(call, count):
+    which = call.which()
+    copies = which.copies(count)
+    shape = count, which.forth.entries
+    x = torch.randn(count, call.rows, call.d, dtype=torch.float64, requires_grad=True)
+    scale = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    found = aggregate.total(x.flatten(0, 1), copies, scale.flatten())
+    expected = torch.cat([aggregate.total(a, which, b) for a, b in zip(x, scale, strict=True)])
+    torch.testing.assert_close(found, expected)
+    weight = torch.randn_like(found)
+    ours, theirs = (torch.autograd.grad((y * weight).sum(), (x, scale)) for y in (found, expected))
+    torch.testing.assert_close(ours, theirs)
+    assert which.copies(count) is copies
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -154,3 +172,55 @@ def test_columns_of_any_shape(shape, batch):
     which = aggregate.runs(ids, 3)
     found = Gathered(x, which).aggregated("sum_agg")
     torch.testing.assert_close(found, x.new_zeros(batch, 3, *shape).index_add(1, ids, x))
+
+
+@pytest.mark.parametrize("aggregation", ["sum_agg", "avg_agg"])
+@pytest.mark.parametrize("shape", [(3,), (2, 3)])
+@pytest.mark.parametrize("batches", [(2, 2), (1, 2), (2, 1)])
+def test_rows_times_a_number_of_each_sample(aggregation, shape, batches):
+    """Nothing is written out where samples have numbers of their own, or rows, or both."""
+    i, j = torch.tensor([[0, 0, 2, 2, 2, 3], [1, 4, 0, 0, 2, 4]])
+    x = torch.randn(batches[0], 5, *shape, dtype=torch.float64, requires_grad=True)
+    scale = torch.randn(batches[1], 6, dtype=torch.float64, requires_grad=True)
+    column = Gathered(x, aggregate.gather(j, i, 4, 5)).times(Column(scale))
+    assert isinstance(column, Gathered)
+    assert column.aggregates(aggregation)
+    found = column.aggregated(aggregation)
+    each = x[:, j] * scale.reshape(*scale.shape, *(1,) * len(shape))
+    torch.testing.assert_close(column.data, each)
+    expected = each.new_zeros(2, 4, *shape).index_add(1, i, each)
+    if aggregation == "avg_agg":
+        expected = expected / torch.tensor([2, 1, 3, 1]).reshape(-1, *(1,) * len(shape))
+        expected, found = expected[:, [0, 2, 3]], found[:, [0, 2, 3]]  # no head is empty
+    torch.testing.assert_close(found, expected)
+    ours, theirs = (torch.autograd.grad(y.square().sum(), (x, scale)) for y in (found, expected))
+    torch.testing.assert_close(ours, theirs)
+
+
+@given(st.integers(1, 3), st.integers(1, 6), st.integers(0, 99))
+@settings(max_examples=10, deadline=None)
+def test_a_rule_that_weighs_rows_in_samples(batch, n, seed):
+    """As the reference computes each sample, values and gradients."""
+    torch.manual_seed(seed)
+    rules = [
+        (R.w(V.I, V.J) <= (R.a(V.I), R.b(V.J), R._edge(V.I, V.J))) | [F.product],
+        (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J)[3, 2])) | [F.product],
+    ]
+    program = Program(rules)
+    model = program.compile(R.h, seed=seed, dtype=torch.float64)
+    pairs = [(i, j) for i in range(n) for j in range(n) if (i + 2 * j + seed) % 3] + [(0, 0)]
+    x, a, b = (torch.randn(batch, n, *more, dtype=torch.float64) for more in ((2,), (1,), (1,)))
+    data = model.ground(edge=torch.tensor(sorted(set(pairs))).T)
+    found = model.rows(data, x=x, a=a, b=b).data
+    weight = model.weight("h.x")
+    expected = []
+    for sample in range(batch):
+        facts = [R.edge(i, j) for i, j in sorted(set(pairs))]
+        for name, values in (("x", x), ("a", a), ("b", b)):
+            facts += [R[name](i)[values[sample, i].tolist()] for i in range(n)]
+        solved = program.solve(facts, weights={"h.x": weight})[R.h(V.I)]
+        expected.append(torch.stack(list(solved.values())))
+    expected = torch.stack(expected)
+    torch.testing.assert_close(found, expected)
+    ours, theirs = (torch.autograd.grad(y.square().sum(), weight) for y in (found, expected))
+    torch.testing.assert_close(ours, theirs)

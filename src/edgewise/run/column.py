@@ -15,6 +15,8 @@ from edgewise.run.tape.whole import whole
 
 total, mean, extreme = (whole(f) for f in (aggregate.total, aggregate.mean, aggregate.extreme))
 
+MOST = (1 << 31) - 1  # entries that kernels count
+
 
 @dataclass(frozen=True, eq=False)
 class Column:
@@ -50,7 +52,7 @@ class Gathered(Column):
     def __init__(self, base: Tensor, which: Gather, scale: Tensor | None = None) -> None:
         object.__setattr__(self, "base", base)
         object.__setattr__(self, "which", which)
-        object.__setattr__(self, "scale", scale)  # (1, rows)
+        object.__setattr__(self, "scale", scale)  # (batch, rows)
 
     base: Tensor
     which: Gather
@@ -61,7 +63,7 @@ class Gathered(Column):
         found = self.base.index_select(1, self.which.rows)
         if self.scale is None:
             return found
-        return found * self.scale.reshape(1, -1, *(1,) * self.rank)
+        return found * self.scale.reshape(*self.scale.shape, *(1,) * self.rank)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -77,7 +79,7 @@ class Gathered(Column):
 
     def times(self, scalar: Column) -> Column:
         """Every row times a scalar of its own."""
-        if scalar.rows != self.rows or scalar.data.shape[0] != 1:
+        if scalar.rows != self.rows or scalar.data.numel() > MOST:
             return Column(self.data * scalar.spread(self.rank))
         scale = scalar.data if self.scale is None else self.scale * scalar.data
         return Gathered(self.base, self.which, scale)
@@ -92,6 +94,8 @@ class Gathered(Column):
         """The sum, mean, largest or smallest of each segment."""
         batch = self.base.shape[0]
         each = self.base.flatten(2) if self.rank else self.base.unsqueeze(2)
+        if self.scale is not None and len(self.scale) > 1:
+            return self._in_samples(name, each, self.scale)
         flat = each.transpose(0, 1).flatten(1)
         if name in ("max_agg", "min_agg"):
             found = extreme(flat, self.which, largest=name == "max_agg")
@@ -102,6 +106,16 @@ class Gathered(Column):
             if name == "avg_agg":
                 found = found / self.which.forth.ptr.diff()[:, None]
         return found.reshape(len(found), batch, *self.shape).transpose(0, 1)
+
+    def _in_samples(self, name: str, each: Tensor, scale: Tensor) -> Tensor:
+        """The same where every sample has scales of its own."""
+        batch, rest = len(scale), each.shape[1:]
+        flat = each.expand(batch, *rest).reshape(batch * rest[0], rest[1])
+        found = total(flat, self.which.copies(batch), scale.flatten().to(flat.dtype))
+        found = found.reshape(batch, self.which.forth.segments, *self.shape)
+        if name == "avg_agg":
+            found = found / self.which.forth.ptr.diff().reshape(-1, *(1,) * self.rank)
+        return found
 
 
 def column(data: Tensor) -> Column:

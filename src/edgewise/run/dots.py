@@ -7,7 +7,7 @@ q · rᵀ; written out, each grounding would read two vectors.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,10 +19,13 @@ from edgewise.language import nodes
 from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import variables
 from edgewise.layouts.segments import Segments
+from edgewise.reference.evaluate import combination
 from edgewise.run.column import Column
 
 MANY = 1 << 12  # groundings, below which writing them out is as good
 MORE = 2  # numbers in the products for each grounding, at most
+PART = 8  # or one for as many features of a row: two rows of them would be written out
+MOST = 16  # however many those are
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,14 +37,31 @@ class Dots:
 
     blocks: int
     index: Tensor
+    each: float  # numbers in the products for each grounding
 
     def __call__(self, left: Column, right: Column) -> Column | None:
-        """The dot product in each grounding; None if these are not rows and columns."""
+        """The dot product in each grounding; None if these are not rows and columns, or short."""
         if left.rank != 2 or right.rank != 1 or left.shape != (1, *right.shape):
+            return None
+        if self.each > max(MORE, right.shape[0] / PART):
             return None
         a = left.data.squeeze(2).unflatten(1, (self.blocks, -1))
         b = right.data.unflatten(1, (self.blocks, -1))
         return Column((b @ a.mT).flatten(1).index_select(1, self.index))
+
+
+def pairs_in(rule: nodes.Rule) -> Iterator[tuple[int, Sequence[nodes.Expression]]]:
+    """Two expressions that a rule multiplies, and the identity of their product: 0 if it is all
+    that its groundings are."""
+    values = [item for item in rule.body if item.carries_value]
+    if len(values) == 2 and combination(rule.functions).name == "product":
+        yield 0, values
+    while values:
+        item = values.pop()
+        if isinstance(item, nodes.Apply):
+            values += item.operands
+            if item.function.name == "product" and len(item.operands) == 2:
+                yield id(item), item.operands
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,12 +110,13 @@ def dots_of(left: Operand, right: Operand) -> Dots | None:
     if count < MANY:
         return None
     for blocks in _divisors(math.gcd(many, others)):
-        if many * others > MORE * count * blocks:
+        each = many * others / (blocks * count)
+        if each > max(MORE, MOST):
             return None  # fewer blocks are larger
         a, b = many // blocks, others // blocks
         if torch.equal(left.rows // a, right.rows // b):
             block = left.rows // a
-            return Dots(blocks, (block * b + right.rows % b) * a + left.rows % a)
+            return Dots(blocks, (block * b + right.rows % b) * a + left.rows % a, each)
     return None
 
 

@@ -41,8 +41,9 @@ def members(tensor: Tensor, keys: int) -> Tensor:
     return tensor.flatten(0, keys - 1) if keys > 1 else tensor
 
 
-def layouts_of(ground: GroundRule) -> dict[int, str]:
-    """Atoms with a family weight whose groundings are members × rows, and in which order."""
+def layouts_of(ground: GroundRule) -> dict[int, int]:
+    """Atoms with a family weight whose groundings are members × rows, and in which order: how many
+    members stand within each row."""
     found = {}
     for atom in atoms(ground.rule):
         if isinstance(atom, nodes.Atom) and atom.weight is not None and atom.weight.keys:
@@ -54,8 +55,12 @@ def layouts_of(ground: GroundRule) -> dict[int, str]:
     return found
 
 
-def _product_layout(family: Tensor | None, rows: Tensor | None, count: int) -> str | None:
-    """How the groundings of members × rows are ordered, if they are all of them."""
+def _product_layout(family: Tensor | None, rows: Tensor | None, count: int) -> int | None:
+    """How many members follow one another in each row, if groundings are members × rows.
+
+    1 where rows are within members, all of them where members are within rows, and a number
+    between where the keys of a member stand on both sides.
+    """
     if not count or (family is None and rows is None and count > 1):
         return None
     device = next((t.device for t in (family, rows) if t is not None), None)
@@ -64,21 +69,21 @@ def _product_layout(family: Tensor | None, rows: Tensor | None, count: int) -> s
     high, wide = int(family.max()) + 1, int(rows.max()) + 1
     if high * wide != count:
         return None
-    if bool((family == here // wide).all()) and bool((rows == here % wide).all()):
-        return "members first"
-    if bool((rows == here // high).all()) and bool((family == here % high).all()):
-        return "rows first"
-    return None
-
-
-def laid_out(projected: Tensor, size: int, layout: str, count: int) -> Column | None:
-    """Every member times every row, as groundings; None if those are not of all members."""
-    high = projected.shape[2] // size
-    if high * projected.shape[1] != count:
+    inner = high if wide == 1 else int((rows != 0).nonzero()[0])
+    if not inner or high % inner or not torch.equal(rows, here // inner % wide):
         return None
-    split = projected.reshape(*projected.shape[:2], high, size)
-    outer = split.transpose(1, 2) if layout == "members first" else split
-    return column(outer.reshape(split.shape[0], split.shape[1] * split.shape[2], size))
+    member = here // (inner * wide) * inner + here % inner
+    return inner if torch.equal(family, member) else None
+
+
+def laid_out(projected: Tensor, size: int, inner: int, count: int) -> Column | None:
+    """Every member times every row, as groundings; None if those are not of all members."""
+    batch, rows, width = projected.shape
+    high = width // size
+    if high * rows != count:
+        return None
+    split = projected.reshape(batch, rows, high // inner, inner * size)
+    return column(split.transpose(1, 2).reshape(batch, count, size))
 
 
 def chunks_of(ground: GroundRule) -> dict[int, int]:

@@ -39,7 +39,7 @@ class RuleStep(Settled):
             return Column(torch.zeros(1, 0, dtype=state.dtype, device=state.device))
         items = [item for item in self.rule.body if item.carries_value]
         function = combination(self.rule.functions)
-        value = self._dotted(state)
+        value = self._dotted(0, state)
         if value is None and items:
             value = combine(function, self._operands(function, items, state))
         elif value is None:
@@ -52,11 +52,11 @@ class RuleStep(Settled):
             value = product(self._head_weight(self.rule.head.weight, state), value)
         return value
 
-    def _dotted(self, state: State) -> Column | None:
+    def _dotted(self, which: int, state: State) -> Column | None:
         """Dot products of rows as numbers of a product of matrices, where they are that."""
-        if self.dots is None:
+        if which not in self.dots:
             return None
-        (left, a), (right, b), dots = self.dots
+        (left, a), (right, b), dots = self.dots[which]
         return dots(
             left._in_every_grounding(left.expression(a, state)),
             right._in_every_grounding(right.expression(b, state)),
@@ -131,8 +131,11 @@ class RuleStep(Settled):
             case nodes.Weight():
                 return self._weight(item, state)
             case nodes.Apply(function=function):
-                operands = self._operands(function, item.operands, state)
-                value = self._applied(function, operands, state)
+                taken = self._dotted(id(item), state)
+                if taken is None:
+                    operands = self._operands(function, item.operands, state)
+                    taken = self._applied(function, operands, state)
+                value = taken
             case _:
                 raise TypeError(f"carries no value: {item!r}")
         return self._weighted(item.weight, value, state)

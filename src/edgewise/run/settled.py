@@ -10,10 +10,9 @@ from edgewise.ground.rules import GroundRule
 from edgewise.ground.within import by_row
 from edgewise.kernels.aggregate import Gather, gather, runs
 from edgewise.language import functions, nodes
-from edgewise.reference.evaluate import combination
 from edgewise.run import families
 from edgewise.run.body import place, scales_only, takes_rows
-from edgewise.run.dots import Dots, dots_of, operand
+from edgewise.run.dots import Dots, dots_of, operand, pairs_in
 from edgewise.run.strides import Stretch, Strides, of_ground
 
 SUMS = ("sum_agg", "avg_agg")
@@ -47,20 +46,20 @@ class Settled:
     @cached_property
     def dots(
         self,
-    ) -> tuple[tuple[Self, nodes.Expression], tuple[Self, nodes.Expression], Dots] | None:
-        items = [item for item in self.rule.body if item.carries_value]
-        if len(items) != 2 or combination(self.rule.functions).name != "product":
-            return None
+    ) -> dict[int, tuple[tuple[Self, nodes.Expression], tuple[Self, nodes.Expression], Dots]]:
+        """The products that are taken from products of matrices, by identity; 0 for the body."""
         if not self.project_first or self.gathers:
-            return None
-        left, right = (operand(item, self.ground) for item in items)
-        if left is None or right is None:
-            return None
-        found = dots_of(left, right)
-        if found is None:
-            return None
-        a, b = ((type(self)(side.ground, self.default), side.item) for side in (left, right))
-        return a, b, found
+            return {}
+        found = {}
+        for at, items in pairs_in(self.rule):
+            left, right = (operand(item, self.ground) for item in items)
+            taken = None if left is None or right is None else dots_of(left, right)
+            if left is not None and right is not None and taken is not None:
+                a, b = (
+                    (type(self)(side.ground, self.default), side.item) for side in (left, right)
+                )
+                found[at] = a, b, taken
+        return found
 
     @cached_property
     def strides(self) -> dict[int, Strides | Stretch]:
@@ -75,7 +74,7 @@ class Settled:
         return {at: type(self)(ground, self.default) for at, ground in inner.items()}
 
     @cached_property
-    def layouts(self) -> dict[int, str]:
+    def layouts(self) -> dict[int, int]:
         return families.layouts_of(self.ground) if self.each_member else {}
 
     @cached_property
@@ -152,7 +151,8 @@ class Settled:
                 if listed:
                     parts.padded  # noqa: B018
         self.layouts, self.chunks, self.by_member, self.gathers, self.strides, self.runs  # noqa: B018
-        for step, _ in (self.dots or ())[:2]:
-            step.settle()
+        for left, right, _ in self.dots.values():
+            left[0].settle()
+            right[0].settle()
         for inner in self.within.values():
             inner.settle()

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from edgewise.kernels.pieces import cut
 from edgewise.layouts.ragged import Ints
@@ -94,6 +95,25 @@ class Gather:
         """The transposed matrix."""
         return Gather(self.back, self.forth)
 
+    def copies(self, count: int) -> Gather:
+        """As many of it one after another, each with segments and rows of its own.
+
+        >>> found = gather(torch.tensor([2, 0, 2]), torch.tensor([0, 0, 1]), 2, 3).copies(2)
+        >>> found.forth.ptr.tolist(), found.forth.rows.tolist()
+        ([0, 2, 3, 5, 6], [2, 0, 2, 5, 3, 5])
+        """
+        if count not in self._copies:
+            self._copies.clear()  # batches are mostly of one size
+            with _disable_current_modes():  # in a trace they are constants, as these are
+                forth = _copied(self.forth, count, self.back.segments)
+                back = _copied(self.back, count, self.forth.segments)
+            self._copies[count] = Gather(forth, back)
+        return self._copies[count]
+
+    @cached_property
+    def _copies(self) -> dict[int, Gather]:
+        return {}
+
     @cached_property
     def tensors(self) -> list[Tensor]:
         """All of it, as operators take it."""
@@ -105,6 +125,24 @@ class Gather:
         sizes = self.forth.ptr.diff()
         share = (1 / sizes.clamp(min=1).double()).float().repeat_interleave(sizes)
         return share, share.index_select(0, self.forth.turn)
+
+
+def _copied(half: Half, count: int, rows: int) -> Half:
+    def moved(numbers: Tensor, by: int) -> Tensor:
+        return (numbers + by * steps).flatten()
+
+    def joined(ptr: Tensor, entries: int) -> Tensor:
+        return torch.cat([moved(ptr[:-1], entries), ptr.new_full((1,), count * entries)])
+
+    steps = torch.arange(count, dtype=torch.int32, device=half.ptr.device)[:, None]
+    ptr = joined(half.ptr, half.entries)
+    those = moved(half.rows, rows), moved(half.turn, half.entries)
+    if not half.cut:
+        return Half(ptr, *those, ptr, half.owner, half.slot, half.split, half.split_ptr)
+    slot = torch.where(half.slot < 0, -1, half.slot + half.slots * steps).flatten()
+    split = moved(half.split, half.segments), joined(half.split_ptr, half.slots)
+    pieces = joined(half.pieces, half.entries)
+    return Half(ptr, *those, pieces, moved(half.owner, half.segments), slot, *split)
 
 
 def gather_of(tensors: Sequence[Tensor]) -> Gather:
