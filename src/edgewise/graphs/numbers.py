@@ -88,7 +88,7 @@ def _array(values: Any, name: str) -> np.ndarray:
         what, fix = f"some entries of `{name}` are masked", "leave out what is masked"
         raise BadEdges(what, caller(), fix)
     if isinstance(values, Tensor) and dense(values) and values.dtype in INTEGERS:
-        return np.asarray(values.detach().cpu().numpy())
+        return np.asarray(values.numpy(force=True))
     try:
         if isinstance(values, Tensor | str | bytes):
             raise TypeError

@@ -296,4 +296,4 @@ def form_of(pattern: Pairs, n: int, m: int) -> Rows:
 
 
 def as_array(values: Tensor | np.ndarray) -> np.ndarray:
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    return values.numpy(force=True) if isinstance(values, Tensor) else np.asarray(values)

@@ -43,7 +43,8 @@ class rows:
                 if keys.dtype != torch.bool
                 else "list the pairs of a mask: `mask.nonzero().T`",
             )
-        object.__setattr__(self, "keys", (keys if keys.ndim == 2 else keys.unsqueeze(0)).long())
+        keys = (keys if keys.ndim == 2 else keys.unsqueeze(0)).long().resolve_neg()
+        object.__setattr__(self, "keys", keys)
         if self.values is not None:
             values = _tensor(self.values, "values")
             object.__setattr__(self, "values", values)

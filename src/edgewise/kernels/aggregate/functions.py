@@ -13,6 +13,7 @@ from torch import Tensor
 from edgewise.kernels.aggregate import gradients
 from edgewise.kernels.aggregate.index import Gather
 from edgewise.kernels.aggregate.registry import kernel
+from edgewise.kernels.negated import written
 
 
 class _Total(torch.autograd.Function):
@@ -20,6 +21,7 @@ class _Total(torch.autograd.Function):
     def forward(
         x: Tensor, scale: Tensor | None, back_scale: Tensor | None, which: Gather
     ) -> Tensor:
+        x, scale = written(x), scale if scale is None else written(scale)
         found: Tensor = kernel("total", x, which.forth)(x, scale, which.forth)
         return found
 
@@ -37,6 +39,7 @@ class _Total(torch.autograd.Function):
 class _Dots(torch.autograd.Function):
     @staticmethod
     def forward(y: Tensor, x: Tensor, which: Gather) -> Tensor:
+        y, x = written(y), written(x)
         found: Tensor = kernel("dots", x, which.forth)(y, x, which.forth)
         return found
 
@@ -54,6 +57,7 @@ class _Dots(torch.autograd.Function):
 class _Extreme(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, largest: bool, which: Gather) -> tuple[Tensor, Tensor]:
+        x = written(x)
         found: tuple[Tensor, Tensor] = kernel("extreme", x, which.forth)(x, largest, which.forth)
         return found
 
@@ -72,6 +76,7 @@ class _Extreme(torch.autograd.Function):
 class _EqualTotal(torch.autograd.Function):
     @staticmethod
     def forward(a: Tensor, x: Tensor, y: Tensor, which: Gather) -> Tensor:
+        a, x, y = written(a), written(x), written(y)
         found: Tensor = kernel("equal_total", x, which.forth)(a, x, y, which.forth)
         return found
 

@@ -12,6 +12,7 @@ from edgewise.kernels.attention.contract import Case, Implementation
 from edgewise.kernels.attention.derivatives import refuse_forward_mode, refuse_second
 from edgewise.kernels.attention.triton_blocks import padded
 from edgewise.kernels.attention.triton_passes import Passes, passes
+from edgewise.kernels.negated import written
 
 
 class How(NamedTuple):
@@ -31,6 +32,7 @@ def takes(implementation: Implementation, q: Tensor) -> bool:
 
 def attend(case: Case, kept: Kept, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """(..., heads, n, dv) of a case that `triton_blocks` takes."""
+    q, k, v = written(q), written(k), written(v)
     how = _how(q, k, v)
     ready = kept[how]() if how in kept else None
     if ready is None:
@@ -97,7 +99,8 @@ class _Direct(torch.autograd.Function):
             refuse_second(triton_blocks.name)
         ready, how = ctx.asked
         q, k, v, out, lse = ctx.saved_tensors
-        q4, k4, v4, dout, out = (_as_read(x, ready, how) for x in (q, k, v, dout, out))
+        read = (q, k, v, written(dout), out)
+        q4, k4, v4, dout, out = (_as_read(x, ready, how) for x in read)
         try:
             dq, dk, dv = ready.backward((q4, k4, v4), (dout, out, lse))
         except (RuntimeError, MemoryError) as error:

@@ -10,6 +10,7 @@ from edgewise.kernels.attention.autocast import without_autocast
 from edgewise.kernels.attention.contract import Case, Grads, Implementation, Saved, Terms, wide
 from edgewise.kernels.attention.derivatives import refuse_second, refuse_transforms
 from edgewise.kernels.attention.dropout import Dropout
+from edgewise.kernels.negated import written
 
 
 def attend(
@@ -19,7 +20,8 @@ def attend(
     if implementation is reference:  # differentiable as it is written, any number of times
         return reference.forward(case, q, k, v, terms)
     refuse_transforms(implementation.name, q, k, v, *terms.tensors)
-    out, lse = _Attend.apply(implementation, case, terms.drop, q, k, v, *terms.tensors)
+    given = [x if x is None else written(x) for x in (q, k, v, *terms.tensors)]
+    out, lse = _Attend.apply(implementation, case, terms.drop, *given)
     return out, lse
 
 
@@ -47,6 +49,7 @@ class _Attend(torch.autograd.Function):
         if torch.is_grad_enabled():
             refuse_second(implementation.name)
         q, k, v, *terms, out, lse = ctx.saved_tensors
+        dout, dlse = (x if x is None else written(x) for x in (dout, dlse))
         saved = Saved(q, k, v, Terms.of(terms, drop), out, lse)
         with without_autocast(q), memory.explained(case, implementation.name):
             grads = gradients(implementation, case, saved, dout, dlse)

@@ -57,6 +57,8 @@ class Products:
             return "a transformation is under way"
         if torch.is_autocast_enabled("cpu"):
             return "autocast chooses the precision"
+        if x.is_neg():
+            return "the rows are a negated view"
         rows = x.shape[:-1].numel()
         if not 0 < rows <= FEW:
             return f"there are {rows} rows, not 1 to {FEW}"
@@ -72,8 +74,8 @@ def _refuses(matrices: Sequence[Tensor]) -> str | None:
             return f"a matrix is a {type(matrix).__name__}"
         if matrix.dtype not in KINDS or matrix.dtype != matrices[0].dtype:
             return "it takes float32 or float64, the same in all matrices"
-        if not matrix.is_contiguous():
-            return "a matrix is not contiguous"
+        if not matrix.is_contiguous() or matrix.is_neg():
+            return "a matrix is not contiguous, or a negated view"
     if sum(m.numel() for m in matrices) < SMALL:
         return f"there are fewer than {SMALL} numbers in the matrices"
     return no_numba(matrices[0].device.type)

@@ -15,7 +15,7 @@ SAME = {Tensor.to, torch.as_tensor}  # these give their argument back if precisi
 RESHAPES = {Tensor.reshape, Tensor.view, Tensor.flatten, Tensor.squeeze, Tensor.unsqueeze}
 ORDERS = {Tensor.transpose, Tensor.permute}
 VIEWS = {*RESHAPES, *ORDERS, Tensor.expand, Tensor.to}
-SIZES = {"size", "dim", "numel", "__len__", "is_floating_point", "is_complex"}
+SIZES = {"size", "dim", "numel", "__len__", "is_floating_point", "is_complex", "is_neg"}
 PROPERTIES = {"shape", "ndim", "dtype", "device", "layout", "is_cuda", "is_sparse", "is_meta"}
 
 
