@@ -1,5 +1,7 @@
 """The normal form and what derives from it, on random pieces against matrices."""
 
+from unittest.mock import patch
+
 import numpy as np
 import torch
 from hypothesis import given, settings
@@ -22,6 +24,7 @@ from edgewise.layouts import (
     composed,
     compressed,
     csr_of_rows,
+    few,
     joined,
     pieces,
     residue_order,
@@ -90,6 +93,24 @@ def test_set_algebra(a: Pieces, b: Pieces, n: int, m: int) -> None:
     laws = ((OR, left | right), (AND, left & right), (MINUS, left & ~right), (NOT, ~left))
     for keep, wanted in laws:
         assert_is(combine(n, m, first.pieces(), second.pieces(), keep), wanted)
+
+
+@given(random_pieces(), random_pieces(), sizes, sizes)
+@settings(deadline=None, max_examples=150)
+def test_the_same_in_python_and_in_arrays(a: Pieces, b: Pieces, n: int, m: int) -> None:
+    """Few pieces without a step go through Python, others through NumPy."""
+    a, b = a[a.step == 1], b[b.step == 1]
+    left, right = matrix(n, m, a), matrix(n, m, b)
+    assert few.are_few(a, b)
+    for keep in (OR, AND, MINUS, NOT):
+        wanted = keep[left.astype(int), right.astype(int)]
+        in_python = few.combined(n, m, a, b, keep)
+        assert_is(in_python, wanted)
+        with patch.object(few, "are_few", return_value=False):
+            in_arrays = combine(n, m, a, b, keep)
+        assert_is(in_arrays, wanted)
+        assert len(in_python.top) <= len(in_arrays.top)
+        assert ((in_python.dstart == 0) | (in_python.height > 1)[in_python.slab]).all()
 
 
 @given(random_pieces(), random_pieces(), sizes, sizes, sizes)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from edgewise.graphs.checks import room, whole
 from edgewise.graphs.pattern import Pattern
-from edgewise.layouts import Rows, pieces, rows_of_pieces
+from edgewise.layouts import Pieces, pieces
 
 
 @dataclass(frozen=True, repr=False)
@@ -23,10 +23,10 @@ class blocks(Pattern):
     def __post_init__(self) -> None:
         whole(self.size, "size", 1)
 
-    def form(self, n: int, m: int) -> Rows:
+    def pieces(self, n: int, m: int) -> Pieces:
         room(16 * -(-n // self.size), f"{n:,} tokens in blocks of {self.size}")
         first = np.arange(0, n, self.size)
-        return rows_of_pieces(n, m, pieces((first, first + self.size), first, first + self.size))
+        return pieces((first, first + self.size), first, first + self.size)
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         return i // self.size == j // self.size

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
-from edgewise.layouts import Rows, pieces, rows_of_pieces
+from edgewise.layouts import Pieces, pieces
 
 
 @dataclass(frozen=True, repr=False)
@@ -16,8 +16,8 @@ class causal(Pattern):
     10
     """
 
-    def form(self, n: int, m: int) -> Rows:
-        return rows_of_pieces(n, m, pieces((0, n), 0, 1, slope=(0, 1)))
+    def pieces(self, n: int, m: int) -> Pieces:
+        return pieces((0, n), 0, 1, slope=(0, 1))
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         return j <= i

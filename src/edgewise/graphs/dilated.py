@@ -6,7 +6,7 @@ from torch import Tensor
 
 from edgewise.graphs.checks import whole
 from edgewise.graphs.pattern import Pattern
-from edgewise.layouts import Rows, pieces, rows_of_pieces
+from edgewise.layouts import Pieces, pieces
 
 
 @dataclass(frozen=True, repr=False)
@@ -25,10 +25,9 @@ class dilated(Pattern):
         whole(self.radius, "radius")
         whole(self.step, "step", 1)
 
-    def form(self, n: int, m: int) -> Rows:
+    def pieces(self, n: int, m: int) -> Pieces:
         reach = min(self.radius, max(n, m) // self.step + 1) * self.step
-        band = pieces((0, n), -reach, reach + 1, slope=(1, 1), step=self.step)
-        return rows_of_pieces(n, m, band)
+        return pieces((0, n), -reach, reach + 1, slope=(1, 1), step=self.step)
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         apart = (i - j).abs()

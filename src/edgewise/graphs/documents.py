@@ -11,7 +11,7 @@ from edgewise.graphs.checks import whole
 from edgewise.graphs.errors import BadSize, SizeMismatch
 from edgewise.graphs.numbers import Integers, Numbers
 from edgewise.graphs.pattern import Pattern
-from edgewise.layouts import Rows, pieces, rows_of_pieces
+from edgewise.layouts import Pieces, pieces
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,10 +44,10 @@ class documents(Pattern):
     def is_arithmetic(self) -> bool:
         return False
 
-    def form(self, n: int, m: int) -> Rows:
+    def pieces(self, n: int, m: int) -> Pieces:
         self._check(n, m)
         first = self.ends - np.diff(self.ends, prepend=0)
-        return rows_of_pieces(n, m, pieces((first, self.ends), first, self.ends))
+        return pieces((first, self.ends), first, self.ends)
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         self._check(n, m)

@@ -9,7 +9,7 @@ from edgewise.errors import caller
 from edgewise.graphs.checks import room, whole
 from edgewise.graphs.errors import BadSize
 from edgewise.graphs.pattern import Pattern
-from edgewise.layouts import Rows, pieces, rows_of_pieces
+from edgewise.layouts import Pieces, pieces
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,12 +35,12 @@ class fixed(Pattern):
                 "a stretch of `step` tokens has no more than that",
             )
 
-    def form(self, n: int, m: int) -> Rows:
+    def pieces(self, n: int, m: int) -> Pieces:
         if self.width == self.step:
-            return rows_of_pieces(n, m, pieces((0, n), 0, m))
+            return pieces((0, n), 0, m)
         room(16 * min(self.width, m), f"{self.width:,} columns of each stretch")
         first = np.arange(self.step - self.width, min(self.step, m))
-        return rows_of_pieces(n, m, pieces((0, n), first, m, step=self.step))
+        return pieces((0, n), first, m, step=self.step)
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         return (j + 0 * i) % self.step >= self.step - self.width

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
-from edgewise.layouts import Rows, pieces, rows_of_pieces
+from edgewise.layouts import Pieces, pieces
 
 
 @dataclass(frozen=True, repr=False)
@@ -17,8 +17,8 @@ class full(Pattern):
     16
     """
 
-    def form(self, n: int, m: int) -> Rows:
-        return rows_of_pieces(n, m, pieces((0, n), 0, m))
+    def pieces(self, n: int, m: int) -> Pieces:
+        return pieces((0, n), 0, m)
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         return torch.ones_like(i + j, dtype=torch.bool)

@@ -9,7 +9,7 @@ from torch import Tensor
 from edgewise.graphs.checks import whole
 from edgewise.graphs.numbers import Numbers
 from edgewise.graphs.pattern import Pattern
-from edgewise.layouts import Rows, joined, pieces, rows_of_pieces
+from edgewise.layouts import Pieces, joined, pieces
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,11 +37,11 @@ class global_tokens(Pattern):
         else:
             whole(self.tokens, "tokens")
 
-    def form(self, n: int, m: int) -> Rows:
+    def pieces(self, n: int, m: int) -> Pieces:
         first = 0 if isinstance(self.tokens, int) else self.tokens
         last = self.tokens if isinstance(self.tokens, int) else [t + 1 for t in self.tokens]
         columns, rows = pieces((0, n), first, last), pieces((first, last), 0, m)
-        return rows_of_pieces(n, m, joined(columns, rows))
+        return joined(columns, rows)
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         if isinstance(self.tokens, int):

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
-from edgewise.layouts import Rows
+from edgewise.layouts import Pieces, Rows
 
 
 class Named(Pattern):
@@ -18,6 +18,9 @@ class Named(Pattern):
 
     def form(self, n: int, m: int) -> Rows:
         return self.meaning().rows(n, m)
+
+    def pieces(self, n: int, m: int) -> Pieces:
+        return self.meaning().pieces(n, m)
 
     def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
         return self.meaning().rows_between(n, m, first, last)

@@ -20,10 +20,12 @@ from edgewise.layouts import (
     CSR,
     Blocks,
     Membership,
+    Pieces,
     Rows,
     blocks_of_rows,
     csr_of_rows,
     membership,
+    rows_of_pieces,
     transposed,
 )
 from edgewise.measures import Stats, measured
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 class Pairs:
     """A set of pairs (i, j) for any number n of queries and m of keys: i hears j.
 
-    A pattern defines `form(n, m)`, its normal form, and where arithmetic can say it, `holds`.
+    A pattern defines `pieces(n, m)` or `form(n, m)`, and where arithmetic can say it, `holds`.
     Everywhere m is n unless given.
     """
 
@@ -61,7 +63,11 @@ class Pairs:
 
     def form(self, n: int, m: int) -> Rows:
         """The pairs with i < n and j < m in normal form."""
-        raise NotImplementedError
+        return rows_of_pieces(n, m, self.pieces(n, m))
+
+    def pieces(self, n: int, m: int) -> Pieces:
+        """Pieces whose union has these pairs with i < n and j < m, and maybe others beyond."""
+        return self.rows(n, m).pieces()
 
     def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
         """Rows first ≤ i < last of the form, numbered from 0; what is random draws these alone."""

@@ -140,7 +140,10 @@ class Several(Expression):
     keep: ClassVar[Any]
 
     def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
-        return folded([one.rows_between(n, m, first, last) for one in self.members], self.keep)
+        if (first, last) == (0, n):
+            return folded(n, m, [one.pieces(n, m) for one in self.members], self.keep)
+        several = [one.rows_between(n, m, first, last).pieces() for one in self.members]
+        return folded(last - first, m, several, self.keep)
 
     def __repr__(self) -> str:
         parts = [written(member, self.binding + 1) for member in self.members]
@@ -157,15 +160,15 @@ class union(Several):
     sign, binding, keep = "|", 0, OR
 
     def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
-        several = [one.rows_between(n, m, first, last) for one in self.members]
-        loose = [at for at, rows in enumerate(several) if rows.is_scattered]
-        others = [one for at, one in enumerate(self.members) if at not in loose]
+        loose = [one for one in self.members if _is_loose(one, n, m, first, last)]
+        others = [one for one in self.members if one not in loose]
         if len(loose) != 1 or not all(one.is_arithmetic for one in others):
-            return folded(several, OR)
-        scattered = several.pop(loose[0])
-        calm = folded(several, OR)
+            return super().stretch(n, m, first, last)
+        scattered = loose[0].rows_between(n, m, first, last)
+        rest = union(tuple(others)) if len(others) > 1 else others[0]
+        calm = rest.rows_between(n, m, first, last)
         if (calm.step > 1).any():
-            return folded([calm, scattered], OR)
+            return super().stretch(n, m, first, last)
         i, j = scattered.edges()  # pair by pair is quicker
         new = torch.ones_like(i, dtype=torch.bool)
         for one in others:
@@ -401,6 +404,13 @@ def pattern_of(other: Any) -> Pattern:
             "write one of `edgewise.graphs`, such as `window(3)`; heads combine one by one",
         )
     return other
+
+
+def _is_loose(pattern: Pattern, n: int, m: int, first: int, last: int) -> bool:
+    """Whether its rows are scattered, which takes many pieces."""
+    if (first, last) == (0, n) and 2 * len(pattern.pieces(n, m)) < n:
+        return False
+    return pattern.rows_between(n, m, first, last).is_scattered
 
 
 def _inside(pattern: Pattern) -> list[Pattern]:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from edgewise.graphs.checks import whole
 from edgewise.graphs.pattern import Pattern
-from edgewise.layouts import Rows, joined, pieces, rows_of_pieces
+from edgewise.layouts import Pieces, joined, pieces
 
 
 @dataclass(frozen=True, repr=False)
@@ -22,9 +22,9 @@ class prefix(Pattern):
     def __post_init__(self) -> None:
         whole(self.length, "length")
 
-    def form(self, n: int, m: int) -> Rows:
+    def pieces(self, n: int, m: int) -> Pieces:
         before = pieces((0, n), 0, 1, slope=(0, 1))
-        return rows_of_pieces(n, m, joined(before, pieces((0, n), 0, self.length)))
+        return joined(before, pieces((0, n), 0, self.length))
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         return (j < self.length) | (j <= i)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from edgewise.graphs.checks import whole
 from edgewise.graphs.pattern import Pattern
-from edgewise.layouts import Rows, joined, pieces, rows_of_pieces
+from edgewise.layouts import Pieces, joined, pieces
 
 
 @dataclass(frozen=True, repr=False)
@@ -23,11 +23,11 @@ class ring(Pattern):
     def __post_init__(self) -> None:
         whole(self.radius, "radius")
 
-    def form(self, n: int, m: int) -> Rows:
+    def pieces(self, n: int, m: int) -> Pieces:
         r = self.radius
         before = pieces((0, n), m - r, m, slope=(1, 0))
         after = pieces((0, n), 0, r + 1 - m, slope=(0, 1))
-        return rows_of_pieces(n, m, joined(pieces((0, n), -r, r + 1, slope=(1, 1)), before, after))
+        return joined(pieces((0, n), -r, r + 1, slope=(1, 1)), before, after)
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         apart = (i - j).abs()

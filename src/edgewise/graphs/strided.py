@@ -7,7 +7,7 @@ from torch import Tensor
 
 from edgewise.graphs.checks import room, whole
 from edgewise.graphs.pattern import Pattern
-from edgewise.layouts import Rows, joined, pieces, rows_of_pieces
+from edgewise.layouts import Pieces, joined, pieces
 
 
 @dataclass(frozen=True, repr=False)
@@ -25,10 +25,10 @@ class strided(Pattern):
     def __post_init__(self) -> None:
         whole(self.step, "step", 1)
 
-    def form(self, n: int, m: int) -> Rows:
+    def pieces(self, n: int, m: int) -> Pieces:
         step = self.step
         if step == 1:
-            return rows_of_pieces(n, m, pieces((0, n), 0, m))
+            return pieces((0, n), 0, m)
         room(32 * -(-n // step), f"{n:,} tokens in tiles of {step}")
         # Row t of each tile of `step` rows has the keys t, t + step, ...: the first m mod step
         # rows have one key more than the others.
@@ -37,7 +37,7 @@ class strided(Pattern):
         short = pieces(
             (tile + more, tile + step), more, more + (keys - 1) * step + 1, slope=(1, 1), step=step
         )
-        return rows_of_pieces(n, m, joined(long, short) if keys else long)
+        return joined(long, short) if keys else long
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         return (i - j) % self.step == 0

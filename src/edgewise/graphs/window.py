@@ -6,7 +6,7 @@ from torch import Tensor
 
 from edgewise.graphs.checks import whole
 from edgewise.graphs.pattern import Pattern
-from edgewise.layouts import Rows, pieces, rows_of_pieces
+from edgewise.layouts import Pieces, pieces
 
 
 @dataclass(frozen=True, repr=False)
@@ -22,9 +22,8 @@ class window(Pattern):
     def __post_init__(self) -> None:
         whole(self.radius, "radius")
 
-    def form(self, n: int, m: int) -> Rows:
-        band = pieces((0, n), -self.radius, self.radius + 1, slope=(1, 1))
-        return rows_of_pieces(n, m, band)
+    def pieces(self, n: int, m: int) -> Pieces:
+        return pieces((0, n), -self.radius, self.radius + 1, slope=(1, 1))
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         return (i - j).abs() <= self.radius

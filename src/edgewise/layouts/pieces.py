@@ -1,6 +1,6 @@
 """Sets of pairs as pieces: affine progressions of keys over ranges of rows, in any order."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,8 +27,13 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.top)
 
+    @property
+    def parts(self) -> tuple[Ints, ...]:
+        ends = (self.start, self.stop, self.dstart, self.dstop)
+        return (self.top, self.bottom, *ends, self.step)
+
     def __getitem__(self, which: Ints | Bools) -> "Pieces":
-        return Pieces(*(getattr(self, field.name)[which] for field in fields(self)))
+        return Pieces(*[part[which] for part in self.parts])
 
 
 def pieces(
@@ -44,14 +49,16 @@ def pieces(
     >>> len(pieces((0, 8), [0, 4], [1, 5]))
     2
     """
-    parts = np.broadcast_arrays(*(np.atleast_1d(p) for p in (*rows, start, stop, *slope, step)))
+    given = (*rows, start, stop, *slope, step)
+    if all(isinstance(part, int) for part in given):
+        return Pieces(*np.array(given, np.int64)[:, None])
+    parts = np.broadcast_arrays(*(np.atleast_1d(part) for part in given))
     return Pieces(*(np.ascontiguousarray(part, dtype=np.int64) for part in parts))
 
 
 def joined(*several: Pieces) -> Pieces:
     """The pieces of all, end to end."""
-    names = [field.name for field in fields(Pieces)]
-    return Pieces(*(np.concatenate([getattr(p, name) for p in several]) for name in names))
+    return Pieces(*map(np.concatenate, zip(*(p.parts for p in several), strict=True)))
 
 
 def moved_to(p: Pieces, which: Ints, top: Ints, bottom: Ints) -> Pieces:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from edgewise.layouts import few
 from edgewise.layouts.compress import compressed
 from edgewise.layouts.cuts import slab_tops
 from edgewise.layouts.periodic import Segments, periodic_parts
@@ -26,6 +27,8 @@ def rows_of_pieces(n: int, m: int, p: Pieces) -> Rows:
 
 def combine(n: int, m: int, a: Pieces, b: Pieces, keep: Bools) -> Rows:
     """{(i, j) : keep[(i, j) ∈ a, (i, j) ∈ b]} in normal form."""
+    if few.are_few(a, b):
+        return few.combined(n, m, a, b, keep)
     a, b = within_rows(a, n), within_rows(b, n)
     p = tightened(joined(a, b))
     tops = slab_tops(n, m, p)
@@ -51,23 +54,21 @@ def combine(n: int, m: int, a: Pieces, b: Pieces, keep: Bools) -> Rows:
     return _collected(n, m, tops, segments, solid & inside, extra)
 
 
-def folded(several: Sequence[Rows], keep: Bools) -> Rows:
+def folded(n: int, m: int, several: Sequence[Pieces], keep: Bools) -> Rows:
     """All of them combined by an operation that is associative, a few at a time."""
-    while len(several) > 1:
-        apart = keep is not OR or any((rows.step > 1).any() for rows in several)
-        few = 2 if apart else AT_ONCE
-        groups = [several[k : k + few] for k in range(0, len(several), few)]
-        several = [_together(group, keep) for group in groups]
-    return several[0]
+    while True:
+        apart = keep is not OR or any((p.step > 1).any() for p in several)
+        size = 2 if apart else AT_ONCE
+        groups = [several[k : k + size] for k in range(0, len(several), size)]
+        if len(groups) == 1:
+            return _together(n, m, several, keep)
+        several = [_together(n, m, group, keep).pieces() for group in groups]
 
 
-def _together(group: Sequence[Rows], keep: Bools) -> Rows:
-    first, *others = group
-    if not others:
-        return first
-    if len(others) == 1:
-        return combine(first.n, first.m, first.pieces(), others[0].pieces(), keep)
-    return rows_of_pieces(first.n, first.m, joined(*(rows.pieces() for rows in group)))
+def _together(n: int, m: int, group: Sequence[Pieces], keep: Bools) -> Rows:
+    if len(group) == 2:
+        return combine(n, m, group[0], group[1], keep)
+    return rows_of_pieces(n, m, joined(*group))
 
 
 def _segments(
