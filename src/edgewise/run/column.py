@@ -94,7 +94,7 @@ class Gathered(Column):
         """The sum, mean, largest or smallest of each segment."""
         batch = self.base.shape[0]
         each = self.base.flatten(2) if self.rank else self.base.unsqueeze(2)
-        if self.scale is not None and len(self.scale) > 1:
+        if self.scale is not None and len(self.scale) != 1:
             return self._in_samples(name, each, self.scale)
         flat = each.transpose(0, 1).flatten(1)
         if name in ("max_agg", "min_agg"):

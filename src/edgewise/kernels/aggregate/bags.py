@@ -17,6 +17,8 @@ name = "bags"
 def refuses(case: Case) -> str | None:
     if case.device != "cpu":
         return f"it runs on a CPU, not on {case.device}"
+    if not case.d:
+        return "rows are empty"
     return lacks(case, operations)
 
 
