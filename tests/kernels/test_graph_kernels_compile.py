@@ -2,6 +2,7 @@
 types, and takes what a compiler refuses."""
 
 import pytest
+import torch
 
 pytest.importorskip("triton", reason="triton is not installed")
 
@@ -14,6 +15,7 @@ from edgewise.kernels.aggregate import triton_rows_kernels as rows
 from edgewise.kernels.attention import triton_csr_kernels as csr
 from edgewise.kernels.attention.triton_score import functions
 from edgewise.kernels.scored import triton_scored_kernels as scored
+from edgewise.scores import relative, softcap
 from edgewise.scores.nodes import S
 
 INDICES = "Pieces Rows Owner Slot Turn Order Ptr Member Low Column LowItem HighItem Row Edge Sizes"
@@ -28,7 +30,16 @@ def ptx(kernel, constants, floats="fp32"):
             kinds[name] = "constexpr"
         elif name in INDICES.split():
             kinds[name] = "*i32"
-        elif name in ("Lse", "Delta", "DS", "Share", "Unit") or name.startswith("Part"):
+        elif name in (
+            "Lse",
+            "Delta",
+            "Stats",
+            "DS",
+            "Share",
+            "Unit",
+            "DEdgeKey",
+            "DEdgeValue",
+        ) or name.startswith("Part"):
             kinds[name] = "*fp32"
         elif name[0].isupper():
             kinds[name] = f"*{floats}"
@@ -76,11 +87,15 @@ def test_scored(kernel, kind, floats):
         assert "atom" not in code
 
 
+@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("terms", [False, True])
 @pytest.mark.parametrize("kernel", ["forward", "backward_rows", "backward_columns"])
-def test_csr(kernel):
-    function, code = getattr(csr, kernel), functions(S)
+def test_csr(kernel, terms, heads):
+    function = getattr(csr, kernel)
+    score = softcap(2.0) + relative(torch.zeros(1, 5))
+    code = functions(score.node if terms else S)
     constants = {"VALUE": code.value, "SLOPE": code.slope, "SPREAD": code.spread}
     flags = ("SCORE", "BIAS", "FACTOR", "DROP", "EDGE_KEY", "EDGE_VALUE")
-    constants |= dict.fromkeys(flags, False) | {"E": 16, "D": 16, "DV": 16}
+    constants |= dict.fromkeys(flags, terms) | {"E": 4, "H": heads, "D": 16, "DV": 32}
     constants = {name: value for name, value in constants.items() if name in function.arg_names}
-    assert "st.global" in ptx(function, constants)
+    assert "st.global" in ptx(function, constants, "bf16" if terms else "fp32")

@@ -53,8 +53,23 @@ EDGE_CASES += [
 
 @pytest.mark.parametrize(("graph", "terms"), EDGE_CASES)
 def test_edges_are_as_exact_as_the_reference(graph, terms):
-    call = Call(graph, (1,), 1, 2, 7, 7, 8, 4, terms=terms, options={"dropout": 0.2})
+    call = Call(graph, (1,), 2, 2, 7, 7, 8, 4, terms=terms, options={"dropout": 0.2})
     assert_no_worse_than_reference(call, "triton_csr")
+
+
+def test_edges_write_results_as_their_inputs_lie():
+    """Tokens before heads, as projections give them: nothing is transposed in memory."""
+    graph, shape = global_tokens(1) | window(2), (9, 4, 16)
+    leaves = [torch.randn(shape, requires_grad=True) for _ in range(3)]
+    found = []
+    for kernel in ("triton_csr", "reference"):
+        q, k, v = (x.transpose(0, 1) for x in leaves)
+        out = attention(q, k, v, graph, kernel=kernel)
+        grads = torch.autograd.grad(out.square().sum(), [q, k, v])
+        found.append([out, *grads])
+    for mine, right in zip(*found, strict=True):
+        torch.testing.assert_close(mine, right)
+        assert mine.transpose(0, 1).is_contiguous()
 
 
 @pytest.mark.parametrize("kernel", ["triton_blocks", "triton_csr"])

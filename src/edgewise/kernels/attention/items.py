@@ -54,6 +54,29 @@ def items(ptr: Ints, inner: tuple[Ints, ...], least: int, times: int = 4) -> Ite
     return Items(_ints(row[order]), ends, _ints(slot[order]), *split, int(split_ptr[-1]))
 
 
+def items_of(ptr: Tensor, total: int, least: int, times: int = 4) -> Items:
+    """The same for long lists, where the ends of rows are: on a GPU, if they are there."""
+    count, rows = ptr.diff(), len(ptr) - 1
+    most = max(least, times * total // max(rows, 1))
+    small = torch.int32 if total < 2**31 else torch.int64
+    parts = (-(-count // most)).clamp(min=1)
+    several = parts > 1
+    split = torch.nonzero(several)[:, 0]
+    row = torch.repeat_interleave(torch.arange(rows, device=ptr.device), parts)
+    nth = torch.arange(len(row), device=ptr.device) - (parts.cumsum(0) - parts)[row]
+    size = -(-count // parts)
+    stop = ptr[1:][row]
+    low = torch.minimum(ptr[:-1][row] + nth * size[row], stop)
+    high = torch.minimum(low + size[row], stop)
+    among = several[row]
+    slot = torch.where(among, among.cumsum(0) - 1, -1)
+    split_ptr = torch.cat([split.new_zeros(1), parts[split].cumsum(0)])
+    order = torch.argsort(low - high, stable=True)  # the longest first, as above
+    row, low, high, slot = (x[order].to(small) for x in (row, low, high, slot))
+    slots = len(row) - rows + len(split)
+    return Items(row, (low, high), slot, split.to(torch.int32), split_ptr.to(torch.int32), slots)
+
+
 def _ints(values: np.ndarray) -> Tensor:
     return torch.from_numpy(values.astype(np.int32))
 
@@ -71,10 +94,3 @@ def on_device(device: str, *tensors: Tensor) -> list[Tensor]:
         out.append(packed[at : at + x.numel()].view(x.shape))
         at += size
     return out
-
-
-def moved(work: Items, device: str) -> Items:
-    row, slot, split, split_ptr, *ends = on_device(
-        device, work.row, work.slot, work.split, work.split_ptr, *work.ends
-    )
-    return Items(row, tuple(ends), slot, split, split_ptr, work.slots)

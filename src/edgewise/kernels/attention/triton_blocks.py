@@ -76,17 +76,6 @@ def _passes(case: Case, q: Tensor) -> Passes:
     return passes(case, shape, (False, False, False), str(q.device))
 
 
-def row_products(g: Tensor, out: Tensor) -> Tensor:
-    from edgewise.kernels.attention import triton_parts_kernels as kernels
-
-    delta = torch.empty(g.shape[:2], dtype=torch.float32, device=g.device)
-    rows, strides = delta.numel(), (*g.stride()[:2], *out.stride()[:2])
-    kernels.row_dots[(-(-rows // 64),)](
-        g, out, delta, rows, *strides, g.shape[1], ROWS=64, D=g.shape[-1], num_warps=4
-    )
-    return delta
-
-
 class _Whole:
     """Gradients of tables and biases as whole numbers, `unit` of which are 1."""
 

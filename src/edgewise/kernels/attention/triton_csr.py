@@ -1,7 +1,8 @@
-"""Arbitrary edges on a GPU: one program per node and head, hubs split."""
+"""Arbitrary edges on a GPU: one program per node and few heads, hubs split."""
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import gcd
 from typing import Any
 
 import torch
@@ -10,16 +11,17 @@ from torch import Tensor
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.contract import EDGE_TERMS, Case, Grads, Saved, Terms
 from edgewise.kernels.attention.edges import Edges, edges
-from edgewise.kernels.attention.items import Items, items, moved
+from edgewise.kernels.attention.items import Items, items_of
 from edgewise.kernels.attention.terms import off_edges, on_edges
-from edgewise.kernels.attention.triton_blocks import padded, row_products
+from edgewise.kernels.attention.triton_blocks import padded
+from edgewise.kernels.attention.triton_passes import width
 from edgewise.kernels.attention.triton_score import Packed, functions, unit_of
 from edgewise.kernels.availability import no_triton
 from edgewise.scores.nodes import S
 
 name = "triton_csr"
 PAIR = 40.0  # the time of one edge in pairs of a dense product in bf16
-EDGES, WARPS = 16, 1  # edges that one program takes at a time, and its warps
+WIDE, AT_ONCE, WARPS = 64, 256, 1  # features, and numbers, that one program takes at a time
 LEAST = 512  # edges that one program takes without splitting its row
 
 
@@ -49,11 +51,26 @@ class Plan:
 
 @lru_cache(maxsize=16)
 def plan(graph: Pattern, n: int, m: int, device: str) -> Plan:
-    found = edges(graph, n, m)
-    lists = []
-    for ptr in (found.ptr.numpy(), found.col_ptr.numpy()):
-        lists.append(moved(items(ptr, (), LEAST), device))
-    return Plan(edges(graph, n, m, device), *lists)
+    found = edges(graph, n, m, device)
+    lists = (items_of(ptr, found.count, LEAST) for ptr in (found.ptr, found.col_ptr))
+    return Plan(found, *lists)
+
+
+class _Room:
+    """Where (heads, tokens, features) like `x` is written: as `x` lies, tokens or heads first."""
+
+    def __init__(self, x: Tensor, tokens: int, features: int) -> None:
+        heads = len(x)
+        first = heads > 1 and x.stride(0) < x.stride(1)
+        self.units = (1, heads) if first else (tokens, 1)
+        shape = (tokens, heads, features) if first else (heads, tokens, features)
+        made = x.new_empty(shape)
+        self.tensor = made.transpose(0, 1) if first else made
+
+    @property
+    def merged(self) -> tuple[int, int, int, int]:
+        """As kernels that put parts together take it: every head is an element of a batch."""
+        return (1, self.units[0], 0, self.units[1])
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
@@ -62,36 +79,22 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
     graph, terms = plan(case.graph, case.n, case.m, case.device), on_edges(case, terms)
     q, k, v = padded(q.flatten(0, 1)), padded(k), padded(v)
     heads, dv, slots = len(q), v.shape[-1], graph.rows.slots
-    out = q.new_empty(heads, case.n, dv)
+    room, meta = _Room(q, case.n, dv), _meta(case, terms, heads)
     lse = q.new_empty(heads, case.n, dtype=torch.float32)
     part = q.new_empty(heads * slots, dv, dtype=torch.float32)
     part_lse = q.new_empty(heads * slots, dtype=torch.float32)
     numbers = (case.scale, case.n, graph.edges.count, heads, case.g, slots, *_drop(terms))
-    strides = [s for x in (q, k, v) for s in x.stride()[:2]]
-    triton_csr_kernels.forward[(len(graph.rows.row) * heads,)](
-        q, k, v, *_extra(case, terms, q), out, lse, part, part_lse,
-        *_work(graph.rows), graph.edges.index, *numbers, *strides, **_meta(case, terms, q, v)
+    triton_csr_kernels.forward[(len(graph.rows.row) * heads // meta["H"],)](
+        q, k, v, *_extra(case, terms, q), room.tensor, lse, part, part_lse,
+        *_work(graph.rows), graph.edges.index, *numbers, *room.units, *_strides(q, k, v), **meta
     )  # fmt: skip
     if slots:
-        ends = (graph.rows.split, graph.rows.split_ptr)
         triton_parts_kernels.merge[len(graph.rows.split), heads](
-            out,
-            lse,
-            part,
-            part_lse,
-            *ends,
-            case.n,
-            slots,
-            1,
-            case.n,
-            0,
-            1,
-            BLOCK=1,
-            DV=dv,
-            num_warps=1,
-        )
-    shape = (case.b, case.g, case.n)
-    return out[..., : case.dv].reshape(*shape, case.dv), lse.view(shape)
+            room.tensor, lse, part, part_lse, graph.rows.split, graph.rows.split_ptr,
+            case.n, slots, *room.merged, BLOCK=1, DV=dv, num_warps=1
+        )  # fmt: skip
+    shape = (case.b, case.g)
+    return room.tensor[..., : case.dv].unflatten(0, shape), lse.unflatten(0, shape)
 
 
 def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
@@ -99,39 +102,45 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     q, out, g = (padded(x.flatten(0, 1)) for x in (saved.q, saved.out, dout))
     k, v, lse = padded(saved.k), padded(saved.v), saved.lse.flatten(0, 1).contiguous()
     terms = on_edges(case, saved.terms)
-    inputs = (q, k, v, *_extra(case, terms, q), g, lse, row_products(g, out))
-    dq, of_rows = _rows(case, graph, inputs, terms)
-    (dk, dv), of_columns = _columns(case, graph, inputs, terms)
-    dq = dq[..., : case.d].reshape(saved.q.shape)
+    stats = lse.new_empty(case.n, len(q), 2)
+    inputs = (q, k, v, *_extra(case, terms, q), g)
+    dq, of_rows = _rows(case, graph, inputs, (out, lse, stats), terms)
+    (dk, dv), of_columns = _columns(case, graph, inputs, stats, terms)
+    dq = dq[..., : case.d].unflatten(0, (case.b, case.g))
     found = Terms.of([None, *of_rows.tensors[1:3], *of_columns.tensors[3:5], *of_rows.tables])
     grads = (dq, dk[..., : case.d], dv[..., : case.dv])
     return Grads(*grads, off_edges(case, saved.terms, found))
 
 
 def _rows(
-    case: Case, graph: Plan, inputs: tuple[Tensor, ...], terms: Terms
+    case: Case,
+    graph: Plan,
+    inputs: tuple[Tensor, ...],
+    state: tuple[Tensor, Tensor, Tensor],
+    terms: Terms,
 ) -> tuple[Tensor, Terms]:
     """dq, and the gradients of what edges multiply and add, and of tables."""
     from edgewise.kernels.attention import triton_csr_kernels, triton_parts_kernels
 
     q, k, v, g = *inputs[:3], inputs[9]
     rows, d, heads = graph.rows, q.shape[-1], len(q)
-    dq = torch.empty_like(q, memory_format=torch.contiguous_format)
+    room, meta = _Room(q, case.n, d), _meta(case, terms, heads)
+    dq = room.tensor
     dbias, dfactor = (None if x is None else x.new_empty(x.shape) for x in terms.tensors[1:3])
     packed = Packed.of(terms.tables, q.device)
     dtables = torch.zeros(packed.tables.shape, dtype=torch.int64, device=q.device)
     unit = unit_of(g, v, heads * case.n) if terms.tables else packed.tables
     part = q.new_empty(heads * rows.slots, d, dtype=torch.float32)
-    room = (dq, *(dq if x is None else x for x in (dbias, dfactor)), dtables, unit, part)
+    into = (dq, *(dq if x is None else x for x in (dbias, dfactor)), dtables, unit, part)
     numbers = (case.scale, case.n, graph.edges.count, heads, case.g, rows.slots, *_drop(terms))
-    strides = [s for x in (q, k, v, g) for s in x.stride()[:2]]
-    triton_csr_kernels.backward_rows[(len(rows.row) * heads,)](
-        *inputs, *room, *_work(rows), graph.edges.index,
-        *numbers, *strides, **_meta(case, terms, q, v)
+    strides = _strides(q, k, v, g, state[0])
+    triton_csr_kernels.backward_rows[(len(rows.row) * heads // meta["H"],)](
+        *inputs, *state, *into, *_work(rows), graph.edges.index,
+        *numbers, *room.units, *strides, **meta
     )  # fmt: skip
     if rows.slots:
         triton_parts_kernels.add_up[len(rows.split), heads](
-            dq, part, rows.split, rows.split_ptr, case.n, rows.slots, 1, case.n, 0, 1,
+            dq, part, rows.split, rows.split_ptr, case.n, rows.slots, *room.merged,
             BLOCK=1, D=d, num_warps=1
         )  # fmt: skip
     tables = packed.split(dtables / unit, terms.tables) if terms.tables else ()
@@ -139,41 +148,43 @@ def _rows(
 
 
 def _columns(
-    case: Case, graph: Plan, inputs: tuple[Tensor, ...], terms: Terms
+    case: Case, graph: Plan, inputs: tuple[Tensor, ...], stats: Tensor, terms: Terms
 ) -> tuple[tuple[Tensor, Tensor], Terms]:
     """dk and dv, and the gradients of keys and values of edges."""
     from edgewise.kernels.attention import triton_csr_kernels, triton_parts_kernels
 
     q, k, v, g = *inputs[:3], inputs[9]
-    by_node = [x.T.contiguous() for x in inputs[10:]]
-    columns, keys = graph.columns, len(k)
-    grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (k, v)]
+    columns, keys, meta = graph.columns, len(k), _meta(case, terms, len(k))
+    rooms = [_Room(x, case.m, x.shape[-1]) for x in (k, v)]
+    grads = [room.tensor for room in rooms]
+    given = (terms.edge_key, terms.edge_value)
     of_edges = [
-        None
-        if x is None
-        else q.new_empty(keys, graph.edges.count, like.shape[-1], dtype=torch.float32)
-        for x, like in ((terms.edge_key, k), (terms.edge_value, v))
+        None if x is None else q.new_empty(keys, graph.edges.count, wide, dtype=torch.float32)
+        for x, wide in zip(given, (k.shape[-1], v.shape[-1]), strict=True)
     ]
     parts = [x.new_empty(keys * columns.slots, x.shape[-1], dtype=torch.float32) for x in (k, v)]
-    room = (*grads, *(grads[0] if x is None else x for x in of_edges), *parts)
-    numbers = (case.scale, case.n, case.m, graph.edges.count, keys, case.g, columns.slots)
-    strides = [s for x in (q, k, v, g) for s in x.stride()[:2]]
-    triton_csr_kernels.backward_columns[(len(columns.row) * keys,)](
-        *inputs[:10], *by_node, *room, *_work(columns), graph.edges.col_row, graph.edges.edge,
-        *numbers, *_drop(terms), *strides, **_meta(case, terms, q, v)
+    into = (*grads, *(grads[0] if x is None else x for x in of_edges), *parts)
+    numbers = (case.scale, case.m, graph.edges.count, keys, case.g, columns.slots, *_drop(terms))
+    units = (*rooms[0].units, *rooms[1].units)
+    triton_csr_kernels.backward_columns[(len(columns.row) * keys // meta["H"],)](
+        *inputs, stats, *into, *_work(columns), graph.edges.col_row, graph.edges.edge,
+        *numbers, *units, *_strides(q, k, v, g), **meta
     )  # fmt: skip
     if columns.slots:
-        ends = (columns.split, columns.split_ptr, case.m, columns.slots, 1, case.m, 0, 1)
-        for grad, part in zip(grads, parts, strict=True):
+        for room, part in zip(rooms, parts, strict=True):
             triton_parts_kernels.add_up[len(columns.split), keys](
-                grad, part, *ends, BLOCK=1, D=grad.shape[-1], num_warps=1
-            )
-    given = (terms.edge_key, terms.edge_value)
+                room.tensor, part, columns.split, columns.split_ptr, case.m, columns.slots,
+                *room.merged, BLOCK=1, D=part.shape[-1], num_warps=1
+            )  # fmt: skip
     found = [
         None if grad is None or term is None else grad[..., : term.shape[-1]].to(term.dtype)
         for grad, term in zip(of_edges, given, strict=True)
     ]
     return (grads[0], grads[1]), Terms.of([None, None, None, *found])
+
+
+def _strides(*tensors: Tensor) -> list[int]:
+    return [step for x in tensors for step in x.stride()[:2]]
 
 
 def _work(work: Items) -> tuple[Tensor, ...]:
@@ -193,8 +204,9 @@ def _drop(terms: Terms) -> tuple[int, int, float]:
     return (0, 0, 1.0) if drop is None else (drop.seed, drop.least, 1 / (1 - drop.chance))
 
 
-def _meta(case: Case, terms: Terms, q: Tensor, v: Tensor) -> dict[str, Any]:
-    compiled = functions(case.score)
+def _meta(case: Case, terms: Terms, heads: int) -> dict[str, Any]:
+    compiled, (d, dv) = functions(case.score), (width(case.d), width(case.dv))
+    together = gcd(heads, max(WIDE // max(d, dv), 1))  # a power of two
     return {
         "VALUE": compiled.value,
         "SLOPE": compiled.slope,
@@ -205,8 +217,9 @@ def _meta(case: Case, terms: Terms, q: Tensor, v: Tensor) -> dict[str, Any]:
         "DROP": terms.drop is not None,
         "EDGE_KEY": terms.edge_key is not None,
         "EDGE_VALUE": terms.edge_value is not None,
-        "E": EDGES,
-        "D": q.shape[-1],
-        "DV": v.shape[-1],
+        "E": max(AT_ONCE // (together * max(d, dv)), 1),
+        "H": together,
+        "D": d,
+        "DV": dv,
         "num_warps": WARPS,
     }

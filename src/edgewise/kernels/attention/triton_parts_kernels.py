@@ -91,15 +91,3 @@ def add_up_both(
 ):  # fmt: skip
     summed(DK, PartK, Split, SplitPtr, n, slots, heads, kb, kh, kn, BLOCK, D)
     summed(DV_, PartV, Split, SplitPtr, n, slots, heads, vb, vh, vn, BLOCK, DV)
-
-
-@triton.jit(do_not_specialize=["n", "rows"])
-def row_dots(A, B, Out, rows, sah, san, sbh, sbn, n, ROWS: tl.constexpr, D: tl.constexpr):
-    """Σ over features of a·b, for each row of (heads, n, D)."""
-    at = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    x = tl.arange(0, D)
-    h, i = (at // n).to(tl.int64), (at % n).to(tl.int64)
-    inside = (at < rows)[:, None]
-    a = tl.load(A + h[:, None] * sah + i[:, None] * san + x, mask=inside, other=0.0)
-    b = tl.load(B + h[:, None] * sbh + i[:, None] * sbn + x, mask=inside, other=0.0)
-    tl.store(Out + at, tl.sum(a.to(tl.float32) * b.to(tl.float32), 1), mask=at < rows)
