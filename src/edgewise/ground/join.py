@@ -169,10 +169,9 @@ def distinct(bindings: Bindings, names: Iterable[str]) -> Bindings:
     if not wanted:
         return bindings.take(torch.zeros(min(bindings.count, 1), dtype=torch.int64))
     (codes,) = pack(wanted)
+    if bool((codes[1:] > codes[:-1]).all()):
+        return bindings
     ordered, order = codes.sort(stable=True)
     first = torch.ones_like(ordered, dtype=torch.bool)
     first[1:] = ordered[1:] != ordered[:-1]
-    chosen = order[first]
-    if len(chosen) == bindings.count and bool((chosen == torch.arange(bindings.count)).all()):
-        return bindings
-    return bindings.take(chosen)
+    return bindings.take(order[first])
