@@ -109,7 +109,7 @@ class Axes:
         for factors in node.biases:
             if len(self.names(factors, where)) > 1:
                 raise refusal(f"the score of `{node.head.relation}` joins places", where)
-        if step.heard is not None:
+        if step.hearing is not None or step.heard is not None:
             raise refusal(f"a row of `{node.head.relation}` may hear nobody", where)
         if node.edges or (step.pattern is not None and not key):
             raise refusal(f"the pairs of `{node.head.relation}` are listed", where)

@@ -21,7 +21,8 @@ from edgewise.language.terms import variables
 from edgewise.plan.nodes import Attention
 from edgewise.run.autocast import autocasts
 from edgewise.run.code import Coded
-from edgewise.run.column import Column, column
+from edgewise.run.column import Column
+from edgewise.run.laid import laid, on_grid
 from edgewise.run.rule import RuleStep
 from edgewise.run.scored import bent
 from edgewise.run.state import State
@@ -50,11 +51,12 @@ class Side:
     def __call__(self, state: State, order: Sequence[str], axes: Axes) -> Tensor:
         """(batch, *axes in `order`, value...), axes it does not hold broadcast."""
         value = self.step(state)
-        data = value.data
         if self.rows is not None:
-            padding = data.new_zeros(1, 1, *value.shape)
-            data = torch.cat([data, padding], 1).index_select(1, self.rows)
-        data = data.reshape(self.samples or data.shape[0], *self.sizes, *value.shape)
+            padding = value.data.new_zeros(1, 1, *value.shape)
+            rows = torch.cat([value.data, padding], 1).index_select(1, self.rows)
+            data = rows.reshape(self.samples or len(rows), *self.sizes, *value.shape)
+        else:
+            data = on_grid(value, self.sizes, self.samples)
         held = [n for n in order if n in self.names]
         places = [1 + self.names.index(n) for n in held]
         rest = range(1 + len(self.names), data.ndim)
@@ -81,7 +83,8 @@ class EdgeSide:
 
 @dataclass(frozen=True, eq=False)
 class AttentionStep:
-    """Runs one attention node; `index` are the heads that have a key to hear.
+    """Runs one attention node; `index` are the heads that have a key to hear: those of the queries
+    `hearing`, or the rows `heard` of ragged samples, where that is not all of them.
 
     Ragged `samples` are padded to the longest; `lengths` are their numbers of keys, where a query
     could hear padding.
@@ -95,6 +98,7 @@ class AttentionStep:
     scales: tuple[tuple[Side, ...], ...]
     biases: tuple[Side, ...]
     value: Side
+    hearing: Tensor | None
     heard: Tensor | None
     pattern: Any
     vector: Side | None = None  # of the node's form, if it has one
@@ -235,14 +239,15 @@ class AttentionStep:
         return data if shared else data.unsqueeze(1)
 
     def _heads(self, out: Tensor, shape: tuple[int, ...]) -> Column:
+        if self.hearing is not None:  # rows of all heads at once, as they lie
+            out = out.movedim(-2, 1).index_select(1, self.hearing).movedim(1, -2)
         out = out if self.node.shared else out.squeeze(1)
         names = (*self.node.shared, self.node.query)
         order = [1 + names.index(n) for n in head_names(self.node)]
         out = out.permute(0, *order, out.ndim - 1)
         if self.samples is not None:
             out = out.unsqueeze(0)
-        rows = math.prod(out.shape[1:-1])
-        return column(out.reshape(out.shape[0], rows, *shape)).take(self.heard)
+        return laid(out.unflatten(-1, shape or (1,)), axes=out.ndim - 2).take(self.heard)
 
 
 def head_names(node: Attention) -> list[str]:

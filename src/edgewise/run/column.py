@@ -23,6 +23,7 @@ class Column:
     """`data` is (batch, rows, value...); batch 1 and rows 1 stand for "the same in each"."""
 
     data: Tensor
+    lazy = False  # whether rows are written out only where someone reads them
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -41,6 +42,10 @@ class Column:
         """The values at `rows`; None means all, in order."""
         return self if rows is None else Column(self.data.index_select(1, rows))
 
+    def times(self, scalar: Column) -> Column:
+        """Every row times a scalar of its own, or all times one."""
+        return Column(self.data * scalar.spread(self.rank))
+
     def spread(self, rank: int) -> Tensor:
         """Data with unit axes after a scalar, so that it meets values of `rank` axes."""
         return self.data.reshape(*self.data.shape, *(1,) * (rank - self.rank))
@@ -54,6 +59,7 @@ class Gathered(Column):
         object.__setattr__(self, "which", which)
         object.__setattr__(self, "scale", scale)  # (batch, rows)
 
+    lazy = True
     base: Tensor
     which: Gather
     scale: Tensor | None
@@ -78,9 +84,8 @@ class Gathered(Column):
         return self.which.rows.shape[0]
 
     def times(self, scalar: Column) -> Column:
-        """Every row times a scalar of its own."""
         if scalar.rows != self.rows or scalar.data.numel() > MOST:
-            return Column(self.data * scalar.spread(self.rank))
+            return super().times(scalar)
         scale = scalar.data if self.scale is None else self.scale * scalar.data
         return Gathered(self.base, self.which, scale)
 
@@ -155,9 +160,9 @@ def meet(columns: Sequence[Column]) -> list[Tensor]:
 
 def product(left: Column, right: Column) -> Column:
     """The matrix product in each row; a scalar scales."""
-    if isinstance(right, Gathered) and left.rank == 0:
+    if right.lazy and left.rank == 0:
         return right.times(left)
-    if isinstance(left, Gathered) and right.rank == 0:
+    if left.lazy and right.rank == 0:
         return left.times(right)
     if left.rank == 0 or right.rank == 0:
         a, b = meet([left, right])

@@ -17,6 +17,7 @@ from edgewise.language.statements import atoms
 from edgewise.layouts.segments import Segments, segments
 from edgewise.run.body import place
 from edgewise.run.column import Column, Gathered, column
+from edgewise.run.laid import laid
 
 DENSE = 2  # places of heads × members for each grounding, up to which products are one matrix's
 
@@ -82,8 +83,11 @@ def laid_out(projected: Tensor, size: int, inner: int, count: int) -> Column | N
     high = width // size
     if high * rows != count:
         return None
-    split = projected.reshape(batch, rows, high // inner, inner * size)
-    return column(split.transpose(1, 2).reshape(batch, count, size))
+    if high == inner:
+        return column(projected.reshape(batch, count, size))
+    near = (inner,) if inner > 1 else ()
+    split = projected.reshape(batch, rows, high // inner, *near, size)
+    return laid(split.transpose(1, 2), axes=2 + len(near))
 
 
 def chunks_of(ground: GroundRule) -> dict[int, int]:

@@ -137,20 +137,21 @@ def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
     pattern = listed_pairs([*listed, *factors], node, axes, _graph(node, grounder, axes))
     held, pattern = tables(chosen, node, grounder, axes, pattern) if chosen else ({}, pattern)
     heard = heard_in_samples if samples is not None else heard_in_all
-    index, rows, lengths = heard(node, parts.extents, pattern)
+    found = heard(node, parts.extents, pattern)
     step = AttentionStep(
         node,
-        index,
+        found.index,
         axes,
         tuple(map(side, queries)),
         tuple(map(side, keys)),
         tuple(tuple(map(side, group)) for group in scales),
         tuple(map(side, biases)),
         side(value),
-        rows,
+        found.queries,
+        found.rows,
         pattern,
         samples=samples,
-        lengths=lengths,
+        lengths=found.lengths,
         edge_bias=tuple(edge_side(part, node, axes, pattern) for part in listed),
         edge_scale=tuple(edge_side(part, node, axes, pattern) for part in factors),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,32 +16,40 @@ from edgewise.plan.nodes import Attention
 from edgewise.run.attention import CAUSAL, head_names
 from edgewise.run.extents import Extents, Refused
 
-Heard = tuple[Index, Tensor | None, Tensor | None]
+
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """The heads; where they are not all, their queries, or in ragged samples their rows among the
+    padded ones; and the keys of each sample where a query could hear padding."""
+
+    index: Index
+    queries: Tensor | None = None
+    rows: Tensor | None = None
+    lengths: Tensor | None = None
 
 
 def heard_in_all(node: Attention, extents: Extents, pattern: Any) -> Heard:
-    """The heads, and their rows among all; no lengths."""
     names, axes = head_names(node), extents.axes
     grid = Grid(tuple(axes[name] for name in names))
     n, m = axes[node.query], axes[node.key]
     if pattern is None:
         if m == 0:
             raise Refused("there are no keys")
-        return grid, None, None
+        return Heard(grid)
     if not n or not m:
         raise Refused("there are no pairs")
-    degrees = pattern.degrees(n, m)
-    if bool((torch.as_tensor(degrees) > 0).all()):
-        return grid, None, None
-    hears = torch.as_tensor(degrees)[grid.column(names.index(node.query))] > 0
-    rows = hears.nonzero()[:, 0]
-    keys = torch.stack([grid.column(p)[rows] for p in range(grid.arity)], 1)
-    return Keys(keys), rows, None
+    hears = torch.as_tensor(pattern.degrees(n, m)) > 0
+    if bool(hears.all()):
+        return Heard(grid)
+    queries = hears.nonzero()[:, 0]
+    at = names.index(node.query)
+    fewer = Grid((*grid.sizes[:at], len(queries), *grid.sizes[at + 1 :]))
+    columns = [fewer.column(p) for p in range(grid.arity)]
+    columns[at] = queries[columns[at]]
+    return Heard(Keys(torch.stack(columns, 1)), queries)
 
 
 def heard_in_samples(node: Attention, extents: Extents, pattern: Any) -> Heard:
-    """The heads of all samples, their rows among the padded ones, and the keys of each sample
-    where a query could hear padding."""
     names, axes, alive = head_names(node), extents.axes, extents.alive
     n, m = axes[node.query], axes[node.key]
     queries, keys = extents.each[node.query], extents.each[node.key]
@@ -57,7 +66,7 @@ def heard_in_samples(node: Attention, extents: Extents, pattern: Any) -> Heard:
     short = keys < (queries if pattern == CAUSAL else m)
     # no sample is without a key: a softmax over nothing has no gradient
     lengths = torch.where(alive, keys, m) if bool(short[alive].any()) else None
-    return index, None if len(rows) == grid.rows else rows, lengths
+    return Heard(index, rows=None if len(rows) == grid.rows else rows, lengths=lengths)
 
 
 def _first_keys(pattern: Pattern, n: int, m: int) -> Tensor:

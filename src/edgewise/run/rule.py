@@ -17,6 +17,7 @@ from edgewise.run import families
 from edgewise.run.body import single_atom
 from edgewise.run.column import Column, Gathered, column, product
 from edgewise.run.functions import combine, transform
+from edgewise.run.laid import Laid
 from edgewise.run.projections import is_matrix, projected, values_of
 from edgewise.run.settled import SUMS, Settled
 from edgewise.run.state import State
@@ -76,6 +77,8 @@ class RuleStep(Settled):
         return Column(NORMALISATIONS[aggregation.name](inner.data, self.ground.groups))
 
     def _reduced(self, function: nodes.Function, value: Column) -> Column:
+        if isinstance(value, Laid) and self.ground.segments.trivial and function.name in SUMS:
+            return value
         if isinstance(value, Gathered | families.Grouped) and value.aggregates(function.name):
             return column(value.aggregated(function.name))
         if self.runs is not None and function.name in SUMS:

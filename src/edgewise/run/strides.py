@@ -9,6 +9,7 @@ from torch import Tensor
 
 from edgewise.ground.rules import GroundRule
 from edgewise.run.column import Column
+from edgewise.run.laid import on_grid
 
 LEAST = 64  # rows, below which one index_select is as good
 
@@ -27,14 +28,14 @@ class Strides:
         return {(1, 0): self.outer, (0, 1): self.inner}.get(self.steps, self.outer * self.inner)
 
     def taken(self, value: Column) -> Column:
-        data, rest = value.data, value.data.shape[2:]
+        rest = value.shape
         if self.steps == (1, 0):
-            wide = data.unsqueeze(2).expand(-1, -1, self.inner, *rest)
+            wide = value.data.unsqueeze(2).expand(-1, -1, self.inner, *rest)
         elif self.steps == (0, 1):
-            wide = data.unsqueeze(1).expand(-1, self.outer, -1, *rest)
+            wide = value.data.unsqueeze(1).expand(-1, self.outer, -1, *rest)
         else:
-            wide = data.unflatten(1, (self.inner, self.outer)).transpose(1, 2)
-        return Column(wide.reshape(len(data), self.outer * self.inner, *rest))
+            wide = on_grid(value, (self.inner, self.outer)).transpose(1, 2)
+        return Column(wide.reshape(len(wide), self.outer * self.inner, *rest))
 
 
 @dataclass(frozen=True)
