@@ -2,6 +2,7 @@
 
 import itertools
 import linecache
+import reprlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -81,6 +82,14 @@ def caller() -> Caller:
             break  # this module's own doctest
         frame = frame.f_back
     return Caller(frame.f_code, frame.f_lasti)
+
+
+def said(item: object) -> str:
+    """What was given, in a message; cut short where it is nested deeper than can be written."""
+    try:
+        return repr(item)
+    except RecursionError:
+        return reprlib.repr(item)
 
 
 def nearest(name: str, names: Sequence[str]) -> str | None:

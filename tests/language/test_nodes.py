@@ -107,3 +107,32 @@ def test_traps_have_errors_of_their_own(code: str, trap: Callable[[], object]) -
     assert caught.value.code == code
     assert caught.value.help
     assert caught.value.span.file == __file__
+
+
+def nested(item: object, kind: type = list) -> object:
+    for _ in range(3000):
+        item = kind([item])
+    return item
+
+
+@pytest.mark.parametrize(
+    ("code", "write"),
+    [
+        ("bad-body", lambda: R.h(V.I) <= nested(R.x(V.I), tuple)),
+        ("bad-weight", lambda: R.x(V.I)[nested(1.0)]),
+        ("bad-term", lambda: R.x(nested(1))),
+        ("bad-term", lambda: Program([], domains={V.I: nested(1)})),
+        ("bad-function", lambda: (R.h(V.I) <= R.x(V.I)) | nested(F.relu)),
+        ("bad-function", lambda: F.leaky_relu(nested(0.2))),
+        ("bad-block", lambda: repeat(nested(1), 2)),
+        ("bad-statement", lambda: Program(nested(R.h(V.I) <= R.x(V.I)))),
+        ("bad-body", lambda: R.h(V.I) <= R.x(V.I) + nested(1)),
+    ],
+)
+def test_what_is_nested_too_deep_to_be_written_is_an_error_of_ours(
+    code: str, write: Callable[[], object]
+) -> None:
+    with pytest.raises(EdgewiseError) as caught:
+        write()
+    assert caught.value.code == code
+    assert len(str(caught.value)) < 1000

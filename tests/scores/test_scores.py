@@ -8,6 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from edgewise.errors import EdgewiseError
+from edgewise.graphs import window
+from edgewise.kernels.attention import attention
 from edgewise.scores import (
     H,
     I,
@@ -187,3 +189,35 @@ def test_mistakes_say_what_to_write(make, text):
     assert caught.value.code == "bad-score"
     assert text in caught.value.message + caught.value.help
     assert __file__ in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("step", "most"),
+    [
+        (tanh, "100 functions deep"),
+        (lambda score: score + 0.5, "100 functions deep"),
+        (lambda score: where(I > J, score, S), "100 functions deep"),
+        (lambda score: S.at(score) * 2, "100 functions deep"),
+        (lambda score: score.at(score * score), "10,000 parts large"),
+        (lambda score: score * score, "10,000 parts large"),
+    ],
+)
+def test_a_score_that_is_too_deep_is_refused_before_it_is_worked_out(step, most):
+    made = [S / 8]
+
+    def build():
+        for _ in range(3000):
+            made.append(step(made[-1]))
+
+    with pytest.raises(EdgewiseError, match=f"more than {most}") as caught:
+        build()
+    assert caught.value.code == "score-too-deep"
+    last = made[-1]  # what is allowed works
+    q = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)).double().requires_grad_()
+    ours, plain = (
+        attention(q, q, q, window(1), score=last, kernel=k) for k in ("csr", "reference")
+    )
+    torch.testing.assert_close(ours, plain)
+    mine, wanted = (torch.autograd.grad(out.square().sum(), q) for out in (ours, plain))
+    torch.testing.assert_close(mine, wanted)
+    assert repr(last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from edgewise.errors import EdgewiseError, caller, nearest
+from edgewise.errors import EdgewiseError, caller, nearest, said
 from edgewise.language import nodes, operators
 
 TRANSFORMATION, COMBINATION, AGGREGATION = "transformation", "combination", "aggregation"
@@ -192,7 +192,7 @@ def _frozen(function: nodes.Function, name: str, value: Any) -> Any:
         case "slope" | "eps" | "low" | "high", float() | int():
             return float(value)
     raise BadFunction(
-        f"`F.{function.name}` cannot take {name}={value!r}", caller(), HELP.get(name, "")
+        f"`F.{function.name}` cannot take {name}={said(value)}", caller(), HELP.get(name, "")
     )
 
 
@@ -218,7 +218,9 @@ def listed(items: Any) -> tuple[nodes.Function, ...]:
     for item in found:
         if not isinstance(item, nodes.Function):
             raise BadFunction(
-                f"`{item!r}` is not a function", caller(), "write functions of `F`: `| [F.relu]`"
+                f"`{said(item)}` is not a function",
+                caller(),
+                "write functions of `F`: `| [F.relu]`",
             )
         _complete(item)
     return found

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from edgewise.checks.mismatch import ShapeMismatch
-from edgewise.errors import EdgewiseError, caller, nearest
+from edgewise.errors import EdgewiseError, caller, nearest, said
 from edgewise.language import nodes
 from edgewise.language.names import name_weights
 from edgewise.language.program import BadDefault, Domain, Program
@@ -56,10 +56,10 @@ def initial_weights(
 def _check_options(seed: Any, dtype: Any) -> None:
     whole = isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 1 << 63
     if seed is not None and not whole:
-        raise BadDefault(f"`seed={seed!r}` is not a seed", caller(), "write an integer from 0")
+        raise BadDefault(f"`seed={said(seed)}` is not a seed", caller(), "write an integer from 0")
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise BadDefault(
-            f"`dtype={dtype!r}` is not a precision", caller(), "write such as `torch.float32`"
+            f"`dtype={said(dtype)}` is not a precision", caller(), "write such as `torch.float32`"
         )
 
 
@@ -113,7 +113,7 @@ class WeightTable:
             made = value if isinstance(value, Tensor) else exact(value, self.dtype)
         except (TypeError, ValueError, RuntimeError):
             raise UnknownWeight(
-                f"the weight `{weight.name}` was given {value!r}", caller(), "give numbers"
+                f"the weight `{weight.name}` was given {said(value)}", caller(), "give numbers"
             ) from None
         wanted = self._shape(weight)
         if tuple(made.shape) != wanted:

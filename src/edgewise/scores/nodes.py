@@ -4,20 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 WHOLE, REAL, TRUTH = "whole", "real", "truth"
 PLACES = ("i", "j", "h")  # of the query, of the key, of the head
 
 
+class End:
+    """A node with none below it."""
+
+    depth: ClassVar[int] = 0
+    size: ClassVar[int] = 1
+
+
+class Made:
+    """A node made of others: how many levels and parts it has, one that occurs twice twice."""
+
+    depth: int
+    size: int
+
+    def _measure(self, *below: Node) -> None:
+        object.__setattr__(self, "depth", 1 + max((node.depth for node in below), default=0))
+        object.__setattr__(self, "size", 1 + sum(node.size for node in below))
+
+
 @dataclass(frozen=True)
-class Leaf:
+class Leaf(End):
     """`s`, the scaled dot product, or one of the places `i`, `j` and `h`."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Number:
+class Number(End):
     value: float | int
     whole: bool = field(init=False, repr=False)  # 1 and 1.0 are equal, and not the same here
 
@@ -26,19 +45,25 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(Made):
     """The entry `index`, cut to the length of the table, of this head's row of table `table`."""
 
     table: int
     index: Node
 
+    def __post_init__(self) -> None:
+        self._measure(self.index)
+
 
 @dataclass(frozen=True)
-class Call:
+class Call(Made):
     """One of `FUNCTIONS`, applied."""
 
     function: str
     operands: tuple[Node, ...]
+
+    def __post_init__(self) -> None:
+        self._measure(*self.operands)
 
 
 Node = Leaf | Number | Entry | Call

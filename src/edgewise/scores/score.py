@@ -9,10 +9,12 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.scores import nodes
-from edgewise.scores.errors import BadScore
+from edgewise.scores.errors import BadScore, ScoreTooDeep
 from edgewise.scores.functions import call
 from edgewise.scores.nodes import Entry, Node, Number
 from edgewise.scores.show import show
+
+DEEPEST, MOST_PARTS = 100, 10_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -25,6 +27,16 @@ class Score:
 
     node: Node
     tables: tuple[Tensor, ...] = ()
+
+    def __post_init__(self) -> None:
+        deep, large = self.node.depth > DEEPEST, self.node.size > MOST_PARTS
+        if deep or large:
+            most = f"{DEEPEST} functions deep" if deep else f"{MOST_PARTS:,} parts large"
+            raise ScoreTooDeep(
+                f"the score is more than {most}",
+                caller(),
+                "write numbers that differ from place to place as `table(numbers, index)`",
+            )
 
     def __add__(self, other: Score | float) -> Score:
         return apply("add", self, other)
