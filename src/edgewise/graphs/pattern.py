@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,7 +27,7 @@ from edgewise.layouts import (
     pieces,
     power,
     residue_order,
-    rows_of_pairs,
+    rows_of_keys,
     rows_of_pieces,
     transposed,
     with_pairs,
@@ -34,6 +35,7 @@ from edgewise.layouts import (
 
 Span = tuple[int, int | None]
 DEEPEST, MOST_PARTS = 100, 100_000
+ALONE = 1 << 14
 GROUP = 64  # Python reads no expression of a thousand operators in a row
 
 
@@ -160,20 +162,29 @@ class union(Several):
     sign, binding, keep = "|", 0, OR
 
     def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
-        loose = [one for one in self.members if _is_loose(one, n, m, first, last)]
-        others = [one for one in self.members if one not in loose]
-        if len(loose) != 1 or not all(one.is_arithmetic for one in others):
+        parts = self._calm_and_loose(n, m, first, last)
+        if parts is None:
             return super().stretch(n, m, first, last)
-        scattered = loose[0].rows_between(n, m, first, last)
-        rest = union(tuple(others)) if len(others) > 1 else others[0]
-        calm = rest.rows_between(n, m, first, last)
+        calm, rest = (one.rows_between(n, m, first, last) for one in parts)
         if (calm.step > 1).any():
             return super().stretch(n, m, first, last)
-        i, j = scattered.edges()  # pair by pair is quicker
-        new = torch.ones_like(i, dtype=torch.bool)
-        for one in others:
-            new &= ~one.holds(i + first, j, n, m)
-        return with_pairs(calm, i[new].numpy(), j[new].numpy())
+        return with_pairs(calm, *rest.edges().numpy())
+
+    def count(self, n: int, m: int | None = None) -> int:
+        n, m = sizes(n, m)
+        parts = self._calm_and_loose(n, m, 0, n)
+        return super().count(n, m) if parts is None else sum(one.count(n, m) for one in parts)
+
+    def _calm_and_loose(
+        self, n: int, m: int, first: int, last: int
+    ) -> tuple[Pattern, Pattern] | None:
+        """The members that arithmetic can say, and what the one that is scattered adds to them."""
+        loose = [one for one in self.members if _is_loose(one, n, m, first, last)]
+        others = tuple(one for one in self.members if one not in loose)
+        if len(loose) != 1 or not all(one.is_arithmetic for one in others):
+            return None
+        calm = union(others) if len(others) > 1 else others[0]
+        return calm, loose[0] - calm
 
     def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
         out = self.members[0].holds(i, j, n, m)
@@ -206,8 +217,10 @@ class difference(Expression):
         left = self.left.rows_between(n, m, first, last)
         if self.right.is_arithmetic and left.is_scattered:  # pair by pair is quicker
             i, j = left.edges()
-            kept = ~self.right.holds(i + first, j, n, m)
-            return rows_of_pairs(last - first, m, i[kept].numpy(), j[kept].numpy())
+            kept = ~_held(self.right, i + first, j, n, m)
+            i, j = i.numpy()[kept], j.numpy()[kept]
+            ptr = np.searchsorted(i, np.arange(last - first + 1))
+            return rows_of_keys(last - first, m, ptr, j)
         right = self.right.rows_between(n, m, first, last)
         return combine(last - first, m, left.pieces(), right.pieces(), MINUS)
 
@@ -411,6 +424,12 @@ def _is_loose(pattern: Pattern, n: int, m: int, first: int, last: int) -> bool:
     if (first, last) == (0, n) and 2 * len(pattern.pieces(n, m)) < n:
         return False
     return pattern.rows_between(n, m, first, last).is_scattered
+
+
+def _held(pattern: Pattern, i: Tensor, j: Tensor, n: int, m: int) -> np.ndarray:
+    """`holds`, for so few pairs at a time that torch starts no threads: that takes longer."""
+    pairs = zip(i.split(ALONE), j.split(ALONE), strict=True)
+    return np.concatenate([pattern.holds(*part, n, m).numpy() for part in pairs])
 
 
 def _inside(pattern: Pattern) -> list[Pattern]:

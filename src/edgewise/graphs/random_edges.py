@@ -8,7 +8,7 @@ from edgewise.graphs.checks import room, seeded, whole
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.philox import distinct
 from edgewise.graphs.sizes import sizes
-from edgewise.layouts import Rows, pieces, rows_of_pairs, rows_of_pieces
+from edgewise.layouts import Rows, pieces, rows_of_keys, rows_of_pieces
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,4 +42,4 @@ class random_edges(Pattern):
         room(8 * high * (count + 1), f"{count:,} random keys for {high:,} queries")
         keys = distinct(seeded(self.seed, ""), np.arange(first, last), count, m)
         keys.sort(axis=1)  # row by row is quicker than all at once
-        return rows_of_pairs(high, m, np.repeat(np.arange(high), count), keys.ravel())
+        return rows_of_keys(high, m, np.arange(high + 1) * count, keys.ravel())

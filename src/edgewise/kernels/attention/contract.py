@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.graphs.pattern import Pattern
+from edgewise.graphs.pattern import Pattern, union
+from edgewise.graphs.residues import written_groups
 from edgewise.kernels.attention.dropout import Dropout
 from edgewise.layouts import Rows
 from edgewise.scores.nodes import Node, S
@@ -18,6 +19,7 @@ from edgewise.scores.nodes import Node, S
 WORDS = {"score": "a score of its own", "dropout": "dropout"}
 PAIR_TERMS = ("bias", "edge_bias", "edge_scale", "score", "dropout")  # what tiles of scores take
 EDGE_TERMS = (*PAIR_TERMS, "edge_key", "edge_value")
+MANY = 1 << 17  # pieces of a graph that may be scattered
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
@@ -82,9 +84,13 @@ class Case:
 
         An estimate from the number of pieces, so that a large random graph is not cut up first.
         """
-        pieces, places = len(self.rows.start), (self.n / block + 1) * (self.m / block + 1)
+        if self.pairs < MANY or written_groups(self.graph, self.n, self.m) is not None:
+            return None
+        if (pieces := pieces_of(self.graph, self.n, self.m)) < MANY:
+            return None
+        places = (self.n / block + 1) * (self.m / block + 1)
         found = places * -math.expm1(-pieces / places)
-        if pieces < 1 << 17 or found * block * block < 80 * self.pairs:
+        if found * block * block < 80 * self.pairs:
             return None
         return f"its {self.pairs:,} pairs are scattered over about {found:,.0f} blocks of {block}"
 
@@ -187,9 +193,29 @@ class Facts:
 @lru_cache(maxsize=4096)
 def facts(graph: Pattern, n: int, m: int) -> Facts:
     """What every call asks about its graph, kept longer than the normal form itself."""
-    rows = graph.rows(n, m)
-    heard = bool((rows.ptr[1:] > rows.ptr[:-1]).all())
-    return Facts(rows.count(), is_full(rows), is_causal(rows), heard)
+    groups = written_groups(graph, n, m)
+    if groups is not None:  # so 1 does not hear 0
+        inner = [(group.classes, facts(group.graph, group.n, group.m)) for group in groups]
+        pairs = sum(classes * one.pairs for classes, one in inner)
+        return Facts(pairs, False, False, all(one.heard for _, one in inner))
+    pairs = graph.count(n, m)
+    causal = n == m and pairs == n * (n + 1) // 2 and is_causal(graph.rows(n, m))
+    return Facts(pairs, pairs == n * m, causal, _all_hear(graph, n, m))
+
+
+def _all_hear(graph: Pattern, n: int, m: int) -> bool:
+    if isinstance(graph, union) and any(_all_hear(member, n, m) for member in graph.members):
+        return True
+    ptr = graph.rows(n, m).ptr
+    return bool((ptr[1:] > ptr[:-1]).all())
+
+
+@lru_cache(maxsize=64)
+def pieces_of(graph: Pattern, n: int, m: int) -> int:
+    """About how many pieces the normal form has: a union need not be worked out for it."""
+    if isinstance(graph, union):
+        return sum(pieces_of(member, n, m) for member in graph.members)
+    return len(graph.rows(n, m).start)
 
 
 def is_full(rows: Rows) -> bool:

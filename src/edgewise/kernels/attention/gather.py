@@ -28,16 +28,29 @@ def refuses(case: Case) -> str | None:
     return case.lacks(*EDGE_TERMS)
 
 
+def least(case: Case) -> float:
+    """What it costs at least on a GPU: with edges spread evenly."""
+    if case.device == "cpu" or refuses(case) is not None:
+        return 0.0
+    even = 0 if _is_large(case) else -(-case.pairs // case.n) + -(-case.pairs // case.m)
+    return PAIR * case.work + 1e5 + HUB * even
+
+
 def cost(case: Case) -> float:
     return PAIR * case.work + 1e5 + (HUB * _longest(case) if case.device == "cuda" else 0.0)
 
 
 def _longest(case: Case) -> int:
     """The most edges at one query and at one key, where edges are few enough to be listed."""
-    if case.pairs > 4 * max(case.n, case.m):
-        return 0  # other kernels cost less whatever the hubs
+    if _is_large(case):
+        return 0
     found = edges(case.graph, case.n, case.m)
     return sum(int(ptr.diff().max()) for ptr in (found.ptr, found.col_ptr))
+
+
+def _is_large(case: Case) -> bool:
+    """Whether other kernels cost less whatever the hubs."""
+    return case.pairs > 4 * max(case.n, case.m)
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:

@@ -6,13 +6,15 @@ graph is dense or causal inside each. The classes are views with longer strides:
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import gcd
 
 import numpy as np
 from torch import Tensor
 
 from edgewise.graphs.causal import causal
 from edgewise.graphs.full import full
-from edgewise.graphs.pattern import Pattern
+from edgewise.graphs.pattern import Pattern, union
+from edgewise.graphs.residues import Group, written_groups, written_step
 from edgewise.kernels.attention import (
     blocks,
     csr,
@@ -59,21 +61,6 @@ class residue_class(Pattern):
         return _classes(self.pattern, self.step, self.n, self.m)[self.residue]
 
 
-@dataclass(frozen=True)
-class Group:
-    """Classes first ≤ r < last, of n queries and m keys each, with the same graph."""
-
-    first: int
-    last: int
-    n: int
-    m: int
-    graph: Pattern
-
-    @property
-    def classes(self) -> int:
-        return self.last - self.first
-
-
 def refuses(case: Case) -> str | None:
     if not case.work:
         return "there are no pairs"
@@ -93,6 +80,10 @@ def cost(case: Case) -> float:
 
 @lru_cache(maxsize=64)
 def step_of(graph: Pattern, n: int, m: int) -> int:
+    if written_groups(graph, n, m) is not None:
+        return written_step(graph)
+    if isinstance(graph, union):
+        return gcd(*(step_of(member, n, m) for member in graph.members))
     return common_step(graph.rows(n, m))
 
 
@@ -111,6 +102,9 @@ def _classes(graph: Pattern, step: int, n: int, m: int) -> list[Rows]:
 @lru_cache(maxsize=64)
 def groups(graph: Pattern, n: int, m: int) -> tuple[Group, ...] | None:
     """The classes in runs of equal size; None if two of a run have different graphs."""
+    written = written_groups(graph, n, m)
+    if written is not None:
+        return written
     step = step_of(graph, n, m)
     if step < 2 or step > min(n, m):
         return None

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from edgewise.graphs.pattern import Pattern
+from edgewise.graphs.pattern import Pattern, union
+from edgewise.graphs.residues import written_groups, written_step
+from edgewise.kernels.attention.contract import facts, pieces_of
 from edgewise.layouts import Blocks, Pieces, Rows
 from edgewise.layouts.cover import blocks_of_rows, touched
 from edgewise.layouts.pieces import in_slabs
@@ -78,9 +80,14 @@ def blocks_of(graph: Pattern, n: int, m: int, block: int) -> Blocks:
 @lru_cache(maxsize=32)
 def at_least(graph: Pattern, n: int, m: int, block: int) -> int:
     """A number of blocks that there are: of scattered graphs a part of the rows says enough."""
-    rows = graph.rows(n, m)
-    if len(rows.start) < n:
+    if written_groups(graph, n, m) is not None:  # so few keys of a block has one row at most
+        most = block * -(-block // written_step(graph))
+        return -(-facts(graph, n, m).pairs // most)
+    if pieces_of(graph, n, m) < n:
         return blocks_of(graph, n, m, block).count
+    if isinstance(graph, union):
+        return max(at_least(member, n, m, block) for member in graph.members)
+    rows = graph.rows(n, m)
     part = rows.between(0, n // PART)
     if (part.n // block + 1) * (m // block + 1) > FEW:
         return blocks_of_rows(part, block).count

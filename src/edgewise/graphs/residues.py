@@ -1,0 +1,104 @@
+"""Residue classes read off how a pattern is written: no row is worked out.
+
+If i ≡ j (mod s) for all pairs, tokens of one residue class hear only one another, and the classes
+are s short sequences side by side, most often with the same graph.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from itertools import pairwise
+from math import gcd, lcm
+from operator import and_, or_
+
+from edgewise.graphs.causal import causal
+from edgewise.graphs.dilated import dilated
+from edgewise.graphs.full import full
+from edgewise.graphs.named import Named
+from edgewise.graphs.pattern import Pattern, difference, intersection, union
+from edgewise.graphs.strided import strided
+from edgewise.graphs.window import window
+
+
+@dataclass(frozen=True)
+class Group:
+    """Classes first ≤ r < last, of n queries and m keys each, with the same graph."""
+
+    first: int
+    last: int
+    n: int
+    m: int
+    graph: Pattern
+
+    @property
+    def classes(self) -> int:
+        return self.last - self.first
+
+
+def written_step(pattern: Pattern) -> int:
+    """A step s such that all pairs have i ≡ j (mod s); 1 says nothing.
+
+    >>> written_step(strided(4) & dilated(5, 6)), written_step(strided(4) | dilated(5, 6))
+    (12, 2)
+    """
+    match pattern:
+        case strided() | dilated():
+            return pattern.step
+        case intersection():
+            return lcm(*map(written_step, pattern.members))
+        case union():
+            return gcd(*map(written_step, pattern.members))
+        case difference():
+            return written_step(pattern.left)
+        case Named():
+            return written_step(pattern.meaning())
+    return 1
+
+
+def class_of(pattern: Pattern, step: int) -> Pattern | None:
+    """{(t, u) : (r + step·t, r + step·u) ∈ pattern}, if it is the same for all r and any length.
+
+    >>> class_of(strided(4) & causal(), 4), class_of(dilated(5, 6), 3), class_of(dilated(5, 2), 4)
+    (causal(), dilated(5, 2), window(2))
+    """
+    match pattern:
+        case full() | causal():
+            return pattern
+        case window():
+            return window(pattern.radius // step)
+        case strided():
+            apart = pattern.step // gcd(pattern.step, step)
+            return full() if apart == 1 else strided(apart)
+        case dilated():
+            reach = pattern.radius * pattern.step // step
+            apart = pattern.step // gcd(pattern.step, step)
+            return window(reach) if apart == 1 else dilated(reach // apart, apart)
+        case difference():
+            left, right = class_of(pattern.left, step), class_of(pattern.right, step)
+            return None if left is None or right is None else left - right
+        case Named():
+            return class_of(pattern.meaning(), step)
+        case intersection() | union():
+            found = [class_of(member, step) for member in pattern.members]
+            members = [member for member in found if member is not None]
+            if len(members) < len(found):
+                return None
+            if isinstance(pattern, union):
+                return reduce(or_, members)
+            return reduce(and_, [one for one in members if one != full()] or members)
+    return None
+
+
+@lru_cache(maxsize=64)
+def written_groups(pattern: Pattern, n: int, m: int) -> tuple[Group, ...] | None:
+    """The classes in runs of equal size; None if more is to be looked at than how it is written."""
+    step = written_step(pattern)
+    if step < 2 or step > min(n, m):
+        return None
+    graph = class_of(pattern, step)
+    if graph is None:
+        return None
+    ends = sorted({0, n % step, m % step, step})
+    return tuple(
+        Group(first, last, -(-(n - first) // step), -(-(m - first) // step), graph)
+        for first, last in pairwise(ends)
+    )
