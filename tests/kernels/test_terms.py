@@ -6,6 +6,8 @@ import functools
 import pytest
 import torch
 from cases import SCORES, TERMS, Call
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_attention import EACH, assert_gradients
 from torch.utils.checkpoint import checkpoint
 
@@ -24,6 +26,7 @@ from edgewise.kernels.attention import IMPLEMENTATIONS, attention, memory
 from edgewise.kernels.attention.dropout import Dropout
 from edgewise.kernels.attention.errors import KernelRefuses
 from edgewise.scores import H, I, J, S, alibi, relative, softcap, sqrt, table, where
+from edgewise.scores.score import entry
 
 GRAPHS = {
     "empty": window(3) - full(),
@@ -189,6 +192,33 @@ def test_who_has_no_second_derivative_says_so(graph, lse):
     with pytest.raises(EdgewiseError, match="cannot be differentiated") as caught:
         torch.autograd.grad(out[0].sum(), q, create_graph=True)
     assert caught.value.code == "no-second-derivative"
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from([full(), causal()]),
+    st.sampled_from([(1, 1), (2, 1), (3, 2)]),
+    st.sampled_from(["one", "of heads", "of all"]),
+    st.sampled_from([None, (1, 1, 1, 9), (3, 1, 9, 9)]),
+    st.booleans(),
+)
+def test_a_table_is_a_bias_of_all_samples(graph, sizes, rows, bias, by_head):
+    """A score that adds to dot products is written out once for the heads that differ."""
+    shared, heads = sizes[0], sizes[0] * sizes[1]
+    lead = {"one": (), "of heads": (heads,), "of all": (3, heads)}[rows]
+    shapes = [(3, heads, 9, 4), (3, shared, 9, 4), (3, shared, 9, 4), (*lead, 17)]
+    shapes += [] if bias is None else [bias]
+    leaves = [torch.randn(*x, dtype=torch.float64, requires_grad=True) for x in shapes]
+    q, k, v, table, *added = leaves
+    score = S + entry(table, I - J + 8) + (0.1 * H * (I - J) if by_head else 0.0)
+    found, expected = (
+        attention(q, k, v, graph, score=score, bias=added[0] if added else None, kernel=kernel)
+        for kernel in ("dense", "reference")
+    )
+    torch.testing.assert_close(found, expected)
+    weight = torch.randn_like(found)
+    ours, theirs = (torch.autograd.grad((y * weight).sum(), leaves) for y in (found, expected))
+    torch.testing.assert_close(ours, theirs)
 
 
 TRANSFORMS = {

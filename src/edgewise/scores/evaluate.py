@@ -40,15 +40,23 @@ class Pairs:
                 dtype = torch.int64 if node.whole else self.s.dtype
                 return torch.tensor(number, dtype=dtype, device=self.s.device)
             case Entry(table):
-                rows = self.tables[table]
-                at = self.places(node)
-                return (rows[0][at] if len(rows) == 1 else rows[(self.h % len(rows)), at]).to(
-                    self.s.dtype
-                )
+                return self._entries(self.tables[table], self.places(node)).to(self.s.dtype)
             case Call(function, operands):
                 given = [self._as(x, want) for x, want in zip(operands, wants(node), strict=True)]
                 return FUNCTIONS[function].torch(*given)
         raise AssertionError(node)
+
+    def _entries(self, table: Tensor, at: Tensor) -> Tensor:
+        """The entries `at` of each head's row."""
+        if len(table) == 1:
+            return table[0].index_select(0, at.flatten()).view(at.shape)
+        row = self.h % len(table)
+        if at.ndim == self.h.ndim and len(at) > 1:  # they depend on the head
+            return table[row, at]
+        own = table.index_select(0, row.flatten())
+        pairs = self.h.ndim - 1
+        shape = (*(1,) * (pairs - at.ndim), *at.shape[max(at.ndim - pairs, 0) :])
+        return own.index_select(1, at.flatten()).view(len(row), *shape)
 
     def _as(self, node: Node, want: str | None) -> Tensor:
         value = self[node]

@@ -1,5 +1,7 @@
 """All pairs, or all pairs that do not look ahead: PyTorch's fused attention."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,7 @@ from edgewise.kernels.attention.explicit import NUMBERS
 from edgewise.kernels.attention.flash import flash, flash_backward, fused
 from edgewise.scores.derivative import derivative
 from edgewise.scores.evaluate import Pairs
-from edgewise.scores.nodes import ONE, Number, S, replaced
+from edgewise.scores.nodes import ONE, H, Number, S, replaced, walk
 
 name = "dense"
 
@@ -49,25 +51,34 @@ def attend(
     """The output alone, through PyTorch's own dispatch and autograd."""
     refuse_forward_mode(name, q, k, v, terms.bias, *terms.tables)
     keys, values = (x[:, None].expand(-1, case.g, -1, -1) for x in (k, v))
-    causal = not case.is_full
-    bias = _added(case, terms, q)
+    causal, shape = not case.is_full, q.shape[:-1]
+    bias = terms.bias
+    if "score" in case.features:
+        added = _added(case, terms, q)
+        if case.g == 1:  # the same in every sample: heads on an axis of their own
+            heads = (-1, len(added))
+            q, keys, values = (x.reshape(*heads, *x.shape[2:]) for x in (q, keys, values))
+            bias = None if bias is None else bias.reshape(*heads, *bias.shape[2:])
+            added = added[None]
+        else:
+            added = added.repeat(case.b * case.g // len(added), 1, 1).unflatten(0, (case.b, case.g))
+        bias = added if bias is None else added + bias
     bias = _causal_bias(case, bias) if causal and bias is not None else bias
     causal = causal and bias is None
     out = fused(q, keys, values, case.scale, causal=causal, mask=bias, dropout=dropout)
-    return once(out, name)
+    return once(out, name).reshape(*shape, case.dv)
 
 
-def _added(case: Case, terms: Terms, q: Tensor) -> Tensor | None:
-    """The bias, with what the score adds."""
-    if "score" not in case.features:
-        return terms.bias
+def _added(case: Case, terms: Terms, q: Tensor) -> Tensor:
+    """What the score adds, (heads, n, m), for as many heads as have tables of their own."""
+    heads = math.lcm(*(len(table) for table in terms.tables))
+    heads = case.b * case.g if H in walk(case.score) or case.b * case.g % heads else heads
     i = torch.arange(case.n, device=q.device)[:, None]
     j = torch.arange(case.m, device=q.device)
-    h = torch.arange(case.b * case.g, device=q.device)[:, None, None]
+    h = torch.arange(heads, device=q.device)[:, None, None]
     pairs = Pairs(q.new_zeros(()), i, j, h, terms.tables)
     added = pairs[replaced(case.score, {S: Number(0.0)})].to(q.dtype)
-    added = added.expand(case.b * case.g, case.n, case.m).view(case.b, case.g, case.n, case.m)
-    return added if terms.bias is None else added + terms.bias
+    return added.expand(heads, case.n, case.m)
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
