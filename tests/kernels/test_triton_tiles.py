@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from edgewise.graphs import bigbird, causal, documents, global_tokens, strided, window
-from edgewise.kernels.attention.tiles import FULL
 from edgewise.kernels.attention.triton_tiles import plan
+from edgewise.layouts.tiling import FULL
 
 GRAPHS = [
     window(9), window(9) | global_tokens(1), window(20) & causal(), documents([40, 60]),

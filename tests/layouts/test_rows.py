@@ -28,6 +28,7 @@ from edgewise.layouts import (
     joined,
     pieces,
     residue_order,
+    rows_of_blocks,
     rows_of_pieces,
     transposed,
 )
@@ -161,3 +162,15 @@ def test_slabs_are_few_where_the_pattern_is_simple() -> None:
     assert len(band.top) - 1 <= 3
     both = combine(n, n, band.pieces(), rows_of_pieces(n, n, pieces((0, n), 0, 2)).pieces(), OR)
     assert len(both.top) - 1 <= 6
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(1, 7), st.data())
+@settings(deadline=None, max_examples=100)
+def test_blocks_as_rows(n: int, m: int, block: int, data: st.DataObject) -> None:
+    high, wide = -(-n // block), -(-m // block)
+    marks = data.draw(st.lists(st.booleans(), min_size=high * wide, max_size=high * wide))
+    chosen = np.array(marks, bool).reshape(high, wide)
+    row, column = np.nonzero(chosen)
+    ptr = np.searchsorted(row, np.arange(high + 1))
+    wanted = chosen.repeat(block, 0).repeat(block, 1)[:n, :m]
+    assert_is(rows_of_blocks(n, m, block, ptr, column), wanted)

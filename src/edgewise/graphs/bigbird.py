@@ -14,7 +14,7 @@ from edgewise.graphs.families import per_head
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.philox import distinct
 from edgewise.graphs.sizes import sizes
-from edgewise.layouts import Rows, pieces, rows_of_pieces
+from edgewise.layouts import Rows, rows_of_blocks
 from edgewise.layouts.ragged import Ints, starts_of_runs
 
 VARIANTS = ("uniform", "paper", "hf_train", "hf_eval")
@@ -82,8 +82,8 @@ class bigbird(Pattern):
 
     def form(self, n: int, m: int) -> Rows:
         row, column, _ = self._blocks(n, m)
-        top, first = row * self.block, column * self.block
-        return rows_of_pieces(n, m, pieces((top, top + self.block), first, first + self.block))
+        ptr = np.searchsorted(row, np.arange(-(-n // self.block) + 1))
+        return rows_of_blocks(n, m, self.block, ptr, column)
 
     def multiplicities(self, n: int, m: int | None = None) -> Tensor:
         """How often each pair of `edges(n)` counts in the softmax."""

@@ -421,7 +421,8 @@ def pattern_of(other: Any) -> Pattern:
 
 def _is_loose(pattern: Pattern, n: int, m: int, first: int, last: int) -> bool:
     """Whether its rows are scattered, which takes many pieces."""
-    if (first, last) == (0, n) and 2 * len(pattern.pieces(n, m)) < n:
+    short = type(pattern).pieces is not Pairs.pieces and (first, last) == (0, n)
+    if short and 2 * len(pattern.pieces(n, m)) < n:
         return False
     return pattern.rows_between(n, m, first, last).is_scattered
 

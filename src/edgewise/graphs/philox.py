@@ -14,6 +14,7 @@ Words = NDArray[np.uint64]
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
 FEW, TABLE = 256, 1 << 24
+PART = 1 << 14  # numbers at a time, which a cache holds
 
 
 def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> tuple[Words, ...]:
@@ -30,9 +31,14 @@ def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> 
 
 def words(seed: int, rows: Ints, first: int, count: int, *, stream: int = 0) -> Words:
     """64 random bits for each row and each place first ≤ t < first + count."""
+    return np.ascontiguousarray(_by_place(seed, rows, first, count, stream).T)
+
+
+def _by_place(seed: int, rows: Ints, first: int, count: int, stream: int) -> Words:
+    """The same, (count, rows)."""
     start, stop = first // 2, -(-(first + count) // 2)
-    place = np.arange(start, stop, dtype=np.uint64)[None, :]
-    row = rows.astype(np.uint64)[:, None]
+    place = np.arange(start, stop, dtype=np.uint64)[:, None]
+    row = rows.astype(np.uint64)[None, :]
     shape = np.broadcast_shapes(place.shape, row.shape)
     counter = (
         np.broadcast_to(place, shape),
@@ -41,10 +47,10 @@ def words(seed: int, rows: Ints, first: int, count: int, *, stream: int = 0) -> 
         np.broadcast_to(row >> HALF, shape),
     )
     a, b, c, d = philox(counter, (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF))
-    both = np.stack([a | (b << HALF), c | (d << HALF)], axis=2).reshape(
-        len(rows), 2 * (stop - start)
+    both = np.stack([a | (b << HALF), c | (d << HALF)], axis=1).reshape(
+        2 * (stop - start), len(rows)
     )
-    return both[:, first - 2 * start : first - 2 * start + count]
+    return both[first - 2 * start : first - 2 * start + count]
 
 
 def below(bits: Words, limit: Ints | int) -> Ints:
@@ -60,35 +66,36 @@ def distinct(seed: int, rows: Ints, count: int, limit: Ints | int, *, stream: in
     Where a row's limit is less than `count`, it has all numbers below it, then -1.
     """
     limit = np.broadcast_to(np.asarray(limit, np.int64), rows.shape)
-    bits = words(seed, rows, 0, count, stream=stream)
-    if count <= FEW or not len(rows):
-        return _drawn(bits, limit, None)
-    wide = int(limit.max()) + 1
-    step = max(TABLE // wide, 1)
-    parts = [slice(first, first + step) for first in range(0, len(rows), step)]
-    marks = np.empty((min(step, len(rows)), wide), bool)
-    return np.concatenate([_drawn(bits[part], limit[part], marks) for part in parts])
+    out = np.empty((len(rows), count), np.int64)
+    step, marks = max(2 * PART // max(count, 1), 1), None
+    if count > FEW and len(rows):
+        wide = int(limit.max()) + 1
+        step = max(TABLE // wide, 1)
+        marks = np.empty((min(step, len(rows)), wide), bool)
+    for first in range(0, len(rows), step):
+        part = slice(first, first + step)
+        bits = _by_place(seed, rows[part], 0, count, stream)
+        out[part] = _drawn(bits, limit[part], marks).T
+    return out
 
 
 def _drawn(bits: Words, limit: Ints, marks: np.ndarray | None) -> Ints:
     """Floyd's sampling; which numbers a row has is looked up among them, or in a table of marks."""
-    rows, count = bits.shape
-    every = np.arange(rows)
-    chosen = np.full((rows, count), -1, np.int64)
+    count, rows = bits.shape
+    every, short = np.arange(rows), limit < count
+    chosen, few = np.empty((count, rows), np.int64), bool(short.any())
     if marks is not None:
         marks[:rows] = False
     for t in range(count):
         top = limit - count + t
-        drawn = below(bits[:, t], np.maximum(top + 1, 1))
-        if marks is None:
-            taken = (chosen[:, :t] == drawn[:, None]).any(axis=1)
-        else:
-            taken = marks[every, drawn]
+        drawn = below(bits[t], np.maximum(top + 1, 1))
+        taken = (chosen[:t] == drawn).any(axis=0) if marks is None else marks[every, drawn]
         drawn = np.where(taken, top, drawn)
-        drawn = np.where(limit < count, np.where(t < limit, t, -1), drawn)
+        if few:
+            drawn = np.where(short, np.where(t < limit, t, -1), drawn)
         if marks is not None:
             marks[every, drawn] = True
-        chosen[:, t] = drawn
+        chosen[t] = drawn
     return chosen
 
 

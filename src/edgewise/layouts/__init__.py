@@ -9,7 +9,7 @@ from edgewise.layouts.hops import composed, power
 from edgewise.layouts.membership import Membership, RowTable, membership
 from edgewise.layouts.pieces import Pieces, joined, pieces
 from edgewise.layouts.residues import by_residue, common_step, residue_order
-from edgewise.layouts.rows import Rows, rows_of_keys, rows_of_pairs, with_pairs
+from edgewise.layouts.rows import Rows, rows_of_blocks, rows_of_keys, rows_of_pairs, with_pairs
 from edgewise.layouts.sweep import AND, MINUS, NOT, NOTHING, OR, combine, folded, rows_of_pieces
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "pieces",
     "power",
     "residue_order",
+    "rows_of_blocks",
     "rows_of_keys",
     "rows_of_pairs",
     "rows_of_pieces",

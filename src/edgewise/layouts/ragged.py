@@ -81,8 +81,10 @@ def distinct_rows(table: Ints) -> tuple[Ints, Ints]:
     if math.prod(spans) >= 1 << 62:
         rows, place = np.unique(table, axis=0, return_inverse=True)
         return rows, place.ravel()
-    code = np.zeros(len(table), np.int64)
-    for column, span in zip((table - low).T, spans, strict=True):
-        code = code * span + column
+    code, weight = np.zeros(len(table), np.int64), 1
+    for column, least, span in zip(table.T[::-1], low[::-1], spans[::-1], strict=True):
+        if span > 1:
+            code += (column - least) * weight
+            weight *= span
     _, first, place = np.unique(code, return_index=True, return_inverse=True)
     return table[first], place

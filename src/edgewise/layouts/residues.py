@@ -8,7 +8,7 @@ from edgewise.layouts.compress import compressed
 from edgewise.layouts.ragged import Ints, pointer, ranges
 from edgewise.layouts.rows import Rows
 
-FIRST = 64  # pieces that show in most graphs that there is no step
+FIRST = 64  # rows that show in most graphs that there is no step
 
 
 def residue_order(n: int, step: int) -> Tensor:
@@ -22,9 +22,10 @@ def residue_order(n: int, step: int) -> Tensor:
 
 def common_step(rows: Rows) -> int:
     """The largest s such that every pair has i ≡ j (mod s); 0 if all pairs are on the diagonal."""
-    p = rows.pieces()
-    if np.gcd.reduce(np.abs(p.start[:FIRST] - p.top[:FIRST]), initial=0) == 1:
+    head = rows.between(0, min(FIRST, rows.n)).pieces()
+    if np.gcd.reduce(np.abs(head.start - head.top), initial=0) == 1:
         return 1
+    p = rows.pieces()
     apart = np.gcd.reduce(np.abs(p.start - p.top), initial=0)
     many = rows.size + np.maximum(p.dstop - p.dstart, 0) * (p.bottom - p.top - 1) > 1
     steps = np.gcd.reduce(p.step[many], initial=0)

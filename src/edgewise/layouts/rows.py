@@ -1,6 +1,6 @@
 """Rows: the normal form of a set of pairs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
 
@@ -78,6 +78,8 @@ class Rows:
 
     @cached_property
     def _count(self) -> int:
+        if len(self.top) == self.n + 1:
+            return int(self.size.sum())
         height = self.height[self.slab]
         growth = self.dstop - self.dstart
         return int((self.size * height + growth * (height * (height - 1) // 2)).sum())
@@ -177,23 +179,26 @@ class Rows:
 
 def rows_of_keys(n: int, m: int, ptr: Ints, keys: Ints) -> Rows:
     """Rows from CSR: sorted distinct keys per row; runs of consecutive keys become one piece."""
-    row = owners(ptr)
-    follows = np.zeros(len(keys), bool)
-    follows[1:] = (keys[1:] == keys[:-1] + 1) & (row[1:] == row[:-1])
-    first = np.flatnonzero(~follows)
-    last: Ints = np.append(first[1:], len(keys))
-    flat = np.zeros(len(first), np.int64)
-    return Rows(
-        n,
-        m,
-        np.arange(n + 1),
-        pointer(np.bincount(row[first], minlength=n)),
-        keys[first],
-        keys[first] + (last - first),
-        flat,
-        flat,
-        np.ones(len(first), np.int64),
+    opens = np.ones(len(keys) + 1, bool)
+    opens[1:-1] = keys[1:] != keys[:-1] + 1
+    opens[ptr] = True
+    places = np.flatnonzero(opens)
+    first, last = places[:-1], places[1:]
+    flat, one = np.zeros(len(first), np.int64), np.ones(len(first), np.int64)
+    if len(first) < len(keys):
+        ptr = np.searchsorted(first, ptr)
+    start = keys[first]
+    return Rows(n, m, np.arange(n + 1), ptr, start, start + (last - first), flat, flat, one)
+
+
+def rows_of_blocks(n: int, m: int, block: int, ptr: Ints, columns: Ints) -> Rows:
+    """Rows of blocks, sorted and each once in every row of blocks; the last may be cut off."""
+    coarse = rows_of_keys(len(ptr) - 1, m, ptr, columns)
+    top, start, stop = (
+        np.minimum(x * block, most)
+        for x, most in ((coarse.top, n), (coarse.start, m), (coarse.stop, m))
     )
+    return replace(coarse, n=n, top=top, start=start, stop=stop)
 
 
 def with_pairs(rows: Rows, i: Ints, j: Ints) -> Rows:

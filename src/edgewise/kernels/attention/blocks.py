@@ -12,7 +12,6 @@ from edgewise.kernels.attention import blocks_explicit, explicit
 from edgewise.kernels.attention.contract import PAIR_TERMS, Case, Grads, Saved, Terms, wide
 from edgewise.kernels.attention.flash import flash, flash_backward
 from edgewise.kernels.attention.tiles import (
-    FULL,
     Group,
     Tiles,
     at_least,
@@ -21,6 +20,7 @@ from edgewise.kernels.attention.tiles import (
     count_of,
     tiles,
 )
+from edgewise.layouts.tiling import FULL
 
 name = "blocks"
 SIZES = {32: 1.15, 64: 1.1, 128: 1.0, 256: 1.0}  # relative time of a pair, by block size

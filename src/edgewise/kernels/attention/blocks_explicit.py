@@ -9,7 +9,8 @@ from edgewise.kernels.attention import explicit
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms, wide
 from edgewise.kernels.attention.function import row_dots
 from edgewise.kernels.attention.terms import TermGrads, Tile, numbers
-from edgewise.kernels.attention.tiles import FULL, Group, Tiles, blocked
+from edgewise.kernels.attention.tiles import Group, Tiles, blocked
+from edgewise.layouts.tiling import FULL
 
 
 def forward(

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
-from edgewise.kernels.attention.tiles import at_least, blocks_of
+from edgewise.kernels.attention.tiles import at_least, exactly
 from edgewise.kernels.attention.triton_passes import BLOCK, Passes, passes, width
 from edgewise.kernels.attention.triton_score import Packed, unit_of
 from edgewise.kernels.availability import no_triton
@@ -44,8 +44,8 @@ def least(case: Case) -> float:
 
 def cost(case: Case) -> float:
     slow = 1e3 if case.device == "cpu" else PAIR
-    found = blocks_of(case.graph, case.n, case.m, BLOCK)
-    return slow * case.b * case.g * found.count * BLOCK * BLOCK
+    found = exactly(case.graph, case.n, case.m, BLOCK)
+    return slow * case.b * case.g * found * BLOCK * BLOCK
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.items import items, on_device
-from edgewise.kernels.attention.tiles import FULL, kinds_of
+from edgewise.kernels.attention.tiles import tiling_of
 from edgewise.layouts.ragged import Ints, pointer, ranges
+from edgewise.layouts.tiling import FULL
 
 LEAST = 32  # blocks that one program takes without splitting its row
 TIMES = 2  # or as many times the mean
@@ -51,9 +52,9 @@ class Plan:
 
 @lru_cache(maxsize=64)
 def plan(graph: Pattern, n: int, m: int, block: int, device: str) -> Plan:
-    blocks, row, kinds, masks = kinds_of(graph, n, m, block)
-    index = blocks.index.numpy().astype(np.int64)
-    height, width = blocks.shape
+    found = tiling_of(graph, n, m, block)
+    row, index, kinds = found.listed()
+    (height, width), masks = found.shape, found.masks
     layer_ptr, ends = _layers(masks, block)
     one = len(ends) == len(masks) or not len(masks)
     if not one and _added(kinds, layer_ptr) * FEW <= len(kinds):
@@ -88,7 +89,7 @@ def _lists(
     row: Ints, index: Ints, kinds: Ints, height: int
 ) -> tuple[list[np.ndarray], tuple[int, int]]:
     """The arrays of `Lists`, how many slots there are, and how many items come first."""
-    order = np.lexsort((index, kinds != FULL, row))
+    order = np.argsort((2 * row + (kinds != FULL)) * (int(index.max(initial=0)) + 1) + index)
     found = items(pointer(np.bincount(row, minlength=height)), (), LEAST, TIMES)
     table = np.stack([x.numpy() for x in (found.row, found.slot, *found.ends)], axis=1)
     work = np.stack([index[order], kinds[order]], axis=1).astype(np.int32)
