@@ -18,7 +18,7 @@ from edgewise.ground.join import Bindings, Room, TooLarge
 from edgewise.ground.rules import Grounder
 from edgewise.language import nodes
 from edgewise.language.terms import variables
-from edgewise.reference.join import Body, Literal
+from edgewise.reference.join import Body, Literal, OutOfDomain
 
 MOST = 1 << 20  # candidates; beyond, rounds that join only what is new may do with fewer
 
@@ -83,7 +83,7 @@ def _bindings(grounder: Grounder, body: Body, without: frozenset[int]) -> Bindin
             waiting.remove(at)
             if not _is_bound_family(body.literals[at], known):
                 bindings = grounder.extended(body, at, bindings, room)
-    except TooLarge:
+    except (TooLarge, OutOfDomain):  # of atoms that may not hold
         return None
     return bindings
 

@@ -236,7 +236,8 @@ class Grounder:
         index, known = self.domain(family), {v.name for v in variables(family.keys)}
         before = bindings
         bindings = join(bindings, at, self.coded(family.keys), index, room)
-        if known <= set(before.columns) and bindings.count < before.count:
+        bound = known & set(before.columns)
+        if bound and (bound < known or bindings.count < before.count):
             self._refuse_key(family, before)
         return bindings
 
@@ -250,6 +251,8 @@ class Grounder:
 
     def _refuse_key(self, family: nodes.Weight, bindings: Bindings) -> None:
         for variable in variables(family.keys):
+            if variable.name not in bindings.columns:
+                continue
             have = torch.tensor(
                 [self.constants.code(c) for c in members(self.domains[variable.name])]
             )

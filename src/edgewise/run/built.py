@@ -15,6 +15,7 @@ from edgewise.ground.sources import has_negative_keys
 from edgewise.ground.stack import with_stacks
 from edgewise.passes import optimise
 from edgewise.plan.nodes import Plan
+from edgewise.reference.join import OutOfDomain
 from edgewise.run.build import build
 from edgewise.run.data import Data, ForeignData
 from edgewise.run.given import check_device, check_dtype, refuse_unknown
@@ -29,6 +30,7 @@ from edgewise.run.step import Step
 from edgewise.run.traced_errors import own_errors
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+INLINING = ("inline pairs", "inline places")
 
 
 class Compiled(Protocol):
@@ -161,9 +163,39 @@ def build_step(
 ) -> Step:
     """`apart` for rows that are split by sample: classes and fused attention cross samples."""
     given = data.given | {n: torch.empty(shape, device="meta") for n, shape in shapes}
-    prepared = prepare(model.plan, model._arities, given, data.facts, dtype, not apart)
+    try:
+        return _built(model, model.plan, model.without, data, given, dtype, device, apart)
+    except OutOfDomain:
+        plan = uninlined(model)
+        if plan == model.plan:
+            raise
+        without = (*model.without, *INLINING)
+        return _built(model, plan, without, data, given, dtype, device, apart)
+
+
+def uninlined(model: Compiled) -> Plan:
+    """The plan with helpers as rules of their own.
+
+    Written into another rule, a helper has the variables of that rule: what ranged over a domain
+    may be bound by an atom, whose other keys are then refused instead of left out.
+    """
+    return optimise(model.stages["plan"], without=(*model.without, *INLINING))[0]
+
+
+def _built(
+    model: Compiled,
+    plan: Plan,
+    without: tuple[str, ...],
+    data: Data,
+    given: Mapping[str, Any],
+    dtype: torch.dtype,
+    device: torch.device,
+    apart: bool,
+) -> Step:
+    """`without` are the passes that the plan has not gone through."""
+    prepared = prepare(plan, model._arities, given, data.facts, dtype, not apart)
     if has_negative_keys(prepared.sources):  # patterns count from 0, comparisons do not
-        plan, _ = optimise(model.stages["plan"], without=(*model.without, "find patterns"))
+        plan, _ = optimise(model.stages["plan"], without=(*without, "find patterns"))
         prepared = prepare(plan, model._arities, given, data.facts, dtype, not apart)
     check_keys(prepared)
     weights: Mapping[str, Tensor] = {name: model.weight(name) for name in model._paths}

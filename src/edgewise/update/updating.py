@@ -18,6 +18,7 @@ from edgewise.ground.rules import Grounder
 from edgewise.language.dependencies import components, needs
 from edgewise.reference.evaluate import fact_and_rule, is_extreme
 from edgewise.reference.join import Body
+from edgewise.run.built import uninlined
 from edgewise.run.inputs import prepare
 from edgewise.run.merge import merged
 from edgewise.run.result import Relation
@@ -54,21 +55,23 @@ class Updating:
 
     def __init__(self, model: Model, facts: Iterable[Any]) -> None:
         self.model = model
+        # a helper that is written into a rule would refuse keys that its own rule never has
+        self._plan = uninlined(model) if model.plan.domains else model.plan
         self.computed: dict[str, int] = {}
         self._constants = Constants()
         self._given: dict[str, Table] = {}  # facts
         self._tables: dict[str, Table] = {}  # facts and what rules derive
         self._refuse_recursion()
         self._mark = model._mark()
-        self._tell(tuple(listed(facts)), model.plan)
+        self._tell(tuple(listed(facts)), self._plan)
 
     @property
     def output(self) -> Relation:
         """The output relation, as rows."""
-        name = self.model.plan.output.relation
+        name = self._plan.output.relation
         table = self._tables.get(name)
         if table is None:
-            empty = torch.zeros(len(self.model.plan.output.terms), 0, dtype=torch.int64)
+            empty = torch.zeros(len(self._plan.output.terms), 0, dtype=torch.int64)
             return Relation(name, empty, self.model._one.new_zeros(0), self._constants, False)
         return Relation(name, keys_of(table.index).T, table.data.clone(), self._constants, False)
 
@@ -76,7 +79,7 @@ class Updating:
         """The output with these facts too; a fact that was given before has a new value now."""
         if self.model._mark() != self._mark:
             raise weights_changed("model.updating(facts=...)")
-        self._tell(tuple(listed(facts)), replace(self.model.plan, facts=()))
+        self._tell(tuple(listed(facts)), replace(self._plan, facts=()))
         return self.output
 
     def _tell(self, facts: tuple[Any, ...], plan: Any) -> None:
@@ -118,7 +121,7 @@ class Updating:
                 tables[name] = table.recoded(lambda keys: _coded(keys, old, both))
 
     def _derive(self, changed: dict[str, Tensor], weights: dict[str, Tensor]) -> None:
-        plan, unit = self.model.plan, self.model._one
+        plan, unit = self._plan, self.model._one
         domains = dict(plan.domains)
         bodies = [Body(rule, domains) for rule in plan.rules]
         whole: set[str] = set()  # relations that may have lost rows
@@ -163,9 +166,9 @@ class Updating:
             if len(joined) == len(heads):
                 break
             heads = joined
-        line = next((li for li in self.model.plan.lines if li.relation == relation), None)
+        line = next((li for li in self._plan.lines if li.relation == relation), None)
         parts: list[Index] = [g.heads for g in grounds]
-        steps = [RuleStep(g, self.model.plan.aggregation) for g in grounds]
+        steps = [RuleStep(g, self._plan.aggregation) for g in grounds]
         values = [step(state) for step in steps if step.ground.count]
         parts = [part for part in parts if part.rows]
         given = self._facts_at(relation, heads)
@@ -202,7 +205,7 @@ class Updating:
                 raise fact_and_rule(relation, key, ground.rule)
 
     def _refuse_recursion(self) -> None:
-        graph = needs(self.model.plan.rules)
+        graph = needs(self._plan.rules)
         for part in components(graph):
             if any(part & graph[name] for name in part):
                 names = " and ".join(f"`{name}`" for name in sorted(part))
