@@ -59,7 +59,12 @@ class Numbers:
         raise AttributeError("Numbers do not change")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Numbers) and np.array_equal(self.array, other.array)
+        if not isinstance(other, Numbers) or self._hash != other._hash:
+            return False
+        same = self.array is other.array or np.array_equal(self.array, other.array)
+        if same:  # caches ask at every call: the next time it is one array, and at once
+            object.__setattr__(self, "array", other.array)
+        return same
 
     def __hash__(self) -> int:
         return self._hash

@@ -24,8 +24,8 @@ class Made:
     size: int
 
     def _measure(self, *below: Node) -> None:
-        object.__setattr__(self, "depth", 1 + max((node.depth for node in below), default=0))
-        object.__setattr__(self, "size", 1 + sum(node.size for node in below))
+        object.__setattr__(self, "depth", 1 + max([0, *[node.depth for node in below]]))
+        object.__setattr__(self, "size", 1 + sum([node.size for node in below]))
 
 
 @dataclass(frozen=True)
