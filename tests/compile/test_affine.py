@@ -67,6 +67,14 @@ PROGRAMS = {
         ],
         [],
     ),
+    "a family for a few rows": (
+        [
+            R.q(H, X) <= (R.x(X)[W.w(H)[4, 3]], W.b(H)[4,], R.special.lt(X, 2)),
+            R.y(X) <= R.x(X)["v":4, 3],
+            R.y(X) <= R.q(H, X),
+        ],
+        [False],
+    ),
     "two vectors": (
         [
             R.q(X) <= (R.x(X)["w":4, 3], W.b[4,]),

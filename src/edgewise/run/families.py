@@ -49,15 +49,20 @@ def layouts_of(ground: GroundRule) -> dict[int, int]:
     for atom in atoms(ground.rule):
         if isinstance(atom, nodes.Atom) and atom.weight is not None and atom.weight.keys:
             family = ground.rows.get(place(ground, atom.weight))
-            rows = ground.rows.get(place(ground, atom))
-            layout = _product_layout(family, rows, ground.count)
+            at = place(ground, atom)
+            layout = _product_layout(
+                family, ground.rows.get(at), ground.count, ground.sizes.get(at)
+            )
             if layout:
-                found[place(ground, atom)] = layout
+                found[at] = layout
     return found
 
 
-def _product_layout(family: Tensor | None, rows: Tensor | None, count: int) -> int | None:
-    """How many members follow one another in each row, if groundings are members × rows.
+def _product_layout(
+    family: Tensor | None, rows: Tensor | None, count: int, size: int | None
+) -> int | None:
+    """How many members follow one another in each row, if groundings are members × rows, all
+    `size` of them.
 
     1 where rows are within members, all of them where members are within rows, and a number
     between where the keys of a member stand on both sides.
@@ -68,7 +73,7 @@ def _product_layout(family: Tensor | None, rows: Tensor | None, count: int) -> i
     here = torch.arange(count, device=device)
     family, rows = (here if t is None else t for t in (family, rows))
     high, wide = int(family.max()) + 1, int(rows.max()) + 1
-    if high * wide != count:
+    if high * wide != count or size not in (None, wide):
         return None
     inner = high if wide == 1 else int((rows != 0).nonzero()[0])
     if not inner or high % inner or not torch.equal(rows, here // inner % wide):
@@ -131,9 +136,9 @@ def times_in_chunks(family: Tensor, full: Tensor, chunk: int) -> Column:
     return column((each @ family[: each.shape[1]].mT).flatten(1, 2))
 
 
-def times_by_member(family: Tensor, full: Tensor, groundings: ByMember) -> Column:
+def times_by_member(family: Tensor, value: Column, groundings: ByMember) -> Column:
     """A matrix times a vector in each grounding, all members at once."""
-    return Grouped(family[: groundings.members], full, groundings)
+    return Grouped(family[: groundings.members], value, groundings)
 
 
 _MOST = "most heads meet most members: their matrices side by side are one product"
@@ -145,20 +150,21 @@ ALL_MEMBERS = Chosen(
 class Grouped(Column):
     """A matrix of a family times a vector in each grounding: written out only where read."""
 
-    def __init__(self, family: Tensor, full: Tensor, by: ByMember) -> None:
+    def __init__(self, family: Tensor, value: Column, by: ByMember) -> None:
         object.__setattr__(self, "family", family)
-        object.__setattr__(self, "full", full)
+        object.__setattr__(self, "value", value)
         object.__setattr__(self, "by", by)
 
     family: Tensor
-    full: Tensor
+    value: Column
     by: ByMember
 
     @property
     def data(self) -> Tensor:
-        if not len(self.full):
-            return column(self.full.new_zeros(*self.full.shape[:2], self.family.shape[1])).data
-        parts = [grouped(x, self.family, self.by.groups) for x in self.full]
+        full = self.value.data
+        if not len(full):
+            return column(full.new_zeros(*full.shape[:2], self.family.shape[1])).data
+        parts = [grouped(x, self.family, self.by.groups) for x in full]
         return column(parts[0][None] if len(parts) == 1 else torch.stack(parts)).data
 
     @property
@@ -171,7 +177,7 @@ class Grouped(Column):
 
     @property
     def rows(self) -> int:
-        return self.full.shape[1]
+        return self.value.rows
 
     def aggregates(self, name: str) -> bool:
         if self.by.places is not None:
@@ -185,8 +191,20 @@ class Grouped(Column):
             return Gathered(self.data, self.by.runs).aggregated(name)
         if is_watched():
             note(ALL_MEMBERS)
-        batch, _, d = self.full.shape
-        spread = self.full.new_zeros(batch, self.by.heads * self.by.members, d)
-        spread = spread.index_copy(1, self.by.places, self.full)
-        wide = spread.reshape(batch, self.by.heads, self.by.members * d)
-        return wide @ self.family.mT.reshape(self.by.members * d, -1)
+        spread = self._spread()
+        wide = spread.reshape(len(spread), self.by.heads, -1)
+        return torch.nn.functional.linear(wide, self.family.transpose(0, 1).flatten(1))
+
+    def _spread(self) -> Tensor:
+        """The vector that each head has for each member, zeros where it has none."""
+        value, places = self.value, self.by.places
+        assert places is not None
+        count = self.by.heads * self.by.members
+        if isinstance(value, Gathered) and value.scale is None:  # from where they are read
+            base = torch.cat(
+                [value.base, value.base.new_zeros(len(value.base), 1, *value.shape)], 1
+            )
+            rows = places.new_full((count,), value.base.shape[1])
+            return base.index_select(1, rows.index_copy(0, places, value.which.rows.long()))
+        full = value.data
+        return full.new_zeros(len(full), count, *value.shape).index_copy(1, places, full)

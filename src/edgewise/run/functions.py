@@ -32,6 +32,8 @@ def _arguments(function: nodes.Function) -> dict[str, object]:
 
 def transform(function: nodes.Function, x: Column, training: bool) -> Column:
     """A transformation, row by row."""
+    if function.name == "identity":
+        return x
     given = _arguments(function)
     if function.name in ELEMENTWISE:
         return Column(TRANSFORMATIONS[function.name](x.data, **given))

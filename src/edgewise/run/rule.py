@@ -250,9 +250,9 @@ class RuleStep(Settled):
         wide = value.rank == 1 and value.shape[0] == family.shape[-1]
         if self.ground.rows[at] is None or not wide or not self.each_member:
             return product(self._weight(weight, state), value)
-        full = self._in_every_grounding(value).data
+        full = self._in_every_grounding(value)
         if at in self.chunks:
-            return families.times_in_chunks(family, full, self.chunks[at])
+            return families.times_in_chunks(family, full.data, self.chunks[at])
         return families.times_by_member(family, full, self.by_member[at])
 
     def _head_weight(self, weight: nodes.Weight, state: State) -> Column:

@@ -154,7 +154,9 @@ def _axes(bias: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
 
 def _read(bias: Tensor, tile: Tile) -> Tensor:
     i, j = _axes(bias, tile)
-    return bias[:, :, i, j]
+    at = (i * bias.shape[-1] + j).expand(tile.shape)
+    flat = bias.flatten(2).flatten(0, 1)  # torch takes columns of a matrix fastest
+    return flat.index_select(1, at.flatten()).view(*bias.shape[:2], *at.shape)
 
 
 def _spread(total: Tensor, tile: Tile, ds: Tensor) -> None:
