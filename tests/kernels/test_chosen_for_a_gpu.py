@@ -1,5 +1,7 @@
 """What is chosen for a GPU: hubs are split, and no kernel computes what its parts cannot."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -28,7 +30,7 @@ def test_global_tokens_are_not_gathered():
 def test_hubs_cost_where_sums_wait_for_each_other():
     gather = next(kernel for kernel in IMPLEMENTATIONS if kernel.name == "gather")
     star, spread = global_tokens(1), random_edges(2, seed=0)
-    on_cpu = [Case(**{**vars(case(graph)), "device": "cpu"}) for graph in (star, spread)]
+    on_cpu = [replace(case(graph), device="cpu") for graph in (star, spread)]
     ratio = gather.cost(case(star)) / gather.cost(case(spread))
     assert ratio > 50 * gather.cost(on_cpu[0]) / gather.cost(on_cpu[1])
 
@@ -39,11 +41,11 @@ def test_classes_are_not_dense_in_a_precision_that_fused_attention_lacks():
     from edgewise.kernels.attention import permuted
 
     for dtype, allowed in ((torch.float32, False), (torch.bfloat16, True)):
-        strides = Case(**{**vars(case(strided(64) & causal())), "dtype": dtype})
+        strides = replace(case(strided(64) & causal()), dtype=dtype)
         assert all((p[2].name == "dense") == allowed for p in permuted._plan(strides))
-        full = Case(**{**vars(case(causal())), "dtype": dtype, "features": frozenset({"lse"})})
+        full = replace(case(causal()), dtype=dtype, features=frozenset({"lse"}))
         assert (choose(full).name == "dense") == allowed
-        assert choose(Case(**{**vars(full), "features": frozenset()})).name == "dense"
+        assert choose(replace(full, features=frozenset())).name == "dense"
 
 
 def test_another_stride_compiles_no_other_score():
@@ -56,7 +58,7 @@ def test_another_stride_compiles_no_other_score():
     score, found = (S + alibi(2)).node, []
     for step in (1, 3, 5):
         graph = strided(step) & causal()
-        asked = Case(**{**vars(case(graph)), "features": frozenset({"score"}), "score": score})
+        asked = replace(case(graph), features=frozenset({"score"}), score=score)
         inner = [p[1].score for p in permuted._plan(asked)] if step > 1 else [score]
         assert {spaced(one)[1] for one in inner} == {step}
         found += map(functions, inner)
@@ -70,9 +72,9 @@ def test_classes_of_odd_lengths_need_no_plan_of_cudnn():
     from edgewise.kernels.attention import permuted
 
     for n, name in ((N, "dense"), (N - 64, "triton_blocks"), (N - 1, "triton_blocks")):
-        strides = Case(**{**vars(case(strided(64) & causal())), "n": n, "m": n})
+        strides = replace(case(strided(64) & causal()), n=n, m=n)
         assert {part[2].name for part in permuted._plan(strides)} == {name}
-    wide = Case(**{**vars(strides), "d": 192, "dv": 192})
+    wide = replace(strides, d=192, dv=192)
     assert {part[2].name for part in permuted._plan(wide)} == {"dense"}
 
 

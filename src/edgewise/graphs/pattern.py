@@ -32,6 +32,7 @@ from edgewise.layouts import (
     transposed,
     with_pairs,
 )
+from edgewise.layouts.ragged import pointer
 
 Span = tuple[int, int | None]
 DEEPEST, MOST_PARTS = 100, 100_000
@@ -216,11 +217,10 @@ class difference(Expression):
     def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
         left = self.left.rows_between(n, m, first, last)
         if self.right.is_arithmetic and left.is_scattered:  # pair by pair is quicker
-            i, j = left.edges()
+            i, j = left.edges().numpy()
             kept = ~_held(self.right, i + first, j, n, m)
-            i, j = i.numpy()[kept], j.numpy()[kept]
-            ptr = np.searchsorted(i, np.arange(last - first + 1))
-            return rows_of_keys(last - first, m, ptr, j)
+            ptr = pointer(np.bincount(i[kept], minlength=last - first))
+            return rows_of_keys(last - first, m, ptr, j[kept])
         right = self.right.rows_between(n, m, first, last)
         return combine(last - first, m, left.pieces(), right.pieces(), MINUS)
 
@@ -427,10 +427,10 @@ def _is_loose(pattern: Pattern, n: int, m: int, first: int, last: int) -> bool:
     return pattern.rows_between(n, m, first, last).is_scattered
 
 
-def _held(pattern: Pattern, i: Tensor, j: Tensor, n: int, m: int) -> np.ndarray:
+def _held(pattern: Pattern, i: np.ndarray, j: np.ndarray, n: int, m: int) -> np.ndarray:
     """`holds`, for so few pairs at a time that torch starts no threads: that takes longer."""
-    pairs = zip(i.split(ALONE), j.split(ALONE), strict=True)
-    return np.concatenate([pattern.holds(*part, n, m).numpy() for part in pairs])
+    pairs = zip(*(torch.from_numpy(x).split(ALONE) for x in (i, j)), strict=True)
+    return np.concatenate([pattern.holds(a, b, n, m).numpy() for a, b in pairs])
 
 
 def _inside(pattern: Pattern) -> list[Pattern]:

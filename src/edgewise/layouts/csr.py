@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.layouts.ragged import pointer
+from edgewise.layouts.ragged import pointer, ranges
 from edgewise.layouts.rows import Rows, rows_of_keys
 
 
@@ -39,6 +39,12 @@ class CSR:
 
 def csr_of_rows(rows: Rows) -> CSR:
     """Every pair of the rows; int32, as kernels read it."""
-    ptr = torch.from_numpy(pointer(rows.degrees()))
-    small = torch.int32 if int(ptr[-1]) < 2**31 else torch.int64
-    return CSR(rows.n, rows.m, ptr.to(small), rows.edges()[1].to(torch.int32))
+    if (rows.step > 1).any():
+        ptr, keys = pointer(rows.degrees()), rows.edges()[1].numpy()
+    else:
+        wide = rows.expand()
+        size = wide.size
+        ptr, keys = pointer(size)[wide.ptr], ranges(wide.start, size)
+    small = np.int32 if ptr[-1] < 2**31 else np.int64
+    index = torch.from_numpy(keys.astype(np.int32))
+    return CSR(rows.n, rows.m, torch.from_numpy(ptr.astype(small)), index)

@@ -22,6 +22,8 @@ def residue_order(n: int, step: int) -> Tensor:
 
 def common_step(rows: Rows) -> int:
     """The largest s such that every pair has i ≡ j (mod s); 0 if all pairs are on the diagonal."""
+    if ((rows.step == 1) & (rows.stop - rows.start > 1)).any():
+        return 1
     head = rows.between(0, min(FIRST, rows.n)).pieces()
     if np.gcd.reduce(np.abs(head.start - head.top), initial=0) == 1:
         return 1

@@ -86,6 +86,8 @@ class Rows:
 
     def degrees(self) -> Ints:
         """The number of keys of each row."""
+        if len(self.top) == self.n + 1:
+            return np.diff(pointer(self.size)[self.ptr])
         slabs = len(self.top) - 1
         first = np.bincount(self.slab, self.size, minlength=slabs).astype(np.int64)
         growth = np.bincount(self.slab, self.dstop - self.dstart, minlength=slabs).astype(np.int64)
@@ -183,12 +185,14 @@ def rows_of_keys(n: int, m: int, ptr: Ints, keys: Ints) -> Rows:
     opens[1:-1] = keys[1:] != keys[:-1] + 1
     opens[ptr] = True
     places = np.flatnonzero(opens)
-    first, last = places[:-1], places[1:]
-    flat, one = np.zeros(len(first), np.int64), np.ones(len(first), np.int64)
-    if len(first) < len(keys):
-        ptr = np.searchsorted(first, ptr)
-    start = keys[first]
-    return Rows(n, m, np.arange(n + 1), ptr, start, start + (last - first), flat, flat, one)
+    start = keys
+    if len(places) <= len(keys):
+        small = np.int32 if len(keys) < 2**31 else np.int64  # much quicker
+        ptr = np.cumsum(opens, dtype=small)[ptr].astype(np.int64) - 1
+        start = keys[places[:-1]]
+    stop = start + np.diff(places)
+    flat, one = (np.broadcast_to(np.int64(x), len(start)) for x in (0, 1))
+    return Rows(n, m, np.arange(n + 1), ptr, start, stop, flat, flat, one)
 
 
 def rows_of_blocks(n: int, m: int, block: int, ptr: Ints, columns: Ints) -> Rows:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -48,22 +48,26 @@ class Case:
     def rows(self) -> Rows:
         return self.graph.rows(self.n, self.m)
 
+    @cached_property
+    def facts(self) -> "Facts":
+        return facts(self.graph, self.n, self.m)
+
     @property
     def pairs(self) -> int:
-        return facts(self.graph, self.n, self.m).pairs
+        return self.facts.pairs
 
     @property
     def is_full(self) -> bool:
-        return facts(self.graph, self.n, self.m).full
+        return self.facts.full
 
     @property
     def is_causal(self) -> bool:
-        return facts(self.graph, self.n, self.m).causal
+        return self.facts.causal
 
     @property
     def all_hear(self) -> bool:
         """Whether every row has a key."""
-        return facts(self.graph, self.n, self.m).heard
+        return self.facts.heard
 
     @property
     def work(self) -> int:

@@ -1,5 +1,6 @@
 """From forward and backward passes to a differentiable operation."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -97,7 +98,7 @@ def _with_lse(
         none = terms.edge_value.new_zeros(*terms.edge_value.shape[:-1], 1)
         wider_value = torch.cat([terms.edge_value, none], -1)
         terms = Terms.of([*terms.tensors[:4], wider_value, *terms.tables], drop)
-    wider = Case(**{**vars(case), "dv": case.dv + 1})
+    wider = replace(case, dv=case.dv + 1)
     found = implementation.backward(wider, Saved(saved.q, saved.k, v, terms, out, saved.lse), dout)
     rest = found.terms
     if rest.edge_value is not None:

@@ -13,8 +13,8 @@ from edgewise.graphs.pattern import Pattern, union
 from edgewise.graphs.residues import written_groups, written_step
 from edgewise.kernels.attention.contract import facts, pieces_of
 from edgewise.layouts import Blocks
-from edgewise.layouts.cover import blocks_of_rows, touched
-from edgewise.layouts.ragged import Bools, Ints, pointer, ranges, starts_of_runs
+from edgewise.layouts.cover import touched
+from edgewise.layouts.ragged import Bools, Ints, distinct, pointer, ranges, starts_of_runs
 from edgewise.layouts.tiling import FULL, Tiling, tiling
 
 FINEST = 32  # the smallest block
@@ -76,11 +76,9 @@ def at_least(graph: Pattern, n: int, m: int, block: int) -> int:
         return exactly(graph, n, m, block)
     if isinstance(graph, union):
         return max(at_least(member, n, m, block) for member in graph.members)
-    rows = graph.rows(n, m)
-    part = rows.between(0, n // PART)
-    if (part.n // block + 1) * (m // block + 1) > FEW:
-        return blocks_of_rows(part, block).count
-    return int(touched(part, block).sum())
+    part = graph.rows(n, m).between(0, n // PART)
+    row, column = part.top[part.slab] // block, part.start // block
+    return len(distinct(row * (m // block + 1) + column))
 
 
 def exactly(graph: Pattern, n: int, m: int, block: int) -> int:

@@ -106,15 +106,25 @@ def _moved(arrays: list[Tensor], counts: tuple[int, int]) -> Lists:
 
 def _layers(masks: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
     """Each mask as intervals: the l-th run of every row is in layer l of its kind."""
+    if not len(masks):
+        return np.zeros(1, np.int32), np.zeros((1, block), np.int32)
     first, last = masks.argmax(2), block - masks[:, :, ::-1].argmax(2)
     count = np.count_nonzero(masks, 2)
-    if len(masks) and ((last - first == count) | (count == 0)).all():
-        ends = np.where(count > 0, first + (last << 16), 0)
-        return np.arange(len(masks) + 1, dtype=np.int32), ends.astype(np.int32)
-    return _several_layers(masks, block)
+    one = ((last - first == count) | (count == 0)).all(1)
+    found = np.where(count > 0, first + (last << 16), 0).astype(np.int32)
+    if one.all():
+        return np.arange(len(masks) + 1, dtype=np.int32), found
+    ptr, others = _several_layers(masks[~one], block)
+    depth = np.ones(len(masks), np.int64)
+    depth[~one] = np.diff(ptr)
+    layer_ptr = pointer(depth)
+    ends = np.empty((layer_ptr[-1], block), np.int32)
+    ends[layer_ptr[:-1][one]] = found[one]
+    ends[ranges(layer_ptr[:-1][~one], depth[~one])] = others
+    return layer_ptr.astype(np.int32), ends
 
 
-def _several_layers(masks: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
+def _several_layers(masks: np.ndarray, block: int) -> tuple[Ints, np.ndarray]:
     edge = np.diff(np.pad(masks.astype(np.int8), ((0, 0), (0, 0), (1, 1))), axis=2)
     kind, row, start = np.nonzero(edge == 1)
     stop = np.nonzero(edge == -1)[2]
@@ -123,6 +133,6 @@ def _several_layers(masks: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarr
     nth = np.arange(len(line)) - pointer(count)[line]
     depth = count.reshape(-1, block).max(axis=1, initial=0)
     layer_ptr = pointer(depth)
-    ends = np.zeros((max(int(layer_ptr[-1]), 1), block), np.int32)
+    ends = np.zeros((layer_ptr[-1], block), np.int32)
     ends[layer_ptr[kind] + nth, row] = start + (stop << 16)
-    return layer_ptr.astype(np.int32), ends
+    return layer_ptr, ends
