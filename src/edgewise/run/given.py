@@ -10,7 +10,6 @@ from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller, nearest
 from edgewise.ground.inputs import Given, ragged, read, rows
-from edgewise.ground.sources import DtypeMismatch
 from edgewise.language import nodes
 from edgewise.reference import NotANumber
 from edgewise.run.autocast import autocasts
@@ -32,6 +31,17 @@ class MissingInput(EdgewiseError):
     instead = (
         "Program([R.h(V.X) <= (R.a(V.X), R._b(V.X))]).compile(R.h, fill=0.0)"
         "(a=torch.ones(3), b=torch.tensor([[0, 2]]))"
+    )
+
+
+class DtypeMismatch(EdgewiseError):
+    """A model computes in one precision; an input in another would be converted in silence."""
+
+    code = "dtype-mismatch"
+    example = "Program([R.h(V.X) <= R.a(V.X)]).compile(R.h)(a=torch.ones(3, dtype=torch.float64))"
+    instead = (
+        "Program([R.h(V.X) <= R.a(V.X)]).compile(R.h).double()"
+        "(a=torch.ones(3, dtype=torch.float64))"
     )
 
 

@@ -1,0 +1,109 @@
+"""A data relation: which keys it holds, and where its values come from at every step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from edgewise.checks.mismatch import ShapeMismatch
+from edgewise.errors import caller
+from edgewise.ground.index import Index, Keys
+from edgewise.reference.values import canonical
+
+
+class Live:
+    """Values that belong to somebody else, who may train them or write into them.
+
+    `column` makes the stored values of a source from the tensors of now.
+    """
+
+    def __init__(self, leaves: Sequence[Tensor], column: Callable[[], Tensor]) -> None:
+        self.leaves = tuple(leaves)
+        self.column = column
+
+    @property
+    def trained(self) -> bool:
+        return any(leaf.requires_grad for leaf in self.leaves)
+
+    @property
+    def mark(self) -> tuple[tuple[bool, int], ...]:
+        """What changes when somebody asks for gradients of values, or writes into them."""
+        return tuple(
+            # inference tensors never need gradients, nor do they count writes
+            (False, 0) if leaf.is_inference() else (leaf.requires_grad, leaf._version)
+            for leaf in self.leaves
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A data relation: its index, and how to find its column (batch, rows, value...).
+
+    `order` puts values that were given row by row into key order; `live` makes those anew.
+    """
+
+    index: Index
+    order: Tensor | None = None
+    stored: Tensor | None = None
+    shape: tuple[int, ...] = ()  # of one value
+    batch: int = 1
+    batched: bool = False
+    dense: bool = False
+    weights: tuple[tuple[int, str], ...] = ()  # rows that are facts of the program
+    lengths: Tensor | None = None  # (arity, samples) of a ragged batch of dense samples
+    live: Live | None = None
+
+    def data(
+        self, given: Tensor | None, weights: Mapping[str, Tensor], dtype: torch.dtype
+    ) -> Tensor:
+        if given is not None and self.dense:
+            lead = given if self.batched else given.unsqueeze(0)
+            return lead.reshape(self.batch, self.index.rows, *self.shape)
+        assert self.stored is not None
+        data = self.stored if given is None else given.to(self.stored.device)
+        if self.order is not None:
+            data = data.index_select(0, self.order)
+        if self.weights:
+            parts = list(data.unbind(0))
+            for row, name in self.weights:
+                parts[row] = canonical(weights[name].to(dtype))
+            data = together(parts, self.weights[0][1])
+        return data.to(dtype if data.is_floating_point() else data.dtype).unsqueeze(0)
+
+
+def together(parts: Sequence[Tensor], name: str) -> Tensor:
+    """The values of all rows as one tensor."""
+    refuse_mixed(name, (tuple(part.shape) for part in parts))
+    return torch.stack(list(parts))
+
+
+def refuse_mixed(name: str, shapes: Iterable[tuple[int, ...]]) -> None:
+    """Refuse facts of one relation with values of different shapes."""
+    found = {value_shape(shape) for shape in shapes}
+    if len(found) > 1:
+        raise ShapeMismatch(
+            f"the facts of `{name}` have values of different shapes: {sorted(found)}",
+            caller(),
+            "give them one shape, or relations of their own: a compiled relation has one",
+        )
+
+
+def value_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a value: 1×1 is a scalar, n×1 a column."""
+    if math.prod(shape) == 1:
+        return ()
+    return shape[:1] if len(shape) == 2 and shape[1] == 1 else shape
+
+
+def value_rows(values: Tensor) -> Tensor:
+    """Values (rows, value...) with a value's own shape."""
+    return values.reshape(len(values), *value_shape(tuple(values.shape[1:])))
+
+
+def has_negative_keys(sources: Mapping[str, Source]) -> bool:
+    found = (s.index.keys for s in sources.values() if isinstance(s.index, Keys))
+    return any(bool((keys < 0).any()) for keys in found)
