@@ -7,7 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import anywhere, expressions, leaves
 
-from edgewise.graphs import causal, full, parse, pattern, per_head, per_sample, strided, window
+from edgewise.graphs import (
+    causal,
+    full,
+    hops,
+    moves,
+    parse,
+    pattern,
+    per_head,
+    per_sample,
+    strided,
+    window,
+)
 from edgewise.graphs.errors import NotAPattern
 from edgewise.language.nodes import PatternAtom, Variable
 from edgewise.layouts import residue_order
@@ -24,24 +35,24 @@ def meaning(p: pattern.Pattern, n: int, m: int) -> np.ndarray:
             return meaning(p.left, n, m) & ~meaning(p.right, n, m)
         case pattern.complement():
             return ~meaning(p.pattern, n, m)
-        case pattern.transpose():
+        case moves.transpose():
             return meaning(p.pattern, m, n).T
-        case pattern.composition():
+        case hops.composition():
             first, second = meaning(p.first, n, m), meaning(p.second, m, m)
             return first.astype(int) @ second.astype(int) > 0
-        case pattern.powered():
+        case hops.powered():
             first, second = meaning(p.pattern, n, m), meaning(p.pattern, m, m)
             for _ in range(p.hops - 1):
                 first = first.astype(int) @ second.astype(int) > 0
             return first
-        case pattern.shifted():
+        case moves.shifted():
             inner = meaning(p.pattern, max(n - p.by, 0), max(m - p.keys, 0))
             out = np.zeros((n, m), bool)
             for i, j in np.argwhere(inner):
                 if i + p.by >= 0 and j + p.keys >= 0:
                     out[i + p.by, j + p.keys] = True
             return out
-        case pattern.restricted():
+        case moves.restricted():
             out = np.zeros((n, m), bool)
             box = slice(*p.queries), slice(*p.keys)
             out[box] = meaning(p.pattern, n, m)[box]

@@ -1,15 +1,17 @@
-"""The algebra of patterns: | & - ~ .T shift restrict compose power."""
+"""The algebra of patterns: | & - ~ here, .T shift restrict in `moves`, compose power in `hops`.
+
+Those two stand on this file, and a pattern finds them when they are asked for.
+"""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from edgewise.errors import caller
-from edgewise.graphs.checks import LARGEST, shown, whole
-from edgewise.graphs.errors import BadSize, NotAPattern, PatternTooDeep
+from edgewise.graphs.checks import shown, whole
+from edgewise.graphs.errors import NotAPattern, PatternTooDeep
 from edgewise.graphs.pairs import Pairs
 from edgewise.graphs.sizes import sizes
 from edgewise.layouts import (
@@ -22,14 +24,9 @@ from edgewise.layouts import (
     by_residue,
     combine,
     common_step,
-    composed,
     folded,
-    pieces,
-    power,
     residue_order,
     rows_of_keys,
-    rows_of_pieces,
-    transposed,
     with_pairs,
 )
 from edgewise.layouts.ragged import pointer
@@ -66,7 +63,9 @@ class Pattern(Pairs):
     @property
     def T(self) -> "Pattern":
         """{(j, i) : (i, j) ∈ self}."""
-        return self.pattern if isinstance(self, transpose) else transpose(self)
+        from edgewise.graphs.moves import transpose
+
+        return transpose(self)
 
     def shift(self, rows: int, keys: int | None = None) -> "Pattern":
         """{(i + rows, j + keys) : (i, j) ∈ self}; the pattern below has n - rows queries.
@@ -74,21 +73,26 @@ class Pattern(Pairs):
         A negative `rows` continues a sequence: `causal().shift(-t, 0)` is what a query hears
         after t tokens in a cache.
         """
-        by, along = signed(rows, "rows"), signed(rows if keys is None else keys, "keys")
-        if isinstance(self, shifted) and self.by * by >= 0 and self.keys * along >= 0:
-            return shifted(self.pattern, self.by + by, self.keys + along)
-        return shifted(self, by, along)
+        from edgewise.graphs.moves import shifted
+
+        return shifted(self, rows, rows if keys is None else keys)
 
     def restrict(self, *, queries: Span = (0, None), keys: Span = (0, None)) -> "Pattern":
         """{(i, j) ∈ self : i in queries, j in keys}; ranges (first, last + 1)."""
+        from edgewise.graphs.moves import restricted
+
         return restricted(self, queries=queries, keys=keys)
 
     def compose(self, other: "Pattern") -> "Pattern":
         """{(i, k) : (i, j) ∈ self and (j, k) ∈ other for some j}: two hops."""
+        from edgewise.graphs.hops import composition
+
         return composition(self, pattern_of(other))
 
     def power(self, hops: int) -> "Pattern":
         """What is reached in exactly `hops` hops."""
+        from edgewise.graphs.hops import powered
+
         return self if whole(hops, "hops", 1) == 1 else powered(self, hops)
 
     def parts(self) -> tuple["Pattern", ...]:
@@ -253,140 +257,6 @@ class complement(Expression):
         return "~" + written(self.pattern, self.binding)
 
 
-@dataclass(frozen=True, repr=False)
-class transpose(Expression):
-    """{(j, i) : (i, j) ∈ pattern}."""
-
-    pattern: Pattern
-
-    def form(self, n: int, m: int) -> Rows:
-        return transposed(self.pattern.rows(m, n))
-
-    def count(self, n: int, m: int | None = None) -> int:
-        n, m = sizes(n, m)
-        return self.pattern.count(m, n)
-
-    def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
-        return self.pattern.holds(j, i, m, n)
-
-    def __repr__(self) -> str:
-        return written(self.pattern, 4) + ".T"
-
-
-@dataclass(frozen=True, repr=False)
-class shifted(Expression):
-    """{(i + by, j + keys) : (i, j) ∈ pattern}, where pattern has n - by queries, m - keys keys."""
-
-    pattern: Pattern
-    by: int
-    keys: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        signed(self.by, "rows")
-        signed(self.keys, "keys")
-
-    def form(self, n: int, m: int) -> Rows:
-        high, wide = max(n - self.by, 0), max(m - self.keys, 0)
-        first, down = max(-self.by, 0), max(self.by, 0)
-        p = self.pattern.rows_between(high, wide, min(first, high), high).pieces()
-        rows, slopes = (p.top + down, p.bottom + down), (p.dstart, p.dstop)
-        start, stop = p.start + self.keys, p.stop + self.keys
-        return rows_of_pieces(n, m, pieces(rows, start, stop, slope=slopes, step=p.step))
-
-    def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
-        high, wide = max(n - self.by, 0), max(m - self.keys, 0)
-        if not high or not wide:
-            return torch.zeros_like(i + j, dtype=torch.bool)
-        if not self.is_arithmetic:  # of its rows only those that are left are worked out
-            return super().holds(i, j, n, m)
-        a, b = i - self.by, j - self.keys
-        inside = self.pattern.holds(a.clamp(0, high - 1), b.clamp(0, wide - 1), high, wide)
-        return (a >= 0) & (b >= 0) & inside
-
-    def __repr__(self) -> str:
-        by = repr(self.by) if self.by == self.keys else f"{self.by}, {self.keys}"
-        return f"{written(self.pattern, 4)}.shift({by})"
-
-
-@dataclass(frozen=True, repr=False)
-class restricted(Expression):
-    """{(i, j) ∈ pattern : queries[0] ≤ i < queries[1], keys[0] ≤ j < keys[1]}."""
-
-    pattern: Pattern
-    queries: Span = (0, None)
-    keys: Span = (0, None)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("queries", "keys"):
-            span = getattr(self, name)
-            if not isinstance(span, tuple | list) or len(span) != 2:
-                raise BadSize(
-                    f"`{name}` must be a range (first, last + 1), got {shown(span)}",
-                    caller(),
-                    f"write `{name}=(0, 8)`, or `{name}=(8, None)` for all from 8 on",
-                )
-            high = None if span[1] is None else whole(span[1], name)
-            object.__setattr__(self, name, (whole(span[0], name), high))
-
-    def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
-        (top, bottom), (start, stop) = self.queries, self.keys
-        rows = (top - first, (n if bottom is None else bottom) - first)
-        box = rows_of_pieces(last - first, m, pieces(rows, start, m if stop is None else stop))
-        inner = self.pattern.rows_between(n, m, first, last)
-        return combine(last - first, m, inner.pieces(), box.pieces(), AND)
-
-    def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
-        out = self.pattern.holds(i, j, n, m)
-        for value, (low, high) in ((i, self.queries), (j, self.keys)):
-            out = out & (value >= low)
-            out = out if high is None else out & (value < high)
-        return out
-
-    def __repr__(self) -> str:
-        named = (("queries", self.queries), ("keys", self.keys))
-        given = ", ".join(f"{name}={span}" for name, span in named if span != (0, None))
-        return f"{written(self.pattern, 4)}.restrict({given})"
-
-
-@dataclass(frozen=True, repr=False)
-class composition(Expression):
-    """{(i, k) : (i, j) ∈ first and (j, k) ∈ second for some j}; j ranges over the m keys."""
-
-    first: Pattern
-    second: Pattern
-
-    @property
-    def is_arithmetic(self) -> bool:
-        return False
-
-    def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
-        return composed(self.first.rows_between(n, m, first, last), self.second.rows(m, m))
-
-    def __repr__(self) -> str:
-        return f"{written(self.first, 4)}.compose({self.second!r})"
-
-
-@dataclass(frozen=True, repr=False)
-class powered(Expression):
-    """pattern.compose(pattern)..., `hops` times the pattern; by squaring, until nothing changes."""
-
-    pattern: Pattern
-    hops: int
-
-    @property
-    def is_arithmetic(self) -> bool:
-        return False
-
-    def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
-        out = self.pattern.rows_between(n, m, first, last)
-        return power(out, self.pattern.rows(m, m), self.hops)
-
-    def __repr__(self) -> str:
-        return f"{written(self.pattern, 4)}.power({self.hops})"
-
-
 def several(kind: type[Several], first: Pattern, other: Any) -> Pattern:
     """The two joined, members of the same kind as members of one, none of them twice."""
     left = first.members if isinstance(first, kind) else (first,)
@@ -402,10 +272,6 @@ def several(kind: type[Several], first: Pattern, other: Any) -> Pattern:
 def written(pattern: Pairs, binding: int) -> str:
     """The written form, in parentheses where it holds together less tightly than `binding`."""
     return f"({pattern!r})" if pattern.binding < binding else repr(pattern)
-
-
-def signed(value: Any, name: str) -> int:
-    return whole(value, name, -LARGEST)
 
 
 def pattern_of(other: Any) -> Pattern:

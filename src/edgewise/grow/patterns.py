@@ -6,18 +6,16 @@ from typing import Any
 import torch
 
 import edgewise.graphs as graphs
-import edgewise.graphs.pattern as made
+from edgewise.graphs.moves import restricted, shifted, transpose
 from edgewise.graphs.named import Named
+from edgewise.graphs.pattern import complement, difference, intersection, union
 
 # (i, j) alone says whether these hold, whatever the lengths
 OF_THE_PAIR = (
     *(graphs.full, graphs.causal, graphs.window, graphs.dilated, graphs.strided, graphs.fixed),
     *(graphs.global_tokens, graphs.prefix, graphs.blocks, graphs.sparse_transformer),
 )
-MADE_OF = (
-    *(made.union, made.intersection, made.difference, made.complement),
-    *(made.transpose, made.shifted, made.restricted),
-)
+MADE_OF = (union, intersection, difference, complement, transpose, shifted, restricted)
 
 
 def why_not(pattern: Any, capacity: int) -> str | None:
