@@ -57,6 +57,8 @@ SCORED = [
     scored_cases.Call("additive", dtype=torch.float16, dropped=True),
     scored_cases.Call("of sums", 2, 6, 5, 30, 16, 16, hub=30, dropped=True),
     scored_cases.Call("additive", entries=0),
+    *(scored_cases.Call(kind, 8, 4, 6, 12, 16, 16, hub=40, beside=True) for kind in KINDS),
+    scored_cases.Call("additive", 4, d=1, dv=5, beside=True, dropped=True),
 ]
 
 

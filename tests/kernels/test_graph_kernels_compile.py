@@ -74,13 +74,14 @@ def test_grouped(kernel, precision):
 
 @pytest.mark.parametrize("floats", ["fp32", "fp16"])
 @pytest.mark.parametrize("kind", [0, 1, 2, 3])
-@pytest.mark.parametrize("kernel", ["forward", "backward_columns", "backward_rows"])
+@pytest.mark.parametrize("kernel", ["forward", "nodes", "backward_columns", "backward_rows"])
 def test_scored(kernel, kind, floats):
     if kernel == "backward_rows" and kind < 2:
         return  # their gradients need no pass over rows
     function = getattr(scored, kernel)
     for more in (False, True):
-        constants = {"KIND": kind, "KEEP": more, "CUT": more, "E": 16, "D": 16, "DV": 32}
+        constants = {"KIND": kind, "KEEP": more, "CUT": more, "E": 4, "D": 16, "DV": 32}
+        constants |= {"H": 4 if more else 1, "R": 16, "ADDITIVE": kind == 1}
         constants = {name: x for name, x in constants.items() if name in function.arg_names}
         code = ptx(function, constants, floats)
         assert "st.global" in code

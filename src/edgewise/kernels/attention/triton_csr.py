@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import gcd
 from typing import Any
 
 import torch
@@ -17,12 +16,11 @@ from edgewise.kernels.attention.triton_blocks import padded
 from edgewise.kernels.attention.triton_passes import width
 from edgewise.kernels.attention.triton_score import Packed, functions, unit_of
 from edgewise.kernels.availability import no_triton
+from edgewise.kernels.programs import merged, room, share, units
 from edgewise.scores.nodes import S
 
 name = "triton_csr"
 PAIR = 40.0  # the time of one edge in pairs of a dense product in bf16
-WIDE = 128  # features of all heads that one program takes, if each has fewer
-FEWEST, MOST = 128, 16  # numbers, and edges, that it reads at a time
 LEAST = 512  # edges that one program takes without splitting its row
 
 
@@ -57,45 +55,28 @@ def plan(graph: Pattern, n: int, m: int, device: str) -> Plan:
     return Plan(found, *lists)
 
 
-class _Room:
-    """Where (heads, tokens, features) like `x` is written: as `x` lies, tokens or heads first."""
-
-    def __init__(self, x: Tensor, tokens: int, features: int) -> None:
-        heads = len(x)
-        first = heads > 1 and x.stride(0) < x.stride(1)
-        self.units = (1, heads) if first else (tokens, 1)
-        shape = (tokens, heads, features) if first else (heads, tokens, features)
-        made = x.new_empty(shape)
-        self.tensor = made.transpose(0, 1) if first else made
-
-    @property
-    def merged(self) -> tuple[int, int, int, int]:
-        """As kernels that put parts together take it: every head is an element of a batch."""
-        return (1, self.units[0], 0, self.units[1])
-
-
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
     from edgewise.kernels.attention import triton_csr_kernels, triton_parts_kernels
 
     graph, terms = plan(case.graph, case.n, case.m, case.device), on_edges(case, terms)
     q, k, v = padded(q.flatten(0, 1)), padded(k), padded(v)
     heads, dv, slots = len(q), v.shape[-1], graph.rows.slots
-    room, meta = _Room(q, case.n, dv), _meta(case, terms, heads, backward=False)
+    out, meta = room(q, case.n, dv), _meta(case, terms, heads, backward=False)
     lse = q.new_empty(heads, case.n, dtype=torch.float32)
     part = q.new_empty(heads * slots, dv, dtype=torch.float32)
     part_lse = q.new_empty(heads * slots, dtype=torch.float32)
     numbers = (case.scale, case.n, graph.edges.count, heads, case.g, slots, *_drop(terms))
     triton_csr_kernels.forward[(len(graph.rows.row) * heads // meta["H"],)](
-        q, k, v, *_extra(case, terms, q), room.tensor, lse, part, part_lse,
-        *_work(graph.rows), graph.edges.index, *numbers, *room.units, *_strides(q, k, v), **meta
+        q, k, v, *_extra(case, terms, q), out, lse, part, part_lse,
+        *_work(graph.rows), graph.edges.index, *numbers, *units(out), *_strides(q, k, v), **meta
     )  # fmt: skip
     if slots:
         triton_parts_kernels.merge[len(graph.rows.split), heads](
-            room.tensor, lse, part, part_lse, graph.rows.split, graph.rows.split_ptr,
-            case.n, slots, *room.merged, BLOCK=1, DV=dv, num_warps=1
+            out, lse, part, part_lse, graph.rows.split, graph.rows.split_ptr,
+            case.n, slots, *merged(out), BLOCK=1, DV=dv, num_warps=1
         )  # fmt: skip
     shape = (case.b, case.g)
-    return room.tensor[..., : case.dv].unflatten(0, shape), lse.unflatten(0, shape)
+    return out[..., : case.dv].unflatten(0, shape), lse.unflatten(0, shape)
 
 
 def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
@@ -125,8 +106,7 @@ def _rows(
 
     q, k, v, g = *inputs[:3], inputs[9]
     rows, d, heads = graph.rows, q.shape[-1], len(q)
-    room, meta = _Room(q, case.n, d), _meta(case, terms, heads)
-    dq = room.tensor
+    dq, meta = room(q, case.n, d), _meta(case, terms, heads)
     dbias, dfactor = (None if x is None else x.new_empty(x.shape) for x in terms.tensors[1:3])
     packed = Packed.of(terms.tables, q.device)
     dtables = torch.zeros(packed.tables.shape, dtype=torch.int64, device=q.device)
@@ -137,11 +117,11 @@ def _rows(
     strides = _strides(q, k, v, g, state[0])
     triton_csr_kernels.backward_rows[(len(rows.row) * heads // meta["H"],)](
         *inputs, *state, *into, *_work(rows), graph.edges.index,
-        *numbers, *room.units, *strides, **meta
+        *numbers, *units(dq), *strides, **meta
     )  # fmt: skip
     if rows.slots:
         triton_parts_kernels.add_up[len(rows.split), heads](
-            dq, part, rows.split, rows.split_ptr, case.n, rows.slots, *room.merged,
+            dq, part, rows.split, rows.split_ptr, case.n, rows.slots, *merged(dq),
             BLOCK=1, D=d, num_warps=1
         )  # fmt: skip
     tables = packed.split(dtables / unit, terms.tables) if terms.tables else ()
@@ -156,8 +136,7 @@ def _columns(
 
     q, k, v, g = *inputs[:3], inputs[9]
     columns, keys, meta = graph.columns, len(k), _meta(case, terms, len(k))
-    rooms = [_Room(x, case.m, x.shape[-1]) for x in (k, v)]
-    grads = [room.tensor for room in rooms]
+    grads = [room(x, case.m, x.shape[-1]) for x in (k, v)]
     given = (terms.edge_key, terms.edge_value)
     of_edges = [
         None if x is None else q.new_empty(keys, graph.edges.count, wide, dtype=torch.float32)
@@ -166,16 +145,15 @@ def _columns(
     parts = [x.new_empty(keys * columns.slots, x.shape[-1], dtype=torch.float32) for x in (k, v)]
     into = (*grads, *(grads[0] if x is None else x for x in of_edges), *parts)
     numbers = (case.scale, case.m, graph.edges.count, keys, case.g, columns.slots, *_drop(terms))
-    units = (*rooms[0].units, *rooms[1].units)
     triton_csr_kernels.backward_columns[(len(columns.row) * keys // meta["H"],)](
         *inputs, stats, *into, *_work(columns), graph.edges.col_row, graph.edges.edge,
-        *numbers, *units, *_strides(q, k, v, g), **meta
+        *numbers, *units(grads[0]), *units(grads[1]), *_strides(q, k, v, g), **meta
     )  # fmt: skip
     if columns.slots:
-        for room, part in zip(rooms, parts, strict=True):
+        for grad, part in zip(grads, parts, strict=True):
             triton_parts_kernels.add_up[len(columns.split), keys](
-                room.tensor, part, columns.split, columns.split_ptr, case.m, columns.slots,
-                *room.merged, BLOCK=1, D=part.shape[-1], num_warps=1
+                grad, part, columns.split, columns.split_ptr, case.m, columns.slots,
+                *merged(grad), BLOCK=1, D=part.shape[-1], num_warps=1
             )  # fmt: skip
     found = [
         None if grad is None or term is None else grad[..., : term.shape[-1]].to(term.dtype)
@@ -207,11 +185,8 @@ def _drop(terms: Terms) -> tuple[int, int, float]:
 
 
 def _meta(case: Case, terms: Terms, heads: int, backward: bool = True) -> dict[str, Any]:
-    """Sizes as measured on an H200, in float32 and bfloat16, with 16 to 128 features."""
     compiled, (d, dv) = functions(case.score), (width(case.d), width(case.dv))
-    wide = max(d, dv)
-    together = gcd(heads, max(WIDE // wide, 1))  # a power of two
-    numbers = FEWEST * (4 if together == 1 else 1 if backward and case.dtype.itemsize > 2 else 2)
+    part = share(heads, max(d, dv), case.dtype.itemsize, backward=backward)
     return {
         "VALUE": compiled.value,
         "SLOPE": compiled.slope,
@@ -222,8 +197,8 @@ def _meta(case: Case, terms: Terms, heads: int, backward: bool = True) -> dict[s
         "DROP": terms.drop is not None,
         "EDGE_KEY": terms.edge_key is not None,
         "EDGE_VALUE": terms.edge_value is not None,
-        "E": min(max(numbers // (together * wide), 1), MOST),
-        "H": together,
+        "E": part.edges,
+        "H": part.heads,
         "D": d,
         "DV": dv,
         "num_warps": 1,

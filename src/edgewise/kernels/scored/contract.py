@@ -66,13 +66,6 @@ class Found:
     share: Tensor
 
 
-def for_query(slope: float, found: Found, dout: Tensor) -> Tensor:
-    """The gradient of an additive q: (b, n, 1)."""
-    kind = found.share.dtype
-    g, out, plus = (x.to(kind) for x in (dout, found.out, found.plus))
-    return (1 - slope) * (g * (plus - found.share[..., None] * out)).sum(-1, keepdim=True)
-
-
 class Implementation(Protocol):
     """A kernel: the module of its name."""
 

@@ -61,7 +61,7 @@ def _kernel(q: Tensor, v: Tensor) -> Implementation:
 
 def _heads(q: Tensor, k: Tensor, v: Tensor) -> Heads:
     """In which order results are laid out."""
-    return heads_in(q, k, v) if _kernel(q, v) is numba_scored else Heads(v.shape[0], 1, False)
+    return Heads(v.shape[0], 1, False) if _kernel(q, v) is reference else heads_in(q, k, v)
 
 
 @torch.library.custom_op("edgewise::scored_attention", mutates_args=())
@@ -93,7 +93,9 @@ def _(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     n, heads = which[0].shape[0] - 1, _heads(q, k, v)
     out = heads.empty(n, v.shape[2], v)[:, 0]
-    lse = heads.empty(n, 1, v)[:, 0, :, 0].to(wide(v.dtype))
+    lse = v.new_empty(v.shape[0], n, dtype=wide(v.dtype))
+    if _kernel(q, v) is numba_scored:
+        lse = heads.empty(n, 1, v)[:, 0, :, 0].to(wide(v.dtype))
     if kind != "additive" or _kernel(q, v) is not triton_scored:
         return out, lse, v.new_empty(0, 0, 0), lse.new_empty(0, 0)
     return out, lse, torch.empty_like(out), torch.empty_like(lse)

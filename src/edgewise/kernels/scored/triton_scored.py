@@ -1,4 +1,4 @@
-"""Scored attention on a GPU: one program per piece of a row and head, hubs cut."""
+"""Scored attention on a GPU: one program per piece of a row and few heads, hubs cut."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from torch.nn.functional import pad
 from edgewise.kernels.aggregate import triton_rows
 from edgewise.kernels.aggregate.index import Gather, Half
 from edgewise.kernels.availability import no_triton
-from edgewise.kernels.scored.contract import KINDS, Found, Grads, Inputs, for_query
+from edgewise.kernels.flat import Heads
+from edgewise.kernels.programs import merged, share, units
+from edgewise.kernels.scored.contract import KINDS, Found, Grads, Inputs, heads_in
 
 name = "triton_scored"
-EDGES, WARPS = 16, 1  # edges that one program takes at a time, and its warps
 WIDEST = 256
+AT_ONCE = 16  # rows of which a program reads everything
 
 
 def refuses(dtype: torch.dtype, device: str, widest: int) -> str | None:
@@ -31,24 +33,26 @@ def forward(given: Inputs, which: Gather) -> Found:
 
     q, k, v, t, keep = _ready(given)
     half, heads, width = which.forth, len(v), v.shape[-1]
-    out = v.new_empty(heads, half.segments, width)
+    laid = heads_in(given.q, given.k, given.v)
+    out = laid.empty(half.segments, width, v)[:, 0]
     lse = v.new_empty(heads, half.segments, dtype=torch.float32)
-    plus, share = out.new_empty(0, 0, 0), lse.new_empty(0, 0)
+    plus, part_of = out.new_empty(0, 0, 0), lse.new_empty(0, 0)
     if given.kind == "additive":
-        plus, share = torch.empty_like(out), torch.empty_like(lse)
-    results = (out, lse, plus, share)
+        plus, part_of = torch.empty_like(out), torch.empty_like(lse)
+    results = (out, lse, plus, part_of)
     partial = [_parts(v, half, columns) for columns in (width, 1, width, 1)]
-    numbers = (given.slope, half.segments, half.entries, heads, half.slots)
-    grid = (_pieces(half) * heads,)
+    numbers = (given.slope, half.segments, half.entries, heads, half.slots, *units(out))
+    meta = _meta(given, q, v, half, backward=False)
+    grid = (_pieces(half) * heads // meta["H"],)
     if grid[0]:
         triton_scored_kernels.forward[grid](
             q, k, v, t, keep, *results, *partial, *_work(half),
-            *numbers, *_strides(q, k, v), DV=width, **_meta(given, q, half)
+            *numbers, *_strides(q, k, v), DV=width, KEEP=given.keep is not None, **meta
         )  # fmt: skip
     if half.cut:
         _merge(results, partial, half)
     kept = given.v.shape[2]
-    return Found(out[..., :kept].contiguous(), lse, plus[..., :kept].contiguous(), share)
+    return Found(_cut(out, kept, laid), lse, _cut(plus, kept, laid), part_of)
 
 
 def _merge(results: tuple[Tensor, ...], partial: list[Tensor], half: Half) -> None:
@@ -58,7 +62,7 @@ def _merge(results: tuple[Tensor, ...], partial: list[Tensor], half: Half) -> No
     out, lse, plus, share = results
     triton_parts_kernels.merge[len(half.split), len(out)](
         out, lse, partial[0], partial[1], half.split, half.split_ptr, half.segments, half.slots,
-        1, half.segments, 0, 1, BLOCK=1, DV=out.shape[2], num_warps=1
+        *merged(out), BLOCK=1, DV=out.shape[2], num_warps=1
     )  # fmt: skip
     if not share.numel():
         return
@@ -74,74 +78,90 @@ def _merge(results: tuple[Tensor, ...], partial: list[Tensor], half: Half) -> No
 
 def backward(given: Inputs, found: Found, dout: Tensor, which: Gather) -> Grads:
     q, k, v, t, keep = _ready(given)
-    g = _padded(dout)
-    delta = _by_node((dout.float() * found.out.float()).sum(-1))
-    lse = _by_node(torch.where(found.lse == -torch.inf, torch.inf, found.lse))
+    laid = heads_in(given.q, given.k, given.v)
     additive = given.kind == "additive"
+    g = _padded(dout)
+    dq = laid.empty(given.q.shape[1], given.q.shape[2], given.q)[:, 0]
+    stats = _nodes(given, found, g, dq)
     ds = v.new_empty(0 if additive else len(v), which.forth.entries, dtype=torch.float32)
-    inputs = (q, k, v, t, keep, g, lse, delta)
-    dk, dv = _columns(given, inputs, ds, which)
-    d, width = given.q.shape[2], given.v.shape[2]
-    dk, dv = dk[..., :d], dv[..., :width].contiguous()
+    dk, dv = _columns(given, (q, k, v, t, keep, g, stats), ds, which, laid)
     if additive:
-        return Grads(for_query(given.slope, found, dout).to(dk.dtype), dk, dv, None)
-    dq, dt = _rows(given, (q, k, t), ds, which)
-    return Grads(dq[..., :d], dk, dv, dt)
+        return Grads(dq, dk, dv, None)
+    dq, dt = _rows(given, (q, k, t), ds, which, laid)
+    return Grads(dq, dk, dv, dt)
 
 
-def _by_node(x: Tensor) -> Tensor:
-    """(heads, n) with the heads of a node next to each other, as they are read together."""
-    return x.transpose(0, 1).contiguous().transpose(0, 1)
+def _nodes(given: Inputs, found: Found, g: Tensor, dq: Tensor) -> Tensor:
+    """The log-sum-exp and dout·out of every node: (n, heads, 2); additive queries' gradients."""
+    from edgewise.kernels.scored import triton_scored_kernels
+
+    heads, n, width = g.shape
+    stats = found.lse.new_empty(n, heads, 2)
+    additive = given.kind == "additive"
+    out = _padded(found.out)
+    plus = _padded(found.plus) if additive else out
+    part_of = found.share if additive else found.lse
+    part = share(heads, width, g.dtype.itemsize, backward=False)
+    grid = (-(-n // AT_ONCE) * heads // part.heads,)
+    if grid[0]:
+        triton_scored_kernels.nodes[grid](
+            g, out, plus, found.lse, part_of, stats, dq, given.slope, n, heads,
+            *units(out), *_strides(g, dq), ADDITIVE=additive, R=AT_ONCE, H=part.heads, DV=width,
+            num_warps=4
+        )  # fmt: skip
+    return stats
 
 
 def _columns(
-    given: Inputs, inputs: tuple[Tensor, ...], ds: Tensor, which: Gather
+    given: Inputs, inputs: tuple[Tensor, ...], ds: Tensor, which: Gather, laid: Heads
 ) -> tuple[Tensor, Tensor]:
     from edgewise.kernels.scored import triton_scored_kernels
 
-    q, k, v, g, lse = *inputs[:3], *inputs[5:7]
+    q, k, v, g = *inputs[:3], inputs[5]
     half, heads = which.back, len(v)
-    dk, dv = _like(k, half.segments), _like(v, half.segments)
+    dk, dv = (laid.empty(half.segments, x.shape[2], x)[:, 0] for x in (k, v))
     parts = [_parts(x, half, x.shape[-1]) for x in (k, v)]
     numbers = (given.slope, half.segments, half.entries, heads, half.slots)
-    grid = (_pieces(half) * heads,)
+    meta = _meta(given, q, v, half)
+    grid = (_pieces(half) * heads // meta["H"],)
     if grid[0]:
         triton_scored_kernels.backward_columns[grid](
-            *inputs, dk, dv, ds, *parts, *_work(half), which.forth.turn,
-            *numbers, *_strides(q, k, v, g, lse), DV=v.shape[-1], KEEP=given.keep is not None,
-            **{name: x for name, x in _meta(given, q, half).items() if name != "KEEP"}
+            *inputs, dk, dv, ds, *parts, *_work(half), which.forth.turn, *numbers, *units(dk),
+            *units(dv), *_strides(q, k, v, g), DV=v.shape[-1], KEEP=given.keep is not None, **meta
         )  # fmt: skip
     if given.kind == "given":
-        dk.zero_()
+        dk = laid.empty(half.segments, given.k.shape[2], given.k)[:, 0].zero_()
     elif half.cut:
         _add_up(dk, parts[0], half)
     if half.cut:
         _add_up(dv, parts[1], half)
-    return dk, dv
+    return _cut(dk, given.k.shape[2], laid), _cut(dv, given.v.shape[2], laid)
 
 
 def _rows(
-    given: Inputs, inputs: tuple[Tensor, ...], ds: Tensor, which: Gather
+    given: Inputs, inputs: tuple[Tensor, ...], ds: Tensor, which: Gather, laid: Heads
 ) -> tuple[Tensor, Tensor | None]:
     from edgewise.kernels.scored import triton_scored_kernels
 
     q, k, t = inputs
     half, heads, d = which.forth, len(ds), q.shape[-1]
-    dq = _like(q, half.segments)
     if given.kind == "given":
-        return dq.zero_(), ds[..., None].to(given.v.dtype)
+        none = laid.empty(half.segments, given.q.shape[2], given.q)[:, 0]
+        return none.zero_(), ds[..., None].to(given.v.dtype)
+    dq = laid.empty(half.segments, d, q)[:, 0]
     of_sums = given.kind == "of sums"
     dt = ds.new_empty(heads, _pieces(half), d) if of_sums else torch.empty_like(t)
     part = _parts(q, half, d)
-    numbers = (given.slope, half.segments, half.entries, heads, half.slots, _pieces(half))
-    grid = (_pieces(half) * heads,)
+    numbers = (given.slope, half.entries, heads, half.slots, _pieces(half), *units(dq))
+    meta = _meta(given, q, q, half)
+    grid = (_pieces(half) * heads // meta["H"],)
     if grid[0]:
-        meta = {n: x for n, x in _meta(given, q, half).items() if n != "KEEP"}
         triton_scored_kernels.backward_rows[grid](
             q, k, t, ds, dq, dt, part, *_work(half), *numbers, *_strides(q, k), **meta
         )
     if half.cut:
         _add_up(dq, part, half)
+    dq = _cut(dq, given.q.shape[2], laid)
     if given.t is None:
         return dq, None
     width = given.t.shape[2]
@@ -154,8 +174,15 @@ def _add_up(out: Tensor, part: Tensor, half: Half) -> None:
 
     triton_parts_kernels.add_up[len(half.split), len(out)](
         out, part, half.split, half.split_ptr, half.segments, half.slots,
-        1, half.segments, 0, 1, BLOCK=1, D=out.shape[-1], num_warps=1
+        *merged(out), BLOCK=1, D=out.shape[-1], num_warps=1
     )  # fmt: skip
+
+
+def _cut(x: Tensor, features: int, laid: Heads) -> Tensor:
+    """Without the features of the padding, in the order of the heads."""
+    if x.shape[-1] == features or not x.numel():
+        return x
+    return laid.empty(x.shape[1], features, x)[:, 0].copy_(x[..., :features])
 
 
 def _ready(given: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -172,15 +199,16 @@ def _ready(given: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     return q, k, v, t, v if given.keep is None else given.keep.contiguous()
 
 
+def _by_node(x: Tensor) -> Tensor:
+    """(heads, n) with the heads of a node next to each other, as they are read together."""
+    return x.transpose(0, 1).contiguous().transpose(0, 1)
+
+
 def _padded(x: Tensor) -> Tensor:
     width = max(16, 1 << (x.shape[-1] - 1).bit_length())
     if width != x.shape[-1]:
         return pad(x, (0, width - x.shape[-1]))
     return x if x.stride(-1) == 1 else x.contiguous()
-
-
-def _like(x: Tensor, rows: int) -> Tensor:
-    return x.new_empty(x.shape[0], rows, x.shape[2])
 
 
 def _parts(x: Tensor, half: Half, width: int) -> Tensor:
@@ -199,12 +227,8 @@ def _strides(*tensors: Tensor) -> list[int]:
     return [s for x in tensors for s in x.stride()[:2]]
 
 
-def _meta(given: Inputs, q: Tensor, half: Half) -> dict[str, Any]:
-    return {
-        "KIND": KINDS.index(given.kind),
-        "KEEP": given.keep is not None,
-        "CUT": half.cut,
-        "E": EDGES,
-        "D": max(q.shape[-1], 16) if given.kind in ("of sums", "multiplicative") else 16,
-        "num_warps": WARPS,
-    }
+def _meta(given: Inputs, q: Tensor, v: Tensor, half: Half, backward: bool = True) -> dict[str, Any]:
+    d = max(q.shape[-1], 16) if given.kind in ("of sums", "multiplicative") else 16
+    part = share(len(v), max(d, v.shape[-1]), v.dtype.itemsize, backward=backward)
+    kind = KINDS.index(given.kind)
+    return {"KIND": kind, "CUT": half.cut, "E": part.edges, "H": part.heads, "D": d, "num_warps": 1}
