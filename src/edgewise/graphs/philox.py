@@ -65,17 +65,17 @@ def distinct(seed: int, rows: Ints, count: int, limit: Ints | int, *, stream: in
 
     Where a row's limit is less than `count`, it has all numbers below it, then -1.
     """
-    limit = np.broadcast_to(np.asarray(limit, np.int64), rows.shape)
+    limits = np.asarray(limit, np.int64)
     out = np.empty((len(rows), count), np.int64)
     step, marks = max(2 * PART // max(count, 1), 1), None
     if count > FEW and len(rows):
-        wide = int(limit.max()) + 1
+        wide = int(limits.max()) + 1
         step = max(TABLE // wide, 1)
         marks = np.empty((min(step, len(rows)), wide), bool)
     for first in range(0, len(rows), step):
         part = slice(first, first + step)
         bits = _by_place(seed, rows[part], 0, count, stream)
-        out[part] = _drawn(bits, limit[part], marks).T
+        out[part] = _drawn(bits, limits[part] if limits.ndim else limits, marks).T
     return out
 
 
@@ -83,14 +83,15 @@ def _drawn(bits: Words, limit: Ints, marks: np.ndarray | None) -> Ints:
     """Floyd's sampling; which numbers a row has is looked up among them, or in a table of marks."""
     count, rows = bits.shape
     every, short = np.arange(rows), limit < count
-    chosen, few = np.empty((count, rows), np.int64), bool(short.any())
+    chosen, few = np.empty((count, rows), np.int64), bool(np.any(short))
     if marks is not None:
         marks[:rows] = False
     for t in range(count):
         top = limit - count + t
         drawn = below(bits[t], np.maximum(top + 1, 1))
-        taken = (chosen[:t] == drawn).any(axis=0) if marks is None else marks[every, drawn]
-        drawn = np.where(taken, top, drawn)
+        if t:
+            taken = (chosen[:t] == drawn).any(axis=0) if marks is None else marks[every, drawn]
+            drawn = np.where(taken, top, drawn)
         if few:
             drawn = np.where(short, np.where(t < limit, t, -1), drawn)
         if marks is not None:

@@ -55,6 +55,15 @@ def starts_of_runs(key: Ints) -> Ints:
     return np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
 
 
+def order_of(key: Ints, limit: int) -> Ints:
+    """The stable order of whole numbers below `limit`, in one pass over those of 16 bits.
+
+    >>> order_of(np.array([4, 2, 4]), 5)
+    array([1, 0, 2])
+    """
+    return np.argsort(key.astype(np.uint16) if limit <= 1 << 16 else key, kind="stable")
+
+
 def distinct(key: Ints) -> Ints:
     """Sorted, each once; faster than `numpy.unique` on what is sorted already.
 

@@ -9,11 +9,10 @@ from functools import cached_property
 
 import numpy as np
 
-from edgewise.layouts.ragged import Bools, Ints, distinct_rows, ranges, starts_of_runs
+from edgewise.layouts.ragged import Bools, Ints, distinct, distinct_rows, ranges, starts_of_runs
 from edgewise.layouts.rows import Rows
 
 FULL = -1
-AT_ONCE = 256  # masks that are drawn at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,38 +30,82 @@ class Runs:
 
 
 @dataclass(frozen=True, eq=False)
+class Intervals:
+    """Row r of kind u has the keys low[k] ≤ j < high[k] for all k with line[k] = u·block + r, in
+    order and none next to another."""
+
+    block: int
+    kinds: int
+    line: Ints
+    low: Ints
+    high: Ints
+
+    @property
+    def full(self) -> Bools:
+        """Which kinds are full after all."""
+        pairs = np.bincount(self.line // self.block, self.high - self.low, minlength=self.kinds)
+        return pairs == self.block**2
+
+    @property
+    def masks(self) -> Bools:
+        """(kinds, block, block)."""
+        wide, rows = self.block + 1, self.kinds * self.block
+        turns = np.zeros(rows * wide, np.int8)
+        turns[self.line * wide + self.low] = 1
+        turns[self.line * wide + self.high] = -1
+        inside = np.cumsum(turns.reshape(rows, wide), axis=1, dtype=np.int8).view(bool)
+        return inside[:, :-1].reshape(self.kinds, self.block, self.block)
+
+
+@dataclass(frozen=True, eq=False)
 class Tiling:
     """Block row row[k] has the full blocks first[k] ≤ c < last[k]; other blocks are r·width + c
-    in `keys`, of the kinds `kinds`. Kinds of as many trapezoids are a table each of `lines`."""
+    in `keys`, and have parts of the runs `which`, in the block columns `column`."""
 
     block: int
     shape: tuple[int, int]
     row: Ints
     first: Ints
     last: Ints
-    keys: Ints
-    kinds: Ints
-    lines: tuple[np.ndarray, ...]
+    runs: Runs
+    which: Ints
+    column: Ints
+
+    @cached_property
+    def keys(self) -> Ints:
+        return distinct(self._place)
+
+    @property
+    def _place(self) -> Ints:
+        return self.runs.row[self.which] * self.shape[1] + self.column
 
     @property
     def count(self) -> int:
         return int((self.last - self.first).sum()) + len(self.keys)
 
     @cached_property
-    def masks(self) -> np.ndarray:
-        """(kinds, block, block); those of a kind that is full in the end are all true."""
-        parts = [np.zeros((0, self.block, self.block), bool)]
-        for table in self.lines:
-            for at in range(0, len(table), AT_ONCE):
-                parts.append(_drawn(table[at : at + AT_ONCE], self.block))
-        return np.concatenate(parts)
+    def kinds(self) -> tuple[Ints, Intervals]:
+        """The kind of each of `keys`, and what the kinds look like."""
+        table = _described(self.runs, self.which, self.column, self.block)
+        known, line = distinct_rows(table.T)
+        place, line = np.divmod(np.sort(self._place * len(known) + line), max(len(known), 1))
+        opens = starts_of_runs(place)
+        if len(opens) == len(line):
+            return line, _intervals(known, np.arange(len(known)), self.block)
+        kinds, lines, owner = _kinds(line, opens)
+        return kinds, _intervals(known[lines], owner, self.block)
+
+    @property
+    def masks(self) -> Bools:
+        """(kinds, block, block)."""
+        return self.kinds[1].masks
 
     def listed(self) -> tuple[Ints, Ints, Ints]:
-        """The row, the column and the kind (FULL, or the number of its mask) of each block."""
-        count = self.last - self.first
+        """The row, the column and the kind (FULL, or the number of its mask) of each block, those
+        of one row that are full or are not in the order of columns."""
+        count, (kinds, looks) = self.last - self.first, self.kinds
         row, column = np.divmod(self.keys, max(self.shape[1], 1))
-        full: Bools = np.all(self.masks, axis=(1, 2))
-        kinds = np.where(full, FULL, np.arange(len(full)))[self.kinds]
+        kinds = np.where(looks.full, FULL, np.arange(len(looks.full)))[kinds]
         return (
             np.concatenate([np.repeat(self.row, count), row]),
             np.concatenate([ranges(self.first, count), column]),
@@ -80,16 +123,10 @@ def tiling(rows: Rows, block: int) -> Tiling:
     first = -(-(runs.start + runs.dstart * (block - 1)) // block)
     first = np.where(whole, np.minimum(first, high), high)  # from `low` on: slopes are not negative
     end = np.maximum(np.where(whole, runs.stop // block, high), first)
-    which, column = _edges(runs, (low, first, end, high), block)
-    table = _described(runs, which, column, block)
-    key = runs.row[which] * width + column
-    order = np.lexsort((table[2], table[0], key))
-    key, table = key[order], table[:, order]
-    opens = starts_of_runs(key)
-    kinds, lines = _kinds(table, opens)
+    edges = _edges(runs, (low, first, end, high), block)
     some = first < end
     full = runs.row[some], first[some], end[some]
-    return Tiling(block, (height, width), *full, key[opens], kinds, lines)
+    return Tiling(block, (height, width), *full, runs, *edges)
 
 
 def _runs(rows: Rows, block: int) -> Runs:
@@ -160,35 +197,42 @@ def _described(runs: Runs, which: Ints, column: Ints, block: int) -> np.ndarray:
     return np.stack([top, bottom, start, stop, dstart, dstop, step])
 
 
-def _kinds(table: np.ndarray, opens: Ints) -> tuple[Ints, tuple[np.ndarray, ...]]:
-    """The kind of each block, and the lines of each kind, those of as many lines together."""
-    known, line = distinct_rows(table.T)
-    if len(opens) == len(line):
-        return line, (known[:, None],)
+def _kinds(line: Ints, opens: Ints) -> tuple[Ints, Ints, Ints]:
+    """The kind of each block, and the lines of all kinds with the kind that each is of."""
     count = np.diff(np.append(opens, len(line)))
-    kinds, out, before = np.zeros(len(opens), np.int64), [], 0
+    kinds, before = np.zeros(len(opens), np.int64), 0
+    lines, owner = [line[:0]], [line[:0]]
     for size in np.flatnonzero(np.bincount(count)):
         which = np.flatnonzero(count == size)
-        lines = line[ranges(opens[which], count[which])].reshape(len(which), size)
-        alike, kinds[which] = distinct_rows(lines)
-        kinds[which] += before
+        alike, back = distinct_rows(line[ranges(opens[which], count[which])].reshape(-1, size))
+        kinds[which] = back + before
+        lines.append(alike.ravel())
+        owner.append(np.repeat(np.arange(before, before + len(alike)), size))
         before += len(alike)
-        out.append(known[alike])
-    return kinds, tuple(out)
+    return kinds, np.concatenate(lines), np.concatenate(owner)
 
 
-def _drawn(kinds: np.ndarray, block: int) -> Bools:
-    """The masks of kinds that are as many lines each."""
-    masks = np.zeros((len(kinds), block, block), bool)
-    j = np.arange(block, dtype=np.int32)
-    for lines in kinds.astype(np.int32).transpose(1, 2, 0):
-        top, bottom, start, stop, dstart, dstop, step = lines[:, :, None]
-        down = j - top
-        first = (start + dstart * down)[:, :, None]
-        last = np.where((down >= 0) & (j < bottom), stop + dstop * down, 0)[:, :, None]
-        found = (j >= first) & (j < last)
-        if (step > 1).any():
-            down, by = j - first, step[:, :, None] if (step != step[0]).any() else int(step[0, 0])
-            found &= down // by * by == down  # by one number is much quicker
-        masks |= found
-    return masks
+def _intervals(lines: Ints, owner: Ints, block: int) -> Intervals:
+    """The rows of the lines of each kind, without what lies outside of a block."""
+    top, bottom, start, stop, dstart, dstop, step = lines.T[:, :, None]
+    row = np.arange(block)
+    down = row - top
+    low = start + dstart * down
+    low = low + np.maximum(-(low // step), 0) * step
+    size = -((low - np.minimum(stop + dstop * down, block)) // step)
+    some = np.flatnonzero((down >= 0) & (row < bottom) & (size > 0))
+    at, low, size = (owner[:, None] * block + row).flat[some], low.flat[some], size.flat[some]
+    if (step > 1).any():  # every key for itself
+        by = np.repeat(step.ravel(), block)[some]
+        many, size = np.where(by == 1, 1, size), np.where(by == 1, size, 1)
+        low, at, size = ranges(low, many, by), np.repeat(at, many), np.repeat(size, many)
+    place = at * (2 * block) + low
+    if not (place[1:] > place[:-1]).all():
+        order = np.argsort(place)
+        at, low, size = at[order], low[order], size[order]
+    high = low + size
+    opens = np.ones(len(at) + 1, bool)
+    opens[1:-1] = (at[1:] != at[:-1]) | (low[1:] != high[:-1])
+    first = np.flatnonzero(opens)
+    kinds = int(owner.max(initial=-1)) + 1
+    return Intervals(block, kinds, at[first[:-1]], low[first[:-1]], high[first[1:] - 1])

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.layouts.ragged import Ints, ranges
+from edgewise.layouts.ragged import Ints, order_of, pointer, ranges
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,29 +29,27 @@ class Items:
     slots: int
 
 
-def items(ptr: Ints, inner: tuple[Ints, ...], least: int, times: int = 4) -> Items:
-    """Rows ptr[r] ≤ x < ptr[r+1], in pieces of at most max(least, times × the mean length).
-
-    `inner` are the places in each row where one sort of element ends and the next begins.
-    """
-    count = np.diff(ptr)
-    most = max(least, int(times * count.mean()) if len(count) else least)
-    parts = np.maximum(-(-count // most), 1)
-    row = np.repeat(np.arange(len(count)), parts)
-    size = -(-count // parts)
-    nth = ranges(np.zeros(len(count), np.int64), parts)
-    low = np.minimum(ptr[:-1][row] + nth * size[row], ptr[1:][row])
-    high = np.minimum(low + size[row], ptr[1:][row])
-    between = [np.clip(place[row], low, high) for place in inner]
-    several = parts > 1
-    slot = np.full(len(row), -1)
-    slot[several[row]] = np.arange(int(several[row].sum()))
-    split_ptr = np.concatenate([[0], np.cumsum(parts[several])])
+def items(ptr: Ints, least: int, times: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows ptr[r] ≤ x < ptr[r+1], in pieces of at most max(least, times × the mean length): a
+    table of (row, slot, first element, last + 1), the split rows and where their slots begin."""
+    count, rows = np.diff(ptr), len(ptr) - 1
+    most = max(least, times * int(ptr[-1]) // max(rows, 1))
+    row, slot, low, high = np.arange(rows), np.full(rows, -1), ptr[:-1], ptr[1:]
+    split = np.flatnonzero(count > most)
+    parts = -(-count[split] // most)
+    if len(split):
+        every = np.ones(rows, np.int64)
+        every[split] = parts
+        row, size = np.repeat(row, every), -(-count // every)
+        low = np.minimum(ranges(ptr[:-1], every, size), ptr[1:][row])
+        high = np.minimum(low + size[row], ptr[1:][row])
+        among = (every > 1)[row]
+        slot = np.where(among, np.cumsum(among) - 1, -1)
     # The longest first, so that none is left over at the end; equal ones stay neighbours.
-    order = np.argsort(low - high, kind="stable")
-    ends = tuple(_ints(x[order]) for x in (low, *between, high))
-    split = _ints(np.flatnonzero(several)), _ints(split_ptr)
-    return Items(_ints(row[order]), ends, _ints(slot[order]), *split, int(split_ptr[-1]))
+    longest = int((high - low).max(initial=0))
+    order = order_of(longest - (high - low), longest + 1)
+    table = np.stack([row, slot, low, high], axis=1).astype(np.int32)[order]
+    return table, split.astype(np.int32), pointer(parts).astype(np.int32)
 
 
 def items_of(ptr: Tensor, total: int, least: int, times: int = 4) -> Items:
@@ -77,20 +75,12 @@ def items_of(ptr: Tensor, total: int, least: int, times: int = 4) -> Items:
     return Items(row, (low, high), slot, split.to(torch.int32), split_ptr.to(torch.int32), slots)
 
 
-def _ints(values: np.ndarray) -> Tensor:
-    return torch.from_numpy(values.astype(np.int32))
-
-
-def on_device(device: str, *tensors: Tensor) -> list[Tensor]:
-    """int32 tensors moved in one copy; each starts at a multiple of 16 bytes, as kernels assume."""
-    sizes = [-(-x.numel() // 4) * 4 for x in tensors]
-    packed = torch.zeros(sum(sizes), dtype=torch.int32)
-    at, out = 0, []
-    for x, size in zip(tensors, sizes, strict=True):
-        packed[at : at + x.numel()] = x.flatten()
+def on_device(device: str, *arrays: np.ndarray) -> list[Tensor]:
+    """int32 arrays moved in one copy; each starts at a multiple of 16 bytes, as kernels assume."""
+    sizes = [-(-x.size // 4) * 4 for x in arrays]
+    packed, at = np.zeros(sum(sizes), np.int32), 0
+    for x, size in zip(arrays, sizes, strict=True):
+        packed[at : at + x.size] = x.ravel()
         at += size
-    packed, at = packed.to(device), 0
-    for x, size in zip(tensors, sizes, strict=True):
-        out.append(packed[at : at + x.numel()].view(x.shape))
-        at += size
-    return out
+    parts = torch.from_numpy(packed).to(device).split(sizes)
+    return [part[: x.size].view(x.shape) for part, x in zip(parts, arrays, strict=True)]

@@ -75,7 +75,13 @@ def refuses(case: Case) -> str | None:
 
 def cost(case: Case) -> float:
     total = 4.0 * case.b * case.g * (case.n + case.m)
-    return total + sum(kernel.cost(inner) for _, inner, kernel, _ in _plan(case))
+    known: dict[tuple[Pattern, Implementation], float] = {}
+    for group, inner, kernel, _ in _plan(case):
+        tokens, like = inner.b * (inner.n + inner.m), (group.graph, kernel)
+        if like not in known:
+            known[like] = kernel.cost(inner) / tokens
+        total += known[like] * tokens  # lengths of classes differ by one
+    return total
 
 
 @lru_cache(maxsize=64)
@@ -151,15 +157,21 @@ def _inner(case: Case, group: Group) -> Case:
 def _plan(case: Case) -> tuple[tuple[Group, Case, Implementation, bool], ...]:
     """Each group with its case, the kernel for it, and whether that is causal."""
     out = []
+    chosen: dict[Pattern, Implementation] = {}
     for group in groups(case.graph, case.n, case.m) or ():
         inner = _inner(case, group)
-        # Where classes are dense nothing is cheaper, and nothing else needs to be looked at.
-        plain = dense.refuses(inner) is None
-        kernel = dense if plain else cheapest(inner, INNER).implementation
-        if plain and _odd(case) and triton_blocks.refuses(inner) is None:
-            kernel = triton_blocks
+        kernel = chosen.get(group.graph)
+        if kernel is None or kernel.refuses(inner) is not None:
+            kernel = chosen[group.graph] = _kernel(case, inner)
         out.append((group, inner, kernel, not inner.is_full))
     return tuple(out)
+
+
+def _kernel(case: Case, inner: Case) -> Implementation:
+    """Where classes are dense nothing is cheaper, and nothing else needs to be looked at."""
+    if dense.refuses(inner) is not None:
+        return cheapest(inner, INNER).implementation
+    return triton_blocks if _odd(case) and triton_blocks.refuses(inner) is None else dense
 
 
 def _odd(case: Case) -> bool:

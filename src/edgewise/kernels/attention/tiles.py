@@ -77,8 +77,13 @@ def at_least(graph: Pattern, n: int, m: int, block: int) -> int:
     if isinstance(graph, union):
         return max(at_least(member, n, m, block) for member in graph.members)
     part = graph.rows(n, m).between(0, n // PART)
-    row, column = part.top[part.slab] // block, part.start // block
-    return len(distinct(row * (m // block + 1) + column))
+    width = m // block + 1
+    key = part.top[part.slab] // block * width + part.start // block
+    if (part.n // block + 1) * width > FEW:
+        return len(distinct(key))
+    marks = np.zeros((part.n // block + 1) * width, bool)
+    marks[key] = True
+    return int(np.count_nonzero(marks))
 
 
 def exactly(graph: Pattern, n: int, m: int, block: int) -> int:

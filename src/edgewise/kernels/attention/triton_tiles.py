@@ -10,8 +10,8 @@ from torch import Tensor
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.items import items, on_device
 from edgewise.kernels.attention.tiles import tiling_of
-from edgewise.layouts.ragged import Ints, pointer, ranges
-from edgewise.layouts.tiling import FULL
+from edgewise.layouts.ragged import Ints, order_of, pointer, ranges
+from edgewise.layouts.tiling import FULL, Intervals
 
 LEAST = 32  # blocks that one program takes without splitting its row
 TIMES = 2  # or as many times the mean
@@ -54,16 +54,19 @@ class Plan:
 def plan(graph: Pattern, n: int, m: int, block: int, device: str) -> Plan:
     found = tiling_of(graph, n, m, block)
     row, index, kinds = found.listed()
-    (height, width), masks = found.shape, found.masks
-    layer_ptr, ends = _layers(masks, block)
-    one = len(ends) == len(masks) or not len(masks)
+    (height, width), looks = found.shape, found.kinds[1]
+    layer_ptr, ends = _layers(looks)
+    one = len(ends) == looks.kinds or not looks.kinds
     if not one and _added(kinds, layer_ptr) * FEW <= len(kinds):
         row, index, kinds = _in_layers(row, index, kinds, layer_ptr)
         layer_ptr, one = np.arange(len(ends) + 1, dtype=np.int32), True
+    order = order_of(2 * row + (kinds != FULL), 2 * height)
+    row, index, kinds = row[order], index[order], kinds[order]
     rows = _lists(row, index, kinds, height)
-    columns = _lists(index, row, kinds, width)
+    order = order_of(2 * index + (kinds != FULL), 2 * width)
+    columns = _lists(index[order], row[order], kinds[order], width)
     arrays = [layer_ptr, ends, *rows[0], *columns[0]]
-    ptr, both, *moved = on_device(device, *(torch.from_numpy(x) for x in arrays))
+    ptr, both, *moved = on_device(device, *arrays)
     lists = _moved(moved[:4], rows[1]), _moved(moved[4:], columns[1])
     return Plan(block, *lists, ptr, both, one)
 
@@ -89,14 +92,13 @@ def _lists(
     row: Ints, index: Ints, kinds: Ints, height: int
 ) -> tuple[list[np.ndarray], tuple[int, int]]:
     """The arrays of `Lists`, how many slots there are, and how many items come first."""
-    order = np.argsort((2 * row + (kinds != FULL)) * (int(index.max(initial=0)) + 1) + index)
-    found = items(pointer(np.bincount(row, minlength=height)), (), LEAST, TIMES)
-    table = np.stack([x.numpy() for x in (found.row, found.slot, *found.ends)], axis=1)
-    work = np.stack([index[order], kinds[order]], axis=1).astype(np.int32)
-    size = table[:, 3] - table[:, 2]
-    first = int((size > LONG * np.median(size)).sum()) if len(size) else 0
-    arrays = [table, work, found.split.numpy(), found.split_ptr.numpy()]
-    return arrays, (found.slots, first)
+    ptr = pointer(np.bincount(row, minlength=height))
+    table, split, split_ptr = items(ptr, LEAST, TIMES)
+    work = np.stack([index, kinds], axis=1).astype(np.int32)
+    size = table[:, 3] - table[:, 2]  # the longest first
+    middle = (size[(len(size) - 1) // 2] + size[len(size) // 2]) / 2 if len(size) else 0
+    first = int((size > LONG * middle).sum())
+    return [table, work, split, split_ptr], (int(split_ptr[-1]), first)
 
 
 def _moved(arrays: list[Tensor], counts: tuple[int, int]) -> Lists:
@@ -104,35 +106,13 @@ def _moved(arrays: list[Tensor], counts: tuple[int, int]) -> Lists:
     return Lists(table, work.view(torch.int64), split, split_ptr, *counts)
 
 
-def _layers(masks: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """Each mask as intervals: the l-th run of every row is in layer l of its kind."""
-    if not len(masks):
-        return np.zeros(1, np.int32), np.zeros((1, block), np.int32)
-    first, last = masks.argmax(2), block - masks[:, :, ::-1].argmax(2)
-    count = np.count_nonzero(masks, 2)
-    one = ((last - first == count) | (count == 0)).all(1)
-    found = np.where(count > 0, first + (last << 16), 0).astype(np.int32)
-    if one.all():
-        return np.arange(len(masks) + 1, dtype=np.int32), found
-    ptr, others = _several_layers(masks[~one], block)
-    depth = np.ones(len(masks), np.int64)
-    depth[~one] = np.diff(ptr)
-    layer_ptr = pointer(depth)
-    ends = np.empty((layer_ptr[-1], block), np.int32)
-    ends[layer_ptr[:-1][one]] = found[one]
-    ends[ranges(layer_ptr[:-1][~one], depth[~one])] = others
+def _layers(looks: Intervals) -> tuple[np.ndarray, np.ndarray]:
+    """The l-th interval of every row is in layer l of its kind."""
+    block = looks.block
+    count = np.bincount(looks.line, minlength=looks.kinds * block)
+    nth = np.arange(len(looks.line)) - pointer(count)[looks.line]
+    layer_ptr = pointer(count.reshape(-1, block).max(axis=1, initial=0))
+    ends = np.zeros((max(int(layer_ptr[-1]), 1), block), np.int32)
+    kind, row = np.divmod(looks.line, block)
+    ends[layer_ptr[kind] + nth, row] = looks.low + (looks.high << 16)
     return layer_ptr.astype(np.int32), ends
-
-
-def _several_layers(masks: np.ndarray, block: int) -> tuple[Ints, np.ndarray]:
-    edge = np.diff(np.pad(masks.astype(np.int8), ((0, 0), (0, 0), (1, 1))), axis=2)
-    kind, row, start = np.nonzero(edge == 1)
-    stop = np.nonzero(edge == -1)[2]
-    line = kind * block + row
-    count = np.bincount(line, minlength=len(masks) * block)
-    nth = np.arange(len(line)) - pointer(count)[line]
-    depth = count.reshape(-1, block).max(axis=1, initial=0)
-    layer_ptr = pointer(depth)
-    ends = np.zeros((layer_ptr[-1], block), np.int32)
-    ends[layer_ptr[kind] + nth, row] = start + (stop << 16)
-    return layer_ptr, ends
