@@ -75,6 +75,30 @@ PROGRAMS = {
         ],
         [False],
     ),
+    "as many vectors as matrices": (
+        [
+            R.y(X) <= (R.x(X)["w":4, 3], W.b[4,], R.z(X)["v":4, 2], W.c[4,]),
+            R.z(X) <= R.x(X)["z":2, 3],
+        ],
+        [True, True],
+    ),
+    "rows before a recursion": (
+        [
+            R.before(0) <= W.first[4,],
+            R.before(X) <= (R.h(V.T), R.special.next(V.T, X)),
+            (R.h(X) <= (R.x(X)["w":4, 3], W.b[4,], R.before(X)["v":4, 4], W.c[4,])) | [F.tanh],
+            R.y(X) <= R.h(X),
+        ],
+        [True] * 6,  # one of all rows, and one for each step
+    ),
+    "rows that a recursion reads a step later": (
+        [
+            R.h(0) <= W.first[4,],
+            (R.h(X) <= (R.x(V.T)["w":4, 3], R.h(V.T)["v":4, 4], R.special.next(V.T, X))) | [F.tanh],
+            R.y(X) <= (R.h(X), R._x(X)),
+        ],
+        [False] * 6,
+    ),
     "two vectors": (
         [
             R.q(X) <= (R.x(X)["w":4, 3], W.b[4,]),

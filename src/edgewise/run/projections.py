@@ -32,25 +32,31 @@ def values_of(
     both: Callable[[nodes.Atom, nodes.Weight], Column | None],
 ) -> list[Column]:
     """The value of each item, or of both of rows times a matrix and what is added to them."""
-    pair = _affine(function, items)
-    together = both(*pair) if pair is not None else None
-    if pair is None or together is None:
-        return [one(item) for item in items]
-    mapped, added = pair
-    return [together if item is mapped else one(item) for item in items if item is not added]
+    found: dict[int, Column] = {}
+    added: set[int] = set()
+    for mapped, bias in _affine(function, items):
+        together = both(mapped, bias)
+        if together is not None:
+            found[id(mapped)] = together
+            added.add(id(bias))
+    rest = [item for item in items if id(item) not in added]
+    return [found[id(item)] if id(item) in found else one(item) for item in rest]
 
 
 def _affine(
     function: nodes.Function, items: Sequence[nodes.Expression]
-) -> tuple[nodes.Atom, nodes.Weight] | None:
-    """The rows times a matrix and the vector added to them, in a sum with one of each."""
+) -> list[tuple[nodes.Atom, nodes.Weight]]:
+    """Rows times a matrix and the vector added to them, in a sum with as many of one as of the
+    other."""
     mapped = [i for i in items if isinstance(i, nodes.Atom) and i.weight is not None]
     added = [i for i in items if isinstance(i, nodes.Weight)]
-    if function.name != "sum" or len(mapped) != 1 or len(added) != 1:
-        return None
-    matrix, bias = mapped[0].weight, added[0]
-    alike = matrix is not None and matrix.keys == bias.keys and bias.weight is None
-    return (mapped[0], bias) if alike else None
+    if function.name != "sum" or len(mapped) != len(added):
+        return []
+    return [
+        (atom, bias)
+        for atom, bias in zip(mapped, added, strict=True)
+        if atom.weight is not None and atom.weight.keys == bias.keys and bias.weight is None
+    ]
 
 
 def projected(
@@ -131,7 +137,6 @@ def _sums(rule: nodes.Rule) -> Iterator[tuple[int, str]]:
     groups = [(combination(rule.functions), values)]
     while groups:
         function, items = groups.pop()
-        pair = _affine(function, items)
-        if pair is not None:
-            yield id(pair[0]), str(pair[1].name)
+        for mapped, added in _affine(function, items):
+            yield id(mapped), str(added.name)
         groups += [(i.function, i.operands) for i in items if isinstance(i, nodes.Apply)]

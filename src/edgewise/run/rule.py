@@ -96,7 +96,8 @@ class RuleStep(Settled):
         if alone is not None:
             rows = self.ground.rows[self.place(alone)]
             source = state.relations[alone.relation]
-            if self.project_first and (rows is None or source.rows <= len(rows)):
+            whole = isinstance(item, nodes.Atom) and self._is_shared(item, state)
+            if self.project_first and (rows is None or source.rows <= len(rows) or whole):
                 found = self._in_rows(item, source, state, alone.relation)
                 return self._chosen(found, self.place(alone))
             return self._in_rows(item, self._taken(source, self.place(alone)), state)
@@ -198,10 +199,16 @@ class RuleStep(Settled):
         if bias.keys:
             return self._family_everywhere(atom, state, bias)
         rows = self.ground.rows[at]
-        if rows is not None and source.rows > len(rows):
+        if rows is not None and source.rows > len(rows) and not self._is_shared(atom, state):
             return None
         found = _mapped(atom, bias, atom.relation, source, state)
         return None if found is None else self._chosen(found, at)
+
+    def _is_shared(self, atom: nodes.Atom, state: State) -> bool:
+        """Whether all rows of an atom times its matrix are computed once for several steps."""
+        if atom.weight is None or atom.weight.keys or atom.relation not in state.whole:
+            return False
+        return is_matrix(atom.weight, state)
 
     # weights
 

@@ -26,6 +26,7 @@ class State:
     projections: Mapping[str, tuple[Product, ...]] = field(default_factory=dict)
     shared: dict[tuple[str, str, str | None], Tensor] = field(default_factory=dict)
     numbers: Mapping[str, Column] = field(default_factory=dict)  # integers, not rounded to dtype
+    whole: frozenset[str] = frozenset()  # read in full, though by many steps that read a few rows
     few: bool = False  # rows are so few that reading the weights is the work
     cache: Any = None  # keeps keys and values where rows are appended
     places: Tensor | None = None  # of the rows that are appended
