@@ -13,6 +13,7 @@ from edgewise.layouts.ragged import Bools, Ints, distinct, distinct_rows, ranges
 from edgewise.layouts.rows import Rows
 
 FULL = -1
+AT_ONCE = 1 << 12  # lines of kinds that are looked at row by row
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +74,7 @@ class Tiling:
 
     @cached_property
     def keys(self) -> Ints:
-        return distinct(self._place)
+        return distinct(np.sort(self._place, kind="stable"))  # a few runs that are sorted
 
     @property
     def _place(self) -> Ints:
@@ -177,7 +178,7 @@ def _far(runs: Runs, far: Ints, block: int) -> tuple[Ints, Ints]:
     more = most - column + 1
     which, column = np.repeat(which, more), ranges(column, more)
     wide = int(column.max(initial=0)) + 1
-    return np.divmod(np.unique(which * wide + column), wide)
+    return np.divmod(distinct(which * wide + column), wide)
 
 
 def _described(runs: Runs, which: Ints, column: Ints, block: int) -> np.ndarray:
@@ -214,6 +215,23 @@ def _kinds(line: Ints, opens: Ints) -> tuple[Ints, Ints, Ints]:
 
 def _intervals(lines: Ints, owner: Ints, block: int) -> Intervals:
     """The rows of the lines of each kind, without what lies outside of a block."""
+    some = [slice(a, a + AT_ONCE) for a in range(0, max(len(lines), 1), AT_ONCE)]
+    parts = [_in_block(lines[part], owner[part], block) for part in some]
+    at, low, size = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+    place = at * (2 * block) + low
+    if not (place[1:] > place[:-1]).all():
+        order = np.argsort(place)
+        at, low, size = at[order], low[order], size[order]
+    high = low + size
+    opens = np.ones(len(at) + 1, bool)
+    opens[1:-1] = (at[1:] != at[:-1]) | (low[1:] != high[:-1])
+    first = np.flatnonzero(opens)
+    kinds = int(owner.max(initial=-1)) + 1
+    return Intervals(block, kinds, at[first[:-1]], low[first[:-1]], high[first[1:] - 1])
+
+
+def _in_block(lines: Ints, owner: Ints, block: int) -> tuple[Ints, Ints, Ints]:
+    """Of every row of some lines: the row among those of all kinds, where keys begin, how many."""
     top, bottom, start, stop, dstart, dstop, step = lines.T[:, :, None]
     row = np.arange(block)
     down = row - top
@@ -226,13 +244,4 @@ def _intervals(lines: Ints, owner: Ints, block: int) -> Intervals:
         by = np.repeat(step.ravel(), block)[some]
         many, size = np.where(by == 1, 1, size), np.where(by == 1, size, 1)
         low, at, size = ranges(low, many, by), np.repeat(at, many), np.repeat(size, many)
-    place = at * (2 * block) + low
-    if not (place[1:] > place[:-1]).all():
-        order = np.argsort(place)
-        at, low, size = at[order], low[order], size[order]
-    high = low + size
-    opens = np.ones(len(at) + 1, bool)
-    opens[1:-1] = (at[1:] != at[:-1]) | (low[1:] != high[:-1])
-    first = np.flatnonzero(opens)
-    kinds = int(owner.max(initial=-1)) + 1
-    return Intervals(block, kinds, at[first[:-1]], low[first[:-1]], high[first[1:] - 1])
+    return at, low, size
