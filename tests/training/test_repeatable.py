@@ -5,6 +5,7 @@ import torch
 from tiny_recipe import RECIPE, loaded
 
 from edgewise import training
+from edgewise.training.errors import NotRepeatable
 from edgewise.training.models.gpt import Speaker
 from edgewise.training.repeatable import repeatable
 
@@ -15,12 +16,20 @@ def test_what_was_chosen_before_is_back_after(before):
     try:
         with repeatable(True):
             assert torch.are_deterministic_algorithms_enabled()
-            assert torch.is_deterministic_algorithms_warn_only_enabled()
+            assert not torch.is_deterministic_algorithms_warn_only_enabled()
         assert torch.are_deterministic_algorithms_enabled() is before
         assert not torch.is_deterministic_algorithms_warn_only_enabled()
         assert torch.utils.deterministic.fill_uninitialized_memory
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def test_what_has_no_one_order_is_an_error_of_ours_and_other_errors_are_as_they_are():
+    with pytest.raises(NotRepeatable, match="put_"), repeatable(True):
+        torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
+    with pytest.raises(RuntimeError, match="shape"), repeatable(True):
+        torch.zeros(3).reshape(2)
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 @pytest.mark.parametrize("asked", ["true", "false"])

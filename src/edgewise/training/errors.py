@@ -125,3 +125,19 @@ Path("a.toml").write_text(recipe.replace("steps = 2", "steps = 9") + "rate = 1e3
 events = list(training.train(training.load("a.toml"), Path("run")))"""
     )
     instead = RUN
+
+
+class NotRepeatable(EdgewiseError):
+    """The same bits in every run are asked for, and torch has no such way for an operation."""
+
+    code = "not-repeatable"
+    example = """\
+import torch
+from edgewise.training.repeatable import repeatable
+with repeatable(True):
+    torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))"""
+    instead = """\
+import torch
+from edgewise.training.repeatable import repeatable
+with repeatable(False):
+    torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))"""

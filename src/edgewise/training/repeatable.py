@@ -9,10 +9,13 @@ from typing import Any
 
 import torch
 
+from edgewise.errors import caller
+from edgewise.training.errors import NotRepeatable
+
 
 @contextmanager
 def repeatable(asked: bool) -> Iterator[None]:
-    """Algorithms of torch with one order of sums while it lasts; those that have none warn."""
+    """Algorithms of torch with one order of sums while it lasts; where there is none it raises."""
     if not asked:
         yield
         return
@@ -21,10 +24,19 @@ def repeatable(asked: bool) -> Iterator[None]:
     before = torch.are_deterministic_algorithms_enabled()
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     fills = memory.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.use_deterministic_algorithms(True)
     memory.fill_uninitialized_memory = False  # for finding mistakes, at a price
     try:
         yield
+    except RuntimeError as problem:
+        if "deterministic implementation" not in str(problem):
+            raise
+        what = str(problem).split(" does not have")[0]
+        raise NotRepeatable(
+            f"torch has no algorithm for {what} that gives the same bits every time",
+            caller(),
+            "leave out `deterministic`, or train on a CPU",
+        ) from None
     finally:
         torch.use_deterministic_algorithms(before, warn_only=warns)
         memory.fill_uninitialized_memory = fills

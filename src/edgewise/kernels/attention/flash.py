@@ -5,6 +5,8 @@ masked give zeros; their log-sum-exp is not defined. In the backward pass `out` 
 belong to a larger set of keys, and `lse` is +∞ in rows without any.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
 import torch
@@ -100,14 +102,31 @@ def flash_backward(
                 causal, scale=scale,
             )  # fmt: skip
             return dq[..., :d], dk[..., :d], dvalue[..., :dv]
-        dq, dk, dvalue = aten._scaled_dot_product_flash_attention_backward(
-            dout, q, k, v, out, lse, None, None, *sizes, 0.0, causal, seed, seed[:0], scale=scale
-        )
+        with _one_order():
+            dq, dk, dvalue = aten._scaled_dot_product_flash_attention_backward(
+                dout, q, k, v, out, lse, None, None, *sizes, 0.0, causal, seed, seed[:0],
+                scale=scale
+            )  # fmt: skip
     else:
         dq, dk, dvalue = aten._scaled_dot_product_flash_attention_for_cpu_backward(
             dout, q, k, v, out, lse, 0.0, causal, attn_mask=mask, scale=scale
         )
     return dq[..., :d], dk[..., :d], dvalue[..., :dv]
+
+
+@contextmanager
+def _one_order() -> Iterator[None]:
+    """Where one order of sums is asked for, be it with warnings alone: torch's flash attention has
+    one, and takes it only where anything else would be an error."""
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    if not warns or not torch.are_deterministic_algorithms_enabled():
+        yield
+        return
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(True, warn_only=True)
 
 
 def _even(*tensors: Tensor) -> tuple[Tensor, ...]:
