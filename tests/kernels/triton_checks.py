@@ -45,6 +45,11 @@ def test_blocks_take_terms(terms):
     assert_no_worse_than_reference(replace(call, options={"dropout": 0.2}), "triton_blocks")
 
 
+def test_tables_of_distances_are_learned_far_from_the_diagonal_too():
+    call = Call(causal(), (1,), 1, 2, 140, 140, 8, 4, terms=("relative",))
+    assert_no_worse_than_reference(call, "triton_blocks")
+
+
 EDGE_CASES = [(window(2), (term,)) for term in TERMS]
 EDGE_CASES += [
     (graph, some) for graph in (window(2), global_tokens(1)) for some in ((), TERMS[2:7])

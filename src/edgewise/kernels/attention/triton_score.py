@@ -74,7 +74,10 @@ def _compiled(score: Node) -> Functions:
     text = source(score)
     file = f"<edgewise score {digest(score)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    from edgewise.kernels.attention.triton_spread import added
+
     names: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": "edgewise.compiled_scores"}
+    names["added"] = added
     exec(compile(text, file, "exec"), names)  # written above, from nodes alone
     return Functions(*(names[f"{part}_{digest(score)}"] for part in ("value", "slope", "spread")))
 
@@ -97,7 +100,7 @@ def source(score: Node) -> str:
         place, result = lines.place(entry), lines.real(derivative(score, entry))
         # Whole numbers, so that the sum is the same in whatever order they come.
         lines.text.append(f"    part = (ds * ({result}) * unit + s * 0.0).to(tl.int64)")
-        lines.text.append(f"    tl.atomic_add(Grads + {place} + i * 0 + j * 0, part, mask=inside)")
+        lines.text.append(f"    added(Grads, {place} + i * 0 + j * 0, part, inside)")
     text += ["@triton.jit", f"def spread_{name}({GIVEN}, ds, inside, unit, Grads):"]
     return "\n".join([*text, *apart, *(lines.text or ["    pass"]), ""])
 
