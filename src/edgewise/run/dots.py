@@ -26,6 +26,7 @@ MANY = 1 << 12  # groundings, below which writing them out is as good
 MORE = 2  # numbers in the products for each grounding, at most
 PART = 8  # or one for as many features of a row: two rows of them would be written out
 MOST = 16  # however many those are
+SOME = 64  # groundings, which mostly tell already that rows are in no blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,12 +115,16 @@ def dots_of(left: Operand, right: Operand) -> Dots | None:
         if each > max(MORE, MOST):
             return None  # fewer blocks are larger
         a, b = many // blocks, others // blocks
-        if torch.equal(left.rows // a, right.rows // b):
-            block = left.rows // a
+        if not torch.equal(left.rows[:SOME] // a, right.rows[:SOME] // b):
+            continue
+        block = left.rows // a
+        if torch.equal(block, right.rows // b):
             return Dots(blocks, (block * b + right.rows % b) * a + left.rows % a, each)
     return None
 
 
 def _divisors(number: int) -> Iterator[int]:
     """From the largest on."""
-    return (n for n in range(number, 0, -1) if number % n == 0)
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    yield from (number // n for n in small)
+    yield from (n for n in reversed(small) if n * n != number)
