@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.layouts.ragged import pointer, ranges
+from edgewise.layouts.ragged import Ints, pointer, ranges
 from edgewise.layouts.rows import Rows, rows_of_keys
 
 
@@ -37,14 +37,27 @@ class CSR:
         return rows_of_keys(self.n, self.m, ptr, index)
 
 
+def _keys(wide: Rows, ends: Ints) -> Ints:
+    """The keys of pieces without steps, which end there."""
+    count = len(wide.start)
+    if ends[-1] > 2 * count:
+        return ranges(wide.start, np.diff(ends))
+    if ends[-1] == count:
+        return wide.start
+    size = np.diff(ends)  # most are one key
+    out, long = np.repeat(wide.start, size), np.flatnonzero(size > 1)
+    out[ranges(ends[long], size[long])] += ranges(np.zeros(len(long), np.int64), size[long])
+    return out
+
+
 def csr_of_rows(rows: Rows) -> CSR:
     """Every pair of the rows; int32, as kernels read it."""
     if (rows.step > 1).any():
         ptr, keys = pointer(rows.degrees()), rows.edges()[1].numpy()
     else:
         wide = rows.expand()
-        size = wide.size
-        ptr, keys = pointer(size)[wide.ptr], ranges(wide.start, size)
+        ends = pointer(wide.stop - wide.start)
+        ptr, keys = ends[wide.ptr], _keys(wide, ends)
     small = np.int32 if ptr[-1] < 2**31 else np.int64
     index = torch.from_numpy(keys.astype(np.int32))
     return CSR(rows.n, rows.m, torch.from_numpy(ptr.astype(small)), index)

@@ -32,7 +32,9 @@ def pointer(count: Ints) -> Ints:
     >>> pointer(np.array([2, 0, 3]))
     array([0, 2, 2, 5])
     """
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(count, dtype=np.int64)])
+    out = np.zeros(len(count) + 1, np.int64)
+    np.cumsum(count, out=out[1:])
+    return out
 
 
 def owners(ptr: Ints) -> Ints:

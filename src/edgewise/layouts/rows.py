@@ -190,7 +190,8 @@ def rows_of_keys(n: int, m: int, ptr: Ints, keys: Ints) -> Rows:
         small = np.int32 if len(keys) < 2**31 else np.int64  # much quicker
         ptr = np.cumsum(opens, dtype=small)[ptr].astype(np.int64) - 1
         start = keys[places[:-1]]
-    stop = start + np.diff(places)
+    stop = np.diff(places)
+    stop += start
     flat, one = (np.broadcast_to(np.int64(x), len(start)) for x in (0, 1))
     return Rows(n, m, np.arange(n + 1), ptr, start, stop, flat, flat, one)
 
