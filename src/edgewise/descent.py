@@ -20,6 +20,7 @@ from edgewise.run.tape import recorded
 from edgewise.run.tape.write import Source
 
 Loss = Callable[..., Tensor]
+Stepped = tuple[Tensor, list[Tensor]]  # the loss, and the weights after the step
 # what is compiled is the same for every call by `_Sample.alike`, so torch need not look again
 UNGUARDED: dict[str, Any] = {
     "guard_filter_fn": lambda found: [False] * len(found),
@@ -98,7 +99,7 @@ class Descent:
         self.lr = lr
         self._rate = torch.tensor(lr, dtype=torch.float64)
         self._samples: dict[tuple[int, bool], _Sample] = {}
-        self._made: dict[Any, tuple[_Sample, Callable[..., Tensor]]] = {}
+        self._made: dict[Any, tuple[_Sample, Callable[..., Stepped]]] = {}
         weights = [model.weight(name) for name in model._paths]
         self._learns = [w.requires_grad for w in weights]
         self._learnt = [w.detach() for w in weights if w.requires_grad]  # the same storage
@@ -120,7 +121,11 @@ class Descent:
         if self.lr != self._rate:
             self._rate = torch.tensor(self.lr, dtype=torch.float64)
         update = self._made[kinds][1]
-        return update(self._learnt, self._fixed, found.numbers, found.keys, self._rate, targets)
+        constants = (found.numbers, found.keys)
+        value, after = update(self._learnt, self._fixed, *constants, self._rate, targets)
+        if after:  # written here: torch 2.11 compiles writes that come before other gradients read
+            torch._foreach_copy_(self._learnt, after)
+        return value
 
     def _new(self, data: Data, targets: tuple[Tensor, ...], kinds: tuple[Any, ...]) -> _Sample:
         """A sample that was not seen, or targets of another kind."""
@@ -173,7 +178,7 @@ class Descent:
             raise NotAlike(f"it cannot be compiled: {why}", caller(), "train step by step")
         return tape.source
 
-    def _update(self, sample: _Sample) -> Callable[..., Tensor]:
+    def _update(self, sample: _Sample) -> Callable[..., Stepped]:
         forward = sample.source.function(lifted=True)
         loss, learns, shapes = self.loss, self._learns, sample.shapes
 
@@ -184,7 +189,7 @@ class Descent:
             keys: Tensor,
             rate: Tensor,
             targets: tuple[Tensor, ...],
-        ) -> Tensor:
+        ) -> Stepped:
             constants = _unpacked(shapes, numbers, keys)
 
             def objective(learnt: list[Tensor]) -> Tensor:
@@ -193,10 +198,10 @@ class Descent:
                 return loss(forward(*weights, *constants), *targets)
 
             gradients, value = torch.func.grad_and_value(objective)(learnt)
-            for weight, gradient in zip(learnt, gradients, strict=True):
-                weight.sub_(rate * gradient)
-            return value
+            return value, [w - rate * g for w, g in zip(learnt, gradients, strict=True)]
 
+        # torch keeps what it compiles with the code, and nothing guards which one is asked for
+        update.__code__ = update.__code__.replace()
         return update
 
 

@@ -157,6 +157,34 @@ def test_why_is_asked_of_the_batch():
     assert model.why(R.out, data, sample=0)
 
 
+def test_compiled_descents_are_independent():
+    """Nothing guards what is compiled: another model, loss or kind of target is another code."""
+
+    def squares(y, t):
+        return (y - t).square().sum()
+
+    def absolute(y, t):
+        return (y - t).abs().sum()
+
+    deep = Program([R.g <= R.a[2, 1], R.h <= R.g[2, 2]])
+    steps = []
+    for program, loss in (
+        *((Program([(R.h <= R.a[2, 1]) | [f]]), squares) for f in (F.tanh, F.relu, F.sigmoid)),
+        (Program([R.h <= R.a[2, 1]]), absolute),
+        (deep, squares),
+    ):
+        model = program.compile(R.h, seed=0)
+        data = model.ground(facts=[R.a[1.0]])
+        steps.append((model, data, loss, compiled_descent(model, loss, lr=0.1)))
+    for target in (torch.zeros(2), torch.zeros(1, 2), torch.ones(2)):
+        for model, data, loss, descend in steps:
+            wanted = loss(model(data), target)
+            grads = torch.autograd.grad(wanted, list(model.parameters()))
+            after = [p.detach() - 0.1 * g for p, g in zip(model.parameters(), grads, strict=True)]
+            torch.testing.assert_close(descend(data, target), wanted.detach())
+            torch.testing.assert_close([p.detach() for p in model.parameters()], after)
+
+
 def test_a_compiled_descent_is_the_plain_one():
     program = network(
         (R.g(X)[4, 4] <= (R.h(Y), R._edge(Y, X))) | [F.avg_agg],
