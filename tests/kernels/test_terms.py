@@ -36,6 +36,23 @@ GRAPHS = {
 }
 
 
+@pytest.mark.parametrize("kernel", EACH)
+def test_fixed_tables_change_no_other_gradient(kernel):
+    graph = GRAPHS.get(kernel, window(1) | strided(3))
+    q, k, v = (torch.randn(2, 6, 3, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    values, weight = torch.randn(2, 5, dtype=torch.float64), torch.randn(2, 6, 3)
+    found = []
+    for learned in (False, True):
+        bias = relative(values.clone().requires_grad_(learned))
+        try:
+            out = attention(q, k, v, graph, bias=bias, kernel=kernel)
+        except KernelRefuses as refusal:
+            pytest.skip(refusal.message)
+        found.append([out, *torch.autograd.grad(out, (q, k, v), weight.double())])
+    for fixed, right in zip(*found, strict=True):
+        torch.testing.assert_close(fixed, right)
+
+
 @pytest.mark.parametrize("term", TERMS)
 @pytest.mark.parametrize("kernel", EACH)
 def test_gradients_of_terms(kernel, term):

@@ -11,6 +11,7 @@ from edgewise.kernels.attention import attention, repeated, triton_csr, triton_t
 from edgewise.kernels.attention.errors import KernelRefuses, SecondDerivative
 from edgewise.kernels.attention.triton_launch import Launch
 from edgewise.kernels.attention.triton_passes import passes
+from edgewise.scores import relative
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +49,19 @@ def test_blocks_take_terms(terms):
 def test_tables_of_distances_are_learned_far_from_the_diagonal_too():
     call = Call(causal(), (1,), 1, 2, 140, 140, 8, 4, terms=("relative",))
     assert_no_worse_than_reference(call, "triton_blocks")
+
+
+@pytest.mark.parametrize("kernel", ["triton_blocks", "triton_csr"])
+def test_fixed_tables_change_no_other_gradient(kernel):
+    q, k, v = (torch.randn(1, 4, 30, 16, requires_grad=True) for _ in range(3))
+    table, weight = torch.randn(4, 7), torch.randn(1, 4, 30, 16)
+    found = []
+    for learned in (False, True):
+        bias = relative(table.clone().requires_grad_(learned))
+        out = attention(q, k, v, window(9), bias=bias, kernel=kernel)
+        found.append([out, *torch.autograd.grad(out, (q, k, v), weight)])
+    for fixed, right in zip(*found, strict=True):
+        assert torch.equal(fixed, right)
 
 
 EDGE_CASES = [(window(2), (term,)) for term in TERMS]

@@ -10,7 +10,13 @@ from torch import Tensor
 from edgewise.graphs.families import per_head, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, dense, memory
-from edgewise.kernels.attention.contract import Case, Implementation, Terms, default_scale
+from edgewise.kernels.attention.contract import (
+    FIXED,
+    Case,
+    Implementation,
+    Terms,
+    default_scale,
+)
 from edgewise.kernels.attention.dropout import Dropout
 from edgewise.kernels.attention.function import attend
 from edgewise.kernels.attention.options import Options
@@ -81,6 +87,7 @@ def asked(
     tables = tuple(arguments.table_for(t, q) for t in options.tables)
     terms = Terms(**given, tables=tables, drop=drop)
     asked = {"score": options.score != S, "dropout": drop is not None, "lse": options.lse}
+    asked[FIXED] = bool(tables) and not any([table.requires_grad for table in tables])
     features = frozenset([*names, *(name for name, wanted in asked.items() if wanted)])
     if not features:
         return case, terms

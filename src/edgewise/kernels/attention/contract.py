@@ -20,6 +20,7 @@ WORDS = {"score": "a score of its own", "dropout": "dropout"}
 PAIR_TERMS = ("bias", "edge_bias", "edge_scale", "score", "dropout")  # what tiles of scores take
 EDGE_TERMS = (*PAIR_TERMS, "edge_key", "edge_value")
 MANY = 1 << 17  # pieces of a graph that may be scattered
+FIXED = "fixed"  # among features: no gradient of the tables of a score is asked for
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
@@ -80,6 +81,11 @@ class Case:
         return bool(self.features & {*PAIR_TERMS})
 
     @property
+    def learns(self) -> bool:
+        """Whether gradients of tables are asked for."""
+        return FIXED not in self.features
+
+    @property
     def density(self) -> float:
         return self.pairs / max(self.n * self.m, 1)
 
@@ -104,7 +110,7 @@ class Case:
 
     def lacks(self, *supported: str) -> str | None:
         """The refusal for a feature asked for and not among `supported`."""
-        missing = sorted(self.features - {"lse", *supported})
+        missing = sorted(self.features - {"lse", FIXED, *supported})
         listed = " and ".join(WORDS.get(name, f"`{name}`") for name in missing)
         return f"it does not take {listed}" if missing else None
 

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from edgewise.layouts.ragged import Ints, order_of, pointer, ranges
 
+SHORT = 128  # elements of a row, up to which the order of rows does not matter
+
 
 @dataclass(frozen=True, eq=False)
 class Items:
@@ -57,6 +59,12 @@ def items_of(ptr: Tensor, total: int, least: int, times: int = 4) -> Items:
     count, rows = ptr.diff(), len(ptr) - 1
     most = max(least, times * total // max(rows, 1))
     small = torch.int32 if total < 2**31 else torch.int64
+    if not rows or int(count.max()) <= SHORT:
+        row = torch.arange(rows, dtype=torch.int32, device=ptr.device)
+        slot, none = torch.full_like(row, -1), row.new_zeros(1)
+        # Both ends begin at a multiple of 16 bytes, as above: kernels are compiled for that.
+        ends = ptr[:-1].to(small), ptr[1:].to(small)
+        return Items(row, ends, slot, none[:0], none, 0)
     parts = (-(-count // most)).clamp(min=1)
     several = parts > 1
     split = torch.nonzero(several)[:, 0]

@@ -109,7 +109,7 @@ class Scores:
         _put(total.edge_bias, self.tile, ds)
         heads = ds.flatten(0, 1)
         score, pairs = self.case.score, self._pairs
-        for entry in entries(score):
+        for entry in entries(score) if self.case.learns else ():
             pairs.add_to(total.tables[entry.table], entry, pairs[derivative(score, entry)] * heads)
         if score != S:
             ds = (pairs[derivative(score, S)] * heads).view(ds.shape)

@@ -198,8 +198,9 @@ def backward_rows(
         if BIAS:  # whole numbers, so that sums are the same in whatever order they come
             at = far * sbh + down.to(tl.int64) * sbn + across * sbm
             tl.atomic_add(DBias + at, (ds * tl.load(Unit)).to(tl.int64), mask=p > 0.0)
-        if SCORE:
+        if SPREAD is not None:
             SPREAD(before, down, across, h, Tables, Sizes, ds, p > 0.0, tl.load(Unit), DTables)
+        if SCORE:
             ds *= SLOPE(before, down, across, h, Tables, Sizes)
         acc = tl.dot(ds.to(k.dtype), k, acc, input_precision=PRECISION)
     acc *= scale

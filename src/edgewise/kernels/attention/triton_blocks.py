@@ -80,8 +80,8 @@ class _Whole:
     """Gradients of tables and biases as whole numbers, `unit` of which are 1."""
 
     def __init__(self, case: Case, terms: Terms, g: Tensor, v: Tensor) -> None:
-        self.given = terms
-        if terms.bias is None and not terms.tables:
+        self.given, self.learns = terms, case.learns
+        if terms.bias is None and not (terms.tables and case.learns):
             self.room: tuple[Tensor, ...] = (g, g, g)
             return
         self.packed = Packed.of(terms.tables, g.device)
@@ -93,8 +93,8 @@ class _Whole:
     def terms(self) -> Terms:
         tables, bias, _ = self.room
         given = self.given
-        parts: tuple[Tensor, ...] = ()
-        if given.tables:
+        parts = tuple([torch.zeros_like(table) for table in given.tables])
+        if given.tables and self.learns:
             parts = self.packed.split(tables / self.unit, given.tables)
         dbias = None if given.bias is None else (bias / self.unit).to(given.bias.dtype)
         return Terms.of([dbias, None, None, None, None, *parts])

@@ -110,7 +110,8 @@ def _rows(
     dbias, dfactor = (None if x is None else x.new_empty(x.shape) for x in terms.tensors[1:3])
     packed = Packed.of(terms.tables, q.device)
     dtables = torch.zeros(packed.tables.shape, dtype=torch.int64, device=q.device)
-    unit = unit_of(g, v, heads * case.n) if terms.tables else packed.tables
+    learns = case.learns and bool(terms.tables)
+    unit = unit_of(g, v, heads * case.n) if learns else packed.tables
     part = q.new_empty(heads * rows.slots, d, dtype=torch.float32)
     into = (dq, *(dq if x is None else x for x in (dbias, dfactor)), dtables, unit, part)
     numbers = (case.scale, case.n, graph.edges.count, heads, case.g, rows.slots, *_drop(terms))
@@ -124,7 +125,9 @@ def _rows(
             dq, part, rows.split, rows.split_ptr, case.n, rows.slots, *merged(dq),
             BLOCK=1, D=d, num_warps=1
         )  # fmt: skip
-    tables = packed.split(dtables / unit, terms.tables) if terms.tables else ()
+    tables = (
+        packed.split(dtables / unit if learns else dtables, terms.tables) if terms.tables else ()
+    )
     return dq, Terms.of([None, dbias, dfactor, None, None, *tables])
 
 
@@ -190,7 +193,7 @@ def _meta(case: Case, terms: Terms, heads: int, backward: bool = True) -> dict[s
     return {
         "VALUE": compiled.value,
         "SLOPE": compiled.slope,
-        "SPREAD": compiled.spread,
+        "SPREAD": compiled.spread if case.learns else None,
         "SCORE": case.score != S,
         "BIAS": terms.edge_bias is not None,
         "FACTOR": terms.edge_scale is not None,

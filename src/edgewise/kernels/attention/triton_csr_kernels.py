@@ -161,9 +161,10 @@ def backward_rows(
         place = h[None, :] * edges + e[:, None]
         if BIAS:
             tl.store(DBias + place, ds.to(DBias.dtype.element_ty), mask=some[:, None])
-        if SCORE:
+        if SPREAD is not None:
             unit, inside = tl.load(Unit), some[:, None]
             SPREAD(before, row, j[:, None], h[None, :], Tables, Sizes, ds, inside, unit, DTables)
+        if SCORE:
             ds = ds * SLOPE(before, row, j[:, None], h[None, :], Tables, Sizes)
         if FACTOR:
             each = (ds * plain).to(DFactor.dtype.element_ty)

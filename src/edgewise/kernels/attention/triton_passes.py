@@ -167,7 +167,11 @@ def _options(step: str, case: Case, tiles: Plan, d: int, dv: int) -> dict[str, A
         launch = ELSEWHERE
     code = functions(case.score)
     terms = {
-        **{"VALUE": code.value, "SLOPE": code.slope, "SPREAD": code.spread},
+        **{
+            "VALUE": code.value,
+            "SLOPE": code.slope,
+            "SPREAD": code.spread if case.learns else None,
+        },
         "SCORE": case.score != S,
         "BIAS": "bias" in case.features,
         "DROP": "dropout" in case.features,

@@ -23,6 +23,7 @@ from edgewise.kernels.attention import (
 )
 from edgewise.kernels.attention.contract import (
     EDGE_TERMS,
+    FIXED,
     Case,
     Grads,
     Implementation,
@@ -64,7 +65,9 @@ def _part_refuses(case: Case) -> str | None:
     try:
         _parts(case)
     except NoKernel:
-        return f"no kernel takes its parts with {' and '.join(sorted(case.features - {'lse'}))}"
+        return (
+            f"no kernel takes its parts with {' and '.join(sorted(case.features - {'lse', FIXED}))}"
+        )
     return None
 
 
