@@ -75,6 +75,32 @@ def test_bound_and_plain_launches_are_the_same():
         assert bound == addresses(kernel.started[-1]) != plain
 
 
+def test_a_launch_for_another_graph_takes_what_is_compiled():
+    kernel, x, out = Kernel(), torch.randn(1, 2, 40, 16), torch.empty(8)
+    made(kernel)(x, out)
+    other = made(kernel)
+    other(x, out)
+    assert kernel.bound == 1
+    kernel[other.grid](described(x, 16), out, *other.fixed, 0.5, BLOCK=16)
+    assert addresses(kernel.started[-2]) == addresses(kernel.started[-1])
+
+
+@pytest.mark.parametrize(
+    ("fixed", "given"),
+    [
+        ((torch.arange(4, dtype=torch.int32), 41), torch.empty(8)),  # a number it may compile for
+        ((torch.arange(4, dtype=torch.int64), 40), torch.empty(8)),
+        ((torch.arange(5, dtype=torch.int32)[1:], 40), torch.empty(8)),  # not aligned
+        ((torch.arange(4, dtype=torch.int32), 40), torch.empty(8, dtype=torch.float64)),
+    ],
+)
+def test_what_is_compiled_for_another_kind_is_not_taken(fixed, given):
+    kernel, x = Kernel(), torch.randn(1, 2, 40, 16)
+    made(kernel)(x, torch.empty(8))
+    Launch(kernel, (3, 2), {"BLOCK": 16}, fixed, (0.5,), tiles=1)(x, given)
+    assert kernel.bound == 2
+
+
 def test_another_version_or_a_need_of_memory_launches_plainly(monkeypatch):
     kernel, x = Kernel(), torch.zeros(1, 1, 20, 16)
     monkeypatch.setattr(triton_launch, "KNOWN", ("0.0.",))

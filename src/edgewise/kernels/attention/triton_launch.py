@@ -43,7 +43,9 @@ class Launch:
     def __call__(self, *tensors: Tensor, terms: tuple[Any, ...] | None = None) -> None:
         if terms is not None:
             self._plainly(tensors, terms)
-        elif self._bound is None or self._bound.watched():
+            return
+        self._bound = self._bound or _found(self, tensors)
+        if self._bound is None or self._bound.watched():
             compiled = self._plainly(tensors, self.none)
             self._bound = self._bound or _bound(self, compiled, tensors)
         else:
@@ -109,12 +111,45 @@ class _Bound:
         return found
 
 
+_COMPILED: dict[Any, Any] = {}  # a new graph or length is another launch of what is compiled
+
+
+def _found(launch: Launch, tensors: tuple[Tensor, ...]) -> _Bound | None:
+    """A launch of what another launch has compiled, if there is one."""
+    compiled = _COMPILED.get(_kind(launch, tensors)) if _COMPILED else None
+    return None if compiled is None else _bound(launch, compiled, tensors)
+
+
 def _bound(launch: Launch, compiled: Any, tensors: tuple[Tensor, ...]) -> _Bound | None:
     """None where Triton is not the one that is known, or interprets."""
     start = launcher(compiled)
     if start is None or any(x.data_ptr() % 16 for x in tensors):
         return None
+    _COMPILED[_kind(launch, tensors)] = compiled
     return _Bound(launch, compiled, start, len(tensors))
+
+
+def _kind(launch: Launch, tensors: tuple[Tensor, ...]) -> Any:
+    """All that Triton compiles a kernel for: what tensors hold and whether they are aligned, the
+    width of numbers, and those that it may take for constants."""
+    given = (*tensors, *launch.fixed, *launch.none)
+    parts: list[Any] = []
+    for name, x in zip(launch.kernel.arg_names, given, strict=False):
+        if isinstance(x, Tensor):
+            parts.append((x.dtype, x.data_ptr() % 16 == 0, x.shape[-1:] if x.ndim == 4 else None))
+        elif isinstance(x, int):
+            parts.append((abs(x) < 1 << 31, None if name in _unspecial(launch.kernel) else x))
+        else:
+            parts.append(type(x))
+    options = tuple([(name, x) for name, x in launch.options.items()])
+    return launch.kernel, tensors[0].device, options, tuple(parts)
+
+
+@lru_cache(maxsize=64)
+def _unspecial(kernel: Any) -> frozenset[str]:
+    """The numbers of a kernel for which it is compiled once, whatever they are."""
+    listed = getattr(kernel, "params", ())
+    return frozenset([param.name for param in listed if param.do_not_specialize])
 
 
 def launcher(compiled: Any) -> Callable[..., None] | None:
