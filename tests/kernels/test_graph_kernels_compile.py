@@ -28,6 +28,8 @@ def ptx(kernel, constants, floats="fp32"):
     for name in kernel.arg_names:
         if name in constants:
             kinds[name] = "constexpr"
+        elif name == "DTables":
+            kinds[name] = "*i64"
         elif name in INDICES.split():
             kinds[name] = "*i32"
         elif name in (

@@ -1,6 +1,7 @@
 """The block kernels compile for a Hopper GPU, which needs none: the interpreter checks no types."""
 
 import pytest
+import torch
 
 pytest.importorskip("triton", reason="triton is not installed")
 
@@ -12,12 +13,13 @@ from edgewise.kernels.attention import triton_block_kernels as kernels
 from edgewise.kernels.attention.triton_passes import BLOCK, LAUNCH
 from edgewise.kernels.attention.triton_score import functions
 from edgewise.scores import S as S_
-from edgewise.scores.library import alibi, softcap
+from edgewise.scores.library import alibi, relative, softcap
 from edgewise.scores.nodes import S
 
 TYPES = {
-    "*bf16": "Out DQ DK DV_ Bias", "*i64": "Stats Work", "*i32": "Items LayerPtr Ends Sizes",
-    "*fp32": "Lse PartOut PartLse Part PartK PartV Tables DTables DBias Unit",
+    "*bf16": "Out DQ DK DV_ Bias", "*i32": "Items LayerPtr Ends Sizes",
+    "*i64": "Stats Work DTables DBias",
+    "*fp32": "Lse PartOut PartLse Part PartK PartV Tables Unit",
     "fp32": "scale keep",
 }  # fmt: skip
 PASSES = {
@@ -27,13 +29,16 @@ PASSES = {
 }
 
 
+DISTANCES = S_ + relative(torch.zeros(1, 5))
+
+
 @pytest.mark.parametrize("step", PASSES)
 @pytest.mark.parametrize("batch", [False, True])
 @pytest.mark.parametrize(
     ("d", "dv", "one", "score"),
     [
         *((64, 64, True, S), (64, 32, False, S), (16, 128, True, S)),
-        *((64, 64, True, score.node) for score in (softcap(9.0), S_ + alibi(2))),
+        *((64, 64, True, score.node) for score in (softcap(9.0), S_ + alibi(2), DISTANCES)),
     ],
 )
 def test_a_pass_compiles(step, d, dv, one, score, batch):

@@ -22,7 +22,20 @@ from torch import Tensor
 from edgewise.scores.derivative import derivative
 from edgewise.scores.functions import FUNCTIONS
 from edgewise.scores.kinds import kind, wants
-from edgewise.scores.nodes import REAL, Call, Entry, I, J, Leaf, Node, Number, S, entries, walk
+from edgewise.scores.nodes import (
+    REAL,
+    Call,
+    Entry,
+    I,
+    J,
+    Leaf,
+    Node,
+    Number,
+    S,
+    by_distance,
+    entries,
+    walk,
+)
 
 GIVEN = "s, i, j, h, Tables, Sizes"
 
@@ -74,10 +87,10 @@ def _compiled(score: Node) -> Functions:
     text = source(score)
     file = f"<edgewise score {digest(score)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    from edgewise.kernels.attention.triton_spread import added
+    from edgewise.kernels.attention.triton_spread import added, added_by_distance
 
     names: dict[str, Any] = {"triton": triton, "tl": tl, "__name__": "edgewise.compiled_scores"}
-    names["added"] = added
+    names |= {"added": added, "added_by_distance": added_by_distance}
     exec(compile(text, file, "exec"), names)  # written above, from nodes alone
     return Functions(*(names[f"{part}_{digest(score)}"] for part in ("value", "slope", "spread")))
 
@@ -100,9 +113,14 @@ def source(score: Node) -> str:
         place, result = lines.place(entry), lines.real(derivative(score, entry))
         # Whole numbers, so that the sum is the same in whatever order they come.
         lines.text.append(f"    part = (ds * ({result}) * unit + s * 0.0).to(tl.int64)")
-        lines.text.append(f"    added(Grads, {place} + i * 0 + j * 0, part, inside)")
+        way = "added_by_distance" if _along_diagonals(entry.index) else "added"
+        lines.text.append(f"    {way}(Grads, {place} + i * 0 + j * 0, part, inside)")
     text += ["@triton.jit", f"def spread_{name}({GIVEN}, ds, inside, unit, Grads):"]
     return "\n".join([*text, *apart, *(lines.text or ["    pass"]), ""])
+
+
+def _along_diagonals(index: Node) -> bool:
+    return by_distance(index) and S not in walk(index)
 
 
 class _Lines:
