@@ -236,3 +236,13 @@ def test_blocks_of_steps_are_those_of_the_matrix(step: int, n: int) -> None:
     each = padded.view(high, 4, high, 4).sum((1, 3))
     assert torch.stack([found.row.long(), found.index.long()]).equal(each.nonzero().T)
     assert found.full.equal(each[each > 0] == 16)
+
+
+def test_how_large_blocks_are_says_nothing_of_how_large_an_expression_is() -> None:
+    assert (graphs.blocks(60_000) | graphs.blocks(60_001)).count(10) == 100
+    assert repr(graphs.blocks(1) | window(0)) == "blocks(1) | window(0)"
+
+
+@pytest.mark.parametrize("kind", graphs.PATTERNS.values(), ids=lambda kind: kind.__name__)
+def test_no_field_of_a_pattern_hides_what_all_patterns_have(kind: type[Pattern]) -> None:
+    assert not set(kind.__dataclass_fields__) & set(dir(Pattern))  # type: ignore[attr-defined]

@@ -26,7 +26,7 @@ class extra_global_tokens(Named):
         pattern_of(self.pattern)
         meaning = self.meaning()
         object.__setattr__(self, "depth", meaning.depth)
-        object.__setattr__(self, "size", meaning.size)
+        object.__setattr__(self, "total", meaning.total)
 
     def meaning(self) -> Pattern:
         return global_tokens(self.tokens) | self.pattern.shift(self.tokens)

@@ -45,7 +45,7 @@ class Pairs:
     binding: ClassVar[int] = 4  # how tightly its written form holds together; 4 is a call
     always_written: ClassVar[tuple[str, ...]] = ()  # even where it is the default
     depth: int = 0  # of an expression how deep it is, and how many patterns it is made of
-    size: int = 1
+    total: int = 1
 
     def __init_subclass__(cls) -> None:
         """A field given as a number of NumPy is checked, kept and printed as one of Python."""

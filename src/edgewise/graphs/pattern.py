@@ -119,8 +119,8 @@ class Expression(Pattern):
     def __post_init__(self) -> None:
         inside = _inside(self)
         depth = 1 + max(part.depth for part in inside)
-        size = 1 + sum(part.size for part in inside)
-        if depth > DEEPEST or size > MOST_PARTS:
+        total = 1 + sum(part.total for part in inside)
+        if depth > DEEPEST or total > MOST_PARTS:
             most = f"{DEEPEST} operators deep" if depth > DEEPEST else f"{MOST_PARTS:,} parts large"
             raise PatternTooDeep(
                 f"the expression is more than {most}",
@@ -128,7 +128,7 @@ class Expression(Pattern):
                 "any number of patterns may be joined by `|` or `&`; hops are `power(k)`",
             )
         object.__setattr__(self, "depth", depth)
-        object.__setattr__(self, "size", size)
+        object.__setattr__(self, "total", total)
 
     @property
     def is_arithmetic(self) -> bool:
