@@ -115,7 +115,7 @@ def main():
                 first = time.perf_counter() - start
                 # alternate, so that neither has the quieter minute
                 times[name] = {"step": step, "first_s": round(first, 2)}
-            for _ in range(3):
+            for _ in range(6):
                 for timed in times.values():
                     timed.setdefault("ms", []).append(_ms(timed["step"]))
             key = f"dropout {dropout}, {'compiled' if compiled else 'eager'}"
