@@ -110,7 +110,9 @@ def test_what_cannot_go_on(make, arguments, code, tmp_path, capsys):
     saved(make, tmp_path)
     verb, *rest = arguments
     assert main([verb, str(tmp_path), *rest]) == 2
-    assert f"error[{code}]" in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert f"error[{code}]" in shown.err
+    assert not shown.out
 
 
 def test_a_text_that_is_empty_has_nothing_to_go_on_from(tmp_path):

@@ -211,6 +211,8 @@ def test_a_batch_may_be_empty(model):
         (zoo.reformer, {"rounds": -1}),
         (zoo.bp_transformer, {"k": 0}),
         (zoo.bp_transformer, {"clip": True}),
+        (zoo.t5, {"buckets": 3}),
+        (zoo.t5, {"far": 16}),  # distances up to there have a bucket each
     ],
 )
 def test_a_size_that_means_nothing_is_refused(model, sizes):

@@ -18,7 +18,12 @@ def generate(
 ) -> None:
     """Continue a text with a decoder, token after token."""
     found = opened(model)
-    typer.echo(prompt, nl=False)
+    begun = [prompt]  # shown with the first token: before it something may be refused
+
+    def show(piece: str) -> None:
+        typer.echo("".join(begun) + piece, nl=False)
+        begun.clear()
+
     found.generate(
         prompt,
         most=most,
@@ -26,6 +31,6 @@ def generate(
         top_k=top_k,
         top_p=top_p,
         seed=seed,
-        each=lambda piece: typer.echo(piece, nl=False),
+        each=show,
     )
-    typer.echo()
+    typer.echo("".join(begun))

@@ -8,6 +8,7 @@ Paper: https://arxiv.org/abs/1910.10683. Parity: `transformers.T5ForConditionalG
 
 from dataclasses import dataclass
 
+from edgewise.graphs.checks import whole
 from edgewise.language import F, Program, R, V, W, repeat, scope
 from edgewise.language.nodes import Atom, Expression, Function, Statement
 from edgewise.zoo.parts import Statements, attention, dropped, penalty, rms_norm
@@ -19,6 +20,7 @@ class Config:
     """`d` numbers a head; `gated`: W₂ (f(W₁ x) ⊙ W₃ x) instead of W₂ f(W₁ x) (T5 1.1).
 
     `tied`: words are scored by the table that they were read from; `scaled`: by 1 / √size of it.
+    Half of the `buckets` hold one distance each, the others share those up to `far`.
     """
 
     vocabulary: int = 32_128
@@ -36,6 +38,9 @@ class Config:
     scaled: bool = True
     eps: float = 1e-6
     dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        whole(self.far, "far", whole(self.buckets, "buckets", 4) // 2 + 1)
 
 
 def attended(

@@ -24,6 +24,7 @@ def config(fields: Fields) -> model.Config:
     name = kind.removeprefix("gated-") if isinstance(kind, str) else kind
     name = "gelu_new" if kind == "gated-gelu" else name  # as its authors' code does
     layers = fields.layers("num_layers")
+    buckets = fields.size("relative_attention_num_buckets", default=32, least=4)
     return model.Config(
         vocabulary=fields.size("vocab_size"),
         size=fields.size("d_model"),
@@ -32,8 +33,8 @@ def config(fields: Fields) -> model.Config:
         hidden=fields.size("d_ff"),
         layers=layers,
         decoder_layers=fields.layers("num_decoder_layers", default=layers),
-        buckets=fields.size("relative_attention_num_buckets", default=32, least=4),
-        far=fields.size("relative_attention_max_distance", default=128),
+        buckets=buckets,
+        far=fields.size("relative_attention_max_distance", default=128, least=buckets // 2 + 1),
         activation=Fields({"feed_forward_proj": name}).activation("feed_forward_proj"),
         gated=gated,
         tied=_ties(fields),
