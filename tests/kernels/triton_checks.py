@@ -64,6 +64,13 @@ def test_fixed_tables_change_no_other_gradient(kernel):
         assert torch.equal(fixed, right)
 
 
+@pytest.mark.parametrize("score", ["relative", "places", "alibi"])
+def test_tables_of_heads_side_by_side_are_learned_one_edge_at_a_time(score):
+    """In float32 a program takes two heads of up to 64 features, and one edge."""
+    call = Call(window(1), (), 2, 1, 5, 5, 4, 40, terms=(score,))
+    assert_no_worse_than_reference(call, "triton_csr")
+
+
 EDGE_CASES = [(window(2), (term,)) for term in TERMS]
 EDGE_CASES += [
     (graph, some) for graph in (window(2), global_tokens(1)) for some in ((), TERMS[2:7])

@@ -19,7 +19,8 @@ def added(Grads, place, part, inside):
     if low == high:  # all pairs of the tile read one entry
         tl.atomic_add(Grads + low, tl.sum(tl.where(inside, part, 0)))
     else:
-        tl.atomic_add(Grads + place, part, mask=inside)
+        # Triton's interpreter reads beyond a mask that is spread over a tile
+        tl.atomic_add(Grads + place, part, mask=inside & (place >= 0))
 
 
 @triton.jit
