@@ -12,6 +12,7 @@ import torch
 
 from edgewise import EdgewiseError, F, numbers, zoo
 from edgewise.zoo.pretrained import LAYOUTS, files
+from edgewise.zoo.pretrained.tokens import Tokens
 
 CONFIG = zoo.gpt2.Config(12, 4, 2, 6, 2, 8, dropout=0.0)
 
@@ -212,6 +213,24 @@ def test_a_tokenizer_belongs_to_its_model(folder):
     assert "the tokenizer has the token 12, the model 12 words" in refusal(folder)
     (folder / "tokenizer.json").write_text('{"model": {}}')
     assert "`tokenizer.json` is no tokenizer" in refusal(folder)
+
+
+def test_a_model_that_reads_no_words_has_no_tokenizer(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    config = zoo.vit.Config(2, 1, 3, 4, 2, 4, 1, dropout=0.0)
+    zoo.save_pretrained(tmp_path / "vit", zoo.vit, config, zoo.vit.program(config).weights(seed=0))
+    assert zoo.from_pretrained(tmp_path / "vit").tokenizer is None
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"w": 0}, unk_token="w"))
+    made.save(str(tmp_path / "vit" / "tokenizer.json"))
+    assert "the tokenizer has the token 0, the model 0 words" in refusal(tmp_path / "vit")
+
+
+def test_what_a_text_does_not_say_is_named(tmp_path):
+    config = zoo.t5.Config(12, 4, 2, 2, 6, 1, 1, dropout=0.0)
+    zoo.save_pretrained(tmp_path / "t5", zoo.t5, config, zoo.t5.program(config).weights(seed=0))
+    tokens = Tokens(torch.ones(1, 3, dtype=torch.int64), torch.ones(1, 3, dtype=torch.int64))
+    with pytest.raises(EdgewiseError, match="reads `source`, which one text does not say"):
+        zoo.from_pretrained(tmp_path / "t5").inputs(tokens)
 
 
 def test_a_checkpoint_without_a_head_says_what_is_missing(tmp_path):

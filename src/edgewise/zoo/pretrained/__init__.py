@@ -98,14 +98,14 @@ def _folder(path: Path, dtype: torch.dtype) -> Pretrained:
     check_tensors(entries, shapes, shapes_of(program), spare)
     theirs = files.tensors(found)
     _check_twins(theirs, spare)
-    tokenizer = path / "tokenizer.json"
+    tokenizer, words = path / "tokenizer.json", getattr(config, "vocabulary", 0)
     return Pretrained(
         layout,
         architecture,
         config,
         program,
         to_ours(entries, {n: t.to(dtype) for n, t in theirs.items()}, shapes_of(program)),
-        read_tokenizer(tokenizer, config.vocabulary) if tokenizer.is_file() else None,
+        read_tokenizer(tokenizer, words) if tokenizer.is_file() else None,
         table,
         dtype,
     )

@@ -103,7 +103,14 @@ class Pretrained:
             "mask": tokens.mask.to(self.dtype).unsqueeze(-1),
             "segment": numbers(torch.zeros_like(tokens.numbers)),
         }
-        return {name: known[name] for name in self.compile(relation or self.output).inputs}
+        read = self.compile(relation or self.output).inputs
+        if other := [name for name in read if name not in known]:
+            raise BadPretrained(
+                f"`{self.architecture}` reads `{other[0]}`, which one text does not say",
+                caller(),
+                f"give the model its inputs by name: {', '.join(f'`{name}`' for name in read)}",
+            )
+        return {name: known[name] for name in read}
 
     def embed(self, texts: Sequence[str], *, batch: int = 32, truncate: bool = False) -> Tensor:
         """A vector of length 1 for each text."""
