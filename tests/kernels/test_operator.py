@@ -17,8 +17,10 @@ from edgewise.graphs import (
     from_edges,
     full,
     global_tokens,
+    longformer,
     per_head,
     per_sample,
+    random_edges,
     strided,
     window,
 )
@@ -116,6 +118,40 @@ def test_lengths_may_change():
     for n in (5, 9, 17):
         q = torch.randn(2, n, 4)
         torch.testing.assert_close(compiled(q), attention(q, q, q, GRAPH))
+
+
+MADE_INSIDE = {
+    "a size": lambda n: window(n // 4) | global_tokens((0, n - 1)),
+    "sizes of heads": lambda n: per_head(window(n // 2), causal()),
+    "what has a default": lambda n: bigbird(2, 1, seed=7, window=1),
+    "a seed": lambda n: random_edges(2, seed=3) | window(1),
+    "what is given by name": lambda n: longformer(2, dilation=3) - window(0),
+}
+
+
+@pytest.mark.parametrize("made", MADE_INSIDE.values(), ids=MADE_INSIDE)
+def test_a_graph_made_inside_has_all_its_numbers_at_every_length(made):
+    torch._dynamo.reset()
+
+    def run(q):
+        return attention(q, q, q, made(q.shape[-2]))
+
+    compiled = torch.compile(run, fullgraph=True, backend="eager")
+    for n in (20, 24, 32):
+        q = torch.randn(2, n, 4)
+        torch.testing.assert_close(compiled(q), run(q))
+
+
+def test_tables_of_another_length_are_read_in_a_trace_too():
+    torch._dynamo.reset()
+
+    def run(q, table):
+        return attention(q, q, q, GRAPH, bias=relative(table))
+
+    compiled = torch.compile(run, fullgraph=True, backend="eager")
+    for length in (3, 5, 7):
+        q, table = torch.randn(2, 12, 4), torch.randn(2, length)
+        torch.testing.assert_close(compiled(q, table), run(q, table))
 
 
 def test_a_module_with_attention_is_exported():

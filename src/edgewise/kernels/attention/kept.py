@@ -8,6 +8,7 @@ What is made while a trace runs is not there yet, only how it is made: it is mad
 
 import ast
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -56,8 +57,14 @@ def name_of(thing: Any) -> str:
     """The name of a graph or of a score's tree; equal ones have the same."""
     if thing._is_there():
         return thing._kept_name(id(thing))  # a trace is made again for another object
-    names = type(thing).__match_args__
+    names = _fields(type(thing))
     return _made(type(thing), names, tuple([_part(getattr(thing, name)) for name in names]))
+
+
+@constant
+def _fields(kind: Any) -> tuple[str, ...]:
+    """All of them: `__match_args__` leaves out those that are given by name alone."""
+    return tuple(field.name for field in fields(kind))
 
 
 def _part(value: Any) -> tuple[str, Any]:
@@ -65,16 +72,15 @@ def _part(value: Any) -> tuple[str, Any]:
         return "kept", name_of(value)
     if isinstance(value, tuple):
         return "tuple", tuple([_part(x) for x in value])
+    if type(value) is int:  # of a size that changes: a trace takes the end of a range as a number
+        return "value", range(value).stop
     return "value", value
 
 
 @constant
 def _is_there(self: Any) -> bool:
-    try:
-        hash(self)
-    except AttributeError:
-        return False
-    return True
+    """Whether it was made before the trace: what is made inside has no fields yet."""
+    return all(name in vars(self) for name in _fields(type(self)))
 
 
 @constant
