@@ -59,6 +59,7 @@ SCORED = [
     scored_cases.Call("additive", entries=0),
     *(scored_cases.Call(kind, 8, 4, 6, 12, 16, 16, hub=40, beside=True) for kind in KINDS),
     scored_cases.Call("additive", 4, d=1, dv=5, beside=True, dropped=True),
+    *(scored_cases.Call(kind, 2, n, m) for kind in KINDS for n, m in ((0, 7), (2, 0), (0, 0))),
 ]
 
 

@@ -181,7 +181,7 @@ def _add_up(out: Tensor, part: Tensor, half: Half) -> None:
 def _cut(x: Tensor, features: int, laid: Heads) -> Tensor:
     """Without the features of the padding, in the order of the heads."""
     if x.shape[-1] == features or not x.numel():
-        return x
+        return x[..., :features]
     return laid.empty(x.shape[1], features, x)[:, 0].copy_(x[..., :features])
 
 
