@@ -56,6 +56,7 @@ BAD = {
     "a number for a text": ('path = "text.txt"', "path = 3", "path", "a text"),
     "too small": ("batch = 3", "batch = 0", "batch", "at least 1"),
     "too large": ("dropout = 0.1", "dropout = 1.0", "dropout", "below 1.0"),
+    "beyond all machines": ("size = 8", "size = 10000000000000000000", "size", "below 2147483648"),
     "heads that do not fit": ("heads = 2", "heads = 3", "heads", "divisor of 8"),
     "a graph that is none": ('"window(2)"', '"windw(2)"', "graphs", "window"),
     "a number for a graph": ('"window(2)"', "2", "graphs", "not one pattern"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import tomllib
 from dataclasses import MISSING, asdict, dataclass, field, fields
@@ -15,6 +16,8 @@ from edgewise.training.errors import BadRecipe
 from edgewise.training.models import MODELS
 from edgewise.training.objectives import OBJECTIVES
 from edgewise.training.schema import number, one_of
+
+MOST = 2**31  # no machine has room for more of anything
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Training:
 
     steps: int = number(least=0)
     batch: int = number(least=1)
-    seed: int = number(0, least=0)
+    seed: int = number(0, least=0, below=2**63)
     rate: float = number(1e-3, least=0.0, below=1e36)
     schedule: str = one_of("cosine", "cosine", "noam", "constant")
     warmup: int = number(100, least=0)
@@ -162,9 +165,10 @@ class _Reader:
         if "choices" in limits and value not in limits["choices"]:
             help = _near(str(value), limits["choices"])
             return self._say(f"`{key}` cannot be {value!r}", section, key, help)
-        if number and not limits.get("least", value) <= value < limits.get("below", float("inf")):
-            least, below = limits.get("least"), limits.get("below")
-            wanted = f"at least {least}" + ("" if below is None else f" and below {below}")
+        below = limits.get("below", MOST if type(value) is int else math.inf)
+        if number and not limits.get("least", value) <= value < below:
+            wanted = f"at least {limits.get('least')}"
+            wanted += f" and below {below}" if "below" in limits or value >= below else ""
             return self._say(f"`{key}` is {value}, it must be {wanted}", section, key, wanted)
         return value
 
