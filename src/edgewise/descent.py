@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.torch_version import TorchVersion
 
 from edgewise.errors import EdgewiseError, caller
 from edgewise.ground.inputs import BadInput
@@ -20,7 +21,9 @@ from edgewise.run.tape import recorded
 from edgewise.run.tape.write import Source
 
 Loss = Callable[..., Tensor]
-Stepped = tuple[Tensor, list[Tensor]]  # the loss, and the weights after the step
+Stepped = tuple[Tensor, list[Tensor]]  # the loss, and weights that are still to be written
+# Whether what torch compiles may write weights: 2.11 writes some before other gradients read them.
+WRITES = TorchVersion(torch.__version__) >= "2.13"
 # what is compiled is the same for every call by `_Sample.alike`, so torch need not look again
 UNGUARDED: dict[str, Any] = {
     "guard_filter_fn": lambda found: [False] * len(found),
@@ -123,7 +126,7 @@ class Descent:
         update = self._made[kinds][1]
         constants = (found.numbers, found.keys)
         value, after = update(self._learnt, self._fixed, *constants, self._rate, targets)
-        if after:  # written here: torch 2.11 compiles writes that come before other gradients read
+        if after:
             torch._foreach_copy_(self._learnt, after)
         return value
 
@@ -198,7 +201,11 @@ class Descent:
                 return loss(forward(*weights, *constants), *targets)
 
             gradients, value = torch.func.grad_and_value(objective)(learnt)
-            return value, [w - rate * g for w, g in zip(learnt, gradients, strict=True)]
+            if not WRITES:
+                return value, [w - rate * g for w, g in zip(learnt, gradients, strict=True)]
+            for weight, gradient in zip(learnt, gradients, strict=True):
+                weight.sub_(rate * gradient)
+            return value, []
 
         # torch keeps what it compiles with the code, and nothing guards which one is asked for
         update.__code__ = update.__code__.replace()
