@@ -241,7 +241,7 @@ SECTIONS = {
 def main():
     if not torch.cuda.is_available():
         skip("there is no CUDA GPU here")
-    results = written("attention_gpu")
+    results, failed = written("attention_gpu"), []
     for name in [x for x in sys.argv[1:] if x != "--warm"] or SECTIONS:
         start = time.time()
         RESULTS.clear()
@@ -249,12 +249,14 @@ def main():
             SECTIONS[name]()
         except Exception:
             traceback.print_exc()
+            failed.append(name)
         gc.collect()
         torch.cuda.empty_cache()
         print(f"section {name}: {time.time() - start:.1f} s", flush=True)
         if not WARM and RESULTS:
             results[name] = {"commit": commit(), "rows": list(RESULTS)}
             write("attention_gpu", results)
+    sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
 
 
 if __name__ == "__main__":

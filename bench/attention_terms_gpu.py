@@ -178,16 +178,18 @@ def times():
 def main():
     if DEVICE != "cuda" and "--here" not in sys.argv:
         skip("there is no CUDA GPU here")
+    failed = False
     for section in (checks, times):
         if section.__name__ in sys.argv or not {"checks", "times"} & set(sys.argv):
             try:
                 section()
             except Exception:
                 traceback.print_exc()
+                failed = True
     write("attention_terms_gpu", ROWS)
     wrong = [row for row in ROWS if row.get("fine") is False or row.get("same_again") is False]
     print(f"{len(ROWS)} rows, {len(wrong)} wrong")
-    sys.exit(bool(wrong))
+    sys.exit(failed or bool(wrong))
 
 
 if __name__ == "__main__":

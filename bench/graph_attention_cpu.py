@@ -12,7 +12,7 @@ from measure import write
 from edgewise.graphs import from_edges
 from edgewise.kernels.attention import attention
 
-ROUNDS = 5
+ROUNDS, REPEATS = 5, 3
 
 
 def main() -> None:
@@ -42,12 +42,22 @@ def main() -> None:
 
     runs = {"ours": ours, "pyg": lambda: peer(message_passing)}
     runs["pyg_compiled"] = lambda: peer(compiled)
-    result, times = {}, {name: [] for name in runs}
+    result = {}
     try:
         runs["pyg_compiled"]()
     except Exception as error:  # no C++ compiler on this machine
         result["pyg_compiled"] = f"{type(error).__name__}: {error}"[:120]
         del runs["pyg_compiled"]
+    found = sorted((measured(runs) for _ in range(REPEATS)), key=lambda one: one["times"])
+    result |= found[REPEATS // 2] | {"all_times": [one["times"] for one in found]}
+    result["load"] = round(os.getloadavg()[0], 1)
+    print(result, "(bars: 10× eager, 3× compiled)")
+    write("graph_attention_cpu", result)
+
+
+def measured(runs):
+    """One run: all in turn, the least of each."""
+    result, times = {}, {name: [] for name in runs}
     for turn in range(ROUNDS + 1):
         for name, run in runs.items():
             a, b = time.process_time(), time.perf_counter()
@@ -58,13 +68,11 @@ def main() -> None:
         cpu, wall = (round(min(side), 4) for side in zip(*times[name], strict=True))
         result[name] = {"cpu_s": cpu, "wall_s": wall}
     result["times"] = round(result["pyg"]["wall_s"] / result["ours"]["wall_s"], 1)
-    if isinstance(result["pyg_compiled"], dict):
+    result["times_process"] = round(result["pyg"]["cpu_s"] / result["ours"]["cpu_s"], 1)
+    if "pyg_compiled" in result:
         compiled_s = result["pyg_compiled"]["wall_s"]
         result["times_compiled"] = round(compiled_s / result["ours"]["wall_s"], 1)
-    result["load"] = round(os.getloadavg()[0], 1)
-    result["times_process"] = round(result["pyg"]["cpu_s"] / result["ours"]["cpu_s"], 1)
-    print(result, "(bars: 10× eager, 3× compiled)")
-    write("graph_attention_cpu", result)
+    return result
 
 
 if __name__ == "__main__":

@@ -148,15 +148,18 @@ def main():
         "edges": tune_edges,
         "profile": profile,
     }
+    failed = []
     for name in sys.argv[1:] or sections:
         start = time.time()
         try:
             sections[name]()
         except Exception:
             traceback.print_exc()
+            failed.append(name)
         note(section=name, seconds=round(time.time() - start, 1))
         out = pathlib.Path(os.environ.get("OUT", "."))
         (out / "tune_attention_gpu.json").write_text(json.dumps(RESULTS, indent=1))
+    sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from edgewise.layouts.pieces import Pieces
 from edgewise.layouts.ragged import Bools, Ints, distinct, distinct_rows, ranges, starts_of_runs
 from edgewise.layouts.rows import Rows
 
@@ -17,17 +18,11 @@ AT_ONCE = 1 << 12  # lines of kinds that are looked at row by row
 
 
 @dataclass(frozen=True, eq=False)
-class Runs:
-    """Pieces cut at the borders of block rows: tops and bottoms as seen from there."""
+class Runs(Pieces):
+    """Pieces cut at the borders of block rows: the block row of each, tops and bottoms as seen from
+    there."""
 
     row: Ints
-    top: Ints
-    bottom: Ints
-    start: Ints
-    stop: Ints
-    dstart: Ints
-    dstop: Ints
-    step: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +135,6 @@ def _runs(rows: Rows, block: int) -> Runs:
     begins = np.maximum(row * block, top)
     down, dstart, dstop = begins - top, rows.dstart[which], rows.dstop[which]
     return Runs(
-        row,
         begins - row * block,
         np.minimum(bottom - row * block, block),
         rows.start[which] + down * dstart,
@@ -148,6 +142,7 @@ def _runs(rows: Rows, block: int) -> Runs:
         dstart,
         dstop,
         rows.step[which],
+        row,
     )
 
 

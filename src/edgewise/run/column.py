@@ -125,12 +125,17 @@ class Gathered(Column):
 
 def column(data: Tensor) -> Column:
     """A column in canonical form: n×1 is a column vector, 1×1 a scalar."""
-    match tuple(data.shape[2:]):
+    return Column(canonical(data, 2))
+
+
+def canonical(data: Tensor, lead: int) -> Tensor:
+    """Values in canonical form, after `lead` axes."""
+    match tuple(data.shape[lead:]):
         case (1,) | (1, 1):
-            return Column(data.reshape(data.shape[:2]))
+            return data.reshape(data.shape[:lead])
         case (_, 1):
-            return Column(data.squeeze(-1))
-    return Column(data)
+            return data.squeeze(-1)
+    return data
 
 
 def show(shape: tuple[int, ...]) -> str:

@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-from edgewise.run.column import Column
+from edgewise.run.column import Column, canonical
 
 
 class Laid(Column):
@@ -55,11 +55,6 @@ def on_grid(value: Column, sizes: tuple[int, ...], batch: int | None = None) -> 
     return data.reshape(batch or len(data), *sizes, *value.shape)
 
 
-def laid(grid: Tensor, axes: int) -> Column:
-    """As a column in canonical form; where nothing has to be copied it is a plain one."""
-    value = tuple(grid.shape[1 + axes :])
-    if value in ((1,), (1, 1)):
-        grid = grid.reshape(grid.shape[: 1 + axes])
-    elif len(value) == 2 and value[1] == 1:
-        grid = grid.squeeze(-1)
-    return Laid(grid, axes)
+def laid(grid: Tensor, axes: int) -> Laid:
+    """With values in canonical form."""
+    return Laid(canonical(grid, 1 + axes), axes)

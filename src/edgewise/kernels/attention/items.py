@@ -17,14 +17,15 @@ SHORT = 128  # elements of a row, up to which the order of rows does not matter
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """Item t works on elements ends[0][t] ≤ x < ends[-1][t] of row row[t]; the ends between cut
-    them by sort. slot[t] is -1, or the place of its partial result.
+    """Item t works on elements low[t] ≤ x < high[t] of row row[t]; slot[t] is -1, or the place of
+    its partial result.
 
     Split row s is row split[s]; its parts are the slots split_ptr[s] ≤ t < split_ptr[s+1].
     """
 
     row: Tensor
-    ends: tuple[Tensor, ...]
+    low: Tensor
+    high: Tensor
     slot: Tensor
     split: Tensor
     split_ptr: Tensor
@@ -50,37 +51,22 @@ def items(ptr: Ints, least: int, times: int = 4) -> tuple[np.ndarray, np.ndarray
     # The longest first, so that none is left over at the end; equal ones stay neighbours.
     longest = int((high - low).max(initial=0))
     order = order_of(longest - (high - low), longest + 1)
-    table = np.stack([row, slot, low, high], axis=1).astype(np.int32)[order]
-    return table, split.astype(np.int32), pointer(parts).astype(np.int32)
+    return np.stack([row, slot, low, high], axis=1)[order], split, pointer(parts)
 
 
-def items_of(ptr: Tensor, total: int, least: int, times: int = 4) -> Items:
-    """The same for long lists, where the ends of rows are: on a GPU, if they are there."""
-    count, rows = ptr.diff(), len(ptr) - 1
-    most = max(least, times * total // max(rows, 1))
-    small = torch.int32 if total < 2**31 else torch.int64
-    if not rows or int(count.max()) <= SHORT:
-        row = torch.arange(rows, dtype=torch.int32, device=ptr.device)
-        slot, none = torch.full_like(row, -1), row.new_zeros(1)
-        # Both ends begin at a multiple of 16 bytes, as above: kernels are compiled for that.
+def items_of(ptr: Tensor, total: int, least: int) -> Items:
+    """The same as tensors, where `ptr` is; rows that are all short need neither cuts nor order."""
+    rows, small = len(ptr) - 1, torch.int32 if total < 2**31 else torch.int64
+    if not rows or int(ptr.diff().max()) <= SHORT:
+        row = torch.arange(rows, dtype=small, device=ptr.device)
+        none = row.new_zeros(1)
+        # Both ends begin at a multiple of 16 bytes, as all arrays do: kernels are compiled for it.
         ends = ptr[:-1].to(small), ptr[1:].to(small)
-        return Items(row, ends, slot, none[:0], none, 0)
-    parts = (-(-count // most)).clamp(min=1)
-    several = parts > 1
-    split = torch.nonzero(several)[:, 0]
-    row = torch.repeat_interleave(torch.arange(rows, device=ptr.device), parts)
-    nth = torch.arange(len(row), device=ptr.device) - (parts.cumsum(0) - parts)[row]
-    size = -(-count // parts)
-    stop = ptr[1:][row]
-    low = torch.minimum(ptr[:-1][row] + nth * size[row], stop)
-    high = torch.minimum(low + size[row], stop)
-    among = several[row]
-    slot = torch.where(among, among.cumsum(0) - 1, -1)
-    split_ptr = torch.cat([split.new_zeros(1), parts[split].cumsum(0)])
-    order = torch.argsort(low - high, stable=True)  # the longest first, as above
-    row, low, high, slot = (x[order].to(small) for x in (row, low, high, slot))
-    slots = len(row) - rows + len(split)
-    return Items(row, (low, high), slot, split.to(torch.int32), split_ptr.to(torch.int32), slots)
+        return Items(row, *ends, torch.full_like(row, -1), none[:0], none, 0)
+    table, split, split_ptr = items(ptr.cpu().numpy(), least)
+    arrays = (torch.from_numpy(x).to(small) for x in (*table.T, split, split_ptr))
+    row, slot, low, high, cut, cuts = (x.contiguous().to(ptr.device) for x in arrays)
+    return Items(row, low, high, slot, cut, cuts, int(split_ptr[-1]))
 
 
 def on_device(device: str, *arrays: np.ndarray) -> list[Tensor]:

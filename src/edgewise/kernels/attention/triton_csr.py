@@ -170,7 +170,7 @@ def _strides(*tensors: Tensor) -> list[int]:
 
 
 def _work(work: Items) -> tuple[Tensor, ...]:
-    return work.row, *work.ends, work.slot
+    return work.row, work.low, work.high, work.slot
 
 
 def _extra(case: Case, terms: Terms, q: Tensor) -> tuple[Tensor, ...]:

@@ -37,17 +37,26 @@ def rows_of(X, at, h, sh, sn, x, some):
 
 
 @triton.jit
+def of_edges(e, h, edges, x):
+    """Where the vectors of edges are, as (E, H, features)."""
+    return (h[None, :] * edges + e[:, None])[:, :, None] * x.shape[0] + x[None, None, :]
+
+
+@triton.jit
+def heard(X, Extra, at, e, h, sh, sn, x, some, edges, EXTRA: tl.constexpr):
+    """Keys (or values) of E edges, with what the edges add to them."""
+    rows = rows_of(X, at, h, sh, sn, x, some)
+    if EXTRA:
+        rows += tl.load(Extra + of_edges(e, h, edges, x), some[:, None, None], 0.0)
+    return rows
+
+
+@triton.jit
 def per_edge(X, e, h, edges, some):
     """(E, H) numbers of edges."""
     return tl.load(X + h[None, :] * edges + e[:, None], mask=some[:, None], other=0.0).to(
         tl.float32
     )
-
-
-@triton.jit
-def of_edges(e, h, edges, x):
-    """Where the vectors of edges are, as (E, H, features)."""
-    return (h[None, :] * edges + e[:, None])[:, :, None] * x.shape[0] + x[None, None, :]
 
 
 @triton.jit(do_not_specialize=NUMBERS)
@@ -71,12 +80,8 @@ def forward(
         e = t + tl.arange(0, E)
         some = e < high
         j = tl.load(Index + e, mask=some, other=0).to(tl.int64)
-        k = rows_of(K, j, kh, skh, skm, x, some)
-        v = rows_of(V, j, kh, svh, svm, y, some)
-        if EDGE_KEY:
-            k += tl.load(EdgeKey + of_edges(e, kh, edges, x), some[:, None, None], 0.0)
-        if EDGE_VALUE:
-            v += tl.load(EdgeValue + of_edges(e, kh, edges, y), some[:, None, None], 0.0)
+        k = heard(K, EdgeKey, j, e, kh, skh, skm, x, some, edges, EDGE_KEY)
+        v = heard(V, EdgeValue, j, e, kh, svh, svm, y, some, edges, EDGE_VALUE)
         s = tl.sum(q[None, :, :] * k, 2)
         if FACTOR:
             s *= per_edge(Factor, e, h, edges, some)
@@ -94,10 +99,10 @@ def forward(
             p = tl.where(kept(seed, least, h[None, :], row, j[:, None]), p * keep, 0.0)
         acc = acc * shrink[:, None] + tl.sum(p[:, :, None] * v, 0)
         top = new
-    heard = total != 0.0  # NaN is heard
-    total = tl.where(heard, total, 1.0)
+    some = total != 0.0  # NaN is heard
+    total = tl.where(some, total, 1.0)
     acc = acc / total[:, None]
-    lse = tl.where(heard, (top + tl.log2(total)) * 0.6931471805599453, float("-inf"))
+    lse = tl.where(some, (top + tl.log2(total)) * 0.6931471805599453, float("-inf"))
     if slot < 0:
         tl.store(Lse + h * n + row, lse)
         at = (h * oh + row * on)[:, None] * DV + y[None, :]
@@ -137,12 +142,8 @@ def backward_rows(
         e = t + tl.arange(0, E)
         some = e < high
         j = tl.load(Index + e, mask=some, other=0).to(tl.int64)
-        k = rows_of(K, j, kh, skh, skm, x, some)
-        v = rows_of(V, j, kh, svh, svm, y, some)
-        if EDGE_KEY:
-            k += tl.load(EdgeKey + of_edges(e, kh, edges, x), some[:, None, None], 0.0)
-        if EDGE_VALUE:
-            v += tl.load(EdgeValue + of_edges(e, kh, edges, y), some[:, None, None], 0.0)
+        k = heard(K, EdgeKey, j, e, kh, skh, skm, x, some, edges, EDGE_KEY)
+        v = heard(V, EdgeValue, j, e, kh, svh, svm, y, some, edges, EDGE_VALUE)
         plain = tl.sum(q[None, :, :] * k, 2)
         s = plain
         if FACTOR:
