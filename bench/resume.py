@@ -1,8 +1,9 @@
 """A run that is killed and resumed in another process ends with the same bits.
 
-PYTHONPATH=src:bench python3 bench/resume.py DATA [recipe ...]
+PYTHONPATH=src:bench python3 bench/resume.py [recipe ...]
 
-Each recipe runs for a few steps with `deterministic = true`: twice, and once killed half-way.
+Each recipe runs for a few steps with `deterministic = true`: twice, and once killed half-way. The
+texts are read from the folder in EDGEWISE_TEXTS.
 """
 
 import hashlib
@@ -14,12 +15,14 @@ import sys
 import tempfile
 
 import torch
-from measure import write
+from measure import skip, write
 
 from edgewise import training
 
 STEPS = int(os.environ.get("STEPS", 120))
-RECIPES = pathlib.Path(__file__).resolve().parents[1] / "recipes"
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+RECIPES, SHARED = ROOT / "recipes", ROOT.parent / "shared" / "data" / "text"
+DATA = os.environ.get("EDGEWISE_TEXTS", str(SHARED))
 CHANGES = {"steps": STEPS, "checkpoint": STEPS // 2, "evaluate": STEPS // 2, "warmup": STEPS // 6,
            "seed": 3, "deterministic": "true"}  # fmt: skip
 
@@ -35,9 +38,9 @@ def changed(recipe, folder):
     return path
 
 
-def run(path, out, data, killed, resume):
+def run(path, out, killed, resume):
     """In this process, which dies half-way if it is to be killed."""
-    for event in training.train(training.load(path), out, data=data, resume=resume):
+    for event in training.train(training.load(path), out, data=DATA, resume=resume):
         if killed and event.kind == "checkpoint" and event.step == STEPS // 2:
             os._exit(9)
 
@@ -53,13 +56,13 @@ def bits(out):
     return {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
 
 
-def compare(recipe, data, folder):
+def compare(recipe, folder):
     path = changed(recipe, folder)
     plain, again, cut = (str(folder / f"{recipe}-{x}") for x in ("plain", "again", "cut"))
     for out in (plain, again):
-        assert in_another_process(str(path), out, data, "", "") == 0
-    assert in_another_process(str(path), cut, data, "killed", "") == 9
-    assert in_another_process(str(path), cut, data, "", "resume") == 0
+        assert in_another_process(str(path), out, "", "") == 0
+    assert in_another_process(str(path), cut, "killed", "") == 9
+    assert in_another_process(str(path), cut, "", "resume") == 0
     right = bits(pathlib.Path(plain))
     row = {"recipe": recipe, "steps": STEPS, "killed_at": STEPS // 2, "files": sorted(right)}
     row["same_again"] = bool(right) and right == bits(pathlib.Path(again))
@@ -69,14 +72,16 @@ def compare(recipe, data, folder):
 
 
 def main():
-    if sys.argv[1] == "--run":
-        path, out, data, killed, resume = sys.argv[2:]
-        run(path, out, data, bool(killed), bool(resume))
+    if sys.argv[1:2] == ["--run"]:
+        path, out, killed, resume = sys.argv[2:]
+        run(path, out, bool(killed), bool(resume))
         return
+    if not pathlib.Path(DATA).is_dir():
+        skip(f"there is no folder {DATA}: name one in EDGEWISE_TEXTS")
     on = "gpu" if torch.cuda.is_available() else "cpu"
-    asked = sys.argv[2:] or [f"shakespeare-{on}", f"shakespeare-{on}-sparse"]
+    asked = sys.argv[1:] or [f"shakespeare-{on}", f"shakespeare-{on}-sparse"]
     with tempfile.TemporaryDirectory() as folder:
-        rows = [compare(x, sys.argv[1], pathlib.Path(folder)) for x in asked]
+        rows = [compare(x, pathlib.Path(folder)) for x in asked]
     write("resume" if on == "gpu" else "resume_cpu", rows)
     sys.exit(not all(row["same_again"] and row["same_resumed"] for row in rows))
 
