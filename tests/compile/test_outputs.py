@@ -4,6 +4,9 @@ import pytest
 import torch
 
 from edgewise import Program, R, V, rows
+from edgewise.ground.constants import Constants
+from edgewise.language.nodes import Constant
+from edgewise.run.result import Relation
 
 
 def test_keys_of_an_output_are_its_own() -> None:
@@ -57,3 +60,25 @@ def test_an_updated_output_is_its_own() -> None:
     updating = Program([R.h(V.I) <= R.x(V.I)]).compile(R.h).updating(facts=[R.x(0)[1.0]])
     updating.output.data.mul_(10)
     assert updating.add([R.x(1)[1.0]]).data.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_reading_every_row_takes_one_pass(batched: bool) -> None:
+    class Counted(Constants):
+        decoded = 0
+
+        def constant(self, code: int) -> Constant:
+            self.decoded += 1
+            return super().constant(code)
+
+    names = [f"n{i:03}" for i in range(300)]
+    constants = Counted(names)
+    data = torch.randn(2, 300) if batched else torch.randn(300)
+    codes = torch.tensor([[constants.code(name) for name in names]])
+    relation = Relation("h", codes, data, constants, batched)
+    items = dict(relation.items())
+    assert constants.decoded == 300
+    assert list(items) == [R.h(name) for name in names]
+    assert torch.stack(list(items.values()), -1).equal(data)
+    assert all(relation[atom].equal(value) for atom, value in items.items())
+    assert constants.decoded == 600  # once more for an index of the rows

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
 from torch import Tensor
 
 from edgewise.errors import caller, said
-from edgewise.ground.constants import Constants
+from edgewise.ground.constants import STRINGS, Constants
 from edgewise.language import nodes
 from edgewise.reference.solution import BadQuery, NotDerivable
 
@@ -40,17 +40,40 @@ class Relation(Mapping[nodes.Atom, Tensor]):
                 caller(),
                 f"ask `relation[R.{self.name}({', '.join('1' * len(self._keys))})]`",
             )
-        for row, atom in enumerate(self):
-            if atom.terms == query.terms:
-                return self.data[:, row] if self.batched else self.data[row]
-        raise NotDerivable(f"nothing derives `{query!r}`", caller(), "see `list(relation)`")
+        row = self._rows.get(query.terms)  # type: ignore[call-overload]
+        if row is None:
+            raise NotDerivable(f"nothing derives `{query!r}`", caller(), "see `list(relation)`")
+        return self.data[:, row] if self.batched else self.data[row]
+
+    @cached_property
+    def _rows(self) -> dict[tuple[nodes.Constant, ...], int]:
+        return {terms: row for row, terms in enumerate(self._terms())}
+
+    def _terms(self) -> Iterator[tuple[nodes.Constant, ...]]:
+        keys = self._keys.T.tolist()
+        if not self.constants.strings or not bool((self._keys >= STRINGS).any()):
+            return map(tuple, keys)
+        constant = self.constants.constant
+        return (tuple([constant(code) for code in key]) for key in keys)
 
     def __iter__(self) -> Iterator[nodes.Atom]:
-        for key in self._keys.T.tolist():
-            yield nodes.Atom(self.name, tuple(self.constants.constant(c) for c in key))
+        return (nodes.Atom(self.name, terms) for terms in self._terms())
+
+    def items(self) -> ItemsView[nodes.Atom, Tensor]:
+        return _Items(self)
 
     def __len__(self) -> int:
         return self._keys.shape[1]
 
     def __repr__(self) -> str:
         return f"<{self.name}: {len(self)} rows, values {tuple(self.data.shape)}>"
+
+
+class _Items(ItemsView[nodes.Atom, Tensor]):
+    """Atoms and values side by side: one pass, where a lookup for each atom would hash them all."""
+
+    _mapping: Relation
+
+    def __iter__(self) -> Iterator[tuple[nodes.Atom, Tensor]]:
+        data = self._mapping.data
+        return zip(self._mapping, data.unbind(1 if self._mapping.batched else 0), strict=True)
