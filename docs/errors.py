@@ -70,7 +70,7 @@ def _names() -> dict[str, Any]:
 
 
 @functools.cache
-def said(source: str) -> tuple[EdgewiseError | EdgewiseWarning, ...]:
+def diagnostics(source: str) -> tuple[EdgewiseError | EdgewiseWarning, ...]:
     """What `source` raises, or the warnings that it gives."""
     with (
         warnings.catch_warnings(record=True) as caught,
@@ -97,7 +97,7 @@ def _placed(found: Any) -> Any:
 
 def message(source: str) -> str:
     """The same as text, without what differs from run to run."""
-    text = "\n\n".join(map(str, said(source)))
+    text = "\n\n".join(map(str, diagnostics(source)))
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 

@@ -84,8 +84,8 @@ def caller() -> Caller:
     return Caller(frame.f_code, frame.f_lasti)
 
 
-def said(item: object) -> str:
-    """What was given, in a message; cut short where it is nested deeper than can be written."""
+def safe_repr(item: object) -> str:
+    """`repr(item)` for a message, abbreviated if it is nested too deeply to print."""
     try:
         return repr(item)
     except RecursionError:

@@ -12,18 +12,18 @@ KINDS = [kind for kind in errors.every() if errors.runs_here(kind)]
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.code)
 def test_the_example_says_exactly_its_code(kind, assert_golden):
-    assert {found.code for found in errors.said(kind.example)} == {kind.code}
+    assert {found.code for found in errors.diagnostics(kind.example)} == {kind.code}
     assert_golden(f"errors/{kind.code}.txt", f"{kind.example}\n\n{errors.message(kind.example)}")
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.code)
 def test_what_to_write_instead_is_quiet(kind):
-    assert errors.said(kind.instead) == ()
+    assert errors.diagnostics(kind.instead) == ()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.code)
 def test_a_message_has_a_place_and_a_next_step(kind):
-    for found in errors.said(kind.example):
+    for found in errors.diagnostics(kind.example):
         assert found.help
         assert "^" in str(found)
         assert inspect.getdoc(kind)

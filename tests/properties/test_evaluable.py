@@ -25,7 +25,7 @@ def parts(node: Any) -> Iterator[Any]:
     if isinstance(node, tuple | list):
         for item in node:
             yield from parts(item)
-    elif is_dataclass(node) and not isinstance(node, nodes.Held):
+    elif is_dataclass(node) and not isinstance(node, nodes.Opaque):
         for one in fields(node):
             if one.name not in ("place", "pattern"):
                 yield from parts(getattr(node, one.name))

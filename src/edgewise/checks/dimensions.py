@@ -46,9 +46,9 @@ def of_weight(weight: nodes.Weight | None) -> Shape:
     return next(iter(matrix(rows, columns)))
 
 
-def _sizes(value: nodes.Literal | nodes.Held | None) -> tuple[int, ...]:
+def _sizes(value: nodes.Literal | nodes.Opaque | None) -> tuple[int, ...]:
     match value:
-        case nodes.Held(thing):
+        case nodes.Opaque(thing):
             return tuple(thing.shape)
         case (tuple() as row, *_) as rows:
             return (len(rows), len(row))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from edgewise.checks import wording
-from edgewise.errors import EdgewiseError, caller, said
+from edgewise.errors import EdgewiseError, caller, safe_repr
 from edgewise.language import Program, nodes, terms
 
 
@@ -57,7 +57,7 @@ def plain_atom(item: Any) -> nodes.Atom:
     elif isinstance(item, list | tuple):
         what, step = "a list stands among the facts", "unpack it with `*`: `[*facts, R.a(1)]`"
     else:
-        what, step = f"`{said(item)}` is not an atom", "write a fact as `R.a(1)[0.5]`"
+        what, step = f"`{safe_repr(item)}` is not an atom", "write a fact as `R.a(1)[0.5]`"
     place = getattr(item, "place", None)
     raise BadFact(what, place or caller(), step)
 

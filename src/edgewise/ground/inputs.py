@@ -227,7 +227,7 @@ def fact_rows(
 def held_tensors(atoms: Iterable[nodes.Atom]) -> list[Tensor]:
     """The tensors that are values of facts."""
     values = (atom.weight.value for atom in atoms if atom.weight is not None)
-    things = (value.thing for value in values if isinstance(value, nodes.Held))
+    things = (value.thing for value in values if isinstance(value, nodes.Opaque))
     return [thing for thing in things if isinstance(thing, Tensor)]
 
 
@@ -243,5 +243,5 @@ def kept(item: Given) -> Given:
 
 def _value(weight: nodes.Weight, dtype: torch.dtype) -> Tensor:
     value = weight.value
-    thing = value.thing if isinstance(value, nodes.Held) else value
+    thing = value.thing if isinstance(value, nodes.Opaque) else value
     return exact(thing, dtype)

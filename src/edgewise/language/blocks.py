@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
-from edgewise.errors import EdgewiseError, caller, said
+from edgewise.errors import EdgewiseError, caller, safe_repr
 from edgewise.language import nodes
 from edgewise.language.statements import flatten
 
@@ -69,7 +69,7 @@ def repeat(
     place = caller()
     if not callable(block) or not isinstance(count, int) or isinstance(count, bool) or count < 0:
         raise BadBlock(
-            f"cannot repeat `{said(block)}` `{said(count)}` times",
+            f"cannot repeat `{safe_repr(block)}` `{safe_repr(count)}` times",
             place,
             "write `repeat(block, 12)(R.x)`, with a function from relations to rules",
         )

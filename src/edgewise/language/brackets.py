@@ -7,7 +7,7 @@ from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
-from edgewise.errors import EdgewiseError, Place, caller, said
+from edgewise.errors import EdgewiseError, Place, caller, safe_repr
 from edgewise.language import nodes
 
 MOST = 10**300
@@ -96,7 +96,7 @@ def _named(bracket: Any, place: Place) -> nodes.Weight:
     first, *rest = bracket if isinstance(bracket, tuple) else (bracket,)
     if not isinstance(first.start, str) or first.step is not None or not first.start:
         raise BadWeight(
-            f"`{said(first.start)}` is not a name for a weight",
+            f"`{safe_repr(first.start)}` is not a name for a weight",
             place,
             'write `["name": 64, 32]` or `["name": value]`',
         )
@@ -111,7 +111,7 @@ def _shape(sizes: tuple[Any, ...], place: Place) -> tuple[int, ...]:
     good = all(isinstance(s, Integral) and not isinstance(s, bool) and int(s) > 0 for s in sizes)
     if not good or not 1 <= len(sizes) <= 2:
         raise BadWeight(
-            f"`{said(sizes)}` is not a shape",
+            f"`{safe_repr(sizes)}` is not a shape",
             place,
             "a tuple is a shape of one or two positive integers (out, in); values go into a list, "
             "`R.a[[1.5, 2.5]]`",
@@ -119,7 +119,7 @@ def _shape(sizes: tuple[Any, ...], place: Place) -> tuple[int, ...]:
     return tuple(int(s) for s in sizes)
 
 
-def value(item: Any, place: Place) -> nodes.Literal | nodes.Held:
+def value(item: Any, place: Place) -> nodes.Literal | nodes.Opaque:
     """Numbers as they are, a tensor or an array held."""
     if isinstance(item, int) and not isinstance(item, bool) and abs(item) > MOST:
         raise BadWeight("the number is too large", place, "write a float such as `1e30`")
@@ -132,11 +132,11 @@ def value(item: Any, place: Place) -> nodes.Literal | nodes.Held:
                 place,
                 "put further dimensions into keys: `R.a(0)[...]`, `R.a(1)[...]`",
             )
-        return nodes.Held(item)
+        return nodes.Opaque(item)
     if isinstance(item, list) and item:
         return _list(item, place)
     raise BadWeight(
-        f"`{said(item)}` is not a value",
+        f"`{safe_repr(item)}` is not a value",
         place,
         "write a number, a list of numbers (a column), a list of lists (a matrix) or a tensor",
     )
@@ -159,7 +159,7 @@ def _list(items: list[Any], place: Place) -> nodes.Literal:
 def _number(item: Any, place: Place) -> float:
     if not isinstance(item, Real) or isinstance(item, bool) or math.isnan(item):
         raise BadWeight(
-            f"`{said(item)}` is not a number",
+            f"`{safe_repr(item)}` is not a number",
             place,
             "a value holds finite numbers, at most two deep",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from edgewise.errors import EdgewiseError, caller, nearest, said
+from edgewise.errors import EdgewiseError, caller, nearest, safe_repr
 from edgewise.language import nodes, operators
 
 TRANSFORMATION, COMBINATION, AGGREGATION = "transformation", "combination", "aggregation"
@@ -174,7 +174,7 @@ def _frozen(function: nodes.Function, name: str, value: Any) -> Any:
         case "agg_terms", None:
             return None
         case "module", _ if callable(value):
-            return nodes.Held(value)
+            return nodes.Opaque(value)
         case "rows" | "cols", None:
             return None
         case "rows" | "cols", (int(), int()) | [int(), int()] if 0 <= value[0] < value[1]:
@@ -192,7 +192,7 @@ def _frozen(function: nodes.Function, name: str, value: Any) -> Any:
         case "slope" | "eps" | "low" | "high", float() | int():
             return float(value)
     raise BadFunction(
-        f"`F.{function.name}` cannot take {name}={said(value)}", caller(), HELP.get(name, "")
+        f"`F.{function.name}` cannot take {name}={safe_repr(value)}", caller(), HELP.get(name, "")
     )
 
 
@@ -218,7 +218,7 @@ def listed(items: Any) -> tuple[nodes.Function, ...]:
     for item in found:
         if not isinstance(item, nodes.Function):
             raise BadFunction(
-                f"`{said(item)}` is not a function",
+                f"`{safe_repr(item)}` is not a function",
                 caller(),
                 "write functions of `F`: `| [F.relu]`",
             )

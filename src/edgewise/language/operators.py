@@ -6,7 +6,7 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any
 
-from edgewise.errors import EdgewiseError, Place, caller, said
+from edgewise.errors import EdgewiseError, Place, caller, safe_repr
 from edgewise.language import nodes
 
 MOST_DEEP = 75
@@ -119,7 +119,7 @@ def operand(item: Any, place: Place) -> nodes.Expression:
         return nodes.Weight(value=float(item), is_fixed=True, place=place)
     if not isinstance(item, nodes.Expression):
         raise BadBody(
-            f"`{said(item)}` is not an atom, an expression or a number",
+            f"`{safe_repr(item)}` is not an atom, an expression or a number",
             place,
             "write relations as `R.name(...)`",
         )
@@ -135,7 +135,7 @@ def operand(item: Any, place: Place) -> nodes.Expression:
 def rule(head: Any, body: Any) -> nodes.Rule:
     place = caller()
     if not isinstance(head, nodes.Atom) or head.negated:
-        raise BadHead(f"`{said(head)}` cannot be a head", place, "a head is `R.name(terms)`")
+        raise BadHead(f"`{safe_repr(head)}` cannot be a head", place, "a head is `R.name(terms)`")
     items = tuple(body) if isinstance(body, tuple | list) else (body,)
     for item in items:
         if isinstance(item, nodes.Rule):
@@ -146,7 +146,7 @@ def rule(head: Any, body: Any) -> nodes.Rule:
             )
         if not isinstance(item, nodes.Expression):
             raise BadBody(
-                f"`{said(item)}` is not an atom or an expression over atoms",
+                f"`{safe_repr(item)}` is not an atom or an expression over atoms",
                 place,
                 "a body is `R.a(V.X)` or a tuple `(R.a(V.X), R.b(V.X))`",
             )
@@ -172,7 +172,7 @@ def line(head: Any, arity: Any) -> nodes.Line:
         )
     if not isinstance(arity, int) or isinstance(arity, bool) or arity < 0:
         raise BadOperator(
-            f"`{said(arity)}` is not an arity",
+            f"`{safe_repr(arity)}` is not an arity",
             caller(),
             "write the number of terms, as in `R.h/1`; to divide, multiply by `F.inverse(b)`",
         )

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from edgewise.errors import EdgewiseError, caller, said
+from edgewise.errors import EdgewiseError, caller, safe_repr
 from edgewise.language import blocks, functions, html, nodes, parser, printer, terms, text
 from edgewise.language.statements import flatten
 from edgewise.language.surface import F
@@ -167,7 +167,7 @@ def _aggregation(given: Any) -> nodes.Function:
         or needs_terms
     ):
         raise BadDefault(
-            f"`{said(given)}` cannot be the default aggregation",
+            f"`{safe_repr(given)}` cannot be the default aggregation",
             caller(),
             "use one that ends in `_agg`, such as `aggregation=F.avg_agg`",
         )
@@ -177,7 +177,7 @@ def _aggregation(given: Any) -> nodes.Function:
 def _rounds(given: Any) -> int | None:
     if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 1):
         raise BadDefault(
-            f"`rounds={said(given)}` is not a number of rounds",
+            f"`rounds={safe_repr(given)}` is not a number of rounds",
             caller(),
             "write a positive integer",
         )
@@ -200,7 +200,7 @@ def _domains(given: Mapping[Any, Any]) -> tuple[tuple[str, Domain], ...]:
         open_ = listed and any(isinstance(v, nodes.Variable) for v in values)
         if not isinstance(name, str) or not (whole or listed) or open_:
             raise BadDefault(
-                f"`{said(variable)}: {said(values)}` is not a domain",
+                f"`{safe_repr(variable)}: {safe_repr(values)}` is not a domain",
                 place,
                 "write `domains={V.H: 8}` for 0..7, or a list of constants",
             )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from edgewise.errors import EdgewiseError, Span, caller, said
+from edgewise.errors import EdgewiseError, Span, caller, safe_repr
 from edgewise.language import nodes, operators
 
 MOST_NESTED = 50
@@ -49,7 +49,7 @@ def _opened(items: Any, depth: int = 0) -> Iterator[nodes.Statement]:
                 yield fact(item)
             case nodes.Expression():
                 raise BadStatement(
-                    f"`{said(item)}` is not a rule or a fact",
+                    f"`{safe_repr(item)}` is not a rule or a fact",
                     item.place or caller(),
                     "a rule is `head <= body`, a fact a plain atom",
                 )
@@ -65,7 +65,7 @@ def _opened(items: Any, depth: int = 0) -> Iterator[nodes.Statement]:
                 yield from _opened(item, depth + 1)
             case _:
                 raise BadStatement(
-                    f"`{said(item)}` is not a rule or a fact",
+                    f"`{safe_repr(item)}` is not a rule or a fact",
                     caller(),
                     "a program holds rules `head <= body`, facts, lines `R.h/1 | [...]` and stacks",
                 )

@@ -56,7 +56,7 @@ class Specials:
             raise functions.BadFunction(
                 f"`{function!r}` is not a function", caller(), "write `R.special.fn(f)(V.X, V.Y)`"
             )
-        return nodes.SpecialAtom("fn", function=nodes.Held(function), place=caller())
+        return nodes.SpecialAtom("fn", function=nodes.Opaque(function), place=caller())
 
 
 class Hidden:

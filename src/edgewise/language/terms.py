@@ -7,7 +7,7 @@ from dataclasses import replace
 from numbers import Integral
 from typing import Any, TypeVar
 
-from edgewise.errors import EdgewiseError, Place, caller, said
+from edgewise.errors import EdgewiseError, Place, caller, safe_repr
 from edgewise.language import nodes
 
 
@@ -49,7 +49,7 @@ def term(item: Any, place: Place) -> nodes.Term:
         case _:
             reason = f"is a {type(item).__name__}"
     raise BadTerm(
-        f"the term `{said(item)}` {reason}",
+        f"the term `{safe_repr(item)}` {reason}",
         place,
         "a term is `V.X`, an integer, a string or `C.name`; a value goes into brackets",
     )

@@ -151,14 +151,14 @@ def functions(items: tuple[nodes.Function, ...], style: Style) -> str:
 
 
 def argument(value: Any, style: Style) -> str:
-    if isinstance(value, nodes.Held):
+    if isinstance(value, nodes.Opaque):
         return _held(value, style)
     if isinstance(value, tuple):
         return f"({', '.join(argument(item, style) for item in value)})"
     return number(value) if isinstance(value, float) else str(value)
 
 
-def _held(held: nodes.Held, style: Style) -> str:
+def _held(held: nodes.Opaque, style: Style) -> str:
     shown = getattr(held.thing, "__name__", type(held.thing).__name__)
     if style.exact:
         raise NoTextForm(
@@ -192,7 +192,7 @@ def _value(node: nodes.Weight, style: Style) -> str:
 
 def _numbers(node: nodes.Weight, style: Style) -> Any:
     """The value as numbers; what a tensor holds is printed, not the tensor."""
-    if not isinstance(node.value, nodes.Held):
+    if not isinstance(node.value, nodes.Opaque):
         return float(node.value) if isinstance(node.value, int) else node.value
     found = node.value.thing.tolist()
     if not _is_finite(found):

@@ -91,7 +91,7 @@ def _data(atom: nodes.Atom, dtype: torch.dtype) -> Tensor:
     if atom.weight is None:
         return torch.ones((), dtype=dtype)
     value = atom.weight.value
-    thing = value.thing if isinstance(value, nodes.Held) else value
+    thing = value.thing if isinstance(value, nodes.Opaque) else value
     if getattr(getattr(thing, "dtype", None), "is_complex", False):
         raise NotANumber(f"the value of `{atom!r}` is complex", atom.place, "give real numbers")
     tensor = canonical(exact(thing, dtype))

@@ -82,7 +82,7 @@ def _reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return x.reshape(shape)
 
 
-def _call(x: Tensor, module: nodes.Held) -> Tensor:
+def _call(x: Tensor, module: nodes.Opaque) -> Tensor:
     try:
         result = module.thing(x)
     except EdgewiseError:
@@ -97,7 +97,7 @@ def _call(x: Tensor, module: nodes.Held) -> Tensor:
     return result
 
 
-def _in_mode(x: Tensor, module: nodes.Held, training: bool) -> Tensor:
+def _in_mode(x: Tensor, module: nodes.Opaque, training: bool) -> Tensor:
     """A module applied in training or evaluation mode, left in the mode it had."""
     before = module.thing.training
     module.thing.train(training)

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from edgewise.checks.arity import ArityMismatch
-from edgewise.errors import EdgewiseError, caller, nearest, said
+from edgewise.errors import EdgewiseError, caller, nearest, safe_repr
 from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.language.terms import order
@@ -59,7 +59,9 @@ class Solution(Mapping[nodes.Atom, Any]):
 
     def _asked(self, query: Any) -> nodes.Atom:
         if not isinstance(query, nodes.Atom) or query.negated or query.weight is not None:
-            raise BadQuery(f"`{said(query)}` is not a query", caller(), "ask `solution[R.h(1)]`")
+            raise BadQuery(
+                f"`{safe_repr(query)}` is not a query", caller(), "ask `solution[R.h(1)]`"
+            )
         relation = self.program.aliases.get(query.relation, query.relation)
         arity = self._arities.get(relation)
         if arity is not None and arity != len(query.terms):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from edgewise.checks.mismatch import ShapeMismatch
-from edgewise.errors import EdgewiseError, caller, nearest, said
+from edgewise.errors import EdgewiseError, caller, nearest, safe_repr
 from edgewise.language import nodes
 from edgewise.language.names import name_weights
 from edgewise.language.program import BadDefault, Domain, Program
@@ -56,10 +56,14 @@ def initial_weights(
 def _check_options(seed: Any, dtype: Any) -> None:
     whole = isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 1 << 63
     if seed is not None and not whole:
-        raise BadDefault(f"`seed={said(seed)}` is not a seed", caller(), "write an integer from 0")
+        raise BadDefault(
+            f"`seed={safe_repr(seed)}` is not a seed", caller(), "write an integer from 0"
+        )
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise BadDefault(
-            f"`dtype={said(dtype)}` is not a precision", caller(), "write such as `torch.float32`"
+            f"`dtype={safe_repr(dtype)}` is not a precision",
+            caller(),
+            "write such as `torch.float32`",
         )
 
 
@@ -113,7 +117,7 @@ class WeightTable:
             made = value if isinstance(value, Tensor) else exact(value, self.dtype)
         except (TypeError, ValueError, RuntimeError):
             raise UnknownWeight(
-                f"the weight `{weight.name}` was given {said(value)}", caller(), "give numbers"
+                f"the weight `{weight.name}` was given {safe_repr(value)}", caller(), "give numbers"
             ) from None
         wanted = self._shape(weight)
         if tuple(made.shape) != wanted:
@@ -128,7 +132,7 @@ class WeightTable:
         sizes = [len(members(self.domains[v.name])) for v in variables(weight.keys)]
         if weight.shape is not None:
             return (*sizes, *weight.shape)
-        thing: Any = weight.value.thing if isinstance(weight.value, nodes.Held) else weight.value
+        thing: Any = weight.value.thing if isinstance(weight.value, nodes.Opaque) else weight.value
         return (*sizes, *(thing.shape if hasattr(thing, "shape") else _depth(thing)))
 
     def _start(self, weight: nodes.Weight, seed: int | None) -> Tensor:
@@ -136,7 +140,7 @@ class WeightTable:
         if weight.shape is not None:
             start = self._drawn((*sizes, *weight.shape), weight, seed)
         else:
-            thing = weight.value.thing if isinstance(weight.value, nodes.Held) else weight.value
+            thing = weight.value.thing if isinstance(weight.value, nodes.Opaque) else weight.value
             if isinstance(thing, torch.nn.Parameter) or (
                 isinstance(thing, Tensor) and thing.requires_grad
             ):

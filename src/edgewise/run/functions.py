@@ -82,7 +82,7 @@ def _reshape(x: Column, shape: tuple[int, ...]) -> Tensor:
     return x.data.reshape(*x.data.shape[:2], *shape)
 
 
-def _call(x: Column, module: nodes.Held) -> Tensor:
+def _call(x: Column, module: nodes.Opaque) -> Tensor:
     try:
         each = torch.vmap(torch.vmap(module.thing, randomness="different"), randomness="different")
         return each(x.data)

@@ -175,7 +175,7 @@ def check_facts(facts: tuple[nodes.Atom, ...], whole: Mapping[str, int]) -> None
                 f"did you mean `{near}`?" if near else f"its relations are {', '.join(whole)}",
             )
         value = atom.weight.value if atom.weight is not None else None
-        thing = value.thing if isinstance(value, nodes.Held) else value
+        thing = value.thing if isinstance(value, nodes.Opaque) else value
         if thing is not None and bool(torch.as_tensor(thing).isnan().any()):
             raise NotANumber(
                 f"the value of `{atom!r}` is not a number", atom.place or caller(), "drop the fact"

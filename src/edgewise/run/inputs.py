@@ -185,7 +185,7 @@ def value_lengths(plan: Plan, relation: str) -> set[int]:
 
 def _literal(weight: nodes.Weight) -> tuple[int, ...] | None:
     match weight.value:
-        case nodes.Held(thing=thing):
+        case nodes.Opaque(thing=thing):
             return tuple(thing.shape)
         case tuple() as outer if outer and isinstance(outer[0], tuple):
             return len(outer), len(outer[0])
@@ -300,7 +300,7 @@ def _shaped_like(values: list[Tensor], names: list[str | None], plan: Plan) -> l
 
 def _value_shape(weight: nodes.Weight) -> tuple[int, ...]:
     match weight.value:
-        case nodes.Held(thing=thing):
+        case nodes.Opaque(thing=thing):
             return tuple(thing.shape)
         case tuple() as outer:
             return (len(outer), len(outer[0])) if isinstance(outer[0], tuple) else (len(outer),)

@@ -23,7 +23,7 @@ def called_modules(rules: Iterable[nodes.Rule]) -> list[torch.nn.Module]:
     for rule in rules:
         for function in (*rule.functions, *applied_functions(rule.body)):
             held = dict(function.arguments).get("module")
-            if isinstance(held, nodes.Held) and isinstance(held.thing, torch.nn.Module):
+            if isinstance(held, nodes.Opaque) and isinstance(held.thing, torch.nn.Module):
                 found[id(held.thing)] = held.thing
     return list(found.values())
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from edgewise.errors import caller, said
+from edgewise.errors import caller, safe_repr
 from edgewise.ground.constants import STRINGS, Constants
 from edgewise.language import nodes
 from edgewise.reference.solution import BadQuery, NotDerivable
@@ -36,7 +36,7 @@ class Relation(Mapping[nodes.Atom, Tensor]):
     def __getitem__(self, query: Any) -> Tensor:
         if not isinstance(query, nodes.Atom) or query.relation != self.name:
             raise BadQuery(
-                f"`{said(query)}` is not an atom of `{self.name}`",
+                f"`{safe_repr(query)}` is not an atom of `{self.name}`",
                 caller(),
                 f"ask `relation[R.{self.name}({', '.join('1' * len(self._keys))})]`",
             )

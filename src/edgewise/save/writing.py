@@ -129,7 +129,7 @@ def _bare(node: Any, held: dict[int, int]) -> Any:
     Different tensors have different placeholders, so that different rules stay different.
     """
     match node:
-        case nodes.Weight(value=nodes.Held(thing=thing)):
+        case nodes.Weight(value=nodes.Opaque(thing=thing)):
             shape = tuple(torch.as_tensor(thing).shape)
             number = float(held.setdefault(id(thing), len(held)))
             if not shape:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from edgewise.errors import caller, said
+from edgewise.errors import caller, safe_repr
 from edgewise.scores.errors import BadScore
 from edgewise.scores.score import I, J, S, Score, apply, as_score, entry
 
@@ -91,7 +91,7 @@ def softcap(most: float) -> Score:
     """
     if isinstance(most, bool) or not isinstance(most, int | float) or not 0 < most < math.inf:
         raise BadScore(
-            f"`softcap` takes a positive number, got {said(most)}", caller(), "such as 50.0"
+            f"`softcap` takes a positive number, got {safe_repr(most)}", caller(), "such as 50.0"
         )
     return float(most) * tanh(S / float(most))
 
@@ -111,7 +111,7 @@ def alibi(slopes: Tensor | Sequence[float] | int) -> Score:
             slopes = torch.tensor(slopes, dtype=torch.float32)
         except (TypeError, ValueError, RuntimeError):
             raise BadScore(
-                f"`alibi` takes a number of heads or their slopes, got {said(slopes)}",
+                f"`alibi` takes a number of heads or their slopes, got {safe_repr(slopes)}",
                 caller(),
                 "write such as `alibi(8)`, or one number for each head",
             ) from None
@@ -125,7 +125,9 @@ def alibi_slopes(heads: int) -> Tensor:
     [0.25, 0.0625, 0.015625, 0.00390625]
     """
     if not _is_whole(heads) or heads < 1:
-        raise BadScore(f"there are {said(heads)} heads", caller(), "give a whole number from 1 on")
+        raise BadScore(
+            f"there are {safe_repr(heads)} heads", caller(), "give a whole number from 1 on"
+        )
     whole = 1 << (heads.bit_length() - 1)
     first = [2 ** (-8 * (h + 1) / whole) for h in range(min(heads, whole))]
     rest = [2 ** (-4 * (2 * h + 1) / whole) for h in range(heads - len(first))]
@@ -162,7 +164,7 @@ def t5_buckets(buckets: int = 32, distance: int = 128, *, both: bool = True) -> 
     half = (buckets // 2 if both else buckets) // 2 if _is_whole(buckets) else 0
     if half < 1 or not _is_whole(distance) or distance <= half:
         raise BadScore(
-            f"{said(buckets)} buckets for a distance of {said(distance)}",
+            f"{safe_repr(buckets)} buckets for a distance of {safe_repr(distance)}",
             caller(),
             f"give whole numbers: at least {4 if both else 2} buckets, and a distance beyond those "
             f"that have a bucket each, {max(half, 1)}",

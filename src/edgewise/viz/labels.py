@@ -93,7 +93,7 @@ def weight(item: nodes.Weight) -> str:
     called = f"{item.name}{terms(item.keys)}" if item.name else ""
     if item.shape is not None:
         shape = "×".join(map(str, item.shape))
-    elif isinstance(item.value, nodes.Held):
+    elif isinstance(item.value, nodes.Opaque):
         shape = "×".join(map(str, getattr(item.value.thing, "shape", ()))) or "scalar"
     elif isinstance(item.value, tuple):
         inner = item.value[0]

@@ -15,9 +15,9 @@ from edgewise.language.nodes.statements import Fact, Line, Rule, Stack, Statemen
 from edgewise.language.nodes.words import (
     Constant,
     Function,
-    Held,
     Literal,
     Number,
+    Opaque,
     Term,
     Variable,
 )
@@ -29,10 +29,10 @@ __all__ = [
     "Expression",
     "Fact",
     "Function",
-    "Held",
     "Line",
     "Literal",
     "Number",
+    "Opaque",
     "PatternAtom",
     "Rule",
     "SpecialAtom",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgewise.errors import Place, caller
 from edgewise.language import brackets, operators, printer, terms
-from edgewise.language.nodes.words import Function, Held, Literal, Term
+from edgewise.language.nodes.words import Function, Literal, Opaque, Term
 
 if TYPE_CHECKING:
     from edgewise.language.nodes.statements import Line, Rule
@@ -110,7 +110,7 @@ class Weight(Expression):
     name: str | None = None
     keys: tuple[Term, ...] = ()
     shape: tuple[int, ...] | None = None
-    value: Literal | Held | None = None
+    value: Literal | Opaque | None = None
     fill: float | None = None
     is_fixed: bool = False
     place: Place | None = field(default=None, compare=False, repr=False)
@@ -163,7 +163,7 @@ class SpecialAtom(Expression):
     terms: tuple[Term, ...] = ()
     weight: Weight | None = None
     negated: bool = False
-    function: Held | None = None
+    function: Opaque | None = None
     place: Place | None = field(default=None, compare=False, repr=False)
 
     def __call__(self, *items: Any) -> SpecialAtom:

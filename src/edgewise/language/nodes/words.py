@@ -28,7 +28,7 @@ Term = Variable | Constant
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class Opaque:
     """An object that the tree refers to without looking inside: a tensor, a module, a function.
 
     It is equal to itself only.
@@ -37,7 +37,7 @@ class Held:
     thing: Any
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Held) and other.thing is self.thing
+        return isinstance(other, Opaque) and other.thing is self.thing
 
     def __hash__(self) -> int:
         return id(self.thing)
