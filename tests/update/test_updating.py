@@ -89,3 +89,35 @@ def test_nothing_changes_when_facts_are_refused():
             updating.add(wrong)
         assert_same(updating.output, before)
     assert_same(updating.add([]), before)
+
+
+FROM_THE_START = {  # bodies without a relation hold before any fact is added
+    "a family alone": [R.out(V.H) <= W.p(V.H)[2,]],
+    "a family beside a relation": [R.out(V.H) <= W.p(V.H)[2,], R.out(V.X) <= R.x(V.X)],
+    "a weight alone": [R.out <= W.p[2,]],
+    "a condition on constants": [R.one <= R.special.leq(1, 2), R.out(V.X) <= (R.one, R.x(V.X))],
+    "a number": [R.sum <= R.special.add_eval(1, 2), R.out(V.X) <= (R.sum, R.x(V.X))],
+    "a negation": [R.out(0)[2,] <= ~R.x(3), R.out(V.X) <= R.x(V.X)],
+    "several rules for one head": [
+        (R.h <= (W.p, R.special.max_eval(2, 1))) | [F.avg],
+        (R.h <= (R.edge(V.X, V.Y), R.edge(V.Y, V.X))) | [F.product],
+        (R.h <= R.edge(V.X, V.Y)) | [F.max_agg],
+        (R.out(V.X) <= (R.x(V.X), R.h)) | [F.product],
+        R.out(0) <= W.p[1.5] @ W.q[2,],
+    ],
+}
+
+
+@pytest.mark.parametrize("name", FROM_THE_START)
+@pytest.mark.parametrize("first", [0, 1, 3, 6])
+def test_bodies_without_relations_hold_from_the_start(name, first):
+    program = Program(FROM_THE_START[name], domains={V.H: 3})
+    model = program.compile(R.out, seed=0, dtype=torch.float64)
+    used = {"x", "edge"} & set(model.inputs)
+    facts = [R.x(0)[[1.0, 2.0]], R.edge(0, 1)[2.0], R.x(1)[[3.0, 4.0]], R.edge(1, 0)[-3.0]]
+    facts = [f for f in [*facts, R.edge(1, 1)[0.5], R.x(3)[[5.0, 6.0]]] if f.relation in used]
+    updating = model.updating(facts=facts[:first])
+    assert_same(updating.output, at_once(model, facts[:first]))
+    for fact in facts[first:]:
+        updating.add([fact])
+    assert_same(updating.output, at_once(model, facts))

@@ -15,13 +15,19 @@ from edgewise.language import nodes
 from edgewise.language.statements import atoms
 from edgewise.language.terms import variables
 from edgewise.reference.join import Body
+from edgewise.update.table import keys_of
 
 WANTED = "@wanted"
 
 
-def reached(grounder: Grounder, body: Body, changed: Mapping[str, Tensor]) -> Tensor:
-    """The keys of the heads that some grounding with a changed row has (semi-naive)."""
+def reached(grounder: Grounder, body: Body, changed: Mapping[str, Tensor], first: bool) -> Tensor:
+    """The keys of the rule heads that some grounding with a changed row has (semi-naive).
+
+    A body without relations, such as weights alone, has all its groundings from the `first` call.
+    """
     head, found = body.rule.head, [torch.zeros(0, len(body.rule.head.terms), dtype=torch.int64)]
+    if not body.recursive_places:
+        return keys_of(grounder.ground(body).heads) if first else found[0]
     for at, literal in enumerate(body.literals):
         if isinstance(literal, nodes.Atom) and not literal.negated and literal.relation in changed:
             new = Keys(changed[literal.relation])

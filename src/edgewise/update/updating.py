@@ -63,7 +63,7 @@ class Updating:
         self._tables: dict[str, Table] = {}  # facts and what rules derive
         self._refuse_recursion()
         self._mark = model._mark()
-        self._tell(tuple(listed(facts)), self._plan)
+        self._tell(tuple(listed(facts)), self._plan, first=True)
 
     @property
     def output(self) -> Relation:
@@ -82,7 +82,7 @@ class Updating:
         self._tell(tuple(listed(facts)), replace(self._plan, facts=()))
         return self.output
 
-    def _tell(self, facts: tuple[Any, ...], plan: Any) -> None:
+    def _tell(self, facts: tuple[Any, ...], plan: Any, first: bool = False) -> None:
         read = self.model._facts(facts)
         assert not isinstance(read, ragged)
         unit = self.model._one
@@ -97,7 +97,7 @@ class Updating:
                     keys = _coded(keys_of(source.index), prepared.constants, self._constants)
                     data = source.data(None, weights, unit.dtype)[0]
                     changed[name] = self._set(name, keys, data)
-                self._derive(changed, weights)
+                self._derive(changed, weights, first)
         except BaseException:
             self._constants, self._given, self._tables = before  # nothing changed
             raise
@@ -120,7 +120,7 @@ class Updating:
             for name, table in tables.items():
                 tables[name] = table.recoded(lambda keys: _coded(keys, old, both))
 
-    def _derive(self, changed: dict[str, Tensor], weights: dict[str, Tensor]) -> None:
+    def _derive(self, changed: dict[str, Tensor], weights: dict[str, Tensor], first: bool) -> None:
         plan, unit = self._plan, self.model._one
         domains = dict(plan.domains)
         bodies = [Body(rule, domains) for rule in plan.rules]
@@ -138,7 +138,7 @@ class Updating:
                     self._tables[relation] = self._given[relation]
                 heads = self._all_heads(relation, here, grounder)
             else:
-                found = [reached(grounder, body, changed) for body in here]
+                found = [reached(grounder, body, changed, first) for body in here]
                 found += [changed[relation]] if relation in changed else []
                 heads = distinct_rows(torch.cat(found))
             if len(heads):
