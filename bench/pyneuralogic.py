@@ -21,7 +21,7 @@ from measure import commit, write, written
 from pyneuralogic_rules import WIDTH, D, encoder, molecules, recurrent, xor
 
 from edgewise import F, Program, R, V, compiled_descent, ragged, rows
-from edgewise.language.examples import parse_examples, parse_queries
+from edgewise.language.text_form.examples import parse_examples, parse_queries
 
 HERE = pathlib.Path(__file__).resolve().parent
 SHARED = HERE.parents[1] / "shared" / "data" / "relational" / "mutagenesis"

@@ -31,7 +31,7 @@ AT_CALL_TIME = {  # what reaches a later stage by name, and why
     "__init__.py": "the public names are loaded when first used",
     "graphs/pictures.py": "a graph can draw itself",
     "language/program.py": "a program is the front of every stage: solve, draw",
-    "language/parser_atoms.py": "a pattern in the text form is a graph",
+    "language/text_form/expressions.py": "a pattern in the text form is a graph",
     "module.py": "a model can save, explain, time and draw itself",
     "replay.py": "a sample of a model can be drawn",
     "reference/solution.py": "a solution can draw itself",

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from edgewise import F, Program, R, V, ragged, rows
-from edgewise.language.examples import parse_examples
+from edgewise.language.text_form.examples import parse_examples
 
 BESIDE = Path(__file__).parents[3] / "shared" / "data"
 FOLDER = Path(os.environ.get("EDGEWISE_DATA", BESIDE)) / "relational" / "mutagenesis"

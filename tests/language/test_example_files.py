@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from edgewise import EdgewiseError, R
-from edgewise.language.examples import Example, parse_examples, parse_queries
 from edgewise.language.nodes import Fact
+from edgewise.language.text_form.examples import Example, parse_examples, parse_queries
 
 BESIDE = Path(__file__).parents[3] / "shared" / "data"
 FOLDER = Path(os.environ.get("EDGEWISE_DATA", BESIDE)) / "relational" / "mutagenesis"

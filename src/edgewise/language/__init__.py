@@ -2,6 +2,6 @@
 
 from edgewise.language.blocks import repeat, scope
 from edgewise.language.program import Program
-from edgewise.language.surface import C, F, R, V, W
+from edgewise.language.symbols import C, F, R, V, W
 
 __all__ = ["C", "F", "Program", "R", "V", "W", "repeat", "scope"]

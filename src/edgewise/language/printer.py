@@ -1,4 +1,4 @@
-"""Python: a repr is code that builds the thing."""
+"""Prints syntax trees as the Python code that builds them: the `repr` of every node."""
 
 from __future__ import annotations
 
@@ -88,10 +88,10 @@ def expression(node: Any, level: int) -> str:
 
 def _pattern(pattern: Any) -> str:
     shown = repr(pattern)
-    return shown if re.fullmatch(r"\w+\(.*\)", shown) and _closes_last(shown) else f"({shown})"
+    return shown if re.fullmatch(r"\w+\(.*\)", shown) and closes_last(shown) else f"({shown})"
 
 
-def _closes_last(shown: str) -> bool:
+def closes_last(shown: str) -> bool:
     """Whether the first parenthesis closes at the very end."""
     depth = 0
     for at, letter in enumerate(shown):

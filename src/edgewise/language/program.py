@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from edgewise.errors import EdgewiseError, caller, safe_repr
-from edgewise.language import blocks, functions, html, nodes, parser, printer, terms, text
+from edgewise.language import blocks, functions, nodes, printer, terms
 from edgewise.language.statements import flatten
-from edgewise.language.surface import F
+from edgewise.language.symbols import F
+from edgewise.language.text_form.html import to_html
+from edgewise.language.text_form.parser import parse
+from edgewise.language.text_form.printer import to_text
 
 
 class BadDefault(EdgewiseError):
@@ -112,16 +115,16 @@ class Program:
         >>> Program.parse("{8,2} h(X) :- a(X), *edge(X, Y). [activation=tanh]").text()
         '{8,2} h(X) :- a(X), *edge(X, Y). [tanh]\\n'
         """
-        return parser.parse(source, file)
+        return parse(source, file)
 
     @classmethod
     def load(cls, path: str | Path) -> Program:
         """Read a file in the text form."""
-        return parser.parse(Path(path).read_text(encoding="utf-8"), str(path))
+        return parse(Path(path).read_text(encoding="utf-8"), str(path))
 
     def text(self) -> str:
         """The program in the text form; `Program.parse` reads it back."""
-        return text.text(self)
+        return to_text(self)
 
     def check(self, facts: Iterable[Any] = ()) -> list[Any]:
         """Raise every error that can be seen before evaluating; give the warnings."""
@@ -147,7 +150,7 @@ class Program:
         return printer.program(self)
 
     def _repr_html_(self) -> str:
-        return html.html(self)
+        return to_html(self)
 
 
 def _differ(a: Any, b: Any) -> bool:

@@ -1,6 +1,12 @@
 """The predicates on constants that are computed: `R.special.*`, in text `@name`."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any
+
+from edgewise.errors import EdgewiseError, caller, nearest
+from edgewise.language import functions, nodes
 
 
 @dataclass(frozen=True)
@@ -43,3 +49,54 @@ SPECIALS = {
     "max_eval": Special(2, 2),
     "min_eval": Special(2, 2),
 }
+
+
+class UnknownSpecial(EdgewiseError):
+    """`R.special` holds the predicates on constants that are computed."""
+
+    code = "unknown-special"
+    example = "R.h(V.I) <= (R.a(V.I), R.special.less(V.I, 3))"
+    instead = "R.h(V.I) <= (R.a(V.I), R.special.lt(V.I, 3))"
+
+
+ELSEWHERE = {"less": "lt", "greater": "gt", "le": "leq", "ge": "geq", "ne": "neq", "equal": "eq"}
+
+
+def is_protocol(name: str) -> bool:
+    """True for names such as `__len__` and `_repr_html_`, which Python and notebooks look up."""
+    return len(name) > 1 and name.startswith("_") and name.endswith("_")
+
+
+class Specials:
+    """`R.special.leq`, ..."""
+
+    def __call__(self, *terms: Any) -> nodes.Atom:
+        raise UnknownSpecial(
+            "`R.special` needs the name of a predicate",
+            caller(),
+            'write `R.special.leq(...)`; a relation called special is `R["special"](...)`',
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if is_protocol(name):
+            raise AttributeError(name)
+        plain = name.removeprefix("_")
+        if plain not in SPECIALS:
+            near = ELSEWHERE.get(plain) or nearest(plain, list(SPECIALS))
+            raise UnknownSpecial(
+                f"there is no special predicate `{name}`",
+                caller(),
+                f"did you mean `R.special.{near}`?" if near else f"there are {', '.join(SPECIALS)}",
+            )
+        if plain == "fn":
+            return self._fn
+        return nodes.SpecialAtom(plain, place=caller())
+
+    @staticmethod
+    def _fn(function: Any) -> nodes.SpecialAtom:
+        """`fn(f)(X, ..., Y)` holds where f(X, ...) = Y; it computes Y."""
+        if not callable(function):
+            raise functions.BadFunction(
+                f"`{function!r}` is not a function", caller(), "write `R.special.fn(f)(V.X, V.Y)`"
+            )
+        return nodes.SpecialAtom("fn", function=nodes.Opaque(function), place=caller())

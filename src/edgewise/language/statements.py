@@ -1,15 +1,18 @@
-"""What a program is made of: rules, facts, lines and stacks, from however they were given."""
+"""The statements of a program: collected, searched, substituted in, and their weights named."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgewise.errors import EdgewiseError, Span, caller, safe_repr
 from edgewise.language import nodes, operators
 
-MOST_NESTED = 50
+if TYPE_CHECKING:
+    from edgewise.language.program import Program
+
+MAX_NESTED = 50
 
 
 class BadStatement(EdgewiseError):
@@ -22,24 +25,24 @@ class BadStatement(EdgewiseError):
 
 def flatten(items: Any) -> tuple[nodes.Statement, ...]:
     """Statements in order, lists and programs opened; equal rules once."""
-    kept: list[nodes.Statement] = []
+    found: list[nodes.Statement] = []
     known: set[nodes.Statement] = set()
     same: set[int] = set()
     for statement in _opened(items):
-        _refuse_lost_atom(statement, kept)
+        _refuse_lost_atom(statement, found)
         is_new = statement not in known
         # unnamed learnable weights are never equal
         if is_new or (id(statement) not in same and _has_own_weight(statement)):
-            kept.append(statement)
+            found.append(statement)
             known.add(statement)
             same.add(id(statement))
-    return tuple(kept)
+    return tuple(found)
 
 
 def _opened(items: Any, depth: int = 0) -> Iterator[nodes.Statement]:
-    if depth > MOST_NESTED:
+    if depth > MAX_NESTED:
         raise BadStatement(
-            f"lists are nested more than {MOST_NESTED} deep", caller(), "put rules into one list"
+            f"lists are nested more than {MAX_NESTED} deep", caller(), "put rules into one list"
         )
     for item in items:
         match item:
@@ -166,3 +169,90 @@ def _same_expression(before: nodes.Statement, atom: nodes.Atom) -> bool:
     right = atom.place.span
     same = left is not None and (left.file, left.line) == (right.file, right.line)
     return same and bool(right.text) and atom.weight is None
+
+
+def substitute(node: Any, terms: Mapping[str, nodes.Term]) -> Any:
+    """The same node with variables replaced, in atoms and in the keys of weights.
+
+    >>> from edgewise.language import R, V
+    >>> substitute(R.a(V.X, V.Y), {"X": 1})
+    R.a(1, V.Y)
+    """
+
+    def go(item: Any) -> Any:
+        return substitute(item, terms)
+
+    match node:
+        case tuple():
+            return tuple(go(item) for item in node)
+        case nodes.Variable():
+            return terms.get(node.name, node)
+        case nodes.Weight():
+            return replace(node, keys=go(node.keys))
+        case nodes.Atom() | nodes.SpecialAtom():
+            return replace(node, terms=go(node.terms), weight=go(node.weight))
+        case nodes.PatternAtom():
+            return replace(node, terms=go(node.terms))
+        case nodes.Apply():
+            return replace(node, operands=go(node.operands), weight=go(node.weight))
+        case nodes.Rule():
+            return replace(node, head=go(node.head), body=go(node.body))
+    return node
+
+
+def name_weights(program: Program) -> tuple[nodes.Statement, ...]:
+    """The program's statements, stacks written out, with a name on every weight.
+
+    The weight of body atom `b` in a rule for `h` is `h.b`, that of the head `h.head`, of a fact
+    `a(1)` is `a(1)`; a name that is taken gets `_2`, `_3`, ... Rules added for other relations
+    change no name.
+
+    >>> from edgewise.language import R, V, Program
+    >>> name_weights(Program([R.h(V.X)[2.0] <= (R.a(V.X)[3.0], R.a(V.X)[4, 4])]))
+    (R.h(V.X)["h.head": 2.0] <= (R.a(V.X)["h.a": 3.0], R.a(V.X)["h.a_2": 4, 4]),)
+    """
+    taken = {weight.name for statement in program.flat for weight in weights(statement)}
+
+    def fresh(base: str) -> str:
+        name, number = base, 1
+        while name in taken:
+            number += 1
+            name = f"{base}_{number}"
+        taken.add(name)
+        return name
+
+    return tuple(_named_statement(statement, fresh) for statement in program.flat)
+
+
+def _named_statement(statement: nodes.Statement, fresh: Callable[[str], str]) -> nodes.Statement:
+    match statement:
+        case nodes.Rule(head=head):
+            named = replace(head, weight=_named_weight(head.weight, f"{head.relation}.head", fresh))
+            body = tuple(_named_item(item, head.relation, fresh) for item in statement.body)
+            return replace(statement, head=named, body=body)
+        case nodes.Fact(atom=atom):
+            keys = ",".join(str(term) for term in atom.terms)
+            base = f"{atom.relation}({keys})" if keys else atom.relation
+            return nodes.Fact(replace(atom, weight=_named_weight(atom.weight, base, fresh)))
+    return statement
+
+
+def _named_item(item: Any, head: str, fresh: Callable[[str], str]) -> Any:
+    match item:
+        case nodes.Weight():
+            return _named_weight(item, f"{head}.bias", fresh)
+        case nodes.Apply(function=function):
+            weight = _named_weight(item.weight, f"{head}.{function.name}", fresh)
+            operands = tuple(_named_item(operand, head, fresh) for operand in item.operands)
+            return replace(item, weight=weight, operands=operands)
+        case nodes.Atom(relation=name) | nodes.SpecialAtom(name=name):
+            return replace(item, weight=_named_weight(item.weight, f"{head}.{name}", fresh))
+    return item
+
+
+def _named_weight(
+    weight: nodes.Weight | None, base: str, fresh: Callable[[str], str]
+) -> nodes.Weight | None:
+    if weight is None or weight.name is not None:
+        return weight
+    return replace(weight, name=fresh(base))

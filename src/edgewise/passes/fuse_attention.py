@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from edgewise.language import functions, nodes
 from edgewise.language.dependencies import components, needs
-from edgewise.language.statements import atoms
-from edgewise.language.substitution import substitute
+from edgewise.language.statements import atoms, substitute
 from edgewise.language.terms import variables
 from edgewise.passes.attention_node import NotAttention, WeightedSum, attention_node
 from edgewise.passes.inlined import same_domains

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from edgewise.language import functions, nodes
-from edgewise.language.statements import atoms
-from edgewise.language.substitution import substitute
+from edgewise.language.statements import atoms, substitute
 from edgewise.language.terms import variables
 from edgewise.reference.evaluate import combination
 

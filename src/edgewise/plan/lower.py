@@ -5,8 +5,8 @@ from __future__ import annotations
 from edgewise.errors import EdgewiseError, caller, nearest
 from edgewise.language import nodes
 from edgewise.language.dependencies import needs
-from edgewise.language.names import name_weights
 from edgewise.language.program import Program
+from edgewise.language.statements import name_weights
 from edgewise.plan.nodes import Plan
 
 

@@ -11,8 +11,8 @@ from edgewise.checks import check
 from edgewise.checks.facts import data_atoms
 from edgewise.errors import EdgewiseError
 from edgewise.language import nodes
-from edgewise.language.names import name_weights
 from edgewise.language.program import Program
+from edgewise.language.statements import name_weights
 from edgewise.reference.evaluate import Evaluator, GroundAtom, Values
 from edgewise.reference.ground import ground_rules
 from edgewise.reference.join import Body

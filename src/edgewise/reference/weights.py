@@ -11,8 +11,8 @@ from torch import Tensor
 from edgewise.checks.mismatch import ShapeMismatch
 from edgewise.errors import EdgewiseError, caller, nearest, safe_repr
 from edgewise.language import nodes
-from edgewise.language.names import name_weights
 from edgewise.language.program import BadDefault, Domain, Program
+from edgewise.language.statements import name_weights
 from edgewise.language.statements import weights as weights_of
 from edgewise.language.terms import variables
 from edgewise.reference.join import Assignment, members

@@ -15,7 +15,7 @@ from torch import Tensor
 from edgewise.errors import EdgewiseError, caller
 from edgewise.language import nodes
 from edgewise.language.program import Program
-from edgewise.language.text_body import NoTextForm
+from edgewise.language.text_form.printer import NoTextForm
 from edgewise.module import Model
 from edgewise.save import archive
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from edgewise.language.names import name_weights
 from edgewise.language.program import Program
-from edgewise.language.statements import weights
+from edgewise.language.statements import name_weights, weights
 from edgewise.language.terms import variables
 from edgewise.zoo.pretrained.entries import Shape
 

@@ -1,4 +1,4 @@
-"""Programs in notebooks: the text form in colours, a stack as a box with how often it repeats."""
+"""Programs in notebooks: the text form in colours, a stack as a box with its count."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 from html import escape
 from typing import TYPE_CHECKING
 
-from edgewise.language import nodes, text, tokens
-from edgewise.language.text_body import Style, name
+from edgewise.language import nodes
+from edgewise.language.text_form import printer, tokens
+from edgewise.language.text_form.printer import Style, name
 
 if TYPE_CHECKING:
     from edgewise.language.program import Program
@@ -31,15 +32,15 @@ BOX = "border:1px solid #8886;border-radius:6px;padding:2px 10px 4px;margin:4px 
 COUNT = "float:right;font-weight:bold;color:#8b5cb8;padding-left:1em"
 
 
-def html(program: Program) -> str:
-    """A piece of HTML that stands by itself: no script, every string of the program escaped.
+def to_html(program: Program) -> str:
+    """A self-contained piece of HTML: no script, every string of the program escaped.
 
     >>> from edgewise.language import Program, R
-    >>> "&lt;b&gt;" in html(Program([R.a("<b>")]))
+    >>> "&lt;b&gt;" in to_html(Program([R.a("<b>")]))
     True
     """
     style = Style(exact=False)
-    options = text.options(program, style)
+    options = printer.options(program, style)
     lines = [_line(options)] if options else []
     lines += [_statement(statement, style) for statement in program.statements]
     return f'<div style="{FONT}">{"".join(lines)}</div>'
@@ -47,9 +48,9 @@ def html(program: Program) -> str:
 
 def _statement(statement: nodes.Statement, style: Style) -> str:
     if not isinstance(statement, nodes.Stack):
-        return _line(text.statement(statement, style))
-    shown = f"{name(statement.name)} {text.signature(statement, style, '→')}"
-    inside = text.within(statement, style)
+        return _line(printer.statement(statement, style))
+    shown = f"{name(statement.name)} {printer.signature(statement, style, '→')}"
+    inside = printer.block_style(statement, style)
     block = "".join(_statement(item, inside) for item in statement.statements)
     count = f'<div style="{COUNT}">×{statement.count}</div>'
     return f'<div style="{BOX}">{count}{_line(shown)}{block}</div>'

@@ -1,16 +1,77 @@
-"""What can stand in a body: atoms, weights, conditions, and functions of them."""
+"""The syntax tree: frozen, hashable pieces of a program.
+
+Two nodes are equal if they say the same; where they were written (`place`) does not count.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgewise.errors import Place, caller
-from edgewise.language import brackets, operators, printer, terms
-from edgewise.language.nodes.words import Function, Literal, Opaque, Term
+from edgewise.language import brackets, functions, operators, printer, terms
 
-if TYPE_CHECKING:
-    from edgewise.language.nodes.statements import Line, Rule
+Constant = int | str
+Number = float | int
+Literal = Number | tuple[Number, ...] | tuple[tuple[Number, ...], ...]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable of a rule, such as `V.I`."""
+
+    name: str
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        return f"V.{self.name}"
+
+
+Term = Variable | Constant
+
+
+@dataclass(frozen=True, eq=False)
+class Opaque:
+    """An object that the tree refers to without looking inside: a tensor, a module, a function.
+
+    It is equal to itself only.
+    """
+
+    thing: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Opaque) and other.thing is self.thing
+
+    def __hash__(self) -> int:
+        return id(self.thing)
+
+    def __repr__(self) -> str:
+        return repr(self.thing)
+
+
+@dataclass(frozen=True)
+class Function:
+    """A named function of values: a transformation, a combination or an aggregation."""
+
+    name: str
+    arguments: tuple[tuple[str, Any], ...] = ()
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+    def __call__(self, *operands: Any, **arguments: Any) -> Any:
+        return functions.call(self, operands, arguments)
+
+    def __ror__(self, body: Any) -> Any:
+        raise operators.MissingParentheses(
+            f"`|` applies to a whole rule, here it applies to a {type(body).__name__}",
+            caller(),
+            "put the rule into parentheses: `(head <= (a, b)) | [...]`",
+        )
+
+    def __getitem__(self, name: str) -> Any:
+        return dict(self.arguments)[name]
+
+    def __repr__(self) -> str:
+        return printer.python(self)
 
 
 class Expression:
@@ -210,3 +271,84 @@ class Apply(Expression):
     @property
     def carries_value(self) -> bool:
         return True
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`head <= body`, and how it computes."""
+
+    head: Atom
+    body: tuple[Expression, ...]
+    functions: tuple[Function, ...] = ()
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+    def __or__(self, items: Any) -> Rule:
+        return replace(self, functions=self.functions + functions.listed(items))
+
+    def __bool__(self) -> bool:
+        raise operators.ChainedRule(
+            "a rule has no truth value; two `<=` in one expression, or `and` between rules?",
+            self.place,
+            "write one `<=` per rule, and put the rules into a list",
+        )
+
+    def __repr__(self) -> str:
+        return printer.python(self)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """An atom that holds; its weight is its value."""
+
+    atom: Atom
+
+    @property
+    def place(self) -> Place | None:
+        return self.atom.place
+
+    def __repr__(self) -> str:
+        return repr(self.atom)
+
+
+@dataclass(frozen=True)
+class Line:
+    """`R.name/arity | [...]`: how the rules of one relation are combined and transformed."""
+
+    relation: str
+    arity: int
+    functions: tuple[Function, ...] = ()
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+    def __or__(self, items: Any) -> Line:
+        return replace(self, functions=self.functions + functions.listed(items))
+
+    def __repr__(self) -> str:
+        return printer.python(self)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A block of statements repeated `count` times, each copy reading the one before.
+
+    Copy `i` lives in the scope `name.i`. In the block the relation `^p` stands for parameter `p`:
+    the first copy reads `inputs`, each other one the `outputs` of the copy before it. Outside,
+    `name.output` is the output of the last copy.
+    """
+
+    name: str
+    count: int
+    parameters: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    statements: tuple[Statement, ...]
+    place: Place | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def out(self) -> Atom:
+        return Atom(f"{self.name}.{self.outputs[0]}", place=self.place)
+
+    def __repr__(self) -> str:
+        return printer.python(self)
+
+
+Statement = Rule | Fact | Line | Stack

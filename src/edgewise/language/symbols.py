@@ -1,62 +1,12 @@
-"""`R`, `V`, `C`, `F`, `W`: the five letters that rules are written with."""
+"""`R`, `V`, `C`, `F`, `W`: the symbols that rules are written with."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from edgewise.errors import EdgewiseError, caller, nearest
+from edgewise.errors import caller
 from edgewise.language import brackets, functions, nodes
-from edgewise.language.specials import SPECIALS
-
-
-class UnknownSpecial(EdgewiseError):
-    """`R.special` holds the predicates on constants that are computed."""
-
-    code = "unknown-special"
-    example = "R.h(V.I) <= (R.a(V.I), R.special.less(V.I, 3))"
-    instead = "R.h(V.I) <= (R.a(V.I), R.special.lt(V.I, 3))"
-
-
-ELSEWHERE = {"less": "lt", "greater": "gt", "le": "leq", "ge": "geq", "ne": "neq", "equal": "eq"}
-
-
-def _is_protocol(name: str) -> bool:
-    return len(name) > 1 and name.startswith("_") and name.endswith("_")  # Python asks for these
-
-
-class Specials:
-    """`R.special.leq`, ..."""
-
-    def __call__(self, *terms: Any) -> nodes.Atom:
-        raise UnknownSpecial(
-            "`R.special` needs the name of a predicate",
-            caller(),
-            'write `R.special.leq(...)`; a relation called special is `R["special"](...)`',
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        if _is_protocol(name):
-            raise AttributeError(name)
-        plain = name.removeprefix("_")
-        if plain not in SPECIALS:
-            near = ELSEWHERE.get(plain) or nearest(plain, list(SPECIALS))
-            raise UnknownSpecial(
-                f"there is no special predicate `{name}`",
-                caller(),
-                f"did you mean `R.special.{near}`?" if near else f"there are {', '.join(SPECIALS)}",
-            )
-        if plain == "fn":
-            return self._fn
-        return nodes.SpecialAtom(plain, place=caller())
-
-    @staticmethod
-    def _fn(function: Any) -> nodes.SpecialAtom:
-        """`fn(f)(X, ..., Y)` holds where f(X, ...) = Y; it computes Y."""
-        if not callable(function):
-            raise functions.BadFunction(
-                f"`{function!r}` is not a function", caller(), "write `R.special.fn(f)(V.X, V.Y)`"
-            )
-        return nodes.SpecialAtom("fn", function=nodes.Opaque(function), place=caller())
+from edgewise.language.specials import Specials, UnknownSpecial, is_protocol
 
 
 class Hidden:
@@ -70,7 +20,7 @@ class Hidden:
         )
 
     def __getattr__(self, name: str) -> nodes.Atom:
-        if _is_protocol(name):
+        if is_protocol(name):
             raise AttributeError(name)
         return nodes.Atom(name.removeprefix("_"), hidden=True, place=caller())
 
@@ -85,7 +35,7 @@ class Relations:
     hidden = Hidden()
 
     def __getattr__(self, name: str) -> nodes.Atom:
-        if _is_protocol(name) or name == "_":
+        if is_protocol(name) or name == "_":
             raise AttributeError(name)
         hidden = name.startswith("_")
         return nodes.Atom(name.lstrip("_"), hidden=hidden, place=caller())
@@ -101,7 +51,7 @@ class Variables:
     """`V.X`: a variable."""
 
     def __getattr__(self, name: str) -> nodes.Variable:
-        if _is_protocol(name):
+        if is_protocol(name):
             raise AttributeError(name)
         return nodes.Variable(name, place=caller())
 
@@ -116,7 +66,7 @@ class Constants:
     """`C.name`: the constant "name"."""
 
     def __getattr__(self, name: str) -> str:
-        if _is_protocol(name):
+        if is_protocol(name):
             raise AttributeError(name)
         return name
 
@@ -128,7 +78,7 @@ class Functions:
     """`F.name`: a function of values."""
 
     def __getattr__(self, name: str) -> Any:
-        if _is_protocol(name):
+        if is_protocol(name):
             raise AttributeError(name)
         return functions.named(name, caller())
 
@@ -146,7 +96,7 @@ class Weights:
     """
 
     def __getattr__(self, name: str) -> nodes.Weight:
-        if _is_protocol(name):
+        if is_protocol(name):
             raise AttributeError(name)
         return nodes.Weight(name=name, place=caller())
 

@@ -1,4 +1,4 @@
-"""Reads the text form: the published NeuraLogic grammar, extended to the whole language."""
+"""Reads the statements of the text form: rules, facts, relation lines and stacks."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from typing import Any
 
 from edgewise.errors import EdgewiseError, raise_all
 from edgewise.language import blocks, nodes, operators, program, statements
-from edgewise.language.parser_atoms import atom, relation_name
-from edgewise.language.parser_body import item
-from edgewise.language.parser_lists import Entry, entries, functions_of, set_options, starts_list
-from edgewise.language.parser_values import STARTS, placed, text_of, weight, whole
-from edgewise.language.tokens import MAX_ERRORS, BadSyntax, Cursor, Source
+from edgewise.language.text_form.expressions import atom, item, relation_name
+from edgewise.language.text_form.lists import Entry, entries, functions_of, set_options, starts_list
+from edgewise.language.text_form.tokens import MAX_ERRORS, BadSyntax, Cursor, Source
+from edgewise.language.text_form.values import STARTS, integer, placed, text_of, weight
 
 
 class NotSupported(EdgewiseError):
@@ -190,7 +189,7 @@ def _line(cursor: Cursor) -> nodes.Line | None:
         return None
     relation = relation_name(cursor)
     cursor.next()
-    arity = whole(cursor, "the arity is a number, `h/1`")
+    arity = integer(cursor, "the arity is a number, `h/1`")
     if starts_list(cursor):
         listed = entries(cursor)
         place = cursor.span(first)
@@ -210,10 +209,10 @@ def _stack(cursor: Cursor) -> nodes.Stack:
     """`layer * 12 (x = tokens) -> out { ... }`."""
     first = cursor.next()
     cursor.next()
-    count = whole(cursor, "a stack is repeated a whole number of times")
+    count = integer(cursor, "a stack is repeated an integer number of times")
     if count < 0:
         raise cursor.mistake(
-            "a stack cannot be repeated less than no times", cursor.span(first), "write 0"
+            "a stack cannot be repeated fewer than 0 times", cursor.span(first), "write 0"
         )
     inputs, scope = _parameters(cursor)
     cursor.scopes.append(scope)

@@ -75,7 +75,7 @@ class Source:
 
 
 def tokenize(source: Source) -> tuple[list[Token], list[EdgewiseError]]:
-    """The pieces of a text, and what in it is none; four ends of file close the list.
+    """The pieces of a text, and the errors in it; four `end` tokens close the list.
 
     >>> [token.text for token in tokenize(Source("h(X) :- a(X).", ""))[0][:5]]
     ['h', '(', 'X', ')', ':-']
@@ -109,8 +109,8 @@ def _not_a_piece(source: Source, text: str, start: int) -> BadSyntax:
             place,
             f"write {text[0]} where it ends; a line break in a string is `\\n`",
         )
-    hint = HINTS.get(text[0], "a name that has such letters goes into quotes")
-    return BadSyntax(f"`{text[:20]}` has no meaning here", place, hint)
+    hint = HINTS.get(text[0], "a name with such characters goes into quotes")
+    return BadSyntax(f"unexpected `{text[:20]}`", place, hint)
 
 
 def unquoted(text: str) -> str:
@@ -186,7 +186,7 @@ class Cursor:
 
     def expect(self, kind: str, why: str) -> Token:
         if self.kind != kind:
-            shown = {"int": "a whole number", "name": "a name"}.get(kind, f"`{kind}`")
+            shown = {"int": "an integer", "name": "a name"}.get(kind, f"`{kind}`")
             raise self.mistake(f"expected {shown}, got {self.shown()}", help=why)
         return self.next()
 
@@ -213,7 +213,7 @@ class Cursor:
 
     @contextmanager
     def nested(self) -> Iterator[None]:
-        """One level deeper; texts that nest beyond all reason are refused."""
+        """One level deeper, up to MAX_DEPTH levels."""
         if self.depth >= MAX_DEPTH:
             raise self.mistake(
                 f"this is nested more than {MAX_DEPTH} deep",

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from edgewise.errors import EdgewiseError, Span
 from edgewise.language import brackets, functions, nodes, terms
-from edgewise.language.tokens import Cursor, Token, unquoted
+from edgewise.language.text_form.tokens import Cursor, Token, unquoted
 
 NUMBERS = ("int", "float")
 STARTS = (*NUMBERS, "<", "[", "{", "$")
@@ -79,13 +79,13 @@ def number(cursor: Cursor) -> float:
     return float(cursor.next().text)
 
 
-def whole(cursor: Cursor, why: str) -> int:
+def integer(cursor: Cursor, why: str) -> int:
     """An integer; one too long to read is a mistake as well."""
     token = cursor.expect("int", why)
-    return integer(token, cursor.span(token))
+    return integer_of(token, cursor.span(token))
 
 
-def integer(token: Token, place: Span) -> int:
+def integer_of(token: Token, place: Span) -> int:
     if len(token.text) > 1000:
         raise terms.BadTerm("the number has too many digits", place, "write it as a string")
     return int(token.text)
@@ -95,7 +95,7 @@ def _shape(cursor: Cursor, first: Token) -> nodes.Weight:
     """`{8,2}`, `{64 = 1.0}`; without sizes, `{= 1.0}`, for a shape that is written elsewhere."""
     sizes: list[int] = []
     while cursor.kind not in ("=", "}"):
-        sizes.append(whole(cursor, "a shape is `{8,2}`: rows, then columns"))
+        sizes.append(integer(cursor, "a shape is `{8,2}`: rows, then columns"))
         if not cursor.take(","):
             break
     fill = number(cursor) if cursor.take("=") else None
@@ -161,10 +161,10 @@ def _element(
 ) -> tuple[tuple[int, ...], float]:
     first = cursor.token
     why = "an element is `position:value`, such as `1:0.5`, or `0,1:0.5` in a matrix"
-    at = [whole(cursor, why)]
+    at = [integer(cursor, why)]
     if len(shape) == 2:
         cursor.expect(",", why)
-        at.append(whole(cursor, why))
+        at.append(integer(cursor, why))
     cursor.expect(":", why)
     key = tuple(at)
     inside = all(0 <= i < n for i, n in zip(key, shape, strict=True))
@@ -197,7 +197,7 @@ def term(cursor: Cursor) -> nodes.Term:
         case "variable":
             return nodes.Variable(token.text, cursor.span(token))
         case "int":
-            return integer(token, cursor.span(token))
+            return integer_of(token, cursor.span(token))
         case "string":
             return unquoted(token.text)
         case "float":
@@ -208,7 +208,7 @@ def term(cursor: Cursor) -> nodes.Term:
     raise cursor.mistake(
         f"expected a term, got {shown}",
         cursor.source.span(token.start, token.end),
-        "a term is a variable `X`, a name, a whole number or a string in quotes",
+        "a term is a variable `X`, a name, an integer or a string in quotes",
     )
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from edgewise.errors import EdgewiseError, nearest
 from edgewise.language import functions, nodes, program
-from edgewise.language.parser_values import NUMBERS, placed, term, term_list, whole
-from edgewise.language.tokens import Cursor, Token
+from edgewise.language.text_form.tokens import Cursor, Token
+from edgewise.language.text_form.values import NUMBERS, integer, placed, term, term_list
 
 KINDS = {
     "activation": functions.TRANSFORMATION,
@@ -59,10 +59,10 @@ def _entry(cursor: Cursor) -> list[Entry]:
         if key.text in KINDS:
             return [Entry(first, key.text, f) for f in _keyed(cursor, KINDS[key.text])]
         if key.text == "rounds":
-            return [Entry(first, "rounds", whole(cursor, "rounds are a whole number"))]
+            return [Entry(first, "rounds", integer(cursor, "`rounds` is an integer"))]
         near = nearest(key.text, [*KINDS, "rounds"])
         raise functions.BadFunction(
-            f"there is nothing to set that is called `{key.text}`",
+            f"there is no option `{key.text}`",
             cursor.source.span(key.start, key.end),
             f"did you mean `{near}`?" if near else f"there are {', '.join([*KINDS, 'rounds'])}",
         )
@@ -72,7 +72,7 @@ def _entry(cursor: Cursor) -> list[Entry]:
 def _domain(cursor: Cursor) -> Any:
     if cursor.kind == "(":
         return list(term_list(cursor))
-    return whole(cursor, "a domain is a number, or a list of constants `(a, b)`")
+    return integer(cursor, "a domain is a number, or a list of constants `(a, b)`")
 
 
 def _keyed(cursor: Cursor, kind: str) -> list[nodes.Function]:
@@ -86,7 +86,7 @@ def _keyed(cursor: Cursor, kind: str) -> list[nodes.Function]:
     found = function(cursor, kind)
     if functions.kind(found) != kind:
         raise functions.BadFunction(
-            f"`{found.name}` is no {kind} but a{_n(functions.kind(found))}",
+            f"`{found.name}` is not a {kind} but a{_n(functions.kind(found))}",
             cursor.span(token),
             f"write it as `[{found.name}]`, without the key",
         )
@@ -181,7 +181,7 @@ def functions_of(cursor: Cursor, listed: list[Entry]) -> tuple[nodes.Function, .
     for entry in listed:
         if entry.key == "rounds" or isinstance(entry.key, nodes.Variable):
             raise cursor.mistake(
-                "this is an option of the whole program",
+                "this is an option of the program, not of a rule",
                 cursor.source.span(entry.token.start, entry.token.end),
                 "write options first in the text, `[rounds=3, H=8]`",
             )
@@ -195,7 +195,7 @@ def set_options(cursor: Cursor, listed: list[Entry], options: dict[str, Any] | N
         is_domain = isinstance(entry.key, nodes.Variable)
         if options is None or not (is_domain or entry.key in ("aggregation", "rounds")):
             raise cursor.mistake(
-                "this is no option of a program",
+                "this is not an option of a program",
                 place,
                 "a list alone sets `aggregation`, `rounds` and domains `H=8`; functions follow "
                 "the `.` of a rule",

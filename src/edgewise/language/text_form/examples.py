@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from edgewise.errors import EdgewiseError, raise_all
 from edgewise.language import nodes
-from edgewise.language.parser_values import STARTS, integer, term_list, weight
-from edgewise.language.tokens import MAX_ERRORS, BadSyntax, Cursor, Source, unquoted
+from edgewise.language.text_form.tokens import MAX_ERRORS, BadSyntax, Cursor, Source, unquoted
+from edgewise.language.text_form.values import STARTS, integer_of, term_list, weight
 
 SIMPLE = ("name", "int")
 
@@ -94,7 +94,7 @@ def _constants(cursor: Cursor) -> tuple[nodes.Constant, ...]:
     found: list[nodes.Constant] = []
     while tokens[at].kind in SIMPLE and tokens[at + 1].kind in (",", ")"):
         token = tokens[at]
-        found.append(token.text if token.kind == "name" else integer(token, cursor.span()))
+        found.append(token.text if token.kind == "name" else integer_of(token, cursor.span()))
         at += 2
         if tokens[at - 1].kind == ")":
             cursor.position = at

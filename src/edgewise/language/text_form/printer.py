@@ -1,18 +1,24 @@
-"""Prints atoms, expressions and weights in the text form."""
+"""Prints programs in the text form, one statement a line."""
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, assert_never
 
 from edgewise.errors import EdgewiseError, caller
-from edgewise.language import nodes, tokens
+from edgewise.language import nodes
+from edgewise.language.printer import INFIX, closes_last
+from edgewise.language.text_form import tokens
+
+if TYPE_CHECKING:
+    from edgewise.language.program import Program
 
 NAME = re.compile(tokens.NAME)
 VARIABLE = re.compile(tokens.VARIABLE)
-INFIX = {"sum": (" + ", 1), "elproduct": (" * ", 2), "product": (" @ ", 2)}
+INDENT = "    "
 ALONE = ("slope", "k", "p", "shape")
 
 
@@ -26,10 +32,100 @@ class NoTextForm(EdgewiseError):
 
 @dataclass(frozen=True)
 class Style:
-    """How to print: which parameters of blocks go without `^`, and whether for reading back."""
+    """How to print: which block parameters need no `^`, and whether `parse` must read it back."""
 
     scopes: tuple[dict[str, bool], ...] = ()
     exact: bool = True
+
+
+def to_text(program: Program) -> str:
+    """The program as text that `Program.parse` reads back.
+
+    >>> from edgewise.language import F, Program, R, V
+    >>> to_text(Program([(R.h(V.X) <= (R.a(V.X)[8, 2], ~R.b(V.X))) | [F.tanh]], rounds=3))
+    '[rounds=3]\\nh(X) :- {8,2} a(X), !b(X). [tanh]\\n'
+    """
+    style = Style()
+    set_first = options(program, style)
+    lines = [set_first] if set_first else []
+    lines += [statement(item, style) for item in program.statements]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def options(program: Program, style: Style) -> str:
+    """`[aggregation=avg_agg, rounds=3, H=8]`: what differs from the defaults."""
+    shown = []
+    if program.aggregation != nodes.Function("sum_agg"):
+        shown.append(f"aggregation={function(program.aggregation, style)}")
+    if program.rounds is not None:
+        shown.append(f"rounds={program.rounds}")
+    for key, domain in program.domains:
+        values = f"({', '.join(map(term, domain))})" if isinstance(domain, tuple) else domain
+        shown.append(f"{variable(key)}={values}")
+    return f"[{', '.join(shown)}]" if shown else ""
+
+
+def statement(item: nodes.Statement, style: Style) -> str:
+    match item:
+        case nodes.Rule():
+            body = ", ".join(expression(part, style) for part in item.body)
+            how = f" {function_list(item.functions, style)}" if item.functions else ""
+            return f"{expression(item.head, style)} :- {body}.{how}"
+        case nodes.Fact():
+            return f"{expression(item.atom, style)}."
+        case nodes.Line():
+            how = function_list(item.functions, style)
+            return f"{relation(item.relation, style)}/{item.arity} {how}"
+        case nodes.Stack():
+            return _stack(item, style)
+    assert_never(item)
+
+
+def _stack(stack: nodes.Stack, style: Style) -> str:
+    inner = block_style(stack, style)
+    lines = [statement(item, inner).replace("\n", f"\n{INDENT}") for item in stack.statements]
+    block = "".join(f"{INDENT}{line}\n" for line in lines)
+    head = f"{name(stack.name)} * {stack.count} {signature(stack, style, '->')}"
+    return f"{head} {{\n{block}}}"
+
+
+def signature(stack: nodes.Stack, style: Style, arrow: str) -> str:
+    """`(x = tokens) -> out`: what the first copy reads, and what each hands on."""
+    inner = block_style(stack, style)
+    pairs = zip(stack.parameters, stack.inputs, strict=True)
+    reads = (f"{relation(f'^{p}', inner)} = {relation(given, style)}" for p, given in pairs)
+    hands = [relation(output, inner) for output in stack.outputs]
+    on = hands[0] if len(hands) == 1 else f"({', '.join(hands)})"
+    return f"({', '.join(reads)}) {arrow} {on}"
+
+
+def block_style(stack: nodes.Stack, style: Style) -> Style:
+    """The style inside a block: a parameter whose name no relation has needs no `^`."""
+    taken = set(mentioned(stack))
+    scope = {p: p not in taken and bool(NAME.fullmatch(p)) for p in stack.parameters}
+    return replace(style, scopes=(*style.scopes, scope))
+
+
+def mentioned(node: Any) -> Iterator[str]:
+    """Every relation that a node mentions."""
+    match node:
+        case nodes.Atom(relation=found) | nodes.Line(relation=found):
+            yield found
+        case nodes.Apply():
+            yield from mentioned(node.operands)
+        case nodes.Rule():
+            yield from mentioned((node.head, *node.body))
+        case nodes.Fact():
+            yield from mentioned(node.atom)
+        case nodes.Stack():
+            yield from node.outputs
+            yield from mentioned(node.statements)
+            for inner in node.statements:
+                if isinstance(inner, nodes.Stack):
+                    yield from inner.inputs
+        case tuple():
+            for item in node:
+                yield from mentioned(item)
 
 
 def name(text: str) -> str:
@@ -59,7 +155,7 @@ def term(item: nodes.Term) -> str:
     return name(item) if isinstance(item, str) else str(item)
 
 
-def terms(items: tuple[nodes.Term, ...]) -> str:
+def term_list(items: tuple[nodes.Term, ...]) -> str:
     return f"({', '.join(map(term, items))})" if items else ""
 
 
@@ -76,11 +172,11 @@ def expression(node: nodes.Expression, style: Style, level: int = 0) -> str:
             return weight(node, style, level > 0)
         case nodes.Atom():
             marks = ("!" if node.negated else "") + ("*" if node.hidden else "")
-            shown = marks + relation(node.relation, style) + terms(node.terms)
+            shown = marks + relation(node.relation, style) + term_list(node.terms)
         case nodes.SpecialAtom():
-            shown = ("!" if node.negated else "") + _special(node, style) + terms(node.terms)
+            shown = ("!" if node.negated else "") + _special(node, style) + term_list(node.terms)
         case nodes.PatternAtom():
-            shown = ("!@" if node.negated else "@") + _pattern(node.pattern) + terms(node.terms)
+            shown = ("!@" if node.negated else "@") + _pattern(node.pattern) + term_list(node.terms)
         case nodes.Apply():
             shown = _apply(node, style, level)
         case _:
@@ -89,23 +185,13 @@ def expression(node: nodes.Expression, style: Style, level: int = 0) -> str:
 
 
 def _special(node: nodes.SpecialAtom, style: Style) -> str:
-    return f"@fn({_held(node.function, style)})" if node.function else f"@{node.name}"
+    return f"@fn({_python_object(node.function, style)})" if node.function else f"@{node.name}"
 
 
 def _pattern(pattern: Any) -> str:
     shown = repr(pattern)
-    is_call = re.match(r"[a-z]\w*\(", shown) and _closes_last(shown)
+    is_call = re.match(r"[a-z]\w*\(", shown) and closes_last(shown)
     return shown if is_call else f"({shown})"
-
-
-def _closes_last(shown: str) -> bool:
-    """Whether the first parenthesis closes at the very end."""
-    depth = 0
-    for at, letter in enumerate(shown):
-        depth += (letter == "(") - (letter == ")")
-        if depth == 0 and letter == ")":
-            return at == len(shown) - 1
-    return False
 
 
 def _apply(node: nodes.Apply, style: Style, level: int) -> str:
@@ -146,23 +232,23 @@ def function(node: nodes.Function, style: Style) -> str:
     return f"{node.name}({', '.join(shown)})"
 
 
-def functions(items: tuple[nodes.Function, ...], style: Style) -> str:
+def function_list(items: tuple[nodes.Function, ...], style: Style) -> str:
     return f"[{', '.join(function(item, style) for item in items)}]"
 
 
 def argument(value: Any, style: Style) -> str:
     if isinstance(value, nodes.Opaque):
-        return _held(value, style)
+        return _python_object(value, style)
     if isinstance(value, tuple):
         return f"({', '.join(argument(item, style) for item in value)})"
     return number(value) if isinstance(value, float) else str(value)
 
 
-def _held(held: nodes.Opaque, style: Style) -> str:
-    shown = getattr(held.thing, "__name__", type(held.thing).__name__)
+def _python_object(item: nodes.Opaque, style: Style) -> str:
+    shown = getattr(item.thing, "__name__", type(item.thing).__name__)
     if style.exact:
         raise NoTextForm(
-            f"`{shown}` is Python and has no text form",
+            f"`{shown}` is a Python object and has no text form",
             caller(),
             "keep the program in Python, or say it with rules and the functions of `F`",
         )
@@ -175,7 +261,7 @@ def weight(node: nodes.Weight, style: Style, in_expression: bool = False) -> str
     if is_number and in_expression:  # there a number alone is a constant
         shown = number(_numbers(node, style))
         return shown if node.is_fixed else f"$={shown}"
-    mark = f"${name(node.name)}{terms(node.keys)}" if node.name is not None else ""
+    mark = f"${name(node.name)}{term_list(node.keys)}" if node.name is not None else ""
     if not node.is_declared and node.fill is None:
         return f"<{mark}>" if node.is_fixed else mark
     shown = f"<{_value(node, style)}>" if node.is_fixed else _value(node, style)
@@ -197,9 +283,9 @@ def _numbers(node: nodes.Weight, style: Style) -> Any:
     found = node.value.thing.tolist()
     if not _is_finite(found):
         raise NoTextForm(
-            "a tensor holds values that are not numbers, or none",
+            "a tensor is empty or holds NaN",
             node.place,
-            "give it other values",
+            "give it finite values",
         )
     return float(found) if isinstance(found, int) else found
 

@@ -1,0 +1,1 @@
+"""The text form of the language: the published NeuraLogic grammar, extended to all of Edgewise."""
