@@ -25,7 +25,7 @@ PUBLISHED = [
     ("h(X) :- [2,3| 0,1:0.5] a(X).", R.h(V.X) <= R.a(V.X)[[[0, 0.5, 0], [0, 0, 0]]]),
     ("$w={8,2} h(X) :- $v=<0.5> a(X).", R.h(V.X)["w":8, 2] <= R.a(V.X)["v":0.5].fixed()),
     ("h(X) :- a(X), *edge(X,Y).", R.h(V.X) <= (R.a(V.X), R._edge(V.X, V.Y))),
-    ("h(X) :- a(X), ~b(X), !c(X).", R.h(V.X) <= (R.a(V.X), ~R.b(V.X), ~R.c(V.X))),
+    ("h(X) :- a(X), ~b(X), !c(X).", R.h(V.X) <= (R.a(V.X), -R.b(V.X), ~R.c(V.X))),
     ("h(X) :- a(X), @leq(X, 3).", R.h(V.X) <= (R.a(V.X), R.special.leq(V.X, 3))),
     ("h(X) :- a(X), *@leq(X, 3).", R.h(V.X) <= (R.a(V.X), R.special.leq(V.X, 3))),
     ("h(X) :- a(X), 0.5.", R.h(V.X) <= (R.a(V.X), W[0.5])),
@@ -75,9 +75,11 @@ CANONICAL = [
     ("h(X) :- a + (b + c).", R.h(V.X) <= R.a + (R.b + R.c)),
     ("h(X) :- k(X).T @ q.T.", R.h(V.X) <= R.k(V.X).T @ R.q.T),
     ("h(X) :- {2,3} k(X).T.", R.h(V.X) <= R.k(V.X).T[2, 3]),
-    ("h(X) :- -b(X).", R.h(V.X) <= -R.b(V.X)),
-    ("h(X) :- 2.0 (-b(X)).", R.h(V.X) <= (-R.b(V.X))[2.0]),
-    ("h(X) :- a + -b * c.", R.h(V.X) <= R.a + (-R.b) * R.c),
+    ("h(X) :- ~b(X).", R.h(V.X) <= -R.b(V.X)),
+    ("h(X) :- 2.0 ~b(X).", R.h(V.X) <= (-R.b(V.X))[2.0]),
+    ("h(X) :- a + ~b * c.", R.h(V.X) <= R.a + (-R.b) * R.c),
+    ("h(X) :- ~(a + ~b.T).", R.h(V.X) <= -(R.a + -(R.b.T))),
+    ("h(X) :- !b(X), {2,2} ~a(X).", R.h(V.X) <= (~R.b(V.X), (-R.a(V.X))[2, 2])),
     ("h(X) :- 2.0 exp(a(X)).", R.h(V.X) <= F.exp(R.a(V.X))[2.0]),
     ("h(X) :- exp(a()), exp(a).", R.h(V.X) <= (F.exp(R.a), R.exp("a"))),
     ("h(X) :- max(a(X), b(), 2.0).", R.h(V.X) <= F.max(R.a(V.X), R.b, 2.0)),
@@ -118,7 +120,24 @@ def test_spaces_and_signs_are_free() -> None:
     assert only("h :- a +1.0.") == only("h :- a + 1.0.")
     assert only("h :- -2.0 a.") == only("h :- -2 a.")
     assert only("h:-(a+b).T.") == only("h :- transp(a + b).")
-    assert only("h :- -{2,2} a.") == only("h :- {2,2} (-a).")
+    assert only("h :- -{2,2} a.") == only("h :- {2,2} (-a).") == only("h :- {2,2} ~a.")
+    assert only("h :- ~{2,2} a.") == only("h :- {2,2} ~a.")
+
+
+def test_a_tilde_is_soft_negation_as_in_neuralogic() -> None:
+    program = Program.parse("h(X) :- a(X), ~b(X).")
+    assert program == Program([R.h(V.X) <= (R.a(V.X), -R.b(V.X))])
+    facts = Program.parse("<2.0> a(1). <3.0> a(2). <0.3> b(2).")
+    solution = (program + facts).solve()
+    assert {a.terms: v.item() for a, v in solution[R.h(V.X)].items()} == {(2,): 3.7}
+
+
+@pytest.mark.parametrize("condition", ["*b(X)", "@leq(X, 2)", "!b(X)", "@window(1)(X, X)"])
+def test_a_condition_has_no_soft_negation(condition: str) -> None:
+    with pytest.raises(EdgewiseError) as caught:
+        Program.parse(f"h(X) :- a(X), ~{condition}.")
+    assert caught.value.code == "condition-in-expression"
+    assert "write `!`" in caught.value.help
 
 
 def test_compound_patterns() -> None:

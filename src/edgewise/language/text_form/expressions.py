@@ -24,6 +24,7 @@ from edgewise.language.text_form.values import (
 )
 
 INFIX = {"+": ("sum", 1), "&": ("sum", 1), "*": ("elproduct", 2), "@": ("product", 2)}
+SOFT = ("~", "-")  # 1 − b, as NeuraLogic writes it and as Python does
 TERMS = ("name", "variable", "int", "string")
 
 
@@ -56,7 +57,7 @@ def _infix(cursor: Cursor) -> tuple[str, int]:
     sign = token.text[:1] if token.kind in NUMBERS else token.kind
     if sign == "-":
         raise operators.BadOperator(
-            "there is no subtraction: `-b` is the soft negation 1 − b",
+            "there is no subtraction: `~b` is the soft negation 1 − b",
             cursor.span(),
             "write `a + <-1.0> b`",
         )
@@ -73,9 +74,8 @@ def operand(cursor: Cursor) -> nodes.Expression:
     with cursor.nested():
         if first.kind in STARTS:
             return _weighted(cursor)
-        if cursor.take("-"):
-            inner = operand(cursor)
-            return _built(cursor, first, partial(operators.apply, "reverse", inner), inner)
+        if first.kind in SOFT:
+            return _softly_negated(cursor)
         return _postfix(cursor, first, primary(cursor))
 
 
@@ -124,8 +124,10 @@ def primary(cursor: Cursor) -> nodes.Expression:
             inner = expression(cursor, 0)
             cursor.expect(")", "close the parenthesis that is open")
             return inner
-        case "!" | "~":
+        case "!":
             return _negated(cursor)
+        case "~":
+            return _softly_negated(cursor)
         case "*":
             cursor.next()
             if cursor.kind == "@":
@@ -142,10 +144,23 @@ def primary(cursor: Cursor) -> nodes.Expression:
 
 def _negated(cursor: Cursor) -> nodes.Expression:
     first = cursor.next()
-    if cursor.kind in ("!", "~", "(", "-"):
-        raise cursor.mistake("only an atom can be negated", help="write `!b(X)`; `-b(X)` is 1 − b")
+    if cursor.kind in ("!", *SOFT, "("):
+        raise cursor.mistake("only an atom can be negated", help="write `!b(X)`; `~b(X)` is 1 − b")
     inner = primary(cursor)
     return _at(cursor, first, lambda: operators.negate(inner))
+
+
+def _softly_negated(cursor: Cursor) -> nodes.Expression:
+    """`~b(X)`: 1 − b(X), for every b(X) that holds."""
+    first = cursor.next()
+    inner = operand(cursor)
+    if not inner.carries_value:
+        raise operators.ConditionInExpression(
+            "`~b` is the soft negation 1 − b, and a condition carries no value",
+            cursor.span(first),
+            "write `!` for what does not hold, as in `!b(X)`",
+        )
+    return _built(cursor, first, partial(operators.apply, "reverse", inner), inner)
 
 
 def _is_term_list(cursor: Cursor) -> bool:

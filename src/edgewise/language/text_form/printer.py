@@ -205,8 +205,7 @@ def _apply(node: nodes.Apply, style: Style, level: int) -> str:
     if function.name == "transp" and isinstance(operands[0], nodes.Atom):
         return f"{expression(operands[0], style, 3)}.T"
     if function.name == "reverse" and not isinstance(operands[0], nodes.Weight):
-        shown = f"-{expression(operands[0], style, 3)}"
-        return f"({shown})" if has_weight else shown
+        return f"~{expression(operands[0], style, 3)}"
     inside = [_operand(operand, style) for operand in operands]
     inside += [f"{key}={argument(value, style)}" for key, value in function.arguments]
     return f"{function.name}({', '.join(inside)})"
