@@ -7,7 +7,9 @@ import pytest
 from edgewise import F, Program, R, V
 from edgewise.passes import optimise
 from edgewise.plan.lower import lower
+from edgewise.plan.nodes import Dot, LoweredScore
 from edgewise.plan.spec import BadPlan, assert_well_formed, problems
+from edgewise.scores.nodes import S
 from tests.compile.rewritings import D_K, OUT, QKV, WEIGHTS
 
 PLAN = lower(Program([R.g(V.X) <= R.a(V.X)[2.0], R.h(V.X) <= R.g(V.X)]), R.h)
@@ -32,7 +34,11 @@ WRONG = {
     "has heads": replace(FUSED, steps=(*FUSED.steps[:-1], replace(ATTENTION, shared=("H",)))),
     "hold its query": replace(FUSED, steps=(*FUSED.steps[:-1], replace(ATTENTION, value=R.v(V.I)))),
     "hold its key": replace(
-        FUSED, steps=(*FUSED.steps[:-1], replace(ATTENTION, queries=(R.q(V.J),)))
+        FUSED,
+        steps=(
+            *FUSED.steps[:-1],
+            replace(ATTENTION, score=LoweredScore(S, (Dot(R.q(V.J), R.k(V.J), ()),))),
+        ),
     ),
     "are read elsewhere": replace(
         FUSED, steps=(*FUSED.steps, (R.out(V.I) <= R.w(V.I, V.J)) | [F.sum_agg])

@@ -192,8 +192,8 @@ def _reasons(piece: Piece, seen: Sequence[Chosen]) -> dict[str, Any]:
 
 def _attention(step: AttentionStep, state: State) -> tuple[Column, dict[str, Any]]:
     """What an attention would run, without running it."""
-    if step.node.form is not None:
-        return _bent(step, state)
+    if step.which is not None:
+        return _additive(step, state)
     with Counter() as counter:
         queries, keys = ([side.step(state) for side in s] for s in (step.queries, step.keys))
         biases, value = [side.step(state) for side in step.biases], step.value.step(state)
@@ -228,9 +228,8 @@ def _terms(case: Case) -> dict[str, Any]:
     return {"terms": terms} if terms else {}
 
 
-def _bent(step: AttentionStep, state: State) -> tuple[Column, dict[str, Any]]:
-    """An attention along listed pairs whose score is a bent sum."""
-    assert step.node.form is not None
+def _additive(step: AttentionStep, state: State) -> tuple[Column, dict[str, Any]]:
+    """Additive attention along listed pairs."""
     assert step.which is not None
     with Counter() as counter:
         sides = [side.step(state) for side in (*step.queries, *step.keys, step.value)]
@@ -247,8 +246,9 @@ def _bent(step: AttentionStep, state: State) -> tuple[Column, dict[str, Any]]:
     pairs = batch * heads * step.which.forth.entries
     size = torch.empty((), dtype=state.dtype).element_size()
     places = step.axes[step.node.query] + step.axes[step.node.key]
+    kind = "additive" if step.vector is None else "of sums"
     made = {
-        "kernel": f"attention, {step.node.form.kind} ({kernel.name})",
+        "kernel": f"attention, {kind} ({kernel.name})",
         "pattern": repr(step.pattern),
         "pairs": pairs,
         "flops": counter.flops + pairs * (3 * d + 2 * dv),

@@ -18,6 +18,7 @@ from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import variables
 from edgewise.run.attention import AttentionStep
 from edgewise.run.executable import Executable, RelationStep
+from edgewise.scores.nodes import S, separate
 
 POSITIONS = "give positions as an input of their own: `R.place(V.I)`"
 
@@ -98,20 +99,21 @@ class Axes:
 
     def _attention(self, step: AttentionStep) -> int | None:
         node, where = step.node, step.rule.place
-        query = self.names((*node.queries,), where)
-        key = self.names((*node.keys, node.value), where)
+        query = self.names(node.score.queries, where)
+        key = self.names((*node.score.keys, node.value), where)
         if not query and not key:
             return None
         if query - {node.query} or key - {node.key} or not query:
             raise refusal(f"`{node.head.relation}` hears places that it does not have", where)
-        if node.code is not None:
+        tree, added, factor = separate(node.score.tree)
+        if tree != S or factor is not None:
             raise refusal(f"the score of `{node.head.relation}` is code", where)
-        for factors in node.biases:
-            if len(self.names(factors, where)) > 1:
+        for n in added:
+            if len(self.names((node.score.reads[n],), where)) > 1:
                 raise refusal(f"the score of `{node.head.relation}` joins places", where)
         if step.hearing is not None or step.heard is not None:
             raise refusal(f"a row of `{node.head.relation}` may hear nobody", where)
-        if node.edges or (step.pattern is not None and not key):
+        if node.pairs.listed or (step.pattern is not None and not key):
             raise refusal(f"the pairs of `{node.head.relation}` are listed", where)
         if key:
             self.kept.add(node.head.relation)

@@ -6,19 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from edgewise.graphs import Pattern
-from edgewise.language import functions, nodes
-from edgewise.language.statements import atoms
+from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.passes.find_patterns import compared
-from edgewise.plan.code import DOT, Code, Names, NotCode, code_of, dots_in
 from edgewise.plan.distances import NotByDistance, check_distances, computing
-from edgewise.plan.forms import sums_of
-from edgewise.plan.nodes import Attention
-from edgewise.plan.score import Dot, Opaque, Term, dot_of, names_in, terms_of
-from edgewise.reference.evaluate import combination
+from edgewise.plan.lower_score import (
+    Names,
+    NotLowered,
+    OtherPlaces,
+    additive,
+    dots_in,
+    lower_score,
+)
+from edgewise.plan.nodes import AttendedPairs, Attention, LoweredScore
+from edgewise.plan.score import names_in
+from edgewise.scores.nodes import Entry, I, J, S, walk
 
-Factors = tuple[nodes.Expression, ...]
-Instead = tuple[nodes.Rule, nodes.Rule]
+Replaced = tuple[nodes.Rule, nodes.Rule]
 
 
 class NotAttention(Exception):
@@ -35,115 +39,75 @@ class WeightedSum:
     dropout: float
 
 
-def attention_node(sum_: WeightedSum, using: nodes.Rule, instead: Instead) -> Attention:
-    """The attention node, if the score is code or dot products and biases over one pair."""
-    bent = _bent(sum_, using, instead)
-    if bent is not None:
-        return bent
-    score, key = sum_.score, sum_.key
-    heads = [v.name for v in variables(score.head.terms) if v.name != key]
-    conditions = [item for item in score.body if not item.carries_value]
+def attention_node(sum_: WeightedSum, using: nodes.Rule, replaces: Replaced) -> Attention:
+    """The attention node, if the score is a tree over one pair of query and key."""
+    found = _additive(sum_, using, replaces)
+    if found is not None:
+        return found
+    rule, key = sum_.score, sum_.key
+    heads = [v.name for v in variables(rule.head.terms) if v.name != key]
+    conditions = [item for item in rule.body if not item.carries_value]
     chain, conditions = computing(conditions, {*heads, key})
     computed = names_in(tuple(chain)) - {*heads, key}
-    name = combination(score.functions).name
-    items = tuple(item for item in score.body if item.carries_value)
-    dots = dots_in(name, items, key, computed)
+    dots = dots_in(rule, key, computed)
     if not dots:
         raise NotAttention("no part of the score is a dot product of a query and a key")
     taken = names_in(tuple(dot.key for dot in dots)) | names_in(sum_.value)
     query = _query([n for n in heads if n not in taken], conditions)
     names = Names(key, query, computed)
-    code = _code(score, name, items, names)
-    _refuse_names(code, names, {*heads, key})
-    _refuse_chain(chain, code, names)
-    edges = [c for c in conditions if _lists(c, query, key)]
+    try:
+        score = replace(lower_score(rule, names), where=tuple(chain))
+    except (NotLowered, OtherPlaces) as reason:
+        raise NotAttention(str(reason)) from None
+    _refuse_names(score, names, {*heads, key})
+    _refuse_chain(score, names)
+    listed = [c for c in conditions if _lists(c, query, key)]
     rows = [c for c in conditions if _is_row(c, query, key)]
-    others = [c for c in conditions if c not in edges and c not in rows]
+    pattern = _pattern([c for c in conditions if c not in listed and c not in rows], query, key)
+    pairs = AttendedPairs(pattern, _atoms(listed), _atoms(rows))
+    return _node(sum_, using, query, score, pairs, replaces)
+
+
+def _node(
+    sum_: WeightedSum,
+    using: nodes.Rule,
+    query: str,
+    score: LoweredScore,
+    pairs: AttendedPairs,
+    replaces: Replaced,
+) -> Attention:
+    names = [v.name for v in variables(sum_.score.head.terms)]
+    shared = tuple(n for n in names if n not in (query, sum_.key))
+    head = replace(using.head, weight=None)
     return Attention(
-        head=replace(using.head, weight=None),
-        queries=tuple(dot.query for dot in code.dots),
-        keys=tuple(dot.key for dot in code.dots),
-        scales=tuple(dot.scale for dot in code.dots),
-        biases=tuple(term.factors for term in code.biases),
-        value=sum_.value,
-        shared=tuple(n for n in heads if n != query),
-        query=query,
-        key=key,
-        pattern=_pattern(others, query, key),
-        dropout=sum_.dropout,
-        instead=instead,
-        edges=tuple(c for c in edges if isinstance(c, nodes.Atom)),
-        code=None if code.score == DOT else code.score,
-        factors=code.dots[0].pair,
-        numbers=tuple(number for dot in code.dots for number in dot.numbers),
-        distances=tuple(chain),
-        rows=tuple(c for c in rows if isinstance(c, nodes.Atom)),
+        head, query, sum_.key, shared, score, sum_.value, pairs, sum_.dropout, replaces
     )
 
 
-def _code(score: nodes.Rule, name: str, items: Factors, names: Names) -> Code:
-    """The score as dot products and biases if it is plain, else as code."""
-    after = tuple(f for f in score.functions if functions.kind(f) == functions.TRANSFORMATION)
-    plain = None if after else _plain(name, items, names)
-    if plain is not None and not any(_is_code(term, names) for term in plain.biases):
-        return plain
-    try:
-        return code_of(name, items, after, names)
-    except NotCode as reason:
-        if plain is not None and not names.computed:
-            return plain
-        raise NotAttention(str(reason)) from None
+def _atoms(conditions: Sequence[nodes.Expression]) -> tuple[nodes.Atom, ...]:
+    return tuple(c for c in conditions if isinstance(c, nodes.Atom))
 
 
-def _plain(name: str, items: Factors, names: Names) -> Code | None:
-    try:
-        terms = terms_of(name, items)
-    except Opaque:
-        return None
-    dots = [(term, dot_of(term, names.key, names.computed)) for term in terms]
-    dots = _of_one_factor(dots)
-    found = tuple(dot for _, dot in dots if dot is not None)
-    biases = tuple(term for term, dot in dots if dot is None)
-    return Code(DOT, found, biases) if found else None
-
-
-def _of_one_factor(dots: list[tuple[Term, Dot | None]]) -> list[tuple[Term, Dot | None]]:
-    """Dot products with the same numbers of the pair; others are biases if there are several."""
-    kinds = {dot.pair for _, dot in dots if dot is not None}
-    if len(kinds) < 2:
-        return dots
-    return [(term, dot if dot is None or not dot.pair else None) for term, dot in dots]
-
-
-def _is_code(term: Term, names: Names) -> bool:
-    """Whether a term counts with the places themselves: in a kernel it needs no value per pair."""
-    places = any(isinstance(a, nodes.SpecialAtom) for a in atoms(term.factors))
-    return places or bool(names.computed & names_in(term.factors))
-
-
-def _refuse_names(code: Code, names: Names, head: set[str]) -> None:
-    read = [e for dot in code.dots for e in (dot.query, dot.key, *dot.pair)]
-    read += [f for term in code.biases for f in term.factors]
-    used = names_in((*read, code.score))
+def _refuse_names(score: LoweredScore, names: Names, head: set[str]) -> None:
+    places = {I: names.query, J: names.key}
+    used = {places[part] for part in walk(score.tree) if part in places}
+    used |= names_in((*score.reads, *score.queries, *score.keys))
     if used - names.computed != head:
         raise NotAttention("the score has variables that its head does not have")
-    for item in atoms((code.score,)):
-        held = {v.name for v in variables(item.terms)}
-        if isinstance(item, nodes.SpecialAtom) and not held <= {names.query, names.key}:
-            reason = f"counts with more than `{names.query}` and `{names.key}`"
-            raise NotAttention(f"`{item!r}` {reason}")
 
 
-def _refuse_chain(chain: list[nodes.Expression], code: Code, names: Names) -> None:
+def _refuse_chain(score: LoweredScore, names: Names) -> None:
     """Conditions that compute variables must choose entries of tables by distance."""
-    elsewhere = [f for term in code.biases for f in term.factors]
-    elsewhere += [e for dot in code.dots for e in (dot.query, dot.key, *dot.scale, *dot.pair)]
+    entries = {part.table for part in walk(score.tree) if isinstance(part, Entry)}
+    elsewhere = [item for n, item in enumerate(score.reads) if n not in entries]
+    elsewhere += [e for dot in score.dots for e in (dot.query, dot.key, *dot.scale)]
     if names.computed & names_in(tuple(elsewhere)):
         raise NotAttention("a value of each pair is chosen by a variable that is computed")
-    if chain and not names.computed & names_in((code.score,)):
-        raise NotAttention(f"`{chain[0]!r}` is not a pattern of `{names.query}` and `{names.key}`")
+    if score.where and not names.computed & names_in(score.reads):
+        first = score.where[0]
+        raise NotAttention(f"`{first!r}` is not a pattern of `{names.query}` and `{names.key}`")
     try:
-        check_distances(chain, names.query, names.key)
+        check_distances(score.where, names.query, names.key)
     except NotByDistance as reason:
         raise NotAttention(str(reason)) from None
 
@@ -155,39 +119,23 @@ def _is_row(item: nodes.Expression, query: str, key: str) -> bool:
     return isinstance(item.terms[0], nodes.Variable) and item.terms[0].name in (query, key)
 
 
-def _bent(
-    sum_: WeightedSum, using: nodes.Rule, instead: tuple[nodes.Rule, nodes.Rule]
-) -> Attention | None:
-    """The attention node of a bent sum of query and key along pairs that a relation lists."""
-    score, key = sum_.score, sum_.key
-    found = sums_of(score, key)
-    conditions = [item for item in score.body if not item.carries_value]
+def _additive(sum_: WeightedSum, using: nodes.Rule, replaces: Replaced) -> Attention | None:
+    """The node of additive attention along pairs that relations list."""
+    rule, key = sum_.score, sum_.key
+    found = additive(rule, key)
+    conditions = [item for item in rule.body if not item.carries_value]
     if found is None or not conditions:
         return None
-    heads = [v.name for v in variables(score.head.terms) if v.name != key]
-    vector = () if found.form.vector is None else (found.form.vector,)
+    heads = [v.name for v in variables(rule.head.terms) if v.name != key]
+    vector = () if found.vector is None else (found.vector,)
     taken = names_in((*found.keys, *vector, sum_.value))
     candidates = [n for n in heads if n not in taken]
     query = _query(candidates, conditions) if candidates else key
     listed = all(_lists(c, query, key) for c in conditions)
     if query == key or not listed or names_in((*found.queries, *found.keys)) != {*heads, key}:
         return None
-    return Attention(
-        head=replace(using.head, weight=None),
-        queries=found.queries,
-        keys=found.keys,
-        scales=(),
-        biases=(),
-        value=sum_.value,
-        shared=tuple(n for n in heads if n != query),
-        query=query,
-        key=key,
-        pattern=None,
-        dropout=sum_.dropout,
-        instead=instead,
-        edges=tuple(c for c in conditions if isinstance(c, nodes.Atom)),
-        form=found.form,
-    )
+    pairs = AttendedPairs(listed=_atoms(conditions))
+    return _node(sum_, using, query, LoweredScore(S, found), pairs, replaces)
 
 
 def _lists(item: nodes.Expression, query: str, key: str) -> bool:
@@ -199,7 +147,7 @@ def _lists(item: nodes.Expression, query: str, key: str) -> bool:
 
 
 def _query(candidates: Sequence[str], conditions: Sequence[nodes.Expression]) -> str:
-    """The variable that asks: one that keys and values do not hold, and conditions do."""
+    """The query's variable: one that keys and values do not hold, and conditions do."""
     if not candidates:
         raise NotAttention("every variable of the query is one of the keys or values too")
     held = names_in(tuple(conditions))

@@ -26,7 +26,7 @@ def fuse_attention(plan: Plan) -> Plan:
             found = _attention(plan, score)
         except NotAttention:
             continue
-        using = found.instead[1]
+        using = found.replaces[1]
         steps = tuple(found if s is using else s for s in plan.steps if s is not score)
         plan = replace(plan, steps=steps)
     return plan

@@ -2,54 +2,118 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from edgewise.language import nodes
 from edgewise.language.program import Domain
+from edgewise.scores.nodes import Node
 
 
 @dataclass(frozen=True)
-class Form:
-    """A score that is not a dot product: the bent sum of a query and a key.
+class Dot:
+    """A dot product: scale · pair(I, J) · query(I)ᵀ key(J)."""
 
-    "additive": f(q + k), numbers; "of sums": vector · f(q + k). f(z) = max(z, 0) + slope·min(z, 0).
+    query: nodes.Expression
+    key: nodes.Expression
+    scale: tuple[nodes.Expression, ...]
+    pair: tuple[nodes.Expression, ...] = ()  # numbers of the pair itself
+    numbers: tuple[nodes.Expression, ...] = ()  # those that query and key are multiplied with
+
+
+@dataclass(frozen=True)
+class Additive:
+    """Additive attention: vectorᵀ f(Σ queries + Σ keys), f(z) = max(z, 0) + slope · min(z, 0).
+
+    Without a vector the sum is a number.
     """
 
-    kind: str
+    queries: tuple[nodes.Expression, ...]
+    keys: tuple[nodes.Expression, ...]
     slope: float
     vector: nodes.Weight | None = None
+
+
+@dataclass(frozen=True)
+class LoweredScore:
+    """A score as the tree that kernels compile, and what data gives it.
+
+    S is the sum of all dot products, or the additive form. `Entry(n, ...)` is `reads[n]`
+    for each head, at index `I - J` for each distance; `PairValue(n)` is `reads[n]` for each pair.
+    `where` computes the variables of reads from I − J.
+    """
+
+    tree: Node
+    products: tuple[Dot, ...] | Additive
+    reads: tuple[nodes.Expression, ...] = ()
+    where: tuple[nodes.Expression, ...] = ()
+
+    @property
+    def dots(self) -> tuple[Dot, ...]:
+        return () if isinstance(self.products, Additive) else self.products
+
+    @property
+    def queries(self) -> tuple[nodes.Expression, ...]:
+        found = self.products
+        return found.queries if isinstance(found, Additive) else tuple(d.query for d in found)
+
+    @property
+    def keys(self) -> tuple[nodes.Expression, ...]:
+        found = self.products
+        return found.keys if isinstance(found, Additive) else tuple(d.key for d in found)
+
+
+@dataclass(frozen=True)
+class AttendedPairs:
+    """Which keys a query attends to: those of a pattern, and of every relation."""
+
+    pattern: nodes.PatternAtom | None = None
+    listed: tuple[nodes.Atom, ...] = ()  # hidden relations that list pairs
+    rows: tuple[nodes.Atom, ...] = ()  # hidden relations that hold for every query, or key
 
 
 @dataclass(frozen=True)
 class Attention:
     """A softmax-weighted sum along pairs: `head(I) = Σ_J softmax_J(score(I, J)) · value(J)`.
 
-    The score is `code(factors · Σ_t scales[t] · queries[t](I)ᵀ keys[t](J)) + Σ biases`, or what its
-    `form` makes of the sums of all queries and of all keys. A query holds only
-    the query's variable and the shared ones, a key only the key's and the shared ones. `pattern`
-    restricts the pairs. `instead` are the rules this replaces, for layouts without such a kernel.
+    Queries hold only the query's variable and the shared ones, keys only the key's and the shared
+    ones. `replaces` are the rules this stands for, run for layouts without such a kernel.
     """
 
     head: nodes.Atom
-    queries: tuple[nodes.Expression, ...]
-    keys: tuple[nodes.Expression, ...]
-    scales: tuple[tuple[nodes.Expression, ...], ...]
-    biases: tuple[tuple[nodes.Expression, ...], ...]
-    value: nodes.Expression
-    shared: tuple[str, ...]
     query: str
     key: str
-    pattern: nodes.PatternAtom | None
+    shared: tuple[str, ...]
+    score: LoweredScore
+    value: nodes.Expression
+    pairs: AttendedPairs
     dropout: float
-    instead: tuple[nodes.Rule, nodes.Rule]
-    edges: tuple[nodes.Atom, ...] = ()  # hidden relations that list the pairs
-    form: Form | None = None
-    code: nodes.Expression | None = None  # of `plan.code.DOT`: the score before biases
-    factors: tuple[nodes.Expression, ...] = ()  # numbers of a pair, times its dot products
-    numbers: tuple[nodes.Expression, ...] = ()  # factors in queries and keys that are scalars
-    distances: tuple[nodes.Expression, ...] = ()  # compute variables of the code from I − J
-    rows: tuple[nodes.Atom, ...] = ()  # hidden relations that hold for every query, or key
+    replaces: tuple[nodes.Rule, nodes.Rule]
+
+
+def rewrite(node: Attention, rewritten: Callable[[Any], Any]) -> Attention:
+    """The node with every expression and every tuple of them rewritten, its pattern excepted."""
+    score = node.score
+    products = (
+        _rewrite(score.products, rewritten)
+        if isinstance(score.products, Additive)
+        else tuple(_rewrite(dot, rewritten) for dot in score.products)
+    )
+    return replace(
+        node,
+        head=rewritten(node.head),
+        value=rewritten(node.value),
+        score=LoweredScore(score.tree, products, rewritten(score.reads), rewritten(score.where)),
+        pairs=AttendedPairs(
+            node.pairs.pattern, rewritten(node.pairs.listed), rewritten(node.pairs.rows)
+        ),
+    )
+
+
+def _rewrite(product: Any, rewritten: Callable[[Any], Any]) -> Any:
+    return type(product)(**{name: rewritten(part) for name, part in vars(product).items()})
 
 
 Step = nodes.Rule | Attention
@@ -73,5 +137,5 @@ class Plan:
         """All rules, those behind fused steps included."""
         found: list[nodes.Rule] = []
         for step in self.steps:
-            found += [step] if isinstance(step, nodes.Rule) else step.instead
+            found += [step] if isinstance(step, nodes.Rule) else step.replaces
         return tuple(found)

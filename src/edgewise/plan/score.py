@@ -8,6 +8,7 @@ from typing import Any
 from edgewise.language import nodes
 from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import variables
+from edgewise.plan.nodes import Dot
 
 MOST_TERMS = 16
 PRODUCT = nodes.Function("product")
@@ -18,17 +19,6 @@ class Term:
     """A product of factors, in order."""
 
     factors: tuple[nodes.Expression, ...]
-
-
-@dataclass(frozen=True)
-class Dot:
-    """A term that is a dot product: scale · pair(I, J) · query(I)ᵀ key(J)."""
-
-    query: nodes.Expression
-    key: nodes.Expression
-    scale: tuple[nodes.Expression, ...]
-    pair: tuple[nodes.Expression, ...] = ()  # numbers of the pair itself
-    numbers: tuple[nodes.Expression, ...] = ()  # those that query and key are multiplied with
 
 
 class Opaque(Exception):
@@ -69,7 +59,7 @@ def _expanded(item: nodes.Expression) -> tuple[Term, ...]:
     if not isinstance(item, nodes.Apply):
         return (Term((item,)),)
     name, lead = item.function.name, () if item.weight is None else (item.weight,)
-    if name == "elproduct" and any(map(_is_number, item.operands)):
+    if name == "elproduct" and any(map(_is_plainly_scalar, item.operands)):
         name = "product"  # of scalars: both are the same
     if name == "identity":
         name = "sum"
@@ -78,7 +68,7 @@ def _expanded(item: nodes.Expression) -> tuple[Term, ...]:
     return tuple(Term((*lead, *t.factors)) for t in terms_of(name, item.operands))
 
 
-def _is_number(item: nodes.Expression) -> bool:
+def _is_plainly_scalar(item: nodes.Expression) -> bool:
     """Whether an expression is plainly a scalar: a number, or a row times a column."""
     if isinstance(item, nodes.Weight):
         return is_scalar(item)
@@ -99,6 +89,12 @@ def is_scalar(weight: nodes.Weight) -> bool:
     (True, False)
     """
     return isinstance(weight.value, float | int) or weight.shape in ((), (1,), (1, 1))
+
+
+def constant(weight: nodes.Weight) -> float | None:
+    """The number that a weight is, if it is written down and not learned."""
+    plain = weight.is_fixed and isinstance(weight.value, float | int)
+    return float(weight.value) if plain else None  # type: ignore[arg-type]
 
 
 def _is_row(item: nodes.Expression) -> bool:
@@ -128,7 +124,7 @@ def dot_of(term: Term, key: str, computed: frozenset[str] = frozenset()) -> Dot 
         return None
     row, *between = term.factors[start:end]
     assert isinstance(row, nodes.Apply)
-    left, right = row.operands[0], _times((*between, term.factors[end]))
+    left, right = row.operands[0], times((*between, term.factors[end]))
     if (key in names_in(left)) == (key in names_in(right)):
         return None
     query, found = (right, left) if key in names_in(left) else (left, right)
@@ -137,14 +133,15 @@ def dot_of(term: Term, key: str, computed: frozenset[str] = frozenset()) -> Dot 
         return None
     if any(isinstance(f, nodes.Weight) and names_in(f) and not is_scalar(f) for f in outside):
         return None
-    asks = names_in(query) - names_in(found)
-    of_key = tuple(f for f in outside if key in names_in(f) and not asks & names_in(f))
-    of_pair = tuple(f for f in outside if key in names_in(f) and asks & names_in(f))
+    own = names_in(query) - names_in(found)
+    of_key = tuple(f for f in outside if key in names_in(f) and not own & names_in(f))
+    of_pair = tuple(f for f in outside if key in names_in(f) and own & names_in(f))
     of_query = tuple(f for f in outside if names_in(f) and key not in names_in(f))
     scale = tuple(f for f in outside if not names_in(f))
-    query, found = _times((*of_query, query)), _times((*of_key, found))
+    query, found = times((*of_query, query)), times((*of_key, found))
     return Dot(query, found, scale, of_pair, (*of_query, *of_key))
 
 
-def _times(factors: tuple[nodes.Expression, ...]) -> nodes.Expression:
+def times(factors: tuple[nodes.Expression, ...]) -> nodes.Expression:
+    """The product of factors as one expression."""
     return factors[0] if len(factors) == 1 else nodes.Apply(PRODUCT, factors)

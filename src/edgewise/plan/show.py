@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from edgewise.language import nodes
-from edgewise.plan.code import DOT
-from edgewise.plan.nodes import Attention, Plan, Step
+from edgewise.plan.nodes import Additive, Attention, Plan, Step
+from edgewise.scores.nodes import Call, Entry, Leaf, Node, Number, PairValue, S, walk
+from edgewise.scores.show import CALL, PRODUCT, SUM, Text
+from edgewise.scores.show import show as show_tree
 
 
 def show(plan: Plan) -> str:
@@ -29,13 +31,14 @@ def show_step(step: Step) -> str:
 
 
 def _attention(node: Attention) -> str:
-    parts = [f"score = {' + '.join(_score(node))}", f"value = {node.value!r}"]
-    if node.pattern is not None:
-        parts.append(f"pairs = {node.pattern!r}")
-    if node.edges:
-        parts.append(f"pairs in {', '.join(map(repr, node.edges))}")
-    if node.distances or node.rows:
-        parts.append(f"where {', '.join(map(repr, (*node.distances, *node.rows)))}")
+    parts = [*_score(node), f"value = {node.value!r}"]
+    pairs = node.pairs
+    if pairs.pattern is not None:
+        parts.append(f"pairs = {pairs.pattern!r}")
+    if pairs.listed:
+        parts.append(f"pairs in {', '.join(map(repr, pairs.listed))}")
+    if node.score.where or pairs.rows:
+        parts.append(f"where {', '.join(map(repr, (*node.score.where, *pairs.rows)))}")
     if node.shared:
         parts.append(f"for each {', '.join(node.shared)}")
     if node.dropout:
@@ -45,20 +48,42 @@ def _attention(node: Attention) -> str:
 
 
 def _score(node: Attention) -> list[str]:
-    if node.form is not None:
-        added = " + ".join(map(repr, (*node.queries, *node.keys)))
-        bent = f"leaky_relu({added}, {node.form.slope})"
-        return [bent if node.form.vector is None else f"dot({node.form.vector!r}, {bent})"]
-    parts = zip(node.scales, node.queries, node.keys, strict=True)
-    terms = [_times((*scale, f"dot({q!r}, {k!r})")) for scale, q, k in parts]
-    if node.factors:
-        dots = " + ".join(terms)
-        terms = [_times((*node.factors, f"({dots})" if len(terms) > 1 else dots))]
-    if node.code is not None:
-        dots = " + ".join(terms)
-        terms = [repr(node.code).replace(repr(DOT), f"({dots})" if len(terms) > 1 else dots)]
-    return terms + [_times(factors) for factors in node.biases]
+    """The score with its reads and places in the rule's words; S on a line of its own where it
+    occurs twice."""
+    tree = node.score.tree
+    product, level = _product(node)
+    times = sum(part == S for part in walk(tree))
+
+    def names(part: Node) -> Text | None:
+        match part:
+            case Leaf("s") if times == 1:
+                return product, level
+            case Leaf("i"):
+                return node.query, CALL
+            case Leaf("j"):
+                return node.key, CALL
+            case Entry(number, Number(0) | Call("sub", (Leaf("i"), Leaf("j")))) | PairValue(number):
+                return _read(node.score.reads[number])
+        return None
+
+    return [f"score = {show_tree(tree, names)}", *([f"S = {product}"] if times > 1 else [])]
 
 
-def _times(factors: tuple[nodes.Expression | str, ...]) -> str:
-    return " · ".join(f if isinstance(f, str) else repr(f) for f in factors)
+def _product(node: Attention) -> Text:
+    match node.score.products:
+        case Additive(queries, keys, slope, vector):
+            inner = f"leaky_relu({' + '.join(map(repr, (*queries, *keys)))}, {slope})"
+            return inner if vector is None else f"dot({vector!r}, {inner})", CALL
+        case dots:
+            terms = [
+                " * ".join([*map(repr, dot.scale), f"dot({dot.query!r}, {dot.key!r})"])
+                for dot in dots
+            ]
+            return " + ".join(terms), SUM if len(terms) > 1 else PRODUCT
+
+
+def _read(item: nodes.Expression) -> Text:
+    match item:
+        case nodes.Apply(function=nodes.Function("product"), operands=operands, weight=None):
+            return " * ".join(map(repr, operands)), PRODUCT
+    return repr(item), CALL

@@ -98,14 +98,14 @@ def _is_plain_number(weight: nodes.Weight) -> bool:
 def _attention(plan: Plan, node: Attention) -> Iterator[str]:
     name, scores = (
         node.head.relation,
-        {r.head.relation for r in node.instead} - {node.head.relation},
+        {r.head.relation for r in node.replaces} - {node.head.relation},
     )
     heads = {v.name for v in variables(node.head.terms)}
     if heads != {*node.shared, node.query}:
         yield f"the attention `{name}` has heads {sorted(heads)}"
-    if node.query in names_in(node.keys) | names_in(node.value):
+    if node.query in names_in(node.score.keys) | names_in(node.value):
         yield f"keys or values of the attention `{name}` hold its query"
-    if node.key in names_in(node.queries):
+    if node.key in names_in(node.score.queries):
         yield f"queries of the attention `{name}` hold its key"
     for step in plan.steps:
         body = step.body if isinstance(step, nodes.Rule) else ()

@@ -20,7 +20,7 @@ from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.plan.nodes import Attention
 from edgewise.run.autocast import autocasts
-from edgewise.run.code import Coded
+from edgewise.run.code import FilledScore
 from edgewise.run.column import Column
 from edgewise.run.laid import laid, on_grid
 from edgewise.run.rule import RuleStep
@@ -101,9 +101,9 @@ class AttentionStep:
     hearing: Tensor | None
     heard: Tensor | None
     pattern: Any
-    vector: Side | None = None  # of the node's form, if it has one
-    which: Gather | None = None
-    code: Coded | None = None  # the score, if it is code
+    vector: Side | None = None  # of additive attention
+    which: Gather | None = None  # its pairs
+    code: FilledScore | None = None  # the score, if it is more than dot products
     edge_bias: tuple[EdgeSide, ...] = ()
     edge_scale: tuple[EdgeSide, ...] = ()
     samples: int | None = None
@@ -111,7 +111,7 @@ class AttentionStep:
 
     @property
     def rule(self) -> nodes.Rule:
-        return self.node.instead[1]
+        return self.node.replaces[1]
 
     def rules(self) -> Iterator[RuleStep]:
         sides = [*self.queries, *self.keys, self.value, *self.biases]
@@ -120,7 +120,7 @@ class AttentionStep:
         yield from (side.step for side in (*self.edge_bias, *self.edge_scale))
 
     def __call__(self, state: State) -> Column:
-        if self.node.form is not None:
+        if self.which is not None:
             return self._heads(*bent(self, state))
         shared, query, key = self.node.shared, self.node.query, self.node.key
         q = self._joined(self.queries, (*shared, query), state, self.scales)

@@ -114,7 +114,7 @@ class _Builder:
         self.room = room
         self.shapes = shapes
         self.plan = plan
-        fused = [rule for s in plan.steps if isinstance(s, Attention) for rule in s.instead]
+        fused = [rule for s in plan.steps if isinstance(s, Attention) for rule in s.replaces]
         whole = read_whole(plan.rules, fused) | {plan.output.relation}
         self.lifting = Lifting(whole, volatile, lift)
         self.classes: dict[str, int] = {}
@@ -149,7 +149,7 @@ class _Builder:
         hidden = {
             rule.head.relation
             for step in self.fused.values()
-            for rule in step.instead
+            for rule in step.replaces
             if rule.head.relation != step.head.relation
         }
         waiting: list[set[str]] = []
@@ -165,13 +165,13 @@ class _Builder:
                     merge = merged(name, [step.index], False, self.lines.get(name))
                     made.append(RelationStep(name, (step,), merge, False))
                     self.shapes.learn(name, {_value_rule(self.fused[name]): None})
-                    reads = needs(self.fused[name].instead, values_only=True)
+                    reads = needs(self.fused[name].replaces, values_only=True)
                     self.lifting.unknown(
                         name, "attention reads all rows", set().union(*reads.values())
                     )
                     continue
                 self.refusals[name] = step
-                mine = {r.head.relation for r in self.fused[name].instead}
+                mine = {r.head.relation for r in self.fused[name].replaces}
                 for other in [w for w in waiting if w <= mine]:
                     made += self._part(other, graph)
                     waiting.remove(other)

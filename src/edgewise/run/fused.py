@@ -13,11 +13,11 @@ from edgewise.ground.index import Grid
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.language import nodes
 from edgewise.language.terms import variables
-from edgewise.plan.nodes import Attention
+from edgewise.plan.nodes import Additive, Attention
 from edgewise.plan.score import names_in
 from edgewise.reference.join import Body
 from edgewise.run.attention import AttentionStep, Axes, Side
-from edgewise.run.code import Coded, leaves
+from edgewise.run.code import by_distance, by_head, filled
 from edgewise.run.edge_terms import Listed, edge_side, listed_pairs, pattern_of
 from edgewise.run.extents import Extents, Refused
 from edgewise.run.heard import heard_in_all, heard_in_samples
@@ -25,6 +25,7 @@ from edgewise.run.rule import RuleStep
 from edgewise.run.scored import pairs_of
 from edgewise.run.state import State
 from edgewise.run.tables import DISTANCE, tables
+from edgewise.scores.nodes import S, separate
 
 SUM = nodes.Function("sum_agg")
 PRODUCT = nodes.Function("product")
@@ -63,9 +64,8 @@ class _Parts:
         self.check(item, names, ranks)
         return _Part(ground, names)
 
-    def pair(self, factors: Sequence[nodes.Expression], node: Attention) -> _Part | Listed:
+    def pair(self, item: nodes.Expression, node: Attention) -> _Part | Listed:
         """A number that is added to scores: along axes, or of the pairs that a relation lists."""
-        item = _product(factors)
         if {node.query, node.key} <= names_in(item) and SAMPLE.name not in names_in(item):
             listed = self.listed(item)
             if not isinstance(listed.ground.heads, Grid):
@@ -101,31 +101,26 @@ def _rule(item: nodes.Expression, names: tuple[str, ...]) -> nodes.Rule:
     return nodes.Rule(head, (item,), (PRODUCT,))
 
 
-def _product(factors: Sequence[nodes.Expression]) -> nodes.Expression:
-    return factors[0] if len(factors) == 1 else nodes.Apply(PRODUCT, tuple(factors))
-
-
 def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
     samples = _samples(node, grounder)
     parts = _Parts(grounder, shape, Extents(samples))
     side, axes = parts.side, parts.extents.axes
-    additive = node.form is not None and node.form.kind == "additive"
-    ranks = (0,) if additive else (1,) if node.form is not None else (0, 1)
-    queries = [parts.add(q, ranks) for q in node.queries]
-    keys = [parts.add(k, ranks) for k in node.keys]
-    for number in node.numbers:
+    score, products = node.score, node.score.products
+    tree, added, factor = separate(score.tree)
+    ranks = (0, 1) if not isinstance(products, Additive) else (int(products.vector is not None),)
+    queries = [parts.add(q, ranks) for q in score.queries]
+    keys = [parts.add(k, ranks) for k in score.keys]
+    for number in [number for dot in score.dots for number in dot.numbers]:
         parts.check(number, tuple(sorted(names_in(number))), (0,))
     value = parts.add(node.value, (0, 1, 2))
-    scales = [[parts.add(s, (0,)) for s in group] for group in node.scales]
-    pairs = [parts.pair(group, node) for group in node.biases]
+    scales = [[parts.add(s, (0,)) for s in dot.scale] for dot in score.dots]
+    pairs = [parts.pair(score.reads[n], node) for n in added]
     biases = [part for part in pairs if isinstance(part, _Part)]
     listed = [part for part in pairs if isinstance(part, Listed)]
-    factors = [parts.listed(_product(node.factors))] if node.factors else []
-    coded = [] if node.code is None else leaves(node.code)
-    by_distance = names_in(node.distances)
-    chosen = [leaf for leaf in coded if _is_chosen(leaf, node, by_distance)]
-    numbers = {leaf: parts.add(leaf, (0,)) for leaf in coded if leaf not in chosen}
-    for atom in node.rows:
+    factors = [] if factor is None else [parts.listed(score.reads[factor])]
+    numbers = {n: parts.add(score.reads[n], (0,)) for n in by_head(tree)}
+    chosen = {n: score.reads[n] for n in by_distance(tree)}
+    for atom in node.pairs.rows:
         names = tuple(v.name for v in variables(atom.terms))
         parts.extents.add(atom, names, grounder.index(atom.relation, len(names)))
     parts.extents.settle(alike=node.shared)
@@ -135,7 +130,9 @@ def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
         raise Refused("the sum has a weight of its own")
     _refuse_dense(node, biases, samples, axes)
     pattern = listed_pairs([*listed, *factors], node, axes, _graph(node, grounder, axes))
-    held, pattern = tables(chosen, node, grounder, axes, pattern) if chosen else ({}, pattern)
+    held, pattern = (
+        tables(list(chosen.values()), node, grounder, axes, pattern) if chosen else ({}, pattern)
+    )
     heard = heard_in_samples if samples is not None else heard_in_all
     found = heard(node, parts.extents, pattern)
     step = AttentionStep(
@@ -155,23 +152,16 @@ def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
         edge_bias=tuple(edge_side(part, node, axes, pattern) for part in listed),
         edge_scale=tuple(edge_side(part, node, axes, pattern) for part in factors),
     )
-    if node.form is None:
-        if node.code is None:
+    if not isinstance(products, Additive):
+        if tree == S:
             return step
-        values = {leaf: _number(side(part), node, axes) for leaf, part in numbers.items()}
-        entries = {leaf: _table(found, node, axes) for leaf, found in held.items()}
-        code = Coded(node.code, node.query, values, entries, axes[node.key] - 1)
-        return replace(step, code=code)
+        fills = {n: _number(side(part), node, axes) for n, part in numbers.items()}
+        fills |= {n: _table(held[item], node, axes) for n, item in chosen.items()}
+        return replace(step, code=filled(tree, fills, axes[node.key] - 1))
     own = _Parts(grounder, shape, Extents(None))
-    weight = node.form.vector
-    vector = None if weight is None else own.add(weight, (1, 2))
+    vector = None if products.vector is None else own.add(products.vector, (1, 2))
     which = pairs_of(pattern, axes[node.query], axes[node.key])
     return replace(step, vector=None if vector is None else own.side(vector), which=which)
-
-
-def _is_chosen(leaf: nodes.Expression, node: Attention, by_distance: frozenset[str]) -> bool:
-    """Whether a leaf of the code is an entry of a table that the distance chooses."""
-    return bool(names_in(leaf) & by_distance - {*node.shared, node.query, node.key})
 
 
 def _refuse_dense(
@@ -187,13 +177,14 @@ def _samples(node: Attention, grounder: Grounder) -> int | None:
     """How many samples of a ragged batch the node computes; None if it is the same for all."""
     if SAMPLE not in node.head.terms:
         return None
-    if node.form is not None:
-        raise Refused("scores of this form are computed for one sample at a time")
-    for atom in node.edges:
+    if isinstance(node.score.products, Additive):
+        raise Refused("additive attention is computed for one sample at a time")
+    for atom in node.pairs.listed:
         if SAMPLE in atom.terms:
             raise Refused(f"`{atom.relation}` lists other pairs in every sample")
-    read = (*node.distances, *(() if node.code is None else leaves(node.code)))
-    if SAMPLE.name in names_in(read):
+    tree, _, _ = separate(node.score.tree)
+    read = [node.score.reads[n] for n in (*by_head(tree), *by_distance(tree))]
+    if SAMPLE.name in names_in((*node.score.where, *read)):
         raise Refused("the score reads a number of each sample")
     return grounder.relations[SAMPLES].rows
 
@@ -201,7 +192,7 @@ def _samples(node: Attention, grounder: Grounder) -> int | None:
 def _number(side: Side, node: Attention, axes: Axes) -> Callable[[State], Tensor]:
     def number(state: State) -> Tensor:
         data = side(state, node.shared, axes)
-        return data if node.shared else data.unsqueeze(1)
+        return (data if node.shared else data.unsqueeze(1)).unsqueeze(-1)
 
     return number
 
@@ -217,8 +208,8 @@ def _table(side: Side, node: Attention, axes: Axes) -> Callable[[State], Tensor]
 
 def _graph(node: Attention, grounder: Grounder, axes: Axes) -> Any:
     """The pairs as one pattern: the node's own, and those that relations list."""
-    pattern = node.pattern.pattern if node.pattern is not None else None
-    for atom in node.edges:
+    pattern = None if node.pairs.pattern is None else node.pairs.pattern.pattern
+    for atom in node.pairs.listed:
         index = grounder.index(atom.relation, 2)
         if isinstance(index, Grid):
             raise Refused(f"`{atom.relation}` lists all pairs")

@@ -53,8 +53,8 @@ def heard_in_samples(node: Attention, extents: Extents, pattern: Any) -> Heard:
     names, axes, alive = head_names(node), extents.axes, extents.alive
     n, m = axes[node.query], axes[node.key]
     queries, keys = extents.each[node.query], extents.each[node.key]
-    if node.pattern is not None:
-        _refuse_other(node.pattern.pattern, queries[alive], keys[alive], n, m)
+    if node.pairs.pattern is not None:
+        _refuse_other(node.pairs.pattern.pattern, queries[alive], keys[alive], n, m)
     first = torch.zeros(n, dtype=torch.int64) if pattern is None else _first_keys(pattern, n, m)
     grid = Grid((len(alive), *(axes[name] for name in names)))
     sample, place = grid.column(0), grid.column(1 + names.index(node.query))

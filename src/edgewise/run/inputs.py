@@ -29,7 +29,7 @@ from edgewise.ground.sources import (
 from edgewise.ground.stack import Stacks, stacked
 from edgewise.language import nodes
 from edgewise.language.statements import atoms, weights
-from edgewise.plan.nodes import Plan, Step
+from edgewise.plan.nodes import Plan, Step, rewrite
 
 
 class BatchMismatch(EdgewiseError):
@@ -148,11 +148,9 @@ def _batched_plan(plan: Plan, in_batch: set[str]) -> Plan:
 def _batched_step(step: Step, in_batch: set[str]) -> Step:
     if isinstance(step, nodes.Rule):
         return _batched_rule(step, in_batch)
-    score, total = (_batched_rule(rule, in_batch) for rule in step.instead)
-    parts = ("head", "queries", "keys", "scales", "biases", "value", "edges", "code")
-    more = ("factors", "numbers", "distances", "rows")
-    found = {name: with_sample(getattr(step, name), in_batch) for name in (*parts, *more)}
-    return replace(step, **found, instead=(score, total))
+    score, total = (_batched_rule(rule, in_batch) for rule in step.replaces)
+    found = rewrite(step, lambda part: with_sample(part, in_batch))
+    return replace(found, replaces=(score, total))
 
 
 def _batched_rule(rule: nodes.Rule, in_batch: set[str]) -> nodes.Rule:

@@ -1,4 +1,4 @@
-"""An attention node with a form of its own along listed pairs: bent sums of queries and keys."""
+"""Additive attention along listed pairs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.aggregate import Gather, gather
 from edgewise.kernels.scored import scored
+from edgewise.plan.nodes import Additive
 from edgewise.run.autocast import autocasts
 from edgewise.run.state import State
 
@@ -37,11 +38,13 @@ def bent(step: AttentionStep, state: State) -> tuple[Tensor, tuple[int, ...]]:
         _cast(x).expand(batch, *heads, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in parts
     )
     t = None if step.vector is None else _vector(step, step.vector, batch, state).to(q.dtype)
-    assert node.form is not None
+    assert isinstance(node.score.products, Additive)
     assert step.which is not None
     dropout = node.dropout if state.training else 0.0
     keep = _keep(len(q), step.which, dropout, q) if dropout else None
-    out = scored(node.form.kind, q, k, v, step.which, t=t, slope=node.form.slope, keep=keep)
+    kind = "additive" if t is None else "of sums"
+    slope = node.score.products.slope
+    out = scored(kind, q, k, v, step.which, t=t, slope=slope, keep=keep)
     return out.reshape(batch, *heads, axes[node.query], out.shape[-1]), rank
 
 

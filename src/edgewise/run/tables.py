@@ -65,7 +65,7 @@ def tables(
     axes: Axes,
     pattern: Any,
 ) -> tuple[dict[nodes.Expression, Side], Any]:
-    """What the code reads for each distance, and the pattern of the pairs that have it."""
+    """What the score reads for each distance, and the pattern of the pairs that have it."""
     n, m = axes[node.query], axes[node.key]
     if not n or not m:
         raise Refused("there are no pairs")
@@ -86,7 +86,7 @@ def _grounded(
 ) -> GroundRule:
     terms = tuple(nodes.Variable(n) for n in (*names, node.query, node.key))
     pairs = nodes.Atom(PAIRS, terms[-2:], hidden=True)
-    rule = nodes.Rule(nodes.Atom("@side", terms), (leaf, pairs, *node.distances), (PRODUCT,))
+    rule = nodes.Rule(nodes.Atom("@side", terms), (leaf, pairs, *node.score.where), (PRODUCT,))
     try:
         ground = grounder.ground(Body(rule, grounder.domains))
     except OutOfDomain:  # perhaps at a distance that no pair has: the rules themselves know

@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 from edgewise.scores.functions import FUNCTIONS
-from edgewise.scores.nodes import REAL, TRUTH, WHOLE, Call, Entry, Leaf, Node, Number
+from edgewise.scores.nodes import REAL, TRUTH, WHOLE, Call, Entry, Leaf, Node, Number, PairValue
 
 
 @lru_cache(maxsize=4096)
@@ -18,7 +18,7 @@ def kind(node: Node) -> str:
             return REAL if name == "s" else WHOLE
         case Number():
             return WHOLE if node.whole else REAL
-        case Entry():
+        case Entry() | PairValue():
             return REAL
         case Call("where", (_, a, b)):
             return _joined(a, b)

@@ -45,6 +45,13 @@ class Number(End):
 
 
 @dataclass(frozen=True)
+class PairValue(End):
+    """A number that data gives each pair; `separate` takes them out of a tree for kernels."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class Entry(Made):
     """The entry `index`, cut to the length of the table, of this head's row of table `table`."""
 
@@ -66,7 +73,7 @@ class Call(Made):
         self._measure(*self.operands)
 
 
-Node = Leaf | Number | Entry | Call
+Node = Leaf | Number | PairValue | Entry | Call
 S, I, J, H = (Leaf(name) for name in ("s", *PLACES))  # noqa: E741
 ZERO, ONE = Number(0), Number(1)
 
@@ -139,4 +146,34 @@ def replaced(node: Node, leaves: dict[Leaf, Node], tables: dict[int, int] | None
             return Call(function, tuple(replaced(x, leaves, tables) for x in operands))
         case Entry(table, index):
             return Entry((tables or {}).get(table, table), replaced(index, leaves, tables))
+    return node
+
+
+def separate(node: Node) -> tuple[Node, tuple[int, ...], int | None]:
+    """A tree without values of pairs, the numbers of those that are added to it, and that of the
+    one that S is multiplied with.
+
+    >>> separate(Call("add", (Call("mul", (PairValue(1), S)), PairValue(0))))
+    (Leaf(name='s'), (0,), 1)
+    """
+    added: list[int] = []
+    while isinstance(node, Call) and node.function == "add":
+        rest, last = node.operands
+        if not isinstance(last, PairValue):
+            break
+        added.insert(0, last.number)
+        node = rest
+    if isinstance(node, PairValue):
+        return ZERO, (node.number, *added), None
+    factors = {x.number for x in walk(node) if isinstance(x, PairValue)}
+    assert len(factors) <= 1, "one number of the pair scales all of S"
+    return _unscaled(node), tuple(added), next(iter(factors), None)
+
+
+def _unscaled(node: Node) -> Node:
+    match node:
+        case Call("mul", (PairValue(), Leaf("s") as s)):
+            return s
+        case Call(function, operands):
+            return Call(function, tuple(map(_unscaled, operands)))
     return node

@@ -1,6 +1,8 @@
 """Scores as people write them."""
 
-from edgewise.scores.nodes import Call, Entry, Leaf, Node, Number
+from collections.abc import Callable
+
+from edgewise.scores.nodes import Call, Entry, Leaf, Node, Number, PairValue
 
 SIGNS = {  # as tight as in Python, where `&` binds more than `<`
     "lt": ("<", 1), "le": ("<=", 1), "gt": (">", 1), "ge": (">=", 1), "eq": ("==", 1),
@@ -8,38 +10,44 @@ SIGNS = {  # as tight as in Python, where `&` binds more than `<`
     "mul": ("*", 5), "div": ("/", 5), "mod": ("%", 5),
 }  # fmt: skip
 NAMES = {"max": "maximum", "min": "minimum"}
-CALL = 7
+SUM, PRODUCT, CALL = 4, 5, 7  # how tight they bind
+Text = tuple[str, int]
 
 
-def show(node: Node) -> str:
-    """
+def show(node: Node, names: Callable[[Node], Text | None] = lambda node: None) -> str:
+    """`names` may give some nodes a text of their own, and how tight it binds.
+
     >>> from edgewise.scores.nodes import I, J, S
     >>> show(Call("mul", (Number(2.0), Call("sub", (I, J)))))
     '2.0 * (I - J)'
     """
-    return _shown(node)[0]
 
+    def shown(node: Node) -> Text:
+        return names(node) or plain(node)
 
-def _shown(node: Node) -> tuple[str, int]:
-    match node:
-        case Leaf(name):
-            return name.upper(), CALL
-        case Number(value):
-            return repr(value), CALL if value >= 0 else 4
-        case Entry(table, index):
-            return f"table{table}[{show(index)}]", CALL
-        case Call("neg", (x,)):
-            return f"-{_held(x, 6)}", 6
-        case Call("not", (x,)):
-            return f"~{_held(x, 6)}", 6
-        case Call(name, (a, b)) if name in SIGNS:
-            sign, level = SIGNS[name]
-            return f"{_held(a, level)} {sign} {_held(b, level + 1)}", level
-        case Call(name, operands):
-            return f"{NAMES.get(name, name)}({', '.join(map(show, operands))})", CALL
-    raise AssertionError(node)
+    def plain(node: Node) -> Text:
+        match node:
+            case Leaf(name):
+                return name.upper(), CALL
+            case Number(value):
+                return repr(value), CALL if value >= 0 else SUM
+            case PairValue(number):
+                return f"value{number}", CALL
+            case Entry(table, index):
+                return f"table{table}[{shown(index)[0]}]", CALL
+            case Call("neg", (x,)):
+                return f"-{held(x, 6)}", 6
+            case Call("not", (x,)):
+                return f"~{held(x, 6)}", 6
+            case Call(name, (a, b)) if name in SIGNS:
+                sign, level = SIGNS[name]
+                return f"{held(a, level)} {sign} {held(b, level + 1)}", level
+            case Call(name, operands):
+                return f"{NAMES.get(name, name)}({', '.join(shown(x)[0] for x in operands)})", CALL
+        raise AssertionError(node)
 
+    def held(node: Node, level: int) -> str:
+        text, own = shown(node)
+        return text if own >= level else f"({text})"
 
-def _held(node: Node, level: int) -> str:
-    text, own = _shown(node)
-    return text if own >= level else f"({text})"
+    return shown(node)[0]
