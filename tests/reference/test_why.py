@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgewise import EdgewiseError, F, Program, R, V, repeat
+from edgewise import EdgewiseError, F, Program, R, V, W, repeat
 from edgewise.reference.functions import aggregate
 
 AGGREGATIONS = [F.sum_agg, F.avg_agg, F.max_agg, F.min_agg, F.concat_agg, F.lse_agg, F.topk_agg(2)]
@@ -187,3 +187,16 @@ def test_looking_changes_nothing():
     assert solution.computed == before
     solution[R.out(0)].sum().backward()
     assert all(w.grad is not None for w in solution.weights.values())
+
+
+def test_the_weight_in_use_is_shown_not_the_one_it_starts_from():
+    rule = R.h(V.X)[0.5] <= (R.a(V.X)["w":2.0], R.b(V.X)[[[1.0, 2.0]]], W.c(V.H)[3.0])
+    program = Program([rule], domains={V.H: 2})
+    facts = [R.a(0)[1.0], R.b(0)[[1.0, -2.0]]]
+    weights = program.weights() | {"w": torch.tensor(2.71828), "h.head": torch.tensor(0.25)}
+    shown = str(program.solve(facts, weights=weights).why(R.h(0))).splitlines()[1]
+    assert shown == ('R.h(V.X)[0.25] <= (R.a(V.X)["w": 2.718], R.b(V.X)[[[1.0, 2.0]]], W.c(V.H))')
+    model = program.compile(R.h)
+    with torch.no_grad():
+        model.weight("w").fill_(-1.5)
+    assert '["w": -1.5]' in str(model.why(R.h(0), model.ground(facts=facts)))

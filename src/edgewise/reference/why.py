@@ -16,8 +16,9 @@ from edgewise.reference.functions import aggregate, combine, normalise
 from edgewise.reference.ground import GroundRule
 from edgewise.reference.join import Assignment
 from edgewise.reference.relations import Key
-from edgewise.reference.shown import as_data, as_html, as_text
+from edgewise.reference.shown import as_data, as_html, as_text, number
 from edgewise.reference.solution import BadQuery, Solution
+from edgewise.reference.weights import WeightTable
 
 NORMALISING = ("softmax_agg", "sparsemax_agg")
 
@@ -135,7 +136,8 @@ def _explained(solution: Solution, atom: GroundAtom, value: Tensor) -> Why:
     values = evaluator.before.get(relation, solution.values_by_atom)
     written = [rule for rule in solution.program.rules if rule.head.relation == relation]
     found = [
-        replace(derivation, rule=own)  # as written: the evaluator's has a name on every weight
+        # as written: the evaluator's rule has a name on every weight
+        replace(derivation, rule=_in_use(own, rule.rule, evaluator.weights))
         for own, rule in zip(written, evaluator.rules.get(relation, ()), strict=True)
         if key in rule.heads
         if (derivation := located(own, lambda r=rule: _derived(solution, r, key, values)))  # type: ignore[misc]
@@ -148,6 +150,33 @@ def _explained(solution: Solution, atom: GroundAtom, value: Tensor) -> Why:
     of_fact = None if fact is None else shares.pop(0)
     derivations = tuple(replace(d, share=s) for d, s in zip(found, shares, strict=True))
     return Why(nodes.Atom(relation, key), value, fact, of_fact, derivations, line)
+
+
+def _in_use(own: Any, named: Any, weights: WeightTable) -> Any:
+    """A rule with the values that its weights have now, where it says which they start from."""
+
+    def go(*fields: str) -> dict[str, Any]:
+        return {f: _in_use(getattr(own, f), getattr(named, f), weights) for f in fields}
+
+    match own:
+        case tuple():
+            return tuple(_in_use(a, b, weights) for a, b in zip(own, named, strict=True))
+        case nodes.Rule():
+            return replace(own, **go("head", "body"))
+        case nodes.Apply():
+            return replace(own, **go("operands", "weight"))
+        case nodes.Atom() | nodes.SpecialAtom():
+            return replace(own, **go("weight"))
+        case nodes.Weight(value=tuple() | float() | int()):
+            tensor = weights.tensors[named.name].detach()
+            if own.keys:  # one for each key: no single value to show
+                return replace(own, value=None, shape=tuple(tensor.shape[len(own.keys) :]))
+            return replace(own, value=_rounded(tensor.tolist()))
+    return own
+
+
+def _rounded(value: Any) -> Any:
+    return tuple(map(_rounded, value)) if isinstance(value, list) else float(number(value))
 
 
 def _derived(solution: Solution, rule: GroundRule, key: Key, values: Values) -> Derivation | None:
