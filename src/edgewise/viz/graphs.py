@@ -18,7 +18,8 @@ from edgewise.measures.stats import shortened
 
 INK, QUIET, BLUE, ORANGE = "#1f2933", "#9aa5b1", "#2563eb", "#ea580c"
 MAP = LinearSegmentedColormap.from_list("pairs", ["#e3ebfb", "#7ea6f4", BLUE, "#12307d"])
-CELLS, SKETCH = 512, 64
+# No more cells than the axes have pixels: every cell is drawn, a line of one token too.
+CELLS, COMPARED, SKETCH = 400, 256, 64
 
 
 def plot(pattern: Pairs, n: int, kind: str) -> Figure:
@@ -41,16 +42,16 @@ def plot(pattern: Pairs, n: int, kind: str) -> Figure:
     return figure
 
 
-def matrix(axes: Any, pattern: Pairs, n: int) -> Any:
+def matrix(axes: Any, pattern: Pairs, n: int, cells: int = CELLS) -> Any:
     """The adjacency matrix: cells coloured by the share of their pairs that are there."""
     rows = pattern.rows(n)
-    share = density_map(rows, CELLS) / areas(n, n, cell_size(n, CELLS))
+    share = density_map(rows, cells) / areas(n, n, cell_size(n, cells))
     # A cell of one random edge must be seen at any n: colours are logarithmic, nothing is white.
     least = max(share[share > 0].min(initial=1.0), 1e-4)
     norm = LogNorm(min(least, 0.5), 1.0, clip=True)
     shown = axes.imshow(
         np.ma.masked_equal(share, 0), cmap=MAP, norm=norm, extent=(0, n, n, 0),
-        interpolation="nearest" if len(share) <= 128 else "antialiased", interpolation_stage="data",
+        interpolation="nearest",
     )  # fmt: skip
     axes.set_xlabel("key j", color=INK)
     axes.set_ylabel("query i", color=INK)
@@ -59,6 +60,7 @@ def matrix(axes: Any, pattern: Pairs, n: int) -> Any:
         axis.set_major_locator(MaxNLocator(5, integer=True))
         axis.set_major_formatter(_tokens)
     axes.spines[:].set_color(QUIET)
+    axes.spines[:].set_position(("outward", 1.5))  # a frame on the edge would hide one token
     return shown
 
 
@@ -124,7 +126,7 @@ def compare(patterns: Sequence[Pairs], n: int) -> Figure:
     )  # fmt: skip
     for column, pattern in enumerate(patterns):
         above = figure.add_subplot(grid[0, column])
-        matrix(above, pattern, n)
+        matrix(above, pattern, n, COMPARED)
         if column:
             above.set_ylabel("")
         title = fill(shortened(repr(pattern)), 30)
