@@ -64,7 +64,10 @@ def with_gcn_cached():
 
 def with_sage():
     conv = pyg.SAGEConv(D, D)
-    named = {"root.weight": (conv.lin_r.weight, same), "heard.weight": (conv.lin_l.weight, same)}
+    named = {
+        "root.weight": (conv.lin_r.weight, same),
+        "neighbours.weight": (conv.lin_l.weight, same),
+    }
     named["bias"] = (conv.lin_l.bias, same)
     return graphsage.program(graphsage.Config(D, D)), conv, named
 

@@ -127,7 +127,7 @@ def of_sparse(large: bool, dtype: torch.dtype) -> Case:
     token = tokens(large)
     return (
         zoo.sparse, config, lambda: model(token=numbers(token)),
-        lambda: sparse.written(config, weights, token), [sparse.heard, sparse.written],
+        lambda: sparse.written(config, weights, token), [sparse.mask_of, sparse.written],
     )  # fmt: skip
 
 

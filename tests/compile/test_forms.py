@@ -50,8 +50,8 @@ FUSED = {
             <= (F.leaky_relu(0.1)(R.t(V.H, V.I) + R.s(V.H, V.J))[W.a(V.H)[1, 3]], R._edge(V.I, V.J))
         )
         | [SOFTMAX],
-        (R.heard(V.H, V.I) <= (R.w(V.H, V.I, V.J), R.s(V.H, V.J))) | [F.product],
-        (R.out(V.I) <= R.heard(V.H, V.I)) | [F.concat_agg],
+        (R.context(V.H, V.I) <= (R.w(V.H, V.I, V.J), R.s(V.H, V.J))) | [F.product],
+        (R.out(V.I) <= R.context(V.H, V.I)) | [F.concat_agg],
     ],
 }
 NOT_FUSED = {

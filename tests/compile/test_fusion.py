@@ -224,7 +224,7 @@ def test_nothing_of_pairs_is_stored_in_t5():
     assert model.weight("encoder.relative").grad.count_nonzero() > 1
     assert largest.elements < n * n, f"{largest.elements:,} elements at {n:,} tokens"
     for layer in ("encoder.layer.0.self", "decoder.layer.0.self"):
-        (step,) = _steps(model, f"{layer}.heard")
+        (step,) = _steps(model, f"{layer}.context")
         assert "table0" in step["terms"]["score"]
 
 

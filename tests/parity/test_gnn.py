@@ -93,7 +93,7 @@ def test_graphsage(graph):
     conv = randomised(pyg.SAGEConv(3, 2))
     named = {
         "root.weight": (conv.lin_r.weight, same),
-        "heard.weight": (conv.lin_l.weight, same),
+        "neighbours.weight": (conv.lin_l.weight, same),
         "bias": (conv.lin_l.bias, same),
     }
     program = graphsage.program(graphsage.Config(3, 2))

@@ -94,7 +94,7 @@ def test_transformer_xl(m, segments, last):
     config = transformer_xl.Config(9, 4, 2, 5, 2, m, dropout=0.0)
     program = transformer_xl.program(config)
     model = program.compile(R.logits, seed=0, dtype=torch.float64)
-    kept = program.compile(R.kept, seed=0, dtype=torch.float64)
+    kept = program.compile(R.states, seed=0, dtype=torch.float64)
     torch.manual_seed(m)
     memory = torch.zeros(2, 3, 0, 4, dtype=torch.float64)
     for n in (*segments, last):
@@ -124,7 +124,7 @@ def test_compressive(m, rate, steps, last, seed):
     def compiled(relation):
         return program.compile(relation, seed=0, dtype=torch.float64)
 
-    model, kept = compiled(R.logits), compiled(R.kept)
+    model, kept = compiled(R.logits), compiled(R.states)
     memory, compressed = (torch.zeros(2, 2, 0, 4, dtype=torch.float64) for _ in range(2))
     for n in (*[m] * steps, last):
         token = torch.randint(0, 9, (2, n))

@@ -230,7 +230,7 @@ APART = (zoo.llama, zoo.t5)  # heads have a size of their own
 )
 def test_heads_share_out_the_numbers_of_a_row(model):
     for heads, said in (
-        (3, "8 numbers cannot be shared out among 3 heads"),
+        (3, "size 8 is not divisible by 3 heads"),
         (0, "`heads` must be"),
     ):
         with pytest.raises(EdgewiseError, match=said) as caught:

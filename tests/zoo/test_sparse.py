@@ -12,7 +12,7 @@ from edgewise import R, numbers
 from edgewise.zoo import sparse
 
 
-def heard(n: int, step: int, kind: str, width: int, far: bool) -> torch.Tensor:
+def mask_of(n: int, step: int, kind: str, width: int, far: bool) -> torch.Tensor:
     """A⁽¹⁾ and A⁽²⁾ of section 4 of the paper, as masks."""
     i, j = torch.arange(n)[:, None], torch.arange(n)[None, :]
     if kind == "strided":
@@ -28,14 +28,14 @@ def written(config: sparse.Config, weights: dict, token: torch.Tensor) -> torch.
     for k in range(config.layers):
         half = f"pair.{k // 2}.{'near' if k % 2 == 0 else 'far'}.0"
         w = {m.removeprefix(f"{half}."): t for m, t in weights.items() if m.startswith(half)}
-        mask = heard(n, config.step, config.kind, config.width, k % 2 == 1)
+        mask = mask_of(n, config.step, config.kind, config.width, k % 2 == 1)
         z = f.layer_norm(x, (config.size,), w["norm1.gain"], w["norm1.bias"], config.eps)
         q, key, v = (
             torch.einsum("bne,hde->bhnd", z, w[f"{a}.weight"]) + w[f"{a}.bias"][:, None]
             for a in "qkv"
         )
         scores = (q @ key.mT / math.sqrt(d)).masked_fill(~mask, -torch.inf)
-        # in the fixed pattern's far half the first tokens hear nobody: they keep what they have
+        # in the fixed pattern's far half the first tokens attend to nothing and are unchanged
         found = torch.nan_to_num(scores.softmax(-1)) @ v
         mixed = found.transpose(1, 2).flatten(2) @ w["attended.weight"].T + w["attended.bias"]
         some = mask.any(1)[None, :, None]

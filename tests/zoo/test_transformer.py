@@ -156,7 +156,7 @@ def _layer(layer: Layer, heads: int, config: transformer.Config) -> dict[str, Te
     found = {"mlp.weight": layer.up.weight, "mlp.bias": layer.up.bias}
     blocks = [("self", "attended", layer.attention, layer.norms[0])]
     if layer.cross is not None:
-        blocks.append(("cross", "heard", layer.cross, layer.norms[1]))
+        blocks.append(("cross", "crossed", layer.cross, layer.norms[1]))
     for name, out, block, norm in blocks:
         for x in "qkv":
             part = getattr(block, x)

@@ -2,7 +2,7 @@
 
 >>> from edgewise import zoo
 >>> zoo.gcn.program(zoo.gcn.Config(inputs=8, outputs=4)).rules[-1]
-R.out(V.I) <= (R.heard(V.I), W.bias[4,].filled(0.0))
+R.out(V.I) <= (R.aggregated(V.I), W.bias[4,].filled(0.0))
 """
 
 from edgewise.zoo import adaptive_span as adaptive_span

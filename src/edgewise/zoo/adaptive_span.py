@@ -1,10 +1,10 @@
-"""Adaptive span: every head learns how far back it hears, up to S tokens.
+"""Adaptive span: every head learns how far back it attends, up to S tokens.
 
-    m(x) = min(max((R + z - x) / R, 0), 1),  z = the span of the head, learnt
+    m(x) = min(max((R + z - x) / R, 0), 1),  z = the span of the head, learned
     aᵢⱼ ∝ m(i - j) exp(sᵢⱼ),   sᵢⱼ = qᵢ · (kⱼ + p(i - j)) / √d,   i - S ≤ j < i
     oᵢ = norm(xᵢ + O Σⱼ aᵢⱼ vⱼ),   yᵢ = norm(oᵢ + W₂ relu(W₁ oᵢ))
 
-The first token hears nobody. The loss of the paper adds a multiple of the sum of all z.
+The first token attends to nothing. The loss of the paper adds a multiple of the sum of all z.
 
 Paper: https://arxiv.org/abs/1905.07799. Parity: `torch`, by the equations, in
 tests/zoo/test_memory.py.
@@ -20,17 +20,17 @@ from edgewise.zoo.parts import (
     Statements,
     dropped,
     feed_forward,
+    head_size,
     heads,
     layer_norm,
     linear,
     residual,
-    shared,
 )
 
 
 @dataclass(frozen=True)
 class Config:
-    """`span` is S, the furthest that a head may hear; `ramp` is R, how softly its span ends."""
+    """`span` is S, the largest span a head can learn; `ramp` is R, the width of its soft end."""
 
     vocabulary: int = 10_000
     size: int = 512
@@ -48,20 +48,20 @@ class Config:
 
 
 def masks(config: Config) -> Statements:
-    """`place(D)`, and `mask(H, D)`: how much a head hears of what stands D + 1 before."""
+    """`place(D)`, and `mask(H, D)`: the soft mask of head H at distance D + 1."""
     z, ramp = W.span(V.H)[1,].filled(0.0), 1 / config.ramp
     far = R.special.add_eval(V.D, 1)[-ramp].fixed()
     return [
-        R.place(V.D) <= W.place(V.D)[shared(config.size, config.heads),],
+        R.place(V.D) <= W.place(V.D)[head_size(config.size, config.heads),],
         R.z(V.H) <= F.clamp(0, config.span)(z),
         R.mask(V.H, V.D) <= (F.clamp(0, 1)(R.z(V.H)[ramp].fixed() + far + 1.0), R._place(V.D)),
     ]
 
 
 def attention(x: Atom, y: Atom, config: Config) -> Statements:
-    """The softmax over all that is near enough, masked, and divided by what is left of it."""
+    """Softmax over the last S tokens, masked by distance and normalised again."""
     size, h = config.size, V.H
-    d = shared(size, config.heads)
+    d = head_size(size, config.heads)
     query, weights = R.q(h, V.I)[1 / math.sqrt(d)].fixed(), R.weights(h, V.I, V.J)
     back = R.special.add(V.J, V.D, V.S), R.special.next(V.S, V.I)  # d = i - j - 1
     return [
@@ -72,9 +72,9 @@ def attention(x: Atom, y: Atom, config: Config) -> Statements:
         | [F.product],
         (R.weights(h, V.I, V.J) <= (R.k(h, V.J).T @ query, R.to_place(h, V.I, V.J)))
         | [F.sum, F.softmax_agg(agg_terms=[V.J])],
-        (R.heard(h, V.I, V.J) <= (weights, R.mask(h, V.D), *back)) | [F.product],
-        R.left(h, V.I) <= R.heard(h, V.I, V.J),
-        (R.mean(h, V.I) <= (dropped(R.heard(h, V.I, V.J), config.dropout), R.v(h, V.J)))
+        (R.masked(h, V.I, V.J) <= (weights, R.mask(h, V.D), *back)) | [F.product],
+        R.left(h, V.I) <= R.masked(h, V.I, V.J),
+        (R.mean(h, V.I) <= (dropped(R.masked(h, V.I, V.J), config.dropout), R.v(h, V.J)))
         | [F.product],
         (y(V.I) <= F.inverse(R.left(h, V.I)) * R.mean(h, V.I)) | [F.concat_agg],
     ]

@@ -20,9 +20,9 @@ from edgewise.zoo.parts import (
     feed_forward,
     layer_norm,
     penalty,
+    relative,
     residual,
 )
-from edgewise.zoo.relative import relative
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """BigBird: window, global and random blocks of attention.
 
-Blocks of tokens hear the blocks next to them, the first and the last one, which hear all, and
-`random` others. Hugging Face's model, when it is not trained, takes block 0 for each of the
-random ones: keys of block 0 then count 1 + random times, which is log(1 + random) in the score.
+Blocks of tokens attend to the blocks next to them, to the first and the last one (which attend to
+all), and to `random` others. In evaluation Hugging Face takes block 0 for each of the random ones:
+keys of block 0 then count 1 + random times, which is log(1 + random) in the score.
 
 Paper: https://arxiv.org/abs/2007.14062. Parity: `transformers.BigBirdModel`, in evaluation.
 """
@@ -39,15 +39,15 @@ class Config(bert.Config):
 
     @property
     def graph(self) -> Pattern:
-        """The set of pairs; how often they count is said by rules."""
+        """The set of pairs; rules give their multiplicity."""
         return bigbird(self.block, self.random, variant=self.variant, seed=self.seed) & full()
 
 
 def often(x: Atom, config: Config) -> Statements:
     """counted(J) · sparse(I) is what is added to the score of a key that counts several times.
 
-    It counts for rows of blocks between the first and the last, in texts that are not so short
-    that every token hears every other.
+    It counts for rows of blocks between the first and the last, unless the text is so short
+    that attention is dense.
     """
     block, rows = config.block, R.hidden[x.relation]
     after = R.special.next(V.B, V.C), R._begins(V.C)  # there is a block after it

@@ -1,4 +1,4 @@
-"""BP-Transformer: tokens hear near tokens one by one and far ones in spans, halved and halved.
+"""BP-Transformer: attention to near tokens and to far spans of a binary tree.
 
     nodes = tokens, and behind them the spans of a binary tree; a span begins as 0
     scoreᵢⱼ = qᵢ · (kⱼ + r(typeᵢⱼ)) / √d over the edges,  type = level, side and place of j from i
@@ -22,16 +22,16 @@ from edgewise.zoo.parts import (
     Statements,
     dropped,
     feed_forward,
+    head_size,
     heads,
     layer_norm,
     residual,
-    shared,
 )
 
 
 @dataclass(frozen=True)
 class Config:
-    """`k` nodes of every level are heard on each side; levels above `clip` share their types."""
+    """A node attends to `k` nodes per level and side; levels above `clip` share their types."""
 
     vocabulary: int = 10_000
     size: int = 512
@@ -65,7 +65,7 @@ class Config:
 def attention(x: Atom, y: Atom, config: Config) -> Statements:
     """Attention along edges; the vector of an edge's type is added to its key, in all heads."""
     size, h = config.size, V.H
-    d = shared(size, config.heads)
+    d = head_size(size, config.heads)
     query = R.q(h, V.I)[1 / math.sqrt(d)].fixed()
     return [
         *heads(x, R.q, size, d),
@@ -75,9 +75,9 @@ def attention(x: Atom, y: Atom, config: Config) -> Statements:
         (R.to_type(h, V.I, V.J) <= (R.type(V.T).T, query, R._edge(V.I, V.J, V.T))) | [F.product],
         (R.weights(h, V.I, V.J) <= (R.k(h, V.J).T @ query, R.to_type(h, V.I, V.J)))
         | [F.sum, F.softmax_agg(agg_terms=[V.J])],
-        (R.heard(h, V.I) <= (dropped(R.weights(h, V.I, V.J), config.dropout), R.v(h, V.J)))
+        (R.context(h, V.I) <= (dropped(R.weights(h, V.I, V.J), config.dropout), R.v(h, V.J)))
         | [F.product],
-        (y(V.I) <= R.heard(h, V.I)) | [F.concat_agg],
+        (y(V.I) <= R.context(h, V.I)) | [F.concat_agg],
     ]
 
 

@@ -1,4 +1,4 @@
-"""Compressive Transformer: what Transformer-XL would forget is kept, a few rows as one.
+"""Compressive Transformer: Transformer-XL with a compressed memory.
 
     zⱼ = compressed memory, memory and segment;  the rest of a layer is Transformer-XL's
     shortₖ = Σ_{t < c} Wₜ memory(c k + t) + b
@@ -18,12 +18,12 @@ from edgewise.graphs.checks import whole
 from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom
 from edgewise.zoo import transformer_xl as xl
-from edgewise.zoo.parts import Statements, shared
+from edgewise.zoo.parts import Statements, head_size
 
 
 @dataclass(frozen=True)
 class Config(xl.Config):
-    """`rate` is c, how many rows become one; `compressed` is how many such rows are heard.
+    """`rate` is c, how many rows become one; `compressed` is how many such rows are attended to.
 
     `loss`: layers derive the loss of their compression too.
     """
@@ -62,7 +62,7 @@ def short(depth: Atom, config: Config) -> Statements:
 def loss(config: Config) -> Statements:
     """How far attention to `short` is from attention to the memory itself."""
     size, h, first = config.size, V.H, config.compressed
-    d = shared(size, config.heads)
+    d = head_size(size, config.heads)
     lost = R.old(h, V.I) + R.new(h, V.I)[-1.0].fixed()
     old = R.special.add(V.K, first, V.J), R.special.lt(V.K, config.memory)
     return [
@@ -78,7 +78,7 @@ def loss(config: Config) -> Statements:
 
 
 def recalled(name: str, d: int) -> Statements:
-    """Attention to all of `name`, without places."""
+    """Attention to all of `name`, without positions."""
     weights, key = R[f"{name}_weights"](V.H, V.I, V.K), R[f"{name}_k"](V.H, V.K)
     query = R.q(V.H, V.I)[1 / math.sqrt(d)].fixed()
     return [
@@ -87,16 +87,16 @@ def recalled(name: str, d: int) -> Statements:
     ]
 
 
-def layer(x: Atom, depth: Atom, kept: Atom, config: Config) -> xl.Carried:
-    rules, outputs = xl.layer(x, depth, kept, config)
+def layer(x: Atom, depth: Atom, states: Atom, config: Config) -> xl.Carried:
+    rules, outputs = xl.layer(x, depth, states, config)
     return [*short(depth, config), *(loss(config) if config.loss else []), *rules], outputs
 
 
 def program(config: Config) -> Program:
     """Reads `token(i)`, `memory(l, j)` and `compressed(l, j)`: all their rows or, at first, none.
 
-    Derives `logits(i)` and `kept(l, i)` as Transformer-XL does, and in every layer l what becomes
+    Derives `logits(i)` and `states(l, i)` as Transformer-XL does, and in every layer l what becomes
     of its memory, `layer.l.short(k)`, and `layer.l.loss`.
     """
-    rules = xl.stacked(config, lambda x, depth, kept: layer(x, depth, kept, config))
+    rules = xl.stacked(config, lambda x, depth, states: layer(x, depth, states, config))
     return Program(rules, domains={V.H: config.heads, V.T: config.rate})

@@ -4,7 +4,7 @@
     dynamic      yₕᵢ = Σₖ softmaxₖ((Wₕ vᵢ)ₖ) vₕ,ᵢ₊ₖ₋ₗ    taps made from the token itself
 
 A head H has `taps` weights; l = taps - 1 for a causal decoder and (taps - 1) / 2 otherwise. Taps
-beyond the ends count in the softmax and hear 0, as in the authors' code.
+beyond the ends count in the softmax and read 0, as in the authors' code.
 
 Paper: https://arxiv.org/abs/1901.10430. Parity: `torch.nn.functional`, by the equations.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.language.nodes import Atom, Rule
-from edgewise.zoo.parts import Statements, feed_forward, layer_norm, linear, residual, shared
+from edgewise.zoo.parts import Statements, feed_forward, head_size, layer_norm, linear, residual
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def weights(config: Config) -> Rule:
 
 def layer(x: Atom, config: Config) -> Statements:
     d, hidden, p = config.size, config.hidden, config.dropout
-    part, left = shared(d, config.heads), config.left
+    part, left = head_size(d, config.heads), config.left
     tap = R.tap(V.H, V.I, V.K) if config.dynamic else R.tap(V.H, V.K)
     from_left = R.special.add(V.J, left, V.S), R.special.add(V.I, V.K, V.S)  # j = i + k - left
     return [
@@ -52,9 +52,9 @@ def layer(x: Atom, config: Config) -> Statements:
         *linear(R.norm1, R.v, d, d),
         R.part(V.H, V.I) <= R.v(V.I)[W["part.weight"](V.H)[part, d]],
         weights(config),
-        (R.heard(V.H, V.I) <= (tap, R.part(V.H, V.J), R.hidden[x.relation](V.I), *from_left))
+        (R.convolved(V.H, V.I) <= (tap, R.part(V.H, V.J), R.hidden[x.relation](V.I), *from_left))
         | [F.product],
-        (R.mixed(V.I) <= R.heard(V.H, V.I)) | [F.concat_agg],
+        (R.mixed(V.I) <= R.convolved(V.H, V.I)) | [F.concat_agg],
         *residual(x, R.mixed, R.added, d, d, p),
         *layer_norm(R.added, R.norm2, d),
         *feed_forward(R.norm2, R.mlp, d, hidden, p=p),

@@ -15,11 +15,11 @@ from edgewise.zoo.parts import (
     Statements,
     dropped,
     feed_forward,
+    head_size,
     heads,
     layer_norm,
     penalty,
     residual,
-    shared,
 )
 
 
@@ -60,7 +60,7 @@ def distances(x: Atom, reach: int) -> Statements:
 
 def attention(x: Atom, y: Atom, config: Config) -> Statements:
     """Three score terms: content to content, content to place, place to content."""
-    d, size = shared(config.size, config.heads), config.size
+    d, size = head_size(config.size, config.heads), config.size
     factor = 1 / math.sqrt(3 * d)
     near, h = R._near(V.I, V.J, V.D), V.H
     place = R.place(V.D)
@@ -82,9 +82,9 @@ def attention(x: Atom, y: Atom, config: Config) -> Statements:
             )
         )
         | [F.sum, F.softmax_agg(agg_terms=[V.J])],
-        (R.heard(h, V.I) <= (dropped(R.weights(h, V.I, V.J), config.dropout), R.v(h, V.J)))
+        (R.context(h, V.I) <= (dropped(R.weights(h, V.I, V.J), config.dropout), R.v(h, V.J)))
         | [F.product],
-        (y(V.I) <= R.heard(h, V.I)) | [F.concat_agg],
+        (y(V.I) <= R.context(h, V.I)) | [F.concat_agg],
     ]
 
 

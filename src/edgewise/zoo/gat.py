@@ -5,7 +5,7 @@
     yᵢ = ∥ₕ Σⱼ αₕᵢⱼ zₕⱼ + b
 
 Paper: https://arxiv.org/abs/1710.10903. Parity: `torch_geometric.nn.GATConv`. Every row of `x`
-hears itself, so a node without edges gives its own zₕᵢ, as in PyG.
+has a self-loop, so a node without edges gives its own zₕᵢ, as in PyG.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from edgewise.zoo.parts import Statements, dropped, neighbourhood
 
 @dataclass(frozen=True)
 class Config:
-    """`outputs` are the numbers of one head."""
+    """`outputs` is the size of one head."""
 
     inputs: int = 16
     outputs: int = 4
@@ -27,7 +27,7 @@ class Config:
 
 
 def layer(x: Atom, config: Config) -> Statements:
-    """Reads `x(i)` and `hears(i, j)`, derives `out(i)`."""
+    """Reads `x(i)` and `neighbour(i, j)`, derives `out(i)`."""
     d, m = config.inputs, config.outputs
     return [
         R.z(V.H, V.I) <= x(V.I)[W.weight(V.H)[m, d]],
@@ -36,18 +36,18 @@ def layer(x: Atom, config: Config) -> Statements:
             <= (
                 R.z(V.H, V.I)[W.target(V.H)[1, m]],
                 R.z(V.H, V.J)[W.source(V.H)[1, m]],
-                R._hears(V.I, V.J),
+                R._neighbour(V.I, V.J),
             )
         )
         | [F.sum, F.leaky_relu(config.slope), F.softmax_agg(agg_terms=[V.J])],
-        (R.heard(V.H, V.I) <= (dropped(R.alpha(V.H, V.I, V.J), config.dropout), R.z(V.H, V.J)))
+        (R.context(V.H, V.I) <= (dropped(R.alpha(V.H, V.I, V.J), config.dropout), R.z(V.H, V.J)))
         | [F.product],
-        (R.heads(V.I) <= R.heard(V.H, V.I)) | [F.concat_agg],
+        (R.heads(V.I) <= R.context(V.H, V.I)) | [F.concat_agg],
         R.out(V.I) <= (R.heads(V.I), W.bias[config.heads * m,].filled(0.0)),
     ]
 
 
 def program(config: Config) -> Program:
-    """Reads `x(i)` and `edge(i, j)`, i hears j; derives `out(i)`."""
-    rules = [*neighbourhood(R.x, R.edge, R.hears), *layer(R.x, config)]
+    """Reads `x(i)` and `edge(i, j)`, from j to i; derives `out(i)`."""
+    rules = [*neighbourhood(R.x, R.edge, R.neighbour), *layer(R.x, config)]
     return Program(rules, domains={V.H: config.heads})

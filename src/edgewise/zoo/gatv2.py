@@ -5,7 +5,7 @@
     yᵢ = ∥ₕ Σⱼ αₕᵢⱼ sₕⱼ + b
 
 Paper: https://arxiv.org/abs/2105.14491. Parity: `torch_geometric.nn.GATv2Conv`. Every row of `x`
-hears itself, so a node without edges gives its own sₕᵢ, as in PyG.
+has a self-loop, so a node without edges gives its own sₕᵢ, as in PyG.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from edgewise.zoo.parts import Statements, dropped, neighbourhood
 
 @dataclass(frozen=True)
 class Config:
-    """`outputs` are the numbers of one head."""
+    """`outputs` is the size of one head."""
 
     inputs: int = 16
     outputs: int = 4
@@ -27,24 +27,24 @@ class Config:
 
 
 def layer(x: Atom, config: Config) -> Statements:
-    """Reads `x(i)` and `hears(i, j)`, derives `out(i)`."""
+    """Reads `x(i)` and `neighbour(i, j)`, derives `out(i)`."""
     d, m = config.inputs, config.outputs
     score = F.leaky_relu(config.slope)(R.target(V.H, V.I) + R.source(V.H, V.J))
+    alpha = dropped(R.alpha(V.H, V.I, V.J), config.dropout)
     return [
         R.source(V.H, V.I)
         <= (x(V.I)[W["source.weight"](V.H)[m, d]], W["source.bias"](V.H)[m,].filled(0.0)),
         R.target(V.H, V.I)
         <= (x(V.I)[W["target.weight"](V.H)[m, d]], W["target.bias"](V.H)[m,].filled(0.0)),
-        (R.alpha(V.H, V.I, V.J) <= (score[W.attention(V.H)[1, m]], R._hears(V.I, V.J)))
+        (R.alpha(V.H, V.I, V.J) <= (score[W.attention(V.H)[1, m]], R._neighbour(V.I, V.J)))
         | [F.softmax_agg(agg_terms=[V.J])],
-        (R.heard(V.H, V.I) <= (dropped(R.alpha(V.H, V.I, V.J), config.dropout), R.source(V.H, V.J)))
-        | [F.product],
-        (R.heads(V.I) <= R.heard(V.H, V.I)) | [F.concat_agg],
+        (R.context(V.H, V.I) <= (alpha, R.source(V.H, V.J))) | [F.product],
+        (R.heads(V.I) <= R.context(V.H, V.I)) | [F.concat_agg],
         R.out(V.I) <= (R.heads(V.I), W.bias[config.heads * m,].filled(0.0)),
     ]
 
 
 def program(config: Config) -> Program:
-    """Reads `x(i)` and `edge(i, j)`, i hears j; derives `out(i)`."""
-    rules = [*neighbourhood(R.x, R.edge, R.hears), *layer(R.x, config)]
+    """Reads `x(i)` and `edge(i, j)`, from j to i; derives `out(i)`."""
+    rules = [*neighbourhood(R.x, R.edge, R.neighbour), *layer(R.x, config)]
     return Program(rules, domains={V.H: config.heads})

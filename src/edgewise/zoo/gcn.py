@@ -3,7 +3,7 @@
     yᵢ = Σ_{j ∈ N(i) ∪ {i}} W xⱼ / √(dᵢ dⱼ) + b,    dᵢ = |N(i) ∪ {i}|
 
 Paper: https://arxiv.org/abs/1609.02907. Parity: `torch_geometric.nn.GCNConv`. Every row of `x`
-hears itself, so a node without edges keeps its own message, as in PyG.
+has a self-loop, so a node without edges keeps its own message, as in PyG.
 """
 
 from dataclasses import dataclass
@@ -20,28 +20,28 @@ class Config:
 
 
 def layer(x: Atom, config: Config) -> Statements:
-    """Reads `x(i)`, `hears(i, j)` and `degree(i)`, derives `out(i)`."""
+    """Reads `x(i)`, `neighbour(i, j)` and `degree(i)`, derives `out(i)`."""
     return [
         R.message(V.I) <= x(V.I)[W.weight[config.outputs, config.inputs]],
         (
-            R.heard(V.I)
+            R.aggregated(V.I)
             <= (
                 F.inverse(F.sqrt(R.degree(V.I) * R.degree(V.J))),
                 R.message(V.J),
-                R._hears(V.I, V.J),
+                R._neighbour(V.I, V.J),
             )
         )
         | [F.product],
-        R.out(V.I) <= (R.heard(V.I), W.bias[config.outputs,].filled(0.0)),
+        R.out(V.I) <= (R.aggregated(V.I), W.bias[config.outputs,].filled(0.0)),
     ]
 
 
 def program(config: Config) -> Program:
-    """Reads `x(i)` and `edge(i, j)`, i hears j; derives `out(i)`."""
+    """Reads `x(i)` and `edge(i, j)`, from j to i; derives `out(i)`."""
     return Program(
         [
-            *neighbourhood(R.x, R.edge, R.hears),
-            R.degree(V.I) <= R.hears(V.I, V.J),
+            *neighbourhood(R.x, R.edge, R.neighbour),
+            R.degree(V.I) <= R.neighbour(V.I, V.J),
             *layer(R.x, config),
         ]
     )

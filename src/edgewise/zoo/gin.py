@@ -32,5 +32,5 @@ def layer(x: Atom, config: Config) -> Statements:
 
 
 def program(config: Config) -> Program:
-    """Reads `x(i)` and `edge(i, j)`, i hears j; derives `out(i)`."""
+    """Reads `x(i)` and `edge(i, j)`, from j to i; derives `out(i)`."""
     return Program(layer(R.x, config))

@@ -40,7 +40,7 @@ class Config:
 def layer(
     x: Atom, config: Config, where: tuple[Expression, ...], *, everywhere: bool = True
 ) -> Statements:
-    """`everywhere`: every token hears one; else those that hear nobody keep what they have."""
+    """`everywhere`: every token attends to some; else those that attend to none are unchanged."""
     d, hidden, p, eps = config.size, config.hidden, config.dropout, config.eps
     return [
         *layer_norm(x, R.norm1, d, eps=eps),

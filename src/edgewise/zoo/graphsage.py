@@ -1,9 +1,9 @@
 """GraphSAGE with the mean of the neighbours.
 
-    yᵢ = W_root xᵢ + W_heard meanⱼ xⱼ + b
+    yᵢ = W_root xᵢ + W_neigh meanⱼ xⱼ + b
 
 Paper: https://arxiv.org/abs/1706.02216. Parity: `torch_geometric.nn.SAGEConv`. The two terms are
-two rules: of a node without edges only the first derives anything, so the mean counts as nothing,
+two rules: of a node without edges only the first derives a value, so the mean counts as 0,
 as in PyG.
 """
 
@@ -26,10 +26,10 @@ def layer(x: Atom, config: Config) -> Statements:
     return [
         (R.mean(V.I) <= (x(V.J), R._edge(V.I, V.J))) | [F.avg_agg],
         R.out(V.I) <= (x(V.I)[W["root.weight"][m, d]], W.bias[m,].filled(0.0)),
-        R.out(V.I) <= R.mean(V.I)[W["heard.weight"][m, d]],
+        R.out(V.I) <= R.mean(V.I)[W["neighbours.weight"][m, d]],
     ]
 
 
 def program(config: Config) -> Program:
-    """Reads `x(i)` and `edge(i, j)`, i hears j; derives `out(i)`."""
+    """Reads `x(i)` and `edge(i, j)`, from j to i; derives `out(i)`."""
     return Program(layer(R.x, config))

@@ -19,7 +19,7 @@ from edgewise.zoo.parts import Statements, dropped, rms_norm, rotary, speeds
 
 @dataclass(frozen=True)
 class Config:
-    """`d` numbers a head; `tied`: words are scored by the table that they were read from.
+    """`d` features per head; `tied`: words are scored by the table that they were read from.
 
     `stretch` slows rotary positions down: (factor, low, high, length) as in Llama 3.
     """
@@ -51,19 +51,19 @@ SMOLLM2_135M = Config(
 
 def layer(x: Atom, config: Config) -> Statements:
     d, size, hidden = config.d, config.size, config.hidden
-    query = R.turned_q(V.G, V.U, V.I)[1 / math.sqrt(d)].fixed()
+    query = R.rotated_q(V.G, V.U, V.I)[1 / math.sqrt(d)].fixed()
     weights = dropped(R.weights(V.G, V.U, V.I, V.J), config.dropout)
     return [
         *rms_norm(x, R.norm1, size, eps=config.eps),
         R.q(V.G, V.U, V.I) <= R.norm1(V.I)[W["q.weight"](V.G, V.U)[d, size]],
         R.k(V.G, V.I) <= R.norm1(V.I)[W["k.weight"](V.G)[d, size]],
         R.v(V.G, V.I) <= R.norm1(V.I)[W["v.weight"](V.G)[d, size]],
-        R.turned_q(V.G, V.U, V.I) <= F.rotate(R.q(V.G, V.U, V.I), R.cos(V.I), R.sin(V.I)),
-        R.turned_k(V.G, V.I) <= F.rotate(R.k(V.G, V.I), R.cos(V.I), R.sin(V.I)),
-        (R.weights(V.G, V.U, V.I, V.J) <= (R.turned_k(V.G, V.J).T, query, R.special.leq(V.J, V.I)))
+        R.rotated_q(V.G, V.U, V.I) <= F.rotate(R.q(V.G, V.U, V.I), R.cos(V.I), R.sin(V.I)),
+        R.rotated_k(V.G, V.I) <= F.rotate(R.k(V.G, V.I), R.cos(V.I), R.sin(V.I)),
+        (R.weights(V.G, V.U, V.I, V.J) <= (R.rotated_k(V.G, V.J).T, query, R.special.leq(V.J, V.I)))
         | [F.product, F.softmax_agg(agg_terms=[V.J])],
-        (R.heard(V.G, V.U, V.I) <= (weights, R.v(V.G, V.J))) | [F.product],
-        (R.heads(V.I) <= R.heard(V.G, V.U, V.I)) | [F.concat_agg],
+        (R.context(V.G, V.U, V.I) <= (weights, R.v(V.G, V.J))) | [F.product],
+        (R.heads(V.I) <= R.context(V.G, V.U, V.I)) | [F.concat_agg],
         R.attended(V.I) <= (x(V.I), R.heads(V.I)[W["attended.weight"][size, config.heads * d]]),
         *rms_norm(R.attended, R.norm2, size, eps=config.eps),
         (R.gate(V.I) <= R.norm2(V.I)[W["gate.weight"][hidden, size]]) | [F.silu],

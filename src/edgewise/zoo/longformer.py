@@ -1,7 +1,7 @@
-"""Longformer: a window around every token, and tokens that hear and are heard by all.
+"""Longformer: a window around every token, and global tokens.
 
-    i hears j if |i − j| ≤ radius or j is global;
-    global tokens hear all, by projections of their own
+    i attends to j if |i − j| ≤ radius or j is global;
+    global tokens attend to all, with projections of their own
 
 Paper: https://arxiv.org/abs/2004.05150. Parity: `transformers.LongformerModel`, whose
 `attention_window` is 2 · radius.
@@ -18,16 +18,16 @@ from edgewise.zoo.parts import (
     affine,
     attention,
     feed_forward,
+    head_size,
     layer_norm,
     penalty,
     residual,
-    shared,
 )
 
 
 @dataclass(frozen=True)
 class Config(bert.Config):
-    """The first `tokens` are global; `radius` keys are heard on each side."""
+    """The first `tokens` are global; each token attends to `radius` keys on each side."""
 
     vocabulary: int = 50_265
     positions: int = 4098
@@ -40,14 +40,14 @@ class Config(bert.Config):
 
 def layer(x: Atom, config: Config) -> Statements:
     d, hidden, p, g = config.size, config.hidden, config.dropout, config.tokens
-    heard = window(config.radius) | global_tokens(g) if g else window(config.radius)
+    graph = window(config.radius) | global_tokens(g) if g else window(config.radius)
     near = attention(
-        x, R.heads, d, config.heads, p=p, scores=(R.penalty(V.J),), where=(heard(V.I, V.J),)
+        x, R.heads, d, config.heads, p=p, scores=(R.penalty(V.J),), where=(graph(V.I, V.J),)
     )
     return [
         *near[:-1],
         *(globally(x, config) if g else []),
-        (R.heads(V.I) <= (R.heard(V.H, V.I), R.special.geq(V.I, g))) | [F.concat_agg],
+        (R.heads(V.I) <= (R.context(V.H, V.I), R.special.geq(V.I, g))) | [F.concat_agg],
         *residual(x, R.heads, R.attended, d, d, p),
         *layer_norm(R.attended, R.norm1, d, eps=config.eps),
         *feed_forward(R.norm1, R.mlp, d, hidden, activation=config.activation),
@@ -58,12 +58,12 @@ def layer(x: Atom, config: Config) -> Statements:
 
 def globally(x: Atom, config: Config) -> Statements:
     """The rows of global tokens."""
-    d, few = config.size, R.special.lt(V.I, config.tokens)
-    size = shared(d, config.heads)
+    d, first = config.size, R.special.lt(V.I, config.tokens)
+    size = head_size(d, config.heads)
     rules = attention(x, R.all, d, config.heads, p=config.dropout, scores=(R.penalty(V.J),))
-    query = x(V.I)[W["q.weight"](V.H)[size, d]], W["q.bias"](V.H)[size,], few
-    heard = (R.heads(V.I) <= R["global.heard"](V.H, V.I)) | [F.concat_agg]
-    return [*scope("global")([R.q(V.H, V.I) <= query, *rules[1:-1]]), heard]
+    query = x(V.I)[W["q.weight"](V.H)[size, d]], W["q.bias"](V.H)[size,], first
+    joined = (R.heads(V.I) <= R["global.context"](V.H, V.I)) | [F.concat_agg]
+    return [*scope("global")([R.q(V.H, V.I) <= query, *rules[1:-1]]), joined]
 
 
 def program(config: Config) -> Program:

@@ -28,7 +28,7 @@ class UnknownMix(EdgewiseError):
 
 @dataclass(frozen=True)
 class Config:
-    """`where` holds conditions on `V.I` and `V.J`: what a row mixes, its neighbours if not said."""
+    """`where`: conditions on `V.I` and `V.J`, which rows are mixed; by default the neighbours."""
 
     size: int = 512
     hidden: int = 2048
@@ -48,8 +48,8 @@ def layer(x: Atom, config: Config) -> Statements:
     return [
         *layer_norm(x, R.norm1, d),
         *linear(R.norm1, R.v, d, d),
-        (R.heard(V.I) <= (R.v(V.J), every, *config.where)) | [MIXES[config.mix]],
-        *residual(x, R.heard, R.mixed, d, d, p),
+        (R.pooled(V.I) <= (R.v(V.J), every, *config.where)) | [MIXES[config.mix]],
+        *residual(x, R.pooled, R.mixed, d, d, p),
         *layer_norm(R.mixed, R.norm2, d),
         *feed_forward(R.norm2, R.mlp, d, hidden, p=p),
         *residual(R.mixed, R.mlp, R.out, hidden, d, p),

@@ -1,7 +1,7 @@
 """The parts that models are built of, as blocks: functions from relations to rules.
 
-A block is given the relations it reads and the relation it derives, and is a list of rules to put
-into a program, a `scope` or a `repeat`. Its weights are named after the relation it derives.
+A block takes the relations it reads and the relation it derives, and returns a list of rules for a
+program, a `scope` or a `repeat`. Its weights are named after the relation it derives.
 
 >>> linear(R.x, R.y, 8, 4)
 [R.y(V.I) <= (R.x(V.I)["y.weight": 4, 8], W["y.bias"][4,])]
@@ -61,9 +61,9 @@ def dropped(x: Expression, p: float) -> Expression:
 def residual(
     x: Atom, z: Atom, y: Atom, inputs: int, outputs: int, p: float, *, everywhere: bool = True
 ) -> Statements:
-    """What a sublayer adds to the row it read: yᵢ = xᵢ + dropout(W zᵢ + b).
+    """A residual connection: yᵢ = xᵢ + dropout(W zᵢ + b).
 
-    Where z is not derived everywhere, two rules leave the other rows as they are.
+    If z is not derived for every row, two rules leave the other rows unchanged.
     """
     weight, bias = affine(z(V.I), y.relation, inputs, outputs)
     added = dropped(weight + bias, p)
@@ -71,7 +71,7 @@ def residual(
 
 
 def heads(x: Atom, y: Atom, size: int, d: int, *, bias: bool = True) -> Statements:
-    """A vector of d numbers for each head: yₕᵢ = Wₕ xᵢ + bₕ."""
+    """A projection to d features per head: yₕᵢ = Wₕ xᵢ + bₕ."""
     name = y.relation
     items: tuple[Expression, ...] = (x(V.I)[W[f"{name}.weight"](V.H)[d, size]],)
     items += (W[f"{name}.bias"](V.H)[d,],) if bias else ()
@@ -88,7 +88,7 @@ def attention(
     to: Atom | None = None,
     scale: float | None = None,
     bias: bool = True,
-    turn: bool = False,
+    rotate: bool = False,
     p: float = 0.0,
     scores: tuple[Expression, ...] = (),
     where: tuple[Expression, ...] = (),
@@ -100,35 +100,36 @@ def attention(
 
     https://arxiv.org/abs/1706.03762
 
-    - to: the relation whose rows are heard; x itself if not given.
-    - scores: what is added to a score, expressions of `V.H`, `V.I` and `V.J`.
-    - turn: rotate queries and keys by their positions; see `rotary`.
+    - to: the relation that is attended to, by default x itself.
+    - scores: terms added to the score, expressions of `V.H`, `V.I` and `V.J`.
+    - rotate: rotate queries and keys by their positions; see `rotary`.
     """
-    to, d = x if to is None else to, shared(size, heads_) if d is None else d
+    to, d = x if to is None else to, head_size(size, heads_) if d is None else d
     factor = 1 / math.sqrt(d) if scale is None else scale
-    q, k = (R.turned_q, R.turned_k) if turn else (R.q, R.k)
+    q, k = (R.rotated_q, R.rotated_k) if rotate else (R.q, R.k)
     query = q(V.H, V.I) if factor == 1 else q(V.H, V.I)[factor].fixed()
+    weights = dropped(R.weights(V.H, V.I, V.J), p)
     return [
         *heads(x, R.q, size, d, bias=bias),
         *heads(to, R.k, size, d, bias=bias),
         *heads(to, R.v, size, d, bias=bias),
-        *(rotated(R.q, q) + rotated(R.k, k) if turn else []),
+        *(rotated(R.q, q) + rotated(R.k, k) if rotate else []),
         (R.weights(V.H, V.I, V.J) <= (k(V.H, V.J).T @ query, *scores, *where))
         | [F.sum, F.softmax_agg(agg_terms=[V.J])],
-        (R.heard(V.H, V.I) <= (dropped(R.weights(V.H, V.I, V.J), p), R.v(V.H, V.J))) | [F.product],
-        (y(V.I) <= R.heard(V.H, V.I)) | [F.concat_agg],
+        (R.context(V.H, V.I) <= (weights, R.v(V.H, V.J))) | [F.product],
+        (y(V.I) <= R.context(V.H, V.I)) | [F.concat_agg],
     ]
 
 
-def shared(size: int, heads_: int) -> int:
-    """How many of `size` numbers each head has.
+def head_size(size: int, heads_: int) -> int:
+    """The number of features of each head, size / heads.
 
-    >>> shared(64, 4)
+    >>> head_size(64, 4)
     16
     """
     if size % whole(heads_, "heads", 1):
         raise BadSize(
-            f"{size} numbers cannot be shared out among {heads_} heads",
+            f"size {size} is not divisible by {heads_} heads",
             caller(),
             f"choose a divisor of {size}",
         )
@@ -136,8 +137,21 @@ def shared(size: int, heads_: int) -> int:
 
 
 def penalty(mask: Atom, y: Atom) -> Statements:
-    """What is added to the score of a padded key, where the mask is 0: its weight is exactly 0."""
+    """Added to the score of a padded key (mask 0), so that its softmax weight is exactly 0."""
     return [y(V.J) <= F.reverse(mask(V.J))[FAR].fixed()]
+
+
+def relative(x: Atom, y: Atom, buckets: int, far: int, *, both: bool = True) -> Statements:
+    """Relative position bias, one learnable number per head and bucket of distances.
+
+    bₕᵢⱼ = tableₕ[bucket(j − i)], derived as y(H, I, J); `B` needs the domain of the buckets.
+
+    https://arxiv.org/abs/1910.10683
+    """
+    rows = R.hidden[x.relation]
+    bucket = R.special.bucket if both else R.special.bucket_before
+    near = bucket(V.I, V.J, buckets, far, V.B)
+    return [y(V.H, V.I, V.J) <= (W[y.relation](V.B, V.H)[1,], near, rows(V.I), rows(V.J))]
 
 
 def rotary(x: Atom, speeds: Sequence[float]) -> Statements:
@@ -154,7 +168,7 @@ def rotary(x: Atom, speeds: Sequence[float]) -> Statements:
 
 
 def rotated(x: Atom, y: Atom) -> Statements:
-    """Pairs of numbers of a vector turned by the angles of its position."""
+    """Rotary embedding: pairs of features rotated by the angles of their position."""
     return [y(V.H, V.I) <= F.rotate(x(V.H, V.I), R.cos(V.I), R.sin(V.I))]
 
 
@@ -196,10 +210,10 @@ def readout(x: Atom, y: Atom, inputs: int, outputs: int) -> Statements:
     ]
 
 
-def neighbourhood(x: Atom, edge: Atom, hears: Atom) -> Statements:
-    """Who hears whom: i hears j along an edge, and every row of x hears itself, once."""
+def neighbourhood(x: Atom, edge: Atom, neighbour: Atom) -> Statements:
+    """neighbour(i, j): the edges, with a self-loop for every row of x."""
     return [
-        hears(V.I, V.J) <= R.hidden[edge.relation](V.I, V.J),
-        hears(V.I, V.I) <= R.hidden[x.relation](V.I),
-        hears / 2 | [F.max],
+        neighbour(V.I, V.J) <= R.hidden[edge.relation](V.I, V.J),
+        neighbour(V.I, V.I) <= R.hidden[x.relation](V.I),
+        neighbour / 2 | [F.max],
     ]

@@ -1,15 +1,15 @@
-"""Reformer: queries that are keys too, and hear only what hashes alike.
+"""Reformer: shared queries and keys, attention within hash buckets.
 
     kⱼ = qⱼ / |qⱼ|,   scoreᵢⱼ = qᵢ · kⱼ where hashᵣ(i) = hashᵣ(j) in some round r, and j < i
     hashᵣ(i) = the largest of [Rᵣ qᵢ; -Rᵣ qᵢ],  Rᵣ random directions
     y₁ = x₁ + O attention(norm1(x₂)),   y₂ = x₂ + W₂ relu(W₁ norm2(y₁)),   out = norm([y₁; y₂])
 
-A token hears itself only if it hears no other. Layers can be undone, x₂ = y₂ - ..., x₁ = y₁ - ...,
-so training need not keep what lies between. Here buckets are values: all pairs are scored, those of
-different buckets weigh exactly 0; the published code sorts by bucket and cuts into chunks.
+A token attends to itself only if there is no other. Layers are reversible, x₂ = y₂ - ... and
+x₁ = y₁ - ..., so training need not store activations. Here buckets are values: all pairs are scored
+and those of different buckets weigh exactly 0; the published code sorts by bucket, in chunks.
 
 Paper: https://arxiv.org/abs/2001.04451. Parity: `transformers.ReformerModel` without rounds, which
-is what it computes within a chunk; `torch`, by the equations, with them.
+is what it computes inside a chunk; `torch`, by the equations, with them.
 """
 
 import math
@@ -22,13 +22,13 @@ from edgewise.zoo.parts import (
     Statements,
     dropped,
     feed_forward,
+    head_size,
     heads,
     layer_norm,
     residual,
-    shared,
 )
 
-SELF, OTHER = -1e4, -1e9  # one that hears nobody else hears itself, never another bucket
+SELF, OTHER = -1e4, -1e9  # a token alone in its buckets attends to itself, never to another bucket
 SHARP = 1e15  # softmax of numbers that are so far apart is exactly 1 for the largest, else 0
 
 
@@ -64,7 +64,7 @@ def selves() -> Statements:
 
 def hashed(q: Atom, config: Config) -> Statements:
     """`apart(H, I, J)`: 0 where two tokens share a bucket in some round."""
-    h, d = V.H, shared(config.size, config.heads)
+    h, d = V.H, head_size(config.size, config.heads)
     turned = W.direction(V.N)[config.directions, d].fixed()
     pair = R.hash(h, V.N, V.I).T, R.hash(h, V.N, V.J), R.special.leq(V.J, V.I)
     both = F.concat(R.turned(h, V.N, V.I), R.turned(h, V.N, V.I)[-1.0].fixed())
@@ -78,7 +78,7 @@ def hashed(q: Atom, config: Config) -> Statements:
 
 def attention(x: Atom, y: Atom, config: Config) -> Statements:
     size, h = config.size, V.H
-    d = shared(size, config.heads)
+    d = head_size(size, config.heads)
     scores: tuple[Expression, ...] = (R.k(h, V.J).T @ R.q(h, V.I), R.own(V.I, V.J))
     scores += (R.apart(h, V.I, V.J),) if config.rounds else ()
     return [
@@ -88,9 +88,9 @@ def attention(x: Atom, y: Atom, config: Config) -> Statements:
         *(hashed(R.q, config) if config.rounds else []),
         (R.weights(h, V.I, V.J) <= (*scores, R.special.leq(V.J, V.I)))
         | [F.sum, F.softmax_agg(agg_terms=[V.J])],
-        (R.heard(h, V.I) <= (dropped(R.weights(h, V.I, V.J), config.dropout), R.v(h, V.J)))
+        (R.context(h, V.I) <= (dropped(R.weights(h, V.I, V.J), config.dropout), R.v(h, V.J)))
         | [F.product],
-        (y(V.I) <= R.heard(h, V.I)) | [F.concat_agg],
+        (y(V.I) <= R.context(h, V.I)) | [F.concat_agg],
     ]
 
 

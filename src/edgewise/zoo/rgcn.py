@@ -46,6 +46,6 @@ def _shared_basis(m: int, d: int) -> Statements:
 
 
 def program(config: Config) -> Program:
-    """Reads `x(i)` and `edge(i, t, j)`, i hears j along an edge of type t; derives `out(i)`."""
+    """Reads `x(i)` and `edge(i, t, j)`, from j to i with type t; derives `out(i)`."""
     bases = {} if config.bases is None else {V.B: config.bases}
     return Program(layer(R.x, config), domains={V.T: config.types} | bases)

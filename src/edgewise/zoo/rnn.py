@@ -52,44 +52,44 @@ def gru(x: Atom, h: Atom, size: int, first: Expression) -> Statements:
     name = h.relation
     before, z, r, n = (R[f"{name}_{part}"] for part in ("before", "update", "reset", "new"))
 
-    def heard(gate: str) -> tuple[Expression, ...]:
+    def inputs(gate: str) -> tuple[Expression, ...]:
         weight = W[f"{name}.{gate}.in"][size, size]
         return x(V.T)[weight], W[f"{name}.{gate}.in_bias"][size,]
 
-    def kept(gate: str) -> tuple[Expression, ...]:
+    def recurrent(gate: str) -> tuple[Expression, ...]:
         weight = W[f"{name}.{gate}.back"][size, size]
         return before(V.T)[weight], W[f"{name}.{gate}.back_bias"][size,]
 
-    back, bias = kept("new")
+    back, bias = recurrent("new")
     return [
         before(0) <= first,
         before(V.T) <= (h(V.S), R.special.next(V.S, V.T)),
-        (z(V.T) <= (*heard("update"), *kept("update"))) | [F.sigmoid],
-        (r(V.T) <= (*heard("reset"), *kept("reset"))) | [F.sigmoid],
-        (n(V.T) <= (*heard("new"), r(V.T) * (back + bias))) | [F.tanh],
+        (z(V.T) <= (*inputs("update"), *recurrent("update"))) | [F.sigmoid],
+        (r(V.T) <= (*inputs("reset"), *recurrent("reset"))) | [F.sigmoid],
+        (n(V.T) <= (*inputs("new"), r(V.T) * (back + bias))) | [F.tanh],
         h(V.T) <= F.reverse(z(V.T)) * n(V.T) + z(V.T) * before(V.T),
     ]
 
 
 def score(s: Atom, h: Atom, config: Config) -> Expression:
-    """How much state i of the decoder asks for state j of the encoder."""
+    """The attention score of decoder state i and encoder state j."""
     d = config.size
     match config.attention:
         case "dot":
             return h(V.J).T @ s(V.I)
         case "general":
             return h(V.J).T @ s(V.I)[W["score.A"][d, d]]
-    bent = F.tanh(s(V.I)[W["score.A"][d, d]] + h(V.J)[W["score.B"][d, d]])
-    return W["score.v"][1, d] @ bent
+    hidden = F.tanh(s(V.I)[W["score.A"][d, d]] + h(V.J)[W["score.B"][d, d]])
+    return W["score.v"][1, d] @ hidden
 
 
 def luong(s: Atom, h: Atom, y: Atom, config: Config) -> Statements:
-    """The decoder's states with what they hear of the encoder's; padded states are not heard."""
+    """Attention of the decoder's states s to the encoder's h; padded states are masked."""
     d = config.size
-    asked = score(s, h, config)
+    logit = score(s, h, config)
     return [
         R.penalty(V.J) <= F.reverse(R.mask(V.J))[FAR].fixed(),
-        (R.weights(V.I, V.J) <= (asked, R.penalty(V.J))) | [F.softmax_agg(agg_terms=[V.J])],
+        (R.weights(V.I, V.J) <= (logit, R.penalty(V.J))) | [F.softmax_agg(agg_terms=[V.J])],
         (R.context(V.I) <= (R.weights(V.I, V.J), h(V.J))) | [F.product],
         (y(V.I) <= (R.context(V.I)[W["out.context"][d, d]], s(V.I)[W["out.state"][d, d]]))
         | [F.tanh],
@@ -110,10 +110,10 @@ def writes(config: Config) -> Statements:
 
 
 def says(config: Config) -> Statements:
-    """`logits(t)` of the state s(t), with attention of what it hears of h."""
-    heard = [] if config.attention == "none" else luong(R.s, R.h, R.out, config)
-    state = dropped((R.out if heard else R.s)(V.I), config.dropout)
-    return [*heard, R.logits(V.I) <= affine(state, "logits", config.size, config.target_words)]
+    """`logits(t)` of the state s(t), with attention to h."""
+    attends = [] if config.attention == "none" else luong(R.s, R.h, R.out, config)
+    state = dropped((R.out if attends else R.s)(V.I), config.dropout)
+    return [*attends, R.logits(V.I) <= affine(state, "logits", config.size, config.target_words)]
 
 
 def program(config: Config) -> Program:

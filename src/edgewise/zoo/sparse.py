@@ -1,7 +1,7 @@
 """The Sparse Transformer: two sparse halves of attention in turns.
 
-    layers 0, 2, ...: i hears the last `step` tokens;   layers 1, 3, ...: every `step`-th before i
-    (strided), or its own stretch of `step` tokens and then the last `width` of each (fixed)
+    layers 0, 2, ...: i attends to the last `step` tokens (strided) or to those of its block (fixed)
+    layers 1, 3, ...: to every `step`-th token before i, or to the last `width` of each block
 
 Paper: https://arxiv.org/abs/1904.10509. Parity: `torch` written from the paper's equations in
 tests/zoo/test_sparse.py.
@@ -29,7 +29,7 @@ class Config(gpt2.Config):
 
 def two_layers(x: Atom, config: Config) -> Statements:
     """The near half, then the far one."""
-    all_ = config.kind == "strided"  # in the fixed far half the first tokens hear nobody
+    all_ = config.kind == "strided"  # in the fixed far half the first tokens attend to nothing
     near, far = sparse_transformer(config.step, config.kind, width=config.width).halves()
     halves = [
         repeat(lambda u: gpt2.layer(u, config, (near(V.I, V.J),)), 1, name="near"),

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from edgewise.graphs.checks import whole
 from edgewise.language import F, Program, R, V, W, repeat, scope
 from edgewise.language.nodes import Atom, Expression, Function, Statement
-from edgewise.zoo.parts import Statements, attention, dropped, penalty, rms_norm
-from edgewise.zoo.relative import relative
+from edgewise.zoo.parts import Statements, attention, dropped, penalty, relative, rms_norm
 
 
 @dataclass(frozen=True)
 class Config:
-    """`d` numbers a head; `gated`: W₂ (f(W₁ x) ⊙ W₃ x) instead of W₂ f(W₁ x) (T5 1.1).
+    """`d` features per head; `gated`: W₂ (f(W₁ x) ⊙ W₃ x) instead of W₂ f(W₁ x) (T5 1.1).
 
     `tied`: words are scored by the table that they were read from; `scaled`: by 1 / √size of it.
     Half of the `buckets` hold one distance each, the others share those up to `far`.
@@ -56,14 +55,14 @@ def attended(
     where = () if ahead else (R.special.leq(V.J, V.I),)
     norm, heads = R[f"{y.relation}_norm"], R[f"{y.relation}_heads"]
     added = heads(V.I)[W[f"{y.relation}.weight"][size, inner]]
-    heard = attention(
+    rules = attention(
         norm, heads, size, config.heads, d=config.d, to=to, scale=1.0, bias=False,
         p=config.dropout, scores=scores, where=where,
     )  # fmt: skip
     return [
         *rms_norm(x, norm, size, eps=config.eps),
-        *scope(y.relation)(heard[:-1]),
-        (heads(V.I) <= R[f"{y.relation}.heard"](V.H, V.I)) | [F.concat_agg],
+        *scope(y.relation)(rules[:-1]),
+        (heads(V.I) <= R[f"{y.relation}.context"](V.H, V.I)) | [F.concat_agg],
         y(V.I) <= x(V.I) + dropped(added, config.dropout),
     ]
 

@@ -1,4 +1,4 @@
-"""The Transformer: an encoder, and a decoder that hears it.
+"""The Transformer: an encoder, and a decoder that attends to it.
 
     encoder   aᵢ = xᵢ + attention(x)ᵢ,  yᵢ = aᵢ + W₂ relu(W₁ aᵢ)
     decoder   the same over j ≤ i, and between the two + attention over the encoder's rows
@@ -22,15 +22,15 @@ from edgewise.zoo.parts import (
     attention,
     dropped,
     feed_forward,
+    head_size,
     layer_norm,
     linear,
     penalty,
+    relative,
     residual,
     rotary,
-    shared,
     speeds,
 )
-from edgewise.zoo.relative import relative
 
 POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "relative")
 NORMS = ("post", "pre")
@@ -38,7 +38,7 @@ BUCKETS, FAR_BUCKET = 32, 128
 
 
 class BadConfig(EdgewiseError):
-    """A model's configuration names one of the ways that its rules know."""
+    """A model's configuration names one of the variants that its rules implement."""
 
     code = "bad-config"
     example = "from edgewise.zoo import transformer\ntransformer.Config(positions='rotatory')"
@@ -81,14 +81,14 @@ def embedded(token: Atom, y: Atom, config: Config) -> Statements:
         word = word + W.position(V.I)[d,]
     if config.positions == "sinusoidal":
         angle, rows = R[f"{y.relation}_angle"], R.hidden[token.relation]
-        turn = R.special.add_eval(V.I, 0), W.speed[list(speeds(d))].fixed(), rows(V.I)
-        made = [(angle(V.I) <= turn) | [F.product]]
+        angles = R.special.add_eval(V.I, 0), W.speed[list(speeds(d))].fixed(), rows(V.I)
+        made = [(angle(V.I) <= angles) | [F.product]]
         word = word + alternating(F.sin(angle(V.I)), F.cos(angle(V.I)), d)
     return [*made, y(V.I) <= dropped(word, config.dropout)]
 
 
 def alternating(a: Expression, b: Expression, size: int) -> Expression:
-    """The numbers of two vectors in turns: a₀, b₀, a₁, b₁, ..."""
+    """The elements of two vectors interleaved: a₀, b₀, a₁, b₁, ..."""
     return F.reshape(size)(F.transp(F.reshape((2, size // 2))(F.concat(a, b))))
 
 
@@ -96,7 +96,7 @@ def positions(x: Atom, config: Config, *, both: bool) -> list[Statement]:
     """The rules behind positions that are part of the scores."""
     match config.positions:
         case "rotary":
-            return [*rotary(x, speeds(shared(config.size, config.heads)))]
+            return [*rotary(x, speeds(head_size(config.size, config.heads)))]
         case "alibi":
             rows = R.hidden[x.relation]
             far = F.abs(R.special.sub_eval(V.I, V.J))
@@ -134,17 +134,17 @@ def sublayer(
 
 def attended(
     name: str, x: Atom, y: Atom, config: Config, scores: tuple[Expression, ...],
-    *, to: Atom | None = None, where: tuple[Expression, ...] = (), turn: bool = False,
+    *, to: Atom | None = None, where: tuple[Expression, ...] = (), rotate: bool = False,
 ) -> Statements:  # fmt: skip
     read = R[f"{name}_norm"] if config.norm == "pre" else x
     heads = R[f"{name}_heads"]
-    heard = attention(
+    attends = attention(
         read, heads, config.size, config.heads, to=to, p=config.dropout, scores=scores,
-        where=where, turn=turn,
+        where=where, rotate=rotate,
     )  # fmt: skip
     rules = [
-        *scope(name)(heard[:-1]),
-        (heads(V.I) <= R[f"{name}.heard"](V.H, V.I)) | [F.concat_agg],
+        *scope(name)(attends[:-1]),
+        (heads(V.I) <= R[f"{name}.context"](V.H, V.I)) | [F.concat_agg],
     ]
     return sublayer(x, y, config, rules, heads, read)
 
@@ -159,19 +159,19 @@ def computed(x: Atom, y: Atom, config: Config) -> Statements:
 
 def encoder_layer(x: Atom, config: Config) -> Statements:
     scores = (*score_terms(config), R.penalty(V.J))
-    turn = config.positions == "rotary"
+    rotate = config.positions == "rotary"
     return [
-        *attended("self", x, R.attended, config, scores, turn=turn),
+        *attended("self", x, R.attended, config, scores, rotate=rotate),
         *computed(R.attended, R.out, config),
     ]
 
 
 def decoder_layer(y: Atom, config: Config) -> Statements:
-    turn, past = config.positions == "rotary", (R.special.leq(V.J, V.I),)
+    rotate, past = config.positions == "rotary", (R.special.leq(V.J, V.I),)
     return [
-        *attended("self", y, R.attended, config, score_terms(config), where=past, turn=turn),
-        *attended("cross", R.attended, R.heard, config, (R.penalty(V.J),), to=R.memory),
-        *computed(R.heard, R.out, config),
+        *attended("self", y, R.attended, config, score_terms(config), where=past, rotate=rotate),
+        *attended("cross", R.attended, R.crossed, config, (R.penalty(V.J),), to=R.memory),
+        *computed(R.crossed, R.out, config),
     ]
 
 

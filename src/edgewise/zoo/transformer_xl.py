@@ -1,11 +1,11 @@
-"""Transformer-XL: segments that also hear the segment before, and places told by distance.
+"""Transformer-XL: attention to the previous segment, relative positions.
 
-    zⱼ = memory and segment, one after the other;  i hears j ≤ m + i, where m is the memory's length
+    zⱼ = memory and segment, concatenated;  i attends to j ≤ m + i, where m is the memory's length
     scoreᵢⱼ = ((qᵢ + u) · kⱼ + (qᵢ + v) · P r(m + i - j)) / √d,   r = sines and cosines
     aᵢ = norm(xᵢ + O attention(z)ᵢ),   yᵢ = norm(aᵢ + W₂ relu(W₁ aᵢ))
 
-What a layer reads of one segment is its memory in the next; memory is data, so no gradient goes
-back through it.
+The inputs of a layer for one segment are its memory for the next; memory is data, so no gradient
+flows through it.
 
 Paper: https://arxiv.org/abs/1901.02860. Parity: `torch`, by the equations, in
 tests/zoo/test_memory.py.
@@ -23,10 +23,10 @@ from edgewise.zoo.parts import (
     Statements,
     dropped,
     feed_forward,
+    head_size,
     heads,
     layer_norm,
     residual,
-    shared,
     speeds,
 )
 
@@ -61,7 +61,7 @@ class Config:
 
 
 def places(x: Atom, config: Config) -> Statements:
-    """`place(D)`, the vector r(D), for every distance from a row of x back to what it may hear."""
+    """`place(D)`, the vector r(D), for every distance from a row of x to a row it attends to."""
     row, speed = R.hidden[x.relation], W.speed[list(speeds(config.size))].fixed()
     far = R.special.add(V.I, config.shift, V.S), R.special.add(V.J, V.D, V.S)
     return [
@@ -72,8 +72,8 @@ def places(x: Atom, config: Config) -> Statements:
         ),
         (R.angle(V.D) <= (R.special.add_eval(V.D, 0), speed, R._far(V.D))) | [F.product],
         R.place(V.D) <= F.concat(F.sin(R.angle(V.D)), F.cos(R.angle(V.D))),
-        R.u(V.H) <= W.u(V.H)[shared(config.size, config.heads),],
-        R.v(V.H) <= W.v(V.H)[shared(config.size, config.heads),],
+        R.u(V.H) <= W.u(V.H)[head_size(config.size, config.heads),],
+        R.v(V.H) <= W.v(V.H)[head_size(config.size, config.heads),],
     ]
 
 
@@ -100,7 +100,7 @@ def remembered(x: Atom, depth: Atom, y: Atom, config: Config) -> Statements:
 def attention(x: Atom, z: Atom, y: Atom, config: Config) -> Statements:
     """Attention of the rows of x to those of z, where they stand `config.shift` further on."""
     size, h = config.size, V.H
-    d = shared(size, config.heads)
+    d = head_size(size, config.heads)
     scale = 1 / math.sqrt(d)
     shift = R.special.add(V.I, config.shift, V.S)
     far = R.hidden[z.relation](V.J), shift, R.special.add(V.J, V.D, V.S)
@@ -114,9 +114,9 @@ def attention(x: Atom, z: Atom, y: Atom, config: Config) -> Statements:
         (R.to_place(h, V.I, V.J) <= (R.away(h, V.D).T, R.placed(h, V.I), *far)) | [F.product],
         (R.weights(h, V.I, V.J) <= (R.k(h, V.J).T @ R.content(h, V.I), R.to_place(h, V.I, V.J)))
         | [F.sum, F.softmax_agg(agg_terms=[V.J])],
-        (R.heard(h, V.I) <= (dropped(R.weights(h, V.I, V.J), config.dropout), R.value(h, V.J)))
+        (R.context(h, V.I) <= (dropped(R.weights(h, V.I, V.J), config.dropout), R.value(h, V.J)))
         | [F.product],
-        (y(V.I) <= R.heard(h, V.I)) | [F.concat_agg],
+        (y(V.I) <= R.context(h, V.I)) | [F.concat_agg],
     ]
 
 
@@ -132,47 +132,47 @@ def added(x: Atom, read: Atom, y: Atom, config: Config) -> Statements:
     ]
 
 
-def layer(x: Atom, depth: Atom, kept: Atom, config: Config) -> Carried:
-    """Carries rows, how deep they are, and what was read so far."""
+def layer(x: Atom, depth: Atom, states: Atom, config: Config) -> Carried:
+    """Carries the rows, their depth, and the inputs of all layers so far."""
     rules = [
         *remembered(x, depth, R.z, config),
         *attention(x, R.z, R.heads, config),
         *added(x, R.heads, R.out, config),
-        *kept_on(depth, kept, R.out),
+        *states_of(depth, states, R.out),
     ]
-    return rules, (R.out, R.deeper, R.kept)
+    return rules, (R.out, R.deeper, R.states)
 
 
-def kept_on(depth: Atom, kept: Atom, y: Atom) -> Statements:
-    """What is kept, and the rows of y as what the next layer reads, by its depth."""
+def states_of(depth: Atom, states: Atom, y: Atom) -> Statements:
+    """The states so far, and the rows of y as the input of the next layer."""
     return [
         R.deeper(V.M) <= (R.hidden[depth.relation](V.L), R.special.next(V.L, V.M)),
-        R.kept(V.L, V.I) <= kept(V.L, V.I),
-        R.kept(V.L, V.I) <= (y(V.I), R._deeper(V.L)),
+        R.states(V.L, V.I) <= states(V.L, V.I),
+        R.states(V.L, V.I) <= (y(V.I), R._deeper(V.L)),
     ]
 
 
 def program(config: Config) -> Program:
     """Reads `token(i)` and `memory(l, j)`, what layer l remembers: m rows or, at first, none.
 
-    Derives `logits(i)` and `kept(l, i)`, what layer l reads: its last m rows are the next memory.
+    Derives `logits(i)` and `states(l, i)`, the inputs of layer l: the last m are the next memory.
     """
-    rules = stacked(config, lambda x, depth, kept: layer(x, depth, kept, config))
+    rules = stacked(config, lambda x, depth, states: layer(x, depth, states, config))
     return Program(rules, domains={V.H: config.heads})
 
 
 def stacked(config: Config, block: Callable[[Atom, Atom, Atom], Carried]) -> list[Statement]:
-    """Embeddings, layers that carry what is kept, and a score for every word."""
+    """Embeddings, layers that carry the states, and a score for every word."""
     size = config.size
     word = F.lookup(W.word[config.vocabulary, size], R.token(V.I))
     stack = repeat(block, config.layers)(R.x, R.depth, R.first)
-    out, _, kept = (R[f"layer.{name}"] for name in stack.outputs)
+    out, _, states = (R[f"layer.{name}"] for name in stack.outputs)
     return [
         Fact(R.depth(0)),
         R.x(V.I) <= dropped(word, config.dropout),
         R.first(0, V.I) <= R.x(V.I),
         *places(R.x, config),
         stack,
-        R.kept(V.L, V.I) <= kept(V.L, V.I),
+        R.states(V.L, V.I) <= states(V.L, V.I),
         R.logits(V.I) <= out(V.I)["word" : config.vocabulary, size],
     ]

@@ -3,9 +3,9 @@
     scoreᵢⱼ = ((qᵢ + u) · kⱼ + (qᵢ + v) · P r(i - j) + (qᵢ + w) · s(segmentᵢ = segmentⱼ)) / √d
     aᵢ = norm(xᵢ + O attention(x)ᵢ),   yᵢ = norm(aᵢ + W₂ gelu(W₁ aᵢ))
 
-The second stream guesses tokens: its rows begin as one vector, hear the rows of the first by the
-same weights, and never their own token. `hides(i, j)` is 1 where i may not hear j, which is how an
-order of prediction is said.
+The second (query) stream predicts tokens: its rows start as one vector and attend to the rows of
+the first with the same weights, never to their own token. `hides(i, j)` is 1 where i may not attend
+to j: it encodes the factorisation order.
 
 Paper: https://arxiv.org/abs/1906.08237. Parity: `transformers.XLNetModel`.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.language.nodes import Atom, Expression, Function, Statement
-from edgewise.zoo.parts import FAR, Statements, affine, dropped, heads, penalty, shared, speeds
+from edgewise.zoo.parts import FAR, Statements, affine, dropped, head_size, heads, penalty, speeds
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ def segments(config: Config) -> Statements:
 
 
 def keys(x: Atom, config: Config) -> Statements:
-    """What both streams hear: keys and values of rows, keys of places."""
+    """What both streams attend to: keys and values of rows, keys of places."""
     size, h = config.size, V.H
-    d = shared(size, config.heads)
+    d = head_size(size, config.heads)
     weight = W["place.weight"](h)[d, size]
     return [
         *heads(x, R.k, size, d, bias=False),
@@ -69,13 +69,15 @@ def keys(x: Atom, config: Config) -> Statements:
 
 
 def attention(x: Atom, y: Atom, config: Config, *scores: Expression) -> Statements:
-    """What the rows of a stream hear; all streams have the same weights."""
+    """Attention of the rows of one stream; both streams share the weights."""
     size, h, at = config.size, V.H, y.relation
-    d = shared(size, config.heads)
+    d = head_size(size, config.heads)
     scale = 1 / math.sqrt(d)
-    q, place, weights, heard = (R[f"{at}_{part}"] for part in ("q", "place", "weights", "heard"))
+    q, place, weights, context = (
+        R[f"{at}_{part}"] for part in ("q", "place", "weights", "context")
+    )
 
-    def asked(bias: str) -> Expression:
+    def query(bias: str) -> Expression:
         return (q(h, V.I) + W[bias](h)[d,])[scale].fixed()
 
     content, placed, kind = (R[f"{at}_{part}"] for part in ("content", "placed", "kind"))
@@ -84,9 +86,9 @@ def attention(x: Atom, y: Atom, config: Config, *scores: Expression) -> Statemen
     back, on = R.special.add(V.J, V.D, V.I), R.special.add(V.I, V.D, V.J)
     return [
         q(h, V.I) <= x(V.I)[W["q.weight"](h)[d, size]],
-        content(h, V.I) <= asked("u"),
-        placed(h, V.I) <= asked("v"),
-        kind(h, V.I) <= asked("w"),
+        content(h, V.I) <= query("u"),
+        placed(h, V.I) <= query("v"),
+        kind(h, V.I) <= query("w"),
         (place(*pair) <= (R.behind_k(h, V.D).T, placed(h, V.I), R._k(h, V.J), back)) | [F.product],
         (place(*pair) <= (R.ahead_k(h, V.D).T, placed(h, V.I), R._k(h, V.J), on)) | [F.product],
         same(h, V.I) <= kind(h, V.I)[W.same(h)[1, d]],
@@ -102,8 +104,9 @@ def attention(x: Atom, y: Atom, config: Config, *scores: Expression) -> Statemen
             )
         )
         | [F.sum, F.softmax_agg(agg_terms=[V.J])],
-        (heard(h, V.I) <= (dropped(weights(*pair), config.dropout), R.value(h, V.J))) | [F.product],
-        (y(V.I) <= heard(h, V.I)) | [F.concat_agg],
+        (context(h, V.I) <= (dropped(weights(*pair), config.dropout), R.value(h, V.J)))
+        | [F.product],
+        (y(V.I) <= context(h, V.I)) | [F.concat_agg],
     ]
 
 
@@ -138,7 +141,7 @@ def layer(x: Atom, config: Config) -> Statements:
 def two_streams(x: Atom, g: Atom, config: Config) -> tuple[list[Statement], tuple[Atom, Atom]]:
     rules = [
         *keys(x, config),
-        *stream(x, R.out, config, R.penalty(V.J), R.unheard(V.I, V.J)),
+        *stream(x, R.out, config, R.penalty(V.J), R.masked(V.I, V.J)),
         *stream(g, R.guess, config, R.penalty(V.J), R.unseen(V.I, V.J)),
     ]
     return rules, (R.out, R.guess)
@@ -147,7 +150,7 @@ def two_streams(x: Atom, g: Atom, config: Config) -> tuple[list[Statement], tupl
 def program(config: Config) -> Program:
     """Reads `token(i)`, `mask(i)` (0 where padded) and `segment(i)`; derives `out(i)`.
 
-    With `guesses` it reads `hides(i, j)` too and derives `guess(i)`; every token must hear one.
+    With `guesses` it reads `hides(i, j)` too and derives `guess(i)`; no token may hide all.
     """
     size, p = config.size, config.dropout
     rules: list[Statement] = [
@@ -161,8 +164,8 @@ def program(config: Config) -> Program:
         rules += [
             R.g(V.I) <= (dropped(W.blank[size,], p), R._token(V.I)),
             R.unseen(V.I, V.J) <= R.hides(V.I, V.J)[FAR].fixed(),
-            R.unheard(V.I, V.J) <= (R.unseen(V.I, V.J), R.special.neq(V.I, V.J)),
-            R.unheard(V.I, V.I) <= R.hides(V.I, V.I)[0.0].fixed(),  # the first stream knows itself
+            R.masked(V.I, V.J) <= (R.unseen(V.I, V.J), R.special.neq(V.I, V.J)),
+            R.masked(V.I, V.I) <= R.hides(V.I, V.I)[0.0].fixed(),  # the first stream knows itself
             both,
             R.out(V.I) <= R["layer.out"](V.I),
             R.guess(V.I) <= R["layer.guess"](V.I),

@@ -1,4 +1,4 @@
-"""GPT: tokens hear those before them, and say which comes next.
+"""GPT: each token attends to those before it and predicts the next.
 
 Sizes, initial values and the tied table of tokens are those of GPT-2
 (https://openai.com/index/better-language-models).
@@ -99,13 +99,13 @@ def _attention(x: Atom, y: Atom, config: Gpt) -> Statements:
     for g, graph in enumerate(config.patterns()):
         group = R[f"group{g}_out"]
         rules += scope(f"group{g}")(_group(x, graph, config))
-        rules.append((group(V.I) <= R[f"group{g}.heard"](V.H, V.I)) | [F.concat_agg])
+        rules.append((group(V.I) <= R[f"group{g}.context"](V.H, V.I)) | [F.concat_agg])
         groups.append(group(V.I))
     return [*rules, (y(V.I) <= tuple(groups)) | [F.concat]]
 
 
 def _group(x: Atom, graph: Pattern, config: Gpt) -> Statements:
-    """Heads that hear along one graph. One matrix makes queries (0), keys (1) and values (2)."""
+    """Heads that attend along one graph; one matrix gives queries (0), keys (1) and values (2)."""
     size, d = config.size, config.size // config.heads
     matrix, bias = W["qkv.weight"](V.T, V.H)[d, size], W["qkv.bias"](V.T, V.H)[d,]
     query = R.qkv(0, V.H, V.I)[1 / math.sqrt(d)].fixed()
@@ -114,7 +114,7 @@ def _group(x: Atom, graph: Pattern, config: Gpt) -> Statements:
         R.qkv(V.T, V.H, V.I) <= (x(V.I)[matrix], bias),
         (R.weights(V.H, V.I, V.J) <= (R.qkv(1, V.H, V.J).T @ query, graph(V.I, V.J)))
         | [F.softmax_agg(agg_terms=[V.J])],
-        (R.heard(V.H, V.I) <= (weights, R.qkv(2, V.H, V.J))) | [F.product],
+        (R.context(V.H, V.I) <= (weights, R.qkv(2, V.H, V.J))) | [F.product],
     ]
 
 
