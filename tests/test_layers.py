@@ -9,7 +9,17 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1] / "src" / "edgewise"
 LAYERS = [  # each may import those before it
-    *("errors", "language", "checks", "reference", "layouts", "measures", "graphs", "scores"),
+    *(
+        "errors",
+        "language",
+        "checks",
+        "weights",
+        "reference",
+        "layouts",
+        "measures",
+        "graphs",
+        "scores",
+    ),
     *(
         "aggregations",
         "plan",
@@ -47,6 +57,10 @@ EXTRAS = {  # packages that only some folders may import: the others work withou
     "networkx": {"graphs"},
     "scipy": {"graphs", "measures"},
 }
+ORACLE = {  # what may import the reference evaluator: the engine is tested against it
+    "replay.py": "`why` and `draw` of a model solve one sample",
+    "viz/solution.py": "draws a solution",
+}
 FILES = sorted(ROOT.rglob("*.py"))
 
 
@@ -76,6 +90,27 @@ def test_imports_point_up_the_list(path):
             assert LAYERS.index(there) <= LAYERS.index(here), (
                 f"{here} must not import edgewise.{there}"
             )
+
+
+def test_the_oracle_is_independent():
+    found = {
+        str(path.relative_to(ROOT))
+        for path in FILES
+        if layer(path) != "reference"
+        and any(name.startswith("edgewise.reference") for name in imports(path))
+    }
+    assert found == set(ORACLE), "the engine has its own code, not the reference's"
+    calls = {p for p in FILES if "edgewise.reference" in p.read_text() and layer(p) != "reference"}
+    named = {str(path.relative_to(ROOT)) for path in calls} - found
+    assert named == {"language/program.py"}, "`Program.solve` finds the reference by name"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_oracle_shares_no_evaluation_with_the_engine(path):
+    shared = {"edgewise.errors", "edgewise.language", "edgewise.checks", "edgewise.weights"}
+    if layer(path) == "reference":
+        names = {name for name in imports(path) if name.startswith("edgewise.")}
+        assert {".".join(name.split(".")[:2]) for name in names} <= shared | {"edgewise.reference"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))

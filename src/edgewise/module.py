@@ -17,7 +17,6 @@ from edgewise.ground.inputs import BadInput, kept, ragged
 from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.plan.nodes import Plan
-from edgewise.reference.weights import UnknownWeight, WeightTable
 from edgewise.run.autocast import autocasts, lowered
 from edgewise.run.built import (
     build_step,
@@ -47,6 +46,7 @@ from edgewise.run.reads import arities_of, called_modules, dense
 from edgewise.run.result import Relation
 from edgewise.run.step import Step
 from edgewise.run.weights import at, mark, register
+from edgewise.weights import UnknownWeight, WeightTable
 
 _NUMBERS = itertools.count()
 

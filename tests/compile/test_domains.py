@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgewise import F, Program, R, V, W
+from edgewise.checks.evaluation import OutOfDomain
 from edgewise.language import nodes
 from edgewise.language.statements import atoms
-from edgewise.reference.join import OutOfDomain
 
 A, B, G, H, X = V.A, V.B, V.G, V.H, V.X
 NUMBERS = [R.a(2)[1.5], R.a(3)[0.5], R.b(0)[2.0], R.b(2)[3.0], R.b(3)[1.0]]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from edgewise import EdgewiseError, F, R, numbers
-from edgewise.reference.buckets import bucket
+from edgewise.reference.arithmetic import bucket
 from edgewise.zoo import transformer
 
 few = settings(max_examples=4, phases=[Phase.explicit, Phase.generate])

@@ -11,10 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.aggregations.reduce import extreme, folded, padded, softmax, total, unpadded
+from edgewise.aggregations.reduce import (
+    extreme,
+    folded,
+    padded,
+    softmax,
+    sparsemax,
+    total,
+    unpadded,
+)
 from edgewise.checks.mismatch import ShapeMismatch
 from edgewise.layouts.segments import Segments
-from edgewise.reference.functions import sparsemax
 
 __all__ = ["AGGREGATIONS", "NORMALISATIONS", "aggregate"]
 

@@ -70,3 +70,24 @@ def unpadded(table: Tensor, parts: Segments) -> Tensor:
     have = (places >= 0).flatten().nonzero()[:, 0]
     position[places.flatten()[have]] = have
     return flat.index_select(1, position)
+
+
+def sparsemax(x: Tensor, dim: int) -> Tensor:
+    """The point of the simplex nearest to x: max(x − τ, 0) with τ such that it sums to 1.
+
+    >>> sparsemax(torch.tensor([1.0, 1.4, 0.2]), 0)
+    tensor([0.3000, 0.7000, 0.0000])
+
+    No point is near what is infinite or not a number.
+
+    >>> sparsemax(torch.tensor([1.0, torch.inf]), 0)
+    tensor([nan, nan])
+    """
+    ordered = x.sort(dim=dim, descending=True).values
+    sizes = torch.arange(1, x.shape[dim] + 1, dtype=x.dtype, device=x.device)
+    sizes = sizes.reshape([-1 if d == dim % x.ndim else 1 for d in range(x.ndim)])
+    totals = ordered.cumsum(dim) - 1
+    support = (sizes * ordered > totals).sum(dim, keepdim=True)
+    threshold = totals.gather(dim, support.clamp(min=1) - 1) / support
+    threshold = threshold.masked_fill(support == 0, torch.nan)
+    return (x - threshold).clamp(min=0)

@@ -198,3 +198,15 @@ def called(item: nodes.Expression, weighted: bool = True) -> str:
         case _:
             return "a weight"
     return f"{shown} with its weight" if weighted and item.weight is not None else shown
+
+
+def check_rotation(shapes: Sequence[tuple[int, ...]], shown: Sequence[str]) -> None:
+    """Refuse what is not a vector of d numbers with the cos and sin of d/2 angles."""
+    vector = bool(shapes) and len(shapes[0]) == 1 and shapes[0][0] % 2 == 0
+    half = shapes[0][0] // 2 if vector else 0
+    angle = () if half == 1 else (half,)  # a column of one number is a scalar
+    if not vector or list(shapes[1:]) != [angle, angle]:
+        raise ShapeMismatch(
+            f"`rotate` takes a vector of d numbers and d/2 of cos and sin, got {', '.join(shown)}",
+            help="write `F.rotate(R.q(V.I), F.cos(R.angle(V.I)), F.sin(R.angle(V.I)))`",
+        )

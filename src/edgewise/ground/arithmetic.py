@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor
 
+from edgewise.checks.evaluation import call_raised, not_a_key
 from edgewise.ground.constants import STRINGS, Constants
 from edgewise.language import nodes
-from edgewise.reference import arithmetic
-from edgewise.reference.buckets import bucket
 
 COMPARE = {"leq": torch.le, "lt": torch.lt, "geq": torch.ge, "gt": torch.gt}
 
@@ -96,13 +97,27 @@ def _solved(name: str, columns: Sequence[Tensor | None]) -> tuple[Tensor, Tensor
     return y // factor, (x != 0) & (y % factor == 0)
 
 
-def _buckets(name: str, i: Tensor, j: Tensor, *sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """Of every distance once, not of every pair."""
-    distinct, which = torch.unique(torch.stack([j - i, *sizes], 1), dim=0, return_inverse=True)
-    both = name == "bucket"
-    found = [bucket(d, count, far, both=both) for d, count, far in distinct.tolist()]
-    codes = torch.tensor([-1 if b is None else b for b in found], dtype=torch.int64)[which]
-    return codes, codes >= 0
+def _buckets(name: str, i: Tensor, j: Tensor, counts: Tensor, far: Tensor) -> tuple[Tensor, Tensor]:
+    """T5's buckets of j − i: of every distance once, not of every pair."""
+    distance = j - i if name == "bucket" else (i - j).clamp(min=0)
+    if name == "bucket":
+        counts = counts // 2  # the upper half is for keys after the query
+    cases = torch.stack([distance.abs(), counts, far], 1)
+    distinct, which = torch.unique(cases, dim=0, return_inverse=True)
+    found = torch.tensor([_one_sided_bucket(*case) for case in distinct.tolist()] or [0])[which]
+    first = counts * (distance > 0) if name == "bucket" else 0
+    return found + first, found >= 0
+
+
+def _one_sided_bucket(distance: int, count: int, far: int) -> int:
+    """Half of `count` buckets hold one distance each, the rest grow as logarithms up to `far`."""
+    single = count // 2
+    if not 0 < single < far:
+        return -1
+    if distance < single:
+        return distance
+    grown = math.log(distance / single) / math.log(far / single) * (count - single)
+    return min(single + int(grown), count - 1)
 
 
 def _called(
@@ -114,12 +129,28 @@ def _called(
         distinct, inverse = torch.unique(torch.stack(list(given), 1), dim=0, return_inverse=True)
     values, fine = [], []
     for row in distinct.tolist():
-        result = arithmetic.computed(atom, [*(constants.constant(c) for c in row), None])
+        result = _call(atom, [constants.constant(code) for code in row])
         known = result is not None and constants.knows(result)
         values.append(constants.code(result) if known else -1)  # type: ignore[arg-type]
         fine.append(known)
     codes = torch.tensor(values, dtype=torch.int64)
     return codes[inverse], torch.tensor(fine, dtype=torch.bool)[inverse]
+
+
+def _call(atom: nodes.SpecialAtom, keys: Sequence[nodes.Constant]) -> nodes.Constant | None:
+    """The key that the caller's function gives for these keys; None where it does not hold."""
+    assert atom.function is not None
+    try:
+        result = atom.function.thing(*keys)
+    except Exception as problem:
+        raise call_raised(atom, keys, problem) from problem
+    if hasattr(result, "item") and isinstance(result.item(), int):
+        return int(result)
+    if result is None or isinstance(result, str):
+        return result
+    if isinstance(result, Integral):
+        return int(result)
+    raise not_a_key(atom, keys, result)
 
 
 def evaluated(name: str, columns: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from edgewise.checks.evaluation import OutOfDomain
+from edgewise.ground.body import Body, Literal
 from edgewise.ground.index import Index, Keys, distinct_rows, index_of, locate
 from edgewise.ground.join import Bindings, Room, TooLarge
 from edgewise.ground.rules import Grounder
 from edgewise.language import nodes
 from edgewise.language.terms import variables
-from edgewise.reference.join import Body, Literal, OutOfDomain
 
 MOST = 1 << 20  # candidates; beyond, rounds that join only what is new may do with fewer
 

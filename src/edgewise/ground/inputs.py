@@ -11,7 +11,7 @@ from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
 from edgewise.language import nodes
-from edgewise.reference.values import exact
+from edgewise.weights import exact
 
 
 class BadInput(EdgewiseError):

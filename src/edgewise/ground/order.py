@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from edgewise.ground.body import Body
 from edgewise.ground.index import Grid, Index
 from edgewise.language import nodes
 from edgewise.language.terms import variables
-from edgewise.reference.join import Body
 
 IndexOf = Callable[[nodes.Atom], Index]
 # of one row: compared on a grid, looked up among keys, or repeated for each match
@@ -21,12 +21,9 @@ def order(body: Body, first: int | None, listed: frozenset[int], index: IndexOf)
     Conditions come as soon as they are bound. Of the orders that begin with one atom and go on with
     the atom that has the fewest matches, the cheapest.
     """
-    positive = [
-        at for at, a in enumerate(body.literals) if isinstance(a, nodes.Atom) and not a.negated
-    ]
-    if first is not None or len(positive) < 2:
+    if first is not None or len(body.positive) < 2:
         return _Chain(body, listed, index).run(first)[1]
-    found = [_Chain(body, listed, index).run(at) for at in positive]
+    found = [_Chain(body, listed, index).run(at) for at in body.positive]
     return min(found, key=lambda pair: pair[0])[1]
 
 

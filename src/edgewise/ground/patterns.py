@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from edgewise.ground.batch import SAMPLE
+from edgewise.ground.body import Body
 from edgewise.ground.constants import STRINGS
 from edgewise.ground.index import Grid, Index, index_of
 from edgewise.language import nodes
-from edgewise.reference.join import Body
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ def axes(
 ) -> Axes:
     """For each term the shortest axis among the positive atoms that hold it."""
     in_samples = literal.terms[0] == SAMPLE
-    positive = [a for a in body.literals if isinstance(a, nodes.Atom) and not a.negated]
+    positive = list(body.positive.values())
     found, held = [], True
     for term in literal.terms[-2:]:
         ends = [

@@ -9,19 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edgewise.checks.evaluation import OutOfDomain
 from edgewise.errors import EdgewiseError
 from edgewise.graphs.checks import memory
 from edgewise.ground import arithmetic, patterns
 from edgewise.ground.batch import SAMPLES
+from edgewise.ground.body import Body, Literal
 from edgewise.ground.constants import Constants
 from edgewise.ground.index import Grid, Index, Keys, index_of, locate, pack
 from edgewise.ground.join import Bindings, Room, TooLarge, distinct, join
 from edgewise.ground.order import order
 from edgewise.language import nodes
-from edgewise.language.program import Domain
+from edgewise.language.program import Domain, members
 from edgewise.language.terms import variables
 from edgewise.layouts.segments import Segments, segments
-from edgewise.reference.join import Body, Literal, OutOfDomain, members
 
 
 class PlanTooLarge(EdgewiseError):

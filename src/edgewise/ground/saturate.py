@@ -7,12 +7,11 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from edgewise.checks.evaluation import ROUNDS, endless
+from edgewise.ground.body import Body
 from edgewise.ground.bounded import reached
 from edgewise.ground.index import Index, Keys, distinct_rows, index_of, pack
 from edgewise.ground.rules import Grounder
-from edgewise.language import nodes
-from edgewise.reference.ground import ROUNDS, endless
-from edgewise.reference.join import Body
 
 
 def extend(grounder: Grounder, relation: str, parts: Iterable[Index]) -> None:
@@ -46,11 +45,9 @@ def close(grounder: Grounder, bodies: Sequence[Body], part: set[str]) -> None:
             return
         last, new = {name: index_of(keys) for name, keys in new.items()}, {}
         for body in bodies:
-            for at in body.recursive_places:
-                literal = body.literals[at]
-                assert isinstance(literal, nodes.Atom)
-                if literal.relation in part and literal.relation in last:
-                    _derive(grounder, body, at, last[literal.relation], new)
+            for at, atom in body.positive.items():
+                if atom.relation in part and atom.relation in last:
+                    _derive(grounder, body, at, last[atom.relation], new)
         _accept(grounder, new)
     raise endless(bodies[0].rule)
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from edgewise.ground.index import index_of
 from edgewise.ground.sources import Source
 from edgewise.language import functions, nodes
+from edgewise.language.statements import combination
 from edgewise.plan.nodes import Plan
-from edgewise.reference.evaluate import combination
 
 KEEPS = ("sum_agg", "avg_agg", "max_agg", "min_agg")  # one grounding as it is
 Stacks = Mapping[str, tuple[str, ...]]  # name of a family → the weights that are its members

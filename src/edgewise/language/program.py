@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -27,6 +27,10 @@ class BadDefault(EdgewiseError):
 
 
 Domain = int | tuple[nodes.Constant, ...]
+
+
+def members(domain: Domain) -> Sequence[nodes.Constant]:
+    return range(domain) if isinstance(domain, int) else domain
 
 
 def _stage(name: str) -> Any:
@@ -139,8 +143,8 @@ class Program:
         return _stage("compile").compile(self, output, **options)
 
     def weights(self, **options: Any) -> Any:
-        """Fresh learnable weights by name; see `edgewise.reference.initial_weights`."""
-        return _stage("reference").initial_weights(self, **options)
+        """Fresh learnable weights by name; see `edgewise.weights.initial_weights`."""
+        return _stage("weights").initial_weights(self, **options)
 
     def draw(self) -> Any:
         """The rules as a picture: relations joined by the rules that derive them (SVG)."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from edgewise.errors import EdgewiseError, Span, caller, safe_repr
-from edgewise.language import nodes, operators
+from edgewise.language import functions, nodes, operators
 
 if TYPE_CHECKING:
     from edgewise.language.program import Program
@@ -256,3 +256,16 @@ def _named_weight(
     if weight is None or weight.name is not None:
         return weight
     return replace(weight, name=fresh(base))
+
+
+SUM = nodes.Function("sum")
+
+
+def combination(listed: Iterable[nodes.Function]) -> nodes.Function:
+    """The combination of a rule or a line: its own, or the sum."""
+    return next((f for f in listed if functions.kind(f) == functions.COMBINATION), SUM)
+
+
+def aggregation_of(rule: nodes.Rule, default: nodes.Function) -> nodes.Function:
+    own = (f for f in rule.functions if functions.kind(f) == functions.AGGREGATION)
+    return next(own, default)

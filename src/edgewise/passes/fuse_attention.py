@@ -8,13 +8,12 @@ from dataclasses import replace
 
 from edgewise.language import functions, nodes
 from edgewise.language.dependencies import components, needs
-from edgewise.language.statements import atoms, substitute
+from edgewise.language.statements import aggregation_of, atoms, combination, substitute
 from edgewise.language.terms import variables
 from edgewise.passes.attention_node import NotAttention, WeightedSum, attention_node
 from edgewise.passes.inlined import same_domains
 from edgewise.plan.nodes import Attention, Plan
 from edgewise.plan.score import names_in
-from edgewise.reference.evaluate import aggregation_of, combination
 
 PRODUCT = nodes.Function("product")
 Factors = tuple[nodes.Expression, ...]

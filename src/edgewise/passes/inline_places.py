@@ -9,11 +9,10 @@ from dataclasses import replace
 from edgewise.language import functions, nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.specials import SPECIALS
-from edgewise.language.statements import atoms, weights
+from edgewise.language.statements import aggregation_of, atoms, weights
 from edgewise.language.terms import variables
 from edgewise.passes.inlined import inlined_into, keeps_domains
 from edgewise.plan.nodes import Plan
-from edgewise.reference.evaluate import aggregation_of
 
 KEEPS_ONE = {"sum_agg", "avg_agg", "max_agg", "min_agg"}  # of one grounding: itself
 

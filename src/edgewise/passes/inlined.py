@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from edgewise.language import functions, nodes
-from edgewise.language.statements import atoms, substitute
+from edgewise.language.statements import atoms, combination, substitute
 from edgewise.language.terms import variables
-from edgewise.reference.evaluate import combination
 
 Domains = Sequence[tuple[str, Any]]  # of variables, by name
 OF_ONE_ITSELF = ("sum", "product", "elproduct", "avg", "max", "min")

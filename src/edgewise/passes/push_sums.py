@@ -9,11 +9,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 from edgewise.language import functions, nodes
-from edgewise.language.statements import atoms, weights
+from edgewise.language.statements import aggregation_of, atoms, combination, weights
 from edgewise.language.terms import variables
 from edgewise.plan.nodes import Plan
 from edgewise.plan.score import names_in
-from edgewise.reference.evaluate import aggregation_of, combination
 
 SUM, PRODUCT = nodes.Function("sum_agg"), nodes.Function("product")
 

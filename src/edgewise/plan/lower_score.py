@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from edgewise.language import functions, nodes
-from edgewise.language.statements import atoms
+from edgewise.language.statements import atoms, combination
 from edgewise.language.terms import variables
 from edgewise.plan.nodes import Additive, Dot, LoweredScore
 from edgewise.plan.score import (
@@ -20,7 +20,6 @@ from edgewise.plan.score import (
     terms_of,
     times,
 )
-from edgewise.reference.evaluate import combination
 from edgewise.scores import I, J, S, Score, exp, log, maximum, minimum, sigmoid, sqrt, tanh, where
 from edgewise.scores.errors import ScoreTooDeep
 from edgewise.scores.nodes import ZERO, Entry, PairValue

@@ -8,27 +8,19 @@ import torch
 from torch import Tensor
 
 from edgewise.checks import check
+from edgewise.checks.evaluation import NotANumber
 from edgewise.checks.facts import data_atoms
-from edgewise.errors import EdgewiseError
 from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.language.statements import name_weights
-from edgewise.reference.evaluate import Evaluator, GroundAtom, Values
+from edgewise.reference.evaluate import Evaluator, GroundAtom, Values, weight_value
 from edgewise.reference.ground import ground_rules
-from edgewise.reference.join import Body
+from edgewise.reference.join import Matcher
 from edgewise.reference.solution import Solution
 from edgewise.reference.values import canonical, exact
-from edgewise.reference.weights import WeightTable, initial_weights
+from edgewise.weights import WeightTable
 
-__all__ = ["Solution", "initial_weights", "solve"]
-
-
-class NotANumber(EdgewiseError):
-    """A NaN in a fact would spread to every value that depends on it."""
-
-    code = "not-a-number"
-    example = 'Program([R.h <= R.a]).solve([R.a[torch.tensor(float("nan"))]])'
-    instead = "Program([R.h <= R.a]).solve([R.a[0.0]])"
+__all__ = ["Solution", "solve"]
 
 
 def solve(
@@ -57,11 +49,11 @@ def solve(
     domains = dict(program.domains)
     table = WeightTable(statements, domains, seed=seed, dtype=dtype, given=weights)
     values = _facts(statements, given, table)
-    bodies = [Body(s, domains) for s in statements if isinstance(s, nodes.Rule)]
+    matchers = [Matcher(s, domains) for s in statements if isinstance(s, nodes.Rule)]
     lines = {s.relation: s for s in statements if isinstance(s, nodes.Line)}
     unreached: frozenset[GroundAtom] = frozenset()
     while True:
-        rules = ground_rules(bodies, [nodes.Atom(*atom) for atom in values], unreached)
+        rules = ground_rules(matchers, [nodes.Atom(*atom) for atom in values], unreached)
         evaluator = Evaluator(rules, lines, table, program.aggregation, training)
         found = evaluator.everything(values, program.rounds)
         if evaluator.unreached <= unreached:
@@ -80,7 +72,7 @@ def _facts(
             values[atom.relation, atom.terms] = (  # type: ignore[index]
                 torch.ones((), dtype=table.dtype)
                 if atom.weight is None
-                else table.value(atom.weight, {})
+                else weight_value(table, atom.weight, {})
             )
     for atom in given:
         values[atom.relation, atom.terms] = _data(atom, table.dtype)  # type: ignore[index]

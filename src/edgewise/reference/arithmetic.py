@@ -1,12 +1,12 @@
 """Index arithmetic over the natural numbers: `R.special.*`."""
 
+import math
 from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
+from edgewise.checks.evaluation import call_raised, not_a_key
 from edgewise.language import nodes
-from edgewise.reference.buckets import bucket
-from edgewise.reference.functions import CallFailed
 
 Key = nodes.Constant | None
 
@@ -74,25 +74,43 @@ def _solved(name: str, keys: Sequence[Any]) -> int | None:
     return None
 
 
+def bucket(distance: int, buckets: int, far: int, *, both: bool = True) -> int | None:
+    """The bucket of a key that stands `distance` after the query; `both`: keys after it have half
+    of the buckets to themselves, else they share the query's (T5, https://arxiv.org/abs/1910.10683).
+
+    Half of the buckets of a side hold one distance each, the others grow as logarithms up to `far`.
+    None where there are too few buckets, or `far` is among the distances that stand alone.
+
+    >>> [bucket(d, 8, 16) for d in (-20, -2, -1, 0, 1, 2, 20)]
+    [3, 2, 1, 0, 5, 6, 7]
+    """
+    first = 0
+    if both:  # the upper half of the buckets is for keys ahead
+        buckets //= 2
+        first = buckets if distance > 0 else 0
+        distance = abs(distance)
+    else:
+        distance = max(-distance, 0)
+    exact = buckets // 2
+    if not 0 < exact < far:
+        return None
+    if distance < exact:
+        return first + distance
+    share = math.log(distance / exact) / math.log(far / exact)
+    return first + min(exact + int(share * (buckets - exact)), buckets - 1)
+
+
 def _called(atom: nodes.SpecialAtom, keys: Sequence[Key]) -> Key:
     assert atom.function is not None
     try:
         result = atom.function.thing(*keys)
     except Exception as problem:
-        raise CallFailed(
-            f"`{atom!r}` raised {type(problem).__name__} on {tuple(keys)}: {problem}",
-            atom.place,
-            "the function must take every combination of keys that the rule gives it",
-        ) from problem
+        raise call_raised(atom, keys, problem) from problem
     if result is None or isinstance(result, str):
         return result
     if isinstance(result, Integral) or (hasattr(result, "item") and isinstance(result.item(), int)):
         return int(result)
-    raise CallFailed(
-        f"`{atom!r}` gave {result!r} on {tuple(keys)}, which is not a key",
-        atom.place,
-        "return an integer, a string, or None where it does not hold",
-    )
+    raise not_a_key(atom, keys, result)
 
 
 def evaluated(name: str, keys: Sequence[nodes.Constant]) -> float | None:

@@ -1,65 +1,30 @@
 """The values of atoms: each rule as `W_h · agg(f(comb(W·b, ...)))`, in an order that needs them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from edgewise.checks.evaluation import NoFixedPoint, cyclic_recursion, fact_and_rule, is_extreme
 from edgewise.errors import EdgewiseError
 from edgewise.language import functions, nodes
 from edgewise.language.dependencies import components, needs
-from edgewise.language.statements import atoms
+from edgewise.language.program import members
+from edgewise.language.statements import SUM, aggregation_of, atoms, combination
 from edgewise.reference.arithmetic import evaluated
 from edgewise.reference.functions import aggregate, combine, normalise, transform
 from edgewise.reference.ground import GroundRule
 from edgewise.reference.join import Assignment
 from edgewise.reference.relations import Key
-from edgewise.reference.values import product
-from edgewise.reference.weights import WeightTable
+from edgewise.reference.values import canonical, product
+from edgewise.weights import WeightTable
 
 T = TypeVar("T")
 GroundAtom = tuple[str, Key]
 Values = dict[GroundAtom, Tensor]
-SUM = nodes.Function("sum")
-
-
-class CyclicRecursion(EdgewiseError):
-    """A sum around a cycle has no fixed point in general, so it is refused, not iterated."""
-
-    code = "cyclic-recursion"
-    example = (
-        "Program([R.p(V.Y) <= R.s(V.Y), R.p(V.Y) <= (R.p(V.X), R._e(V.X, V.Y))])"
-        ".solve([R.s(1)[1.0], R.e(1, 2), R.e(2, 1)])"
-    )
-    instead = (
-        "Program([R.p(V.Y) <= R.s(V.Y), R.p(V.Y) <= (R.p(V.X), R._e(V.X, V.Y))], rounds=3)"
-        ".solve([R.s(1)[1.0], R.e(1, 2), R.e(2, 1)])"
-    )
-
-
-class NoFixedPoint(EdgewiseError):
-    """A minimum that keeps falling around a cycle never settles, nor a maximum that rises."""
-
-    code = "no-fixed-point"
-    example = (
-        "Program([(R.d(V.Y) <= (R.d(V.X), R.e(V.X, V.Y))) | [F.min_agg], R.d/1 | [F.min]])"
-        ".solve([R.d(0)[0.0], R.e(0, 1)[1.0], R.e(1, 0)[-2.0]])"
-    )
-    instead = (
-        "Program([(R.d(V.Y) <= (R.d(V.X), R.e(V.X, V.Y))) | [F.min_agg], R.d/1 | [F.min]])"
-        ".solve([R.d(0)[0.0], R.e(0, 1)[1.0], R.e(1, 0)[2.0]])"
-    )
-
-
-class FactAndRule(EdgewiseError):
-    """An atom is given as a fact or derived by rules; with both, neither would be its value."""
-
-    code = "fact-and-rule"
-    example = "Program([R.h(V.X) <= R.a(V.X)]).solve([R.a(1)[2.0], R.h(1)[3.0]])"
-    instead = "Program([R.h(V.X) <= R.a(V.X), R.h/1 | [F.max]]).solve([R.a(1)[2.0], R.h(1)[3.0]])"
 
 
 class Evaluator:
@@ -85,7 +50,11 @@ class Evaluator:
         for rule in rules:
             self.rules[rule.rule.head.relation].append(rule)
 
-    # one grounding, one head, one atom
+    # one weight, one grounding, one head, one atom
+
+    def weight(self, weight: nodes.Weight, bound: Assignment) -> Tensor:
+        """The weight under an assignment of its keys."""
+        return weight_value(self.weights, weight, bound)
 
     def expression(self, item: nodes.Expression, bound: Assignment, values: Values) -> Tensor:
         match item:
@@ -95,7 +64,7 @@ class Evaluator:
                 number = evaluated(item.name, ground(item.terms, bound))
                 value = torch.tensor(number, dtype=self.weights.dtype)
             case nodes.Weight():
-                return self.weights.value(item, bound)
+                return self.weight(item, bound)
             case nodes.Apply(function=function):
                 operands = [self.expression(operand, bound, values) for operand in item.operands]
                 if functions.kind(function) == functions.COMBINATION:
@@ -105,7 +74,7 @@ class Evaluator:
             case _:
                 raise TypeError(f"carries no value: {item!r}")
         if item.weight is not None:
-            value = product(self.weights.value(item.weight, bound), value)
+            value = product(self.weight(item.weight, bound), value)
         return value
 
     def grounding(self, rule: nodes.Rule, bound: Assignment, values: Values) -> Tensor:
@@ -140,7 +109,7 @@ class Evaluator:
         if rule.head.weight is None:
             return found
         return {
-            key: product(self.weights.value(rule.head.weight, ground_rule.heads[key][0]), value)
+            key: product(self.weight(rule.head.weight, ground_rule.heads[key][0]), value)
             for key, value in found.items()
         }
 
@@ -263,55 +232,12 @@ class Evaluator:
                     raise fact_and_rule(relation, key, rule.rule)
 
 
-def is_extreme(
-    line: nodes.Line | None,
-    rules: Iterable[nodes.Rule] = (),
-    part: Iterable[str] = (),
-    relation: str = "",
-    default: nodes.Function = SUM,
-) -> bool:
-    """Whether a relation's line and all its rules that recurse in `part` are minima or maxima."""
-    if line is None or combination(line.functions).name not in ("min", "max"):
-        return False
-    return all(
-        aggregation_of(rule, default).name in ("min_agg", "max_agg")
-        for rule in rules
-        if rule.head.relation == relation and needs([rule], values_only=True)[relation] & set(part)
-    )
-
-
-def aggregation_of(rule: nodes.Rule, default: nodes.Function) -> nodes.Function:
-    own = (f for f in rule.functions if functions.kind(f) == functions.AGGREGATION)
-    return next(own, default)
-
-
-def fact_and_rule(relation: str, key: Key, rule: nodes.Rule) -> FactAndRule:
-    return FactAndRule(
-        f"`{nodes.Atom(relation, key)!r}` is a fact and is derived by a rule too",
-        rule.place,
-        f"remove one of them, or say how they meet: `R.{relation}/{len(key)} | [F.max]`",
-    )
-
-
-def cyclic_recursion(part: Iterable[str], rules: Iterable[nodes.Rule]) -> CyclicRecursion:
-    names = sorted(part)
-    rule = next(
-        rule
-        for rule in rules
-        if rule.head.relation in names
-        and needs([rule], values_only=True)[rule.head.relation] & set(names)
-    )
-    return CyclicRecursion(
-        f"the values of {' and '.join(f'`{name}`' for name in names)} depend on themselves "
-        "around a cycle of this data",
-        rule.place,
-        "use min or max in every aggregation and in the relation's line, or a number of rounds: "
-        "`Program(..., rounds=3)`",
-    )
-
-
-def combination(listed: Iterable[nodes.Function]) -> nodes.Function:
-    return next((f for f in listed if functions.kind(f) == functions.COMBINATION), SUM)
+def weight_value(table: WeightTable, weight: nodes.Weight, bound: Assignment) -> Tensor:
+    tensor = table.tensors[str(weight.name)]
+    for key in weight.keys:
+        if isinstance(key, nodes.Variable):
+            tensor = tensor[members(table.domains[key.name]).index(bound[key.name])]
+    return canonical(tensor.to(table.dtype))
 
 
 def ground(terms: Sequence[nodes.Term], bound: Assignment) -> Key:

@@ -7,30 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.checks.mismatch import ShapeMismatch
+from edgewise.checks.evaluation import CallFailed, no_such_row
+from edgewise.checks.mismatch import ShapeMismatch, check_rotation
 from edgewise.errors import EdgewiseError
 from edgewise.language import functions, nodes
 from edgewise.reference.values import aligned, canonical, product, show
-
-
-class CallFailed(EdgewiseError):
-    """A module or function of yours, applied by `F.call` or `special.fn`, raised an exception."""
-
-    code = "call-failed"
-    example = "Program([(R.h <= R.a) | [F.call(lambda x: x + [])]]).solve([R.a[1.0]])"
-    instead = "Program([(R.h <= R.a) | [F.call(lambda x: x + 1)]]).solve([R.a[1.0]])"
-
-
-class NoSuchRow(EdgewiseError):
-    """`lookup` takes a row of a table by its number; there is no row before 0 or between two."""
-
-    code = "no-such-row"
-    example = (
-        "Program([R.h(V.I) <= F.lookup(W.table[3, 2], R.token(V.I))]).solve([R.token(0)[7.0]])"
-    )
-    instead = (
-        "Program([R.h(V.I) <= F.lookup(W.table[8, 2], R.token(V.I))]).solve([R.token(0)[7.0]])"
-    )
 
 
 def sparsemax(x: Tensor, dim: int) -> Tensor:
@@ -191,13 +172,6 @@ def _lookup(values: Sequence[Tensor]) -> Tensor:
     return table[int(number)]
 
 
-def no_such_row(number: float, rows: int) -> NoSuchRow:
-    return NoSuchRow(
-        f"`lookup` asks for row {number:g} of a table of {rows:,} rows",
-        help="give whole numbers from 0, below the rows of the table",
-    )
-
-
 def _rotate(values: Sequence[Tensor]) -> Tensor:
     """Pair c of a vector, (x_c, x_{c + d/2}), turned by an angle of which cos and sin are given."""
     check_rotation([tuple(value.shape) for value in values], list(map(show, values)))
@@ -205,18 +179,6 @@ def _rotate(values: Sequence[Tensor]) -> Tensor:
     half = x.shape[0] // 2
     a, b = x[:half], x[half:]
     return torch.cat([a * cos - b * sin, b * cos + a * sin])
-
-
-def check_rotation(shapes: Sequence[tuple[int, ...]], shown: Sequence[str]) -> None:
-    """Refuse what is not a vector of d numbers with the cos and sin of d/2 angles."""
-    vector = bool(shapes) and len(shapes[0]) == 1 and shapes[0][0] % 2 == 0
-    half = shapes[0][0] // 2 if vector else 0
-    angle = () if half == 1 else (half,)  # a column of one number is a scalar
-    if not vector or list(shapes[1:]) != [angle, angle]:
-        raise ShapeMismatch(
-            f"`rotate` takes a vector of d numbers and d/2 of cos and sin, got {', '.join(shown)}",
-            help="write `F.rotate(R.q(V.I), F.cos(R.angle(V.I)), F.sin(R.angle(V.I)))`",
-        )
 
 
 def _scalars(values: Sequence[Tensor], name: str) -> Tensor:

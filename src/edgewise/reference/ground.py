@@ -5,30 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from edgewise.errors import EdgewiseError
+from edgewise.checks.evaluation import LIMIT, ROUNDS, endless
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
-from edgewise.reference.join import Assignment, Body
+from edgewise.reference.join import Assignment, Matcher
 from edgewise.reference.relations import Database, Key, Relation
 
-LIMIT = 1_000_000  # atoms; the reference is for samples that a person can look at
-ROUNDS = 100_000
 BITS = 62  # of a key; arithmetic that outgrows them does not end
 
 
-class TooManyGroundings(EdgewiseError):
-    """Arithmetic can count for ever and joins multiply: evaluation stops before memory does."""
-
-    code = "too-many-groundings"
-    example = "Program([R.h(V.T) <= (R.h(V.S), R.special.next(V.S, V.T))]).solve([R.h(0)[1.0]])"
-    instead = (
-        "Program([R.h(V.T) <= (R.x(V.T), R.h(V.S), R.special.next(V.S, V.T))])"
-        ".solve([R.h(0)[1.0], R.x(1)[2.0]])"
-    )
-
-
 def ground_rules(
-    bodies: Sequence[Body],
+    matchers: Sequence[Matcher],
     facts: Iterable[nodes.Atom],
     unreached: frozenset[tuple[str, Key]] = frozenset(),
 ) -> list[GroundRule]:
@@ -41,70 +28,61 @@ def ground_rules(
     for atom in facts:
         database[atom.relation].add(atom.terms)  # type: ignore[arg-type]
     made: dict[int, GroundRule] = {}
-    for stratum in components(needs([body.rule for body in bodies])):
-        here = [body for body in bodies if body.rule.head.relation in stratum]
+    for stratum in components(needs([matcher.rule for matcher in matchers])):
+        here = [matcher for matcher in matchers if matcher.rule.head.relation in stratum]
         _close(here, database)
-        made |= {id(body): GroundRule(body, database) for body in here}
+        made |= {id(matcher): GroundRule(matcher, database) for matcher in here}
         for relation, key in unreached:
             if relation in stratum:
                 database[relation].remove(key)
-    return [made[id(body)] for body in bodies]
+    return [made[id(matcher)] for matcher in matchers]
 
 
-def _close(bodies: Sequence[Body], database: Database) -> None:
+def _close(matchers: Sequence[Matcher], database: Database) -> None:
     """Derive until nothing is new; each round looks only at what the last one found."""
     new: dict[str, list[Key]] = defaultdict(list)
-    for body in bodies:
-        _derive(body, body.matches(database), database, new)
+    for matcher in matchers:
+        _derive(matcher, matcher.matches(database), database, new)
     for _ in range(ROUNDS):
         if not any(new.values()):
             return
         last, new = new, defaultdict(list)
-        for body in bodies:
-            for place in body.recursive_places:
-                keys = last.get(body.literals[place].relation, ())  # type: ignore[union-attr]
+        for matcher in matchers:
+            for place in matcher.recursive_places:
+                keys = last.get(matcher.literals[place].relation, ())  # type: ignore[union-attr]
                 if keys:
-                    _derive(body, body.matches(database, place, keys), database, new)
-    raise endless(bodies[0].rule)
+                    _derive(matcher, matcher.matches(database, place, keys), database, new)
+    raise endless(matchers[0].rule)
 
 
 def _derive(
-    body: Body,
+    matcher: Matcher,
     matches: Iterable[Assignment],
     database: Database,
     new: dict[str, list[Key]],
 ) -> None:
-    head = body.rule.head
+    head = matcher.rule.head
     found = {
         tuple(match[t.name] if isinstance(t, nodes.Variable) else t for t in head.terms)
         for match in matches
     }
     if any(isinstance(k, int) and k.bit_length() > BITS for key in found for k in key):
-        raise endless(body.rule)
+        raise endless(matcher.rule)
     for key in found:
         if database[head.relation].add(key):
             new[head.relation].append(key)
     if len(database[head.relation]) > LIMIT:
-        raise endless(body.rule)
-
-
-def endless(rule: nodes.Rule) -> TooManyGroundings:
-    return TooManyGroundings(
-        f"the rule for `{rule.head.relation}` derives more than {ROUNDS:,} rounds or {LIMIT:,} "
-        "atoms can hold",
-        rule.place,
-        "bind the variable that grows by an atom with finitely many facts",
-    )
+        raise endless(matcher.rule)
 
 
 class GroundRule:
     """One rule with its groundings, by head; heads of one softmax group belong together."""
 
-    def __init__(self, body: Body, database: Database) -> None:
-        self.rule = body.rule
+    def __init__(self, matcher: Matcher, database: Database) -> None:
+        self.rule = matcher.rule
         self.heads: dict[Key, list[Assignment]] = defaultdict(list)
-        for assignment in body.groundings(database):
-            terms = body.rule.head.terms
+        for assignment in matcher.groundings(database):
+            terms = matcher.rule.head.terms
             key = tuple(assignment[t.name] if isinstance(t, nodes.Variable) else t for t in terms)
             self.heads[key].append(assignment)
         self.groups = self._grouped()

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from edgewise.errors import EdgewiseError
+from edgewise.checks.evaluation import OutOfDomain
 from edgewise.language import nodes
-from edgewise.language.program import Domain
+from edgewise.language.program import Domain, members
 from edgewise.language.specials import SPECIALS
 from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import order, variables
@@ -17,17 +17,9 @@ Assignment = dict[str, nodes.Constant]
 Literal = nodes.Atom | nodes.SpecialAtom | nodes.PatternAtom | nodes.Weight
 
 
-class OutOfDomain(EdgewiseError):
-    """A weight family has one weight for each value of its domain, and none for any other."""
-
-    code = "out-of-domain"
-    example = "Program([R.h(V.T) <= R.a(V.T)[W.e(V.T)[2,]]], domains={V.T: 3}).solve([R.a(5)[1.0]])"
-    instead = "Program([R.h(V.T) <= R.a(V.T)[W.e(V.T)[2,]]], domains={V.T: 6}).solve([R.a(5)[1.0]])"
-
-
 @dataclass(frozen=True)
-class Body:
-    """The body of one rule, in the order in which its literals are tried."""
+class Matcher:
+    """Finds the groundings of one rule, literal by literal."""
 
     rule: nodes.Rule
     domains: Mapping[str, Domain]
@@ -58,7 +50,7 @@ class Body:
         )
 
     def groundings(self, database: Database) -> list[Assignment]:
-        """Every grounding once, in key order; what only conditions mention is existential."""
+        """Every grounding once, in key order; variables only conditions mention are existential."""
         found: dict[Key, Assignment] = {}
         for assignment in self.matches(database):
             key = tuple(assignment[name] for name in self.visible)
@@ -69,23 +61,34 @@ class Body:
         self, database: Database, first: int | None = None, new: Sequence[Key] = ()
     ) -> Iterator[Assignment]:
         """Assignments of all variables; with `first`, that atom holds by one of the `new` keys."""
-        steps = self.steps(first)
         if first is None:
-            yield from self._search(steps, {}, database)
+            yield from self._search(self._ordered(self.literals, set()), {}, database)
             return
         atom = self.literals[first]
         assert isinstance(atom, nodes.Atom)
+        others = [literal for at, literal in enumerate(self.literals) if at != first]
+        others = self._ordered(others, {v.name for v in variables(atom.terms)})
         for bound in _unify(atom, {}, new):
-            yield from self._search(steps[1:], bound, database)
+            yield from self._search(others, bound, database)
 
     def _search(
-        self, steps: Sequence[int], bound: Assignment, database: Database
+        self, literals: Sequence[Literal], bound: Assignment, database: Database
     ) -> Iterator[Assignment]:
-        if not steps:
+        if not literals:
             yield bound
             return
-        for extended in self._extensions(self.literals[steps[0]], bound, database):
-            yield from self._search(steps[1:], extended, database)
+        for extended in self._extensions(literals[0], bound, database):
+            yield from self._search(literals[1:], extended, database)
+
+    def _ordered(self, literals: Sequence[Literal], bound: set[str]) -> list[Literal]:
+        """The literals in an order in which each finds what it needs bound."""
+        waiting, ordered, bound = list(literals), [], set(bound)
+        while waiting:
+            at = min(range(len(waiting)), key=lambda at: _delay(waiting[at], bound))
+            literal = waiting.pop(at)
+            ordered.append(literal)
+            bound |= {v.name for v in variables(_terms(literal))}
+        return ordered
 
     def _extensions(
         self, literal: Literal, bound: Assignment, database: Database
@@ -143,51 +146,27 @@ class Body:
         ]
         return min(lengths, default=0)
 
-    def steps(self, first: int | None, listed: frozenset[int] = frozenset()) -> list[int]:
-        """An order in which every literal finds what it needs bound.
 
-        `listed` are patterns that bind their variables, as atoms do.
-        """
-        waiting = [at for at in range(len(self.literals)) if at != first]
-        steps = [] if first is None else [first]
-        known = {v.name for at in steps for v in variables(_terms(self.literals[at]))}
-        while waiting:
-            at = min(
-                waiting, key=lambda at: (self.cost(self.literals[at], known, at in listed), at)
-            )
-            waiting.remove(at)
-            steps.append(at)
-            known |= {v.name for v in variables(_terms(self.literals[at]))}
-        return steps
-
-    def cost(self, literal: Literal, known: set[str], listed: bool = False) -> tuple[int, int]:
-        """How early a literal can come once `known` is bound: (kind, detail), least first."""
-        free = {v.name for v in variables(_terms(literal))} - known
-        match literal:
-            case nodes.Weight():
-                return (4, len(free))  # last: the other literals decide what it ranges over
-            case nodes.PatternAtom() if listed and free:
-                return (1, len(free))
-            case nodes.Atom(negated=False):
-                fixed = len(literal.terms) - len(free)
-                return (0, 0) if not free else (2, -fixed)
-            case nodes.SpecialAtom(negated=False) if len(free) == 1:
-                computes = SPECIALS[literal.name].computes
-                positions = [p for p, t in enumerate(literal.terms) if _is(t, free)]
-                able = len(positions) == 1 and (
-                    positions[0] in computes or positions[0] - len(literal.terms) in computes
-                )
-                # a factor of 0 leaves the other one open, so `mul` lets atoms bind it first
-                return (1 if literal.name != "mul" else 3, 0) if able else (5, len(free))
-        return (0, 1) if not free else (5, len(free))
+def _delay(literal: Literal, bound: set[str]) -> tuple[int, int]:
+    """How late a literal comes once `bound` is: tests, then what computes a key, then atoms by the
+    keys that are left to find, then families, which hold over all of their domains."""
+    free = [p for p, t in enumerate(_terms(literal)) if _is_free(t, bound)]
+    if isinstance(literal, nodes.Weight):
+        return (4, len(free))
+    if not free:
+        return (0, 0)
+    if isinstance(literal, nodes.Atom) and not literal.negated:
+        return (2, len(free) - len(literal.terms))
+    if isinstance(literal, nodes.SpecialAtom) and not literal.negated and len(free) == 1:
+        computes, arity = SPECIALS[literal.name].computes, len(literal.terms)
+        if free[0] in computes or free[0] - arity in computes:
+            # a factor of 0 leaves the other one open, so `mul` lets atoms bind it first
+            return (3 if literal.name == "mul" else 1, 0)
+    return (5, len(free))
 
 
-def members(domain: Domain) -> Sequence[nodes.Constant]:
-    return range(domain) if isinstance(domain, int) else domain
-
-
-def _is(term: nodes.Term, names: set[str]) -> bool:
-    return isinstance(term, nodes.Variable) and term.name in names
+def _is_free(term: nodes.Term, bound: set[str]) -> bool:
+    return isinstance(term, nodes.Variable) and term.name not in bound
 
 
 def _terms(literal: Literal) -> tuple[nodes.Term, ...]:

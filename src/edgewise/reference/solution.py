@@ -6,28 +6,13 @@ from typing import Any
 from torch import Tensor
 
 from edgewise.checks.arity import ArityMismatch
-from edgewise.errors import EdgewiseError, caller, nearest, safe_repr
+from edgewise.checks.evaluation import BadQuery, NotDerivable
+from edgewise.errors import caller, nearest, safe_repr
 from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.language.terms import order
 from edgewise.reference.evaluate import Evaluator, Values
 from edgewise.reference.relations import Key
-
-
-class NotDerivable(EdgewiseError, KeyError):
-    """Absent is absent: an atom that no fact states and no rule derives has no value, not 0."""
-
-    code = "not-derivable"
-    example = "Program([R.h(V.X) <= R.a(V.X)]).solve([R.a(1)[2.0]])[R.h(2)]"
-    instead = "Program([R.h(V.X) <= R.a(V.X)]).solve([R.a(1)[2.0]])[R.h(1)]"
-
-
-class BadQuery(EdgewiseError):
-    """A solution is asked with an atom."""
-
-    code = "bad-query"
-    example = 'Program([R.h <= R.a]).solve([R.a[1.0]])["h"]'
-    instead = "Program([R.h <= R.a]).solve([R.a[1.0]])[R.h]"
 
 
 class Solution(Mapping[nodes.Atom, Any]):

@@ -8,17 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edgewise.checks.evaluation import BadQuery
 from edgewise.errors import caller
 from edgewise.language import functions, nodes
-from edgewise.language.statements import atoms
-from edgewise.reference.evaluate import SUM, GroundAtom, Values, combination, ground, located, uses
+from edgewise.language.statements import SUM, atoms, combination
+from edgewise.reference.evaluate import GroundAtom, Values, ground, located, uses
 from edgewise.reference.functions import aggregate, combine, normalise
 from edgewise.reference.ground import GroundRule
 from edgewise.reference.join import Assignment
 from edgewise.reference.relations import Key
 from edgewise.reference.shown import as_data, as_html, as_text, number
-from edgewise.reference.solution import BadQuery, Solution
-from edgewise.reference.weights import WeightTable
+from edgewise.reference.solution import Solution
+from edgewise.weights import WeightTable
 
 NORMALISING = ("softmax_agg", "sparsemax_agg")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from edgewise.ground.rules import GroundRule
 from edgewise.language import functions, nodes
-from edgewise.language.statements import applied_functions, atoms, weights
-from edgewise.reference.evaluate import combination
+from edgewise.language.statements import applied_functions, atoms, combination, weights
 
 
 def place(ground: GroundRule, literal: nodes.Expression) -> int:

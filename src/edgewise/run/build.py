@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edgewise.checks.evaluation import cyclic_recursion, fact_and_rule, is_extreme
+from edgewise.ground.body import Body
 from edgewise.ground.constants import Constants
 from edgewise.ground.index import Index, Keys, locate
 from edgewise.ground.levels import Cyclic, stages
@@ -19,8 +21,6 @@ from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.program import Domain
 from edgewise.plan.nodes import Attention, Plan
-from edgewise.reference.evaluate import cyclic_recursion, fact_and_rule, is_extreme
-from edgewise.reference.join import Body
 from edgewise.run.attention import AttentionStep
 from edgewise.run.executable import Executable, RelationStep
 from edgewise.run.fused import attention_step

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from edgewise.checks.evaluation import OutOfDomain
 from edgewise.errors import caller
 from edgewise.ground.inputs import BadInput
 from edgewise.ground.sources import has_negative_keys
 from edgewise.ground.stack import with_stacks
 from edgewise.passes import optimise
 from edgewise.plan.nodes import Plan
-from edgewise.reference.join import OutOfDomain
 from edgewise.run.build import build
 from edgewise.run.data import Data, ForeignData
 from edgewise.run.given import check_device, check_dtype, refuse_unknown

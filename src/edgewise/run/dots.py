@@ -16,10 +16,9 @@ from torch import Tensor
 from edgewise.ground.index import Grid
 from edgewise.ground.rules import GroundRule
 from edgewise.language import nodes
-from edgewise.language.statements import atoms, weights
+from edgewise.language.statements import atoms, combination, weights
 from edgewise.language.terms import variables
 from edgewise.layouts.segments import Segments
-from edgewise.reference.evaluate import combination
 from edgewise.run.column import Column
 
 MANY = 1 << 12  # groundings, below which writing them out is as good

@@ -9,20 +9,36 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from edgewise.checks.mismatch import ShapeMismatch
+from edgewise.aggregations.reduce import sparsemax
+from edgewise.checks.evaluation import CallFailed, no_such_row
+from edgewise.checks.mismatch import ShapeMismatch, check_rotation
 from edgewise.language import functions, nodes
-from edgewise.reference.functions import (
-    TRANSFORMATIONS,
-    CallFailed,
-    check_rotation,
-    no_such_row,
-    sparsemax,
-)
 from edgewise.run.column import Column, column, meet, product, show
 from edgewise.run.tape.whole import whole
 
-ROWWISE_NAMES = ("softmax", "sparsemax", "norm", "rms_norm", "transp", "slice", "reshape", "call")
-ELEMENTWISE = set(TRANSFORMATIONS) - set(ROWWISE_NAMES)
+ELEMENTWISE: dict[str, Callable[..., Tensor]] = {
+    "relu": torch.relu,
+    "leaky_relu": lambda x, slope: torch.nn.functional.leaky_relu(x, slope),
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "silu": torch.nn.functional.silu,
+    "elu": torch.nn.functional.elu,
+    "softplus": torch.nn.functional.softplus,
+    "exp": torch.exp,
+    "log": torch.log,
+    "sqrt": torch.sqrt,
+    "square": torch.square,
+    "abs": torch.abs,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "clamp": lambda x, low, high: x.clamp(low, high),
+    "inverse": torch.reciprocal,
+    "reverse": lambda x: 1 - x,
+    "signum": lambda x: (x > 0).to(x.dtype),
+    "lukasiewicz": lambda x: torch.sigmoid(6 * x + 0.5),
+}
 
 
 def _arguments(function: nodes.Function) -> dict[str, object]:
@@ -36,7 +52,7 @@ def transform(function: nodes.Function, x: Column, training: bool) -> Column:
         return x
     given = _arguments(function)
     if function.name in ELEMENTWISE:
-        return Column(TRANSFORMATIONS[function.name](x.data, **given))
+        return Column(ELEMENTWISE[function.name](x.data, **given))
     if function.name == "dropout":
         return Column(torch.nn.functional.dropout(x.data, float(given["p"]), training))  # type: ignore[arg-type]
     return column(ROWWISE[function.name](x, **given))

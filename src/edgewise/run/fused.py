@@ -9,13 +9,13 @@ from typing import Any
 from torch import Tensor
 
 from edgewise.ground.batch import SAMPLE, SAMPLES
+from edgewise.ground.body import Body
 from edgewise.ground.index import Grid
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.plan.nodes import Additive, Attention
 from edgewise.plan.score import names_in
-from edgewise.reference.join import Body
 from edgewise.run.attention import AttentionStep, Axes, Side
 from edgewise.run.code import by_distance, by_head, filled
 from edgewise.run.edge_terms import Listed, edge_side, listed_pairs, pattern_of

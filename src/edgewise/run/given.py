@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edgewise.checks.evaluation import NotANumber
 from edgewise.errors import EdgewiseError, caller, nearest
 from edgewise.ground.inputs import Given, ragged, read, rows
 from edgewise.language import nodes
-from edgewise.reference import NotANumber
 from edgewise.run.autocast import autocasts
 
 

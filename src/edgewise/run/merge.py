@@ -12,7 +12,7 @@ from edgewise.checks.mismatch import ShapeMismatch
 from edgewise.ground.colours import classes, mixed
 from edgewise.ground.index import Index, distinct_rows, index_of, locate, same_keys
 from edgewise.language import functions, nodes
-from edgewise.reference.evaluate import SUM, combination
+from edgewise.language.statements import SUM, combination
 from edgewise.run.column import Column, column, show
 from edgewise.run.functions import combine, transform
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from edgewise.graphs.pairs import Pairs
+from edgewise.ground.body import Body
 from edgewise.ground.constants import Constants
 from edgewise.ground.index import Grid, Keys
 from edgewise.ground.rules import GroundRule
@@ -16,7 +17,6 @@ from edgewise.ground.sources import Source
 from edgewise.language import nodes
 from edgewise.layouts.segments import Segments
 from edgewise.plan.nodes import Attention
-from edgewise.reference.join import Body
 from edgewise.run.merge import Merge
 from edgewise.run.rule import RuleStep
 

@@ -11,8 +11,7 @@ from torch.nn.functional import linear
 from edgewise.ground.rules import GroundRule
 from edgewise.kernels.products import Products
 from edgewise.language import nodes
-from edgewise.language.statements import atoms
-from edgewise.reference.evaluate import combination
+from edgewise.language.statements import atoms, combination
 from edgewise.run.body import place
 from edgewise.run.column import Column
 from edgewise.run.state import Product, State

@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
+from edgewise.checks.evaluation import BadQuery, NotDerivable
 from edgewise.errors import caller, safe_repr
 from edgewise.ground.constants import STRINGS, Constants
 from edgewise.language import nodes
-from edgewise.reference.solution import BadQuery, NotDerivable
 
 
 class Relation(Mapping[nodes.Atom, Tensor]):
@@ -40,7 +40,7 @@ class Relation(Mapping[nodes.Atom, Tensor]):
                 caller(),
                 f"ask `relation[R.{self.name}({', '.join('1' * len(self._keys))})]`",
             )
-        row = self._rows.get(query.terms)  # type: ignore[call-overload]
+        row = self._rows.get(query.terms)  # type: ignore[arg-type]
         if row is None:
             raise NotDerivable(f"nothing derives `{query!r}`", caller(), "see `list(relation)`")
         return self.data[:, row] if self.batched else self.data[row]

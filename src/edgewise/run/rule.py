@@ -12,7 +12,7 @@ from edgewise.aggregations import NORMALISATIONS, aggregate
 from edgewise.errors import EdgewiseError
 from edgewise.ground.within import own_families
 from edgewise.language import functions, nodes
-from edgewise.reference.evaluate import combination
+from edgewise.language.statements import combination
 from edgewise.run import families
 from edgewise.run.body import single_atom
 from edgewise.run.column import Column, Gathered, column, product

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError
+from edgewise.ground.body import Body
 from edgewise.ground.index import Grid
 from edgewise.ground.rules import GroundRule
 from edgewise.language import functions, nodes
-from edgewise.language.statements import applied_functions, weights
+from edgewise.language.statements import applied_functions, combination, weights
 from edgewise.layouts.segments import Segments
-from edgewise.reference.evaluate import combination
-from edgewise.reference.join import Body
 from edgewise.run.column import Column, column, product
 from edgewise.run.functions import combine, transform
 from edgewise.run.rule import RuleStep

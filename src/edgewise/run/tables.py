@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from edgewise.checks.evaluation import OutOfDomain
 from edgewise.graphs import Pattern, causal, window
+from edgewise.ground.body import Body
 from edgewise.ground.index import Grid, Keys, locate
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.language import nodes
 from edgewise.plan.nodes import Attention
 from edgewise.plan.score import names_in
-from edgewise.reference.join import Body, OutOfDomain
 from edgewise.run.attention import Axes, Side
 from edgewise.run.extents import Refused
 from edgewise.run.rule import RuleStep

@@ -8,13 +8,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from edgewise.ground.body import Body
 from edgewise.ground.index import Keys, distinct_rows
 from edgewise.ground.join import distinct
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.language import nodes
 from edgewise.language.statements import atoms
 from edgewise.language.terms import variables
-from edgewise.reference.join import Body
 from edgewise.update.table import keys_of
 
 WANTED = "@wanted"
@@ -26,11 +26,11 @@ def reached(grounder: Grounder, body: Body, changed: Mapping[str, Tensor], first
     A body without relations, such as weights alone, has all its groundings from the `first` call.
     """
     head, found = body.rule.head, [torch.zeros(0, len(body.rule.head.terms), dtype=torch.int64)]
-    if not body.recursive_places:
+    if not body.positive:
         return keys_of(grounder.ground(body).heads) if first else found[0]
-    for at, literal in enumerate(body.literals):
-        if isinstance(literal, nodes.Atom) and not literal.negated and literal.relation in changed:
-            new = Keys(changed[literal.relation])
+    for at, atom in body.positive.items():
+        if atom.relation in changed:
+            new = Keys(changed[atom.relation])
             bindings = grounder.bindings(body, at, new)
             columns = [grounder.column(term, bindings) for term in head.terms]
             found.append(

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from edgewise.checks.evaluation import fact_and_rule, is_extreme
 from edgewise.checks.facts import listed
 from edgewise.errors import EdgewiseError, caller
+from edgewise.ground.body import Body
 from edgewise.ground.constants import STRINGS, Constants
 from edgewise.ground.index import Index, Keys, distinct_rows, locate
 from edgewise.ground.inputs import ragged
 from edgewise.ground.rules import Grounder
 from edgewise.language.dependencies import components, needs
-from edgewise.reference.evaluate import fact_and_rule, is_extreme
-from edgewise.reference.join import Body
 from edgewise.run.built import uninlined
 from edgewise.run.inputs import prepare
 from edgewise.run.merge import merged

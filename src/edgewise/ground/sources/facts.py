@@ -9,8 +9,7 @@ from torch import Tensor
 
 from edgewise.ground.constants import Constants
 from edgewise.ground.index import index_of, pack
-from edgewise.ground.sources.source import Live, Source, together, value_rows
-from edgewise.reference.values import canonical
+from edgewise.ground.sources.source import Live, Source, canonical, together, value_rows
 
 
 def table_source(

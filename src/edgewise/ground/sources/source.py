@@ -12,7 +12,6 @@ from torch import Tensor
 from edgewise.checks.mismatch import ShapeMismatch
 from edgewise.errors import caller
 from edgewise.ground.index import Index, Keys
-from edgewise.reference.values import canonical
 
 
 class Live:
@@ -97,6 +96,10 @@ def value_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     if math.prod(shape) == 1:
         return ()
     return shape[:1] if len(shape) == 2 and shape[1] == 1 else shape
+
+
+def canonical(value: Tensor) -> Tensor:
+    return value.reshape(value_shape(tuple(value.shape)))
 
 
 def value_rows(values: Tensor) -> Tensor:

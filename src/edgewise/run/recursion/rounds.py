@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from edgewise.checks.evaluation import NoFixedPoint
 from edgewise.ground.index import Keys
 from edgewise.ground.levels import restrict, sources
 from edgewise.ground.rules import PlanTooLarge
-from edgewise.reference.evaluate import NoFixedPoint
 from edgewise.run.column import Column
 from edgewise.run.merge import merged
 from edgewise.run.recursion.parts import Component, Part, Stage, Task

@@ -11,12 +11,10 @@ from torch import Tensor
 from edgewise.checks.mismatch import ShapeMismatch
 from edgewise.errors import EdgewiseError, caller, nearest, safe_repr
 from edgewise.language import nodes
-from edgewise.language.program import BadDefault, Domain, Program
+from edgewise.language.program import BadDefault, Domain, Program, members
 from edgewise.language.statements import name_weights
 from edgewise.language.statements import weights as weights_of
 from edgewise.language.terms import variables
-from edgewise.reference.join import Assignment, members
-from edgewise.reference.values import canonical, exact
 
 
 class UnknownWeight(EdgewiseError):
@@ -33,6 +31,17 @@ class WeightTooLarge(EdgewiseError):
     code = "weight-too-large"
     example = 'Program([R.h <= R.a["w": 1_000_000_000, 1_000_000_000]]).compile(R.h)'
     instead = 'Program([R.h <= R.a["w": 100, 100]]).compile(R.h)'
+
+
+def exact(thing: Any, dtype: torch.dtype) -> Tensor:
+    """Numbers as a tensor of `dtype`, without a detour through another precision.
+
+    >>> exact(0.1, torch.float64).item()
+    0.1
+    """
+    if isinstance(thing, int | float | tuple | list):
+        return torch.as_tensor(thing, dtype=dtype)
+    return torch.as_tensor(thing).to(dtype)
 
 
 def _by_name(given: Any) -> dict[str, Any]:
@@ -171,11 +180,3 @@ class WeightTable:
                 weight.place,
                 "a weight is (out, in): give it the lengths of the values it maps",
             ) from None
-
-    def value(self, weight: nodes.Weight, bound: Assignment) -> Tensor:
-        """The weight under an assignment of its keys, as a value."""
-        tensor = self.tensors[str(weight.name)]
-        for key in weight.keys:
-            if isinstance(key, nodes.Variable):
-                tensor = tensor[members(self.domains[key.name]).index(bound[key.name])]
-        return canonical(tensor.to(self.dtype))

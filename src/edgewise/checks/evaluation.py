@@ -1,0 +1,189 @@
+"""What only data shows to be wrong: errors that `solve` and compiled models raise alike."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from edgewise.errors import EdgewiseError
+from edgewise.language import nodes
+from edgewise.language.dependencies import needs
+from edgewise.language.statements import SUM, aggregation_of, combination
+
+LIMIT = 1_000_000  # atoms; the reference is for samples that a person can look at
+ROUNDS = 100_000
+
+
+class NotANumber(EdgewiseError):
+    """A NaN in a fact would spread to every value that depends on it."""
+
+    code = "not-a-number"
+    example = 'Program([R.h <= R.a]).solve([R.a[torch.tensor(float("nan"))]])'
+    instead = "Program([R.h <= R.a]).solve([R.a[0.0]])"
+
+
+class OutOfDomain(EdgewiseError):
+    """A weight family has one weight for each value of its domain, and none for any other."""
+
+    code = "out-of-domain"
+    example = "Program([R.h(V.T) <= R.a(V.T)[W.e(V.T)[2,]]], domains={V.T: 3}).solve([R.a(5)[1.0]])"
+    instead = "Program([R.h(V.T) <= R.a(V.T)[W.e(V.T)[2,]]], domains={V.T: 6}).solve([R.a(5)[1.0]])"
+
+
+class CallFailed(EdgewiseError):
+    """A module or function of yours, applied by `F.call` or `special.fn`, raised an exception."""
+
+    code = "call-failed"
+    example = "Program([(R.h <= R.a) | [F.call(lambda x: x + [])]]).solve([R.a[1.0]])"
+    instead = "Program([(R.h <= R.a) | [F.call(lambda x: x + 1)]]).solve([R.a[1.0]])"
+
+
+class NoSuchRow(EdgewiseError):
+    """`lookup` takes a row of a table by its number; there is no row before 0 or between two."""
+
+    code = "no-such-row"
+    example = (
+        "Program([R.h(V.I) <= F.lookup(W.table[3, 2], R.token(V.I))]).solve([R.token(0)[7.0]])"
+    )
+    instead = (
+        "Program([R.h(V.I) <= F.lookup(W.table[8, 2], R.token(V.I))]).solve([R.token(0)[7.0]])"
+    )
+
+
+class CyclicRecursion(EdgewiseError):
+    """A sum around a cycle has no fixed point in general, so it is refused, not iterated."""
+
+    code = "cyclic-recursion"
+    example = (
+        "Program([R.p(V.Y) <= R.s(V.Y), R.p(V.Y) <= (R.p(V.X), R._e(V.X, V.Y))])"
+        ".solve([R.s(1)[1.0], R.e(1, 2), R.e(2, 1)])"
+    )
+    instead = (
+        "Program([R.p(V.Y) <= R.s(V.Y), R.p(V.Y) <= (R.p(V.X), R._e(V.X, V.Y))], rounds=3)"
+        ".solve([R.s(1)[1.0], R.e(1, 2), R.e(2, 1)])"
+    )
+
+
+class NoFixedPoint(EdgewiseError):
+    """A minimum that keeps falling around a cycle never settles, nor a maximum that rises."""
+
+    code = "no-fixed-point"
+    example = (
+        "Program([(R.d(V.Y) <= (R.d(V.X), R.e(V.X, V.Y))) | [F.min_agg], R.d/1 | [F.min]])"
+        ".solve([R.d(0)[0.0], R.e(0, 1)[1.0], R.e(1, 0)[-2.0]])"
+    )
+    instead = (
+        "Program([(R.d(V.Y) <= (R.d(V.X), R.e(V.X, V.Y))) | [F.min_agg], R.d/1 | [F.min]])"
+        ".solve([R.d(0)[0.0], R.e(0, 1)[1.0], R.e(1, 0)[2.0]])"
+    )
+
+
+class FactAndRule(EdgewiseError):
+    """An atom is given as a fact or derived by rules; with both, neither would be its value."""
+
+    code = "fact-and-rule"
+    example = "Program([R.h(V.X) <= R.a(V.X)]).solve([R.a(1)[2.0], R.h(1)[3.0]])"
+    instead = "Program([R.h(V.X) <= R.a(V.X), R.h/1 | [F.max]]).solve([R.a(1)[2.0], R.h(1)[3.0]])"
+
+
+class TooManyGroundings(EdgewiseError):
+    """Arithmetic can count for ever and joins multiply: evaluation stops before memory does."""
+
+    code = "too-many-groundings"
+    example = "Program([R.h(V.T) <= (R.h(V.S), R.special.next(V.S, V.T))]).solve([R.h(0)[1.0]])"
+    instead = (
+        "Program([R.h(V.T) <= (R.x(V.T), R.h(V.S), R.special.next(V.S, V.T))])"
+        ".solve([R.h(0)[1.0], R.x(1)[2.0]])"
+    )
+
+
+class NotDerivable(EdgewiseError, KeyError):
+    """Absent is absent: an atom that no fact states and no rule derives has no value, not 0."""
+
+    code = "not-derivable"
+    example = "Program([R.h(V.X) <= R.a(V.X)]).solve([R.a(1)[2.0]])[R.h(2)]"
+    instead = "Program([R.h(V.X) <= R.a(V.X)]).solve([R.a(1)[2.0]])[R.h(1)]"
+
+
+class BadQuery(EdgewiseError):
+    """A solution is asked with an atom."""
+
+    code = "bad-query"
+    example = 'Program([R.h <= R.a]).solve([R.a[1.0]])["h"]'
+    instead = "Program([R.h <= R.a]).solve([R.a[1.0]])[R.h]"
+
+
+def is_extreme(
+    line: nodes.Line | None,
+    rules: Iterable[nodes.Rule] = (),
+    part: Iterable[str] = (),
+    relation: str = "",
+    default: nodes.Function = SUM,
+) -> bool:
+    """Whether a relation's line and all its rules that recurse in `part` are minima or maxima."""
+    if line is None or combination(line.functions).name not in ("min", "max"):
+        return False
+    return all(
+        aggregation_of(rule, default).name in ("min_agg", "max_agg")
+        for rule in rules
+        if rule.head.relation == relation and needs([rule], values_only=True)[relation] & set(part)
+    )
+
+
+def fact_and_rule(relation: str, key: tuple[nodes.Constant, ...], rule: nodes.Rule) -> FactAndRule:
+    return FactAndRule(
+        f"`{nodes.Atom(relation, key)!r}` is a fact and is derived by a rule too",
+        rule.place,
+        f"remove one of them, or say how they meet: `R.{relation}/{len(key)} | [F.max]`",
+    )
+
+
+def cyclic_recursion(part: Iterable[str], rules: Iterable[nodes.Rule]) -> CyclicRecursion:
+    names = sorted(part)
+    rule = next(
+        rule
+        for rule in rules
+        if rule.head.relation in names
+        and needs([rule], values_only=True)[rule.head.relation] & set(names)
+    )
+    return CyclicRecursion(
+        f"the values of {' and '.join(f'`{name}`' for name in names)} depend on themselves "
+        "around a cycle of this data",
+        rule.place,
+        "use min or max in every aggregation and in the relation's line, or a number of rounds: "
+        "`Program(..., rounds=3)`",
+    )
+
+
+def endless(rule: nodes.Rule) -> TooManyGroundings:
+    return TooManyGroundings(
+        f"the rule for `{rule.head.relation}` derives more than {ROUNDS:,} rounds or {LIMIT:,} "
+        "atoms can hold",
+        rule.place,
+        "bind the variable that grows by an atom with finitely many facts",
+    )
+
+
+def call_raised(
+    atom: nodes.SpecialAtom, keys: Sequence[nodes.Constant | None], problem: Exception
+) -> CallFailed:
+    return CallFailed(
+        f"`{atom!r}` raised {type(problem).__name__} on {tuple(keys)}: {problem}",
+        atom.place,
+        "the function must take every combination of keys that the rule gives it",
+    )
+
+
+def not_a_key(
+    atom: nodes.SpecialAtom, keys: Sequence[nodes.Constant | None], result: Any
+) -> CallFailed:
+    return CallFailed(
+        f"`{atom!r}` gave {result!r} on {tuple(keys)}, which is not a key",
+        atom.place,
+        "return an integer, a string, or None where it does not hold",
+    )
+
+
+def no_such_row(number: float, rows: int) -> NoSuchRow:
+    return NoSuchRow(
+        f"`lookup` asks for row {number:g} of a table of {rows:,} rows",
+        help="give whole numbers from 0, below the rows of the table",
+    )

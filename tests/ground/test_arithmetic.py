@@ -1,0 +1,60 @@
+"""The engine's arithmetic on columns gives what the reference's gives key by key."""
+
+from itertools import product
+
+import pytest
+import torch
+
+from edgewise import R, V
+from edgewise.ground import arithmetic
+from edgewise.ground.constants import Constants
+from edgewise.language.specials import SPECIALS
+from edgewise.reference import arithmetic as reference
+
+CONSTANTS = Constants(["a", "b"])
+KEYS = (-2, 0, 1, 2, 6, 7, "a", "b")
+SOLVING = [(name, at) for name, s in SPECIALS.items() if s.most for at in s.computes]
+PREDICATES = [name for name in SPECIALS if not name.endswith("_eval") and name != "fn"]
+
+
+def atom(name, arity):
+    return getattr(R.special, name)(*(getattr(V, f"X{at}") for at in range(arity)))
+
+
+def cases(name, arity):
+    keys = [(-9, 0, 3, 8), (-9, 0, 5, 40), (0, 1, 8, 9), (2, 16, 128)] if "bucket" in name else []
+    return list(product(*keys[:arity], *[KEYS] * (arity - len(keys))))
+
+
+def columns(found):
+    return list(torch.tensor([[CONSTANTS.code(key) for key in case] for case in found]).T)
+
+
+@pytest.mark.parametrize("name", PREDICATES)
+def test_predicates_hold_of_the_same_keys(name):
+    arity = SPECIALS[name].least + (SPECIALS[name].most is None)
+    special, every = atom(name, arity), cases(name, arity)
+    holds = arithmetic.holds(special, columns(every), CONSTANTS)
+    assert holds.tolist() == [reference.holds(special, case) for case in every]
+
+
+@pytest.mark.parametrize(("name", "at"), SOLVING)
+def test_a_missing_key_is_the_same(name, at):
+    arity = SPECIALS[name].most
+    special, every = atom(name, arity), cases(name, arity)
+    given = [[*case[:at], None, *case[at + 1 :]] for case in every]
+    known = [None if p == at else c for p, c in enumerate(columns(every))]
+    values, holds = arithmetic.computed(special, known, CONSTANTS, len(every))
+    found = [reference.computed(special, case) for case in given]
+    assert holds.tolist() == [key is not None for key in found]
+    codes = [CONSTANTS.code(key) for key in found if key is not None]
+    assert values[holds].tolist() == codes
+
+
+@pytest.mark.parametrize("name", [name for name in SPECIALS if name.endswith("_eval")])
+def test_numbers_are_the_same(name):
+    every = cases(name, 2)
+    values, holds = arithmetic.evaluated(name, columns(every))
+    found = [reference.evaluated(name, case) for case in every]
+    assert holds.tolist() == [number is not None for number in found]
+    assert values[holds].tolist() == [number for number in found if number is not None]
