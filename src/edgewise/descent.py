@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.torch_version import TorchVersion
 
 from edgewise.errors import EdgewiseError, caller
-from edgewise.ground.inputs import BadInput
+from edgewise.inputs.kinds import BadInput
 from edgewise.module import Data, Model
 from edgewise.run.autocast import autocasts
 from edgewise.run.step import Step

@@ -12,10 +12,20 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller, nearest
-from edgewise.ground.facts import Facts, read_facts
-from edgewise.ground.inputs import BadInput, kept, ragged
+from edgewise.inputs.facts import Facts, read_facts
+from edgewise.inputs.kinds import BadInput, dense, ragged, with_own_keys
+from edgewise.inputs.prepare import check_alike, strings
+from edgewise.inputs.read import (
+    MissingInput,
+    check_facts,
+    check_numbers,
+    kinds_of,
+    read,
+    step_tensor,
+)
 from edgewise.language import nodes
 from edgewise.language.program import Program
+from edgewise.language.statements import arities_of
 from edgewise.plan.nodes import Plan
 from edgewise.run.autocast import autocasts, lowered
 from edgewise.run.built import (
@@ -30,23 +40,13 @@ from edgewise.run.built import (
 )
 from edgewise.run.column import Column
 from edgewise.run.data import Data, ForeignData
-from edgewise.run.given import (
-    MissingInput,
-    check_facts,
-    check_numbers,
-    kinds_of,
-    read_inputs,
-    step_tensor,
-)
 from edgewise.run.handles import handle
-from edgewise.run.inputs import check_alike, strings
 from edgewise.run.move import to_device
 from edgewise.run.padded import padded_steps
-from edgewise.run.reads import arities_of, called_modules, dense
 from edgewise.run.result import Relation
 from edgewise.run.step import Step
 from edgewise.run.weights import at, mark, register
-from edgewise.weights import UnknownWeight, WeightTable
+from edgewise.weights import UnknownWeight, WeightTable, called_modules
 
 _NUMBERS = itertools.count()
 
@@ -132,8 +132,8 @@ class Model(torch.nn.Module):
 
     def ground(self, *, facts: Iterable[Any] | ragged | None = None, **inputs: Any) -> Data:
         """Join, check and lay out everything that depends on keys; do it once, step many times."""
-        read = read_inputs(inputs, self._arities, self._whole, self._one)
-        given = {name: kept(item) for name, item in read.items()}
+        found = read(inputs, self._arities, self._whole, self._one)
+        given = {name: with_own_keys(item) for name, item in found.items()}
         check_numbers(given)
         data = Data(self._number, given, self._facts(facts), open=facts is None)
         if data.stated.union(given).issuperset(self.inputs):
@@ -258,7 +258,7 @@ class Model(torch.nn.Module):
             check_kinds(self._handle, kinds_of(inputs), autocasts(self._one.device))
         if data is not None:
             self._refuse_foreign(data)
-        given = read_inputs(inputs, self._arities, self._whole, self._one)
+        given = read(inputs, self._arities, self._whole, self._one)
         if self.check and not torch.compiler.is_compiling():
             check_numbers(given)
         if data is None:

@@ -12,7 +12,7 @@ from edgewise.checks.mismatch import ShapeMismatch
 from edgewise.errors import EdgewiseError, caller, nearest, safe_repr
 from edgewise.language import nodes
 from edgewise.language.program import BadDefault, Domain, Program, members
-from edgewise.language.statements import name_weights
+from edgewise.language.statements import applied_functions, name_weights
 from edgewise.language.statements import weights as weights_of
 from edgewise.language.terms import variables
 
@@ -180,3 +180,14 @@ class WeightTable:
                 weight.place,
                 "a weight is (out, in): give it the lengths of the values it maps",
             ) from None
+
+
+def called_modules(rules: Iterable[nodes.Rule]) -> list[torch.nn.Module]:
+    """The modules that rules apply by `F.call`, each once."""
+    found: dict[int, torch.nn.Module] = {}
+    for rule in rules:
+        for function in (*rule.functions, *applied_functions(rule.body)):
+            held = dict(function.arguments).get("module")
+            if isinstance(held, nodes.Opaque) and isinstance(held.thing, torch.nn.Module):
+                found[id(held.thing)] = held.thing
+    return list(found.values())

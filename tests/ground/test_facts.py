@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from edgewise import EdgewiseError, Program, R, V, ragged
 from edgewise.ground import facts as reading
-from edgewise.ground.facts import read_facts
+from edgewise.inputs.facts import read_facts
 
 PROGRAM = Program([R.h(V.X) <= R.a(V.X), R.h(V.X) <= (R.b(V.X, V.Y), R._c("s", V.Y))])
 KEY = st.integers(-3, 3) | st.sampled_from(["s", "t", "ä", "0"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from edgewise.ground.inputs import numbers
+from edgewise.inputs.kinds import numbers
 
 if TYPE_CHECKING:
     from edgewise.module import Model

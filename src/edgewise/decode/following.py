@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
-from edgewise.ground.inputs import numbers
 from edgewise.grow import Growing
+from edgewise.inputs.kinds import numbers
 
 
 class BadDecoding(EdgewiseError):

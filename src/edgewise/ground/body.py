@@ -12,6 +12,8 @@ from edgewise.language.specials import SPECIALS
 from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import variables
 
+SAMPLE = nodes.Variable("@sample")  # the first term of what differs between samples
+SAMPLES = "@samples"  # the relation that holds for every sample
 Literal = nodes.Atom | nodes.SpecialAtom | nodes.PatternAtom | nodes.Weight
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from edgewise.ground.colours import Classes, classes, mixed, of_segments, of_values
 from edgewise.ground.index import Index, Keys
 from edgewise.ground.rules import GroundRule
-from edgewise.ground.sources import Source
+from edgewise.ground.source import Source
 from edgewise.language import functions, nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.statements import applied_functions

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.ground.batch import SAMPLE
-from edgewise.ground.body import Body
+from edgewise.ground.body import SAMPLE, Body
 from edgewise.ground.constants import STRINGS
 from edgewise.ground.index import Grid, Index, index_of
 from edgewise.language import nodes

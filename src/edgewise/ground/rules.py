@@ -13,8 +13,7 @@ from edgewise.checks.evaluation import OutOfDomain
 from edgewise.errors import EdgewiseError
 from edgewise.graphs.checks import memory
 from edgewise.ground import arithmetic, patterns
-from edgewise.ground.batch import SAMPLES
-from edgewise.ground.body import Body, Literal
+from edgewise.ground.body import SAMPLES, Body, Literal
 from edgewise.ground.constants import Constants
 from edgewise.ground.index import Grid, Index, Keys, index_of, locate, pack
 from edgewise.ground.join import Bindings, Room, TooLarge, distinct, join

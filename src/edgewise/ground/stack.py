@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from edgewise.ground.index import index_of
-from edgewise.ground.sources import Source
+from edgewise.ground.source import Source
 from edgewise.language import functions, nodes
 from edgewise.language.statements import combination
 from edgewise.plan.nodes import Plan

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
-from edgewise.ground.inputs import numbers
 from edgewise.grow.axes import Axes
 from edgewise.grow.cache import Cache
 from edgewise.grow.errors import BadAppend, Full
 from edgewise.grow.laid import Laid, laid_out
+from edgewise.inputs.kinds import numbers
 from edgewise.run.autocast import autocasts
 from edgewise.run.column import Column
 from edgewise.run.executable import RelationStep

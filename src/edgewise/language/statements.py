@@ -269,3 +269,15 @@ def combination(listed: Iterable[nodes.Function]) -> nodes.Function:
 def aggregation_of(rule: nodes.Rule, default: nodes.Function) -> nodes.Function:
     own = (f for f in rule.functions if functions.kind(f) == functions.AGGREGATION)
     return next(own, default)
+
+
+def arities_of(rules: Iterable[nodes.Rule], facts: Iterable[nodes.Fact]) -> dict[str, int]:
+    """The arity of every relation."""
+    found: dict[str, int] = {}
+    for rule in rules:
+        for atom in (rule.head, *atoms(rule.body)):
+            if isinstance(atom, nodes.Atom):
+                found.setdefault(atom.relation, len(atom.terms))
+    for fact in facts:
+        found.setdefault(fact.atom.relation, len(fact.atom.terms))
+    return found

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from edgewise.graphs import causal, full
-from edgewise.ground.batch import SAMPLE
+from edgewise.ground.body import SAMPLE
 from edgewise.ground.index import Index
 from edgewise.kernels.aggregate import Gather
 from edgewise.kernels.attention.flash import fused

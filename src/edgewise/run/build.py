@@ -16,7 +16,7 @@ from edgewise.ground.levels import Cyclic, stages
 from edgewise.ground.lift import Lifting, own_rows, read_whole
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.ground.saturate import close, extend
-from edgewise.ground.sources import Source
+from edgewise.ground.source import Source
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.program import Domain

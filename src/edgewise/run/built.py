@@ -11,20 +11,20 @@ from torch import Tensor
 
 from edgewise.checks.evaluation import OutOfDomain
 from edgewise.errors import caller
-from edgewise.ground.inputs import BadInput
-from edgewise.ground.sources import has_negative_keys
+from edgewise.ground.source import has_negative_keys
 from edgewise.ground.stack import with_stacks
+from edgewise.inputs.kinds import BadInput
+from edgewise.inputs.prepare import prepare
+from edgewise.inputs.range_check import check_keys
+from edgewise.inputs.read import check_device, check_dtype, refuse_unknown
 from edgewise.passes import optimise
 from edgewise.plan.nodes import Plan
 from edgewise.run.build import build
 from edgewise.run.data import Data, ForeignData
-from edgewise.run.given import check_device, check_dtype, refuse_unknown
 from edgewise.run.graph import graph_of
 from edgewise.run.handles import held
-from edgewise.run.inputs import prepare
 from edgewise.run.move import settle, to_device
 from edgewise.run.output import output_of
-from edgewise.run.ranges import check_keys
 from edgewise.run.room import values_of
 from edgewise.run.step import Step
 from edgewise.run.traced_errors import own_errors

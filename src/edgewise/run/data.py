@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError
-from edgewise.ground.facts import Facts
-from edgewise.ground.inputs import Given
-from edgewise.ground.sources import Live
+from edgewise.ground.source import Live
+from edgewise.inputs.facts import Facts
+from edgewise.inputs.kinds import Input
 from edgewise.run.handles import handle
 from edgewise.run.step import Step
 
@@ -32,7 +32,7 @@ class Data:
     def __init__(
         self,
         model: int,
-        given: dict[str, Given],
+        given: dict[str, Input],
         facts: Facts | None = None,
         open: bool = True,
         laid_out: bool = False,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from edgewise.ground.constants import Constants
 from edgewise.ground.index import Index
-from edgewise.ground.sources import Source
+from edgewise.ground.source import Source
 from edgewise.run.attention import AttentionStep
 from edgewise.run.column import Column
 from edgewise.run.merge import Merge

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from edgewise.ground.batch import SAMPLE
+from edgewise.ground.body import SAMPLE
 from edgewise.ground.constants import STRINGS
 from edgewise.ground.index import Grid, Index, locate
 from edgewise.language import nodes

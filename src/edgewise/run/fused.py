@@ -8,8 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from edgewise.ground.batch import SAMPLE, SAMPLES
-from edgewise.ground.body import Body
+from edgewise.ground.body import SAMPLE, SAMPLES, Body
 from edgewise.ground.index import Grid
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.language import nodes

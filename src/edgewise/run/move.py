@@ -13,7 +13,7 @@ from edgewise.ground.body import Body
 from edgewise.ground.constants import Constants
 from edgewise.ground.index import Grid, Keys
 from edgewise.ground.rules import GroundRule
-from edgewise.ground.sources import Source
+from edgewise.ground.source import Source
 from edgewise.language import nodes
 from edgewise.layouts.segments import Segments
 from edgewise.plan.nodes import Attention

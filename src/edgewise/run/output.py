@@ -11,10 +11,10 @@ from torch import Tensor
 from edgewise.errors import EdgewiseError, caller
 from edgewise.ground.constants import Constants, KeyOutOfRange
 from edgewise.ground.index import Grid, Index, locate
+from edgewise.inputs.prepare import Prepared
+from edgewise.inputs.range_check import dense_sizes
 from edgewise.language.dependencies import components, needs
 from edgewise.run.column import Column
-from edgewise.run.inputs import Prepared
-from edgewise.run.ranges import dense_sizes
 from edgewise.run.result import Relation
 from edgewise.run.shapes import Shapes
 

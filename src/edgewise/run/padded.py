@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
-from edgewise.ground.batch import SAMPLES
+from edgewise.ground.body import SAMPLES
 from edgewise.ground.index import Grid, Index
 from edgewise.ground.rules import GroundRule
-from edgewise.ground.sources import Source
+from edgewise.ground.source import Source
 from edgewise.language import nodes
 from edgewise.layouts.segments import Segments
 from edgewise.run.executable import RelationStep

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from edgewise.graphs.checks import memory
-from edgewise.ground.batch import batched_relations
 from edgewise.ground.rules import too_many_bytes
-from edgewise.ground.sources import Source
+from edgewise.ground.source import Source
+from edgewise.inputs.samples import batched_relations
 from edgewise.plan.nodes import Plan
 from edgewise.run.rule import RuleStep
 

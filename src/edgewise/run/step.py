@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from edgewise.ground.stack import with_stacks
+from edgewise.inputs.prepare import Prepared
 from edgewise.run.autocast import lowered
 from edgewise.run.column import Column
 from edgewise.run.executable import Executable
-from edgewise.run.inputs import Prepared
 from edgewise.run.output import Output
 from edgewise.run.state import State
 from edgewise.run.tape import Tape, recordable, recorded

@@ -15,11 +15,11 @@ from edgewise.errors import EdgewiseError, caller
 from edgewise.ground.body import Body
 from edgewise.ground.constants import STRINGS, Constants
 from edgewise.ground.index import Index, Keys, distinct_rows, locate
-from edgewise.ground.inputs import ragged
 from edgewise.ground.rules import Grounder
+from edgewise.inputs.kinds import ragged
+from edgewise.inputs.prepare import prepare
 from edgewise.language.dependencies import components, needs
 from edgewise.run.built import uninlined
-from edgewise.run.inputs import prepare
 from edgewise.run.merge import merged
 from edgewise.run.result import Relation
 from edgewise.run.rule import RuleStep

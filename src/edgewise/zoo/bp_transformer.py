@@ -15,7 +15,7 @@ import torch
 
 from edgewise.graphs import binary_partition
 from edgewise.graphs.checks import whole
-from edgewise.ground.inputs import rows
+from edgewise.inputs.kinds import rows
 from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.language.nodes import Atom
 from edgewise.zoo.parts import (

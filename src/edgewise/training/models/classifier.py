@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from edgewise.ground.inputs import numbers
+from edgewise.inputs.kinds import numbers
 from edgewise.language import F, Program, R, V
 from edgewise.training.models.gpt import initialise
 from edgewise.training.schema import number

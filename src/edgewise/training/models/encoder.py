@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from edgewise.errors import EdgewiseError
 from edgewise.graphs import Pattern, parse
-from edgewise.ground.inputs import numbers
+from edgewise.inputs.kinds import numbers
 from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.training.models.gpt import initialise
 from edgewise.training.schema import number

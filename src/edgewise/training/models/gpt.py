@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from edgewise.errors import EdgewiseError
 from edgewise.graphs import Pattern, causal, parse
-from edgewise.ground.inputs import numbers
+from edgewise.inputs.kinds import numbers
 from edgewise.language import F, Program, R, V, W, repeat, scope
 from edgewise.language.nodes import Atom
 from edgewise.training.schema import number

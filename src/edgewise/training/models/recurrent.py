@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from edgewise.decode import beam
-from edgewise.ground.inputs import numbers
+from edgewise.inputs.kinds import numbers
 from edgewise.language import Program, R
 from edgewise.language.nodes import Atom
 from edgewise.module import Model

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from edgewise.decode import Following, beam
-from edgewise.ground.inputs import numbers
+from edgewise.inputs.kinds import numbers
 from edgewise.language import R
 from edgewise.language.program import Program
 from edgewise.training.models.classifier import mask_of

@@ -11,7 +11,7 @@ from torch import Tensor
 from edgewise.decode import Again, Following, beam, greedy, sample
 from edgewise.decode.following import BadDecoding, whole
 from edgewise.errors import caller
-from edgewise.ground.inputs import numbers
+from edgewise.inputs.kinds import numbers
 from edgewise.zoo.pretrained.entries import BadPretrained
 from edgewise.zoo.pretrained.tokens import TextTooLong
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.graphs.checks import whole
-from edgewise.ground.inputs import numbers
+from edgewise.inputs.kinds import numbers
 from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.module import Model

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
-from edgewise.ground.batch import SAMPLE, SAMPLES
+from edgewise.ground.body import SAMPLE, SAMPLES
 from edgewise.ground.constants import KeyOutOfRange
 from edgewise.ground.index import Grid
 from edgewise.ground.kinds import axis_lengths, dense_relations
-from edgewise.ground.sources import Source
+from edgewise.ground.source import Source
+from edgewise.inputs.prepare import Prepared
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.statements import atoms
-from edgewise.run.inputs import Prepared
 
 Lengths = Mapping[str, tuple[Tensor, ...]]  # axis by axis: (1,), or (samples,)
 

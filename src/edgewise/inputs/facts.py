@@ -20,9 +20,10 @@ from edgewise.checks import refuse
 from edgewise.checks.facts import data_atoms, listed, plain_atom
 from edgewise.ground.constants import STRINGS, Constants
 from edgewise.ground.index import pack
-from edgewise.ground.inputs import fact_rows, held_tensors, ragged
+from edgewise.inputs.kinds import ragged
 from edgewise.language import nodes
 from edgewise.language.program import Program
+from edgewise.weights import exact
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,3 +211,29 @@ def _one_by_one(
             order = pack(list(keys.unbind(1)))[0].argsort(stable=True)
         made[name] = Table(name, keys[order], where[order], flat)
     return Facts(made, constants, size)
+
+
+def fact_rows(
+    atoms: Iterable[nodes.Atom], dtype: torch.dtype
+) -> dict[str, tuple[list[tuple[nodes.Constant, ...]], list[Any]]]:
+    """Facts gathered by relation: keys and values."""
+    found: dict[str, tuple[list[Any], list[Any]]] = {}
+    one = torch.ones((), dtype=dtype)
+    for atom in atoms:
+        keys, values = found.setdefault(atom.relation, ([], []))
+        keys.append(atom.terms)
+        values.append(one if atom.weight is None else _value(atom.weight, dtype))
+    return found
+
+
+def held_tensors(atoms: Iterable[nodes.Atom]) -> list[Tensor]:
+    """The tensors that are values of facts."""
+    values = (atom.weight.value for atom in atoms if atom.weight is not None)
+    things = (value.thing for value in values if isinstance(value, nodes.Opaque))
+    return [thing for thing in things if isinstance(thing, Tensor)]
+
+
+def _value(weight: nodes.Weight, dtype: torch.dtype) -> Tensor:
+    value = weight.value
+    thing = value.thing if isinstance(value, nodes.Opaque) else value
+    return exact(thing, dtype)

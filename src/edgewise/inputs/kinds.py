@@ -1,8 +1,8 @@
-"""What a model is given: dense tensors, keys, rows, ragged batches, facts, graphs."""
+"""The kinds of inputs: dense tensors of values, keys and `rows`, `ragged` batches, `numbers`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
-from edgewise.language import nodes
-from edgewise.weights import exact
+
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class BadInput(EdgewiseError):
@@ -108,13 +108,13 @@ class numbers:
         return self.values.unsqueeze(-1)
 
 
-Given = Tensor | rows | ragged
+Input = Tensor | rows | ragged
 
 
 def _tensor(item: Any, what: str) -> Tensor:
     try:
         found = item if isinstance(item, Tensor) else torch.as_tensor(item).clone()
-        _refuse_layout(found, f"the {what}")
+        refuse_layout(found, f"the {what}")
         return found
     except (TypeError, ValueError, RuntimeError):
         raise BadInput(
@@ -124,7 +124,7 @@ def _tensor(item: Any, what: str) -> Tensor:
         ) from None
 
 
-def _refuse_layout(tensor: Tensor, what: str) -> None:
+def refuse_layout(tensor: Tensor, what: str) -> None:
     if tensor.is_nested:
         raise BadInput(
             f"{what}: a nested tensor", caller(), "give its samples: `ragged(tensor.unbind())`"
@@ -137,111 +137,31 @@ def _refuse_layout(tensor: Tensor, what: str) -> None:
         )
 
 
-INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+def parts(item: Input) -> Iterator[Tensor]:
+    """The tensors of an input: keys are integers, values are floats."""
+    match item:
+        case rows(keys=keys, values=values):
+            yield keys
+            if values is not None:
+                yield values
+        case ragged(samples=samples):
+            for sample in samples:
+                if isinstance(sample, rows | Tensor):
+                    yield from parts(sample)
+        case Tensor():
+            yield item
 
 
-def read(name: str, item: Any, arity: int) -> Given:
-    """An input as given: a tensor of values, rows, or a batch of those."""
-    if isinstance(item, numbers):
-        return item.on(name, arity)
-    if isinstance(item, ragged):
-        return ragged([_sample(name, sample, arity) for sample in item.samples])
-    if isinstance(item, rows):
-        return item
-    if hasattr(item, "__array__") and hasattr(item, "dtype"):
-        item = _array(name, item)
-    if isinstance(item, Tensor):
-        _refuse_layout(item, f"`{name}`")
-        if item.is_complex():
-            raise BadInput(f"`{name}` has complex numbers", caller(), "give real ones")
-        return item if item.is_floating_point() else rows(item)
-    if hasattr(item, "edges") and hasattr(item, "nodes"):
-        return _networkx(name, item)
-    raise BadInput(
-        f"`{name}` was given a {type(item).__name__}",
-        caller(),
-        "give a float tensor (dense), an integer tensor (keys), `rows(...)`, `ragged([...])` or "
-        "a networkx graph",
-    )
+def dense(given: Mapping[str, Input]) -> dict[str, Tensor]:
+    """The inputs that are float tensors: their values may change with every step."""
+    return {name: item for name, item in given.items() if isinstance(item, Tensor)}
 
 
-def _sample(name: str, item: Any, arity: int) -> rows | Tensor:
-    if isinstance(item, numbers):
-        raise BadInput(
-            f"a sample of `{name}` is `numbers`",
-            caller(),
-            "pad the samples to one length, `numbers(padded)`, and give the padding as a mask",
-        )
-    found = read(name, item, arity)
-    if isinstance(found, ragged):
-        raise BadInput(
-            f"a sample of `{name}` is itself a batch", caller(), "one batch holds plain samples"
-        )
-    return found
-
-
-def _array(name: str, item: Any) -> Tensor:
-    try:
-        # writes into an array could not be seen: its numbers of now are taken
-        return item if isinstance(item, Tensor) else torch.as_tensor(item).clone()
-    except (TypeError, ValueError):
-        raise BadInput(
-            f"`{name}` is an array of {item.dtype}", caller(), "give numbers: floats or integers"
-        ) from None
-
-
-def _whole(node: Any) -> int | None:
-    """A node that is a whole number, also one of numpy's; True and False are none."""
-    if isinstance(node, bool) or not hasattr(node, "__index__") or hasattr(node, "__len__"):
-        return None
-    return int(node)
-
-
-def _networkx(name: str, graph: Any) -> rows:
-    ends = [(_whole(a), _whole(b)) for a, b in graph.edges()]
-    pairs = [(a, b) for a, b in ends if a is not None and b is not None]
-    if len(pairs) != graph.number_of_edges():
-        raise BadInput(
-            f"the nodes of the graph for `{name}` are not integers",
-            caller(),
-            "relabel them: `networkx.convert_node_labels_to_integers(graph)`",
-        )
-    if not graph.is_directed():
-        pairs = sorted({(a, b) for a, b in pairs} | {(b, a) for a, b in pairs})
-    return rows(torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T)
-
-
-def fact_rows(
-    atoms: Iterable[nodes.Atom], dtype: torch.dtype
-) -> dict[str, tuple[list[tuple[nodes.Constant, ...]], list[Any]]]:
-    """Facts gathered by relation: keys and values."""
-    found: dict[str, tuple[list[Any], list[Any]]] = {}
-    one = torch.ones((), dtype=dtype)
-    for atom in atoms:
-        keys, values = found.setdefault(atom.relation, ([], []))
-        keys.append(atom.terms)
-        values.append(one if atom.weight is None else _value(atom.weight, dtype))
-    return found
-
-
-def held_tensors(atoms: Iterable[nodes.Atom]) -> list[Tensor]:
-    """The tensors that are values of facts."""
-    values = (atom.weight.value for atom in atoms if atom.weight is not None)
-    things = (value.thing for value in values if isinstance(value, nodes.Opaque))
-    return [thing for thing in things if isinstance(thing, Tensor)]
-
-
-def kept(item: Given) -> Given:
-    """An input that is kept: its keys are joined once, so that later edits must not reach them."""
+def with_own_keys(item: Input) -> Input:
+    """The input with keys of its own: they are joined once, later edits must not reach them."""
     match item:
         case rows(keys=keys, values=values):
             return rows(keys.clone(), values)
         case ragged(samples=samples):
-            return ragged([kept(sample) for sample in samples])
+            return ragged([with_own_keys(sample) for sample in samples])
     return item
-
-
-def _value(weight: nodes.Weight, dtype: torch.dtype) -> Tensor:
-    value = weight.value
-    thing = value.thing if isinstance(value, nodes.Opaque) else value
-    return exact(thing, dtype)

@@ -1,8 +1,8 @@
-"""Inputs of a model, checked one by one before anything is joined or computed."""
+"""What a model is given by name, read and checked before anything is joined or computed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -10,9 +10,9 @@ from torch import Tensor
 
 from edgewise.checks.evaluation import NotANumber
 from edgewise.errors import EdgewiseError, caller, nearest
-from edgewise.ground.inputs import Given, ragged, read, rows
+from edgewise.inputs.kinds import Input, parts
+from edgewise.inputs.readers import read_one
 from edgewise.language import nodes
-from edgewise.run.autocast import autocasts
 
 
 class UnknownInput(EdgewiseError):
@@ -65,34 +65,38 @@ model = Program([R.h(V.X) <= (R.a(V.X), R._b(V.X))]).compile(R.h, fill=0.0)
 model(model.ground(b=torch.tensor([[0, 2]])), a=torch.ones(3))"""
 
 
-def read_inputs(
-    inputs: Mapping[str, Any], arities: Mapping[str, int], whole: Mapping[str, int], unit: Tensor
-) -> dict[str, Given]:
-    """Inputs as given, each of a relation that the plan reads, of the model's dtype and device."""
+def read(
+    inputs: Mapping[str, Any], arities: Mapping[str, int], every: Mapping[str, int], unit: Tensor
+) -> dict[str, Input]:
+    """Inputs by name, each of a relation that the plan reads, of the model's precision and device.
+
+    `unit` is a tensor of the model.
+    """
     found = {}
-    refuse_unknown(inputs, arities, whole)
+    casts = unit.device.type != "meta" and torch.is_autocast_enabled(unit.device.type)
+    refuse_unknown(inputs, arities, every)
     for name, item in inputs.items():
-        found[name] = read(name, item, arities[name])
+        found[name] = read_one(name, item, arities[name])
         for part in parts(found[name]):
             keys = not isinstance(found[name], Tensor) and not part.is_floating_point()
             if not (keys and part.device.type == "cpu"):
                 check_device(name, part.device, unit)
-            if part.is_floating_point() and not autocasts(unit.device):
+            if part.is_floating_point() and not casts:
                 check_dtype(name, part.dtype, unit)
     return found
 
 
 def refuse_unknown(
-    names: Iterable[str], arities: Mapping[str, int], whole: Mapping[str, int]
+    names: Iterable[str], arities: Mapping[str, int], every: Mapping[str, int]
 ) -> None:
     """Refuse a name that is not one of the data relations."""
     for name in names:
         if name not in arities:
-            raise _unknown(name, arities, whole)
+            raise _unknown(name, arities, every)
 
 
-def _unknown(name: str, arities: Mapping[str, int], whole: Mapping[str, int]) -> UnknownInput:
-    if name in whole:
+def _unknown(name: str, arities: Mapping[str, int], every: Mapping[str, int]) -> UnknownInput:
+    if name in every:
         return UnknownInput(f"the output does not read `{name}`", caller(), "leave it out")
     near = nearest(name, list(arities))
     return UnknownInput(
@@ -100,21 +104,6 @@ def _unknown(name: str, arities: Mapping[str, int], whole: Mapping[str, int]) ->
         caller(),
         f"did you mean `{near}`?" if near else f"its relations are {', '.join(arities)}",
     )
-
-
-def parts(item: Given) -> Iterator[Tensor]:
-    """The tensors of an input: keys are integers, values are floats."""
-    match item:
-        case rows(keys=keys, values=values):
-            yield keys
-            if values is not None:
-                yield values
-        case ragged(samples=samples):
-            for sample in samples:
-                if isinstance(sample, rows | Tensor):
-                    yield from parts(sample)
-        case Tensor():
-            yield item
 
 
 def kinds_of(inputs: Mapping[str, Any]) -> tuple[tuple[str, torch.dtype, str], ...]:
@@ -141,7 +130,7 @@ def check_device(name: str, device: torch.device, unit: Tensor) -> None:
         )
 
 
-def check_numbers(given: Mapping[str, Given]) -> None:
+def check_numbers(given: Mapping[str, Input]) -> None:
     """Refuse values that are not numbers; done when grounding, not at every step."""
     for name, item in given.items():
         for part in parts(item):
@@ -153,7 +142,7 @@ def check_numbers(given: Mapping[str, Given]) -> None:
                 )
 
 
-def step_tensor(name: str, item: Given) -> Tensor:
+def step_tensor(name: str, item: Input) -> Tensor:
     """What may come with a step: a tensor of values."""
     if isinstance(item, Tensor):
         return item
@@ -164,15 +153,15 @@ def step_tensor(name: str, item: Given) -> Tensor:
     )
 
 
-def check_facts(facts: tuple[nodes.Atom, ...], whole: Mapping[str, int]) -> None:
+def check_facts(facts: tuple[nodes.Atom, ...], every: Mapping[str, int]) -> None:
     """Refuse facts of relations that the program does not have, and values that are no numbers."""
     for atom in facts:
-        if atom.relation not in whole:
-            near = nearest(atom.relation, list(whole))
+        if atom.relation not in every:
+            near = nearest(atom.relation, list(every))
             raise UnknownInput(
                 f"the program has no relation `{atom.relation}`",
                 atom.place or caller(),
-                f"did you mean `{near}`?" if near else f"its relations are {', '.join(whole)}",
+                f"did you mean `{near}`?" if near else f"its relations are {', '.join(every)}",
             )
         value = atom.weight.value if atom.weight is not None else None
         thing = value.thing if isinstance(value, nodes.Opaque) else value

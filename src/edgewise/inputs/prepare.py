@@ -10,40 +10,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.errors import EdgewiseError, caller
-from edgewise.ground.batch import SAMPLE, SAMPLES, batched_relations, with_sample
+from edgewise.errors import caller
+from edgewise.ground.body import SAMPLES
 from edgewise.ground.constants import Constants
-from edgewise.ground.facts import Facts, Table
 from edgewise.ground.index import Grid
-from edgewise.ground.inputs import BadInput, Given, fact_rows, held_tensors, ragged, rows
-from edgewise.ground.sources import (
-    Source,
+from edgewise.ground.source import Source, refuse_mixed
+from edgewise.ground.stack import Stacks, stacked
+from edgewise.inputs.facts import Facts, Table, fact_rows, held_tensors
+from edgewise.inputs.kinds import BadInput, Input, ragged, rows
+from edgewise.inputs.samples import batched_plan, batched_relations, check_batches, count_samples
+from edgewise.inputs.sources import (
     dense_source,
     fact_source,
     in_samples,
     ragged_source,
-    refuse_mixed,
     rows_source,
     table_source,
 )
-from edgewise.ground.stack import Stacks, stacked
 from edgewise.language import nodes
 from edgewise.language.statements import atoms, weights
-from edgewise.plan.nodes import Plan, Step, rewrite
-
-
-class BatchMismatch(EdgewiseError):
-    """The samples of a batch are matched one to one; none is repeated or left out."""
-
-    code = "batch-mismatch"
-    example = (
-        "Program([R.h(V.X) <= (R.a(V.X), R.b(V.X))]).compile(R.h)"
-        "(a=ragged([torch.ones(3)]), b=ragged([torch.ones(3), torch.ones(2)]))"
-    )
-    instead = (
-        "Program([R.h(V.X) <= (R.a(V.X), R.b(V.X))]).compile(R.h)"
-        "(a=ragged([torch.ones(3), torch.ones(2)]), b=ragged([torch.ones(3), torch.ones(2)]))"
-    )
+from edgewise.plan.nodes import Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,16 +56,16 @@ class Prepared:
 def prepare(
     plan: Plan,
     arities: Mapping[str, int],
-    given: Mapping[str, Given],
+    given: Mapping[str, Input],
     facts: Facts | None,
     dtype: torch.dtype,
     fuse: bool = True,
 ) -> Prepared:
     """`fuse` is off where every sample of a ragged batch needs its own rows, rule by rule."""
-    samples = _samples(given, facts)
+    samples = count_samples(given, facts)
     constants = Constants(strings(plan)) if facts is None else facts.constants
     sources = {n: _source(n, t, arities[n], value_lengths(plan, n)) for n, t in given.items()}
-    _check_batches(sources, samples)
+    check_batches(sources, samples)
     in_batch: set[str] = set()
     if samples is not None:
         # a dense batch beside ragged samples has the sample as one more axis
@@ -88,37 +74,13 @@ def prepare(
         own |= {n for n, s in sources.items() if s.index.arity > arities[n]}
         own |= set(facts.tables) if facts is not None and facts.samples is not None else set()
         in_batch = batched_relations(plan.rules, own)
-        plan = _batched_plan(plan if fuse else replace(plan, steps=plan.rules), in_batch)
+        plan = batched_plan(plan if fuse else replace(plan, steps=plan.rules), in_batch)
     tables = {} if facts is None else facts.tables
     sources |= _fact_sources(plan, tables, in_batch, samples, constants, dtype, sources)
     if samples is not None:
         sources[SAMPLES] = Source(Grid((samples,)), stored=torch.ones(samples), dense=True)
     dense = frozenset(name for name, source in sources.items() if source.dense)
     return Prepared(plan, sources, constants, dense, samples, frozenset(in_batch))
-
-
-def _samples(given: Mapping[str, Given], facts: Facts | None) -> int | None:
-    counts = {name: len(item.samples) for name, item in given.items() if isinstance(item, ragged)}
-    if facts is not None and facts.samples is not None:
-        counts["facts"] = facts.samples
-    _refuse_counts(counts)
-    return next(iter(counts.values()), None)
-
-
-def _check_batches(sources: Mapping[str, Source], samples: int | None) -> None:
-    """One batch has one size; an axis of length 1 is a batch of one, never repeated."""
-    counts = {name: s.batch for name, s in sources.items() if s.batched}
-    _refuse_counts(counts if samples is None else {"the ragged samples": samples} | counts)
-
-
-def _refuse_counts(counts: Mapping[str, int]) -> None:
-    if len(set(counts.values())) > 1:
-        shown = ", ".join(f"{name}: {count}" for name, count in counts.items())
-        raise BatchMismatch(
-            f"the inputs have different numbers of samples ({shown})",
-            caller(),
-            "give every batched input one item for each sample",
-        )
 
 
 def strings(plan: Plan) -> Iterator[str]:
@@ -134,34 +96,6 @@ def strings(plan: Plan) -> Iterator[str]:
     for fact in plan.facts:
         terms += fact.atom.terms
     return (term for term in terms if isinstance(term, str))
-
-
-def _batched_plan(plan: Plan, in_batch: set[str]) -> Plan:
-    output = plan.output
-    if output.relation in in_batch:
-        output = replace(output, terms=(SAMPLE, *output.terms))
-    lines = tuple(with_sample(line, in_batch) for line in plan.lines)
-    steps = tuple(_batched_step(step, in_batch) for step in plan.steps)
-    return replace(plan, output=output, steps=steps, lines=lines)
-
-
-def _batched_step(step: Step, in_batch: set[str]) -> Step:
-    if isinstance(step, nodes.Rule):
-        return _batched_rule(step, in_batch)
-    score, total = (_batched_rule(rule, in_batch) for rule in step.replaces)
-    found = rewrite(step, lambda part: with_sample(part, in_batch))
-    return replace(found, replaces=(score, total))
-
-
-def _batched_rule(rule: nodes.Rule, in_batch: set[str]) -> nodes.Rule:
-    batched: nodes.Rule = with_sample(rule, in_batch)
-    if rule.head.relation in in_batch and not any(
-        isinstance(a, nodes.Atom) and not a.negated and SAMPLE in a.terms
-        for a in atoms(batched.body)
-    ):
-        everywhere = nodes.Atom(SAMPLES, (SAMPLE,), hidden=True)
-        batched = replace(batched, body=(*batched.body, everywhere))
-    return batched
 
 
 def value_lengths(plan: Plan, relation: str) -> set[int]:
@@ -190,7 +124,7 @@ def _literal(weight: nodes.Weight) -> tuple[int, ...] | None:
     return None
 
 
-def _source(name: str, item: Given, arity: int, inner: set[int]) -> Source:
+def _source(name: str, item: Input, arity: int, inner: set[int]) -> Source:
     if isinstance(item, ragged):
         return ragged_source(name, item, arity)
     if isinstance(item, rows):

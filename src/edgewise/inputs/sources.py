@@ -1,0 +1,241 @@
+"""A source for each input: which keys the relation holds, and where its values come from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.checks.arity import ArityMismatch
+from edgewise.checks.facts import DuplicateFact
+from edgewise.checks.mismatch import ShapeMismatch
+from edgewise.checks.wording import terms
+from edgewise.errors import caller
+from edgewise.ground.constants import STRINGS, Constants, KeyOutOfRange
+from edgewise.ground.index import Grid, index_of, pack
+from edgewise.ground.source import Live, Source, canonical, together, value_rows, value_shape
+from edgewise.inputs.kinds import ragged, rows
+
+
+def dense_source(name: str, tensor: Tensor, arity: int, inner: set[int]) -> Source:
+    """A float tensor [batch,] keys..., value...; `inner` are the value lengths weights expect."""
+    sizes = tuple(tensor.shape)
+    extra = len(sizes) - arity
+    if extra < 0 or extra > 3:
+        raise ArityMismatch(
+            f"`{name}` has {terms(arity)}, but the tensor has {len(sizes)} axes {sizes}",
+            caller(),
+            f"give (keys..., value...) or (batch, keys..., value...): {arity} to {arity + 3} axes",
+        )
+    rank, batched = _layout(name, sizes, extra, inner)
+    first = 1 if batched else 0
+    grid = Grid(sizes[first : first + arity])
+    batch = sizes[0] if batched else 1
+    shape = value_shape(sizes[len(sizes) - rank :])
+    return Source(grid, shape=shape, batch=batch, batched=batched, dense=True)
+
+
+def _layout(name: str, sizes: tuple[int, ...], extra: int, inner: set[int]) -> tuple[int, bool]:
+    """The rank of a value, and whether there is a batch axis."""
+    if extra == 0:
+        return 0, False
+    if inner and sizes[-1] not in inner:
+        wanted = " or ".join(map(str, sorted(inner)))
+        raise ShapeMismatch(
+            f"`{name}` has values of length {sizes[-1]}, but its weights take {wanted}",
+            caller(),
+            "the last axis is the value: (keys..., value) or (batch, keys..., value)",
+        )
+    return {1: (1, False), 2: (1, True), 3: (2, True)}[extra]
+
+
+def in_samples(source: Source) -> Source:
+    """A dense batch with the sample as its first key."""
+    assert isinstance(source.index, Grid)
+    grid = Grid((source.batch, *source.index.sizes))
+    return replace(source, index=grid, batch=1, batched=False)
+
+
+def rows_source(name: str, given: rows, arity: int) -> Source:
+    """Explicit keys, checked for repetition, with their values if they have any."""
+    check_arity(name, given, arity)
+    source = keyed(name, given.keys.T.cpu(), given.values)
+    values = given.values
+    if values is None:
+        return source
+    return replace(source, live=Live([values], lambda: value_rows(values)))
+
+
+def check_arity(name: str, given: rows, arity: int) -> None:
+    if given.keys.shape[0] != arity:
+        raise ArityMismatch(
+            f"`{name}` has {terms(arity)}, but the keys are {tuple(given.keys.shape)}",
+            caller(),
+            f"give an integer tensor of shape ({arity}, rows)",
+        )
+    _check_range(name, given.keys)
+
+
+def _check_range(name: str, keys: Tensor) -> None:
+    wrong = keys[(keys < 0) | (keys >= STRINGS)]
+    if wrong.numel():
+        raise KeyOutOfRange(
+            f"`{name}` has the key {int(wrong[0])}",
+            caller(),
+            "give keys from 0 to 2^40; drop padding before, as in `keys[:, (keys >= 0).all(0)]`",
+        )
+
+
+def keyed(name: str, keys: Tensor, values: Tensor | None) -> Source:
+    """Keys (rows, arity) in any order, with values (rows, value...) or none."""
+    order = None
+    if not keys.shape[1] and len(keys) > 1:
+        raise DuplicateFact(
+            f"`{name}` has no terms and is given {len(keys)} values",
+            caller(),
+            "give one; combine the values before",
+        )
+    if keys.shape[1]:
+        (codes,) = pack(list(keys.unbind(1)))
+        ordered, order = codes.sort(stable=True)
+        repeated = (ordered[1:] == ordered[:-1]).nonzero()
+        if len(repeated):
+            key = keys[order[repeated[0, 0]]].tolist()
+            raise DuplicateFact(
+                f"`{name}` is given the key {tuple(key)} twice",
+                caller(),
+                "give each key once; combine the values before",
+            )
+        keys = keys[order]
+        if bool((order == torch.arange(len(order))).all()):
+            order = None
+    stored = torch.ones(len(keys)) if values is None else value_rows(values)
+    return Source(index_of(keys), order, stored, shape=tuple(stored.shape[1:]))
+
+
+def ragged_source(name: str, batch: ragged, arity: int) -> Source:
+    """Samples of different sizes as rows with the sample's number as first key."""
+    parts, lengths = [], []
+    for number, item in enumerate(batch.samples):
+        given = _sample_rows(name, item, arity)
+        check_arity(name, given, arity)
+        first = torch.full((1, given.keys.shape[1]), number)
+        parts.append(torch.cat([first, given.keys.cpu()]).T)
+        if isinstance(item, Tensor) and item.is_floating_point():
+            lengths.append(torch.tensor(item.shape[:arity], dtype=torch.int64))
+    keys = torch.cat(parts) if parts else torch.zeros(0, arity + 1, dtype=torch.int64)
+    counts = [len(part) for part in parts]
+
+    def joined() -> Tensor | None:
+        return _joined(name, [_sample_values(item, arity) for item in batch.samples], counts)
+
+    def column() -> Tensor:
+        found = joined()
+        assert found is not None
+        return value_rows(found)
+
+    source = keyed(name, keys, joined())
+    held = [item.values if isinstance(item, rows) else item for item in batch.samples]
+    leaves = [item for item in held if item is not None and item.is_floating_point()]
+    dense = bool(parts) and len(lengths) == len(parts)
+    return replace(
+        source,
+        lengths=torch.stack(lengths, 1) if dense else None,
+        live=Live(leaves, column) if leaves else None,
+    )
+
+
+def _sample_values(item: rows | Tensor, arity: int) -> Tensor | None:
+    if isinstance(item, rows):
+        return item.values
+    if not item.is_floating_point():
+        return None
+    return item.reshape(math.prod(item.shape[:arity]), *item.shape[arity:])
+
+
+def _joined(name: str, values: Sequence[Tensor | None], counts: Sequence[int]) -> Tensor | None:
+    """The values of all samples; a fact without a value has value 1."""
+    if all(value is None for value in values):
+        return None
+    like = next(value for value in values if value is not None)
+    full = [like.new_ones(n) if v is None else v for v, n in zip(values, counts, strict=True)]
+    shapes = {tuple(value.shape[1:]) for value in full}
+    if len(shapes) > 1:
+        raise ShapeMismatch(
+            f"the samples of `{name}` have values of different shapes: {sorted(shapes)}",
+            caller(),
+            "only the number of keys may differ between samples",
+        )
+    return torch.cat(full)
+
+
+def _sample_rows(name: str, item: rows | Tensor, arity: int) -> rows:
+    if isinstance(item, rows):
+        return item
+    if not item.is_floating_point():
+        return rows(item)
+    if not arity <= item.ndim <= arity + 2:
+        raise ArityMismatch(
+            f"`{name}` has {terms(arity)}, but a sample has {item.ndim} axes {tuple(item.shape)}",
+            caller(),
+            "a dense sample is (keys..., value...)",
+        )
+    grid = Grid(tuple(item.shape[:arity]))
+    keys = torch.stack([grid.column(p) for p in range(arity)]) if arity else torch.zeros(0, 1)
+    return rows(keys.long(), _sample_values(item, arity))
+
+
+def table_source(
+    name: str,
+    keys: Tensor,
+    values: Callable[[], Tensor | Sequence[Tensor]],
+    leaves: Sequence[Tensor],
+) -> Source:
+    """Facts given as data, in key order; `leaves` are the tensors among their values."""
+
+    def column() -> Tensor:
+        found = values()
+        if isinstance(found, Tensor):
+            return value_rows(found)
+        return together([canonical(value) for value in found], name)
+
+    stored, live = column(), Live(leaves, column) if leaves else None
+    return Source(index_of(keys), stored=stored, shape=tuple(stored.shape[1:]), live=live)
+
+
+def fact_source(
+    name: str,
+    keys: Sequence[tuple[Any, ...]],
+    values: Callable[[], Sequence[Tensor]],
+    leaves: Sequence[Tensor],
+    constants: Constants,
+    weights: Mapping[tuple[Any, ...], str],
+) -> Source:
+    """Facts as atoms; those of the program take their values from weights at every step."""
+    arity = len(keys[0]) if keys else 0
+    table = constants.keys(keys, arity)
+    order: Tensor | None = None
+    if arity:
+        (codes,) = pack(list(table.unbind(1)))
+        order = codes.argsort(stable=True)
+        table = table[order]
+        keys = [keys[i] for i in order.tolist()]
+
+    def column() -> Tensor:
+        found = _stacked(name, values())
+        return found if order is None else found.index_select(0, order.to(found.device))
+
+    learnt = tuple((row, weights[key]) for row, key in enumerate(keys) if key in weights)
+    stored, live = column(), Live(leaves, column) if leaves else None
+    shape = tuple(stored.shape[1:])
+    return Source(index_of(table), None, stored, shape=shape, weights=learnt, live=live)
+
+
+def _stacked(name: str, values: Sequence[Tensor]) -> Tensor:
+    alike = len(values) > 1 and all(value is values[0] for value in values)
+    stacked = together([canonical(v) for v in (values[:1] if alike else values)], name)
+    return stacked.repeat(len(values), *(1,) * (stacked.ndim - 1)) if alike else stacked
