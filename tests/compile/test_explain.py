@@ -174,18 +174,18 @@ RING = torch.cat([RING, RING.flip(0)], 1)[:, :100]
 @pytest.mark.parametrize(
     ("aggregation", "name", "kernel"),
     [
-        (F.sum_agg, "sum", "bags"),
-        (F.avg_agg, "avg", "bags"),
-        (F.max_agg, "max", "numba_rows"),
+        (F.sum_agg, "sum", "embedding_bag"),
+        (F.avg_agg, "avg", "embedding_bag"),
+        (F.max_agg, "max", "numba"),
     ],
 )
 def test_an_aggregation_names_its_kernel_and_why_not_others(aggregation, name, kernel):
     program = Program([(R.out(V.I) <= (R.x(V.J), R._edge(V.I, V.J))) | [aggregation]])
     (step,) = steps(program, "out", RING, x=torch.ones(64, 4))
     assert step["kernel"] == f"aggregate {name} ({kernel})"
-    assert set(step["not"]) == {"bags", "numba_rows", "triton_rows", "reference"} - {kernel}
-    assert step["not"]["triton_rows"] == "it runs on a CUDA GPU, not on cpu"
-    assert step["not"]["reference"] == f"{kernel} is asked first"
+    assert set(step["not"]) == {"embedding_bag", "numba", "triton", "reference"} - {kernel}
+    assert step["not"]["triton"] == "it runs on a CUDA GPU, not on cpu"
+    assert step["not"]["reference"] == f"{kernel} is preferred"
 
 
 WRITTEN_OUT = {
@@ -212,13 +212,13 @@ def test_typed_relations_name_their_products():
     )
     types = torch.arange(100) % 40
     (few,) = steps(typed, "out", torch.stack([RING[0], types, RING[1]]), x=torch.ones(64, 4))
-    assert "products (per_member)" in few["kernel"]
-    assert few["not"]["triton_grouped"] == "it runs on a CUDA GPU, not on cpu"
+    assert "products (reference)" in few["kernel"]
+    assert few["not"]["triton"] == "it runs on a CUDA GPU, not on cpu"
     twice = replace_domain(typed, 2)
     types = torch.cat([torch.zeros(64), torch.ones(36)]).long()
     (most,) = steps(twice, "out", torch.stack([RING[0], types, RING[1]]), x=torch.ones(64, 4))
     assert most["kernel"] == "aggregate sum (one product of matrices)"
-    assert "most heads meet most members" in most["not"]["per_member"]
+    assert "most heads meet most members" in most["not"]["reference"]
 
 
 def replace_domain(program, count):

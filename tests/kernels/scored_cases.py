@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from edgewise.kernels.aggregate import Gather, gather
+from edgewise.kernels.edges import EdgeIndex, edge_index
 from edgewise.kernels.scored import KINDS, scored
 from edgewise.kernels.scored.contract import Inputs
 from edgewise.kernels.scored.reference import backward, forward
@@ -26,7 +26,7 @@ class Call:
     dropped: bool = False
     beside: bool = False  # whether the heads of a row lie side by side
 
-    def which(self) -> Gather:
+    def which(self) -> EdgeIndex:
         random = torch.Generator().manual_seed(self.entries + 31 * self.hub)
         some = self.entries if self.n and self.m else 0
         i = torch.randint(max(self.n, 1), (some,), generator=random)
@@ -35,11 +35,11 @@ class Call:
             lot = torch.arange(self.hub)
             i, j = torch.cat([i, 0 * lot, lot % self.n]), torch.cat([j, lot % self.m, 0 * lot])
         order = i.argsort(stable=True)
-        return gather(j[order], i[order], self.n, self.m)
+        return edge_index(i[order], j[order], self.n, self.m)
 
     def inputs(self, dtype: torch.dtype) -> Inputs:
         random = torch.Generator().manual_seed(1)
-        e = self.which().forth.entries
+        e = self.which().edges
         d = {"given": 0, "additive": 1}.get(self.kind, self.d)
         shapes = {"given": (self.b, e, 1), "of sums": (self.b, 1, d)}
         shapes |= {"multiplicative": (self.b, e, d)}

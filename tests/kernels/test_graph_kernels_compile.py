@@ -10,10 +10,9 @@ from triton import compile as compiled
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from edgewise.kernels.aggregate import triton_grouped_kernels as grouped
-from edgewise.kernels.aggregate import triton_rows_kernels as rows
 from edgewise.kernels.attention import triton_csr_kernels as csr
 from edgewise.kernels.attention.triton_score import functions
+from edgewise.kernels.edges import triton_segment_kernels as segments
 from edgewise.kernels.scored import triton_scored_kernels as scored
 from edgewise.scores import relative, softcap
 from edgewise.scores.nodes import S
@@ -55,10 +54,12 @@ def ptx(kernel, constants, floats="fp32"):
 
 @pytest.mark.parametrize("floats", ["fp32", "bf16"])
 @pytest.mark.parametrize("cut", [False, True])
-@pytest.mark.parametrize("kernel", ["total", "total_short", "dots", "extreme", "equal_total"])
+@pytest.mark.parametrize(
+    "kernel", ["segment_sum", "segment_sum_short", "edge_dots", "segment_extreme", "equal_sum"]
+)
 def test_rows(kernel, cut, floats):
-    function = getattr(rows, kernel)
-    constants = {"CUT": cut, "SCALE": cut, "E": 32, "D": 4 if cut else 64}
+    function = getattr(segments, kernel)
+    constants = {"SPLIT": cut, "SCALE": cut, "E": 32, "D": 4 if cut else 64}
     constants = {name: value for name, value in constants.items() if name in function.arg_names}
     code = ptx(function, constants, floats)
     assert "st.global" in code
@@ -68,7 +69,7 @@ def test_rows(kernel, cut, floats):
 @pytest.mark.parametrize("precision", ["ieee", "tf32", "tf32x3"])
 @pytest.mark.parametrize("kernel", ["linear", "outer"])
 def test_grouped(kernel, precision):
-    function = getattr(grouped, kernel)
+    function = getattr(segments, f"grouped_{kernel}")
     constants = {"R": 64, "N": 64, "K": 32, "CHUNK": 4096, "PRECISION": precision}
     constants = {name: value for name, value in constants.items() if name in function.arg_names}
     assert ("mma" in ptx(function, constants)) == (precision != "ieee")

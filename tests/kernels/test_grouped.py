@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from torch.library import opcheck
 
 from edgewise import F, Program, R, V, W
-from edgewise.kernels.aggregate import per_member, triton_grouped
-from edgewise.kernels.aggregate.grouped import grouped, grouped_linear, grouped_outer
-from edgewise.kernels.aggregate.grouping import grouping
+from edgewise.kernels.edges import Case, choose, grouped_linear, grouping
+from edgewise.kernels.edges.operators import linear_by_group, outer_by_group
 
 sizes = st.sampled_from([1, 2, 5, 17])
 
@@ -25,7 +24,7 @@ def drawn(rows, members, m, d, dtype=torch.float64):
 def test_it_is_one_product_per_row(rows, members, m, d):
     x, family, member = drawn(rows, members, m, d)
     expected = torch.einsum("rmd,rd->rm", family[member], x)
-    found = grouped(x, family, grouping(member, members))
+    found = grouped_linear(x, family, grouping(member, members))
     torch.testing.assert_close(found, expected)
     weight = torch.randn_like(expected)
     mine, right = (
@@ -38,19 +37,20 @@ def test_it_is_one_product_per_row(rows, members, m, d):
 def test_gradients_of_gradients():
     x, family, member = drawn(7, 3, 2, 4)
     groups = grouping(member, 3)
-    assert torch.autograd.gradgradcheck(lambda x, w: grouped(x, w, groups), (x, family))
+    assert torch.autograd.gradgradcheck(lambda x, w: grouped_linear(x, w, groups), (x, family))
 
 
 def test_operators_are_what_torch_expects():
     x, family, member = drawn(9, 3, 2, 4, torch.float32)
     groups = grouping(member, 3).tensors
-    opcheck(grouped_linear, (x, family, groups))
-    opcheck(grouped_outer, (torch.randn(9, 2, requires_grad=True), x, groups))
+    opcheck(linear_by_group.operator, (x, family, groups))
+    opcheck(outer_by_group.operator, (torch.randn(9, 2, requires_grad=True), x, groups))
 
 
 def test_a_gpu_is_refused_where_there_is_none():
-    assert triton_grouped.refuses(torch.float32, "cpu") == "it runs on a CUDA GPU, not on cpu"
-    assert per_member.name == "per_member"
+    choice = choose(Case("grouped_linear", 4, torch.float32, "cpu"))
+    assert choice.kernel.name == "reference"
+    assert dict(choice.refusals)["triton"] == "it runs on a CUDA GPU, not on cpu"
 
 
 @pytest.mark.parametrize("pairs", [6, 40], ids=["few of all", "most of all"])

@@ -65,16 +65,16 @@ def test_long_sequences(make):
 def test_scores_of_other_kinds(kind):
     call = Call(kind)
     asked, which = call.inputs(torch.float32), call.which()
-    row = int(which.forth.ids[0])
+    row = int(which.rows.ids[0])
     with torch.no_grad():
         if kind == "given":
-            asked.t[:, which.forth.ids == row] = NAN
+            asked.t[:, which.rows.ids == row] = NAN
         else:
             asked.q[:, row] = NAN
     out = scored(kind, asked.q, asked.k, asked.v, which, t=asked.t, slope=0.2)
     assert out.isnan().all(-1)[0].nonzero().flatten().tolist() == [row]
     (dv,) = torch.autograd.grad(out.sum(), asked.v)
-    heard = which.forth.rows[which.forth.ids == row].long()
+    heard = which.rows.index[which.rows.ids == row].long()
     assert dv[:, heard].isnan().all()
 
 

@@ -9,14 +9,14 @@ from scored_cases import Call as ScoredCall
 
 from edgewise import F, Program, R, V, ragged, rows
 from edgewise.graphs import from_edges, random_edges, strided, window
-from edgewise.kernels.aggregate import extreme, gather, mean, total
 from edgewise.kernels.attention import IMPLEMENTATIONS, attention
 from edgewise.kernels.attention.errors import KernelRefuses
+from edgewise.kernels.edges import edge_index, segment_extreme, segment_mean, segment_sum
 from edgewise.kernels.products import Products
 from edgewise.kernels.scored import KINDS, scored
 
 EDGES = torch.tensor([[0, 1, 2, 2, 3, 3], [1, 2, 0, 1, 3, 0]])
-WHICH = gather(torch.tensor([2, 0, 2, 1]), torch.tensor([0, 0, 1, 2]), 3, 3)
+WHICH = edge_index(torch.tensor([0, 0, 1, 2]), torch.tensor([2, 0, 2, 1]), 3, 3)
 KERNELS = [None, *(kernel.name for kernel in IMPLEMENTATIONS)]
 
 
@@ -70,11 +70,11 @@ def test_attention_in_a_trace():
 @pytest.mark.parametrize(
     "run",
     [
-        lambda x, scale: total(x, WHICH),
-        lambda x, scale: total(x, WHICH, scale),
-        lambda x, scale: mean(x, WHICH),
-        lambda x, scale: extreme(x, WHICH, largest=True),
-        lambda x, scale: extreme(x, WHICH, largest=False),
+        lambda x, scale: segment_sum(x, WHICH),
+        lambda x, scale: segment_sum(x, WHICH, scale),
+        lambda x, scale: segment_mean(x, WHICH),
+        lambda x, scale: segment_extreme(x, WHICH, largest=True),
+        lambda x, scale: segment_extreme(x, WHICH, largest=False),
     ],
 )
 def test_aggregation(run):

@@ -14,7 +14,7 @@ from edgewise.kernels.attention.contract import Case
 from edgewise.kernels.attention.errors import KernelRefuses
 
 
-@pytest.mark.parametrize("file", ["triton_checks.py", "aggregate_triton_checks.py"])
+@pytest.mark.parametrize("file", ["triton_checks.py", "edges_triton_checks.py"])
 def test_interpreted_kernels_are_as_exact_as_the_reference(file):
     """Triton must know that it interprets before it is imported, so this is another process."""
     pytest.importorskip("triton", reason="triton is not installed")

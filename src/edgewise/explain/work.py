@@ -15,9 +15,9 @@ from torch.utils.flop_counter import flop_registry
 
 from edgewise.graphs import full
 from edgewise.ground.index import Grid, Index
-from edgewise.kernels.aggregate.contract import OPERATIONS
 from edgewise.kernels.attention import Case, choose
 from edgewise.kernels.chosen import Chosen, watched
+from edgewise.kernels.edges.registry import SEGMENTS
 from edgewise.kernels.scored import IMPLEMENTATIONS as SCORED
 from edgewise.kernels.scored import choose as choose_scored
 from edgewise.profile import Piece, groundings, label, state_of, walk
@@ -166,9 +166,9 @@ def kernel(piece: Piece, seen: Sequence[Chosen] = ()) -> str:
 
 
 def _rule_kernel(step: RuleStep, seen: Sequence[Chosen]) -> str:
-    aggregated = [choice.name for choice in seen if choice.operation in OPERATIONS]
+    aggregated = [choice.name for choice in seen if choice.operation in SEGMENTS]
     parts = ["linear"] if any(products_of(step.ground, step.layouts)) else []
-    parts += [f"products ({c.name})" for c in seen if c.operation == "products"]
+    parts += [f"products ({c.name})" for c in seen if c.operation == "grouped_linear"]
     if any(rows is not None for rows in step.ground.rows.values()) and not aggregated:
         parts.append("gather")
     if not step.ground.segments.trivial:
@@ -184,7 +184,7 @@ def _rule_kernel(step: RuleStep, seen: Sequence[Chosen]) -> str:
 def _reasons(piece: Piece, seen: Sequence[Chosen]) -> dict[str, Any]:
     """Why not other kernels: for each that ran, and where rows are written out instead."""
     found = {name: reason for choice in seen for name, reason in choice.refusals}
-    if isinstance(piece, RuleStep) and not any(c.operation in OPERATIONS for c in seen):
+    if isinstance(piece, RuleStep) and not any(c.operation in SEGMENTS for c in seen):
         reason = piece.written_out
         found |= {} if reason is None else {"aggregate": reason}
     return {"not": found} if found else {}
@@ -243,7 +243,7 @@ def _additive(step: AttentionStep, state: State) -> tuple[Column, dict[str, Any]
         for other in SCORED
         if other is not kernel
     }
-    pairs = batch * heads * step.which.forth.entries
+    pairs = batch * heads * step.which.edges
     size = torch.empty((), dtype=state.dtype).element_size()
     places = step.axes[step.node.query] + step.axes[step.node.key]
     kind = "additive" if step.vector is None else "of sums"

@@ -14,8 +14,8 @@ from torch import Tensor
 from edgewise.graphs import causal, full
 from edgewise.ground.body import SAMPLE
 from edgewise.ground.index import Index
-from edgewise.kernels.aggregate import Gather
 from edgewise.kernels.attention.flash import fused
+from edgewise.kernels.edges import EdgeIndex
 from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.plan.nodes import Attention
@@ -102,7 +102,7 @@ class AttentionStep:
     heard: Tensor | None
     pattern: Any
     vector: Side | None = None  # of additive attention
-    which: Gather | None = None  # its pairs
+    which: EdgeIndex | None = None  # its pairs
     code: FilledScore | None = None  # the score, if it is more than dot products
     edge_bias: tuple[EdgeSide, ...] = ()
     edge_scale: tuple[EdgeSide, ...] = ()

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from edgewise.checks.mismatch import ShapeMismatch
-from edgewise.kernels import aggregate
-from edgewise.kernels.aggregate import Gather
+from edgewise.kernels.edges import EdgeIndex, segment_extreme, segment_mean, segment_sum
 from edgewise.run.tape.whole import whole
 
-total, mean, extreme = (whole(f) for f in (aggregate.total, aggregate.mean, aggregate.extreme))
+mean = whole(segment_mean)
 
 MOST = (1 << 31) - 1  # entries that kernels count
 
@@ -54,19 +53,19 @@ class Column:
 class Gathered(Column):
     """Rows of another column, each times a scalar: written out only where someone reads them."""
 
-    def __init__(self, base: Tensor, which: Gather, scale: Tensor | None = None) -> None:
+    def __init__(self, base: Tensor, which: EdgeIndex, scale: Tensor | None = None) -> None:
         object.__setattr__(self, "base", base)
         object.__setattr__(self, "which", which)
         object.__setattr__(self, "scale", scale)  # (batch, rows)
 
     lazy = True
     base: Tensor
-    which: Gather
+    which: EdgeIndex
     scale: Tensor | None
 
     @property
     def data(self) -> Tensor:
-        found = self.base.index_select(1, self.which.rows)
+        found = self.base.index_select(1, self.which.rows.index)
         if self.scale is None:
             return found
         return found * self.scale.reshape(*self.scale.shape, *(1,) * self.rank)
@@ -81,7 +80,7 @@ class Gathered(Column):
 
     @property
     def rows(self) -> int:
-        return self.which.rows.shape[0]
+        return self.which.edges
 
     def times(self, scalar: Column) -> Column:
         if scalar.rows != self.rows or scalar.data.numel() > MOST:
@@ -103,23 +102,23 @@ class Gathered(Column):
             return self._in_samples(name, each, self.scale)
         flat = each.transpose(0, 1).flatten(1)
         if name in ("max_agg", "min_agg"):
-            found = extreme(flat, self.which, largest=name == "max_agg")
+            found = segment_extreme(flat, self.which, largest=name == "max_agg")
         elif self.scale is None:
-            found = (mean if name == "avg_agg" else total)(flat, self.which)
+            found = (mean if name == "avg_agg" else segment_sum)(flat, self.which)
         else:
-            found = total(flat, self.which, self.scale.squeeze(0).to(flat.dtype))
+            found = segment_sum(flat, self.which, self.scale.squeeze(0).to(flat.dtype))
             if name == "avg_agg":
-                found = found / self.which.forth.ptr.diff()[:, None]
+                found = found / self.which.rows.ptr.diff()[:, None]
         return found.reshape(len(found), batch, *self.shape).transpose(0, 1)
 
     def _in_samples(self, name: str, each: Tensor, scale: Tensor) -> Tensor:
         """The same where every sample has scales of its own."""
         batch, rest = len(scale), each.shape[1:]
         flat = each.expand(batch, *rest).reshape(batch * rest[0], rest[1])
-        found = total(flat, self.which.copies(batch), scale.flatten().to(flat.dtype))
-        found = found.reshape(batch, self.which.forth.segments, *self.shape)
+        found = segment_sum(flat, self.which.repeated(batch), scale.flatten().to(flat.dtype))
+        found = found.reshape(batch, self.which.rows.segments, *self.shape)
         if name == "avg_agg":
-            found = found / self.which.forth.ptr.diff().reshape(-1, *(1,) * self.rank)
+            found = found / self.which.rows.ptr.diff().reshape(-1, *(1,) * self.rank)
         return found
 
 

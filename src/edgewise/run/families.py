@@ -8,10 +8,14 @@ import torch
 from torch import Tensor
 
 from edgewise.ground.rules import GroundRule
-from edgewise.kernels.aggregate import Gather, runs
-from edgewise.kernels.aggregate.grouped import grouped
-from edgewise.kernels.aggregate.grouping import Grouping, grouping
 from edgewise.kernels.chosen import Chosen, is_watched, note
+from edgewise.kernels.edges import (
+    EdgeIndex,
+    Grouping,
+    grouped_linear,
+    grouping,
+    segment_index,
+)
 from edgewise.language import nodes
 from edgewise.language.statements import atoms
 from edgewise.layouts.segments import Segments, segments
@@ -33,7 +37,7 @@ class ByMember:
     groups: Grouping
     members: int
     heads: int
-    runs: Gather | None
+    runs: EdgeIndex | None
     places: Tensor | None
 
 
@@ -126,7 +130,7 @@ def _by_member(rows: Tensor, parts: Segments, sums_rows: bool) -> ByMember:
         if len(torch.unique(places)) < len(places):  # a head meets a member more than once
             places = None
     if sums_rows and places is None:
-        alone = runs(parts.ids, parts.count)
+        alone = segment_index(parts.ids, parts.count)
     return ByMember(grouping(rows, count), count, parts.count, alone, places)
 
 
@@ -143,7 +147,7 @@ def times_by_member(family: Tensor, value: Column, groundings: ByMember) -> Colu
 
 _MOST = "most heads meet most members: their matrices side by side are one product"
 ALL_MEMBERS = Chosen(
-    "total", "one product of matrices", (("triton_grouped", _MOST), ("per_member", _MOST))
+    "segment_sum", "one product of matrices", (("triton", _MOST), ("reference", _MOST))
 )
 
 
@@ -164,7 +168,7 @@ class Grouped(Column):
         full = self.value.data
         if not len(full):
             return column(full.new_zeros(*full.shape[:2], self.family.shape[1])).data
-        parts = [grouped(x, self.family, self.by.groups) for x in full]
+        parts = [grouped_linear(x, self.family, self.by.groups) for x in full]
         return column(parts[0][None] if len(parts) == 1 else torch.stack(parts)).data
 
     @property
@@ -205,6 +209,6 @@ class Grouped(Column):
                 [value.base, value.base.new_zeros(len(value.base), 1, *value.shape)], 1
             )
             rows = places.new_full((count,), value.base.shape[1])
-            return base.index_select(1, rows.index_copy(0, places, value.which.rows.long()))
+            return base.index_select(1, rows.index_copy(0, places, value.which.rows.index.long()))
         full = value.data
         return full.new_zeros(len(full), count, *value.shape).index_copy(1, places, full)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.aggregate import Gather, gather
+from edgewise.kernels.edges import EdgeIndex, edge_index
 from edgewise.kernels.scored import scored
 from edgewise.plan.nodes import Additive
 from edgewise.run.autocast import autocasts
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from edgewise.run.attention import AttentionStep, Side
 
 
-def pairs_of(pattern: Pattern, n: int, m: int) -> Gather:
+def pairs_of(pattern: Pattern, n: int, m: int) -> EdgeIndex:
     """The keys of each query, laid out for kernels."""
     csr = pattern.csr(n, m)
-    return gather(csr.index.long(), csr.row.long(), n, m)
+    return edge_index(csr.row.long(), csr.index.long(), n, m)
 
 
 def bent(step: AttentionStep, state: State) -> tuple[Tensor, tuple[int, ...]]:
@@ -68,8 +68,8 @@ def _vector(step: AttentionStep, side: Side, batch: int, state: State) -> Tensor
     return data.expand(batch, *shared, 1, data.shape[-1]).reshape(-1, 1, data.shape[-1])
 
 
-def _keep(rows: int, which: Gather, dropout: float, like: Tensor) -> Tensor:
-    chance = torch.full((rows, which.rows.shape[0]), 1 - dropout, device=like.device)
+def _keep(rows: int, which: EdgeIndex, dropout: float, like: Tensor) -> Tensor:
+    chance = torch.full((rows, which.edges), 1 - dropout, device=like.device)
     return (torch.bernoulli(chance) / (1 - dropout)).to(like.dtype)
 
 

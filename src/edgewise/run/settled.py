@@ -8,7 +8,7 @@ from typing import Self
 
 from edgewise.ground.rules import GroundRule
 from edgewise.ground.within import by_row
-from edgewise.kernels.aggregate import Gather, gather, runs
+from edgewise.kernels.edges import EdgeIndex, edge_index, segment_index
 from edgewise.language import functions, nodes
 from edgewise.run import families
 from edgewise.run.body import place, scales_only, takes_rows
@@ -112,23 +112,23 @@ class Settled:
         return self.aggregation.name in SUMS and scales_only(self.rule)
 
     @cached_property
-    def gathers(self) -> dict[int, Gather]:
+    def gathers(self) -> dict[int, EdgeIndex]:
         """Place of an atom → which of its rows each head aggregates, if as they are."""
         if not self.sums_rows:
             return {}
         parts = self.ground.segments
         found = {
-            at: gather(rows, parts.ids, parts.count, self.ground.sizes[at])
+            at: edge_index(parts.ids, rows, parts.count, self.ground.sizes[at])
             for at, rows in self.ground.rows.items()
             if rows is not None and at in self.ground.sizes
         }
         if self.aggregation.name == "avg_agg":
             for which in found.values():
-                which.shares  # noqa: B018
+                which.mean_scales  # noqa: B018
         return found
 
     @cached_property
-    def runs(self) -> Gather | None:
+    def runs(self) -> EdgeIndex | None:
         """The groundings of each head, where many are summed and none is read from elsewhere."""
         parts = self.ground.segments
         summed = (self.default if self.ground.groups is not None else self.aggregation).name
@@ -136,9 +136,9 @@ class Settled:
             return None
         if self.ground.count < MANY:
             return None
-        found = runs(parts.ids, parts.count)
+        found = segment_index(parts.ids, parts.count)
         if summed == "avg_agg":
-            found.shares  # noqa: B018
+            found.mean_scales  # noqa: B018
         return found
 
     def settle(self) -> None:

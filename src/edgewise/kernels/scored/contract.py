@@ -28,7 +28,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from edgewise.kernels.aggregate.index import Gather
+from edgewise.kernels.edges.index import EdgeIndex
 from edgewise.kernels.flat import Heads, heads_of
 
 KINDS = ("given", "additive", "of sums", "multiplicative")
@@ -72,8 +72,8 @@ class Implementation(Protocol):
     @property
     def name(self) -> str: ...
     def refuses(self, dtype: torch.dtype, device: str, widest: int) -> str | None: ...
-    def forward(self, given: Inputs, which: Gather) -> Found: ...
-    def backward(self, given: Inputs, found: Found, dout: Tensor, which: Gather) -> Grads: ...
+    def forward(self, given: Inputs, which: EdgeIndex) -> Found: ...
+    def backward(self, given: Inputs, found: Found, dout: Tensor, which: EdgeIndex) -> Grads: ...
 
 
 def heads_in(q: Tensor, k: Tensor, v: Tensor) -> Heads:

@@ -11,11 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.kernels.aggregate.index import Gather, Half
-from edgewise.kernels.aggregate.reference import wide
 from edgewise.kernels.availability import no_numba
+from edgewise.kernels.edges.index import EdgeIndex, SplitCSR
+from edgewise.kernels.edges.reference import wide
 from edgewise.kernels.flat import Heads, Rows, ready
-from edgewise.kernels.pieces import Pieces
 from edgewise.kernels.scored.contract import KINDS, Found, Grads, Inputs, heads_in
 from edgewise.kernels.threads import spread
 
@@ -31,7 +30,7 @@ class Asked:
     """One call: its graph, and its tensors as loops take them."""
 
     given: Inputs
-    which: Gather
+    which: EdgeIndex
 
     @cached_property
     def tensors(self) -> list[Tensor | None]:
@@ -81,23 +80,22 @@ class Asked:
         q, k, v = (self.laid(x).to(kind) for x in (q, k, v))
         return Grads(q, k, v, None if t is None else t.to(kind))
 
-    def run(self, loop: Callable[..., None], half: Half, pieces: Pieces, *arguments: Any) -> None:
-        graph = (pieces.ptr, pieces.owner, pieces.place, half.rows.numpy())
-        numbers = len(self.v) * half.entries * (self.given.q.shape[2] + self.v.shape[2])
-        spread(loop, self.heads.calls(graph, *arguments), pieces.ptr, numbers=numbers)
+    def run(self, loop: Callable[..., None], half: SplitCSR, *arguments: Any) -> None:
+        numbers = len(self.v) * half.edges * (self.given.q.shape[2] + self.v.shape[2])
+        spread(loop, self.heads.calls(half.arrays, *arguments), half.arrays[0], numbers=numbers)
 
 
-def forward(given: Inputs, which: Gather) -> Found:
-    asked, pieces = Asked(given, which), _pieces(which.forth)
+def forward(given: Inputs, which: EdgeIndex) -> Found:
+    asked, pieces = Asked(given, which), which.rows
     out, lse = (asked.empty(pieces.results, width) for width in (given.v.shape[2], 1))
     inputs = (*asked.form, *asked.inputs, asked.sizes)
-    asked.run(_loops().forward, which.forth, pieces, *inputs, *asked.rows(out, lse))
+    asked.run(_loops().forward, which.rows, *inputs, *asked.rows(out, lse))
     sums, result = (asked.laid(x) for x in pieces.merged(lse[..., 0], out))
     kind = given.v.dtype
     return Found(result.to(kind), sums, given.v.new_empty(0, 0, 0), sums.new_empty(0, 0))
 
 
-def backward(given: Inputs, found: Found, dout: Tensor, which: Gather) -> Grads:
+def backward(given: Inputs, found: Found, dout: Tensor, which: EdgeIndex) -> Grads:
     asked = Asked(given, which)
     kind = asked.v.dtype
     top = torch.where(found.lse == -torch.inf, torch.inf, found.lse).to(kind)[..., None]
@@ -113,21 +111,21 @@ def _additive(asked: Asked, found: Found, top: Tensor, g: Tensor) -> Grads:
     assert q is not None
     known = asked.empty(q.shape[1], 3)
     torch.cat([q, top, (g * found.out.to(g.dtype)).sum(-1, keepdim=True)], -1, out=known)
-    rows, columns = _pieces(which.forth), _pieces(which.back)
+    rows, columns = which.rows, which.columns
     dq, dk = asked.empty(rows.results, 1), asked.empty(columns.results, 1)
-    dz, dv = asked.empty(which.forth.entries, 1), asked.empty(columns.results, given.v.shape[2])
+    dz, dv = asked.empty(which.rows.edges, 1), asked.empty(columns.results, given.v.shape[2])
     read, *grads = asked.rows(known, g, dz, dk, dv)
-    turn, (_, slope) = which.forth.turn.numpy(), asked.form
+    turn, (_, slope) = which.rows.perm.numpy(), asked.form
     arguments = (turn, slope, read, k, v, keep, asked.sizes, *grads)
-    asked.run(_loops().backward_additive, which.back, columns, *arguments)
-    asked.run(_loops().totals, which.forth, rows, asked.sizes, *asked.rows(dz, dq))
+    asked.run(_loops().backward_additive, which.columns, *arguments)
+    asked.run(_loops().totals, which.rows, asked.sizes, *asked.rows(dz, dq))
     return asked.grads(rows.summed(dq), columns.summed(dk), columns.summed(dv), None)
 
 
 def _in_two_passes(asked: Asked, found: Found, top: Tensor, g: Tensor) -> Grads:
     given, which, heads = asked.given, asked.which, asked.heads
     number, slope = asked.form
-    pieces, d = _pieces(which.forth), given.q.shape[2]
+    pieces, d = which.rows, given.q.shape[2]
     dq = asked.empty(pieces.results, d)
     sums = given.kind == "of sums"
     assert given.t is not None
@@ -136,31 +134,24 @@ def _in_two_passes(asked: Asked, found: Found, top: Tensor, g: Tensor) -> Grads:
         if sums
         else asked.v.new_empty(given.t.shape)
     )
-    room = asked.v.new_empty(heads.count, which.forth.entries, heads.together, 2)
+    room = asked.v.new_empty(heads.count, which.rows.edges, heads.together, 2)
     edge = 2 * heads.together
     pairs = [
-        (room.numpy().reshape(-1), at * which.forth.entries * edge, edge, 2)
+        (room.numpy().reshape(-1), at * which.rows.edges * edge, edge, 2)
         for at in range(heads.count)
     ]
     known = asked.rows(top, ready(found.out, g.dtype), g)
     inputs = asked.inputs
     rows = (number, slope, *inputs, asked.sizes, *known, *asked.rows(dq, dt), pairs)
-    asked.run(_loops().backward_rows, which.forth, pieces, *rows)
-    across = _pieces(which.back)
+    asked.run(_loops().backward_rows, which.rows, *rows)
+    across = which.columns
     dk, dv = (asked.empty(across.results, width) for width in (d, given.v.shape[2]))
     q, k, _, t, _ = inputs
     columns = (number, slope, q, k, t, asked.sizes, known[2], pairs, *asked.rows(dk, dv))
-    turn = which.forth.turn.numpy()
-    asked.run(_loops().backward_columns, which.back, across, turn, *columns)
+    turn = which.rows.perm.numpy()
+    asked.run(_loops().backward_columns, which.columns, turn, *columns)
     extra = pieces.summed(dt).sum(1, keepdim=True) if sums else dt
     return asked.grads(pieces.summed(dq), across.summed(dk), across.summed(dv), extra)
-
-
-def _pieces(half: Half) -> Pieces:
-    slot, split = half.slot.numpy(), half.split.numpy()
-    ptr, owner = half.pieces.numpy(), half.owner.numpy()
-    place = owner if not len(split) else (slot + half.segments) * (slot >= 0) + owner * (slot < 0)
-    return Pieces(half.segments, ptr, owner, place.astype(ptr.dtype), split, half.split_ptr.numpy())
 
 
 def _loops() -> ModuleType:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.kernels.aggregate.index import Gather, gather_of
-from edgewise.kernels.aggregate.reference import wide
+from edgewise.kernels.edges.index import EdgeIndex
+from edgewise.kernels.edges.reference import wide
 from edgewise.kernels.flat import Heads
 from edgewise.kernels.scored import numba_scored, reference, triton_scored
 from edgewise.kernels.scored.contract import Found, Implementation, Inputs, heads_in
@@ -37,7 +37,7 @@ def scored(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    which: Gather,
+    which: EdgeIndex,
     *,
     t: Tensor | None = None,
     slope: float = 1.0,
@@ -46,8 +46,8 @@ def scored(
     """Attention along the entries of `which` with one of the scores of `contract.KINDS`.
 
     >>> import torch
-    >>> from edgewise.kernels.aggregate import gather
-    >>> which = gather(torch.tensor([0, 1]), torch.tensor([0, 0]), 1, 2)
+    >>> from edgewise.kernels.edges import edge_index
+    >>> which = edge_index(torch.tensor([0, 0]), torch.tensor([0, 1]), 1, 2)
     >>> l, r = torch.zeros(1, 1, 1), torch.tensor([[[0.0], [-1e9]]])
     >>> scored("additive", l, r, torch.tensor([[[3.0], [4.0]]]), which).flatten().tolist()
     [3.0]
@@ -76,7 +76,7 @@ def scored_attention(
     which: Sequence[Tensor],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The four of `Found`."""
-    found = _kernel(q, v).forward(Inputs(kind, slope, q, k, v, t, keep), gather_of(which))
+    found = _kernel(q, v).forward(Inputs(kind, slope, q, k, v, t, keep), EdgeIndex.of(which))
     return found.out, found.lse, found.plus, found.share
 
 
@@ -119,7 +119,7 @@ def scored_attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     given = Inputs(kind, slope, q, k, v, t, keep)
     saved = Found(out, lse, plus, share)
-    found = _kernel(q, v).backward(given, saved, dout, gather_of(which))
+    found = _kernel(q, v).backward(given, saved, dout, EdgeIndex.of(which))
     return found.q, found.k, found.v, v.new_empty(0) if found.t is None else found.t
 
 

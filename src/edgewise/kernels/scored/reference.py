@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from edgewise.kernels.aggregate.index import Gather
-from edgewise.kernels.aggregate.reference import wide
+from edgewise.kernels.edges.index import EdgeIndex
+from edgewise.kernels.edges.reference import wide
 from edgewise.kernels.scored.contract import Found, Grads, Inputs
 
 name = "reference"
@@ -28,16 +28,16 @@ def scores(given: Inputs, i: Tensor, j: Tensor) -> Tensor:
     return ((q * k if given.kind == "multiplicative" else bent) * given.t).sum(-1)
 
 
-def _attended(given: Inputs, which: Gather) -> tuple[Tensor, Tensor]:
-    i, j = which.forth.ids.long(), which.forth.rows.long()
+def _attended(given: Inputs, which: EdgeIndex) -> tuple[Tensor, Tensor]:
+    i, j = which.rows.ids.long(), which.rows.index.long()
     score = scores(given, i, j)
-    none = score.new_full((score.shape[0], which.forth.segments), -torch.inf)
+    none = score.new_full((score.shape[0], which.rows.segments), -torch.inf)
     top = none.scatter_reduce(1, i.expand_as(score), score.detach(), "amax")
     top = torch.where(top == -torch.inf, 0, top)
     p = torch.exp(score - top[:, i])
     total = torch.zeros_like(top).index_add(1, i, p)
     kept = p if given.keep is None else p * given.keep
-    out = given.v.new_zeros(len(score), which.forth.segments, given.v.shape[2])
+    out = given.v.new_zeros(len(score), which.rows.segments, given.v.shape[2])
     out = out.index_add(1, i, kept[..., None] * given.v[:, j])
     return out / torch.where(total == 0, 1, total)[..., None], total.log() + top
 
@@ -55,14 +55,14 @@ def _tensors(given: Inputs) -> tuple[Tensor | None, ...]:
     return given.q, given.k, given.v, given.t, given.keep
 
 
-def forward(given: Inputs, which: Gather) -> Found:
+def forward(given: Inputs, which: EdgeIndex) -> Found:
     inner = _in(wide(given.v.dtype), given)
     out, lse = _attended(inner, which)
     none = given.v.new_empty(0, 0, 0)
     return Found(out.to(given.v.dtype), lse, none, lse.new_empty(0, 0))
 
 
-def backward(given: Inputs, found: Found, dout: Tensor, which: Gather) -> Grads:
+def backward(given: Inputs, found: Found, dout: Tensor, which: EdgeIndex) -> Grads:
     inner = _in(wide(given.v.dtype), given)
     leaves = [x.requires_grad_() for x in (inner.q, inner.k, inner.v, inner.t) if x is not None]
     with torch.enable_grad():

@@ -1,13 +1,13 @@
-"""The GPU kernels of aggregation in Triton's interpreter, in a process of its own."""
+"""The GPU kernels along edges in Triton's interpreter, in a process of its own."""
 
 import pytest
 import scored_cases
 import torch
-from aggregate_cases import Call, assert_like_reference
+from segment_cases import Call, assert_like_reference
 
-from edgewise.kernels.aggregate import grouping as module_of_groups
-from edgewise.kernels.aggregate import index, per_member, triton_grouped, triton_rows
-from edgewise.kernels.aggregate.contract import OPERATIONS
+from edgewise.kernels.edges import groups as prepared
+from edgewise.kernels.edges import index, reference, triton_segments
+from edgewise.kernels.edges.registry import SEGMENTS
 from edgewise.kernels.scored import KINDS, triton_scored
 
 
@@ -27,10 +27,10 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("operation", SEGMENTS)
 @pytest.mark.parametrize("call", CALLS, ids=repr)
 def test_rows_are_the_reference(operation, call):
-    assert_like_reference(operation, triton_rows, call)
+    assert_like_reference(operation, triton_segments.OPERATIONS, call)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -38,17 +38,17 @@ def test_rows_are_the_reference(operation, call):
     ("rows", "members", "m", "d"), [(0, 2, 3, 4), (150, 3, 5, 70), (9, 4, 1, 2)]
 )
 def test_products_with_a_family_are_those_of_each_member(dtype, rows, members, m, d, monkeypatch):
-    monkeypatch.setattr(triton_grouped, "CHUNK", 64)
-    monkeypatch.setattr(module_of_groups, "CHUNK", 64)
+    monkeypatch.setattr(triton_segments, "CHUNK", 64)
+    monkeypatch.setattr(prepared, "CHUNK", 64)
     torch.manual_seed(0)
     x, y = torch.randn(rows, d).to(dtype), torch.randn(rows, m).to(dtype)
     family = torch.randn(members, m, d).to(dtype)
-    groups = module_of_groups.grouping(torch.randint(members, (rows,)), members)
+    groups = prepared.grouping(torch.randint(members, (rows,)), members)
     near = {"atol": 1e-4, "rtol": 1e-4} if dtype == torch.float32 else {"atol": 0.1, "rtol": 2e-2}
-    found = triton_grouped.linear(x, family, groups)
-    torch.testing.assert_close(found, per_member.linear(x, family, groups), **near)
-    found = triton_grouped.outer(y, x, groups)
-    torch.testing.assert_close(found, per_member.outer(y, x, groups), **near)
+    found = triton_segments.grouped_linear(x, family, groups)
+    torch.testing.assert_close(found, reference.grouped_linear(x, family, groups), **near)
+    found = triton_segments.grouped_outer(y, x, groups)
+    torch.testing.assert_close(found, reference.grouped_outer(y, x, groups), **near)
 
 
 SCORED = [

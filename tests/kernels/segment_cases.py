@@ -1,4 +1,4 @@
-"""Random gathers, and the comparison of aggregations with float64."""
+"""Random edges, and the comparison of segment reductions with float64."""
 
 from dataclasses import dataclass
 
@@ -6,8 +6,14 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from edgewise.kernels import aggregate
-from edgewise.kernels.aggregate import Gather, gather, reference
+from edgewise.kernels.edges import (
+    EdgeIndex,
+    edge_index,
+    reference,
+    segment_extreme,
+    segment_mean,
+    segment_sum,
+)
 
 
 @dataclass(frozen=True)
@@ -22,7 +28,7 @@ class Call:
     dtype: torch.dtype = torch.float32
     scaled: bool = False
 
-    def which(self) -> Gather:
+    def which(self) -> EdgeIndex:
         random = torch.Generator().manual_seed(self.entries + 31 * self.hub)
         some = self.entries if self.segments and self.rows else 0
         ids = torch.randint(max(self.segments, 1), (some,), generator=random)
@@ -32,7 +38,7 @@ class Call:
             ids = torch.cat([ids, 0 * lot, lot % self.segments])
             rows = torch.cat([rows, lot % self.rows, 0 * lot])
         order = ids.argsort(stable=True)
-        return gather(rows[order], ids[order], self.segments, self.rows)
+        return edge_index(ids[order], rows[order], self.segments, self.rows)
 
     def tensors(self, dtype: torch.dtype, equal: bool = False) -> list[Tensor]:
         """x, with many equal numbers if `equal`, and a scale if there is one; in `dtype`."""
@@ -40,7 +46,7 @@ class Call:
         shape = (self.rows, self.d)
         x = torch.randint(-8, 9, shape, generator=random) / 4
         x = (x if equal else torch.randn(shape, generator=random)).to(self.dtype)
-        entries = self.which().forth.entries
+        entries = self.which().edges
         scale = torch.randn(entries, generator=random).to(self.dtype)
         return [t.to(dtype).requires_grad_() for t in ((x, scale) if self.scaled else (x,))]
 
@@ -57,10 +63,10 @@ calls = st.builds(
 )
 
 KINDS = {
-    "total": aggregate.total,
-    "mean": aggregate.mean,
-    "max": lambda x, which: aggregate.extreme(x, which, largest=True),
-    "min": lambda x, which: aggregate.extreme(x, which, largest=False),
+    "sum": segment_sum,
+    "mean": segment_mean,
+    "max": lambda x, which: segment_extreme(x, which, largest=True),
+    "min": lambda x, which: segment_extreme(x, which, largest=False),
 }
 
 
@@ -77,15 +83,15 @@ def results(kind: str, call: Call, dtype: torch.dtype) -> list[Tensor]:
 def plain(kind: str, call: Call, dtype: torch.dtype) -> list[Tensor]:
     """The same by torch alone, written out; ties share, as in `amax`."""
     which, (x, *scale) = call.which(), call.tensors(dtype, kind in ("max", "min"))
-    ids, kept = which.forth.ids.long(), call.segments
-    read = x[which.rows.long()]
+    ids, kept = which.rows.ids.long(), call.segments
+    read = x[which.rows.index.long()]
     read = read * scale[0][:, None] if scale else read
     if kind in ("max", "min"):
         start = x.new_full((kept, call.d), -torch.inf if kind == "max" else torch.inf)
         out = start.scatter_reduce(0, ids[:, None].expand_as(read), read, f"a{kind}")
     else:
         out = x.new_zeros(kept, call.d).index_add(0, ids, read)
-        sizes = which.forth.ptr.diff().clamp(min=1)[:, None]
+        sizes = which.rows.ptr.diff().clamp(min=1)[:, None]
         out = out / sizes.to(dtype) if kind == "mean" else out
     weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(2)).to(dtype)
     grads = torch.autograd.grad((torch.where(out.isinf(), 0, out) * weight).sum(), [x, *scale])
@@ -107,25 +113,25 @@ def distance(a: Tensor, b: Tensor) -> float:
     return torch.where(a == b, 0, a - b).abs().max().item() if a.numel() else 0.0
 
 
-def assert_like_reference(operation: str, implementation, call: Call) -> None:  # type: ignore[no-untyped-def]
+def assert_like_reference(operation: str, operations, call: Call) -> None:  # type: ignore[no-untyped-def]
     """One operation of one kernel against plain torch, both ways round."""
     which = call.which()
     x = call.tensors(call.dtype, equal=True)[0].detach()
     random = torch.Generator().manual_seed(3)
-    for side, count in ((which, call.rows), (which.turned, call.segments)):
+    for side, count in ((which, call.rows), (which.transposed, call.segments)):
         rows = x if count == call.rows else torch.randn(count, call.d, generator=random)
         rows = rows.to(call.dtype)
-        other = torch.randint(-2, 3, (side.forth.segments, call.d), generator=random) / 2
-        scale = torch.randn(side.forth.entries, generator=random).to(call.dtype)
+        other = torch.randint(-2, 3, (side.rows.segments, call.d), generator=random) / 2
+        scale = torch.randn(side.edges, generator=random).to(call.dtype)
         arguments = {
-            "total": (rows, scale, side.forth),
-            "dots": (other.to(call.dtype), rows, side.forth),
-            "extreme": (rows, False, side.forth),
-            "equal_total": (rows * 3, rows, other.to(call.dtype), side.forth),
+            "segment_sum": (rows, scale, None, side),
+            "edge_dots": (other.to(call.dtype), rows, side),
+            "segment_extreme": (rows, False, side),
+            "equal_sum": (rows * 3, rows, other.to(call.dtype), side),
         }[operation]
         torch.testing.assert_close(
-            implementation.operations[operation](*arguments),
-            reference.operations[operation](*arguments),
+            operations[operation](*arguments),
+            reference.OPERATIONS[operation](*arguments),
             atol=1e-4 if call.dtype == torch.float32 else 2e-2,
             rtol=1e-4 if call.dtype == torch.float32 else 2e-2,
         )

@@ -1,27 +1,28 @@
-"""Aggregation along entries: every kernel against plain torch, values and gradients."""
+"""Reductions of segments: every kernel against plain torch, values and gradients."""
 
 import pytest
 import torch
-from aggregate_cases import KINDS, Call, assert_like_reference, assert_no_worse_than_plain, calls
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from segment_cases import KINDS, Call, assert_like_reference, assert_no_worse_than_plain, calls
 from torch.library import opcheck
 
 from edgewise import F, Program, R, V, rows
-from edgewise.kernels import aggregate
-from edgewise.kernels.aggregate import IMPLEMENTATIONS, Case, choose
-from edgewise.kernels.aggregate.contract import OPERATIONS
-from edgewise.kernels.aggregate.operators import (
-    gather_dots,
-    gather_equal_total,
-    gather_extreme,
-    gather_total,
-    traced,
+from edgewise.kernels.edges import (
+    KERNELS,
+    Case,
+    choose,
+    edge_index,
+    segment_extreme,
+    segment_index,
+    segment_sum,
 )
+from edgewise.kernels.edges.operators import edge_dots, equal_sum, extreme_along, sum_along
+from edgewise.kernels.edges.registry import SEGMENTS
 from edgewise.run.column import Column, Gathered
 
 HUB = Call(4, 6, 30, 3, hub=900)
-KERNELS = {kernel.name: kernel for kernel in IMPLEMENTATIONS}
+NAMED = {kernel.name: kernel for kernel in KERNELS}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -34,19 +35,19 @@ def test_it_is_as_exact_as_plain_torch(kind, call):
 @given(call=calls)
 @settings(max_examples=20, deadline=None)
 def test_a_scale_has_a_gradient(call):
-    assert_no_worse_than_plain("total", Call(**{**vars(call), "scaled": True}))
+    assert_no_worse_than_plain("sum", Call(**{**vars(call), "scaled": True}))
 
 
 @given(call=calls, count=st.sampled_from([0, 1, 2, 3]))
 @settings(max_examples=30, deadline=None)
 def test_copies_are_one_after_another(call, count):
     which = call.which()
-    copies = which.copies(count)
-    shape = count, which.forth.entries
+    copies = which.repeated(count)
+    shape = count, which.edges
     x = torch.randn(count, call.rows, call.d, dtype=torch.float64, requires_grad=True)
     scale = torch.randn(shape, dtype=torch.float64, requires_grad=True)
-    found = aggregate.total(x.flatten(0, 1), copies, scale.flatten())
-    parts = [aggregate.total(a, which, b) for a, b in zip(x, scale, strict=True)]
+    found = segment_sum(x.flatten(0, 1), copies, scale.flatten())
+    parts = [segment_sum(a, which, b) for a, b in zip(x, scale, strict=True)]
     expected = torch.cat([x.new_zeros(0, call.d), *parts])
     torch.testing.assert_close(found, expected)
     weight = torch.randn_like(found)
@@ -54,45 +55,48 @@ def test_copies_are_one_after_another(call, count):
     ours = torch.autograd.grad((found * weight).sum(), leaves)
     if count:
         torch.testing.assert_close(ours, torch.autograd.grad((expected * weight).sum(), leaves))
-    assert which.copies(count) is copies
+    assert which.repeated(count) is copies
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("operation", SEGMENTS)
+@pytest.mark.parametrize("name", NAMED)
 @pytest.mark.parametrize("call", [HUB, Call(), Call(3, 2, 0)], ids=["hub", "small", "empty"])
 def test_every_kernel_is_the_reference(name, operation, call):
-    case = Case(operation, 10, 3, call.dtype, "cpu")
-    if (reason := KERNELS[name].refuses(case)) is not None:
+    case = Case(operation, 3, call.dtype, "cpu")
+    if (reason := NAMED[name].refuses(case)) is not None:
         assert reason.startswith(("it runs on", "it does not", "triton", "numba"))
         return
-    assert_like_reference(operation, KERNELS[name], call)
+    assert_like_reference(operation, NAMED[name].operations, call)
 
 
-def test_a_hub_is_cut_both_ways():
+def test_a_hub_is_split_both_ways():
     which = HUB.which()
-    assert which.forth.cut
-    assert which.back.cut
-    assert which.forth.pieces.diff().max() <= 512
-    assert which.forth.slots == len(which.forth.slot[which.forth.slot >= 0])
+    assert which.rows.is_split
+    assert which.columns.is_split
+    assert which.rows.pieces.diff().max() <= 512
+    assert which.rows.slots == len(which.rows.slot[which.rows.slot >= 0])
 
 
 @pytest.mark.parametrize("call", [HUB, Call()], ids=["hub", "small"])
-@pytest.mark.parametrize("run", [None, traced], ids=["called", "traced"])
-def test_gradients_of_gradients(call, run):
+@pytest.mark.parametrize("traced", [False, True])
+def test_gradients_of_gradients(call, traced):
     which = call.which()
     x = torch.randn(call.rows, call.d, dtype=torch.float64, requires_grad=True)
-    scale = torch.randn(which.forth.entries, dtype=torch.float64, requires_grad=True)
-    sums = aggregate.total if run is None else lambda x, w, s: run.total(x, s, None, w)
+    scale = torch.randn(which.edges, dtype=torch.float64, requires_grad=True)
+
+    def sums(x, w, s):
+        return sum_along.operator(x, s, None, w.tensors) if traced else segment_sum(x, w, s)
+
     small = call.hub == 0
     assert torch.autograd.gradcheck(lambda x: sums(x, which, scale), x)
     if small:
         assert torch.autograd.gradcheck(lambda x, s: sums(x, which, s), (x, scale))
         assert torch.autograd.gradgradcheck(lambda x, s: sums(x, which, s), (x, scale))
-    full = which.forth.ptr.diff() > 0
+    full = which.rows.ptr.diff() > 0
     top = (
-        (lambda x: aggregate.extreme(x, which, largest=True)[full])
-        if run is None
-        else lambda x: run.extreme(x, True, which)[full]
+        (lambda x: extreme_along.operator(x, True, which.tensors)[0][full])
+        if traced
+        else lambda x: segment_extreme(x, which, largest=True)[full]
     )
     assert torch.autograd.gradcheck(top, x)
     assert torch.autograd.gradgradcheck(top, x)
@@ -104,18 +108,18 @@ def test_operators_are_what_torch_expects(call):
     x = torch.randn(call.rows, call.d, requires_grad=True)
     y = torch.randn(call.segments, call.d, requires_grad=True)
     scale = torch.randn(len(which[1]), requires_grad=True)
-    opcheck(gather_total, (x, None, None, which))
-    opcheck(gather_total, (x, scale, None, which))
-    opcheck(gather_dots, (y, x, which))
-    opcheck(gather_extreme, (x, True, which))
-    opcheck(gather_equal_total, (x, x.detach(), y.detach(), which))
+    opcheck(sum_along.operator, (x, None, None, which))
+    opcheck(sum_along.operator, (x, scale, None, which))
+    opcheck(edge_dots.operator, (y, x, which))
+    opcheck(extreme_along.operator, (x, True, which))
+    opcheck(equal_sum.operator, (x, x.detach(), y.detach(), which))
 
 
 def test_what_is_not_a_number_stays_so():
     which = Call(2, 2, 6, 1).which()
     x = torch.tensor([[float("nan")], [1.0]])
-    reads = torch.zeros(2).index_add_(0, which.forth.ids.long(), (which.rows == 0).float()) > 0
-    assert torch.equal(aggregate.extreme(x, which, largest=True)[:, 0].isnan(), reads)
+    reads = torch.zeros(2).index_add_(0, which.rows.ids.long(), (which.rows.index == 0).float()) > 0
+    assert torch.equal(segment_extreme(x, which, largest=True)[:, 0].isnan(), reads)
 
 
 def test_the_same_sums_whatever_the_threads():
@@ -130,12 +134,12 @@ def test_the_same_sums_whatever_the_threads():
 
 
 def test_the_choice_says_why_not():
-    choice = choose(Case("dots", 10, 3, torch.float32, "cpu"))
-    assert choice.refusals["bags"] == "it does not compute dots"
-    assert choose(Case("total", 10, 3, torch.float32, "cpu")).name == "bags"
-    cuda = choose(Case("total", 10, 3, torch.float64, "cuda"))
-    assert cuda.name == "reference"
-    assert cuda.refusals["triton_rows"] in (
+    choice = choose(Case("edge_dots", 3, torch.float32, "cpu"))
+    assert dict(choice.refusals)["embedding_bag"] == "it does not compute edge_dots"
+    assert choose(Case("segment_sum", 3, torch.float32, "cpu")).kernel.name == "embedding_bag"
+    cuda = choose(Case("segment_sum", 3, torch.float64, "cuda"))
+    assert cuda.kernel.name == "reference"
+    assert dict(cuda.refusals)["triton"] in (
         "it does not compute in float64",
         'triton is not installed: pip install "edgewise[gpu]"',
     )
@@ -172,7 +176,7 @@ def test_columns_of_any_shape(shape, batch):
     """What a rule hands to the kernels: numbers, vectors and matrices, of one sample or several."""
     ids = torch.tensor([0, 0, 2, 2, 2])
     x = torch.randn(batch, 5, *shape)
-    which = aggregate.runs(ids, 3)
+    which = segment_index(ids, 3)
     found = Gathered(x, which).aggregated("sum_agg")
     torch.testing.assert_close(found, x.new_zeros(batch, 3, *shape).index_add(1, ids, x))
 
@@ -185,7 +189,7 @@ def test_rows_times_a_number_of_each_sample(aggregation, shape, batches):
     i, j = torch.tensor([[0, 0, 2, 2, 2, 3], [1, 4, 0, 0, 2, 4]])
     x = torch.randn(batches[0], 5, *shape, dtype=torch.float64, requires_grad=True)
     scale = torch.randn(batches[1], 6, dtype=torch.float64, requires_grad=True)
-    column = Gathered(x, aggregate.gather(j, i, 4, 5)).times(Column(scale))
+    column = Gathered(x, edge_index(i, j, 4, 5)).times(Column(scale))
     assert isinstance(column, Gathered)
     assert column.aggregates(aggregation)
     found = column.aggregated(aggregation)

@@ -1,4 +1,4 @@
-"""Rows by the member of a family that each is multiplied with, laid out once."""
+"""Rows by the matrix of a family that multiplies each, prepared once: typed edges, relations."""
 
 from __future__ import annotations
 
@@ -32,18 +32,23 @@ class Grouping:
     chunk_low: Tensor
     chunk_ptr: Tensor
 
+    @property
+    def members(self) -> int:
+        return self.ptr.shape[0] - 1
+
     @cached_property
     def tensors(self) -> list[Tensor]:
         """All of it, as operators take it."""
         return [getattr(self, name) for name in self.__dataclass_fields__]
 
-
-def grouping_of(tensors: Sequence[Tensor]) -> Grouping:
-    return Grouping(*tensors)
+    @staticmethod
+    def of(tensors: Sequence[Tensor]) -> Grouping:
+        """Back from `tensors`."""
+        return Grouping(*tensors)
 
 
 def grouping(member: Tensor, count: int) -> Grouping:
-    """Row r is multiplied with `member[r]` of a family of `count`.
+    """Row r is multiplied by matrix `member[r]` of a family of `count`.
 
     >>> found = grouping(torch.tensor([1, 0, 1]), 2)
     >>> found.order.tolist(), found.ptr.tolist()

@@ -1,4 +1,4 @@
-"""The loops of aggregation on a CPU, compiled by numba when first used."""
+"""Loops over the pieces of segments on a CPU, compiled by numba when first used."""
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,import-untyped"
 
@@ -9,7 +9,8 @@ from edgewise.kernels.prefetch import FAST, ahead
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def dots(ptr, rows, owner, y, x, out, first, last):
+def edge_dots(graph, y, x, out, first, last):
+    ptr, owner, _, rows = graph
     d = x.shape[1]
     for p in range(first, last):
         s = owner[p] if len(owner) else p
@@ -22,35 +23,39 @@ def dots(ptr, rows, owner, y, x, out, first, last):
 
 
 @njit(nogil=True, cache=True)
-def extreme(ptr, rows, owner, x, sign, out, ties, first, last):
-    """The largest of sign · x of each piece; what is not a number stays so."""
+def segment_extreme(graph, x, sign, out, ties, first, last):
+    """The largest of sign · x of each piece; NaN stays so."""
+    ptr, _, place, rows = graph
     d = x.shape[1]
     for p in range(first, last):
+        r = place[p] if len(place) else p
         for c in range(d):
-            out[p, c] = -np.inf
-            ties[p, c] = 0
+            out[r, c] = -np.inf
+            ties[r, c] = 0
         for e in range(ptr[p], ptr[p + 1]):
             ahead(x, rows, e)
             for c in range(d):
                 value = sign * x[rows[e], c]
-                top = out[p, c]
+                top = out[r, c]
                 more = value > top or value != value
-                ties[p, c] = 1 if more else ties[p, c] + (1 if value == top else 0)
-                out[p, c] = value if more else top
+                ties[r, c] = 1 if more else ties[r, c] + (1 if value == top else 0)
+                out[r, c] = value if more else top
         for c in range(d):
-            out[p, c] *= sign
+            out[r, c] *= sign
 
 
 @njit(nogil=True, cache=True)
-def equal_total(ptr, rows, owner, a, x, y, out, first, last):
+def equal_sum(graph, a, x, y, out, first, last):
+    ptr, owner, place, rows = graph
     d = x.shape[1]
     for p in range(first, last):
         s = owner[p] if len(owner) else p
+        r = place[p] if len(place) else p
         for c in range(d):
-            out[p, c] = 0
+            out[r, c] = 0
         for e in range(ptr[p], ptr[p + 1]):
             ahead(x, rows, e)
             ahead(a, rows, e)
             for c in range(d):
                 same = x[rows[e], c] == y[s, c]
-                out[p, c] += a[rows[e], c] if same else 0
+                out[r, c] += a[rows[e], c] if same else 0

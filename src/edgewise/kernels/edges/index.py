@@ -1,0 +1,251 @@
+"""Edges as CSR both ways, with long segments split: prepared once for every kernel and step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from edgewise.layouts.ragged import Ints
+
+MOST = 512  # edges of a piece: to add up two of them costs little beside reading them
+PIECES = 1024  # or, of a large graph, this part of all edges: enough pieces for every GPU
+
+
+@dataclass(frozen=True, eq=False)
+class SplitCSR:
+    """CSR in one direction: segment s has the edges ptr[s] to ptr[s+1], edge e reads row index[e].
+
+    Edge c of the other direction is edge perm[c] here. A hub would keep one thread busy while the
+    others wait, so long segments are split: piece p has the edges pieces[p] to pieces[p+1] of
+    segment owner[p]; slot[p] is -1, or the place of its partial result. Segment split[k] is
+    reduced from slots split_ptr[k] to split_ptr[k+1]. Where no segment is split the pieces are
+    the segments, and the other four are empty.
+    """
+
+    ptr: Tensor
+    index: Tensor
+    perm: Tensor
+    pieces: Tensor
+    owner: Tensor
+    slot: Tensor
+    split: Tensor
+    split_ptr: Tensor
+
+    @property
+    def segments(self) -> int:
+        return self.ptr.shape[0] - 1
+
+    @property
+    def edges(self) -> int:
+        return self.index.shape[0]
+
+    @property
+    def slots(self) -> int:
+        """The number of partial results."""
+        return self.owner.shape[0] - self.segments + self.split.shape[0] if self.is_split else 0
+
+    @property
+    def results(self) -> int:
+        """The rows that kernels write on a CPU: partial results stand behind the segments."""
+        return self.segments + self.slots
+
+    @property
+    def is_split(self) -> bool:
+        return self.split.shape[0] > 0
+
+    @property
+    def ids(self) -> Tensor:
+        """The segment of each edge."""
+        numbers = torch.arange(self.segments, dtype=torch.int32, device=self.ptr.device)
+        return torch.repeat_interleave(numbers, self.ptr.diff(), output_size=self.edges)
+
+    @property
+    def parts(self) -> SplitCSR:
+        """How the partial results of split segments add up."""
+        return consecutive(self.split_ptr, self.slots)
+
+    @cached_property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """As loops on a CPU take it: pieces, owner and row of the result of each, index."""
+        owner, slot = self.owner.numpy(), self.slot.numpy()
+        place = np.where(slot < 0, owner, slot + self.segments).astype(owner.dtype)
+        return self.pieces.numpy(), owner, place, self.index.numpy()
+
+    def summed(self, x: Tensor) -> Tensor:
+        """From results (..., results, width) to (..., segments, width): partial ones added."""
+        if self.is_split:
+            self._put(x, self._added(x[..., self.segments :, :]))
+        return x[..., : self.segments, :]
+
+    def merged(self, lse: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+        """The log-sum-exp (..., results) and what it weighs (..., results, width), of segments."""
+        if not self.is_split:
+            return lse, out
+        parts, starts = lse[..., self.segments :], self.split_ptr.numpy()
+        most = np.maximum.reduceat(parts.numpy(), starts[:-1], axis=-1)
+        top = torch.from_numpy(np.where(most == -np.inf, 0, most))
+        sizes = self.split_ptr.diff().long()
+        share = torch.exp(parts - top.repeat_interleave(sizes, -1))[..., None]
+        total = self._added(share)
+        found = self._added(out[..., self.segments :, :] * share)
+        self._put(out, found / torch.where(total == 0, 1, total))
+        self._put(lse[..., None], total.log() + top[..., None])
+        return lse[..., : self.segments], out[..., : self.segments, :]
+
+    def _added(self, parts: Tensor) -> Tensor:
+        starts = self.split_ptr.numpy()[:-1]
+        return torch.from_numpy(np.add.reduceat(parts.numpy(), starts, axis=-2))
+
+    def _put(self, x: Tensor, rows: Tensor) -> None:
+        x[..., self.split.long(), :] = rows
+
+    def repeated(self, count: int, rows: int) -> SplitCSR:
+        """As many of it one after another, each with segments and `rows` of its own."""
+
+        def moved(numbers: Tensor, by: int) -> Tensor:
+            return (numbers + by * steps).flatten()
+
+        def joined(ptr: Tensor, edges: int) -> Tensor:
+            return torch.cat([moved(ptr[:-1], edges), ptr.new_full((1,), count * edges)])
+
+        steps = torch.arange(count, dtype=self.ptr.dtype, device=self.ptr.device)[:, None]
+        ptr = joined(self.ptr, self.edges)
+        each = ptr, moved(self.index, rows), moved(self.perm, self.edges)
+        if not self.is_split:
+            return SplitCSR(*each, ptr, self.owner, self.slot, self.split, self.split_ptr)
+        slot = torch.where(self.slot < 0, -1, self.slot + self.slots * steps).flatten()
+        split = moved(self.split, self.segments), joined(self.split_ptr, self.slots)
+        pieces = joined(self.pieces, self.edges)
+        return SplitCSR(*each, pieces, moved(self.owner, self.segments), slot, *split)
+
+
+FIELDS = len(SplitCSR.__dataclass_fields__)
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeIndex:
+    """Edges (i, j) from segments i, the rows of a sparse matrix, to rows j of a source.
+
+    `rows` lists them by i and `columns` by j: forward passes run along rows, gradients of what is
+    gathered along columns, both without atomics and with one order of sums.
+    """
+
+    rows: SplitCSR
+    columns: SplitCSR
+
+    @property
+    def edges(self) -> int:
+        return self.rows.edges
+
+    @cached_property
+    def transposed(self) -> EdgeIndex:
+        return EdgeIndex(self.columns, self.rows)
+
+    @cached_property
+    def tensors(self) -> list[Tensor]:
+        """All of it, as operators take it."""
+        fields = SplitCSR.__dataclass_fields__
+        return [getattr(half, name) for half in (self.rows, self.columns) for name in fields]
+
+    @staticmethod
+    def of(tensors: Sequence[Tensor]) -> EdgeIndex:
+        """Back from `tensors`."""
+        return EdgeIndex(SplitCSR(*tensors[:FIELDS]), SplitCSR(*tensors[FIELDS:]))
+
+    def repeated(self, count: int) -> EdgeIndex:
+        """As many of it one after another, each with segments and rows of its own.
+
+        >>> found = edge_index(torch.tensor([0, 0, 1]), torch.tensor([2, 0, 2]), 2, 3).repeated(2)
+        >>> found.rows.ptr.tolist(), found.rows.index.tolist()
+        ([0, 2, 3, 5, 6], [2, 0, 2, 5, 3, 5])
+        """
+        if count not in self._repeated:
+            self._repeated.clear()  # batches are mostly of one size
+            with _disable_current_modes():  # in a trace they are constants, as these are
+                rows = self.rows.repeated(count, self.columns.segments)
+                columns = self.columns.repeated(count, self.rows.segments)
+            self._repeated[count] = EdgeIndex(rows, columns)
+        return self._repeated[count]
+
+    @cached_property
+    def _repeated(self) -> dict[int, EdgeIndex]:
+        return {}
+
+    @cached_property
+    def mean_scales(self) -> tuple[Tensor, Tensor]:
+        """One over the size of its segment, for each edge, by rows and by columns."""
+        sizes = self.rows.ptr.diff()
+        scale = (1 / sizes.clamp(min=1).double()).float().repeat_interleave(sizes)
+        return scale, scale.index_select(0, self.rows.perm)
+
+
+def edge_index(i: Tensor, j: Tensor, n: int, m: int) -> EdgeIndex:
+    """Edge e belongs to segment i[e] of n, ascending, and reads row j[e] of a source of m.
+
+    >>> found = edge_index(torch.tensor([0, 0, 1]), torch.tensor([2, 0, 2]), 2, 3)
+    >>> found.rows.ptr.tolist(), found.columns.index.tolist(), found.rows.perm.tolist()
+    ([0, 2, 3], [0, 0, 1], [1, 0, 2])
+    """
+    perm = j.argsort(stable=True)
+    back = torch.empty_like(perm)
+    back[perm] = torch.arange(len(perm), device=perm.device)
+    return EdgeIndex(
+        _split(_pointer(i, n), j, perm), _split(_pointer(j, m), i.index_select(0, perm), back)
+    )
+
+
+def segment_index(i: Tensor, n: int) -> EdgeIndex:
+    """Edge e belongs to segment i[e], ascending, and is row e itself.
+
+    >>> segment_index(torch.tensor([0, 0, 1]), 2).columns.index.tolist()
+    [0, 0, 1]
+    """
+    numbers = torch.arange(len(i))
+    columns = _split(torch.arange(len(i) + 1), i, numbers)
+    return EdgeIndex(_split(_pointer(i, n), numbers, numbers), columns)
+
+
+def consecutive(ptr: Tensor, edges: int) -> SplitCSR:
+    """Segments of consecutive rows, none of them split."""
+    numbers = torch.arange(edges, dtype=ptr.dtype, device=ptr.device)
+    return SplitCSR(ptr, numbers, numbers, ptr, *[ptr[:0]] * 4)
+
+
+def _pointer(ids: Tensor, count: int) -> Tensor:
+    ends = torch.bincount(ids, minlength=count).cumsum(0)
+    return torch.nn.functional.pad(ends, (1, 0))
+
+
+def _split(ptr: Tensor, index: Tensor, perm: Tensor) -> SplitCSR:
+    """Pieces of about equal size where a segment has too many edges."""
+    kind = torch.int32 if len(index) < 2**31 else torch.int64
+    ptr, index, perm = (x.to(kind) for x in (ptr, index, perm))
+    most = max(MOST, len(index) // PIECES)
+    if not len(index) or int(ptr.diff().max()) <= most:
+        return SplitCSR(ptr, index, perm, ptr, *[ptr[:0]] * 4)
+    arrays = (torch.from_numpy(x).to(ptr) for x in _pieces(ptr.cpu().numpy(), most))
+    return SplitCSR(ptr, index, perm, *arrays)
+
+
+def _pieces(ptr: Ints, most: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """Of at most `most` edges: pieces, owner, slot, split and split_ptr.
+
+    >>> [x.tolist() for x in _pieces(np.array([0, 1, 6]), 2)]
+    [[0, 1, 2, 4, 6], [0, 1, 1, 1], [-1, 0, 1, 2], [1], [0, 3]]
+    """
+    sizes = np.diff(ptr)
+    parts = np.maximum(-(-sizes // most), 1)
+    several = parts > 1
+    owner = np.repeat(np.arange(len(sizes)), parts)
+    nth = np.arange(len(owner)) - np.repeat(np.cumsum(parts) - parts, parts)
+    low = ptr[:-1][owner] + nth * sizes[owner].astype(np.int64) // parts[owner]
+    of = several[owner]
+    slot = np.where(of, np.cumsum(of) - 1, -1)
+    split_ptr = np.concatenate([[0], np.cumsum(parts[several])])
+    return np.append(low, ptr[-1]), owner, slot, np.flatnonzero(several), split_ptr

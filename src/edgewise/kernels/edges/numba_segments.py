@@ -1,0 +1,92 @@
+"""Reductions of segments on a CPU: torch's embedding bags, and loops compiled by numba."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgewise.kernels.edges.index import EdgeIndex, SplitCSR
+from edgewise.kernels.edges.reference import wide
+from edgewise.kernels.threads import spread
+
+
+def embedding_bag(
+    x: Tensor, scale: Tensor | None, column_scale: Tensor | None, index: EdgeIndex
+) -> Tensor:
+    """`segment_sum`: vectorised, threaded, nothing materialised."""
+    scale = None if scale is None else scale.to(x.dtype).contiguous()
+    rows = index.rows
+    found = _bags(x.contiguous(), scale, rows.index, rows.pieces)
+    if not rows.is_split:
+        return found
+    out, parts = found.new_empty(rows.segments, x.shape[1]), rows.slot >= 0
+    out[rows.owner[~parts].long()] = found[~parts]
+    numbers = torch.arange(rows.slots, dtype=rows.ptr.dtype)
+    out[rows.split.long()] = _bags(found[parts], None, numbers, rows.split_ptr)
+    return out
+
+
+def _bags(x: Tensor, scale: Tensor | None, rows: Tensor, ptr: Tensor) -> Tensor:
+    return torch.ops.aten._embedding_bag_forward_only(x, rows, ptr, False, 0, False, scale, True)[0]
+
+
+def edge_dots(y: Tensor, x: Tensor, index: EdgeIndex) -> Tensor:
+    out = x.new_empty(index.edges, dtype=wide(x.dtype))
+    _run("edge_dots", index.rows, x, (_array(y), _array(x), out.numpy()))
+    return out.to(x.dtype)
+
+
+def segment_extreme(x: Tensor, largest: bool, index: EdgeIndex) -> tuple[Tensor, Tensor]:
+    """Empty segments have -∞ (∞ for the smallest), and no edge has it."""
+    rows, kind = index.rows, wide(x.dtype)
+    out, ties = (x.new_empty(rows.results, x.shape[1], dtype=kind) for _ in range(2))
+    sign = 1 if largest else -1
+    _run("segment_extreme", rows, x, (_array(x), kind_of(out)(sign), out.numpy(), ties.numpy()))
+    if rows.is_split:
+        _joined(rows, out, ties, largest)
+    return out[: rows.segments].to(x.dtype), ties[: rows.segments].to(x.dtype)
+
+
+def _joined(rows: SplitCSR, out: Tensor, ties: Tensor, largest: bool) -> None:
+    """The extremes of split segments, and how many edges have them, from those of their parts."""
+    starts, parts = rows.split_ptr.numpy()[:-1], out[rows.segments :].numpy()
+    top = (np.maximum if largest else np.minimum).reduceat(parts, starts)
+    same = parts == np.repeat(top, np.diff(rows.split_ptr.numpy()), axis=0)
+    split = rows.split.long()
+    out[split] = torch.from_numpy(top)
+    ties[split] = torch.from_numpy(np.add.reduceat(ties[rows.segments :].numpy() * same, starts))
+
+
+def equal_sum(a: Tensor, x: Tensor, y: Tensor, index: EdgeIndex) -> Tensor:
+    rows = index.rows
+    out = a.new_empty(rows.results, a.shape[1], dtype=wide(a.dtype))
+    _run("equal_sum", rows, x, (_array(a), _array(x), _array(y), out.numpy()))
+    return rows.summed(out).to(a.dtype)
+
+
+def _run(loop: str, rows: SplitCSR, x: Tensor, arguments: tuple[Any, ...]) -> None:
+    from edgewise.kernels.edges import segment_loops
+
+    compiled: Callable[..., None] = getattr(segment_loops, loop)
+    graph = rows.arrays
+    spread(compiled, [(graph, *arguments)], graph[0], numbers=rows.edges * x.shape[1])
+
+
+def _array(x: Tensor) -> np.ndarray:
+    return x.detach().to(wide(x.dtype)).contiguous().numpy()
+
+
+def kind_of(x: Tensor) -> Any:
+    """The type of one of its numbers."""
+    return x.new_empty(0).numpy().dtype.type
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "edge_dots": edge_dots,
+    "segment_extreme": segment_extreme,
+    "equal_sum": equal_sum,
+}

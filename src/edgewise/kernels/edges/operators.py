@@ -1,0 +1,277 @@
+"""Operations along edges with their gradients: autograd functions, and custom operators in a trace.
+
+A custom operator costs several times as much to call, which small graphs would notice. A trace or
+a recorder of operations sees one operation, with a rule for its shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.overrides import handle_torch_function, has_torch_function
+
+from edgewise.errors import caller
+from edgewise.kernels.edges.groups import Grouping
+from edgewise.kernels.edges.index import EdgeIndex
+from edgewise.kernels.edges.registry import Case, function
+from edgewise.kernels.negated import written
+
+PLAIN = (Tensor, torch.nn.Parameter)
+Prepared = EdgeIndex | Grouping
+Gradients = tuple[Tensor | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """What gradients are computed from; inputs that were not saved are None."""
+
+    needs: Sequence[bool]
+    inputs: list[Any]
+    outputs: list[Tensor]
+    index: Any
+
+
+class Operation:
+    """One operation: `schema` is that of its operator, which takes the prepared index last.
+
+    `fake(*inputs, index)` gives empty results, `gradients(saved, grad)` a gradient for each input;
+    `unsaved(needs)` are the inputs that these do not read. Of several results only the first is
+    differentiable, and all are saved.
+    """
+
+    def __init__(
+        self,
+        schema: str,
+        prepared: type[EdgeIndex] | type[Grouping],
+        fake: Callable[..., Any],
+        gradients: Callable[[Saved, Tensor], Gradients] | None = None,
+        unsaved: Callable[[Sequence[bool]], set[int]] = lambda needs: set(),
+    ) -> None:
+        self.__name__ = name = schema[: schema.index("(")]
+        self.prepared, self.gradients, self.unsaved = prepared, gradients, unsaved
+        self.operator = torch.library.custom_op(
+            f"edgewise::{name}",
+            lambda *inputs: self.compute(inputs[:-1], prepared.of(inputs[-1])),
+            mutates_args=(),
+            schema=schema[len(name) :],
+        )
+        self.operator.register_fake(lambda *inputs: fake(*inputs[:-1], prepared.of(inputs[-1])))
+        if gradients is not None:
+            self.operator.register_autograd(self._of_operator, setup_context=self._save_operator)
+
+    def __call__(self, *inputs: Any, index: Prepared) -> Any:
+        tensors = [x for x in inputs if isinstance(x, Tensor)]
+        if torch.compiler.is_compiling():
+            return self.operator(*inputs, index.tensors)
+        if has_torch_function(tensors):
+            return handle_torch_function(self, tensors, *inputs, index=index)
+        if any(type(x) not in PLAIN or x.is_meta for x in tensors) or get_proxy_mode() is not None:
+            return self.operator(*inputs, index.tensors)
+        return _Eager.apply(self, index, *inputs)
+
+    def compute(self, inputs: Sequence[Any], index: Prepared) -> Any:
+        """On the kernel for tensors like these."""
+        rows = [x for x in inputs if isinstance(x, Tensor) and x.ndim > 1]
+        width = int(max(x.shape[-1] for x in rows))
+        case = Case(self.__name__, width, rows[0].dtype, rows[0].device.type)
+        return function(case)(*inputs, index)
+
+    def save(
+        self, ctx: Any, needs: Sequence[bool], inputs: Sequence[Any], output: Any, index: Any = ()
+    ) -> None:
+        outputs = output if isinstance(output, tuple) else ()
+        ctx.mark_non_differentiable(*outputs[1:])
+        ctx.options = [None if isinstance(x, Tensor) else x for x in inputs]
+        skipped = self.unsaved(needs)
+        tensors = [
+            x if isinstance(x, Tensor) and at not in skipped else None
+            for at, x in enumerate(inputs)
+        ]
+        ctx.save_for_backward(*tensors, *outputs, *index)
+        ctx.ends = len(tensors), len(tensors) + len(outputs)
+
+    def differentiated(
+        self, ctx: Any, needs: Sequence[bool], grad: Tensor, index: Prepared | None = None
+    ) -> Gradients:
+        if self.gradients is None:
+            _refuse_second_derivative(self.__name__)
+        saved, (inputs, outputs) = ctx.saved_tensors, ctx.ends
+        given = [x if o is None else o for x, o in zip(saved, ctx.options, strict=False)]
+        index = self.prepared.of(saved[outputs:]) if index is None else index
+        found = Saved(needs, given, list(saved[inputs:outputs]), index)
+        assert self.gradients is not None
+        return self.gradients(found, grad)
+
+    def _save_operator(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        self.save(ctx, ctx.needs_input_grad, inputs[:-1], output, inputs[-1])
+
+    def _of_operator(self, ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Any, ...]:
+        found = self.differentiated(ctx, ctx.needs_input_grad, grad)
+        return *found, [None] * (len(ctx.saved_tensors) - ctx.ends[1])
+
+
+class _Eager(torch.autograd.Function):
+    """Any of the operations."""
+
+    @staticmethod
+    def forward(operation: Operation, index: Prepared, *inputs: Any) -> Any:
+        given = [written(x) if isinstance(x, Tensor) else x for x in inputs]
+        return operation.compute(given, index)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.operation, ctx.index, *given = inputs
+        ctx.operation.save(ctx, ctx.needs_input_grad[2:], given, output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Any, ...]:
+        found = ctx.operation.differentiated(ctx, ctx.needs_input_grad[2:], grad, ctx.index)
+        return None, None, *found
+
+
+def _refuse_second_derivative(name: str) -> None:
+    from edgewise.kernels.attention.errors import SecondDerivative
+
+    raise SecondDerivative(
+        f"`{name}` cannot be differentiated",
+        caller(),
+        "leave out `create_graph=True` if a second derivative was not meant",
+    )
+
+
+def _segments(x: Tensor, index: EdgeIndex) -> Tensor:
+    return x.new_empty(index.rows.segments, x.shape[1])
+
+
+def _sum_gradients(saved: Saved, grad: Tensor) -> Gradients:
+    x, scale, column_scale = saved.inputs
+    index, for_x, for_scale = saved.index, None, None
+    if saved.needs[0]:
+        if scale is not None and column_scale is None:
+            column_scale = scale.index_select(0, index.rows.perm)
+        for_x = sum_along(grad, column_scale, scale, index=index.transposed)
+    if saved.needs[1]:
+        for_scale = edge_dots(grad, x, index=index)
+    return for_x, for_scale, None
+
+
+sum_along = Operation(  # `column_scale` is the scale as columns list it, if that is known
+    "segment_sum(Tensor x, Tensor? scale, Tensor? column_scale, Tensor[] index) -> Tensor",
+    EdgeIndex,
+    lambda x, scale, column_scale, index: _segments(x, index),
+    _sum_gradients,
+    unsaved=lambda needs: set() if needs[1] else {0},
+)
+
+
+def _dots_gradients(saved: Saved, grad: Tensor) -> Gradients:
+    (y, x), index, for_y, for_x = saved.inputs, saved.index, None, None
+    if saved.needs[0]:
+        for_y = sum_along(x, grad, None, index=index)
+    if saved.needs[1]:
+        across = grad.index_select(0, index.rows.perm)
+        for_x = sum_along(y, across, grad, index=index.transposed)
+    return for_y, for_x
+
+
+edge_dots = Operation(
+    "edge_dots(Tensor y, Tensor x, Tensor[] index) -> Tensor",
+    EdgeIndex,
+    lambda y, x, index: x.new_empty(index.edges),
+    _dots_gradients,
+)
+
+
+def _extreme_gradients(saved: Saved, grad: Tensor) -> Gradients:
+    """Edges that are equal share."""
+    (x, _), (top, ties) = saved.inputs, saved.outputs
+    each = grad / ties.clamp(min=1)
+    return equal_sum(each, top, x, index=saved.index.transposed), None
+
+
+extreme_along = Operation(
+    "segment_extreme(Tensor x, bool largest, Tensor[] index) -> (Tensor, Tensor)",
+    EdgeIndex,
+    lambda x, largest, index: (_segments(x, index), _segments(x, index)),
+    _extreme_gradients,
+)
+
+
+def _equal_gradients(saved: Saved, grad: Tensor) -> Gradients:
+    _, x, y = saved.inputs
+    return equal_sum(grad, y, x, index=saved.index.transposed), None, None
+
+
+equal_sum = Operation(
+    "equal_sum(Tensor a, Tensor x, Tensor y, Tensor[] index) -> Tensor",
+    EdgeIndex,
+    lambda a, x, y, index: _segments(a, index),
+    _equal_gradients,
+    unsaved=lambda needs: {0},
+)
+
+
+def _linear_gradients(saved: Saved, grad: Tensor) -> Gradients:
+    (x, family), groups = saved.inputs, saved.index
+    for_x = linear_by_group(grad, family.mT, index=groups) if saved.needs[0] else None
+    return for_x, outer_by_group(grad, x, index=groups) if saved.needs[1] else None
+
+
+linear_by_group = Operation(
+    "grouped_linear(Tensor x, Tensor family, Tensor[] groups) -> Tensor",
+    Grouping,
+    lambda x, family, groups: x.new_empty(x.shape[0], family.shape[1]),
+    _linear_gradients,
+)
+
+
+def _outer_gradients(saved: Saved, grad: Tensor) -> Gradients:
+    (y, x), groups = saved.inputs, saved.index
+    for_y = linear_by_group(x, grad, index=groups) if saved.needs[0] else None
+    return for_y, linear_by_group(y, grad.mT, index=groups) if saved.needs[1] else None
+
+
+outer_by_group = Operation(
+    "grouped_outer(Tensor y, Tensor x, Tensor[] groups) -> Tensor",
+    Grouping,
+    lambda y, x, groups: x.new_empty(groups.members, y.shape[1], x.shape[1]),
+    _outer_gradients,
+)
+
+
+def segment_sum(x: Tensor, index: EdgeIndex, scale: Tensor | None = None) -> Tensor:
+    """The sum of each segment: x is (rows, d), scale (edges,) or all ones.
+
+    >>> from edgewise.kernels.edges import edge_index
+    >>> index = edge_index(torch.tensor([0, 0, 1]), torch.tensor([2, 0, 2]), 2, 3)
+    >>> segment_sum(torch.tensor([[1.0], [2.0], [3.0]]), index).tolist()
+    [[4.0], [3.0]]
+    """
+    found: Tensor = sum_along(x, scale, None, index=index)
+    return found
+
+
+def segment_mean(x: Tensor, index: EdgeIndex) -> Tensor:
+    """The mean of each segment; 0 where it is empty."""
+    if x.dtype == torch.float64:  # the scales have the digits of float32
+        return segment_sum(x, index) / index.rows.ptr.diff().clamp(min=1)[:, None]
+    rows, columns = (scale.to(x.dtype) for scale in index.mean_scales)
+    found: Tensor = sum_along(x, rows, columns, index=index)
+    return found
+
+
+def segment_extreme(x: Tensor, index: EdgeIndex, *, largest: bool) -> Tensor:
+    """The largest or smallest of each segment, column by column; ±∞ where it is empty."""
+    found: Tensor = extreme_along(x, largest, index=index)[0]
+    return found
+
+
+def grouped_linear(x: Tensor, family: Tensor, groups: Grouping) -> Tensor:
+    """A matrix of a family times each row: x is (rows, d), family (members, m, d)."""
+    found: Tensor = linear_by_group(x, family, index=groups)
+    return found

@@ -1,0 +1,103 @@
+"""All kernels along edges, in order of preference, and the choice among them.
+
+Operations on rows x (rows, d) are closed under differentiation, so that gradients of any order
+are operations again; s is a segment and e each of its edges, which reads row j:
+
+    segment_sum      y_s = Σ_e scale_e · x_j
+    edge_dots        z_e = y_s · x_j
+    segment_extreme  y_s = max_e x_j (or min), and how many edges have it
+    equal_sum        y_s = Σ_e a_j where x_j = y_s, else 0: the gradient of an extreme
+    grouped_linear   y_r = W[t_r] x_r, a matrix of a family for each row
+    grouped_outer    W_t = Σ_r y_r x_rᵀ over the rows of member t
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from edgewise.kernels.availability import no_numba, no_triton
+from edgewise.kernels.chosen import Chosen, is_watched, note
+from edgewise.kernels.edges import numba_segments, reference, triton_segments
+
+SEGMENTS = ("segment_sum", "edge_dots", "segment_extreme", "equal_sum")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call without its numbers: `width` is that of the widest row."""
+
+    operation: str
+    width: int
+    dtype: torch.dtype
+    device: str
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """Functions for some of the operations, and what else they refuse."""
+
+    name: str
+    operations: dict[str, Callable[..., Any]]
+    limits: Callable[[Case], str | None]
+
+    def refuses(self, case: Case) -> str | None:
+        if reason := self.limits(case):
+            return reason
+        known = case.operation in self.operations
+        return None if known else f"it does not compute {case.operation}"
+
+
+def _embedding_bag(case: Case) -> str | None:
+    if case.device != "cpu":
+        return f"it runs on a CPU, not on {case.device}"
+    return None if case.width else "rows are empty"
+
+
+def _triton(case: Case) -> str | None:
+    if reason := no_triton(case.device):
+        return reason
+    if case.dtype == torch.float64:
+        return "it does not compute in float64"
+    return None
+
+
+KERNELS = (
+    Kernel("embedding_bag", {"segment_sum": numba_segments.embedding_bag}, _embedding_bag),
+    Kernel("numba", numba_segments.OPERATIONS, lambda case: no_numba(case.device)),
+    Kernel("triton", triton_segments.OPERATIONS, _triton),
+    Kernel("reference", reference.OPERATIONS, lambda case: None),
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The first kernel that accepts, and why not each of the others."""
+
+    kernel: Kernel
+    refusals: tuple[tuple[str, str], ...]
+
+
+@lru_cache(maxsize=256)
+def choose(case: Case) -> Choice:
+    """The kernel of a case.
+
+    >>> choose(Case("segment_sum", 8, torch.float32, "cpu")).kernel.name
+    'embedding_bag'
+    """
+    chosen = next(kernel for kernel in KERNELS if kernel.refuses(case) is None)
+    others = (kernel for kernel in KERNELS if kernel is not chosen)
+    default = f"{chosen.name} is preferred"
+    return Choice(chosen, tuple((x.name, x.refuses(case) or default) for x in others))
+
+
+def function(case: Case) -> Callable[..., Any]:
+    """What computes a case."""
+    choice = choose(case)
+    if is_watched():
+        note(Chosen(case.operation, choice.kernel.name, choice.refusals))
+    return choice.kernel.operations[case.operation]
