@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from edgewise import R, numbers
 from edgewise.zoo import deberta
-from edgewise.zoo.pretrained.pretrained import learnable
+from edgewise.zoo.pretrained.model import learnable
 
 transformers = pytest.importorskip("transformers")
 

@@ -4,16 +4,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgewise import EdgewiseError, zoo
-from edgewise.zoo.pretrained import LAYOUTS, layout_for
+from edgewise.zoo.pretrained import MODEL_TYPES
 from edgewise.zoo.pretrained.fields import Fields
+from edgewise.zoo.pretrained.loading import spec_for
 
 DEFAULTS = {
-    name: layout.table(
+    name: spec.write_config(
         getattr(zoo.bert, name.upper())
         if name in ("roberta", "distilbert", "mpnet")
-        else layout.MODEL.Config()
+        else spec.MODEL.Config()
     )
-    for name, layout in LAYOUTS.items()
+    for name, spec in MODEL_TYPES.items()
 }
 plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
 numbers = st.integers(-2, 9) | st.sampled_from([0, 1 << 20, (1 << 20) + 1, 10**30, -1, 0.0, 1.0])
@@ -29,7 +30,7 @@ def tried(make):
 
 
 @settings(max_examples=300)
-@given(st.sampled_from(sorted(LAYOUTS)), st.data())
+@given(st.sampled_from(sorted(MODEL_TYPES)), st.data())
 def test_any_configuration_is_read_or_refused(name, data):
     table = dict(DEFAULTS[name])
     for field in data.draw(st.lists(st.sampled_from(sorted(table)), max_size=3)):
@@ -39,20 +40,20 @@ def test_any_configuration_is_read_or_refused(name, data):
         table["rope_parameters"] = data.draw(
             st.dictionaries(words, things | st.sampled_from(["llama3", "yarn"]))
         )
-    layout = LAYOUTS[name]
-    config, refusal = tried(lambda: layout.config(Fields(table)))
+    spec = MODEL_TYPES[name]
+    config, refusal = tried(lambda: spec.read_config(Fields(table)))
     if refusal is not None:
         assert refusal.code == "bad-pretrained"
         assert refusal.help
         return
-    assert layout.MODEL.program(config).statements  # made without any weight
-    assert layout.config(Fields(layout.table(config))) == config
+    assert spec.MODEL.program(config).statements  # made without any weight
+    assert spec.read_config(Fields(spec.write_config(config))) == config
 
 
 @given(things, things)
 def test_any_model_type_and_architecture_is_known_or_refused(kind, named):
     for table in ({"model_type": kind}, {"model_type": "bert", "architectures": named}):
-        found, refusal = tried(lambda table=table: layout_for(table))
+        found, refusal = tried(lambda table=table: spec_for(table))
         if refusal is None:
             assert found[1] in found[0].ARCHITECTURES
         else:

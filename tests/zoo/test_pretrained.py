@@ -1,4 +1,4 @@
-"""Checkpoints in files: read whole or refused with the culprit's name, written whole or not."""
+"""Checkpoints in files: read completely or refused by name, written completely or not at all."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 
 from edgewise import EdgewiseError, F, numbers, zoo
-from edgewise.zoo.pretrained import LAYOUTS, files
+from edgewise.zoo.pretrained import MODEL_TYPES, files
 from edgewise.zoo.pretrained.tokens import Tokens
 
 CONFIG = zoo.gpt2.Config(12, 4, 2, 6, 2, 8, dropout=0.0)
@@ -56,28 +56,28 @@ def test_what_is_saved_is_read(folder):
     assert found.model.inputs == ("token",)
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", MODEL_TYPES)
 def test_every_table_of_names_is_of_the_program_s_weights(name):
     """Each weight of the program once, and nothing else."""
-    layout = LAYOUTS[name]
-    config = layout.MODEL.Config()
+    spec = MODEL_TYPES[name]
+    config = spec.MODEL.Config()
     if name in ("roberta", "distilbert", "mpnet"):
         config = getattr(zoo.bert, name.upper())
-    for architecture, (prefix, _) in layout.ARCHITECTURES.items():
-        entries = list(layout.entries(config, prefix))
-        entries += [e for head in layout.heads(config, prefix).values() for e in head]
+    for architecture, (prefix, _) in spec.ARCHITECTURES.items():
+        entries = list(spec.entries(config, prefix))
+        entries += [e for head in spec.task_heads(config, prefix).values() for e in head]
         ours = [e.ours for e in entries]
         assert len(set(ours)) == len(ours), architecture
-        places = [(e.theirs, e.part) for e in entries]
+        places = [(e.theirs, e.chunk) for e in entries]
         assert len(set(places)) == len(places), architecture
-        known = set(_names(layout.MODEL.program(config)))
+        known = set(_names(spec.MODEL.program(config)))
         assert set(ours) <= known
         left = known - set(ours)
         assert left <= {"pooled.weight", "pooled.bias"}, (architecture, left)
 
 
 def _names(program):
-    from edgewise.zoo.pretrained.shapes import shapes_of
+    from edgewise.zoo.pretrained.entries import shapes_of
 
     return shapes_of(program)
 
@@ -117,7 +117,7 @@ def test_shards_are_one_checkpoint(folder):
         ({"n_embd": 5}, "`n_embd` = 5 is not a multiple of 2 heads"),
         ({"n_layer": 10**6}, "`n_layer` = 1000000"),
         ({"n_layer": 3}, "`transformer.h.2.ln_1.weight` is missing"),
-        ({"n_layer": 1}, "`transformer.h.1.attn.c_attn.bias` is not one of this model"),
+        ({"n_layer": 1}, "`transformer.h.1.attn.c_attn.bias` does not belong to this model"),
         ({"n_inner": 7}, "`transformer.h.0.mlp.c_fc.weight` is (4, 6), the configuration says"),
         ({"vocab_size": 13}, "`transformer.wte.weight` is (12, 4)"),
         ({"vocab_size": 1 << 20, "n_embd": 1 << 20}, "`transformer.wte.weight` is (12, 4)"),
@@ -127,9 +127,9 @@ def test_shards_are_one_checkpoint(folder):
         ({"layer_norm_epsilon": 10**400}, "`layer_norm_epsilon` = 1000"),
         ({"resid_pdrop": 1.0}, "`resid_pdrop` = 1.0"),
         ({"add_cross_attention": True}, "`add_cross_attention` = True"),
-        ({"model_type": "mamba"}, "the model 'mamba'"),
-        ({"model_type": ["gpt2"]}, "the model ['gpt2']"),
-        ({"model_type": "bert"}, "the architecture 'GPT2LMHeadModel'"),
+        ({"model_type": "mamba"}, "`model_type` 'mamba'"),
+        ({"model_type": ["gpt2"]}, "`model_type` ['gpt2']"),
+        ({"model_type": "bert"}, "architecture 'GPT2LMHeadModel'"),
         ({"architectures": ["GPT2ForSequenceClassification"]}, "'GPT2ForSequenceClassification'"),
     ],
 )
@@ -142,7 +142,7 @@ def test_a_configuration_that_is_wrong(folder, fields, said):
     ("text", "said"),
     [
         ("", "is not JSON"),
-        ("[]", "is not a table"),
+        ("[]", "is not a JSON object"),
         ("{'a': 1}", "is not JSON"),
         ('{"model_type": NaN}', "is not JSON"),
         ("[" * 100_000, "is not JSON"),
@@ -155,7 +155,7 @@ def test_a_configuration_that_is_none(folder, text, said):
 
 def test_tensors_that_are_wrong(folder):
     edit_tensors(folder, lambda found: found.update(more=torch.zeros(2)))
-    assert "`more` is not one of this model" in refusal(folder)
+    assert "`more` does not belong to this model" in refusal(folder)
     edit_tensors(folder, lambda found: found.pop("more"))
     edit_tensors(folder, lambda found: found.update({"transformer.wpe.weight": torch.ones(4, 8)}))
     assert "`transformer.wpe.weight` is (4, 8), the configuration says (8, 4)" in refusal(folder)
@@ -171,7 +171,7 @@ def test_a_double_that_is_not_one(folder):
     edit_tensors(folder, lambda found: found.update({"lm_head.weight": words.clone()}))
     zoo.from_pretrained(folder)
     edit_tensors(folder, lambda found: found.update({"lm_head.weight": words + 1}))
-    assert "`lm_head.weight` is not the same as `transformer.wte.weight`" in refusal(folder)
+    assert "`lm_head.weight` differs from `transformer.wte.weight`" in refusal(folder)
 
 
 @pytest.mark.parametrize("cut", [0, 4, 30, -1])
@@ -210,9 +210,9 @@ def test_a_tokenizer_belongs_to_its_model(folder):
     assert found.tokens(["w1 " * 9], truncate=True).numbers.shape == (1, 8)
     made.add_tokens(["one more"])
     made.save(str(folder / "tokenizer.json"))
-    assert "the tokenizer has the token 12, the model 12 words" in refusal(folder)
+    assert "the tokenizer has the token id 12, the model a vocabulary of 12" in refusal(folder)
     (folder / "tokenizer.json").write_text('{"model": {}}')
-    assert "`tokenizer.json` is no tokenizer" in refusal(folder)
+    assert "`tokenizer.json` is not a tokenizer file" in refusal(folder)
 
 
 def test_a_model_that_reads_no_words_has_no_tokenizer(tmp_path):
@@ -222,14 +222,14 @@ def test_a_model_that_reads_no_words_has_no_tokenizer(tmp_path):
     assert zoo.from_pretrained(tmp_path / "vit").tokenizer is None
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"w": 0}, unk_token="w"))
     made.save(str(tmp_path / "vit" / "tokenizer.json"))
-    assert "the tokenizer has the token 0, the model 0 words" in refusal(tmp_path / "vit")
+    assert "has the token id 0, the model a vocabulary of 0" in refusal(tmp_path / "vit")
 
 
 def test_what_a_text_does_not_say_is_named(tmp_path):
     config = zoo.t5.Config(12, 4, 2, 2, 6, 1, 1, dropout=0.0)
     zoo.save_pretrained(tmp_path / "t5", zoo.t5, config, zoo.t5.program(config).weights(seed=0))
     tokens = Tokens(torch.ones(1, 3, dtype=torch.int64), torch.ones(1, 3, dtype=torch.int64))
-    with pytest.raises(EdgewiseError, match="reads `source`, which one text does not say"):
+    with pytest.raises(EdgewiseError, match="reads `source`, which a text does not determine"):
         zoo.from_pretrained(tmp_path / "t5").inputs(tokens)
 
 
@@ -240,7 +240,7 @@ def test_a_checkpoint_without_a_head_says_what_is_missing(tmp_path):
     zoo.save_pretrained(tmp_path / "model", zoo.bert, config, body)
     found = zoo.from_pretrained(tmp_path / "model")
     found.compile("out")
-    with pytest.raises(EdgewiseError, match=r"no `pooled\.weight`, which `pooled` needs"):
+    with pytest.raises(EdgewiseError, match=r"lacks `pooled\.weight`, needed by `pooled`"):
         found.compile("pooled")
 
 
@@ -267,9 +267,9 @@ def test_a_save_goes_only_where_it_may(tmp_path, folder):
         with pytest.raises(EdgewiseError) as caught:
             found.save_pretrained(path)
         assert caught.value.code == "bad-pretrained"
-    with pytest.raises(EdgewiseError, match="is not given"):
+    with pytest.raises(EdgewiseError, match="`word` is missing"):
         zoo.save_pretrained(tmp_path / "new", zoo.gpt2, CONFIG, {})
-    with pytest.raises(EdgewiseError, match="no layout"):
+    with pytest.raises(EdgewiseError, match="no Hugging Face architecture"):
         zoo.save_pretrained(tmp_path / "new", zoo.gcn, zoo.gcn.Config(), {})
     assert not (tmp_path / "new").exists()
     assert (tmp_path / "notes" / "a.txt").read_text() == "mine"
@@ -287,9 +287,9 @@ def test_a_save_goes_where_a_link_leads(tmp_path, folder, monkeypatch):
 
 
 NOT_SAID = {
-    "a graph": (zoo.gpt2, {"where": ()}, "no place for `where`"),
+    "a graph": (zoo.gpt2, {"where": ()}, "cannot express `where`"),
     "an activation": (zoo.gpt2, {"activation": F.sigmoid}, "no name for the activation"),
-    "a gate": (zoo.t5, {"gated": True, "activation": F.gelu}, "no place for `activation`"),
+    "a gate": (zoo.t5, {"gated": True, "activation": F.gelu}, "cannot express `activation`"),
 }
 
 
@@ -402,7 +402,7 @@ def test_gguf(tmp_path, kind, tolerance):
         path.write_bytes(data[:cut])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            assert "is no whole GGUF file" in refusal(path)
+            assert "is not a GGUF file" in refusal(path)
 
 
 @pytest.mark.parametrize(

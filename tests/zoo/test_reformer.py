@@ -8,7 +8,7 @@ from torch.nn import functional as f
 
 from edgewise import R, numbers
 from edgewise.zoo import reformer
-from edgewise.zoo.pretrained.pretrained import learnable
+from edgewise.zoo.pretrained.model import learnable
 
 pytest.importorskip("transformers")
 from theirs import KeepDouble, transformers

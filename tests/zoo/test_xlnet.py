@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from edgewise import R, numbers
 from edgewise.zoo import xlnet
-from edgewise.zoo.pretrained.pretrained import learnable
+from edgewise.zoo.pretrained.model import learnable
 
 pytest.importorskip("transformers")
 from theirs import KeepDouble, transformers

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from edgewise.zoo.pretrained import Pretrained, from_pretrained
-from edgewise.zoo.pretrained.pretrained import learnable
+from edgewise.zoo.pretrained.model import learnable
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -10,7 +10,7 @@ from edgewise.errors import EdgewiseError, Span, nearest
 from edgewise.language.nodes import Stack
 from edgewise.language.program import Program
 from edgewise.zoo import MODELS
-from edgewise.zoo.pretrained import LAYOUTS, cached
+from edgewise.zoo.pretrained import MODEL_TYPES, cached
 from edgewise.zoo.pretrained.fetch import SOURCES
 
 NAMES = {model.__name__.rpartition(".")[2]: model for model in MODELS}
@@ -46,7 +46,7 @@ def models(
         return
     print("models                 rules  reads checkpoints of")
     for row in found:
-        print(f"{row['name']:<22} {row['rules']:>5}  {', '.join(row['layouts'])}")
+        print(f"{row['name']:<22} {row['rules']:>5}  {', '.join(row['model_types'])}")
     print("\ncheckpoints            MB     what")
     for one in ready:
         print(f"{one['name']:<22} {one['megabytes']:>5}  {one['what']}")
@@ -64,8 +64,8 @@ def _model(name: str) -> Any:
 
 
 def _row(name: str, model: Any) -> dict[str, Any]:
-    layouts = [layout.TYPE for layout in LAYOUTS.values() if layout.MODEL is model]
-    return {"name": name, "rules": rules_of(model.program(model.Config())), "layouts": layouts}
+    types = [spec.MODEL_TYPE for spec in MODEL_TYPES.values() if spec.MODEL is model]
+    return {"name": name, "rules": rules_of(model.program(model.Config())), "model_types": types}
 
 
 def rules_of(program: Program) -> int:

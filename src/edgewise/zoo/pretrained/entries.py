@@ -1,4 +1,4 @@
-"""Our weights and the tensors of a checkpoint, side by side: one table per layout."""
+"""How weights of ours correspond to the tensors of a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, nearest
+from edgewise.language.program import Program
+from edgewise.language.statements import name_weights, weights
+from edgewise.language.terms import variables
 
 Shape = tuple[int, ...]
 
 
 class BadPretrained(EdgewiseError):
-    """A checkpoint is read whole or not at all: every tensor is one that the model has."""
+    """A checkpoint must hold exactly the tensors of the model, each in its shape."""
 
     code = "bad-pretrained"
     example = """\
@@ -34,41 +37,44 @@ zoo.from_pretrained("model")"""
 
 @dataclass(frozen=True)
 class Entry:
-    """One weight of ours and where it lies in theirs.
+    """A weight of ours and the tensor of a checkpoint that holds it.
 
-    `joined` axes at the front of ours (heads and the numbers of each) are one axis there. With
-    `turned` the matrix is (in, out) there. `part` (k, n): it is the k-th of n equal parts of the
-    last axis. `shape`: the same numbers in this shape, where no other word fits.
+    `joined`: so many leading axes of ours (heads, head size) are one axis there. `transposed`: the
+    matrix is (in, out) there. `chunk` (k, n): ours is the k-th of n equal chunks of the last axis.
+    `shape`: the tensor's shape, if none of these gives it.
     """
 
     ours: str
     theirs: str
     joined: int = 1
-    turned: bool = False
-    part: tuple[int, int] = (0, 1)
+    transposed: bool = False
+    chunk: tuple[int, int] = (0, 1)
     shape: Shape | None = None
 
     def their_shape(self, ours: Shape) -> Shape:
-        """The shape of the whole tensor there.
+        """The shape of the tensor in the checkpoint.
 
-        >>> Entry("q.weight", "attn.qkv", joined=2, turned=True, part=(0, 3)).their_shape((2, 4, 8))
+        >>> Entry("q.weight", "attn.qkv", joined=2, transposed=True, chunk=(0, 3)).their_shape(
+        ...     (2, 4, 8)
+        ... )
         (8, 24)
         """
         if self.shape is not None:
             return self.shape
         flat = (math.prod(ours[: self.joined]), *ours[self.joined :])
-        flat = flat[::-1] if self.turned else flat
-        return (*flat[:-1], flat[-1] * self.part[1])
+        flat = flat[::-1] if self.transposed else flat
+        return (*flat[:-1], flat[-1] * self.chunk[1])
 
     def read(self, theirs: Tensor, ours: Shape) -> Tensor:
-        part = theirs.chunk(self.part[1], -1)[self.part[0]] if self.part[1] > 1 else theirs
-        return (part.T if self.turned else part).reshape(ours)
+        k, n = self.chunk
+        chunk = theirs.chunk(n, -1)[k] if n > 1 else theirs
+        return (chunk.T if self.transposed else chunk).reshape(ours)
 
     def write(self, ours: Tensor) -> Tensor:
         if self.shape is not None:
             return ours.reshape(self.shape)
         flat = ours.flatten(0, self.joined - 1) if self.joined > 1 else ours
-        return flat.T if self.turned else flat
+        return flat.T if self.transposed else flat
 
 
 def linear(ours: str, theirs: str, *, joined: int = 1, bias: bool = True) -> list[Entry]:
@@ -94,7 +100,7 @@ def to_theirs(entries: Iterable[Entry], ours: Mapping[str, Tensor]) -> dict[str,
     parts: dict[str, dict[int, Tensor]] = {}
     for entry in entries:
         if entry.ours in ours:
-            parts.setdefault(entry.theirs, {})[entry.part[0]] = entry.write(ours[entry.ours])
+            parts.setdefault(entry.theirs, {})[entry.chunk[0]] = entry.write(ours[entry.ours])
     return {
         name: torch.cat([found[k] for k in sorted(found)], -1).contiguous()
         for name, found in parts.items()
@@ -105,7 +111,7 @@ def check_tensors(
     entries: Sequence[Entry],
     found: Mapping[str, Shape],
     shapes: Mapping[str, Shape],
-    spare: Iterable[str],
+    optional: Iterable[str],
 ) -> None:
     """Refuse a checkpoint in which a tensor is missing, extra or of another shape."""
     wanted = {e.theirs: e.their_shape(shapes[e.ours]) for e in entries}
@@ -114,17 +120,37 @@ def check_tensors(
             near = nearest(name, [n for n in found if n not in wanted])
             raise BadPretrained(
                 f"the tensor `{name}` is missing",
-                help=f"there is `{near}`" if near else "save the checkpoint again, whole",
+                help=f"there is `{near}`"
+                if near
+                else "the checkpoint is incomplete: save it again",
             )
         if tuple(found[name]) != shape:
             raise BadPretrained(
                 f"the tensor `{name}` is {tuple(found[name])}, the configuration says {shape}",
                 help="give the configuration that the checkpoint was saved with",
             )
-    extra = [name for name in found if name not in wanted and name not in set(spare)]
+    extra = [name for name in found if name not in wanted and name not in set(optional)]
     if extra:
         raise BadPretrained(
-            f"the tensor `{extra[0]}` is not one of this model"
+            f"the tensor `{extra[0]}` does not belong to this model"
             + (f", nor are {len(extra) - 1} others" if len(extra) > 1 else ""),
-            help="the model has no rule for it: is this the checkpoint of another architecture?",
+            help="is this a checkpoint of another architecture?",
         )
+
+
+def shapes_of(program: Program) -> dict[str, Shape]:
+    """Weight name → shape, of those that a checkpoint holds.
+
+    >>> from edgewise.language import R, V, W
+    >>> shapes_of(Program([R.q(V.H, V.I) <= R.x(V.I)[W.q(V.H)[2, 4]]], domains={V.H: 3}))
+    {'q': (3, 2, 4)}
+    """
+    domains = dict(program.domains)
+    found: dict[str, Shape] = {}
+    for statement in name_weights(program):
+        for weight in weights(statement):
+            if weight.shape is not None and weight.name is not None:
+                keys = (domains[v.name] for v in variables(weight.keys))
+                sizes = tuple(k if isinstance(k, int) else len(k) for k in keys)
+                found.setdefault(weight.name, (*sizes, *weight.shape))
+    return found

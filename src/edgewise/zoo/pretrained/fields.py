@@ -1,4 +1,4 @@
-"""The fields of a `config.json`, each checked: sizes are small integers, rates are rates."""
+"""The fields of a `config.json`, each checked: sizes are integers, rates are probabilities."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from edgewise.language import F
 from edgewise.language.nodes import Function
 from edgewise.zoo.pretrained.entries import BadPretrained
 
-LARGEST = 1 << 20  # of a size: larger ones are not numbers that somebody trained
-MOST_LAYERS = 1000
+LARGEST = 1 << 20  # of a size: nobody trained a larger model
+MAX_LAYERS = 1000
 ACTIVATIONS = {
     "gelu": F.gelu,
     "gelu_python": F.gelu,
@@ -26,7 +26,7 @@ ACTIVATIONS = {
 
 
 class Fields:
-    """A configuration that is asked field by field."""
+    """A configuration whose fields are checked as they are read."""
 
     def __init__(self, table: Mapping[str, Any]) -> None:
         self.table = table
@@ -41,16 +41,16 @@ class Fields:
     def layers(self, *names: str, default: int | None = None) -> int:
         """A number of layers."""
         value = self.size(*names, default=default)
-        if value > MOST_LAYERS:
-            raise self._bad(names[0], value, f"at most {MOST_LAYERS:,}")
+        if value > MAX_LAYERS:
+            raise self._bad(names[0], value, f"at most {MAX_LAYERS:,}")
         return value
 
     def number(self, *names: str, default: float | None = None, most: float = math.inf) -> float:
-        """A number from 0 on."""
+        """A number ≥ 0."""
         value = self._found(names, default)
         fine = isinstance(value, int | float) and not isinstance(value, bool)
         if not fine or not 0 <= value <= min(most, sys.float_info.max):
-            raise self._bad(names[0], value, "a number from 0 on")
+            raise self._bad(names[0], value, "a number ≥ 0")
         return float(value)
 
     def flag(self, name: str, *, default: bool) -> bool:
@@ -74,10 +74,10 @@ class Fields:
         return ACTIVATIONS[value]
 
     def fixed(self, name: str, wanted: Any, *others: Any) -> None:
-        """A field that the rules know one value of."""
+        """A field of which the rules support one value."""
         value = self.table.get(name, wanted)
         if value != wanted and value not in others:
-            raise self._bad(name, value, f"{wanted!r}: the rules know no other")
+            raise self._bad(name, value, f"{wanted!r}: nothing else is supported")
 
     def _found(self, names: tuple[str, ...], default: Any) -> Any:
         for name in names:
@@ -85,7 +85,7 @@ class Fields:
                 return self.table[name]
         if default is None:
             raise BadPretrained(
-                f"the configuration has no `{names[0]}`", help="give the whole `config.json`"
+                f"the configuration has no `{names[0]}`", help="the `config.json` is incomplete"
             )
         return default
 
@@ -97,18 +97,18 @@ class Fields:
 
 
 def activation_name(function: Function) -> str:
-    """What a configuration calls an activation."""
+    """The name of an activation in `config.json`."""
     for name, known in ACTIVATIONS.items():
         if known == function:
             return name
     raise BadPretrained(
         f"`transformers` has no name for the activation `{function}`",
-        help=f"it knows {', '.join(ACTIVATIONS)}",
+        help=f"it has {', '.join(ACTIVATIONS)}",
     )
 
 
-def shared(count: int, heads: int, name: str) -> int:
-    """`count` numbers for each of the heads."""
+def head_size(count: int, heads: int, name: str) -> int:
+    """count / heads, which must be an integer."""
     if count % heads:
         raise BadPretrained(
             f"`{name}` = {count} is not a multiple of {heads} heads",

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ COMPUTED = ("position_ids", ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A table; numbers that JSON does not have are refused."""
+    """A JSON object; NaN and Infinity, which JSON lacks, are refused."""
 
     def refuse(word: str) -> None:
         raise ValueError(word)
@@ -38,7 +38,9 @@ def read_json(path: Path) -> dict[str, Any]:
         raise BadPretrained(f"`{path.name}` is not a file", help="check the folder")
     try:
         if path.stat().st_size > LARGEST_JSON:
-            raise BadPretrained(f"`{path.name}` is larger than it can be", help="check the file")
+            raise BadPretrained(
+                f"`{path.name}` is too large for a JSON file", help="check the file"
+            )
         found = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
     except OSError as problem:
         raise BadPretrained(
@@ -48,7 +50,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise BadPretrained(f"`{path.name}` is not JSON", help="check the file") from None
     if not isinstance(found, dict):
-        raise BadPretrained(f"`{path.name}` is not a table", help="check the file")
+        raise BadPretrained(f"`{path.name}` is not a JSON object", help="check the file")
     return found
 
 
@@ -60,14 +62,16 @@ def weight_files(folder: Path) -> list[Path]:
         pickled = [p.name for p in folder.glob("*.bin")]
         raise BadPretrained(
             f"there is no `{WEIGHTS}`" + (f", only the pickle `{pickled[0]}`" if pickled else ""),
-            help="a pickle can run anything and is not read: save it as safetensors"
+            help="a pickle can run code and is not read: save it as safetensors"
             if pickled
-            else "save the checkpoint again, whole",
+            else "the checkpoint is incomplete: save it again",
         )
     names = read_json(folder / INDEX).get("weight_map")
     listed = sorted(set(names.values())) if isinstance(names, dict) and _plain(names) else []
     if not listed:
-        raise BadPretrained(f"`{INDEX}` names no files", help="save the checkpoint again, whole")
+        raise BadPretrained(
+            f"`{INDEX}` names no files", help="the checkpoint is incomplete: save it again"
+        )
     for name in listed:
         if not (folder / name).is_file():
             raise BadPretrained(f"the shard `{name}` is missing", help="fetch it")
@@ -109,7 +113,7 @@ def tensors(files: list[Path]) -> dict[str, Tensor]:
 
 
 def _names(file: Any) -> Iterator[tuple[str, str]]:
-    """The names in a file, and what they are called today; what is computed is left out."""
+    """The tensor names in a file with their current spelling; computed tensors are left out."""
     for name in file.keys():  # noqa: SIM118
         if not name.endswith(COMPUTED):
             today = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
@@ -130,7 +134,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A folder that appears at `path` when it is whole; what was there before is replaced then."""
+    """A folder that replaces `path` once it is complete."""
     path = path.resolve()
     if not path.parent.is_dir() or path.is_file():
         raise BadPretrained(
@@ -152,7 +156,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise BadPretrained(
             f"`{path}` cannot be written: {problem.strerror or problem}",
             caller(),
-            "make room, or give another folder",
+            "free disk space, or choose another folder",
         ) from None
 
 
@@ -172,6 +176,3 @@ def _replace(path: Path, made: Path) -> None:
 def write(folder: Path, table: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
     (folder / CONFIG).write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
     safetensors.torch.save_file(dict(weights), folder / WEIGHTS, metadata={"format": "pt"})
-
-
-Writer = Callable[[Path], None]

@@ -1,4 +1,4 @@
-"""Texts that go on: the tokens after a prompt, and the sentence that another one becomes."""
+"""Text generation: the continuation of a prompt, and the output of an encoder–decoder."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from edgewise.zoo.pretrained.entries import BadPretrained
 from edgewise.zoo.pretrained.tokens import TextTooLong
 
 if TYPE_CHECKING:
-    from edgewise.zoo.pretrained.pretrained import Pretrained
+    from edgewise.zoo.pretrained.model import Pretrained
 
-STEPS = 256  # capacities in few sizes: what is laid out for one is there for the next text
+STEPS = 256  # capacities are multiples of this, so that texts share what is prepared for one
 ENDS = (
     "<|im_end|>",
     "<|endoftext|>",
     "</s>",
     "<eos>",
-)  # where nothing says which token ends a text
+)  # tried where the configuration names no end token
 
 
 def generate(
@@ -38,13 +38,13 @@ def generate(
     seed: int | None = None,
     each: Callable[[str], None] | None = None,
 ) -> str:
-    """The text that follows a prompt; `each` is told every new piece of it.
+    """The continuation of a prompt; `each` is called with every new piece of text.
 
-    The likeliest token each time, or one that is drawn if a temperature is given.
+    Greedy decoding, or sampling if a temperature is given.
     """
     if "token" not in pretrained.model.inputs or pretrained.output != "logits":
         raise BadPretrained(
-            f"`{pretrained.architecture}` does not say how a text goes on",
+            f"`{pretrained.architecture}` is not a language model",
             caller(),
             "use a decoder such as Llama or GPT-2; an encoder gives vectors: `embed`",
         )
@@ -52,7 +52,7 @@ def generate(
     if temperature is None and (top_k is not None or top_p is not None):
         name = "top_k" if top_k is not None else "top_p"
         raise BadDecoding(
-            f"`{name}` is for tokens that are drawn, and the likeliest are asked for",
+            f"`{name}` applies to sampling, and decoding is greedy without a temperature",
             caller(),
             "give a temperature too, such as 1.0",
         )
@@ -62,23 +62,23 @@ def generate(
     tokens = read.numbers
     if not bool(read.mask.any()):
         raise BadDecoding(
-            "the prompt has no tokens", caller(), "begin with a word, or with the token of a start"
+            "the prompt has no tokens", caller(), "begin with a word or a start token"
         )
-    room = pretrained.config.positions - tokens.shape[1]
-    if room < 1:
+    left = pretrained.config.positions - tokens.shape[1]
+    if left < 1:
         raise TextTooLong(
-            f"the prompt has {tokens.shape[1]} tokens and leaves no place for more",
+            f"the prompt has {tokens.shape[1]} tokens, no position is left",
             caller(),
             f"the model has {pretrained.config.positions} positions: shorten it",
         )
-    most = min(most, room)
+    most = min(most, left)
     capacity = -(-(tokens.shape[1] + most) // STEPS) * STEPS
     growing = pretrained.model.growing(min(capacity, pretrained.config.positions))
     following = Following(growing, "token")
     stop = ends_of_text(pretrained)
-    told = _Told(_Continued(pretrained.tokenizer, tokens[0].tolist()), each, stop)
+    stream = _Stream(_Continuation(pretrained.tokenizer, tokens[0].tolist()), each, stop)
     if temperature is None:
-        found = greedy(following, tokens, most=most, stop=stop, each=told)
+        found = greedy(following, tokens, most=most, stop=stop, each=stream)
     else:
         generator = torch.Generator().manual_seed(seed) if seed is not None else None
         found = sample(
@@ -90,19 +90,19 @@ def generate(
             top_k=top_k,
             top_p=top_p,
             generator=generator,
-            each=told,
+            each=stream,
         )
-    return told.text_of(_until(found[0].tolist(), stop))
+    return stream.text_of(_until(found[0].tolist(), stop))
 
 
 def translate(
     pretrained: Pretrained, texts: Sequence[str], *, most: int = 128, beams: int = 4
 ) -> list[str]:
-    """What an encoder–decoder makes of texts, by beam search."""
+    """The output of an encoder–decoder for each text, by beam search."""
     model = pretrained.model
     if not {"source", "target"} <= set(model.inputs):
         raise BadPretrained(
-            f"`{pretrained.architecture}` does not read one text and write another",
+            f"`{pretrained.architecture}` is not an encoder–decoder",
             caller(),
             "use an encoder–decoder such as T5",
         )
@@ -112,9 +112,9 @@ def translate(
     ends = ends_of_text(pretrained)
     if not ends:
         raise BadPretrained(
-            "the checkpoint does not say which token ends a text",
+            "the checkpoint names no end token",
             caller(),
-            "its `config.json` names it: `eos_token_id`",
+            "add `eos_token_id` to its `config.json`",
         )
     mask = read.mask.to(pretrained.dtype).unsqueeze(-1)
     following = Again(model, "target", most + 1, source=numbers(read.numbers), mask=mask)
@@ -124,7 +124,7 @@ def translate(
 
 
 def ends_of_text(pretrained: Pretrained) -> tuple[int, ...]:
-    """The tokens that end a text: what the configuration says, or one that is known for it."""
+    """The end tokens of the configuration, or else a well-known one of the tokenizer."""
     named = named_tokens(pretrained, "eos_token_id")
     if named:
         return tuple(token for token in named if token < pretrained.config.vocabulary)
@@ -133,7 +133,7 @@ def ends_of_text(pretrained: Pretrained) -> tuple[int, ...]:
 
 
 def named_tokens(pretrained: Pretrained, name: str) -> tuple[int, ...]:
-    """The tokens that a configuration gives under a name: none, one or a list."""
+    """The token ids under a name of the configuration: none, one or a list."""
     given = pretrained.table.get(name)
     found = given if isinstance(given, list) else [] if given is None else [given]
     for token in found:
@@ -141,34 +141,34 @@ def named_tokens(pretrained: Pretrained, name: str) -> tuple[int, ...]:
             raise BadPretrained(
                 f"the configuration has `{name}` = {given!r:.60}",
                 caller(),
-                "it is the number of a token",
+                "it is a token id",
             )
     return tuple(found)
 
 
-class _Continued:
-    """Tokens as the text after another one: where words are apart, it begins with a space."""
+class _Continuation:
+    """Decodes tokens after a prompt, with the space between words that the prompt implies."""
 
     def __init__(self, tokenizer: Any, before: list[int]) -> None:
         self.tokenizer, self.before = tokenizer, before
         self.known = str(tokenizer.decode(before))
 
     def __call__(self, tokens: list[int]) -> str:
-        whole_text = str(self.tokenizer.decode([*self.before, *tokens]))
-        if whole_text.startswith(self.known):
-            return whole_text[len(self.known) :]
+        text = str(self.tokenizer.decode([*self.before, *tokens]))
+        if text.startswith(self.known):
+            return text[len(self.known) :]
         return str(self.tokenizer.decode(tokens))
 
 
-class _Told:
-    """Says new pieces of a text as tokens come, whole characters only, until one ends it."""
+class _Stream:
+    """Passes on new text as tokens arrive, complete characters only, until an end token."""
 
     def __init__(
-        self, text_of: _Continued, each: Callable[[str], None] | None, stop: tuple[int, ...]
+        self, text_of: _Continuation, each: Callable[[str], None] | None, stop: tuple[int, ...]
     ) -> None:
         self.text_of, self.each, self.stop = text_of, each, stop
         self.tokens: list[int] = []
-        self.said = 0
+        self.sent = 0
 
     def __call__(self, tokens: Tensor) -> None:
         token = int(tokens[0])
@@ -177,8 +177,8 @@ class _Told:
         self.tokens.append(token)
         text = self.text_of(self.tokens)
         if not text.endswith("\ufffd"):  # a character whose bytes are not all there
-            self.each(text[self.said :])
-            self.said = len(text)
+            self.each(text[self.sent :])
+            self.sent = len(text)
 
 
 def _until(row: list[int], stop: tuple[int, ...]) -> list[int]:

@@ -9,11 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.zoo.pretrained.entries import BadPretrained, Entry, Shape, check_tensors, to_ours
+from edgewise.zoo.pretrained.architectures import llama
+from edgewise.zoo.pretrained.entries import (
+    BadPretrained,
+    Entry,
+    Shape,
+    check_tensors,
+    shapes_of,
+    to_ours,
+)
 from edgewise.zoo.pretrained.fields import Fields
-from edgewise.zoo.pretrained.layouts import llama
-from edgewise.zoo.pretrained.pretrained import Pretrained
-from edgewise.zoo.pretrained.shapes import shapes_of
+from edgewise.zoo.pretrained.model import Pretrained
 from edgewise.zoo.pretrained.tokens import checked, needed
 
 SIZES = {  # what GGUF calls the fields of a configuration
@@ -28,7 +34,7 @@ SIZES = {  # what GGUF calls the fields of a configuration
     "rope.freq_base": "rope_theta",
     "vocab_size": "vocab_size",
 }
-# what changes nothing by itself
+# fields without effect on the model
 IDLE = ("tensor_data_layout", "rope.scaling.original_context_length", "rope.scaling.finetuned")
 NAMES = {
     **{"attn_norm": "norm1.gain", "attn_q": "q.weight", "attn_k": "k.weight", "attn_v": "v.weight"},
@@ -41,7 +47,7 @@ ENDS = ("bos", "eos")
 
 
 def read_gguf(path: Path, dtype: torch.dtype) -> Pretrained:
-    """The model of a GGUF file of the Llama family; quantised weights are written out."""
+    """The model of a GGUF file of the Llama family; quantised weights are dequantised."""
     needed("gguf", "models")
     import gguf
 
@@ -50,11 +56,10 @@ def read_gguf(path: Path, dtype: torch.dtype) -> Pretrained:
     kind = fields.get("general.architecture")
     if kind != "llama":
         raise BadPretrained(
-            f"it is a GGUF file of the architecture {kind!r}"[:120],
-            help="there are rules for llama",
+            f"unsupported GGUF architecture {kind!r}"[:120], help="supported: llama"
         )
     given = {tensor.name: tensor for tensor in reader.tensors}
-    config = llama.config(Fields(_table(fields, "output.weight" not in given)))
+    config = llama.read_config(Fields(_table(fields, "output.weight" not in given)))
     _refuse_others(fields, config)
     program = llama.MODEL.program(config)
     shapes = {name: tuple(int(n) for n in t.shape)[::-1] for name, t in given.items()}
@@ -62,7 +67,8 @@ def read_gguf(path: Path, dtype: torch.dtype) -> Pretrained:
     check_tensors(listed, shapes, shapes_of(program), ["rope_freqs.weight"])
     if "rope_freqs.weight" in given:
         raise BadPretrained(
-            "it has positions of its own, `rope_freqs.weight`", help="give one without them"
+            "rotary frequencies in `rope_freqs.weight` are not supported",
+            help="use a file without them",
         )
     theirs = {e.theirs: _tensor(given[e.theirs], gguf).to(dtype) for e in listed}
     weights = to_ours(listed, theirs, shapes_of(program))
@@ -71,12 +77,14 @@ def read_gguf(path: Path, dtype: torch.dtype) -> Pretrained:
             weights[name] = _halves(weights[name])
     tokenizer = _tokenizer(fields, config.vocabulary)
     ends = {f"{name}_token_id": fields.get(f"tokenizer.ggml.{name}_token_id") for name in ENDS}
-    table = llama.table(config) | {name: token for name, token in ends.items() if token is not None}
+    table = llama.write_config(config) | {
+        name: token for name, token in ends.items() if token is not None
+    }
     return Pretrained(llama, "LlamaForCausalLM", config, program, weights, tokenizer, table, dtype)
 
 
 def entries(config: Any) -> Iterator[Entry]:
-    """The names of GGUF beside ours."""
+    """Our weights and their names in GGUF."""
     joined = {"q.weight": 3, "k.weight": 2, "v.weight": 2}
     yield Entry("word", "token_embd.weight")
     for i in range(config.layers):
@@ -95,7 +103,8 @@ def _opened(path: Path, gguf: Any) -> Any:
         return gguf.GGUFReader(str(path))
     except Exception as problem:  # the package has no error of its own
         raise BadPretrained(
-            f"`{path.name}` is no whole GGUF file: {str(problem)[:120]}", help="fetch it again"
+            f"`{path.name}` is not a GGUF file, truncated or corrupt: {str(problem)[:120]}",
+            help="fetch it again",
         ) from None
 
 
@@ -130,7 +139,7 @@ def _refuse_others(fields: Mapping[str, Any], config: Any) -> None:
             continue
         if (value or inner in usual) and value != usual.get(inner):  # 0 says nothing
             raise BadPretrained(
-                f"the file says `{name}` = {value!r:.60}", help="the rules do not know that"
+                f"the file says `{name}` = {value!r:.60}", help="the rules do not support it"
             )
 
 
@@ -145,7 +154,7 @@ def _tensor(tensor: Any, gguf: Any) -> Tensor:
 
 
 def _halves(weight: Tensor) -> Tensor:
-    """GGUF turns neighbours, the rules turn numbers c and c + d/2: rows in the order of the rules.
+    """GGUF rotates features 2c and 2c + 1, the rules c and c + d/2: rows in the order of the rules.
 
     >>> _halves(torch.arange(4.0).reshape(1, 4, 1)).flatten().tolist()
     [0.0, 2.0, 1.0, 3.0]

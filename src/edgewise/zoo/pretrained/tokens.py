@@ -1,4 +1,4 @@
-"""Texts as rows of numbers: the tokenizer of a checkpoint, and padding."""
+"""Texts as padded batches of token ids, by the tokenizer of a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgewise.zoo.pretrained.entries import BadPretrained
 
 
 class TextTooLong(EdgewiseError):
-    """A model has a vector for each of its positions and none beyond; cutting is asked for."""
+    """A model has a fixed number of positions; a longer text is truncated only on request."""
 
     code = "text-too-long"
     example = """\
@@ -29,7 +29,7 @@ padded([[5, 6, 7, 8]], longest=3, truncate=True)"""
 
 
 class BadText(EdgewiseError):
-    """Texts come as a list of them, each with characters that can be written."""
+    """Texts are a list of strings that can be encoded as UTF-8."""
 
     code = "bad-text"
     example = """\
@@ -41,7 +41,7 @@ listed(["a text"])"""
 
 
 def listed(texts: Iterable[str]) -> list[str]:
-    """Texts as a list, each checked."""
+    """A checked list of texts."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise BadText(
             f"expected a list of texts, got {texts!r:.60}", caller(), "write `[text]`, also for one"
@@ -54,13 +54,13 @@ def listed(texts: Iterable[str]) -> list[str]:
             text.encode("utf-8")
         except UnicodeEncodeError:
             raise BadText(
-                f"text {k} has half a character: {text!r:.60}", caller(), "decode it as UTF-8"
+                f"text {k} has a lone surrogate: {text!r:.60}", caller(), "decode it as UTF-8"
             ) from None
     return found
 
 
 def needed(package: str, extra: str) -> None:
-    """Refuse to go on without a package, and say where it comes from."""
+    """Raise MissingPackage, with the extra to install, unless a package is there."""
     if find_spec(package) is None:
         raise MissingPackage(
             f"this needs `{package}`", caller(), f"pip install 'edgewise[{extra}]'"
@@ -69,7 +69,7 @@ def needed(package: str, extra: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """A batch of texts: numbers and a mask that is 0 where a row is padded, both (texts, n)."""
+    """A padded batch: token ids and a mask that is 0 at padding, both (texts, n)."""
 
     numbers: Tensor
     mask: Tensor
@@ -97,15 +97,15 @@ def padded(
         raise TextTooLong(
             f"text {text} has {len(rows[over])} tokens, the model has {longest} positions",
             caller(),
-            "split it, or cut it with `truncate=True`",
+            "split it, or pass `truncate=True`",
         )
     width = min(-(-max([1, *map(len, rows)]) // multiple) * multiple, longest)
     numbers = torch.full((len(rows), width), pad)
     mask = torch.zeros(len(rows), width)
     for k, row in enumerate(rows):
-        kept = torch.tensor(list(row[:longest]), dtype=torch.int64)
-        numbers[k, : len(kept)] = kept
-        mask[k, : len(kept)] = 1
+        ids = torch.tensor(list(row[:longest]), dtype=torch.int64)
+        numbers[k, : len(ids)] = ids
+        mask[k, : len(ids)] = 1
     return Tokens(numbers, mask)
 
 
@@ -116,19 +116,19 @@ def read_tokenizer(path: Path, vocabulary: int) -> Any:
 
     try:
         found = Tokenizer.from_file(str(path))
-    except Exception as problem:  # whatever the package raises, which is its own
+    except Exception as problem:  # the package raises plain Exception
         raise BadPretrained(
-            f"`{path.name}` is no tokenizer: {str(problem)[:120]}", help="fetch it again"
+            f"`{path.name}` is not a tokenizer file: {str(problem)[:120]}", help="fetch it again"
         ) from None
     return checked(found, vocabulary)
 
 
 def checked(tokenizer: Any, vocabulary: int) -> Any:
-    """The tokenizer without padding and cuts of its own."""
+    """The tokenizer with its own padding and truncation switched off."""
     largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
     if largest >= vocabulary:
         raise BadPretrained(
-            f"the tokenizer has the token {largest}, the model {vocabulary:,} words",
+            f"the tokenizer has the token id {largest}, the model a vocabulary of {vocabulary:,}",
             help="give the tokenizer that the model was trained with",
         )
     tokenizer.no_padding()

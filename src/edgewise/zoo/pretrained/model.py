@@ -18,29 +18,27 @@ from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.module import Model
 from edgewise.zoo.pretrained import files
-from edgewise.zoo.pretrained.entries import BadPretrained, Entry, to_theirs
+from edgewise.zoo.pretrained.architectures import MODEL_TYPES
+from edgewise.zoo.pretrained.entries import BadPretrained, Entry, shapes_of, to_theirs
 from edgewise.zoo.pretrained.fields import Fields
 from edgewise.zoo.pretrained.generate import generate, translate
-from edgewise.zoo.pretrained.shapes import shapes_of
 from edgewise.zoo.pretrained.tokens import Tokens, listed, padded
 
-# what a configuration says beyond sizes, of tokens that stand for no word
+# the special tokens of a configuration
 TOKENS = tuple(f"{name}_token_id" for name in ("bos", "eos", "pad", "decoder_start"))
-ENDLESS = 1 << 30  # positions of a model that only knows distances
-
-
-FEW_WIDTHS = 16  # every width of a batch is laid out once: texts come in many lengths
+UNLIMITED = 1 << 30  # positions of a model with relative positions only
+WIDTH_MULTIPLE = 16  # a model is grounded once per width: round widths up to reuse it
 
 
 @dataclass(eq=False)
 class Pretrained:
     """What `from_pretrained` gives.
 
-    `program` are the rules, `weights` all weights by name, `layout` how they are saved. `model` is
-    the program compiled for `output`.
+    `program` are the rules, `weights` all weights by name, `spec` is the module of `architectures/`
+    that describes the checkpoint, and `model` the program compiled for `output`.
     """
 
-    layout: ModuleType
+    spec: ModuleType
     architecture: str
     config: Any
     program: Program
@@ -53,7 +51,7 @@ class Pretrained:
     @property
     def output(self) -> str:
         """The relation that the model is for: `embedding` of a text, `logits` of tokens."""
-        return str(self.layout.OUTPUT)
+        return str(self.spec.OUTPUT)
 
     @property
     def model(self) -> Model:
@@ -66,7 +64,7 @@ class Pretrained:
             absent = [n for n in learnable(model) if n not in self.weights]
             if absent:
                 raise BadPretrained(
-                    f"the checkpoint has no `{absent[0]}`, which `{relation}` needs",
+                    f"the checkpoint lacks `{absent[0]}`, needed by `{relation}`",
                     caller(),
                     f"it was saved as `{self.architecture}`; compute another relation",
                 )
@@ -84,14 +82,14 @@ class Pretrained:
         multiple: int = 1,
         which: Sequence[int] | None = None,
     ) -> Tokens:
-        """Texts as numbers, padded to the longest, or to a multiple above it."""
+        """Token ids of texts, padded to the longest or to a multiple above it."""
         if self.tokenizer is None:
             raise BadPretrained(
                 "the checkpoint has no `tokenizer.json`", caller(), "give numbers to `model`"
             )
         rows = [found.ids for found in self.tokenizer.encode_batch(listed(texts))]
         first = getattr(self.config, "first", 0)
-        longest = getattr(self.config, "positions", ENDLESS) - first
+        longest = getattr(self.config, "positions", UNLIMITED) - first
         pad = max(first - 1, 0)
         how: Any = {"truncate": truncate, "multiple": multiple, "which": which}
         return padded(rows, longest=longest, pad=pad, **how)
@@ -106,27 +104,31 @@ class Pretrained:
         read = self.compile(relation or self.output).inputs
         if other := [name for name in read if name not in known]:
             raise BadPretrained(
-                f"`{self.architecture}` reads `{other[0]}`, which one text does not say",
+                f"`{self.architecture}` reads `{other[0]}`, which a text does not determine",
                 caller(),
                 f"give the model its inputs by name: {', '.join(f'`{name}`' for name in read)}",
             )
         return {name: known[name] for name in read}
 
     def embed(self, texts: Sequence[str], *, batch: int = 32, truncate: bool = False) -> Tensor:
-        """A vector of length 1 for each text."""
+        """A unit-length embedding of each text."""
         if self.output != "embedding":
             raise BadPretrained(
-                f"`{self.architecture}` gives no vector of a text", caller(), "use an encoder"
+                f"`{self.architecture}` gives no text embedding", caller(), "use an encoder"
             )
         texts, batch = listed(texts), whole(batch, "batch", 1)
-        order = sorted(range(len(texts)), key=lambda k: len(texts[k]))  # little padding
+        order = sorted(
+            range(len(texts)), key=lambda k: len(texts[k])
+        )  # texts of similar length together: little padding
         found = torch.zeros(len(texts), self.config.size, dtype=self.dtype)
         model = self.model
         with torch.inference_mode():
             for start in range(0, len(order), batch):
                 some = order[start : start + batch]
-                given = [texts[k] for k in some]
-                tokens = self.tokens(given, truncate=truncate, multiple=FEW_WIDTHS, which=some)
+                batch_texts = [texts[k] for k in some]
+                tokens = self.tokens(
+                    batch_texts, truncate=truncate, multiple=WIDTH_MULTIPLE, which=some
+                )
                 empty = (tokens.mask.sum(1) == 0).nonzero()
                 if len(empty):
                     raise BadPretrained(
@@ -140,7 +142,7 @@ class Pretrained:
         return generate(self, prompt, **options)
 
     def translate(self, texts: Sequence[str], *, most: int = 128, beams: int = 4) -> list[str]:
-        """What an encoder–decoder makes of texts, by beam search."""
+        """The output of an encoder–decoder for each text, by beam search."""
         return translate(self, texts, most=most, beams=beams)
 
     def save_pretrained(self, path: str | Path) -> None:
@@ -150,10 +152,10 @@ class Pretrained:
             now |= {name: model.weight(name).detach().cpu() for name in learnable(model)}
         save_pretrained(
             path,
-            self.layout.MODEL,
+            self.spec.MODEL,
             self.config,
             now,
-            layout=self.layout,
+            spec=self.spec,
             architecture=self.architecture,
             tokenizer=self.tokenizer,
             tokens={name: self.table[name] for name in TOKENS if name in self.table},
@@ -161,15 +163,15 @@ class Pretrained:
 
 
 def learnable(model: Model) -> list[str]:
-    """The names of weights that a checkpoint holds: not those that rules fix."""
+    """The names of the learnable weights, which a checkpoint holds."""
     return [n for n in model._paths if isinstance(model.weight(n), torch.nn.Parameter)]
 
 
-def table_of(layout: ModuleType, config: Any, architecture: str) -> Iterator[Entry]:
-    """The names of an architecture: the body, and the heads that it has."""
-    prefix, heads = layout.ARCHITECTURES[architecture]
-    yield from layout.entries(config, prefix)
-    for relation, entries in layout.heads(config, prefix).items():
+def table_of(spec: ModuleType, config: Any, architecture: str) -> Iterator[Entry]:
+    """The tensors of an architecture: the body and its task heads."""
+    prefix, heads = spec.ARCHITECTURES[architecture]
+    yield from spec.entries(config, prefix)
+    for relation, entries in spec.task_heads(config, prefix).items():
         if relation in heads:
             yield from entries
 
@@ -180,29 +182,27 @@ def save_pretrained(
     config: Any,
     weights: Mapping[str, Tensor],
     *,
-    layout: ModuleType | None = None,
+    spec: ModuleType | None = None,
     architecture: str | None = None,
     tokenizer: Any = None,
     tokens: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write weights so that `transformers` loads them, all or nothing.
+    """Write weights so that `transformers` loads them; a failure leaves no partial folder.
 
-    `weights` are those of `model.program(config)` by name; what the architecture (the first of the
-    layout, if none is named) has no place for is left out. `tokens` are the numbers of those that
-    begin and end a text, by their names in a configuration.
+    `weights` are those of `model.program(config)` by name; those that the architecture (by default
+    the first of the model type) does not have are left out. `tokens` are special token ids by their
+    names in `config.json`, such as `eos_token_id`.
     """
-    layout = layout or layout_of(model)
-    architecture = architecture or next(iter(layout.ARCHITECTURES))
-    check_saved(layout, architecture, config)
-    entries = list(table_of(layout, config, architecture))
-    missing = [
-        e.ours for e in entries if e.ours not in weights and not _optional(layout, config, e)
-    ]
+    spec = spec or spec_of(model)
+    architecture = architecture or next(iter(spec.ARCHITECTURES))
+    check_saved(spec, architecture, config)
+    entries = list(table_of(spec, config, architecture))
+    missing = [e.ours for e in entries if e.ours not in weights and not _optional(spec, config, e)]
     if missing:
         raise BadPretrained(
-            f"the weight `{missing[0]}` is not given", caller(), f"`{architecture}` has it"
+            f"the weight `{missing[0]}` is missing", caller(), f"`{architecture}` has it"
         )
-    shapes = shapes_of(layout.MODEL.program(config))
+    shapes = shapes_of(spec.MODEL.program(config))
     for e in entries:
         if e.ours in weights and tuple(weights[e.ours].shape) != shapes[e.ours]:
             raise BadPretrained(
@@ -213,10 +213,10 @@ def save_pretrained(
             )
     theirs = to_theirs(entries, {name: w.detach().cpu() for name, w in weights.items()})
     table = {
-        "model_type": layout.TYPE,
+        "model_type": spec.MODEL_TYPE,
         "architectures": [architecture],
         "dtype": str(next(iter(theirs.values())).dtype).removeprefix("torch."),
-        **layout.table(config),
+        **spec.write_config(config),
         **(tokens or {}),
     }
     with files.new_folder(Path(path)) as folder:
@@ -225,41 +225,41 @@ def save_pretrained(
             tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def check_saved(layout: ModuleType, architecture: str, config: Any) -> None:
-    """Refuse what a `config.json` cannot say: it would be read as another model."""
-    if architecture not in layout.ARCHITECTURES:
+def check_saved(spec: ModuleType, architecture: str, config: Any) -> None:
+    """Refuse a configuration that `config.json` cannot express."""
+    if architecture not in spec.ARCHITECTURES:
         raise BadPretrained(
-            f"`{layout.TYPE}` has no architecture {architecture!r:.60}",
+            f"`{spec.MODEL_TYPE}` has no architecture {architecture!r:.60}",
             caller(),
-            f"there are {', '.join(layout.ARCHITECTURES)}",
+            f"there are {', '.join(spec.ARCHITECTURES)}",
         )
-    if not isinstance(config, layout.MODEL.Config):
+    if not isinstance(config, spec.MODEL.Config):
         raise BadPretrained(
             f"the configuration is {type(config).__name__}",
             caller(),
-            f"give a `zoo.{layout.MODEL.__name__.rpartition('.')[2]}.Config`",
+            f"give a `zoo.{spec.MODEL.__name__.rpartition('.')[2]}.Config`",
         )
-    again = layout.config(Fields(layout.table(config)))
+    again = spec.read_config(Fields(spec.write_config(config)))
     for name in (f.name for f in fields(config)):
         if getattr(again, name) != getattr(config, name):
             raise BadPretrained(
-                f"`{layout.TYPE}` has no place for `{name}` = {getattr(config, name)!r:.80}",
+                f"`{spec.MODEL_TYPE}` cannot express `{name}` = {getattr(config, name)!r:.80}",
                 caller(),
                 "save it with `model.save(path)`, which keeps the rules",
             )
 
 
-def _optional(layout: ModuleType, config: Any, entry: Entry) -> bool:
-    """Whether a checkpoint may do without a weight: one of a head."""
-    return any(entry.ours == e.ours for head in layout.heads(config, "").values() for e in head)
+def _optional(spec: ModuleType, config: Any, entry: Entry) -> bool:
+    """True for the weights of task heads, which a checkpoint may lack."""
+    return any(entry.ours == e.ours for head in spec.task_heads(config, "").values() for e in head)
 
 
-def layout_of(model: ModuleType) -> ModuleType:
-    from edgewise.zoo.pretrained import LAYOUTS
-
-    for layout in LAYOUTS.values():
-        if layout.MODEL is model:
-            return layout
+def spec_of(model: ModuleType) -> ModuleType:
+    for spec in MODEL_TYPES.values():
+        if spec.MODEL is model:
+            return spec
     raise BadPretrained(
-        f"there is no layout for `{model.__name__}`", caller(), "save it with `model.save(path)`"
+        f"`{model.__name__}` has no Hugging Face architecture",
+        caller(),
+        "save it with `model.save(path)`",
     )

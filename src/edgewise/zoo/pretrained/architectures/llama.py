@@ -5,23 +5,23 @@ from typing import Any
 
 from edgewise.zoo import llama as model
 from edgewise.zoo.pretrained.entries import BadPretrained, Entry
-from edgewise.zoo.pretrained.fields import Fields, shared
+from edgewise.zoo.pretrained.fields import Fields, head_size
 
-TYPE, MODEL, OUTPUT = "llama", model, "logits"
+MODEL_TYPE, MODEL, OUTPUT = "llama", model, "logits"
 ARCHITECTURES = {"LlamaForCausalLM": ("model.", ("logits",)), "LlamaModel": ("", ())}
-SPARE = {"lm_head.weight": "model.embed_tokens.weight"}
+TIED = {"lm_head.weight": "model.embed_tokens.weight"}
 STRETCH = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 
 
-def config(fields: Fields) -> model.Config:
+def read_config(fields: Fields) -> model.Config:
     for name in ("attention_bias", "mlp_bias"):
         fields.fixed(name, False)
     fields.fixed("hidden_act", "silu")
     size, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
     groups = fields.size("num_key_value_heads", default=heads)
-    shared(heads, groups, "num_attention_heads")
-    d = fields.size("head_dim", default=shared(size, heads, "hidden_size"), least=2)
-    shared(d, 2, "head_dim")
+    head_size(heads, groups, "num_attention_heads")
+    d = fields.size("head_dim", default=head_size(size, heads, "hidden_size"), least=2)
+    head_size(d, 2, "head_dim")
     base, stretch = _rotary(fields)
     return model.Config(
         vocabulary=fields.size("vocab_size"),
@@ -44,7 +44,7 @@ def _rotary(fields: Fields) -> tuple[float, tuple[float, float, float, float] | 
     given = fields.table.get("rope_parameters") or fields.table.get("rope_scaling") or {}
     if not isinstance(given, dict):
         raise BadPretrained(
-            "the configuration has `rope_parameters` that are no table", help="give a table"
+            "the configuration has `rope_parameters` that are not a table", help="write a table"
         )
     inner = Fields({**fields.table, **given})
     kind = given.get("rope_type", given.get("type", "default"))
@@ -56,15 +56,18 @@ def _rotary(fields: Fields) -> tuple[float, tuple[float, float, float, float] | 
     if kind == "llama3":
         factor, low, high, length = (inner.number(name) for name in STRETCH)
         if not factor or not low < high:
-            raise BadPretrained("the rotary positions are stretched by nothing", help="check them")
+            raise BadPretrained(
+                "`rope_parameters` need factor > 0 and low_freq_factor < high_freq_factor",
+                help="check them",
+            )
         return base, (factor, low, high, length)
     raise BadPretrained(
         f"the configuration has rotary positions of the type {kind!r}"[:120],
-        help="the rules know `default` and `llama3`",
+        help="supported: `default` and `llama3`",
     )
 
 
-def table(config: model.Config) -> dict[str, Any]:
+def write_config(config: model.Config) -> dict[str, Any]:
     rotary: dict[str, Any] = {"rope_type": "default", "rope_theta": config.base}
     if config.stretch:
         rotary |= {"rope_type": "llama3", **dict(zip(STRETCH, config.stretch, strict=True))}
@@ -101,5 +104,5 @@ def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
     yield Entry("out.gain", f"{prefix}norm.weight")
 
 
-def heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
+def task_heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
     return {} if config.tied else {"logits": [Entry("logits.weight", "lm_head.weight")]}

@@ -4,16 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgewise.zoo import longformer as model
+from edgewise.zoo.pretrained.architectures import bert
 from edgewise.zoo.pretrained.entries import BadPretrained, Entry, linear
 from edgewise.zoo.pretrained.fields import Fields
-from edgewise.zoo.pretrained.layouts import bert
 
-TYPE, MODEL, OUTPUT = "longformer", model, "out"
+MODEL_TYPE, MODEL, OUTPUT = "longformer", model, "out"
 ARCHITECTURES = {"LongformerModel": ("", ("pooled",))}
-SPARE: dict[str, str] = {}
+TIED: dict[str, str] = {}
 
 
-def config(fields: Fields) -> model.Config:
+def read_config(fields: Fields) -> model.Config:
     given = fields.table.get("attention_window", 512)
     windows = given if isinstance(given, list) and given else [given]
     if len(set(map(repr, windows))) > 1:
@@ -29,9 +29,9 @@ def config(fields: Fields) -> model.Config:
     )
 
 
-def table(config: model.Config) -> dict[str, Any]:
+def write_config(config: model.Config) -> dict[str, Any]:
     return {
-        **bert.table(config),
+        **bert.write_config(config),
         "pad_token_id": config.first - 1,
         "attention_window": [2 * config.radius] * config.layers,
     }
@@ -45,5 +45,5 @@ def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
             yield from linear(f"{ours}.{our}", f"{theirs}.{their}_global", joined=2)
 
 
-def heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
+def task_heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
     return {"pooled": linear("pooled", f"{prefix}pooler.dense")}

@@ -3,33 +3,33 @@
 from typing import Any
 
 from edgewise.zoo import bert as model
+from edgewise.zoo.pretrained.architectures import bert
+from edgewise.zoo.pretrained.architectures.bert import entries as entries
 from edgewise.zoo.pretrained.entries import Entry, linear, norm
 from edgewise.zoo.pretrained.fields import Fields
-from edgewise.zoo.pretrained.layouts import bert
-from edgewise.zoo.pretrained.layouts.bert import entries as entries
 
-TYPE, MODEL, OUTPUT = "roberta", model, "embedding"
+MODEL_TYPE, MODEL, OUTPUT = "roberta", model, "embedding"
 ARCHITECTURES = {
     "RobertaModel": ("", ("pooled",)),
     "RobertaForMaskedLM": ("roberta.", ("logits",)),
 }
-SPARE = {
+TIED = {
     "lm_head.decoder.weight": "embeddings.word_embeddings.weight",
     "lm_head.decoder.bias": "lm_head.bias",
 }
 
 
-def config(fields: Fields) -> model.Config:
+def read_config(fields: Fields) -> model.Config:
     fields.fixed("position_embedding_type", "absolute")
     first = fields.size("pad_token_id", default=1, least=0) + 1
     return model.Config(**bert.sizes(fields), types=fields.size("type_vocab_size"), first=first)
 
 
-def table(config: model.Config) -> dict[str, Any]:
-    return {**bert.table(config), "pad_token_id": config.first - 1}
+def write_config(config: model.Config) -> dict[str, Any]:
+    return {**bert.write_config(config), "pad_token_id": config.first - 1}
 
 
-def heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
+def task_heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
     return {"pooled": linear("pooled", f"{prefix}pooler.dense"), "logits": guess("lm_head")}
 
 

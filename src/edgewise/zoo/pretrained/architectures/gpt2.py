@@ -5,20 +5,20 @@ from typing import Any
 
 from edgewise.zoo import gpt2 as model
 from edgewise.zoo.pretrained.entries import Entry, norm
-from edgewise.zoo.pretrained.fields import Fields, activation_name, shared
+from edgewise.zoo.pretrained.fields import Fields, activation_name, head_size
 
-TYPE, MODEL, OUTPUT = "gpt2", model, "logits"
+MODEL_TYPE, MODEL, OUTPUT = "gpt2", model, "logits"
 ARCHITECTURES = {"GPT2LMHeadModel": ("transformer.", ()), "GPT2Model": ("", ())}
-SPARE = {"lm_head.weight": "transformer.wte.weight"}
+TIED = {"lm_head.weight": "transformer.wte.weight"}
 
 
-def config(fields: Fields) -> model.Config:
+def read_config(fields: Fields) -> model.Config:
     fields.fixed("scale_attn_weights", True)
     fields.fixed("scale_attn_by_inverse_layer_idx", False)
     fields.fixed("add_cross_attention", False)
     fields.fixed("tie_word_embeddings", True)
     size, heads = fields.size("n_embd"), fields.size("n_head")
-    shared(size, heads, "n_embd")
+    head_size(size, heads, "n_embd")
     return model.Config(
         vocabulary=fields.size("vocab_size"),
         size=size,
@@ -32,7 +32,7 @@ def config(fields: Fields) -> model.Config:
     )
 
 
-def table(config: model.Config) -> dict[str, Any]:
+def write_config(config: model.Config) -> dict[str, Any]:
     rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config.dropout)
     return {
         "vocab_size": config.vocabulary,
@@ -54,20 +54,20 @@ def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
         ours, theirs = f"layer.{i}", f"{prefix}h.{i}"
         yield from norm(f"{ours}.norm1", f"{theirs}.ln_1")
         for k, name in enumerate("qkv"):
-            yield from _turned(f"{ours}.{name}", f"{theirs}.attn.c_attn", 2, (k, 3))
-        yield from _turned(f"{ours}.attended", f"{theirs}.attn.c_proj")
+            yield from _transposed(f"{ours}.{name}", f"{theirs}.attn.c_attn", 2, (k, 3))
+        yield from _transposed(f"{ours}.attended", f"{theirs}.attn.c_proj")
         yield from norm(f"{ours}.norm2", f"{theirs}.ln_2")
-        yield from _turned(f"{ours}.mlp", f"{theirs}.mlp.c_fc")
-        yield from _turned(f"{ours}.out", f"{theirs}.mlp.c_proj")
+        yield from _transposed(f"{ours}.mlp", f"{theirs}.mlp.c_fc")
+        yield from _transposed(f"{ours}.out", f"{theirs}.mlp.c_proj")
     yield from norm("out", f"{prefix}ln_f")
 
 
-def _turned(
-    ours: str, theirs: str, joined: int = 1, part: tuple[int, int] = (0, 1)
+def _transposed(
+    ours: str, theirs: str, joined: int = 1, chunk: tuple[int, int] = (0, 1)
 ) -> Iterator[Entry]:
-    yield Entry(f"{ours}.weight", f"{theirs}.weight", joined, turned=True, part=part)
-    yield Entry(f"{ours}.bias", f"{theirs}.bias", joined, part=part)
+    yield Entry(f"{ours}.weight", f"{theirs}.weight", joined, transposed=True, chunk=chunk)
+    yield Entry(f"{ours}.bias", f"{theirs}.bias", joined, chunk=chunk)
 
 
-def heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
+def task_heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
     return {}

@@ -3,21 +3,21 @@
 from collections.abc import Iterator
 
 from edgewise.zoo import megatron as model
+from edgewise.zoo.pretrained.architectures import bert
+from edgewise.zoo.pretrained.architectures.bert import task_heads as task_heads
+from edgewise.zoo.pretrained.architectures.bert import write_config as write_config
 from edgewise.zoo.pretrained.entries import Entry, linear, norm
 from edgewise.zoo.pretrained.fields import Fields
-from edgewise.zoo.pretrained.layouts import bert
-from edgewise.zoo.pretrained.layouts.bert import heads as heads
-from edgewise.zoo.pretrained.layouts.bert import table as table
 
-TYPE, MODEL, OUTPUT = "megatron-bert", model, "embedding"
+MODEL_TYPE, MODEL, OUTPUT = "megatron-bert", model, "embedding"
 ARCHITECTURES = {
     "MegatronBertModel": ("", ("pooled",)),
     "MegatronBertForMaskedLM": ("bert.", ("logits",)),
 }
-SPARE = bert.SPARE
+TIED = bert.TIED
 
 
-def config(fields: Fields) -> model.Config:
+def read_config(fields: Fields) -> model.Config:
     fields.fixed("position_embedding_type", "absolute")
     return model.Config(**bert.sizes(fields), types=fields.size("type_vocab_size", default=2))
 

@@ -4,23 +4,23 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgewise.zoo import bert as model
+from edgewise.zoo.pretrained.architectures import bert, roberta
 from edgewise.zoo.pretrained.entries import Entry, linear, norm
 from edgewise.zoo.pretrained.fields import Fields
-from edgewise.zoo.pretrained.layouts import bert, roberta
 
-TYPE, MODEL, OUTPUT = "mpnet", model, "embedding"
+MODEL_TYPE, MODEL, OUTPUT = "mpnet", model, "embedding"
 ARCHITECTURES = {"MPNetModel": ("", ("pooled",)), "MPNetForMaskedLM": ("mpnet.", ("logits",))}
-SPARE = roberta.SPARE
+TIED = roberta.TIED
 FIRST, BUCKETS = 2, 32  # whatever a configuration says
 
 
-def config(fields: Fields) -> model.Config:
+def read_config(fields: Fields) -> model.Config:
     fields.fixed("relative_attention_num_buckets", BUCKETS)
     return model.Config(**bert.sizes(fields), types=0, first=FIRST, buckets=BUCKETS)
 
 
-def table(config: model.Config) -> dict[str, Any]:
-    made = {k: v for k, v in bert.table(config).items() if k != "type_vocab_size"}
+def write_config(config: model.Config) -> dict[str, Any]:
+    made = {k: v for k, v in bert.write_config(config).items() if k != "type_vocab_size"}
     made["pad_token_id"] = config.first - 1
     return {**made, "relative_attention_num_buckets": config.buckets}
 
@@ -40,4 +40,4 @@ def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
         yield from norm(f"{ours}.norm2", f"{theirs}.output.LayerNorm")
 
 
-heads = roberta.heads
+task_heads = roberta.task_heads

@@ -4,21 +4,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgewise.zoo import bert as model
+from edgewise.zoo.pretrained.architectures import bert
 from edgewise.zoo.pretrained.entries import Entry, linear, norm
-from edgewise.zoo.pretrained.fields import Fields, activation_name, shared
-from edgewise.zoo.pretrained.layouts import bert
+from edgewise.zoo.pretrained.fields import Fields, activation_name, head_size
 
-TYPE, MODEL, OUTPUT = "distilbert", model, "embedding"
+MODEL_TYPE, MODEL, OUTPUT = "distilbert", model, "embedding"
 ARCHITECTURES = {
     "DistilBertModel": ("", ()),
     "DistilBertForMaskedLM": ("distilbert.", ("logits",)),
 }
-SPARE = {"vocab_projector.weight": "embeddings.word_embeddings.weight"}
+TIED = {"vocab_projector.weight": "embeddings.word_embeddings.weight"}
 
 
-def config(fields: Fields) -> model.Config:
+def read_config(fields: Fields) -> model.Config:
     size, heads = fields.size("dim"), fields.size("n_heads")
-    shared(size, heads, "dim")
+    head_size(size, heads, "dim")
     return model.Config(
         vocabulary=fields.size("vocab_size"),
         size=size,
@@ -32,7 +32,7 @@ def config(fields: Fields) -> model.Config:
     )
 
 
-def table(config: model.Config) -> dict[str, Any]:
+def write_config(config: model.Config) -> dict[str, Any]:
     return {
         "vocab_size": config.vocabulary,
         "dim": config.size,
@@ -59,7 +59,7 @@ def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
         yield from norm(f"{ours}.norm2", f"{theirs}.output_layer_norm")
 
 
-def heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
+def task_heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
     return {
         "logits": [
             *linear("guess", "vocab_transform"),

@@ -5,20 +5,20 @@ from typing import Any
 
 from edgewise.zoo import vit as model
 from edgewise.zoo.pretrained.entries import Entry, linear, norm
-from edgewise.zoo.pretrained.fields import Fields, activation_name, shared
+from edgewise.zoo.pretrained.fields import Fields, activation_name, head_size
 
-TYPE, MODEL, OUTPUT = "vit", model, "logits"
+MODEL_TYPE, MODEL, OUTPUT = "vit", model, "logits"
 ARCHITECTURES = {"ViTForImageClassification": ("vit.", ("logits",)), "ViTModel": ("", ("pooled",))}
-SPARE: dict[str, str] = {}
+TIED: dict[str, str] = {}
 
 
-def config(fields: Fields) -> model.Config:
+def read_config(fields: Fields) -> model.Config:
     fields.fixed("qkv_bias", True)
     fields.fixed("pooler_act", "tanh")
     size, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
-    shared(size, heads, "hidden_size")
+    head_size(size, heads, "hidden_size")
     image, patch = fields.size("image_size"), fields.size("patch_size")
-    shared(image, patch, "image_size")
+    head_size(image, patch, "image_size")
     labels = fields.table.get("id2label")
     return model.Config(
         image=image,
@@ -35,7 +35,7 @@ def config(fields: Fields) -> model.Config:
     )
 
 
-def table(config: model.Config) -> dict[str, Any]:
+def write_config(config: model.Config) -> dict[str, Any]:
     return {
         "image_size": config.image,
         "patch_size": config.patch,
@@ -73,7 +73,7 @@ def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
     yield from norm("out", f"{prefix}layernorm")
 
 
-def heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
+def task_heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
     return {
         "pooled": linear("pooled", f"{prefix}pooler.dense"),
         "logits": linear("logits", "classifier"),

@@ -7,9 +7,9 @@ from edgewise.zoo import t5 as model
 from edgewise.zoo.pretrained.entries import Entry
 from edgewise.zoo.pretrained.fields import Fields, activation_name
 
-TYPE, MODEL, OUTPUT = "t5", model, "logits"
+MODEL_TYPE, MODEL, OUTPUT = "t5", model, "logits"
 ARCHITECTURES = {"T5ForConditionalGeneration": ("", ("logits",)), "T5Model": ("", ())}
-SPARE = {
+TIED = {
     "encoder.embed_tokens.weight": "shared.weight",
     "decoder.embed_tokens.weight": "shared.weight",
     "lm_head.weight": "shared.weight",
@@ -18,7 +18,7 @@ SPARE = {
 }
 
 
-def config(fields: Fields) -> model.Config:
+def read_config(fields: Fields) -> model.Config:
     kind = fields.table.get("feed_forward_proj", "relu")
     gated = isinstance(kind, str) and kind.startswith("gated-")
     name = kind.removeprefix("gated-") if isinstance(kind, str) else kind
@@ -48,7 +48,7 @@ def _ties(fields: Fields) -> bool:
     return fields.table.get("tie_word_embeddings") is not False
 
 
-def table(config: model.Config) -> dict[str, Any]:
+def write_config(config: model.Config) -> dict[str, Any]:
     name = activation_name(config.activation)
     kind = f"gated-{name.removesuffix('_new')}" if config.gated else name
     return {
@@ -104,5 +104,5 @@ def _feed_forward(ours: str, theirs: str, gated: bool) -> Iterator[Entry]:
     yield Entry(f"{ours}.out.weight", f"{theirs}.wo.weight")
 
 
-def heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
+def task_heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
     return {} if config.tied else {"logits": [Entry("logits.weight", "lm_head.weight")]}

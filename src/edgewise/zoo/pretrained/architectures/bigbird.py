@@ -3,17 +3,17 @@
 from typing import Any
 
 from edgewise.zoo import bigbird as model
+from edgewise.zoo.pretrained.architectures import bert
+from edgewise.zoo.pretrained.architectures.bert import entries as entries
 from edgewise.zoo.pretrained.entries import Entry, linear
 from edgewise.zoo.pretrained.fields import Fields
-from edgewise.zoo.pretrained.layouts import bert
-from edgewise.zoo.pretrained.layouts.bert import entries as entries
 
-TYPE, MODEL, OUTPUT = "big_bird", model, "out"
+MODEL_TYPE, MODEL, OUTPUT = "big_bird", model, "out"
 ARCHITECTURES = {"BigBirdModel": ("", ("pooled",))}
-SPARE: dict[str, str] = {}
+TIED: dict[str, str] = {}
 
 
-def config(fields: Fields) -> model.Config:
+def read_config(fields: Fields) -> model.Config:
     fields.fixed("use_bias", True)
     fields.fixed("rescale_embeddings", False)
     fields.fixed("attention_type", "block_sparse")
@@ -26,14 +26,14 @@ def config(fields: Fields) -> model.Config:
     )
 
 
-def table(config: model.Config) -> dict[str, Any]:
+def write_config(config: model.Config) -> dict[str, Any]:
     return {
-        **bert.table(config),
+        **bert.write_config(config),
         "block_size": config.block,
         "num_random_blocks": config.random,
         "attention_type": "block_sparse",
     }
 
 
-def heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
+def task_heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
     return {"pooled": linear("pooled", f"{prefix}pooler")}

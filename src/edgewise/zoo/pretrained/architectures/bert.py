@@ -5,11 +5,11 @@ from typing import Any
 
 from edgewise.zoo import bert as model
 from edgewise.zoo.pretrained.entries import Entry, linear, norm
-from edgewise.zoo.pretrained.fields import Fields, activation_name, shared
+from edgewise.zoo.pretrained.fields import Fields, activation_name, head_size
 
-TYPE, MODEL, OUTPUT = "bert", model, "embedding"
+MODEL_TYPE, MODEL, OUTPUT = "bert", model, "embedding"
 ARCHITECTURES = {"BertModel": ("", ("pooled",)), "BertForMaskedLM": ("bert.", ("logits",))}
-SPARE = {
+TIED = {
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
     "cls.seq_relationship.weight": "",  # whether one sentence follows another
@@ -17,7 +17,7 @@ SPARE = {
 }
 
 
-def config(fields: Fields) -> model.Config:
+def read_config(fields: Fields) -> model.Config:
     fields.fixed("position_embedding_type", "absolute")
     return model.Config(**sizes(fields), types=fields.size("type_vocab_size", default=2))
 
@@ -26,7 +26,7 @@ def sizes(fields: Fields) -> dict[str, Any]:
     """What the configurations of this family have in common."""
     fields.fixed("is_decoder", False)
     size, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
-    shared(size, heads, "hidden_size")
+    head_size(size, heads, "hidden_size")
     return {
         "vocabulary": fields.size("vocab_size"),
         "size": size,
@@ -40,7 +40,7 @@ def sizes(fields: Fields) -> dict[str, Any]:
     }
 
 
-def table(config: model.Config) -> dict[str, Any]:
+def write_config(config: model.Config) -> dict[str, Any]:
     return {
         "vocab_size": config.vocabulary,
         "hidden_size": config.size,
@@ -89,7 +89,7 @@ def attention(ours: str, theirs: str) -> Iterator[Entry]:
     yield from linear(f"{ours}.attended", f"{theirs}.attention.output.dense")
 
 
-def heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
+def task_heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
     """What a checkpoint may have beyond the encoder, by the relation that needs it."""
     return {
         "pooled": linear("pooled", f"{prefix}pooler.dense"),

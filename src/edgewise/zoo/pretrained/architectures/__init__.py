@@ -1,0 +1,35 @@
+"""Hugging Face architectures, one file per `model_type`.
+
+To add one, write its file and add it to MODEL_TYPES. A file holds
+
+- MODEL_TYPE, the `model_type` of its `config.json`; MODEL, the module of the zoo; OUTPUT, the
+  relation that it computes by default;
+- ARCHITECTURES, class name → (prefix of tensor names, rule heads that need tensors of their own);
+- TIED, tensors that may be there and must equal another one ("" for one that is ignored);
+- `read_config` and `write_config`, between the fields of `config.json` and `MODEL.Config`;
+- `entries` and `task_heads`, the tensors of the body and of each task head.
+"""
+
+from types import ModuleType
+
+from edgewise.zoo.pretrained.architectures import (
+    bert,
+    bigbird,
+    distilbert,
+    gpt2,
+    llama,
+    longformer,
+    megatron,
+    mpnet,
+    roberta,
+    t5,
+    vit,
+)
+
+MODEL_TYPES: dict[str, ModuleType] = {
+    spec.MODEL_TYPE: spec
+    for spec in (
+        *(bert, roberta, distilbert, mpnet, megatron),
+        *(gpt2, llama, t5, vit, longformer, bigbird),
+    )
+}

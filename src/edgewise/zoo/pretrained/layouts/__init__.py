@@ -1,1 +1,0 @@
-"""One file for each way that checkpoints are laid out: configuration, and a table of names."""

@@ -1,0 +1,140 @@
+"""Reads a checkpoint of Hugging Face, or a GGUF file, into a program with its weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.errors import EdgewiseError, caller, nearest
+from edgewise.zoo.pretrained import files
+from edgewise.zoo.pretrained.architectures import MODEL_TYPES
+from edgewise.zoo.pretrained.entries import (
+    BadPretrained,
+    Entry,
+    Shape,
+    check_tensors,
+    shapes_of,
+    to_ours,
+)
+from edgewise.zoo.pretrained.fetch import SOURCES
+from edgewise.zoo.pretrained.fields import Fields
+from edgewise.zoo.pretrained.model import TOKENS, Pretrained
+from edgewise.zoo.pretrained.tokens import read_tokenizer
+
+GENERATION = "generation_config.json"
+
+
+def from_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> Pretrained:
+    """The model of a checkpoint: a folder as Hugging Face saves it, or a GGUF file."""
+    if not isinstance(path, str | Path):
+        raise BadPretrained(
+            f"a path is a text, not {type(path).__name__}", caller(), "give the path of a folder"
+        )
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise BadPretrained(
+            f"`dtype` is {dtype!r}", caller(), "give a precision: `dtype=torch.float64`"
+        )
+    path = Path(path)
+    try:
+        if path.suffix == ".gguf":
+            from edgewise.zoo.pretrained.gguf import read_gguf
+
+            return read_gguf(path, dtype)
+        return _folder(path, dtype)
+    except EdgewiseError as error:
+        error.place = error.place or caller()
+        raise
+
+
+def _folder(path: Path, dtype: torch.dtype) -> Pretrained:
+    if not path.is_dir():
+        near = nearest(str(path), list(SOURCES))
+        known = f"the checkpoint `{near}` can be fetched: `zoo.fetch({near!r})`"
+        raise BadPretrained(
+            f"there is no folder `{path}`",
+            help=known if near else "give the folder that holds `config.json`",
+        )
+    table = files.read_json(path / files.CONFIG)
+    if (path / GENERATION).is_file():  # overrides the special tokens of config.json
+        given = files.read_json(path / GENERATION)
+        table |= {name: given[name] for name in TOKENS if given.get(name) is not None}
+    spec, named = spec_for(table)
+    config = spec.read_config(Fields(table))
+    program = spec.MODEL.program(config)
+    found = files.weight_files(path)
+    shapes = files.tensor_shapes(found)
+    architecture, entries, tied = entries_for(spec, config, named, shapes)
+    check_tensors(entries, shapes, shapes_of(program), tied)
+    theirs = files.tensors(found)
+    _check_tied(theirs, tied)
+    tokenizer, words = path / "tokenizer.json", getattr(config, "vocabulary", 0)
+    return Pretrained(
+        spec,
+        architecture,
+        config,
+        program,
+        to_ours(entries, {n: t.to(dtype) for n, t in theirs.items()}, shapes_of(program)),
+        read_tokenizer(tokenizer, words) if tokenizer.is_file() else None,
+        table,
+        dtype,
+    )
+
+
+def spec_for(table: dict[str, Any]) -> tuple[ModuleType, str]:
+    """The file in `architectures/` for a configuration, and its architecture."""
+    kind = table.get("model_type")
+    if not isinstance(kind, str) or kind not in MODEL_TYPES:
+        raise BadPretrained(
+            f"unsupported `model_type` {kind!r}"[:120],
+            help=f"supported: {', '.join(MODEL_TYPES)}",
+        )
+    spec = MODEL_TYPES[kind]
+    named = table.get("architectures")
+    architecture = named[0] if isinstance(named, list) and named else next(iter(spec.ARCHITECTURES))
+    if not isinstance(architecture, str) or architecture not in spec.ARCHITECTURES:
+        raise BadPretrained(
+            f"unsupported architecture {architecture!r}"[:120],
+            help=f"supported: {', '.join(spec.ARCHITECTURES)}",
+        )
+    return spec, architecture
+
+
+def entries_for(
+    spec: ModuleType, config: Any, named: str, found: dict[str, Shape]
+) -> tuple[str, list[Entry], dict[str, str]]:
+    """The architecture, the tensors it must have, and those it may have tied to others.
+
+    A configuration may name another architecture than its file holds: the tensors decide.
+    """
+    usual = spec.ARCHITECTURES[named][0]
+    prefix = usual if any(name.startswith(usual) for name in found) else ""
+    entries = list(spec.entries(config, prefix))
+    heads = {
+        relation: extra
+        for relation, extra in spec.task_heads(config, prefix).items()
+        if any(e.theirs in found for e in extra)
+    }
+    entries += [e for extra in heads.values() for e in extra]
+    order = (named, *spec.ARCHITECTURES)
+    fitting = (a for a in order if spec.ARCHITECTURES[a][0] == prefix)
+    architecture = next((a for a in fitting if set(heads) <= set(spec.ARCHITECTURES[a][1])), named)
+    words = next(e.theirs for e in entries if e.ours == "word") if spec.TIED else ""
+    wanted = {e.theirs for e in entries}
+    tied = {}
+    for name, other in spec.TIED.items():
+        if name not in wanted:
+            tied[name] = other if other in wanted or not other else words
+    return architecture, entries, tied
+
+
+def _check_tied(theirs: dict[str, Tensor], tied: dict[str, str]) -> None:
+    for name, other in tied.items():
+        if other and name in theirs and not torch.equal(theirs[name], theirs[other]):
+            raise BadPretrained(
+                f"the tensor `{name}` differs from `{other}`, to which the rules tie it",
+                help="untied checkpoints of this architecture are not supported",
+            )
