@@ -88,3 +88,24 @@ class NoPositions(EdgewiseError):
     code = "no-positions"
     example = BERT + "hf.longer(model, 100, window(3))"
     instead = BERT + "hf.longer(model, 1024, window(3))"
+
+
+class NotSaved(EdgewiseError):
+    """A config keeps a graph or a program as text: Python functions and endless lists have none."""
+
+    code = "not-saved"
+    example = (
+        BERT
+        + """\
+import tempfile
+rule = (R.out(V.H, V.I) <= R.v(V.H, V.I)) | [F.call(abs)]
+hf.use(model, Program([rule])).save_pretrained(folder := tempfile.mkdtemp())
+hf.load(folder)"""
+    )
+    instead = (
+        BERT
+        + """\
+import tempfile
+hf.use(model, window(3)).save_pretrained(folder := tempfile.mkdtemp())
+hf.load(folder)"""
+    )

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from edgewise.errors import caller
-from edgewise.graphs import full, pictures
+from edgewise.errors import EdgewiseError, caller
+from edgewise.graphs import full, parse, pictures
 from edgewise.graphs.families import per_head, per_layer, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.hf.attend import Graph, Options, attend
@@ -22,6 +22,8 @@ from edgewise.language.program import Program
 
 NAME = "edgewise"
 BEFORE = "_attention_before_edgewise"
+IN_USE = "_edgewise_attention"
+Attention = Pattern | per_head | per_sample | per_layer | Program
 # what models pass on to any attention function: said by the mask too, or not about attention
 TOLD = {
     *("position_ids", "cache_position", "use_cache", "is_causal", "sliding_window"),
@@ -45,9 +47,7 @@ class Place:
     cross: bool = False
 
 
-def use(
-    model: nn.Module, attention: Pattern | per_head | per_sample | per_layer | Program
-) -> nn.Module:
+def use(model: nn.Module, attention: Attention) -> nn.Module:
     """Let the self-attention of a Hugging Face model hear along a graph, or by a program.
 
     The pairs that the model itself allows (causal, sliding window, packed texts, padding) still
@@ -55,7 +55,8 @@ def use(
     `per_head` query heads, `per_sample` the rows of every batch. Cross-attention stays dense.
     Weights are not touched, nor other models of the same config; `restore` undoes it. A program
     reads `q(H, I)`, already scaled, `k(H, J)` and `v(H, J)` and derives `out(H, I)`; its own
-    weights become parameters of the model, for each layer its own.
+    weights become parameters of the model, for each layer its own. A model that is saved keeps
+    what it attends along in its config: `load` brings it back.
 
     >>> from transformers import BertConfig, BertModel
     >>> from edgewise.graphs import global_tokens, window
@@ -75,11 +76,15 @@ def use(
         if isinstance(graph, ProgramAttention):
             module.add_module(NAME, graph)
         module._edgewise = Place(name, numbers.get(name, -1), graph, cross)  # type: ignore[assignment]
-    _register()
+    register()
     _own_configs(model)
     configs = _configs(model, [module for _, module, _ in places])
     setattr(model, BEFORE, [(config, config._attn_implementation) for config in configs])
     _say(model, [(config, NAME) for config in configs])
+    setattr(model, IN_USE, attention)
+    if hasattr(model, "config"):  # as saved: transformers then loads no other attention for it
+        setattr(model.config, NAME, _written(attention))
+        vars(model.config)["attn_implementation"] = NAME
     return model
 
 
@@ -94,7 +99,25 @@ def restore(model: nn.Module) -> nn.Module:
         before = module.__dict__.pop(BEFORE, None)
         if before is not None:
             _say(module, before)
+            module.__dict__.pop(IN_USE, None)
+            for name in (NAME, "attn_implementation"):
+                vars(module.config).pop(name, None)
     return model
+
+
+def _written(attention: Attention) -> dict[str, str]:
+    """What a model attends along as data for its config."""
+    if isinstance(attention, Program):
+        try:
+            return {"program": attention.text()}
+        except EdgewiseError as error:
+            return {"missing": error.message}
+    text = repr(attention)
+    try:
+        exact = parse(text) == attention
+    except EdgewiseError:
+        exact = False
+    return {"graph": text} if exact else {"missing": f"`{text[:80]}` has no text to read back"}
 
 
 def _own_configs(model: nn.Module) -> None:
@@ -122,7 +145,8 @@ def _say(model: nn.Module, names: list[tuple[Any, str]]) -> None:
             config._attn_implementation = name
 
 
-def _register() -> None:
+def register() -> None:
+    """Make the attention known to transformers by its name."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
     # what they do depends on numbers in tensors: a compiled model calls them as they are
@@ -144,6 +168,12 @@ def forward(
     """What a model calls: the attention of this module, (batch, queries, heads, d)."""
     place: Place | None = getattr(module, "_edgewise", None)
     if place is None:
+        if hasattr(getattr(module, "config", None), NAME):
+            raise NotPluggable(
+                "the model was saved with a graph, which is not in use yet",
+                caller(),
+                "`hf.use(model, hf.graph_of(model))`, or load it by `hf.load(path)`",
+            )
         raise NotPluggable(
             f"a `{type(module).__name__}` attends that was not there when the model was switched",
             caller(),

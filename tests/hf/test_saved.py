@@ -1,0 +1,87 @@
+"""A model that is saved keeps what it attends along, and is loaded with it."""
+
+import subprocess
+import sys
+
+import hf_models as models
+import pytest
+import torch
+from transformers import AutoModel
+
+from edgewise import EdgewiseError, F, Program, R, V, hf
+from edgewise.graphs import causal, from_edges, full, global_tokens, per_head, per_layer, window
+
+TOKENS = torch.randint(3, 29, (2, 9), generator=torch.Generator().manual_seed(1))
+RULES = Program([
+    (R.score(V.H, V.I, V.J) <= (R.k(V.H, V.J).T @ R.q(V.H, V.I), R.k(V.H, V.J)["favour":1, 4]))
+    | [F.softmax_agg(agg_terms=[V.J])],
+    (R.out(V.H, V.I) <= (R.score(V.H, V.I, V.J), R.v(V.H, V.J))) | [F.product],
+])  # fmt: skip
+ATTENTIONS = {
+    "a union": window(1) | global_tokens(1),
+    "edges": from_edges(torch.tensor([[0, 1, 2], [1, 2, 0]])) | window(0),
+    "layers": per_layer(window(1), per_head(window(2), causal(), full(), global_tokens(2))),
+    "a program": RULES,
+}
+
+
+def hidden(model):
+    with torch.no_grad():
+        return model(TOKENS).last_hidden_state
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_loaded_it_attends_as_before(tmp_path, name):
+    model = hf.use(models.built(models.bert), ATTENTIONS[name])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.01)
+    model.save_pretrained(tmp_path)
+    loaded = hf.load(tmp_path, dtype=torch.float64).eval()
+    assert hf.graph_of(loaded) == hf.graph_of(model) == ATTENTIONS[name]
+    torch.testing.assert_close(hidden(loaded), hidden(model))
+
+
+def test_loaded_by_transformers_it_says_what_to_do(tmp_path):
+    model = hf.use(models.built(models.bert), window(1))
+    model.save_pretrained(tmp_path)
+    loaded = AutoModel.from_pretrained(tmp_path, dtype=torch.float64).eval()
+    with pytest.raises(EdgewiseError) as caught:
+        hidden(loaded)
+    assert "hf.use(model, hf.graph_of(model))" in caught.value.help
+    hf.use(loaded, hf.graph_of(loaded))
+    torch.testing.assert_close(hidden(loaded), hidden(model))
+    dense = AutoModel.from_pretrained(tmp_path, dtype=torch.float64, attn_implementation="sdpa")
+    torch.testing.assert_close(hidden(dense.eval()), hidden(hf.restore(model)))
+
+
+def test_without_edgewise_it_is_not_dense_in_silence(tmp_path):
+    hf.use(models.built(models.bert), window(1)).save_pretrained(tmp_path)
+    code = f"from transformers import AutoModel; AutoModel.from_pretrained({str(tmp_path)!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert '`attn_implementation="edgewise"` is not supported' in done.stderr
+
+
+def test_restored_it_is_saved_as_it_was(tmp_path):
+    model = models.built(models.bert)
+    before = model.config.to_dict()
+    assert hf.graph_of(model) is None
+    hf.restore(hf.use(model, window(1))).save_pretrained(tmp_path)
+    assert model.config.to_dict().keys() == before.keys()
+    assert hf.graph_of(hf.load(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        Program([(R.out(V.H, V.I) <= R.v(V.H, V.I)) | [F.call(torch.tanh)]]),
+        from_edges(torch.arange(200_000).reshape(2, -1)),
+    ],
+    ids=["a Python function", "a long list"],
+)
+def test_what_has_no_text_says_so(tmp_path, attention):
+    hf.use(models.built(models.bert), attention).save_pretrained(tmp_path)
+    with pytest.raises(EdgewiseError) as caught:
+        hf.load(tmp_path)
+    assert caught.value.code == "not-saved"
