@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 
 from edgewise import EdgewiseError, Program, R, V, ragged
-from edgewise.ground import facts as reading
+from edgewise.inputs import facts as reading
 from edgewise.inputs.facts import read_facts
 
 PROGRAM = Program([R.h(V.X) <= R.a(V.X), R.h(V.X) <= (R.b(V.X, V.Y), R._c("s", V.Y))])
