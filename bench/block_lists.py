@@ -11,7 +11,7 @@ import torch
 from measure import write
 
 from edgewise.graphs import parse
-from edgewise.graphs.pairs import form_of
+from edgewise.graphs.pattern import cached_rows
 
 BLOCK = 128
 LONG = 1 << 15
@@ -34,7 +34,7 @@ def fresh(text: str, n: int) -> Callable[[], object]:
     """Blocks from the text of the pattern on, nothing remembered."""
 
     def run() -> object:
-        form_of.cache_clear()
+        cached_rows.cache_clear()
         return parse(text).blocks(n, block=BLOCK)
 
     return run
@@ -42,7 +42,7 @@ def fresh(text: str, n: int) -> Callable[[], object]:
 
 def mask(text: str, n: int) -> Callable[[], object]:
     def run() -> object:
-        form_of.cache_clear()
+        cached_rows.cache_clear()
         return parse(text).block_mask(n, block=BLOCK)
 
     return run

@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 from strategies import anywhere, expressions, leaves
 
 from edgewise.graphs import (
+    Pattern,
+    algebra,
     causal,
     full,
-    hops,
-    moves,
     parse,
-    pattern,
     per_head,
     per_sample,
     strided,
@@ -24,35 +23,35 @@ from edgewise.language.nodes import PatternAtom, Variable
 from edgewise.layouts import residue_order
 
 
-def meaning(p: pattern.Pattern, n: int, m: int) -> np.ndarray:
+def meaning(p: Pattern, n: int, m: int) -> np.ndarray:
     """The matrix of an expression, from the matrices of its leaves."""
     match p:
-        case pattern.union():
+        case algebra.union():
             return np.logical_or.reduce([meaning(one, n, m) for one in p.members])
-        case pattern.intersection():
+        case algebra.intersection():
             return np.logical_and.reduce([meaning(one, n, m) for one in p.members])
-        case pattern.difference():
+        case algebra.difference():
             return meaning(p.left, n, m) & ~meaning(p.right, n, m)
-        case pattern.complement():
+        case algebra.complement():
             return ~meaning(p.pattern, n, m)
-        case moves.transpose():
+        case algebra.transpose():
             return meaning(p.pattern, m, n).T
-        case hops.composition():
+        case algebra.composition():
             first, second = meaning(p.first, n, m), meaning(p.second, m, m)
             return first.astype(int) @ second.astype(int) > 0
-        case hops.powered():
+        case algebra.powered():
             first, second = meaning(p.pattern, n, m), meaning(p.pattern, m, m)
             for _ in range(p.hops - 1):
                 first = first.astype(int) @ second.astype(int) > 0
             return first
-        case moves.shifted():
+        case algebra.shifted():
             inner = meaning(p.pattern, max(n - p.by, 0), max(m - p.keys, 0))
             out = np.zeros((n, m), bool)
             for i, j in np.argwhere(inner):
                 if i + p.by >= 0 and j + p.keys >= 0:
                     out[i + p.by, j + p.keys] = True
             return out
-        case moves.restricted():
+        case algebra.restricted():
             out = np.zeros((n, m), bool)
             box = slice(*p.queries), slice(*p.keys)
             out[box] = meaning(p.pattern, n, m)[box]
@@ -63,7 +62,7 @@ def meaning(p: pattern.Pattern, n: int, m: int) -> np.ndarray:
 
 @given(anywhere(expressions, most=20))
 @settings(deadline=None, max_examples=250)
-def test_an_expression_means_its_matrix(case: tuple[pattern.Pattern, int, int]) -> None:
+def test_an_expression_means_its_matrix(case: tuple[Pattern, int, int]) -> None:
     p, n, m = case
     wanted = torch.from_numpy(meaning(p, n, m))
     assert torch.equal(p.dense(n, m), wanted)
@@ -74,13 +73,13 @@ def test_an_expression_means_its_matrix(case: tuple[pattern.Pattern, int, int]) 
 
 @given(expressions)
 @settings(deadline=None, max_examples=150)
-def test_an_expression_reads_back(p: pattern.Pattern) -> None:
+def test_an_expression_reads_back(p: Pattern) -> None:
     assert parse(repr(p)) == p
 
 
 @given(leaves, leaves, leaves, st.integers(0, 40))
 @settings(deadline=None, max_examples=60)
-def test_laws(a: pattern.Pattern, b: pattern.Pattern, c: pattern.Pattern, n: int) -> None:
+def test_laws(a: Pattern, b: Pattern, c: Pattern, n: int) -> None:
     pairs = [
         (a | b, b | a),
         (a & (b | c), (a & b) | (a & c)),
@@ -99,7 +98,7 @@ def test_laws(a: pattern.Pattern, b: pattern.Pattern, c: pattern.Pattern, n: int
 
 @given(st.lists(leaves, min_size=1, max_size=4), st.integers(0, 30))
 @settings(deadline=None, max_examples=40)
-def test_parts_are_disjoint_and_make_up_the_union(ps: list[pattern.Pattern], n: int) -> None:
+def test_parts_are_disjoint_and_make_up_the_union(ps: list[Pattern], n: int) -> None:
     union = ps[0]
     for p in ps[1:]:
         union = union | p

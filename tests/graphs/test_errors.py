@@ -62,20 +62,20 @@ BAD = {
 HOSTILE = {
     "~" * 10_000 + "full()": "too many operators",
     "full()" + ".T" * 20_000: "too many operators",
-    "full()" + ".T" * 300: "nested more than 100 deep",
+    "full()" + ".T" * 300: "nested more than 100 levels deep",
     "-" * 5000 + "1": "too many operators",
     "(" * 300 + "full()" + ")" * 300: "not an expression",
     "full(" * 150: "not an expression",
     "[" * 100_000: "not an expression",
     "full() | " * 50_000 + "full()": "too many operators",
-    "window(1)" + ".compose(full())" * 300: "nested more than 100 deep",
-    "window(1)" + ".shift(1).restrict()" * 60: "nested more than 100 deep",
+    "window(1)" + ".compose(full())" * 300: "nested more than 100 levels deep",
+    "window(1)" + ".shift(1).restrict()" * 60: "nested more than 100 levels deep",
     "a" * 2_000_000: "longer than 1,000,000 characters",
     "window(" + "9" * 5000 + ")": "a number of 5,000 digits",
     "window(" + "9" * 4000 + ")": "at most 2,147,483,647",
     "window(1).power(10**9)": "cannot be part of a pattern",
     "window(1).power(9999999999)": "at most 2,147,483,647",
-    "window(radius=1, radius=2)": "comes twice",
+    "window(radius=1, radius=2)": "is repeated",
     "per_layer(full()) | full()": "expected a pattern",
     "per_layer(full()).shift(1)": "expected a pattern",
     "window(1)(1, 2)": "cannot be called",
@@ -108,7 +108,7 @@ def test_bad_text_has_its_own_error_at_its_place(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", HOSTILE, ids=lambda source: ascii(source)[:20])
-def test_hostile_text_is_refused_in_few_words(source: str) -> None:
+def test_hostile_text_is_refused_briefly(source: str) -> None:
     with pytest.raises(EdgewiseError, match=HOSTILE[source]) as caught:
         parse(source)
     assert caught.value.help

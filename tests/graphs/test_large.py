@@ -184,7 +184,7 @@ def test_far_rows_are_drawn_alone(pattern: Pattern) -> None:
 def test_many_random_keys_are_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, limit = np.arange(40), np.arange(30, 70)
     few = philox.distinct(3, rows, 35, limit)
-    monkeypatch.setattr(philox, "FEW", 0)
+    monkeypatch.setattr(philox, "LINEAR_SEARCH", 0)
     monkeypatch.setattr(philox, "TABLE", 200)
     assert np.array_equal(philox.distinct(3, rows, 35, limit), few)
 

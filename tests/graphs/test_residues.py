@@ -15,7 +15,7 @@ from edgewise.graphs import (
     strided,
     window,
 )
-from edgewise.graphs.residues import class_of, written_groups, written_step
+from edgewise.graphs.residues import class_of, residue_groups, symbolic_step
 from edgewise.kernels.attention.contract import facts, pieces_of
 from edgewise.kernels.attention.permuted import step_of
 
@@ -41,7 +41,7 @@ sizes = st.integers(0, 21)
 @given(expressions, sizes, sizes)
 @settings(deadline=None, max_examples=200)
 def test_classes_are_as_written(graph: Pattern, n: int, m: int) -> None:
-    matrix, step = graph.dense(n, m).numpy(), written_step(graph)
+    matrix, step = graph.dense(n, m).numpy(), symbolic_step(graph)
     i, j = np.nonzero(matrix)
     assert not ((i - j) % step).any()
     inner = class_of(graph, step)
@@ -54,7 +54,7 @@ def test_classes_are_as_written(graph: Pattern, n: int, m: int) -> None:
 @given(expressions, sizes, sizes)
 @settings(deadline=None, max_examples=200)
 def test_groups_are_all_classes(graph: Pattern, n: int, m: int) -> None:
-    groups, step = written_groups(graph, n, m), written_step(graph)
+    groups, step = residue_groups(graph, n, m), symbolic_step(graph)
     if groups is None:
         return
     matrix = graph.dense(n, m).numpy()
@@ -86,5 +86,5 @@ def test_facts_without_rows(graph: Pattern, n: int, m: int) -> None:
 def test_what_is_not_alike_in_all_classes_is_not_written() -> None:
     assert class_of(global_tokens(1) & strided(2), 2) is None
     assert class_of(documents([3, 4]) & strided(2), 2) is None
-    assert written_groups(strided(8), 7, 20) is None
-    assert written_groups(window(3), 20, 20) is None
+    assert residue_groups(strided(8), 7, 20) is None
+    assert residue_groups(window(3), 20, 20) is None

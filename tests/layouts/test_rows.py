@@ -1,4 +1,4 @@
-"""The normal form and what derives from it, on random pieces against matrices."""
+"""The normal form and what derives from it, on random trapezoids against matrices."""
 
 from unittest.mock import patch
 
@@ -14,9 +14,9 @@ from edgewise.layouts import (
     NOTHING,
     OR,
     Membership,
-    Pieces,
     Rows,
     RowTable,
+    Trapezoids,
     blocks_of_rows,
     by_residue,
     combine,
@@ -24,41 +24,41 @@ from edgewise.layouts import (
     composed,
     compressed,
     csr_of_rows,
-    few,
     joined,
-    pieces,
     residue_order,
     rows_of_blocks,
-    rows_of_pieces,
+    rows_of_trapezoids,
+    small_sweep,
     transposed,
+    trapezoids,
 )
-from edgewise.layouts.cover import touched
+from edgewise.layouts.blocks import nonempty_blocks
 
 
 @st.composite
-def random_pieces(draw: st.DrawFn) -> Pieces:
+def random_trapezoids(draw: st.DrawFn) -> Trapezoids:
     """Up to three trapezoids and at most one progression with a step, inside and outside."""
-    whole = st.integers(-5, 22)
+    integer = st.integers(-5, 22)
     parts = [NOTHING]
     for _ in range(draw(st.integers(0, 3))):
-        top, start = draw(whole), draw(whole)
+        top, start = draw(integer), draw(integer)
         rows, keys = draw(st.integers(0, 25)), draw(st.integers(-3, 20))
         slope = draw(st.sampled_from([(0, 0), (0, 1), (1, 0), (1, 1)]))
-        parts.append(pieces((top, top + rows), start, start + keys, slope=slope))
+        parts.append(trapezoids((top, top + rows), start, start + keys, slope=slope))
     if draw(st.booleans()):
-        top, start, slope = draw(whole), draw(whole), draw(st.integers(0, 1))
+        top, start, slope = draw(integer), draw(integer), draw(st.integers(0, 1))
         rows, keys, step = (
             draw(st.integers(0, 25)),
             draw(st.integers(-3, 25)),
             draw(st.integers(2, 7)),
         )
         parts.append(
-            pieces((top, top + rows), start, start + keys, slope=(slope, slope), step=step)
+            trapezoids((top, top + rows), start, start + keys, slope=(slope, slope), step=step)
         )
     return joined(*parts)
 
 
-def matrix(n: int, m: int, p: Pieces) -> np.ndarray:
+def matrix(n: int, m: int, p: Trapezoids) -> np.ndarray:
     out = np.zeros((n, m), bool)
     for k in range(len(p)):
         for i in range(max(p.top[k], 0), min(p.bottom[k], n)):
@@ -85,63 +85,63 @@ def assert_is(rows: Rows, wanted: np.ndarray) -> None:
 sizes = st.integers(0, 18)
 
 
-@given(random_pieces(), random_pieces(), sizes, sizes)
+@given(random_trapezoids(), random_trapezoids(), sizes, sizes)
 @settings(deadline=None, max_examples=150)
-def test_set_algebra(a: Pieces, b: Pieces, n: int, m: int) -> None:
+def test_set_algebra(a: Trapezoids, b: Trapezoids, n: int, m: int) -> None:
     left, right = matrix(n, m, a), matrix(n, m, b)
-    first, second = rows_of_pieces(n, m, a), rows_of_pieces(n, m, b)
+    first, second = rows_of_trapezoids(n, m, a), rows_of_trapezoids(n, m, b)
     assert_is(first, left)
     laws = ((OR, left | right), (AND, left & right), (MINUS, left & ~right), (NOT, ~left))
     for keep, wanted in laws:
-        assert_is(combine(n, m, first.pieces(), second.pieces(), keep), wanted)
+        assert_is(combine(n, m, first.trapezoids(), second.trapezoids(), keep), wanted)
 
 
-@given(random_pieces(), random_pieces(), sizes, sizes)
+@given(random_trapezoids(), random_trapezoids(), sizes, sizes)
 @settings(deadline=None, max_examples=150)
-def test_the_same_in_python_and_in_arrays(a: Pieces, b: Pieces, n: int, m: int) -> None:
-    """Few pieces without a step go through Python, others through NumPy."""
+def test_the_same_in_python_and_in_arrays(a: Trapezoids, b: Trapezoids, n: int, m: int) -> None:
+    """Up to eight trapezoids without a step go through Python, others through NumPy."""
     a, b = a[a.step == 1], b[b.step == 1]
     left, right = matrix(n, m, a), matrix(n, m, b)
-    assert few.are_few(a, b)
+    assert small_sweep.applies(a, b)
     for keep in (OR, AND, MINUS, NOT):
         wanted = keep[left.astype(int), right.astype(int)]
-        in_python = few.combined(n, m, a, b, keep)
+        in_python = small_sweep.combine(n, m, a, b, keep)
         assert_is(in_python, wanted)
-        with patch.object(few, "are_few", return_value=False):
+        with patch.object(small_sweep, "applies", return_value=False):
             in_arrays = combine(n, m, a, b, keep)
         assert_is(in_arrays, wanted)
         assert len(in_python.top) <= len(in_arrays.top)
         assert ((in_python.dstart == 0) | (in_python.height > 1)[in_python.slab]).all()
 
 
-@given(random_pieces(), random_pieces(), sizes, sizes, sizes)
+@given(random_trapezoids(), random_trapezoids(), sizes, sizes, sizes)
 @settings(deadline=None, max_examples=100)
-def test_turned_and_composed(a: Pieces, b: Pieces, n: int, m: int, k: int) -> None:
+def test_transposed_and_composed(a: Trapezoids, b: Trapezoids, n: int, m: int, k: int) -> None:
     left, right = matrix(n, m, a), matrix(m, k, b)
-    first, second = rows_of_pieces(n, m, a), rows_of_pieces(m, k, b)
+    first, second = rows_of_trapezoids(n, m, a), rows_of_trapezoids(m, k, b)
     assert_is(transposed(first), left.T)
     assert_is(composed(first, second), left.astype(int) @ right.astype(int) > 0)
 
 
-@given(random_pieces(), sizes, sizes, st.integers(1, 6), st.booleans())
+@given(random_trapezoids(), sizes, sizes, st.integers(1, 6), st.booleans())
 @settings(deadline=None, max_examples=150)
-def test_blocks(p: Pieces, n: int, m: int, block: int, turned: bool) -> None:
-    rows, wanted = rows_of_pieces(n, m, p), matrix(n, m, p)
+def test_blocks(p: Trapezoids, n: int, m: int, block: int, turned: bool) -> None:
+    rows, wanted = rows_of_trapezoids(n, m, p), matrix(n, m, p)
     if turned:
-        rows, wanted = combine(n, m, rows.pieces(), NOTHING, NOT), ~wanted
+        rows, wanted = combine(n, m, rows.trapezoids(), NOTHING, NOT), ~wanted
     high, wide = -(-n // block), -(-m // block)
     padded = np.zeros((high * block, wide * block), int)
     padded[:n, :m] = wanted
     count = padded.reshape(high, block, wide, block).sum((1, 3))
     found = blocks_of_rows(rows, block).dense().numpy()
     assert np.array_equal(found, (count > 0).astype(int) + (count == block * block))
-    assert np.array_equal(touched(rows, block), count > 0)
+    assert np.array_equal(nonempty_blocks(rows, block), count > 0)
 
 
-@given(random_pieces(), sizes, sizes, st.integers(1, 5), st.data())
+@given(random_trapezoids(), sizes, sizes, st.integers(1, 5), st.data())
 @settings(deadline=None, max_examples=100)
-def test_other_views(p: Pieces, n: int, m: int, step: int, data: st.DataObject) -> None:
-    rows, wanted = rows_of_pieces(n, m, p), matrix(n, m, p)
+def test_other_views(p: Trapezoids, n: int, m: int, step: int, data: st.DataObject) -> None:
+    rows, wanted = rows_of_trapezoids(n, m, p), matrix(n, m, p)
     assert_is(compressed(rows.expand()), wanted)
     first, last = sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n))))
     assert_is(rows.between(first, last), wanted[first:last])
@@ -158,9 +158,11 @@ def test_other_views(p: Pieces, n: int, m: int, step: int, data: st.DataObject) 
 
 def test_slabs_are_few_where_the_pattern_is_simple() -> None:
     n = 1 << 20
-    band = rows_of_pieces(n, n, pieces((0, n), -256, 257, slope=(1, 1)))
+    band = rows_of_trapezoids(n, n, trapezoids((0, n), -256, 257, slope=(1, 1)))
     assert len(band.top) - 1 <= 3
-    both = combine(n, n, band.pieces(), rows_of_pieces(n, n, pieces((0, n), 0, 2)).pieces(), OR)
+    both = combine(
+        n, n, band.trapezoids(), rows_of_trapezoids(n, n, trapezoids((0, n), 0, 2)).trapezoids(), OR
+    )
     assert len(both.top) - 1 <= 6
 
 

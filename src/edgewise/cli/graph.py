@@ -8,7 +8,7 @@ import typer
 
 from edgewise.errors import EdgewiseError, Span
 from edgewise.graphs import Pattern, parse
-from edgewise.graphs.checks import whole
+from edgewise.graphs.checks import integer
 
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -55,7 +55,7 @@ def graph(
             _shown("<pattern>", pattern),
             "give the pattern of one head or layer",
         )
-    n = whole(n, "n", 1)
+    n = integer(n, "n", 1)
     if png is not None:
         _write(found, n, png, kind)
     if as_json:

@@ -8,7 +8,7 @@ import typer
 
 from edgewise.cli.checkpoint import opened
 from edgewise.cli.embed import Cut, Model, given_texts
-from edgewise.graphs.checks import whole
+from edgewise.graphs.checks import integer
 
 
 def search(
@@ -20,7 +20,7 @@ def search(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Find the lines of a file that are nearest in meaning, with their cosine."""
-    count = whole(top, "top", 1)
+    count = integer(top, "top", 1)
     texts = given_texts([], file)
     vectors = opened(model).embed([query, *texts], truncate=truncate)
     near = vectors[1:] @ vectors[0]

@@ -1,10 +1,10 @@
-"""What can be wrong with a pattern."""
+"""Errors of patterns."""
 
 from edgewise.errors import EdgewiseError
 
 
 class BadSize(EdgewiseError):
-    """Radii, steps, block sizes and numbers of tokens are counts: whole and not too small."""
+    """Radii, steps, block sizes and numbers of tokens are non-negative integers."""
 
     code = "bad-size"
     example = "window(-1)"
@@ -20,7 +20,7 @@ class BadProbability(EdgewiseError):
 
 
 class BadChoice(EdgewiseError):
-    """An argument that names one of a few variants names another."""
+    """An argument is not one of the values it can have."""
 
     code = "bad-choice"
     example = 'bigbird(variant="google")'
@@ -28,7 +28,7 @@ class BadChoice(EdgewiseError):
 
 
 class MissingSeed(EdgewiseError):
-    """A random graph is part of a model: without its seed nobody could build that model again."""
+    """A random graph is part of a model: without its seed the model cannot be rebuilt."""
 
     code = "missing-seed"
     example = "random_edges(3)"
@@ -36,7 +36,7 @@ class MissingSeed(EdgewiseError):
 
 
 class EdgeOutOfRange(EdgewiseError):
-    """An edge names a token that is not there."""
+    """An edge has the index of a token that does not exist."""
 
     code = "edge-out-of-range"
     example = "from_edges([(0, 9)]).rows(4)"
@@ -44,7 +44,7 @@ class EdgeOutOfRange(EdgewiseError):
 
 
 class BadEdges(EdgewiseError):
-    """Edges are pairs (i, j) of whole numbers: an (e, 2) list or a (2, e) integer tensor."""
+    """Edges are pairs (i, j) of integers: an (e, 2) list or a (2, e) integer tensor."""
 
     code = "bad-edges"
     example = "from_edges([(0, 1, 2)])"
@@ -52,7 +52,7 @@ class BadEdges(EdgewiseError):
 
 
 class TreeCycle(EdgewiseError):
-    """Following parents upwards must end at a root, whose parent is -1."""
+    """Parents form a forest: every chain of parents ends at a root, whose parent is -1."""
 
     code = "tree-cycle"
     example = "tree([1, 0])"
@@ -60,7 +60,7 @@ class TreeCycle(EdgewiseError):
 
 
 class SizeMismatch(EdgewiseError):
-    """A pattern made for a certain number of tokens was asked about another number."""
+    """A pattern defined for one number of tokens is used with another."""
 
     code = "size-mismatch"
     example = "documents([3, 4]).rows(8)"
@@ -76,7 +76,7 @@ class NotAPattern(EdgewiseError):
 
 
 class NotAPair(EdgewiseError):
-    """An atom of a pattern has two terms: the query that hears and the key that is heard."""
+    """An atom of a pattern has two terms: the query and the key it attends to."""
 
     code = "not-a-pair"
     example = "window(2)(V.I)"
@@ -84,7 +84,7 @@ class NotAPair(EdgewiseError):
 
 
 class PatternTooDeep(EdgewiseError):
-    """An expression of patterns is worked out level by level, and levels are few.
+    """An expression of patterns is evaluated recursively, to a bounded depth.
 
     A union or intersection of any number of patterns is one level, and so is a power.
     """
@@ -99,9 +99,9 @@ chain.count(8)"""
 
 
 class TooManyPairs(EdgewiseError):
-    """What a call would list does not fit into the memory of this machine.
+    """The result of a call would not fit into the memory of this machine.
 
-    Counts, membership and blocks need no list of pairs where a pattern is written by arithmetic.
+    Counts, membership and blocks need no list of pairs where a pattern is arithmetic on i and j.
     """
 
     code = "too-many-pairs"

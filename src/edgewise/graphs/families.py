@@ -1,4 +1,4 @@
-"""A pattern for each head, for each sample, for each layer."""
+"""A pattern per head, per sample, per layer."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -10,11 +10,10 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.graphs import flex
-from edgewise.graphs.checks import LARGEST, shown, whole
+from edgewise.graphs.checks import LARGEST, integer, short_repr
+from edgewise.graphs.drawing import compare
 from edgewise.graphs.errors import BadSize, NotAPattern, SizeMismatch
-from edgewise.graphs.pattern import ByHead, Pattern, Span
-from edgewise.graphs.pictures import compare
-from edgewise.graphs.sizes import masked
+from edgewise.graphs.pattern import Pattern, ReflectedOperand, Span
 from edgewise.layouts import Blocks
 from edgewise.measures import Stats
 
@@ -26,19 +25,19 @@ One = TypeVar("One")
 Member = TypeVar("Member", bound="Pattern | per_head")
 
 
-class Family(ByHead, Generic[Member]):
-    """Patterns side by side: operators apply one by one, a single pattern stands for all."""
+class Family(ReflectedOperand, Generic[Member]):
+    """A tuple of patterns: operators apply elementwise, a single pattern is broadcast."""
 
     patterns: tuple[Member, ...]
     each: ClassVar[str]
-    takes: ClassVar[tuple[type, ...]] = (Pattern,)
+    accepts: ClassVar[tuple[type, ...]] = (Pattern,)
 
     def __init__(self, *patterns: Member) -> None:
         name = type(self).__name__
         for pattern in patterns:
-            if not isinstance(pattern, self.takes):
+            if not isinstance(pattern, self.accepts):
                 raise NotAPattern(
-                    f"`{name}` takes patterns, got {shown(pattern)}",
+                    f"`{name}` takes patterns, got {short_repr(pattern)}",
                     caller(),
                     f"one for each {self.each}",
                 )
@@ -50,7 +49,7 @@ class Family(ByHead, Generic[Member]):
 
     def __call__(self, *terms: Any) -> Any:
         raise NotAPattern(
-            f"a pattern per {self.each} is {len(self)} sets of pairs, and an atom is one",
+            f"an atom is one pattern, not one per {self.each} ({len(self)})",
             caller(),
             f"write a rule for each {self.each}, such as `{self.each}s[0](V.I, V.J)`, "
             "or use `attention`",
@@ -59,20 +58,20 @@ class Family(ByHead, Generic[Member]):
     def __len__(self) -> int:
         return len(self.patterns)
 
-    def __getitem__(self, place: int) -> Member:
-        return _at(self.patterns, place, self.each)
+    def __getitem__(self, index: int) -> Member:
+        return _at(self.patterns, index, self.each)
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self.patterns)
 
     def __or__(self, other: Any) -> Self:
-        return NotImplemented if self._is_in(other) else self._each(or_, other)
+        return NotImplemented if self._is_member_of(other) else self._each(or_, other)
 
     def __and__(self, other: Any) -> Self:
-        return NotImplemented if self._is_in(other) else self._each(and_, other)
+        return NotImplemented if self._is_member_of(other) else self._each(and_, other)
 
     def __sub__(self, other: Any) -> Self:
-        return NotImplemented if self._is_in(other) else self._each(sub, other)
+        return NotImplemented if self._is_member_of(other) else self._each(sub, other)
 
     def __ror__(self, other: Any) -> Self:
         return self._each(lambda a, b: b | a, other)
@@ -111,9 +110,9 @@ class Family(ByHead, Generic[Member]):
         """The number of pairs over all patterns."""
         return sum(pattern.count(n, m) for pattern in self)
 
-    def stats(self, n: int, *, heads: int = 1, d: int = 64) -> "SeveralStats":
-        """The measures of each, of the heads of a sample one after another."""
-        return SeveralStats(one.stats(n, heads=heads, d=d) for one in _patterns(self))
+    def stats(self, n: int, *, heads: int = 1, d: int = 64) -> "FamilyStats":
+        """The measures of each pattern, the heads of a sample in order."""
+        return FamilyStats(one.stats(n, heads=heads, d=d) for one in _patterns(self))
 
     def plot(self, n: int) -> "Figure":
         """The patterns side by side, as by `compare`."""
@@ -126,9 +125,9 @@ class Family(ByHead, Generic[Member]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self.patterns))})"
 
-    def _is_in(self, other: Any) -> bool:
-        """Whether `other` is of families such as this one, so that the operator is its own."""
-        return isinstance(other, Family) and type(self) in other.takes
+    def _is_member_of(self, other: Any) -> bool:
+        """True if `other` is a family of families such as this one, and implements the operator."""
+        return isinstance(other, Family) and type(self) in other.accepts
 
     def _made(self, patterns: Iterable[Any]) -> Self:
         return type(self)(*patterns)
@@ -137,9 +136,9 @@ class Family(ByHead, Generic[Member]):
         others = other.patterns if isinstance(other, type(self)) else (other,) * len(self)
         if len(others) != len(self):
             raise SizeMismatch(
-                f"{len(self)} {self.each}s meet {len(others)} {self.each}s",
+                f"cannot combine {len(self)} {self.each}s with {len(others)}",
                 caller(),
-                "give as many of each",
+                "give the same number on both sides, or a single pattern",
             )
         return self._made(operator(a, b) for a, b in zip(self.patterns, others, strict=True))
 
@@ -148,7 +147,7 @@ class Family(ByHead, Generic[Member]):
 class per_head(Family[Pattern]):
     """Head h has the h-th pattern: {(h, i, j) : (i, j) ∈ patternₕ}.
 
-    Operators apply head by head; a single pattern stands for all heads.
+    Operators apply head by head; a single pattern is broadcast to all heads.
 
     >>> from edgewise.graphs import causal, window
     >>> (per_head(window(1), window(2)) & causal())[1]
@@ -170,7 +169,7 @@ class per_head(Family[Pattern]):
         device: torch.device | str = "cpu",
     ) -> "BlockMask":
         """FlexAttention's `BlockMask` with one list of blocks per head."""
-        n, m, device = masked(n, m, block, device)
+        n, m, device = flex.block_mask_sizes(n, m, block, device)
         tests = [pattern.predicate(n, m, device=device) for pattern in self]
 
         def mask_mod(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -186,7 +185,7 @@ class per_head(Family[Pattern]):
 class per_sample(Family[Pattern | per_head]):
     """Sample b of a batch has the b-th pattern, or the b-th pattern per head.
 
-    Operators apply sample by sample; a single pattern, also per head, stands for all samples.
+    Operators apply sample by sample; a single pattern, also per head, is broadcast.
 
     >>> from edgewise.graphs import causal, tree
     >>> (per_sample(tree([-1, 0, 0]), tree([-1, 0, 1])) & causal())[1]
@@ -195,7 +194,7 @@ class per_sample(Family[Pattern | per_head]):
 
     patterns: tuple[Pattern | per_head, ...]
     each = "sample"
-    takes = (Pattern, per_head)
+    accepts = (Pattern, per_head)
 
     def __init__(self, *patterns: Pattern | per_head) -> None:
         super().__init__(*patterns)
@@ -203,14 +202,14 @@ class per_sample(Family[Pattern | per_head]):
         if any(count != heads[0] for count in heads):
             other = next(count for count in heads if count != heads[0])
             raise SizeMismatch(
-                f"`per_sample` has samples of {heads[0]} and of {other} heads",
+                f"`per_sample` got samples with {heads[0]} and with {other} heads",
                 caller(),
-                "give as many patterns per head in each sample",
+                "give every sample the same number of heads",
             )
 
 
-class SeveralStats(tuple[Stats, ...]):
-    """The measures of each head, sample or layer, printed one below the other."""
+class FamilyStats(tuple[Stats, ...]):
+    """The measures of each head, sample or layer."""
 
     def __repr__(self) -> str:
         return "\n\n".join(map(repr, self))
@@ -234,7 +233,7 @@ class per_layer:
         for layer in layers:
             if not isinstance(layer, Pattern | per_head | per_sample):
                 raise NotAPattern(
-                    f"`per_layer` takes patterns, got {shown(layer)}",
+                    f"`per_layer` takes patterns, got {short_repr(layer)}",
                     caller(),
                     "one for each layer",
                 )
@@ -244,7 +243,7 @@ class per_layer:
 
     def __call__(self, *terms: Any) -> Any:
         raise NotAPattern(
-            f"here is a set of pairs for each layer ({len(self)}), and an atom is one",
+            f"an atom is one pattern, not one per layer ({len(self)})",
             caller(),
             "write a rule for each layer, such as `layers[0](V.I, V.J)`",
         )
@@ -258,9 +257,9 @@ class per_layer:
     def __iter__(self) -> Iterator[Layer]:
         return iter(self.layers)
 
-    def stats(self, n: int, *, heads: int = 1, d: int = 64) -> "SeveralStats":
-        """The measures of each layer, of the heads of a layer one after another."""
-        return SeveralStats(one.stats(n, heads=heads, d=d) for one in _patterns(self))
+    def stats(self, n: int, *, heads: int = 1, d: int = 64) -> "FamilyStats":
+        """The measures of each layer, the heads of a layer in order."""
+        return FamilyStats(one.stats(n, heads=heads, d=d) for one in _patterns(self))
 
     def plot(self, n: int) -> "Figure":
         """The layers side by side, as by `compare`."""
@@ -275,14 +274,14 @@ def _patterns(several: Iterable[Layer]) -> Iterator[Pattern]:
         yield from (one,) if isinstance(one, Pattern) else _patterns(one)
 
 
-def _at(several: tuple[One, ...], place: Any, name: str) -> One:
-    """One of the patterns, counted from either end."""
-    place, count = whole(place, name, -LARGEST), len(several)
-    if not -count <= place < count:
+def _at(several: tuple[One, ...], index: Any, name: str) -> One:
+    """One of the patterns, indexed from either end."""
+    index, count = integer(index, name, -LARGEST), len(several)
+    if not -count <= index < count:
         there = f"there is 1 {name}" if count == 1 else f"there are {count} {name}s"
         raise BadSize(
-            f"{there}, and {name} {place} is asked for",
+            f"{name} {index} is out of range: {there}",
             caller(),
             f"{name}s count from 0 to {count - 1}",
         )
-    return several[place]
+    return several[index]

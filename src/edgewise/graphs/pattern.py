@@ -1,103 +1,152 @@
-"""The algebra of patterns: | & - ~ here, .T shift restrict in `moves`, compose power in `hops`.
+"""A pattern: the set of pairs (i, j) in which query i attends to key j."""
 
-Those two stand on this file, and a pattern finds them when they are asked for.
-"""
-
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.errors import caller
-from edgewise.graphs.checks import shown, whole
-from edgewise.graphs.errors import NotAPattern, PatternTooDeep
-from edgewise.graphs.pairs import Pairs
-from edgewise.graphs.sizes import sizes
-from edgewise.layouts import (
-    AND,
-    MINUS,
-    NOT,
-    NOTHING,
-    OR,
-    Rows,
-    by_residue,
-    combine,
-    common_step,
-    folded,
-    residue_order,
-    rows_of_keys,
-    with_pairs,
+from edgewise.errors import EdgewiseError, caller
+from edgewise.graphs import flex
+from edgewise.graphs.checks import (
+    available_device,
+    check_memory,
+    integer,
+    nonempty,
+    sequence_lengths,
+    token_indices,
 )
-from edgewise.layouts.ragged import pointer
+from edgewise.graphs.drawing import PRINTED, draw_rows, plot_pattern, require_package
+from edgewise.graphs.errors import BadEdges, BadSize, NotAPair, TooManyPairs
+from edgewise.language import nodes, terms
+from edgewise.layouts import (
+    CSR,
+    Blocks,
+    Membership,
+    Rows,
+    Trapezoids,
+    blocks_of_rows,
+    by_residue,
+    common_step,
+    csr_of_rows,
+    membership_test,
+    residue_order,
+    rows_of_trapezoids,
+    transposed,
+)
+from edgewise.measures import Stats, measured
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from torch.nn.attention.flex_attention import BlockMask
 
 Span = tuple[int, int | None]
-DEEPEST, MOST_PARTS = 100, 100_000
-ALONE = 1 << 14
-GROUP = 64  # Python reads no expression of a thousand operators in a row
 
 
-class ByHead:
-    """What has a pattern for each head: an operator with a pattern before it is its own."""
+class ReflectedOperand:
+    """A right operand that implements `pattern | self`, `pattern & self` and `pattern - self`."""
 
 
-class Pattern(Pairs):
-    """A set of pairs that combines with others; `contains`, `rows` and the rest say what it is."""
+class Pattern:
+    """A set of pairs (i, j) for any number n of queries and m of keys: i attends to j.
+
+    A subclass defines `trapezoids(n, m)` or `compute_rows(n, m)`, and `mask` where membership is
+    arithmetic on i and j. m defaults to n throughout.
+    """
+
+    precedence: ClassVar[int] = 4  # of its repr as an expression; 4 is a call
+    always_printed: ClassVar[tuple[str, ...]] = ()  # fields in the repr even at their default
+    depth: int = 0  # operators on the longest path of an expression, and patterns in it
+    total: int = 1
+
+    def __init_subclass__(cls) -> None:
+        """NumPy integers in fields become Python ones before `__post_init__` checks them."""
+        check = cls.__dict__.get("__post_init__")
+        if check is not None:
+
+            def plain(self: Pattern) -> None:
+                for name in type(self).__dataclass_fields__:  # type: ignore[attr-defined]
+                    value = getattr(self, name)
+                    if isinstance(value, np.integer):
+                        object.__setattr__(self, name, int(value))
+                check(self)
+
+            cls.__post_init__ = plain  # type: ignore[attr-defined]
 
     def __or__(self, other: "Pattern") -> "Pattern":
-        return NotImplemented if isinstance(other, ByHead) else several(union, self, other)
+        from edgewise.graphs.algebra import associated, union
+
+        return (
+            NotImplemented
+            if isinstance(other, ReflectedOperand)
+            else associated(union, self, other)
+        )
 
     def __and__(self, other: "Pattern") -> "Pattern":
-        return NotImplemented if isinstance(other, ByHead) else several(intersection, self, other)
+        from edgewise.graphs.algebra import associated, intersection
+
+        return (
+            NotImplemented
+            if isinstance(other, ReflectedOperand)
+            else associated(intersection, self, other)
+        )
 
     def __sub__(self, other: "Pattern") -> "Pattern":
-        if isinstance(other, ByHead):
+        from edgewise.graphs.algebra import difference, pattern_of
+
+        if isinstance(other, ReflectedOperand):
             return NotImplemented
         if isinstance(self, difference):
             return difference(self.left, self.right | other)
         return difference(self, pattern_of(other))
 
     def __invert__(self) -> "Pattern":
+        from edgewise.graphs.algebra import complement
+
         return self.pattern if isinstance(self, complement) else complement(self)
 
     @property
     def T(self) -> "Pattern":
         """{(j, i) : (i, j) ∈ self}."""
-        from edgewise.graphs.moves import transpose
+        from edgewise.graphs.algebra import transpose
 
         return transpose(self)
 
     def shift(self, rows: int, keys: int | None = None) -> "Pattern":
-        """{(i + rows, j + keys) : (i, j) ∈ self}; the pattern below has n - rows queries.
+        """{(i + rows, j + keys) : (i, j) ∈ self}; `self` is evaluated for n - rows queries.
 
-        A negative `rows` continues a sequence: `causal().shift(-t, 0)` is what a query hears
-        after t tokens in a cache.
+        A negative `rows` continues a sequence: `causal().shift(-t, 0)` is the mask of new queries
+        after t cached tokens.
         """
-        from edgewise.graphs.moves import shifted
+        from edgewise.graphs.algebra import shifted
 
         return shifted(self, rows, rows if keys is None else keys)
 
     def restrict(self, *, queries: Span = (0, None), keys: Span = (0, None)) -> "Pattern":
-        """{(i, j) ∈ self : i in queries, j in keys}; ranges (first, last + 1)."""
-        from edgewise.graphs.moves import restricted
+        """{(i, j) ∈ self : i in queries, j in keys}; half-open ranges."""
+        from edgewise.graphs.algebra import restricted
 
         return restricted(self, queries=queries, keys=keys)
 
     def compose(self, other: "Pattern") -> "Pattern":
         """{(i, k) : (i, j) ∈ self and (j, k) ∈ other for some j}: two hops."""
-        from edgewise.graphs.hops import composition
+        from edgewise.graphs.algebra import composition, pattern_of
 
         return composition(self, pattern_of(other))
 
     def power(self, hops: int) -> "Pattern":
-        """What is reached in exactly `hops` hops."""
-        from edgewise.graphs.hops import powered
+        """Pairs joined by exactly `hops` hops: the receptive field after `hops` layers."""
+        from edgewise.graphs.algebra import powered
 
-        return self if whole(hops, "hops", 1) == 1 else powered(self, hops)
+        return self if integer(hops, "hops", 1) == 1 else powered(self, hops)
 
     def parts(self) -> tuple["Pattern", ...]:
-        """Disjoint patterns whose union is this one: a union is cut, earlier members first."""
+        """Disjoint patterns whose union is this one: each member of a union less those before."""
+        from edgewise.graphs.algebra import union
+
         members = self.members if isinstance(self, union) else (self,)
         out = [members[0]]
         before = members[0]
@@ -107,204 +156,246 @@ class Pattern(Pairs):
         return tuple(out)
 
     def residues(self, n: int) -> tuple[int, Tensor, Rows]:
-        """A step s with i ≡ j (mod s) for all pairs, the order of tokens by residue, and the rows
-        in that order: blocks on the diagonal, without steps. s is 1 where there is none better."""
+        """The largest s with i ≡ j (mod s) for all pairs, the order of tokens by residue, and the
+        rows in that order: block-diagonal, without strides. s is 1 where there is no larger one."""
         step = max(common_step(self.rows(n)), 1)
         return step, residue_order(n, step), by_residue(self.rows(n), step)
 
+    def compute_rows(self, n: int, m: int) -> Rows:
+        """The pairs with i < n and j < m in normal form."""
+        return rows_of_trapezoids(n, m, self.trapezoids(n, m))
 
-class Expression(Pattern):
-    """A pattern made of others, not too many and not too deep to be worked out."""
+    def trapezoids(self, n: int, m: int) -> Trapezoids:
+        """Trapezoids whose union has these pairs with i < n and j < m, and maybe others beyond."""
+        return self.rows(n, m).trapezoids()
 
-    def __post_init__(self) -> None:
-        inside = _inside(self)
-        depth = 1 + max(part.depth for part in inside)
-        total = 1 + sum(part.total for part in inside)
-        if depth > DEEPEST or total > MOST_PARTS:
-            most = f"{DEEPEST} operators deep" if depth > DEEPEST else f"{MOST_PARTS:,} parts large"
-            raise PatternTooDeep(
-                f"the expression is more than {most}",
+    def compute_rows_between(self, n: int, m: int, first: int, last: int) -> Rows:
+        """Rows first ≤ i < last, numbered from 0; random patterns sample only these."""
+        return self.rows(n, m).between(first, last)
+
+    def rows_between(self, n: int, m: int, first: int, last: int) -> Rows:
+        """Rows first ≤ i < last, numbered from 0."""
+        if (first, last) == (0, n):
+            return self.rows(n, m)
+        return self.compute_rows_between(*sequence_lengths(n, m), first, last)
+
+    def mask(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
+        """Elementwise (i, j) ∈ self, for integer tensors with 0 ≤ i < n and 0 ≤ j < m."""
+        return Membership(self.rows(n, m), i.device)(i, j)
+
+    @overload
+    def contains(self, i: int, j: int, n: int, m: int | None = None) -> bool: ...
+    @overload
+    def contains(self, i: Tensor, j: Tensor, n: int, m: int | None = None) -> Tensor: ...
+    def contains(
+        self, i: int | Tensor, j: int | Tensor, n: int, m: int | None = None
+    ) -> bool | Tensor:
+        """(i, j) ∈ self, for integers or integer tensors; False for pairs outside n×m."""
+        n, m = sequence_lengths(n, m)
+        a, b = token_indices(i, "i"), token_indices(j, "j")
+        try:
+            a, b = torch.broadcast_tensors(a, b)
+        except RuntimeError:
+            raise BadEdges(
+                f"`i` has shape {tuple(a.shape)} and `j` {tuple(b.shape)}",
                 caller(),
-                "any number of patterns may be joined by `|` or `&`; hops are `power(k)`",
-            )
-        object.__setattr__(self, "depth", depth)
-        object.__setattr__(self, "total", total)
+                "give shapes that broadcast",
+            ) from None
+        inside = (a >= 0) & (a < n) & (b >= 0) & (b < m)
+        if n and m:
+            inside = inside & self.mask(a.clamp(0, n - 1), b.clamp(0, m - 1), n, m)
+        if isinstance(i, Tensor) or isinstance(j, Tensor):
+            return inside
+        return bool(inside)
+
+    def rows(self, n: int, m: int | None = None) -> Rows:
+        """The normal form: per row sorted disjoint progressions of keys."""
+        return cached_rows(self, *sequence_lengths(n, m))
+
+    def dense(self, n: int, m: int | None = None) -> Tensor:
+        """The boolean n×m mask, for inspection and tests."""
+        n, m = sequence_lengths(n, m)
+        check_memory(n * m // 8, f"a matrix of {n:,}×{m:,}")
+        return self._rows_to_list(n, m).dense()
+
+    def edges(self, n: int, m: int | None = None) -> Tensor:
+        """All pairs (i, j), sorted, as a (2, e) int64 tensor."""
+        return self._rows_to_list(n, m).edges()
+
+    def count(self, n: int, m: int | None = None) -> int:
+        """The number of pairs, without listing them."""
+        return self.rows(n, m).count()
+
+    def degrees(self, n: int, m: int | None = None) -> Tensor:
+        """The number of keys each query attends to."""
+        n, m = sequence_lengths(n, m)
+        check_memory(4 * n, f"a number for each of {n:,} queries")
+        return torch.from_numpy(self.rows(n, m).degrees())
+
+    def csr(self, n: int, m: int | None = None) -> CSR:
+        """All pairs as CSR."""
+        return csr_of_rows(self._rows_to_list(n, m))
+
+    def _rows_to_list(self, n: int, m: int | None) -> Rows:
+        """The rows, if a list of all pairs fits into memory."""
+        count = self.count(n, m)
+        check_memory(3 * count, f"a list of {count:,} pairs")
+        return self.rows(n, m)
+
+    def blocks(self, n: int, m: int | None = None, *, block: int = 128) -> Blocks:
+        """The non-empty blocks of block×block pairs."""
+        n, m = sequence_lengths(n, m)
+        block = integer(block, "block", 1)
+        check_memory(4 * -(-n // block), f"a list of blocks of {block}")
+        return blocks_of_rows(self.rows(n, m), block)
+
+    def block_mask(
+        self,
+        n: int,
+        m: int | None = None,
+        *,
+        block: int = 128,
+        device: torch.device | str = "cpu",
+    ) -> "BlockMask":
+        """FlexAttention's `BlockMask`, equal to what `create_block_mask` gives."""
+        n, m, device = flex.block_mask_sizes(n, m, block, device)
+        test = self.predicate(n, m, device=device)
+        mask = flex.block_mask([self.blocks(n, m, block=block)], lambda b, h, i, j: test(i, j))
+        return mask.to(device)
+
+    def predicate(
+        self, n: int, m: int | None = None, *, device: torch.device | str = "cpu"
+    ) -> Callable[[Tensor, Tensor], Tensor]:
+        """The test (i, j) ∈ self for pairs inside n×m; the tables it reads are on `device`."""
+        n, m = sequence_lengths(n, m)
+        device = available_device(device)
+        if self.is_arithmetic:
+            return lambda i, j: self.mask(i, j, n, m)
+        return membership_test(self.rows(n, m), device)
 
     @property
     def is_arithmetic(self) -> bool:
-        return all(part.is_arithmetic for part in _inside(self))
+        """True if `mask` is arithmetic on i and j and reads no table."""
+        return type(self).mask is not Pattern.mask
 
-    def form(self, n: int, m: int) -> Rows:
-        return self.stretch(n, m, 0, n)
+    def columns(self, n: int, m: int | None = None) -> Rows:
+        """The normal form by keys: row j has the queries that attend to key j."""
+        return transposed(self.rows(n, m))
 
+    def shard(self, n: int, m: int | None = None, *, rank: int, world: int) -> Rows:
+        """The rows that rank `rank` of `world` computes, over all keys."""
+        if integer(rank, "rank") >= integer(world, "world", 1):
+            raise BadSize(f"rank {rank} of {world}", caller(), "ranks count from 0 to world - 1")
+        return self.rows(n, m).shard(rank, world)
 
-@dataclass(frozen=True, repr=False)
-class Several(Expression):
-    """Two or more patterns joined by one sign, which is associative."""
+    def flops(self, n: int, m: int | None = None, *, heads: int = 1, d: int = 64) -> int:
+        """FLOPs of attention forward: q·k and weight·v, a multiplication and an addition each."""
+        return 4 * integer(d, "d", 1) * integer(heads, "heads", 1) * self.count(n, m)
 
-    members: tuple[Pattern, ...]
+    def bytes(
+        self, n: int, m: int | None = None, *, heads: int = 1, d: int = 64, itemsize: int = 2
+    ) -> int:
+        """Least traffic of attention forward: q, k and v read once, the output written once."""
+        n, m = sequence_lengths(n, m)
+        each = integer(heads, "heads", 1) * integer(d, "d", 1) * integer(itemsize, "itemsize", 1)
+        return 2 * (n + m) * each
 
-    sign: ClassVar[str]
-    keep: ClassVar[Any]
+    def stats(self, n: int, *, heads: int = 1, d: int = 64) -> Stats:
+        """Measures of the graph on n tokens: hops, mixing, clustering, cost; needs SciPy.
 
-    def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
-        if (first, last) == (0, n):
-            return folded(n, m, [one.pieces(n, m) for one in self.members], self.keep)
-        several = [one.rows_between(n, m, first, last).pieces() for one in self.members]
-        return folded(last - first, m, several, self.keep)
+        >>> from edgewise.graphs import ring
+        >>> ring(4).stats(1024).diameter
+        128
+        """
+        n = nonempty(n, "measure")
+        check_memory(32 * n, f"measures of {n:,} tokens")
+        cost = {"heads": heads, "d": d}
+        flops, traffic = self.flops(n, **cost), self.bytes(n, **cost)
+        require_package("scipy")
+        return measured(self.rows(n), repr(self), flops=flops, bytes=traffic)
 
-    def __repr__(self) -> str:
-        parts = [written(member, self.binding + 1) for member in self.members]
-        sign = f" {self.sign} "
-        while len(parts) > GROUP:
-            groups = [parts[k : k + GROUP] for k in range(0, len(parts), GROUP)]
-            parts = [f"({sign.join(group)})" if len(group) > 1 else group[0] for group in groups]
-        return sign.join(parts)
+    def draw(self, n: int, m: int | None = None) -> str:
+        """The mask as text, a line per query; beyond 64 tokens, cells shaded by density.
 
+        >>> from edgewise.graphs import window
+        >>> print(window(1).draw(4))
+        ██··
+        ███·
+        ·███
+        ··██
+        """
+        n = nonempty(n, "draw")
+        return draw_rows(self.rows(n, n if m is None else nonempty(m, "draw", "m")))
 
-class union(Several):
-    """{(i, j) : (i, j) ∈ one of the members}."""
+    def plot(self, n: int, *, kind: str = "matrix") -> "Figure":
+        """A matplotlib figure: the matrix as a density map, for any number of tokens, or the graph
+        with its tokens on a circle ("ring") or in a spring layout ("force").
+        """
+        return plot_pattern(self, n, kind)
 
-    sign, binding, keep = "|", 0, OR
+    def __str__(self) -> str:
+        """The code, and below it a drawing for 16 tokens."""
+        try:
+            return f"{self!r}\n{self.draw(PRINTED)}"
+        except EdgewiseError:  # defined for another number of tokens
+            return repr(self)
 
-    def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
-        parts = self._calm_and_loose(n, m, first, last)
-        if parts is None:
-            return super().stretch(n, m, first, last)
-        calm, rest = (one.rows_between(n, m, first, last) for one in parts)
-        if (calm.step > 1).any():
-            return super().stretch(n, m, first, last)
-        return with_pairs(calm, *rest.edges().numpy())
+    def __format__(self, spec: str) -> str:
+        """In an f-string the code alone."""
+        return format(repr(self), spec)
 
-    def count(self, n: int, m: int | None = None) -> int:
-        n, m = sizes(n, m)
-        parts = self._calm_and_loose(n, m, 0, n)
-        return super().count(n, m) if parts is None else sum(one.count(n, m) for one in parts)
-
-    def _calm_and_loose(
-        self, n: int, m: int, first: int, last: int
-    ) -> tuple[Pattern, Pattern] | None:
-        """The members that arithmetic can say, and what the one that is scattered adds to them."""
-        loose = [one for one in self.members if _is_loose(one, n, m, first, last)]
-        others = tuple(one for one in self.members if one not in loose)
-        if len(loose) != 1 or not all(one.is_arithmetic for one in others):
-            return None
-        calm = union(others) if len(others) > 1 else others[0]
-        return calm, loose[0] - calm
-
-    def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
-        out = self.members[0].holds(i, j, n, m)
-        for member in self.members[1:]:
-            out = out | member.holds(i, j, n, m)
-        return out
-
-
-class intersection(Several):
-    """{(i, j) : (i, j) ∈ each of the members}."""
-
-    sign, binding, keep = "&", 1, AND
-
-    def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
-        out = self.members[0].holds(i, j, n, m)
-        for member in self.members[1:]:
-            out = out & member.holds(i, j, n, m)
-        return out
-
-
-@dataclass(frozen=True, repr=False)
-class difference(Expression):
-    """{(i, j) : (i, j) ∈ left and not (i, j) ∈ right}."""
-
-    left: Pattern
-    right: Pattern
-    binding = 2
-
-    def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
-        left = self.left.rows_between(n, m, first, last)
-        if self.right.is_arithmetic and left.is_scattered:  # pair by pair is quicker
-            i, j = left.edges().numpy()
-            kept = ~_held(self.right, i + first, j, n, m)
-            ptr = pointer(np.bincount(i[kept], minlength=last - first))
-            return rows_of_keys(last - first, m, ptr, j[kept])
-        right = self.right.rows_between(n, m, first, last)
-        return combine(last - first, m, left.pieces(), right.pieces(), MINUS)
-
-    def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
-        return self.left.holds(i, j, n, m) & ~self.right.holds(i, j, n, m)
-
-    def __repr__(self) -> str:
-        return f"{written(self.left, self.binding)} - {written(self.right, self.binding + 1)}"
-
-
-@dataclass(frozen=True, repr=False)
-class complement(Expression):
-    """{(i, j) : not (i, j) ∈ pattern}."""
-
-    pattern: Pattern
-    binding = 3
-
-    def stretch(self, n: int, m: int, first: int, last: int) -> Rows:
-        inner = self.pattern.rows_between(n, m, first, last)
-        return combine(last - first, m, inner.pieces(), NOTHING, NOT)
-
-    def count(self, n: int, m: int | None = None) -> int:
-        n, m = sizes(n, m)
-        return n * m - self.pattern.count(n, m)
-
-    def holds(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
-        return ~self.pattern.holds(i, j, n, m)
-
-    def __repr__(self) -> str:
-        return "~" + written(self.pattern, self.binding)
-
-
-def several(kind: type[Several], first: Pattern, other: Any) -> Pattern:
-    """The two joined, members of the same kind as members of one, none of them twice."""
-    left = first.members if isinstance(first, kind) else (first,)
-    right = pattern_of(other)
-    more = right.members if isinstance(right, kind) else (right,)
-    if len(more) > 1:
-        members = tuple(dict.fromkeys(left + more))
-    else:
-        members = left if right in left else left + more
-    return kind(members) if len(members) > 1 else members[0]
-
-
-def written(pattern: Pairs, binding: int) -> str:
-    """The written form, in parentheses where it holds together less tightly than `binding`."""
-    return f"({pattern!r})" if pattern.binding < binding else repr(pattern)
-
-
-def pattern_of(other: Any) -> Pattern:
-    """`other`, if it is a pattern."""
-    if not isinstance(other, Pattern):
-        raise NotAPattern(
-            f"expected a pattern, got {shown(other)}",
-            caller(),
-            "write one of `edgewise.graphs`, such as `window(3)`; heads combine one by one",
-        )
-    return other
-
-
-def _is_loose(pattern: Pattern, n: int, m: int, first: int, last: int) -> bool:
-    """Whether its rows are scattered, which takes many pieces."""
-    short = type(pattern).pieces is not Pairs.pieces and (first, last) == (0, n)
-    if short and 2 * len(pattern.pieces(n, m)) < n:
+    @property
+    def counts_twice(self) -> bool:
+        """True if some pairs have a multiplicity above 1, which `attention` needs as `log_bias`."""
         return False
-    return pattern.rows_between(n, m, first, last).is_scattered
+
+    def multiplicities(self, n: int, m: int | None = None) -> Tensor:
+        """How often each pair of `edges(n)` counts in the softmax: once, unless a pattern differs.
+
+        A graph is a set: `attention` counts every pair once unless `edge_bias=graph.log_bias(n)`
+        is passed, and an expression of graphs counts each of its pairs once.
+        """
+        return torch.ones(self.count(n, m), dtype=torch.int64)
+
+    def log_bias(self, n: int, m: int | None = None) -> Tensor:
+        """The logarithm of the multiplicities: a key counted k times has a score bias of log k."""
+        return self.multiplicities(n, m).double().log()
+
+    def __call__(self, *arguments: Any) -> nodes.PatternAtom:
+        """The pattern as an atom of a rule: `window(3)(V.I, V.J)`."""
+        place = caller()
+        if len(arguments) != 2:
+            found = "1 term" if len(arguments) == 1 else f"{len(arguments)} terms"
+            raise NotAPair(
+                f"a pattern has a query and a key, got {found}",
+                place,
+                "give the query and the key, such as `window(3)(V.I, V.J)`",
+            )
+        return nodes.PatternAtom(self, terms.checked(arguments, place), place)
+
+    def __repr__(self) -> str:
+        """Code that builds the pattern; also its text form."""
+        arguments: list[str] = []
+        named = False  # after an omitted argument the others need their names
+        for f in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, f.name)
+            optional = f.default is not MISSING and f.name not in self.always_printed
+            if optional and value == f.default:
+                named = True
+            else:
+                arguments.append(f"{f.name}={value!r}" if f.kw_only or named else repr(value))
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
 
-def _held(pattern: Pattern, i: np.ndarray, j: np.ndarray, n: int, m: int) -> np.ndarray:
-    """`holds`, for so few pairs at a time that torch starts no threads: that takes longer."""
-    pairs = zip(*(torch.from_numpy(x).split(ALONE) for x in (i, j)), strict=True)
-    return np.concatenate([pattern.holds(a, b, n, m).numpy() for a, b in pairs])
-
-
-def _inside(pattern: Pattern) -> list[Pattern]:
-    """The patterns that are fields of one, or members of a field."""
-    out: list[Pattern] = []
-    for name in type(pattern).__dataclass_fields__:  # type: ignore[attr-defined]
-        field = getattr(pattern, name)
-        members = field if isinstance(field, tuple) else (field,)
-        out += [member for member in members if isinstance(member, Pattern)]
-    return out
+# Rows of random graphs are large, so the cache holds only a handful.
+@lru_cache(maxsize=8)
+def cached_rows(pattern: Pattern, n: int, m: int) -> Rows:
+    """The normal form, cached for the last patterns used."""
+    try:
+        return pattern.compute_rows(n, m).read_only()
+    except MemoryError:
+        raise TooManyPairs(
+            f"the rows of {n:,} queries do not fit into memory",
+            caller(),
+            "use fewer tokens, or a pattern that is arithmetic",
+        ) from None

@@ -1,8 +1,8 @@
 """Random bits from (seed, row): Philox4x32-10, the same on every machine, version and device.
 
 A counter-based generator (Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011):
-every number is a function of the seed, the stream, the row and its place in the row, so that one
-row can be drawn without the others. Only whole numbers are used: no library's floating point.
+every number is a function of the seed, the stream, the row and the position in it, so that one
+row can be sampled without the others. Only integer arithmetic is used.
 """
 
 import numpy as np
@@ -13,8 +13,8 @@ from edgewise.layouts.ragged import Ints
 Words = NDArray[np.uint64]
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
-FEW, TABLE = 256, 1 << 24
-PART = 1 << 14  # numbers at a time, which a cache holds
+LINEAR_SEARCH, TABLE = 256, 1 << 24
+PART = 1 << 14  # numbers at a time, which fit a cache
 
 
 def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> tuple[Words, ...]:
@@ -22,7 +22,7 @@ def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> 
     a, b, c, d = (np.array(word, order="C") for word in counter)
     left, right = np.empty_like(a), np.empty_like(a)
     k, h = key
-    for _ in range(10):  # in place: new arrays would take longer than the arithmetic
+    for _ in range(10):  # in place: allocation would take longer than the arithmetic
         np.multiply(a, np.uint64(0xD2511F53), out=left)
         np.multiply(c, np.uint64(0xCD9E8D57), out=right)
         np.bitwise_xor(np.right_shift(right, HALF, out=a), b, out=a)
@@ -60,7 +60,7 @@ def _by_place(seed: int, rows: Ints, first: int, count: int, stream: int) -> Wor
 
 
 def below(bits: Words, limit: Ints | int) -> Ints:
-    """⌊bits · limit / 2⁶⁴⌋: whole numbers from 0 to limit, limit < 2³¹."""
+    """⌊bits · limit / 2⁶⁴⌋: integers 0 ≤ x < limit, limit < 2³¹."""
     top = np.asarray(limit, dtype=np.uint64)
     product = (bits >> HALF) * top + (((bits & LOW) * top) >> HALF)
     return (product >> HALF).astype(np.int64)
@@ -74,7 +74,7 @@ def distinct(seed: int, rows: Ints, count: int, limit: Ints | int, *, stream: in
     limits = np.asarray(limit, np.int64)
     out = np.empty((len(rows), count), np.int64)
     step, marks = max(2 * PART // max(count, 1), 1), None
-    if count > FEW and len(rows):
+    if count > LINEAR_SEARCH and len(rows):
         wide = int(limits.max()) + 1
         step = max(TABLE // wide, 1)
         marks = np.empty((min(step, len(rows)), wide), bool)
@@ -86,10 +86,10 @@ def distinct(seed: int, rows: Ints, count: int, limit: Ints | int, *, stream: in
 
 
 def _drawn(bits: Words, limit: Ints, marks: np.ndarray | None) -> Ints:
-    """Floyd's sampling; which numbers a row has is looked up among them, or in a table of marks."""
+    """Floyd's sampling; duplicates are found by linear search, or in a table of marks."""
     count, rows = bits.shape
     every, short = np.arange(rows), limit < count
-    chosen, few = np.empty((count, rows), np.int64), bool(np.any(short))
+    chosen, any_short = np.empty((count, rows), np.int64), bool(np.any(short))
     if marks is not None:
         marks[:rows] = False
     for t in range(count):
@@ -98,7 +98,7 @@ def _drawn(bits: Words, limit: Ints, marks: np.ndarray | None) -> Ints:
         if t:
             taken = (chosen[:t] == drawn).any(axis=0) if marks is None else marks[every, drawn]
             drawn = np.where(taken, top, drawn)
-        if few:
+        if any_short:
             drawn = np.where(short, np.where(t < limit, t, -1), drawn)
         if marks is not None:
             marks[every, drawn] = True

@@ -1,7 +1,7 @@
-"""Residue classes read off how a pattern is written: no row is worked out.
+"""Residue classes of a pattern, found symbolically: no row is computed.
 
-If i ≡ j (mod s) for all pairs, tokens of one residue class hear only one another, and the classes
-are s short sequences side by side, most often with the same graph.
+If i ≡ j (mod s) for all pairs, tokens attend only within their residue class, and the classes are s
+short independent sequences, most often with the same graph.
 """
 
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from itertools import pairwise
 from math import gcd, lcm
 from operator import and_, or_
 
-from edgewise.graphs.causal import causal
-from edgewise.graphs.dilated import dilated
-from edgewise.graphs.full import full
-from edgewise.graphs.named import Named
-from edgewise.graphs.pattern import Pattern, difference, intersection, union
-from edgewise.graphs.strided import strided
-from edgewise.graphs.window import window
+from edgewise.graphs.algebra import Derived, difference, intersection, union
+from edgewise.graphs.pattern import Pattern
+from edgewise.graphs.patterns.causal import causal
+from edgewise.graphs.patterns.dilated import dilated
+from edgewise.graphs.patterns.full import full
+from edgewise.graphs.patterns.strided import strided
+from edgewise.graphs.patterns.window import window
 
 
 @dataclass(frozen=True)
-class Group:
+class ResidueGroup:
     """Classes first ≤ r < last, of n queries and m keys each, with the same graph."""
 
     first: int
@@ -34,23 +34,23 @@ class Group:
         return self.last - self.first
 
 
-def written_step(pattern: Pattern) -> int:
+def symbolic_step(pattern: Pattern) -> int:
     """A step s such that all pairs have i ≡ j (mod s); 1 says nothing.
 
-    >>> written_step(strided(4) & dilated(5, 6)), written_step(strided(4) | dilated(5, 6))
+    >>> symbolic_step(strided(4) & dilated(5, 6)), symbolic_step(strided(4) | dilated(5, 6))
     (12, 2)
     """
     match pattern:
         case strided() | dilated():
             return pattern.step
         case intersection():
-            return lcm(*map(written_step, pattern.members))
+            return lcm(*map(symbolic_step, pattern.members))
         case union():
-            return gcd(*map(written_step, pattern.members))
+            return gcd(*map(symbolic_step, pattern.members))
         case difference():
-            return written_step(pattern.left)
-        case Named():
-            return written_step(pattern.meaning())
+            return symbolic_step(pattern.left)
+        case Derived():
+            return symbolic_step(pattern.definition())
     return 1
 
 
@@ -75,8 +75,8 @@ def class_of(pattern: Pattern, step: int) -> Pattern | None:
         case difference():
             left, right = class_of(pattern.left, step), class_of(pattern.right, step)
             return None if left is None or right is None else left - right
-        case Named():
-            return class_of(pattern.meaning(), step)
+        case Derived():
+            return class_of(pattern.definition(), step)
         case intersection() | union():
             found = [class_of(member, step) for member in pattern.members]
             members = [member for member in found if member is not None]
@@ -89,9 +89,9 @@ def class_of(pattern: Pattern, step: int) -> Pattern | None:
 
 
 @lru_cache(maxsize=64)
-def written_groups(pattern: Pattern, n: int, m: int) -> tuple[Group, ...] | None:
-    """The classes in runs of equal size; None if more is to be looked at than how it is written."""
-    step = written_step(pattern)
+def residue_groups(pattern: Pattern, n: int, m: int) -> tuple[ResidueGroup, ...] | None:
+    """Runs of classes of equal size; None if they cannot be found symbolically."""
+    step = symbolic_step(pattern)
     if step < 2 or step > min(n, m):
         return None
     graph = class_of(pattern, step)
@@ -99,6 +99,6 @@ def written_groups(pattern: Pattern, n: int, m: int) -> tuple[Group, ...] | None
         return None
     ends = sorted({0, n % step, m % step, step})
     return tuple(
-        Group(first, last, -(-(n - first) // step), -(-(m - first) // step), graph)
+        ResidueGroup(first, last, -(-(n - first) // step), -(-(m - first) // step), graph)
         for first, last in pairwise(ends)
     )

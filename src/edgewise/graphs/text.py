@@ -1,4 +1,4 @@
-"""Patterns as text: what they print is what `parse` reads."""
+"""Parsing the text form of patterns, which is their repr."""
 
 import ast
 import re
@@ -7,11 +7,12 @@ from operator import and_, or_, sub
 from typing import Any
 
 from edgewise.errors import EdgewiseError, Span, caller, nearest
-from edgewise.graphs.checks import LARGEST, shown
+from edgewise.graphs.algebra import DEEPEST
+from edgewise.graphs.checks import LARGEST, short_repr
 from edgewise.graphs.families import Family, per_layer
-from edgewise.graphs.pattern import DEEPEST, Pattern
+from edgewise.graphs.pattern import Pattern
 
-Readable = Pattern | Family[Any] | per_layer
+PatternLike = Pattern | Family[Any] | per_layer
 SUCH_AS = "`window(3) | global_tokens(1)`"
 LONGEST = 1_000_000
 BREAK = re.compile(r"[\r\n\f\v]")
@@ -28,11 +29,13 @@ class BadPattern(EdgewiseError):
     instead = 'parse("window(3)")'
 
 
-def parsed(text: str, names: Mapping[str, Callable[..., Any]]) -> Readable:
-    """The pattern written in `text`, of the patterns in `names`; nothing is ever executed."""
+def parse_pattern(text: str, names: Mapping[str, Callable[..., Any]]) -> PatternLike:
+    """The pattern that `text` describes, built from `names`; no code is evaluated."""
     if not isinstance(text, str):
         raise BadPattern(
-            f"the text of a pattern is a string, got {shown(text)}", caller(), f"write {SUCH_AS}"
+            f"the text of a pattern is a string, got {short_repr(text)}",
+            caller(),
+            f"write {SUCH_AS}",
         )
     text = text.strip()
     if len(text) > LONGEST:
@@ -48,23 +51,25 @@ def parsed(text: str, names: Mapping[str, Callable[..., Any]]) -> Readable:
             raise BadPattern(what, span, fix) from None
         column, line = getattr(error, "offset", None) or 1, getattr(error, "lineno", None) or 1
         span = Span("<pattern>", line, column, column + 1, source=_line(text, line) or text or " ")
-        fix = f"write such as {SUCH_AS}"
+        fix = f"write a pattern, such as {SUCH_AS}"
         if "#" in text and BREAK.search(text):
             fix = "several lines with comments need parentheses around them"
         raise BadPattern("this is not an expression", span, fix) from None
     except (RecursionError, MemoryError):
-        what = "here are too many operators in a row or inside each other to be read"
+        what = "too many operators in a row or nested"
         fix = "put some of a long row of `|` into parentheses, or build the pattern in Python"
         raise _refused(text, what, fix) from None
-    out = _Reader(text, names).value(tree.body)
+    out = _PatternReader(text, names).value(tree.body)
     if not isinstance(out, Pattern | Family | per_layer):
         span = Span("<pattern>", 1, 1, len(_line(text, 1)) + 1, source=_line(text, 1))
-        raise BadPattern("this is a value, not a pattern", span, "write such as `window(3)`")
+        raise BadPattern(
+            "this is a value, not a pattern", span, "write a pattern, such as `window(3)`"
+        )
     return out
 
 
 def _tree(text: str) -> tuple[ast.Expression, str]:
-    """The expression, and the text that its places are in: an end of line is a blank."""
+    """The expression and the text it was parsed from, in which line breaks may be blanks."""
     try:
         return ast.parse(text, mode="eval"), text
     except SyntaxError:
@@ -75,11 +80,11 @@ def _tree(text: str) -> tuple[ast.Expression, str]:
 
 
 def _refused(text: str, message: str, fix: str) -> BadPattern:
-    """Of a text that is too much as a whole: its beginning is pointed at."""
+    """An error about the whole text, pointing at its first character."""
     return BadPattern(message, Span("<pattern>", 1, 1, 2, source=_line(text, 1)), fix)
 
 
-class _Reader:
+class _PatternReader:
     def __init__(self, text: str, names: Mapping[str, Callable[..., Any]]) -> None:
         self.text, self.names = text, names
         self.lines = text.splitlines()
@@ -88,8 +93,8 @@ class _Reader:
     def value(self, node: ast.expr) -> Any:
         self.depth += 1
         if self.depth > DEEPEST:
-            fix = "write it in fewer parentheses; hops are `power(k)`"
-            raise self._error(node, f"this is nested more than {DEEPEST} deep", fix)
+            fix = "use fewer parentheses; hops are `power(k)`"
+            raise self._error(node, f"nested more than {DEEPEST} levels deep", fix)
         out = self._value(node)
         self.depth -= 1
         return out
@@ -116,7 +121,7 @@ class _Reader:
                 items = [self.value(item) for item in node.elts]
                 return tuple(items) if isinstance(node, ast.Tuple) else items
             case ast.Constant(value=value) if value is ...:
-                raise self._error(node, "a long list was shortened here", "write it in full")
+                raise self._error(node, "an abridged list", "write all elements")
         raise self._error(node, "this cannot be part of a pattern", "use calls, `| & - ~` and `.T`")
 
     def _binary(self, node: ast.BinOp) -> Any:
@@ -136,7 +141,9 @@ class _Reader:
     def _pattern(self, node: ast.expr) -> Any:
         out = self.value(node)
         if not isinstance(out, Pattern | Family):
-            raise self._error(node, "expected a pattern here", "write such as `window(3)`")
+            raise self._error(
+                node, "expected a pattern here", "write a pattern, such as `window(3)`"
+            )
         return out
 
     def _call(self, node: ast.Call) -> Any:
@@ -146,7 +153,7 @@ class _Reader:
         named = {word.arg: self.value(word.value) for word in node.keywords if word.arg}
         if len(named) < len(node.keywords):
             starred = any(word.arg is None for word in node.keywords)
-            what = "`**` cannot be part of a pattern" if starred else "an argument comes twice"
+            what = "`**` cannot be part of a pattern" if starred else "an argument is repeated"
             raise self._error(node, what, "write each argument once")
         match node.func:
             case ast.Name():
@@ -158,7 +165,7 @@ class _Reader:
                 near = nearest(method, METHODS)
                 fix = f"did you mean `{near}`?" if near else f"there are {', '.join(METHODS)}"
                 raise self._error(node.func, f"patterns have no method `{method}`", fix)
-        raise self._error(node, "this cannot be called", "call a pattern by its name")
+        raise self._error(node, "this cannot be called", "call a pattern by name")
 
     def _called(
         self, node: ast.expr, name: ast.Name, args: list[Any], named: dict[str, Any]
@@ -172,7 +179,7 @@ class _Reader:
         return self._guarded(node, lambda: self.names[name.id](*args, **named))
 
     def _guarded(self, node: ast.expr, build: Callable[[], Any]) -> Any:
-        """`build()`, its mistakes shown at their place in the text."""
+        """`build()`, with errors located in the text."""
         try:
             return build()
         except EdgewiseError as error:

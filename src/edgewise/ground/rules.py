@@ -11,7 +11,7 @@ from torch import Tensor
 
 from edgewise.checks.evaluation import OutOfDomain
 from edgewise.errors import EdgewiseError
-from edgewise.graphs.checks import memory
+from edgewise.graphs.checks import physical_memory
 from edgewise.ground import arithmetic, patterns
 from edgewise.ground.body import SAMPLES, Body, Literal
 from edgewise.ground.constants import Constants
@@ -124,7 +124,7 @@ class Grounder:
 
     def bindings(self, body: Body, first: int | None = None, new: Index | None = None) -> Bindings:
         """All assignments; with `first`, that atom takes its rows from `new` alone."""
-        room = Room(self.limit, len(body.visible) + len(body.literals), memory())
+        room = Room(self.limit, len(body.visible) + len(body.literals), physical_memory())
         bindings = Bindings()
         try:
             for at in order(body, first, self._generators(body), self._of):

@@ -6,9 +6,16 @@ from typing import Any
 import torch
 
 import edgewise.graphs as graphs
-from edgewise.graphs.moves import restricted, shifted, transpose
-from edgewise.graphs.named import Named
-from edgewise.graphs.pattern import complement, difference, intersection, union
+from edgewise.graphs.algebra import (
+    Derived,
+    complement,
+    difference,
+    intersection,
+    restricted,
+    shifted,
+    transpose,
+    union,
+)
 
 # (i, j) alone says whether these hold, whatever the lengths
 OF_THE_PAIR = (
@@ -37,8 +44,8 @@ def varies(pattern: Any) -> Any | None:
     """A part that is not decided by the pair alone."""
     if isinstance(pattern, OF_THE_PAIR):
         return None
-    if isinstance(pattern, Named):
-        return varies(pattern.meaning())
+    if isinstance(pattern, Derived):
+        return varies(pattern.definition())
     if not isinstance(pattern, MADE_OF):
         return pattern
     for field in fields(pattern):

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from edgewise.errors import caller
-from edgewise.graphs.checks import one_of, whole
+from edgewise.graphs.checks import integer, one_of
 from edgewise.graphs.families import per_head, per_layer, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.hf.errors import NoPositions
@@ -45,7 +45,7 @@ def longer(
     >>> model.embeddings.position_embeddings.weight.shape
     torch.Size([4096, 768])
     """
-    positions = whole(positions, "positions", 1)
+    positions = integer(positions, "positions", 1)
     one_of(rotary, "rotary", ROTARY)
     tables, turning = _tables(model), _rotary(model)
     if not tables and not turning:

@@ -9,7 +9,7 @@ from torch import nn
 
 from edgewise.errors import caller
 from edgewise.graphs import parse
-from edgewise.graphs.pictures import package
+from edgewise.graphs.drawing import require_package
 from edgewise.hf.errors import NotSaved
 from edgewise.hf.programs import ProgramAttention
 from edgewise.hf.switch import NAME, Attention, register, use
@@ -44,7 +44,7 @@ def load(path: str | Path, kind: Any = None, **options: Any) -> nn.Module:
 
     `kind` is `AutoModel` unless given; options go to `from_pretrained`.
     """
-    package("transformers")
+    require_package("transformers")
     from transformers import AutoModel
 
     register()

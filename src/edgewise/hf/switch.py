@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from edgewise.errors import EdgewiseError, caller
-from edgewise.graphs import full, parse, pictures
+from edgewise.graphs import drawing, full, parse
 from edgewise.graphs.families import per_head, per_layer, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.hf.attend import Graph, Options, attend
@@ -234,7 +234,7 @@ def _refuse(rest: dict[str, Any], place: Place) -> None:
 
 def _attention_modules(model: nn.Module) -> list[tuple[str, nn.Module, bool]]:
     """The modules that ask transformers for their attention function, in order; which are cross."""
-    pictures.package("transformers")
+    drawing.require_package("transformers")
     if not isinstance(model, nn.Module):
         raise NotPluggable(
             f"expected a model, got {type(model).__name__}",

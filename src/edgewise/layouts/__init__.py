@@ -1,16 +1,20 @@
 """How pairs sit in memory: rows (the normal form), columns, CSR and blocks."""
 
-from edgewise.layouts.blocks import Blocks
-from edgewise.layouts.columns import transposed
-from edgewise.layouts.compress import compressed
-from edgewise.layouts.cover import blocks_of_rows
+from edgewise.layouts.blocks import Blocks, blocks_of_rows
+from edgewise.layouts.composition import composed, power, transposed
 from edgewise.layouts.csr import CSR, csr_of_rows
-from edgewise.layouts.hops import composed, power
-from edgewise.layouts.membership import Membership, RowTable, membership
-from edgewise.layouts.pieces import Pieces, joined, pieces
+from edgewise.layouts.membership import Membership, RowTable, membership_test
 from edgewise.layouts.residues import by_residue, common_step, residue_order
-from edgewise.layouts.rows import Rows, rows_of_blocks, rows_of_keys, rows_of_pairs, with_pairs
-from edgewise.layouts.sweep import AND, MINUS, NOT, NOTHING, OR, combine, folded, rows_of_pieces
+from edgewise.layouts.rows import (
+    Rows,
+    compressed,
+    rows_of_blocks,
+    rows_of_keys,
+    rows_of_pairs,
+    with_pairs,
+)
+from edgewise.layouts.sweep import AND, MINUS, NOT, NOTHING, OR, combine, fold, rows_of_trapezoids
+from edgewise.layouts.trapezoid import Trapezoids, joined, trapezoids
 
 __all__ = [
     "AND",
@@ -21,9 +25,9 @@ __all__ = [
     "OR",
     "Blocks",
     "Membership",
-    "Pieces",
     "RowTable",
     "Rows",
+    "Trapezoids",
     "blocks_of_rows",
     "by_residue",
     "combine",
@@ -31,16 +35,16 @@ __all__ = [
     "composed",
     "compressed",
     "csr_of_rows",
-    "folded",
+    "fold",
     "joined",
-    "membership",
-    "pieces",
+    "membership_test",
     "power",
     "residue_order",
     "rows_of_blocks",
     "rows_of_keys",
     "rows_of_pairs",
-    "rows_of_pieces",
+    "rows_of_trapezoids",
     "transposed",
+    "trapezoids",
     "with_pairs",
 ]

@@ -1,4 +1,4 @@
-"""CSR: the keys of each row, one after another."""
+"""CSR: the keys of all rows, concatenated."""
 
 from dataclasses import dataclass
 
@@ -38,7 +38,7 @@ class CSR:
 
 
 def _keys(wide: Rows, ends: Ints) -> Ints:
-    """The keys of pieces without steps, which end there."""
+    """The keys of runs with step 1, `ends` the cumulated sizes."""
     count = len(wide.start)
     if ends[-1] > 2 * count:
         return ranges(wide.start, np.diff(ends))

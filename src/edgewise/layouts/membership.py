@@ -1,4 +1,4 @@
-"""Is (i, j) in the rows? As torch operations that also run under vmap, compile and on a GPU."""
+"""Membership of (i, j) in rows, in torch operations that run under vmap, compile and on a GPU."""
 
 import numpy as np
 import torch
@@ -28,10 +28,10 @@ class Membership:
         if self.stepped:
             hit = torch.zeros_like(i, dtype=torch.bool)
             for k in range(self.most):
-                hit = hit | (self._in_piece(first + k, down, j) & (first + k < last))
+                hit = hit | (self._in_trapezoid(first + k, down, j) & (first + k < last))
             return hit
-        piece = self._last_not_after(first, last, down, j)
-        return self._in_piece(piece, down, j) & (piece < last)
+        which = self._last_not_after(first, last, down, j)
+        return self._in_trapezoid(which, down, j) & (which < last)
 
     def _slab(self, i: Tensor) -> Tensor:
         """The last slab whose top is not after i."""
@@ -43,7 +43,7 @@ class Membership:
         return low.clamp(0, max(self.slabs - 1, 0))
 
     def _last_not_after(self, first: Tensor, last: Tensor, down: Tensor, j: Tensor) -> Tensor:
-        """The last piece that starts at or before j; without steps only that one can hold it."""
+        """The last trapezoid that starts at or before j: without steps the only candidate."""
         low, high = first, last
         for _ in range(self.most.bit_length()):
             middle = (low + high) // 2
@@ -51,23 +51,23 @@ class Membership:
             low, high = torch.where(right, middle, low), torch.where(right, high, middle)
         return low
 
-    def _at(self, end: str, piece: Tensor, down: Tensor) -> Tensor:
-        piece = piece.clamp(max=len(self.tables["start"]) - 1)
-        return self.tables[end][piece] + self.tables["d" + end][piece] * down
+    def _at(self, end: str, which: Tensor, down: Tensor) -> Tensor:
+        which = which.clamp(max=len(self.tables["start"]) - 1)
+        return self.tables[end][which] + self.tables["d" + end][which] * down
 
-    def _in_piece(self, piece: Tensor, down: Tensor, j: Tensor) -> Tensor:
-        start, stop = self._at("start", piece, down), self._at("stop", piece, down)
-        step = self.tables["step"][piece.clamp(max=len(self.tables["step"]) - 1)]
+    def _in_trapezoid(self, which: Tensor, down: Tensor, j: Tensor) -> Tensor:
+        start, stop = self._at("start", which, down), self._at("stop", which, down)
+        step = self.tables["step"][which.clamp(max=len(self.tables["step"]) - 1)]
         return (start <= j) & (j < stop) & ((j - start) % step == 0)
 
 
-FEW = 16
+SEARCHED = 16
 
 
 class RowTable:
-    """The same test where rows have few pieces: a table of them, and no search to unroll.
+    """The same test for rows of at most `SEARCHED` intervals: a table of them instead of a search.
 
-    A search nests its reads, which `torch.compile` multiplies out; this reads each piece once.
+    A search nests its reads, which `torch.compile` multiplies out; this reads each interval once.
     """
 
     def __init__(self, rows: Rows, device: torch.device | str = "cpu") -> None:
@@ -92,7 +92,7 @@ class RowTable:
         return hit
 
 
-def membership(rows: Rows, device: torch.device | str = "cpu") -> "Membership | RowTable":
-    """The test (i, j) ∈ rows that suits the rows."""
-    few = int(np.diff(rows.ptr).max(initial=0)) <= FEW
-    return RowTable(rows, device) if few else Membership(rows, device)
+def membership_test(rows: Rows, device: torch.device | str = "cpu") -> "Membership | RowTable":
+    """The faster of the two tests for these rows."""
+    small = int(np.diff(rows.ptr).max(initial=0)) <= SEARCHED
+    return RowTable(rows, device) if small else Membership(rows, device)

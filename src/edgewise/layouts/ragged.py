@@ -1,4 +1,4 @@
-"""Lists of different lengths, end to end in one array."""
+"""Ragged lists concatenated in one array, with a pointer array as in CSR."""
 
 import math
 
@@ -58,7 +58,7 @@ def starts_of_runs(key: Ints) -> Ints:
 
 
 def order_of(key: Ints, limit: int) -> Ints:
-    """The stable order of whole numbers below `limit`, in one pass over those of 16 bits.
+    """The stable order of integers below `limit`, in one pass over those of 16 bits.
 
     >>> order_of(np.array([4, 2, 4]), 5)
     array([1, 0, 2])

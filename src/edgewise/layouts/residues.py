@@ -4,9 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.layouts.compress import compressed
 from edgewise.layouts.ragged import Ints, pointer, ranges
-from edgewise.layouts.rows import Rows
+from edgewise.layouts.rows import Rows, compressed
 
 FIRST = 64  # rows that show in most graphs that there is no step
 
@@ -24,10 +23,10 @@ def common_step(rows: Rows) -> int:
     """The largest s such that every pair has i ≡ j (mod s); 0 if all pairs are on the diagonal."""
     if ((rows.step == 1) & (rows.stop - rows.start > 1)).any():
         return 1
-    head = rows.between(0, min(FIRST, rows.n)).pieces()
+    head = rows.between(0, min(FIRST, rows.n)).trapezoids()
     if np.gcd.reduce(np.abs(head.start - head.top), initial=0) == 1:
         return 1
-    p = rows.pieces()
+    p = rows.trapezoids()
     apart = np.gcd.reduce(np.abs(p.start - p.top), initial=0)
     many = rows.size + np.maximum(p.dstop - p.dstart, 0) * (p.bottom - p.top - 1) > 1
     steps = np.gcd.reduce(p.step[many], initial=0)

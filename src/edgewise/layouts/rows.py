@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
-from edgewise.layouts.pieces import Pieces
-from edgewise.layouts.ragged import Ints, distinct, owners, pointer, ranges
+from edgewise.layouts.ragged import Bools, Ints, distinct, owners, pointer, ranges
+from edgewise.layouts.trapezoid import Trapezoids
 
 ARRAYS = ("top", "ptr", "start", "stop", "dstart", "dstop", "step")
 
 
 class RowOutOfRange(EdgewiseError, IndexError):
-    """Row i of the normal form has the keys of query i, which is one of those asked for."""
+    """Row i of the normal form has the keys of query i, for 0 ≤ i < n."""
 
     code = "row-out-of-range"
     example = "window(1).rows(4)[4]"
@@ -27,13 +27,13 @@ class RowOutOfRange(EdgewiseError, IndexError):
 class Rows:
     """Per row sorted disjoint progressions of keys; rows that move together are one slab.
 
-    Slab s holds the rows top[s] ≤ i < top[s+1] and the pieces ptr[s] ≤ k < ptr[s+1]; with
+    Slab s holds the rows top[s] ≤ i < top[s+1] and the trapezoids ptr[s] ≤ k < ptr[s+1]; with
     t = i - top[s] its row i is
 
         ⋃ₖ {start[k] + dstart[k]·t, ... + step[k], ... < stop[k] + dstop[k]·t}
 
-    No piece is empty in any row; slopes are 0 or 1, and equal where step > 1. `expand()` has one
-    slab per row, so that ptr, start, stop and step are those of the rows themselves.
+    No trapezoid is empty in any row; slopes are 0 or 1, and equal where step > 1. `expand()` has
+    one slab per row, so that ptr, start, stop and step are those of the rows themselves.
     """
 
     n: int
@@ -52,25 +52,25 @@ class Rows:
 
     @cached_property
     def slab(self) -> Ints:
-        """The slab of each piece."""
+        """The slab of each trapezoid."""
         return owners(self.ptr)
 
     @property
     def size(self) -> Ints:
-        """How many keys each piece has in the first row of its slab."""
+        """How many keys each trapezoid has in the first row of its slab."""
         length = self.stop - self.start
         return length if (self.step == 1).all() else (length - 1) // self.step + 1
 
-    def kept(self) -> "Rows":
-        """The same, for several to read: its arrays cannot be written to."""
+    def read_only(self) -> "Rows":
+        """The same with read-only arrays, so that it can be cached."""
         arrays = {x: getattr(self, x).view() for x in ARRAYS}
         for array in arrays.values():
             array.setflags(write=False)
         return Rows(self.n, self.m, **arrays)
 
-    def pieces(self) -> Pieces:
+    def trapezoids(self) -> Trapezoids:
         top, bottom = self.top[self.slab], self.top[self.slab + 1]
-        return Pieces(top, bottom, self.start, self.stop, self.dstart, self.dstop, self.step)
+        return Trapezoids(top, bottom, self.start, self.stop, self.dstart, self.dstop, self.step)
 
     def count(self) -> int:
         """The number of pairs."""
@@ -96,7 +96,7 @@ class Rows:
 
     @property
     def is_scattered(self) -> bool:
-        """Whether rows have several keys and hardly two side by side, as in random graphs."""
+        """True if rows have several keys, few of them adjacent, as in random graphs."""
         return self.n < self.count() < 2 * len(self.start)
 
     def expand(self) -> "Rows":
@@ -127,19 +127,19 @@ class Rows:
         if first >= last:
             a, b = 0, 0
         top = np.clip(self.top[a : b + 1], first, last)
-        kept = slice(self.ptr[a], self.ptr[b])
+        inside = slice(self.ptr[a], self.ptr[b])
         down: Ints = np.repeat(top[:-1] - self.top[a:b], np.diff(self.ptr[a : b + 1]))
-        dstart, dstop = self.dstart[kept], self.dstop[kept]
+        dstart, dstop = self.dstart[inside], self.dstop[inside]
         return Rows(
             max(last - first, 0),
             self.m,
             top - first if a < b else np.zeros(1, np.int64),
             self.ptr[a : b + 1] - self.ptr[a],
-            self.start[kept] + down * dstart,
-            self.stop[kept] + down * dstop,
+            self.start[inside] + down * dstart,
+            self.stop[inside] + down * dstop,
             dstart,
             dstop,
-            self.step[kept],
+            self.step[inside],
         )
 
     def shard(self, rank: int, world: int) -> "Rows":
@@ -164,7 +164,7 @@ class Rows:
         return matrix
 
     def same_as(self, other: "Rows") -> bool:
-        """Whether both say the same in the same way, which rows of one origin do."""
+        """True if both have the same pairs in the same representation."""
         if (self.n, self.m, self.count()) != (other.n, other.m, other.count()):
             return False
         a, b = self.expand(), other.expand()
@@ -180,14 +180,14 @@ class Rows:
 
 
 def rows_of_keys(n: int, m: int, ptr: Ints, keys: Ints) -> Rows:
-    """Rows from CSR: sorted distinct keys per row; runs of consecutive keys become one piece."""
+    """Rows from CSR: sorted distinct keys per row; runs of consecutive keys become one."""
     opens = np.ones(len(keys) + 1, bool)
     opens[1:-1] = keys[1:] != keys[:-1] + 1
     opens[ptr] = True
     places = np.flatnonzero(opens)
     start = keys
     if len(places) <= len(keys):
-        small = np.int32 if len(keys) < 2**31 else np.int64  # much quicker
+        small = np.int32 if len(keys) < 2**31 else np.int64  # much faster
         ptr = np.cumsum(opens, dtype=small)[ptr].astype(np.int64) - 1
         start = keys[places[:-1]]
     stop = np.diff(places)
@@ -228,3 +228,52 @@ def rows_of_pairs(n: int, m: int, i: Ints, j: Ints) -> Rows:
     key = distinct(i * max(m, 1) + j)
     row = key // max(m, 1)
     return rows_of_keys(n, m, pointer(np.bincount(row, minlength=n)), key % max(m, 1))
+
+
+def compressed(rows: Rows) -> Rows:
+    """The same rows, slabs merged where each trapezoid of one continues in the next."""
+    if len(rows.top) < 3:
+        return rows
+    count = np.diff(rows.ptr)
+    tall = (rows.height > 1)[rows.slab]
+    slot = np.flatnonzero(np.append(count[1:] == count[:-1], False)[rows.slab])
+    below = slot + count[rows.slab[slot]]
+    moves = _moves(rows, slot, below, tall)
+    linked = _linked(rows, count, slot, below, moves)
+    if not linked.any():
+        return rows
+    first = np.flatnonzero(np.concatenate([[True], ~linked]))
+    inside = ranges(rows.ptr[first], count[first])
+    free = np.append(linked, False)[rows.slab[inside]] & ~tall[inside]
+    dstart = np.where(free, moves[0, inside], rows.dstart[inside])
+    dstop = np.where(free, moves[1, inside], rows.dstop[inside])
+    top, ptr = np.append(rows.top[first], rows.n), pointer(count[first])
+    start, stop, step = rows.start[inside], rows.stop[inside], rows.step[inside]
+    return Rows(rows.n, rows.m, top, ptr, start, stop, dstart, dstop, step)
+
+
+def _moves(rows: Rows, slot: Ints, below: Ints, tall: Bools) -> Ints:
+    """How each trapezoid steps from the last row of its slab to the next slab; -1: it ends."""
+    down = rows.height[rows.slab[slot]] - 1
+    moves = np.full((2, len(rows.start)), -1)
+    fine = rows.step[slot] == rows.step[below]
+    for k, (end, slope) in enumerate(((rows.start, rows.dstart), (rows.stop, rows.dstop))):
+        move = end[below] - end[slot] - slope[slot] * down
+        fine &= (move >= 0) & (move <= 1)
+        fine &= (~tall[slot] | (move == slope[slot])) & (~tall[below] | (move == slope[below]))
+        moves[k, slot] = move
+    fine &= (rows.step[slot] == 1) | (moves[0, slot] == moves[1, slot])
+    moves[:, slot[~fine]] = -1
+    return moves
+
+
+def _linked(rows: Rows, count: Ints, slot: Ints, below: Ints, moves: Ints) -> Bools:
+    """For slabs 1, 2, ... whether they continue the slab before them."""
+    slabs = len(count)
+    bad = np.bincount(rows.slab[slot[moves[0, slot] < 0]], minlength=slabs) > 0
+    linked = (count[1:] == count[:-1]) & ~bad[:-1]
+    # Three slabs in a row become one only if the trapezoids step alike both times.
+    turned = (moves[:, below] >= 0).all(axis=0) & (moves[:, below] != moves[:, slot]).any(axis=0)
+    turns = np.bincount(rows.slab[below[turned]], minlength=slabs) > 0
+    linked[1:] &= ~(turns[1:-1] & linked[:-1])
+    return linked

@@ -25,7 +25,7 @@ class Segments:
 
     @property
     def even(self) -> bool:
-        """Whether rows can be folded as (segment, place)."""
+        """Whether rows can be fold as (segment, place)."""
         return self.width is not None and self.ordered
 
     @cached_property

@@ -1,7 +1,7 @@
-"""Rows as blocks that are full or of one of a few kinds, found by comparing trapezoids.
+"""Rows as blocks that are full or have one of a small number of masks.
 
-Blocks that look alike are of one kind however far apart they are, so a window has two or three
-kinds at any length, and no pair is looked at.
+Blocks with the same mask are found by comparing trapezoids, not pairs: a window has two or three
+distinct masks at any length.
 """
 
 from dataclasses import dataclass
@@ -9,18 +9,17 @@ from functools import cached_property
 
 import numpy as np
 
-from edgewise.layouts.pieces import Pieces
 from edgewise.layouts.ragged import Bools, Ints, distinct, distinct_rows, ranges, starts_of_runs
 from edgewise.layouts.rows import Rows
+from edgewise.layouts.trapezoid import Trapezoids
 
 FULL = -1
 AT_ONCE = 1 << 12  # lines of kinds that are looked at row by row
 
 
 @dataclass(frozen=True, eq=False)
-class Runs(Pieces):
-    """Pieces cut at the borders of block rows: the block row of each, tops and bottoms as seen from
-    there."""
+class BlockRowRuns(Trapezoids):
+    """Trapezoids split at block rows; `top` and `bottom` are relative to block row `row`."""
 
     row: Ints
 
@@ -38,7 +37,7 @@ class Intervals:
 
     @property
     def full(self) -> Bools:
-        """Which kinds are full after all."""
+        """Which kinds are full blocks."""
         pairs = np.bincount(self.line // self.block, self.high - self.low, minlength=self.kinds)
         return pairs == self.block**2
 
@@ -63,13 +62,13 @@ class Tiling:
     row: Ints
     first: Ints
     last: Ints
-    runs: Runs
+    runs: BlockRowRuns
     which: Ints
     column: Ints
 
     @cached_property
     def keys(self) -> Ints:
-        return distinct(np.sort(self._place, kind="stable"))  # a few runs that are sorted
+        return distinct(np.sort(self._place, kind="stable"))  # sorted runs
 
     @property
     def _place(self) -> Ints:
@@ -109,23 +108,23 @@ class Tiling:
         )
 
 
-def tiling(rows: Rows, block: int) -> Tiling:
+def tile_rows(rows: Rows, block: int) -> Tiling:
     height, width = -(-rows.n // block), -(-rows.m // block)
     runs = _runs(rows, block)
     tall = runs.bottom - runs.top
     low, last = runs.start // block, runs.stop + runs.dstop * (tall - 1) - 1
     high = last // block + 1
-    whole = (tall == block) & (runs.step == 1)
+    solid = (tall == block) & (runs.step == 1)
     first = -(-(runs.start + runs.dstart * (block - 1)) // block)
-    first = np.where(whole, np.minimum(first, high), high)  # from `low` on: slopes are not negative
-    end = np.maximum(np.where(whole, runs.stop // block, high), first)
+    first = np.where(solid, np.minimum(first, high), high)  # from `low` on: slopes are not negative
+    end = np.maximum(np.where(solid, runs.stop // block, high), first)
     edges = _edges(runs, (low, first, end, high), block)
     some = first < end
     full = runs.row[some], first[some], end[some]
     return Tiling(block, (height, width), *full, runs, *edges)
 
 
-def _runs(rows: Rows, block: int) -> Runs:
+def _runs(rows: Rows, block: int) -> BlockRowRuns:
     height = np.diff(rows.ptr)
     top, bottom = np.repeat(rows.top[:-1], height), np.repeat(rows.top[1:], height)
     above = top // block
@@ -134,7 +133,7 @@ def _runs(rows: Rows, block: int) -> Runs:
     top, bottom = top[which], bottom[which]
     begins = np.maximum(row * block, top)
     down, dstart, dstop = begins - top, rows.dstart[which], rows.dstop[which]
-    return Runs(
+    return BlockRowRuns(
         begins - row * block,
         np.minimum(bottom - row * block, block),
         rows.start[which] + down * dstart,
@@ -146,7 +145,7 @@ def _runs(rows: Rows, block: int) -> Runs:
     )
 
 
-def _edges(runs: Runs, ends: tuple[Ints, ...], block: int) -> tuple[Ints, Ints]:
+def _edges(runs: BlockRowRuns, ends: tuple[Ints, ...], block: int) -> tuple[Ints, Ints]:
     """The blocks of each run that are not sure to be full: the run and the column."""
     low, first, end, high = ends
     far = np.flatnonzero(runs.step > block)
@@ -163,7 +162,7 @@ def _edges(runs: Runs, ends: tuple[Ints, ...], block: int) -> tuple[Ints, Ints]:
     return np.concatenate([which, apart[0]]), np.concatenate([column, apart[1]])
 
 
-def _far(runs: Runs, far: Ints, block: int) -> tuple[Ints, Ints]:
+def _far(runs: BlockRowRuns, far: Ints, block: int) -> tuple[Ints, Ints]:
     """The blocks of progressions whose step is longer than a block."""
     start, step = runs.start[far], runs.step[far]
     count = (runs.stop[far] - start - 1) // step + 1
@@ -176,7 +175,7 @@ def _far(runs: Runs, far: Ints, block: int) -> tuple[Ints, Ints]:
     return np.divmod(distinct(which * wide + column), wide)
 
 
-def _described(runs: Runs, which: Ints, column: Ints, block: int) -> np.ndarray:
+def _described(runs: BlockRowRuns, which: Ints, column: Ints, block: int) -> np.ndarray:
     """Each run as seen from the corner of its block, the same if it looks the same there."""
     top, bottom, step = runs.top[which], runs.bottom[which], runs.step[which]
     start, stop = runs.start[which] - column * block, runs.stop[which] - column * block

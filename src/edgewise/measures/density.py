@@ -3,9 +3,9 @@
 import numpy as np
 
 from edgewise.layouts import Rows
-from edgewise.layouts.inside import pairs_in
-from edgewise.layouts.pieces import Pieces, in_slabs
+from edgewise.layouts.blocks import pairs_in
 from edgewise.layouts.ragged import ranges
+from edgewise.layouts.trapezoid import Trapezoids, in_slabs
 
 AT_ONCE = 1 << 22
 
@@ -26,7 +26,7 @@ def density_map(rows: Rows, cells: int = 512) -> np.ndarray:
     high, wide = -(-rows.n // size), -(-rows.m // size)
     borders = np.minimum(np.arange(high + 1) * size, rows.n)
     out = np.zeros(high * wide)
-    _, row, runs = in_slabs(rows.pieces(), borders)
+    _, row, runs = in_slabs(rows.trapezoids(), borders)
     last = runs.stop + runs.dstop * (runs.bottom - runs.top - 1) - 1
     low, high_column = runs.start // size, last // size + 1
     length = high_column - low
@@ -44,5 +44,5 @@ def density_map(rows: Rows, cells: int = 512) -> np.ndarray:
     return out.reshape(high, wide)
 
 
-def _pairs(runs: Pieces, which: np.ndarray, column: np.ndarray, size: int) -> np.ndarray:
+def _pairs(runs: Trapezoids, which: np.ndarray, column: np.ndarray, size: int) -> np.ndarray:
     return pairs_in(runs[which], column, size)

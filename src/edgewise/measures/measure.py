@@ -39,7 +39,7 @@ def measured(rows: Rows, graph: str, *, flops: int, bytes: int) -> Stats:
     if symmetric:
         plain = _undirected(rows, directed, ahead)
     else:
-        both = combine(rows.n, rows.n, rows.pieces(), columns.pieces(), OR)
+        both = combine(rows.n, rows.n, rows.trapezoids(), columns.trapezoids(), OR)
         plain = _undirected(both, twins(both, fingerprint(both)), None)
     hears, heard_by = _spread(rows), _spread(columns)
     apart = plain.parts.count > 1 or _one_way(rows) or _one_way(columns)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from edgewise.graphs import causal, full, window
-from edgewise.graphs.pattern import Pattern, difference, intersection, union
+from edgewise.graphs.algebra import difference, intersection, union
+from edgewise.graphs.pattern import Pattern
 from edgewise.ground.index import Grid, Index, Keys, index_of
 from edgewise.plan.nodes import Attention
 from edgewise.run.attention import CAUSAL, head_names

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.graphs.pairs import Pairs
+from edgewise.graphs.pattern import Pattern
 from edgewise.ground.body import Body
 from edgewise.ground.constants import Constants
 from edgewise.ground.index import Grid, Keys
@@ -22,7 +22,7 @@ from edgewise.run.rule import RuleStep
 
 # structures without rules inside
 PLAIN = (
-    *(Body, Pairs, nodes.Expression, nodes.Rule, nodes.Line, nodes.Function, Attention, Merge),
+    *(Body, Pattern, nodes.Expression, nodes.Rule, nodes.Line, nodes.Function, Attention, Merge),
     *(GroundRule, Segments, Source, Grid, Keys, Constants, type),
 )
 
@@ -40,7 +40,9 @@ def to_device(thing: Any, device: torch.device) -> Any:
             return tuple(to_device(item, device) for item in thing)
         case list():
             return [to_device(item, device) for item in thing]
-        case Body() | Pairs() | nodes.Expression() | nodes.Rule() | nodes.Line() | nodes.Function():
+        case (
+            Body() | Pattern() | nodes.Expression() | nodes.Rule() | nodes.Line() | nodes.Function()
+        ):
             return thing
     if is_dataclass(thing) and not isinstance(thing, type):
         moved = {name: to_device(value, device) for name, value in vars(thing).items()}

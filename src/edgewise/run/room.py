@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from edgewise.graphs.checks import memory
+from edgewise.graphs.checks import physical_memory
 from edgewise.ground.rules import too_many_bytes
 from edgewise.ground.source import Source
 from edgewise.inputs.samples import batched_relations
@@ -47,7 +47,7 @@ def values_of(
     if device.type == "cuda":
         room = int(torch.cuda.get_device_properties(device).total_memory)
     else:
-        room = memory()
+        room = physical_memory()
     return Values(room, dtype.itemsize, batch, frozenset(batched_relations(plan.rules, own)))
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from edgewise.errors import Span
-from edgewise.graphs.pictures import package
+from edgewise.graphs.drawing import require_package
 from edgewise.save.archive import write
 from edgewise.training import checkpoint, folder
 from edgewise.training.checkpoint import State
@@ -54,7 +54,7 @@ def train(
     the newest checkpoint in `out` goes on, bit for bit as if the run had not been stopped.
     """
     out = Path(out)
-    package("matplotlib")  # for the curve at the end
+    require_package("matplotlib")  # for the curve at the end
     found = checkpoint.steps(out / "checkpoints")
     folder.check(out, resume)
     corpus = recipe.data.read(Path(data) if data is not None else recipe.path.parent)

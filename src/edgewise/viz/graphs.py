@@ -10,8 +10,8 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from edgewise.graphs.pairs import Pairs
-from edgewise.graphs.pictures import areas
+from edgewise.graphs.drawing import areas
+from edgewise.graphs.pattern import Pattern
 from edgewise.measures import Stats, density_map
 from edgewise.measures.density import cell_size
 from edgewise.measures.stats import shortened
@@ -22,7 +22,7 @@ MAP = LinearSegmentedColormap.from_list("pairs", ["#e3ebfb", "#7ea6f4", BLUE, "#
 CELLS, COMPARED, SKETCH = 400, 256, 64
 
 
-def plot(pattern: Pairs, n: int, kind: str) -> Figure:
+def plot(pattern: Pattern, n: int, kind: str) -> Figure:
     """The pattern on n tokens: "matrix", "ring" or "force"."""
     figure = Figure(figsize=(6.4, 6.6), dpi=120, facecolor="white", layout="constrained")
     axes = figure.add_subplot()
@@ -42,7 +42,7 @@ def plot(pattern: Pairs, n: int, kind: str) -> Figure:
     return figure
 
 
-def matrix(axes: Any, pattern: Pairs, n: int, cells: int = CELLS) -> Any:
+def matrix(axes: Any, pattern: Pattern, n: int, cells: int = CELLS) -> Any:
     """The adjacency matrix: cells coloured by the share of their pairs that are there."""
     rows = pattern.rows(n)
     share = density_map(rows, cells) / areas(n, n, cell_size(n, cells))
@@ -69,7 +69,7 @@ def _tokens(value: float, _: int) -> str:
     return f"{value / 1000:g}k" if value >= 10_000 else f"{value:g}"
 
 
-def graph(axes: Any, pattern: Pairs, n: int, kind: str) -> None:
+def graph(axes: Any, pattern: Pattern, n: int, kind: str) -> None:
     """Tokens as dots, the pairs between them as lines; self-loops are left out."""
     from matplotlib.collections import LineCollection
 
@@ -115,7 +115,7 @@ def _springs(n: int, ends: np.ndarray) -> np.ndarray:
     return np.asarray(place - place.mean(axis=0))
 
 
-def compare(patterns: Sequence[Pairs], n: int) -> Figure:
+def compare(patterns: Sequence[Pattern], n: int) -> Figure:
     """A column for each pattern: its code, its matrix, its graph on a few tokens, its measures."""
     wide = len(patterns)
     figure = Figure(figsize=(3.5 * wide + 0.6, 9.2), dpi=120, facecolor="white")
@@ -138,7 +138,7 @@ def compare(patterns: Sequence[Pairs], n: int) -> Figure:
     return figure
 
 
-def sketch(axes: Any, pattern: Pairs, n: int) -> None:
+def sketch(axes: Any, pattern: Pattern, n: int) -> None:
     """The graph on a ring: of as many cells as can be seen, joined if any of their tokens are."""
     cells = min(n, SKETCH)
     if n <= SKETCH:

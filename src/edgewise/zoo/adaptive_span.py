@@ -13,7 +13,7 @@ tests/zoo/test_memory.py.
 import math
 from dataclasses import dataclass
 
-from edgewise.graphs.checks import whole
+from edgewise.graphs.checks import integer
 from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.language.nodes import Atom
 from edgewise.zoo.parts import (
@@ -43,8 +43,8 @@ class Config:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        whole(self.span, "span", 1)
-        whole(self.ramp, "ramp", 1)
+        integer(self.span, "span", 1)
+        integer(self.ramp, "ramp", 1)
 
 
 def masks(config: Config) -> Statements:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from edgewise.graphs import binary_partition
-from edgewise.graphs.checks import whole
+from edgewise.graphs.checks import integer
 from edgewise.inputs.kinds import rows
 from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.language.nodes import Atom
@@ -45,8 +45,8 @@ class Config:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        whole(self.k, "k", 1)
-        whole(self.clip, "clip")
+        integer(self.k, "k", 1)
+        integer(self.clip, "clip")
 
     @property
     def types(self) -> int:

@@ -14,7 +14,7 @@ tests/zoo/test_memory.py.
 import math
 from dataclasses import dataclass
 
-from edgewise.graphs.checks import whole
+from edgewise.graphs.checks import integer
 from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom
 from edgewise.zoo import transformer_xl as xl
@@ -40,8 +40,8 @@ class Config(xl.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole(self.compressed, "compressed")
-        whole(self.rate, "rate", 1)
+        integer(self.compressed, "compressed")
+        integer(self.rate, "rate", 1)
 
     @property
     def past(self) -> tuple[tuple[str, int], ...]:

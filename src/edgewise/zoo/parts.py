@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from edgewise.errors import caller
-from edgewise.graphs.checks import whole
+from edgewise.graphs.checks import integer
 from edgewise.graphs.errors import BadSize
 from edgewise.language import F, R, V, W
 from edgewise.language.nodes import Atom, Expression, Function, Statement, Weight
@@ -127,13 +127,13 @@ def head_size(size: int, heads_: int) -> int:
     >>> head_size(64, 4)
     16
     """
-    if size % whole(heads_, "heads", 1):
+    if size % integer(heads_, "heads", 1):
         raise BadSize(
             f"size {size} is not divisible by {heads_} heads",
             caller(),
             f"choose a divisor of {size}",
         )
-    return whole(size, "size", 1) // heads_
+    return integer(size, "size", 1) // heads_
 
 
 def penalty(mask: Atom, y: Atom) -> Statements:

@@ -15,7 +15,7 @@ is what it computes inside a chunk; `torch`, by the equations, with them.
 import math
 from dataclasses import dataclass
 
-from edgewise.graphs.checks import whole
+from edgewise.graphs.checks import integer
 from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.language.nodes import Atom, Expression, Function, Statement
 from edgewise.zoo.parts import (
@@ -49,8 +49,8 @@ class Config:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        whole(self.directions, "directions", 1)
-        whole(self.rounds, "rounds")
+        integer(self.directions, "directions", 1)
+        integer(self.rounds, "rounds")
 
 
 def selves() -> Statements:

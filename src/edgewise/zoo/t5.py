@@ -8,7 +8,7 @@ Paper: https://arxiv.org/abs/1910.10683. Parity: `transformers.T5ForConditionalG
 
 from dataclasses import dataclass
 
-from edgewise.graphs.checks import whole
+from edgewise.graphs.checks import integer
 from edgewise.language import F, Program, R, V, W, repeat, scope
 from edgewise.language.nodes import Atom, Expression, Function, Statement
 from edgewise.zoo.parts import Statements, attention, dropped, penalty, relative, rms_norm
@@ -39,7 +39,7 @@ class Config:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        whole(self.far, "far", whole(self.buckets, "buckets", 4) // 2 + 1)
+        integer(self.far, "far", integer(self.buckets, "buckets", 4) // 2 + 1)
 
 
 def attended(

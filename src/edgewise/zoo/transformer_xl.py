@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 
-from edgewise.graphs.checks import whole
+from edgewise.graphs.checks import integer
 from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.language.nodes import Atom, Expression, Fact, Statement, Variable
 from edgewise.zoo.parts import (
@@ -47,7 +47,7 @@ class Config:
     dropout: float = 0.1
 
     def __post_init__(self) -> None:
-        whole(self.memory, "memory")
+        integer(self.memory, "memory")
 
     @property
     def past(self) -> tuple[tuple[str, int], ...]:

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
-from edgewise.graphs.checks import whole
+from edgewise.graphs.checks import integer
 from edgewise.graphs.errors import NotAPattern, SizeMismatch
 from edgewise.graphs.families import per_head, per_sample
-from edgewise.graphs.full import full
 from edgewise.graphs.pattern import Pattern
+from edgewise.graphs.patterns.full import full
 from edgewise.kernels.attention.contract import DTYPES, Case
 from edgewise.kernels.attention.errors import (
     AttentionShape,
@@ -113,27 +113,27 @@ def build_case(
     """The case of tensors as kernels see them, of shapes (b, g, n, d), (b, m, d), (b, m, dv)."""
     q, _, v = tensors
     b, g, n, d = q.shape
-    if whole(offset, "offset"):
+    if integer(offset, "offset"):
         graph = graph.shift(-offset, 0)
     m, dv = v.shape[-2:]
     case = Case(b, g, n, m, d, dv, q.dtype, q.device.type, graph, scale)
     try:
         case.pairs  # noqa: B018
     except SizeMismatch as error:
-        raise _wrong_length(error, n, m) from None
+        raise _wrong_length(error) from None
     return case
 
 
 def pairs_of(graph: Pattern, n: int, m: int, offset: int) -> int:
     """How many pairs a case of the graph has."""
     try:
-        return (graph.shift(-offset, 0) if whole(offset, "offset") else graph).count(n, m)
+        return (graph.shift(-offset, 0) if integer(offset, "offset") else graph).count(n, m)
     except SizeMismatch as error:
-        raise _wrong_length(error, n, m) from None
+        raise _wrong_length(error) from None
 
 
-def _wrong_length(error: SizeMismatch, n: int, m: int) -> GraphLength:
-    return GraphLength(f"`q` has {n} tokens and `k` has {m}: {error.message}", caller(), error.help)
+def _wrong_length(error: SizeMismatch) -> GraphLength:
+    return GraphLength(error.message, caller(), error.help)
 
 
 def check_dropout(dropout: float) -> float:

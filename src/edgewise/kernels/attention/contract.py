@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.graphs.pattern import Pattern, union
-from edgewise.graphs.residues import written_groups
+from edgewise.graphs.algebra import union
+from edgewise.graphs.pattern import Pattern
+from edgewise.graphs.residues import residue_groups
 from edgewise.kernels.attention.dropout import Dropout
 from edgewise.layouts import Rows
 from edgewise.scores.nodes import Node, S
@@ -94,7 +95,7 @@ class Case:
 
         An estimate from the number of pieces, so that a large random graph is not cut up first.
         """
-        if self.pairs < MANY or written_groups(self.graph, self.n, self.m) is not None:
+        if self.pairs < MANY or residue_groups(self.graph, self.n, self.m) is not None:
             return None
         if (pieces := pieces_of(self.graph, self.n, self.m)) < MANY:
             return None
@@ -203,7 +204,7 @@ class Facts:
 @lru_cache(maxsize=4096)
 def facts(graph: Pattern, n: int, m: int) -> Facts:
     """What every call asks about its graph, kept longer than the normal form itself."""
-    groups = written_groups(graph, n, m)
+    groups = residue_groups(graph, n, m)
     if groups is not None:  # so 1 does not hear 0
         inner = [(group.classes, facts(group.graph, group.n, group.m)) for group in groups]
         pairs = sum(classes * one.pairs for classes, one in inner)
@@ -236,7 +237,7 @@ def is_causal(rows: Rows) -> bool:
     """Exactly {(i, j) : j ≤ i}, on as many keys as queries."""
     if rows.n != rows.m or rows.count() != rows.n * (rows.n + 1) // 2:
         return False
-    p = rows.pieces()
+    p = rows.trapezoids()
     last = p.stop + p.dstop * (p.bottom - p.top - 1)
     return bool((p.step == 1).all() and (last <= p.bottom).all() and _below(p.stop, p.top))
 

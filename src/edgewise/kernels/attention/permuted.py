@@ -11,10 +11,11 @@ from math import gcd
 import numpy as np
 from torch import Tensor
 
-from edgewise.graphs.causal import causal
-from edgewise.graphs.full import full
-from edgewise.graphs.pattern import Pattern, union
-from edgewise.graphs.residues import Group, written_groups, written_step
+from edgewise.graphs.algebra import union
+from edgewise.graphs.pattern import Pattern
+from edgewise.graphs.patterns.causal import causal
+from edgewise.graphs.patterns.full import full
+from edgewise.graphs.residues import ResidueGroup, residue_groups, symbolic_step
 from edgewise.kernels.attention import (
     blocks,
     csr,
@@ -57,7 +58,7 @@ class residue_class(Pattern):
     n: int
     m: int
 
-    def form(self, n: int, m: int) -> Rows:
+    def compute_rows(self, n: int, m: int) -> Rows:
         return _classes(self.pattern, self.step, self.n, self.m)[self.residue]
 
 
@@ -86,8 +87,8 @@ def cost(case: Case) -> float:
 
 @lru_cache(maxsize=64)
 def step_of(graph: Pattern, n: int, m: int) -> int:
-    if written_groups(graph, n, m) is not None:
-        return written_step(graph)
+    if residue_groups(graph, n, m) is not None:
+        return symbolic_step(graph)
     if isinstance(graph, union):
         return gcd(*(step_of(member, n, m) for member in graph.members))
     return common_step(graph.rows(n, m))
@@ -106,16 +107,16 @@ def _classes(graph: Pattern, step: int, n: int, m: int) -> list[Rows]:
 
 
 @lru_cache(maxsize=64)
-def groups(graph: Pattern, n: int, m: int) -> tuple[Group, ...] | None:
+def groups(graph: Pattern, n: int, m: int) -> tuple[ResidueGroup, ...] | None:
     """The classes in runs of equal size; None if two of a run have different graphs."""
-    written = written_groups(graph, n, m)
+    written = residue_groups(graph, n, m)
     if written is not None:
         return written
     step = step_of(graph, n, m)
     if step < 2 or step > min(n, m):
         return None
     classes = _classes(graph, step, n, m)
-    out: list[Group] = []
+    out: list[ResidueGroup] = []
     for residue, rows in enumerate(classes):
         if out and (out[-1].n, out[-1].m) == (rows.n, rows.m):
             if not _same(classes[out[-1].first], rows):
@@ -123,7 +124,7 @@ def groups(graph: Pattern, n: int, m: int) -> tuple[Group, ...] | None:
             out[-1] = replace(out[-1], last=residue + 1)
         else:
             inner = _named(rows) or residue_class(graph, step, residue, n, m)
-            out.append(Group(residue, residue + 1, rows.n, rows.m, inner))
+            out.append(ResidueGroup(residue, residue + 1, rows.n, rows.m, inner))
     return tuple(out)
 
 
@@ -142,7 +143,7 @@ def _alike(a: Rows, b: Rows, names: tuple[str, ...]) -> bool:
     return all(np.array_equal(getattr(a, x), getattr(b, x)) for x in names)
 
 
-def _inner(case: Case, group: Group) -> Case:
+def _inner(case: Case, group: ResidueGroup) -> Case:
     """Tokens of a class are `step` apart: what counts distances counts that many at once."""
     b, step = case.b * group.classes, step_of(case.graph, case.n, case.m)
     apart: dict[Leaf, Node] = {place: Call("mul", (place, Number(step))) for place in (I, J)}
@@ -154,7 +155,7 @@ def _inner(case: Case, group: Group) -> Case:
 
 
 @lru_cache(maxsize=64)
-def _plan(case: Case) -> tuple[tuple[Group, Case, Implementation, bool], ...]:
+def _plan(case: Case) -> tuple[tuple[ResidueGroup, Case, Implementation, bool], ...]:
     """Each group with its case, the kernel for it, and whether that is causal."""
     out = []
     chosen: dict[Pattern, Implementation] = {}
@@ -231,7 +232,7 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     return Grads(dq, dk, dv, total.terms())
 
 
-def _spread(case: Case, group: Group, tables: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _spread(case: Case, group: ResidueGroup, tables: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Tables with a row for each head of each class."""
     heads = case.b * case.g
     rows = (t if len(t) == 1 else t.repeat(heads // len(t), 1) for t in tables)
@@ -243,7 +244,7 @@ def _spread(case: Case, group: Group, tables: tuple[Tensor, ...]) -> tuple[Tenso
     )
 
 
-def _gathered(case: Case, group: Group, total: TermGrads, found: Terms) -> None:
+def _gathered(case: Case, group: ResidueGroup, total: TermGrads, found: Terms) -> None:
     for sum_, grad in zip(total.tables, found.tables, strict=True):
         if len(sum_) > 1 or len(grad) > 1:
             grad = grad.view(case.b, group.classes, case.g, -1).sum(1).flatten(0, 1)
@@ -251,12 +252,12 @@ def _gathered(case: Case, group: Group, total: TermGrads, found: Terms) -> None:
         sum_ += grad
 
 
-def _taken(x: Tensor, group: Group, step: int) -> Tensor:
+def _taken(x: Tensor, group: ResidueGroup, step: int) -> Tensor:
     """(b, g, n, d) as (b, g, classes, tokens of each, d): a view."""
     return _classes_of(x, group.first, group.last, step)
 
 
-def _keys(x: Tensor, group: Group, step: int) -> Tensor:
+def _keys(x: Tensor, group: ResidueGroup, step: int) -> Tensor:
     """(b, m, d) as (b, classes, tokens of each, d): a view."""
     return _classes_of(x[:, None], group.first, group.last, step)[:, 0]
 
@@ -277,7 +278,7 @@ def _split(x: Tensor, case: Case) -> Tensor:
     return x.unflatten(0, (case.b, -1)).transpose(1, 2)
 
 
-def _joined(parts: list[Tensor], found: tuple[Group, ...], step: int, n: int) -> Tensor:
+def _joined(parts: list[Tensor], found: tuple[ResidueGroup, ...], step: int, n: int) -> Tensor:
     """The tokens of all classes in their own order again."""
     if len(found) == 1:
         return parts[0].transpose(2, 3).flatten(2, 3)

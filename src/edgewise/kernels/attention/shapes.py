@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
-from edgewise.graphs.residues import written_groups
+from edgewise.graphs.residues import residue_groups
 from edgewise.layouts.ragged import Ints
 
 MOST = 128
@@ -62,9 +62,9 @@ class Rectangle:
 @lru_cache(maxsize=64)
 def rectangles(graph: Pattern, n: int, m: int) -> tuple[Rectangle, ...] | None:
     """The graph as rectangles and triangles; None if it has other pieces, or too many."""
-    if written_groups(graph, n, m) is not None:
+    if residue_groups(graph, n, m) is not None:
         return None  # it has steps
-    p = graph.rows(n, m).pieces()
+    p = graph.rows(n, m).trapezoids()
     if len(p) > 64 * MOST or (p.step > 1).any():
         return None
     if not ((p.dstart == 0) | (p.bottom - p.top == 1)).all():

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from edgewise.graphs.pattern import Pattern, union
-from edgewise.graphs.residues import written_groups, written_step
+from edgewise.graphs.algebra import union
+from edgewise.graphs.pattern import Pattern
+from edgewise.graphs.residues import residue_groups, symbolic_step
 from edgewise.kernels.attention.contract import facts, pieces_of
 from edgewise.layouts import Blocks
-from edgewise.layouts.cover import touched
+from edgewise.layouts.blocks import nonempty_blocks
 from edgewise.layouts.ragged import Bools, Ints, distinct, pointer, ranges, starts_of_runs
-from edgewise.layouts.tiling import FULL, Tiling, tiling
+from edgewise.layouts.tiling import FULL, Tiling, tile_rows
 
 FINEST = 32  # the smallest block
 FEW = 1 << 20
@@ -69,8 +70,8 @@ def blocks_of(graph: Pattern, n: int, m: int, block: int) -> Blocks:
 @lru_cache(maxsize=32)
 def at_least(graph: Pattern, n: int, m: int, block: int) -> int:
     """A number of blocks that there are: of scattered graphs a part of the rows says enough."""
-    if written_groups(graph, n, m) is not None:  # so few keys of a block has one row at most
-        most = block * -(-block // written_step(graph))
+    if residue_groups(graph, n, m) is not None:  # so few keys of a block has one row at most
+        most = block * -(-block // symbolic_step(graph))
         return -(-facts(graph, n, m).pairs // most)
     if pieces_of(graph, n, m) < n:
         return exactly(graph, n, m, block)
@@ -102,7 +103,7 @@ def count_of(graph: Pattern, n: int, m: int, block: int) -> int:
 @lru_cache(maxsize=64)
 def _coarser(graph: Pattern, n: int, m: int, block: int) -> Bools:
     if block == FINEST:
-        return touched(graph.rows(n, m), FINEST)
+        return nonempty_blocks(graph.rows(n, m), FINEST)
     fine = _coarser(graph, n, m, block // 2)
     fine = np.pad(fine, [(0, size % 2) for size in fine.shape])
     return fine[::2, ::2] | fine[1::2, ::2] | fine[::2, 1::2] | fine[1::2, 1::2]
@@ -110,7 +111,7 @@ def _coarser(graph: Pattern, n: int, m: int, block: int) -> Bools:
 
 @lru_cache(maxsize=32)
 def tiling_of(graph: Pattern, n: int, m: int, block: int) -> Tiling:
-    return tiling(graph.rows(n, m), block)
+    return tile_rows(graph.rows(n, m), block)
 
 
 def _groups(count: Ints, index: Ints, kinds: Ints) -> tuple[Group, ...]:

@@ -8,8 +8,8 @@ from operator import and_
 
 from torch import Tensor
 
-from edgewise.graphs.named import Named
-from edgewise.graphs.pattern import Pattern, intersection, union
+from edgewise.graphs.algebra import Derived, intersection, union
+from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import (
     blocks,
     csr,
@@ -86,8 +86,8 @@ def cost(case: Case) -> float:
 def members(graph: Pattern) -> tuple[Pattern, ...]:
     """Patterns whose union the graph is, as it is written: (a | b) & c gives a & c and b & c."""
     match graph:
-        case Named():
-            return members(graph.meaning())
+        case Derived():
+            return members(graph.definition())
         case union():
             return tuple(part for member in graph.members for part in members(member))
         case intersection():

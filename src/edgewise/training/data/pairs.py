@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from edgewise.graphs.pictures import package
+from edgewise.graphs.drawing import require_package
 from edgewise.training.data.files import bad, digest, lines_of
 from edgewise.training.data.order import examples, padded
 from edgewise.training.schema import number
@@ -42,7 +42,7 @@ class Pairs:
     path: str = "."
 
     def read(self, folder: Path) -> PairCorpus:
-        package("tokenizers")
+        require_package("tokenizers")
         parts = {}
         for part in ("train", "validation", "test"):
             base = folder / self.path / getattr(self, part)

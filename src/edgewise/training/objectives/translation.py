@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from edgewise.graphs.pictures import package
+from edgewise.graphs.drawing import require_package
 from edgewise.training.data.pairs import END, PAD, START, Pairs
 from edgewise.training.models.recurrent import Recurrent
 from edgewise.training.models.translator import Translator
@@ -30,7 +30,7 @@ class Translation:
     model: ClassVar = (Translator, Recurrent)
 
     def words(self, corpus: Any) -> int:
-        package("sacrebleu")  # a run that cannot be measured does not start
+        require_package("sacrebleu")  # a run that cannot be measured does not start
         return int(corpus.words)
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor], seed: int) -> Tensor:

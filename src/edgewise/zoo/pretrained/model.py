@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
-from edgewise.graphs.checks import whole
+from edgewise.graphs.checks import integer
 from edgewise.inputs.kinds import numbers
 from edgewise.language import nodes
 from edgewise.language.program import Program
@@ -116,7 +116,7 @@ class Pretrained:
             raise BadPretrained(
                 f"`{self.architecture}` gives no text embedding", caller(), "use an encoder"
             )
-        texts, batch = listed(texts), whole(batch, "batch", 1)
+        texts, batch = listed(texts), integer(batch, "batch", 1)
         order = sorted(
             range(len(texts)), key=lambda k: len(texts[k])
         )  # texts of similar length together: little padding

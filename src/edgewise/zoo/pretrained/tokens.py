@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
-from edgewise.graphs.pictures import MissingPackage
+from edgewise.graphs.drawing import MissingPackage
 from edgewise.zoo.pretrained.entries import BadPretrained
 
 

@@ -1,0 +1,104 @@
+"""Patterns drawn as text and plotted as figures."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgewise.errors import EdgewiseError, caller
+from edgewise.graphs.checks import integer, one_of, short_repr
+from edgewise.layouts import Rows
+from edgewise.measures import density_map
+from edgewise.measures.density import cell_size
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from edgewise.graphs.pattern import Pattern
+
+PRINTED = 16
+WIDEST = 64
+SHADES = np.array(list("·░▒▓█"))
+KINDS = ("matrix", "ring", "force")
+MOST_NODES = 512
+
+
+class GraphTooLarge(EdgewiseError):
+    """A node-link drawing of more than 512 tokens is unreadable."""
+
+    code = "graph-too-large"
+    example = 'window(3).plot(100_000, kind="ring")'
+    instead = "window(3).plot(100_000)"
+
+
+class MissingPackage(EdgewiseError):
+    """Figures need matplotlib and measures need SciPy, which attention itself does not.
+
+    `pip install 'edgewise[demo]'` installs both.
+    """
+
+    code = "missing-package"
+    example = 'drawing.require_package("a_package_that_is_not_here")'
+    instead = 'drawing.require_package("scipy")'
+
+
+def draw_rows(rows: Rows, width: int = WIDEST) -> str:
+    """A line per query, a character per key; beyond `width` tokens, cells shaded by density."""
+    size = cell_size(max(rows.n, rows.m), width)
+    if size == 1:
+        marks = np.where(rows.dense().numpy(), SHADES[-1], SHADES[0])
+    else:
+        share = density_map(rows, width) / areas(rows.n, rows.m, size)
+        # A partly filled cell gets one of the intermediate shades.
+        shade = np.where(share > 0, np.clip(np.ceil(share * 3), 1, 3), 0).astype(int)
+        marks = SHADES[np.where(share >= 1, len(SHADES) - 1, shade)]
+    return "\n".join("".join(line) for line in marks)
+
+
+def areas(n: int, m: int, size: int) -> np.ndarray:
+    """How many pairs each cell could hold: fewer at the border."""
+    high, wide = (np.minimum(size, k - np.arange(0, k, size)) for k in (n, m))
+    return np.asarray(high[:, None] * wide[None, :], float)
+
+
+def plot_pattern(pattern: "Pattern", n: int, kind: str) -> "Figure":
+    """The pattern as a matplotlib figure."""
+    n, kind = integer(n, "n", 1), one_of(kind, "kind", KINDS)
+    if kind != "matrix" and n > MOST_NODES:
+        raise GraphTooLarge(
+            f'kind="{kind}" shows at most {MOST_NODES} tokens, got {n:,}',
+            caller(),
+            'use fewer tokens, or kind="matrix", which shows any number',
+        )
+    return _figures().plot(pattern, n, kind)
+
+
+def compare(*patterns: "Pattern", n: int) -> "Figure":
+    """The patterns side by side, each with matrix, graph and measures: a matplotlib figure.
+
+    The page that explains BigBird is `compare(random, window, global, bigbird, n=...)`.
+    """
+    from edgewise.graphs.errors import NotAPattern
+    from edgewise.graphs.pattern import Pattern
+
+    if not patterns or not all(isinstance(pattern, Pattern) for pattern in patterns):
+        raise NotAPattern(
+            f"`compare` takes patterns, got {short_repr(patterns)}", caller(), "such as `window(3)`"
+        )
+    return _figures().compare(patterns, integer(n, "n", 1))
+
+
+def _figures() -> Any:
+    """The module that draws figures, if matplotlib is installed."""
+    require_package("matplotlib")
+    return import_module("edgewise.viz.graphs")
+
+
+def require_package(name: str) -> None:
+    """Raise `MissingPackage` if an optional package is not installed."""
+    try:
+        import_module(name)
+    except ModuleNotFoundError:
+        raise MissingPackage(
+            f"this needs `{name}`", caller(), "pip install 'edgewise[demo]' installs it"
+        ) from None

@@ -1,0 +1,36 @@
+"""The patterns, one file each: to add one, write its file and its line here."""
+
+from edgewise.graphs.patterns.barabasi_albert import barabasi_albert as barabasi_albert
+from edgewise.graphs.patterns.bigbird import bigbird as bigbird
+from edgewise.graphs.patterns.binary_partition import binary_partition as binary_partition
+from edgewise.graphs.patterns.blocks import blocks as blocks
+from edgewise.graphs.patterns.causal import causal as causal
+from edgewise.graphs.patterns.dilated import dilated as dilated
+from edgewise.graphs.patterns.documents import documents as documents
+from edgewise.graphs.patterns.erdos_renyi import erdos_renyi as erdos_renyi
+from edgewise.graphs.patterns.expander import expander as expander
+from edgewise.graphs.patterns.extra_global_tokens import extra_global_tokens as extra_global_tokens
+from edgewise.graphs.patterns.fixed import fixed as fixed
+from edgewise.graphs.patterns.from_blocks import from_block_mask as from_block_mask
+from edgewise.graphs.patterns.from_blocks import from_blocks as from_blocks
+from edgewise.graphs.patterns.from_edges import from_dense as from_dense
+from edgewise.graphs.patterns.from_edges import from_edges as from_edges
+from edgewise.graphs.patterns.from_edges import from_networkx as from_networkx
+from edgewise.graphs.patterns.from_edges import from_pyg as from_pyg
+from edgewise.graphs.patterns.from_edges import from_scipy as from_scipy
+from edgewise.graphs.patterns.full import full as full
+from edgewise.graphs.patterns.global_tokens import global_tokens as global_tokens
+from edgewise.graphs.patterns.longformer import longformer as longformer
+from edgewise.graphs.patterns.longformer import longformer_layers as longformer_layers
+from edgewise.graphs.patterns.lsh import lsh as lsh
+from edgewise.graphs.patterns.lsh import lsh_of as lsh_of
+from edgewise.graphs.patterns.prefix import prefix as prefix
+from edgewise.graphs.patterns.random_blocks import random_blocks as random_blocks
+from edgewise.graphs.patterns.random_edges import random_edges as random_edges
+from edgewise.graphs.patterns.ring import ring as ring
+from edgewise.graphs.patterns.sparse_transformer import sparse_transformer as sparse_transformer
+from edgewise.graphs.patterns.strided import strided as strided
+from edgewise.graphs.patterns.syntax import syntax as syntax
+from edgewise.graphs.patterns.tree import tree as tree
+from edgewise.graphs.patterns.watts_strogatz import watts_strogatz as watts_strogatz
+from edgewise.graphs.patterns.window import window as window
