@@ -18,8 +18,7 @@ from edgewise.graphs import (
 )
 from edgewise.kernels.attention import attention
 from edgewise.kernels.attention.counted import PairsCountedOnce
-from edgewise.kernels.attention.options import Options
-from edgewise.kernels.attention.several import split
+from edgewise.kernels.attention.split import parts_of
 from edgewise.scores import H, S, relative
 
 GRAPHS = (full(), causal(), window(1), strided(3), full() - full(), window(2) | global_tokens(1))
@@ -165,10 +164,9 @@ def test_edges_of_heads_are_those_of_each_call(kernel):
 
 
 def test_a_graph_is_called_once_however_many_samples_have_it():
-    x = torch.randn(6, 2, 8, 4)
     edges = from_edges([(0, 1), (1, 2)], shape=(8, 8))
     graph = per_sample(edges, causal(), edges, edges, causal(), edges)
-    assert [part.at for part in split(x, x, x, graph, Options(1.0, S))] == [[0, 2, 3, 5], [1, 4]]
+    assert [part.at for part in parts_of(graph)] == [[0, 2, 3, 5], [1, 4]]
 
 
 def test_samples_drop_weights_of_their_own():

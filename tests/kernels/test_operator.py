@@ -26,9 +26,10 @@ from edgewise.graphs import (
 )
 from edgewise.kernels.attention import attention, kept
 from edgewise.kernels.attention.arguments import grouped
-from edgewise.kernels.attention.call import asked, numbered
 from edgewise.kernels.attention.kept import KEPT, name_of, thing_of
-from edgewise.kernels.attention.options import Options
+from edgewise.kernels.attention.layout import Layout, Spec
+from edgewise.kernels.attention.options import Inputs, Options
+from edgewise.kernels.attention.traced import numbered
 from edgewise.scores import H, I, J, S, alibi, relative, softcap, tanh, where
 
 EDGES = from_edges(torch.tensor([[0, 1, 2], [1, 0, 3]]), shape=(12, 12))
@@ -253,10 +254,12 @@ def test_the_operator_is_what_torch_expects(terms):
             names[name] = given[name]
         else:
             score = SCORES[name](given["table"], given["one"])
-    node, tables = numbered(q, score)
-    options = Options(0.5, **names, score=node, tables=tables)
+    options, inputs = Options(0.5, score.node), Inputs(**names, tables=score.tables)
+    node, numbers = numbered(options, len(inputs.tables), q, q.device)
+    if numbers is not None:
+        inputs = inputs._replace(tables=(*inputs.tables, numbers))
     tensors = grouped(q, k, v)
-    _, found = asked(q, k, tensors, call.graph, options)
+    found = Layout(Spec(q, k, v, call.graph, q.device), options, inputs).terms(inputs, 0)
     flat = [x.detach().clone().requires_grad_() if x is not None else None for x in found.tensors]
     leaves = [x.detach().clone().requires_grad_() for x in tensors]
     numbers = (name_of(call.graph), name_of(node), 0.5, 0, 0.0, None, True)

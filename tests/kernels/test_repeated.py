@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from edgewise.graphs import bigbird, causal, window
-from edgewise.kernels.attention import attention, repeated
+from edgewise.kernels.attention import attention, cached
 from edgewise.kernels.attention.counted import PairsCountedOnce
 from edgewise.kernels.attention.errors import AttentionShape, KernelRefuses
 
 
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch):
-    monkeypatch.setattr(repeated, "_DECIDED", {})
+    monkeypatch.setattr(cached, "_PREPARED", {})
 
 
 def tensors(n=12, d=4, **options):
@@ -28,7 +28,7 @@ def test_the_second_call_gives_what_the_first_gave(graph, scale):
     assert torch.equal(first, second)
     grads = [torch.autograd.grad(out.square().sum(), (q, k, v)) for out in (first, second)]
     assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
-    assert len(repeated._DECIDED) == (scale != -0.5)
+    assert len(cached._PREPARED) == 1
 
 
 def test_another_graph_scale_or_kernel_is_another_call():
@@ -40,7 +40,7 @@ def test_another_graph_scale_or_kernel_is_another_call():
         for kernel in (None, "reference")
         for _ in range(2)
     ]
-    assert len(repeated._DECIDED) == 8
+    assert len(cached._PREPARED) == 8
     for a in range(0, 16, 2):
         assert torch.equal(outs[a], outs[a + 1])
         others = [outs[b] for b in range(0, 16, 4) if b // 4 != a // 4]
@@ -73,8 +73,8 @@ def test_autocast_is_asked_every_time():
 
 
 def test_few_are_kept(monkeypatch):
-    monkeypatch.setattr(repeated, "MOST", 3)
+    monkeypatch.setattr(cached, "MOST", 3)
     q, k, v = tensors()
     for radius in range(6):
         attention(q, k, v, window(radius))
-    assert [key.graph for key in repeated._DECIDED] == [window(3), window(4), window(5)]
+    assert [key[0] for key in cached._PREPARED] == [window(3), window(4), window(5)]

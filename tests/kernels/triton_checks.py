@@ -7,7 +7,7 @@ import torch
 from cases import NAN_GRAPHS, TERMS, Call, assert_no_worse_than_reference, nan_rows
 
 from edgewise.graphs import bigbird, causal, documents, global_tokens, strided, window
-from edgewise.kernels.attention import attention, items, repeated, triton_csr, triton_tiles
+from edgewise.kernels.attention import attention, cached, items, triton_csr, triton_tiles
 from edgewise.kernels.attention.errors import KernelRefuses, SecondDerivative
 from edgewise.kernels.attention.triton_launch import Launch
 from edgewise.kernels.attention.triton_passes import passes
@@ -213,12 +213,12 @@ def test_a_window_and_global_tokens_are_one_launch_and_what_puts_parts_together(
 
 
 def test_calls_that_are_kept_find_mistakes_and_come_back(monkeypatch):
-    monkeypatch.setattr(repeated, "_DECIDED", {})
+    monkeypatch.setattr(cached, "_PREPARED", {})
     tensors = [heads_of(2, 40, tokens_first=False) for _ in range(3)]
     first = both_ways(tensors, window(3))
     passes.cache_clear()  # as if many others had come between
     assert all(torch.equal(a, b) for a, b in zip(first, both_ways(tensors, window(3)), strict=True))
-    assert len(repeated._DECIDED) == 1
+    assert len(cached._PREPARED) == 1
     out = attention(*tensors, window(3), kernel="triton_blocks")
     with pytest.raises(SecondDerivative):
         torch.autograd.grad(out.sum(), tensors, create_graph=True)

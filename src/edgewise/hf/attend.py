@@ -13,7 +13,7 @@ from edgewise.grow.patterns import varies
 from edgewise.hf.errors import NotAPrefix
 from edgewise.hf.mask import Mask, Runs
 from edgewise.kernels.attention import attention
-from edgewise.kernels.attention.several import check_family
+from edgewise.kernels.attention.split import check_family
 
 Graph = Pattern | per_head
 TRIED = 33  # a length at which a graph must not look ahead

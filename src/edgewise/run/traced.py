@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from edgewise.kernels.attention import attention, traced
-from edgewise.kernels.attention.options import Options
+from edgewise.kernels.attention.options import Inputs, Options
 from edgewise.run.tape.whole import whole
 from edgewise.scores import Score
 from edgewise.scores.nodes import Node, S
@@ -61,14 +61,7 @@ def graph_attention(
             edge_bias=edge_bias,
             edge_scale=edge_scale,
         )
-    options = Options(
-        1.0,
-        score,
-        bias,
-        edge_bias,
-        edge_scale,
-        tables=tables,
-        dropout=dropout,
-        lengths=lengths,
-    )
-    return traced.call(q, k, v, graph, options)[0]
+    options = Options(1.0, score, dropout)
+    inputs = Inputs(bias, edge_bias, edge_scale, lengths=lengths, tables=tables)
+    out: Tensor = traced.call(q, k, v, graph, options, inputs)
+    return out

@@ -9,20 +9,21 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, traced
 from edgewise.kernels.attention import operator as operator
 from edgewise.kernels.attention.autocast import in_autocast, without_autocast
-from edgewise.kernels.attention.call import call, numbered, scale_of
-from edgewise.kernels.attention.contract import Case
+from edgewise.kernels.attention.cached import key_of, recall, remember
+from edgewise.kernels.attention.constants import constants_at
+from edgewise.kernels.attention.contract import Case, default_scale
 from edgewise.kernels.attention.counted import warn_counted_once
 from edgewise.kernels.attention.kept import is_traced
-from edgewise.kernels.attention.options import EdgeTerm, Options
+from edgewise.kernels.attention.options import EdgeTerm, Inputs, Options
 from edgewise.kernels.attention.planner import Choice
+from edgewise.kernels.attention.prepared import Prepared, prepare_call
 from edgewise.kernels.attention.registry import IMPLEMENTATIONS, choose
-from edgewise.kernels.attention.repeated import again, decide, key_of
-from edgewise.kernels.attention.several import Graph, check_family, edge_terms
-from edgewise.kernels.attention.weights import check_room, weights_of
-from edgewise.scores.nodes import moved
+from edgewise.kernels.attention.split import Graph
 from edgewise.scores.score import Score
 
-__all__ = ["IMPLEMENTATIONS", "Case", "Choice", "attention", "case_of", "choose"]
+__all__ = [
+    "IMPLEMENTATIONS", "Case", "Choice", "Prepared", "attention", "case_of", "choose", "prepare",
+]  # fmt: skip
 
 
 @overload
@@ -87,10 +88,10 @@ def attention(
     return_weights: bool = False,
     kernel: str | None = None,
 ) -> Tensor | tuple[Any, ...]:
-    """The values of the keys that each query hears in `graph`, weighted by a softmax.
+    """The values of the keys that each query attends to in `graph`, weighted by a softmax.
 
     out_i = Σ_j p_ij v_j,  p_ij ∝ exp(scale · q_i·k_j + bias_ij) for (i, j) ∈ graph; 0 where i
-    hears nobody. Shapes as in `scaled_dot_product_attention`: q (..., heads, n, d), k and v
+    attends to none. Shapes as in `scaled_dot_product_attention`: q (..., heads, n, d), k and v
     (..., key heads, m, d) with heads a multiple of key heads.
 
     >>> import torch
@@ -115,71 +116,120 @@ def attention(
     - kernel: the name of one of `IMPLEMENTATIONS`; it runs or raises, it never falls back.
     """
     q, k, v = in_autocast(q, k, v)
-    bare = bias is score is edge_bias is edge_scale is edge_key is edge_value is lengths is None
-    bare = bare and type(dropout) in (float, int) and type(offset) is int
-    bare = bare and not dropout and not offset and return_lse is return_weights is False
-    key = key_of(q, k, v, graph, scale, kernel) if bare else None
-    if key is not None and (out := again(key, q, k, v)) is not None:
-        return out
-    arguments.check_tensors(q, k, v)
+    bias, whole = arguments.scores_of(bias, score)
+    terms = (bias, edge_bias, edge_scale, edge_key, edge_value, lengths)
+    options = (scale, dropout, offset, return_lse, return_weights, kernel)
+    key = key_of(q, k, v, graph, whole, terms, options)
+    prepared = None if key is None else recall(key)
+    if prepared is None:
+        if is_traced(q, k, v):
+            return _in_trace(q, k, v, graph, whole, terms, options)
+        prepared = _prepared(q, k, v, graph, whole, terms, options, q.device)
+        if key is not None:
+            remember(key, prepared)
+    if prepared.warns:
+        warn_counted_once(prepared.graph, edge_bias)
+    if lengths is not None:
+        terms = (*terms[:5], arguments.check_lengths(lengths, q, k))
+    return prepared.call(q, k, v, Inputs(*terms, constants_at(whole.tables, q.device)))
+
+
+def prepare(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    graph: Graph | None = None,
+    *,
+    scale: float | None = None,
+    bias: Tensor | Score | None = None,
+    score: Score | None = None,
+    edge_bias: EdgeTerm | None = None,
+    edge_scale: EdgeTerm | None = None,
+    edge_key: EdgeTerm | None = None,
+    edge_value: EdgeTerm | None = None,
+    dropout: float = 0.0,
+    lengths: Tensor | None = None,
+    offset: int = 0,
+    return_lse: bool = False,
+    return_weights: bool = False,
+    kernel: str | None = None,
+    device: torch.device | str | None = None,
+) -> Prepared:
+    """The call `attention(q, k, v, graph, ...)`, checked and decided, to be made many times.
+
+    Only shapes, dtypes and the device of tensors are read, so they may be meta tensors, with
+    `device` for where the call will run. `prepared(q, k, v, bias, edge_bias, edge_scale, edge_key,
+    edge_value, lengths, tables)` then takes the numbers; `tables` are those of the score, and of a
+    bias that is a score.
+
+    >>> import torch
+    >>> from edgewise.graphs import window
+    >>> x = torch.empty(1, 2, 9, 4, device="meta")
+    >>> call = prepare(x, x, x, window(1), device="cpu")
+    >>> call.choice.name, call.work.pairs, call(*torch.randn(3, 1, 2, 9, 4)).shape
+    ('rectangles', 50, torch.Size([1, 2, 9, 4]))
+    """
+    bias, whole = arguments.scores_of(bias, score)
+    terms = (bias, edge_bias, edge_scale, edge_key, edge_value, lengths)
+    options = (scale, dropout, offset, return_lse, return_weights, kernel)
+    place = q.device if device is None else torch.device(device)
+    return _prepared(q, k, v, graph, whole, terms, options, place)
+
+
+def _prepared(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    graph: object,
+    score: Score,
+    terms: tuple[Any, ...],
+    options: tuple[Any, ...],
+    device: torch.device,
+) -> Prepared:
+    """With every check there is."""
+    arguments.check_tensors(q, k, v, device)
     pattern = arguments.check_graph(graph)
-    if not isinstance(pattern, Pattern):
-        check_family(pattern, q)
-    tracing = is_traced(q, k, v)
-    if not tracing:
-        warn_counted_once(pattern, edge_bias)
+    scale, dropout, offset, lse, weights, kernel = options
     arguments.check_scale(scale)
     arguments.check_kernel(kernel)
-    arguments.check_flag(return_lse, "return_lse")
-    arguments.check_flag(return_weights, "return_weights")
-    plain, whole = arguments.scores_of(bias, score)
+    arguments.check_flag(lse, "return_lse")
+    arguments.check_flag(weights, "return_weights")
     chance = arguments.check_dropout(dropout)
-    per_edge: dict[str, Any] = {
-        "edge_bias": edge_bias,
-        "edge_scale": edge_scale,
-        "edge_key": edge_key,
-        "edge_value": edge_value,
-    }
-    per_edge = edge_terms(q, k, v, pattern, per_edge, offset)
-    node, tables = numbered(q, whole)
-    node = moved(node, offset) if isinstance(offset, int) and offset else node
-    options = Options(
-        scale_of(q, scale),
-        node,
-        plain,
-        **per_edge,
-        tables=tables,
-        dropout=chance,
-        seed=0 if tracing or not chance else int(torch.randint(1 << 31, ())),
-        lengths=lengths,
-        offset=offset,
-        lse=return_lse,
-        kernel=kernel,
-    )
-    if tracing:
-        if return_weights:
-            arguments.refuse_weights()
-        with without_autocast(q):
-            out, lse = traced.call(q, k, v, pattern, options)
-        return (out, lse) if return_lse else out
-    if key is not None and isinstance(pattern, Pattern):
-        decide(key, q, k, v, pattern)
-        if (out := again(key, q, k, v)) is not None:
-            return out
-    return _computed(q, k, v, pattern, options, return_weights)
+    arguments.check_terms(pattern, terms[:5], q, device)
+    arguments.check_learned(score.tables, q, device)
+    if terms[5] is not None:
+        arguments.check_lengths(terms[5], q, k)
+    scale = default_scale(q.shape[-1]) if scale is None else float(scale)
+    chosen = Options(scale, score.node, chance, offset, lse, weights, kernel)
+    return prepare_call(q, k, v, pattern, chosen, Inputs(*terms, score.tables), device)
 
 
-def _computed(
-    q: Tensor, k: Tensor, v: Tensor, graph: Graph, options: Options, return_weights: bool
-) -> Tensor | tuple[Any, ...]:
-    if return_weights:
-        check_room(q, k, v, graph, options)
+def _in_trace(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    graph: object,
+    score: Score,
+    terms: tuple[Any, ...],
+    options: tuple[Any, ...],
+) -> Any:
+    """Checked as far as a trace can, as plain operations around one operator."""
+    arguments.check_tensors(q, k, v, q.device)
+    pattern = arguments.check_graph(graph)
+    scale, dropout, offset, lse, weights, kernel = options
+    arguments.check_scale(scale)
+    arguments.check_kernel(kernel)
+    arguments.check_flag(lse, "return_lse")
+    arguments.check_flag(weights, "return_weights")
+    if weights:
+        arguments.refuse_weights()
+    chance = arguments.check_dropout(dropout)
+    scale = default_scale(q.shape[-1]) if scale is None else float(scale)
+    chosen = Options(scale, score.node, chance, offset, lse, weights, kernel)
+    arguments.check_learned(score.tables, q, q.device)
+    tables = tuple([table.to(q.device) for table in score.tables])
     with without_autocast(q):
-        out, lse = call(q, k, v, graph, options)
-        found = [out, lse] if options.lse else [out]
-        if return_weights:
-            found.append(weights_of(q, k, v, graph, options))
-    return tuple(found) if len(found) > 1 else out
+        return traced.call(q, k, v, pattern, chosen, Inputs(*terms, tables))
 
 
 def case_of(q: Tensor, k: Tensor, v: Tensor, graph: Pattern | None = None) -> Case:
@@ -190,7 +240,8 @@ def case_of(q: Tensor, k: Tensor, v: Tensor, graph: Pattern | None = None) -> Ca
     >>> choose(case_of(x, x, x)).name
     'dense'
     """
-    arguments.check_tensors(q, k, v)
+    arguments.check_tensors(q, k, v, q.device)
     pattern = arguments.check_graph(graph)
     assert isinstance(pattern, Pattern)
-    return arguments.build_case(arguments.grouped(q, k, v), pattern, scale_of(q, None), 0)
+    scale = default_scale(q.shape[-1])
+    return arguments.build_case(arguments.grouped(q, k, v), pattern, scale, 0, q.device.type)

@@ -29,7 +29,8 @@ from edgewise.scores.score import S, Score
 WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
-def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
+def check_tensors(q: Tensor, k: Tensor, v: Tensor, device: torch.device) -> None:
+    """For a call on `device`, where they are, or of which they are meta tensors."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         check_strided(x, name)
     for name, x in (("q", q), ("k", k), ("v", v)):
@@ -39,7 +40,8 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
                 caller(),
                 "give all three as float32, bfloat16, float16 or (on a CPU) float64",
             )
-        if x.device.type not in ("cpu", "cuda") or x.device != q.device:
+        known = device.type in ("cpu", "cuda") and (x.is_meta or x.device == device)
+        if not known or x.device != q.device:
             raise UnsupportedDevice(
                 f"`{name}` is on {x.device}" + _unlike(x.device, q.device),
                 caller(),
@@ -108,7 +110,7 @@ def check_graph(graph: object) -> Pattern | per_head | per_sample:
 
 
 def build_case(
-    tensors: tuple[Tensor, Tensor, Tensor], graph: Pattern, scale: float, offset: int
+    tensors: tuple[Tensor, Tensor, Tensor], graph: Pattern, scale: float, offset: int, device: str
 ) -> Case:
     """The case of tensors as kernels see them, of shapes (b, g, n, d), (b, m, d), (b, m, dv)."""
     q, _, v = tensors
@@ -116,7 +118,7 @@ def build_case(
     if integer(offset, "offset"):
         graph = graph.shift(-offset, 0)
     m, dv = v.shape[-2:]
-    case = Case(b, g, n, m, d, dv, q.dtype, q.device.type, graph, scale)
+    case = Case(b, g, n, m, d, dv, q.dtype, device, graph, scale)
     try:
         case.pairs  # noqa: B018
     except SizeMismatch as error:
@@ -212,7 +214,8 @@ def check_lengths(lengths: Tensor | None, q: Tensor, k: Tensor) -> Tensor:
             caller(),
             "give one whole number of keys for each element of the batch",
         )
-    if given.numel() and (int(given.min()) < 0 or int(given.max()) > k.shape[-2]):
+    known = given.numel() and not given.is_meta
+    if known and (int(given.min()) < 0 or int(given.max()) > k.shape[-2]):
         raise BadOption(
             f"`lengths` must be from 0 to {k.shape[-2]}, got {given.tolist()}",
             caller(),
@@ -231,58 +234,62 @@ def grouped(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return q, k.reshape(b, *k.shape[-2:]), v.reshape(b, *v.shape[-2:])
 
 
-def bias_for(bias: Tensor, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """`bias` with every axis of `shape`; the axes after the heads may stay 1."""
-    check_strided(bias, name)
-    if bias.is_complex():
+def check_term(term: object, name: str, q: Tensor, device: torch.device) -> None:
+    """A term of scores: real numbers, where `q` is."""
+    check_strided(term, name)
+    assert isinstance(term, Tensor)
+    if term.is_complex():
         raise UnsupportedDtype(
-            f"`{name}` is {_short(bias.dtype)}", caller(), "give real numbers: a score is one"
+            f"`{name}` is {_short(term.dtype)}", caller(), "give real numbers: a score is one"
         )
-    if bias.device != like.device:
+    if term.device not in (q.device, device):
         raise UnsupportedDevice(
-            f"`{name}` is on {bias.device}, `q` on {like.device}", caller(), "move it there"
+            f"`{name}` is on {term.device}, `q` on {q.device}", caller(), "move it there"
         )
+
+
+def check_terms(graph: object, terms: tuple[object, ...], q: Tensor, device: torch.device) -> None:
+    """Those of pairs and edges; where graphs differ, those of edges are lists with one for each."""
+    names = ("bias", "edge_bias", "edge_scale", "edge_key", "edge_value")
+    for name, term in zip(names, terms, strict=True):
+        if term is not None:
+            listed = name != "bias" and not isinstance(graph, Pattern)
+            (_check_each if listed else check_term)(term, name, q, device)
+
+
+def _check_each(term: object, name: str, q: Tensor, device: torch.device) -> None:
+    if isinstance(term, list | tuple):
+        for number, one in enumerate(term):
+            _check_each(one, f"{name}[{number}]", q, device)
+    elif isinstance(term, Tensor):
+        check_term(term, name, q, device)
+
+
+def check_broadcast(term: Tensor, name: str, shape: tuple[int, ...]) -> None:
     try:
-        torch.broadcast_shapes(bias.shape, shape)
+        torch.broadcast_shapes(term.shape, shape)
     except RuntimeError:
         fits = False
     else:
-        fits = bias.ndim <= len(shape)
+        fits = term.ndim <= len(shape)
     if not fits:
         raise AttentionShape(
-            f"`{name}` has shape {tuple(bias.shape)}, which does not broadcast to {shape}",
+            f"`{name}` has shape {tuple(term.shape)}, which does not broadcast to {shape}",
             caller(),
             "give one number per pair, or axes of length 1",
         )
+
+
+def as_bias(bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask as a bias of 0 and -∞."""
     if bias.dtype == torch.bool:
         bias = torch.zeros(bias.shape, device=bias.device).masked_fill(~bias, -torch.inf)
-    return bias[(None,) * (len(shape) - bias.ndim)].to(like.dtype)
+    return bias.to(dtype)
 
 
-def term_for(term: Tensor, name: str, case: Case, q: Tensor, k: Tensor) -> Tensor:
-    """A term of pairs or edges as kernels take it."""
-    heads = q.shape[:-2] if q.ndim > 2 else (1,)
-    shared = k.shape[:-2] if k.ndim > 2 else (1,)
-    wanted, rows = {
-        "bias": ((*heads, case.n, case.m), (case.b, case.g)),
-        "edge_bias": ((*heads, case.pairs), (case.b, case.g)),
-        "edge_scale": ((*heads, case.pairs), (case.b, case.g)),
-        "edge_key": ((*shared, case.pairs, case.d), (case.b,)),
-        "edge_value": ((*shared, case.pairs, case.dv), (case.b,)),
-    }[name]
-    term = bias_for(term, name, wanted, q)
-    held = len(heads if len(rows) == 2 else shared)
-    rest = term.shape[held:] if name == "bias" else wanted[held:]
-    return term.expand(*wanted[:held], *rest).reshape(*rows, *rest)
-
-
-def table_for(table: Tensor, q: Tensor) -> Tensor:
-    """A table of a score as (rows, length): one row, one for each head, or for all of a batch."""
+def check_table(table: Tensor, q: Tensor) -> None:
+    """A table of a score: one row, one for each head, or for all of a batch."""
     lead = q.shape[:-2] if q.ndim > 2 else (1,)
-    if table.device != q.device:
-        raise UnsupportedDevice(
-            f"a table of the score is on {table.device}, `q` on {q.device}", caller(), "move it"
-        )
     try:
         fits = torch.broadcast_shapes(table.shape[:-1], lead) == torch.Size(lead)
     except RuntimeError:
@@ -293,10 +300,25 @@ def table_for(table: Tensor, q: Tensor) -> Tensor:
             caller(),
             "give shape (length,), or (heads, length) for one row per head",
         )
+
+
+def table_rows(table: Tensor, lead: tuple[int, ...]) -> Tensor:
+    """A table of a score as (rows, length), for heads of shape `lead`."""
     table = table.reshape(*(1,) * (len(lead) + 1 - table.ndim), *table.shape)
     if all(size == 1 for size in table.shape[:-2]):
         return table.reshape(table.shape[-2:])
     return table.expand(*lead, -1).reshape(-1, table.shape[-1])
+
+
+def check_learned(tables: tuple[Tensor, ...], q: Tensor, device: torch.device) -> None:
+    """Tables that are learned must be where the call is; constants follow it."""
+    for table in tables:
+        if table.requires_grad and table.device not in (q.device, device):
+            raise UnsupportedDevice(
+                f"a table of the score is on {table.device}, `q` on {q.device}",
+                caller(),
+                "move it there",
+            )
 
 
 def _short(dtype: torch.dtype) -> str:

@@ -39,6 +39,10 @@ def warn_counted_once(graph: Pattern | Family[Any], edge_bias: EdgeTerm | None) 
         warnings.warn_explicit(warning, None, place.span.file, place.span.line)
 
 
+def counts_twice(graph: Pattern | Family[Any]) -> bool:
+    return any(one.counts_twice for one in _patterns(graph))
+
+
 def _patterns(graph: Pattern | Family[Any]) -> Iterator[Pattern]:
     if isinstance(graph, Pattern):
         yield graph

@@ -1,6 +1,10 @@
 """All pairs, or all pairs that do not look ahead: PyTorch's fused attention."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,6 +16,9 @@ from edgewise.kernels.attention.flash import flash, flash_backward, fused
 from edgewise.scores.derivative import derivative
 from edgewise.scores.evaluate import Pairs
 from edgewise.scores.nodes import ONE, H, Number, S, replaced, walk
+
+if TYPE_CHECKING:
+    from edgewise.kernels.attention.layout import Layout
 
 name = "dense"
 
@@ -45,10 +52,19 @@ def cost(case: Case) -> float:
     return float(case.b * case.g * case.pairs) * (2 if "score" in case.features else 1)
 
 
+def bind(case: Case, layout: Layout) -> Callable[..., Tensor]:
+    """The output alone, through PyTorch's own dispatch and autograd."""
+
+    def call(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
+        out = attend(case, *layout.tensors(q, k, v), terms)
+        return out.reshape(*layout.lead, case.n, case.dv)
+
+    return call
+
+
 def attend(
     case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms, dropout: float = 0.0
 ) -> Tensor:
-    """The output alone, through PyTorch's own dispatch and autograd."""
     refuse_forward_mode(name, q, k, v, terms.bias, *terms.tables)
     keys, values = (x[:, None].expand(-1, case.g, -1, -1) for x in (k, v))
     causal, shape = not case.is_full, q.shape[:-1]

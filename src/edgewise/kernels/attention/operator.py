@@ -34,7 +34,8 @@ def _asked(
 ) -> tuple[Case, Implementation]:
     """The case of a call, and its kernel."""
     graph, score, scale, offset, kernel = asked
-    case = arguments.build_case(tensors, thing_of(graph), scale, offset)
+    device = tensors[0].device.type
+    case = arguments.build_case(tensors, thing_of(graph), scale, offset, device)
     for name, axis in EDGES.items():
         term = getattr(terms, name)
         if term is not None and term.shape[axis] != case.pairs:

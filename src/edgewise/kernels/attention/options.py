@@ -1,7 +1,8 @@
-"""What is asked of a call of attention beyond q, k, v and the graph."""
+"""What a call of attention is asked for beyond q, k, v and the graph: options and tensors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -10,28 +11,32 @@ from edgewise.scores.nodes import Node, S
 EdgeTerm = Tensor | Sequence["EdgeTerm"]  # where graphs differ, a list with one for each
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Options:
-    """As the user gave it."""
+    """What is decided before a call; the seed of dropout is drawn at each."""
 
     scale: float
     score: Node  # without a default: a trace of torch 2.11 cannot make one
+    dropout: float = 0.0
+    offset: int = 0
+    lse: bool = False
+    weights: bool = False
+    kernel: str | None = None
+
+
+class Inputs(NamedTuple):
+    """The tensors of a call beyond q, k and v; `tables` are those of the score."""
+
     bias: Tensor | None = None
     edge_bias: EdgeTerm | None = None
     edge_scale: EdgeTerm | None = None
     edge_key: EdgeTerm | None = None
     edge_value: EdgeTerm | None = None
-    tables: tuple[Tensor, ...] = ()
-    dropout: float = 0.0
-    seed: int = 0
     lengths: Tensor | None = None
-    offset: int = 0
-    lse: bool = False
-    kernel: str | None = None
+    tables: tuple[Tensor, ...] = ()
 
-    @property
-    def has_terms(self) -> bool:
-        """Whether a score that is low enough may become another, or others as low: then keys that
-        do not exist are masked by a bias."""
-        terms = (self.bias, self.edge_bias, self.edge_scale, self.edge_key)
-        return self.score != S or any(term is not None for term in terms)
+
+def changes_scores(options: Options, inputs: Inputs) -> bool:
+    """Whether a low score may become another one: then padding is masked by a bias of -∞."""
+    terms = (inputs.bias, inputs.edge_bias, inputs.edge_scale, inputs.edge_key)
+    return options.score != S or any(term is not None for term in terms)

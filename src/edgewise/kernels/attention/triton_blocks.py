@@ -1,16 +1,24 @@
 """Block-sparse attention on a GPU: flash attention over lists of blocks."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from edgewise.kernels.attention import memory
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
+from edgewise.kernels.attention.derivatives import refuse_second, refuse_transforms
 from edgewise.kernels.attention.tiles import at_least, exactly
 from edgewise.kernels.attention.triton_passes import BLOCK, Passes, passes, width
 from edgewise.kernels.attention.triton_score import Packed, unit_of
 from edgewise.kernels.availability import no_triton
+from edgewise.kernels.negated import written
+
+if TYPE_CHECKING:
+    from edgewise.kernels.attention.layout import Layout
 
 name = "triton_blocks"
 PAIR = 1.4  # the time of a pair in pairs of a dense product
@@ -46,6 +54,11 @@ def cost(case: Case) -> float:
     slow = 1e3 if case.device == "cpu" else PAIR
     found = exactly(case.graph, case.n, case.m, BLOCK)
     return slow * case.b * case.g * found * BLOCK * BLOCK
+
+
+def bind(case: Case, layout: Layout) -> Direct | None:
+    """A call without terms: nothing between it and its launches."""
+    return Direct(case) if not case.features and len(layout.lead) in (1, 2) else None
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
@@ -128,3 +141,94 @@ def padded(x: Tensor) -> Tensor:
     if missing:
         return pad(x, (0, missing))
     return x if x.stride(-1) == 1 else x.contiguous()
+
+
+class How(NamedTuple):
+    """How a call lies in memory: whether q, k and v have tokens before heads, and whether the
+    heads of all samples are one axis of theirs."""
+
+    tokens_first: tuple[bool, ...]
+    folded: bool
+
+
+class Direct:
+    """(..., heads, n, dv) of tensors as they are given, in whatever order they lie."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.ready: dict[tuple[How, torch.device], Passes] = {}
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
+        refuse_transforms(name, q, k, v)
+        q, k, v = written(q), written(k), written(v)
+        how = _how(q, k, v)
+        ready = self.ready.get((how, q.device))
+        if ready is None:
+            ready = passes(self.case, _shape(q, k, how), how.tokens_first, str(q.device))
+            self.ready[how, q.device] = ready
+        if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+            found: Tensor = _Direct.apply(ready, how, q, k, v)
+            return found
+        return _forward(ready, how, q, k, v)[0]
+
+
+def _how(q: Tensor, k: Tensor, v: Tensor) -> How:
+    strides = (q.stride(), k.stride(), v.stride())
+    first = tuple([x[-3] < x[-2] for x in strides])
+    folded = False
+    if q.ndim == 4 and len(q) > 1 and not any(first):
+        heads = (q.shape[1], k.shape[1], v.shape[1])
+        folded = all([x[0] == x[1] * many for x, many in zip(strides, heads, strict=True)])
+    return How(first, folded)
+
+
+def _shape(q: Tensor, k: Tensor, how: How) -> tuple[int, int, int]:
+    batch = len(q) if q.ndim == 4 else 1
+    heads, keys = q.shape[-3], k.shape[-3]
+    return (1, batch * heads, batch * keys) if how.folded else (batch, heads, keys)
+
+
+def _as_read(x: Tensor, ready: Passes, how: How) -> Tensor:
+    """(batch, heads, tokens, features) as the passes take it."""
+    x = x if ready.exact else padded(x)
+    if how.folded:
+        return x.reshape(1, -1, *x.shape[2:])
+    return x if x.ndim == 4 else x[None]
+
+
+def _as_given(x: Tensor, shape: torch.Size, features: int) -> Tensor:
+    if x.ndim != len(shape) or x.shape[0] != shape[0]:
+        x = x.view(*shape[:-1], x.shape[-1])
+    return x if x.shape[-1] == features else x[..., :features]
+
+
+def _forward(ready: Passes, how: How, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    read = [_as_read(x, ready, how) for x in (q, k, v)]
+    out, lse = ready.forward(read[0], read[1], read[2])
+    return _as_given(out, q.shape, ready.case.dv), lse
+
+
+class _Direct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, ready: Passes, how: How, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out, lse = _forward(ready, how, q, k, v)
+        ctx.save_for_backward(q, k, v, out, lse)
+        ctx.asked = ready, how
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            refuse_second(name)
+        ready, how = ctx.asked
+        q, k, v, out, lse = ctx.saved_tensors
+        read = (q, k, v, written(dout), out)
+        q4, k4, v4, dout, out = (_as_read(x, ready, how) for x in read)
+        try:
+            dq, dk, dv = ready.backward((q4, k4, v4), (dout, out, lse))
+        except (RuntimeError, MemoryError) as error:
+            memory.explain(error, ready.case, name)
+            raise
+        d = q.shape[-1]
+        grads = _as_given(dq, q.shape, d), _as_given(dk, k.shape, d)
+        return None, None, *grads, _as_given(dv, v.shape, v.shape[-1])

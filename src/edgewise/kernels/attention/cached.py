@@ -1,0 +1,84 @@
+"""Prepared calls that are cached: a call like an earlier one is looked up, and nothing is checked.
+
+Checks, the case and the choice take longer than the launch of a kernel, and a training step makes
+the same call every time.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from edgewise.graphs.families import per_head, per_sample
+from edgewise.graphs.pattern import Pattern
+from edgewise.kernels.attention.prepared import Prepared
+from edgewise.scores.score import S, Score
+
+MOST = 256
+PLAIN = (Tensor, Parameter)
+Key = tuple[Any, ...]
+_PREPARED: dict[Key, Prepared] = {}
+
+
+def key_of(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    graph: object,
+    score: Score,
+    terms: tuple[Any, ...],
+    options: tuple[Any, ...],
+) -> Key | None:
+    """All that decides a call; None where there is more to look at: traces, and what may be a
+    mistake."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        return None
+    if torch._C._are_functorch_transforms_active():
+        return None
+    for x in (q, k, v):
+        if type(x) not in PLAIN or x.layout is not torch.strided or x.is_nested:
+            return None
+    if graph is not None and not isinstance(graph, Pattern | per_head | per_sample):
+        return None
+    scale, dropout, offset, lse, weights, kernel = options
+    known = scale is None or type(scale) is float
+    known = known and type(dropout) in (float, int) and type(offset) is int
+    known = known and type(lse) is type(weights) is bool
+    if not known or not (kernel is None or type(kernel) is str):
+        return None
+    kinds = (q.dtype, k.dtype, v.dtype, q.device, k.device, v.device)
+    extra = None if score is S and not any([x is not None for x in terms]) else _extra(score, terms)
+    if extra is UNKNOWN:
+        return None
+    return (graph, q.shape, k.shape, v.shape, kinds, options, extra)
+
+
+UNKNOWN: Any = object()
+
+
+def _extra(score: Score, terms: tuple[Any, ...]) -> Any:
+    specs = tuple([_spec(term) for term in (*terms[:5], *score.tables)])
+    return UNKNOWN if UNKNOWN in specs else (score.node, terms[5] is not None, specs)
+
+
+def _spec(x: Any) -> Any:
+    """What a call is decided by of a tensor, or of those of several graphs."""
+    if x is None:
+        return None
+    if type(x) in (list, tuple):
+        specs = tuple([_spec(part) for part in x])
+        return UNKNOWN if UNKNOWN in specs else specs
+    if type(x) not in PLAIN or x.layout is not torch.strided or x.is_nested:
+        return UNKNOWN
+    return (x.shape, x.dtype, x.device, x.requires_grad)
+
+
+def recall(key: Key) -> Prepared | None:
+    return _PREPARED.get(key)
+
+
+def remember(key: Key, prepared: Prepared) -> None:
+    if len(_PREPARED) >= MOST:
+        _PREPARED.pop(next(iter(_PREPARED)), None)
+    _PREPARED[key] = prepared

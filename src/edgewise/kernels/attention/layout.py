@@ -1,0 +1,171 @@
+"""How the tensors of a call are shaped for kernels, which know no batch and no key heads."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from edgewise.graphs.families import Family
+from edgewise.graphs.pattern import Pattern
+from edgewise.kernels.attention import arguments, weights
+from edgewise.kernels.attention.contract import FIXED, Case, Terms, wide
+from edgewise.kernels.attention.dropout import Dropout
+from edgewise.kernels.attention.options import Inputs, Options
+from edgewise.kernels.attention.split import Graph, expand_terms, is_vector
+from edgewise.scores.nodes import S
+
+TERMS = ("bias", "edge_bias", "edge_scale", "edge_key", "edge_value")
+NO_TERMS = Terms()
+
+
+class Work(NamedTuple):
+    """Pairs over all heads, floating-point operations, bytes of inputs and output."""
+
+    pairs: int
+    flops: int
+    bytes: int
+
+
+class Spec(NamedTuple):
+    """The shapes and the dtype of a call, as meta tensors, its graph and its device; `fixed` says
+    that no table of the score learns."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    graph: Graph
+    device: torch.device
+    fixed: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the output."""
+        return (*self.q.shape[:-1], self.v.shape[-1])
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """Of q, with those of the batch."""
+        return tuple(self.q.shape[:-2]) if self.q.ndim > 2 else (1,)
+
+
+class Layout:
+    """The case of a call along one graph, and its tensors as kernels take them."""
+
+    def __init__(self, spec: Spec, options: Options, inputs: Inputs) -> None:
+        assert isinstance(spec.graph, Pattern)
+        tensors = arguments.grouped(spec.q, spec.k, spec.v)
+        self.shapes = tuple(tuple(x.shape) for x in tensors)
+        case = arguments.build_case(
+            tensors, spec.graph, options.scale, options.offset, spec.device.type
+        )
+        self.dropout, self.heads, self.dtype = options.dropout, spec.heads, spec.q.dtype
+        self.lead = tuple(spec.q.shape[:-2])
+        names = [name for name in TERMS if getattr(inputs, name) is not None]
+        self.terms_of = [_Shape(getattr(inputs, name), name, case, spec) for name in names]
+        for table in inputs.tables:
+            arguments.check_table(table, spec.q)
+        flags = {"score": options.score != S, "dropout": bool(self.dropout), "lse": options.lse}
+        flags[FIXED] = bool(inputs.tables) and spec.fixed
+        features = frozenset([*names, *(name for name, flag in flags.items() if flag)])
+        if features:
+            case = replace(case, features=features, score=options.score)
+        self.on_pairs = case.is_full and "edge_bias" in features
+        if self.on_pairs:
+            case = replace(case, features=features - {"edge_bias"} | {"bias"})
+        self.case = case
+        self.bare = not (names or inputs.tables or self.dropout)
+
+    def tensors(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(b, g, n, d), (b, m, d) and (b, m, dv)."""
+        of_q, of_k, of_v = self.shapes
+        return q.reshape(of_q), k.reshape(of_k), v.reshape(of_v)
+
+    def terms(self, inputs: Inputs, seed: int) -> Terms:
+        if self.bare:
+            return NO_TERMS
+        found = {shape.name: shape(getattr(inputs, shape.name)) for shape in self.terms_of}
+        tables = tuple([arguments.table_rows(table, self.heads) for table in inputs.tables])
+        drop = Dropout(self.dropout, seed) if self.dropout else None
+        if self.on_pairs:  # where all pairs are edges, a bias of edges is one of pairs
+            square = found.pop("edge_bias").unflatten(-1, (self.case.n, self.case.m))
+            found["bias"] = square + found["bias"] if "bias" in found else square
+        return Terms(**found, tables=tables, drop=drop)
+
+    def weights(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs) -> Tensor:
+        """p_ij of every pair, (..., heads, e)."""
+        tensors, terms = self.tensors(q, k, v), self.terms(inputs, 0)
+        return weights.weights_of(self.case, tensors, terms, self.lead, inputs.lengths)
+
+    @property
+    def weights_size(self) -> tuple[int, int]:
+        """Pairs and bytes of all weights."""
+        case = self.case
+        return case.work, 4 * case.work * wide(case.dtype).itemsize + 16 * case.pairs
+
+    @property
+    def work(self) -> Work:
+        case = self.case
+        features, tokens = case.d + case.dv, case.b * (case.g * case.n + case.m)
+        size = case.dtype.itemsize
+        return Work(case.work, 2 * case.work * features, tokens * features * size)
+
+
+class _Shape:
+    """How a term of pairs or edges gets the axes that kernels take."""
+
+    def __init__(self, term: Tensor, name: str, case: Case, spec: Spec) -> None:
+        heads = spec.heads
+        shared = tuple(spec.k.shape[:-2]) if spec.k.ndim > 2 else (1,)
+        rows = (case.b,) if is_vector(name) else (case.b, case.g)
+        lead = shared if is_vector(name) else heads
+        last = {
+            "bias": (case.n, case.m),
+            "edge_key": (case.pairs, case.d),
+            "edge_value": (case.pairs, case.dv),
+        }.get(name, (case.pairs,))
+        arguments.check_broadcast(term, name, (*lead, *last))
+        missing = len(lead) + len(last) - term.ndim
+        if name == "bias":  # the axes after the heads may stay 1
+            last = ((1,) * missing + tuple(term.shape))[len(lead) :]
+        self.name, self.dtype, self.axes = name, spec.q.dtype, (None,) * missing
+        self.expanded, self.shape = (*lead, *last), (*rows, *last)
+
+    def __call__(self, term: Tensor) -> Tensor:
+        term = arguments.as_bias(term, self.dtype)[self.axes]
+        return term.expand(self.expanded).reshape(self.shape)
+
+
+class Expanded:
+    """Lists of edge terms, one for each graph, in all of their axes."""
+
+    def __init__(self, spec: Spec, options: Options, inputs: Inputs) -> None:
+        self.spec, self.shapes = spec, dict[str, tuple[int, ...]]()
+        assert isinstance(spec.graph, Family)
+        if inputs.bias is not None:
+            lead = (*spec.heads, spec.q.shape[-2], spec.k.shape[-2])
+            arguments.check_broadcast(inputs.bias, "bias", lead)
+        for table in inputs.tables:
+            arguments.check_table(table, spec.q)
+
+        def checked(term: Tensor, name: str, lead: tuple[int, ...], graph: Any) -> Tensor:
+            last = (spec.v if name.startswith("edge_value") else spec.k).shape[-1:]
+            n, m = spec.q.shape[-2], spec.k.shape[-2]
+            pairs = arguments.pairs_of(graph, n, m, options.offset)
+            shape = (*lead, pairs, *(last if is_vector(name) else ()))
+            arguments.check_broadcast(term, name, shape)
+            self.shapes[name] = shape
+            return self._expanded(term, name)
+
+        self.inputs = expand_terms(inputs, checked, spec.graph, spec.q, spec.k, spec.v)
+
+    def _expanded(self, term: Tensor, name: str, *_: Any) -> Tensor:
+        shape = self.shapes[name]
+        term = arguments.as_bias(term, self.spec.q.dtype)
+        return term[(None,) * (len(shape) - term.ndim)].expand(shape)
+
+    def __call__(self, inputs: Inputs) -> Inputs:
+        if not self.shapes:
+            return inputs
+        spec = self.spec
+        return expand_terms(inputs, self._expanded, spec.graph, spec.q, spec.k, spec.v)

@@ -1,0 +1,340 @@
+"""A prepared call of attention: shapes, graph and options decide all but the numbers.
+
+`attention()`, compiled models, the operator of traces and `explain` run and read the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
+from torch.utils._python_dispatch import _disable_current_modes
+
+from edgewise.graphs.families import per_sample
+from edgewise.graphs.pattern import Pattern
+from edgewise.kernels.attention import arguments, memory, traced
+from edgewise.kernels.attention.autocast import without_autocast
+from edgewise.kernels.attention.contract import wide
+from edgewise.kernels.attention.counted import counts_twice
+from edgewise.kernels.attention.function import attend
+from edgewise.kernels.attention.kept import is_traced
+from edgewise.kernels.attention.layout import Expanded, Layout, Spec, Work
+from edgewise.kernels.attention.options import Inputs, Options, changes_scores
+from edgewise.kernels.attention.planner import Choice
+from edgewise.kernels.attention.registry import choose
+from edgewise.kernels.attention.split import Graph, Part, check_family, joined, parts_of
+
+FAR = 1e30  # exp(-FAR) is 0 beside the weight of any score
+Out = tuple[Tensor, Tensor | None]
+
+
+class Prepared:
+    """A call of attention of which only the numbers are missing.
+
+    `prepared(q, k, v)`, then whatever else it was prepared with: `bias`, `edge_bias`, `edge_scale`,
+    `edge_key`, `edge_value`, `lengths` and the `tables` of the score. Nothing is checked: tensors
+    must have the shapes, the dtype and the device that it was prepared for. It gives what
+    `attention` gives: the output, or a tuple with what `return_lse` and `return_weights` add.
+
+    A `TorchFunctionMode` sees one function, a trace the operator `edgewise::attend`; of meta
+    tensors the result is a meta tensor.
+    """
+
+    def __init__(self, spec: Spec, options: Options, inputs: Inputs) -> None:
+        self.graph, self.options, self.shape = spec.graph, options, spec.shape
+        self.warns = counts_twice(spec.graph)
+        self.sign = (options.scale > 0) - (options.scale < 0)
+        self.plain = self.sign == 1 and not (options.dropout or options.weights or options.lse)
+        score, self.numbers = traced.numbered(options, len(inputs.tables), spec.q, spec.device)
+        if self.numbers is not None:
+            self.plain = False
+            inputs = inputs._replace(tables=(*inputs.tables, _meta(self.numbers)))
+        positive = replace(options, scale=abs(options.scale) or 1.0, score=score)
+        self.inner = _inner(spec, positive, inputs)
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None = None,
+        edge_bias: Any = None,
+        edge_scale: Any = None,
+        edge_key: Any = None,
+        edge_value: Any = None,
+        lengths: Tensor | None = None,
+        tables: Sequence[Tensor] = (),
+    ) -> Any:
+        inputs = Inputs(bias, edge_bias, edge_scale, edge_key, edge_value, lengths, tuple(tables))
+        return self.call(q, k, v, inputs)
+
+    def call(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs) -> Any:
+        """The same with all other tensors in one tuple."""
+        if torch.compiler.is_compiling():
+            return traced.call(q, k, v, self.graph, self.options, inputs)
+        if has_torch_function((q, k, v)):
+            return handle_torch_function(self, (q, k, v), q, k, v, *inputs)
+        if torch._C._len_torch_dispatch_stack() and is_traced(q, k, v):
+            return traced.call(q, k, v, self.graph, self.options, inputs)
+        if q.is_meta:
+            return self._meta(q)
+        with without_autocast(q):
+            if self.plain:
+                return self.inner.run(q, k, v, inputs, 0)[0]
+            return self._with_options(q, k, v, inputs)
+
+    def _with_options(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs) -> Any:
+        options = self.options
+        if options.weights:
+            self._check_weights(q)
+        if self.numbers is not None:
+            inputs = inputs._replace(tables=(*inputs.tables, self.numbers))
+        if self.sign < 1:  # kernels take the largest score before they scale it
+            q = -q if self.sign else q * 0
+        seed = int(torch.randint(1 << 31, ())) if options.dropout else 0
+        found: tuple[Any, ...] = self.inner.run(q, k, v, inputs, seed)
+        found = found if options.lse else found[:1]
+        if options.weights:
+            found = (*found, self.inner.weights(q, k, v, inputs))
+        return found if len(found) > 1 else found[0]
+
+    def _check_weights(self, q: Tensor) -> None:
+        """Raise before anything is computed if the weights will not fit."""
+        pairs, size = self.inner.weights_size
+        memory.check(
+            size,
+            q.device.type,
+            f"`return_weights` for {pairs:,} pairs",
+            "ask for `return_lse=True` and compute the weights of the pairs you look at",
+        )
+
+    def _meta(self, q: Tensor) -> Any:
+        out = q.new_empty(self.shape)
+        return (out, q.new_empty(self.shape[:-1], dtype=wide(q.dtype))) if self.options.lse else out
+
+    @property
+    def work(self) -> Work:
+        """Pairs over all heads, floating-point operations, bytes of inputs and output."""
+        return self.inner.work
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """The kernel of each different graph, and why not the others."""
+        return self.inner.choices
+
+    @property
+    def choice(self) -> Choice:
+        """The kernel, and why not the others; where heads differ, that of the first."""
+        return self.choices[0]
+
+
+class OneKernel:
+    """One graph: its kernel, and how tensors are shaped for it."""
+
+    def __init__(self, spec: Spec, options: Options, inputs: Inputs) -> None:
+        self.shape, self.layout = spec.shape, Layout(spec, options, inputs)
+        self.case, self.lse = self.layout.case, options.lse
+        choice = choose(self.case, options.kernel)
+        self.choices, self.kernel = (choice,), choice.implementation
+        bind = getattr(self.kernel, "bind", None)
+        self.bound: Callable[..., Tensor] | None = None
+        if bind is not None and not options.lse:
+            self.bound = bind(self.case, self.layout)
+
+    def run(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs, seed: int) -> Out:
+        terms = self.layout.terms(inputs, seed)
+        try:
+            if self.bound is not None:
+                return self.bound(q, k, v, terms), None
+            out, lse = attend(self.kernel, self.case, *self.layout.tensors(q, k, v), terms)
+        except (RuntimeError, MemoryError) as error:  # of torch, on either device, and of NumPy
+            memory.explain(error, self.case, self.kernel.name)
+            raise
+        return out.reshape(self.shape), lse.reshape(self.shape[:-1]) if self.lse else None
+
+    def weights(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs) -> Tensor:
+        return self.layout.weights(q, k, v, inputs)
+
+    @property
+    def weights_size(self) -> tuple[int, int]:
+        return self.layout.weights_size
+
+    @property
+    def work(self) -> Work:
+        return self.layout.work
+
+
+class Padded:
+    """Keys from lengths[b] on do not exist: one more feature of theirs makes their scores low.
+
+    So no mask per batch element is needed, and every kernel can do it. Queries that attend to late
+    keys only lack the feature: their scores stay such that gradients of what is cleared are zeros.
+    """
+
+    def __init__(self, spec: Spec, options: Options, inputs: Inputs) -> None:
+        n, m = spec.q.shape[-2], spec.k.shape[-2]
+        inputs = inputs._replace(lengths=None)
+        self.layout = Layout(spec, options, inputs)
+        self.first = first_keys(spec.graph, options.offset, n, m).to(spec.device)
+        self.place = torch.arange(m, device=spec.device)
+        self.low = max(-FAR / options.scale, torch.finfo(spec.q.dtype).min)
+        q, k = (x.new_empty(*x.shape[:-1], x.shape[-1] + 1) for x in (spec.q, spec.k))
+        self.inner = OneKernel(spec._replace(q=q, k=k), options, inputs)
+        self.choices, self.weights_size = self.inner.choices, self.layout.weights_size
+        self.work = self.layout.work
+
+    def run(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs, seed: int) -> Out:
+        lengths = _lengths(inputs)
+        late, attends = self.place >= lengths, self.first < lengths
+        attends = attends[..., None, :] if q.ndim > 2 else attends
+        late = late[..., None, :, None] if k.ndim > 2 else late[..., None]
+        low = torch.where(late, self.low, 0.0).to(k.dtype)
+        q = torch.cat([q, attends[..., None].to(q.dtype).expand(*q.shape[:-1], 1)], -1)
+        k = torch.cat([k, low.expand(*k.shape[:-1], 1)], -1)
+        out, lse = self.inner.run(q, k, v, inputs._replace(lengths=None), seed)
+        out = torch.where(attends[..., None], out, 0.0)
+        return out, None if lse is None else torch.where(attends, lse, -torch.inf)
+
+    def weights(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs) -> Tensor:
+        return self.layout.weights(q, k, v, inputs)
+
+
+class Masked:
+    """The same by a bias of -∞, where the score may make something else of a low dot product."""
+
+    def __init__(self, spec: Spec, options: Options, inputs: Inputs) -> None:
+        self.layout = Layout(spec, options, inputs._replace(lengths=None))
+        self.place = torch.arange(spec.k.shape[-2], device=spec.device)
+        self.dtype = spec.q.dtype
+        between = (1,) * (min(spec.q.ndim, 3) - 1)
+        mask = spec.q.new_empty(*spec.q.shape[:-3], *between, len(self.place))
+        self.inner = OneKernel(spec, options, self._biased(mask, inputs))
+        self.choices, self.weights_size = self.inner.choices, self.layout.weights_size
+        self.work = self.layout.work
+
+    def _biased(self, mask: Tensor, inputs: Inputs) -> Inputs:
+        bias = inputs.bias
+        bias = None if bias is None else arguments.as_bias(bias, self.dtype)
+        return inputs._replace(lengths=None, bias=mask if bias is None else mask + bias)
+
+    def run(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs, seed: int) -> Out:
+        late = self.place >= _lengths(inputs)
+        late = late[..., None, None, :] if k.ndim > 2 else late[..., None, :]
+        mask = torch.zeros(late.shape, dtype=q.dtype, device=q.device)
+        mask = mask.masked_fill(late, -torch.inf)
+        return self.inner.run(q, k, v, self._biased(mask, inputs), seed)
+
+    def weights(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs) -> Tensor:
+        return self.layout.weights(q, k, v, inputs)
+
+
+class Split:
+    """Heads or samples with graphs of their own: one prepared call for each different graph."""
+
+    def __init__(self, spec: Spec, options: Options, inputs: Inputs) -> None:
+        check_family(spec.graph, spec.q)
+        self.samples = isinstance(spec.graph, per_sample)
+        self.expand = Expanded(spec, options, inputs)
+        inputs = self.expand.inputs
+        self.parts: list[tuple[Part, Inner]] = []
+        for part in parts_of(spec.graph):
+            q, k, v, rest = part.taken(spec.q, spec.k, spec.v, inputs, self.samples)
+            one = spec._replace(q=q, k=k, v=v, graph=part.graph)
+            self.parts.append((part, _inner(one, options, rest)))
+        self.order = [at for part, _ in self.parts for at in part.at]
+
+    def run(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs, seed: int) -> Out:
+        inputs, found = self.expand(inputs), []
+        for part, inner in self.parts:
+            taken = part.taken(q, k, v, inputs, self.samples)
+            found.append(inner.run(*taken, part.seed(seed, self.samples)))
+        axis = 4 if self.samples else 3
+        out = joined([out for out, _ in found], self.order, -axis)
+        sums = [lse for _, lse in found if lse is not None]
+        return out, joined(sums, self.order, 1 - axis) if sums else None
+
+    def weights(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs) -> list[Any]:
+        """Of heads, a list with (..., e) of each; of samples, a list with (heads, e) of each, or
+        with such a list."""
+        inputs, out = self.expand(inputs), [None] * len(self.order)
+        for part, inner in self.parts:
+            found = inner.weights(*part.taken(q, k, v, inputs, self.samples))
+            for number, at in enumerate(part.at):
+                if not self.samples:
+                    out[at] = found[..., number, :]
+                elif isinstance(found, list):
+                    out[at] = [of_head[number] for of_head in found]
+                else:
+                    out[at] = found[number]
+        return out
+
+    @property
+    def weights_size(self) -> tuple[int, int]:
+        pairs, sizes = zip(*(inner.weights_size for _, inner in self.parts), strict=True)
+        return sum(pairs), sum(sizes)
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        return tuple(choice for _, inner in self.parts for choice in inner.choices)
+
+    @property
+    def work(self) -> Work:
+        return Work(*(sum(x) for x in zip(*(inner.work for _, inner in self.parts), strict=True)))
+
+
+Inner = OneKernel | Padded | Masked | Split
+
+
+def prepare_call(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    graph: Graph,
+    options: Options,
+    inputs: Inputs,
+    device: torch.device,
+) -> Prepared:
+    """A call with tensors like these, of which only shapes and dtypes are read."""
+    fixed = not any(table.requires_grad for table in inputs.tables)
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        inputs = Inputs(*(_meta(x) for x in inputs[:6]), tuple(map(_meta, inputs.tables)))
+        spec = Spec(_meta(q), _meta(k), _meta(v), graph, device, fixed)
+        return Prepared(spec, options, inputs)
+
+
+def _meta(x: Any) -> Any:
+    """A tensor, or those of several graphs, without their numbers."""
+    if x is None:
+        return None
+    if isinstance(x, list | tuple):
+        return [_meta(part) for part in x]
+    x = torch.as_tensor(x)
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+
+
+def _inner(spec: Spec, options: Options, inputs: Inputs) -> Inner:
+    if not isinstance(spec.graph, Pattern):
+        return Split(spec, options, inputs)
+    if inputs.lengths is None:
+        return OneKernel(spec, options, inputs)
+    return (Masked if changes_scores(options, inputs) else Padded)(spec, options, inputs)
+
+
+def _lengths(inputs: Inputs) -> Tensor:
+    assert inputs.lengths is not None
+    return inputs.lengths[..., None]
+
+
+@lru_cache(maxsize=64)
+def first_keys(graph: Pattern, offset: int, n: int, m: int) -> Tensor:
+    """The first key that each query attends to; m where there is none."""
+    rows = (graph.shift(-offset, 0) if offset else graph).rows(n, m).expand()
+    first = np.full(n, m, np.int64)
+    np.minimum.at(first, rows.slab, rows.start)
+    return torch.from_numpy(first)
