@@ -74,7 +74,9 @@ def assert_as_exact(found, tensors, graph, **options):
 def test_heads_in_any_order(keys, shared, n, d, dv, dtype, beside, biased):
     graph = hub(n, min(n, 9))
     tensors = drawn((keys * shared, keys, keys), n, (d, d, dv), dtype, beside)
-    edge_bias = torch.randn(keys * shared, edges(graph, n, n).count).to(dtype).requires_grad_()
+    edge_bias = (
+        torch.randn(keys * shared, edges(graph, n, n, "cpu").count).to(dtype).requires_grad_()
+    )
     options = {"edge_bias": edge_bias} if biased else {}
     found = results(tensors, graph, **options, kernel="csr")
     assert_as_exact(found, tensors, graph, **options)
@@ -85,7 +87,7 @@ def test_heads_in_any_order(keys, shared, n, d, dv, dtype, beside, biased):
 def test_a_hub_is_cut_and_put_together(beside, dtype):
     n = 1300
     graph = hub(n, 1200)
-    plan = edges(graph, n, n)
+    plan = edges(graph, n, n, "cpu")
     assert len(plan.rows.split) == len(plan.columns.split) == 1
     tensors = drawn((2, 2, 2), n, (5, 5, 9), dtype, beside)
     found = results(tensors, graph, kernel="csr")

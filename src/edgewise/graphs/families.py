@@ -10,6 +10,7 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.graphs import flex
+from edgewise.graphs.cache import Cached
 from edgewise.graphs.checks import LARGEST, integer, short_repr
 from edgewise.graphs.drawing import compare
 from edgewise.graphs.errors import BadSize, NotAPattern, SizeMismatch
@@ -25,7 +26,7 @@ One = TypeVar("One")
 Member = TypeVar("Member", bound="Pattern | per_head")
 
 
-class Family(ReflectedOperand, Generic[Member]):
+class Family(Cached, ReflectedOperand, Generic[Member]):
     """A tuple of patterns: operators apply elementwise, a single pattern is broadcast."""
 
     patterns: tuple[Member, ...]

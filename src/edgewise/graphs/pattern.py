@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import MISSING, fields
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs import flex
+from edgewise.graphs.cache import Cached, cached
 from edgewise.graphs.checks import (
     available_device,
     check_memory,
@@ -50,7 +50,7 @@ class ReflectedOperand:
     """A right operand that implements `pattern | self`, `pattern & self` and `pattern - self`."""
 
 
-class Pattern:
+class Pattern(Cached):
     """A set of pairs (i, j) for any number n of queries and m of keys: i attends to j.
 
     A subclass defines `trapezoids(n, m)` or `compute_rows(n, m)`, and `mask` where membership is
@@ -387,10 +387,9 @@ class Pattern:
         return f"{type(self).__name__}({', '.join(arguments)})"
 
 
-# Rows of random graphs are large, so the cache holds only a handful.
-@lru_cache(maxsize=8)
+@cached
 def cached_rows(pattern: Pattern, n: int, m: int) -> Rows:
-    """The normal form, cached for the last patterns used."""
+    """The normal form."""
     try:
         return pattern.compute_rows(n, m).read_only()
     except MemoryError:

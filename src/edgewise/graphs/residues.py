@@ -5,12 +5,13 @@ short independent sequences, most often with the same graph.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import reduce
 from itertools import pairwise
 from math import gcd, lcm
 from operator import and_, or_
 
 from edgewise.graphs.algebra import Derived, difference, intersection, union
+from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.patterns.causal import causal
 from edgewise.graphs.patterns.dilated import dilated
@@ -88,7 +89,7 @@ def class_of(pattern: Pattern, step: int) -> Pattern | None:
     return None
 
 
-@lru_cache(maxsize=64)
+@cached
 def residue_groups(pattern: Pattern, n: int, m: int) -> tuple[ResidueGroup, ...] | None:
     """Runs of classes of equal size; None if they cannot be found symbolically."""
     step = symbolic_step(pattern)

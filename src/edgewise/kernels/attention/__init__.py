@@ -120,13 +120,13 @@ def attention(
     terms = (bias, edge_bias, edge_scale, edge_key, edge_value, lengths)
     options = (scale, dropout, offset, return_lse, return_weights, kernel)
     key = key_of(q, k, v, graph, whole, terms, options)
-    prepared = None if key is None else recall(key)
+    prepared = None if key is None else recall(graph, key)
     if prepared is None:
         if is_traced(q, k, v):
             return _in_trace(q, k, v, graph, whole, terms, options)
         prepared = _prepared(q, k, v, graph, whole, terms, options, q.device)
         if key is not None:
-            remember(key, prepared)
+            remember(graph, key, prepared)
     if prepared.warns:
         warn_counted_once(prepared.graph, edge_bias)
     if lengths is not None:
@@ -173,7 +173,8 @@ def prepare(
     terms = (bias, edge_bias, edge_scale, edge_key, edge_value, lengths)
     options = (scale, dropout, offset, return_lse, return_weights, kernel)
     place = q.device if device is None else torch.device(device)
-    return _prepared(q, k, v, graph, whole, terms, options, place)
+    prepared = _prepared(q, k, v, graph, whole, terms, options, place)
+    return prepared if graph is None else prepared.holding(graph)
 
 
 def _prepared(
@@ -244,4 +245,4 @@ def case_of(q: Tensor, k: Tensor, v: Tensor, graph: Pattern | None = None) -> Ca
     pattern = arguments.check_graph(graph)
     assert isinstance(pattern, Pattern)
     scale = default_scale(q.shape[-1])
-    return arguments.build_case(arguments.grouped(q, k, v), pattern, scale, 0, q.device.type)
+    return arguments.build_case(arguments.grouped(q, k, v), pattern, scale, q.device.type)

@@ -110,13 +110,11 @@ def check_graph(graph: object) -> Pattern | per_head | per_sample:
 
 
 def build_case(
-    tensors: tuple[Tensor, Tensor, Tensor], graph: Pattern, scale: float, offset: int, device: str
+    tensors: tuple[Tensor, Tensor, Tensor], graph: Pattern, scale: float, device: str
 ) -> Case:
     """The case of tensors as kernels see them, of shapes (b, g, n, d), (b, m, d), (b, m, dv)."""
     q, _, v = tensors
     b, g, n, d = q.shape
-    if integer(offset, "offset"):
-        graph = graph.shift(-offset, 0)
     m, dv = v.shape[-2:]
     case = Case(b, g, n, m, d, dv, q.dtype, device, graph, scale)
     try:

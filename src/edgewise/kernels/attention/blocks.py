@@ -3,13 +3,19 @@
 Memory beyond the inputs is O(n·d + blocks + CHUNK), whatever the graph.
 """
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor
 
 from edgewise.kernels.attention import blocks_explicit, explicit
-from edgewise.kernels.attention.contract import PAIR_TERMS, Case, Grads, Saved, Terms, wide
+from edgewise.kernels.attention.contract import (
+    PAIR_TERMS,
+    Case,
+    Grads,
+    Saved,
+    Terms,
+    cached_by_case,
+    wide,
+)
 from edgewise.kernels.attention.flash import flash, flash_backward
 from edgewise.kernels.attention.tiles import (
     Group,
@@ -61,7 +67,7 @@ def cost(case: Case) -> float:
     return slow * case.b * case.g * _cost(case, block_size(case))
 
 
-@lru_cache(maxsize=256)
+@cached_by_case
 def block_size(case: Case) -> int:
     return min(SIZES, key=lambda block: _cost(case, block))
 

@@ -10,15 +10,17 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from edgewise.graphs.cache import cache_of
 from edgewise.graphs.families import per_head, per_sample
+from edgewise.graphs.patterns.full import full
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.prepared import Prepared
+from edgewise.kernels.attention.split import Graph
 from edgewise.scores.score import S, Score
 
-MOST = 256
+FULL = full()
 PLAIN = (Tensor, Parameter)
 Key = tuple[Any, ...]
-_PREPARED: dict[Key, Prepared] = {}
 
 
 def key_of(
@@ -37,7 +39,7 @@ def key_of(
     if torch._C._are_functorch_transforms_active():
         return None
     for x in (q, k, v):
-        if type(x) not in PLAIN or x.layout is not torch.strided or x.is_nested:
+        if type(x) not in PLAIN or x.layout is not torch.strided or x.is_nested or x.ndim < 2:
             return None
     if graph is not None and not isinstance(graph, Pattern | per_head | per_sample):
         return None
@@ -51,7 +53,7 @@ def key_of(
     extra = None if score is S and not any([x is not None for x in terms]) else _extra(score, terms)
     if extra is UNKNOWN:
         return None
-    return (graph, q.shape, k.shape, v.shape, kinds, options, extra)
+    return ("attention", q.shape, k.shape, v.shape, kinds, options, extra)
 
 
 UNKNOWN: Any = object()
@@ -74,11 +76,11 @@ def _spec(x: Any) -> Any:
     return (x.shape, x.dtype, x.device, x.requires_grad)
 
 
-def recall(key: Key) -> Prepared | None:
-    return _PREPARED.get(key)
+def recall(graph: Graph | None, key: Key) -> Prepared | None:
+    cache = cache_of(FULL if graph is None else graph)
+    return cache.at(key[1][-2], key[2][-2]).get(key)
 
 
-def remember(key: Key, prepared: Prepared) -> None:
-    if len(_PREPARED) >= MOST:
-        _PREPARED.pop(next(iter(_PREPARED)), None)
-    _PREPARED[key] = prepared
+def remember(graph: Graph | None, key: Key, prepared: Prepared) -> None:
+    cache = cache_of(FULL if graph is None else graph)
+    cache.add(key[1][-2], key[2][-2], key, prepared)

@@ -1,16 +1,17 @@
 """What a kernel is asked to do, and what it must provide."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-from typing import Protocol
+from functools import cached_property, wraps
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from edgewise.graphs.algebra import union
+from edgewise.graphs.cache import cache_of, cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.residues import residue_groups
 from edgewise.kernels.attention.dropout import Dropout
@@ -22,6 +23,7 @@ PAIR_TERMS = ("bias", "edge_bias", "edge_scale", "score", "dropout")  # what til
 EDGE_TERMS = (*PAIR_TERMS, "edge_key", "edge_value")
 MANY = 1 << 17  # pieces of a graph that may be scattered
 FIXED = "fixed"  # among features: no gradient of the tables of a score is asked for
+Function = TypeVar("Function", bound=Callable[..., Any])
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
@@ -45,6 +47,10 @@ class Case:
     scale: float
     features: frozenset[str] = frozenset()
     score: Node = S  # what is made of the scaled dot product
+
+    def __post_init__(self) -> None:
+        # what is cached with a graph must not hold the object that its users hold
+        object.__setattr__(self, "graph", cache_of(self.graph).graph)
 
     @property
     def rows(self) -> Rows:
@@ -188,6 +194,21 @@ class Implementation(Protocol):
     def backward(self, case: Case, saved: Saved, dout: Tensor) -> Grads: ...
 
 
+def cached_by_case(function: Function) -> Function:
+    """`function(case, ...)`, once for each, cached with its graph."""
+
+    @wraps(function)
+    def call(case: Case, *rest: Any) -> Any:
+        cache, key = cache_of(case.graph), (function, case, *rest)
+        entries = cache.at(case.n, case.m)
+        if key not in entries:
+            cache.add(case.n, case.m, key, function(case, *rest))
+            return cache.at(case.n, case.m)[key]
+        return entries[key]
+
+    return cast(Function, call)
+
+
 def wide(dtype: torch.dtype) -> torch.dtype:
     """The precision in which sums and the log-sum-exp of `dtype` are kept."""
     return torch.float64 if dtype == torch.float64 else torch.float32
@@ -201,7 +222,7 @@ class Facts:
     heard: bool
 
 
-@lru_cache(maxsize=4096)
+@cached
 def facts(graph: Pattern, n: int, m: int) -> Facts:
     """What every call asks about its graph, kept longer than the normal form itself."""
     groups = residue_groups(graph, n, m)
@@ -221,7 +242,7 @@ def _all_hear(graph: Pattern, n: int, m: int) -> bool:
     return bool((ptr[1:] > ptr[:-1]).all())
 
 
-@lru_cache(maxsize=64)
+@cached
 def pieces_of(graph: Pattern, n: int, m: int) -> int:
     """About how many pieces the normal form has: a union need not be worked out for it."""
     if isinstance(graph, union):

@@ -137,7 +137,7 @@ def _asked(case: Case, q: Tensor, k: Tensor, v: Tensor) -> Asked:
     kind = wide(q.dtype)
     q, k, v = (ready(x, kind) for x in (q, k, v))
     heads = heads_of(case.b, case.g, q, k, v)
-    return Asked(case, edges(case.graph, case.n, case.m), q, k, v, heads)
+    return Asked(case, edges(case.graph, case.n, case.m, case.device), q, k, v, heads)
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:

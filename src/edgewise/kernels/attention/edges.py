@@ -1,11 +1,12 @@
 """Edges as the CSR kernels read them: by rows, by columns, and how the two are numbered."""
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.pieces import Pieces, cut
 
@@ -45,8 +46,8 @@ class Edges:
         return cut(self.col_ptr.numpy(), max(self.count // SHARE, LEAST))
 
 
-@lru_cache(maxsize=16)
-def edges(graph: Pattern, n: int, m: int, device: str = "cpu") -> Edges:
+@cached
+def edges(graph: Pattern, n: int, m: int, device: str) -> Edges:
     """On a GPU they are sorted there: on its host that takes a hundred times as long."""
     csr = graph.csr(n, m)
     ptr, index = csr.ptr.to(device).to(torch.int64), csr.index.to(device)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edgewise.graphs.cache import cache_of
 from edgewise.kernels.attention import memory, reference
 from edgewise.kernels.attention.autocast import without_autocast
 from edgewise.kernels.attention.contract import Case, Grads, Implementation, Saved, Terms, wide
@@ -41,6 +42,7 @@ class _Attend(torch.autograd.Function):
         out, lse = implementation.forward(case, q, k, v, Terms.of(terms, drop))
         ctx.save_for_backward(q, k, v, *terms, out, lse)
         ctx.asked = implementation, case, drop
+        ctx.cache = cache_of(case.graph)  # whoever holds the graph may let go of it
         ctx.set_materialize_grads(False)
         return out, lse
 

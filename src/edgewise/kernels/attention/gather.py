@@ -44,7 +44,7 @@ def _longest(case: Case) -> int:
     """The most edges at one query and at one key, where edges are few enough to be listed."""
     if _is_large(case):
         return 0
-    found = edges(case.graph, case.n, case.m)
+    found = edges(case.graph, case.n, case.m, "cpu")
     return sum(int(ptr.diff().max()) for ptr in (found.ptr, found.col_ptr))
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from edgewise.graphs.checks import integer
 from edgewise.graphs.families import Family
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, weights
@@ -54,11 +55,11 @@ class Layout:
 
     def __init__(self, spec: Spec, options: Options, inputs: Inputs) -> None:
         assert isinstance(spec.graph, Pattern)
+        offset = integer(options.offset, "offset")
+        self.graph = spec.graph.shift(-offset, 0) if offset else spec.graph
         tensors = arguments.grouped(spec.q, spec.k, spec.v)
         self.shapes = tuple(tuple(x.shape) for x in tensors)
-        case = arguments.build_case(
-            tensors, spec.graph, options.scale, options.offset, spec.device.type
-        )
+        case = arguments.build_case(tensors, self.graph, options.scale, spec.device.type)
         self.dropout, self.heads, self.dtype = options.dropout, spec.heads, spec.q.dtype
         self.lead = tuple(spec.q.shape[:-2])
         names = [name for name in TERMS if getattr(inputs, name) is not None]

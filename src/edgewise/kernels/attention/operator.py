@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
+from edgewise.graphs.checks import integer
 from edgewise.kernels.attention import arguments, reference
 from edgewise.kernels.attention.autocast import without_autocast
 from edgewise.kernels.attention.contract import Case, Grads, Implementation, Saved, Terms, wide
@@ -35,7 +36,9 @@ def _asked(
     """The case of a call, and its kernel."""
     graph, score, scale, offset, kernel = asked
     device = tensors[0].device.type
-    case = arguments.build_case(tensors, thing_of(graph), scale, offset, device)
+    pattern = thing_of(graph)
+    pattern = pattern.shift(-offset, 0) if integer(offset, "offset") else pattern
+    case = arguments.build_case(tensors, pattern, scale, device)
     for name, axis in EDGES.items():
         term = getattr(terms, name)
         if term is not None and term.shape[axis] != case.pairs:

@@ -5,13 +5,13 @@ graph is dense or causal inside each. The classes are views with longer strides:
 """
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import gcd
 
 import numpy as np
 from torch import Tensor
 
 from edgewise.graphs.algebra import union
+from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.patterns.causal import causal
 from edgewise.graphs.patterns.full import full
@@ -32,6 +32,7 @@ from edgewise.kernels.attention.contract import (
     Implementation,
     Saved,
     Terms,
+    cached_by_case,
     is_causal,
     is_full,
 )
@@ -59,7 +60,7 @@ class residue_class(Pattern):
     m: int
 
     def compute_rows(self, n: int, m: int) -> Rows:
-        return _classes(self.pattern, self.step, self.n, self.m)[self.residue]
+        return _classes(self.pattern, self.n, self.m, self.step)[self.residue]
 
 
 def refuses(case: Case) -> str | None:
@@ -85,7 +86,7 @@ def cost(case: Case) -> float:
     return total
 
 
-@lru_cache(maxsize=64)
+@cached
 def step_of(graph: Pattern, n: int, m: int) -> int:
     if residue_groups(graph, n, m) is not None:
         return symbolic_step(graph)
@@ -94,8 +95,8 @@ def step_of(graph: Pattern, n: int, m: int) -> int:
     return common_step(graph.rows(n, m))
 
 
-@lru_cache(maxsize=16)
-def _classes(graph: Pattern, step: int, n: int, m: int) -> list[Rows]:
+@cached
+def _classes(graph: Pattern, n: int, m: int, step: int) -> list[Rows]:
     rows = by_residue(graph.rows(n, m), step)
     out, top, left = [], 0, 0
     for residue in range(step):
@@ -106,7 +107,7 @@ def _classes(graph: Pattern, step: int, n: int, m: int) -> list[Rows]:
     return out
 
 
-@lru_cache(maxsize=64)
+@cached
 def groups(graph: Pattern, n: int, m: int) -> tuple[ResidueGroup, ...] | None:
     """The classes in runs of equal size; None if two of a run have different graphs."""
     written = residue_groups(graph, n, m)
@@ -115,7 +116,7 @@ def groups(graph: Pattern, n: int, m: int) -> tuple[ResidueGroup, ...] | None:
     step = step_of(graph, n, m)
     if step < 2 or step > min(n, m):
         return None
-    classes = _classes(graph, step, n, m)
+    classes = _classes(graph, n, m, step)
     out: list[ResidueGroup] = []
     for residue, rows in enumerate(classes):
         if out and (out[-1].n, out[-1].m) == (rows.n, rows.m):
@@ -154,7 +155,7 @@ def _inner(case: Case, group: ResidueGroup) -> Case:
     )
 
 
-@lru_cache(maxsize=64)
+@cached_by_case
 def _plan(case: Case) -> tuple[tuple[ResidueGroup, Case, Implementation, bool], ...]:
     """Each group with its case, the kernel for it, and whether that is causal."""
     out = []

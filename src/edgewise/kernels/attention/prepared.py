@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils._python_dispatch import _disable_current_modes
 
+from edgewise.graphs.cache import cache_of, cached
 from edgewise.graphs.families import per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, memory, traced
@@ -118,6 +119,12 @@ class Prepared:
         out = q.new_empty(self.shape)
         return (out, q.new_empty(self.shape[:-1], dtype=wide(q.dtype))) if self.options.lse else out
 
+    def holding(self, graph: Graph) -> Prepared:
+        """The same for a graph that lives as long: what is cached with a graph does not hold it."""
+        found = copy(self)
+        found.graph = graph
+        return found
+
     @property
     def work(self) -> Work:
         """Pairs over all heads, floating-point operations, bytes of inputs and output."""
@@ -181,7 +188,7 @@ class Padded:
         n, m = spec.q.shape[-2], spec.k.shape[-2]
         inputs = inputs._replace(lengths=None)
         self.layout = Layout(spec, options, inputs)
-        self.first = first_keys(spec.graph, options.offset, n, m).to(spec.device)
+        self.first = first_keys(spec.graph, n, m, options.offset).to(spec.device)
         self.place = torch.arange(m, device=spec.device)
         self.low = max(-FAR / options.scale, torch.finfo(spec.q.dtype).min)
         q, k = (x.new_empty(*x.shape[:-1], x.shape[-1] + 1) for x in (spec.q, spec.k))
@@ -304,7 +311,7 @@ def prepare_call(
     fixed = not any(table.requires_grad for table in inputs.tables)
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         inputs = Inputs(*(_meta(x) for x in inputs[:6]), tuple(map(_meta, inputs.tables)))
-        spec = Spec(_meta(q), _meta(k), _meta(v), graph, device, fixed)
+        spec = Spec(_meta(q), _meta(k), _meta(v), cache_of(graph).graph, device, fixed)
         return Prepared(spec, options, inputs)
 
 
@@ -331,8 +338,8 @@ def _lengths(inputs: Inputs) -> Tensor:
     return inputs.lengths[..., None]
 
 
-@lru_cache(maxsize=64)
-def first_keys(graph: Pattern, offset: int, n: int, m: int) -> Tensor:
+@cached
+def first_keys(graph: Pattern, n: int, m: int, offset: int) -> Tensor:
     """The first key that each query attends to; m where there is none."""
     rows = (graph.shift(-offset, 0) if offset else graph).rows(n, m).expand()
     first = np.full(n, m, np.int64)

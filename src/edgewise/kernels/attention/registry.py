@@ -1,7 +1,5 @@
 """All kernels, and the choice among them."""
 
-from functools import lru_cache
-
 from edgewise.errors import caller, nearest
 from edgewise.kernels.attention import (
     blocks,
@@ -16,7 +14,7 @@ from edgewise.kernels.attention import (
     triton_csr,
     union,
 )
-from edgewise.kernels.attention.contract import Case, Implementation
+from edgewise.kernels.attention.contract import Case, Implementation, cached_by_case
 from edgewise.kernels.attention.errors import KernelRefuses, UnknownKernel
 from edgewise.kernels.attention.planner import Choice, cheapest
 
@@ -35,9 +33,13 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
 )
 
 
-@lru_cache(maxsize=256)
 def choose(case: Case, kernel: str | None = None) -> Choice:
-    """The kernel for `case`: the cheapest that accepts it, or the one asked for by name."""
+    """The kernel for `case`: the cheapest that accepts it, or the one requested by name."""
+    return _chosen(case, kernel)
+
+
+@cached_by_case
+def _chosen(case: Case, kernel: str | None) -> Choice:
     if kernel is None:
         return cheapest(case, IMPLEMENTATIONS)
     named = {implementation.name: implementation for implementation in IMPLEMENTATIONS}

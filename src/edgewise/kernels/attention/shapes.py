@@ -1,11 +1,11 @@
 """Graphs cut into rectangles and triangles of the matrix."""
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 from torch import Tensor
 
+from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.residues import residue_groups
 from edgewise.layouts.ragged import Ints
@@ -59,7 +59,7 @@ class Rectangle:
         return x.as_strided(shape, strides, x.storage_offset() + self.left * sm)
 
 
-@lru_cache(maxsize=64)
+@cached
 def rectangles(graph: Pattern, n: int, m: int) -> tuple[Rectangle, ...] | None:
     """The graph as rectangles and triangles; None if it has other pieces, or too many."""
     if residue_groups(graph, n, m) is not None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.contract import Case, Terms, wide
 from edgewise.kernels.attention.edges import edges
@@ -16,7 +17,7 @@ from edgewise.scores.evaluate import Pairs, accumulate
 from edgewise.scores.nodes import S, entries
 
 
-@lru_cache(maxsize=16)
+@cached
 def places(graph: Pattern, n: int, m: int, device: str) -> tuple[Tensor, Tensor]:
     """i and j of every edge, in order."""
     found = edges(graph, n, m, device)
@@ -24,7 +25,7 @@ def places(graph: Pattern, n: int, m: int, device: str) -> tuple[Tensor, Tensor]
     return row.repeat_interleave(found.ptr.diff(), output_size=found.count), found.index.long()
 
 
-@lru_cache(maxsize=16)
+@cached
 def _flat(graph: Pattern, n: int, m: int, device: str) -> Tensor:
     i, j = places(graph, n, m, device)
     return i * m + j

@@ -1,7 +1,6 @@
 """Blocks in groups that share a mask: how a CPU walks through a block-sparse graph."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -10,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from edgewise.graphs.algebra import union
+from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.residues import residue_groups, symbolic_step
 from edgewise.kernels.attention.contract import facts, pieces_of
@@ -52,7 +52,7 @@ class Tiles:
     heard: Tensor
 
 
-@lru_cache(maxsize=64)
+@cached
 def tiles(graph: Pattern, n: int, m: int, block: int) -> Tiles:
     found = tiling_of(graph, n, m, block)
     row, index, kinds = found.listed()
@@ -62,12 +62,12 @@ def tiles(graph: Pattern, n: int, m: int, block: int) -> Tiles:
     return Tiles(block, found.shape, groups, torch.from_numpy(found.masks), heard)
 
 
-@lru_cache(maxsize=32)
+@cached
 def blocks_of(graph: Pattern, n: int, m: int, block: int) -> Blocks:
     return graph.blocks(n, m, block=block)
 
 
-@lru_cache(maxsize=32)
+@cached
 def at_least(graph: Pattern, n: int, m: int, block: int) -> int:
     """A number of blocks that there are: of scattered graphs a part of the rows says enough."""
     if residue_groups(graph, n, m) is not None:  # so few keys of a block has one row at most
@@ -100,7 +100,7 @@ def count_of(graph: Pattern, n: int, m: int, block: int) -> int:
     return int(_coarser(graph, n, m, block).sum())
 
 
-@lru_cache(maxsize=64)
+@cached
 def _coarser(graph: Pattern, n: int, m: int, block: int) -> Bools:
     if block == FINEST:
         return nonempty_blocks(graph.rows(n, m), FINEST)
@@ -109,7 +109,7 @@ def _coarser(graph: Pattern, n: int, m: int, block: int) -> Bools:
     return fine[::2, ::2] | fine[1::2, ::2] | fine[::2, 1::2] | fine[1::2, 1::2]
 
 
-@lru_cache(maxsize=32)
+@cached
 def tiling_of(graph: Pattern, n: int, m: int, block: int) -> Tiling:
     return tile_rows(graph.rows(n, m), block)
 

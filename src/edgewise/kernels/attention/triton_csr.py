@@ -1,12 +1,12 @@
 """Arbitrary edges on a GPU: one program per node and few heads, hubs split."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.contract import EDGE_TERMS, Case, Grads, Saved, Terms
 from edgewise.kernels.attention.edges import Edges, edges
@@ -48,7 +48,7 @@ class Plan:
     columns: Items
 
 
-@lru_cache(maxsize=16)
+@cached
 def plan(graph: Pattern, n: int, m: int, device: str) -> Plan:
     found = edges(graph, n, m, device)
     lists = (items_of(ptr, found.count, LEAST) for ptr in (found.ptr, found.col_ptr))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.kernels.attention.contract import Case
+from edgewise.kernels.attention.contract import Case, cached_by_case
 from edgewise.kernels.attention.triton_launch import Launch, at, readable
 from edgewise.kernels.attention.triton_score import functions
 from edgewise.kernels.attention.triton_tiles import Lists, Plan, plan
@@ -150,7 +150,7 @@ class Passes:
         return dq, dk, dv
 
 
-@lru_cache(maxsize=64)
+@cached_by_case
 def passes(
     case: Case, shape: tuple[int, int, int], tokens_first: tuple[bool, ...], device: str
 ) -> Passes:

@@ -1,12 +1,12 @@
 """Tensors that drive the block kernels on a GPU; a new graph or length compiles nothing."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.items import items, on_device
 from edgewise.kernels.attention.tiles import tiling_of
@@ -50,7 +50,7 @@ class Plan:
     one: bool
 
 
-@lru_cache(maxsize=64)
+@cached
 def plan(graph: Pattern, n: int, m: int, block: int, device: str) -> Plan:
     found = tiling_of(graph, n, m, block)
     row, index, kinds = found.listed()

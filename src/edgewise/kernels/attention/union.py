@@ -1,14 +1,16 @@
 """A union cut into disjoint parts, a kernel for each, merged by log-sum-exp."""
 
 from dataclasses import replace
-from functools import lru_cache, reduce
+from functools import reduce
 from itertools import permutations, product
 from math import prod
 from operator import and_
+from typing import NamedTuple
 
 from torch import Tensor
 
 from edgewise.graphs.algebra import Derived, intersection, union
+from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import (
     blocks,
@@ -29,6 +31,7 @@ from edgewise.kernels.attention.contract import (
     Implementation,
     Saved,
     Terms,
+    cached_by_case,
 )
 from edgewise.kernels.attention.errors import NoKernel
 from edgewise.kernels.attention.merge import Merged
@@ -80,7 +83,7 @@ def least(case: Case) -> float:
 
 
 def cost(case: Case) -> float:
-    return _plan(replace(case, features=case.features | {"lse"}))[1]
+    return _plan(replace(case, features=case.features | {"lse"})).cost
 
 
 def members(graph: Pattern) -> tuple[Pattern, ...]:
@@ -106,18 +109,27 @@ def _disjoint(several: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
     return tuple(out)
 
 
-@lru_cache(maxsize=64)
-def _plan(case: Case) -> tuple[tuple[tuple[Implementation, Case], ...], float]:
-    """The parts with their kernels, in the order of members that costs least."""
-    best: tuple[tuple[tuple[Implementation, Case], ...], float] | None = None
+class Plan(NamedTuple):
+    """Disjoint parts with their kernels; `graphs` are those of the parts, with their caches."""
+
+    parts: tuple[tuple[Implementation, Case], ...]
+    cost: float
+    graphs: tuple[Pattern, ...]
+
+
+@cached_by_case
+def _plan(case: Case) -> Plan:
+    """In the order of members that costs least."""
+    best: Plan | None = None
     rows = case.b * case.g * case.n
     for several in _orders(case):
-        parts = [replace(case, graph=graph) for graph in _disjoint(several)]
+        graphs = _disjoint(several)
+        parts = [replace(case, graph=graph) for graph in graphs]
         chosen = [(cheapest(part, INNER).implementation, part) for part in parts]
         cost = sum(kernel.cost(part) for kernel, part in chosen)
         cost += (MERGED * case.dv if case.device == "cuda" else 16.0) * len(parts) * rows
-        if best is None or cost < best[1]:
-            best = tuple(chosen), cost
+        if best is None or cost < best.cost:
+            best = Plan(tuple(chosen), cost, graphs)
     assert best is not None
     return best
 
@@ -153,19 +165,19 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
 
 
 def _parts(case: Case) -> tuple[tuple[Implementation, Case], ...]:
-    return _plan(replace(case, features=case.features | {"lse"}))[0]
+    return _plan(replace(case, features=case.features | {"lse"})).parts
 
 
-@lru_cache(maxsize=32)
-def _numbers(whole: Pattern, part: Pattern, n: int, m: int, device: str) -> Tensor:
-    """The numbers of a part's edges among those of the whole."""
-    return numbers(whole, n, m, *places(part, n, m, device))
+@cached
+def _numbers(graph: Pattern, n: int, m: int, part: Pattern, device: str) -> Tensor:
+    """The numbers of a part's edges among those of the graph."""
+    return numbers(graph, n, m, *places(part, n, m, device))
 
 
 def _of_part(case: Case, part: Case, terms: Terms) -> Terms:
     if not any(getattr(terms, name) is not None for name in AXIS):
         return terms
-    at = _numbers(case.graph, part.graph, case.n, case.m, case.device)
+    at = _numbers(case.graph, case.n, case.m, part.graph, case.device)
 
     def taken(name: str) -> Tensor | None:
         given: Tensor | None = getattr(terms, name)
@@ -185,6 +197,6 @@ def _together(case: Case, given: Terms, parts: list[tuple[Case, Terms]]) -> Term
         for name, axis in AXIS.items():
             sum_, grad = getattr(total, name), getattr(found, name)
             if sum_ is not None and grad is not None:
-                at = _numbers(case.graph, part.graph, case.n, case.m, case.device)
+                at = _numbers(case.graph, case.n, case.m, part.graph, case.device)
                 sum_.index_copy_(axis, at, grad.to(sum_.dtype))
     return total.terms()
