@@ -10,8 +10,7 @@ from collections.abc import Callable
 import torch
 from measure import write
 
-from edgewise.graphs import parse
-from edgewise.graphs.pattern import cached_rows
+from edgewise.graphs import cache, parse
 
 BLOCK = 128
 LONG = 1 << 15
@@ -34,7 +33,7 @@ def fresh(text: str, n: int) -> Callable[[], object]:
     """Blocks from the text of the pattern on, nothing remembered."""
 
     def run() -> object:
-        cached_rows.cache_clear()
+        cache.clear()
         return parse(text).blocks(n, block=BLOCK)
 
     return run
@@ -42,7 +41,7 @@ def fresh(text: str, n: int) -> Callable[[], object]:
 
 def mask(text: str, n: int) -> Callable[[], object]:
     def run() -> object:
-        cached_rows.cache_clear()
+        cache.clear()
         return parse(text).block_mask(n, block=BLOCK)
 
     return run

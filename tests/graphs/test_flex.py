@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
-from edgewise.graphs import PATTERNS, Pattern, from_block_mask, parse, per_head
-from edgewise.graphs.pattern import cached_rows
+from edgewise.graphs import PATTERNS, Pattern, cache, from_block_mask, parse, per_head
 
 TEXTS = {  # of every pattern at least one, for 512 tokens and blocks of 64 or 128
     "full": "full()", "causal": "causal()", "window": "window(100)", "ring": "ring(70)",
@@ -108,7 +107,7 @@ def test_a_million_tokens_take_less_than_a_second(text: str) -> None:
     taken = []
     for _ in range(2):
         pattern = parse(text)
-        cached_rows.cache_clear()
+        cache.clear()
         start = time.process_time()
         pattern.blocks(1 << 20)
         taken.append(time.process_time() - start)

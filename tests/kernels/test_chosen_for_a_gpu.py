@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from edgewise.graphs import global_tokens, random_edges, window
+from edgewise.graphs import cache, global_tokens, random_edges, window
+from edgewise.graphs.cache import cache_of
 from edgewise.kernels.attention import Case, choose, union
 from edgewise.kernels.attention.registry import IMPLEMENTATIONS
 
@@ -23,7 +24,7 @@ def test_a_window_and_global_tokens_are_one_launch():
 
 
 def test_global_tokens_are_not_gathered():
-    parts, _ = union._plan(case(window(512) | global_tokens(1)))
+    parts = union._plan(case(window(512) | global_tokens(1))).parts
     assert [kernel.name for kernel, _ in parts] == ["triton_blocks", "triton_csr"]
 
 
@@ -80,18 +81,17 @@ def test_classes_of_odd_lengths_need_no_plan_of_cudnn():
 
 def test_what_is_clearly_dearer_is_not_planned():
     """Planning a union, or all blocks of a random graph, takes longer than attention itself."""
-    from edgewise.kernels.attention import registry, tiles
-
-    for graph, best, other in (
-        (window(512) | global_tokens(2), "triton_blocks", "union"),
-        (random_edges(4, seed=1), "triton_csr", "triton_blocks"),
-        (window(100) | random_edges(2, seed=1), "union", "triton_blocks"),
+    for graph, best, other, left_out in (
+        (window(512) | global_tokens(2), "triton_blocks", "union", "_plan"),
+        (random_edges(4, seed=1), "triton_csr", "triton_blocks", "blocks_of"),
+        (window(100) | random_edges(2, seed=1), "union", "triton_blocks", "blocks_of"),
     ):
-        kept = union._plan.cache_info().misses, tiles.blocks_of.cache_info().misses
-        found = registry.choose(case(graph))
+        cache.clear()
+        asked = case(graph)
+        found = choose(asked)
         assert found.name == best
         assert found.refusals[other].startswith("at least")
-        made = union._plan.cache_info().misses, tiles.blocks_of.cache_info().misses
-        assert made[other == "triton_blocks"] - kept[other == "triton_blocks"] <= (best == "union")
+        made = [key[0].__name__ for key in cache_of(graph).at(asked.n, asked.m)]
+        assert left_out not in made
         costs = {x.name: x.cost(case(graph)) for x in IMPLEMENTATIONS if x.name in (best, other)}
         assert costs[best] < costs[other]

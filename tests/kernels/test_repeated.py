@@ -3,15 +3,21 @@
 import pytest
 import torch
 
-from edgewise.graphs import bigbird, causal, window
-from edgewise.kernels.attention import attention, cached
+from edgewise.graphs import bigbird, cache, causal, full, window
+from edgewise.graphs.cache import cache_of
+from edgewise.kernels.attention import Prepared, attention
 from edgewise.kernels.attention.counted import PairsCountedOnce
 from edgewise.kernels.attention.errors import AttentionShape, KernelRefuses
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept(monkeypatch):
-    monkeypatch.setattr(cached, "_PREPARED", {})
+def nothing_cached():
+    cache.clear()
+
+
+def prepared_for(graph, n=12):
+    entries = cache_of(graph).at(n, n)
+    return [found for found in entries.values() if isinstance(found, Prepared)]
 
 
 def tensors(n=12, d=4, **options):
@@ -28,7 +34,7 @@ def test_the_second_call_gives_what_the_first_gave(graph, scale):
     assert torch.equal(first, second)
     grads = [torch.autograd.grad(out.square().sum(), (q, k, v)) for out in (first, second)]
     assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
-    assert len(cached._PREPARED) == 1
+    assert len(prepared_for(graph or full())) == 1
 
 
 def test_another_graph_scale_or_kernel_is_another_call():
@@ -40,7 +46,7 @@ def test_another_graph_scale_or_kernel_is_another_call():
         for kernel in (None, "reference")
         for _ in range(2)
     ]
-    assert len(cached._PREPARED) == 8
+    assert [len(prepared_for(window(radius))) for radius in (1, 2)] == [4, 4]
     for a in range(0, 16, 2):
         assert torch.equal(outs[a], outs[a + 1])
         others = [outs[b] for b in range(0, 16, 4) if b // 4 != a // 4]
@@ -70,11 +76,3 @@ def test_autocast_is_asked_every_time():
     with torch.autocast("cpu", torch.bfloat16):
         assert attention(q, k, v, window(1)).dtype == torch.bfloat16
     assert attention(q, k, v, window(1)).dtype == torch.float32
-
-
-def test_few_are_kept(monkeypatch):
-    monkeypatch.setattr(cached, "MOST", 3)
-    q, k, v = tensors()
-    for radius in range(6):
-        attention(q, k, v, window(radius))
-    assert [key[0] for key in cached._PREPARED] == [window(3), window(4), window(5)]

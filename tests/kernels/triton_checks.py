@@ -6,11 +6,10 @@ import pytest
 import torch
 from cases import NAN_GRAPHS, TERMS, Call, assert_no_worse_than_reference, nan_rows
 
-from edgewise.graphs import bigbird, causal, documents, global_tokens, strided, window
-from edgewise.kernels.attention import attention, cached, items, triton_csr, triton_tiles
+from edgewise.graphs import bigbird, cache, causal, documents, global_tokens, strided, window
+from edgewise.kernels.attention import attention, items, triton_blocks, triton_csr, triton_tiles
 from edgewise.kernels.attention.errors import KernelRefuses, SecondDerivative
 from edgewise.kernels.attention.triton_launch import Launch
-from edgewise.kernels.attention.triton_passes import passes
 from edgewise.scores import relative
 
 
@@ -20,7 +19,7 @@ def small_items(monkeypatch):
     monkeypatch.setattr(triton_tiles, "LEAST", 2)
     monkeypatch.setattr(triton_csr, "LEAST", 4)
     monkeypatch.setattr(items, "SHORT", 2)
-    triton_csr.plan.cache_clear()
+    cache.clear()
 
 
 GRAPHS = [
@@ -193,9 +192,9 @@ def test_a_window_and_global_tokens_are_one_launch_and_what_puts_parts_together(
         "__call__",
         lambda self, *x, **y: (names.append(self.kernel.__name__), call(self, *x, **y)),
     )
-    before = passes.cache_info()
     cpu = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=cpu, acc_events=True) as ran:
+        monkeypatch.setattr(triton_blocks, "passes", None)  # nothing is looked up again
         monkeypatch.setattr(Launch, "_plainly", lambda *_: None)  # whose interpreter copies
         both_ways(tensors, window(5) | global_tokens(1))
     assert names == [
@@ -206,19 +205,16 @@ def test_a_window_and_global_tokens_are_one_launch_and_what_puts_parts_together(
         "add_up",
         "add_up_both",
     ]
-    assert passes.cache_info() == before, "a call like the last one looks nothing up"
     done = {event.name for event in ran.events() if event.name.startswith("aten::")}
     made = {"aten::new_empty", "aten::new_empty_strided", "aten::empty", "aten::empty_strided"}
     assert done <= {*made, "aten::ones_like", "aten::empty_like", "aten::fill_"}
 
 
-def test_calls_that_are_kept_find_mistakes_and_come_back(monkeypatch):
-    monkeypatch.setattr(cached, "_PREPARED", {})
+def test_calls_that_are_cached_find_mistakes_and_come_back():
     tensors = [heads_of(2, 40, tokens_first=False) for _ in range(3)]
     first = both_ways(tensors, window(3))
-    passes.cache_clear()  # as if many others had come between
+    cache.clear()  # as if many others had come between
     assert all(torch.equal(a, b) for a, b in zip(first, both_ways(tensors, window(3)), strict=True))
-    assert len(cached._PREPARED) == 1
     out = attention(*tensors, window(3), kernel="triton_blocks")
     with pytest.raises(SecondDerivative):
         torch.autograd.grad(out.sum(), tensors, create_graph=True)
