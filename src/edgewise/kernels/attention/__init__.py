@@ -124,14 +124,14 @@ def attention(
     if prepared is None:
         if is_traced(q, k, v):
             return _in_trace(q, k, v, graph, whole, terms, options)
-        prepared = _prepared(q, k, v, graph, whole, terms, options, q.device)
+        prepared = _prepared(q, k, v, graph, whole, terms, options)
         if key is not None:
             remember(graph, key, prepared)
     if prepared.warns:
         warn_counted_once(prepared.graph, edge_bias)
     if lengths is not None:
         terms = (*terms[:5], arguments.check_lengths(lengths, q, k))
-    return prepared.call(q, k, v, Inputs(*terms, constants_at(whole.tables, q.device)))
+    return prepared.call(q, k, v, Inputs._make((*terms, constants_at(whole.tables, q.device))))
 
 
 def prepare(
@@ -172,7 +172,7 @@ def prepare(
     bias, whole = arguments.scores_of(bias, score)
     terms = (bias, edge_bias, edge_scale, edge_key, edge_value, lengths)
     options = (scale, dropout, offset, return_lse, return_weights, kernel)
-    place = q.device if device is None else torch.device(device)
+    place = None if device is None else torch.device(device)
     prepared = _prepared(q, k, v, graph, whole, terms, options, place)
     return prepared if graph is None else prepared.holding(graph)
 
@@ -185,10 +185,10 @@ def _prepared(
     score: Score,
     terms: tuple[Any, ...],
     options: tuple[Any, ...],
-    device: torch.device,
+    device: torch.device | None = None,
 ) -> Prepared:
     """With every check there is."""
-    arguments.check_tensors(q, k, v, device)
+    device = arguments.check_tensors(q, k, v, device)
     pattern = arguments.check_graph(graph)
     scale, dropout, offset, lse, weights, kernel = options
     arguments.check_scale(scale)
@@ -202,7 +202,7 @@ def _prepared(
         arguments.check_lengths(terms[5], q, k)
     scale = default_scale(q.shape[-1]) if scale is None else float(scale)
     chosen = Options(scale, score.node, chance, offset, lse, weights, kernel)
-    return prepare_call(q, k, v, pattern, chosen, Inputs(*terms, score.tables), device)
+    return prepare_call(q, k, v, pattern, chosen, Inputs._make((*terms, score.tables)), device)
 
 
 def _in_trace(
@@ -215,7 +215,7 @@ def _in_trace(
     options: tuple[Any, ...],
 ) -> Any:
     """Checked as far as a trace can, as plain operations around one operator."""
-    arguments.check_tensors(q, k, v, q.device)
+    arguments.check_tensors(q, k, v)
     pattern = arguments.check_graph(graph)
     scale, dropout, offset, lse, weights, kernel = options
     arguments.check_scale(scale)
@@ -230,7 +230,7 @@ def _in_trace(
     arguments.check_learned(score.tables, q, q.device)
     tables = tuple([table.to(q.device) for table in score.tables])
     with without_autocast(q):
-        return traced.call(q, k, v, pattern, chosen, Inputs(*terms, tables))
+        return traced.call(q, k, v, pattern, chosen, Inputs._make((*terms, tables)))
 
 
 def case_of(q: Tensor, k: Tensor, v: Tensor, graph: Pattern | None = None) -> Case:
@@ -241,7 +241,7 @@ def case_of(q: Tensor, k: Tensor, v: Tensor, graph: Pattern | None = None) -> Ca
     >>> choose(case_of(x, x, x)).name
     'dense'
     """
-    arguments.check_tensors(q, k, v, q.device)
+    arguments.check_tensors(q, k, v)
     pattern = arguments.check_graph(graph)
     assert isinstance(pattern, Pattern)
     scale = default_scale(q.shape[-1])

@@ -29,10 +29,13 @@ from edgewise.scores.score import S, Score
 WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
-def check_tensors(q: Tensor, k: Tensor, v: Tensor, device: torch.device) -> None:
-    """For a call on `device`, where they are, or of which they are meta tensors."""
+def check_tensors(
+    q: Tensor, k: Tensor, v: Tensor, device: torch.device | None = None
+) -> torch.device:
+    """The device of the call: that of the tensors, or the one for which they are meta tensors."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         check_strided(x, name)
+    device = q.device if device is None else device
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dtype not in DTYPES or x.dtype != q.dtype:
             raise UnsupportedDtype(
@@ -54,6 +57,7 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor, device: torch.device) -> None
                 "give (..., heads, tokens, features), as many axes in all three",
             )
     _check_fit(q, k, v)
+    return device
 
 
 def check_strided(x: object, name: str) -> None:

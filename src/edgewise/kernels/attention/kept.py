@@ -155,7 +155,9 @@ def _tuples(node: Node) -> tuple[Any, ...]:
             return "entry", table, _tuples(index)
         case Number(value):
             return "number", value
-    return "leaf", node.name
+        case Leaf(name):
+            return "leaf", name
+    raise ValueError(node)  # a value of pairs, which a table takes the place of
 
 
 def _node(tuples: tuple[Any, ...]) -> Node:

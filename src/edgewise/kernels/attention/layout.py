@@ -120,7 +120,7 @@ class _Shape:
         shared = tuple(spec.k.shape[:-2]) if spec.k.ndim > 2 else (1,)
         rows = (case.b,) if is_vector(name) else (case.b, case.g)
         lead = shared if is_vector(name) else heads
-        last = {
+        last: tuple[int, ...] = {
             "bias": (case.n, case.m),
             "edge_key": (case.pairs, case.d),
             "edge_value": (case.pairs, case.dv),
@@ -150,6 +150,7 @@ class Expanded:
             arguments.check_table(table, spec.q)
 
         def checked(term: Tensor, name: str, lead: tuple[int, ...], graph: Any) -> Tensor:
+            arguments.check_strided(term, name)
             last = (spec.v if name.startswith("edge_value") else spec.k).shape[-1:]
             n, m = spec.q.shape[-2], spec.k.shape[-2]
             pairs = arguments.pairs_of(graph, n, m, options.offset)

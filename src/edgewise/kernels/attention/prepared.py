@@ -17,7 +17,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils._python_dispatch import _disable_current_modes
 
 from edgewise.graphs.cache import cache_of, cached
-from edgewise.graphs.families import per_sample
+from edgewise.graphs.families import Family, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, memory, traced
 from edgewise.kernels.attention.autocast import without_autocast
@@ -185,6 +185,7 @@ class Padded:
     """
 
     def __init__(self, spec: Spec, options: Options, inputs: Inputs) -> None:
+        assert isinstance(spec.graph, Pattern)
         n, m = spec.q.shape[-2], spec.k.shape[-2]
         inputs = inputs._replace(lengths=None)
         self.layout = Layout(spec, options, inputs)
@@ -245,6 +246,7 @@ class Split:
     """Heads or samples with graphs of their own: one prepared call for each different graph."""
 
     def __init__(self, spec: Spec, options: Options, inputs: Inputs) -> None:
+        assert isinstance(spec.graph, Family)
         check_family(spec.graph, spec.q)
         self.samples = isinstance(spec.graph, per_sample)
         self.expand = Expanded(spec, options, inputs)
@@ -269,9 +271,9 @@ class Split:
     def weights(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs) -> list[Any]:
         """Of heads, a list with (..., e) of each; of samples, a list with (heads, e) of each, or
         with such a list."""
-        inputs, out = self.expand(inputs), [None] * len(self.order)
+        inputs, out = self.expand(inputs), list[Any]([None]) * len(self.order)
         for part, inner in self.parts:
-            found = inner.weights(*part.taken(q, k, v, inputs, self.samples))
+            found: Any = inner.weights(*part.taken(q, k, v, inputs, self.samples))
             for number, at in enumerate(part.at):
                 if not self.samples:
                     out[at] = found[..., number, :]
@@ -310,18 +312,19 @@ def prepare_call(
     """A call with tensors like these, of which only shapes and dtypes are read."""
     fixed = not any(table.requires_grad for table in inputs.tables)
     with _disable_current_modes(), torch._C.DisableTorchFunction():
-        inputs = Inputs(*(_meta(x) for x in inputs[:6]), tuple(map(_meta, inputs.tables)))
+        lengths = None if inputs.lengths is None else torch.as_tensor(inputs.lengths)
+        terms = [_meta(term) for term in inputs[:5]]
+        inputs = Inputs._make([*terms, _meta(lengths), tuple(map(_meta, inputs.tables))])
         spec = Spec(_meta(q), _meta(k), _meta(v), cache_of(graph).graph, device, fixed)
         return Prepared(spec, options, inputs)
 
 
 def _meta(x: Any) -> Any:
     """A tensor, or those of several graphs, without their numbers."""
-    if x is None:
-        return None
     if isinstance(x, list | tuple):
         return [_meta(part) for part in x]
-    x = torch.as_tensor(x)
+    if not isinstance(x, Tensor):
+        return x
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
 
 

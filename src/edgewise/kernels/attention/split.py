@@ -26,10 +26,6 @@ class Part(NamedTuple):
     graph: Any
     number: int
 
-    @property
-    def index(self) -> Index:
-        return _index(self.at)
-
     def taken(
         self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs, samples: bool
     ) -> tuple[Tensor, Tensor, Tensor, Inputs]:
@@ -139,23 +135,23 @@ def _of_heads(
     part: Part, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs
 ) -> tuple[Tensor, Tensor, Tensor, Inputs]:
     heads, shared = part.at, q.shape[-3] // max(k.shape[-3], 1)
-    keys = _index([head // shared for head in heads])
+    index, keys = _index(heads), _index([head // shared for head in heads])
     terms = {
         name: torch.stack([each[head] for head in heads], -3 if name in VECTORS else -2)
         for name, each in _edge_terms(inputs).items()
     }
     inputs = inputs._replace(
-        bias=_along(inputs.bias, part.index, 3),
-        tables=tuple([_along(table, part.index, 2) for table in inputs.tables]),
+        bias=_along(inputs.bias, index, 3),
+        tables=tuple([_along(table, index, 2) for table in inputs.tables]),
         **terms,
     )
-    return q[..., part.index, :, :], k[..., keys, :, :], v[..., keys, :, :], inputs
+    return q[..., index, :, :], k[..., keys, :, :], v[..., keys, :, :], inputs
 
 
 def _of_samples(
     part: Part, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs
 ) -> tuple[Tensor, Tensor, Tensor, Inputs]:
-    index, lengths = part.index, inputs.lengths
+    index, lengths = _index(part.at), inputs.lengths
     terms = {
         name: _together(each, part.at, part.graph) for name, each in _edge_terms(inputs).items()
     }
