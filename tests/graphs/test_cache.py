@@ -67,8 +67,10 @@ def test_many_graphs_leave_nothing_behind(made):
 def test_a_graph_made_for_one_call_is_there_for_its_backward(monkeypatch):
     x = torch.randn(1, 2, 1000, 4, requires_grad=True)
     out = attention(x, x, x, edges(1), kernel="csr")
-    made, form = [], from_edges.form
-    monkeypatch.setattr(from_edges, "form", lambda *given: made.append(given) or form(*given))
+    made, form = [], from_edges.compute_rows
+    monkeypatch.setattr(
+        from_edges, "compute_rows", lambda *given: made.append(given) or form(*given)
+    )
     out.sum().backward()
     assert not made
 
@@ -76,8 +78,10 @@ def test_a_graph_made_for_one_call_is_there_for_its_backward(monkeypatch):
 def test_a_prepared_call_holds_its_graph(monkeypatch):
     x = torch.randn(1, 2, 1000, 4)
     call = prepare(x, x, x, edges(1), kernel="csr")
-    made, form = [], from_edges.form
-    monkeypatch.setattr(from_edges, "form", lambda *given: made.append(given) or form(*given))
+    made, form = [], from_edges.compute_rows
+    monkeypatch.setattr(
+        from_edges, "compute_rows", lambda *given: made.append(given) or form(*given)
+    )
     call(x, x, x)
     assert not made
 

@@ -12,8 +12,8 @@ from torch.nn import Parameter
 
 from edgewise.graphs.cache import cache_of
 from edgewise.graphs.families import per_head, per_sample
-from edgewise.graphs.patterns.full import full
 from edgewise.graphs.pattern import Pattern
+from edgewise.graphs.patterns.full import full
 from edgewise.kernels.attention.prepared import Prepared
 from edgewise.kernels.attention.split import Graph
 from edgewise.scores.score import S, Score
