@@ -6,17 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from edgewise import EdgewiseError, F, Program, R, V
-from edgewise.language.functions import AGGREGATION, COMBINATION, REQUIRED, SIGNATURES
+from edgewise.functions import AGGREGATION, COMBINATION, DEFINITIONS, REQUIRED, Definition, Law
 from edgewise.language.specials import SPECIALS
 
-ARGUMENTS: dict[str, tuple[Any, ...]] = {
-    "clamp": (-0.5, 1.0),
-    "slice": ((0, 2),),
-    "reshape": ((1, 3),),
-    "dropout": (0.5,),
-    "call": (abs,),
-    "topk_agg": (2,),
-}
 OPERANDS: dict[str, tuple[Any, ...]] = {  # of combinations that two numbers are not enough for
     "lookup": ([[1.0, 2.0], [3.0, 4.0]], 1.0),
     "rotate": ([1.0, 0.0], 0.6, 0.8),
@@ -52,13 +44,13 @@ SPECIAL_MEANINGS = {
 
 def functions() -> str:
     """The page of all functions of values."""
-    kinds = dict.fromkeys(signature.kind for signature in SIGNATURES.values())
+    kinds = dict.fromkeys(definition.kind for definition in DEFINITIONS.values())
     parts = [
         "# Functions",
         "The list after `|` holds at most one combination, any transformations, at most one "
         "aggregation. What the columns on the right show was computed when this page was made.",
     ]
-    return "\n\n".join([*parts, *(_kind(kind) for kind in kinds)]) + "\n"
+    return "\n\n".join([*parts, *(_kind(kind) for kind in kinds), _laws_list()]) + "\n"
 
 
 def _kind(kind: str) -> str:
@@ -66,21 +58,40 @@ def _kind(kind: str) -> str:
         AGGREGATION: "of three groundings 3, −1, 2",
         COMBINATION: "of two body atoms, 2 and 3",
     }.get(kind, "of the column [−1, 0.5, 2]")
-    rows = [f"## {kind.capitalize()}s", "", f"| function | {given} |", "| --- | --- |"]
-    for name, signature in SIGNATURES.items():
-        if signature.kind == kind:
-            defaults = signature.defaults.items()
-            shown = ", ".join(a if v is REQUIRED else f"{a}={v!r}" for a, v in defaults)
+    rows = [f"## {kind.capitalize()}s", ""]
+    rows += [f"| function | is | {given} | laws |", "| --- | --- | --- | --- |"]
+    for name, definition in DEFINITIONS.items():
+        if definition.kind == kind:
+            options = {option.name: option.default for option in definition.options}
+            shown = ", ".join(a if v is REQUIRED else f"{a}={v!r}" for a, v in options.items())
+            call = f"`F.{name}{f'({shown})' if shown else ''}`"
             of = OPERANDS.get(name)
             given = f" (of {', '.join(map(str, of))})" if of else ""
-            call = f"`F.{name}{f'({shown})' if shown else ''}`"
-            rows.append(f"| {call} | {_result(name, kind)}{given} |")
+            cells = (call, _meaning(definition), _result(name, kind) + given, _laws(definition))
+            rows.append(f"| {' | '.join(cell.replace('|x|', '∣x∣') for cell in cells)} |")
     return "\n".join(rows)
+
+
+def _meaning(definition: Definition) -> str:
+    """What it is, and where its gradient is not that of the formula."""
+    gradient = f"; gradient {definition.gradient}" if definition.gradient else ""
+    return definition.says + gradient
+
+
+def _laws(definition: Definition) -> str:
+    return ", ".join(law.name.lower().replace("_", " ") for law in Law if law in definition)
+
+
+def _laws_list() -> str:
+    rows = [f"- *{law.name.lower().replace('_', ' ')}*: {law.value}" for law in Law]
+    return "\n".join(["## Laws", "", *rows])
 
 
 def _result(name: str, kind: str) -> str:
     function = getattr(F, name)
-    function = function(*ARGUMENTS[name]) if name in ARGUMENTS else function
+    options = DEFINITIONS[name].options
+    written = {o.name: o.example for o in options if o.default is REQUIRED or o.example}
+    function = function(**written) if written else function
     if kind == AGGREGATION:
         rule = (R.h <= R.a(V.X)) | [function]
         return _shown(rule, [R.a(1)[3.0], R.a(2)[-1.0], R.a(3)[2.0]])

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.checks.mismatch import ShapeMismatch
 from edgewise.errors import EdgewiseError, caller, nearest, safe_repr
+from edgewise.functions.errors import ShapeMismatch
 from edgewise.language import nodes
 from edgewise.language.program import BadDefault, Domain, Program, members
 from edgewise.language.statements import applied_functions, name_weights

@@ -62,7 +62,7 @@ def weights(draw: st.DrawFn) -> nodes.Weight:
 @st.composite
 def any_function(draw: st.DrawFn, *kinds: str) -> nodes.Function:
     """A function of one of the kinds, sometimes with its arguments."""
-    found = [name for name, signature in functions.SIGNATURES.items() if signature.kind in kinds]
+    found = [name for name, signature in functions.DEFINITIONS.items() if signature.kind in kinds]
     name = draw(st.sampled_from([name for name in found if name != "call"]))
     numbers = st.floats(-9, 9)
     interval = st.integers(0, 4).map(lambda low: (low, low + 2))

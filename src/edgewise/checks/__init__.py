@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from edgewise.checks.arity import mismatched_arities
 from edgewise.checks.cartesian import cartesian_products
 from edgewise.checks.counts_as_one import added_ones
-from edgewise.checks.dimensions import of_weight
 from edgewise.checks.facts import bad_facts, data_atoms
 from edgewise.checks.function_lists import bad_lists
 from edgewise.checks.idle_combination import idle_combinations
@@ -20,7 +19,7 @@ from edgewise.checks.safety import unbound_variables
 from edgewise.checks.shapes import mismatched_shapes
 from edgewise.checks.singleton import singleton_variables
 from edgewise.checks.stratify import unstratified_negations
-from edgewise.checks.weight_names import bad_weights
+from edgewise.checks.weight_names import bad_weights, of_weight
 from edgewise.errors import EdgewiseError, EdgewiseWarning, raise_all
 from edgewise.language import Program, nodes
 

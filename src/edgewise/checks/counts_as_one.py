@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from edgewise.checks import wording
 from edgewise.errors import EdgewiseWarning
+from edgewise.functions import Law
 from edgewise.language import Program, nodes
-from edgewise.language.functions import COMBINATION, kind
+from edgewise.language.functions import COMBINATION, definition, kind
 
 
 class CountsAsOne(EdgewiseWarning):
@@ -42,8 +43,8 @@ def added_ones(program: Program, given: tuple[nodes.Atom, ...]) -> Iterator[Coun
 
 def _sums(rule: nodes.Rule) -> Iterator[list[nodes.Expression]]:
     """The operands of every sum in a rule."""
-    chosen = [f.name for f in rule.functions if kind(f) == COMBINATION]
-    if chosen in ([], ["sum"], ["avg"]):
+    chosen = [f for f in rule.functions if kind(f) == COMBINATION]
+    if all(Law.LINEAR in definition(f) for f in chosen):
         yield [item for item in rule.body if item.carries_value]
     yield from _inner(rule.body)
 
@@ -51,7 +52,7 @@ def _sums(rule: nodes.Rule) -> Iterator[list[nodes.Expression]]:
 def _inner(items: Iterable[nodes.Expression]) -> Iterator[list[nodes.Expression]]:
     for item in items:
         if isinstance(item, nodes.Apply):
-            if item.function.name in ("sum", "avg"):
+            if kind(item.function) == COMBINATION and Law.LINEAR in definition(item.function):
                 yield list(item.operands)
             yield from _inner(item.operands)
 

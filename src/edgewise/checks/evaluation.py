@@ -4,8 +4,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from edgewise.errors import EdgewiseError
+from edgewise.functions.errors import CallFailed
 from edgewise.language import nodes
 from edgewise.language.dependencies import needs
+from edgewise.language.functions import definition
 from edgewise.language.statements import SUM, aggregation_of, combination
 
 LIMIT = 1_000_000  # atoms; the reference is for samples that a person can look at
@@ -26,26 +28,6 @@ class OutOfDomain(EdgewiseError):
     code = "out-of-domain"
     example = "Program([R.h(V.T) <= R.a(V.T)[W.e(V.T)[2,]]], domains={V.T: 3}).solve([R.a(5)[1.0]])"
     instead = "Program([R.h(V.T) <= R.a(V.T)[W.e(V.T)[2,]]], domains={V.T: 6}).solve([R.a(5)[1.0]])"
-
-
-class CallFailed(EdgewiseError):
-    """A module or function of yours, applied by `F.call` or `special.fn`, raised an exception."""
-
-    code = "call-failed"
-    example = "Program([(R.h <= R.a) | [F.call(lambda x: x + [])]]).solve([R.a[1.0]])"
-    instead = "Program([(R.h <= R.a) | [F.call(lambda x: x + 1)]]).solve([R.a[1.0]])"
-
-
-class NoSuchRow(EdgewiseError):
-    """`lookup` takes a row of a table by its number; there is no row before 0 or between two."""
-
-    code = "no-such-row"
-    example = (
-        "Program([R.h(V.I) <= F.lookup(W.table[3, 2], R.token(V.I))]).solve([R.token(0)[7.0]])"
-    )
-    instead = (
-        "Program([R.h(V.I) <= F.lookup(W.table[8, 2], R.token(V.I))]).solve([R.token(0)[7.0]])"
-    )
 
 
 class CyclicRecursion(EdgewiseError):
@@ -119,10 +101,10 @@ def is_extreme(
     default: nodes.Function = SUM,
 ) -> bool:
     """Whether a relation's line and all its rules that recurse in `part` are minima or maxima."""
-    if line is None or combination(line.functions).name not in ("min", "max"):
+    if line is None or not definition(combination(line.functions)).is_extreme:
         return False
     return all(
-        aggregation_of(rule, default).name in ("min_agg", "max_agg")
+        definition(aggregation_of(rule, default)).is_extreme
         for rule in rules
         if rule.head.relation == relation and needs([rule], values_only=True)[relation] & set(part)
     )
@@ -179,11 +161,4 @@ def not_a_key(
         f"`{atom!r}` gave {result!r} on {tuple(keys)}, which is not a key",
         atom.place,
         "return an integer, a string, or None where it does not hold",
-    )
-
-
-def no_such_row(number: float, rows: int) -> NoSuchRow:
-    return NoSuchRow(
-        f"`lookup` asks for row {number:g} of a table of {rows:,} rows",
-        help="give whole numbers from 0, below the rows of the table",
     )

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from edgewise.checks import wording
 from edgewise.errors import EdgewiseError, Place, nearest
+from edgewise.functions import Law
 from edgewise.language import Program, nodes, terms
 from edgewise.language.functions import (
     AGGREGATION,
     COMBINATION,
-    SIGNATURES,
+    DEFINITIONS,
     BadFunction,
     argument,
     kind,
@@ -68,15 +69,16 @@ def _two(functions: tuple[nodes.Function, ...], place: Place | None) -> Iterator
 
 
 def _separate(first: str, second: str, which: str) -> str:
-    if which == COMBINATION and f"{second}_agg" in SIGNATURES:
-        return f"did you mean the aggregation `{second}_agg`? Otherwise keep one of them"
+    meant = DEFINITIONS[second].counterpart
+    if which == COMBINATION and meant is not None:
+        return f"did you mean the aggregation `{meant}`? Otherwise keep one of them"
     return f"keep one, or put `{first}` into a rule of its own"
 
 
 def _agg_terms(rule: nodes.Rule) -> Iterator[EdgewiseError]:
     head = [variable.name for variable in terms.variables(rule.head.terms)]
     for function in rule.functions:
-        if "agg_terms" not in SIGNATURES[function.name].defaults:
+        if Law.NORMALISES not in DEFINITIONS[function.name]:
             continue
         given = argument(function, "agg_terms")
         if given == ():
@@ -104,13 +106,13 @@ def _aggregation_in_line(line: nodes.Line) -> Iterator[EdgewiseError]:
     for function in line.functions:
         if kind(function) != AGGREGATION:
             continue
-        combination = function.name.removesuffix("_agg")
+        combination = DEFINITIONS[function.name].word
         yield BadFunction(
             f"`{function.name}` aggregates the groundings of one rule; the line of "
             f"`{line.relation}` combines the rules",
             function.place or line.place,
             f"write `{wording.function(line.place, combination)}` here, or put "
             f"`{wording.function(line.place, function.name)}` after a rule"
-            if combination in SIGNATURES
+            if combination in DEFINITIONS
             else f"put `{wording.function(line.place, function.name)}` after a rule",
         )

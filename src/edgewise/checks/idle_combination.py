@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 from edgewise.checks import wording
 from edgewise.errors import EdgewiseWarning
+from edgewise.functions import Law
 from edgewise.language import Program, nodes, terms
-from edgewise.language.functions import AGGREGATION, kind
+from edgewise.language.functions import AGGREGATION, definition, kind
 from edgewise.language.statements import atoms
-
-IDLE = ("sum", "avg", "max", "min")
 
 
 class IdleCombination(EdgewiseWarning):
@@ -28,8 +27,10 @@ def idle_combinations(program: Program, given: tuple[nodes.Atom, ...]) -> Iterat
         if len(values) != 1 or aggregated or not _has_groundings(rule):
             continue
         for function in rule.functions:
-            meant = f"{function.name}_agg"
-            if function.name in IDLE and meant != program.aggregation.name:
+            found = definition(function)
+            meant = found.counterpart
+            idle = meant is not None and Law.KEEPS_ONE in found
+            if meant is not None and idle and meant != program.aggregation.name:
                 place = function.place or rule.place
                 yield IdleCombination(
                     f"`{wording.function(place, function.name)}` combines one value, and the "

@@ -5,31 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgewise.checks import wording
-from edgewise.checks.dimensions import Shape, Shapes, common_rows, describe, elementwise, product
-from edgewise.checks.shape_functions import combine
 from edgewise.errors import Caller, EdgewiseError, Place
+from edgewise.functions.dimensions import (
+    Shape,
+    Shapes,
+    common_rows,
+    describe,
+    elementwise,
+    product,
+)
+from edgewise.functions.errors import ShapeMismatch
 from edgewise.language import nodes
-from edgewise.language.functions import argument
-
-
-class ShapeMismatch(EdgewiseError):
-    """Values meet by the rules of linear algebra.
-
-    `product` and weights multiply matrices: the columns of the left one are the rows of the right
-    one. Everything elementwise takes equal shapes or a scalar.
-    """
-
-    code = "shape-mismatch"
-    example = """\
-Program([
-    R.h(V.X) <= R.a(V.X)[64, 32],
-    R.g(V.X) <= R.h(V.X)[64, 32],
-]).check()"""
-    instead = """\
-Program([
-    R.h(V.X) <= R.a(V.X)[64, 32],
-    R.g(V.X) <= R.h(V.X)[32, 64],
-]).check()"""
+from edgewise.language.functions import argument, definition, shapes_of
 
 
 def with_weight(item: nodes.Expression, weight: Shape, shapes: Shapes) -> EdgewiseError:
@@ -65,27 +52,17 @@ def combined(
 ) -> EdgewiseError:
     """The first operand that fits none of those before it."""
     at = next(
-        (n for n in range(2, len(items) + 1) if not combine(function, shapes[:n])), len(items)
+        (n for n in range(2, len(items) + 1) if not shapes_of(function, shapes[:n])), len(items)
     )
     place = items[at - 1].place or whole.place
     name = wording.function(place, function.name)
-    if function.name == "cossim" and len(items) != 2:
-        return ShapeMismatch(
-            f"`{name}` compares two values, got {len(items)}", place, "write it over two atoms"
-        )
-    if function.name in TAKES:
+    takes = definition(function).takes
+    if takes is not None:
         found = " and ".join(
             f"{called(i)} {describe(s)}" for i, s in zip(items, shapes, strict=True)
         )
-        what, help = TAKES[function.name]
+        what, help = takes
         return ShapeMismatch(f"`{name}` takes {what}, but {found}", place, help)
-    if function.name in ("softmax_comb", "sparsemax_comb"):
-        which = next(n for n, found in enumerate(shapes) if () not in found)
-        return ShapeMismatch(
-            f"`{name}` takes scalars, but {called(items[which])} {describe(shapes[which])}",
-            items[which].place or whole.place,
-            "reduce it to a scalar first, with a weight of one row: `[1, n]`",
-        )
     which = _partner(function, shapes, at)
     left, right = shapes[which], shapes[at - 1]
     return ShapeMismatch(
@@ -96,21 +73,9 @@ def combined(
     )
 
 
-TAKES = {
-    "lookup": (
-        "a table and a number",
-        "write `F.lookup(W.table[rows, size], R.number(V.I))`",
-    ),
-    "rotate": (
-        "a vector of d numbers and d/2 of cos and sin",
-        "write `F.rotate(R.q(V.I), F.cos(R.angle(V.I)), F.sin(R.angle(V.I)))`",
-    ),
-}
-
-
 def _partner(function: nodes.Function, shapes: Sequence[Shapes], at: int) -> int:
     """Which earlier operand the last one clashes with."""
-    clashing = [n for n in range(at - 1) if not combine(function, [shapes[n], shapes[at - 1]])]
+    clashing = [n for n in range(at - 1) if not shapes_of(function, [shapes[n], shapes[at - 1]])]
     return clashing[-1] if clashing else at - 2
 
 
@@ -198,15 +163,3 @@ def called(item: nodes.Expression, weighted: bool = True) -> str:
         case _:
             return "a weight"
     return f"{shown} with its weight" if weighted and item.weight is not None else shown
-
-
-def check_rotation(shapes: Sequence[tuple[int, ...]], shown: Sequence[str]) -> None:
-    """Refuse what is not a vector of d numbers with the cos and sin of d/2 angles."""
-    vector = bool(shapes) and len(shapes[0]) == 1 and shapes[0][0] % 2 == 0
-    half = shapes[0][0] // 2 if vector else 0
-    angle = () if half == 1 else (half,)  # a column of one number is a scalar
-    if not vector or list(shapes[1:]) != [angle, angle]:
-        raise ShapeMismatch(
-            f"`rotate` takes a vector of d numbers and d/2 of cos and sin, got {', '.join(shown)}",
-            help="write `F.rotate(R.q(V.I), F.cos(R.angle(V.I)), F.sin(R.angle(V.I)))`",
-        )

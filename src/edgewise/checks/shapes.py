@@ -11,29 +11,29 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from edgewise.checks import mismatch
-from edgewise.checks.dimensions import ANY, SCALAR, VECTOR, Shape, Shapes, of_weight, product, union
-from edgewise.checks.mismatch import ShapeMismatch
-from edgewise.checks.shape_functions import NOTHING, aggregate, combine, transform
+from edgewise.checks.weight_names import of_weight
 from edgewise.errors import EdgewiseError
+from edgewise.functions import Law
+from edgewise.functions.dimensions import ANY, SCALAR, Shape, Shapes, product, union
+from edgewise.functions.errors import ShapeMismatch
 from edgewise.language import Program, nodes
 from edgewise.language.dependencies import components, needs
-from edgewise.language.functions import AGGREGATION, COMBINATION, TRANSFORMATION, kind
+from edgewise.language.functions import (
+    AGGREGATION,
+    COMBINATION,
+    TRANSFORMATION,
+    argument,
+    arguments,
+    definition,
+    kind,
+    shapes_of,
+)
 from edgewise.language.statements import weights
 
 __all__ = ["ShapeMismatch", "inferred", "mismatched_shapes"]
 
 SUM = nodes.Function("sum")
-LINES = {  # what a line makes of any number of values, where it depends on that number
-    nodes.Function("concat"): VECTOR,
-    nodes.Function("concat", (("axis", 0),)): ANY,
-    nodes.Function("crossum"): VECTOR,
-    nodes.Function("softmax_comb"): VECTOR,
-    nodes.Function("sparsemax_comb"): VECTOR,
-    nodes.Function("count"): SCALAR,
-    nodes.Function("cossim"): SCALAR,
-    nodes.Function("lookup"): VECTOR,
-    nodes.Function("rotate"): VECTOR,
-}
+NOTHING: Shapes = frozenset()
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Inference:
         shapes = [self.expression(item) for item in items]
         if not all(shapes):
             return NOTHING
-        result = combine(function, shapes)
+        result = shapes_of(function, shapes)
         if not result:
             self.errors.append(mismatch.combined(function, items, shapes, place))
         return result
@@ -92,7 +92,7 @@ class Inference:
         before: Shapes,
         place: nodes.Expression | nodes.Rule | nodes.Line,
     ) -> Shapes:
-        result = transform(function, before)
+        result = shapes_of(function, before)
         if before and not result:
             self.errors.append(mismatch.transformed(function, before, place))
         return result
@@ -107,10 +107,16 @@ class Inference:
                 shapes = self.transformed(function, shapes, rule)
         own = [f for f in rule.functions if kind(f) == AGGREGATION]
         aggregation = own[0] if own else self.aggregation
-        before, shapes = shapes, aggregate(aggregation, self.aggregation, shapes)
+        before, shapes = shapes, self.aggregated(aggregation, shapes)
         if before and not shapes:
             self.errors.append(mismatch.transformed(aggregation, before, rule))
         return self.weighted(rule.head, shapes)
+
+    def aggregated(self, function: nodes.Function, shapes: Shapes) -> Shapes:
+        """Of the groundings of one head; shares of a group are aggregated by the default before."""
+        if Law.NORMALISES in definition(function) and argument(function, "agg_terms"):
+            function = self.aggregation
+        return shapes_of(function, shapes)
 
     def line(self, relation: str, derived: list[Shapes]) -> Shapes:
         """What the relation's line makes of any of its rules together."""
@@ -124,7 +130,8 @@ class Inference:
             else:
                 together = union((together, shapes))
         if together:
-            together = LINES.get(combination, together)
+            many = definition(combination).many
+            together = together if many is None else many(**arguments(combination))
         if line is None:
             return together
         for function in line.functions:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from edgewise.checks import wording
-from edgewise.checks.dimensions import of_weight, show
-from edgewise.checks.mismatch import ShapeMismatch
 from edgewise.errors import EdgewiseError, nearest
+from edgewise.functions.dimensions import Shape, matrix, show
+from edgewise.functions.errors import ShapeMismatch
 from edgewise.language import Program, nodes, terms
 from edgewise.language.program import Domain
 from edgewise.language.statements import weights
@@ -134,3 +134,23 @@ def _undeclared(
         variable.place or weight.place,
         f"did you mean `{near}`?" if near else step,
     )
+
+
+def of_weight(weight: nodes.Weight | None) -> Shape:
+    """The shape that a declared weight, or the value of a fact, says."""
+    if weight is None:
+        return ()
+    sizes = _sizes(weight.value) if weight.shape is None else weight.shape
+    rows, columns = (*sizes, 1, 1)[:2]
+    return next(iter(matrix(rows, columns)))
+
+
+def _sizes(value: nodes.Literal | nodes.Opaque | None) -> tuple[int, ...]:
+    match value:
+        case nodes.Opaque(thing):
+            return tuple(thing.shape)
+        case (tuple() as row, *_) as rows:
+            return (len(rows), len(row))
+        case tuple() as numbers:
+            return (len(numbers),)
+    return ()

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from edgewise.functions.dimensions import show
 from edgewise.graphs import full
 from edgewise.ground.index import Grid, Index
 from edgewise.kernels.attention import Case, choose
@@ -22,7 +23,7 @@ from edgewise.kernels.scored import IMPLEMENTATIONS as SCORED
 from edgewise.kernels.scored import choose as choose_scored
 from edgewise.profile import Piece, groundings, label, state_of, walk
 from edgewise.run.attention import AttentionStep
-from edgewise.run.column import Column, show
+from edgewise.run.column import Column
 from edgewise.run.projections import products_of
 from edgewise.run.recursion import Levels, Rounds
 from edgewise.run.rule import RuleStep

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from edgewise.functions import Law
 from edgewise.ground.colours import Classes, classes, mixed, of_segments, of_values
 from edgewise.ground.index import Index, Keys
 from edgewise.ground.rules import GroundRule
@@ -25,8 +26,6 @@ from edgewise.layouts.segments import segments
 MOST = 1 << 22  # groundings; beyond that colours would cost more than a fraction of the joins
 SAMPLE = 1 << 10  # heads that are looked at first where there are many
 PAYS = 0.75  # the most classes for each row
-IN_ORDER = ("concat_agg", "softmax_agg", "sparsemax_agg")
-OWN = {"dropout": "dropout draws for every row", "call": "a module may tell rows apart"}
 
 
 @dataclass
@@ -184,7 +183,7 @@ class Lifting:
                 columns.append(known.of if rows is None else known.of[rows])
         own = (f for f in ground.rule.functions if functions.kind(f) == functions.AGGREGATION)
         reduces = next(own, default) if ground.groups is None else default
-        in_order = reduces.name in IN_ORDER
+        in_order = Law.ORDER_FREE not in functions.definition(reduces)
         found = of_segments(mixed(columns, ground.count), ground.segments, in_order=in_order)
         if ground.groups is None:
             return found
@@ -223,7 +222,13 @@ def _listed(rule: nodes.Rule) -> tuple[nodes.Function, ...]:
 
 def own_rows(listed: Iterable[nodes.Function]) -> str | None:
     """Why equal rows may be given different values."""
-    return next((OWN[f.name] for f in listed if f.name in OWN), None)
+    for function in listed:
+        found = functions.definition(function)
+        if Law.RANDOM in found:
+            return f"{function.name} draws for every row"
+        if Law.OPAQUE in found:
+            return "a module may tell rows apart"
+    return None
 
 
 def restricted(ground: GroundRule, kept: Tensor) -> GroundRule:

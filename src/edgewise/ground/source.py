@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from edgewise.checks.mismatch import ShapeMismatch
 from edgewise.errors import caller
+from edgewise.functions.errors import ShapeMismatch
 from edgewise.ground.index import Index, Keys
 
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from edgewise.functions import Law
 from edgewise.ground.index import index_of
 from edgewise.ground.source import Source
 from edgewise.language import functions, nodes
 from edgewise.language.statements import combination
 from edgewise.plan.nodes import Plan
 
-KEEPS = ("sum_agg", "avg_agg", "max_agg", "min_agg")  # one grounding as it is
 Stacks = Mapping[str, tuple[str, ...]]  # name of a family → the weights that are its members
 
 
@@ -93,7 +93,8 @@ def _form(
     own = [f for f in rule.functions if functions.kind(f) == functions.AGGREGATION]
     line = next((line for line in plan.lines if line.relation == head.relation), None)
     sums = combination(line.functions if line else ()).name == "sum"
-    if (own or [plan.aggregation])[0].name not in KEEPS or not sums:
+    aggregation = (own or [plan.aggregation])[0]
+    if Law.KEEPS_ONE not in functions.definition(aggregation) or not sums:
         return None
     return _Form(head, rule.functions, atom.terms, shapes[str(weight.name)])
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgewise.errors import EdgewiseError, caller, safe_repr
+from edgewise.functions import Law
 from edgewise.language import blocks, functions, nodes, printer, terms
 from edgewise.language.statements import flatten
 from edgewise.language.symbols import F
@@ -164,14 +165,10 @@ def _differ(a: Any, b: Any) -> bool:
 def _aggregation(given: Any) -> nodes.Function:
     if given is None:
         return F.sum_agg
-    needs_terms = isinstance(given, nodes.Function) and given.name in (
-        "softmax_agg",
-        "sparsemax_agg",
-    )
     if (
         not isinstance(given, nodes.Function)
         or functions.kind(given) != functions.AGGREGATION
-        or needs_terms
+        or Law.NORMALISES in functions.definition(given)
     ):
         raise BadDefault(
             f"`{safe_repr(given)}` cannot be the default aggregation",

@@ -83,7 +83,7 @@ class Functions:
         return functions.named(name, caller())
 
     def __dir__(self) -> list[str]:
-        return sorted(functions.SIGNATURES)
+        return sorted(functions.DEFINITIONS)
 
     def __repr__(self) -> str:
         return "F"

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from edgewise.functions import Law
 from edgewise.language import functions, nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import variables
 from edgewise.passes.inlined import inlined_into, keeps_domains
 from edgewise.plan.nodes import Plan
-
-KEEPS_ONE = {"sum_agg", "avg_agg", "max_agg", "min_agg"}  # of one grounding: itself
 
 
 def inline_pairs(plan: Plan) -> Plan:
@@ -47,9 +46,9 @@ def _is_helper(plan: Plan, rule: nodes.Rule) -> bool:
         len(names) >= 2
         and len(set(names)) == len(rule.head.terms)
         and body == set(names)
-        and aggregation.name in KEEPS_ONE
+        and Law.KEEPS_ONE in functions.definition(aggregation)
         and len(carrying) >= 2
-        and not any(f.name == "dropout" for f in rule.functions)
+        and not any(Law.RANDOM in functions.definition(f) for f in rule.functions)
     )
 
 

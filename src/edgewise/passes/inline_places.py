@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from edgewise.functions import Law
 from edgewise.language import functions, nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.specials import SPECIALS
@@ -13,8 +14,6 @@ from edgewise.language.statements import aggregation_of, atoms, weights
 from edgewise.language.terms import variables
 from edgewise.passes.inlined import inlined_into, keeps_domains
 from edgewise.plan.nodes import Plan
-
-KEEPS_ONE = {"sum_agg", "avg_agg", "max_agg", "min_agg"}  # of one grounding: itself
 
 
 def inline_places(plan: Plan) -> Plan:
@@ -66,8 +65,8 @@ def _is_of_places(plan: Plan, rule: nodes.Rule) -> bool:
         and not any(isinstance(a, nodes.PatternAtom) for a in atoms(rule.body))
         and all(a.hidden and not a.negated and len(a.terms) == 1 for a in read if a.terms)
         and _variables(rule) == names | _computed(specials, names)
-        and aggregation_of(rule, plan.aggregation).name in KEEPS_ONE
-        and not any(f.name == "dropout" for f in rule.functions)
+        and Law.KEEPS_ONE in functions.definition(aggregation_of(rule, plan.aggregation))
+        and not any(Law.RANDOM in functions.definition(f) for f in rule.functions)
     )
 
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from edgewise.functions import Law
 from edgewise.language import functions, nodes
 from edgewise.language.statements import atoms, combination, substitute
 from edgewise.language.terms import variables
 
 Domains = Sequence[tuple[str, Any]]  # of variables, by name
-OF_ONE_ITSELF = ("sum", "product", "elproduct", "avg", "max", "min")
 
 
 def keeps_domains(user: nodes.Rule, helper: nodes.Rule, domains: Domains) -> bool:
@@ -43,7 +43,8 @@ def inlined_into(user: nodes.Rule, helper: nodes.Rule) -> nodes.Rule:
     values = tuple(item for item in items if item.carries_value)
     conditions = tuple(item for item in items if not item.carries_value and item not in user.body)
     value: Any = nodes.Apply(combination(helper.functions), values)
-    if len(values) == 1 and helper.head.weight is None and value.function.name in OF_ONE_ITSELF:
+    alone = len(values) == 1 and Law.KEEPS_ONE in functions.definition(value.function)
+    if alone and helper.head.weight is None:
         (value,) = values
     for function in helper.functions:
         if functions.kind(function) == functions.TRANSFORMATION:

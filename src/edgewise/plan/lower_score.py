@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import add, mul
 
+import edgewise.scores
 from edgewise.language import functions, nodes
 from edgewise.language.statements import atoms, combination
 from edgewise.language.terms import variables
@@ -20,28 +23,11 @@ from edgewise.plan.score import (
     terms_of,
     times,
 )
-from edgewise.scores import I, J, S, Score, exp, log, maximum, minimum, sigmoid, sqrt, tanh, where
+from edgewise.scores import I, J, S, Score, maximum, minimum
 from edgewise.scores.errors import ScoreTooDeep
 from edgewise.scores.nodes import ZERO, Entry, PairValue
 from edgewise.scores.score import as_score
 
-SLOPES = {"relu": 0.0}  # f(z) = max(z, 0) + slope · min(z, 0)
-OF_ONE: dict[str, Callable[[Score], Score]] = {
-    "identity": lambda x: x,
-    "abs": abs,
-    "tanh": tanh,
-    "sigmoid": sigmoid,
-    "exp": exp,
-    "log": log,
-    "sqrt": sqrt,
-    "square": lambda x: x * x,
-    "relu": lambda x: where(x > 0, x, 0.0),
-    "silu": lambda x: x * sigmoid(x),
-    "inverse": lambda x: 1.0 / x,
-    "reverse": lambda x: 1.0 - x,
-    "signum": lambda x: where(x > 0, 1.0, 0.0),
-    "lukasiewicz": lambda x: sigmoid(6.0 * x + 0.5),
-}
 OF_PLACES: dict[str, Callable[[Score, Score], Score]] = {
     "add_eval": lambda a, b: a + b,
     "sub_eval": lambda a, b: a - b,
@@ -127,11 +113,10 @@ def _additive(
     vector: nodes.Weight | None,
     key: str,
 ) -> Additive | None:
-    slope = SLOPES.get(function.name)
-    if function.name == "leaky_relu":
-        slope = float(functions.argument(function, "slope"))
-    if slope is None or (vector is not None and key in names_in(vector)):
+    sloped = functions.definition(function).slope
+    if sloped is None or (vector is not None and key in names_in(vector)):
         return None
+    slope = sloped(**functions.arguments(function))
     terms = [term for item in items for term in _summands(item)]
     keys = tuple(term for term in terms if key in names_in(term))
     queries = tuple(term for term in terms if key not in names_in(term))
@@ -241,7 +226,7 @@ class _Lowering:
         found = _dots_of(item, self.names)
         if found is not None:
             dots, factors = found
-            return _product([*map(self.tree, factors), self.product(dots)])
+            return reduce(mul, [*map(self.tree, factors), self.product(dots)])
         match item:
             case nodes.Weight() if is_scalar(item) and not self.names.places(item):
                 number = constant(item)
@@ -256,9 +241,12 @@ class _Lowering:
             case nodes.Apply(function=f, operands=operands, weight=weight):
                 if f.name == "sum":
                     return self._weighted(weight, self._sum(operands))
-                lowered = lowered_function(f, len(operands))
-                if lowered is not None:
-                    return self._weighted(weight, lowered(*map(self.tree, operands)))
+                form = functions.definition(f).score
+                if form is not None:
+                    parts = map(self.tree, operands)
+                    return self._weighted(
+                        weight, form(edgewise.scores, *parts, **functions.arguments(f))
+                    )
         raise NotLowered(f"`{item!r}` is not computed pair by pair")
 
     def product(self, dots: tuple[Dot, ...]) -> Score:
@@ -303,44 +291,7 @@ class _Lowering:
         rest = [x for x, yes in zip(operands, alone, strict=True) if not yes]
         dots = tuple(dot for some in found if some and not some[1] for dot in some[0])
         first = [self.product(dots)] if dots else []
-        return _total([*first, *map(self.tree, rest)])
-
-
-def lowered_function(function: nodes.Function, arity: int) -> Callable[..., Score] | None:
-    """A function of a rule as one of scores; None if it is not computed pair by pair."""
-    if function.name == "leaky_relu" and arity == 1:
-        slope = float(function["slope"])
-        return lambda x: where(x > 0, x, slope * x)
-    if function.name in OF_ONE and arity == 1:
-        return OF_ONE[function.name]
-    match function.name:
-        case "sum":
-            return lambda *parts: _total(parts)
-        case "avg":
-            return lambda *parts: _total(parts) / len(parts)
-        case "product" | "elproduct":
-            return lambda *parts: _product(parts)
-        case "max":
-            return lambda first, *rest: _reduced(maximum, first, rest)
-        case "min":
-            return lambda first, *rest: _reduced(minimum, first, rest)
-    return None
-
-
-def _total(parts: Sequence[Score]) -> Score:
-    return _reduced(lambda a, b: a + b, parts[0], parts[1:])
-
-
-def _product(parts: Sequence[Score]) -> Score:
-    return _reduced(lambda a, b: a * b, parts[0], parts[1:])
-
-
-def _reduced(
-    function: Callable[[Score, Score], Score], first: Score, rest: Sequence[Score]
-) -> Score:
-    for part in rest:
-        first = function(first, part)
-    return first
+        return reduce(add, [*first, *map(self.tree, rest)])
 
 
 def _dots_below(item: nodes.Expression, names: Names) -> list[Dot]:

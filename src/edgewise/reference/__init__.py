@@ -10,14 +10,15 @@ from torch import Tensor
 from edgewise.checks import check
 from edgewise.checks.evaluation import NotANumber
 from edgewise.checks.facts import data_atoms
+from edgewise.functions.values import canonical
 from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.language.statements import name_weights
 from edgewise.reference.evaluate import Evaluator, GroundAtom, Values, weight_value
+from edgewise.reference.functions import exact
 from edgewise.reference.ground import ground_rules
 from edgewise.reference.join import Matcher
 from edgewise.reference.solution import Solution
-from edgewise.reference.values import canonical, exact
 from edgewise.weights import WeightTable
 
 __all__ = ["Solution", "solve"]

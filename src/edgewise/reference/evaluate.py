@@ -10,6 +10,7 @@ from torch import Tensor
 
 from edgewise.checks.evaluation import NoFixedPoint, cyclic_recursion, fact_and_rule, is_extreme
 from edgewise.errors import EdgewiseError
+from edgewise.functions.values import canonical, product
 from edgewise.language import functions, nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.program import members
@@ -19,7 +20,6 @@ from edgewise.reference.functions import aggregate, combine, normalise, transfor
 from edgewise.reference.ground import GroundRule
 from edgewise.reference.join import Assignment
 from edgewise.reference.relations import Key
-from edgewise.reference.values import canonical, product
 from edgewise.weights import WeightTable
 
 T = TypeVar("T")

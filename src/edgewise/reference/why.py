@@ -10,7 +10,9 @@ from torch import Tensor
 
 from edgewise.checks.evaluation import BadQuery
 from edgewise.errors import caller
+from edgewise.functions import Law
 from edgewise.language import functions, nodes
+from edgewise.language.functions import definition
 from edgewise.language.statements import SUM, atoms, combination
 from edgewise.reference.evaluate import GroundAtom, Values, ground, located, uses
 from edgewise.reference.functions import aggregate, combine, normalise
@@ -20,8 +22,6 @@ from edgewise.reference.relations import Key
 from edgewise.reference.shown import as_data, as_html, as_text, number
 from edgewise.reference.solution import Solution
 from edgewise.weights import WeightTable
-
-NORMALISING = ("softmax_agg", "sparsemax_agg")
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,7 +243,7 @@ def _used(
 
 
 def _shares(aggregation: nodes.Function, values: Sequence[Tensor]) -> list[float | None]:
-    if aggregation.name in NORMALISING:  # without agg_terms: the vector of weights
+    if Law.NORMALISES in definition(aggregation):  # without agg_terms: the vector of weights
         return aggregate(aggregation, values).detach().reshape(-1).tolist()
     name = aggregation.name.removesuffix("_agg")
     return _shared(name, values, lambda items: aggregate(aggregation, items))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from edgewise.checks.mismatch import ShapeMismatch
+from edgewise.functions import DEFINITIONS, columns
 from edgewise.kernels.edges import EdgeIndex, segment_extreme, segment_mean, segment_sum
 from edgewise.run.tape.whole import whole
 
@@ -90,76 +88,40 @@ class Gathered(Column):
 
     def aggregates(self, name: str) -> bool:
         """Whether an aggregation needs no row written out."""
-        return name in ("sum_agg", "avg_agg") or (
-            name in ("max_agg", "min_agg") and self.scale is None
-        )
+        kernel = DEFINITIONS[name].kernel
+        return kernel in ("sum", "mean") or (kernel is not None and self.scale is None)
 
     def aggregated(self, name: str) -> Tensor:
         """The sum, mean, largest or smallest of each segment."""
-        batch = self.base.shape[0]
+        kernel, batch = DEFINITIONS[name].kernel, self.base.shape[0]
         each = self.base.flatten(2) if self.rank else self.base.unsqueeze(2)
         if self.scale is not None and len(self.scale) != 1:
-            return self._in_samples(name, each, self.scale)
+            return self._in_samples(kernel == "mean", each, self.scale)
         flat = each.transpose(0, 1).flatten(1)
-        if name in ("max_agg", "min_agg"):
-            found = segment_extreme(flat, self.which, largest=name == "max_agg")
+        if kernel in ("max", "min"):
+            found = segment_extreme(flat, self.which, largest=kernel == "max")
         elif self.scale is None:
-            found = (mean if name == "avg_agg" else segment_sum)(flat, self.which)
+            found = (mean if kernel == "mean" else segment_sum)(flat, self.which)
         else:
             found = segment_sum(flat, self.which, self.scale.squeeze(0).to(flat.dtype))
-            if name == "avg_agg":
+            if kernel == "mean":
                 found = found / self.which.rows.ptr.diff()[:, None]
         return found.reshape(len(found), batch, *self.shape).transpose(0, 1)
 
-    def _in_samples(self, name: str, each: Tensor, scale: Tensor) -> Tensor:
+    def _in_samples(self, averages: bool, each: Tensor, scale: Tensor) -> Tensor:
         """The same where every sample has scales of its own."""
         batch, rest = len(scale), each.shape[1:]
         flat = each.expand(batch, *rest).reshape(batch * rest[0], rest[1])
         found = segment_sum(flat, self.which.repeated(batch), scale.flatten().to(flat.dtype))
         found = found.reshape(batch, self.which.rows.segments, *self.shape)
-        if name == "avg_agg":
+        if averages:
             found = found / self.which.rows.ptr.diff().reshape(-1, *(1,) * self.rank)
         return found
 
 
 def column(data: Tensor) -> Column:
     """A column in canonical form: n×1 is a column vector, 1×1 a scalar."""
-    return Column(canonical(data, 2))
-
-
-def canonical(data: Tensor, lead: int) -> Tensor:
-    """Values in canonical form, after `lead` axes."""
-    match tuple(data.shape[lead:]):
-        case (1,) | (1, 1):
-            return data.reshape(data.shape[:lead])
-        case (_, 1):
-            return data.squeeze(-1)
-    return data
-
-
-def show(shape: tuple[int, ...]) -> str:
-    match shape:
-        case ():
-            return "a scalar"
-        case (n,):
-            return f"a column of {n}"
-        case (1, n):
-            return f"a row of {n}"
-    return f"a {'×'.join(map(str, shape))} matrix"
-
-
-def meet(columns: Sequence[Column]) -> list[Tensor]:
-    """The data of columns that meet element by element: equal shapes, or scalars."""
-    shapes = {c.shape for c in columns if c.rank}
-    if len(shapes) > 1:
-        raise ShapeMismatch(
-            f"{' and '.join(map(show, sorted(shapes)))} meet element by element",
-            help="elementwise operations take equal shapes, or a scalar",
-        )
-    rank = 0
-    for one in columns:
-        rank = max(rank, one.rank)
-    return [c.spread(rank) for c in columns]
+    return Column(columns.canonical(data))
 
 
 def product(left: Column, right: Column) -> Column:
@@ -168,30 +130,4 @@ def product(left: Column, right: Column) -> Column:
         return right.times(left)
     if left.lazy and right.rank == 0:
         return left.times(right)
-    if left.rank == 0 or right.rank == 0:
-        a, b = meet([left, right])
-        return Column(a * b)
-    inner = (left.shape[1] if left.rank == 2 else 1, right.shape[0])
-    if inner[0] != inner[1]:
-        raise ShapeMismatch(
-            f"cannot multiply {show(left.shape)} by {show(right.shape)}: {inner[0]} columns meet "
-            f"{inner[1]} rows",
-            help=f"a weight is (out, in); transpose with `.T`, or give it {inner[1]} columns",
-        )
-    match left.rank, right.rank:
-        case 1, _:  # a column times a row
-            return column(left.data.unsqueeze(-1) * right.data)
-        case 2, 1:
-            return column(_times_vector(left.data, right.data))
-    return column(left.data @ right.data)
-
-
-def _times_vector(matrix: Tensor, vector: Tensor) -> Tensor:
-    if matrix.shape[:2] == (1, 1):  # one weight for all rows: one product of matrices
-        return torch.nn.functional.linear(vector, matrix[0, 0])
-    if matrix.shape[0] == vector.shape[1] == 1:  # many weights for one row: one product as well
-        found = torch.nn.functional.linear(vector, matrix[0].flatten(0, 1))
-        return found.reshape(len(vector), *matrix.shape[1:3])
-    if matrix.shape[2] == 1:  # a row times a column: a dot product in each row
-        return (matrix.squeeze(2) * vector).sum(-1, keepdim=True)
-    return (matrix @ vector.unsqueeze(-1)).squeeze(-1)
+    return Column(columns.product(left.data, right.data))

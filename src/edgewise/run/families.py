@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from edgewise.functions import DEFINITIONS, Law
 from edgewise.ground.rules import GroundRule
 from edgewise.kernels.chosen import Chosen, is_watched, note
 from edgewise.kernels.edges import (
@@ -185,8 +186,8 @@ class Grouped(Column):
 
     def aggregates(self, name: str) -> bool:
         if self.by.places is not None:
-            return name == "sum_agg"
-        return self.by.runs is not None and name in ("sum_agg", "avg_agg")
+            return DEFINITIONS[name].kernel == "sum"
+        return self.by.runs is not None and Law.LINEAR in DEFINITIONS[name]
 
     def aggregated(self, name: str) -> Tensor:
         """The sum of each head: of W_t x over its members t, one product with (W_1, W_2, ...)."""

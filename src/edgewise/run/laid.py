@@ -6,7 +6,8 @@ import math
 
 from torch import Tensor
 
-from edgewise.run.column import Column, canonical
+from edgewise.functions.columns import canonical
+from edgewise.run.column import Column
 
 
 class Laid(Column):

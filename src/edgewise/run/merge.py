@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from edgewise.checks.mismatch import ShapeMismatch
+from edgewise.functions.dimensions import show
+from edgewise.functions.errors import ShapeMismatch
 from edgewise.ground.colours import classes, mixed
 from edgewise.ground.index import Index, distinct_rows, index_of, locate, same_keys
 from edgewise.language import functions, nodes
 from edgewise.language.statements import SUM, combination
-from edgewise.run.column import Column, column, show
+from edgewise.run.column import Column, column
 from edgewise.run.functions import combine, transform
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import torch
 
+from edgewise.functions import Law
 from edgewise.graphs.checks import physical_memory
 from edgewise.ground.rules import too_many_bytes
 from edgewise.ground.source import Source
 from edgewise.inputs.samples import batched_relations
+from edgewise.language.functions import definition
 from edgewise.plan.nodes import Plan
 from edgewise.run.rule import RuleStep
-
-OF_EQUAL_SHAPE = ("sum_agg", "avg_agg", "max_agg", "min_agg")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ def values_of(
 
 def _written(step: RuleStep) -> int:
     """The rows that are surely written out: of heads, and of groundings that are then reduced."""
-    alike = step.aggregation.name in OF_EQUAL_SHAPE and step.rule.head.weight is None
+    elementwise = Law.ELEMENTWISE in definition(step.aggregation)
+    alike = elementwise and step.rule.head.weight is None
     if not alike or step.sums_rows:
         return step.ground.heads.rows
     return max(step.ground.count, step.ground.heads.rows)

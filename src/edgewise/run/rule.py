@@ -8,18 +8,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from edgewise.aggregations import NORMALISATIONS, aggregate
 from edgewise.errors import EdgewiseError
+from edgewise.functions import Law
 from edgewise.ground.within import own_families
 from edgewise.language import functions, nodes
 from edgewise.language.statements import combination
 from edgewise.run import families
 from edgewise.run.body import single_atom
 from edgewise.run.column import Column, Gathered, column, product
-from edgewise.run.functions import combine, transform
+from edgewise.run.functions import aggregate, combine, normalise, transform
 from edgewise.run.laid import Laid
 from edgewise.run.projections import is_matrix, projected, values_of
-from edgewise.run.settled import SUMS, Settled
+from edgewise.run.settled import Settled
 from edgewise.run.state import State
 
 
@@ -74,19 +74,19 @@ class RuleStep(Settled):
         if self.ground.groups is None:
             return self._reduced(aggregation, value)
         inner = self._reduced(self.default, value)
-        return Column(NORMALISATIONS[aggregation.name](inner.data, self.ground.groups))
+        return Column(normalise(aggregation, inner.data, self.ground.groups))
 
     def _reduced(self, function: nodes.Function, value: Column) -> Column:
-        if isinstance(value, Laid) and self.ground.segments.trivial and function.name in SUMS:
+        linear = Law.LINEAR in functions.definition(function)
+        if isinstance(value, Laid) and self.ground.segments.trivial and linear:
             return value
         if isinstance(value, Gathered | families.Grouped) and value.aggregates(function.name):
             return column(value.aggregated(function.name))
-        if self.runs is not None and function.name in SUMS:
+        if self.runs is not None and linear:
             each = value.data  # torch adds up numbers well on a CPU, and rows nowhere
             if each.ndim > 2 or each.is_cuda:
                 return column(Gathered(each, self.runs).aggregated(function.name))
-        k = {"k": function["k"]} if function.name == "topk_agg" else {}
-        return column(aggregate(function.name, value.data, self.ground.segments, **k))
+        return column(aggregate(function, value.data, self.ground.segments))
 
     # expressions
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
+from edgewise.functions import DEFINITIONS, Law
 from edgewise.ground.rules import GroundRule
 from edgewise.ground.within import by_row
 from edgewise.kernels.edges import EdgeIndex, edge_index, segment_index
@@ -15,11 +16,7 @@ from edgewise.run.body import place, scales_only, takes_rows
 from edgewise.run.dots import Dots, dots_of, operand, pairs_in
 from edgewise.run.strides import Stretch, Strides, of_ground
 
-SUMS = ("sum_agg", "avg_agg")
-EXTREMES = ("max_agg", "min_agg")
 MANY = 1 << 12  # groundings, below which torch's own sums by segment do
-# these read rows as a table of segments
-NEED_TABLES = {"median_agg", "topk_agg", "concat_agg", "softmax_agg", "sparsemax_agg"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +90,7 @@ class Settled:
             return None
         if self.ground.groups is not None:
             return f"{name} reads every grounding"
-        if name not in (*SUMS, *EXTREMES):
+        if DEFINITIONS[name].kernel is None:
             return f"it does not compute {name}"
         if not self.sums_rows:
             return "what is aggregated is more than a row, or a number times a row"
@@ -107,9 +104,10 @@ class Settled:
         parts = self.ground.segments
         if parts.trivial or not parts.ordered or self.ground.groups is not None:
             return False
-        if self.aggregation.name in EXTREMES:
+        aggregation = functions.definition(self.aggregation)
+        if aggregation.is_extreme:
             return takes_rows(self.rule)
-        return self.aggregation.name in SUMS and scales_only(self.rule)
+        return aggregation.kernel is not None and scales_only(self.rule)
 
     @cached_property
     def gathers(self) -> dict[int, EdgeIndex]:
@@ -122,7 +120,7 @@ class Settled:
             for at, rows in self.ground.rows.items()
             if rows is not None and at in self.ground.sizes
         }
-        if self.aggregation.name == "avg_agg":
+        if functions.definition(self.aggregation).kernel == "mean":
             for which in found.values():
                 which.mean_scales  # noqa: B018
         return found
@@ -131,20 +129,25 @@ class Settled:
     def runs(self) -> EdgeIndex | None:
         """The groundings of each head, where many are summed and none is read from elsewhere."""
         parts = self.ground.segments
-        summed = (self.default if self.ground.groups is not None else self.aggregation).name
-        if summed not in SUMS or parts.even or not parts.ordered or self.gathers:
+        summed = self.default if self.ground.groups is not None else self.aggregation
+        if (
+            Law.LINEAR not in functions.definition(summed)
+            or parts.even
+            or not parts.ordered
+            or self.gathers
+        ):
             return None
         if self.ground.count < MANY:
             return None
         found = segment_index(parts.ids, parts.count)
-        if summed == "avg_agg":
+        if functions.definition(summed).kernel == "mean":
             found.mean_scales  # noqa: B018
         return found
 
     def settle(self) -> None:
         """Work out what depends on keys alone, so that a step is nothing but tensor work."""
-        names = {self.aggregation.name, self.default.name}
-        listed = bool(names & NEED_TABLES) or self.rule.head.weight is not None
+        both = map(functions.definition, (self.aggregation, self.default))
+        listed = any(Law.NEEDS_TABLE in one for one in both) or self.rule.head.weight is not None
         for parts in (self.ground.segments, self.ground.groups):
             if parts is not None and not parts.even:
                 parts.sizes  # noqa: B018

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError
+from edgewise.functions import Law
+from edgewise.functions.dimensions import ANY, SCALAR
 from edgewise.ground.body import Body
 from edgewise.ground.index import Grid
 from edgewise.ground.rules import GroundRule
@@ -23,7 +25,6 @@ from edgewise.run.rule import RuleStep
 from edgewise.run.state import State
 
 ONE = Segments(1, torch.zeros(1, dtype=torch.int64), 1)
-VECTORS = ("concat_agg", "softmax_agg", "sparsemax_agg")
 Shape = tuple[int, ...]
 MANY = 1 << 14  # shapes that are remembered
 
@@ -45,7 +46,9 @@ class Shapes:
         """
         body = Body(rule, {})
         aggregation = self._aggregation(rule)
-        vector = aggregation.name in VECTORS and not dict(aggregation.arguments).get("agg_terms")
+        found = functions.definition(aggregation)
+        grouped = dict(aggregation.arguments).get("agg_terms")
+        vector = Law.ORDER_FREE not in found and not grouped
         if vector and width is None:
             return None
         width = width if vector else None
@@ -101,7 +104,8 @@ class Shapes:
     ) -> Shape:
         """The shape after an aggregation that changes it: vectors of all groundings, counts."""
         head = step.rule.head.weight
-        if width is None and aggregation.name != "count_agg":
+        shapes = functions.shapes_of(aggregation, ANY)
+        if width is None and shapes != SCALAR:
             return step(state).shape
         bare = replace(step.rule, head=replace(step.rule.head, weight=None))
         inner = RuleStep(replace(step.ground, body=Body(bare, {})), step.default)(state)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from edgewise.checks.mismatch import ShapeMismatch
+from edgewise.functions.dimensions import show
+from edgewise.functions.errors import ShapeMismatch
 from edgewise.ground.index import Index, distinct_rows, index_of, locate
-from edgewise.run.column import Column, show
+from edgewise.run.column import Column
 
 
 @dataclass(frozen=True, eq=False)

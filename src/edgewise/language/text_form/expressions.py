@@ -179,7 +179,7 @@ def _is_term_list(cursor: Cursor) -> bool:
 def _function(cursor: Cursor) -> nodes.Expression:
     """`exp(a(X))`, `slice(a(X), rows=(0, 2))`."""
     first = cursor.token
-    if first.text not in functions.SIGNATURES:
+    if first.text not in functions.DEFINITIONS:
         return _not_a_function(cursor)
     cursor.next()
     cursor.next()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgewise.errors import EdgewiseError, nearest
+from edgewise.functions import Law
 from edgewise.language import functions, nodes, program
 from edgewise.language.text_form.tokens import Cursor, Token
 from edgewise.language.text_form.values import NUMBERS, integer, placed, term, term_list
@@ -100,14 +101,14 @@ def _n(kind: str) -> str:
 def _known(name: str, kind: str) -> str | None:
     """The function that a name of the published language stands for."""
     for known in (name + SUFFIXES.get(kind, ""), name, PUBLISHED.get(name, "")):
-        if known in functions.SIGNATURES and kind in ("", functions.SIGNATURES[known].kind):
+        if known in functions.DEFINITIONS and kind in ("", functions.DEFINITIONS[known].kind):
             return known
-    return name if name in functions.SIGNATURES else None
+    return name if name in functions.DEFINITIONS else None
 
 
 def near_function(name: str) -> str | None:
     """The function that a name may be meant for."""
-    return functions.ELSEWHERE.get(name) or nearest(name, list(functions.SIGNATURES))
+    return functions.ELSEWHERE.get(name) or nearest(name, list(functions.DEFINITIONS))
 
 
 def function(cursor: Cursor, kind: str = "") -> nodes.Function:
@@ -131,7 +132,7 @@ def _with_arguments(cursor: Cursor, name: str, first: Token) -> nodes.Function:
     found = functions.named(name, cursor.span(first))
     if cursor.take("("):
         items, given = _arguments(cursor)
-        if "agg_terms" in functions.SIGNATURES[name].defaults and not given:
+        if Law.NORMALISES in functions.DEFINITIONS[name] and not given:
             items = [items]  # the variables themselves are the one argument
         made = functions.call(found, tuple(items), given)
         found = nodes.Function(name, made.arguments, cursor.span(first))

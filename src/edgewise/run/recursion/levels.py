@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.checks.mismatch import ShapeMismatch
+from edgewise.functions.errors import ShapeMismatch
 from edgewise.ground.index import Keys
 from edgewise.ground.levels import restrict
 from edgewise.language import nodes

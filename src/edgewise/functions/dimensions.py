@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from functools import reduce
 from math import prod
 
-from edgewise.language import nodes
-
 Dimension = int | None
 Shape = tuple[Dimension, ...]
 Shapes = frozenset[Shape]
@@ -35,26 +33,6 @@ def matrix(rows: Dimension, columns: Dimension) -> Shapes:
 
 def column(rows: Dimension) -> Shapes:
     return matrix(rows, 1)
-
-
-def of_weight(weight: nodes.Weight | None) -> Shape:
-    """The shape that a declared weight, or the value of a fact, says."""
-    if weight is None:
-        return ()
-    sizes = _sizes(weight.value) if weight.shape is None else weight.shape
-    rows, columns = (*sizes, 1, 1)[:2]
-    return next(iter(matrix(rows, columns)))
-
-
-def _sizes(value: nodes.Literal | nodes.Opaque | None) -> tuple[int, ...]:
-    match value:
-        case nodes.Opaque(thing):
-            return tuple(thing.shape)
-        case (tuple() as row, *_) as rows:
-            return (len(rows), len(row))
-        case tuple() as numbers:
-            return (len(numbers),)
-    return ()
 
 
 def union(several: Iterable[Shapes]) -> Shapes:

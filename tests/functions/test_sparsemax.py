@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from edgewise import F, Program, R, V
-from edgewise.reference.functions import sparsemax
+from edgewise.functions import values
+from edgewise.functions.columns import sparsemax
 
 
 @pytest.mark.parametrize("odd", [torch.inf, torch.nan])
@@ -13,6 +14,8 @@ def test_what_is_no_number_stays_one(odd):
     found = sparsemax(x, 1)
     assert found[0].isnan().all()
     torch.testing.assert_close(found[1], torch.tensor([0.3, 0.7, 0.0]))
+    assert values.sparsemax(x[0]).isnan().all()
+    torch.testing.assert_close(values.sparsemax(x[1]), found[1])
 
 
 def test_an_overflow_is_the_same_compiled_and_by_the_reference():

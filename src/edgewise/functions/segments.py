@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Protocol
 
-from edgewise.layouts.segments import Segments
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-def folded(data: Tensor, parts: Segments) -> Tensor | None:
+class Segmented(Protocol):
+    """Which rows belong together: `edgewise.layouts.segments.Segments`."""
+
+    @property
+    def ids(self) -> Tensor: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def even(self) -> bool: ...
+    @property
+    def width(self) -> int | None: ...
+    @property
+    def trivial(self) -> bool: ...
+    @property
+    def sizes(self) -> Tensor: ...
+    @property
+    def padded(self) -> Tensor: ...
+
+
+def folded(data: Tensor, parts: Segmented) -> Tensor | None:
     """Rows as (batch, segment, place, value...) where all segments are equally long."""
     if not parts.even or parts.width is None:
         return None
     return data.reshape(data.shape[0], parts.count, parts.width, *data.shape[2:])
 
 
-def _spread_ids(data: Tensor, parts: Segments) -> Tensor:
+def _spread_ids(data: Tensor, parts: Segmented) -> Tensor:
     shape = (1, -1) + (1,) * (data.ndim - 2)
     return parts.ids.reshape(shape).expand_as(data)
 
 
-def total(data: Tensor, parts: Segments) -> Tensor:
+def total(data: Tensor, parts: Segmented) -> Tensor:
     """The sum of each segment."""
     rows = folded(data, parts)
     if rows is not None:
@@ -29,7 +48,7 @@ def total(data: Tensor, parts: Segments) -> Tensor:
     return data.new_zeros(shape).index_add(1, parts.ids, data)
 
 
-def extreme(data: Tensor, parts: Segments, kind: str) -> Tensor:
+def extreme(data: Tensor, parts: Segmented, kind: str) -> Tensor:
     """The largest ("amax") or smallest ("amin") element of each segment; ties share."""
     rows = folded(data, parts)
     if rows is not None:
@@ -39,7 +58,7 @@ def extreme(data: Tensor, parts: Segments, kind: str) -> Tensor:
     return start.scatter_reduce(1, _spread_ids(data, parts), data, kind)
 
 
-def padded(data: Tensor, parts: Segments, fill: float) -> Tensor:
+def padded(data: Tensor, parts: Segmented, fill: float) -> Tensor:
     """Rows as (batch, segment, place, value...), shorter segments filled up."""
     rows = folded(data, parts)
     if rows is not None:
@@ -50,7 +69,7 @@ def padded(data: Tensor, parts: Segments, fill: float) -> Tensor:
     return found.masked_fill(missing, fill)
 
 
-def softmax(data: Tensor, parts: Segments) -> Tensor:
+def softmax(data: Tensor, parts: Segmented) -> Tensor:
     """exp(x) over the sum of its segment, row by row."""
     rows = folded(data, parts)
     if rows is not None:
@@ -60,8 +79,10 @@ def softmax(data: Tensor, parts: Segments) -> Tensor:
     return powers / total(powers, parts).index_select(1, parts.ids)
 
 
-def unpadded(table: Tensor, parts: Segments) -> Tensor:
+def unpadded(table: Tensor, parts: Segmented) -> Tensor:
     """The rows back from (batch, segment, place, value...)."""
+    import torch
+
     if parts.even:
         return table.flatten(1, 2)
     places = parts.padded
@@ -70,24 +91,3 @@ def unpadded(table: Tensor, parts: Segments) -> Tensor:
     have = (places >= 0).flatten().nonzero()[:, 0]
     position[places.flatten()[have]] = have
     return flat.index_select(1, position)
-
-
-def sparsemax(x: Tensor, dim: int) -> Tensor:
-    """The point of the simplex nearest to x: max(x − τ, 0) with τ such that it sums to 1.
-
-    >>> sparsemax(torch.tensor([1.0, 1.4, 0.2]), 0)
-    tensor([0.3000, 0.7000, 0.0000])
-
-    No point is near what is infinite or not a number.
-
-    >>> sparsemax(torch.tensor([1.0, torch.inf]), 0)
-    tensor([nan, nan])
-    """
-    ordered = x.sort(dim=dim, descending=True).values
-    sizes = torch.arange(1, x.shape[dim] + 1, dtype=x.dtype, device=x.device)
-    sizes = sizes.reshape([-1 if d == dim % x.ndim else 1 for d in range(x.ndim)])
-    totals = ordered.cumsum(dim) - 1
-    support = (sizes * ordered > totals).sum(dim, keepdim=True)
-    threshold = totals.gather(dim, support.clamp(min=1) - 1) / support
-    threshold = threshold.masked_fill(support == 0, torch.nan)
-    return (x - threshold).clamp(min=0)

@@ -1,0 +1,261 @@
+"""Aggregations of the groundings of a rule head: on a list of values, and on rows in segments.
+
+The engine's form takes data (batch, rows, value...) and gives (batch, heads, value...).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from edgewise.functions import columns, values
+from edgewise.functions.definition import AGGREGATION, Definition, Law
+from edgewise.functions.dimensions import SCALAR, VECTOR, Shapes
+from edgewise.functions.errors import ShapeMismatch
+from edgewise.functions.options import OVER, TOP
+from edgewise.functions.segments import (
+    Segmented,
+    extreme,
+    folded,
+    padded,
+    softmax,
+    total,
+    unpadded,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+INF = float("inf")
+
+
+def _same(shapes: Shapes, **options: Any) -> Shapes:
+    return shapes
+
+
+def _sizes(data: Tensor, parts: Segmented) -> Tensor:
+    return parts.sizes.to(data.dtype).reshape(1, -1, *(1,) * (data.ndim - 2))
+
+
+def _average(data: Tensor, parts: Segmented) -> Tensor:
+    rows = folded(data, parts)
+    return rows.mean(2) if rows is not None else total(data, parts) / _sizes(data, parts)
+
+
+def _std(items: Sequence[Tensor]) -> Tensor:
+    import torch
+
+    variance = values.aligned(items).var(0, correction=0) if len(items) > 1 else items[0] * 0
+    positive = variance > 0  # the root has no finite slope at 0
+    return torch.where(positive, torch.where(positive, variance, 1).sqrt(), 0 * variance)
+
+
+def _std_columns(data: Tensor, parts: Segmented) -> Tensor:
+    import torch
+
+    if parts.trivial:
+        return data * 0
+    mean = _average(data, parts)
+    centred = data - mean.index_select(1, parts.ids)
+    variance = _average(centred.square(), parts)
+    positive = (variance > 0) & (_sizes(data, parts) > 1)
+    return torch.where(positive, torch.where(positive, variance, 1).sqrt(), 0 * variance)
+
+
+def _median(data: Tensor, parts: Segmented) -> Tensor:
+    ordered = padded(data, parts, INF).sort(2).values
+    middle = ((parts.sizes - 1) // 2).reshape(1, -1, 1, *(1,) * (data.ndim - 2))
+    return ordered.gather(2, middle.expand(*ordered.shape[:2], 1, *ordered.shape[3:])).squeeze(2)
+
+
+def _lse(data: Tensor, parts: Segmented) -> Tensor:
+    top = extreme(data.detach(), parts, "amax")
+    powers = (data - top.index_select(1, parts.ids)).exp()
+    return total(powers, parts).log() + top
+
+
+def _topk(data: Tensor, parts: Segmented, k: int) -> Tensor:
+    import torch
+
+    table = padded(data, parts, -INF)
+    best = table.topk(min(k, table.shape[2]), 2).values
+    return torch.where(best == -INF, 0, best).sum(2)
+
+
+def _check_lengths(parts: Segmented, name: str) -> None:
+    if parts.width is None and parts.count:
+        raise ShapeMismatch(
+            f"`{name}` gives vectors of different lengths ({int(parts.sizes.min())} to "
+            f"{int(parts.sizes.max())})",
+            help="a compiled relation has values of one shape: give every head as many groundings",
+        )
+
+
+def _concat(items: Sequence[Tensor]) -> Tensor:
+    import torch
+
+    return torch.cat([value.flatten() for value in items])
+
+
+def _concat_columns(data: Tensor, parts: Segmented) -> Tensor:
+    _check_lengths(parts, "concat_agg")
+    return padded(data, parts, 0.0).flatten(2)
+
+
+def _normalised(
+    name: str, says: str, of_vector: Callable[[Tensor], Tensor], of_rows: Callable[..., Tensor],
+    in_segments: Callable[[Tensor, Segmented], Tensor],
+) -> Definition:  # fmt: skip
+    """Shares of a group: a vector of all groundings or, with `agg_terms`, one for each head."""
+
+    def value(items: Sequence[Tensor], agg_terms: Any = None) -> Tensor:
+        return of_vector(values.scalars(items, name))
+
+    def on_columns(data: Tensor, parts: Segmented, agg_terms: Any = None) -> Tensor:
+        _check_lengths(parts, name)
+        if data.ndim > 2:
+            raise ShapeMismatch(
+                f"`{name}` without agg_terms takes scalars",
+                help="name head variables: agg_terms=[V.J]",
+            )
+        return of_rows(padded(data, parts, -INF))
+
+    def shares(items: Sequence[Tensor]) -> list[Tensor]:
+        import torch
+
+        stacked = values.aligned(items)
+        numbers = stacked.reshape(len(items), -1)
+        found = torch.stack([of_vector(column) for column in numbers.unbind(1)], 1)
+        return list(found.reshape(stacked.shape).unbind(0))
+
+    return Definition(
+        name,
+        AGGREGATION,
+        says,
+        value,
+        on_columns,
+        lambda shapes, agg_terms=None: VECTOR if () in shapes else frozenset(),
+        frozenset({Law.NORMALISES, Law.NEEDS_TABLE}),
+        (OVER,),
+        shares=(shares, in_segments),
+    )
+
+
+_EACH = {Law.ELEMENTWISE, Law.ORDER_FREE, Law.KEEPS_ONE}
+
+AGGREGATIONS = (
+    Definition(
+        "sum_agg",
+        AGGREGATION,
+        "the sum",
+        lambda items: values.aligned(items).sum(0),
+        total,
+        _same,
+        frozenset({*_EACH, Law.MONOTONE, Law.LINEAR, Law.ASSOCIATIVE}),
+        kernel="sum",
+    ),
+    Definition(
+        "avg_agg",
+        AGGREGATION,
+        "the mean",
+        lambda items: values.aligned(items).mean(0),
+        _average,
+        _same,
+        frozenset({*_EACH, Law.MONOTONE, Law.LINEAR, Law.IDEMPOTENT}),
+        kernel="mean",
+        also=("mean_agg",),
+    ),
+    Definition(
+        "max_agg",
+        AGGREGATION,
+        "the largest, element by element",
+        lambda items: values.aligned(items).amax(0),
+        lambda data, parts: extreme(data, parts, "amax"),
+        _same,
+        frozenset({*_EACH, Law.MONOTONE, Law.ASSOCIATIVE, Law.IDEMPOTENT}),
+        gradient="shared equally among ties",
+        kernel="max",
+    ),
+    Definition(
+        "min_agg",
+        AGGREGATION,
+        "the smallest, element by element",
+        lambda items: values.aligned(items).amin(0),
+        lambda data, parts: extreme(data, parts, "amin"),
+        _same,
+        frozenset({*_EACH, Law.MONOTONE, Law.ASSOCIATIVE, Law.IDEMPOTENT}),
+        gradient="shared equally among ties",
+        kernel="min",
+    ),
+    Definition(
+        "count_agg",
+        AGGREGATION,
+        "how many groundings there are",
+        lambda items: items[0].new_tensor(float(len(items))),
+        lambda data, parts: parts.sizes.to(data.dtype).reshape(1, -1),
+        lambda shapes: SCALAR if shapes else frozenset(),
+        frozenset({Law.ORDER_FREE}),
+        gradient="0",
+    ),
+    Definition(
+        "concat_agg",
+        AGGREGATION,
+        "all numbers as one vector, groundings in order",
+        _concat,
+        _concat_columns,
+        lambda shapes: VECTOR if shapes else frozenset(),
+        frozenset({Law.NEEDS_TABLE}),
+    ),
+    Definition(
+        "std_agg",
+        AGGREGATION,
+        "the standard deviation: √ of the mean square from the mean",
+        _std,
+        _std_columns,
+        _same,
+        frozenset({Law.ELEMENTWISE, Law.ORDER_FREE}),
+        gradient="0 where all are equal",
+    ),
+    Definition(
+        "median_agg",
+        AGGREGATION,
+        "the middle one; of two the smaller",
+        lambda items: values.aligned(items).median(0).values,
+        _median,
+        _same,
+        frozenset({*_EACH, Law.MONOTONE, Law.IDEMPOTENT, Law.NEEDS_TABLE}),
+    ),
+    Definition(
+        "lse_agg",
+        AGGREGATION,
+        "log Σ eˣ, a smooth maximum",
+        lambda items: values.aligned(items).logsumexp(0),
+        _lse,
+        _same,
+        frozenset({*_EACH, Law.MONOTONE, Law.ASSOCIATIVE}),
+    ),
+    _normalised(
+        "softmax_agg",
+        "eˣ over the sum of all eˣ of a group",
+        lambda x: x.softmax(0),
+        lambda table: table.softmax(-1),
+        softmax,
+    ),
+    _normalised(
+        "sparsemax_agg",
+        "the nearest numbers ≥ 0 that sum to 1 in a group",
+        values.sparsemax,
+        lambda table: columns.sparsemax(table, -1),
+        lambda data, parts: unpadded(columns.sparsemax(padded(data, parts, -INF), 2), parts),
+    ),
+    Definition(
+        "topk_agg",
+        AGGREGATION,
+        "the sum of the k largest",
+        lambda items, k: values.aligned(items).topk(min(k, len(items)), 0).values.sum(0),
+        _topk,
+        _same,
+        frozenset({*_EACH, Law.MONOTONE, Law.NEEDS_TABLE}),
+        (TOP,),
+    ),
+)

@@ -1,0 +1,84 @@
+"""Single values, as the reference computes: scalars, columns (n,), rows (1, n) and matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from edgewise.functions.dimensions import show
+from edgewise.functions.errors import ShapeMismatch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def shown(value: Tensor) -> str:
+    return show(tuple(value.shape))
+
+
+def canonical(value: Tensor) -> Tensor:
+    """n×1 is a column, 1×1 a scalar.
+
+    >>> import torch
+    >>> canonical(torch.ones(3, 1)).shape, canonical(torch.ones(1, 1)).shape
+    (torch.Size([3]), torch.Size([]))
+    """
+    if value.numel() == 1:
+        return value.reshape(())
+    return value.squeeze(1) if value.ndim == 2 and value.shape[1] == 1 else value
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """The matrix product; a scalar scales.
+
+    >>> import torch
+    >>> product(torch.ones(3), torch.ones(1, 4)).shape  # a column times a row
+    torch.Size([3, 4])
+    """
+    if left.ndim == 0 or right.ndim == 0:
+        return left * right
+    a = left.unsqueeze(1) if left.ndim == 1 else left
+    b = right.unsqueeze(1) if right.ndim == 1 else right
+    if a.shape[1] != b.shape[0]:
+        raise ShapeMismatch(
+            f"cannot multiply {shown(left)} by {shown(right)}: {a.shape[1]} columns meet "
+            f"{b.shape[0]} rows",
+            help=f"a weight is (out, in); transpose with `.T`, or give it {b.shape[0]} columns",
+        )
+    return canonical(a @ b)
+
+
+def aligned(values: Sequence[Tensor]) -> Tensor:
+    """The values stacked: equal shapes, scalars spread over the others."""
+    import torch
+
+    shapes = {tuple(value.shape) for value in values if value.ndim}
+    if len(shapes) > 1:
+        raise ShapeMismatch(
+            f"{' and '.join(sorted(map(show, shapes)))} meet element by element",
+            help="elementwise operations take equal shapes, or a scalar",
+        )
+    shape = shapes.pop() if shapes else ()
+    return torch.stack([value.expand(shape) for value in values])
+
+
+def scalars(values: Sequence[Tensor], name: str) -> Tensor:
+    import torch
+
+    vector = next((value for value in values if value.ndim), None)
+    if vector is not None:
+        raise ShapeMismatch(
+            f"`{name}` takes scalars, got {shown(vector)}",
+            help="reduce the values to scalars first",
+        )
+    return torch.stack(list(values))
+
+
+def sparsemax(x: Tensor) -> Tensor:
+    """Of a vector: max(x − τ, 0), where the largest numbers that share 1 decide τ."""
+    ordered = x.sort(descending=True).values
+    for k in range(len(x), 0, -1):
+        threshold = (ordered[:k].sum() - 1) / k
+        if ordered[k - 1] > threshold:
+            return (x - threshold).clamp(min=0)
+    return x * float("nan")  # infinite, or not a number
