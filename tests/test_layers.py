@@ -40,6 +40,7 @@ LAYERS = [  # each may import those before it
 ]
 AT_CALL_TIME = {  # what reaches a later stage by name, and why
     "__init__.py": "the public names are loaded when first used",
+    "cli/__init__.py": "a verb is loaded when the command runs",
     "graphs/drawing.py": "a graph can draw itself",
     "language/program.py": "a program is the front of every stage: solve, draw",
     "language/text_form/expressions.py": "a pattern in the text form is a graph",

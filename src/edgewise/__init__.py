@@ -1,4 +1,4 @@
-"""Networks over structured data as a few weighted rules about relations."""
+"""Networks over structured data as weighted rules about relations, compiled to fast kernels."""
 
 from importlib import import_module
 
@@ -22,7 +22,7 @@ _HOMES = {
 }
 
 __all__ = list(_HOMES)
-__version__ = "0.1.0"
+__version__ = "0.1.0"  # the one version number: pyproject.toml reads it
 
 
 def __getattr__(name: str) -> object:

@@ -13,7 +13,7 @@ from tiny_recipe import RECIPE, TEXT, loaded, put
 
 from edgewise import EdgewiseError, training
 from edgewise.training import checkpoint
-from edgewise.training.metrics import rows
+from edgewise.training.folder import rows
 
 
 def ran(recipe, out, **more):
@@ -238,7 +238,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path, resume):
     kept = tmp_path / "run" / "checkpoints" / "mine.ckpt"
     kept.parent.mkdir(parents=True)
     kept.write_text("mine")
-    with pytest.raises(EdgewiseError, match="no run") as caught:
+    with pytest.raises(EdgewiseError, match="files of something else") as caught:
         ran(loaded(tmp_path), tmp_path / "run", resume=resume)
     assert caught.value.code == "run-exists"
     assert kept.read_text() == "mine"
@@ -328,7 +328,7 @@ def test_the_best_model_is_measured_where_the_recipe_says_so(tmp_path, monkeypat
         assert measured.keys() == best.keys()
         assert all(torch.equal(measured[name], best[name]) for name in best)
     (tmp_path / "run" / "best.safetensors").write_bytes(b"")
-    with pytest.raises(EdgewiseError, match="holds no tensors"):
+    with pytest.raises(EdgewiseError, match="truncated or corrupt"):
         ran(recipe, tmp_path / "run", data=tmp_path, resume=True)
 
 

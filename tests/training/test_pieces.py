@@ -10,11 +10,11 @@ from tiny_recipe import loaded
 from torch.nn.functional import cross_entropy
 
 from edgewise import EdgewiseError
-from edgewise.training.data.characters import Characters
-from edgewise.training.data.labelled import Labelled
-from edgewise.training.data.order import examples
-from edgewise.training.data.pairs import END, PAD, START, Pairs
-from edgewise.training.objectives.masked import NOT_ASKED, Masked
+from edgewise.training.data.characters import CharacterData
+from edgewise.training.data.files import examples
+from edgewise.training.data.labelled import LabelledData
+from edgewise.training.data.pairs import END, PAD, START, PairData
+from edgewise.training.objectives import IGNORED, Masked
 
 
 @given(st.integers(1, 20), st.integers(1, 9), st.integers(0, 5))
@@ -28,7 +28,7 @@ def test_every_example_comes_once_in_each_round(count, size, seed):
 
 def test_characters_are_windows_and_what_comes_next(tmp_path):
     (tmp_path / "text.txt").write_text("abcdefghij" * 30)
-    corpus = Characters(path="text.txt", context=7).read(tmp_path)
+    corpus = CharacterData(path="text.txt", context=7).read(tmp_path)
     assert corpus.alphabet == "abcdefghij"
     batch = corpus.batch(4, 0, 1)
     assert batch["token"].shape == (4, 7)
@@ -63,8 +63,8 @@ def test_a_gpt_does_not_look_ahead(tmp_path):
 
 def test_a_mask_hides_the_share_that_it_says():
     token = torch.randint(50, (200, 100), generator=torch.Generator().manual_seed(0))
-    shown, asked = Masked(share=0.2).hidden(token, 50, 1)
-    chosen = asked != NOT_ASKED
+    shown, asked = Masked(share=0.2).corrupted(token, 50, 1)
+    chosen = asked != IGNORED
     assert torch.equal(asked[chosen], token[chosen])
     assert torch.equal(shown[~chosen], token[~chosen])
     assert abs(chosen.float().mean() - 0.2) < 0.01
@@ -76,7 +76,7 @@ def test_a_mask_hides_the_share_that_it_says():
 def test_labelled_sentences(tmp_path):
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"1 a good film\n0 bad\n"))
     (tmp_path / "b").write_text("0 a new word\n")
-    corpus = Labelled(train="a", validation="b", test="b").read(tmp_path)
+    corpus = LabelledData(train="a", validation="b", test="b").read(tmp_path)
     assert corpus.known == ["<pad>", "<unknown>", "a", "bad", "film", "good"]
     (batch,) = corpus.validation(8)
     assert batch["token"].tolist() == [[2, 1, 1]]
@@ -88,14 +88,14 @@ def test_labelled_sentences(tmp_path):
 def test_a_line_without_a_class(tmp_path):
     (tmp_path / "a").write_text("1 good\ngood\n")
     with pytest.raises(EdgewiseError, match="line 2"):
-        Labelled(train="a", validation="a", test="a").read(tmp_path)
+        LabelledData(train="a", validation="a", test="a").read(tmp_path)
 
 
 def test_a_class_that_was_never_trained(tmp_path):
     (tmp_path / "a").write_text("1 good\n0 bad\n")
     (tmp_path / "b").write_text("1 good\n2 odd\n")
     with pytest.raises(EdgewiseError, match="line 2 has class 2"):
-        Labelled(train="a", validation="b", test="a").read(tmp_path)
+        LabelledData(train="a", validation="b", test="a").read(tmp_path)
 
 
 def pairs(folder, sizes=(9, 9)):
@@ -104,7 +104,7 @@ def pairs(folder, sizes=(9, 9)):
         for end, size in zip(("en", "de"), sizes, strict=True):
             text = "".join(f"{lines[i % 3]}\n" for i in range(size))
             (folder / f"{part}.{end}").write_text(text)
-    return Pairs(source="en", target="de", longest=20, pieces=300)
+    return PairData(source="en", target="de", longest=20, pieces=300)
 
 
 def test_pairs_of_sentences(tmp_path):
@@ -127,7 +127,7 @@ def test_pairs_of_sentences(tmp_path):
 def test_pairs_that_are_all_too_long(tmp_path):
     pairs(tmp_path)
     with pytest.raises(EdgewiseError, match="raise `longest`"):
-        Pairs(source="en", target="de", longest=2, pieces=300).read(tmp_path)
+        PairData(source="en", target="de", longest=2, pieces=300).read(tmp_path)
 
 
 def test_pairs_that_do_not_belong_together(tmp_path):
@@ -146,10 +146,10 @@ def test_files_without_a_sentence(tmp_path, part, end):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("0 a\n0 b\n", "nothing to tell apart"), ("² a\n", "the number of a class")]
+    ("text", "said"), [("0 a\n0 b\n", "all lines have class 0"), ("² a\n", "the number of a class")]
 )
 def test_classes_that_are_none(tmp_path, text, said):
     (tmp_path / "lines").write_text(text)
     with pytest.raises(EdgewiseError, match=said) as caught:
-        Labelled("lines", "lines", "lines").read(tmp_path)
+        LabelledData("lines", "lines", "lines").read(tmp_path)
     assert caught.value.code == "bad-data"

@@ -50,10 +50,10 @@ BAD = {
     "no section": ("[objective]\nkind", "[data.objective]\nkind", "", "`[objective]`"),
     "no kind": ('kind = "gpt"\n', "", "[model]", "needs a `kind`"),
     "a key that is missing": ("layers = 1\n", "", "[model]", "lacks `layers`"),
-    "a text for a number": ("steps = 12", 'steps = "12"', "steps", "a whole number"),
-    "a float for a count": ("steps = 12", "steps = 12.5", "steps", "a whole number"),
-    "true for a count": ("steps = 12", "steps = true", "steps", "a whole number"),
-    "a number for a text": ('path = "text.txt"', "path = 3", "path", "a text"),
+    "a text for a number": ("steps = 12", 'steps = "12"', "steps", "an integer"),
+    "a float for a count": ("steps = 12", "steps = 12.5", "steps", "an integer"),
+    "true for a count": ("steps = 12", "steps = true", "steps", "an integer"),
+    "a number for a text": ('path = "text.txt"', "path = 3", "path", "a string"),
     "too small": ("batch = 3", "batch = 0", "batch", "at least 1"),
     "too large": ("dropout = 0.1", "dropout = 1.0", "dropout", "below 1.0"),
     "beyond all machines": ("size = 8", "size = 10000000000000000000", "size", "below 2147483648"),
@@ -97,9 +97,9 @@ def test_a_file_that_is_no_recipe(text, tmp_path):
 
 
 DATA = {
-    "no file": (lambda folder: (folder / "text.txt").unlink(), "cannot be read"),
+    "no file": (lambda folder: (folder / "text.txt").unlink(), "cannot read the file"),
     "no text": (lambda folder: (folder / "text.txt").write_bytes(b"\xff\xfe"), "UTF-8"),
-    "one character": (lambda folder: (folder / "text.txt").write_text("a" * 400), "tell apart"),
+    "one character": (lambda folder: (folder / "text.txt").write_text("a" * 400), "at least two"),
     "too little": (lambda folder: (folder / "text.txt").write_text("short"), "too few"),
     "a broken archive": (
         lambda folder: (

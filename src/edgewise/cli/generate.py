@@ -1,4 +1,4 @@
-"""`edgewise generate`: a text that goes on."""
+"""`edgewise generate`: the continuation of a prompt."""
 
 from typing import Annotated
 
@@ -9,16 +9,18 @@ from edgewise.cli.checkpoint import opened
 
 def generate(
     model: Annotated[str, typer.Argument(help="a folder, a GGUF file, or a name of `models`")],
-    prompt: Annotated[str, typer.Argument(help="how the text begins")],
-    most: Annotated[int, typer.Option(help="how many tokens at most")] = 100,
-    temperature: Annotated[float | None, typer.Option(help="draw; else the likeliest")] = None,
-    top_k: Annotated[int | None, typer.Option(help="draw from the k likeliest")] = None,
-    top_p: Annotated[float | None, typer.Option(help="draw from this share")] = None,
-    seed: Annotated[int | None, typer.Option(help="the same draws again")] = None,
+    prompt: Annotated[str, typer.Argument(help="the prompt")],
+    most: Annotated[int, typer.Option(help="maximal number of new tokens")] = 100,
+    temperature: Annotated[float | None, typer.Option(help="sample; default is greedy")] = None,
+    top_k: Annotated[int | None, typer.Option(help="sample from the k most likely tokens")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="sample from the smallest set of this probability")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="seed of sampling")] = None,
 ) -> None:
     """Continue a text with a decoder, token after token."""
     found = opened(model)
-    begun = [prompt]  # shown with the first token: before it something may be refused
+    begun = [prompt]  # printed with the first token, since errors come before it
 
     def show(piece: str) -> None:
         typer.echo("".join(begun) + piece, nl=False)

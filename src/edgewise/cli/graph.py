@@ -28,7 +28,7 @@ graph("window(3)", png=Path("out.png"))"""
 
 
 class SeveralGraphs(EdgewiseError):
-    """Heads, samples and layers have a graph each; the command looks at one."""
+    """The command takes one graph, not one per head, sample or layer."""
 
     code = "several-graphs"
     example = """\
@@ -41,7 +41,7 @@ graph("window(1)")"""
 
 def graph(
     pattern: Annotated[str, typer.Argument(help='such as "window(3) | global_tokens(1)"')],
-    n: Annotated[int, typer.Option(help="how many tokens")] = 64,
+    n: Annotated[int, typer.Option(help="number of tokens")] = 64,
     stats: Annotated[bool, typer.Option("--stats", help="measure it")] = False,
     png: Annotated[Path | None, typer.Option(help="write a figure to this file")] = None,
     kind: Annotated[str, typer.Option(help="of the figure: matrix, ring or force")] = "matrix",
@@ -51,7 +51,7 @@ def graph(
     found = parse(pattern)
     if not isinstance(found, Pattern):
         raise SeveralGraphs(
-            f"these are {len(found)} graphs",
+            f"{len(found)} graphs",
             _shown("<pattern>", pattern),
             "give the pattern of one head or layer",
         )
@@ -69,19 +69,15 @@ def graph(
 def _write(pattern: Pattern, n: int, path: Path, kind: str) -> None:
     place = _shown("<png>", str(path))
     if path.suffix.lower() not in FORMATS:
-        raise CannotWrite(
-            "a figure is not written to such a file", place, f"end its name in {', '.join(FORMATS)}"
-        )
+        raise CannotWrite("unknown file format", place, f"end the name in {', '.join(FORMATS)}")
     if not path.parent.is_dir():
-        raise CannotWrite("there is no such folder", place, f"make it: mkdir -p {path.parent}")
+        raise CannotWrite("no such folder", place, f"make it: mkdir -p {path.parent}")
     figure = pattern.plot(n, kind=kind)
     try:
         figure.savefig(path)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise CannotWrite(
-            f"the file cannot be written: {reason}", place, "choose another"
-        ) from None
+        raise CannotWrite(f"cannot write the file: {reason}", place, "choose another") from None
 
 
 def _shown(option: str, text: str) -> Span:

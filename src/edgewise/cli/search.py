@@ -1,4 +1,4 @@
-"""`edgewise search`: the texts of a file that mean most nearly the same as a query."""
+"""`edgewise search`: the texts of a file nearest in meaning to a query."""
 
 import json
 from pathlib import Path
@@ -6,22 +6,21 @@ from typing import Annotated
 
 import typer
 
-from edgewise.cli.checkpoint import opened
-from edgewise.cli.embed import Cut, Model, given_texts
+from edgewise.cli.checkpoint import Model, Truncate, opened, read_texts
 from edgewise.graphs.checks import integer
 
 
 def search(
     model: Model,
     query: Annotated[str, typer.Argument(help="what to look for")],
-    file: Annotated[Path, typer.Option(help="a file with one text in each line")],
+    file: Annotated[Path, typer.Option(help="a file with one text per line")],
     top: Annotated[int, typer.Option(help="how many to show")] = 5,
-    truncate: Cut = False,
+    truncate: Truncate = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Find the lines of a file that are nearest in meaning, with their cosine."""
     count = integer(top, "top", 1)
-    texts = given_texts([], file)
+    texts = read_texts([], file)
     vectors = opened(model).embed([query, *texts], truncate=truncate)
     near = vectors[1:] @ vectors[0]
     best = near.topk(min(count, len(texts)))

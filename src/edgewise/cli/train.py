@@ -1,4 +1,4 @@
-"""`edgewise train`: run a recipe, and go on with one that was stopped."""
+"""`edgewise train`: run a recipe, or resume it."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,10 +29,12 @@ def train(
     recipe: Annotated[Path, typer.Argument(help="a recipe in TOML")],
     data: Annotated[Path | None, typer.Option(help="the folder of its data")] = None,
     out: Annotated[Path | None, typer.Option(help="the folder of the run")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="go on where it stopped")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="continue from the last checkpoint")
+    ] = False,
     device: Annotated[str | None, typer.Option(help="cpu or cuda")] = None,
 ) -> None:
-    """Train a model as a recipe says: metrics, checkpoints and a plot go to a folder."""
+    """Train a model from a recipe; metrics, checkpoints and a plot go to a folder."""
     check_device(device)
     loaded = load(recipe)
     out = Path("runs") / recipe.stem if out is None else out
@@ -45,8 +47,8 @@ def train(
             progress.update(task, completed=event.step)
             if event.kind == "step":
                 progress.update(task, description=f"loss {event.values['loss']:.4f}")
-            elif said := _said(event, out):
-                progress.console.print(said, highlight=False)
+            elif line := _line(event, out):
+                progress.console.print(line, highlight=False)
 
 
 def check_device(device: str | None) -> None:
@@ -61,7 +63,7 @@ def check_device(device: str | None) -> None:
         )
 
 
-def _said(event: Event, out: Path) -> str | None:
+def _line(event: Event, out: Path) -> str | None:
     match event.kind:
         case "start":
             where = f" from step {event.step:,}" if event.step else ""

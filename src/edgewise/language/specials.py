@@ -67,7 +67,7 @@ def is_protocol(name: str) -> bool:
     return len(name) > 1 and name.startswith("_") and name.endswith("_")
 
 
-class Specials:
+class SpecialNamespace:
     """`R.special.leq`, ..."""
 
     def __call__(self, *terms: Any) -> nodes.Atom:

@@ -6,10 +6,10 @@ from typing import Any
 
 from edgewise.errors import caller
 from edgewise.language import brackets, functions, nodes
-from edgewise.language.specials import Specials, UnknownSpecial, is_protocol
+from edgewise.language.specials import SpecialNamespace, UnknownSpecial, is_protocol
 
 
-class Hidden:
+class HiddenNamespace:
     """`R.hidden.name`: a condition that carries no value."""
 
     def __call__(self, *terms: Any) -> nodes.Atom:
@@ -28,11 +28,11 @@ class Hidden:
         return nodes.Atom(name, hidden=True, place=caller())
 
 
-class Relations:
+class RelationNamespace:
     """`R.name`: an atom of relation `name`; `R["a.name"]` for a name with a scope."""
 
-    special = Specials()
-    hidden = Hidden()
+    special = SpecialNamespace()
+    hidden = HiddenNamespace()
 
     def __getattr__(self, name: str) -> nodes.Atom:
         if is_protocol(name) or name == "_":
@@ -47,7 +47,7 @@ class Relations:
         return "R"
 
 
-class Variables:
+class VariableNamespace:
     """`V.X`: a variable."""
 
     def __getattr__(self, name: str) -> nodes.Variable:
@@ -62,7 +62,7 @@ class Variables:
         return "V"
 
 
-class Constants:
+class ConstantNamespace:
     """`C.name`: the constant "name"."""
 
     def __getattr__(self, name: str) -> str:
@@ -74,7 +74,7 @@ class Constants:
         return "C"
 
 
-class Functions:
+class FunctionNamespace:
     """`F.name`: a function of values."""
 
     def __getattr__(self, name: str) -> Any:
@@ -89,7 +89,7 @@ class Functions:
         return "F"
 
 
-class Weights:
+class WeightNamespace:
     """`W.name[64, 32]`: a named weight; `W.name(V.H)[64, 32]`: one for each H.
 
     `W["a.name"]` is a name with a scope, and `W[64, 32]` a weight without a name.
@@ -108,4 +108,10 @@ class Weights:
         return "W"
 
 
-R, V, C, F, W = Relations(), Variables(), Constants(), Functions(), Weights()
+R, V, C, F, W = (
+    RelationNamespace(),
+    VariableNamespace(),
+    ConstantNamespace(),
+    FunctionNamespace(),
+    WeightNamespace(),
+)

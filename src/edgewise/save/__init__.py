@@ -1,8 +1,8 @@
-"""Models in files: weights, rules and options in one archive, and nothing that is evaluated.
+"""Models in files: rules, weights and options in one archive; loading runs no code.
 
-A file is a zip archive of three stored parts: `program.rules` (the rules as text),
-`weights.safetensors` and `manifest.json` (options, and the hash of the other two). One file,
-because only one file can be replaced at once: a reader sees the model before or after.
+A file is a zip archive of three uncompressed parts: `program.rules` (the rules as text),
+`weights.safetensors` and `manifest.json` (options, and the hashes of the other two). It is one
+file because one file can be replaced atomically.
 """
 
 from edgewise.save.reading import BadModelFile, load

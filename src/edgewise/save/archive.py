@@ -1,4 +1,4 @@
-"""The archive: three parts, stored as they are, whole or refused."""
+"""The archive: three uncompressed parts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any
 FORMAT = 1
 MANIFEST, RULES, WEIGHTS = "manifest.json", "program.rules", "weights.safetensors"
 PARTS = (MANIFEST, RULES, WEIGHTS)
-LARGEST = {MANIFEST: 1 << 26, RULES: 1 << 26}  # weights are as large as they are
+LARGEST = {MANIFEST: 1 << 26, RULES: 1 << 26}  # weights may have any size
 
 
 class Broken(Exception):
-    """Internal: what is wrong with an archive, and what to do."""
+    """Internal: what is wrong with an archive, and the next step."""
 
     def __init__(self, what: str, help: str = "save the model again") -> None:
         super().__init__(what)
@@ -36,7 +36,7 @@ def pack(parts: Mapping[str, bytes]) -> bytes:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Put `data` at `path` at once: a reader sees what was there before, or all of it."""
+    """Write a file atomically: a reader sees the old content or the new."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -51,18 +51,18 @@ def write(path: Path, data: bytes) -> None:
 
 
 def read(path: Path) -> dict[str, bytes]:
-    """The three parts. Only stored parts are read, so nothing grows when it is opened."""
+    """The three parts; compressed ones are refused, so a small file cannot expand."""
     try:
         with zipfile.ZipFile(path) as archive:
             listed = archive.infolist()
             _check_listed(listed, path.stat().st_size)
             return {item.filename: archive.read(item) for item in listed}
     except FileNotFoundError:
-        raise Broken("there is no such file", "check the path") from None
+        raise Broken("no such file", "check the path") from None
     except (IsADirectoryError, PermissionError) as problem:
-        raise Broken(f"it cannot be read ({problem.strerror})", "give a file") from None
+        raise Broken(f"cannot read it ({problem.strerror})", "give a file") from None
     except (zipfile.BadZipFile, EOFError, OSError, RuntimeError, NotImplementedError, ValueError):
-        raise Broken("it is not a whole archive: damaged, truncated or of another kind") from None
+        raise Broken("truncated or corrupt archive") from None
 
 
 def _check_listed(listed: list[zipfile.ZipInfo], size: int) -> None:
@@ -70,13 +70,13 @@ def _check_listed(listed: list[zipfile.ZipInfo], size: int) -> None:
     if names != sorted(PARTS):
         strange = [name for name in names if name not in PARTS]
         missing = [name for name in PARTS if name not in names]
-        what = f"holds `{strange[0]}`" if strange else f"lacks `{missing[0]}`" if missing else ""
-        raise Broken(f"it {what or 'holds a part twice'}", f"a model has {', '.join(PARTS)}")
+        what = f"unexpected `{strange[0]}`" if strange else f"no `{missing[0]}`" if missing else ""
+        raise Broken(what or "a part is there twice", f"a model file has {', '.join(PARTS)}")
     for item in listed:
         if item.compress_type != zipfile.ZIP_STORED or item.flag_bits & 1:
-            raise Broken(f"`{item.filename}` is compressed or encrypted", "store it as it is")
+            raise Broken(f"`{item.filename}` is compressed or encrypted", "store it uncompressed")
         if item.file_size > min(size, LARGEST.get(item.filename, size)):
-            raise Broken(f"`{item.filename}` is larger than it can be ({item.file_size:,} bytes)")
+            raise Broken(f"`{item.filename}` is too large ({item.file_size:,} bytes)")
 
 
 def digest(data: bytes) -> str:
@@ -88,7 +88,7 @@ def dump(manifest: Mapping[str, Any]) -> bytes:
 
 
 def parse(data: bytes) -> dict[str, Any]:
-    """The manifest as a table; numbers that JSON does not have are refused."""
+    """The manifest; NaN and Infinity, which JSON lacks, are refused."""
 
     def refuse(word: str) -> None:
         raise ValueError(word)
@@ -96,7 +96,7 @@ def parse(data: bytes) -> dict[str, Any]:
     try:
         found = json.loads(data.decode(), parse_constant=refuse)
     except (ValueError, RecursionError):
-        raise Broken("its manifest is not JSON") from None
+        raise Broken("the manifest is not JSON") from None
     if not isinstance(found, dict):
-        raise Broken("its manifest is not a table")
+        raise Broken("the manifest is not a JSON object")
     return found

@@ -21,7 +21,7 @@ from edgewise.run.weights import owner
 from edgewise.save import archive
 from edgewise.save.archive import Broken
 
-MOST_STATEMENTS = 1_000_000
+MAX_STATEMENTS = 1_000_000
 DTYPES = {"float64", "float32", "float16", "bfloat16"}
 OPTIONS = {
     "format": int,
@@ -38,7 +38,7 @@ OPTIONS = {
 
 
 class BadModelFile(EdgewiseError):
-    """A file that is not exactly what `save` wrote is refused whole, before anything is built."""
+    """A file is checked completely before anything is built from it."""
 
     code = "bad-model-file"
     example = """\
@@ -53,7 +53,9 @@ def load(path: str | Path) -> Model:
     """The model that `save` wrote: the same program, weights and outputs."""
     if not isinstance(path, str | Path):
         raise BadModelFile(
-            f"a {type(path).__name__} is no path", caller(), 'write `load("model.edgewise")`'
+            f"expected a path, got a {type(path).__name__}",
+            caller(),
+            'write `load("model.edgewise")`',
         )
     try:
         parts = archive.read(Path(path))
@@ -62,30 +64,32 @@ def load(path: str | Path) -> Model:
         tensors = _tensors(parts[archive.WEIGHTS], manifest)
         return _model(program, manifest, tensors)
     except Broken as problem:
-        raise BadModelFile(f"`{path}` is no model: {problem}", caller(), problem.help) from None
+        raise BadModelFile(
+            f"`{path}` is not an Edgewise model file: {problem}", caller(), problem.help
+        ) from None
 
 
 def _manifest(parts: Mapping[str, bytes]) -> dict[str, Any]:
     manifest = archive.parse(parts[archive.MANIFEST])
     if manifest.get("format") != archive.FORMAT:
         raise Broken(
-            f"its format is {manifest.get('format')!r}, this version reads {archive.FORMAT}",
+            f"format {manifest.get('format')!r}, this version reads {archive.FORMAT}",
             "load it with the version of Edgewise that saved it",
         )
     for name, kind in OPTIONS.items():
         value = manifest.get(name)
         if name not in manifest or not isinstance(value, kind) or isinstance(value, bool):
-            raise Broken(f"its manifest has no usable `{name}`")
+            raise Broken(f"the manifest has no valid `{name}`")
     words = [*manifest["without"], *manifest["frozen"], *manifest["ties"].values()]
     if not all(isinstance(word, str) for word in words):
-        raise Broken("its manifest names something that is no name")
+        raise Broken("the manifest holds a name that is not a string")
     for name in (archive.RULES, archive.WEIGHTS):
         if manifest["parts"].get(name) != archive.digest(parts[name]):
-            raise Broken(f"`{name}` is not the one that was saved: its hash differs")
-    if not isinstance(manifest.get("check", False), bool):  # files of before have none
-        raise Broken("its manifest has no usable `check`")
+            raise Broken(f"the hash of `{name}` differs from the manifest")
+    if not isinstance(manifest.get("check", False), bool):  # absent in older files
+        raise Broken("the manifest has no valid `check`")
     if manifest["dtype"] not in DTYPES or manifest["limit"] < 0:
-        raise Broken("its manifest has an unknown dtype or limit")
+        raise Broken("the manifest has an unknown dtype or limit")
     return manifest
 
 
@@ -93,9 +97,9 @@ def _program(rules: bytes) -> Program:
     try:
         program = Program.parse(rules.decode(), file=archive.RULES)
     except (EdgewiseError, ValueError, RecursionError) as problem:
-        raise Broken(f"its rules cannot be read: {_first_line(problem)}") from None
-    if _count(program.statements) > MOST_STATEMENTS:
-        raise Broken("its rules are repeated too often")
+        raise Broken(f"cannot parse the rules: {_first_line(problem)}") from None
+    if _count(program.statements) > MAX_STATEMENTS:
+        raise Broken("the rules expand to too many statements")
     return program
 
 
@@ -113,20 +117,20 @@ def _first_line(problem: Exception) -> str:
 def _tensors(data: bytes, manifest: Mapping[str, Any]) -> dict[str, Tensor]:
     try:
         tensors = safetensors.torch.load(data)
-    except Exception as problem:  # whatever the reader meets, the file is broken
-        raise Broken(f"its weights cannot be read: {type(problem).__name__}") from None
+    except Exception as problem:  # safetensors raises several types
+        raise Broken(f"cannot read the weights: {type(problem).__name__}") from None
     for name, tensor in tensors.items():
         if not tensor.is_floating_point():
             raise Broken(f"the weight `{name}` is {tensor.dtype}")
     for name, other in manifest["ties"].items():
         if name in tensors or other not in tensors:
-            raise Broken(f"the weight `{name}` is said to be `{other}`")
+            raise Broken(f"the weight `{name}` is tied to `{other}`, which is not there")
         tensors[name] = tensors[other]
     return tensors
 
 
 def _model(program: Program, manifest: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:
-    """Build on no memory at all, compare names and shapes, then put the weights in."""
+    """Build on the meta device, compare names and shapes, then load the weights."""
     try:
         with torch.device("meta"):
             model = compile(
@@ -139,13 +143,13 @@ def _model(program: Program, manifest: Mapping[str, Any], tensors: Mapping[str, 
                 check=manifest.get("check", False),
             )
     except (EdgewiseError, RuntimeError, TypeError, ValueError, RecursionError) as problem:
-        raise Broken(f"its rules do not compile: {_first_line(problem)}") from None
+        raise Broken(f"the rules do not compile: {_first_line(problem)}") from None
     wanted = {name: tuple(t.shape) for name, t in model.state_dict().items()}
     found = {name: tuple(t.shape) for name, t in tensors.items()}
     for name in (*wanted, *found):
         if wanted.get(name) != found.get(name):
             raise Broken(
-                f"the weight `{name}` is {_shown(found.get(name))}, its rules say "
+                f"the weight `{name}` is {_shown(found.get(name))}, the rules say "
                 f"{_shown(wanted.get(name))}"
             )
     _fill(model, manifest, tensors)
@@ -159,10 +163,10 @@ def _shown(shape: tuple[int, ...] | None) -> str:
 def _number(number: float | str | None) -> float | None:
     if isinstance(number, str):
         if number not in ("nan", "inf", "-inf"):
-            raise Broken("its manifest has no usable `fill`")
+            raise Broken("the manifest has no valid `fill`")
         return float(number)
     if number is not None and not math.isfinite(float(number)):
-        raise Broken("its manifest has no usable `fill`")
+        raise Broken("the manifest has no valid `fill`")
     return None if number is None else float(number)
 
 

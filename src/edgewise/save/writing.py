@@ -21,7 +21,7 @@ from edgewise.save import archive
 
 
 class NotSavable(EdgewiseError):
-    """A file holds rules, numbers and options; Python code is not saved, as none is ever run."""
+    """A file holds rules, weights and options; Python code is never saved or run."""
 
     code = "not-savable"
     example = """\
@@ -33,14 +33,16 @@ model.save("model.edgewise")"""
 
 
 def save(model: Model, path: str | Path) -> None:
-    """Write a model to one file, at once.
+    """Write a model to one file, atomically.
 
     The file has the rules as text, the weights and the options; the same model gives the same
     bytes. `load` gives an equal model: the same program, `state_dict` and outputs.
     """
     if not isinstance(path, str | Path):
         raise NotSavable(
-            f"a {type(path).__name__} is no path", caller(), 'write `model.save("model.edgewise")`'
+            f"expected a path, got a {type(path).__name__}",
+            caller(),
+            'write `model.save("model.edgewise")`',
         )
     path = Path(path)
     rules = _rules(model).encode()
@@ -55,9 +57,9 @@ def save(model: Model, path: str | Path) -> None:
         archive.write(path, archive.pack(parts | {archive.WEIGHTS: weights}))
     except OSError as problem:
         raise NotSavable(
-            f"`{path}` cannot be written: {problem.strerror}",
+            f"cannot write `{path}`: {problem.strerror}",
             caller(),
-            "give a path in a folder that exists and can be written",
+            "give a path in an existing, writable folder",
         ) from None
 
 
@@ -79,12 +81,12 @@ def _options(model: Model) -> dict[str, Any]:
 
 
 def _number(number: float | None) -> float | str | None:
-    """JSON has no infinity and no NaN; they are written as words."""
+    """JSON lacks NaN and infinity: they are written as strings."""
     return number if number is None or math.isfinite(number) else repr(float(number))
 
 
 def _tensors(model: Model) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The state by name, each tensor once, and the names that share one with another."""
+    """The state by name, each tensor once, and the names tied to another."""
     tensors: dict[str, Tensor] = {}
     ties: dict[str, str] = {}
     first: dict[int, str] = {}
@@ -99,9 +101,9 @@ def _tensors(model: Model) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def _rules(model: Model) -> str:
     program = model.program
-    held: dict[int, int] = {}
+    placeholders: dict[int, int] = {}
     bare = Program(
-        _bare(program.statements, held),
+        _bare(program.statements, placeholders),
         aggregation=program.aggregation,
         domains=dict(program.domains),
         rounds=program.rounds,
@@ -118,28 +120,28 @@ def _rules(model: Model) -> str:
         raise NotSavable(
             "the rules cannot be written as text and read back",
             caller(),
-            "see `Program.parse(program.text())`; save `model.state_dict()` and keep the Python",
+            "see `Program.parse(program.text())`; save `model.state_dict()` instead",
         )
     return text
 
 
-def _bare(node: Any, held: dict[int, int]) -> Any:
-    """The same with a numbered placeholder for each tensor: its numbers are among the weights.
+def _bare(node: Any, placeholders: dict[int, int]) -> Any:
+    """The node with a numbered placeholder for each tensor, whose values are among the weights.
 
     Different tensors have different placeholders, so that different rules stay different.
     """
     match node:
         case nodes.Weight(value=nodes.Opaque(thing=thing)):
             shape = tuple(torch.as_tensor(thing).shape)
-            number = float(held.setdefault(id(thing), len(held)))
+            number = float(placeholders.setdefault(id(thing), len(placeholders)))
             if not shape:
                 return replace(node, value=number)
             return replace(node, value=None, shape=shape, fill=number)
         case tuple():
-            return tuple(_bare(item, held) for item in node)
+            return tuple(_bare(item, placeholders) for item in node)
         case nodes.Expression() | nodes.Rule() | nodes.Fact() | nodes.Stack() if is_dataclass(node):
             changed = {
-                f.name: _bare(getattr(node, f.name), held)
+                f.name: _bare(getattr(node, f.name), placeholders)
                 for f in fields(node)
                 if f.name in ("atom", "head", "body", "weight", "operands", "statements")
             }

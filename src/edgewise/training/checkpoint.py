@@ -1,8 +1,8 @@
-"""Checkpoints: a folder each, whole or not there.
+"""Checkpoints: one folder each, written atomically.
 
 `model.safetensors` has the weights, `optimiser.safetensors` the state of the optimiser,
-`manifest.json` the step, the recipe, the numbers that are left and the hash of each file. A folder
-is written under another name, put on the disk, and renamed: a reader never sees half of one.
+`manifest.json` the step, the recipe, other state and the hash of each file. A folder is written
+under a temporary name, synced and renamed, so a reader never sees a partial one.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MODEL, OPTIMISER, MANIFEST = "model.safetensors", "optimiser.safetensors", "mani
 
 
 @dataclass(frozen=True, eq=False)
-class State:
-    """All that a run needs to go on: what comes after `step` steps."""
+class TrainingState:
+    """What a run needs to continue after `step` steps."""
 
     step: int
     model: Mapping[str, Tensor]
@@ -42,8 +42,8 @@ def folder(root: Path, step: int) -> Path:
     return root / f"step-{step:08d}"
 
 
-def write(root: Path, state: State, *, keep: int) -> Path:
-    """Write a checkpoint at once, then let go of all but the newest `keep`."""
+def write(root: Path, state: TrainingState, *, keep: int) -> Path:
+    """Write a checkpoint atomically, then delete all but the newest `keep`."""
     root.mkdir(parents=True, exist_ok=True)
     clean(root)
     final = folder(root, state.step)
@@ -73,22 +73,22 @@ def write(root: Path, state: State, *, keep: int) -> Path:
 
 
 def write_weights(path: Path, model: torch.nn.Module) -> None:
-    """The weights of a model alone, at once or not at all."""
+    """Write the weights of a model atomically."""
     put(path, safetensors.torch.save(_plain(model.state_dict())))
 
 
 def read_weights(path: Path, model: torch.nn.Module) -> None:
-    """Weights that were written before, into a model of the same names and shapes."""
+    """Read weights into a model with the same names and shapes."""
     try:
         found = safetensors.torch.load(path.read_bytes())
-    except Exception:  # whatever the reader meets
-        raise broken(path, "it holds no tensors") from None
+    except Exception:  # safetensors raises several types
+        raise broken(path, "not a safetensors file: truncated or corrupt") from None
     _compare(model.state_dict(), found, path, path.name)
     model.load_state_dict(found)
 
 
 def clean(root: Path) -> None:
-    """Remove what a kill left behind: folders that never got, or already lost, their name."""
+    """Remove temporary folders that a killed run left behind."""
     for left in root.glob(".new-*"):
         shutil.rmtree(left)
     for left in root.glob(".old-*"):
@@ -101,17 +101,17 @@ def steps(root: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def read(root: Path, step: int) -> State:
-    """A checkpoint, checked whole before anything of it is used."""
+def read(root: Path, step: int) -> TrainingState:
+    """A checkpoint, every file checked before any is used."""
     path = folder(root, step)
     try:
         manifest = json.loads((path / MANIFEST).read_bytes())
         kind, files = manifest["format"], manifest["files"]
         numbers, written = dict(manifest["numbers"]), manifest["step"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise broken(path, f"`{MANIFEST}` is not one of a checkpoint") from None
+        raise broken(path, f"`{MANIFEST}` is not a checkpoint manifest") from None
     if kind != FORMAT or written != step:
-        raise broken(path, f"it is of format {kind} and step {written}, not {FORMAT} and {step}")
+        raise broken(path, f"format {kind} and step {written}, expected {FORMAT} and {step}")
     found = {}
     for name in (MODEL, OPTIMISER):
         try:
@@ -119,17 +119,17 @@ def read(root: Path, step: int) -> State:
         except OSError as problem:
             raise broken(path, f"`{name}` cannot be read: {problem.strerror}") from None
         if digest(data) != files.get(name):
-            raise broken(path, f"`{name}` is not what was written: its hash differs")
+            raise broken(path, f"the hash of `{name}` differs from the manifest")
         try:
             found[name] = safetensors.torch.load(data)
-        except Exception:  # whatever the reader meets
-            raise broken(path, f"`{name}` holds no tensors") from None
-    return State(step, found[MODEL], found[OPTIMISER], numbers)
+        except Exception:  # safetensors raises several types
+            raise broken(path, f"`{name}` is truncated or corrupt") from None
+    return TrainingState(step, found[MODEL], found[OPTIMISER], numbers)
 
 
 def broken(path: Path, what: str) -> BadCheckpoint:
     place = Span("<checkpoint>", 1, 1, len(str(path)) + 1, source=str(path))
-    return BadCheckpoint(what, place, "remove this folder to go on from an earlier checkpoint")
+    return BadCheckpoint(what, place, "remove this folder to resume from an earlier checkpoint")
 
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -145,7 +145,7 @@ def _put(path: Path, data: bytes) -> None:
 
 
 def _sync(path: Path) -> None:
-    """A name is on the disk when its folder is."""
+    """Sync a folder, which holds the names of its files."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -154,7 +154,7 @@ def _sync(path: Path) -> None:
 
 
 def _drop(path: Path) -> None:
-    """Take the name away first, so that half a folder is never taken for one."""
+    """Rename before deleting, so that a partial folder is never read."""
     gone = path.with_name(f".old-{path.name}")
     os.rename(path, gone)
     shutil.rmtree(gone)
@@ -173,23 +173,23 @@ def optimiser_tensors(
 
 
 def restore(
-    model: torch.nn.Module, optimiser: torch.optim.Optimizer, state: State, path: Path
+    model: torch.nn.Module, optimiser: torch.optim.Optimizer, state: TrainingState, path: Path
 ) -> None:
-    """Put a state into a model and its optimiser, if names and shapes are theirs."""
+    """Load a state into a model and its optimiser; names and shapes must agree."""
     weights = model.state_dict()
     _compare(weights, state.model, path, MODEL)
     named = dict(model.named_parameters())
-    held: dict[str, dict[str, Tensor]] = {}
+    states: dict[str, dict[str, Tensor]] = {}
     for full, tensor in state.optimiser.items():
         name, _, key = full.rpartition("/")
         if name not in named or (tensor.ndim and tensor.shape != named[name].shape):
             raise broken(path, f"`{OPTIMISER}` has `{full}`, which no weight of the model has")
-        held.setdefault(name, {})[key] = tensor
+        states.setdefault(name, {})[key] = tensor
     model.load_state_dict(dict(state.model))
-    for name, values in held.items():
+    for name, values in states.items():
         p = named[name]
         optimiser.state[p] = {
-            # the count of steps stays where the optimiser keeps it
+            # the step count stays on the CPU unless the optimiser is fused
             key: value.to(p.device) if value.ndim or _on_device(optimiser) else value
             for key, value in values.items()
         }

@@ -1,4 +1,4 @@
-"""What can be wrong with a recipe, its data, or a run that is to be continued."""
+"""Errors of recipes, data, runs and checkpoints."""
 
 from edgewise.errors import EdgewiseError
 
@@ -37,7 +37,7 @@ events = list(run)
 
 
 class BadRecipe(EdgewiseError):
-    """A recipe says everything that a run depends on; what it does not know, it does not guess."""
+    """A recipe holds everything that a run depends on; an unknown key is an error."""
 
     code = "bad-recipe"
     example = (
@@ -55,7 +55,7 @@ loaded = training.load("a.toml")"""
 
 
 class BadData(EdgewiseError):
-    """A run reads all of its data before it starts; what cannot be read stops it there."""
+    """A run reads all of its data before training starts, and stops if it cannot."""
 
     code = "bad-data"
     example = (
@@ -68,7 +68,7 @@ events = list(training.train(training.load("a.toml"), Path("run")))"""
 
 
 class BadCheckpoint(EdgewiseError):
-    """A checkpoint is used whole, and for the run that wrote it, or not at all."""
+    """A run resumes only from a complete checkpoint of the same recipe and data."""
 
     code = "bad-checkpoint"
     example = (
@@ -86,7 +86,7 @@ events = list(training.train(training.load("a.toml"), Path("run"), resume=True))
 
 
 class RunExists(EdgewiseError):
-    """A run never overwrites another one: its folder is new, or it continues what is there."""
+    """A run never overwrites another one: its folder is new, or the run is resumed."""
 
     code = "run-exists"
     example = (
@@ -102,7 +102,7 @@ events = list(training.train(training.load("a.toml"), Path("other")))"""
 
 
 class NotWritable(EdgewiseError):
-    """A run writes to its folder all the time; it stops where it cannot, and keeps what it has."""
+    """A run writes metrics and checkpoints to its folder, which must be writable."""
 
     code = "not-writable"
     example = (
@@ -115,7 +115,7 @@ events = list(training.train(training.load("a.toml"), Path("text.txt") / "run"))
 
 
 class Diverged(EdgewiseError):
-    """A loss that is no number teaches nothing: the run stops at its last good checkpoint."""
+    """A loss that is NaN or infinite stops the run; its last checkpoint is good."""
 
     code = "diverged"
     example = (
@@ -128,16 +128,16 @@ events = list(training.train(training.load("a.toml"), Path("run")))"""
 
 
 class NotRepeatable(EdgewiseError):
-    """The same bits in every run are asked for, and torch has no such way for an operation."""
+    """The recipe requires determinism, and torch lacks a deterministic algorithm."""
 
     code = "not-repeatable"
     example = """\
 import torch
-from edgewise.training.repeatable import repeatable
-with repeatable(True):
+from edgewise.training.randomness import deterministic
+with deterministic(True):
     torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))"""
     instead = """\
 import torch
-from edgewise.training.repeatable import repeatable
-with repeatable(False):
+from edgewise.training.randomness import deterministic
+with deterministic(False):
     torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))"""

@@ -1,11 +1,17 @@
-"""The folder of a run: one run, and one process at a time."""
+"""The folder of a run: one run and one process at a time, its metrics and its loss curve."""
 
+from __future__ import annotations
+
+import io
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TextIO
 
 from edgewise.errors import Span
+from edgewise.save.archive import write
 from edgewise.training.errors import RunExists
 
 try:
@@ -17,18 +23,18 @@ RECIPE = "recipe.json"
 
 
 def check(folder: Path, resume: bool) -> None:
-    """Refuse a folder of somebody else's, and one with a run that is not to go on."""
+    """Refuse a folder with other files, and one with a run unless it is resumed."""
     if not folder.is_dir() or all(p.name.startswith(".") for p in folder.iterdir()):
         return
     if not (folder / RECIPE).is_file():
-        raise _exists("the folder holds something that is no run", folder, "choose another")
+        raise _exists("the folder holds files of something else", folder, "choose another")
     if not resume:
-        raise _exists("the folder is not empty", folder, "choose another, or give `--resume`")
+        raise _exists("the folder is not empty", folder, "choose another, or pass `--resume`")
 
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Hold a folder, so that no other process runs in it; one that is killed lets go."""
+    """Lock a folder for this process; a killed process releases it."""
     if fcntl is None:
         yield
         return
@@ -46,3 +52,60 @@ def alone(folder: Path) -> Iterator[None]:
 def _exists(what: str, folder: Path, help: str) -> RunExists:
     path = str(folder)
     return RunExists(what, Span("<out>", 1, 1, len(path) + 1, source=path), help)
+
+
+class Metrics:
+    """`metrics.jsonl` of a run; a run resumed at `step` drops later lines."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        self.path = path
+        earlier = [row for row in rows(path) if row["step"] <= step]
+        write(path, "".join(json.dumps(row) + "\n" for row in earlier).encode())
+        self._file: TextIO = path.open("a", encoding="utf-8")
+
+    def add(self, **row: Any) -> None:
+        self._file.write(json.dumps(row) + "\n")
+        self._file.flush()
+
+    def sync(self) -> None:
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """The complete lines of a file; a killed run can leave the last one truncated."""
+    if not path.exists():
+        return []
+    found = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            break
+        if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+            break
+        found.append(row)
+    return found
+
+
+def plot(found: list[dict[str, Any]], title: str) -> bytes:
+    """The loss over the steps, in training and validation, as a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for name, label in (("loss", "training"), ("validation loss", "validation")):
+        points = [(row["step"], row[name]) for row in found if name in row]
+        if points:
+            marked = {"marker": "o", "markersize": 3} if label == "validation" else {"alpha": 0.7}
+            axes.plot(*zip(*points, strict=True), label=label, **marked)
+    axes.set(xlabel="step", ylabel="loss", title=title)
+    axes.legend()
+    axes.grid(alpha=0.3)
+    data = io.BytesIO()
+    figure.savefig(data, format="png")
+    return data.getvalue()

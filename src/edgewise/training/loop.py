@@ -1,4 +1,4 @@
-"""The loop: batch, loss, gradient, step; measured, saved, and continued as if never stopped."""
+"""The training loop: forward, backward, step; evaluation, checkpoints and exact resumption."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from edgewise.errors import Span
 from edgewise.graphs.drawing import require_package
 from edgewise.save.archive import write
 from edgewise.training import checkpoint, folder
-from edgewise.training.checkpoint import State
-from edgewise.training.draws import number
+from edgewise.training.checkpoint import TrainingState
 from edgewise.training.errors import BadCheckpoint, Diverged, NotWritable
-from edgewise.training.metrics import Metrics, plot, rows
-from edgewise.training.objectives.average import Average
-from edgewise.training.recipe import Recipe, Training
-from edgewise.training.repeatable import repeatable
-from edgewise.training.schedules import scheduler
+from edgewise.training.folder import Metrics, plot, rows
+from edgewise.training.objectives import Average
+from edgewise.training.optimiser import adamw, scheduler
+from edgewise.training.randomness import deterministic, seed_of
+from edgewise.training.recipe import Recipe
 
 BEST = "best.safetensors"
 LOWER = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -47,18 +46,18 @@ def train(
     resume: bool = False,
     device: str | torch.device | None = None,
 ) -> Iterator[Event]:
-    """Run a recipe in the folder `out`; what happens comes as it happens.
+    """Run a recipe in the folder `out` and yield events as they happen.
 
-    The folder gets `metrics.jsonl`, `checkpoints/`, `loss.png` and `summary.json`. `data` is the
-    folder that the paths of the recipe start from, else that of the recipe itself. With `resume`
-    the newest checkpoint in `out` goes on, bit for bit as if the run had not been stopped.
+    The folder gets `metrics.jsonl`, `checkpoints/`, `loss.png` and `summary.json`. Paths in
+    the recipe are relative to `data`, by default to the folder of the recipe. With `resume` the run
+    continues from the newest checkpoint in `out`, bit for bit as if it had not been interrupted.
     """
     out = Path(out)
-    require_package("matplotlib")  # for the curve at the end
+    require_package("matplotlib")  # for the loss curve
     found = checkpoint.steps(out / "checkpoints")
     folder.check(out, resume)
     corpus = recipe.data.read(Path(data) if data is not None else recipe.path.parent)
-    run = _Run(recipe, corpus, torch.device(device or _device()), out)
+    run = _TrainingRun(recipe, corpus, torch.device(device or _device()), out)
     if found:
         run.resume(found[-1])
     return run.events()
@@ -68,22 +67,22 @@ def _device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-class _Run:
+class _TrainingRun:
     def __init__(self, recipe: Recipe, corpus: Any, device: torch.device, out: Path) -> None:
         self.recipe, self.corpus, self.device, self.out = recipe, corpus, device, out
         self.how, self.objective = recipe.training, recipe.objective
         words = self.objective.words(corpus)
-        seed = number(self.how.seed, "weights")
+        seed = seed_of(self.how.seed, "weights")
         wide = torch.float64 if self.how.precision == "float64" else torch.float32
         self.model: nn.Module = recipe.model.build(words, corpus, seed).to(device, wide)
-        self.optimiser = _optimiser(self.model, self.how, device)
+        self.optimiser = adamw(self.model, self.how, device)
         self.scheduler = scheduler(self.optimiser, self.how)
         self.scaler = torch.amp.GradScaler(
             device.type, enabled=self.how.precision == "float16", init_scale=2.0**14
         )
         self.best = math.inf
         self.step = 0
-        self.losses: list[Tensor] = []  # since the last line of the metrics
+        self.losses: list[Tensor] = []  # since the last logged line
         self.fast: Any = torch.compile(self.model) if self.how.compile else self.model
 
     @property
@@ -96,7 +95,9 @@ class _Run:
         _same_run(state.numbers, self._identity(), path)
         checkpoint.restore(self.model, self.optimiser, state, path)
         try:
-            curves = {"lr_lambdas": [None] * len(self.optimiser.param_groups)}  # as they are here
+            curves = {
+                "lr_lambdas": [None] * len(self.optimiser.param_groups)
+            }  # functions are not saved
             self.scheduler.load_state_dict(dict(state.numbers["scheduler"]) | curves)
             self.scaler.load_state_dict(dict(state.numbers["scaler"]))
             best = state.numbers["best"]
@@ -104,7 +105,9 @@ class _Run:
             losses = [float(loss) for loss in state.numbers.get("losses", ())]
             self.losses = [torch.tensor(loss, device=self.device) for loss in losses]
         except (KeyError, TypeError, ValueError, RuntimeError):
-            raise checkpoint.broken(path, "its numbers are not those of a run") from None
+            raise checkpoint.broken(
+                path, "its scheduler, scaler or losses cannot be restored"
+            ) from None
         for group, rate in zip(
             self.optimiser.param_groups, self.scheduler.get_last_lr(), strict=True
         ):
@@ -119,15 +122,15 @@ class _Run:
             raise NotWritable(
                 f"the run cannot be written: {problem.strerror or problem}",
                 Span("<out>", 1, 1, len(path) + 1, source=path),
-                "make room or choose another folder; what is written goes on with `--resume`",
+                "free disk space or choose another folder; `--resume` continues the run",
             ) from None
 
     def _events(self) -> Iterator[Event]:
         self.out.mkdir(parents=True, exist_ok=True)
         with folder.alone(self.out):
-            yield from self._held()
+            yield from self._locked()
 
-    def _held(self) -> Iterator[Event]:
+    def _locked(self) -> Iterator[Event]:
         checkpoint.clean(self.checkpoints)
         if self.step == 0:
             _begin(self.out, self.recipe)
@@ -148,7 +151,7 @@ class _Run:
     def _steps(self, metrics: Metrics) -> Iterator[Event]:
         how, before, since = self.how, time.perf_counter(), self.step
         while self.step < how.steps:
-            with repeatable(how.deterministic):
+            with deterministic(how.deterministic):
                 self.losses.append(self._one())
             self.step += 1
             last = self.step == how.steps
@@ -170,11 +173,11 @@ class _Run:
     def _one(self) -> Tensor:
         """One step; its loss stays on the device."""
         how = self.how
-        torch.manual_seed(number(how.seed, "step", self.step))
+        torch.manual_seed(seed_of(how.seed, "step", self.step))
         batch = self._moved(self.corpus.batch(how.batch, how.seed, self.step))
         self.fast.train()
         with self._precision():
-            loss = self.objective.loss(self.fast, batch, number(how.seed, "loss", self.step))
+            loss = self.objective.loss(self.fast, batch, seed_of(how.seed, "loss", self.step))
         self.scaler.scale(loss).backward()
         if how.clip:
             self.scaler.unscale_(self.optimiser)
@@ -229,7 +232,7 @@ class _Run:
         losses = [loss.item() for loss in self.losses]
         self._finite(sum(losses))
         if not all(bool(weight.isfinite().all()) for weight in self.model.parameters()):
-            self._finite(math.nan)  # that of the next step
+            self._finite(math.nan)  # the loss of the next step
         metrics.sync()
         numbers = {
             **self._identity(),
@@ -242,7 +245,7 @@ class _Run:
             "vocabulary": self.corpus.vocabulary,
         }
         optimiser = checkpoint.optimiser_tensors(self.model, self.optimiser)
-        state = State(self.step, self.model.state_dict(), optimiser, numbers)
+        state = TrainingState(self.step, self.model.state_dict(), optimiser, numbers)
         path = checkpoint.write(self.checkpoints, state, keep=self.how.keep)
         return Event("checkpoint", self.step, {"path": str(path)})
 
@@ -277,30 +280,11 @@ def _begin(out: Path, recipe: Recipe) -> None:
     write(out / folder.RECIPE, (json.dumps(recipe.json(), indent=1) + "\n").encode())
 
 
-def _optimiser(model: nn.Module, how: Training, device: torch.device) -> torch.optim.AdamW:
-    """AdamW; biases, gains and the like do not decay."""
-    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-    still = [p for n, p in named if p.ndim < 2 or n.endswith(("bias", "gain"))]
-    kept = {id(p) for p in still}
-    decaying = [p for _, p in named if id(p) not in kept]
-    groups: list[dict[str, Any]] = [
-        {"params": decaying, "weight_decay": how.weight_decay},
-        {"params": still, "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(
-        [group for group in groups if group["params"]],
-        lr=how.rate,
-        betas=(how.beta1, how.beta2),
-        eps=how.eps,
-        fused=device.type == "cuda",
-    )
-
-
 def _same_run(found: Any, wanted: dict[str, Any], path: Path) -> None:
-    """Refuse to go on with another recipe, or with other data."""
+    """Refuse to resume with another recipe or other data."""
     place = Span("<checkpoint>", 1, 1, len(str(path)) + 1, source=str(path))
     if found.get("data") != wanted["data"]:
-        raise BadCheckpoint("it was made from other data", place, "give the data it was made from")
+        raise BadCheckpoint("it was trained on other data", place, "give the same data")
     before, now = found.get("recipe"), wanted["recipe"]
     if before == now:
         return
@@ -311,6 +295,6 @@ def _same_run(found: Any, wanted: dict[str, Any], path: Path) -> None:
                 raise BadCheckpoint(
                     f"its recipe says `{key} = {old!r}` in `[{section}]`, this one {value!r}",
                     place,
-                    "go on with the same recipe, or start a run of its own in another folder",
+                    "resume with the same recipe, or start a new run in another folder",
                 )
-    raise BadCheckpoint("its recipe is another one", place, "start a run of its own")
+    raise BadCheckpoint("its recipe differs", place, "start a new run")

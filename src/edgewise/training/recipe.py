@@ -1,4 +1,4 @@
-"""A recipe: one TOML file that says all that a run depends on."""
+"""A recipe: one TOML file with everything that a run depends on."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from edgewise.training.models import MODELS
 from edgewise.training.objectives import OBJECTIVES
 from edgewise.training.schema import number, one_of
 
-MOST = 2**31  # no machine has room for more of anything
+MAX_INT = 2**31
 
 
 @dataclass(frozen=True)
 class Training:
-    """How long, how fast, how often.
+    """Optimisation, logging and checkpoints.
 
-    AdamW with betas and weight decay on matrices; the rate grows over `warmup` steps and then
-    follows `schedule` down to `least_rate` (cosine), as 1/√step (noam), or stays. What is measured
-    at the end is the last model, or the best: that of the least validation loss. `deterministic`
-    gives the same bits in every run on a GPU too, where some steps then take longer.
+    AdamW with weight decay on matrices. The learning rate grows over `warmup` steps, then follows
+    `schedule`: cosine to `least_rate`, 1/√step (noam), or constant. The final evaluation is of the
+    last model, or of the best by validation loss. `deterministic` makes GPU runs reproducible bit
+    for bit, at some cost in speed.
     """
 
     steps: int = number(least=0)
@@ -63,7 +63,7 @@ class Recipe:
     path: Path = field(default=Path("recipe.toml"), compare=False)
 
     def json(self) -> dict[str, Any]:
-        """All that the recipe says, defaults included, as a table of tables."""
+        """The recipe with its defaults, as a table of tables."""
         found: dict[str, Any] = {"training": asdict(self.training)}
         for name, kinds in KINDS.items():
             part = getattr(self, name)
@@ -77,20 +77,20 @@ SECTIONS = (*KINDS, "training")
 
 
 def load(path: str | Path) -> Recipe:
-    """Read and check a recipe; all its mistakes come together."""
+    """Read and check a recipe; all its errors are reported together."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
-        why = problem.strerror if isinstance(problem, OSError) else "it is not text"
+        why = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
         raise BadRecipe(
-            f"`{path}` cannot be read: {why}", _whole(path), "give a recipe in TOML"
+            f"`{path}` cannot be read: {why}", _file_span(path), "give a recipe in TOML"
         ) from None
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise _syntax(problem, path, text) from None
-    return _Reader(path, text).recipe(tables)
+    return _RecipeReader(path, text).recipe(tables)
 
 
 def _syntax(problem: tomllib.TOMLDecodeError, path: Path, text: str) -> BadRecipe:
@@ -105,11 +105,11 @@ def _syntax(problem: tomllib.TOMLDecodeError, path: Path, text: str) -> BadRecip
     )
 
 
-def _whole(path: Path) -> Span:
+def _file_span(path: Path) -> Span:
     return Span("<recipe>", 1, 1, len(str(path)) + 1, source=str(path))
 
 
-class _Reader:
+class _RecipeReader:
     """Checks tables against the sections, and knows the line of every key."""
 
     def __init__(self, path: Path, text: str) -> None:
@@ -165,7 +165,7 @@ class _Reader:
         if "choices" in limits and value not in limits["choices"]:
             help = _near(str(value), limits["choices"])
             return self._say(f"`{key}` cannot be {value!r}", section, key, help)
-        below = limits.get("below", MOST if type(value) is int else math.inf)
+        below = limits.get("below", MAX_INT if type(value) is int else math.inf)
         if number and not limits.get("least", value) <= value < below:
             wanted = f"at least {limits.get('least')}"
             wanted += f" and below {below}" if "below" in limits or value >= below else ""
@@ -211,9 +211,9 @@ class _Reader:
 
 
 WORDS = {
-    int: "a whole number",
+    int: "an integer",
     float: "a number",
-    str: "a text",
+    str: "a string",
     bool: "true or false",
     list: "a list",
     type(None): "nothing",

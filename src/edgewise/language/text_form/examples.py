@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from edgewise.errors import EdgewiseError, raise_all
 from edgewise.language import nodes
-from edgewise.language.text_form.tokens import MAX_ERRORS, BadSyntax, Cursor, Source, unquoted
+from edgewise.language.text_form.tokens import MAX_ERRORS, BadSyntax, Cursor, SourceText, unquoted
 from edgewise.language.text_form.values import STARTS, integer_of, term_list, weight
 
 SIMPLE = ("name", "int")
@@ -39,7 +39,7 @@ def parse_queries(text: str, file: str = "<text>") -> tuple[Example, ...]:
 
 
 def _parsed(text: str, file: str, is_queries: bool) -> tuple[Example, ...]:
-    cursor = Cursor(Source(text, file))
+    cursor = Cursor(SourceText(text, file))
     found: list[Example] = []
     while cursor.kind != "end" and len(cursor.errors) < MAX_ERRORS:
         try:

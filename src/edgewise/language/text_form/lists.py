@@ -22,7 +22,7 @@ PUBLISHED = {"leakyrelu": "leaky_relu", "crosssum": "crossum", "sigm": "sigmoid"
 
 
 @dataclass(frozen=True)
-class Entry:
+class ListEntry:
     """One entry of a list: `relu`, `activation=relu`, `rounds=3` or `H=8`."""
 
     token: Token
@@ -35,10 +35,10 @@ def starts_list(cursor: Cursor) -> bool:
     return cursor.kind == "[" and cursor.ahead().kind in ("name", "variable", "]", "?", "^")
 
 
-def entries(cursor: Cursor) -> list[Entry]:
+def entries(cursor: Cursor) -> list[ListEntry]:
     """`[product, leaky_relu(0.2), softmax_agg(J)]`, `[activation=tanh]`, `[rounds=3, H=8]`."""
     cursor.expect("[", "functions stand in brackets")
-    found: list[Entry] = []
+    found: list[ListEntry] = []
     while cursor.kind != "]":
         found += _entry(cursor)
         if not cursor.take(","):
@@ -47,27 +47,27 @@ def entries(cursor: Cursor) -> list[Entry]:
     return found
 
 
-def _entry(cursor: Cursor) -> list[Entry]:
+def _entry(cursor: Cursor) -> list[ListEntry]:
     first = cursor.token
     if first.kind in ("variable", "?"):
         variable = term(cursor)
         cursor.expect("=", "the domain of a variable is `H=8`, or `H=(a, b)`")
-        return [Entry(first, variable, _domain(cursor))]  # type: ignore[arg-type]
+        return [ListEntry(first, variable, _domain(cursor))]  # type: ignore[arg-type]
     cursor.take("^")  # some published files mark their keys so
     if cursor.kind == "name" and cursor.ahead().kind == "=":
         key = cursor.next()
         cursor.next()
         if key.text in KINDS:
-            return [Entry(first, key.text, f) for f in _keyed(cursor, KINDS[key.text])]
+            return [ListEntry(first, key.text, f) for f in _keyed(cursor, KINDS[key.text])]
         if key.text == "rounds":
-            return [Entry(first, "rounds", integer(cursor, "`rounds` is an integer"))]
+            return [ListEntry(first, "rounds", integer(cursor, "`rounds` is an integer"))]
         near = nearest(key.text, [*KINDS, "rounds"])
         raise functions.BadFunction(
             f"there is no option `{key.text}`",
             cursor.source.span(key.start, key.end),
             f"did you mean `{near}`?" if near else f"there are {', '.join([*KINDS, 'rounds'])}",
         )
-    return [Entry(first, None, function(cursor))]
+    return [ListEntry(first, None, function(cursor))]
 
 
 def _domain(cursor: Cursor) -> Any:
@@ -178,7 +178,7 @@ def _single(cursor: Cursor) -> Any:
     return int(token.text)
 
 
-def functions_of(cursor: Cursor, listed: list[Entry]) -> tuple[nodes.Function, ...]:
+def functions_of(cursor: Cursor, listed: list[ListEntry]) -> tuple[nodes.Function, ...]:
     for entry in listed:
         if entry.key == "rounds" or isinstance(entry.key, nodes.Variable):
             raise cursor.mistake(
@@ -189,7 +189,7 @@ def functions_of(cursor: Cursor, listed: list[Entry]) -> tuple[nodes.Function, .
     return tuple(entry.value for entry in listed)
 
 
-def set_options(cursor: Cursor, listed: list[Entry], options: dict[str, Any] | None) -> None:
+def set_options(cursor: Cursor, listed: list[ListEntry], options: dict[str, Any] | None) -> None:
     """`[aggregation=avg_agg, rounds=3, H=8]`: the options of the program."""
     for entry in listed:
         place = cursor.source.span(entry.token.start, entry.token.end)

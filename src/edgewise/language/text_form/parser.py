@@ -7,8 +7,14 @@ from typing import Any
 from edgewise.errors import EdgewiseError, raise_all
 from edgewise.language import blocks, nodes, operators, program, statements
 from edgewise.language.text_form.expressions import atom, item, relation_name
-from edgewise.language.text_form.lists import Entry, entries, functions_of, set_options, starts_list
-from edgewise.language.text_form.tokens import MAX_ERRORS, BadSyntax, Cursor, Source
+from edgewise.language.text_form.lists import (
+    ListEntry,
+    entries,
+    functions_of,
+    set_options,
+    starts_list,
+)
+from edgewise.language.text_form.tokens import MAX_ERRORS, BadSyntax, Cursor, SourceText
 from edgewise.language.text_form.values import STARTS, integer, placed, text_of, weight
 
 
@@ -32,7 +38,7 @@ def parse(text: str, file: str = "<text>") -> program.Program:
         raise BadSyntax(
             f"a {type(text).__name__} is not a text", help="write `Program.parse(text)`"
         )
-    cursor = Cursor(Source(text, file))
+    cursor = Cursor(SourceText(text, file))
     options: dict[str, Any] = {}
     found = _statements(cursor, options)
     raise_all(cursor.errors[:MAX_ERRORS])
@@ -112,7 +118,7 @@ def _rule_or_facts(cursor: Cursor, options: dict[str, Any] | None) -> list[nodes
         rule = operators.rule(head, tuple(body))
     except EdgewiseError as error:
         raise placed(error, place) from None
-    listed: list[Entry] = []
+    listed: list[ListEntry] = []
     if starts_list(cursor):
         listed = entries(cursor)
         if any(entry.key == "rounds" or isinstance(entry.key, nodes.Variable) for entry in listed):

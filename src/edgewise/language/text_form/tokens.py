@@ -53,7 +53,7 @@ HINTS = {
 }
 
 
-class Source:
+class SourceText:
     """A text with the places in it."""
 
     def __init__(self, text: str, file: str) -> None:
@@ -74,10 +74,10 @@ class Source:
         return Span(self.file, line + 1, first + 1, last + 1, source)
 
 
-def tokenize(source: Source) -> tuple[list[Token], list[EdgewiseError]]:
+def tokenize(source: SourceText) -> tuple[list[Token], list[EdgewiseError]]:
     """The pieces of a text, and the errors in it; four `end` tokens close the list.
 
-    >>> [token.text for token in tokenize(Source("h(X) :- a(X).", ""))[0][:5]]
+    >>> [token.text for token in tokenize(SourceText("h(X) :- a(X).", ""))[0][:5]]
     ['h', '(', 'X', ')', ':-']
     """
     tokens: list[Token] = []
@@ -98,7 +98,7 @@ def tokenize(source: Source) -> tuple[list[Token], list[EdgewiseError]]:
     return tokens + [Token("end", "", end, end)] * 4, errors
 
 
-def _not_a_piece(source: Source, text: str, start: int) -> BadSyntax:
+def _not_a_piece(source: SourceText, text: str, start: int) -> BadSyntax:
     if text.startswith("/*"):
         place = source.span(start, start + 2)
         return BadSyntax("the comment is not closed", place, "write `*/` where it ends")
@@ -148,7 +148,7 @@ def _escaped(letter: str) -> str:
 class Cursor:
     """A position in a list of tokens, and what has been found on the way."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceText) -> None:
         self.source = source
         self.tokens, self.errors = tokenize(source)
         self.position = 0

@@ -1,11 +1,11 @@
-"""Where the data of a run comes from: one file for each kind.
+"""The data of a run, one file for each kind.
 
-A section of a recipe `read`s a corpus, which gives the batch of any step and goes through its
-validation part in order.
+A `[data]` section reads a corpus, which gives the batch of any step and iterates over its
+validation and test parts.
 """
 
-from edgewise.training.data.characters import Characters
-from edgewise.training.data.labelled import Labelled
-from edgewise.training.data.pairs import Pairs
+from edgewise.training.data.characters import CharacterData
+from edgewise.training.data.labelled import LabelledData
+from edgewise.training.data.pairs import PairData
 
-DATA = {"characters": Characters, "labelled": Labelled, "pairs": Pairs}
+DATA = {"characters": CharacterData, "labelled": LabelledData, "pairs": PairData}

@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from edgewise.training.data.files import bad, digest, text_of
-from edgewise.training.draws import generator
+from edgewise.training.randomness import generator
 from edgewise.training.schema import number
 
 Batch = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Characters:
-    """`context` characters are seen at once; the last `held_out` of the text validates."""
+class CharacterData:
+    """`context` is the length of a window; the last `held_out` of the text is for validation."""
 
     path: str
     context: int = number(least=1)
@@ -37,7 +37,7 @@ class Characters:
             )
         if len(set(text)) == 1:
             raise bad(
-                f"all its characters are {text[0]!r}: there is nothing to tell apart",
+                f"all characters are {text[0]!r}: the text needs at least two",
                 path,
                 "give a text",
             )
@@ -59,7 +59,7 @@ class CharacterCorpus:
 
     @property
     def vocabulary(self) -> dict[str, Any]:
-        """What turns numbers back into text, for the checkpoint."""
+        """What decodes token ids, for the checkpoint."""
         return {"alphabet": self.alphabet}
 
     def batch(self, size: int, seed: int, step: int) -> Batch:
@@ -69,7 +69,7 @@ class CharacterCorpus:
         return self._windows(tokens, first)
 
     def validation(self, size: int) -> Iterator[Batch]:
-        """Windows side by side; what is left at the end is not enough for one."""
+        """Consecutive windows; a shorter rest at the end is dropped."""
         tokens = self.parts[1]
         for first in torch.arange(0, len(tokens) - self.context, self.context).split(size):
             yield self._windows(tokens, first)

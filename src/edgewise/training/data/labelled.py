@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.training.data.files import bad, digest, lines_of
-from edgewise.training.data.order import examples, padded
+from edgewise.training.data.files import bad, digest, examples, lines_of, padded
 from edgewise.training.schema import number
 
 Batch = dict[str, Tensor]
@@ -20,7 +19,7 @@ PAD, UNKNOWN = 0, 1
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledData:
     """Three files of lines; words seen less than `seen` times in training are one unknown word."""
 
     train: str
@@ -36,9 +35,9 @@ class Labelled:
         classes = 1 + max(label for label, _ in parts["train"])
         if classes == 1:
             raise bad(
-                "all lines have class 0: there is nothing to tell apart",
+                "all lines have class 0",
                 folder / self.path / self.train,
-                "give lines of two classes at least",
+                "give lines of at least two classes",
             )
         for part, rows in parts.items():
             for at, (label, _) in enumerate(rows, start=1):
@@ -59,7 +58,7 @@ def _read(path: Path) -> list[tuple[int, list[str]]]:
             raise bad(
                 f"line {at} does not begin with the number of a class: {line[:40]!r}",
                 path,
-                "write such as `1 a fine film`",
+                "write, for example, `1 a fine film`",
             )
         found.append((int(label), words.split()))
     return found

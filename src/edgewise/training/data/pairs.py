@@ -1,6 +1,6 @@
-"""Sentences and their translations, line by line in two files, as pieces of words.
+"""Sentences and their translations, line by line in two files, as subword tokens.
 
-The pieces are learned from the training part by byte-pair encoding, the same for both languages.
+The byte-pair encoding is learned from the training part, one for both languages.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from edgewise.graphs.drawing import require_package
-from edgewise.training.data.files import bad, digest, lines_of
-from edgewise.training.data.order import examples, padded
+from edgewise.training.data.files import bad, digest, examples, lines_of, padded
 from edgewise.training.schema import number
 
 Batch = dict[str, Tensor]
@@ -24,11 +23,11 @@ PAD, UNKNOWN, START, END = range(4)
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairData:
     """Files `train.en` and `train.de` of lines that belong together, and so on for each part.
 
-    `pieces` is the size of the vocabulary, `longest` the most pieces of a sentence that are used
-    in training.
+    `pieces` is the size of the vocabulary, `longest` the most pieces of a training
+    sentence.
     """
 
     source: str
@@ -93,10 +92,10 @@ class PairCorpus:
 
     def batch(self, size: int, seed: int, step: int) -> Batch:
         chosen = examples(len(self.train), size, seed, step)
-        return {name: rows[chosen] for name, rows in self._whole.items()}
+        return {name: rows[chosen] for name, rows in self._all.items()}
 
     @cached_property
-    def _whole(self) -> Batch:
+    def _all(self) -> Batch:
         """The training part as one batch."""
         return _batch(self.train, self.longest)
 
@@ -114,7 +113,7 @@ class PairCorpus:
 
 
 def _batch(rows: list[tuple[list[int], list[int]]], width: int) -> Batch:
-    """Padded to `width`: a model prepares itself for a shape once, which takes a while."""
+    """Padded to `width`, so that the model is grounded for one shape."""
     source, lengths = padded([[*a, END] for a, _ in rows], PAD)
     target, _ = padded([[START, *b, END] for _, b in rows], PAD)
     source, target = _wide(source, width), _wide(target, width + 1)

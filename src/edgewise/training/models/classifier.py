@@ -1,4 +1,4 @@
-"""A small Transformer encoder that gives a sentence its class: the mean of its rows, read out."""
+"""A Transformer encoder that classifies sentences: a readout of the mean row."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Classifier:
 
     def check(self) -> Iterator[tuple[str, str, str]]:
         if self.size % self.heads:
-            what = f"{self.size} numbers cannot be shared out among {self.heads} heads"
+            what = f"size {self.size} is not divisible by {self.heads} heads"
             yield "heads", what, f"choose a divisor of {self.size}"
 
-    def build(self, words: int, corpus: Any, seed: int) -> Sorter:
-        return Sorter(self, words, corpus.longest, corpus.classes, seed)
+    def build(self, words: int, corpus: Any, seed: int) -> ClassifierModel:
+        return ClassifierModel(self, words, corpus.longest, corpus.classes, seed)
 
 
 def program(config: Classifier, words: int, longest: int, classes: int) -> Program:
-    """Reads `token(i)`, `mask(i)` and `share(i)`, derives `logits`: a number for each class."""
+    """Reads `token(i)`, `mask(i)` and `share(i)`, derives `logits`, a score for each class."""
     d = config.size
     sizes = transformer.Config(
         vocabulary=words,
@@ -60,8 +60,8 @@ def program(config: Classifier, words: int, longest: int, classes: int) -> Progr
     )
 
 
-class Sorter(nn.Module):
-    """The compiled program, from numbers of words and lengths to logits (batch, classes)."""
+class ClassifierModel(nn.Module):
+    """The compiled program: token ids and lengths → logits (batch, classes)."""
 
     def __init__(
         self, config: Classifier, words: int, longest: int, classes: int, seed: int

@@ -1,7 +1,4 @@
-"""An encoder: every token hears every token of the graph, and all say what they are.
-
-The pre-norm encoder of the zoo between a table of words and places and a readout of words.
-"""
+"""An encoder that predicts masked tokens: embeddings, the zoo's pre-norm encoder, a readout."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ class Encoder:
 
     def check(self) -> Iterator[tuple[str, str, str]]:
         if self.size % self.heads:
-            what = f"{self.size} numbers cannot be shared out among {self.heads} heads"
+            what = f"size {self.size} is not divisible by {self.heads} heads"
             yield "heads", what, f"choose a divisor of {self.size}"
         try:
             found = parse(self.graph)
@@ -42,8 +39,8 @@ class Encoder:
             if not isinstance(found, Pattern):
                 yield "graph", f"`{self.graph}` is not one pattern", "give one pattern"
 
-    def build(self, words: int, corpus: Any, seed: int) -> Reader:
-        return Reader(self, words, corpus.context, seed)
+    def build(self, words: int, corpus: Any, seed: int) -> EncoderModel:
+        return EncoderModel(self, words, corpus.context, seed)
 
     @property
     def rules(self) -> encoder.Config:
@@ -61,7 +58,7 @@ class Encoder:
 
 
 def program(config: Encoder, words: int, context: int) -> Program:
-    """Reads `token(i)`, derives `logits(i)`: a number for each word."""
+    """Reads `token(i)`, derives `logits(i)`, a score for each word."""
     d, p = config.size, config.dropout
     embedded = F.lookup(W.word[words, d], R.token(V.I)) + W.place(V.I)[d,]
     stack = repeat(lambda x: encoder.layer(x, config.rules), config.layers)(R.embedded)
@@ -76,8 +73,8 @@ def program(config: Encoder, words: int, context: int) -> Program:
     )
 
 
-class Reader(nn.Module):
-    """The compiled program, from numbers of tokens to logits."""
+class EncoderModel(nn.Module):
+    """The compiled program: token ids → logits."""
 
     def __init__(self, config: Encoder, words: int, context: int, seed: int) -> None:
         super().__init__()

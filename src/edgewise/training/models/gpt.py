@@ -23,15 +23,15 @@ from edgewise.training.schema import number
 from edgewise.zoo import gpt2
 from edgewise.zoo.parts import Statements, dropped, feed_forward, layer_norm, residual
 
-SPREAD = 0.02
+STD = 0.02
 
 
 @dataclass(frozen=True)
 class Gpt:
-    """`dropout` is that of rows, `attention_dropout` that of weights between them.
+    """`dropout` applies to rows, `attention_dropout` to attention weights.
 
-    `graphs` has one pattern, or several among which the heads are shared out evenly; each is met
-    with `causal()`.
+    `graphs` has one pattern, or several among which the heads are divided evenly; each is
+    intersected with `causal()`.
     """
 
     layers: int = number(least=1)
@@ -42,9 +42,9 @@ class Gpt:
     graphs: list = field(default_factory=lambda: ["causal()"])
 
     def check(self) -> Iterator[tuple[str, str, str]]:
-        """What is wrong with it: the key, what, and the next step."""
+        """Errors as (key, message, help)."""
         if self.size % self.heads:
-            what = f"{self.size} numbers cannot be shared out among {self.heads} heads"
+            what = f"size {self.size} is not divisible by {self.heads} heads"
             yield "heads", what, f"choose a divisor of {self.size}"
         for text in self.graphs:
             try:
@@ -55,11 +55,11 @@ class Gpt:
                 if not isinstance(found, Pattern):
                     yield "graphs", f"`{text}` is not one pattern", "give a list of patterns"
         if not self.graphs or self.heads % len(self.graphs):
-            what = f"{self.heads} heads cannot be shared out among {len(self.graphs)} graphs"
+            what = f"{self.heads} heads cannot be divided among {len(self.graphs)} graphs"
             yield "graphs", what, f"give a number of graphs that divides {self.heads}"
 
-    def build(self, words: int, corpus: Any, seed: int) -> Speaker:
-        return Speaker(self, words, corpus.context, seed)
+    def build(self, words: int, corpus: Any, seed: int) -> GptModel:
+        return GptModel(self, words, corpus.context, seed)
 
     def patterns(self) -> list[Pattern]:
         found = [parse(text) for text in self.graphs]
@@ -67,7 +67,7 @@ class Gpt:
 
 
 def program(config: Gpt, words: int, context: int) -> Program:
-    """Reads `token(i)`, derives `logits(i)`: a number for each word."""
+    """Reads `token(i)`, derives `logits(i)`, a score for each word."""
     d, p = config.size, config.dropout
     sizes = gpt2.Config(
         vocabulary=words, size=d, heads=config.heads, layers=config.layers, dropout=p
@@ -93,7 +93,7 @@ def _layer(x: Atom, config: Gpt) -> Statements:
 
 
 def _attention(x: Atom, y: Atom, config: Gpt) -> Statements:
-    """The groups side by side."""
+    """The groups of heads, concatenated."""
     rules: Statements = []
     groups = []
     for g, graph in enumerate(config.patterns()):
@@ -118,8 +118,8 @@ def _group(x: Atom, graph: Pattern, config: Gpt) -> Statements:
     ]
 
 
-class Speaker(nn.Module):
-    """The compiled program, from numbers of tokens to logits."""
+class GptModel(nn.Module):
+    """The compiled program: token ids → logits."""
 
     def __init__(self, config: Gpt, words: int, context: int, seed: int) -> None:
         super().__init__()
@@ -134,12 +134,12 @@ class Speaker(nn.Module):
 
 @torch.no_grad()
 def initialise(model: nn.Module, layers: int, seed: int) -> None:
-    """Normal with a small spread, less where many layers add up; biases 0, gains 1."""
+    """Normal of std 0.02, scaled down in residual branches; biases 0, gains 1."""
     generator = torch.Generator().manual_seed(seed)
     for name, weight in model.named_parameters():
         if name.endswith("bias"):
             weight.zero_()
         elif not name.endswith("gain"):
-            adds = name.endswith(("attended.weight", "out.weight"))
-            spread = SPREAD / math.sqrt(2 * layers) if adds else SPREAD
-            weight.copy_(torch.randn(weight.shape, generator=generator) * spread)
+            in_residual = name.endswith(("attended.weight", "out.weight"))
+            std = STD / math.sqrt(2 * layers) if in_residual else STD
+            weight.copy_(torch.randn(weight.shape, generator=generator) * std)

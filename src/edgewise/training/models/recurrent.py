@@ -1,4 +1,4 @@
-"""The recurrent encoder–decoder that the Transformer replaced, with or without attention."""
+"""A recurrent encoder–decoder, with or without attention."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edgewise.training.schema import number, one_of
 from edgewise.zoo import rnn
 from edgewise.zoo.parts import Statements
 
-ROOM = 2
+LENGTH_FACTOR = 2
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class Recurrent:
     attention: str = one_of("general", *rnn.SCORES)
     dropout: float = number(0.0, least=0.0, below=1.0)
 
-    def build(self, words: int, corpus: Any, seed: int) -> Narrator:
-        return Narrator(self, words, ROOM * corpus.longest, seed)
+    def build(self, words: int, corpus: Any, seed: int) -> RecurrentModel:
+        return RecurrentModel(self, words, LENGTH_FACTOR * corpus.longest, seed)
 
 
-class Narrator(nn.Module):
-    """The compiled program, from sentences and what is written so far to logits."""
+class RecurrentModel(nn.Module):
+    """The compiled program: source and target so far → logits of the next token."""
 
     def __init__(self, config: Recurrent, words: int, longest: int, seed: int) -> None:
         super().__init__()
@@ -54,8 +54,8 @@ class Narrator(nn.Module):
         """Logits (batch, n, words) of what follows each token."""
         mask = mask_of(source, lengths, self.program.weight("source_word").dtype)
         end = mask - mask_of(source, lengths - 1, mask.dtype)
-        given = {"source": numbers(source), "mask": mask, "end": end, "target": numbers(token)}
-        out: Tensor = self.program(**{n: t for n, t in given.items() if n in self.program.inputs})
+        inputs = {"source": numbers(source), "mask": mask, "end": end, "target": numbers(token)}
+        out: Tensor = self.program(**{n: t for n, t in inputs.items() if n in self.program.inputs})
         return out
 
     @torch.no_grad()
@@ -63,34 +63,34 @@ class Narrator(nn.Module):
         self, source: Tensor, lengths: Tensor, *, start: int, stop: int, beams: int, alpha: float
     ) -> Tensor:
         """The best translations (batch, n), found by beam search."""
-        following = Steps(self, source, lengths)
+        following = RecurrentSteps(self, source, lengths)
         first = torch.full((len(source), 1), start, device=source.device)
         most = self.longest - 1
         return beam(following, first, beams=beams, most=most, stop=stop, alpha=alpha)[0]
 
 
-class Steps:
-    """Scores of the next token; of what is written so far only the last state is kept.
+class RecurrentSteps:
+    """Scores of the next token from the last decoder state.
 
-    The rules of the model in three programs: the encoder once, then for each token a state of the
-    decoder from the one before, and what it says.
+    The rules of the model in three programs: the encoder once, then for each token the next state
+    of the decoder and its logits.
     """
 
-    def __init__(self, narrator: Narrator, source: Tensor, lengths: Tensor) -> None:
+    def __init__(self, model: RecurrentModel, source: Tensor, lengths: Tensor) -> None:
         def part(rules: Statements, output: Atom) -> Model:
             model = Program(rules).compile(output).to(source.device, kind).eval()
             model.load_state_dict({name: weights[name] for name in model.state_dict()})
             return model
 
-        config, weights = narrator.sizes, narrator.program.state_dict()
+        config, weights = model.sizes, model.program.state_dict()
         kind = weights["source_word"].dtype
         self.writes, self.says = part(rnn.writes(config), R.s), part(rnn.says(config), R.logits)
-        heard = part(rnn.reads(config), R.h)(source=numbers(source))
-        assert isinstance(heard, Tensor)
-        self.last = heard[torch.arange(len(heard), device=source.device), lengths - 1]
-        given = {"h": heard, "mask": mask_of(source, lengths, kind)}
-        self.given = {name: given[name] for name in given if name in self.says.inputs}
-        self.room = narrator.longest
+        states = part(rnn.reads(config), R.h)(source=numbers(source))
+        assert isinstance(states, Tensor)
+        self.last = states[torch.arange(len(states), device=source.device), lengths - 1]
+        inputs = {"h": states, "mask": mask_of(source, lengths, kind)}
+        self.inputs = {name: inputs[name] for name in inputs if name in self.says.inputs}
+        self.room = model.longest
 
     def __call__(self, tokens: Tensor) -> Tensor:
         """Append tokens (batch, n) and score what follows the last of them."""
@@ -98,14 +98,14 @@ class Steps:
         assert isinstance(states, Tensor)
         self.last = states[:, -1]
         self.room -= tokens.shape[1]
-        scores = self.says(s=states[:, -1:], **self.given)
+        scores = self.says(s=states[:, -1:], **self.inputs)
         assert isinstance(scores, Tensor)
         return scores[:, 0]
 
     def take(self, samples: Tensor) -> None:
-        """Go on with these rows of the batch."""
+        """Select rows of the batch."""
         self.last = self.last.index_select(0, samples)
-        self.given = {name: item.index_select(0, samples) for name, item in self.given.items()}
+        self.inputs = {name: item.index_select(0, samples) for name, item in self.inputs.items()}
 
 
 @torch.no_grad()

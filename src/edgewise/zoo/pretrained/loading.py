@@ -14,8 +14,8 @@ from edgewise.zoo.pretrained import files
 from edgewise.zoo.pretrained.architectures import MODEL_TYPES
 from edgewise.zoo.pretrained.entries import (
     BadPretrained,
-    Entry,
     Shape,
+    TensorEntry,
     check_tensors,
     shapes_of,
     to_ours,
@@ -105,7 +105,7 @@ def spec_for(table: dict[str, Any]) -> tuple[ModuleType, str]:
 
 def entries_for(
     spec: ModuleType, config: Any, named: str, found: dict[str, Shape]
-) -> tuple[str, list[Entry], dict[str, str]]:
+) -> tuple[str, list[TensorEntry], dict[str, str]]:
     """The architecture, the tensors it must have, and those it may have tied to others.
 
     A configuration may name another architecture than its file holds: the tensors decide.

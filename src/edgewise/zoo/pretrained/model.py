@@ -19,7 +19,7 @@ from edgewise.language.program import Program
 from edgewise.module import Model
 from edgewise.zoo.pretrained import files
 from edgewise.zoo.pretrained.architectures import MODEL_TYPES
-from edgewise.zoo.pretrained.entries import BadPretrained, Entry, shapes_of, to_theirs
+from edgewise.zoo.pretrained.entries import BadPretrained, TensorEntry, shapes_of, to_theirs
 from edgewise.zoo.pretrained.fields import Fields
 from edgewise.zoo.pretrained.generate import generate, translate
 from edgewise.zoo.pretrained.tokens import Tokens, listed, padded
@@ -167,7 +167,7 @@ def learnable(model: Model) -> list[str]:
     return [n for n in model._paths if isinstance(model.weight(n), torch.nn.Parameter)]
 
 
-def table_of(spec: ModuleType, config: Any, architecture: str) -> Iterator[Entry]:
+def table_of(spec: ModuleType, config: Any, architecture: str) -> Iterator[TensorEntry]:
     """The tensors of an architecture: the body and its task heads."""
     prefix, heads = spec.ARCHITECTURES[architecture]
     yield from spec.entries(config, prefix)
@@ -249,7 +249,7 @@ def check_saved(spec: ModuleType, architecture: str, config: Any) -> None:
             )
 
 
-def _optional(spec: ModuleType, config: Any, entry: Entry) -> bool:
+def _optional(spec: ModuleType, config: Any, entry: TensorEntry) -> bool:
     """True for the weights of task heads, which a checkpoint may lack."""
     return any(entry.ours == e.ours for head in spec.task_heads(config, "").values() for e in head)
 

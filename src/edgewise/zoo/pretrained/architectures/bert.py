@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgewise.zoo import bert as model
-from edgewise.zoo.pretrained.entries import Entry, linear, norm
+from edgewise.zoo.pretrained.entries import TensorEntry, linear, norm
 from edgewise.zoo.pretrained.fields import Fields, activation_name, head_size
 
 MODEL_TYPE, MODEL, OUTPUT = "bert", model, "embedding"
@@ -56,26 +56,26 @@ def write_config(config: model.Config) -> dict[str, Any]:
     }
 
 
-def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
+def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
     yield from embeddings(prefix)
     for i in range(config.layers):
         yield from layer(f"layer.{i}", f"{prefix}encoder.layer.{i}")
 
 
-def embeddings(prefix: str, types: bool = True) -> Iterator[Entry]:
+def embeddings(prefix: str, types: bool = True) -> Iterator[TensorEntry]:
     yield from tables(prefix, types)
     yield from norm("embedded", f"{prefix}embeddings.LayerNorm")
 
 
-def tables(prefix: str, types: bool = True) -> Iterator[Entry]:
+def tables(prefix: str, types: bool = True) -> Iterator[TensorEntry]:
     at = f"{prefix}embeddings"
-    yield Entry("word", f"{at}.word_embeddings.weight")
-    yield Entry("position", f"{at}.position_embeddings.weight")
+    yield TensorEntry("word", f"{at}.word_embeddings.weight")
+    yield TensorEntry("position", f"{at}.position_embeddings.weight")
     if types:
-        yield Entry("type", f"{at}.token_type_embeddings.weight")
+        yield TensorEntry("type", f"{at}.token_type_embeddings.weight")
 
 
-def layer(ours: str, theirs: str) -> Iterator[Entry]:
+def layer(ours: str, theirs: str) -> Iterator[TensorEntry]:
     yield from attention(ours, theirs)
     yield from norm(f"{ours}.norm1", f"{theirs}.attention.output.LayerNorm")
     yield from linear(f"{ours}.mlp", f"{theirs}.intermediate.dense")
@@ -83,19 +83,19 @@ def layer(ours: str, theirs: str) -> Iterator[Entry]:
     yield from norm(f"{ours}.norm2", f"{theirs}.output.LayerNorm")
 
 
-def attention(ours: str, theirs: str) -> Iterator[Entry]:
+def attention(ours: str, theirs: str) -> Iterator[TensorEntry]:
     for our, their in {"q": "query", "k": "key", "v": "value"}.items():
         yield from linear(f"{ours}.{our}", f"{theirs}.attention.self.{their}", joined=2)
     yield from linear(f"{ours}.attended", f"{theirs}.attention.output.dense")
 
 
-def task_heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
+def task_heads(config: model.Config, prefix: str) -> dict[str, list[TensorEntry]]:
     """What a checkpoint may have beyond the encoder, by the relation that needs it."""
     return {
         "pooled": linear("pooled", f"{prefix}pooler.dense"),
         "logits": [
             *linear("guess", "cls.predictions.transform.dense"),
             *norm("guessed", "cls.predictions.transform.LayerNorm"),
-            Entry("logits.bias", "cls.predictions.bias"),
+            TensorEntry("logits.bias", "cls.predictions.bias"),
         ],
     }

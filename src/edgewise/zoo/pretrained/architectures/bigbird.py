@@ -5,7 +5,7 @@ from typing import Any
 from edgewise.zoo import bigbird as model
 from edgewise.zoo.pretrained.architectures import bert
 from edgewise.zoo.pretrained.architectures.bert import entries as entries
-from edgewise.zoo.pretrained.entries import Entry, linear
+from edgewise.zoo.pretrained.entries import TensorEntry, linear
 from edgewise.zoo.pretrained.fields import Fields
 
 MODEL_TYPE, MODEL, OUTPUT = "big_bird", model, "out"
@@ -35,5 +35,5 @@ def write_config(config: model.Config) -> dict[str, Any]:
     }
 
 
-def task_heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
+def task_heads(config: model.Config, prefix: str) -> dict[str, list[TensorEntry]]:
     return {"pooled": linear("pooled", f"{prefix}pooler")}

@@ -5,7 +5,7 @@ from typing import Any
 
 from edgewise.zoo import bert as model
 from edgewise.zoo.pretrained.architectures import bert
-from edgewise.zoo.pretrained.entries import Entry, linear, norm
+from edgewise.zoo.pretrained.entries import TensorEntry, linear, norm
 from edgewise.zoo.pretrained.fields import Fields, activation_name, head_size
 
 MODEL_TYPE, MODEL, OUTPUT = "distilbert", model, "embedding"
@@ -46,7 +46,7 @@ def write_config(config: model.Config) -> dict[str, Any]:
     }
 
 
-def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
+def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
     yield from bert.embeddings(prefix, types=False)
     for i in range(config.layers):
         ours, theirs = f"layer.{i}", f"{prefix}transformer.layer.{i}"
@@ -59,11 +59,11 @@ def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
         yield from norm(f"{ours}.norm2", f"{theirs}.output_layer_norm")
 
 
-def task_heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
+def task_heads(config: model.Config, prefix: str) -> dict[str, list[TensorEntry]]:
     return {
         "logits": [
             *linear("guess", "vocab_transform"),
             *norm("guessed", "vocab_layer_norm"),
-            Entry("logits.bias", "vocab_projector.bias"),
+            TensorEntry("logits.bias", "vocab_projector.bias"),
         ]
     }

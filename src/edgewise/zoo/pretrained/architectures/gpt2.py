@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgewise.zoo import gpt2 as model
-from edgewise.zoo.pretrained.entries import Entry, norm
+from edgewise.zoo.pretrained.entries import TensorEntry, norm
 from edgewise.zoo.pretrained.fields import Fields, activation_name, head_size
 
 MODEL_TYPE, MODEL, OUTPUT = "gpt2", model, "logits"
@@ -47,9 +47,9 @@ def write_config(config: model.Config) -> dict[str, Any]:
     }
 
 
-def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
-    yield Entry("word", f"{prefix}wte.weight")
-    yield Entry("position", f"{prefix}wpe.weight")
+def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
+    yield TensorEntry("word", f"{prefix}wte.weight")
+    yield TensorEntry("position", f"{prefix}wpe.weight")
     for i in range(config.layers):
         ours, theirs = f"layer.{i}", f"{prefix}h.{i}"
         yield from norm(f"{ours}.norm1", f"{theirs}.ln_1")
@@ -64,10 +64,10 @@ def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
 
 def _transposed(
     ours: str, theirs: str, joined: int = 1, chunk: tuple[int, int] = (0, 1)
-) -> Iterator[Entry]:
-    yield Entry(f"{ours}.weight", f"{theirs}.weight", joined, transposed=True, chunk=chunk)
-    yield Entry(f"{ours}.bias", f"{theirs}.bias", joined, chunk=chunk)
+) -> Iterator[TensorEntry]:
+    yield TensorEntry(f"{ours}.weight", f"{theirs}.weight", joined, transposed=True, chunk=chunk)
+    yield TensorEntry(f"{ours}.bias", f"{theirs}.bias", joined, chunk=chunk)
 
 
-def task_heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
+def task_heads(config: model.Config, prefix: str) -> dict[str, list[TensorEntry]]:
     return {}

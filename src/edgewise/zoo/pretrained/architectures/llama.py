@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgewise.zoo import llama as model
-from edgewise.zoo.pretrained.entries import BadPretrained, Entry
+from edgewise.zoo.pretrained.entries import BadPretrained, TensorEntry
 from edgewise.zoo.pretrained.fields import Fields, head_size
 
 MODEL_TYPE, MODEL, OUTPUT = "llama", model, "logits"
@@ -89,20 +89,20 @@ def write_config(config: model.Config) -> dict[str, Any]:
     }
 
 
-def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
-    yield Entry("word", f"{prefix}embed_tokens.weight")
+def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
+    yield TensorEntry("word", f"{prefix}embed_tokens.weight")
     for i in range(config.layers):
         ours, theirs = f"layer.{i}", f"{prefix}layers.{i}"
-        yield Entry(f"{ours}.norm1.gain", f"{theirs}.input_layernorm.weight")
-        yield Entry(f"{ours}.q.weight", f"{theirs}.self_attn.q_proj.weight", joined=3)
-        yield Entry(f"{ours}.k.weight", f"{theirs}.self_attn.k_proj.weight", joined=2)
-        yield Entry(f"{ours}.v.weight", f"{theirs}.self_attn.v_proj.weight", joined=2)
-        yield Entry(f"{ours}.attended.weight", f"{theirs}.self_attn.o_proj.weight")
-        yield Entry(f"{ours}.norm2.gain", f"{theirs}.post_attention_layernorm.weight")
+        yield TensorEntry(f"{ours}.norm1.gain", f"{theirs}.input_layernorm.weight")
+        yield TensorEntry(f"{ours}.q.weight", f"{theirs}.self_attn.q_proj.weight", joined=3)
+        yield TensorEntry(f"{ours}.k.weight", f"{theirs}.self_attn.k_proj.weight", joined=2)
+        yield TensorEntry(f"{ours}.v.weight", f"{theirs}.self_attn.v_proj.weight", joined=2)
+        yield TensorEntry(f"{ours}.attended.weight", f"{theirs}.self_attn.o_proj.weight")
+        yield TensorEntry(f"{ours}.norm2.gain", f"{theirs}.post_attention_layernorm.weight")
         for our, their in {"gate": "gate_proj", "up": "up_proj", "out": "down_proj"}.items():
-            yield Entry(f"{ours}.{our}.weight", f"{theirs}.mlp.{their}.weight")
-    yield Entry("out.gain", f"{prefix}norm.weight")
+            yield TensorEntry(f"{ours}.{our}.weight", f"{theirs}.mlp.{their}.weight")
+    yield TensorEntry("out.gain", f"{prefix}norm.weight")
 
 
-def task_heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
-    return {} if config.tied else {"logits": [Entry("logits.weight", "lm_head.weight")]}
+def task_heads(config: model.Config, prefix: str) -> dict[str, list[TensorEntry]]:
+    return {} if config.tied else {"logits": [TensorEntry("logits.weight", "lm_head.weight")]}

@@ -5,7 +5,7 @@ from typing import Any
 
 from edgewise.zoo import longformer as model
 from edgewise.zoo.pretrained.architectures import bert
-from edgewise.zoo.pretrained.entries import BadPretrained, Entry, linear
+from edgewise.zoo.pretrained.entries import BadPretrained, TensorEntry, linear
 from edgewise.zoo.pretrained.fields import Fields
 
 MODEL_TYPE, MODEL, OUTPUT = "longformer", model, "out"
@@ -37,7 +37,7 @@ def write_config(config: model.Config) -> dict[str, Any]:
     }
 
 
-def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
+def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
     yield from bert.entries(config, prefix)
     for i in range(config.layers):
         ours, theirs = f"layer.{i}.global", f"{prefix}encoder.layer.{i}.attention.self"
@@ -45,5 +45,5 @@ def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
             yield from linear(f"{ours}.{our}", f"{theirs}.{their}_global", joined=2)
 
 
-def task_heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
+def task_heads(config: model.Config, prefix: str) -> dict[str, list[TensorEntry]]:
     return {"pooled": linear("pooled", f"{prefix}pooler.dense")}

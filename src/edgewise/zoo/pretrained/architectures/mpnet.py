@@ -5,7 +5,7 @@ from typing import Any
 
 from edgewise.zoo import bert as model
 from edgewise.zoo.pretrained.architectures import bert, roberta
-from edgewise.zoo.pretrained.entries import Entry, linear, norm
+from edgewise.zoo.pretrained.entries import TensorEntry, linear, norm
 from edgewise.zoo.pretrained.fields import Fields
 
 MODEL_TYPE, MODEL, OUTPUT = "mpnet", model, "embedding"
@@ -25,10 +25,10 @@ def write_config(config: model.Config) -> dict[str, Any]:
     return {**made, "relative_attention_num_buckets": config.buckets}
 
 
-def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
+def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
     yield from bert.embeddings(prefix, types=False)
     pairs = (config.buckets, config.heads)
-    yield Entry("relative", f"{prefix}encoder.relative_attention_bias.weight", shape=pairs)
+    yield TensorEntry("relative", f"{prefix}encoder.relative_attention_bias.weight", shape=pairs)
     for i in range(config.layers):
         ours, theirs = f"layer.{i}", f"{prefix}encoder.layer.{i}"
         for name in "qkv":

@@ -5,7 +5,7 @@ from typing import Any
 from edgewise.zoo import bert as model
 from edgewise.zoo.pretrained.architectures import bert
 from edgewise.zoo.pretrained.architectures.bert import entries as entries
-from edgewise.zoo.pretrained.entries import Entry, linear, norm
+from edgewise.zoo.pretrained.entries import TensorEntry, linear, norm
 from edgewise.zoo.pretrained.fields import Fields
 
 MODEL_TYPE, MODEL, OUTPUT = "roberta", model, "embedding"
@@ -29,14 +29,14 @@ def write_config(config: model.Config) -> dict[str, Any]:
     return {**bert.write_config(config), "pad_token_id": config.first - 1}
 
 
-def task_heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
+def task_heads(config: model.Config, prefix: str) -> dict[str, list[TensorEntry]]:
     return {"pooled": linear("pooled", f"{prefix}pooler.dense"), "logits": guess("lm_head")}
 
 
-def guess(at: str) -> list[Entry]:
+def guess(at: str) -> list[TensorEntry]:
     """The head of masked tokens."""
     return [
         *linear("guess", f"{at}.dense"),
         *norm("guessed", f"{at}.layer_norm"),
-        Entry("logits.bias", f"{at}.bias"),
+        TensorEntry("logits.bias", f"{at}.bias"),
     ]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgewise.zoo import t5 as model
-from edgewise.zoo.pretrained.entries import Entry
+from edgewise.zoo.pretrained.entries import TensorEntry
 from edgewise.zoo.pretrained.fields import Fields, activation_name
 
 MODEL_TYPE, MODEL, OUTPUT = "t5", model, "logits"
@@ -73,36 +73,36 @@ def write_config(config: model.Config) -> dict[str, Any]:
     }
 
 
-def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
-    yield Entry("word", "shared.weight")
+def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
+    yield TensorEntry("word", "shared.weight")
     pairs = (config.buckets, config.heads)
     for side, layers in {"encoder": config.layers, "decoder": config.decoder_layers}.items():
         first = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-        yield Entry(f"{side}.relative", first, shape=pairs)
+        yield TensorEntry(f"{side}.relative", first, shape=pairs)
         for i in range(layers):
             ours, theirs = f"{side}.layer.{i}", f"{side}.block.{i}.layer"
             yield from _attention(f"{ours}.self", f"{theirs}.0", "SelfAttention")
             if side == "decoder":
                 yield from _attention(f"{ours}.cross", f"{theirs}.1", "EncDecAttention")
             last = f"{theirs}.{2 if side == 'decoder' else 1}"
-            yield Entry(f"{ours}.norm.gain", f"{last}.layer_norm.weight")
+            yield TensorEntry(f"{ours}.norm.gain", f"{last}.layer_norm.weight")
             yield from _feed_forward(ours, f"{last}.DenseReluDense", config.gated)
-        yield Entry(f"{side}.out.gain", f"{side}.final_layer_norm.weight")
+        yield TensorEntry(f"{side}.out.gain", f"{side}.final_layer_norm.weight")
 
 
-def _attention(ours: str, theirs: str, kind: str) -> Iterator[Entry]:
-    yield Entry(f"{ours}_norm.gain", f"{theirs}.layer_norm.weight")
+def _attention(ours: str, theirs: str, kind: str) -> Iterator[TensorEntry]:
+    yield TensorEntry(f"{ours}_norm.gain", f"{theirs}.layer_norm.weight")
     for name in "qkv":
-        yield Entry(f"{ours}.{name}.weight", f"{theirs}.{kind}.{name}.weight", joined=2)
-    yield Entry(f"{ours}.weight", f"{theirs}.{kind}.o.weight")
+        yield TensorEntry(f"{ours}.{name}.weight", f"{theirs}.{kind}.{name}.weight", joined=2)
+    yield TensorEntry(f"{ours}.weight", f"{theirs}.{kind}.o.weight")
 
 
-def _feed_forward(ours: str, theirs: str, gated: bool) -> Iterator[Entry]:
-    yield Entry(f"{ours}.mlp.weight", f"{theirs}.{'wi_0' if gated else 'wi'}.weight")
+def _feed_forward(ours: str, theirs: str, gated: bool) -> Iterator[TensorEntry]:
+    yield TensorEntry(f"{ours}.mlp.weight", f"{theirs}.{'wi_0' if gated else 'wi'}.weight")
     if gated:
-        yield Entry(f"{ours}.gate.weight", f"{theirs}.wi_1.weight")
-    yield Entry(f"{ours}.out.weight", f"{theirs}.wo.weight")
+        yield TensorEntry(f"{ours}.gate.weight", f"{theirs}.wi_1.weight")
+    yield TensorEntry(f"{ours}.out.weight", f"{theirs}.wo.weight")
 
 
-def task_heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
-    return {} if config.tied else {"logits": [Entry("logits.weight", "lm_head.weight")]}
+def task_heads(config: model.Config, prefix: str) -> dict[str, list[TensorEntry]]:
+    return {} if config.tied else {"logits": [TensorEntry("logits.weight", "lm_head.weight")]}

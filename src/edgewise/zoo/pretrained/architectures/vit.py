@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgewise.zoo import vit as model
-from edgewise.zoo.pretrained.entries import Entry, linear, norm
+from edgewise.zoo.pretrained.entries import TensorEntry, linear, norm
 from edgewise.zoo.pretrained.fields import Fields, activation_name, head_size
 
 MODEL_TYPE, MODEL, OUTPUT = "vit", model, "logits"
@@ -53,14 +53,14 @@ def write_config(config: model.Config) -> dict[str, Any]:
     }
 
 
-def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
+def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
     d, at = config.size, f"{prefix}embeddings"
-    yield Entry("class", f"{at}.cls_token", shape=(1, 1, d))
+    yield TensorEntry("class", f"{at}.cls_token", shape=(1, 1, d))
     rows = (1, config.side**2 + 1, d)
-    yield Entry("position", f"{at}.position_embeddings", shape=rows)
+    yield TensorEntry("position", f"{at}.position_embeddings", shape=rows)
     kernel = (d, config.channels, config.patch, config.patch)
-    yield Entry("patch.weight", f"{at}.patch_embeddings.projection.weight", shape=kernel)
-    yield Entry("patch.bias", f"{at}.patch_embeddings.projection.bias")
+    yield TensorEntry("patch.weight", f"{at}.patch_embeddings.projection.weight", shape=kernel)
+    yield TensorEntry("patch.bias", f"{at}.patch_embeddings.projection.bias")
     for i in range(config.layers):
         ours, theirs = f"layer.{i}", f"{prefix}encoder.layer.{i}"
         yield from norm(f"{ours}.norm1", f"{theirs}.layernorm_before")
@@ -73,7 +73,7 @@ def entries(config: model.Config, prefix: str) -> Iterator[Entry]:
     yield from norm("out", f"{prefix}layernorm")
 
 
-def task_heads(config: model.Config, prefix: str) -> dict[str, list[Entry]]:
+def task_heads(config: model.Config, prefix: str) -> dict[str, list[TensorEntry]]:
     return {
         "pooled": linear("pooled", f"{prefix}pooler.dense"),
         "logits": linear("logits", "classifier"),

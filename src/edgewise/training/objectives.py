@@ -1,0 +1,206 @@
+"""Objectives of a run: the loss that is minimised and the measures that are reported.
+
+To add one, write its class and add it to OBJECTIVES.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from edgewise.graphs.drawing import require_package
+from edgewise.training.data.characters import CharacterData
+from edgewise.training.data.labelled import LabelledData
+from edgewise.training.data.pairs import END, PAD, START, PairData
+from edgewise.training.models.classifier import Classifier
+from edgewise.training.models.encoder import Encoder
+from edgewise.training.models.gpt import Gpt
+from edgewise.training.models.recurrent import Recurrent
+from edgewise.training.models.translator import Translator
+from edgewise.training.randomness import generator
+from edgewise.training.schema import number
+
+IGNORED = -100  # the target at places without a loss
+
+
+class Average:
+    """Weighted means of measures over batches.
+
+    >>> import torch
+    >>> found = Average()
+    >>> found.add("loss", torch.tensor(1.0), 3)
+    >>> found.add("loss", torch.tensor(5.0), 1)
+    >>> found.means()
+    {'loss': 2.0}
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, name: str, mean: Tensor, count: int) -> None:
+        self._sums[name] = self._sums.get(name, 0.0) + mean.item() * count
+        self._counts[name] = self._counts.get(name, 0) + count
+
+    def means(self) -> dict[str, float]:
+        return {name: self._sums[name] / max(self._counts[name], 1) for name in self._sums}
+
+
+@dataclass(frozen=True)
+class Causal:
+    """-log p(xₜ₊₁ | x₁ … xₜ), the mean over all tokens."""
+
+    smoothing: float = number(0.0, least=0.0, below=1.0)
+    data: ClassVar = (CharacterData,)
+    model: ClassVar = (Gpt,)
+
+    def words(self, corpus: Any) -> int:
+        return int(corpus.words)
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor], seed: int) -> Tensor:
+        logits = model(batch["token"]).flatten(0, 1)
+        return cross_entropy(logits, batch["next"].flatten(), label_smoothing=self.smoothing)
+
+    def measure(self, model: nn.Module, batch: dict[str, Tensor], found: Average) -> None:
+        logits = model(batch["token"]).flatten(0, 1).float()
+        found.add("loss", cross_entropy(logits, batch["next"].flatten()), batch["next"].numel())
+
+    def finish(self, model: nn.Module, corpus: Any, device: torch.device) -> dict[str, Any]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Masked:
+    """-log p(xₜ | the rest) at a `share` of the positions: https://arxiv.org/abs/1810.04805.
+
+    Of those, 80 % are replaced by the mask token, 10 % by a random token, 10 % are unchanged.
+    """
+
+    share: float = number(0.15, least=0.0, below=1.0)
+    data: ClassVar = (CharacterData,)
+    model: ClassVar = (Encoder,)
+
+    def words(self, corpus: Any) -> int:
+        return int(corpus.words) + 1  # the last one is the mask token
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor], seed: int) -> Tensor:
+        shown, target = self.corrupted(batch["token"], _mask(model), seed)
+        return cross_entropy(model(shown).flatten(0, 1), target.flatten(), ignore_index=IGNORED)
+
+    def measure(self, model: nn.Module, batch: dict[str, Tensor], found: Average) -> None:
+        token = batch["token"]
+        shown, target = self.corrupted(token, _mask(model), 0)
+        logits, target = model(shown).flatten(0, 1).float(), target.flatten()
+        count = int((target != IGNORED).sum())
+        if count:
+            found.add("loss", cross_entropy(logits, target, ignore_index=IGNORED), count)
+            right = (logits.argmax(1) == target).sum() / count
+            found.add("accuracy", right, count)
+
+    def corrupted(self, token: Tensor, mask: int, seed: int) -> tuple[Tensor, Tensor]:
+        """The corrupted tokens, and the target: the token itself, or `IGNORED`."""
+        draws = generator(seed, "mask")
+        chance, kind = torch.rand((2, *token.shape), generator=draws).to(token.device)
+        other = torch.randint(max(mask, 1), token.shape, generator=draws).to(token.device)
+        chosen = chance < self.share
+        shown = torch.where(chosen & (kind < 0.8), mask, token)
+        shown = torch.where(chosen & (kind >= 0.9), other, shown)
+        return shown, torch.where(chosen, token, IGNORED)
+
+    def finish(self, model: nn.Module, corpus: Any, device: torch.device) -> dict[str, Any]:
+        return {}
+
+
+def _mask(model: Any) -> int:
+    return int(model.words) - 1
+
+
+@dataclass(frozen=True)
+class Classification:
+    """-log p(class | words), the mean over sentences; measured by accuracy."""
+
+    smoothing: float = number(0.0, least=0.0, below=1.0)
+    data: ClassVar = (LabelledData,)
+    model: ClassVar = (Classifier,)
+
+    def words(self, corpus: Any) -> int:
+        return int(corpus.words)
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor], seed: int) -> Tensor:
+        logits = model(batch["token"], batch["lengths"])
+        return cross_entropy(logits, batch["label"], label_smoothing=self.smoothing)
+
+    def measure(self, model: nn.Module, batch: dict[str, Tensor], found: Average) -> None:
+        logits, label = model(batch["token"], batch["lengths"]).float(), batch["label"]
+        found.add("loss", cross_entropy(logits, label), len(label))
+        found.add("accuracy", (logits.argmax(1) == label).float().mean(), len(label))
+
+    def finish(self, model: nn.Module, corpus: Any, device: torch.device) -> dict[str, Any]:
+        """Accuracy on the test part, once, at the end."""
+        found = Average()
+        for batch in corpus.validation(64, "test"):
+            self.measure(model, {name: t.to(device) for name, t in batch.items()}, found)
+        return {f"test {name}": value for name, value in found.means().items()}
+
+
+@dataclass(frozen=True)
+class Translation:
+    """-log p(yₜ | y before t, x), the mean over pieces that are not padding.
+
+    At the end the test part is translated by beam search with a length penalty `alpha`, and
+    measured by sacrebleu, lower-cased.
+    """
+
+    smoothing: float = number(0.1, least=0.0, below=1.0)
+    beams: int = number(5, least=1)
+    alpha: float = number(1.0, least=0.0)
+    data: ClassVar = (PairData,)
+    model: ClassVar = (Translator, Recurrent)
+
+    def words(self, corpus: Any) -> int:
+        require_package("sacrebleu")  # fail before training, not after
+        return int(corpus.words)
+
+    def loss(self, model: nn.Module, batch: dict[str, Tensor], seed: int) -> Tensor:
+        return _entropy(_logits(model, batch), batch, self.smoothing)
+
+    def measure(self, model: nn.Module, batch: dict[str, Tensor], found: Average) -> None:
+        count = int((batch["next"] != PAD).sum())
+        found.add("loss", _entropy(_logits(model, batch).float(), batch, 0.0), count)
+
+    def finish(self, model: Any, corpus: Any, device: torch.device) -> dict[str, Any]:
+        """The translations of the test part and their BLEU."""
+        written: list[str] = []
+        how = {"start": START, "stop": END, "beams": self.beams, "alpha": self.alpha}
+        for batch in corpus.validation(256, "test"):
+            source, lengths = batch["source"].to(device), batch["lengths"].to(device)
+            rows = model.translate(source, lengths, **how)
+            written += [corpus.text(row) for row in rows.tolist()]
+        wanted = [target for _, target in corpus.texts["test"]]
+        return {"translations": written, "test bleu": bleu(written, wanted)}
+
+
+def bleu(written: list[str], wanted: list[str]) -> float:
+    import sacrebleu
+
+    return float(sacrebleu.corpus_bleu(written, [wanted], lowercase=True).score)
+
+
+def _logits(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    out: Tensor = model(batch["source"], batch["lengths"], batch["token"])
+    return out
+
+
+def _entropy(logits: Tensor, batch: dict[str, Tensor], smoothing: float) -> Tensor:
+    wanted = batch["next"].flatten()
+    return cross_entropy(logits.flatten(0, 1), wanted, ignore_index=PAD, label_smoothing=smoothing)
+
+
+OBJECTIVES = {
+    "causal": Causal,
+    "masked": Masked,
+    "classification": Classification,
+    "translation": Translation,
+}

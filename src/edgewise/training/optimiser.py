@@ -1,0 +1,75 @@
+"""AdamW and its learning rate: linear warmup, then a schedule."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+Schedule = Callable[[int], float]
+
+
+def adamw(model: nn.Module, how: Any, device: torch.device) -> torch.optim.AdamW:
+    """AdamW; biases, gains and other vectors do not decay."""
+    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    undecayed = [p for n, p in named if p.ndim < 2 or n.endswith(("bias", "gain"))]
+    fixed = {id(p) for p in undecayed}
+    decaying = [p for _, p in named if id(p) not in fixed]
+    groups: list[dict[str, Any]] = [
+        {"params": decaying, "weight_decay": how.weight_decay},
+        {"params": undecayed, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=how.rate,
+        betas=(how.beta1, how.beta2),
+        eps=how.eps,
+        fused=device.type == "cuda",
+    )
+
+
+def scheduler(optimiser: Optimizer, training: Any) -> LambdaLR:
+    """The learning rate schedule of a recipe."""
+    least = training.least_rate / training.rate if training.rate else 0.0
+    schedules: dict[str, Schedule] = {
+        "cosine": cosine(training.warmup, training.steps, least),
+        "noam": noam(training.warmup),
+        "constant": constant(training.warmup),
+    }
+    return LambdaLR(optimiser, schedules[training.schedule])
+
+
+def cosine(warmup: int, steps: int, least: float = 0.0) -> Schedule:
+    """Linear warmup, then a cosine down to `least` of the rate at `steps`.
+
+    >>> schedule = cosine(10, 110)
+    >>> [round(schedule(step), 2) for step in (0, 9, 60, 110)]
+    [0.1, 1.0, 0.5, 0.0]
+    """
+
+    def share(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / warmup
+        done = min((step - warmup) / max(steps - warmup, 1), 1.0)
+        return least + (1 - least) * (1 + math.cos(math.pi * done)) / 2
+
+    return share
+
+
+def noam(warmup: int) -> Schedule:
+    """Linear warmup, then 1/√step, at most 1: https://arxiv.org/abs/1706.03762.
+
+    >>> schedule = noam(100)
+    >>> [round(schedule(step), 2) for step in (0, 99, 399)]
+    [0.01, 1.0, 0.5]
+    """
+    top = max(warmup, 1)
+    return lambda step: min((step + 1) / top, math.sqrt(top / (step + 1)))
+
+
+def constant(warmup: int) -> Schedule:
+    """Linear warmup, then constant."""
+    return lambda step: min((step + 1) / max(warmup, 1), 1.0)
