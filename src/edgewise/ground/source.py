@@ -42,7 +42,8 @@ class Live:
 class Source:
     """A data relation: its index, and how to find its column (batch, rows, value...).
 
-    `order` puts values that were given row by row into key order; `live` makes those anew.
+    `order` puts values that were given row by row into key order, or repeats them in every sample;
+    `live` makes those anew.
     """
 
     index: Index
@@ -61,7 +62,10 @@ class Source:
     ) -> Tensor:
         if given is not None and self.dense:
             lead = given if self.batched else given.unsqueeze(0)
-            return lead.reshape(self.batch, self.index.rows, *self.shape)
+            if self.order is None:
+                return lead.reshape(self.batch, self.index.rows, *self.shape)
+            once = math.prod(self.index.spans[1:])  # the same rows in every sample
+            return lead.reshape(self.batch, once, *self.shape).index_select(1, self.order)
         assert self.stored is not None
         data = self.stored if given is None else given.to(self.stored.device)
         if self.order is not None:

@@ -22,6 +22,7 @@ from edgewise.inputs.samples import batched_plan, batched_relations, check_batch
 from edgewise.inputs.sources import (
     dense_source,
     fact_source,
+    in_every_sample,
     in_samples,
     ragged_source,
     rows_source,
@@ -73,7 +74,11 @@ def prepare(
         own = {n for n, t in given.items() if isinstance(t, ragged)}
         own |= {n for n, s in sources.items() if s.index.arity > arities[n]}
         own |= set(facts.tables) if facts is not None and facts.samples is not None else set()
-        in_batch = batched_relations(plan.rules, own)
+        # the keys of the output begin with the sample, whatever data reaches it
+        derived = {rule.head.relation for rule in plan.rules}
+        in_batch = batched_relations(plan.rules, own | (derived & {plan.output.relation}))
+        for name in sources.keys() & in_batch - own:
+            sources[name] = in_every_sample(sources[name], samples)
         plan = batched_plan(plan if fuse else replace(plan, steps=plan.rules), in_batch)
     tables = {} if facts is None else facts.tables
     sources |= _fact_sources(plan, tables, in_batch, samples, constants, dtype, sources)

@@ -16,7 +16,7 @@ from edgewise.checks.wording import terms
 from edgewise.errors import caller
 from edgewise.functions.errors import ShapeMismatch
 from edgewise.ground.constants import STRINGS, Constants, KeyOutOfRange
-from edgewise.ground.index import Grid, index_of, pack
+from edgewise.ground.index import Grid, Index, index_of, pack
 from edgewise.ground.source import Live, Source, canonical, together, value_rows, value_shape
 from edgewise.inputs.kinds import ragged, rows
 
@@ -58,6 +58,18 @@ def in_samples(source: Source) -> Source:
     assert isinstance(source.index, Grid)
     grid = Grid((source.batch, *source.index.sizes))
     return replace(source, index=grid, batch=1, batched=False)
+
+
+def in_every_sample(source: Source, samples: int) -> Source:
+    """An unbatched source with the sample as its first key: it holds in each of them."""
+    index, rows = source.index, source.index.rows
+    order = torch.arange(rows) if source.order is None else source.order
+    if isinstance(index, Grid):
+        found: Index = Grid((samples, *index.sizes))
+    else:
+        columns = [index.column(p).repeat(samples) for p in range(index.arity)]
+        found = index_of(torch.stack([torch.arange(samples).repeat_interleave(rows), *columns], 1))
+    return replace(source, index=found, order=order.repeat(samples))
 
 
 def rows_source(name: str, given: rows, arity: int) -> Source:
