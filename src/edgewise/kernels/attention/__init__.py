@@ -18,6 +18,7 @@ from edgewise.kernels.attention.options import EdgeTerm, Inputs, Options
 from edgewise.kernels.attention.planner import Choice
 from edgewise.kernels.attention.prepared import Prepared, prepare_call
 from edgewise.kernels.attention.registry import IMPLEMENTATIONS, choose
+from edgewise.kernels.attention.sharded import refuse_context_parallel
 from edgewise.kernels.attention.split import Graph
 from edgewise.scores.score import Score
 
@@ -215,6 +216,7 @@ def _in_trace(
     options: tuple[Any, ...],
 ) -> Any:
     """Checked as far as a trace can, as plain operations around one operator."""
+    refuse_context_parallel()
     arguments.check_tensors(q, k, v)
     pattern = arguments.check_graph(graph)
     scale, dropout, offset, lse, weights, kernel = options

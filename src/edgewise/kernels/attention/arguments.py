@@ -6,6 +6,7 @@ from numbers import Real
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from edgewise.errors import caller
 from edgewise.graphs.checks import integer
@@ -23,6 +24,7 @@ from edgewise.kernels.attention.errors import (
     UnsupportedDtype,
 )
 from edgewise.kernels.attention.kept import constant
+from edgewise.kernels.attention.sharded import refuse_dtensor
 from edgewise.scores.errors import BadScore
 from edgewise.scores.score import S, Score
 
@@ -65,6 +67,8 @@ def check_strided(x: object, name: str) -> None:
         raise UnsupportedDtype(
             f"`{name}` is {_article(type(x).__name__)}, not a tensor", caller(), "give a tensor"
         )
+    if type(x) not in (Tensor, Parameter):
+        refuse_dtensor(x, name)
     if x.layout != torch.strided or x.is_nested:
         kind = "nested" if x.is_nested else str(x.layout).removeprefix("torch.")
         raise UnsupportedDtype(

@@ -11,7 +11,11 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn import functional
+from torch.nn.functional import pad
+from torch.overrides import handle_torch_function, has_torch_function
+
+from edgewise.kernels.attention.sharded import SDPA, refuse_context_parallel
 
 aten = torch.ops.aten
 FEW = 16  # keys; with fewer and no mask, a row of NaN comes out of PyTorch as 0 on a CPU
@@ -37,11 +41,18 @@ def fused(
     mask: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """`scaled_dot_product_attention`: the output alone, by PyTorch's own dispatch and autograd."""
+    """`scaled_dot_product_attention`: the output alone, by PyTorch's own dispatch and autograd.
+
+    A `TorchFunctionMode` sees one function.
+    """
+    if not torch.compiler.is_compiling() and has_torch_function((q, k, v)):
+        options = {"causal": causal, "mask": mask, "dropout": dropout}
+        found: Tensor = handle_torch_function(fused, (q, k, v), q, k, v, scale, **options)
+        return found
+    if functional.scaled_dot_product_attention is not SDPA:
+        refuse_context_parallel()
     causal, mask = minding_nan(q, k, causal, mask)
-    return scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
-    )
+    return SDPA(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale)
 
 
 def minding_nan(

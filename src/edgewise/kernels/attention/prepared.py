@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -29,6 +30,7 @@ from edgewise.kernels.attention.layout import Expanded, Layout, Spec, Work
 from edgewise.kernels.attention.options import Inputs, Options, changes_scores
 from edgewise.kernels.attention.planner import Choice
 from edgewise.kernels.attention.registry import choose
+from edgewise.kernels.attention.sharded import SDPA, refuse_context_parallel
 from edgewise.kernels.attention.split import Graph, Part, check_family, joined, parts_of
 
 FAR = 1e30  # exp(-FAR) is 0 beside the weight of any score
@@ -77,6 +79,8 @@ class Prepared:
 
     def call(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs) -> Any:
         """The same with all other tensors in one tuple."""
+        if functional.scaled_dot_product_attention is not SDPA:
+            refuse_context_parallel()
         if torch.compiler.is_compiling():
             return traced.call(q, k, v, self.graph, self.options, inputs)
         if has_torch_function((q, k, v)):
