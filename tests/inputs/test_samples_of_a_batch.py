@@ -78,3 +78,19 @@ def test_a_relation_without_keys_holds_in_every_sample():
     model = Program([R.h <= R.a(X), R.h / 0 | [F.max]]).compile(R.h)
     found = model(a=ragged([torch.ones(2), torch.ones(5)]), h=torch.tensor(3.0))
     assert found.tolist() == [3.0, 5.0]
+
+
+def test_the_standard_deviation_of_equal_values_has_no_slope():
+    program = Program([(R.h <= R.a(X)["w":1.3]) | [F.std_agg]])
+    model = program.compile(R.h, dtype=torch.float64)
+    batch = [[R.a(i)[0.1] for i in range(n)] for n in (3, 1, 7, 10)]
+    batch.append([R.a(0)[0.1], R.a(1)[0.4], R.a(2)[-1.0]])
+    found = model.rows(model.ground(facts=ragged(batch))).data
+    alone = [model(model.ground(facts=facts)) for facts in batch]
+    solved = [program.solve(facts) for facts in batch]
+    torch.testing.assert_close(found, torch.stack(alone))
+    for at, one in enumerate(solved):
+        (slope,) = torch.autograd.grad(found[at], model.weight("w"), retain_graph=True)
+        torch.testing.assert_close(found[at], one[R.h])
+        torch.testing.assert_close(slope, torch.autograd.grad(one[R.h], one.weights["w"])[0])
+        assert (slope == 0) == (at < 4)

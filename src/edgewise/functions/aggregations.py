@@ -45,7 +45,10 @@ def _average(data: Tensor, parts: Segmented) -> Tensor:
 def _std(items: Sequence[Tensor]) -> Tensor:
     import torch
 
-    variance = values.aligned(items).var(0, correction=0) if len(items) > 1 else items[0] * 0
+    stacked = values.aligned(items)
+    # less one of them: the variance of equal values is 0, not a rounding error with a slope
+    shifted = stacked - stacked[0].detach()
+    variance = shifted.var(0, correction=0) if len(items) > 1 else items[0] * 0
     positive = variance > 0  # the root has no finite slope at 0
     return torch.where(positive, torch.where(positive, variance, 1).sqrt(), 0 * variance)
 
@@ -55,8 +58,9 @@ def _std_columns(data: Tensor, parts: Segmented) -> Tensor:
 
     if parts.trivial:
         return data * 0
-    mean = _average(data, parts)
-    centred = data - mean.index_select(1, parts.ids)
+    # less one of each segment: the variance of equal values is 0, not a rounding error with a slope
+    data = data - extreme(data.detach(), parts, "amin").index_select(1, parts.ids)
+    centred = data - _average(data, parts).index_select(1, parts.ids)
     variance = _average(centred.square(), parts)
     positive = (variance > 0) & (_sizes(data, parts) > 1)
     return torch.where(positive, torch.where(positive, variance, 1).sqrt(), 0 * variance)
