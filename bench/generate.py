@@ -13,7 +13,7 @@ from measure import machine, write
 from transformers import AutoModelForCausalLM
 
 from edgewise import zoo
-from edgewise.decode import Following, greedy
+from edgewise.decode import CachedDecoder, greedy
 
 PROMPTS = ("The capital of France is", "Once upon a time there was a little", "Water boils when")
 TOKENS, ROUNDS = 48, 3
@@ -56,7 +56,7 @@ def main() -> None:
 
         def rules(ids: torch.Tensor = ids) -> torch.Tensor:
             growing = model.growing(256)
-            return greedy(Following(growing, "token"), ids, most=TOKENS)
+            return greedy(CachedDecoder(growing, "token"), ids, most=TOKENS)
 
         def peer(ids: torch.Tensor = ids) -> torch.Tensor:
             found = theirs.generate(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from edgewise import EdgewiseError, F, Program, R, V, compiled_descent, load, rows
-from edgewise.decode import Following
+from edgewise.decode import CachedDecoder
 
 RULES = [R.h(V.I) <= R.x(V.I)["w":1.0]]
 
@@ -58,8 +58,8 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "facts": (lambda m: m.updating(facts=5), "bad-fact"),
     "add": (lambda m: m.updating().add(5), "bad-fact"),
-    "following": (lambda m: Following(5, "token"), "bad-decoding"),  # type: ignore[arg-type]
-    "following a model": (lambda m: Following(m, "token"), "bad-decoding"),
+    "following": (lambda m: CachedDecoder(5, "token"), "bad-decoding"),  # type: ignore[arg-type]
+    "following a model": (lambda m: CachedDecoder(m, "token"), "bad-decoding"),
     "descent": (lambda m: compiled_descent(5, F, lr=0.1), "bad-input"),  # type: ignore[arg-type]
     "lr": (lambda m: compiled_descent(m, torch.nn.functional.mse_loss, lr="a"), "bad-input"),  # type: ignore[arg-type]
     "nan": (lambda m: compiled_descent(m, torch.nn.functional.mse_loss, lr=math.nan), "bad-input"),

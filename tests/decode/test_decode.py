@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgewise import EdgewiseError, F, Program, R, V, W, numbers
-from edgewise.decode import Again, Following, beam, greedy, sample
+from edgewise.decode import CachedDecoder, RecomputingDecoder, beam, greedy, sample
 from edgewise.graphs import causal
 from edgewise.zoo.parts import attention, linear, residual
 
@@ -39,7 +39,7 @@ def memory(batch, seed=0):
 
 
 def following(model, told, capacity=16):
-    return Following(model.growing(capacity, memory=told), "token")
+    return CachedDecoder(model.growing(capacity, memory=told), "token")
 
 
 def log_probabilities(model, told, prompt, row):
@@ -185,7 +185,7 @@ def test_all_over_again_finds_the_same(seed):
     prompt = torch.tensor([[1, 2], [3, 1]])
     search = {"beams": 3, "most": 6, "stop": STOP}
     cached = beam(following(model, told), prompt, **search)
-    again = beam(Again(model, "token", 16, memory=told), prompt, **search)
+    again = beam(RecomputingDecoder(model, "token", 16, memory=told), prompt, **search)
     assert torch.equal(cached[0], again[0])
     torch.testing.assert_close(cached[1], again[1])
 

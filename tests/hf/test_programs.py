@@ -72,24 +72,29 @@ def test_generation_without_a_cache():
 
 
 BAD = {
-    "a program that looks ahead": (models.llama, rules(), "bad-program", "query 0 hears key 1"),
+    "a program that looks ahead": (
+        models.llama,
+        rules(),
+        "bad-program",
+        "query 0 attends to key 1",
+    ),
     "a program that looks far ahead": (
         models.gpt2,
         rules((causal() | window(1).shift(0, 8))(V.I, V.J)),
         "bad-program",
-        "query 0 hears key 8",
+        "query 0 attends to key 8",
     ),
     "a program that looks further back": (
         models.mistral,
         rules(causal()(V.I, V.J)),
         "bad-program",
-        "hears key 0",
+        "attends to key 0",
     ),
     "a vector of another length": (
         models.llama,
         Program([R.out(V.H, V.I) <= R.v(V.H, V.I)[3, 4]]),
         "bad-program",
-        "the model goes on with",
+        "the model expects",
     ),
     "a row for all heads": (
         models.llama,
@@ -110,7 +115,7 @@ BAD = {
         "derive `R.out(V.H, V.I)`",
     ),
     "no output": (models.bert, Program([R.h(V.H, V.I) <= R.v(V.H, V.I)]), "unknown-output", "out"),
-    "a bias that no rule reads": (models.t5, rules(), "unsupported-argument", "a bias of scores"),
+    "a bias that no rule reads": (models.t5, rules(), "unsupported-argument", "a score bias"),
 }
 
 

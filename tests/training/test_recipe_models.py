@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from edgewise import numbers
-from edgewise.decode import Again, beam
+from edgewise.decode import RecomputingDecoder, beam
 from edgewise.training.models.classifier import Classifier, ClassifierModel
 from edgewise.training.models.encoder import Encoder, EncoderModel
 from edgewise.training.models.recurrent import Recurrent, RecurrentModel
@@ -74,7 +74,7 @@ def test_a_recurrent_model_writes_from_its_last_state_what_it_writes_from_the_st
         end[:, :-1] = 0
         given = {"source": numbers(source[one, : lengths[row]]), "mask": mask, "end": end}
         given = {name: item for name, item in given.items() if name in model.program.inputs}
-        again, _ = beam(Again(model.program, "target", 12, **given), first[one], **how)
+        again, _ = beam(RecomputingDecoder(model.program, "target", 12, **given), first[one], **how)
         found = model.translate(source[one], lengths[one], start=START, **how_of(how))
         assert torch.equal(found, again)
     together = model.translate(source, lengths, start=START, **how_of(how))

@@ -1,9 +1,7 @@
-"""Token after token: greedy, sampled and beam search over a model that grows."""
+"""Autoregressive decoding: greedy, sampling and beam search."""
 
-from edgewise.decode.again import Again
-from edgewise.decode.beam import beam
-from edgewise.decode.following import Following
-from edgewise.decode.greedy import greedy
-from edgewise.decode.sample import sample
+from edgewise.decode.beam_search import beam
+from edgewise.decode.decoder import CachedDecoder, RecomputingDecoder
+from edgewise.decode.sampling import greedy, sample
 
-__all__ = ["Again", "Following", "beam", "greedy", "sample"]
+__all__ = ["CachedDecoder", "RecomputingDecoder", "beam", "greedy", "sample"]

@@ -1,11 +1,10 @@
-"""A graph or a rule program as the attention of Hugging Face models.
+"""Sparse attention graphs and rule programs as the attention of Hugging Face models.
 
-`use` puts it there, `restore` takes it out again, `longer` turns a dense pretrained model into
-one for long texts. A saved model keeps its graph: `load` brings it back, `graph_of` says it.
+`use` replaces the attention of a model, `restore` undoes it, `longer` extends a pretrained model
+to longer contexts. A saved model stores its graph: `load` restores it, `graph_of` returns it.
 """
 
-from edgewise.hf.longer import longer
-from edgewise.hf.saved import graph_of, load
-from edgewise.hf.switch import restore, use
+from edgewise.hf.long_context import longer
+from edgewise.hf.replace import graph_of, load, restore, use
 
 __all__ = ["graph_of", "load", "longer", "restore", "use"]

@@ -1,4 +1,4 @@
-"""What can be wrong with putting attention into somebody else's model."""
+"""Errors of attention in Hugging Face models."""
 
 from edgewise.errors import EdgewiseError
 
@@ -11,9 +11,9 @@ model = BertModel(BertConfig(vocab_size=9, {TINY}))
 
 
 class NotPluggable(EdgewiseError):
-    """Only a model that asks transformers for its attention function can be given another one.
+    """Only a model that looks up its attention function in transformers can use another one.
 
-    Models with an attention of their own (Longformer, BigBird, Reformer) do not ask.
+    Models with their own attention code (Longformer, BigBird, Reformer) do not.
     """
 
     code = "not-pluggable"
@@ -40,7 +40,7 @@ class LayerMismatch(EdgewiseError):
 
 
 class UnsupportedArgument(EdgewiseError):
-    """What a model asks of its attention is computed or refused, never left out."""
+    """Arguments that a model passes to its attention are supported or refused, never ignored."""
 
     code = "unsupported-argument"
     example = (
@@ -50,32 +50,32 @@ class UnsupportedArgument(EdgewiseError):
 
 
 class UnknownMask(EdgewiseError):
-    """Causal, sliding-window, chunked, packed and padding masks are read; others are refused."""
+    """Causal, sliding-window, chunked, packed and padding masks are supported."""
 
     code = "unknown-mask"
     example = """\
-from edgewise.hf.mask import read
-read(lambda b, h, i, j: i > j)"""
+from edgewise.hf.masks import read_mask_function
+read_mask_function(lambda b, h, i, j: i > j)"""
     instead = """\
 from transformers.masking_utils import causal_mask_function
-from edgewise.hf.mask import read
-read(causal_mask_function)"""
+from edgewise.hf.masks import read_mask_function
+read_mask_function(causal_mask_function)"""
 
 
 class NotAPrefix(EdgewiseError):
-    """A cache keeps what earlier tokens heard, so more tokens must not change their pairs."""
+    """With a KV cache the pairs of earlier tokens must not depend on later ones."""
 
     code = "not-a-prefix"
     example = """\
-from edgewise.hf.attend import check_prefix
+from edgewise.hf.graph_attention import check_prefix
 check_prefix(bigbird(block=2, seed=0))"""
     instead = """\
-from edgewise.hf.attend import check_prefix
+from edgewise.hf.graph_attention import check_prefix
 check_prefix(causal() & window(3))"""
 
 
 class BadProgram(EdgewiseError):
-    """A program that is the attention of a model reads q, k and v and derives a row per query."""
+    """A program used as attention reads q, k and v and derives a row per query."""
 
     code = "bad-program"
     example = BERT + "hf.use(model, Program([R.out(V.H, V.I) <= R.values(V.H, V.I)]))"
@@ -83,7 +83,7 @@ class BadProgram(EdgewiseError):
 
 
 class NoPositions(EdgewiseError):
-    """A model is made longer by what holds its positions: a learned table or rotary angles."""
+    """`longer` needs a learned position table or rotary embeddings."""
 
     code = "no-positions"
     example = BERT + "hf.longer(model, 100, window(3))"
@@ -91,7 +91,7 @@ class NoPositions(EdgewiseError):
 
 
 class NotSaved(EdgewiseError):
-    """A config keeps a graph or a program as text: Python functions and endless lists have none."""
+    """A config stores a graph or program as text: Python functions and long lists have none."""
 
     code = "not-saved"
     example = (

@@ -90,14 +90,14 @@ class RecurrentSteps:
         self.last = states[torch.arange(len(states), device=source.device), lengths - 1]
         inputs = {"h": states, "mask": mask_of(source, lengths, kind)}
         self.inputs = {name: inputs[name] for name in inputs if name in self.says.inputs}
-        self.room = model.longest
+        self.remaining = model.longest
 
     def __call__(self, tokens: Tensor) -> Tensor:
         """Append tokens (batch, n) and score what follows the last of them."""
         states = self.writes(target=numbers(tokens), last=self.last)
         assert isinstance(states, Tensor)
         self.last = states[:, -1]
-        self.room -= tokens.shape[1]
+        self.remaining -= tokens.shape[1]
         scores = self.says(s=states[:, -1:], **self.inputs)
         assert isinstance(scores, Tensor)
         return scores[:, 0]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from edgewise.decode import Following, beam
+from edgewise.decode import CachedDecoder, beam
 from edgewise.inputs.kinds import numbers
 from edgewise.language import R
 from edgewise.language.program import Program
@@ -83,9 +83,9 @@ class TranslatorModel(nn.Module):
         mask = mask_of(source, lengths, self.program.weight("word").dtype)
         growing = self.program.growing(self.longest, source=numbers(source), mask=mask)
         first = torch.full((len(source), 1), start, device=source.device)
-        following = Following(growing, "target")
+        decoder = CachedDecoder(growing, "target")
         most = self.longest - 1
-        return beam(following, first, beams=beams, most=most, stop=stop, alpha=alpha)[0]
+        return beam(decoder, first, beams=beams, most=most, stop=stop, alpha=alpha)[0]
 
 
 @torch.no_grad()

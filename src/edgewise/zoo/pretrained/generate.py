@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from edgewise.decode import Again, Following, beam, greedy, sample
-from edgewise.decode.following import BadDecoding, whole
+from edgewise.decode import CachedDecoder, RecomputingDecoder, beam, greedy, sample
+from edgewise.decode.decoder import BadDecoding, checked_integer
 from edgewise.errors import caller
 from edgewise.inputs.kinds import numbers
 from edgewise.zoo.pretrained.entries import BadPretrained
@@ -48,7 +48,7 @@ def generate(
             caller(),
             "use a decoder such as Llama or GPT-2; an encoder gives vectors: `embed`",
         )
-    whole(most, "most", 1)
+    checked_integer(most, "most", 1)
     if temperature is None and (top_k is not None or top_p is not None):
         name = "top_k" if top_k is not None else "top_p"
         raise BadDecoding(
@@ -56,7 +56,7 @@ def generate(
             caller(),
             "give a temperature too, such as 1.0",
         )
-    if seed is not None and whole(seed, "seed", 0) >= 1 << 63:
+    if seed is not None and checked_integer(seed, "seed", 0) >= 1 << 63:
         raise BadDecoding(f"`seed` is {seed}", caller(), "give a number below 2^63")
     read = pretrained.tokens([prompt])
     tokens = read.numbers
@@ -74,15 +74,15 @@ def generate(
     most = min(most, left)
     capacity = -(-(tokens.shape[1] + most) // STEPS) * STEPS
     growing = pretrained.model.growing(min(capacity, pretrained.config.positions))
-    following = Following(growing, "token")
+    decoder = CachedDecoder(growing, "token")
     stop = ends_of_text(pretrained)
     stream = _Stream(_Continuation(pretrained.tokenizer, tokens[0].tolist()), each, stop)
     if temperature is None:
-        found = greedy(following, tokens, most=most, stop=stop, each=stream)
+        found = greedy(decoder, tokens, most=most, stop=stop, each=stream)
     else:
         generator = torch.Generator().manual_seed(seed) if seed is not None else None
         found = sample(
-            following,
+            decoder,
             tokens,
             most=most,
             stop=stop,
@@ -106,7 +106,7 @@ def translate(
             caller(),
             "use an encoder–decoder such as T5",
         )
-    whole(most, "most", 1)
+    checked_integer(most, "most", 1)
     read = pretrained.tokens(texts)
     start = (*named_tokens(pretrained, "decoder_start_token_id"), 0)[0]
     ends = ends_of_text(pretrained)
@@ -117,9 +117,9 @@ def translate(
             "add `eos_token_id` to its `config.json`",
         )
     mask = read.mask.to(pretrained.dtype).unsqueeze(-1)
-    following = Again(model, "target", most + 1, source=numbers(read.numbers), mask=mask)
+    decoder = RecomputingDecoder(model, "target", most + 1, source=numbers(read.numbers), mask=mask)
     begun = torch.full((len(read.numbers), 1), start)
-    rows, _ = beam(following, begun, beams=beams, most=most, stop=ends[0])
+    rows, _ = beam(decoder, begun, beams=beams, most=most, stop=ends[0])
     return [str(pretrained.tokenizer.decode(_until(row.tolist(), ends))) for row in rows]
 
 

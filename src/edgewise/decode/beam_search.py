@@ -1,4 +1,4 @@
-"""The likeliest rows of tokens, a few of them followed side by side."""
+"""Beam search."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from edgewise.decode.following import Follows, begun, least, whole
+from edgewise.decode.decoder import BadDecoding, Decoder, checked_integer, checked_prompt
+from edgewise.errors import caller
 
 
 @dataclass
-class Finished:
-    """The best ended rows of one sample."""
+class FinishedHypotheses:
+    """The best finished hypotheses of one sample."""
 
     most: int
     rows: list[tuple[float, list[int]]] = field(default_factory=list)
@@ -24,12 +25,12 @@ class Finished:
         del self.rows[self.most :]
 
     def is_closed(self, best: float) -> bool:
-        """Whether no row that still goes on can become better than those here."""
+        """True if no open hypothesis can beat those here."""
         return len(self.rows) == self.most and self.rows[-1][0] >= best
 
 
 def beam(
-    following: Follows,
+    decoder: Decoder,
     prompt: Tensor,
     *,
     beams: int,
@@ -37,28 +38,31 @@ def beam(
     stop: int,
     alpha: float = 0.6,
 ) -> tuple[Tensor, Tensor]:
-    """The best rows (batch, n) that follow the prompt, and their scores (batch,).
+    """The best continuations (batch, n) of the prompt, and their scores (batch,).
 
-    A score is Σ log p / ((5 + length) / 6)^alpha, the length with its `stop`
-    (https://arxiv.org/abs/1609.08144). A row that is cut at `most` tokens counts as it is. After
-    its end a row is all `stop`.
+    A score is Σ log p / ((5 + length) / 6)^alpha, the length including `stop`
+    (https://arxiv.org/abs/1609.08144). A row truncated at `most` tokens counts as finished. Rows
+    are padded with `stop`.
     """
-    whole(beams, "beams", 1)
-    whole(stop, "stop", 0)
-    least(alpha, "alpha", 0.0)
-    tokens = begun(following, prompt, most, stop)
+    checked_integer(beams, "beams", 1)
+    checked_integer(stop, "stop", 0)
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha < math.inf:
+        raise BadDecoding(
+            f"`alpha` must be at least 0, got {alpha!r}", caller(), "give 0.6 or such"
+        )
+    tokens = checked_prompt(decoder, prompt, most, stop)
     batch, device = len(tokens), tokens.device
-    logp = following(tokens).log_softmax(-1)
+    logp = decoder(tokens).log_softmax(-1)
     words = logp.shape[-1]
-    following.take(torch.arange(batch, device=device).repeat_interleave(beams))
+    decoder.take(torch.arange(batch, device=device).repeat_interleave(beams))
     total = torch.full((batch, beams), -torch.inf, device=device, dtype=logp.dtype)
-    total[:, 0] = 0.0  # all beams are equal yet: one of them goes on
+    total[:, 0] = 0.0  # all beams are equal at first: only one continues
     logp = logp.repeat_interleave(beams, 0)
     rows = torch.zeros(batch, beams, 0, dtype=torch.long, device=device)
-    finished = [Finished(beams) for _ in range(batch)]
+    finished = [FinishedHypotheses(beams) for _ in range(batch)]
     for length in range(1, most + 1):
         reached = total[:, :, None] + logp.view(batch, beams, words)
-        # twice as many as beams: even if half of them end, there are enough to go on with
+        # twice as many as beams: if half of them end, enough remain
         best, at = reached.flatten(1).topk(min(2 * beams, beams * words), -1)
         rows = torch.cat([rows.gather(1, _wide(at // words, rows)), (at % words)[..., None]], -1)
         ends = rows[..., -1] == stop
@@ -70,20 +74,20 @@ def beam(
         total, chosen = best.masked_fill(ends, -torch.inf).topk(beams, -1)
         rows = rows.gather(1, _wide(chosen, rows))
         if length == most:
-            _cut(finished, rows, total / scale)
+            _add_truncated(finished, rows, total / scale)
             break
         bound = total[:, 0] / ((5 + (most if alpha > 0 else length)) / 6) ** alpha
         if all(done.is_closed(b) for done, b in zip(finished, bound.tolist(), strict=True)):
             break
         from_beam = (at // words).gather(1, chosen)
         first = torch.arange(batch, device=device)[:, None] * beams
-        following.take((first + from_beam).flatten())
-        logp = following(rows[..., -1].reshape(-1, 1)).log_softmax(-1)
+        decoder.take((first + from_beam).flatten())
+        logp = decoder(rows[..., -1].reshape(-1, 1)).log_softmax(-1)
     return _padded([done.rows[0] for done in finished], stop, device)
 
 
-def _cut(finished: list[Finished], rows: Tensor, scores: Tensor) -> None:
-    """Rows that have no room to end."""
+def _add_truncated(finished: list[FinishedHypotheses], rows: Tensor, scores: Tensor) -> None:
+    """Add the rows truncated at the maximal length."""
     for done, best, found in zip(finished, scores.tolist(), rows.tolist(), strict=True):
         for score, row in zip(best, found, strict=True):
             if score > -math.inf:

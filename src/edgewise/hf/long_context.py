@@ -1,8 +1,8 @@
-"""A dense pretrained model for long texts: more positions, a sparse graph, the same weights.
+"""Longer contexts for dense pretrained models: more positions, a sparse graph, the same weights.
 
-The recipe of Longformer (https://arxiv.org/abs/2004.05150): a learned table of positions is
-repeated until it is long enough, so that every window looks as it did. Rotary angles are
-stretched instead (https://arxiv.org/abs/2306.15595) or as their own recipe says.
+As in Longformer (https://arxiv.org/abs/2004.05150) a learned position table is repeated, so that
+every window looks as it did. Rotary embeddings are interpolated instead
+(https://arxiv.org/abs/2306.15595), or extended by one of transformers' methods.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from edgewise.errors import caller
 from edgewise.graphs.checks import integer, one_of
 from edgewise.graphs.families import per_head, per_layer, per_sample
 from edgewise.graphs.pattern import Pattern
+from edgewise.hf.architectures import POSITION_FIELDS, POSITION_TABLES, ROTARY_CLASS
 from edgewise.hf.errors import NoPositions
-from edgewise.hf.switch import use
+from edgewise.hf.replace import use
 from edgewise.language.program import Program
 
-TABLES = ("position_embeddings", "wpe", "embed_positions", "position_embedding")
-LENGTHS = ("max_position_embeddings", "n_positions")
 ROTARY = ("linear", "dynamic", "yarn")
 
 
@@ -33,10 +32,10 @@ def longer(
     *,
     rotary: str = "linear",
 ) -> nn.Module:
-    """Let a pretrained model read `positions` tokens, along a graph.
+    """Extend a pretrained model to `positions` tokens, with sparse attention.
 
-    - rotary: how rotary angles reach further: "linear" stretches all of them, "dynamic" and
-      "yarn" are transformers' own.
+    - rotary: how rotary embeddings are extended: "linear" interpolates, "dynamic" and "yarn" are
+      transformers' methods.
 
     >>> from transformers import BertConfig, BertModel
     >>> from edgewise.graphs import global_tokens, window
@@ -47,41 +46,41 @@ def longer(
     """
     positions = integer(positions, "positions", 1)
     one_of(rotary, "rotary", ROTARY)
-    tables, turning = _tables(model), _rotary(model)
-    if not tables and not turning:
+    tables, rotaries = _position_tables(model), _rotary(model)
+    if not tables and not rotaries:
         raise NoPositions(
-            f"`{type(model).__name__}` has neither a table of positions nor rotary angles",
+            f"`{type(model).__name__}` has neither a position table nor rotary embeddings",
             caller(),
-            "give it a graph with `hf.use`: it has no number of positions to change",
+            "use `hf.use(model, graph)`: it has no limit of positions",
         )
     before = _length(model.config)
     extra = max((_reserved(table) for _, _, table in tables), default=0)
     usable = before - (extra if _counts_reserved(tables) else 0)
     if positions <= usable:
         raise NoPositions(
-            f"the model has {usable} positions already, {positions} are no more",
+            f"the model already has {usable} positions, got {positions}",
             caller(),
             f"give more than {usable}, or call `hf.use(model, graph)`",
         )
-    made = [(owner, name, _repeated(table, positions)) for owner, name, table in tables]
-    turned = [
-        (owner, name, _stretched(module, positions, usable, rotary))
-        for owner, name, module in turning
+    repeated = [(owner, name, _repeated(table, positions)) for owner, name, table in tables]
+    extended = [
+        (owner, name, _extended(module, positions, usable, rotary))
+        for owner, name, module in rotaries
     ]
-    use(model, attention)  # whatever is refused, nothing is changed
-    for owner, name, module in (*made, *turned):
+    use(model, attention)  # if it is refused, the model is unchanged
+    for owner, name, module in (*repeated, *extended):
         setattr(owner, name, module)
-    _say(model, positions + (before - usable))
-    _renumber(model)
+    _set_length(model, positions + (before - usable))
+    _resize_buffers(model)
     return model
 
 
-def _tables(model: nn.Module) -> list[tuple[nn.Module, str, nn.Embedding]]:
+def _position_tables(model: nn.Module) -> list[tuple[nn.Module, str, nn.Embedding]]:
     return [
         (owner, name, table)
         for owner in model.modules()
         for name, table in owner.named_children()
-        if name in TABLES and isinstance(table, nn.Embedding)
+        if name in POSITION_TABLES and isinstance(table, nn.Embedding)
     ]
 
 
@@ -90,24 +89,24 @@ def _rotary(model: nn.Module) -> list[tuple[nn.Module, str, nn.Module]]:
         (owner, name, module)
         for owner in model.modules()
         for name, module in owner.named_children()
-        if "RotaryEmbedding" in type(module).__name__ and hasattr(module, "config")
+        if ROTARY_CLASS in type(module).__name__ and hasattr(module, "config")
     ]
 
 
 def _length(config: Any) -> int:
-    for name in LENGTHS:
+    for name in POSITION_FIELDS:
         found = getattr(config, name, None)
         if isinstance(found, int):
             return found
     raise NoPositions(
-        f"`{type(config).__name__}` does not say how many positions it has",
+        f"`{type(config).__name__}` has no number of positions",
         caller(),
-        f"set one of {', '.join(LENGTHS)}",
+        f"set one of {', '.join(POSITION_FIELDS)}",
     )
 
 
 def _reserved(table: nn.Embedding) -> int:
-    """The rows before the first position: RoBERTa counts from after its padding, OPT from 2."""
+    """Rows before the first position: RoBERTa starts after its padding index, OPT at 2."""
     offset = getattr(table, "offset", None)
     if isinstance(offset, int):
         return offset
@@ -115,12 +114,12 @@ def _reserved(table: nn.Embedding) -> int:
 
 
 def _counts_reserved(tables: list[tuple[nn.Module, str, nn.Embedding]]) -> bool:
-    """Whether the configured length includes the reserved rows, as RoBERTa's 514 does."""
+    """True if the configured length includes the reserved rows, as RoBERTa's 514 does."""
     return any(getattr(table, "offset", None) is None for _, _, table in tables)
 
 
 def _repeated(table: nn.Embedding, positions: int) -> nn.Embedding:
-    """The rows of the positions, again and again."""
+    """The table with the rows of its positions repeated."""
     first = _reserved(table)
     rows = table.weight[first:]
     times = -(-positions // len(rows))
@@ -132,32 +131,32 @@ def _repeated(table: nn.Embedding, positions: int) -> nn.Embedding:
     return out
 
 
-def _stretched(module: nn.Module, positions: int, before: int, how: str) -> nn.Module:
+def _extended(module: nn.Module, positions: int, before: int, how: str) -> nn.Module:
     config: Any = copy.deepcopy(module.config)
-    given = dict(getattr(config, "rope_parameters", None) or {})
-    kind = given.get("rope_type", "default")
-    if kind not in ("default", how) or "rope_theta" not in given:
+    rope = dict(getattr(config, "rope_parameters", None) or {})
+    kind = rope.get("rope_type", "default")
+    if kind not in ("default", how) or "rope_theta" not in rope:
         raise NoPositions(
-            f"its rotary angles are already of the kind `{kind}`",
+            f"its rotary embeddings are already of type `{kind}`",
             caller(),
-            "give a model with plain rotary angles",
+            "use a model with default rotary embeddings",
         )
-    factor = positions / before * float(given.get("factor", 1.0))
-    given |= {"rope_type": how, "factor": factor}
+    factor = positions / before * float(rope.get("factor", 1.0))
+    rope |= {"rope_type": how, "factor": factor}
     if how != "linear":
-        given["original_max_position_embeddings"] = before
-    config.rope_parameters = given
+        rope["original_max_position_embeddings"] = before
+    config.rope_parameters = rope
     config.max_position_embeddings = positions
     device = next((b.device for b in module.buffers()), torch.device("cpu"))
     return type(module)(config).to(device)
 
 
-def _say(model: nn.Module, positions: int) -> None:
-    """The new length, in every config of the model."""
+def _set_length(model: nn.Module, positions: int) -> None:
+    """Write the new length into every config of the model."""
     own: Any = model.config
     for module in model.modules():
         config: Any = getattr(module, "config", None)
-        for name in LENGTHS:
+        for name in POSITION_FIELDS:
             if isinstance(getattr(config, name, None), int):
                 setattr(config, name, positions)
         rotary = getattr(module, "rope_type", None)
@@ -165,8 +164,8 @@ def _say(model: nn.Module, positions: int) -> None:
             own.rope_parameters = config.rope_parameters
 
 
-def _renumber(model: nn.Module) -> None:
-    """Buffers that count the positions, and the token types of as many."""
+def _resize_buffers(model: nn.Module) -> None:
+    """Resize the buffers of position and token-type ids."""
     for module in model.modules():
         numbers = module._buffers.get("position_ids")
         if numbers is None:

@@ -1,0 +1,168 @@
+"""Masks of transformers as patterns, and padded or packed batches as runs of tokens."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.errors import caller
+from edgewise.graphs import full
+from edgewise.graphs.pattern import Pattern
+from edgewise.hf.architectures import MASK_FUNCTIONS, PACKED_MASK
+from edgewise.hf.errors import UnknownMask
+
+
+@dataclass(frozen=True, eq=False)
+class ModelMask:
+    """Query i is at position first_query + i, key j at first_key + j.
+
+    `allowed` are the pairs of positions that the model's own mask allows; `real` (batch, keys) is
+    False at padding, `starts` (batch,) the position of the first token that is not padding;
+    `documents` (batch, keys) is the index of the document in a packed row.
+    """
+
+    allowed: Pattern
+    first_query: int = 0
+    first_key: int = 0
+    real: Tensor | None = None
+    starts: Tensor | None = None
+    documents: Tensor | None = None
+    ndim = 4  # tells transformers that the mask is prepared
+
+    def contiguous(self) -> "ModelMask":
+        return self
+
+    def select(self, rows: list[int]) -> "ModelMask":
+        """The mask of some rows of the batch."""
+        real, starts, documents = (
+            None if x is None else x[rows] for x in (self.real, self.starts, self.documents)
+        )
+        real = None if real is None or bool(real.all()) else real
+        return replace(self, real=real, starts=starts, documents=documents)
+
+    @cached_property
+    def runs(self) -> "TokenRuns | None":
+        """The runs of tokens of the batch; None where every row is one run."""
+        return None if self.real is None and self.documents is None else token_runs(self)
+
+
+def build_mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int | Tensor = 0,
+    kv_offset: int = 0,
+    mask_function: Callable[..., Any] | None = None,
+    attention_mask: Tensor | ModelMask | None = None,
+    **_: Any,
+) -> ModelMask:
+    """The mask function registered with transformers; models pass its result to the attention."""
+    if isinstance(attention_mask, ModelMask):  # built before a step with a static cache
+        return attention_mask
+    allowed, documents = read_mask_function(mask_function)
+    real = starts = None
+    if attention_mask is not None:
+        starts = attention_mask.long().argmax(1)
+        real = attention_mask[:, kv_offset : kv_offset + kv_length].bool()
+        missing = kv_length - real.shape[1]
+        if missing > 0:  # the unfilled part of a static cache
+            real = torch.nn.functional.pad(real, (0, missing), value=False)
+        real = None if bool(real.all()) else real
+    return ModelMask(allowed, int(q_offset), int(kv_offset), real, starts, documents)
+
+
+def read_mask_function(function: Callable[..., Any] | None) -> tuple[Pattern, Tensor | None]:
+    """The pairs that a mask function of transformers allows, and the documents that it separates.
+
+    Its parts are closures: each is identified by the function that made it, and holds its values.
+    """
+    allowed: Pattern = full()
+    documents: Tensor | None = None
+    for part in _conjuncts(function):
+        cells = zip(part.__code__.co_freevars, part.__closure__ or (), strict=False)
+        values = {name: cell.cell_contents for name, cell in cells}
+        name = part.__qualname__.partition(".")[0]
+        if name == PACKED_MASK:
+            documents = values["packed_sequence_mask"]
+        elif name in MASK_FUNCTIONS:
+            pattern = MASK_FUNCTIONS[name](values)
+            allowed = pattern if allowed == full() else allowed & pattern
+        else:
+            raise UnknownMask(
+                f"the mask function `{name}` of the model is not known",
+                caller(),
+                "give the model a 4-D attention mask, or keep its own attention",
+            )
+    return allowed, documents
+
+
+def _conjuncts(function: Any) -> list[Any]:
+    if function is None:
+        return []
+    if function.__qualname__.startswith("and_masks."):
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__, strict=True))
+        inner = cells["mask_functions"].cell_contents
+        return [part for one in inner for part in _conjuncts(one)]
+    return [function]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenRuns:
+    """Runs of tokens that count from 0, each a row of a new batch.
+
+    `index` (runs, longest) are indices into the flattened (batch · tokens), `lengths` the number
+    of tokens, `inside` (runs, longest) which are tokens. `holes` (runs, longest) is True at padding
+    between tokens; `are_rows` if the runs are the rows of the batch, padded on the right.
+    """
+
+    index: Tensor
+    lengths: Tensor
+    inside: Tensor
+    holes: Tensor | None
+    are_rows: bool
+
+    def by_length(self) -> "list[TokenRuns]":
+        """The runs grouped by length."""
+        found = []
+        for n in self.lengths[self.lengths > 0].unique().tolist():
+            some = self.lengths == n
+            holes = None if self.holes is None else self.holes[some, :n]
+            index, inside = self.index[some, :n], self.inside[some, :n]
+            found.append(TokenRuns(index, self.lengths[some], inside, holes, False))
+        return found
+
+    def bias(self, bias: Tensor, q: Tensor) -> Tensor:
+        """A bias (batch, heads, n, n) for the new batch: (runs, heads, longest, longest)."""
+        n = q.shape[-2]
+        row, at = self.index[:, :1] // n, self.index % n
+        bias = bias.expand(q.shape[0], *bias.shape[1:-2], n, n)
+        return bias[row[:, :, None], :, at[:, :, None], at[:, None, :]].permute(0, 3, 1, 2)
+
+
+def token_runs(mask: ModelMask) -> TokenRuns:
+    """From the first to the last real token of each document of each row."""
+    known = mask.real if mask.real is not None else mask.documents
+    assert known is not None
+    (batch, n), device = known.shape, known.device
+    real = torch.ones_like(known, dtype=torch.bool) if mask.real is None else mask.real
+    texts = 1 if mask.documents is None else int(mask.documents.max()) + 1
+    ids = torch.arange(batch, device=device)[:, None].expand(batch, n) * texts
+    ids = ids if mask.documents is None else ids + mask.documents
+    at = torch.arange(n, device=device).expand(batch, n)[real]
+    bounds = torch.full((2, batch * texts), -1, device=device)
+    bounds[0] = n
+    bounds[0].scatter_reduce_(0, ids[real], at, "amin")
+    bounds[1].scatter_reduce_(0, ids[real], at, "amax")
+    first, last = bounds if mask.documents is None else bounds[:, bounds[1] >= 0]
+    rows = torch.arange(batch * texts, device=device) // texts
+    rows = rows if mask.documents is None else rows[bounds[1] >= 0]
+    lengths = (last - first + 1).clamp_min(0)
+    steps = torch.arange(n if mask.documents is None else int(lengths.max()), device=device)
+    inside = steps < lengths[:, None]
+    index = rows[:, None] * n + (first[:, None] + steps).clamp_max(n - 1)
+    holes = inside & ~real.flatten()[index]
+    are_rows = mask.documents is None and bool((first[lengths > 0] == 0).all())
+    return TokenRuns(index, lengths, inside, holes if bool(holes.any()) else None, are_rows)

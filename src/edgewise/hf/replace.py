@@ -1,0 +1,243 @@
+"""Replacing the attention of a Hugging Face model, restoring it, and loading it saved."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from edgewise.errors import EdgewiseError, caller
+from edgewise.graphs import full, parse, per_head, per_layer, per_sample
+from edgewise.graphs.drawing import require_package
+from edgewise.graphs.pattern import Pattern
+from edgewise.hf.architectures import is_cross_attention, query_heads
+from edgewise.hf.errors import LayerMismatch, NotAnAttention, NotPluggable, NotSaved
+from edgewise.hf.graph_attention import Graph
+from edgewise.hf.interface import NAME, ModuleAttention, register
+from edgewise.hf.program_attention import ProgramAttention, compile_attention
+from edgewise.language.program import Program
+
+BEFORE = "_attention_before_edgewise"
+IN_USE = "_edgewise_attention"
+Attention = Pattern | per_head | per_sample | per_layer | Program
+
+
+def use(model: nn.Module, attention: Attention) -> nn.Module:
+    """Replace the self-attention of a Hugging Face model by a graph or a program.
+
+    The model's own mask (causal, sliding window, packed sequences, padding) still applies: it is
+    intersected with the graph. `per_layer` counts the self-attention modules in order, `per_head`
+    query heads, `per_sample` the rows of every batch. Cross-attention stays dense. Weights are not
+    touched, nor other models of the same config; `restore` undoes it. A program reads `q(H, I)`,
+    already scaled, `k(H, J)` and `v(H, J)` and derives `out(H, I)`; its weights become parameters
+    of the model, separate for each layer. A saved model stores its graph or program in its config:
+    `load` restores it.
+
+    >>> from transformers import BertConfig, BertModel
+    >>> from edgewise.graphs import global_tokens, window
+    >>> model = BertModel(BertConfig(num_hidden_layers=1))
+    >>> model = use(model, window(256) | global_tokens(1))
+    """
+    modules = _attention_modules(model)
+    self_attention = [name for name, module in modules if not is_cross_attention(name, module)]
+    per_module = _per_module(model, attention, len(self_attention))
+    restore(model)
+    indices = {name: index for index, name in enumerate(self_attention)}
+    for name, module in modules:
+        graph = per_module[indices[name]] if name in indices else full()
+        for one in graph if isinstance(graph, per_sample) else (graph,):
+            if isinstance(one, per_head):
+                _check_heads(one, module, name)
+        if isinstance(graph, ProgramAttention):
+            module.add_module(NAME, graph)
+        module._edgewise = ModuleAttention(name, indices.get(name, -1), graph)  # type: ignore[assignment]
+    register()
+    _copy_configs(model)
+    owners = [one for one in (model, *(module for _, module in modules)) if hasattr(one, "config")]
+    configs: list[Any] = list({id(one.config): one.config for one in owners}.values())
+    before = [(config, config._attn_implementation) for config in configs]
+    setattr(model, BEFORE, before)
+    _set_implementation(model, [(config, NAME) for config, _ in before])
+    setattr(model, IN_USE, attention)
+    if hasattr(model, "config"):  # saved, so that transformers loads no other attention
+        setattr(model.config, NAME, _to_config(attention))
+        vars(model.config)["attn_implementation"] = NAME
+    return model
+
+
+def restore(model: nn.Module) -> nn.Module:
+    """Restore the attention that a model had before `use`."""
+    for module in model.modules():
+        module.__dict__.pop("_edgewise", None)
+    for module in list(model.modules()):
+        if isinstance(module._modules.get(NAME), ProgramAttention):
+            del module._modules[NAME]
+    for module in list(model.modules()):  # `use` may have been called on a submodule
+        before = module.__dict__.pop(BEFORE, None)
+        if before is not None:
+            _set_implementation(module, before)
+            module.__dict__.pop(IN_USE, None)
+            for name in (NAME, "attn_implementation"):
+                vars(module.config).pop(name, None)
+    return model
+
+
+def graph_of(model: nn.Module) -> Attention | None:
+    """What `use` set, or was saved with the model; None if the model has its own attention.
+
+    >>> from transformers import BertConfig, BertModel
+    >>> from edgewise.graphs import window
+    >>> graph_of(use(BertModel(BertConfig(num_hidden_layers=1)), window(3)))
+    window(3)
+    """
+    in_use = getattr(model, IN_USE, None)
+    if in_use is not None:
+        return in_use
+    saved: dict[str, str] = getattr(getattr(model, "config", None), NAME, None) or {}
+    if "missing" in saved:
+        raise NotSaved(
+            f"the graph of this model was not saved with it: {saved['missing']}",
+            caller(),
+            "set it again: `hf.use(model, graph)`",
+        )
+    if "program" in saved:
+        return Program.parse(saved["program"])
+    return parse(saved["graph"]) if "graph" in saved else None  # type: ignore[return-value]
+
+
+def load(path: str | Path, kind: Any = None, **options: Any) -> nn.Module:
+    """`kind.from_pretrained(path)` with the graph or program that the model was saved with.
+
+    `kind` defaults to `AutoModel`; options go to `from_pretrained`.
+    """
+    require_package("transformers")
+    from transformers import AutoModel
+
+    register()
+    model = (kind or AutoModel).from_pretrained(path, **options)
+    graph = graph_of(model)
+    if graph is None:
+        return model
+    use(model, graph)
+    _load_program_weights(model, Path(path))
+    return model
+
+
+def _to_config(attention: Attention) -> dict[str, str]:
+    """The graph or program as text for the config."""
+    if isinstance(attention, Program):
+        try:
+            return {"program": attention.text()}
+        except EdgewiseError as error:
+            return {"missing": error.message}
+    text = repr(attention)
+    try:
+        exact = parse(text) == attention
+    except EdgewiseError:
+        exact = False
+    return {"graph": text} if exact else {"missing": f"`{text[:80]}` has no exact text form"}
+
+
+def _load_program_weights(model: nn.Module, folder: Path) -> None:
+    """The weights of programs, which `from_pretrained` does not load."""
+    names = {
+        f"{at}.{name}"
+        for at, module in model.named_modules()
+        if isinstance(module, ProgramAttention)
+        for name, _ in module.named_parameters()
+    }
+    found: dict[str, Any] = {}
+    if names:
+        from safetensors.torch import load_file
+
+        for part in sorted(folder.glob("*.safetensors")):
+            found |= {name: value for name, value in load_file(part).items() if name in names}
+    if missing := sorted(names - found.keys()):
+        raise NotSaved(
+            f"`{folder}` has no weight `{missing[0]}` of the program",
+            caller(),
+            "load from the folder that `save_pretrained` wrote",
+        )
+    model.load_state_dict(found, strict=False)
+
+
+def _copy_configs(model: nn.Module) -> None:
+    """Copy the configs, which other models may share; a config shared in the model stays shared."""
+    from transformers import PretrainedConfig
+
+    copied: dict[int, Any] = {}
+    for module in model.modules():
+        for name, value in list(vars(module).items()):
+            if isinstance(value, PretrainedConfig):
+                setattr(module, name, copy.deepcopy(value, copied))
+
+
+def _set_implementation(model: nn.Module, names: list[tuple[Any, str]]) -> None:
+    """Set `_attn_implementation`: by the model's setter, and where it does not reach (T5)."""
+    model.set_attn_implementation(names[0][1])  # type: ignore[operator]
+    for config, name in names:
+        if config._attn_implementation != name:
+            config._attn_implementation = name
+
+
+def _attention_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The modules that look up their attention function in transformers, in order."""
+    require_package("transformers")
+    if not isinstance(model, nn.Module):
+        raise NotPluggable(
+            f"expected a model, got {type(model).__name__}",
+            caller(),
+            "load one: `AutoModel.from_pretrained(name)`",
+        )
+    found = []
+    for name, module in model.named_modules():
+        code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+        if code is not None and "ALL_ATTENTION_FUNCTIONS" in code.co_names:
+            found.append((name, module))
+    if not found or not hasattr(model, "set_attn_implementation"):
+        raise NotPluggable(
+            f"`{type(model).__name__}` does not look up its attention in transformers",
+            caller(),
+            "use a Hugging Face model that supports `set_attn_implementation`",
+        )
+    return found
+
+
+def _per_module(
+    model: nn.Module, attention: Any, count: int
+) -> list[Graph | per_sample | ProgramAttention]:
+    """The attention of each self-attention module."""
+    if isinstance(attention, Program):
+        first = compile_attention(attention, model)
+        copies = [first, *(copy.deepcopy(first) for _ in range(count - 1))]
+        for one in copies:
+            one._checked = first._checked  # the same rules are checked once
+        return list(copies)
+    if isinstance(attention, per_layer):
+        if len(attention) != count:
+            raise LayerMismatch(
+                f"the graph has {len(attention)} layers, the model has {count}",
+                caller(),
+                f"give as many patterns as layers: {count}",
+            )
+        return list(attention)
+    if not isinstance(attention, Pattern | per_head | per_sample):
+        raise NotAnAttention(
+            f"expected a graph or a program, got {type(attention).__name__}",
+            caller(),
+            "write one of `edgewise.graphs`, such as `window(3)`",
+        )
+    return [attention] * count
+
+
+def _check_heads(graph: per_head, module: nn.Module, name: str) -> None:
+    heads = query_heads(module)
+    if heads is not None and len(graph) != heads:
+        raise LayerMismatch(
+            f"the graph has {len(graph)} patterns, `{name}` has {heads} heads",
+            caller(),
+            "give one pattern per query head",
+        )
