@@ -71,7 +71,17 @@ def layer(path):
 
 
 def imports(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+    """The modules that a file imports at run time; imports for type checkers do not count."""
+    tree = ast.parse(path.read_text())
+    typing = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if node in typing:
+            continue
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
         elif isinstance(node, ast.Import):

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgewise.errors import EdgewiseError, caller, safe_repr
 from edgewise.language import nodes
 from edgewise.language.statements import flatten
+
+if TYPE_CHECKING:
+    from edgewise.language.program import RuleLike
 
 ACTIVE: ContextVar[frozenset[str]] = ContextVar(
     "parameters of the blocks being built", default=frozenset()
 )
 
 
-MOST_COPIES = 10_000
+MAX_COPIES = 10_000
 
 
 class BadBlock(EdgewiseError):
@@ -45,16 +48,20 @@ class scope:
             )
         self.name = name
 
-    def __call__(self, items: Any) -> list[nodes.Statement]:
+    def __call__(self, items: RuleLike) -> list[nodes.Statement]:
+        """The statements with their relations and weights prefixed."""
         statements = flatten([items])
-        return list(_within(self.name, statements, defined(statements), {}))
+        return list(_scoped(self.name, statements, defined(statements), {}))
 
     def __repr__(self) -> str:
         return f"scope({self.name!r})"
 
 
 def repeat(
-    block: Callable[..., Any], count: int, *, name: str = "layer"
+    block: Callable[..., RuleLike | tuple[RuleLike, Sequence[nodes.Atom]]],
+    count: int,
+    *,
+    name: str = "layer",
 ) -> Callable[..., nodes.Stack]:
     """Stack a block: `repeat(block, 12)(R.x)` gives each copy the output of the one before it.
 
@@ -91,7 +98,7 @@ def repeat(
             )
         token = ACTIVE.set(outer | set(parameters))
         try:
-            made = block(*(nodes.Atom(f"^{p}", place=place) for p in parameters))
+            made: Any = block(*(nodes.Atom(f"^{p}", place=place) for p in parameters))
         finally:
             ACTIVE.reset(token)
         named = isinstance(made, tuple) and len(made) == 2 and not isinstance(made[1], nodes.Rule)
@@ -163,9 +170,9 @@ def _refuse_stack(stack: nodes.Stack, names: set[str]) -> None:
             stack.place,
             'name them apart: `repeat(block, 2, name="decoder")`',
         )
-    if stack.count > MOST_COPIES:
+    if stack.count > MAX_COPIES:
         raise BadBlock(
-            f"a block is repeated more than {MOST_COPIES:,} times",
+            f"a block is repeated more than {MAX_COPIES:,} times",
             stack.place,
             "repeat it less often; a recurrence is a recursive rule",
         )
@@ -181,7 +188,7 @@ def _copies(
     made: list[nodes.Statement] = []
     for i in range(stack.count):
         links = {f"^{p}": name for p, name in zip(stack.parameters, carried, strict=True)}
-        made += _within(f"{stack.name}.{i}", body, local, links)
+        made += _scoped(f"{stack.name}.{i}", body, local, links)
         carried = [f"{stack.name}.{i}.{inner.get(name, name)}" for name in stack.outputs]
     outputs = (f"{stack.name}.{name}" for name in stack.outputs)
     return made, dict(zip(outputs, carried, strict=True))
@@ -196,7 +203,7 @@ def output_names(statements: Iterable[nodes.Statement]) -> dict[str, str]:
     return names
 
 
-def _within(
+def _scoped(
     name: str,
     statements: Iterable[nodes.Statement],
     local: set[str],

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from edgewise.errors import EdgewiseError, caller, safe_repr
+from edgewise.errors import EdgewiseError, EdgewiseWarning, caller, safe_repr
 from edgewise.functions import Law
 from edgewise.language import blocks, functions, nodes, printer, terms
 from edgewise.language.statements import flatten
@@ -17,6 +17,18 @@ from edgewise.language.symbols import F
 from edgewise.language.text_form.html import to_html
 from edgewise.language.text_form.parser import parse
 from edgewise.language.text_form.printer import to_text
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from edgewise.module import Model
+    from edgewise.reference.solution import Solution
+    from edgewise.viz.picture import Picture
+
+DomainLike: TypeAlias = int | Sequence[nodes.Constant]
+FactLike: TypeAlias = nodes.Atom | nodes.Fact
+RuleLike: TypeAlias = "nodes.Statement | nodes.Atom | Program | Iterable[RuleLike]"
 
 
 class BadDefault(EdgewiseError):
@@ -35,7 +47,7 @@ def members(domain: Domain) -> Sequence[nodes.Constant]:
 
 
 def _stage(name: str) -> Any:
-    """A later stage, found when it is called for: the language itself imports none of them."""
+    """A later stage, imported when it is used: the language itself needs no torch."""
     return import_module(f"edgewise.{name}")
 
 
@@ -60,10 +72,10 @@ class Program:
 
     def __init__(
         self,
-        rules: Iterable[Any] = (),
+        rules: RuleLike = (),
         *,
         aggregation: nodes.Function | None = None,
-        domains: Mapping[Any, Any] | None = None,
+        domains: Mapping[nodes.Variable, DomainLike] | Mapping[str, DomainLike] | None = None,
         rounds: int | None = None,
     ) -> None:
         items = rules if isinstance(rules, list | tuple) else [rules]
@@ -79,10 +91,12 @@ class Program:
 
     @property
     def facts(self) -> tuple[nodes.Fact, ...]:
+        """The facts, with every stack written out."""
         return tuple(s for s in self.flat if isinstance(s, nodes.Fact))
 
     @property
     def lines(self) -> tuple[nodes.Line, ...]:
+        """The relation lines `R.h/1 | [...]`, with every stack written out."""
         return tuple(s for s in self.flat if isinstance(s, nodes.Line))
 
     @cached_property
@@ -131,24 +145,62 @@ class Program:
         """The program in the text form; `Program.parse` reads it back."""
         return to_text(self)
 
-    def check(self, facts: Iterable[Any] = ()) -> list[Any]:
-        """Raise every error that can be seen before evaluating; give the warnings."""
+    def check(self, facts: Iterable[FactLike] = ()) -> list[EdgewiseWarning]:
+        """Raise all errors that can be found before evaluation; return the warnings."""
         return _stage("checks").check(self, facts)
 
-    def solve(self, facts: Iterable[Any] = (), **options: Any) -> Any:
-        """Evaluate by the reference evaluator; see `edgewise.reference.solve`."""
+    def solve(
+        self,
+        facts: Iterable[FactLike] = (),
+        *,
+        dtype: torch.dtype | None = None,
+        weights: Mapping[str, Tensor] | None = None,
+        seed: int | None = None,
+        training: bool = False,
+    ) -> Solution:
+        """Evaluate with the reference evaluator: every derived atom with its value.
+
+        `dtype` is float64 by default. `weights` gives weights by name, such as those of
+        `program.weights(seed=0)`; the others have their initial values, drawn with `seed` where a
+        rule gives only a shape. `training` enables dropout.
+        """
+        options: dict[str, Any] = {"weights": weights, "seed": seed, "training": training}
+        options |= {} if dtype is None else {"dtype": dtype}
         return _stage("reference").solve(self, facts, **options)
 
-    def compile(self, output: nodes.Atom, **options: Any) -> Any:
-        """A torch module that computes one relation; see `edgewise.compile.compile`."""
+    def compile(
+        self,
+        output: nodes.Atom,
+        *,
+        fill: float | None = None,
+        limit: int | None = None,
+        without: Iterable[str] = (),
+        seed: int | None = None,
+        dtype: torch.dtype | None = None,
+        check: bool = False,
+    ) -> Model:
+        """A `torch.nn.Module` that computes one relation.
+
+        - fill: the value of absent atoms in a dense output.
+        - limit: the most groundings that a rule may have.
+        - without: passes to switch off, by name.
+        - seed: draws the initial weights, each by its name, as `solve` does.
+        - dtype: of the weights; torch's default if None.
+        - check: check the tensors of every call for NaN too, which synchronises a GPU.
+        """
+        options = {"fill": fill, "without": without, "seed": seed, "dtype": dtype, "check": check}
+        options |= {} if limit is None else {"limit": limit}
         return _stage("compile").compile(self, output, **options)
 
-    def weights(self, **options: Any) -> Any:
-        """Fresh learnable weights by name; see `edgewise.weights.initial_weights`."""
+    def weights(
+        self, *, seed: int | None = None, dtype: torch.dtype | None = None
+    ) -> dict[str, Tensor]:
+        """Initial learnable weights by name, for `solve(weights=...)`."""
+        options = {"seed": seed} | ({} if dtype is None else {"dtype": dtype})
         return _stage("weights").initial_weights(self, **options)
 
-    def draw(self) -> Any:
-        """The rules as a picture: relations joined by the rules that derive them (SVG)."""
+    def draw(self) -> Picture:
+        """The rules as an SVG picture: relations joined by the rules that derive them."""
         return _stage("viz").draw_program(self)
 
     def __repr__(self) -> str:
@@ -162,51 +214,53 @@ def _differ(a: Any, b: Any) -> bool:
     return a is not None and b is not None and a != b
 
 
-def _aggregation(given: Any) -> nodes.Function:
-    if given is None:
+def _aggregation(chosen: Any) -> nodes.Function:
+    if chosen is None:
         return F.sum_agg
     if (
-        not isinstance(given, nodes.Function)
-        or functions.kind(given) != functions.AGGREGATION
-        or Law.NORMALISES in functions.definition(given)
+        not isinstance(chosen, nodes.Function)
+        or functions.kind(chosen) != functions.AGGREGATION
+        or Law.NORMALISES in functions.definition(chosen)
     ):
         raise BadDefault(
-            f"`{safe_repr(given)}` cannot be the default aggregation",
+            f"`{safe_repr(chosen)}` cannot be the default aggregation",
             caller(),
             "use one that ends in `_agg`, such as `aggregation=F.avg_agg`",
         )
-    return functions.listed(given)[0]
+    return functions.listed(chosen)[0]
 
 
-def _rounds(given: Any) -> int | None:
-    if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 1):
+def _rounds(chosen: Any) -> int | None:
+    if chosen is not None and (
+        not isinstance(chosen, int) or isinstance(chosen, bool) or chosen < 1
+    ):
         raise BadDefault(
-            f"`rounds={safe_repr(given)}` is not a number of rounds",
+            f"`rounds={safe_repr(chosen)}` is not a number of rounds",
             caller(),
             "write a positive integer",
         )
-    return given
+    return chosen
 
 
-def _domains(given: Mapping[Any, Any]) -> tuple[tuple[str, Domain], ...]:
+def _domains(chosen: Mapping[Any, Any]) -> tuple[tuple[str, Domain], ...]:
     place = caller()
-    if not isinstance(given, Mapping):
+    if not isinstance(chosen, Mapping):
         raise BadDefault(
-            f"domains are a mapping, not a {type(given).__name__}",
+            f"domains are a mapping, not a {type(chosen).__name__}",
             place,
             "write `domains={V.H: 8}`",
         )
     found: dict[str, Domain] = {}
-    for variable, values in given.items():
+    for variable, values in chosen.items():
         name = variable.name if isinstance(variable, nodes.Variable) else variable
-        whole = isinstance(values, int) and not isinstance(values, bool) and values > 0
+        is_size = isinstance(values, int) and not isinstance(values, bool) and values > 0
         listed = isinstance(values, list | tuple | range) and len(values) > 0
         open_ = listed and any(isinstance(v, nodes.Variable) for v in values)
-        if not isinstance(name, str) or not (whole or listed) or open_:
+        if not isinstance(name, str) or not (is_size or listed) or open_:
             raise BadDefault(
                 f"`{safe_repr(variable)}: {safe_repr(values)}` is not a domain",
                 place,
                 "write `domains={V.H: 8}` for 0..7, or a list of constants",
             )
-        found[name] = values if whole else tuple(dict.fromkeys(terms.checked(values, place)))  # type: ignore[arg-type]
+        found[name] = values if is_size else tuple(dict.fromkeys(terms.checked(values, place)))  # type: ignore[arg-type]
     return tuple(sorted(found.items()))

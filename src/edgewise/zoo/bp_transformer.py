@@ -102,7 +102,7 @@ def program(config: Config) -> Program:
     word = F.lookup(W.word[config.vocabulary, config.size], R.token(V.I))
     nothing = W.nothing[config.size,].filled(0.0).fixed()
     stack = repeat(lambda x: layer(x, config), config.layers)(R.x)
-    rules = [
+    rules: Statements = [
         R.x(V.I) <= dropped(word, config.dropout),
         R.x(V.I) <= (nothing, R._edge(V.I, V.J, V.T), ~R._token(V.I)),
         stack,

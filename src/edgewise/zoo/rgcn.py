@@ -10,7 +10,7 @@ adds nothing, as in PyG.
 from dataclasses import dataclass
 
 from edgewise.language import F, Program, R, V, W
-from edgewise.language.nodes import Atom
+from edgewise.language.nodes import Atom, Variable
 from edgewise.zoo.parts import Statements
 
 
@@ -47,5 +47,7 @@ def _shared_basis(m: int, d: int) -> Statements:
 
 def program(config: Config) -> Program:
     """Reads `x(i)` and `edge(i, t, j)`, from j to i with type t; derives `out(i)`."""
-    bases = {} if config.bases is None else {V.B: config.bases}
-    return Program(layer(R.x, config), domains={V.T: config.types} | bases)
+    domains: dict[Variable, int | tuple[str, ...]] = {V.T: config.types}
+    if config.bases is not None:
+        domains[V.B] = config.bases
+    return Program(layer(R.x, config), domains=domains)
