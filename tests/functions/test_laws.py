@@ -256,6 +256,15 @@ def test_associative(name):
     torch.testing.assert_close(applied(name, [applied(name, [x, y]), z]), applied(name, [x, y, z]))
 
 
+@having(Law.DISTRIBUTES)
+def test_distributes(name):
+    x, y, z = values(name, 3, (2, 2))
+    left = applied(name, [x, z]) + applied(name, [y, z])
+    torch.testing.assert_close(applied(name, [x + y, z]), left)
+    right = applied(name, [z, x]) + applied(name, [z, y])
+    torch.testing.assert_close(applied(name, [z, x + y]), right)
+
+
 @having(Law.IDEMPOTENT)
 def test_idempotent(name):
     (x,) = values(name, 1)
@@ -304,15 +313,15 @@ def test_what_is_not_said_does_not_hold():
 @pytest.mark.parametrize("name", [d.name for d in DEFINITIONS.values() if d.score is not None])
 def test_a_score_computes_the_same(name):
     from edgewise import scores
-    from edgewise.scores.derivative import derivative
-    from edgewise.scores.evaluate import Pairs
+    from edgewise.scores.evaluate import PairScores
     from edgewise.scores.nodes import S
+    from edgewise.scores.primitives import derivative
 
     found, count = DEFINITIONS[name], of_its_own(name)
     tree = found.score(scores, *([scores.S] * count), **options(name)).node
     x = draw((1, 5)).requires_grad_()
     place = torch.zeros(5, dtype=torch.int64)
-    pairs = Pairs(x.detach(), place, place, torch.zeros(1, 1, dtype=torch.int64), ())
+    pairs = PairScores(x.detach(), place, place, torch.zeros(1, 1, dtype=torch.int64), ())
     one = torch.stack([applied(name, [x[0, n]] * count) for n in range(5)])
     torch.testing.assert_close(pairs[tree].expand(1, 5)[0], one)
     (grad,) = torch.autograd.grad(one.sum(), x) if one.requires_grad else (torch.zeros_like(x),)

@@ -31,11 +31,11 @@ from edgewise.scores import (
     tanh,
     where,
 )  # fmt: skip
-from edgewise.scores.derivative import derivative
-from edgewise.scores.evaluate import Pairs
+from edgewise.scores.evaluate import PairScores
 from edgewise.scores.library import alibi_slopes
 from edgewise.scores.nodes import S as DOT
 from edgewise.scores.nodes import by_distance, entries
+from edgewise.scores.primitives import derivative
 
 HEADS, ROWS, COLUMNS = 2, 3, 4
 
@@ -44,7 +44,9 @@ def pairs(tables=(), seed=0):
     random = torch.Generator().manual_seed(seed)
     s = torch.randn(HEADS, ROWS, COLUMNS, generator=random, dtype=torch.float64)
     places = torch.arange(ROWS)[:, None], torch.arange(COLUMNS)[None]
-    return Pairs(s.requires_grad_(), *places, torch.arange(HEADS).view(-1, 1, 1), tuple(tables))
+    return PairScores(
+        s.requires_grad_(), *places, torch.arange(HEADS).view(-1, 1, 1), tuple(tables)
+    )
 
 
 def rows_of(score):

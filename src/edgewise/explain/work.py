@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from edgewise.functions import DEFINITIONS
 from edgewise.functions.dimensions import show
 from edgewise.graphs import full
 from edgewise.ground.index import Grid, Index
@@ -174,11 +175,11 @@ def _rule_kernel(step: RuleStep, seen: Sequence[Chosen]) -> str:
         parts.append("gather")
     if not step.ground.segments.trivial:
         inner = step.default if step.ground.groups is not None else step.aggregation
-        name = inner.name.removesuffix("_agg")
+        name = DEFINITIONS[inner.name].word
         by = f"aggregate {name} ({aggregated[0]})" if aggregated else f"segment {name}"
         parts.append(by)
     if step.ground.groups is not None:
-        parts.append(f"{step.aggregation.name.removesuffix('_agg')} in groups")
+        parts.append(f"{DEFINITIONS[step.aggregation.name].word} in groups")
     return ", ".join(parts) or "elementwise"
 
 

@@ -270,7 +270,7 @@ COMBINATIONS = (
         lambda items: reduce(values.product, items),
         lambda items: reduce(columns.product, items),
         lambda operands: reduce(product, operands),
-        frozenset({Law.KEEPS_ONE, Law.ASSOCIATIVE}),
+        frozenset({Law.KEEPS_ONE, Law.ASSOCIATIVE, Law.DISTRIBUTES}),
         score=_score(lambda s, a, b: a * b),
         operator="@",
         also=(
@@ -285,7 +285,7 @@ COMBINATIONS = (
         lambda items: values.aligned(items).prod(0),
         lambda items: reduce(mul, meet(items)),
         elementwise,
-        frozenset({*_ELEMENTS, Law.ASSOCIATIVE}),
+        frozenset({*_ELEMENTS, Law.ASSOCIATIVE, Law.DISTRIBUTES}),
         score=_score(lambda s, a, b: a * b),
         operator="*",
         also=("mul",),

@@ -18,6 +18,7 @@ class Law(Enum):
     LINEAR = "f(a·x + b·y) = a·f(x) + b·f(y)"
     ORDER_FREE = "values in any order give the same"
     ASSOCIATIVE = "f(f(x, y), z) = f(x, y, z)"
+    DISTRIBUTES = "f(x + y, z) = f(x, z) + f(y, z), and so from the right"
     IDEMPOTENT = "f(x, x) = x"
     KEEPS_ONE = "f(x) = x, of one value"
     NORMALISES = "with `agg_terms`, each rule head gets its share of a group"

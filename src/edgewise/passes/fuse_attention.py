@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
+from edgewise.functions import Law
 from edgewise.language import functions, nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.statements import aggregation_of, atoms, combination, substitute
@@ -13,7 +14,7 @@ from edgewise.language.terms import variables
 from edgewise.passes.attention_node import NotAttention, WeightedSum, attention_node
 from edgewise.passes.inlined import same_domains
 from edgewise.plan.nodes import Attention, Plan
-from edgewise.plan.score import names_in
+from edgewise.plan.score import is_softmax, names_in
 
 PRODUCT = nodes.Function("product")
 Factors = tuple[nodes.Expression, ...]
@@ -44,10 +45,8 @@ def refusals(plan: Plan) -> dict[str, str]:
 
 def _softmaxes(plan: Plan) -> Iterator[nodes.Rule]:
     for step in plan.steps:
-        if isinstance(step, nodes.Rule):
-            function = aggregation_of(step, plan.aggregation)
-            if function.name == "softmax_agg" and dict(function.arguments).get("agg_terms"):
-                yield step
+        if isinstance(step, nodes.Rule) and is_softmax(step, plan.aggregation):
+            yield step
 
 
 def _attention(plan: Plan, score: nodes.Rule) -> Attention:
@@ -144,8 +143,8 @@ def _weighted_sum(plan: Plan, score: nodes.Rule, using: nodes.Rule, over: str) -
 def _factors(using: nodes.Rule) -> Factors:
     if len(using.body) == 1 and isinstance(using.body[0], nodes.Apply):
         product = using.body[0]
-        plain = product.function.name in ("product", "elproduct") and product.weight is None
-        return product.operands if plain else ()
+        distributes = Law.DISTRIBUTES in functions.definition(product.function)
+        return product.operands if distributes and product.weight is None else ()
     return using.body if combination(using.functions).name == "product" else ()
 
 

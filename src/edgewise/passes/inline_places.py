@@ -14,6 +14,7 @@ from edgewise.language.statements import aggregation_of, atoms, weights
 from edgewise.language.terms import variables
 from edgewise.passes.inlined import inlined_into, keeps_domains
 from edgewise.plan.nodes import Plan
+from edgewise.plan.score import is_softmax
 
 
 def inline_places(plan: Plan) -> Plan:
@@ -38,13 +39,8 @@ def _scores(plan: Plan, helper: nodes.Rule) -> list[nodes.Rule]:
     ]
     users = [rule for rule, _ in uses]
     alone = len({id(rule) for rule in users}) == len(users)
-    fine = all(atom.carries_value and _is_softmax(plan, rule) for rule, atom in uses)
+    fine = all(atom.carries_value and is_softmax(rule, plan.aggregation) for rule, atom in uses)
     return users if alone and fine else []
-
-
-def _is_softmax(plan: Plan, rule: nodes.Rule) -> bool:
-    function = aggregation_of(rule, plan.aggregation)
-    return function.name == "softmax_agg" and bool(dict(function.arguments).get("agg_terms"))
 
 
 def _is_of_places(plan: Plan, rule: nodes.Rule) -> bool:

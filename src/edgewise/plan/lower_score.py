@@ -24,9 +24,8 @@ from edgewise.plan.score import (
     times,
 )
 from edgewise.scores import I, J, S, Score, maximum, minimum
-from edgewise.scores.errors import ScoreTooDeep
 from edgewise.scores.nodes import ZERO, Entry, PairValue
-from edgewise.scores.score import as_score
+from edgewise.scores.score import ScoreTooDeep, as_score
 
 OF_PLACES: dict[str, Callable[[Score, Score], Score]] = {
     "add_eval": lambda a, b: a + b,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from edgewise.functions import DEFINITIONS, Law
 from edgewise.language import nodes
-from edgewise.language.statements import atoms, weights
+from edgewise.language.functions import argument
+from edgewise.language.statements import aggregation_of, atoms, weights
 from edgewise.language.terms import variables
 from edgewise.plan.nodes import Dot
 
@@ -32,6 +34,12 @@ def names_in(item: Any) -> frozenset[str]:
     return frozenset(v.name for v in variables(terms))
 
 
+def is_softmax(rule: nodes.Rule, default: nodes.Function) -> bool:
+    """Whether a rule gives each head its share of a softmax over groups."""
+    function = aggregation_of(rule, default)
+    return function.name == "softmax_agg" and bool(argument(function, "agg_terms"))
+
+
 def terms_of(name: str, operands: tuple[nodes.Expression, ...]) -> tuple[Term, ...]:
     """The terms of `combination(operands)`.
 
@@ -41,7 +49,7 @@ def terms_of(name: str, operands: tuple[nodes.Expression, ...]) -> tuple[Term, .
     """
     if name == "sum":
         return tuple(term for operand in operands for term in _expanded(operand))
-    if name in ("product", "elproduct"):
+    if Law.DISTRIBUTES in DEFINITIONS[name]:
         found: tuple[Term, ...] = (Term(()),)
         for operand in operands:
             found = tuple(

@@ -147,7 +147,7 @@ def _explained(solution: Solution, atom: GroundAtom, value: Tensor) -> Why:
     fact = evaluator.facts.get(atom)
     parts = ([] if fact is None else [fact]) + [d.value for d in found]
     how = combination(line.functions) if line else SUM
-    shares = _shared(how.name, parts, lambda items: combine(how, items))
+    shares = _shared(how, parts, lambda items: combine(how, items))
     of_fact = None if fact is None else shares.pop(0)
     derivations = tuple(replace(d, share=s) for d, s in zip(found, shares, strict=True))
     return Why(nodes.Atom(relation, key), value, fact, of_fact, derivations, line)
@@ -245,15 +245,14 @@ def _used(
 def _shares(aggregation: nodes.Function, values: Sequence[Tensor]) -> list[float | None]:
     if Law.NORMALISES in definition(aggregation):  # without agg_terms: the vector of weights
         return aggregate(aggregation, values).detach().reshape(-1).tolist()
-    name = aggregation.name.removesuffix("_agg")
-    return _shared(name, values, lambda items: aggregate(aggregation, items))
+    return _shared(aggregation, values, lambda items: aggregate(aggregation, items))
 
 
 def _shared(
-    name: str, values: Sequence[Tensor], function: Callable[[Sequence[Tensor]], Tensor]
+    how: nodes.Function, values: Sequence[Tensor], function: Callable[[Sequence[Tensor]], Tensor]
 ) -> list[float | None]:
     """⟨J_gᵀ·out, v_g⟩ / ⟨out, out⟩ for each value; None where it is 0/0 or infinite."""
-    if name == "count":
+    if definition(how).gradient == "0":  # how many there are
         return [1 / len(values)] * len(values)
     if not values:
         return []
@@ -264,8 +263,8 @@ def _shared(
         if out.requires_grad:
             grads = torch.autograd.grad(out, leaves, out.detach(), allow_unused=True)
     total = float(out.detach().square().sum())
-    if total == 0 and name in ("max", "min"):  # the winners stay the same after adding 1
-        return _shared(name, [value + 1 for value in values], function)
+    if total == 0 and definition(how).is_extreme:  # the winners stay the same after adding 1
+        return _shared(how, [value + 1 for value in values], function)
     parts = [
         0.0 if g is None else float((g * leaf).detach().sum())
         for g, leaf in zip(grads, leaves, strict=True)

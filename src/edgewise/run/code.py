@@ -9,8 +9,8 @@ from torch import Tensor
 
 from edgewise.run.state import State
 from edgewise.scores import Score
-from edgewise.scores.functions import call
 from edgewise.scores.nodes import Call, Entry, Node, Number, walk
+from edgewise.scores.primitives import call
 
 Fill = Callable[[State], Tensor]
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from edgewise.scores.functions import FUNCTIONS
-from edgewise.scores.kinds import kind, wants
-from edgewise.scores.nodes import REAL, TRUTH, Call, Entry, Leaf, Node, Number
+from edgewise.scores.nodes import BOOLEAN, REAL, Call, Entry, Leaf, Node, Number
+from edgewise.scores.primitives import PRIMITIVES, kind, wants
 
 
 @dataclass(eq=False)
-class Pairs:
+class PairScores:
     """Pairs of some heads: `s` (heads, ...) holds their dot products, `i` and `j` (...) their
     places, `h` (heads, 1...) the numbers of the heads. A table (rows, length) is read at row
     h mod rows."""
@@ -37,13 +36,13 @@ class Pairs:
                 value: Tensor = getattr(self, name)
                 return value
             case Number(number):
-                dtype = torch.int64 if node.whole else self.s.dtype
+                dtype = torch.int64 if node.is_integer else self.s.dtype
                 return torch.tensor(number, dtype=dtype, device=self.s.device)
             case Entry(table):
                 return self._entries(self.tables[table], self.places(node)).to(self.s.dtype)
             case Call(function, operands):
                 given = [self._as(x, want) for x, want in zip(operands, wants(node), strict=True)]
-                return FUNCTIONS[function].torch(*given)
+                return PRIMITIVES[function].torch(*given)
         raise AssertionError(node)
 
     def _entries(self, table: Tensor, at: Tensor) -> Tensor:
@@ -62,7 +61,7 @@ class Pairs:
         value = self[node]
         if want == REAL and not value.is_floating_point():
             return value.to(self.s.dtype)
-        return value.bool() if want == TRUTH else value
+        return value.bool() if want == BOOLEAN else value
 
     def places(self, entry: Entry) -> Tensor:
         """The index of an entry, cut to the length of its table."""

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller, safe_repr
-from edgewise.scores.errors import BadScore
-from edgewise.scores.score import I, J, S, Score, apply, as_score, entry
+from edgewise.scores.score import BadScore, I, J, S, Score, apply, as_score, entry
 
 
 def tanh(x: Score) -> Score:
@@ -124,13 +123,11 @@ def alibi_slopes(heads: int) -> Tensor:
     >>> alibi_slopes(4).tolist()
     [0.25, 0.0625, 0.015625, 0.00390625]
     """
-    if not _is_whole(heads) or heads < 1:
-        raise BadScore(
-            f"there are {safe_repr(heads)} heads", caller(), "give a whole number from 1 on"
-        )
-    whole = 1 << (heads.bit_length() - 1)
-    first = [2 ** (-8 * (h + 1) / whole) for h in range(min(heads, whole))]
-    rest = [2 ** (-4 * (2 * h + 1) / whole) for h in range(heads - len(first))]
+    if not _is_integer(heads) or heads < 1:
+        raise BadScore(f"there are {safe_repr(heads)} heads", caller(), "give an integer from 1 on")
+    power = 1 << (heads.bit_length() - 1)
+    first = [2 ** (-8 * (h + 1) / power) for h in range(min(heads, power))]
+    rest = [2 ** (-4 * (2 * h + 1) / power) for h in range(heads - len(first))]
     return torch.tensor(first + rest)
 
 
@@ -161,12 +158,12 @@ def t5_buckets(buckets: int = 32, distance: int = 128, *, both: bool = True) -> 
     >>> relative(weight.T[:, t5_buckets()])
     table0[I - J + 128]
     """
-    half = (buckets // 2 if both else buckets) // 2 if _is_whole(buckets) else 0
-    if half < 1 or not _is_whole(distance) or distance <= half:
+    half = (buckets // 2 if both else buckets) // 2 if _is_integer(buckets) else 0
+    if half < 1 or not _is_integer(distance) or distance <= half:
         raise BadScore(
             f"{safe_repr(buckets)} buckets for a distance of {safe_repr(distance)}",
             caller(),
-            f"give whole numbers: at least {4 if both else 2} buckets, and a distance beyond those "
+            f"give integers: at least {4 if both else 2} buckets, and a distance beyond those "
             f"that have a bucket each, {max(half, 1)}",
         )
     away = -torch.arange(-distance, distance + 1)  # T5 counts j - i
@@ -179,7 +176,7 @@ def t5_buckets(buckets: int = 32, distance: int = 128, *, both: bool = True) -> 
     return base + torch.where(away < exact, away, far)
 
 
-def _is_whole(x: object) -> bool:
+def _is_integer(x: object) -> bool:
     return isinstance(x, int) and not isinstance(x, bool)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-WHOLE, REAL, TRUTH = "whole", "real", "truth"
+INTEGER, REAL, BOOLEAN = "integer", "real", "boolean"
 PLACES = ("i", "j", "h")  # of the query, of the key, of the head
 
 
@@ -38,10 +38,10 @@ class Leaf(End):
 @dataclass(frozen=True)
 class Number(End):
     value: float | int
-    whole: bool = field(init=False, repr=False)  # 1 and 1.0 are equal, and not the same here
+    is_integer: bool = field(init=False, repr=False)  # 1 and 1.0 are equal, and not the same here
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "whole", isinstance(self.value, int))
+        object.__setattr__(self, "is_integer", isinstance(self.value, int))
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Entry(Made):
 
 @dataclass(frozen=True)
 class Call(Made):
-    """One of `FUNCTIONS`, applied."""
+    """One of `PRIMITIVES`, applied."""
 
     function: str
     operands: tuple[Node, ...]

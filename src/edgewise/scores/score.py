@@ -7,14 +7,40 @@ from typing import Any
 
 from torch import Tensor
 
-from edgewise.errors import caller
+from edgewise.errors import EdgewiseError, caller
 from edgewise.scores import nodes
-from edgewise.scores.errors import BadScore, ScoreTooDeep
-from edgewise.scores.functions import call
 from edgewise.scores.nodes import Entry, Node, Number
+from edgewise.scores.primitives import call
 from edgewise.scores.show import show
 
 DEEPEST, MOST_PARTS = 100, 10_000
+
+
+class BadScore(EdgewiseError):
+    """A score is one number for each pair, made of S, I, J, H, numbers, tables and functions."""
+
+    code = "bad-score"
+    example = "from edgewise.scores import S\n\nS if S > 0 else 0.1 * S"
+    instead = "from edgewise.scores import S, where\n\nwhere(S > 0, S, 0.1 * S)"
+
+
+class ScoreTooDeep(EdgewiseError):
+    """A score is evaluated for every pair, so its depth and its size are limited.
+
+    Numbers that differ from position to position are a table, which is one level.
+    """
+
+    code = "score-too-deep"
+    example = """\
+from edgewise.scores import I, J, S, where
+
+score = S
+for distance in range(1000):
+    score = where((I - J).equals(distance), S - distance / 10, score)"""
+    instead = """\
+from edgewise.scores import I, J, S, table
+
+score = S - table(torch.arange(1000) / 10, I - J)"""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

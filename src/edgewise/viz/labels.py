@@ -114,7 +114,7 @@ def function(item: nodes.Function) -> str:
     """A function with its arguments: `softmax over J`, `leaky_relu(0.2)`."""
     over = dict(item.arguments).get("agg_terms")
     if over:
-        return f"{item.name.removesuffix('_agg')} over {', '.join(over)}"
+        return f"{functions.definition(item).word} over {', '.join(over)}"
     if item.name == "call":
         return type(item["module"].thing).__name__
     return printer.python(item).removeprefix("F.")

@@ -25,8 +25,7 @@ from edgewise.kernels.attention.errors import (
 )
 from edgewise.kernels.attention.kept import constant
 from edgewise.kernels.attention.sharded import refuse_dtensor
-from edgewise.scores.errors import BadScore
-from edgewise.scores.score import S, Score
+from edgewise.scores.score import BadScore, S, Score
 
 WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 

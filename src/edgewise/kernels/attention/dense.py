@@ -13,9 +13,9 @@ from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
 from edgewise.kernels.attention.derivatives import once, refuse_forward_mode
 from edgewise.kernels.attention.explicit import NUMBERS
 from edgewise.kernels.attention.flash import flash, flash_backward, fused
-from edgewise.scores.derivative import derivative
-from edgewise.scores.evaluate import Pairs
+from edgewise.scores.evaluate import PairScores
 from edgewise.scores.nodes import ONE, H, Number, S, replaced, walk
+from edgewise.scores.primitives import derivative
 
 if TYPE_CHECKING:
     from edgewise.kernels.attention.layout import Layout
@@ -92,7 +92,7 @@ def _added(case: Case, terms: Terms, q: Tensor) -> Tensor:
     i = torch.arange(case.n, device=q.device)[:, None]
     j = torch.arange(case.m, device=q.device)
     h = torch.arange(heads, device=q.device)[:, None, None]
-    pairs = Pairs(q.new_zeros(()), i, j, h, terms.tables)
+    pairs = PairScores(q.new_zeros(()), i, j, h, terms.tables)
     added = pairs[replaced(case.score, {S: Number(0.0)})].to(q.dtype)
     return added.expand(heads, case.n, case.m)
 

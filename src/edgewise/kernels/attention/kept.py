@@ -22,8 +22,8 @@ from edgewise.graphs import parse
 from edgewise.graphs.families import per_head
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.errors import BadOption
-from edgewise.scores.functions import FUNCTIONS
 from edgewise.scores.nodes import Call, Entry, Leaf, Node, Number
+from edgewise.scores.primitives import PRIMITIVES
 
 T = TypeVar("T")
 KEPT: dict[str, Any] = {}
@@ -169,6 +169,6 @@ def _node(tuples: tuple[Any, ...]) -> Node:
         case "entry", table, index:
             return Entry(table, _node(index))
     function, *operands = tuples
-    if function not in FUNCTIONS:
+    if function not in PRIMITIVES:
         raise ValueError(function)
     return Call(function, tuple(_node(operand) for operand in operands))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from edgewise.kernels.attention import memory
 from edgewise.kernels.attention.contract import EDGE_TERMS, Case, Grads, Saved, Terms, wide
-from edgewise.scores.evaluate import Pairs
+from edgewise.scores.evaluate import PairScores
 
 name = "reference"
 LIMIT = 1 << 28
@@ -76,10 +76,10 @@ def _scores(case: Case, q: Tensor, k: Tensor, terms: Terms) -> Tensor:
     return scores.masked_fill(absent, -torch.inf)
 
 
-def _pairs(case: Case, dot: Tensor, terms: Terms) -> Pairs:
+def _pairs(case: Case, dot: Tensor, terms: Terms) -> PairScores:
     i, j = (torch.arange(size, device=dot.device) for size in (case.n, case.m))
     h = torch.arange(case.b * case.g, device=dot.device).view(-1, 1, 1)
-    return Pairs(dot.flatten(0, 1), i[:, None], j[None], h, terms.tables)
+    return PairScores(dot.flatten(0, 1), i[:, None], j[None], h, terms.tables)
 
 
 def _dense(case: Case, per_edge: Tensor, i: Tensor, j: Tensor) -> Tensor:

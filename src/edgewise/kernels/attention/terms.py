@@ -12,9 +12,9 @@ from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.contract import Case, Terms, wide
 from edgewise.kernels.attention.edges import edges
-from edgewise.scores.derivative import derivative
-from edgewise.scores.evaluate import Pairs, accumulate
+from edgewise.scores.evaluate import PairScores, accumulate
 from edgewise.scores.nodes import S, entries
+from edgewise.scores.primitives import derivative
 
 
 @cached
@@ -86,12 +86,12 @@ class Scores:
         return _taken(self.terms.edge_scale, self.tile, self.dot)
 
     @cached_property
-    def _pairs(self) -> Pairs:
+    def _pairs(self) -> PairScores:
         scaled = self.dot if self._scale is None else self.dot * self._scale
         scaled = scaled.flatten(0, 1)
         h = torch.arange(len(scaled), device=scaled.device)
         h = h.view(-1, *(1,) * (scaled.ndim - 1))
-        return Pairs(scaled, self.tile.i, self.tile.j, h, self.terms.tables)
+        return PairScores(scaled, self.tile.i, self.tile.j, h, self.terms.tables)
 
     def values(self) -> Tensor:
         """(b, g, ...), -∞ where there is no pair."""

@@ -19,9 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.scores.derivative import derivative
-from edgewise.scores.functions import FUNCTIONS
-from edgewise.scores.kinds import kind, wants
 from edgewise.scores.nodes import (
     REAL,
     Call,
@@ -36,6 +33,7 @@ from edgewise.scores.nodes import (
     entries,
     walk,
 )
+from edgewise.scores.primitives import PRIMITIVES, derivative, kind, wants
 
 GIVEN = "s, i, j, h, Tables, Sizes"
 
@@ -159,7 +157,7 @@ class _Lines:
                     self.real(x) if want == REAL else self.name(x)
                     for x, want in zip(operands, wants(node), strict=True)
                 ]
-                return FUNCTIONS[function].triton.format(*given)
+                return PRIMITIVES[function].triton.format(*given)
         raise AssertionError(node)
 
     def place(self, entry: Entry) -> str:
