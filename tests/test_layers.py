@@ -27,6 +27,7 @@ LAYERS = [  # each may import those before it
         "ground",
         "inputs",
         "kernels",
+        "physical",
         "run",
         "module",
         "compile",

@@ -15,10 +15,9 @@ from torch.torch_version import TorchVersion
 from edgewise.errors import EdgewiseError, caller
 from edgewise.inputs.kinds import BadInput
 from edgewise.module import Data, Model
+from edgewise.physical.plan import PhysicalPlan
 from edgewise.run.autocast import autocasts
 from edgewise.run.step import Step
-from edgewise.run.tape import recorded
-from edgewise.run.tape.write import Source
 
 Loss = Callable[..., Tensor]
 Stepped = tuple[Tensor, list[Tensor]]  # the loss, and weights that are still to be written
@@ -81,16 +80,16 @@ class _Sample:
     """A sample as its operations, its constants in two tensors: every argument of a call costs."""
 
     data: Data
-    source: Source
+    plan: PhysicalPlan
     numbers: Tensor
     keys: Tensor
 
     def alike(self, other: _Sample) -> bool:
-        return self.source.body == other.source.body and self.shapes == other.shapes
+        return self.plan.text == other.plan.text and self.shapes == other.shapes
 
     @property
     def shapes(self) -> list[tuple[torch.Size, torch.dtype]]:
-        return [(c.shape, c.dtype) for c in self.source.constants.values()]
+        return [(c.shape, c.dtype) for c in self.plan.tensors]
 
 
 class Descent:
@@ -133,7 +132,7 @@ class Descent:
     def _new(self, data: Data, targets: tuple[Tensor, ...], kinds: tuple[Any, ...]) -> _Sample:
         """A sample that was not seen, or targets of another kind."""
         step, _ = self.model._resolved(data, {})
-        sample = _packed(data, self._source(step))
+        sample = _packed(data, self._plan(step))
         if kinds not in self._made:
             self._check(data, targets)
             update = torch.compile(
@@ -167,22 +166,17 @@ class Descent:
             shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
             raise _unfit(output, targets, f"it gives {shape} instead of one number")
 
-    def _source(self, step: Step) -> Source:
-        model, names = self.model, list(self.model._paths)
-
-        def run(given: Sequence[Tensor]) -> Tensor:
-            held = dict(zip(names, given, strict=True))
-            value = step({}, held, model._one.dtype, model._one.device, model.training)
-            return step.output.tensor(value, as_rows=False)
-
-        _, tape = recorded(run, [model.weight(name) for name in names])
-        if tape.source is None or autocasts(model._one.device):
-            why = "what it calls may differ" if tape.source is None else "autocast is on"
+    def _plan(self, step: Step) -> PhysicalPlan:
+        model, names = self.model, tuple(self.model._paths)
+        weights = [model.weight(name) for name in names]
+        plan = step.plan((), weights, names, model._one, model.training, False)
+        if plan.kernels or autocasts(model._one.device):
+            why = "autocast is on" if not plan.kernels else f"it calls `{plan.kernels[0]}`"
             raise NotAlike(f"it cannot be compiled: {why}", caller(), "train step by step")
-        return tape.source
+        return plan
 
     def _update(self, sample: _Sample) -> Callable[..., Stepped]:
-        forward = sample.source.function(lifted=True)
+        forward = sample.plan.lifted
         loss, learns, shapes = self.loss, self._learns, sample.shapes
 
         def update(
@@ -221,13 +215,13 @@ def _unfit(output: Any, targets: tuple[Tensor, ...], why: str) -> BadTarget:
     )
 
 
-def _packed(data: Data, source: Source) -> _Sample:
-    held = list(source.constants.values())
+def _packed(data: Data, plan: PhysicalPlan) -> _Sample:
+    held = plan.tensors
     floats = [c.flatten() for c in held if c.is_floating_point()]
     others = [c.flatten().long() for c in held if not c.is_floating_point()]
     numbers = torch.cat(floats) if floats else torch.zeros(0)
     keys = torch.cat(others) if others else torch.zeros(0, dtype=torch.int64)
-    return _Sample(data, source, numbers, keys)
+    return _Sample(data, plan, numbers, keys)
 
 
 def _unpacked(

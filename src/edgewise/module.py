@@ -13,7 +13,7 @@ from torch import Tensor
 
 from edgewise.errors import caller, nearest
 from edgewise.inputs.facts import Facts, read_facts
-from edgewise.inputs.kinds import BadInput, dense, ragged, with_own_keys
+from edgewise.inputs.kinds import BadInput, dense, numbers, ragged, with_own_keys
 from edgewise.inputs.prepare import check_alike, strings
 from edgewise.inputs.read import (
     MissingInput,
@@ -26,6 +26,7 @@ from edgewise.inputs.read import (
 from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.language.statements import arities_of
+from edgewise.physical.plan import PhysicalPlan, untraced
 from edgewise.plan.nodes import Plan
 from edgewise.run.autocast import autocasts, lowered
 from edgewise.run.built import (
@@ -33,22 +34,21 @@ from edgewise.run.built import (
     check_kinds,
     check_names,
     ensure,
-    ensure_graph,
+    ensure_plan,
     fixed,
     refuse_unnamed,
-    untraced,
 )
-from edgewise.run.column import Column
-from edgewise.run.data import Data, ForeignData
+from edgewise.run.data import Data, ForeignData, Prepared
 from edgewise.run.handles import handle
 from edgewise.run.move import to_device
 from edgewise.run.padded import padded_steps
 from edgewise.run.result import Relation
 from edgewise.run.step import Step
-from edgewise.run.weights import at, mark, register
+from edgewise.run.weights import Slots, at, mark, register
 from edgewise.weights import UnknownWeight, WeightTable, called_modules
 
 _NUMBERS = itertools.count()
+PLAIN = (Tensor, torch.nn.Parameter, numbers)
 
 
 class Model(torch.nn.Module):
@@ -91,6 +91,7 @@ class Model(torch.nn.Module):
         self._number = next(_NUMBERS)
         self._cache = Data(self._number, {})
         self._shapes: dict[Any, Any] = {}
+        self._slots = Slots(self, ())
         self._handle = handle(self)
         self._paths: dict[str, tuple[str, ...]] = {}
         self._paths = register(self, table.tensors)  # weights take names that are left
@@ -160,7 +161,45 @@ class Model(torch.nn.Module):
         return found
 
     def forward(self, data: Data | None = None, /, **inputs: Any) -> Tensor | Relation:
+        if not torch.compiler.is_compiling():
+            found = self._again(data, inputs)
+            if found is not None:
+                return found
         return self._output(data, inputs, as_rows=False)
+
+    def _again(self, data: Data | None, inputs: dict[str, Any]) -> Tensor | Relation | None:
+        """The output by the plan of an earlier call with inputs like these; None if there is none.
+
+        Names, shapes, precisions and devices are the key, so nothing needs to be checked.
+        """
+        held = self._cache if data is None else data
+        if type(held) is not Data or held.model != self._number or self.check:
+            return None
+        found = self._key(held, inputs)
+        prepared = None if found is None else held.prepared.get(found[0])
+        weights = None if prepared is None else self._slots.tensors()
+        if found is None or prepared is None or weights is None:
+            return None
+        if [(weight.shape, weight.dtype) for weight in weights] != prepared.weights:
+            return None
+        return prepared.output.shown(prepared.plan(*prepared.first, *found[1], *weights), False)
+
+    def _key(self, data: Data, inputs: dict[str, Any]) -> tuple[Any, list[Tensor]] | None:
+        """What decides the plan of a call, and the tensors of its inputs."""
+        data.forget_changed()
+        unit = self._buffers["_unit"]
+        assert unit is not None
+        device = unit.device
+        key = [self.training, unit.dtype, device, autocasts(device)]
+        tensors = []
+        for name, item in inputs.items():
+            kind = type(item)
+            item = item.values.unsqueeze(-1) if kind is numbers else item
+            if kind not in PLAIN or item.is_nested:
+                return None
+            key += (name, kind is numbers, item.shape, item.dtype, item.device, item.layout)
+            tensors.append(item)
+        return tuple(key), tensors
 
     def rows(self, data: Data | None = None, /, **inputs: Any) -> Relation:
         """The output as explicit rows, whatever its layout: only the atoms that hold."""
@@ -232,20 +271,41 @@ class Model(torch.nn.Module):
         self, data: Data | None, inputs: Mapping[str, Any], as_rows: bool
     ) -> Tensor | Relation:
         step, values = self._resolved(data, inputs)
-        weights = self._weights()
-        unit = self._one
+        weights, unit = self._weights(), self._one
+        given = [*values.values(), *weights.values()]
         if torch.compiler.is_compiling():
-            lower = lowered(unit.device)
-            names = tuple(values)
-            shapes = tuple(map(fixed, values.values()))
+            names, shapes = tuple(values), tuple(map(fixed, values.values()))
             kinds = tuple(value.dtype for value in values.values())
-            ensure_graph(self._handle, names, shapes, kinds, self.training, lower, step.handle)
-            graph = step.graphs[self.training, kinds, lower]
-            if graph is not None:
-                value = Column(graph(*values.values(), *weights.values()))
-                return step.output(value, as_rows)
-        found = step.tensor(values, weights, unit, self.training, as_rows)
-        return step.output.shown(step.owned(found, values, weights, as_rows), as_rows)
+            lower = lowered(unit.device)
+            mode = (self.training, as_rows)
+            ensure_plan(self._handle, names, shapes, kinds, mode, lower, step.handle)
+            found = step.modules[names, kinds, mode, lower](*given)
+        else:
+            plan = step.plan(tuple(values), given, tuple(weights), unit, self.training, as_rows)
+            if not as_rows:
+                self._prepare(data, inputs, plan, step, values)
+            found = plan(*given)
+        return step.output.shown(found, as_rows)
+
+    def _prepare(
+        self,
+        data: Data | None,
+        inputs: Mapping[str, Any],
+        plan: PhysicalPlan,
+        step: Step,
+        values: Mapping[str, Tensor],
+    ) -> None:
+        """Remember the plan for calls like this one, unless its values are made anew for each."""
+        held = self._cache if data is None else data
+        found = None if held.volatile else self._key(held, dict(inputs))
+        first = [tensor for name, tensor in values.items() if name not in inputs]
+        if found is None or list(values)[len(first) :] != list(inputs):
+            return
+        if len(held.prepared) >= 256:
+            held.prepared.clear()
+        self._slots = Slots(self, self._paths.values())
+        weights = plan.signature[len(values) :]
+        held.prepared[found[0]] = Prepared(plan, first, weights, step.output)
 
     def _resolved(
         self, data: Data | None, inputs: Mapping[str, Any]

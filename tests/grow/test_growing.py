@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from edgewise import EdgewiseError, F, Program, R, V, W, numbers
 from edgewise.graphs import blocks, causal, full, global_tokens, random_edges, strided, window
-from edgewise.grow.laid import _KNOWN
 from edgewise.zoo import encoder
 from edgewise.zoo.parts import attention, linear, residual
 
@@ -248,8 +247,7 @@ def test_wrong_appends_change_nothing():
     torch.testing.assert_close(growing(x=x[:, 2:]), model(x=x)[:, 2:].detach())
 
 
-def test_one_row_after_another_runs_by_a_tape():
-    _KNOWN.clear()
+def test_one_row_after_another():
     model = crossing()
     memory = torch.randn(3, 5, 8, dtype=torch.float64)
     x = torch.randn(3, 9, 8, dtype=torch.float64)
@@ -260,8 +258,6 @@ def test_one_row_after_another_runs_by_a_tape():
         if i in (4, 6):
             order = order.roll(1)
             growing.take(torch.arange(3).roll(1))
-    tapes = [laid.tape for known in _KNOWN.values() for laid in known.values()]
-    assert any(tape is not None and tape.prepare is not None for tape in tapes)
     at = 0
     for i, got in enumerate(found):
         order = torch.arange(3).roll(at)
@@ -296,7 +292,6 @@ def test_matrices_large_enough_for_loops_of_our_own(dtype, batch):
 
 
 def test_other_weights_before_the_first_row_are_those_that_count():
-    _KNOWN.clear()
     model = decoder()
     x = torch.randn(1, 4, 8, dtype=torch.float64)
     growing = model.growing(4)
@@ -316,16 +311,13 @@ def test_other_weights_before_the_first_row_are_those_that_count():
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_as_many_rows_again_and_again_run_by_a_tape(graph):
-    _KNOWN.clear()
+def test_as_many_rows_again_and_again(graph):
     model = decoder(graph)
     x = torch.randn(2, 15, 8, dtype=torch.float64)
     expected = model(x=x).detach()
     growing = model.growing(15)
     parts = [growing(x=x[:, a : a + 3]) for a in range(0, 15, 3)]
     torch.testing.assert_close(torch.cat(parts, 1), expected, rtol=1e-12, atol=1e-12)
-    tapes = [laid.tape for known in _KNOWN.values() for laid in known.values()]
-    assert any(tape is not None and tape.prepare is not None for tape in tapes)
     again = model.growing(15)
     parts = [again(x=x[:, a : a + 3]) for a in range(0, 15, 3)]
     torch.testing.assert_close(torch.cat(parts, 1), expected, rtol=1e-12, atol=1e-12)

@@ -50,7 +50,7 @@ def test_values_train(form: str, late: bool) -> None:
         for x in xs:
             x.requires_grad_()
     descent = torch.optim.SGD(xs, lr=0.25)
-    for step in range(4):  # by a tape from the third on
+    for step in range(4):
         loss = _total(model, data)
         assert loss.item() == pytest.approx(4.0 - 2.0 * step)
         descent.zero_grad()

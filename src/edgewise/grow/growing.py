@@ -9,18 +9,17 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
-from edgewise.grow.axes import Axes
 from edgewise.grow.cache import Cache
 from edgewise.grow.errors import BadAppend, Full
 from edgewise.grow.laid import Laid, laid_out
 from edgewise.inputs.kinds import numbers
-from edgewise.run.autocast import autocasts
+from edgewise.physical.plan import PhysicalPlan, lowered, lowered_parts, untraced
+from edgewise.physical.symbols import Lowering
 from edgewise.run.column import Column
 from edgewise.run.executable import RelationStep
 from edgewise.run.result import Relation
 from edgewise.run.state import State
 from edgewise.run.step import Step
-from edgewise.run.tape import Tape, recordable, recorded
 from edgewise.run.weights import weights_changed
 
 if TYPE_CHECKING:
@@ -46,10 +45,10 @@ class Growing:
         self._batched: set[str] = set()
         self._names: tuple[str, ...] = ()
         self._batch: int | None = None
-        self._constant: dict[str, Column] = {}
+        self._constant: dict[str, Tensor] = {}
         self._mark = model._mark()
         self._weights = model._weights()
-        self._ready: dict[Tape, Callable[..., Tensor] | None] = {}
+        self._ready: dict[PhysicalPlan, Callable[..., Tensor]] = {}
 
     @property
     def length(self) -> int:
@@ -73,10 +72,10 @@ class Growing:
         unit = self.model._one
         laid = laid_out(step, inputs, self.capacity, self.model.limit, unit.device)
         self.cache.relations, self.cache.tables = laid.axes.kept, laid.tables
-        self.cache.rows, laid.current.cache = rows, self.cache
+        self.cache.rows = rows
         found = self._computed(step, laid, values)
         self.cache.appended()
-        return step.output.shown(step.owned(found, values, self._weights, False), False)
+        return step.output.shown(found, False)
 
     def _refuse_changed(self) -> None:
         """What is kept holds for the weights it was computed with."""
@@ -91,52 +90,73 @@ class Growing:
         self._mark, self._weights = now, self.model._weights()
 
     def _computed(self, step: Step, laid: Laid, values: dict[str, Tensor]) -> Tensor:
-        """The output; by a tape from the second row alone on, or the third time of as many."""
-        unit, rows, weights = self.model._one, self.cache.rows, self._weights
-        places = torch.arange(self.length, self.length + rows, device=unit.device)
-        known = dict(self._constant)
-
-        def run(given: Sequence[Tensor]) -> Tensor:
-            left = iter(given)
-            inputs, held = ({n: next(left) for n in names} for names in (values, weights))
-            state = step.state(inputs, held, unit.dtype, unit.device, self.model.training)
-            state.cache, state.places = laid.current, next(left)
-            state.projections, state.few = step.executable.projections, rows < FEW
-            state.relations.update((name, Column(next(left))) for name in known)
-            return self._output(step, laid.axes, state)
-
-        rest = [places, *(kept.data for kept in known.values())]
+        """The output for the rows that are appended; what is the same for all, once."""
+        unit, weights = self.model._one, self._weights
+        if not laid.axes.fixed <= set(self._constant):
+            given = [*values.values(), *weights.values()]
+            if laid.fixed is None or not laid.fixed.fits(given):
+                with untraced():
+                    laid.fixed = self._fixed_plan(step, laid, values)
+            self._constant.update(zip(laid.fixed_names(step), laid.fixed(*given), strict=True))
+        places = torch.arange(self.length, self.length + self.cache.rows, device=unit.device)
+        rest = [places, *self._constant.values()]
         given = [*values.values(), *weights.values(), *rest]
-        if not laid.axes.fixed <= set(known) or autocasts(unit.device):
-            return run(given)
-        changing = [*values.values(), *rest]
-        if laid.tape is not None and laid.tape.fits(changing):
-            function = self._function(laid.tape)
-            return run(given) if function is None else function(*changing)
-        laid.runs += 1
-        if laid.runs < (2 if rows == 1 else 3) or not recordable():
-            return run(given)
-        held = range(len(values), len(values) + len(weights))
-        found, laid.tape = recorded(run, given, held)
-        return found
+        if laid.plan is None or not laid.plan.fits(given):
+            with untraced():
+                laid.plan = self._plan(step, laid, values, rest)
+        if laid.plan not in self._ready:
+            held = dict(enumerate(weights.values(), len(values)))
+            self._ready[laid.plan] = laid.plan.bound(held).function
+        return self._ready[laid.plan](*values.values(), *rest, self.cache)
 
-    def _function(self, tape: Tape) -> Callable[..., Tensor] | None:
-        """A tape with the weights of this model, which are those of all its rows."""
-        if tape not in self._ready:
-            weights = self._weights.values()
-            self._ready[tape] = None if tape.prepare is None else tape.prepare(*weights)
-        return self._ready[tape]
+    def _fixed_plan(self, step: Step, laid: Laid, values: Mapping[str, Tensor]) -> PhysicalPlan:
+        names = laid.fixed_names(step)
 
-    def _output(self, step: Step, axes: Axes, state: State) -> Tensor:
-        for part in step.executable.steps:
-            assert isinstance(part, RelationStep)  # others cannot grow
-            if part.relation in axes.place:
-                state.relations.update(part(state))
-            elif part.relation not in self._constant:
-                found = part(state)
-                self._constant.update(found)
-                state.relations.update(found)
-        return step.output.tensor(state.relations[step.output.relation], False)
+        def run(lowering: Lowering, symbols: Sequence[Tensor]) -> dict[str, Tensor]:
+            state = self._state(step, values, symbols, lowering)
+            for part in step.executable.steps:
+                assert isinstance(part, RelationStep)  # others cannot grow
+                if part.relation in names:
+                    state.relations.update(part(state))
+            return {name: state.relations[name].data for name in names}
+
+        given = {**values, **self._weights}
+        return lowered_parts(run, list(given), list(given.values()), self.model._one.device)[0]
+
+    def _plan(
+        self, step: Step, laid: Laid, values: Mapping[str, Tensor], rest: Sequence[Tensor]
+    ) -> PhysicalPlan:
+        fixed = tuple(self._constant)
+
+        def run(lowering: Lowering, symbols: Sequence[Tensor]) -> Tensor:
+            lowering.argument("cache", self.cache)
+            state = self._state(step, values, symbols, lowering)
+            left = iter(symbols[len(values) + len(self._weights) :])
+            state.cache, state.places = self.cache, next(left)
+            state.few = self.cache.rows < FEW
+            state.relations.update((name, Column(next(left))) for name in fixed)
+            for part in step.executable.steps:
+                assert isinstance(part, RelationStep)
+                if part.relation in laid.axes.place:
+                    state.relations.update(part(state))
+            return step.output.tensor(state.relations[step.output.relation], False)
+
+        names = [*values, *self._weights, "places", *fixed]
+        given = [*values.values(), *self._weights.values(), *rest]
+        return lowered(run, names, given, self.model._one.device)
+
+    def _state(
+        self,
+        step: Step,
+        values: Mapping[str, Tensor],
+        symbols: Sequence[Tensor],
+        lowering: Lowering,
+    ) -> State:
+        left, unit = iter(symbols), self.model._one
+        inputs, weights = ({n: next(left) for n in names} for names in (values, self._weights))
+        state = step.state(inputs, weights, unit.dtype, unit.device, self.model.training, lowering)
+        state.projections = step.executable.projections
+        return state
 
     def take(self, samples: Tensor) -> None:
         """Go on with these samples of the batch, in this order; one may come several times."""
@@ -146,8 +166,8 @@ class Growing:
         for name in self._batched:
             self._given[name] = _selected(self._given[name], samples)
         for name, kept in self._constant.items():
-            if kept.data.shape[0] > 1:
-                self._constant[name] = Column(kept.data.index_select(0, samples))
+            if kept.shape[0] > 1:
+                self._constant[name] = kept.index_select(0, samples)
         self.cache.take(samples, self._batch)
         self._batch = len(samples)
 

@@ -1,51 +1,34 @@
-"""What is decided once for a step that appends rows: its axes, its tables, and its tape."""
+"""What is decided once for a step that appends rows: its axes, its tables, and its plan."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
 
 from edgewise.errors import caller
-from edgewise.ground.rules import GroundRule
 from edgewise.grow.axes import Axes, axes_of
-from edgewise.grow.cache import Cache
 from edgewise.grow.errors import CannotGrow
 from edgewise.grow.places import Tables, tables_of
-from edgewise.run.attention import AttentionStep
+from edgewise.physical.plan import PhysicalPlan
 from edgewise.run.step import Step
-from edgewise.run.tape import Tape
 
 _KNOWN: WeakKeyDictionary[Step, dict[Any, Laid]] = WeakKeyDictionary()
-
-
-class Current(threading.local):
-    """The cache that a step writes to now: steps and tapes are shared, caches are not."""
-
-    cache: Cache
-
-    def __contains__(self, relation: str) -> bool:
-        return relation in self.cache.relations
-
-    def attend(self, step: AttentionStep, *tensors: Tensor | None) -> Tensor:
-        return self.cache.attend(step, *tensors)  # type: ignore[arg-type]
-
-    def at_places(self, ground: GroundRule, at: int, places: Tensor) -> Tensor | None:
-        return self.cache.at_places(ground, at, places)
 
 
 @dataclass(eq=False)
 class Laid:
     axes: Axes
     tables: Tables
-    current: Current = field(default_factory=Current)
-    tape: Tape | None = None
-    runs: int = 0  # one rule after another; what comes again is worth writing down
+    fixed: PhysicalPlan | None = None  # what is the same for all rows
+    plan: PhysicalPlan | None = None
+
+    def fixed_names(self, step: Step) -> list[str]:
+        """The relations that are the same for all rows, in the order they are computed."""
+        return [name for name in step.executable.relations if name in self.axes.fixed]
 
 
 def laid_out(

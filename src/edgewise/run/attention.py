@@ -14,19 +14,19 @@ from torch import Tensor
 from edgewise.graphs import causal, full
 from edgewise.ground.body import SAMPLE
 from edgewise.ground.index import Index
+from edgewise.kernels.attention.autocast import in_autocast
 from edgewise.kernels.attention.flash import fused
 from edgewise.kernels.edges import EdgeIndex
 from edgewise.language import nodes
 from edgewise.language.terms import variables
+from edgewise.physical.symbols import opaque
 from edgewise.plan.nodes import Attention
-from edgewise.run.autocast import autocasts
 from edgewise.run.code import FilledScore
 from edgewise.run.column import Column
 from edgewise.run.laid import laid, on_grid
 from edgewise.run.rule import RuleStep
 from edgewise.run.scored import bent
 from edgewise.run.state import State
-from edgewise.run.tape.whole import whole
 from edgewise.run.traced import graph_attention
 from edgewise.scores import S, Score
 
@@ -130,7 +130,7 @@ class AttentionStep:
             return self._heads(self._cached(state, q, k, v), rank)
         bias = self._bias((*shared, query, key), state)
         dropout = self.node.dropout if state.training else 0.0
-        q, k, v = (_in_autocast(self.spread(t)) for t in (q, k, v))
+        q, k, v = (self.spread(t) for t in (q, k, v))
         if self.has_terms:
             score, graph = self.score(state), self.pattern or EVERY
             out = graph_attention(
@@ -175,7 +175,6 @@ class AttentionStep:
         bias = self._bias(order, state, kept)
         q = self.spread(q)
         k, v = (t if self.node.shared else t.unsqueeze(1) for t in (k, v))
-        q, k, v = (_in_autocast(t) for t in (q, k, v))
         return _attend_cached(q, k, v, bias, self, state.cache)
 
     def _joined(
@@ -218,7 +217,7 @@ class AttentionStep:
         if not sides:
             return None
         total = reduce(join, [side(state, self.node.shared) for side in sides])
-        return _in_autocast(total if self.node.shared else total.unsqueeze(1))
+        return total if self.node.shared else total.unsqueeze(1)
 
     def _bias(
         self, order: Sequence[str], state: State, sides: Sequence[Side] | None = None
@@ -261,14 +260,11 @@ def _masked(lengths: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
     return there if bias is None else bias.masked_fill(~there, -torch.inf)
 
 
-def _in_autocast(data: Tensor) -> Tensor:
-    """In the precision of autocast, as torch's own attention takes its arguments."""
-    return data.to(torch.get_autocast_dtype(data.device.type)) if autocasts(data.device) else data
-
-
-@whole
+@opaque(
+    like=lambda q, k, v, *_: torch.empty(*q.shape[:-1], v.shape[-1], dtype=q.dtype, device="meta")
+)
 def _attend_cached(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, step: AttentionStep, cache: Any
 ) -> Tensor:
-    found: Tensor = cache.attend(step, q, k, v, bias)
+    found: Tensor = cache.attend(step, *in_autocast(q, k, v), bias)
     return found

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -18,10 +18,10 @@ from edgewise.inputs.prepare import prepare
 from edgewise.inputs.range_check import check_keys
 from edgewise.inputs.read import check_device, check_dtype, refuse_unknown
 from edgewise.passes import optimise
+from edgewise.physical.plan import untraced
 from edgewise.plan.nodes import Plan
 from edgewise.run.build import build
 from edgewise.run.data import Data, ForeignData
-from edgewise.run.graph import graph_of
 from edgewise.run.handles import held
 from edgewise.run.move import settle, to_device
 from edgewise.run.output import output_of
@@ -123,33 +123,30 @@ def _ensure(of: str, using: str, shapes: Shapes, dtype: torch.dtype, device: str
 
 
 @torch._dynamo.assume_constant_result
-def ensure_graph(
+def ensure_plan(
     of: str,
     names: tuple[str, ...],
     shapes: tuple[tuple[int, ...], ...],
     kinds: tuple[torch.dtype, ...],
-    training: bool,
+    mode: tuple[bool, bool],
     lower: torch.dtype | None,
     using: str,
 ) -> bool:
-    """Write the step of a model down as a graph, once for each mode."""
+    """Lower the step of a model, in training or not, as rows or not, once for each mode."""
     model: Compiled = held(of)
     step: Step = held(using)
-    if (training, kinds, lower) not in step.graphs:
-        # what autocast has converted would be kept for others to read
-        precise = (
-            nullcontext()
-            if lower is None
-            else torch.autocast(model._one.device.type, lower, cache_enabled=False)
-        )
-        with untraced(), precise:
-            tensors = [
-                model._one.new_zeros(shape, dtype=kind)
+    key = (names, kinds, mode, lower)
+    if key not in step.modules:
+        cast = nullcontext() if lower is None else torch.autocast(model._one.device.type, lower)
+        with untraced(), own_errors():
+            unit, weights = model._one, [model.weight(name) for name in model._paths]
+            inputs = [
+                torch.empty(shape, dtype=kind, device="meta")
                 for shape, kind in zip(shapes, kinds, strict=True)
             ]
-            weights = {name: model.weight(name) for name in model._paths}
-            graph = graph_of(step, names, tensors, weights, model._one.dtype, training)
-            step.graphs[training, kinds, lower] = graph
+            plan = step.plan(names, [*inputs, *weights], tuple(model._paths), unit, *mode)
+            with cast:
+                step.modules[key] = plan.module()
     return True
 
 
@@ -219,11 +216,3 @@ def _built(
     output = output_of(prepared, executable.relations, weights, model.fill)
     settle(executable)
     return to_device(Step(prepared, executable, output), device)
-
-
-@contextmanager
-def untraced() -> Iterator[None]:
-    """Real tensors for every use, also while a step is exported, traced or only evaluated."""
-    modes = torch.utils._python_dispatch._disable_current_modes()
-    with modes, torch._guards.tracing(None), torch.inference_mode(False):
-        yield

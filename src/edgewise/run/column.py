@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from edgewise.functions import DEFINITIONS, columns
-from edgewise.kernels.edges import EdgeIndex, segment_extreme, segment_mean, segment_sum
-from edgewise.run.tape.whole import whole
+from edgewise.kernels import edges
+from edgewise.kernels.edges import EdgeIndex
+from edgewise.physical.symbols import opaque
 
-mean = whole(segment_mean)
+
+def _segments(x: Tensor, which: EdgeIndex, *_: Any, **__: Any) -> Tensor:
+    return torch.empty(which.rows.segments, x.shape[1], dtype=x.dtype, device="meta")
+
+
+@opaque(like=_segments, operators=edges.segment_sum)
+def segment_sum(x: Tensor, which: EdgeIndex, scale: Tensor | None = None) -> Tensor:
+    return edges.segment_sum(x, which, None if scale is None else scale.to(x.dtype))
+
+
+@opaque(like=_segments, operators=edges.segment_mean)
+def segment_mean(x: Tensor, which: EdgeIndex) -> Tensor:
+    return edges.segment_mean(x, which)
+
+
+@opaque(like=_segments, operators=edges.segment_extreme)
+def segment_extreme(x: Tensor, which: EdgeIndex, *, largest: bool) -> Tensor:
+    return edges.segment_extreme(x, which, largest=largest)
+
 
 MOST = (1 << 31) - 1  # entries that kernels count
 
@@ -101,9 +122,9 @@ class Gathered(Column):
         if kernel in ("max", "min"):
             found = segment_extreme(flat, self.which, largest=kernel == "max")
         elif self.scale is None:
-            found = (mean if kernel == "mean" else segment_sum)(flat, self.which)
+            found = (segment_mean if kernel == "mean" else segment_sum)(flat, self.which)
         else:
-            found = segment_sum(flat, self.which, self.scale.squeeze(0).to(flat.dtype))
+            found = segment_sum(flat, self.which, self.scale.squeeze(0))
             if kernel == "mean":
                 found = found / self.which.rows.ptr.diff()[:, None]
         return found.reshape(len(found), batch, *self.shape).transpose(0, 1)
@@ -112,7 +133,7 @@ class Gathered(Column):
         """The same where every sample has scales of its own."""
         batch, rest = len(scale), each.shape[1:]
         flat = each.expand(batch, *rest).reshape(batch * rest[0], rest[1])
-        found = segment_sum(flat, self.which.repeated(batch), scale.flatten().to(flat.dtype))
+        found = segment_sum(flat, self.which.repeated(batch), scale.flatten())
         found = found.reshape(batch, self.which.rows.segments, *self.shape)
         if averages:
             found = found / self.which.rows.ptr.diff().reshape(-1, *(1,) * self.rank)

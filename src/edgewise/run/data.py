@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -10,7 +11,9 @@ from edgewise.errors import EdgewiseError
 from edgewise.ground.source import Live
 from edgewise.inputs.facts import Facts
 from edgewise.inputs.kinds import Input
+from edgewise.physical.plan import PhysicalPlan, Signature
 from edgewise.run.handles import handle
+from edgewise.run.output import Output
 from edgewise.run.step import Step
 
 
@@ -24,6 +27,16 @@ two(one.ground(a=torch.ones(3)))"""
     instead = """\
 one, two = (Program([R.h(V.X) <= R.a(V.X)]).compile(R.h) for _ in range(2))
 two(two.ground(a=torch.ones(3)))"""
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A call of a model with inputs like earlier ones: its plan, and what it reads before them."""
+
+    plan: PhysicalPlan
+    first: list[Tensor]
+    weights: Signature
+    output: Output
 
 
 class Data:
@@ -43,6 +56,7 @@ class Data:
         self.open = open  # whether relations that are not given may still come with a call
         self.laid_out = laid_out  # one sample of a batch: what is built is all there is
         self.built: dict[Any, Step] = {}
+        self.prepared: dict[Any, Prepared] = {}  # calls like earlier ones
         self.volatile: frozenset[str] = frozenset()  # values that changed after grounding
         self._seen: dict[str, tuple[Live, Any]] = {}
         self.handle = handle(self)
@@ -62,6 +76,7 @@ class Data:
         if changed - self.volatile:
             self.volatile |= changed
             self._seen.clear()
+            self.prepared.clear()
             if not self.laid_out:
                 self.built.clear()
 
@@ -78,7 +93,7 @@ class Data:
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy builds its own when it needs it
-        return self.__dict__ | {"built": {}, "_seen": {}}
+        return self.__dict__ | {"built": {}, "prepared": {}, "_seen": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -12,13 +12,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from edgewise.functions import Law
 from edgewise.functions.columns import shape_of
-from edgewise.functions.errors import no_such_row
+from edgewise.functions.errors import CallFailed, no_such_row
 from edgewise.functions.rowwise import call_failed
 from edgewise.language import nodes
 from edgewise.language.functions import arguments, definition
 from edgewise.layouts.segments import Segments
+from edgewise.physical.symbols import opaque
 from edgewise.run.column import Column, column, product
-from edgewise.run.tape.whole import whole
 
 
 class Engine:
@@ -28,8 +28,9 @@ class Engine:
     def mapped(data: Tensor, module: nodes.Opaque) -> Tensor:
         """A module of the user, applied to every value."""
         try:
-            each = torch.vmap(module.thing, randomness="different")
-            return torch.vmap(each, randomness="different")(data)
+            return _called(data, module)
+        except CallFailed:
+            raise
         except Exception as problem:
             raise call_failed(module, problem, shape_of(data)) from problem
 
@@ -38,7 +39,39 @@ class Engine:
         return _row_numbers(number, rows)
 
 
-@whole
+def _like_called(data: Tensor, thing: Any) -> Tensor:
+    """The shape that a module gives, found without its numbers: they may change when it runs."""
+    thing = thing.thing if isinstance(thing, nodes.Opaque) else thing
+    x = torch.empty(data.shape, dtype=data.dtype, device="meta")
+    if not isinstance(thing, torch.nn.Module):
+        return _of_each_row(x, thing)
+    held = {**dict(thing.named_parameters()), **dict(thing.named_buffers())}
+    bare = {name: torch.empty_like(t, device="meta") for name, t in held.items()}
+    return _of_each_row(x, lambda one: torch.func.functional_call(thing, bare, (one,)))
+
+
+def _of_each_row(data: Tensor, thing: Callable[[Tensor], Tensor]) -> Tensor:
+    each = torch.vmap(torch.vmap(thing, randomness="different"), randomness="different")
+    return each(data)
+
+
+_map = opaque(like=_like_called)(_of_each_row)
+
+
+@opaque(like=_like_called, operators=lambda data, module: _map(data, module.thing))
+def _called(data: Tensor, module: nodes.Opaque) -> Tensor:
+    try:
+        return _of_each_row(data, module.thing)
+    except Exception as problem:
+        raise call_failed(module, problem, shape_of(data)) from problem
+
+
+def _integers(number: Tensor, rows: int) -> Tensor:
+    kind = torch.int64 if number.is_floating_point() else number.dtype
+    return torch.empty(number.shape, dtype=kind, device="meta")
+
+
+@opaque(like=_integers, operators=lambda number, rows: number.long())
 def _row_numbers(number: Tensor, rows: int) -> Tensor:
     """Numbers as rows of a table; integers on a GPU are not looked at: that would wait for it."""
     found = number.long() if number.is_floating_point() else number

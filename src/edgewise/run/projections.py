@@ -12,10 +12,10 @@ from edgewise.ground.rules import GroundRule
 from edgewise.kernels.products import Products
 from edgewise.language import nodes
 from edgewise.language.statements import atoms, combination
+from edgewise.physical.symbols import opaque
 from edgewise.run.body import place
 from edgewise.run.column import Column
 from edgewise.run.state import Product, State
-from edgewise.run.tape.whole import whole
 
 
 def is_matrix(weight: nodes.Weight, state: State) -> bool:
@@ -108,11 +108,14 @@ def _times(
     return linear(x, torch.cat(matrices), bias).split([len(m) for m in matrices], -1)
 
 
-def _products(x: Tensor, *matrices: Tensor) -> list[Tensor]:
+@opaque(
+    like=lambda x, *matrices: [
+        torch.empty(*x.shape[:-1], len(m), dtype=x.dtype, device="meta") for m in matrices
+    ],
+    prepare=lambda *matrices: Products(matrices),
+)
+def _few(x: Tensor, *matrices: Tensor) -> list[Tensor]:
     return Products(matrices)(x)
-
-
-_few = whole(_products, prepare=lambda *matrices: Products(matrices))
 
 
 def products_of(ground: GroundRule, layouts: Collection[int]) -> Iterator[tuple[str, Product]]:

@@ -44,7 +44,8 @@ class RuleStep(Settled):
         if value is None and items:
             value = combine(function, self._operands(function, items, state))
         elif value is None:
-            value = Column(torch.ones(1, 1, dtype=state.dtype, device=state.device))
+            one = torch.ones(1, 1, dtype=state.dtype, device=state.device)
+            value = Column(state.lifted(one))
         for function in self.rule.functions:
             if functions.kind(function) == functions.TRANSFORMATION:
                 value = transform(function, value, state.training)
@@ -131,7 +132,7 @@ class RuleStep(Settled):
             case nodes.SpecialAtom():
                 numbers = self._at_places(self.place(item), state)
                 numbers = self.ground.numbers[self.place(item)] if numbers is None else numbers
-                value = Column(numbers.to(state.dtype).unsqueeze(0))
+                value = Column(state.lifted(numbers.to(state.dtype).unsqueeze(0)))
             case nodes.Weight():
                 return self._weight(item, state)
             case nodes.Apply(function=function):

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
+from edgewise.kernels.attention.autocast import in_autocast
 from edgewise.kernels.edges import EdgeIndex, edge_index
 from edgewise.kernels.scored import scored
+from edgewise.physical.symbols import opaque
 from edgewise.plan.nodes import Additive
-from edgewise.run.autocast import autocasts
 from edgewise.run.state import State
 
 if TYPE_CHECKING:
@@ -34,17 +35,14 @@ def bent(step: AttentionStep, state: State) -> tuple[Tensor, tuple[int, ...]]:
     parts = [step.spread(x) for x in (q, k, v)]
     batch = next((b for x in parts if (b := x.shape[0]) != 1), 1)  # it may be 0
     heads = parts[0].shape[1:-2]
-    q, k, v = (
-        _cast(x).expand(batch, *heads, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in parts
-    )
-    t = None if step.vector is None else _vector(step, step.vector, batch, state).to(q.dtype)
+    q, k, v = (x.expand(batch, *heads, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in parts)
+    t = None if step.vector is None else _vector(step, step.vector, batch, state)
     assert isinstance(node.score.products, Additive)
     assert step.which is not None
     dropout = node.dropout if state.training else 0.0
     keep = _keep(len(q), step.which, dropout, q) if dropout else None
     kind = "additive" if t is None else "of sums"
-    slope = node.score.products.slope
-    out = scored(kind, q, k, v, step.which, t=t, slope=slope, keep=keep)
+    out = _along(kind, q, k, v, step.which, t, node.score.products.slope, keep)
     return out.reshape(batch, *heads, axes[node.query], out.shape[-1]), rank
 
 
@@ -69,9 +67,28 @@ def _vector(step: AttentionStep, side: Side, batch: int, state: State) -> Tensor
 
 
 def _keep(rows: int, which: EdgeIndex, dropout: float, like: Tensor) -> Tensor:
-    chance = torch.full((rows, which.edges), 1 - dropout, device=like.device)
-    return (torch.bernoulli(chance) / (1 - dropout)).to(like.dtype)
+    chance = like.new_full((rows, which.edges), 1 - dropout, dtype=torch.float32)
+    return torch.bernoulli(chance) / (1 - dropout)
 
 
-def _cast(x: Tensor) -> Tensor:
-    return x.to(torch.get_autocast_dtype(x.device.type)) if autocasts(x.device) else x
+def _scored(
+    kind: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    which: EdgeIndex,
+    t: Tensor | None,
+    slope: float,
+    keep: Tensor | None,
+) -> Tensor:
+    q, k, v = in_autocast(q, k, v)
+    t, keep = (x if x is None else x.to(q.dtype) for x in (t, keep))
+    return scored(kind, q, k, v, which, t=t, slope=slope, keep=keep)
+
+
+_along = opaque(
+    like=lambda kind, q, k, v, which, *_: torch.empty(
+        len(q), which.rows.segments, v.shape[2], dtype=v.dtype, device="meta"
+    ),
+    operators=_scored,
+)(_scored)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edgewise.physical.symbols import Lowering
 from edgewise.run.column import Column
 
 Product = tuple[str, str | None]  # a matrix and the vector that is added, by name
@@ -30,3 +31,8 @@ class State:
     few: bool = False  # rows are so few that reading the weights is the work
     cache: Any = None  # keeps keys and values where rows are appended
     places: Tensor | None = None  # of the rows that are appended
+    lowering: Lowering | None = None  # that writes the graph, where values are symbols
+
+    def lifted(self, tensor: Tensor) -> Tensor:
+        """A constant that computation starts from; in a graph an attribute."""
+        return tensor if self.lowering is None else self.lowering.lifted(tensor)

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx import GraphModule
 
+from edgewise.functions import Law
 from edgewise.ground.stack import with_stacks
 from edgewise.inputs.prepare import Prepared
-from edgewise.run.autocast import lowered
+from edgewise.language.functions import definition
+from edgewise.language.statements import applied_functions
+from edgewise.physical.plan import PhysicalPlan, lowered, untraced
+from edgewise.physical.symbols import Lowering
+from edgewise.plan.nodes import Attention
 from edgewise.run.column import Column
 from edgewise.run.executable import Executable
 from edgewise.run.output import Output
 from edgewise.run.state import State
-from edgewise.run.tape import Tape, recordable, recorded
-from edgewise.run.tape.record import transformed
 
-# in training or not, the kinds of inputs, and the precision of autocast
-Mode = tuple[bool, tuple[torch.dtype, ...], torch.dtype | None]
+# names and precisions of inputs, in training or not, as rows or not
+Mode = tuple[tuple[str, ...], tuple[torch.dtype, ...], bool, bool]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +35,10 @@ class Step:
     prepared: Prepared
     executable: Executable
     output: Output
-    graphs: dict[Mode, torch.fx.GraphModule | None] = field(default_factory=dict)
+    plans: dict[Mode, PhysicalPlan] = field(default_factory=dict)
+    modules: dict[Any, GraphModule] = field(default_factory=dict)  # for tracers
     padded: bool = False  # one sample of a batch, filled up to the longest
-    tapes: dict[Any, Tape | None] = field(default_factory=dict)  # None: run once
     handle: str = ""  # given when it is kept with data
-    lends: dict[bool, bool] = field(default_factory=dict)  # whether outputs are facts or weights
 
     def __call__(
         self,
@@ -43,8 +47,9 @@ class Step:
         dtype: torch.dtype,
         device: torch.device,
         training: bool,
+        lowering: Lowering,
     ) -> Column:
-        state = self.state(tensors, weights, dtype, device, training)
+        state = self.state(tensors, weights, dtype, device, training, lowering)
         value = self.executable.run(state).get(self.output.relation)
         if value is None or not value.rows:
             batch = max((source.batch for source in self.executable.sources.values()), default=1)
@@ -59,64 +64,53 @@ class Step:
         dtype: torch.dtype,
         device: torch.device,
         training: bool,
+        lowering: Lowering | None = None,
     ) -> State:
         """What is known before the first rule."""
+        lift = lowering.lifted if lowering is not None else lambda tensor: tensor
         found = {
-            name: Column(source.data(tensors.get(name), weights, dtype))
+            name: Column(lift(source.data(tensors.get(name), weights, dtype)))
             for name, source in self.executable.sources.items()
         }
         whole = {name: c for name, c in found.items() if not c.data.is_floating_point()}
         columns = found | {name: Column(c.data.to(dtype)) for name, c in whole.items()}
         weights = with_stacks(weights, self.prepared.stacks)
-        return State(columns, weights, training, dtype, device, numbers=whole)
+        return State(columns, weights, training, dtype, device, numbers=whole, lowering=lowering)
 
-    def owned(
+    def plan(
         self,
-        found: Tensor,
-        tensors: Mapping[str, Tensor],
-        weights: Mapping[str, Tensor],
-        as_rows: bool,
-    ) -> Tensor:
-        """The output for somebody who may write into it: no part of an input, fact or weight."""
-        if torch.compiler.is_compiling():
-            return found.clone()
-        if transformed():
-            return found
-        if as_rows not in self.lends:
-            stored = (source.stored for source in self.executable.sources.values())
-            self.lends[as_rows] = _within(found, (*stored, *weights.values()))
-        lent = self.lends[as_rows] or _within(found, tensors.values())
-        return found.clone() if lent else found
-
-    def tensor(
-        self,
-        tensors: Mapping[str, Tensor],
-        weights: Mapping[str, Tensor],
+        names: tuple[str, ...],
+        given: Sequence[Tensor],
+        weights: Sequence[str],
         unit: Tensor,
         training: bool,
         as_rows: bool,
-    ) -> Tensor:
-        """The output; from the second run on by a tape, where there can be one."""
-        given = (*tensors.values(), *weights.values())
-        names = tuple(tensors)
+    ) -> PhysicalPlan:
+        """The graph for inputs (`names`) and weights like these, which is made once."""
+        kinds = tuple([tensor.dtype for tensor in given[: len(names)]])
+        key = (names, kinds, training and self.is_random, as_rows)
+        found = self.plans.get(key)
+        if found is None or not found.fits(given):
 
-        def run(given: Sequence[Tensor]) -> Tensor:
-            inputs = dict(zip(names, given, strict=False))
-            held = dict(zip(weights, given[len(names) :], strict=True))
-            value = self(inputs, held, unit.dtype, unit.device, training)
-            return self.output.tensor(value, as_rows)
+            def run(lowering: Lowering, symbols: Sequence[Tensor]) -> Tensor:
+                inputs = dict(zip(names, symbols, strict=False))
+                held = dict(zip(weights, symbols[len(names) :], strict=True))
+                value = self(inputs, held, unit.dtype, unit.device, training, lowering)
+                return self.output.tensor(value, as_rows)
 
-        key = (names, training, as_rows, torch.is_inference_mode_enabled(), lowered(unit.device))
-        if key not in self.tapes:
-            self.tapes[key] = None
-            return run(given)
-        tape = self.tapes[key]
-        if tape is not None and tape.fits(given):
-            return run(given) if tape.function is None else tape.function(*given)
-        if not recordable():
-            return run(given)
-        result, self.tapes[key] = recorded(run, given)
-        return result
+            with untraced():
+                found = lowered(run, (*names, *weights), given, unit.device)
+            self.plans[key] = found
+        return found
+
+    @cached_property
+    def is_random(self) -> bool:
+        """Whether training draws random numbers."""
+        plan = self.prepared.plan
+        listed = [f for rule in (*plan.rules, *plan.lines) for f in rule.functions]
+        listed += [f for rule in plan.rules for f in applied_functions(rule.body)]
+        fused = [step.dropout for step in plan.steps if isinstance(step, Attention)]
+        return any(fused) or any(Law.RANDOM in definition(f) for f in listed)
 
 
 def _reached(empty: Column, given: Iterable[Tensor]) -> Column:
@@ -126,8 +120,3 @@ def _reached(empty: Column, given: Iterable[Tensor]) -> Column:
         if one.is_floating_point():
             data = data + one.flatten()[:0].view(data.shape).to(data)
     return Column(data)
-
-
-def _within(found: Tensor, others: Iterable[Tensor | None]) -> bool:
-    alias = torch._C._is_alias_of  # type: ignore[attr-defined]
-    return any(other is not None and alias(found, other) for other in others)

@@ -1,37 +1,21 @@
-"""Attention along a graph in a step that is traced: kept whole, as one operator.
-
-A trace cannot look into kernels that are chosen by the graph.
-"""
+"""Attention along a graph as one node of the physical plan: a prepared call."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from edgewise.kernels.attention import attention, traced
+from edgewise.kernels.attention.autocast import in_autocast
 from edgewise.kernels.attention.options import Inputs, Options
-from edgewise.run.tape.whole import whole
+from edgewise.kernels.attention.prepared import Prepared, prepare_call
+from edgewise.physical.symbols import Symbol, opaque
 from edgewise.scores import Score
 from edgewise.scores.nodes import Node, S
 
-_OPERATORS: list[bool] = []  # not empty while a step is traced
 
-
-@contextmanager
-def as_operators() -> Iterator[None]:
-    """While a step is traced, attention is kept whole."""
-    _OPERATORS.append(True)
-    try:
-        yield
-    finally:
-        _OPERATORS.pop()
-
-
-@whole
 def graph_attention(
     q: Tensor,
     k: Tensor,
@@ -46,8 +30,8 @@ def graph_attention(
     edge_bias: Tensor | None = None,
     edge_scale: Tensor | None = None,
 ) -> Tensor:
-    """`attention` with scale 1; in a trace as one operator. `tables` are those of the score."""
-    if not _OPERATORS or torch.compiler.is_compiling():
+    """`attention` with scale 1, prepared where shapes alone are known; `tables` are the score's."""
+    if not isinstance(q, Symbol):
         return attention(
             q,
             k,
@@ -61,7 +45,56 @@ def graph_attention(
             edge_bias=edge_bias,
             edge_scale=edge_scale,
         )
-    options = Options(1.0, score, dropout)
     inputs = Inputs(bias, edge_bias, edge_scale, lengths=lengths, tables=tables)
-    out: Tensor = traced.call(q, k, v, graph, options, inputs)
-    return out
+    prepared = prepare_call(q, k, v, graph, Options(1.0, score, dropout), inputs, q.device)
+    held = prepared.holding(graph)
+    return attend(q, k, v, held, bias, edge_bias, edge_scale, lengths, list(tables))
+
+
+def _operators(q: Tensor, k: Tensor, v: Tensor, prepared: Prepared, *given: Any) -> Tensor:
+    bias, edge_bias, edge_scale, lengths, tables = given
+    inputs = Inputs(bias, edge_bias, edge_scale, lengths=lengths, tables=tuple(tables))
+    q, k, v = in_autocast(q, k, v)
+    found: Tensor = traced.call(q, k, v, prepared.graph, prepared.options, inputs)
+    return found
+
+
+@opaque(
+    like=lambda q, k, v, prepared, *_: torch.empty(prepared.shape, dtype=q.dtype, device="meta"),
+    operators=_operators,
+)
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    prepared: Prepared,
+    bias: Tensor | None,
+    edge_bias: Tensor | None,
+    edge_scale: Tensor | None,
+    lengths: Tensor | None,
+    tables: list[Tensor],
+) -> Tensor:
+    """A prepared call; in a precision that autocast chooses, one like it."""
+    inputs = Inputs(bias, edge_bias, edge_scale, lengths=lengths, tables=tuple(tables))
+    if torch.is_autocast_enabled(q.device.type) or _transformed():
+        options = prepared.options
+        return attention(
+            q,
+            k,
+            v,
+            prepared.graph,
+            scale=1.0,
+            bias=bias,
+            dropout=options.dropout,
+            lengths=lengths,
+            score=Score(options.score, tuple(tables)),
+            edge_bias=edge_bias,
+            edge_scale=edge_scale,
+        )
+    found: Tensor = prepared.call(q, k, v, inputs)
+    return found
+
+
+def _transformed() -> bool:
+    """Whether a function transformation, such as `torch.vmap`, is under way."""
+    return torch._C._functorch.peek_interpreter_stack() is not None

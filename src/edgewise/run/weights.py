@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,6 +67,32 @@ def _register(module: torch.nn.Module, name: str, tensor: Tensor) -> Path:
     else:
         module.register_buffer(leaf, tensor)
     return (*path, leaf)
+
+
+class Slots:
+    """Where a module holds its weights: read without a look at the tree of modules."""
+
+    def __init__(self, module: torch.nn.Module, paths: Iterable[Path]) -> None:
+        self.places: list[tuple[dict[str, Any], str]] = []
+        self.tree: dict[int, tuple[dict[str, Any], str, torch.nn.Module]] = {}
+        for path in paths:
+            holder = module
+            for part in path[:-1]:
+                inner = getattr(holder, part)
+                self.tree[id(inner)] = holder._modules, part, inner
+                holder = inner
+            held = holder._parameters if path[-1] in holder._parameters else holder._buffers
+            self.places.append((held, path[-1]))
+        self.modules = list(self.tree.values())
+
+    def tensors(self) -> list[Tensor] | None:
+        """The weights of now; None where a module was replaced, or a weight made a function."""
+        try:
+            if not all([held[name] is module for held, name, module in self.modules]):
+                return None
+            return [held[name] for held, name in self.places]
+        except KeyError:
+            return None
 
 
 def owner(module: torch.nn.Module, path: Path) -> torch.nn.Module:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,6 +12,9 @@ from edgewise.checks.evaluation import NoFixedPoint
 from edgewise.ground.index import Keys
 from edgewise.ground.levels import restrict, sources
 from edgewise.ground.rules import PlanTooLarge
+from edgewise.language import nodes
+from edgewise.physical.plan import lowered_parts
+from edgewise.physical.symbols import Lowering, opaque
 from edgewise.run.column import Column
 from edgewise.run.merge import merged
 from edgewise.run.recursion.parts import Component, Part, Stage, Task
@@ -30,22 +33,52 @@ class Rounds:
 
     def __call__(self, state: State) -> dict[str, Column]:
         values = self.component.start(state)
-        facts = dict(values)
-        limit = sum(i.rows for i in self.component.relations.values()) + 2
-        for number in range(self.count or limit):
-            stage = self.rounds[min(number, len(self.rounds) - 1)]
-            before = values
-            values = self._round(stage, values, facts, state)
-            if self.count is None and number >= len(self.rounds) - 1 and _still(before, values):
-                return values
         if self.count is None:
-            name = next(iter(self.component.relations))
-            raise NoFixedPoint(
-                f"`{name}` still changes after {limit - 2} rounds, one for each of its atoms",
-                self.component.grounds[0].rule.place,
-                "a cycle improves the value every time: remove it, or set `Program(..., rounds=k)`",
-            )
+            return self._until_still(values, state)
+        facts = dict(values)
+        for number in range(self.count):
+            stage = self.rounds[min(number, len(self.rounds) - 1)]
+            values = self._round(stage, values, facts, state)
         return values
+
+    def _until_still(self, start: dict[str, Column], state: State) -> dict[str, Column]:
+        """One node with a graph for each round: how many rounds there are depends on values."""
+        others = {n: c for n, c in state.relations.items() if n not in start}
+        numbers, weights = dict(state.numbers), dict(state.weights)
+        outer = [
+            *(column.data for column in (*start.values(), *others.values(), *numbers.values())),
+            *weights.values(),
+        ]
+        names, shapes, bodies = tuple(start), [c.data for c in start.values()], []
+
+        for stage in self.rounds:
+
+            def run(
+                lowering: Lowering,
+                symbols: Sequence[Tensor],
+                names: tuple[str, ...] = names,
+                stage: Stage = stage,
+            ) -> dict[str, Tensor]:
+                left = iter(symbols)
+                values = {name: Column(next(left)) for name in names}
+                facts = {name: Column(next(left)) for name in start}
+                known = {name: Column(next(left)) for name in others}
+                exact = {name: Column(next(left)) for name in numbers}
+                held = {name: next(left) for name in weights}
+                inner = replace(
+                    state, relations=known, numbers=exact, weights=held, lowering=lowering
+                )
+                found = self._round(stage, values, facts, inner)
+                return {name: column.data for name, column in found.items()}
+
+            listed = [f"a{n}" for n in range(len(names) + len(outer))]
+            plan, made = lowered_parts(run, listed, [*shapes, *outer], state.device)
+            names, shapes = tuple(made), list(made.values())
+            bodies.append((names, plan.function))
+        rows = sum(index.rows for index in self.component.relations.values())
+        loop = FixedPoint(tuple(bodies), shapes, self.component.grounds[0].rule, rows)
+        found = until_still([column.data for column in start.values()], outer, loop)
+        return {name: Column(data) for name, data in zip(names, found, strict=True)}
 
     def _round(
         self,
@@ -62,9 +95,31 @@ class Rounds:
         }
 
 
-def _still(before: Mapping[str, Column], after: Mapping[str, Column]) -> bool:
-    return before.keys() == after.keys() and all(
-        torch.equal(before[r].data, after[r].data) for r in after
+@dataclass(frozen=True, eq=False)
+class FixedPoint:
+    """The graphs of rounds as functions, each with the relations it gives; the last repeats."""
+
+    bodies: tuple[tuple[tuple[str, ...], Callable[..., tuple[Tensor, ...]]], ...]
+    like: list[Tensor]
+    rule: nodes.Rule
+    rows: int
+
+
+@opaque(like=lambda start, outer, loop: [x.like for x in loop.like])
+def until_still(start: list[Tensor], outer: list[Tensor], loop: FixedPoint) -> list[Tensor]:
+    """Rounds until nothing changes: at most one for each atom, and one to see it."""
+    values, last = tuple(start), len(loop.bodies) - 1
+    for number in range(loop.rows + 2):
+        before, (_, body) = values, loop.bodies[min(number, last)]
+        values = body(*values, *outer)
+        same = number >= last and len(before) == len(values)
+        if same and all(torch.equal(a, b) for a, b in zip(before, values, strict=True)):
+            return list(values)
+    raise NoFixedPoint(
+        f"`{loop.rule.head.relation}` still changes after {loop.rows} rounds, one for each of its "
+        "atoms",
+        loop.rule.place,
+        "a cycle improves the value every time: remove it, or set `Program(..., rounds=k)`",
     )
 
 

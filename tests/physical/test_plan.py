@@ -1,4 +1,4 @@
-"""A step that is written down gives what the step gives, values and gradients."""
+"""A physical plan computes what the reference does, values and gradients, at every call."""
 
 import copy
 
@@ -7,8 +7,8 @@ import torch
 
 from edgewise import F, Program, R, V, W, rows
 from edgewise.graphs import window
-from edgewise.run.tape import recorded
-from edgewise.run.tape.whole import whole
+from edgewise.physical.plan import lowered
+from edgewise.physical.symbols import opaque
 
 X, Y = V.X, V.Y
 EDGE = torch.tensor([[0, 1, 2, 3, 3, 5], [1, 2, 0, 0, 4, 4]])
@@ -76,12 +76,6 @@ def case(name, dtype=torch.float64):
     return model, data, torch.randn(6, 4, dtype=dtype, generator=torch.manual_seed(1))
 
 
-def taped(data):
-    """The tapes of all steps built for some data."""
-    steps = data.built.values()
-    return [tape for step in steps for tape in step.tapes.values() if tape is not None]
-
-
 def tensor(found):
     return found if isinstance(found, torch.Tensor) else found.data
 
@@ -106,8 +100,6 @@ def test_every_run_is_the_first(name):
     first = values_and_gradients(model, data, x)
     for _ in range(3):
         assert_equal(values_and_gradients(model, data, x), first)
-    (tape,) = taped(data)
-    assert tape.function is not None
     other = torch.randn_like(x)
     fresh = copy.deepcopy(model)
     again = fresh.ground(**{key: EDGE for key in CASES[name][1]})
@@ -193,7 +185,7 @@ def test_other_shapes_precision_and_order_of_inputs():
         torch.testing.assert_close(model(x=x.double(), y=y.double()).float(), expected)
 
 
-def test_autocast_is_written_down_apart():
+def test_autocast_runs_the_same_graph():
     model, data, x = case("a layer", torch.float32)
     plain = [model(data, x=x) for _ in range(3)]
     with torch.autocast("cpu", torch.bfloat16):
@@ -228,13 +220,16 @@ def test_a_module_of_somebody_else_is_called_every_time():
     x = torch.randn(6, 4, dtype=torch.float64)
     for _ in range(3):
         torch.testing.assert_close(model(x=x), inner(x))
-    (tape,) = taped(model._cache)
-    assert tape.function is None
     calls = []
     inner.register_forward_hook(lambda *_: calls.append(1))
     model(x=x).sum().backward()
     assert calls
     assert inner.weight.grad is not None
+
+
+def plan_of(run, *tensors):
+    names = [f"x{n}" for n in range(len(tensors))]
+    return lowered(lambda _, symbols: run(*symbols), names, tensors, torch.device("cpu"))
 
 
 class Twice(torch.autograd.Function):
@@ -247,56 +242,61 @@ class Twice(torch.autograd.Function):
         return grad * 3  # not its derivative: a gradient that only this function has
 
 
-def test_functions_with_a_backward_pass_of_their_own():
+def test_opaque_functions_are_one_node():
     x = torch.ones(2, requires_grad=True)
-    _, tape = recorded(lambda given: Twice.apply(given[0]) + 1, [x])
-    assert tape.function is None
-    kept = whole(lambda t: Twice.apply(t))
-    _, tape = recorded(lambda given: kept(given[0]) + 1, [x])
-    (grad,) = torch.autograd.grad(tape.function(x).sum(), x)
+    twice = opaque(like=lambda t: torch.empty(t.shape, device="meta"))(lambda t: Twice.apply(t))
+    plan = plan_of(lambda t: twice(t) + 1, x)
+    assert len(plan.kernels) == 1
+    (grad,) = torch.autograd.grad(plan(x).sum(), x)
     assert grad.tolist() == [3.0, 3.0]
 
 
 @pytest.mark.parametrize(
-    "run",
-    [
-        lambda given: given[0] * (2 if given[0].sum() > 0 else 3),
-        lambda given: given[0] * given[0].sum().item(),
-        lambda given: (given[0] + 0).add_(1),
-        lambda given: torch.ones(2).requires_grad_(),
-    ],
+    "run", [lambda x: x * (2 if x.sum() > 0 else 3), lambda x: x * x.sum().item()]
 )
-def test_a_run_that_may_differ_is_not_written_down(run):
-    _, tape = recorded(run, [torch.ones(2)])
-    assert tape.function is None
+def test_what_reads_numbers_is_not_lowered(run):
+    with pytest.raises((NotImplementedError, RuntimeError)):
+        plan_of(run, torch.ones(2))
 
 
-def test_what_is_done_with_held_tensors_alone_is_done_once():
+def test_lowering_computes_nothing():
+    plan = plan_of(lambda x: (x @ x).exp(), torch.empty(1 << 20, 1 << 20, device="meta"))
+    assert [node.op for node in plan.graph.nodes][1:-1] == ["call_method"] * 2
+
+
+def test_the_output_is_the_callers():
+    x = torch.ones(2, 3)
+    for run in (lambda t: t, lambda t: t.transpose(0, 1), lambda t: t.reshape(6)[:3]):
+        plan_of(run, x)(x).zero_()
+    assert x.sum() == 6
+
+
+def test_bound_weights_are_prepared_once():
     calls = []
 
     def prepare(weight):
         calls.append(weight)
         return lambda x: x @ weight
 
-    times = whole(lambda x, weight: x @ weight, prepare=prepare)
+    times = opaque(
+        like=lambda x, w: torch.empty(x.shape[0], w.shape[1], device="meta"), prepare=prepare
+    )(lambda x, weight: x @ weight)
 
-    def run(given):
-        x, weight, bias = given
+    def run(x, weight, bias):
         return times(x, weight.transpose(0, 1)) + bias.reshape(1, 3) + torch.rand_like(bias)
 
-    given = [torch.randn(5, 4), torch.randn(3, 4), torch.randn(3)]
-    _, tape = recorded(run, given, held=(1, 2))
-    step = tape.prepare(*given[1:])
+    x, weight, bias = torch.randn(5, 4), torch.randn(3, 4), torch.randn(3)
+    plan = plan_of(run, x, weight, bias)
+    step = plan.bound({1: weight, 2: bias})
     for _ in range(2):
         x = torch.randn(5, 4)
         torch.manual_seed(0)
         found = step(x)
         torch.manual_seed(0)
-        torch.testing.assert_close(found, run([x, *given[1:]]))
+        torch.testing.assert_close(found, run(x, weight, bias))
     assert len(calls) == 1
     assert not torch.equal(step(x), step(x))  # random numbers are drawn anew
-    assert tape.fits([x])
-    assert not tape.fits([x[:4]])
+    assert not plan.fits([x[:4], weight, bias])
 
 
 @pytest.mark.parametrize(
@@ -311,5 +311,4 @@ def test_what_is_done_with_held_tensors_alone_is_done_once():
 )
 def test_axes_in_another_order(view):
     x = torch.randn(1, 3, 2, 4)
-    _, tape = recorded(lambda given: view(given[0]) * 2, [x])
-    torch.testing.assert_close(tape.function(x + 1), view(x + 1) * 2)
+    torch.testing.assert_close(plan_of(lambda t: view(t) * 2, x)(x + 1), view(x + 1) * 2)

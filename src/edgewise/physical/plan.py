@@ -1,0 +1,175 @@
+"""A physical plan: one graph of tensor operations, run by the Python code that is its text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
+
+from edgewise.physical.source import function_of, text_of
+from edgewise.physical.symbols import Lowering, Symbol, is_opaque, prepared
+from edgewise.physical.tidy import VIEWS, tidy
+
+Signature = list[tuple[torch.Size, torch.dtype]]
+
+
+@dataclass(frozen=True, eq=False)
+class PhysicalPlan:
+    """Placeholders are inputs and weights, attributes `constants`: index tensors and kernels."""
+
+    graph: Graph
+    constants: dict[str, Any]
+    device: torch.device
+    signature: Signature
+
+    def fits(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether tensors have the shapes and precisions that it was made for."""
+        return [(tensor.shape, tensor.dtype) for tensor in tensors] == self.signature
+
+    @cached_property
+    def function(self) -> Callable[..., Any]:
+        """The graph as a function of its placeholders, in order."""
+        return function_of(self.graph, self.constants)
+
+    @cached_property
+    def text(self) -> str:
+        """The source of the function."""
+        return text_of(self.graph)
+
+    @cached_property
+    def lifted(self) -> Callable[..., Any]:
+        """The graph as a function of its placeholders, then of its constant tensors."""
+        return function_of(self.graph, self.constants, lifted=True)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The constant tensors, in the order in which they are first read."""
+        things = (self.constants[n.target] for n in self.graph.nodes if n.op == "get_attr")
+        return [thing for thing in things if isinstance(thing, Tensor)]
+
+    @property
+    def kernels(self) -> list[str]:
+        """The names of nodes that are opaque."""
+        return [node.target.__name__ for node in self.graph.nodes if is_opaque(node.target)]
+
+    def __call__(self, *tensors: Tensor) -> Tensor:
+        found: Tensor = self.function(*tensors)
+        return found
+
+    def module(self) -> GraphModule:
+        """The graph with operators of torch for kernels: for `torch.compile` and `torch.export`."""
+        again = _replayed(self, Lowering(self.device, expanding=True))
+        used = {node.target for node in again.graph.nodes if node.op == "get_attr"}
+        held = {name: thing for name, thing in again.constants.items() if name in used}
+        return GraphModule(held, again.graph)
+
+    def bound(self, weights: Mapping[int, Tensor]) -> PhysicalPlan:
+        """The plan with constants for some placeholders, by position: their views, and what kernels
+        make of them before they see rows, are worked out once."""
+        graph, constants = Graph(), dict(self.constants)
+        held: dict[Node, Any] = {}
+        copies: dict[Node, Node] = {}
+
+        def hold(node: Node, thing: Any) -> Node:
+            held[node] = constants[f"bound_{node.name}"] = thing
+            return graph.get_attr(f"bound_{node.name}")
+
+        arguments = [node for node in self.graph.nodes if node.op == "placeholder"]
+        given = {arguments[at]: tensor for at, tensor in weights.items()}
+        for node in self.graph.nodes:
+            reads = node.all_input_nodes
+            if node in given:
+                copies[node] = hold(node, given[node])
+            elif reads and node.target in VIEWS and held.keys() >= set(reads):
+                args, kwargs = map_arg((node.args, node.kwargs), held.__getitem__)
+                copies[node] = hold(node, _run(node, args, kwargs))
+            elif (ready := prepared(node.target)) and held.keys() >= set(reads[1:]):
+                made = ready(*map_arg(node.args[1:], held.__getitem__))
+                constants[f"bound_{node.name}"] = made
+                attribute = graph.get_attr(f"bound_{node.name}")
+                copies[node] = graph.call_function(_called, (attribute, copies[reads[0]]))
+            else:
+                copies[node] = graph.node_copy(node, copies.__getitem__)
+        return PhysicalPlan(graph, constants, self.device, self.signature)
+
+
+def _called(function: Callable[[Tensor], Any], x: Tensor) -> Any:
+    return function(x)
+
+
+def _run(node: Node, args: Any, kwargs: Any) -> Any:
+    if node.op == "call_method":
+        return getattr(args[0], node.target)(*args[1:], **kwargs)
+    return node.target(*args, **kwargs)
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """Real tensors for every use, also while a step is exported, traced or only evaluated."""
+    modes = torch.utils._python_dispatch._disable_current_modes()
+    with modes, torch._guards.tracing(None), torch.inference_mode(False):
+        yield
+
+
+def lowered(
+    run: Callable[[Lowering, Sequence[Symbol]], Tensor],
+    names: Sequence[str],
+    tensors: Sequence[Tensor],
+    device: torch.device,
+) -> PhysicalPlan:
+    """What `run` computes of tensors like these; `names` are those of placeholders."""
+    lowering = Lowering(device)
+    symbols = [lowering.placeholder(n, t) for n, t in zip(names, tensors, strict=True)]
+    with torch.no_grad():
+        result = run(lowering, symbols)
+    return _finished(lowering, result, [(t.shape, t.dtype) for t in tensors])
+
+
+def lowered_parts(
+    run: Callable[[Lowering, Sequence[Symbol]], dict[str, Tensor]],
+    names: Sequence[str],
+    tensors: Sequence[Tensor],
+    device: torch.device,
+) -> tuple[PhysicalPlan, dict[str, Symbol]]:
+    """The same of a part of a graph that gives several values, and those as symbols."""
+    lowering = Lowering(device)
+    symbols = [lowering.placeholder(n, t) for n, t in zip(names, tensors, strict=True)]
+    with torch.no_grad():
+        found = {name: lowering.lifted(value) for name, value in run(lowering, symbols).items()}
+    lowering.graph.output(tuple(map(lowering.node, found.values())))
+    tidy(lowering.graph)
+    signature = [(t.shape, t.dtype) for t in tensors]
+    return PhysicalPlan(lowering.graph, lowering.constants, device, signature), found
+
+
+def _finished(lowering: Lowering, result: Tensor, signature: Signature) -> PhysicalPlan:
+    symbol = result if isinstance(result, Symbol) else lowering.lifted(result)
+    lowering.graph.output(lowering.node(symbol))
+    tidy(lowering.graph)
+    return PhysicalPlan(lowering.graph, lowering.constants, lowering.device, signature)
+
+
+def _replayed(plan: PhysicalPlan, lowering: Lowering) -> PhysicalPlan:
+    """The graph written again by another lowering."""
+    values: dict[Node, Any] = {}
+    for node in plan.graph.nodes:
+        args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+        lowering.label = node.meta.get("of")
+        match node.op:
+            case "placeholder":
+                values[node] = lowering.placeholder(node.target, node.meta["like"])
+            case "get_attr":
+                thing = plan.constants[node.target]
+                values[node] = lowering.lifted(thing) if isinstance(thing, Tensor) else thing
+            case "output":
+                return _finished(lowering, args[0], plan.signature)
+            case _:
+                values[node] = _run(node, args, kwargs)
+    raise AssertionError("a graph ends with its output")

@@ -1,0 +1,103 @@
+"""A graph as the source of a Python function: one line a node, values freed when last read."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, Node
+
+INLINE = (type(None), bool, int, str)
+
+
+def text_of(graph: Graph) -> str:
+    """The source alone."""
+    return _Writer(None).function(graph)
+
+
+def function_of(
+    graph: Graph, constants: Mapping[str, Any], lifted: bool = False
+) -> Callable[..., Any]:
+    """The graph as a function of its placeholders, in order.
+
+    Constants are its globals; if `lifted`, those that are tensors its last arguments.
+    """
+    writer = _Writer(constants, lifted)
+    text = writer.function(graph)
+    # names of ours and whole numbers: nothing that a user wrote is evaluated
+    exec(text, writer.scope)
+    found: Callable[..., Any] = writer.scope["step"]
+    return found
+
+
+class _Writer:
+    def __init__(self, constants: Mapping[str, Any] | None, lifted: bool = False) -> None:
+        self.constants = constants
+        self.lifted = lifted
+        self.scope: dict[str, Any] = {}
+        self.known: dict[Any, str] = {}
+
+    def function(self, graph: Graph) -> str:
+        last: dict[Node, Node] = {}
+        for node in graph.nodes:
+            for read in node.all_input_nodes:
+                last[read] = node
+        arguments, last_arguments, lines = [], [], []
+        for node in graph.nodes:
+            match node.op:
+                case "placeholder":
+                    arguments.append(node.name)
+                    continue
+                case "get_attr":
+                    thing = None if self.constants is None else self.constants[node.target]
+                    if self.lifted and isinstance(thing, Tensor):
+                        last_arguments.append(node.name)
+                    self.scope[node.name] = thing
+                    continue
+                case "output":
+                    lines.append(f"    return {self.text(node.args[0])}")
+                    continue
+            lines.append(f"    {node.name} = {self.call(node)}")
+            over = [read for read in node.all_input_nodes if last[read] is node]
+            over = [read.name for read in over if read.op != "get_attr"]
+            over += [] if node in last else [node.name]
+            if over:
+                lines.append(f"    del {', '.join(over)}")
+        return "\n".join([f"def step({', '.join(arguments + last_arguments)}):", *lines])
+
+    def call(self, node: Node) -> str:
+        arguments = [self.text(argument) for argument in node.args]
+        if node.target is operator.getitem:
+            return f"{arguments[0]}[{arguments[1]}]"
+        arguments += [f"{name}={self.text(item)}" for name, item in node.kwargs.items()]
+        if node.op == "call_method":
+            return f"{arguments[0]}.{node.target}({', '.join(arguments[1:])})"
+        return f"{self.name(node.target)}({', '.join(arguments)})"
+
+    def text(self, item: Any) -> str:
+        if isinstance(item, Node):
+            return item.name
+        if type(item) in INLINE:
+            return repr(item)
+        if isinstance(item, tuple):
+            return f"({''.join(self.text(part) + ', ' for part in item)})"
+        if isinstance(item, list):
+            return f"[{', '.join(map(self.text, item))}]"
+        if isinstance(item, dict):
+            inside = (f"{self.text(key)}: {self.text(part)}" for key, part in item.items())
+            return f"{{{', '.join(inside)}}}"
+        if isinstance(item, slice):
+            return f"slice({self.text(item.start)}, {self.text(item.stop)}, {self.text(item.step)})"
+        return "..." if item is Ellipsis else self.name(item)
+
+    def name(self, thing: Any) -> str:
+        """A global for a function, a float or a dtype: the same for the same one."""
+        plain = isinstance(thing, float | torch.dtype | torch.device)
+        key = (type(thing), repr(thing)) if plain else id(thing)
+        if key not in self.known:
+            self.known[key] = f"_{len(self.known)}"
+            self.scope[self.known[key]] = thing
+        return self.known[key]

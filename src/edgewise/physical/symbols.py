@@ -1,0 +1,334 @@
+"""Lowering: what is computed on symbols is written into a graph instead.
+
+A symbol is a tensor of which shape and precision are known and numbers are not. Code that computes
+with tensors runs once on symbols; every torch function that reads one becomes a node.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, wraps
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, Node
+from torch.overrides import handle_torch_function, has_torch_function
+
+from edgewise.kernels.edges.operators import Operation
+from edgewise.physical.shapes import META, described, keeps_order, like_result
+
+Found = TypeVar("Found", Tensor, list[Tensor], tuple[Tensor, ...])
+
+
+class Symbol(Tensor):
+    """A value of the graph: the node that computes it, a meta tensor `like` it, and the `base` that
+    it is a reshape of (itself, if of none)."""
+
+    computed: Node | None
+    like: Tensor
+    base: Symbol
+    lowering: Lowering
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return _first(args, kwargs).lowering.call(func, args, kwargs or {})
+
+    # read without a torch function: code asks for these at every step
+
+    @property
+    def shape(self) -> torch.Size:  # type: ignore[override]
+        return self.like.shape
+
+    @property
+    def ndim(self) -> int:  # type: ignore[override]
+        return self.like.ndim
+
+    @property
+    def dtype(self) -> torch.dtype:  # type: ignore[override]
+        return self.like.dtype
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return self.lowering.device
+
+    @property
+    def is_cuda(self) -> bool:  # type: ignore[override]
+        return self.lowering.device.type == "cuda"
+
+    @property
+    def is_meta(self) -> bool:  # type: ignore[override]
+        return False
+
+    @property
+    def requires_grad(self) -> bool:  # type: ignore[override]
+        """It may: what is lowered serves calls with and without gradients."""
+        return self.like.is_floating_point()
+
+    @property
+    def mT(self) -> Tensor:  # type: ignore[override]
+        return self.transpose(-2, -1)
+
+    def __len__(self) -> int:
+        return self.like.shape[0]
+
+    def numel(self) -> int:
+        return self.like.numel()
+
+    def dim(self) -> int:
+        return self.like.ndim
+
+    def is_floating_point(self) -> bool:
+        return self.like.is_floating_point()
+
+
+def _first(args: Any, kwargs: Any) -> Symbol:
+    """A symbol among the arguments of a call."""
+    for item in (*args, *(kwargs or {}).values()):
+        if type(item) is Symbol:
+            return item
+        if isinstance(item, list | tuple):
+            found = next((part for part in item if type(part) is Symbol), None)
+            if found is not None:
+                return found
+    raise NotImplementedError("a torch function reads symbols in a structure of its own")
+
+
+class Lowering:
+    """A graph while it is written: placeholders, constants as attributes, one node per call."""
+
+    def __init__(self, device: torch.device, expanding: bool = False) -> None:
+        self.device = device
+        self.graph = Graph()
+        self.constants: dict[str, Any] = {}
+        self.label: Any = None  # of the nodes that are written now
+        self.expanding = expanding
+        self._held: dict[int, tuple[Any, Node, Tensor | None]] = {}
+
+    def placeholder(self, name: str, like: Tensor) -> Symbol:
+        """An argument of the graph with the shape and precision of a tensor."""
+        node = self.graph.placeholder(self._free(name))
+        return self._symbol(node, torch.empty(like.shape, dtype=like.dtype, device=META))
+
+    def argument(self, name: str, thing: Any) -> None:
+        """Let a thing that is no tensor, such as a cache, be an argument of the graph."""
+        self._held[id(thing)] = thing, self.graph.placeholder(self._free(name)), None
+
+    def _free(self, name: str) -> str:
+        name = re.sub(r"\W", "_", name)
+        name = name if name.isidentifier() else f"p{name}"
+        return self.graph._graph_namespace.create_name(name, None)
+
+    def constant(self, thing: Any) -> Node:
+        """Anything that stays as it is, as an attribute of the graph."""
+        found = self._held.get(id(thing))
+        if found is None:
+            kind = "index" if isinstance(thing, Tensor) and not thing.is_floating_point() else ""
+            name = f"{kind or type(thing).__name__.lower().strip('_')}{len(self.constants)}"
+            self.constants[name] = thing
+            like = None
+            if isinstance(thing, Tensor):
+                like = torch.empty(thing.shape, dtype=thing.dtype, device=META)
+            found = self._held[id(thing)] = thing, self._node("get_attr", name, ()), like
+        return found[1]
+
+    def lifted(self, tensor: Tensor) -> Symbol:
+        """A constant as a symbol, so that what is computed from it is computed at every call."""
+        if isinstance(tensor, Symbol):
+            return tensor
+        node = self.constant(tensor)
+        like = self._held[id(tensor)][2]
+        assert like is not None
+        return self._symbol(node, like)
+
+    def call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Write down one call of a torch function, or of an opaque one; its results."""
+        kernel = _opaque(func)
+        if kernel is not None:
+            if self.expanding and kernel.operators is not None:
+                return kernel.operators(*args, **kwargs)
+            return self._results(func, args, kwargs, kernel.like(*args, **kwargs))
+        if getattr(func, "__name__", "") == "__get__":
+            return self._property(func, args[0])
+        with torch._C.DisableTorchFunctionSubclass():
+            like = like_result(func, args, kwargs, self._like)
+        if func is Tensor.to and like is args[0].like:
+            return args[0]
+        return self._results(func, args, kwargs, like)
+
+    def _property(self, getter: Any, symbol: Symbol) -> Any:
+        name = getter.__self__.__name__
+        if name in ("T", "H", "data", "grad", "real", "imag"):
+            raise NotImplementedError(f"`Tensor.{name}` of a symbol")
+        return getattr(symbol.like, name)
+
+    def _results(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], like: Any
+    ) -> Any:
+        op, target = _target(func)
+        if isinstance(like, Tensor):
+            first = args[0]
+            if type(first) is Symbol and keeps_order(target, args, first.like, like):
+                return self._reshaped(first.base, like)
+            return self._symbol(
+                self._node(op, target, self._named(args), self._named(kwargs)), like
+            )
+        node = self._node(op, target, self._named(args), self._named(kwargs))
+        if not isinstance(like, tuple | list):
+            raise NotImplementedError(f"`{func}` reads a number off a symbol")
+        parts = [
+            self._symbol(self._node("call_function", operator.getitem, (node, at)), part)
+            for at, part in enumerate(like)
+        ]
+        plain = type(like) in (tuple, list)
+        return type(like)(parts) if plain else type(like)(tuple(parts))
+
+    def _reshaped(self, base: Symbol, like: Tensor) -> Symbol:
+        """A value that keeps the elements of another in their order: one reshape of that."""
+        if base.shape == like.shape:
+            return base
+        found = self._symbol(None, like)
+        found.base = base
+        return found
+
+    def node(self, symbol: Symbol) -> Node:
+        """What computes a symbol; a reshape is written down when it is first read."""
+        if symbol.computed is None:
+            read = (self.node(symbol.base), tuple(symbol.shape))
+            symbol.computed = self._node("call_method", "reshape", read)
+            symbol.computed.meta["like"] = symbol.like
+        return symbol.computed
+
+    def _node(self, op: str, target: Any, args: Any, kwargs: Any = None) -> Node:
+        name = target if isinstance(target, str) else getattr(target, "__name__", "call")
+        node = self.graph.create_node(op, target, name=name)
+        node.args = args  # set afterwards, as torch 2.13 looks at each of them otherwise
+        if kwargs:
+            node.kwargs = kwargs
+        node.meta["of"] = self.label
+        return node
+
+    def _symbol(self, node: Node | None, like: Tensor) -> Symbol:
+        symbol = like.as_subclass(Symbol)
+        symbol.computed, symbol.like, symbol.lowering, symbol.base = node, like, self, symbol
+        if node is not None:
+            node.meta["like"] = like
+        return symbol
+
+    def _named(self, item: Any) -> Any:
+        """Arguments as a graph takes them: nodes for tensors and for things of ours."""
+        if type(item) is Symbol:
+            return self.node(item)
+        match item:
+            case None | bool() | int() | float() | str() | slice() | torch.dtype() | torch.device():
+                return item
+            case torch.Size():
+                return tuple(item)
+            case tuple():
+                return tuple([self._named(part) for part in item])
+            case list():
+                return [self._named(part) for part in item]
+            case dict():
+                return {key: self._named(part) for key, part in item.items()}
+        return item if item is Ellipsis else self.constant(item)
+
+    def _like(self, item: Any) -> Any:
+        """Arguments without numbers."""
+        if type(item) is Symbol:
+            return item.like
+        match item:
+            case Tensor():
+                self.constant(item)
+                return self._held[id(item)][2]
+            case torch.Size():
+                return item
+            case tuple():
+                return tuple([self._like(part) for part in item])
+            case list():
+                return [self._like(part) for part in item]
+            case dict():
+                return {key: self._like(part) for key, part in item.items()}
+            case torch.device():
+                return META
+        return item
+
+
+def _target(func: Callable[..., Any]) -> tuple[str, Any]:
+    name = getattr(func, "__name__", "")
+    if name == "__getitem__":
+        return "call_function", operator.getitem
+    if getattr(Tensor, name, None) is func:
+        return "call_method", name
+    return "call_function", func
+
+
+# functions that are one node, whatever they do inside
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """`like` gives meta tensors of the shapes of results, `operators` the same result by operators
+    of torch, for tracers that cannot look inside; `prepare(*others)` the function of the first
+    argument alone, where the others stay."""
+
+    like: Callable[..., Any]
+    operators: Callable[..., Any] | None = None
+    prepare: Callable[..., Callable[[Tensor], Any]] | None = None
+
+
+_OPAQUE: dict[Callable[..., Any], Opaque] = {}
+
+
+def opaque(
+    like: Callable[..., Any],
+    operators: Callable[..., Any] | None = None,
+    prepare: Callable[..., Callable[[Tensor], Any]] | None = None,
+) -> Callable[[Callable[..., Found]], Callable[..., Found]]:
+    """Make a function one node of a graph."""
+
+    def decorate(function: Callable[..., Found]) -> Callable[..., Found]:
+        _OPAQUE[function] = Opaque(like, operators, prepare)
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Found:
+            tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
+            tensors += [t for a in args if isinstance(a, list) for t in a]
+            if torch.compiler.is_compiling() or not has_torch_function(tensors):
+                return function(*args, **kwargs)
+            found: Found = handle_torch_function(function, tensors, *args, **kwargs)
+            return found
+
+        return call
+
+    return decorate
+
+
+def _opaque(function: Any) -> Opaque | None:
+    if isinstance(function, Operation):
+        return Opaque(partial(_like_operation, function), partial(_as_operator, function))
+    return _OPAQUE.get(function)
+
+
+def _like_operation(operation: Operation, *inputs: Any, index: Any) -> Any:
+    metas = [described(x.shape, x.dtype) if isinstance(x, Tensor) else x for x in inputs]
+    return operation.operator(*metas, index.tensors)
+
+
+def _as_operator(operation: Operation, *inputs: Any, index: Any) -> Any:
+    return operation.operator(*inputs, index.tensors)
+
+
+def prepared(function: Any) -> Callable[..., Callable[[Tensor], Any]] | None:
+    """How an opaque function is made ready for one that knows all arguments but the first."""
+    found = None if isinstance(function, str) else _OPAQUE.get(function)
+    return None if found is None else found.prepare
+
+
+def is_opaque(function: Any) -> bool:
+    """Whether a node calls a kernel."""
+    return not isinstance(function, str) and _opaque(function) is not None
