@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from edgewise import Program, R, V, rows
+from edgewise import F, Program, R, V, rows
 from edgewise.ground.constants import Constants
-from edgewise.language.nodes import Constant
+from edgewise.language.nodes import Constant, Rule
 from edgewise.run.result import Relation
 
 
@@ -82,3 +82,25 @@ def test_reading_every_row_takes_one_pass(batched: bool) -> None:
     assert torch.stack(list(items.values()), -1).equal(data)
     assert all(relation[atom].equal(value) for atom, value in items.items())
     assert constants.decoded == 600  # once more for an index of the rows
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        (R.h(0) <= R.x(V.I)) | [F.count_agg],
+        R.h(V.J) <= (R.y(V.J), R._x(V.I)),
+        R.h(0) <= (R.special.max_eval(1, 2), R._x(V.I)),
+    ],
+    ids=["a count", "a condition", "a number"],
+)
+@pytest.mark.parametrize("as_rows", [False, True])
+def test_what_is_the_same_in_every_sample_is_given_for_each(rule: Rule, as_rows: bool) -> None:
+    model = Program([rule]).compile(R.h)
+    inputs = {name: torch.randn(*shape) for name, shape in (("x", (3, 4, 1)), ("y", (2,)))}
+    inputs = {name: inputs[name] for name in model.inputs}
+    for _ in range(3):
+        found = (model.rows if as_rows else model)(**inputs)
+        values = found.data if isinstance(found, Relation) else found
+        assert values.shape[0] == 3
+        assert values[0].equal(values[2])
+        values.mul_(2)  # for somebody who may write into it

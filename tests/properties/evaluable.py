@@ -10,15 +10,16 @@ from random import Random
 from typing import Any, NamedTuple
 
 import torch
-from evaluable_conditions import Relation
-from evaluable_rules import SMALL, Rules
 from hypothesis import strategies as st
 from torch import Tensor
 
-from edgewise import F, Program, R, V, repeat
+from edgewise import F, Program, R, V, W, repeat
+from edgewise.graphs import window
 from edgewise.language import nodes
-from edgewise.language.statements import atoms
+from edgewise.language.statements import atoms, weights
 from edgewise.reference import Solution
+from tests.properties.evaluable_conditions import Choices, Relation
+from tests.properties.evaluable_rules import SMALL, Rules
 
 
 class Case(NamedTuple):
@@ -60,13 +61,12 @@ def literal(shape: tuple[int, ...], random: Random) -> Any:
     return [literal(shape[1:], random) for _ in range(shape[0])]
 
 
-@st.composite
-def facts_of(draw: Any, relations: Sequence[Relation]) -> list[nodes.Atom]:
+def facts_of(choices: Choices, relations: Sequence[Relation]) -> list[nodes.Atom]:
     """Facts for the relations, from none to all of their keys, in any order."""
-    random = Random(draw(st.integers(0, 999)))
+    random = Random(choices.randint(0, 999))
     found = []
     for relation in relations:
-        density = draw(st.sampled_from([0.7, 1.0, 0.9, 1.0, 0.4, 0.0]))
+        density = choices.choice([0.7, 1.0, 0.9, 1.0, 0.4, 0.0])
         for key in keys(relation):
             if random.random() < density:
                 atom = R[relation.name](*key)
@@ -149,22 +149,97 @@ def stacked(name: str) -> tuple[list[Any], Relation]:
     return [repeat(layer, 2, name=name)(R.x)], Relation(f"{name}.out", (2,), (True,))
 
 
-PLAIN = (shortest, reachable, passed, stacked)
-TEMPLATES = (*PLAIN, sequence, paths, autoregressive)
+def attended(name: str) -> tuple[list[Any], Relation]:
+    """Attention of two heads, each with projections of its own, along a window."""
+    rules = [
+        R[f"{name}_q"](V.H, V.I) <= R.x(V.I)[W[f"{name}_q"](V.H)[2, 2]],
+        R[f"{name}_k"](V.H, V.J) <= R.x(V.J)[W[f"{name}_k"](V.H)[2, 2]],
+        (
+            R[f"{name}_w"](V.H, V.I, V.J)
+            <= (R[f"{name}_k"](V.H, V.J).T, R[f"{name}_q"](V.H, V.I), window(2)(V.I, V.J))
+        )
+        | [F.product, F.softmax_agg(agg_terms=[V.J])],
+        (R[name](V.I) <= (R[f"{name}_w"](V.H, V.I, V.J), R.x(V.J)[2, 2])) | [F.product],
+    ]
+    return rules, Relation(name, (2,), (True,))
+
+
+def causally(name: str) -> tuple[list[Any], Relation]:
+    """Attention to earlier places, and what is done to its result place by place."""
+    rules = [
+        (R[f"{name}_w"](V.I, V.J) <= (R.x(V.J).T, R.x(V.I)[2, 2], R.special.leq(V.J, V.I)))
+        | [F.product, F.softmax_agg(agg_terms=[V.J])],
+        (R[f"{name}_v"](V.I) <= (R[f"{name}_w"](V.I, V.J), R.x(V.J)[3, 2])) | [F.product],
+        (R[name](V.I) <= (R[f"{name}_v"](V.I)[2, 3], R.x(V.I), W[f"{name}_b"][2,]))
+        | [F.norm(eps=0.1), F.gelu],
+    ]
+    return rules, Relation(name, (2,), (True,))
+
+
+def typed(name: str) -> tuple[list[Any], Relation]:
+    """Messages along edges, with a matrix for the kind of the sender."""
+    rules = [
+        (R[name](V.Y) <= (R.x(V.X)[W[f"{name}_m"](V.X)[2, 2]], R._e(V.X, V.Y)))
+        | [F.relu, F.avg_agg],
+        R[name](V.Y) <= R.x(V.Y)[2, 2],
+        R[name] / 1 | [F.tanh],
+    ]
+    return rules, Relation(name, (2,), (True,))
+
+
+def unbound(name: str) -> tuple[list[Any], Relation]:
+    """Rules whose bodies hold no relation, beside one that does."""
+    rules = [
+        (R[name](V.H) <= (W[f"{name}_p"](V.H)[2,], R.special.add_eval(1, 2))) | [F.avg, F.tanh],
+        (R[name](0) <= (W[f"{name}_r"][2,], R.special.lt(1, 2))) | [F.product],
+        (R[name](V.X) <= (R.x(V.X), R.a(V.Y))) | [F.product, F.max_agg],
+    ]
+    return rules, Relation(name, (2,), (False,))
+
+
+def several(name: str) -> tuple[list[Any], Relation]:
+    """Three ways to one atom, over relations that may be empty."""
+    rules = [
+        (R[name] <= (R.a(V.X), R.b(V.X))) | [F.avg],
+        (R[name] <= (R.e(V.X, V.Y), R.a(V.Y), ~R.n(V.X))) | [F.product],
+        (R[name] <= R.e(V.X, V.Y)[0.5]) | [F.max_agg],
+    ]
+    return rules, Relation(name, (), ())
+
+
+PLAIN = (shortest, reachable, passed, stacked, several)
+TEMPLATES = (*PLAIN, sequence, paths, autoregressive, attended, causally, typed, unbound)
 LEARNABLE = (R.g(0)[2,], R.g(1)[[0.5, -0.25]], R.g(3)[[1.5, 0.75]].fixed())
 LINES = ([F.sum], [F.max], [F.avg, F.tanh], [F.elproduct], [F.relu], [F.min, F.sigmoid])
 
 
+class Drawn:
+    """The choices that hypothesis makes."""
+
+    def __init__(self, draw: Any) -> None:
+        self.draw = draw
+
+    def choice(self, options: Sequence[Any]) -> Any:
+        return self.draw(st.sampled_from(options))
+
+    def randint(self, least: int, most: int) -> int:
+        return self.draw(st.integers(least, most))
+
+
 @st.composite
 def evaluable(draw: Any, *, most_rules: int = 5, arithmetic: bool = True) -> Case:
+    return case_of(Drawn(draw), most_rules=most_rules, arithmetic=arithmetic)
+
+
+def case_of(choices: Choices, *, most_rules: int = 5, arithmetic: bool = True) -> Case:
     """A well-typed program with small data; nearly all of them solve.
 
     Without `arithmetic` nothing depends on which integers the keys are, only on their order.
     """
     relations = [*GIVEN, Relation("g", (2,), (True,))]
-    rules = Rules(draw, relations, arithmetic)
+    rules = Rules(choices, relations, arithmetic)
     statements: list[Any] = list(LEARNABLE)
-    for at in range(draw(st.integers(1, most_rules))):
+    for at in range(choices.randint(1, most_rules)):
         name = f"h{at}"
         if rules.chance(2):
             made, relation = rules.pick(TEMPLATES if arithmetic else PLAIN)(name)
@@ -172,17 +247,19 @@ def evaluable(draw: Any, *, most_rules: int = 5, arithmetic: bool = True) -> Cas
             made, relation = derived(rules, name)
         statements += made
         relations.append(relation)
+    aggregation = rules.pick([None, None, F.avg_agg, F.max_agg])
+    domains = {V.H: rules.pick([2, ["p", "q"]])} | {V[v]: SMALL for v in "XYZ"}
     program = Program(
         statements,
-        aggregation=rules.pick([None, None, F.avg_agg, F.max_agg]),
-        domains={V.H: rules.pick([2, ["p", "q"]])} | {V[v]: SMALL for v in "XYZ"},
+        aggregation=aggregation,
+        domains=domains if any(w.keys for s in statements for w in weights(s)) else None,
         rounds=rules.pick([1, 2, 3]),
     )
     queries = [
         R[r.name](*[V[f"A{i}"] for i in range(len(r.small))]) for r in relations[len(GIVEN) + 1 :]
     ]
     read = {atom.relation for atom in atoms(program.rules) if isinstance(atom, nodes.Atom)}
-    return Case(program, draw(facts_of([r for r in GIVEN if r.name in read])), queries)
+    return Case(program, facts_of(choices, [r for r in GIVEN if r.name in read]), queries)
 
 
 def derived(rules: Rules, name: str) -> tuple[list[Any], Relation]:

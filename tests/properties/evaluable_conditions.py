@@ -1,15 +1,13 @@
 """Random conditions over the variables that a rule binds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-from evaluable_shapes import Shape
-from hypothesis import strategies as st
+from typing import Any, NamedTuple, Protocol
 
 from edgewise import R, V
 from edgewise.graphs import causal, dilated, strided, window
 from edgewise.language import nodes
+from tests.properties.evaluable_shapes import Shape
 
 
 class Relation(NamedTuple):
@@ -30,23 +28,30 @@ def half(x: int | str) -> int | None:
     return None if isinstance(x, str) else x // 2
 
 
+class Choices(Protocol):
+    """Where random decisions come from: `random.Random`, or hypothesis, which makes them small."""
+
+    def choice(self, options: Sequence[Any], /) -> Any: ...
+    def randint(self, least: int, most: int, /) -> int: ...
+
+
 @dataclass
 class Conditions:
     """Draws conditions; without `arithmetic` a key is only ever compared for being equal."""
 
-    draw: Callable[[st.SearchStrategy[Any]], Any]
+    choices: Choices
     relations: list[Relation]
     arithmetic: bool = True
     bound: dict[str, bool] = field(default_factory=dict)  # variable → small
 
     def pick(self, options: Sequence[Any]) -> Any:
-        return self.draw(st.sampled_from(options))
+        return self.choices.choice(options)
 
     def chance(self, tenths: int) -> bool:
-        return self.draw(st.integers(0, 9)) >= 10 - tenths
+        return self.choices.randint(0, 9) >= 10 - tenths
 
     def number(self) -> float:
-        return self.pick([1, -1]) * self.draw(st.integers(1, 40)) / 16
+        return self.pick([1, -1]) * self.choices.randint(1, 40) / 16
 
     def some(self) -> Any:
         """A variable that atoms of the rule bind, or a constant if there is none."""

@@ -2,11 +2,17 @@
 
 from typing import Any, NamedTuple
 
-from evaluable_conditions import Conditions, Relation
-from evaluable_shapes import Shape, aggregations, coerced, combinations, product, transformations
-
 from edgewise import F, R, V, W
 from edgewise.language import nodes
+from tests.properties.evaluable_conditions import Conditions, Relation
+from tests.properties.evaluable_shapes import (
+    Shape,
+    aggregations,
+    coerced,
+    combinations,
+    product,
+    transformations,
+)
 
 VARIABLES = ("X", "Y", "Z")
 SMALL = 5  # keys 0..4, so that a family over them has a weight for each

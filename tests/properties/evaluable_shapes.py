@@ -89,7 +89,11 @@ def transformations(shape: Shape) -> list[tuple[list[Function], Shape]]:
     found = [(functions, shape) for functions in SAFE]
     if shape:
         flat = (prod(shape),)
-        found += [([F.norm(eps=0.1)], shape)] * 3 + [([F.reshape(flat)], flat)]
+        found += (
+            [([F.norm(eps=0.1)], shape)] * 2
+            + [([F.rms_norm(eps=0.1)], shape)]
+            + [([F.reshape(flat)], flat)]
+        )
         found.append(([F.transp], canonical((1, *shape) if len(shape) == 1 else shape[::-1])))
         if shape[0] > 1:
             part = (shape[0] - 1, *shape[1:])

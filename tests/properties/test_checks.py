@@ -1,13 +1,13 @@
 """Checks refuse only what cannot be evaluated, and never fail in another way."""
 
 import pytest
-from evaluable import Case, evaluable
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import conditions, programs
 
 from edgewise import Program, R, V
 from edgewise.errors import EdgewiseError, EdgewiseWarning
+from tests.properties.evaluable import Case, evaluable
+from tests.properties.programs import conditions, programs
 
 
 def checked(program: Program, facts: object = ()) -> list[EdgewiseWarning] | None:

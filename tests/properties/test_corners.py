@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from evaluable import answers, evaluable, with_gradients
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgewise import EdgewiseError, F, Program, R, V
 from edgewise.language import nodes
 from edgewise.language.statements import atoms
+from tests.properties.evaluable import answers, evaluable, with_gradients
 
 pytestmark = pytest.mark.filterwarnings("ignore::edgewise.EdgewiseWarning")
 

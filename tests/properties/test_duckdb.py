@@ -5,13 +5,14 @@ from functools import cache
 
 import duckdb
 import pytest
-from duckdb_oracle import derive, store
-from evaluable_conditions import Conditions, Relation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgewise import F, Program, R, V
 from edgewise.language import nodes
+from tests.properties.duckdb_oracle import derive, store
+from tests.properties.evaluable import Drawn
+from tests.properties.evaluable_conditions import Conditions, Relation
 
 pytestmark = pytest.mark.filterwarnings("ignore::edgewise.EdgewiseWarning")
 
@@ -53,7 +54,7 @@ class Datalog(Conditions):
 @st.composite
 def datalog(draw):
     relations = list(GIVEN)
-    maker = Datalog(draw, relations)
+    maker = Datalog(Drawn(draw), relations)
     rules = []
     for at in range(draw(st.integers(1, 3))):
         arity = maker.pick([0, 1, 1, 2])

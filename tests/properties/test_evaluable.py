@@ -5,13 +5,13 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import pytest
-from evaluable import evaluable
 from hypothesis import given, settings
 
 from edgewise import C, F, Program, R, V, W, graphs, repeat
 from edgewise.language import nodes
 from edgewise.language.functions import DEFINITIONS
 from edgewise.language.specials import SPECIALS
+from tests.properties.evaluable import evaluable
 
 pytestmark = pytest.mark.filterwarnings("ignore::edgewise.EdgewiseWarning")
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from evaluable import answers, evaluable
 from hypothesis import assume, given, settings
 
 from edgewise import Program, R, V, zoo
+from tests.properties.evaluable import answers, evaluable
 
 pytestmark = pytest.mark.filterwarnings("ignore::edgewise.EdgewiseWarning")
 

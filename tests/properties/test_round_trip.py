@@ -5,9 +5,9 @@ import random
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from programs import programs
 
 from edgewise import C, EdgewiseError, F, Program, R, V, W, graphs, repeat
+from tests.properties.programs import programs
 
 NAMES = {name: value for name, value in vars(graphs).items() if not name.startswith("_")} | {
     "C": C,

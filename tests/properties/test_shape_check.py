@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from evaluable import Case, evaluable
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ import edgewise.reference as reference
 from edgewise import F, Program
 from edgewise.checks.shapes import mismatched_shapes
 from edgewise.language import nodes
+from tests.properties.evaluable import Case, evaluable
 
 FUNCTIONS = [
     [F.product], [F.elproduct], [F.concat], [F.concat(axis=0)], [F.cossim], [F.softmax_comb],

@@ -51,10 +51,12 @@ class Step:
     ) -> Column:
         state = self.state(tensors, weights, dtype, device, training, lowering)
         value = self.executable.run(state).get(self.output.relation)
+        batch = max((source.batch for source in self.prepared.sources.values()), default=1)
         if value is None or not value.rows:
-            batch = max((source.batch for source in self.executable.sources.values()), default=1)
             empty = self.output.empty(batch, dtype, device)
             return _reached(empty, (*tensors.values(), *weights.values()))
+        if value.data.shape[0] == 1 and batch > 1:  # the same in every sample, given for each
+            return Column(value.data.repeat(batch, *[1] * (value.data.ndim - 1)))
         return value
 
     def state(

@@ -1,0 +1,22 @@
+"""A few random programs in every mode; `python -m tests.properties.fuzz` runs as many as wanted."""
+
+import pytest
+
+from tests.properties.fuzz import MODES, SLOW, report, run, smallest
+
+QUICK = [mode for mode in MODES if mode not in SLOW]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_every_mode_gives_what_the_oracle_gives(part):
+    counted, different = run(range(1000 * part, 1000 * part + 10), QUICK, each=7)
+    assert not different, "\n\n".join(
+        report(mode, *smallest(mode, trial, found, seconds=20)) for mode, trial, found in different
+    )
+    assert sum(n for (_, result), n in counted.items() if result == "same") > 25
+
+
+def test_a_compiled_model_gives_what_the_oracle_gives():
+    counted, different = run(range(3), ["compile"])
+    assert not different, different
+    assert sum(counted.values()) == 3
