@@ -31,11 +31,21 @@ class Pass:
 
 PIPELINE = (
     # before the others, which read patterns where rules write arithmetic
-    Pass("find patterns", "pairs defined by arithmetic are never listed", find_patterns),
+    Pass("find patterns", "pairs defined by arithmetic are never enumerated", find_patterns),
     # before fusing, which looks for one score rule and one sum
-    Pass("inline pairs", "a helper over pairs would store one value for each pair", inline_pairs),
-    Pass("inline places", "what places decide would be stored for each pair", inline_places),
-    Pass("fuse attention", "one pass over the pairs; scores are never stored", fuse_attention),
+    Pass(
+        "inline pairs",
+        "an intermediate relation would materialise a value for each pair",
+        inline_pairs,
+    ),
+    Pass(
+        "inline places",
+        "a function of positions would be materialised for each pair",
+        inline_places,
+    ),
+    Pass(
+        "fuse attention", "one kernel over the pairs; scores are never materialised", fuse_attention
+    ),
     Pass("push sums", "a sum over one atom is taken before the join, not after", push_sums),
 )
 # decided when running, not by rewriting rules

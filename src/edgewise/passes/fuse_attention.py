@@ -12,7 +12,7 @@ from edgewise.language.dependencies import components, needs
 from edgewise.language.statements import aggregation_of, atoms, combination, substitute
 from edgewise.language.terms import variables
 from edgewise.passes.attention_node import NotAttention, WeightedSum, attention_node
-from edgewise.passes.inlined import same_domains
+from edgewise.passes.inlining import same_domains
 from edgewise.plan.nodes import Attention, Plan
 from edgewise.plan.score import is_softmax, names_in
 

@@ -28,14 +28,14 @@ def push_sums(plan: Plan) -> Plan:
             if split is None:
                 steps.append(rule)
             else:
-                helper, rest = split
-                taken.add(helper.head.relation)
-                waiting += [rest, helper]  # the helper may split again, and comes first
+                partial, rest = split
+                taken.add(partial.head.relation)
+                waiting += [rest, partial]  # the partial may split again, and comes first
     return replace(plan, steps=tuple(steps))
 
 
 def _split(plan: Plan, rule: nodes.Rule, taken: set[str]) -> tuple[nodes.Rule, nodes.Rule] | None:
-    """A helper that sums one variable away, and the rule that uses it."""
+    """A partial that sums one variable away, and the rule that uses it."""
     if not _sums_products(plan, rule):
         return None
     values = [item for item in rule.body if item.carries_value]
@@ -48,7 +48,7 @@ def _split(plan: Plan, rule: nodes.Rule, taken: set[str]) -> tuple[nodes.Rule, n
         if len(inside) < len(values) and contiguous:
             pushed = _pushed(rule, values, conditions, set(inside), taken)
             found += [] if pushed is None else [pushed]
-    # the helper with the fewest variables stores the least
+    # the partial with the fewest variables stores the least
     return min(found, key=lambda pair: len(pair[0].head.terms), default=None)
 
 
@@ -84,11 +84,11 @@ def _pushed(
     if not kept and not others:
         return None
     head = nodes.Atom(_fresh(rule, taken), tuple(nodes.Variable(n) for n in kept))
-    helper = nodes.Rule(head, (*part, *moved), (PRODUCT, SUM), rule.place)
+    partial = nodes.Rule(head, (*part, *moved), (PRODUCT, SUM), rule.place)
     first = min(inside)
     body = [item for n, item in enumerate(values) if n < first]
     body += [head, *(item for n, item in enumerate(values) if n > first and n not in inside)]
-    return helper, replace(rule, body=(*body, *stay))
+    return partial, replace(rule, body=(*body, *stay))
 
 
 def _bound(body: tuple[nodes.Expression, ...]) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from edgewise.language import nodes
 from edgewise.language.specials import SPECIALS
@@ -11,7 +11,6 @@ from edgewise.language.terms import variables
 
 Form = tuple[int, int, int] | None  # a·I + b·J + c, or any function of I − J
 COMPARED = ("leq", "lt", "geq", "gt", "eq", "neq")
-OPAQUE = ("mul", "div", "mod", "fn", "in", "alldiff", "maxcard")
 
 
 class NotByDistance(Exception):
@@ -51,7 +50,6 @@ def check_distances(chain: Sequence[nodes.Expression], query: str, key: str) -> 
 @dataclass
 class _Known:
     forms: dict[str, Form]
-    free: list[str] = field(default_factory=list)
 
     def follows(self, item: nodes.Expression) -> bool:
         """Whether enough is known to compute or test a condition."""
