@@ -1,6 +1,7 @@
 """Settings of all tests: golden files, and how hypothesis looks for examples."""
 
 import os
+import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--golden-update", action="store_true", help="write the golden files instead of comparing"
     )
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in a random order")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        random.Random(seed).shuffle(items)
 
 
 @pytest.fixture

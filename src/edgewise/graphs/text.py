@@ -15,8 +15,10 @@ from edgewise.graphs.pattern import Pattern
 PatternLike = Pattern | Family[Any] | per_layer
 SUCH_AS = "`window(3) | global_tokens(1)`"
 LONGEST = 1_000_000
+MOST_OPERATORS = 1_000  # in a row and around it: fewer than any recursion limit allows
 BREAK = re.compile(r"[\r\n\f\v]")
 LONG_NUMBER = re.compile(r"[0-9_]{1000,}")
+SIGNS = re.compile(r"[|&~+\-(),[\]]|\.(?=[A-Za-z_])")
 OPERATORS = {ast.BitOr: or_, ast.BitAnd: and_, ast.Sub: sub}
 METHODS = ("shift", "restrict", "compose", "power")
 
@@ -42,6 +44,8 @@ def parse_pattern(text: str, names: Mapping[str, Callable[..., Any]]) -> Pattern
         raise _refused(
             text, f"the text is longer than {LONGEST:,} characters", "build it in Python"
         )
+    if _operators(text) > MOST_OPERATORS:
+        raise _too_many(text)
     try:
         tree, text = _tree(text)
     except (SyntaxError, ValueError) as error:
@@ -56,9 +60,7 @@ def parse_pattern(text: str, names: Mapping[str, Callable[..., Any]]) -> Pattern
             fix = "several lines with comments need parentheses around them"
         raise BadPattern("this is not an expression", span, fix) from None
     except (RecursionError, MemoryError):
-        what = "too many operators in a row or nested"
-        fix = "put some of a long row of `|` into parentheses, or build the pattern in Python"
-        raise _refused(text, what, fix) from None
+        raise _too_many(text) from None
     out = _PatternReader(text, names).value(tree.body)
     if not isinstance(out, Pattern | Family | per_layer):
         span = Span("<pattern>", 1, 1, len(_line(text, 1)) + 1, source=_line(text, 1))
@@ -77,6 +79,28 @@ def _tree(text: str) -> tuple[ast.Expression, str]:
         if line == text or "#" in text:  # a comment would hide what follows it
             raise
         return ast.parse(line, mode="eval"), line
+
+
+def _operators(text: str) -> int:
+    """The most operators that one place stands under, counted before anything is parsed."""
+    under, most = [0], 0
+    for sign in SIGNS.findall(text):
+        if sign in "([":
+            under.append(under[-1])
+        elif sign in ")]":
+            under = under[:-1] or [0]
+        elif sign == ",":
+            under[-1] = under[-2] if len(under) > 1 else 0
+        else:
+            under[-1] += 1
+            most = max(most, under[-1])
+    return most
+
+
+def _too_many(text: str) -> BadPattern:
+    what = f"more than {MOST_OPERATORS:,} operators in a row or nested"
+    fix = "put some of a long row of `|` into parentheses, or build the pattern in Python"
+    return _refused(text, what, fix)
 
 
 def _refused(text: str, message: str, fix: str) -> BadPattern:
