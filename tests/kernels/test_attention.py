@@ -28,8 +28,8 @@ from edgewise.graphs import (
     window,
 )
 from edgewise.kernels.attention import IMPLEMENTATIONS, attention, case_of, choose
+from edgewise.kernels.attention.block_counts import count_of
 from edgewise.kernels.attention.errors import KernelRefuses
-from edgewise.kernels.attention.tiles import count_of
 from edgewise.scores import softcap
 
 KERNELS = [

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from edgewise.graphs import bigbird, causal, documents, global_tokens, strided, window
-from edgewise.kernels.attention.triton_tiles import plan
+from edgewise.kernels.attention.triton_passes import tile_lists
 from edgewise.layouts.tiling import FULL
 
 GRAPHS = [
@@ -39,20 +39,20 @@ def pairs(made, lists, n, turned):
     ("graph", "n"), [*((graph, 100) for graph in GRAPHS), (GRAPHS[1], 1)], ids=repr
 )
 def test_every_pair_is_there_once(graph, n):
-    made = plan(graph, n, n, 16, "cpu")
+    made = tile_lists(graph, n, n, 16, "cpu")
     for lists, turned in ((made.rows, False), (made.columns, True)):
         assert (pairs(made, lists, n, turned) == graph.dense(n).numpy()).all()
 
 
 def test_a_block_of_two_runs_is_two_blocks_where_there_are_few():
     """So that no kernel looks for a second run in each of thousands of blocks."""
-    assert plan(window(512) | global_tokens(1), 4096, 4096, 64, "cpu").one
-    assert not plan(strided(7), 512, 512, 64, "cpu").one
+    assert tile_lists(window(512) | global_tokens(1), 4096, 4096, 64, "cpu").one
+    assert not tile_lists(strided(7), 512, 512, 64, "cpu").one
 
 
 def test_long_items_come_first():
-    rows = plan(window(512) | global_tokens(1), 16_384, 16_384, 64, "cpu").rows
+    rows = tile_lists(window(512) | global_tokens(1), 16_384, 16_384, 64, "cpu").rows
     size = rows.items[:, 3] - rows.items[:, 2]
     assert 0 < rows.first < 10
     assert size[: rows.first].min() > size[rows.first :].max()
-    assert plan(window(64), 4096, 4096, 64, "cpu").rows.first == 0
+    assert tile_lists(window(64), 4096, 4096, 64, "cpu").rows.first == 0

@@ -15,9 +15,8 @@ from edgewise.kernels.attention.contract import Case, default_scale
 from edgewise.kernels.attention.counted import warn_counted_once
 from edgewise.kernels.attention.kept import is_traced
 from edgewise.kernels.attention.options import EdgeTerm, Inputs, Options
-from edgewise.kernels.attention.planner import Choice
 from edgewise.kernels.attention.prepared import Prepared, prepare_call
-from edgewise.kernels.attention.registry import IMPLEMENTATIONS, choose
+from edgewise.kernels.attention.registry import IMPLEMENTATIONS, Choice, choose
 from edgewise.kernels.attention.sharded import refuse_context_parallel
 from edgewise.kernels.attention.split import Graph
 from edgewise.scores.score import Score

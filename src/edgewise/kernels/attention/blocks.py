@@ -1,12 +1,24 @@
 """Block-sparse attention on a CPU: groups of like blocks, each one fused batched product.
 
-Memory beyond the inputs is O(n·d + blocks + CHUNK), whatever the graph.
+Memory beyond the inputs is O(n·d + blocks + CHUNK), whatever the graph. Scores with terms are
+materialised, some block rows at a time, on any device.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from edgewise.kernels.attention import blocks_explicit, explicit
+from edgewise.graphs.cache import cached
+from edgewise.graphs.pattern import Pattern
+from edgewise.kernels.attention import materialised
+from edgewise.kernels.attention.block_counts import at_least, blocks_of, count_of, tiling_of
 from edgewise.kernels.attention.contract import (
     PAIR_TERMS,
     Case,
@@ -17,15 +29,9 @@ from edgewise.kernels.attention.contract import (
     wide,
 )
 from edgewise.kernels.attention.flash import flash, flash_backward
-from edgewise.kernels.attention.tiles import (
-    Group,
-    Tiles,
-    at_least,
-    blocked,
-    blocks_of,
-    count_of,
-    tiles,
-)
+from edgewise.kernels.attention.function import row_dots
+from edgewise.kernels.attention.terms import TermGrads, Tile, numbers
+from edgewise.layouts.ragged import Ints, pointer, ranges, starts_of_runs
 from edgewise.layouts.tiling import FULL
 
 name = "blocks"
@@ -50,12 +56,12 @@ def refuses(case: Case) -> str | None:
 
 
 def _kinds(case: Case, block: int) -> int:
-    return len(tiles(case.graph, case.n, case.m, block).masks)
+    return len(block_groups(case.graph, case.n, case.m, block).masks)
 
 
 def least(case: Case) -> float:
     """What it costs at least: one block of 64, known on a GPU, is at least one of 32."""
-    slow = explicit.PAIR[case.device] if case.written_out else 1.0
+    slow = materialised.PAIR[case.device] if case.written_out else 1.0
     if case.device != "cpu" and case.written_out and case.scattered(64) is None:
         found = at_least(case.graph, case.n, case.m, 64)
         return slow * case.b * case.g * found * SIZES[32] * 32 * 48
@@ -63,7 +69,7 @@ def least(case: Case) -> float:
 
 
 def cost(case: Case) -> float:
-    slow = explicit.PAIR[case.device] if case.written_out else 1.0
+    slow = materialised.PAIR[case.device] if case.written_out else 1.0
     return slow * case.b * case.g * _cost(case, block_size(case))
 
 
@@ -78,9 +84,9 @@ def _cost(case: Case, block: int) -> float:
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
-    plan = tiles(case.graph, case.n, case.m, block_size(case))
+    plan = block_groups(case.graph, case.n, case.m, block_size(case))
     if case.written_out:
-        return blocks_explicit.forward(case, plan, (q, k, v), terms)
+        return _materialised(case, plan, (q, k, v), terms)
     q, k, v = (blocked(x, plan.block) for x in (q, k, v))
     out = q.new_zeros(*q.shape[:-1], case.dv)
     lse = torch.full(q.shape[:-1], -torch.inf, dtype=wide(q.dtype))
@@ -90,13 +96,13 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
         out[:, :, group.rows] = _returned(part, case.g)
         lse[:, :, group.rows] = _returned(sums, case.g)
     out, lse = out.flatten(2, 3)[:, :, : case.n], lse.flatten(2, 3)[:, :, : case.n]
-    return out, lse.masked_fill(~plan.heard, -torch.inf)
+    return out, lse.masked_fill(~plan.nonempty, -torch.inf)
 
 
 def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
-    plan = tiles(case.graph, case.n, case.m, block_size(case))
+    plan = block_groups(case.graph, case.n, case.m, block_size(case))
     if case.written_out:
-        return blocks_explicit.backward(case, plan, saved, dout)
+        return _materialised_backward(case, plan, saved, dout)
     q, k, v = (blocked(x, plan.block) for x in (saved.q, saved.k, saved.v))
     out, dout = blocked(saved.out, plan.block), blocked(dout, plan.block)
     lse = blocked(saved.lse[..., None], plan.block, torch.inf)
@@ -115,7 +121,7 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     return Grads(dq, dk, dv)
 
 
-def chunks(plan: Tiles, case: Case) -> list[Group]:
+def chunks(plan: BlockGroups, case: Case) -> list[Group]:
     """The groups, cut so that no batch of keys is larger than CHUNK."""
     out = []
     for group in plan.groups:
@@ -169,7 +175,7 @@ def _add(total: Tensor, part: Tensor, group: Group, block: int) -> None:
         total.index_add_(1, group.keys.flatten(), part.flatten(1, 2).to(total.dtype))
 
 
-def _mask(plan: Tiles, group: Group, case: Case, dtype: torch.dtype) -> Tensor | None:
+def _mask(plan: BlockGroups, group: Group, case: Case, dtype: torch.dtype) -> Tensor | None:
     if not group.masked:
         return None
     allowed = plan.masks[group.kinds.clamp(min=0)]
@@ -177,3 +183,154 @@ def _mask(plan: Tiles, group: Group, case: Case, dtype: torch.dtype) -> Tensor |
     allowed = allowed.transpose(0, 1).flatten(1, 2).repeat(case.g, 1)
     mask = torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, -torch.inf)
     return mask.expand(len(group.rows), 1, *mask.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Block rows with as many key blocks each, alike in place: one mask serves all.
+
+    `kinds[c]` is the mask of slot c, or FULL. Where `slides`, row r + 1 has the key blocks of row
+    r moved on by one, all of them neighbours: keys can be views instead of copies.
+    """
+
+    rows: Tensor
+    keys: Tensor
+    kinds: Tensor
+    slides: bool
+
+    @property
+    def masked(self) -> bool:
+        return bool((self.kinds != FULL).any())
+
+
+@dataclass(frozen=True, eq=False)
+class BlockGroups:
+    """The groups, the masks (u, block, block), and which rows have a key."""
+
+    block: int
+    shape: tuple[int, int]
+    groups: tuple[Group, ...]
+    masks: Tensor
+    nonempty: Tensor
+
+
+@cached
+def block_groups(graph: Pattern, n: int, m: int, block: int) -> BlockGroups:
+    found = tiling_of(graph, n, m, block)
+    row, index, kinds = found.listed()
+    order = np.lexsort((index, row))
+    groups = _groups(np.bincount(row, minlength=found.shape[0]), index[order], kinds[order])
+    nonempty = torch.from_numpy(graph.rows(n, m).degrees() > 0)
+    return BlockGroups(block, found.shape, groups, torch.from_numpy(found.masks), nonempty)
+
+
+def _groups(count: Ints, index: Ints, kinds: Ints) -> tuple[Group, ...]:
+    ptr, out = pointer(count), []
+    for size in np.unique(count[count > 0]):
+        rows = np.flatnonzero(count == size)
+        at = ranges(ptr[rows], count[rows])
+        key, kind = index[at].reshape(-1, size), kinds[at].reshape(-1, size)
+        _, back = np.unique(kind, axis=0, return_inverse=True)
+        order = np.argsort(back.ravel(), kind="stable")
+        ends = np.append(starts_of_runs(back.ravel()[order]), len(order))
+        for a, b in pairwise(ends):
+            chosen = order[a:b]
+            out.append(_group(rows[chosen], key[chosen], kind[chosen[0]]))
+    return tuple(out)
+
+
+def _group(rows: Ints, keys: Ints, kinds: Ints) -> Group:
+    along = (np.diff(rows) == 1).all() and (np.diff(keys, axis=0) == 1).all()
+    slides = bool(along and (np.diff(keys, axis=1) == 1).all())
+    arrays = (np.ascontiguousarray(part, np.int64) for part in (rows, keys, kinds))
+    rows_, keys_, kinds_ = map(torch.from_numpy, arrays)
+    return Group(rows_, keys_, kinds_, slides)
+
+
+def blocked(x: Tensor, block: int, value: float = 0.0) -> Tensor:
+    """(..., n, d) as (..., blocks, block, d)."""
+    missing = -x.shape[-2] % block
+    x = pad(x, (0, 0, 0, missing), value=value) if missing else x
+    return x.unflatten(-2, (-1, block))
+
+
+def _materialised(
+    case: Case, plan: BlockGroups, tensors: tuple[Tensor, Tensor, Tensor], terms: Terms
+) -> tuple[Tensor, Tensor]:
+    q, k, v = (blocked(x, plan.block) for x in tensors)
+    out = torch.zeros(*q.shape[:-1], case.dv, dtype=wide(q.dtype), device=q.device)
+    lse = torch.full(q.shape[:-1], -torch.inf, dtype=wide(q.dtype), device=q.device)
+    for rows, keys, tile in _parts(case, plan, terms, q.device):
+        taken = (q[:, :, rows], _key_blocks(k, keys), _key_blocks(v, keys))
+        out[:, :, rows], lse[:, :, rows] = materialised.forward(case, terms, taken, tile)
+    out, lse = out.flatten(2, 3)[:, :, : case.n], lse.flatten(2, 3)[:, :, : case.n]
+    return out.to(q.dtype), lse.contiguous()
+
+
+def _materialised_backward(case: Case, plan: BlockGroups, saved: Saved, dout: Tensor) -> Grads:
+    total, kind = TermGrads(case, saved.terms), wide(saved.q.dtype)
+    delta = blocked(row_dots(dout, saved.out)[..., None], plan.block)[..., 0]
+    lse = blocked(saved.lse[..., None], plan.block, torch.inf)[..., 0]
+    q, k, v, g = (blocked(x, plan.block) for x in (saved.q, saved.k, saved.v, dout))
+    dq, dk, dv = (torch.zeros(x.shape, dtype=kind, device=x.device) for x in (q, k, v))
+    for rows, keys, tile in _parts(case, plan, saved.terms, q.device):
+        taken = (q[:, :, rows], _key_blocks(k, keys), _key_blocks(v, keys))
+        of_rows = (g[:, :, rows], delta[:, :, rows], lse[:, :, rows])
+        dq[:, :, rows], *parts = materialised.backward(
+            case, saved.terms, taken, of_rows, tile, total
+        )
+        for sum_, part in zip((dk, dv), parts, strict=True):
+            _add_blocks(sum_, keys, part.unflatten(2, (keys.shape[1], plan.block)))
+    dq = dq.flatten(2, 3)[:, :, : case.n].to(saved.q.dtype)
+    dk, dv = (x.flatten(1, 2)[:, : case.m].to(saved.q.dtype) for x in (dk, dv))
+    return Grads(dq, dk, dv, total.terms())
+
+
+def _key_blocks(x: Tensor, keys: Tensor) -> Tensor:
+    """(b, rows, slots · block, d)."""
+    return x[:, keys].flatten(2, 3)
+
+
+def _add_blocks(total: Tensor, keys: Tensor, part: Tensor) -> None:
+    """Key blocks of one slot are different, so sums come in one order on any device."""
+    for slot in range(keys.shape[1]):
+        some = keys[:, slot]
+        if len(some.unique()) == len(some):
+            total[:, some] += part[:, :, slot]
+        else:
+            for row, key in enumerate(some.tolist()):
+                total[:, key] += part[:, row, slot]
+
+
+def _parts(
+    case: Case, plan: BlockGroups, terms: Terms, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor, Tile]]:
+    """Some block rows, their key blocks, and their pairs."""
+    for group in plan.groups:
+        rows, slots = group.keys.shape
+        size = case.b * case.g * plan.block**2 * slots
+        step = max(materialised.NUMBERS // max(size, 1), 1)
+        for at in range(0, rows, step):
+            part = slice(at, at + step)
+            tile = _tile(case, plan, group, group.rows[part], group.keys[part])
+            edge = None
+            if terms.edge_bias is not None or terms.edge_scale is not None:
+                edge = numbers(case.graph, case.n, case.m, tile.i, tile.j).to(device)
+            allowed = None if tile.allowed is None else tile.allowed.to(device)
+            moved = Tile(tile.i.to(device), tile.j.to(device), edge, allowed)
+            yield group.rows[part].to(device), group.keys[part].to(device), moved
+
+
+def _tile(case: Case, plan: BlockGroups, group: Group, rows: Tensor, keys: Tensor) -> Tile:
+    inside = torch.arange(plan.block)
+    i = (rows[:, None] * plan.block + inside)[..., None]
+    j = (keys[..., None] * plan.block + inside).flatten(1)[:, None]
+    allowed = None
+    if group.masked:
+        masks = plan.masks[group.kinds.clamp(min=0)]
+        masks[group.kinds == FULL] = True
+        allowed = masks.transpose(0, 1).flatten(1, 2)[None]
+    if int(i.max()) >= case.n or int(j.max()) >= case.m:
+        border = (i < case.n) & (j < case.m)
+        allowed = border if allowed is None else allowed & border
+    return Tile(i.clamp(max=case.n - 1), j.clamp(max=case.m - 1), None, allowed)

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
 from edgewise.kernels.attention.derivatives import once, refuse_forward_mode
-from edgewise.kernels.attention.explicit import NUMBERS
 from edgewise.kernels.attention.flash import flash, flash_backward, fused
+from edgewise.kernels.attention.materialised import NUMBERS
 from edgewise.scores.evaluate import PairScores
 from edgewise.scores.nodes import ONE, H, Number, S, replaced, walk
 from edgewise.scores.primitives import derivative

@@ -46,9 +46,9 @@ def fused(
     A `TorchFunctionMode` sees one function.
     """
     if not torch.compiler.is_compiling() and has_torch_function((q, k, v)):
-        options = {"causal": causal, "mask": mask, "dropout": dropout}
-        found: Tensor = handle_torch_function(fused, (q, k, v), q, k, v, scale, **options)
-        return found
+        return handle_torch_function(
+            fused, (q, k, v), q, k, v, scale, causal=causal, mask=mask, dropout=dropout
+        )
     if functional.scaled_dot_product_attention is not SDPA:
         refuse_context_parallel()
     causal, mask = minding_nan(q, k, causal, mask)

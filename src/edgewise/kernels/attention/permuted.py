@@ -16,16 +16,7 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.patterns.causal import causal
 from edgewise.graphs.patterns.full import full
 from edgewise.graphs.residues import ResidueGroup, residue_groups, symbolic_step
-from edgewise.kernels.attention import (
-    blocks,
-    csr,
-    dense,
-    empty,
-    gather,
-    rectangles,
-    triton_blocks,
-    triton_csr,
-)
+from edgewise.kernels.attention import dense, triton_blocks
 from edgewise.kernels.attention.contract import (
     Case,
     Grads,
@@ -37,16 +28,13 @@ from edgewise.kernels.attention.contract import (
     is_full,
 )
 from edgewise.kernels.attention.flash import flash, flash_backward
-from edgewise.kernels.attention.planner import cheapest
 from edgewise.kernels.attention.terms import TermGrads
 from edgewise.layouts import Rows, by_residue, common_step
 from edgewise.scores.nodes import Call, I, J, Leaf, Node, Number, by_distance, replaced
 
 name = "permuted"
 EVEN = 64  # tokens of a class, or a multiple, at lengths that models are run at again and again
-INNER: tuple[Implementation, ...] = (
-    empty, dense, rectangles, triton_blocks, blocks, triton_csr, csr, gather
-)  # fmt: skip
+nesting = 1  # its parts are computed by kernels below
 
 
 @dataclass(frozen=True, repr=False)
@@ -172,7 +160,9 @@ def _plan(case: Case) -> tuple[tuple[ResidueGroup, Case, Implementation, bool], 
 def _kernel(case: Case, inner: Case) -> Implementation:
     """Where classes are dense nothing is cheaper, and nothing else needs to be looked at."""
     if dense.refuses(inner) is not None:
-        return cheapest(inner, INNER).implementation
+        from edgewise.kernels.attention.registry import cheapest
+
+        return cheapest(inner, nesting).implementation
     return triton_blocks if _odd(case) and triton_blocks.refuses(inner) is None else dense
 
 

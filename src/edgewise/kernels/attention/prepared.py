@@ -28,8 +28,7 @@ from edgewise.kernels.attention.function import attend
 from edgewise.kernels.attention.kept import is_traced
 from edgewise.kernels.attention.layout import Expanded, Layout, Spec, Work
 from edgewise.kernels.attention.options import Inputs, Options, changes_scores
-from edgewise.kernels.attention.planner import Choice
-from edgewise.kernels.attention.registry import choose
+from edgewise.kernels.attention.registry import Choice, choose
 from edgewise.kernels.attention.sharded import SDPA, refuse_context_parallel
 from edgewise.kernels.attention.split import Graph, Part, check_family, joined, parts_of
 

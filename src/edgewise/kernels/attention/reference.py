@@ -14,6 +14,7 @@ from edgewise.kernels.attention.contract import EDGE_TERMS, Case, Grads, Saved, 
 from edgewise.scores.evaluate import PairScores
 
 name = "reference"
+nesting = 3  # never a part of another
 LIMIT = 1 << 28
 
 

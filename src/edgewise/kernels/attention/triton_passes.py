@@ -1,19 +1,28 @@
-"""The passes of block-sparse attention on a GPU for one case, ready to be launched.
+"""The passes of block-sparse attention on a GPU for one case: their lists, ready to be launched.
 
 All that follows from the case is decided once: grids, lists, numbers, and where results lie. A
 result lies as its input does, so that transposing before and after moves nothing.
 """
 
+from __future__ import annotations
+
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from edgewise.graphs.cache import cached
+from edgewise.graphs.pattern import Pattern
+from edgewise.kernels.attention.block_counts import tiling_of
 from edgewise.kernels.attention.contract import Case, cached_by_case
+from edgewise.kernels.attention.items import items, on_device
 from edgewise.kernels.attention.triton_launch import Launch, at, readable
 from edgewise.kernels.attention.triton_score import functions
-from edgewise.kernels.attention.triton_tiles import Lists, Plan, plan
+from edgewise.layouts.ragged import Ints, order_of, pointer, ranges
+from edgewise.layouts.tiling import FULL, Intervals
 from edgewise.scores.nodes import S
 
 BLOCK = 64
@@ -21,6 +30,10 @@ BLOCK = 64
 # so many registers that four (four, three) programs share a processor.
 LAUNCH = {"forward": (4, 2, 128), "rows": (4, 2, 128), "columns": (4, 3, 168)}
 ELSEWHERE = {"num_warps": 8, "num_stages": 1}  # where no engine copies tiles: fewest spills
+LEAST = 32  # blocks that one program takes without splitting its row
+TIMES = 2  # or as many times the mean
+LONG = 1.5  # times the median: what is longer starts first
+GROWTH = 16  # layers are blocks of their own where lists grow by at most one in so many
 Extra = tuple[Any, ...] | None
 
 
@@ -63,7 +76,7 @@ class Passes:
         (batch, heads, keys), n, m = shape, case.n, case.m
         d, dv = width(case.d), width(case.dv)
         self.case, self.shape, self.exact = case, shape, (d, dv) == (case.d, case.dv)
-        self.tiles = plan(case.graph, n, m, BLOCK, device)
+        self.tiles = tile_lists(case.graph, n, m, BLOCK, device)
         rows, columns = self.tiles.rows, self.tiles.columns
         self.out = Room((batch, heads, n, dv), tokens_first[0])
         self.q = Room((batch, heads, n, d), tokens_first[0])
@@ -82,8 +95,8 @@ class Passes:
 
     def _pass(self, step: str, kernel: Any, lists: Lists, units: tuple[int, ...]) -> Launch:
         case, tiles, (batch, heads, keys) = self.case, self.tiles, self.shape
-        many, items = batch * (keys if step == "columns" else heads), len(lists.items)
-        order = (lists.first, items, many, heads, heads // keys, lists.slots)
+        many, count = batch * (keys if step == "columns" else heads), len(lists.items)
+        order = (lists.first, count, many, heads, heads // keys, lists.slots)
         fixed = (lists.items, lists.work, tiles.layer_ptr, tiles.ends, case.scale, case.n, *order)
         none = (*(lists.items,) * (6 if step == "rows" else 3), 0, 0, 0, case.m, 0, 0, 1.0)
         options = {
@@ -91,7 +104,7 @@ class Passes:
             **_options(step, case, tiles, self.q.size[-1], self.v.size[-1]),
         }
         read = {"forward": 3, "rows": 5, "columns": 4}[step]
-        return Launch(kernel, (items * many,), options, (*fixed, *units), none, read)
+        return Launch(kernel, (count * many,), options, (*fixed, *units), none, read)
 
     def _after(
         self, kernel: Any, lists: Lists, n: int, units: tuple[int, ...], **sizes: int
@@ -157,7 +170,7 @@ def passes(
     return Passes(case, shape, tokens_first, device)
 
 
-def _options(step: str, case: Case, tiles: Plan, d: int, dv: int) -> dict[str, Any]:
+def _options(step: str, case: Case, tiles: Tiles, d: int, dv: int) -> dict[str, Any]:
     warps, stages, registers = LAUNCH[step]
     single = case.dtype == torch.float32
     launch = {"num_warps": warps, "num_stages": 1 if single else stages, "maxnreg": registers}
@@ -178,3 +191,102 @@ def _options(step: str, case: Case, tiles: Plan, d: int, dv: int) -> dict[str, A
     }
     shape = {"BLOCK": BLOCK, "D": d, "DV": dv, "ONE": tiles.one}
     return {**shape, **terms, "PRECISION": "ieee" if single else "tf32", **launch}
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """Per row (or column) its blocks: first full ones, then partial ones.
+
+    Item t is the row items[t, 0] with the blocks work[items[t, 2] : items[t, 3]]; items[t, 1] is
+    -1, or the place of its partial result. A word of `work` is a block, and above it its kind or
+    FULL. `split` and `split_ptr` are the rows in several items, as in `Items`. The `first` items
+    are much longer than most: the last program to start must not be one of them.
+    """
+
+    items: Tensor
+    work: Tensor
+    split: Tensor
+    split_ptr: Tensor
+    slots: int
+    first: int
+
+
+@dataclass(frozen=True, eq=False)
+class Tiles:
+    """Row r of kind u has the keys low ≤ j < high of its block, for ends[l, r] = low + 2¹⁶·high
+    and the layers layer_ptr[u] ≤ l < layer_ptr[u+1]; if `one`, that is layer u alone."""
+
+    block: int
+    rows: Lists
+    columns: Lists
+    layer_ptr: Tensor
+    ends: Tensor
+    one: bool
+
+
+@cached
+def tile_lists(graph: Pattern, n: int, m: int, block: int, device: str) -> Tiles:
+    found = tiling_of(graph, n, m, block)
+    row, index, kinds = found.listed()
+    (height, width), looks = found.shape, found.kinds[1]
+    layer_ptr, ends = _layers(looks)
+    one = len(ends) == looks.kinds or not looks.kinds
+    if not one and _added(kinds, layer_ptr) * GROWTH <= len(kinds):
+        row, index, kinds = _in_layers(row, index, kinds, layer_ptr)
+        layer_ptr, one = np.arange(len(ends) + 1, dtype=np.int32), True
+    order = order_of(2 * row + (kinds != FULL), 2 * height)
+    row, index, kinds = row[order], index[order], kinds[order]
+    rows = _lists(row, index, kinds, height)
+    order = order_of(2 * index + (kinds != FULL), 2 * width)
+    columns = _lists(index[order], row[order], kinds[order], width)
+    arrays = [layer_ptr, ends, *rows[0], *columns[0]]
+    ptr, both, *moved = on_device(device, *arrays)
+    lists = _moved(moved[:4], rows[1]), _moved(moved[4:], columns[1])
+    return Tiles(block, *lists, ptr, both, one)
+
+
+def _added(kinds: Ints, layer_ptr: np.ndarray) -> int:
+    """By how many blocks lists grow if every layer of a block is a block of its own."""
+    return int((np.diff(layer_ptr)[kinds[kinds != FULL]] - 1).sum())
+
+
+def _in_layers(
+    row: Ints, index: Ints, kinds: Ints, layer_ptr: np.ndarray
+) -> tuple[Ints, Ints, Ints]:
+    """Every layer of a block as a block: a softmax does not mind in how many parts it is summed."""
+    partial = kinds != FULL
+    count = np.where(partial, np.diff(layer_ptr)[kinds * partial], 1)
+    layers = np.where(partial, layer_ptr[kinds * partial], FULL)
+    again = np.repeat(np.arange(len(kinds)), count)
+    nth = ranges(np.zeros(len(kinds), np.int64), count)
+    return row[again], index[again], layers[again] + nth
+
+
+def _lists(
+    row: Ints, index: Ints, kinds: Ints, height: int
+) -> tuple[list[np.ndarray], tuple[int, int]]:
+    """The arrays of `Lists`, how many slots there are, and how many items come first."""
+    ptr = pointer(np.bincount(row, minlength=height))
+    table, split, split_ptr = items(ptr, LEAST, TIMES)
+    work = np.stack([index, kinds], axis=1).astype(np.int32)
+    size = table[:, 3] - table[:, 2]  # the longest first
+    middle = (size[(len(size) - 1) // 2] + size[len(size) // 2]) / 2 if len(size) else 0
+    first = int((size > LONG * middle).sum())
+    return [table, work, split, split_ptr], (int(split_ptr[-1]), first)
+
+
+def _moved(arrays: list[Tensor], counts: tuple[int, int]) -> Lists:
+    table, work, split, split_ptr = arrays
+    return Lists(table, work.view(torch.int64), split, split_ptr, *counts)
+
+
+def _layers(looks: Intervals) -> tuple[np.ndarray, np.ndarray]:
+    """The l-th interval of every row is in layer l of its kind."""
+    block = looks.block
+    count = np.bincount(looks.line, minlength=looks.kinds * block)
+    nth = np.arange(len(looks.line)) - pointer(count)[looks.line]
+    layer_ptr = pointer(count.reshape(-1, block).max(axis=1, initial=0))
+    ends = np.zeros((max(int(layer_ptr[-1]), 1), block), np.int32)
+    kind, row = np.divmod(looks.line, block)
+    ends[layer_ptr[kind] + nth, row] = looks.low + (looks.high << 16)
+    return layer_ptr.astype(np.int32), ends

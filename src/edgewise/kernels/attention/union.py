@@ -12,17 +12,6 @@ from torch import Tensor
 from edgewise.graphs.algebra import Derived, intersection, union
 from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import (
-    blocks,
-    csr,
-    dense,
-    empty,
-    gather,
-    permuted,
-    rectangles,
-    triton_blocks,
-    triton_csr,
-)
 from edgewise.kernels.attention.contract import (
     EDGE_TERMS,
     FIXED,
@@ -34,14 +23,11 @@ from edgewise.kernels.attention.contract import (
     cached_by_case,
 )
 from edgewise.kernels.attention.errors import NoKernel
-from edgewise.kernels.attention.merge import Merged
-from edgewise.kernels.attention.planner import cheapest
+from edgewise.kernels.attention.materialised import Merged
 from edgewise.kernels.attention.terms import TermGrads, numbers, places
 
 name = "union"
-INNER: tuple[Implementation, ...] = (
-    empty, dense, rectangles, permuted, triton_blocks, blocks, triton_csr, csr, gather
-)  # fmt: skip
+nesting = 2  # its parts are computed by kernels below
 MOST = 3
 MERGED = 10.0  # on a GPU: the time to merge a feature of a part's row, in pairs of a dense product
 AXIS = {"edge_bias": 2, "edge_scale": 2, "edge_key": 1, "edge_value": 1}  # of the edges
@@ -120,12 +106,14 @@ class Plan(NamedTuple):
 @cached_by_case
 def _plan(case: Case) -> Plan:
     """In the order of members that costs least."""
+    from edgewise.kernels.attention.registry import cheapest
+
     best: Plan | None = None
     rows = case.b * case.g * case.n
     for several in _orders(case):
         graphs = _disjoint(several)
         parts = [replace(case, graph=graph) for graph in graphs]
-        chosen = [(cheapest(part, INNER).implementation, part) for part in parts]
+        chosen = [(cheapest(part, nesting).implementation, part) for part in parts]
         cost = sum(kernel.cost(part) for kernel, part in chosen)
         cost += (MERGED * case.dv if case.device == "cuda" else 16.0) * len(parts) * rows
         if best is None or cost < best.cost:

@@ -1,4 +1,4 @@
-"""A tile of attention with its scores written out: what fused products cannot do, in pieces.
+"""A tile of attention with its scores materialised, and partial results of a softmax merged.
 
 Shapes are (b, g, ..., rows, d) for queries and (b, ..., columns, d) for keys; a tile has the axes
 after g. `lse` is +∞ in rows without keys.
@@ -56,3 +56,22 @@ def backward(
     ds = scores.backward(ds, total) * case.scale
     dk = (ds.mT @ q.to(ds.dtype)).sum(1)
     return ds @ k[:, None].to(ds.dtype), dk, dv
+
+
+class Merged:
+    """out = Σ_p exp(lse_p - lse) out_p with exp(lse) = Σ_p exp(lse_p), one part after another."""
+
+    def __init__(self, shape: tuple[int, int, int], dv: int, like: Tensor) -> None:
+        kind = wide(like.dtype)
+        self.out = like.new_zeros(*shape, dv, dtype=kind)
+        self.lse = like.new_full(shape, -torch.inf, dtype=kind)
+
+    def add(self, out: Tensor, lse: Tensor, rows: slice = slice(None)) -> None:
+        """A part: its output and log-sum-exp for these rows; -∞ where it has no key."""
+        before = self.lse[:, :, rows]
+        total = torch.logaddexp(before, lse.to(before.dtype))
+        safe = torch.where(total == -torch.inf, 0, total)
+        mine = self.out[:, :, rows]
+        mine.mul_(torch.exp(before - safe)[..., None])
+        mine.addcmul_(out.to(mine.dtype), torch.exp(lse - safe)[..., None].to(mine.dtype))
+        self.lse[:, :, rows] = total
