@@ -5,7 +5,7 @@ import torch
 
 from edgewise.graphs import bigbird, full, per_head
 from edgewise.kernels.attention import attention
-from edgewise.kernels.attention.counted import PairsCountedOnce
+from edgewise.kernels.attention.errors import PairsCountedOnce
 
 
 def test_attention_says_that_pairs_count_once() -> None:

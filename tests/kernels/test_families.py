@@ -17,7 +17,7 @@ from edgewise.graphs import (
     window,
 )
 from edgewise.kernels.attention import attention
-from edgewise.kernels.attention.counted import PairsCountedOnce
+from edgewise.kernels.attention.errors import PairsCountedOnce
 from edgewise.kernels.attention.split import parts_of
 from edgewise.scores import H, S, relative
 

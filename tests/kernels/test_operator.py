@@ -24,11 +24,11 @@ from edgewise.graphs import (
     strided,
     window,
 )
-from edgewise.kernels.attention import attention, kept
+from edgewise.kernels.attention import attention, trace_names
 from edgewise.kernels.attention.arguments import grouped
-from edgewise.kernels.attention.kept import KEPT, name_of, thing_of
 from edgewise.kernels.attention.layout import Layout, Spec
 from edgewise.kernels.attention.options import Inputs, Options
+from edgewise.kernels.attention.trace_names import NAMED, name_of, thing_of
 from edgewise.kernels.attention.traced import numbered
 from edgewise.scores import H, I, J, S, alibi, relative, softcap, tanh, where
 
@@ -206,7 +206,7 @@ SAID = [
 @pytest.mark.parametrize("thing", SAID, ids=repr)
 def test_names_say_what_they_name(thing, monkeypatch):
     name = name_of(thing)
-    monkeypatch.setattr(kept, "KEPT", {})
+    monkeypatch.setattr(trace_names, "NAMED", {})
     found = thing_of(name)
     assert type(found) is type(thing)
     assert found == thing
@@ -215,7 +215,7 @@ def test_names_say_what_they_name(thing, monkeypatch):
 def test_what_is_too_long_to_be_written_down_is_an_error_elsewhere(monkeypatch):
     name = name_of(documents([1] * 5000))
     assert thing_of(name) == documents([1] * 5000)
-    monkeypatch.setattr(kept, "KEPT", {})
+    monkeypatch.setattr(trace_names, "NAMED", {})
     for foreign in (name, "", "import os", "('no', 1)", "(" * 5000, "window(2) +"):
         with pytest.raises(EdgewiseError, match="not here") as caught:
             thing_of(foreign)
@@ -269,10 +269,10 @@ def test_the_operator_is_what_torch_expects(terms):
 
 
 def test_what_is_kept_is_kept_once():
-    before = len(KEPT)
+    before = len(NAMED)
     first = name_of(window(77) | causal())
     assert name_of(window(77) | causal()) == first
-    assert len(KEPT) == before + 1
+    assert len(NAMED) == before + 1
 
 
 def test_weights_are_not_traced():

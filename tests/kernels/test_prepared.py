@@ -193,7 +193,7 @@ def test_mistakes_are_found_when_it_is_prepared():
 
 def test_constants_of_scores_follow_the_call():
     """Here, as a meta tensor: a GPU is another device of the same kind."""
-    from edgewise.kernels.attention.constants import constants_at
+    from edgewise.kernels.attention.arguments import constants_at
 
     (slopes,) = alibi(4).tables
     (first,), (again,) = (constants_at((slopes,), torch.device("meta")) for _ in range(2))

@@ -6,8 +6,7 @@ import torch
 from edgewise.graphs import bigbird, cache, causal, full, window
 from edgewise.graphs.cache import cache_of
 from edgewise.kernels.attention import Prepared, attention
-from edgewise.kernels.attention.counted import PairsCountedOnce
-from edgewise.kernels.attention.errors import AttentionShape, KernelRefuses
+from edgewise.kernels.attention.errors import AttentionShape, KernelRefuses, PairsCountedOnce
 
 
 @pytest.fixture(autouse=True)

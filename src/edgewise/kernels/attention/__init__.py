@@ -8,17 +8,16 @@ from torch import Tensor
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, traced
 from edgewise.kernels.attention import operator as operator
+from edgewise.kernels.attention.arguments import constants_at, warn_counted_once
 from edgewise.kernels.attention.autocast import in_autocast, without_autocast
 from edgewise.kernels.attention.cached import key_of, recall, remember
-from edgewise.kernels.attention.constants import constants_at
 from edgewise.kernels.attention.contract import Case, default_scale
-from edgewise.kernels.attention.counted import warn_counted_once
-from edgewise.kernels.attention.kept import is_traced
 from edgewise.kernels.attention.options import EdgeTerm, Inputs, Options
 from edgewise.kernels.attention.prepared import Prepared, prepare_call
 from edgewise.kernels.attention.registry import IMPLEMENTATIONS, Choice, choose
 from edgewise.kernels.attention.sharded import refuse_context_parallel
 from edgewise.kernels.attention.split import Graph
+from edgewise.kernels.attention.trace_names import is_traced
 from edgewise.scores.score import Score
 
 __all__ = [

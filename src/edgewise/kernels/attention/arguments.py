@@ -2,16 +2,20 @@
 
 import math
 import sys
+import warnings
+from collections.abc import Iterator
 from numbers import Real
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from edgewise.errors import caller
 from edgewise.graphs.checks import integer
 from edgewise.graphs.errors import NotAPattern, SizeMismatch
-from edgewise.graphs.families import per_head, per_sample
+from edgewise.graphs.families import Family, per_head, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.patterns.full import full
 from edgewise.kernels.attention.contract import DTYPES, Case
@@ -19,15 +23,18 @@ from edgewise.kernels.attention.errors import (
     AttentionShape,
     BadOption,
     GraphLength,
+    PairsCountedOnce,
     UnknownKernel,
     UnsupportedDevice,
     UnsupportedDtype,
 )
-from edgewise.kernels.attention.kept import constant
+from edgewise.kernels.attention.options import EdgeTerm
 from edgewise.kernels.attention.sharded import refuse_dtensor
+from edgewise.kernels.attention.trace_names import constant
 from edgewise.scores.score import BadScore, S, Score
 
-WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+_COPIES = WeakTensorKeyDictionary()  # table → device → (its version, the copy)
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def check_tensors(
@@ -212,7 +219,7 @@ def check_lengths(lengths: Tensor | None, q: Tensor, k: Tensor) -> Tensor:
             caller(),
             "give one whole number of keys for each element of the batch",
         ) from None
-    if given.shape != q.shape[:-3] or given.dtype not in WHOLE:
+    if given.shape != q.shape[:-3] or given.dtype not in INTEGERS:
         raise AttentionShape(
             f"`lengths` has shape {tuple(given.shape)} and {_short(given.dtype)}, "
             f"the batch is {tuple(q.shape[:-3])}",
@@ -332,3 +339,41 @@ def _short(dtype: torch.dtype) -> str:
 
 def _unlike(this: object, that: object) -> str:
     return "" if this == that else f", `q` is {str(that).removeprefix('torch.')}"
+
+
+def warn_counted_once(graph: Pattern | Family[Any], edge_bias: EdgeTerm | None) -> None:
+    """Say so where pairs that should count more than once are about to count once."""
+    odd = next((one for one in _patterns(graph) if one.counts_twice), None)
+    if odd is not None and edge_bias is None:
+        place = caller()
+        warning = PairsCountedOnce(
+            f"`{odd!r}` counts some pairs more than once where it was published, here once",
+            place,
+            "give `edge_bias=graph.log_bias(n)` for the published numbers",
+        )
+        warnings.warn_explicit(warning, None, place.span.file, place.span.line)
+
+
+def counts_twice(graph: Pattern | Family[Any]) -> bool:
+    return any(one.counts_twice for one in _patterns(graph))
+
+
+def _patterns(graph: Pattern | Family[Any]) -> Iterator[Pattern]:
+    if isinstance(graph, Pattern):
+        yield graph
+    else:
+        for one in graph:
+            yield from _patterns(one)
+
+
+def constants_at(tables: tuple[Tensor, ...], device: torch.device) -> tuple[Tensor, ...]:
+    """Tables of a score on a device; those that are learned are there already."""
+    return tuple([x if x.device == device else _copied(x, device) for x in tables])
+
+
+def _copied(table: Tensor, device: torch.device) -> Tensor:
+    copies = _COPIES.setdefault(table, {})
+    version, copy = copies.get(device, (-1, table))
+    if version != table._version:
+        version, copy = copies[device] = (table._version, table.to(device))
+    return copy

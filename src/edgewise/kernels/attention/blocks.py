@@ -18,6 +18,7 @@ from torch.nn.functional import pad
 from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import materialised
+from edgewise.kernels.attention.autograd import row_dots
 from edgewise.kernels.attention.block_counts import at_least, blocks_of, count_of, tiling_of
 from edgewise.kernels.attention.contract import (
     PAIR_TERMS,
@@ -29,7 +30,6 @@ from edgewise.kernels.attention.contract import (
     wide,
 )
 from edgewise.kernels.attention.flash import flash, flash_backward
-from edgewise.kernels.attention.function import row_dots
 from edgewise.kernels.attention.terms import TermGrads, Tile, numbers
 from edgewise.layouts.ragged import Ints, pointer, ranges, starts_of_runs
 from edgewise.layouts.tiling import FULL

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from edgewise.kernels.attention.autograd import once, refuse_forward_mode
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
-from edgewise.kernels.attention.derivatives import once, refuse_forward_mode
 from edgewise.kernels.attention.flash import flash, flash_backward, fused
 from edgewise.kernels.attention.materialised import NUMBERS
 from edgewise.scores.evaluate import PairScores

@@ -1,6 +1,6 @@
 """What can be wrong with a call of `attention`."""
 
-from edgewise.errors import EdgewiseError
+from edgewise.errors import EdgewiseError, EdgewiseWarning
 
 
 class AttentionShape(EdgewiseError):
@@ -107,3 +107,19 @@ class TooLarge(EdgewiseError):
     instead = (
         "x = torch.zeros(1, 1, 1 << 10, 4)\nattention(x, x, x, window(1 << 6), return_weights=True)"
     )
+
+
+class PairsCountedOnce(EdgewiseWarning):
+    """A graph is a set, so each of its pairs counts once in a softmax.
+
+    BigBird's published code reads some blocks twice, and checkpoints trained with it expect that:
+    `log_bias` has the logarithm of how often each pair counts.
+    """
+
+    code = "pairs-counted-once"
+    example = """\
+graph = bigbird(1, 1, variant="hf_eval")
+attention(q, k, v, graph)"""
+    instead = """\
+graph = bigbird(1, 1, variant="hf_eval")
+attention(q, k, v, graph, edge_bias=graph.log_bias(8))"""

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from edgewise.kernels.attention.autograd import row_dots
 from edgewise.kernels.attention.contract import EDGE_TERMS, Case, Grads, Saved, Terms, wide
 from edgewise.kernels.attention.edges import edges
-from edgewise.kernels.attention.function import row_dots
 from edgewise.kernels.attention.terms import Scores, TermGrads, Tile, places
 
 name = "gather"

@@ -21,16 +21,16 @@ from edgewise.graphs.cache import cache_of, cached
 from edgewise.graphs.families import Family, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, memory, traced
+from edgewise.kernels.attention.arguments import counts_twice
 from edgewise.kernels.attention.autocast import without_autocast
+from edgewise.kernels.attention.autograd import attend
 from edgewise.kernels.attention.contract import wide
-from edgewise.kernels.attention.counted import counts_twice
-from edgewise.kernels.attention.function import attend
-from edgewise.kernels.attention.kept import is_traced
 from edgewise.kernels.attention.layout import Expanded, Layout, Spec, Work
 from edgewise.kernels.attention.options import Inputs, Options, changes_scores
 from edgewise.kernels.attention.registry import Choice, choose
 from edgewise.kernels.attention.sharded import SDPA, refuse_context_parallel
 from edgewise.kernels.attention.split import Graph, Part, check_family, joined, parts_of
+from edgewise.kernels.attention.trace_names import is_traced
 
 FAR = 1e30  # exp(-FAR) is 0 beside the weight of any score
 Out = tuple[Tensor, Tensor | None]

@@ -17,9 +17,9 @@ from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.residues import residue_groups
 from edgewise.kernels.attention import materialised
+from edgewise.kernels.attention.autograd import row_dots
 from edgewise.kernels.attention.contract import PAIR_TERMS, Case, Grads, Saved, Terms, wide
 from edgewise.kernels.attention.flash import flash, flash_backward
-from edgewise.kernels.attention.function import row_dots
 from edgewise.kernels.attention.terms import TermGrads, Tile, numbers
 from edgewise.layouts.ragged import Ints
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from edgewise.kernels.attention import memory
+from edgewise.kernels.attention.autograd import refuse_second, refuse_transforms
 from edgewise.kernels.attention.block_counts import at_least, exactly
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
-from edgewise.kernels.attention.derivatives import refuse_second, refuse_transforms
 from edgewise.kernels.attention.triton_passes import BLOCK, Passes, passes, width
 from edgewise.kernels.attention.triton_score import Packed, unit_of
 from edgewise.kernels.availability import no_triton

@@ -1,4 +1,4 @@
-"""Graphs and scores in a trace: an operator takes text, so they go by what they print.
+"""Names of graphs and scores in a trace: an operator takes text, so they go by what they print.
 
 A trace may be saved and run in another process, where it is read again. What prints as too much
 has a name that no other process knows: there it is an error, never another graph.
@@ -26,7 +26,7 @@ from edgewise.scores.nodes import Call, Entry, Leaf, Node, Number
 from edgewise.scores.primitives import PRIMITIVES
 
 T = TypeVar("T")
-KEPT: dict[str, Any] = {}
+NAMED: dict[str, Any] = {}
 _NAMES: dict[Any, str] = {}
 LONGEST = 10_000  # characters
 NOT_READ = (EdgewiseError, ValueError, SyntaxError, TypeError, RecursionError, MemoryError)
@@ -55,8 +55,8 @@ def constant(function: Callable[..., T]) -> Callable[..., T]:
 
 def name_of(thing: Any) -> str:
     """The name of a graph or of a score's tree; equal ones have the same."""
-    if thing._is_there():
-        return thing._kept_name(id(thing))  # a trace is made again for another object
+    if thing._exists():
+        return thing._trace_name(id(thing))  # a trace is made again for another object
     names = _fields(type(thing))
     return _made(type(thing), names, tuple([_part(getattr(thing, name)) for name in names]))
 
@@ -69,7 +69,7 @@ def _fields(kind: Any) -> tuple[str, ...]:
 
 def _part(value: Any) -> tuple[str, Any]:
     if isinstance(value, PARTS):
-        return "kept", name_of(value)
+        return "named", name_of(value)
     if isinstance(value, tuple):
         return "tuple", tuple([_part(x) for x in value])
     if type(value) is int:  # of a size that changes: a trace takes the end of a range as a number
@@ -78,20 +78,20 @@ def _part(value: Any) -> tuple[str, Any]:
 
 
 @constant
-def _is_there(self: Any) -> bool:
+def _exists(self: Any) -> bool:
     """Whether it was made before the trace: what is made inside has no fields yet."""
     return all(name in vars(self) for name in _fields(type(self)))
 
 
 @constant
-def _kept_name(self: Any, identity: int) -> str:
+def _trace_name(self: Any, identity: int) -> str:
     return _placed(self)
 
 
 _kind: Any
 for _kind in PARTS:  # methods: a trace of torch 2.11 takes a dataclass as `self` and nowhere else
-    _kind._is_there = _is_there
-    _kind._kept_name = _kept_name
+    _kind._exists = _exists
+    _kind._trace_name = _trace_name
 
 
 @constant
@@ -108,30 +108,30 @@ def _read(part: tuple[str, Any]) -> Any:
     how, value = part
     if how == "tuple":
         return tuple(_read(x) for x in value)
-    return KEPT[value] if how == "kept" else value
+    return NAMED[value] if how == "named" else value
 
 
 def _placed(thing: Any) -> str:
     key = (type(thing), thing)
     if key not in _NAMES:
-        name = _text(thing) or f"{HERE}{len(KEPT)}"
-        KEPT[name] = thing
+        name = _text(thing) or f"{HERE}{len(NAMED)}"
+        NAMED[name] = thing
         _NAMES[key] = name
     return _NAMES[key]
 
 
 def thing_of(name: str) -> Any:
     """The graph or the score's tree of this name, which another process may have given."""
-    if name not in KEPT:
+    if name not in NAMED:
         try:
-            KEPT[name] = _parsed(name)
+            NAMED[name] = _parsed(name)
         except NOT_READ:
             raise BadOption(
                 f"the trace names a graph or a score that is not here: {name[:100]}",
                 caller(),
                 f"trace it in this process: more than {LONGEST:,} characters are not written down",
             ) from None
-    return KEPT[name]
+    return NAMED[name]
 
 
 def _text(thing: Any) -> str | None:
