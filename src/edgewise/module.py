@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller, nearest
-from edgewise.inputs.facts import Facts, read_facts
+from edgewise.inputs.facts import FactTables, read_facts
 from edgewise.inputs.kinds import BadInput, dense, numbers, ragged, with_own_keys
 from edgewise.inputs.prepare import check_alike, strings
 from edgewise.inputs.read import (
@@ -261,7 +261,7 @@ class Model(torch.nn.Module):
     def _weights(self) -> dict[str, Tensor]:
         return {name: at(self, path) for name, path in self._paths.items()}
 
-    def _facts(self, facts: Iterable[Any] | ragged | None) -> Facts | None:
+    def _facts(self, facts: Iterable[Any] | ragged | None) -> FactTables | None:
         if facts is None:
             return None
         words = {*strings(self.plan), *strings(self.stages["plan"])}

@@ -14,8 +14,8 @@ SUMMED = Program([(R.h(V.I) <= (R.edge(V.I, V.J), R.x(V.J))) | [F.product]])
 @pytest.fixture
 def memory(monkeypatch):
     def of(count):
-        monkeypatch.setattr("edgewise.ground.rules.memory", lambda: count)
-        monkeypatch.setattr("edgewise.run.room.memory", lambda: count)
+        monkeypatch.setattr("edgewise.ground.rules.physical_memory", lambda: count)
+        monkeypatch.setattr("edgewise.run.room.physical_memory", lambda: count)
 
     return of
 

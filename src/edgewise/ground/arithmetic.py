@@ -39,8 +39,8 @@ def holds(atom: nodes.SpecialAtom, columns: Sequence[Tensor], constants: Constan
             return (k < STRINGS) & (_different(rest) <= k)
         case (("leq" | "lt" | "geq" | "gt"), (x, y)):
             return _integers(columns) & COMPARE[atom.name](x, y)
-    *given, last = columns
-    values, fine = computed(atom, [*given, None], constants, len(last))
+    *known, last = columns
+    values, fine = computed(atom, [*known, None], constants, len(last))
     return fine & (values == last)
 
 
@@ -53,12 +53,12 @@ def computed(
     atom: nodes.SpecialAtom, columns: Sequence[Tensor | None], constants: Constants, count: int
 ) -> tuple[Tensor, Tensor]:
     """The one missing column of `count` rows from the others, and where there is a value for it."""
-    given = [column for column in columns if column is not None]
+    known = [column for column in columns if column is not None]
     if atom.name == "eq":
-        return given[0], torch.ones_like(given[0], dtype=torch.bool)
+        return known[0], torch.ones_like(known[0], dtype=torch.bool)
     if atom.function is not None:
-        return _called(atom, given, constants, count)
-    fine = _naturals(given)
+        return _called(atom, known, constants, count)
+    fine = _naturals(known)
     value, able = _solved(atom.name, columns)
     return value, fine & able & (value >= 0)
 
@@ -87,8 +87,8 @@ def _solved(name: str, columns: Sequence[Tensor | None]) -> tuple[Tensor, Tensor
             return x - y, yes
         case "mul", (Tensor() as x, Tensor() as y, None):
             return x * y, yes
-        case (("bucket" | "bucket_before"), (*given, None)):
-            return _buckets(name, *(c for c in given if c is not None))
+        case (("bucket" | "bucket_before"), (*known, None)):
+            return _buckets(name, *(c for c in known if c is not None))
     x, y = (c for c in columns if c is not None)
     if name in ("div", "mod"):
         divisor = torch.where(y == 0, 1, y)
@@ -121,12 +121,14 @@ def _one_sided_bucket(distance: int, count: int, far: int) -> int:
 
 
 def _called(
-    atom: nodes.SpecialAtom, given: Sequence[Tensor], constants: Constants, count: int
+    atom: nodes.SpecialAtom, arguments: Sequence[Tensor], constants: Constants, count: int
 ) -> tuple[Tensor, Tensor]:
     # a function of nothing has one value
     distinct, inverse = torch.zeros(1, 0), torch.zeros(count, dtype=torch.int64)
-    if given:
-        distinct, inverse = torch.unique(torch.stack(list(given), 1), dim=0, return_inverse=True)
+    if arguments:
+        distinct, inverse = torch.unique(
+            torch.stack(list(arguments), 1), dim=0, return_inverse=True
+        )
     values, fine = [], []
     for row in distinct.tolist():
         result = _call(atom, [constants.constant(code) for code in row])

@@ -1,11 +1,13 @@
-"""The body of a rule as a join reads it: its literals, and what must be bound before each."""
+"""The body of a rule as a join reads it: its literals, and the order to join them in."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from edgewise.ground.index import Grid, Index
 from edgewise.language import nodes
 from edgewise.language.program import Domain
 from edgewise.language.specials import SPECIALS
@@ -15,6 +17,9 @@ from edgewise.language.terms import variables
 SAMPLE = nodes.Variable("@sample")  # the first term of what differs between samples
 SAMPLES = "@samples"  # the relation that holds for every sample
 Literal = nodes.Atom | nodes.SpecialAtom | nodes.PatternAtom | nodes.Weight
+IndexOf = Callable[[nodes.Atom], Index]
+# of one row: compared on a grid, looked up among keys, or repeated for each match
+COMPARE, LOOK_UP, EXPAND = 1, 4, 8
 
 
 def terms_of(literal: Literal) -> tuple[nodes.Term, ...]:
@@ -81,3 +86,72 @@ def _special_cost(atom: nodes.SpecialAtom, free: set[str]) -> tuple[int, int]:
         return (5, 1)
     # a factor of 0 leaves the other one open, so `mul` lets atoms bind it first
     return (3 if atom.name == "mul" else 1, 0)
+
+
+def join_order(body: Body, first: int | None, listed: frozenset[int], index: IndexOf) -> list[int]:
+    """The literals of a body in the order to join them.
+
+    Conditions come as soon as they are bound. Of the orders that begin with one atom and go on with
+    the atom that has the fewest matches, the cheapest.
+    """
+    if first is not None or len(body.positive) < 2:
+        return _JoinOrder(body, listed, index).run(first)[1]
+    found = [_JoinOrder(body, listed, index).run(at) for at in body.positive]
+    return min(found, key=lambda pair: pair[0])[1]
+
+
+class _JoinOrder:
+    """One order, with what it is expected to cost."""
+
+    def __init__(self, body: Body, listed: frozenset[int], index: IndexOf) -> None:
+        self.body = body
+        self.listed = listed
+        self.index = index
+        self.known: set[str] = set()
+        self.rows = 1.0
+        self.cost = 0.0
+
+    def run(self, first: int | None) -> tuple[float, list[int]]:
+        waiting = list(range(len(self.body.literals)))
+        steps: list[int] = []
+        while waiting:
+            at = first if first is not None and not steps else min(waiting, key=self._rank)
+            self._take(at)
+            waiting.remove(at)
+            steps.append(at)
+        return self.cost, steps
+
+    def _rank(self, at: int) -> tuple[float, ...]:
+        literal = self.body.literals[at]
+        kind, detail = self.body.cost(literal, self.known, at in self.listed)
+        if isinstance(literal, nodes.Atom) and not literal.negated and kind == 2:
+            return (kind, self._matches(literal), at)
+        return (kind, detail, at)
+
+    def _take(self, at: int) -> None:
+        literal = self.body.literals[at]
+        if isinstance(literal, nodes.Atom) and not literal.negated:
+            index = self.index(literal)
+            free = self._free(literal)
+            if not free or not self.known:
+                self.rows *= 1 if not free else index.rows
+                self.cost += self.rows * (COMPARE if isinstance(index, Grid) else LOOK_UP)
+            else:
+                self.rows *= self._matches(literal)
+                self.cost += self.rows * EXPAND
+            self.cost += 0 if isinstance(index, Grid) else index.rows
+        self.known |= {v.name for v in variables(terms_of(literal))}
+
+    def _free(self, literal: nodes.Atom) -> set[str]:
+        return {v.name for v in variables(literal.terms)} - self.known
+
+    def _matches(self, literal: nodes.Atom) -> float:
+        """The rows of an atom for one value of what is known, as if they were spread evenly."""
+        index = self.index(literal)
+        bound = [
+            p
+            for p, t in enumerate(literal.terms)
+            if not isinstance(t, nodes.Variable) or t.name in self.known
+        ]
+        keys = math.prod(index.spans[p] for p in bound)
+        return index.rows / max(min(keys, index.rows), 1)

@@ -144,8 +144,8 @@ def pack(*tables: list[Tensor]) -> list[Tensor]:
 
 
 def _ranked(tables: tuple[list[Tensor], ...]) -> list[Tensor]:
-    whole = torch.cat([torch.stack(table, 1) for table in tables])
-    ranks = torch.unique(whole, dim=0, return_inverse=True)[1]
+    both = torch.cat([torch.stack(table, 1) for table in tables])
+    ranks = torch.unique(both, dim=0, return_inverse=True)[1]
     return list(ranks.split([len(table[0]) for table in tables]))
 
 

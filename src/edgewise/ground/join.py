@@ -36,7 +36,11 @@ class Bindings:
 
 
 def join(
-    bindings: Bindings, at: int, terms: tuple[nodes.Term | int, ...], index: Index, room: Room
+    bindings: Bindings,
+    at: int,
+    terms: tuple[nodes.Term | int, ...],
+    index: Index,
+    budget: Budget,
 ) -> Bindings:
     """Extend bindings by the atom `at`; its constants are codes already."""
     known = [p for p, t in enumerate(terms) if not _free(t, bindings)]
@@ -46,14 +50,14 @@ def join(
         found = replace(bindings, rows=bindings.rows | {at: rows})
         return found.where(rows >= 0)
     if isinstance(index, Grid):
-        expanded, rows = _expand_grid(bindings, terms, index, known, room)
+        expanded, rows = _expand_grid(bindings, terms, index, known, budget)
     else:
-        expanded, rows = _expand_keys(bindings, terms, index, known, room)
+        expanded, rows = _expand_keys(bindings, terms, index, known, budget)
     expanded = replace(expanded, rows=expanded.rows | {at: rows})
     return _bind_new(expanded, terms, index, rows)
 
 
-class Room:
+class Budget:
     """How many groundings a rule may have; refuses before anything is allocated.
 
     Each has a key in each of `columns`, and all keys have to fit into `memory`.
@@ -69,10 +73,10 @@ class Room:
         full = self.memory is not None and self.each * count > self.memory
         if count > self.limit or full:
             self.refused = count
-            raise TooLarge(count)
+            raise OverBudget(count)
 
 
-class TooLarge(Exception):
+class OverBudget(Exception):
     """Internal: the number of groundings a join would have."""
 
 
@@ -91,9 +95,9 @@ def _expand_grid(
     terms: tuple[nodes.Term | int, ...],
     index: Grid,
     known: list[int],
-    room: Room,
+    budget: Budget,
 ) -> tuple[Bindings, Tensor]:
-    """Known positions are looked up, the others run over their whole axis."""
+    """Known positions are looked up, the others run over all of their axis."""
     inside = torch.ones(bindings.count, dtype=torch.bool)
     base = torch.zeros(bindings.count, dtype=torch.int64)
     strides = [math.prod(index.sizes[p + 1 :]) for p in range(index.arity)]
@@ -101,18 +105,18 @@ def _expand_grid(
         column = _column(terms[p], bindings)
         inside &= (column >= 0) & (column < index.sizes[p])
         base = base + column * strides[p]
-    kept = bindings if bool(inside.all()) else bindings.take(inside.nonzero()[:, 0])
-    base = base if kept is bindings else base[inside]
+    found = bindings if bool(inside.all()) else bindings.take(inside.nonzero()[:, 0])
+    base = base if found is bindings else base[inside]
     open_sizes = tuple(size for p, size in enumerate(index.sizes) if p not in known)
     width = math.prod(open_sizes)
-    room.check(kept.count * width)
+    budget.check(found.count * width)
     offsets = torch.zeros(width, dtype=torch.int64)
     inner = Grid(open_sizes)
     for at, p in enumerate(p for p in range(index.arity) if p not in known):
         offsets = offsets + inner.column(at) * strides[p]
-    repeated = torch.arange(kept.count).repeat_interleave(width)
-    rows = base.repeat_interleave(width) + offsets.repeat(kept.count)
-    return (kept.take(repeated) if width != 1 else kept), rows
+    repeated = torch.arange(found.count).repeat_interleave(width)
+    rows = base.repeat_interleave(width) + offsets.repeat(found.count)
+    return (found.take(repeated) if width != 1 else found), rows
 
 
 def _expand_keys(
@@ -120,10 +124,10 @@ def _expand_keys(
     terms: tuple[nodes.Term | int, ...],
     index: Index,
     known: list[int],
-    room: Room,
+    budget: Budget,
 ) -> tuple[Bindings, Tensor]:
     if not known:
-        room.check(bindings.count * index.rows)
+        budget.check(bindings.count * index.rows)
         if bindings.count == 1 and not bindings.columns:
             return replace(
                 bindings,
@@ -139,7 +143,7 @@ def _expand_keys(
     first = torch.searchsorted(ordered, want)
     counts = torch.searchsorted(ordered, want, right=True) - first
     total = int(counts.sum())
-    room.check(total)
+    budget.check(total)
     left = torch.arange(bindings.count).repeat_interleave(counts)
     starts = (counts.cumsum(0) - counts).repeat_interleave(counts)
     rows = order[torch.arange(total) - starts + first.repeat_interleave(counts)]
@@ -153,7 +157,7 @@ def _bind_new(
         if not isinstance(term, nodes.Variable):
             continue
         column = index.column(p)[rows]
-        if term.name in bindings.columns:  # a variable repeated within the atom
+        if term.name in bindings.columns:  # a variable that the atom repeats
             same = bindings.columns[term.name] == column
             if not bool(same.all()):
                 chosen = same.nonzero()[:, 0]

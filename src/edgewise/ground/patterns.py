@@ -16,7 +16,7 @@ from edgewise.language import nodes
 
 
 @dataclass(frozen=True, eq=False)
-class Axes:
+class PatternAxes:
     """The lengths of a pattern's two axes: one pair (samples is None), or one for each sample.
 
     `held` says whether atoms hold both terms; then no pair lies outside.
@@ -35,7 +35,7 @@ class Axes:
 
 def axes(
     body: Body, literal: nodes.PatternAtom, index: Callable[[nodes.Atom], Index], samples: int
-) -> Axes:
+) -> PatternAxes:
     """For each term the shortest axis among the positive atoms that hold it."""
     in_samples = literal.terms[0] == SAMPLE
     positive = list(body.positive.values())
@@ -52,7 +52,7 @@ def axes(
         for end in ends[1:]:
             shortest = torch.minimum(shortest, end)
         found.append(shortest.expand(samples if in_samples else 1))
-    return Axes(torch.stack(found), in_samples, held)
+    return PatternAxes(torch.stack(found), in_samples, held)
 
 
 def _lengths(index: Index, position: int, samples: int | None) -> Tensor:
@@ -68,12 +68,12 @@ def _lengths(index: Index, position: int, samples: int | None) -> Tensor:
     return start.scatter_reduce(0, index.column(0)[known], column[known] + 1, "amax")
 
 
-def count(pattern: Any, found: Axes) -> int:
+def count(pattern: Any, found: PatternAxes) -> int:
     """How many pairs there are, over all samples."""
     return sum(pattern.count(n, m) * len(samples) for n, m, samples in found.pairs() if n and m)
 
 
-def edges(pattern: Any, found: Axes) -> Index:
+def edges(pattern: Any, found: PatternAxes) -> Index:
     """The pairs as keys (i, j), or (sample, i, j)."""
     tables = [torch.zeros(0, 3, dtype=torch.int64)]
     for n, m, samples in found.pairs():
@@ -87,7 +87,7 @@ def edges(pattern: Any, found: Axes) -> Index:
     return index_of(table[table[:, 0].argsort(stable=True)])
 
 
-def contains(pattern: Any, found: Axes, columns: list[Tensor]) -> Tensor:
+def contains(pattern: Any, found: PatternAxes, columns: list[Tensor]) -> Tensor:
     """Whether each pair is in the pattern; a key outside of its axis makes the axis longer."""
     *sample, i, j = columns
     inside = (i >= 0) & (j >= 0) & (i < STRINGS) & (j < STRINGS)

@@ -13,11 +13,10 @@ from edgewise.checks.evaluation import OutOfDomain
 from edgewise.errors import EdgewiseError
 from edgewise.graphs.checks import physical_memory
 from edgewise.ground import arithmetic, patterns
-from edgewise.ground.body import SAMPLES, Body, Literal
+from edgewise.ground.body import SAMPLES, Body, Literal, join_order
 from edgewise.ground.constants import Constants
 from edgewise.ground.index import Grid, Index, Keys, index_of, locate, pack
-from edgewise.ground.join import Bindings, Room, TooLarge, distinct, join
-from edgewise.ground.order import order
+from edgewise.ground.join import Bindings, Budget, OverBudget, distinct, join
 from edgewise.language import nodes
 from edgewise.language.program import Domain, members
 from edgewise.language.terms import variables
@@ -124,26 +123,31 @@ class Grounder:
 
     def bindings(self, body: Body, first: int | None = None, new: Index | None = None) -> Bindings:
         """All assignments; with `first`, that atom takes its rows from `new` alone."""
-        room = Room(self.limit, len(body.visible) + len(body.literals), physical_memory())
+        budget = Budget(self.limit, len(body.visible) + len(body.literals), physical_memory())
         bindings = Bindings()
         try:
-            for at in order(body, first, self._generators(body), self._of):
+            for at in join_order(body, first, self._generators(body), self._of):
                 replaced = new if at == first else None
-                bindings = self.extended(body, at, bindings, room, replaced)
-        except TooLarge:
-            if room.refused <= self.limit:
-                needed = room.each * room.refused
-                raise too_many_bytes(body.rule, room.refused, "groundings", needed) from None
+                bindings = self.extended(body, at, bindings, budget, replaced)
+        except OverBudget:
+            if budget.refused <= self.limit:
+                needed = budget.each * budget.refused
+                raise too_many_bytes(body.rule, budget.refused, "groundings", needed) from None
             raise PlanTooLarge(
-                f"the rule for `{body.rule.head.relation}` has about {room.refused:,} groundings, "
-                f"more than the limit of {self.limit:,}",
+                f"the rule for `{body.rule.head.relation}` has about {budget.refused:,} "
+                f"groundings, more than the limit of {self.limit:,}",
                 body.rule.place,
                 "add a condition that joins its atoms, or raise `compile(..., limit=...)`",
             ) from None
         return bindings
 
     def extended(
-        self, body: Body, at: int, bindings: Bindings, room: Room, replaced: Index | None = None
+        self,
+        body: Body,
+        at: int,
+        bindings: Bindings,
+        budget: Budget,
+        replaced: Index | None = None,
     ) -> Bindings:
         """Bindings under which one more literal holds; `replaced` are its keys instead of all."""
         literal = body.literals[at]
@@ -155,13 +159,13 @@ class Grounder:
                 return bindings.where(rows < 0)
             case nodes.Atom():
                 index = replaced or self.index(literal.relation, len(literal.terms))
-                return join(bindings, at, self.coded(literal.terms), index, room)
+                return join(bindings, at, self.coded(literal.terms), index, budget)
             case nodes.PatternAtom():
-                return self._pattern(body, at, literal, bindings, room)
+                return self._pattern(body, at, literal, bindings, budget)
             case nodes.SpecialAtom():
                 return self._special(literal, bindings)
             case nodes.Weight():
-                return self._family(literal, at, bindings, room)
+                return self._family(literal, at, bindings, budget)
         raise TypeError(f"not a literal: {literal!r}")
 
     def _generators(self, body: Body) -> frozenset[int]:
@@ -198,14 +202,19 @@ class Grounder:
             return bindings.columns[term.name]
         return torch.full((bindings.count,), self.constants.code(term), dtype=torch.int64)
 
-    def axes(self, body: Body, literal: nodes.PatternAtom) -> patterns.Axes:
+    def axes(self, body: Body, literal: nodes.PatternAtom) -> patterns.PatternAxes:
         """The lengths of a pattern's axes, in all or in each sample."""
         samples = self.relations.get(SAMPLES)
         count = samples.rows if samples is not None else 0
         return patterns.axes(body, literal, lambda a: self.index(a.relation, len(a.terms)), count)
 
     def _pattern(
-        self, body: Body, at: int, literal: nodes.PatternAtom, bindings: Bindings, room: Room
+        self,
+        body: Body,
+        at: int,
+        literal: nodes.PatternAtom,
+        bindings: Bindings,
+        budget: Budget,
     ) -> Bindings:
         axes = self.axes(body, literal)
         if all(v.name in bindings.columns for v in variables(literal.terms)):
@@ -213,9 +222,9 @@ class Grounder:
             return bindings.where(
                 patterns.contains(literal.pattern, axes, columns) != literal.negated
             )
-        room.check(patterns.count(literal.pattern, axes))
+        budget.check(patterns.count(literal.pattern, axes))
         pairs = patterns.edges(literal.pattern, axes)
-        return join(bindings, at, self.coded(literal.terms), pairs, room)
+        return join(bindings, at, self.coded(literal.terms), pairs, budget)
 
     def _special(self, literal: nodes.SpecialAtom, bindings: Bindings) -> Bindings:
         free = [v.name for v in variables(literal.terms) if v.name not in bindings.columns]
@@ -225,17 +234,19 @@ class Grounder:
                 return bindings.where(arithmetic.evaluated(literal.name, columns)[1])
             true = arithmetic.holds(literal, columns, self.constants)
             return bindings.where(true != literal.negated)
-        given = [
+        known = [
             None if isinstance(t, nodes.Variable) and t.name in free else self.column(t, bindings)
             for t in literal.terms
         ]
-        value, fine = arithmetic.computed(literal, given, self.constants, bindings.count)
+        value, fine = arithmetic.computed(literal, known, self.constants, bindings.count)
         return bindings.bind(free[0], value).where(fine)
 
-    def _family(self, family: nodes.Weight, at: int, bindings: Bindings, room: Room) -> Bindings:
+    def _family(
+        self, family: nodes.Weight, at: int, bindings: Bindings, budget: Budget
+    ) -> Bindings:
         index, known = self.domain(family), {v.name for v in variables(family.keys)}
         before = bindings
-        bindings = join(bindings, at, self.coded(family.keys), index, room)
+        bindings = join(bindings, at, self.coded(family.keys), index, budget)
         bound = known & set(before.columns)
         if bound and (bound < known or bindings.count < before.count):
             self._refuse_key(family, before)
@@ -317,14 +328,14 @@ class Grounder:
         over = _normalised(rule)
         if over is None:
             return None
-        kept = [
+        fixed = [
             heads.column(p)
             for p, t in enumerate(rule.head.terms)
             if not (isinstance(t, nodes.Variable) and t.name in over)
         ]
-        if not kept:
+        if not fixed:
             return segments(torch.zeros(heads.rows, dtype=torch.int64), min(heads.rows, 1))
-        (codes,) = pack(kept)
+        (codes,) = pack(fixed)
         ids = torch.unique(codes, return_inverse=True)[1]
         return segments(ids, int(ids.max()) + 1 if len(ids) else 0)
 

@@ -1,6 +1,6 @@
-"""Facts given as data, read once: relation by relation, as columns of keys and values.
+"""Facts as data, read once: relation by relation, as columns of keys and values.
 
-What is plainly right is seen on whole columns; anything else is checked fact by fact, for the sake
+What is plainly right is seen column by column; anything else is checked fact by fact, for the sake
 of the error that says which one is wrong.
 """
 
@@ -27,22 +27,22 @@ from edgewise.weights import exact
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class FactTable:
     """The facts of one relation, in key order.
 
     `keys` are (rows, arity), with the sample's number first in a batch; `places` say where the
-    facts stand among those given. `values` are plain numbers, if there are any.
+    facts stand in `source`. `values` are plain numbers, if there are any.
     """
 
     relation: str
     keys: Tensor
     places: Tensor
-    given: Sequence[nodes.Atom]
+    source: Sequence[nodes.Atom]
     values: Tensor | None = None
 
     @cached_property
     def atoms(self) -> list[nodes.Atom]:
-        return [self.given[place] for place in self.places.tolist()]
+        return [self.source[place] for place in self.places.tolist()]
 
     def stored(self, dtype: torch.dtype) -> list[Tensor] | Tensor:
         """The values: one tensor, or one for each fact where they are tensors."""
@@ -57,10 +57,10 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
-class Facts:
+class FactTables:
     """Facts by relation; `samples` is the size of a batch."""
 
-    tables: dict[str, Table]
+    tables: dict[str, FactTable]
     constants: Constants
     samples: int | None = None
 
@@ -70,14 +70,14 @@ class _NotPlain(Exception):
 
 
 def read_facts(
-    given: Iterable[Any] | ragged,
+    facts: Iterable[Any] | ragged,
     program: Program,
     strings: Iterable[str],
     check: Callable[[tuple[nodes.Atom, ...]], None],
-) -> Facts:
+) -> FactTables:
     """Read and check facts; `strings` are those of the rules, `check` refuses unfit facts."""
-    batch = given.samples if isinstance(given, ragged) else None
-    samples = [list(listed(sample)) for sample in ([given] if batch is None else batch)]
+    batch = facts.samples if isinstance(facts, ragged) else None
+    samples = [list(listed(sample)) for sample in ([facts] if batch is None else batch)]
     flat = list(chain.from_iterable(samples))
     if not set(map(type, flat)) <= {nodes.Atom} or True in {atom.negated for atom in flat}:
         flat = [plain_atom(item) for item in flat]
@@ -95,12 +95,12 @@ def read_facts(
     if one_of_each:
         refuse(program, [one_of_each])
     check(one_of_each)
-    return Facts(tables, constants, size)
+    return FactTables(tables, constants, size)
 
 
 def _by_columns(
     flat: list[nodes.Atom], samples: np.ndarray | None, words: set[str]
-) -> tuple[dict[str, Table], Constants]:
+) -> tuple[dict[str, FactTable], Constants]:
     """The tables of plain facts; relations of one arity are sorted together."""
     names = [atom.relation for atom in flat]
     terms = [atom.terms for atom in flat]
@@ -116,13 +116,13 @@ def _by_columns(
     constants = Constants(words)
     weights = [atom.weight for atom in flat]
     valued = set(map(type, weights)) != {type(None)}
-    made: dict[int, Table] = {}
+    made: dict[int, FactTable] = {}
     for places, keys in zip(alike, columns, strict=True):
         first = [ids[places]] if samples is None else [ids[places], samples[places]]
         coded = first + [_codes(column, constants) for column in keys]
         for relation, own, at in _sorted([torch.from_numpy(c) for c in coded], places):
             values = _values([weights[p] for p in at.tolist()] if valued else [None] * len(at))
-            made[relation] = Table(names[int(at[0])], own, at, flat, values)
+            made[relation] = FactTable(names[int(at[0])], own, at, flat, values)
     return {name: made[n] for name, n in number.items()}, constants
 
 
@@ -148,9 +148,9 @@ def _codes(column: list[Any], constants: Constants) -> np.ndarray:
     kinds, ranks = set(map(type, column)), constants.ranks
     if kinds == {str}:
         return _integers(map(ranks.__getitem__, column), len(column)) + STRINGS
-    whole = column if kinds == {int} else [0 if type(k) is str else k for k in column]
+    integers = column if kinds == {int} else [0 if type(k) is str else k for k in column]
     try:
-        found = _integers(whole, len(whole))
+        found = _integers(integers, len(integers))
     except OverflowError:
         raise _NotPlain from None
     if bool((np.abs(found) >= STRINGS).any()):
@@ -194,7 +194,7 @@ def _values(weights: list[nodes.Weight | None]) -> Tensor:
 
 def _one_by_one(
     flat: list[nodes.Atom], numbers: np.ndarray, words: set[str], size: int | None
-) -> Facts:
+) -> FactTables:
     """Facts that were looked at one by one, whatever their values."""
     constants = Constants(chain(words, *(atom.terms for atom in flat)))  # type: ignore[arg-type]
     places: dict[str, list[int]] = {}
@@ -209,8 +209,8 @@ def _one_by_one(
         order = torch.arange(len(keys))
         if keys.shape[1]:
             order = pack(list(keys.unbind(1)))[0].argsort(stable=True)
-        made[name] = Table(name, keys[order], where[order], flat)
-    return Facts(made, constants, size)
+        made[name] = FactTable(name, keys[order], where[order], flat)
+    return FactTables(made, constants, size)
 
 
 def fact_rows(

@@ -152,9 +152,9 @@ def parts(item: Input) -> Iterator[Tensor]:
             yield item
 
 
-def dense(given: Mapping[str, Input]) -> dict[str, Tensor]:
+def dense(inputs: Mapping[str, Input]) -> dict[str, Tensor]:
     """The inputs that are float tensors: their values may change with every step."""
-    return {name: item for name, item in given.items() if isinstance(item, Tensor)}
+    return {name: item for name, item in inputs.items() if isinstance(item, Tensor)}
 
 
 def with_own_keys(item: Input) -> Input:

@@ -1,4 +1,4 @@
-"""From what a model is given to sources: names, kinds, batches and facts checked."""
+"""A plan bound to its inputs: a source for each data relation, batches and facts checked."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from torch import Tensor
 from edgewise.errors import caller
 from edgewise.ground.body import SAMPLES
 from edgewise.ground.constants import Constants
+from edgewise.ground.embeddings import Stacks, stacked
 from edgewise.ground.index import Grid
 from edgewise.ground.source import Source, refuse_mixed
-from edgewise.ground.stack import Stacks, stacked
-from edgewise.inputs.facts import Facts, Table, fact_rows, held_tensors
+from edgewise.inputs.facts import FactTable, FactTables, fact_rows, held_tensors
 from edgewise.inputs.kinds import BadInput, Input, ragged, rows
 from edgewise.inputs.samples import batched_plan, batched_relations, check_batches, count_samples
 from edgewise.inputs.sources import (
@@ -34,7 +34,7 @@ from edgewise.plan.nodes import Plan
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class BoundPlan:
     """A plan for these inputs, with a source for each data relation."""
 
     plan: Plan
@@ -45,10 +45,10 @@ class Prepared:
     in_batch: frozenset[str] = frozenset()  # relations whose first key is the sample
     stacks: Stacks = field(default_factory=dict)
 
-    def stacked(self, given: Iterable[str], weights: Mapping[str, Tensor]) -> Prepared:
+    def stacked(self, inputs: Iterable[str], weights: Mapping[str, Tensor]) -> BoundPlan:
         """The same with one rule for those that differ in a relation of facts and its weight."""
         derived = {rule.head.relation for rule in self.plan.rules}
-        facts = {n: s for n, s in self.sources.items() if n not in derived.union(given)}
+        facts = {n: s for n, s in self.sources.items() if n not in derived.union(inputs)}
         shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
         plan, more, stacks = stacked(self.plan, facts, shapes)
         return replace(self, plan=plan, sources=self.sources | more, stacks=stacks)
@@ -57,21 +57,21 @@ class Prepared:
 def prepare(
     plan: Plan,
     arities: Mapping[str, int],
-    given: Mapping[str, Input],
-    facts: Facts | None,
+    inputs: Mapping[str, Input],
+    facts: FactTables | None,
     dtype: torch.dtype,
     fuse: bool = True,
-) -> Prepared:
+) -> BoundPlan:
     """`fuse` is off where every sample of a ragged batch needs its own rows, rule by rule."""
-    samples = count_samples(given, facts)
+    samples = count_samples(inputs, facts)
     constants = Constants(strings(plan)) if facts is None else facts.constants
-    sources = {n: _source(n, t, arities[n], value_lengths(plan, n)) for n, t in given.items()}
+    sources = {n: _source(n, t, arities[n], value_lengths(plan, n)) for n, t in inputs.items()}
     check_batches(sources, samples)
     in_batch: set[str] = set()
     if samples is not None:
         # a dense batch beside ragged samples has the sample as one more axis
         sources = {n: in_samples(s) if s.batched else s for n, s in sources.items()}
-        own = {n for n, t in given.items() if isinstance(t, ragged)}
+        own = {n for n, t in inputs.items() if isinstance(t, ragged)}
         own |= {n for n, s in sources.items() if s.index.arity > arities[n]}
         own |= set(facts.tables) if facts is not None and facts.samples is not None else set()
         # the keys of the output begin with the sample, whatever data reaches it
@@ -85,7 +85,7 @@ def prepare(
     if samples is not None:
         sources[SAMPLES] = Source(Grid((samples,)), stored=torch.ones(samples), dense=True)
     dense = frozenset(name for name, source in sources.items() if source.dense)
-    return Prepared(plan, sources, constants, dense, samples, frozenset(in_batch))
+    return BoundPlan(plan, sources, constants, dense, samples, frozenset(in_batch))
 
 
 def strings(plan: Plan) -> Iterator[str]:
@@ -139,14 +139,14 @@ def _source(name: str, item: Input, arity: int, inner: set[int]) -> Source:
 
 def _fact_sources(
     plan: Plan,
-    tables: Mapping[str, Table],
+    tables: Mapping[str, FactTable],
     in_batch: set[str],
     samples: int | None,
     constants: Constants,
     dtype: torch.dtype,
     others: Mapping[str, Source],
 ) -> dict[str, Source]:
-    """Facts of the program are weights; facts given as data replace them."""
+    """Facts of the program are weights; facts of the data replace them."""
     stated: dict[str, list[nodes.Fact]] = {}
     for fact in plan.facts:
         stated.setdefault(fact.atom.relation, []).append(fact)
@@ -171,36 +171,36 @@ def _fact_sources(
     return made
 
 
-def check_alike(facts: Facts, plan: Plan, dtype: torch.dtype) -> None:
+def check_alike(facts: FactTables, plan: Plan, dtype: torch.dtype) -> None:
     """Refuse facts of one relation with values of different shapes, those of the program too."""
     for relation, table in facts.tables.items():
         stored = table.stored(dtype)
         shapes = [tuple(value.shape) for value in stored[:1]] if isinstance(stored, Tensor) else []
         shapes += [] if isinstance(stored, Tensor) else [tuple(value.shape) for value in stored]
         own = [fact.atom for fact in plan.facts if fact.atom.relation == relation]
-        given = {atom.terms for atom in table.atoms} if own else set()
-        weights = [atom.weight for atom in own if atom.terms not in given]
+        stated = {atom.terms for atom in table.atoms} if own else set()
+        weights = [atom.weight for atom in own if atom.terms not in stated]
         shapes += [() if w is None else w.shape or _value_shape(w) for w in weights]
         refuse_mixed(relation, shapes)
 
 
-def _arity(table: Table, in_batch: set[str]) -> int:
+def _arity(table: FactTable, in_batch: set[str]) -> int:
     """The number of keys that rules read."""
-    first = table.given[int(table.places[0])]
+    first = table.source[int(table.places[0])]
     return len(first.terms) + (table.relation in in_batch)
 
 
 def _mixed_source(
     relation: str,
     own: list[nodes.Fact],
-    table: Table | None,
+    table: FactTable | None,
     in_batch: set[str],
     samples: int | None,
     constants: Constants,
     dtype: torch.dtype,
     plan: Plan,
 ) -> Source:
-    """Facts of the program beside those given, and facts that hold in every sample."""
+    """Facts of the program beside those of the data, and facts that hold in every sample."""
     keys: dict[tuple[Any, ...], tuple[nodes.Atom, str | None]] = {}
     for fact in own:
         name = fact.atom.weight.name if fact.atom.weight is not None else None

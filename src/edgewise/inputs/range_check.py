@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 
 import torch
@@ -12,17 +12,18 @@ from edgewise.errors import caller
 from edgewise.ground.body import SAMPLE, SAMPLES
 from edgewise.ground.constants import KeyOutOfRange
 from edgewise.ground.index import Grid
-from edgewise.ground.kinds import axis_lengths, dense_relations
 from edgewise.ground.source import Source
-from edgewise.inputs.prepare import Prepared
+from edgewise.inputs.prepare import BoundPlan
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
-from edgewise.language.statements import atoms
+from edgewise.language.program import Domain
+from edgewise.language.statements import atoms, weights
+from edgewise.language.terms import variables
 
 Lengths = Mapping[str, tuple[Tensor, ...]]  # axis by axis: (1,), or (samples,)
 
 
-def dense_sizes(prepared: Prepared) -> dict[str, tuple[int, ...]]:
+def dense_sizes(prepared: BoundPlan) -> dict[str, tuple[int, ...]]:
     """The lengths of the axes of every dense relation."""
     domains = dict(prepared.plan.domains)
     dense = dense_relations(prepared.plan.rules, prepared.dense, domains)
@@ -47,7 +48,7 @@ def _sizes(source: Source) -> tuple[int, ...]:
     return source.index.sizes
 
 
-def check_keys(prepared: Prepared) -> None:
+def check_keys(prepared: BoundPlan) -> None:
     """Refuse keys beyond the dense axes they are joined with: their rows would be lost unseen."""
     lengths = _axes(prepared)
     own = {rule.head.relation for rule in prepared.plan.rules}
@@ -61,7 +62,7 @@ def check_keys(prepared: Prepared) -> None:
 
 
 def _check(
-    prepared: Prepared, atom: nodes.Atom, source: Source, ends: Mapping[nodes.Term, Tensor]
+    prepared: BoundPlan, atom: nodes.Atom, source: Source, ends: Mapping[nodes.Term, Tensor]
 ) -> None:
     for position, term in enumerate(atom.terms):
         if term not in ends or not source.index.rows:
@@ -83,7 +84,7 @@ def _check(
             )
 
 
-def _axes(prepared: Prepared) -> Lengths:
+def _axes(prepared: BoundPlan) -> Lengths:
     """The lengths of dense relations; a ragged one has one for each sample."""
     found: dict[str, tuple[Tensor, ...]] = {}
     for name, source in prepared.sources.items():
@@ -141,3 +142,66 @@ def _positive(rule: nodes.Rule) -> Iterator[nodes.Atom]:
 
 def _own(atom: nodes.Atom) -> tuple[nodes.Term, ...]:
     return atom.terms[1:] if atom.terms and atom.terms[0] == SAMPLE else atom.terms
+
+
+def dense_relations(
+    rules: Iterable[nodes.Rule], inputs: Iterable[str], domains: Mapping[str, Domain]
+) -> set[str]:
+    """Relations some rule of which runs over full axes: every head variable is on a dense axis.
+
+    >>> from edgewise.language import R, V
+    >>> rules = [R.q(V.I) <= R.x(V.I)[8, 8], R.h(V.I) <= (R.q(V.J), R._edge(V.J, V.I))]
+    >>> sorted(dense_relations(rules, ["x"], {}))
+    ['q', 'x']
+    """
+    dense = set(inputs)
+    rules = list(rules)
+    changed = True
+    while changed:
+        changed = False
+        for rule in rules:
+            if rule.head.relation not in dense and _is_dense(rule, dense, domains):
+                dense.add(rule.head.relation)
+                changed = True
+    return dense
+
+
+def _is_dense(rule: nodes.Rule, dense: set[str], domains: Mapping[str, Domain]) -> bool:
+    if not all(isinstance(t, nodes.Variable) for t in rule.head.terms):
+        return False
+    positive = [a for a in atoms(rule) if isinstance(a, nodes.Atom) and not a.negated]
+    ranged = {v.name for a in positive if a.relation in dense for v in variables(a.terms)}
+    keyed = {v.name for a in positive for v in variables(a.terms)}
+    # a family runs over all of its domain where no atom says which keys there are
+    ranged |= {
+        v.name
+        for weight in weights(rule)
+        for v in variables(weight.keys)
+        if isinstance(domains.get(v.name), int) and v.name not in keyed
+    }
+    return all(v.name in ranged for v in variables(rule.head.terms))
+
+
+def axis_lengths(
+    rule: nodes.Rule, sizes: Mapping[str, tuple[int, ...]], domains: Mapping[str, Domain]
+) -> tuple[int, ...] | None:
+    """The lengths of a dense rule's head axes: lengths intersect, they never broadcast."""
+    found = []
+    for term in rule.head.terms:
+        if not isinstance(term, nodes.Variable):
+            return None
+        ends = [
+            sizes[atom.relation][p]
+            for atom in atoms(rule)
+            if isinstance(atom, nodes.Atom) and not atom.negated and atom.relation in sizes
+            for p, t in enumerate(atom.terms)
+            if t == term
+        ]
+        held = any(term == key for weight in weights(rule) for key in weight.keys)
+        domain = domains.get(term.name) if held else None
+        if isinstance(domain, int):
+            ends.append(domain)
+        if not ends:
+            return None
+        found.append(min(ends))
+    return tuple(found)

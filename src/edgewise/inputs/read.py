@@ -1,4 +1,4 @@
-"""What a model is given by name, read and checked before anything is joined or computed."""
+"""Inputs by name, read and checked before anything is joined or computed."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ def check_device(name: str, device: torch.device, unit: Tensor) -> None:
         )
 
 
-def check_numbers(given: Mapping[str, Input]) -> None:
+def check_numbers(inputs: Mapping[str, Input]) -> None:
     """Refuse values that are not numbers; done when grounding, not at every step."""
-    for name, item in given.items():
+    for name, item in inputs.items():
         for part in parts(item):
             if part.is_floating_point() and bool(part.isnan().any()):
                 raise NotANumber(

@@ -88,7 +88,7 @@ def networkx_graph(name: str, graph: Any) -> rows | None:
 
 
 def _integer(node: Any) -> int | None:
-    """A node that is a whole number, also one of numpy's; True and False are none."""
+    """A node that is an integer, also one of numpy's; True and False are not."""
     if isinstance(node, bool) or not hasattr(node, "__index__") or hasattr(node, "__len__"):
         return None
     return int(node)

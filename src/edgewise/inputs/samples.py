@@ -9,7 +9,7 @@ from typing import Any
 from edgewise.errors import EdgewiseError, caller
 from edgewise.ground.body import SAMPLE, SAMPLES
 from edgewise.ground.source import Source
-from edgewise.inputs.facts import Facts
+from edgewise.inputs.facts import FactTables
 from edgewise.inputs.kinds import Input, ragged
 from edgewise.language import nodes
 from edgewise.language.statements import atoms
@@ -30,8 +30,8 @@ class BatchMismatch(EdgewiseError):
     )
 
 
-def count_samples(given: Mapping[str, Input], facts: Facts | None) -> int | None:
-    counts = {name: len(item.samples) for name, item in given.items() if isinstance(item, ragged)}
+def count_samples(inputs: Mapping[str, Input], facts: FactTables | None) -> int | None:
+    counts = {name: len(item.samples) for name, item in inputs.items() if isinstance(item, ragged)}
     if facts is not None and facts.samples is not None:
         counts["facts"] = facts.samples
     _refuse_counts(counts)

@@ -72,24 +72,24 @@ def in_every_sample(source: Source, samples: int) -> Source:
     return replace(source, index=found, order=order.repeat(samples))
 
 
-def rows_source(name: str, given: rows, arity: int) -> Source:
+def rows_source(name: str, item: rows, arity: int) -> Source:
     """Explicit keys, checked for repetition, with their values if they have any."""
-    check_arity(name, given, arity)
-    source = keyed(name, given.keys.T.cpu(), given.values)
-    values = given.values
+    check_arity(name, item, arity)
+    source = keyed(name, item.keys.T.cpu(), item.values)
+    values = item.values
     if values is None:
         return source
     return replace(source, live=Live([values], lambda: value_rows(values)))
 
 
-def check_arity(name: str, given: rows, arity: int) -> None:
-    if given.keys.shape[0] != arity:
+def check_arity(name: str, item: rows, arity: int) -> None:
+    if item.keys.shape[0] != arity:
         raise ArityMismatch(
-            f"`{name}` has {terms(arity)}, but the keys are {tuple(given.keys.shape)}",
+            f"`{name}` has {terms(arity)}, but the keys are {tuple(item.keys.shape)}",
             caller(),
             f"give an integer tensor of shape ({arity}, rows)",
         )
-    _check_range(name, given.keys)
+    _check_range(name, item.keys)
 
 
 def _check_range(name: str, keys: Tensor) -> None:
@@ -133,10 +133,10 @@ def ragged_source(name: str, batch: ragged, arity: int) -> Source:
     """Samples of different sizes as rows with the sample's number as first key."""
     parts, lengths = [], []
     for number, item in enumerate(batch.samples):
-        given = _sample_rows(name, item, arity)
-        check_arity(name, given, arity)
-        first = torch.full((1, given.keys.shape[1]), number)
-        parts.append(torch.cat([first, given.keys.cpu()]).T)
+        sample = _sample_rows(name, item, arity)
+        check_arity(name, sample, arity)
+        first = torch.full((1, sample.keys.shape[1]), number)
+        parts.append(torch.cat([first, sample.keys.cpu()]).T)
         if isinstance(item, Tensor) and item.is_floating_point():
             lengths.append(torch.tensor(item.shape[:arity], dtype=torch.int64))
     keys = torch.cat(parts) if parts else torch.zeros(0, arity + 1, dtype=torch.int64)
@@ -207,7 +207,7 @@ def table_source(
     values: Callable[[], Tensor | Sequence[Tensor]],
     leaves: Sequence[Tensor],
 ) -> Source:
-    """Facts given as data, in key order; `leaves` are the tensors among their values."""
+    """Facts of the data, in key order; `leaves` are the tensors among their values."""
 
     def column() -> Tensor:
         found = values()

@@ -43,13 +43,13 @@ def solve(
     >>> solve(Program([R.h(V.X) <= R.a(V.X)[2.0]]), [R.a(1)[3.0]])[R.h(1)].item()
     6.0
     """
-    given = data_atoms(facts)
-    for warning in check(program, given):
+    data = data_atoms(facts)
+    for warning in check(program, data):
         warnings.warn(warning, stacklevel=3)
     statements = name_weights(program)
     domains = dict(program.domains)
     table = WeightTable(statements, domains, seed=seed, dtype=dtype, given=weights)
-    values = _facts(statements, given, table)
+    values = _facts(statements, data, table)
     matchers = [Matcher(s, domains) for s in statements if isinstance(s, nodes.Rule)]
     lines = {s.relation: s for s in statements if isinstance(s, nodes.Line)}
     unreached: frozenset[GroundAtom] = frozenset()
@@ -63,9 +63,9 @@ def solve(
 
 
 def _facts(
-    statements: Iterable[nodes.Statement], given: Iterable[nodes.Atom], table: WeightTable
+    statements: Iterable[nodes.Statement], data: Iterable[nodes.Atom], table: WeightTable
 ) -> Values:
-    """Facts of the program are weights; facts given as data replace them."""
+    """Facts of the program are weights; facts of the data replace them."""
     values: Values = {}
     for statement in statements:
         if isinstance(statement, nodes.Fact):
@@ -75,7 +75,7 @@ def _facts(
                 if atom.weight is None
                 else weight_value(table, atom.weight, {})
             )
-    for atom in given:
+    for atom in data:
         values[atom.relation, atom.terms] = _data(atom, table.dtype)  # type: ignore[index]
     return values
 

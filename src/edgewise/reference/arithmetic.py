@@ -79,7 +79,7 @@ def bucket(distance: int, buckets: int, far: int, *, both: bool = True) -> int |
     of the buckets to themselves, else they share the query's (T5, https://arxiv.org/abs/1910.10683).
 
     Half of the buckets of a side hold one distance each, the others grow as logarithms up to `far`.
-    None where there are too few buckets, or `far` is among the distances that stand alone.
+    None where there are not enough buckets, or `far` is among the distances that stand alone.
 
     >>> [bucket(d, 8, 16) for d in (-20, -2, -1, 0, 1, 2, 20)]
     [3, 2, 1, 0, 5, 6, 7]

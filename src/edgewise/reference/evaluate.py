@@ -17,9 +17,8 @@ from edgewise.language.program import members
 from edgewise.language.statements import SUM, aggregation_of, atoms, combination
 from edgewise.reference.arithmetic import evaluated
 from edgewise.reference.functions import aggregate, combine, normalise, transform
-from edgewise.reference.ground import GroundRule
-from edgewise.reference.join import Assignment
-from edgewise.reference.relations import Key
+from edgewise.reference.ground import RuleGroundings
+from edgewise.reference.join import Assignment, Key
 from edgewise.weights import WeightTable
 
 T = TypeVar("T")
@@ -32,7 +31,7 @@ class Evaluator:
 
     def __init__(
         self,
-        rules: Sequence[GroundRule],
+        rules: Sequence[RuleGroundings],
         lines: Mapping[str, nodes.Line],
         weights: WeightTable,
         aggregation: nodes.Function,
@@ -44,9 +43,9 @@ class Evaluator:
         self.training = training
         self.computed: Counter[str] = Counter()  # groundings evaluated, by head relation
         self.facts: Values = {}
-        self.unreached: set[GroundAtom] = set()  # derivable, but not within the rounds
+        self.unreached: set[GroundAtom] = set()  # derivable, but not in so many rounds
         self.before: dict[str, Values] = {}  # what the last of k rounds read, by relation
-        self.rules: dict[str, list[GroundRule]] = defaultdict(list)
+        self.rules: dict[str, list[RuleGroundings]] = defaultdict(list)
         for rule in rules:
             self.rules[rule.rule.head.relation].append(rule)
 
@@ -89,7 +88,7 @@ class Evaluator:
                 value = transform(function, value, self.training)
         return value
 
-    def rule(self, ground_rule: GroundRule, head: Key, values: Values) -> dict[Key, Tensor]:
+    def rule(self, ground_rule: RuleGroundings, head: Key, values: Values) -> dict[Key, Tensor]:
         """W_h · agg over groundings, for a head and whatever its softmax normalises it with.
 
         Groundings count whose atoms have values: all of them, except in the rounds of a cycle.

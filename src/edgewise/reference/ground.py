@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from edgewise.checks.evaluation import LIMIT, ROUNDS, endless
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
-from edgewise.reference.join import Assignment, Matcher
-from edgewise.reference.relations import Database, Key, Relation
+from edgewise.reference.join import Assignment, Database, Key, KeySet, Matcher
 
 BITS = 62  # of a key; arithmetic that outgrows them does not end
 
@@ -18,20 +17,20 @@ def ground_rules(
     matchers: Sequence[Matcher],
     facts: Iterable[nodes.Atom],
     unreached: frozenset[tuple[str, Key]] = frozenset(),
-) -> list[GroundRule]:
+) -> list[RuleGroundings]:
     """All ground rules, stratum by stratum.
 
     `unreached` are atoms that the rounds of a cycle do not reach: their own stratum may still
     count on them in a later round, for all others they are absent.
     """
-    database: Database = defaultdict(Relation)
+    database: Database = defaultdict(KeySet)
     for atom in facts:
         database[atom.relation].add(atom.terms)  # type: ignore[arg-type]
-    made: dict[int, GroundRule] = {}
+    made: dict[int, RuleGroundings] = {}
     for stratum in components(needs([matcher.rule for matcher in matchers])):
         here = [matcher for matcher in matchers if matcher.rule.head.relation in stratum]
         _close(here, database)
-        made |= {id(matcher): GroundRule(matcher, database) for matcher in here}
+        made |= {id(matcher): RuleGroundings(matcher, database) for matcher in here}
         for relation, key in unreached:
             if relation in stratum:
                 database[relation].remove(key)
@@ -75,7 +74,7 @@ def _derive(
         raise endless(matcher.rule)
 
 
-class GroundRule:
+class RuleGroundings:
     """One rule with its groundings, by head; heads of one softmax group belong together."""
 
     def __init__(self, matcher: Matcher, database: Database) -> None:
@@ -93,12 +92,12 @@ class GroundRule:
         if named is None:
             return {key: [key] for key in self.heads}
         over = set(named["agg_terms"])
-        kept = [
+        fixed = [
             p
             for p, t in enumerate(self.rule.head.terms)
             if not (isinstance(t, nodes.Variable) and t.name in over)
         ]
         groups: dict[Key, list[Key]] = defaultdict(list)
         for key in self.heads:
-            groups[tuple(key[p] for p in kept)].append(key)
-        return {key: groups[tuple(key[p] for p in kept)] for key in self.heads}
+            groups[tuple(key[p] for p in fixed)].append(key)
+        return {key: groups[tuple(key[p] for p in fixed)] for key in self.heads}

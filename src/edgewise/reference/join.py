@@ -1,5 +1,6 @@
 """The groundings of a rule: assignments of its variables under which every body atom holds."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,10 +12,59 @@ from edgewise.language.specials import SPECIALS
 from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import order, variables
 from edgewise.reference.arithmetic import computed, evaluated, holds
-from edgewise.reference.relations import Database, Key
 
+Key = tuple[nodes.Constant, ...]
 Assignment = dict[str, nodes.Constant]
 Literal = nodes.Atom | nodes.SpecialAtom | nodes.PatternAtom | nodes.Weight
+
+
+class KeySet:
+    """A growing set of keys, indexed by whichever positions a join has bound."""
+
+    def __init__(self) -> None:
+        self.keys: dict[Key, None] = {}  # a set that remembers its order
+        self._indices: dict[tuple[int, ...], dict[Key, list[Key]]] = {}
+
+    def add(self, key: Key) -> bool:
+        """Whether the key is new."""
+        if key in self.keys:
+            return False
+        self.keys[key] = None
+        for positions, index in self._indices.items():
+            index[tuple(key[p] for p in positions)].append(key)
+        return True
+
+    def remove(self, key: Key) -> None:
+        self.keys.pop(key, None)
+        self._indices.clear()
+
+    def find(self, positions: Sequence[int], values: Key) -> Iterable[Key]:
+        """The keys with these values at these positions."""
+        if not positions:
+            return list(self.keys)
+        where = tuple(positions)
+        if where not in self._indices:
+            index: dict[Key, list[Key]] = defaultdict(list)
+            for key in self.keys:
+                index[tuple(key[p] for p in where)].append(key)
+            self._indices[where] = index
+        return list(self._indices[where].get(values, ()))
+
+    def length(self, position: int) -> int:
+        """One more than the largest integer at a position: the length of that axis."""
+        return max((k[position] + 1 for k in self.keys if isinstance(k[position], int)), default=0)  # type: ignore[operator]
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self.keys
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self.keys)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+Database = defaultdict[str, KeySet]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.language.terms import order
 from edgewise.reference.evaluate import Evaluator, Values
-from edgewise.reference.relations import Key
+from edgewise.reference.join import Key
 
 
 class Solution(Mapping[nodes.Atom, Any]):

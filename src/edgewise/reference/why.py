@@ -16,10 +16,9 @@ from edgewise.language.functions import definition
 from edgewise.language.statements import SUM, atoms, combination
 from edgewise.reference.evaluate import GroundAtom, Values, ground, located, uses
 from edgewise.reference.functions import aggregate, combine, normalise
-from edgewise.reference.ground import GroundRule
-from edgewise.reference.join import Assignment
-from edgewise.reference.relations import Key
-from edgewise.reference.shown import as_data, as_html, as_text, number
+from edgewise.reference.ground import RuleGroundings
+from edgewise.reference.join import Assignment, Key
+from edgewise.reference.render import as_data, as_html, as_text, number
 from edgewise.reference.solution import Solution
 from edgewise.weights import WeightTable
 
@@ -67,7 +66,7 @@ class Derivation:
 class Why:
     """An atom, its value, and the derivations behind it; printed, a table.
 
-    `fact` is the value the atom was given, if any; `line` says how several derivations meet.
+    `fact` is the value that a fact states, if any; `line` says how several derivations meet.
     """
 
     atom: nodes.Atom
@@ -180,13 +179,15 @@ def _rounded(value: Any) -> Any:
     return tuple(map(_rounded, value)) if isinstance(value, list) else float(number(value))
 
 
-def _derived(solution: Solution, rule: GroundRule, key: Key, values: Values) -> Derivation | None:
+def _derived(
+    solution: Solution, rule: RuleGroundings, key: Key, values: Values
+) -> Derivation | None:
     evaluator = solution.evaluator
     own = (f for f in rule.rule.functions if functions.kind(f) == functions.AGGREGATION)
     aggregation = next(own, evaluator.aggregation)
     grouped = dict(aggregation.arguments).get("agg_terms")
     inner = evaluator.aggregation if grouped else aggregation
-    given = {
+    by_head = {
         head: [
             (bound, evaluator.grounding(rule.rule, bound, values))
             for bound in rule.heads[head]
@@ -194,15 +195,15 @@ def _derived(solution: Solution, rule: GroundRule, key: Key, values: Values) -> 
         ]
         for head in rule.groups[key]
     }
-    if not given[key]:
+    if not by_head[key]:
         return None
-    contributions = [value for _, value in given[key]]
+    contributions = [value for _, value in by_head[key]]
     shares = _shares(inner, contributions)
     groundings = tuple(
         Grounding(tuple(bound.items()), _used(solution, rule.rule, bound, values), value, share)
-        for (bound, value), share in zip(given[key], shares, strict=True)
+        for (bound, value), share in zip(by_head[key], shares, strict=True)
     )
-    scores = {h: aggregate(inner, [v for _, v in pairs]) for h, pairs in given.items() if pairs}
+    scores = {h: aggregate(inner, [v for _, v in pairs]) for h, pairs in by_head.items() if pairs}
     group: tuple[Member, ...] = ()
     out, weight = scores[key], None
     if grouped:

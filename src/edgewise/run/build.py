@@ -10,13 +10,13 @@ from torch import Tensor
 
 from edgewise.checks.evaluation import cyclic_recursion, fact_and_rule, is_extreme
 from edgewise.ground.body import Body
+from edgewise.ground.colour_refinement import Lifting, own_rows, read_row_wise
 from edgewise.ground.constants import Constants
+from edgewise.ground.fixpoint import extend, least_fixpoint
 from edgewise.ground.index import Index, Keys, locate
-from edgewise.ground.levels import Cyclic, stages
-from edgewise.ground.lift import Lifting, own_rows, read_whole
 from edgewise.ground.rules import Grounder, GroundRule
-from edgewise.ground.saturate import close, extend
 from edgewise.ground.source import Source
+from edgewise.ground.topological import Cyclic, stages
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.program import Domain
@@ -115,7 +115,7 @@ class _Builder:
         self.shapes = shapes
         self.plan = plan
         fused = [rule for s in plan.steps if isinstance(s, Attention) for rule in s.replaces]
-        whole = read_whole(plan.rules, fused) | {plan.output.relation}
+        whole = read_row_wise(plan.rules, fused) | {plan.output.relation}
         self.lifting = Lifting(whole, volatile, lift)
         self.classes: dict[str, int] = {}
         self.sources = self._by_class(sources)
@@ -182,7 +182,7 @@ class _Builder:
         here = [body for body in self.bodies if body.rule.head.relation in part]
         recursive = any(part & graph[relation] for relation in part)
         if recursive:
-            close(self.grounder, here, part)
+            least_fixpoint(self.grounder, here, part)
         grounds = [self.grounder.ground(body) for body in here]
         for relation in part:
             mine = [g for g in grounds if g.rule.head.relation == relation]
@@ -259,7 +259,7 @@ class _Builder:
         if found is not None:
             self.classes[relation] = count = found.count
             places = [found.first if at is None else at[found.first] for at in places]
-            expand = found.of if relation in self.lifting.whole else None
+            expand = found.of if relation in self.lifting.row_wise else None
         steps = []
         sizes = [parts[0].rows] if facts else []
         for at, ground in enumerate(grounds, len(sizes)):

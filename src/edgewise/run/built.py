@@ -11,8 +11,8 @@ from torch import Tensor
 
 from edgewise.checks.evaluation import OutOfDomain
 from edgewise.errors import caller
+from edgewise.ground.embeddings import with_stacks
 from edgewise.ground.source import has_negative_keys
-from edgewise.ground.stack import with_stacks
 from edgewise.inputs.kinds import BadInput
 from edgewise.inputs.prepare import prepare
 from edgewise.inputs.range_check import check_keys

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from edgewise.errors import EdgewiseError
 from edgewise.ground.source import Live
-from edgewise.inputs.facts import Facts
+from edgewise.inputs.facts import FactTables
 from edgewise.inputs.kinds import Input
 from edgewise.physical.plan import PhysicalPlan, Signature
 from edgewise.run.handles import handle
@@ -46,7 +46,7 @@ class Data:
         self,
         model: int,
         given: dict[str, Input],
-        facts: Facts | None = None,
+        facts: FactTables | None = None,
         open: bool = True,
         laid_out: bool = False,
     ) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from edgewise.errors import EdgewiseError, caller
 from edgewise.ground.constants import Constants, KeyOutOfRange
 from edgewise.ground.index import Grid, Index, locate
-from edgewise.inputs.prepare import Prepared
+from edgewise.inputs.prepare import BoundPlan
 from edgewise.inputs.range_check import dense_sizes
 from edgewise.language.dependencies import components, needs
 from edgewise.run.column import Column
@@ -90,7 +90,7 @@ class Output:
 
 
 def output_of(
-    prepared: Prepared,
+    prepared: BoundPlan,
     relations: Mapping[str, Index],
     weights: Mapping[str, Tensor],
     fill: float | None,
@@ -110,7 +110,7 @@ def output_of(
     return Output(name, keys, constants, batched, sizes, places, fill, outside, shape)
 
 
-def _shape(prepared: Prepared, weights: Mapping[str, Tensor]) -> tuple[int, ...]:
+def _shape(prepared: BoundPlan, weights: Mapping[str, Tensor]) -> tuple[int, ...]:
     """The shape of the output's values by the rules alone; a scalar where they do not say."""
     plan = prepared.plan
     lines = {line.relation: line for line in plan.lines}

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Self
 
 from edgewise.functions import DEFINITIONS, Law
+from edgewise.ground.row_families import by_row
 from edgewise.ground.rules import GroundRule
-from edgewise.ground.within import by_row
 from edgewise.kernels.edges import EdgeIndex, edge_index, segment_index
 from edgewise.language import functions, nodes
 from edgewise.run import families

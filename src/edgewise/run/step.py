@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from edgewise.functions import Law
-from edgewise.ground.stack import with_stacks
-from edgewise.inputs.prepare import Prepared
+from edgewise.ground.embeddings import with_stacks
+from edgewise.inputs.prepare import BoundPlan
 from edgewise.language.functions import definition
 from edgewise.language.statements import applied_functions
 from edgewise.physical.plan import PhysicalPlan, lowered, untraced
@@ -32,7 +32,7 @@ Mode = tuple[tuple[str, ...], tuple[torch.dtype, ...], bool, bool]
 class Step:
     """Everything that depends on keys and shapes, decided."""
 
-    prepared: Prepared
+    prepared: BoundPlan
     executable: Executable
     output: Output
     plans: dict[Mode, PhysicalPlan] = field(default_factory=dict)

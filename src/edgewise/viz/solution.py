@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from edgewise.errors import caller
 from edgewise.language import nodes
 from edgewise.language.terms import order
-from edgewise.reference.shown import plain, short
+from edgewise.reference.render import plain, short
 from edgewise.reference.why import Grounding, Why, why
 from edgewise.viz.layers import Box, Link
 from edgewise.viz.layout import place

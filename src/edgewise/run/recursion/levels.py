@@ -11,7 +11,7 @@ from torch import Tensor
 
 from edgewise.functions.errors import ShapeMismatch
 from edgewise.ground.index import Keys
-from edgewise.ground.levels import restrict
+from edgewise.ground.topological import restrict
 from edgewise.language import nodes
 from edgewise.run.column import Column
 from edgewise.run.merge import merged

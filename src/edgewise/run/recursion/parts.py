@@ -9,8 +9,8 @@ from functools import cached_property
 from torch import Tensor
 
 from edgewise.ground.index import Index
-from edgewise.ground.levels import head_rows
 from edgewise.ground.rules import GroundRule
+from edgewise.ground.topological import head_rows
 from edgewise.language import nodes
 from edgewise.run.column import Column
 from edgewise.run.merge import Merge

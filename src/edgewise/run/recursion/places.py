@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.ground.levels import sources
 from edgewise.ground.rules import GroundRule
+from edgewise.ground.topological import sources
 
 
 def places(atom_stage: Mapping[str, np.ndarray]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from edgewise.checks.evaluation import NoFixedPoint
 from edgewise.ground.index import Keys
-from edgewise.ground.levels import restrict, sources
 from edgewise.ground.rules import PlanTooLarge
+from edgewise.ground.topological import restrict, sources
 from edgewise.language import nodes
 from edgewise.physical.plan import lowered_parts
 from edgewise.physical.symbols import Lowering, opaque

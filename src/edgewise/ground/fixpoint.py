@@ -1,31 +1,32 @@
-"""Recursion whose candidates other atoms list: joined once, then followed from fact to fact.
+"""Which atoms hold where relations need one another: the least fixpoint of their rules.
 
-`h(T) <= x(T), h(S), next(S, T)` has at most one grounding for each `x(T)`. They are joined without
-`h`; what remains is which of them are reached, a walk over integers.
+`h(T) <= x(T), h(S), next(S, T)` has at most one grounding for each `x(T)`. Such candidates are
+joined once, without `h`; what remains is which of them are reached, a walk over integers. All other
+recursion is evaluated semi-naively, round by round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.checks.evaluation import OutOfDomain
+from edgewise.checks.evaluation import ROUNDS, OutOfDomain, endless
 from edgewise.ground.body import Body, Literal
-from edgewise.ground.index import Index, Keys, distinct_rows, index_of, locate
-from edgewise.ground.join import Bindings, Room, TooLarge
+from edgewise.ground.index import Index, Keys, distinct_rows, index_of, locate, pack
+from edgewise.ground.join import Bindings, Budget, OverBudget
 from edgewise.ground.rules import Grounder
 from edgewise.language import nodes
 from edgewise.language.terms import variables
 
-MOST = 1 << 20  # candidates; beyond, rounds that join only what is new may do with fewer
+MAX_CANDIDATES = 1 << 20  # beyond, rounds that join only what is new may do with fewer
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
+class _Candidates:
     """Groundings that hold if their recursive atoms do: keys of the head, and of those atoms."""
 
     relation: str
@@ -33,7 +34,75 @@ class Candidates:
     premises: tuple[tuple[str, Tensor], ...]
 
 
-def reached(grounder: Grounder, bodies: Sequence[Body], part: set[str]) -> dict[str, Index] | None:
+def extend(grounder: Grounder, relation: str, parts: Iterable[Index]) -> None:
+    """Add keys to a relation."""
+    old = grounder.relations.get(relation)
+    found = [*([old] if old is not None else []), *parts]
+    if len(found) == 1 or all(index == found[0] for index in found):
+        grounder.relations[relation] = found[0]
+        return
+    table = torch.cat([_table(index) for index in found])
+    grounder.relations[relation] = index_of(distinct_rows(table))
+
+
+def _table(index: Index) -> Tensor:
+    columns = [index.column(p) for p in range(index.arity)]
+    return torch.stack(columns, 1) if columns else torch.zeros(index.rows, 0, dtype=torch.int64)
+
+
+def least_fixpoint(grounder: Grounder, bodies: Sequence[Body], part: set[str]) -> None:
+    """Derive the relations of `part`, which need one another, until nothing is new."""
+    found = _reachable(grounder, bodies, part)
+    if found is not None:
+        grounder.relations.update(found)
+        return
+    new: dict[str, Tensor] = {}
+    for body in bodies:
+        _derive(grounder, body, None, None, new)
+    _accept(grounder, new)
+    for _ in range(ROUNDS):
+        if not new:
+            return
+        last, new = {name: index_of(keys) for name, keys in new.items()}, {}
+        for body in bodies:
+            for at, atom in body.positive.items():
+                if atom.relation in part and atom.relation in last:
+                    _derive(grounder, body, at, last[atom.relation], new)
+        _accept(grounder, new)
+    raise endless(bodies[0].rule)
+
+
+def _derive(
+    grounder: Grounder, body: Body, at: int | None, delta: Index | None, new: dict[str, Tensor]
+) -> None:
+    """Add the heads of one rule that the database does not have to `new`."""
+    bindings = grounder.bindings(body, at, delta)
+    head = body.rule.head
+    keys = distinct_rows(_keys(grounder, head, bindings))
+    have = grounder.relations.get(head.relation)
+    if have is not None and have.rows and len(keys):
+        keys = keys[~_known(have, keys)]
+    if len(keys):
+        before = new.get(head.relation)
+        both = keys if before is None else torch.cat([before, keys])
+        new[head.relation] = distinct_rows(both)
+
+
+def _known(index: Index, keys: Tensor) -> Tensor:
+    if not keys.shape[1]:
+        return torch.ones(len(keys), dtype=torch.bool)
+    have, want = pack([index.column(p) for p in range(index.arity)], list(keys.unbind(1)))
+    return torch.isin(want, have)
+
+
+def _accept(grounder: Grounder, new: dict[str, Tensor]) -> None:
+    for relation, keys in new.items():
+        extend(grounder, relation, [Keys(keys)])
+
+
+def _reachable(
+    grounder: Grounder, bodies: Sequence[Body], part: set[str]
+) -> dict[str, Index] | None:
     """The atoms of relations that need one another; None where candidates are not bounded."""
     found = []
     for body in bodies:
@@ -49,7 +118,7 @@ def reached(grounder: Grounder, bodies: Sequence[Body], part: set[str]) -> dict[
     }
 
 
-def _candidates(grounder: Grounder, body: Body, part: set[str]) -> Candidates | None:
+def _candidates(grounder: Grounder, body: Body, part: set[str]) -> _Candidates | None:
     recursive = [
         at
         for at, a in enumerate(body.literals)
@@ -62,7 +131,7 @@ def _candidates(grounder: Grounder, body: Body, part: set[str]) -> Candidates | 
     premises = [a for at in recursive if isinstance(a := body.literals[at], nodes.Atom)]
     if not {v.name for a in (head, *premises) for v in variables(a.terms)} <= set(bindings.columns):
         return None
-    return Candidates(
+    return _Candidates(
         head.relation,
         _keys(grounder, head, bindings),
         tuple((a.relation, _keys(grounder, a, bindings)) for a in premises),
@@ -74,7 +143,7 @@ def _bindings(grounder: Grounder, body: Body, without: frozenset[int]) -> Bindin
     if any(isinstance(literal, nodes.PatternAtom) for literal in body.literals):
         return None  # how long its axes are, recursion decides
     bindings, waiting = Bindings(), [a for a in range(len(body.literals)) if a not in without]
-    room = Room(min(grounder.limit, MOST))
+    budget = Budget(min(grounder.limit, MAX_CANDIDATES))
     try:
         while waiting:
             known = set(bindings.columns)
@@ -83,8 +152,8 @@ def _bindings(grounder: Grounder, body: Body, without: frozenset[int]) -> Bindin
                 return None
             waiting.remove(at)
             if not _is_bound_family(body.literals[at], known):
-                bindings = grounder.extended(body, at, bindings, room)
-    except (TooLarge, OutOfDomain):  # of atoms that may not hold
+                bindings = grounder.extended(body, at, bindings, budget)
+    except (OverBudget, OutOfDomain):  # of atoms that may not hold
         return None
     return bindings
 
@@ -101,12 +170,7 @@ def _keys(grounder: Grounder, atom: nodes.Atom, bindings: Bindings) -> Tensor:
     return torch.stack(columns, 1) if columns else torch.zeros(bindings.count, 0).long()
 
 
-def _table(index: Index) -> Tensor:
-    columns = [index.column(p) for p in range(index.arity)]
-    return torch.stack(columns, 1) if columns else torch.zeros(index.rows, 0).long()
-
-
-def _atoms(grounder: Grounder, relation: str, found: Sequence[Candidates]) -> Index:
+def _atoms(grounder: Grounder, relation: str, found: Sequence[_Candidates]) -> Index:
     """Every atom that holds or may hold."""
     tables = [c.head for c in found if c.relation == relation]
     have = grounder.relations.get(relation)
@@ -120,7 +184,7 @@ def _rows(index: Index, keys: Tensor) -> np.ndarray:
 
 
 def _follow(
-    grounder: Grounder, atoms: Mapping[str, Index], found: Sequence[Candidates]
+    grounder: Grounder, atoms: Mapping[str, Index], found: Sequence[_Candidates]
 ) -> dict[str, np.ndarray]:
     """Which atoms hold: those that do already, and heads of groundings whose premises all hold."""
     offsets, total = {}, 0

@@ -1,9 +1,9 @@
-"""Recursion laid out: the order in which ground atoms can be computed, level by level."""
+"""The topological order of ground atoms: levels, each computed after all that it reads."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -13,16 +13,6 @@ from edgewise.ground.index import Index, locate
 from edgewise.ground.rules import GroundRule
 from edgewise.language import nodes
 from edgewise.layouts.segments import segments
-
-
-@dataclass(frozen=True, eq=False)
-class Task:
-    """Some heads of one ground rule, reading the rows of `needs` (relation → stages)."""
-
-    ground: GroundRule
-    rule: int
-    needs: dict[str, tuple[int, ...]]
-    heads: Tensor  # rows of the head's relation
 
 
 def head_rows(ground: GroundRule, index: Index) -> Tensor:
@@ -49,20 +39,20 @@ def restrict(ground: GroundRule, chosen: Tensor, moved: Mapping[int, Tensor]) ->
     `chosen` are groundings in order; heads that keep none are dropped.
     """
     ids = ground.segments.ids[chosen]
-    kept, compact = torch.unique(ids, return_inverse=True)
+    heads, compact = torch.unique(ids, return_inverse=True)
     rows: dict[int, Tensor | None] = {}
     for at, old in ground.rows.items():
         rows[at] = moved[at] if at in moved else (chosen if old is None else old[chosen])
     groups = None
     if ground.groups is not None:
-        labels = torch.unique(ground.groups.ids[kept], return_inverse=True)[1]
+        labels = torch.unique(ground.groups.ids[heads], return_inverse=True)[1]
         groups = segments(labels, int(labels.max()) + 1 if len(labels) else 0)
     return replace(
         ground,
         count=len(chosen),
         rows=rows,
         numbers={at: numbers[chosen] for at, numbers in ground.numbers.items()},
-        segments=segments(compact, len(kept)),
+        segments=segments(compact, len(heads)),
         groups=groups,
         sizes={},
     )

@@ -44,7 +44,7 @@ def stacked(
     several = {form: rules for form, rules in groups.items() if len(rules) > 1}
     sources: dict[str, Source] = {}
     stacks: dict[str, tuple[str, ...]] = {}
-    instead: dict[nodes.Rule, nodes.Rule | None] = {}
+    replaced: dict[nodes.Rule, nodes.Rule | None] = {}
     domains = list(plan.domains)
     for form, rules in several.items():
         name = f"@{form.head.relation}{len(stacks) or ''}"
@@ -57,11 +57,11 @@ def stacked(
         atom = nodes.Atom(name, (kind, *form.terms), weight, place=rules[0].place)
         listed = [f for f in form.functions if functions.kind(f) != functions.AGGREGATION]
         summed = (*listed, nodes.Function("sum_agg"))
-        instead |= dict.fromkeys(rules)
-        instead[rules[0]] = replace(rules[0], body=(atom,), functions=summed)
-    steps = tuple(instead.get(step, step) for step in plan.steps)  # type: ignore[arg-type]
-    kept = tuple(step for step in steps if step is not None)
-    return replace(plan, steps=kept, domains=tuple(domains)), sources, stacks
+        replaced |= dict.fromkeys(rules)
+        replaced[rules[0]] = replace(rules[0], body=(atom,), functions=summed)
+    found = (replaced.get(step, step) for step in plan.steps)  # type: ignore[arg-type]
+    steps = tuple(step for step in found if step is not None)
+    return replace(plan, steps=steps, domains=tuple(domains)), sources, stacks
 
 
 def with_stacks(weights: Mapping[str, Tensor], stacks: Stacks) -> Mapping[str, Tensor]:

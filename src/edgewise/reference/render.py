@@ -19,7 +19,7 @@ BAR = 16
 
 
 def number(x: float, digits: int = 4) -> str:
-    """A few digits, as short as they go.
+    """A number of some digits, as short as it goes.
 
     >>> number(0.125), number(-3.0), number(1e-17), number(123456.0)
     ('0.125', '-3', '1e-17', '1.235e+05')
@@ -29,7 +29,7 @@ def number(x: float, digits: int = 4) -> str:
 
 
 def short(value: Tensor, most: int = 4, digits: int = 4) -> str:
-    """A value in a few characters.
+    """A value, abbreviated.
 
     >>> import torch
     >>> short(torch.tensor(0.5)), short(torch.arange(3.0)), short(torch.zeros(8, 8))

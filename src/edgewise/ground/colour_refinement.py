@@ -23,7 +23,9 @@ from edgewise.language.dependencies import components, needs
 from edgewise.language.statements import applied_functions
 from edgewise.layouts.segments import segments
 
-MOST = 1 << 22  # groundings; beyond that colours would cost more than a fraction of the joins
+MAX_GROUNDINGS = (
+    1 << 22
+)  # groundings; beyond that colours would cost more than a fraction of the joins
 SAMPLE = 1 << 10  # heads that are looked at first where there are many
 PAYS = 0.75  # the most classes for each row
 
@@ -32,11 +34,11 @@ PAYS = 0.75  # the most classes for each row
 class Lifting:
     """What is known about the rows of relations while a plan is grounded.
 
-    `by_class` are the relations whose columns hold one row for each class; `whole` those that
+    `by_class` are the relations whose columns hold one row for each class; `row_wise` those that
     somebody reads row by row; `volatile` those whose values may change.
     """
 
-    whole: frozenset[str]
+    row_wise: frozenset[str]
     volatile: frozenset[str] = frozenset()
     on: bool = True
     known: dict[str, Classes | str] = field(default_factory=dict)
@@ -47,7 +49,7 @@ class Lifting:
     def source(self, name: str, source: Source) -> Source:
         """A data relation that rules only read, by class if that pays."""
         found = self.facts(name, source)
-        if isinstance(found, str) or name in self.whole or source.weights or not _pays(found):
+        if isinstance(found, str) or name in self.row_wise or source.weights or not _pays(found):
             return source
         assert source.stored is not None
         rows = found.first if source.order is None else source.order[found.first]
@@ -74,8 +76,8 @@ class Lifting:
         if own is not None:
             self.refusals[name] = own
             return own
-        if ground.count > MOST:
-            self.refusals[name] = f"more than {MOST:,} groundings"
+        if ground.count > MAX_GROUNDINGS:
+            self.refusals[name] = f"more than {MAX_GROUNDINGS:,} groundings"
             return self.refusals[name]
         if ground.heads.rows > 8 * SAMPLE and ground.groups is None:
             some = torch.zeros(ground.heads.rows, dtype=torch.bool)
@@ -108,7 +110,7 @@ class Lifting:
             if found.rows > 1:
                 self.refusals[name] = reason
             return None
-        if name not in self.whole:
+        if name not in self.row_wise:
             self.by_class.add(name)
         return found
 
@@ -150,22 +152,22 @@ class Lifting:
 
         `count` is the number of different heads that are wanted.
         """
-        whole = ground.groups is not None  # a softmax needs all heads that it normalises together
-        if isinstance(own, Classes) and _pays(own) and (whole or own.count <= count / 2):
-            kept = torch.zeros(ground.heads.rows, dtype=torch.bool)
-            kept[own.first] = True
+        grouped = ground.groups is not None  # a softmax needs all heads that it normalises together
+        if isinstance(own, Classes) and _pays(own) and (grouped or own.count <= count / 2):
+            chosen_heads = torch.zeros(ground.heads.rows, dtype=torch.bool)
+            chosen_heads[own.first] = True
             if ground.groups is not None:
                 units = torch.zeros(ground.groups.count, dtype=torch.bool)
                 units[ground.groups.ids[own.first]] = True
-                kept = units[ground.groups.ids]
-            row = (kept.cumsum(0) - 1)[own.first][own.of]
-        elif whole or heads is None or count == ground.heads.rows:
+                chosen_heads = units[ground.groups.ids]
+            row = (chosen_heads.cumsum(0) - 1)[own.first][own.of]
+        elif grouped or heads is None or count == ground.heads.rows:
             return self._read(ground), heads
         else:
-            kept = torch.zeros(ground.heads.rows, dtype=torch.bool)
-            kept[heads[heads >= 0]] = True
-            row = kept.cumsum(0) - 1
-        found = self._read(restricted(ground, kept))
+            chosen_heads = torch.zeros(ground.heads.rows, dtype=torch.bool)
+            chosen_heads[heads[heads >= 0]] = True
+            row = chosen_heads.cumsum(0) - 1
+        found = self._read(restricted(ground, chosen_heads))
         return found, _unless_all(_through(row, heads), found.heads.rows)
 
     def _colours(self, ground: GroundRule, default: nodes.Function) -> Classes:
@@ -203,7 +205,7 @@ class Lifting:
         return replace(ground, rows=rows, sizes=sizes)
 
 
-def read_whole(rules: Iterable[nodes.Rule], others: Iterable[nodes.Rule]) -> frozenset[str]:
+def read_row_wise(rules: Iterable[nodes.Rule], others: Iterable[nodes.Rule]) -> frozenset[str]:
     """The relations that are read row by row: by recursion, random functions or `others`."""
     rules = list(rules)
     graph = needs(rules, values_only=True)
@@ -221,7 +223,7 @@ def _listed(rule: nodes.Rule) -> tuple[nodes.Function, ...]:
 
 
 def own_rows(listed: Iterable[nodes.Function]) -> str | None:
-    """Why equal rows may be given different values."""
+    """Why equal rows may get different values."""
     for function in listed:
         found = functions.definition(function)
         if Law.RANDOM in found:
@@ -231,14 +233,14 @@ def own_rows(listed: Iterable[nodes.Function]) -> str | None:
     return None
 
 
-def restricted(ground: GroundRule, kept: Tensor) -> GroundRule:
-    """A rule with some of its heads; `kept` says which."""
-    chosen = kept[ground.segments.ids].nonzero()[:, 0]
-    number = kept.cumsum(0) - 1
-    heads = int(kept.sum())
+def restricted(ground: GroundRule, chosen_heads: Tensor) -> GroundRule:
+    """A rule with some of its heads; `chosen_heads` says which."""
+    chosen = chosen_heads[ground.segments.ids].nonzero()[:, 0]
+    number = chosen_heads.cumsum(0) - 1
+    heads = int(chosen_heads.sum())
     groups = ground.groups
     if groups is not None:
-        ids = torch.unique(groups.ids[kept], return_inverse=True)[1]
+        ids = torch.unique(groups.ids[chosen_heads], return_inverse=True)[1]
         groups = segments(ids, int(ids.max()) + 1 if len(ids) else 0)
     rows = {}
     for at, before in ground.rows.items():
@@ -250,7 +252,7 @@ def restricted(ground: GroundRule, kept: Tensor) -> GroundRule:
         count=len(chosen),
         rows=rows,
         numbers={at: numbers[chosen] for at, numbers in ground.numbers.items()},
-        heads=_some(ground.heads, kept),
+        heads=_some(ground.heads, chosen_heads),
         segments=segments(number[ground.segments.ids[chosen]], heads),
         groups=groups,
         before=ground.total,
@@ -268,8 +270,8 @@ def _one_each(ground: GroundRule) -> bool:
     return ground.segments.trivial and ground.groups is None
 
 
-def _some(index: Index, kept: Tensor) -> Index:
-    columns = [index.column(p)[kept] for p in range(index.arity)]
+def _some(index: Index, chosen_heads: Tensor) -> Index:
+    columns = [index.column(p)[chosen_heads] for p in range(index.arity)]
     return Keys(torch.stack(columns, 1)) if columns else index
 
 
