@@ -36,7 +36,8 @@ def every() -> list[Kind]:
             name = ".".join(file.relative_to(root.parent).with_suffix("").parts)
             importlib.import_module(name.removesuffix(".__init__"))
     found = [*_below(EdgewiseError), *_below(EdgewiseWarning)]
-    return sorted((kind for kind in found if kind is not SeveralErrors), key=lambda k: k.code)
+    own = (k for k in found if k.__module__.startswith("edgewise.") and k is not SeveralErrors)
+    return sorted(own, key=lambda k: k.code)
 
 
 def _below(kind: Any) -> list[Any]:

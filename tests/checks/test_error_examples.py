@@ -43,3 +43,10 @@ def test_pages_are_written(tmp_path):
     errors.write(tmp_path)
     assert len(list(tmp_path.glob("*.md"))) == len(errors.every()) + 1
     assert "unbound-variable" in (tmp_path / "index.md").read_text()
+
+
+def test_errors_that_others_define_have_no_page():
+    class Elsewhere(EdgewiseError):
+        code = "elsewhere"
+
+    assert Elsewhere not in errors.every()

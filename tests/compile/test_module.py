@@ -486,7 +486,7 @@ def test_distributed_data_parallel():
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         pytest.skip("needs gloo")
     command = [sys.executable, "-W", "ignore", "-c", DDP]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert "trained" in done.stdout, done.stderr
 
 
