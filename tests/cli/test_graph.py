@@ -19,7 +19,7 @@ def test_it_measures(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["graph", "window(3) | global_tokens(1)", "--n", "4096", "--stats"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("window(3) | global_tokens(1), 4,096 tokens\n")
-    assert "layers until all hear all  2" in out
+    assert "layers to full receptive field  2" in out
 
 
 def test_json_reads_back(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from edgewise.graphs import Pattern, erdos_renyi, errors, parse
-from edgewise.measures import clustering, density_map, hops, spectrum, twins
-from edgewise.measures.product import Product
+from edgewise.measures import clustering, density_map, paths, quotient, spectrum
+from edgewise.measures.matvec import MatVec
 
 SOURCES = [
     "window(3)", "ring(2)", "causal()", "full()", "strided(5)", "dilated(2, 3)", "blocks(7)",
@@ -70,8 +70,8 @@ def test_components_and_degrees(source: str) -> None:
     both = networkx.from_numpy_array((dense | dense.T).numpy())
     assert stats.components == networkx.number_connected_components(both)
     assert stats.edges == int(dense.sum())
-    assert stats.hears[::2] == (int(dense.sum(1).min()), int(dense.sum(1).max()))
-    assert stats.heard_by[::2] == (int(dense.sum(0).min()), int(dense.sum(0).max()))
+    assert stats.keys_per_query[::2] == (int(dense.sum(1).min()), int(dense.sum(1).max()))
+    assert stats.queries_per_key[::2] == (int(dense.sum(0).min()), int(dense.sum(0).max()))
 
 
 half = erdos_renyi(8 / 1023 / 2, seed=0)
@@ -124,7 +124,7 @@ def test_without_listing_edges(source: str, monkeypatch: pytest.MonkeyPatch) -> 
     """The ways for dense graphs, on one small enough to know the answers."""
     pattern, n = parse(source), 300
     exact = pattern.stats(n)
-    monkeypatch.setattr(twins, "MOST_EDGES", 0)
+    monkeypatch.setattr(quotient, "MOST_EDGES", 0)
     other = pattern.stats(n)
     assert (other.components, other.largest) == (exact.components, exact.largest)
     assert exact.diameter >= other.diameter >= exact.diameter / 2
@@ -137,7 +137,7 @@ def test_without_listing_edges(source: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_samples_and_bounds_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     pattern = parse("watts_strogatz(8, 0.05, seed=0)")
     exact = pattern.stats(1024)
-    monkeypatch.setattr(hops, "EFFORT", 1)
+    monkeypatch.setattr(paths, "EFFORT", 1)
     monkeypatch.setattr(spectrum, "SMALL", 0)
     monkeypatch.setattr(spectrum, "EFFORT", 1)
     monkeypatch.setattr(spectrum, "MIDDLE", 0)
@@ -153,8 +153,8 @@ def test_samples_and_bounds_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_search_that_is_cut_does_not_join_what_is_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hops, "EFFORT", 1)
-    monkeypatch.setattr("edgewise.measures.measure.twins", lambda *_: None)
+    monkeypatch.setattr(paths, "EFFORT", 1)
+    monkeypatch.setattr("edgewise.measures.measure.merge_twins", lambda *_: None)
     found = parse("documents([1, 299]) & (causal() | window(3))").stats(300)
     assert (found.components, found.layers, found.how["layers"]) == (2, math.inf, "exact")
     joined = parse("causal() | window(3)").stats(300)
@@ -166,7 +166,7 @@ def test_a_search_that_is_cut_does_not_join_what_is_apart(monkeypatch: pytest.Mo
 def test_products_and_density(source: str) -> None:
     rows, dense = parse(source).rows(N), parse(source).dense(N).numpy()
     x = np.arange(N) ** 2 % 11
-    assert (Product(rows)(x) == dense @ x).all()
+    assert (MatVec(rows)(x) == dense @ x).all()
     cells = density_map(rows, 6)
     assert cells.shape == (6, 6)
     assert (
@@ -179,11 +179,11 @@ def test_a_table_for_people_and_json_for_programs() -> None:
     lines = repr(stats).splitlines()
     assert lines[0] == "causal() & window(1), 4 tokens"
     assert any(
-        line.split() == ["layers", "until", "all", "hear", "all", "never", "exact"]
+        line.split() == ["layers", "to", "full", "receptive", "field", "never", "exact"]
         for line in lines
     )
     assert stats.json()["layers"] is None
-    assert stats.json()["hears"] == {"least": 1, "mean": 1.75, "most": 2}
+    assert stats.json()["keys_per_query"] == {"least": 1, "mean": 1.75, "most": 2}
     assert set(stats.how) == set(stats.json()) - {"graph", "n", "how", "largest"}
     assert hash(stats)
 

@@ -1,7 +1,7 @@
-"""What a graph is like: hops, mixing, clustering, cost. Rows in, numbers out, never n×n."""
+"""Measures of a graph: hops, mixing, clustering, cost; computed from rows, never n×n."""
 
 from edgewise.measures.density import density_map
 from edgewise.measures.measure import measured
-from edgewise.measures.stats import Spread, Stats
+from edgewise.measures.stats import DegreeRange, Stats
 
-__all__ = ["Spread", "Stats", "density_map", "measured"]
+__all__ = ["DegreeRange", "Stats", "density_map", "measured"]

@@ -1,4 +1,4 @@
-"""How many neighbours of a token are neighbours of each other."""
+"""The clustering coefficient: the share of a token's neighbours that are adjacent."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ import torch
 
 from edgewise.layouts import Membership, Rows
 from edgewise.layouts.ragged import Bools, Ints
-from edgewise.measures.twins import Twins
+from edgewise.measures.quotient import QuotientGraph
 
 EFFORT = 40_000_000
-TOKENS, COINS = 1024, 32
+TOKENS, PAIRS = 1024, 32
 
 
-def clustering_of(graph: Twins, among: Ints) -> tuple[float, str] | None:
+def exact_clustering(graph: QuotientGraph, among: Ints) -> tuple[float, str] | None:
     """The mean over tokens of 2·triangles / (degree·(degree - 1)), 0 below two neighbours.
 
     None where counting the triangles would take too long.
@@ -23,7 +23,7 @@ def clustering_of(graph: Twins, among: Ints) -> tuple[float, str] | None:
     rank = np.empty(graph.count, np.int64)
     rank[np.lexsort((np.arange(graph.count), np.diff(graph.ptr)))] = np.arange(graph.count)
     order = np.argsort(rank)
-    up = csr_array(triu(graph.matrix[order][:, order], k=1))  # from few neighbours to many
+    up = csr_array(triu(graph.matrix[order][:, order], k=1))  # from low degree to high
     out, into = np.diff(up.indptr), np.bincount(up.indices, minlength=graph.count)
     if float((out.astype(float) * (into + out)).sum()) > EFFORT:
         return None
@@ -46,7 +46,7 @@ def _closed_walks(up: Any, size: np.ndarray, loop: np.ndarray) -> np.ndarray:
     first = csr_array((up @ weigh @ up).multiply(up))  # u → v → w with u → w
     middle = csr_array((up.T @ weigh @ up).multiply(up))  # u → v, u → w with v → w
     three = 2 * (first @ size + middle @ size + np.asarray(first.T @ size))
-    # Two of the three tokens, or all, in one node: twins that hear each other.
+    # Two of the three tokens, or all, in one node: adjacent twins.
     both = up + up.T
     others = size - 1
     with_own = 2 * loop * others * np.asarray(both @ size)
@@ -55,10 +55,10 @@ def _closed_walks(up: Any, size: np.ndarray, loop: np.ndarray) -> np.ndarray:
     return np.asarray(three + with_own + with_theirs + own)
 
 
-def clustering_by_lot(rows: Rows, loop: Bools, among: Ints) -> tuple[float, str]:
-    """The same from pairs of neighbours chosen by lot."""
-    lot = np.random.Generator(np.random.Philox(2))
-    token = lot.choice(among, TOKENS)
+def estimated_clustering(rows: Rows, loop: Bools, among: Ints) -> tuple[float, str]:
+    """The same, estimated from random pairs of neighbours."""
+    random = np.random.Generator(np.random.Philox(2))
+    token = random.choice(among, TOKENS)
     wide = rows.expand()
     size = wide.size
     before = np.concatenate([[0], np.cumsum(size)])
@@ -66,14 +66,14 @@ def clustering_by_lot(rows: Rows, loop: Bools, among: Ints) -> tuple[float, str]
     token, degree = token[degree - loop[token] > 1], degree[degree - loop[token] > 1]
     if not len(token):
         return 0.0, f"estimate: {TOKENS} tokens"
-    drawn = (lot.random((2, len(token), COINS)) * degree[:, None]).astype(np.int64)
-    place = before[wide.ptr[token]][None, :, None] + drawn
-    piece = np.searchsorted(before, place, side="right") - 1
-    key = wide.start[piece] + (place - before[piece]) * wide.step[piece]
+    sampled = (random.random((2, len(token), PAIRS)) * degree[:, None]).astype(np.int64)
+    place = before[wide.ptr[token]][None, :, None] + sampled
+    run = np.searchsorted(before, place, side="right") - 1
+    key = wide.start[run] + (place - before[run]) * wide.step[run]
     i, j = key
     joined = Membership(rows)(torch.from_numpy(i.ravel()), torch.from_numpy(j.ravel()))
     proper = (i != j) & (i != token[:, None]) & (j != token[:, None])
     hit = joined.numpy().reshape(i.shape) & proper
     each = hit.sum(axis=1) / np.maximum(proper.sum(axis=1), 1)
     share = len(token) / TOKENS
-    return float(each.mean() * share), f"estimate: {TOKENS} tokens, {COINS} pairs of neighbours"
+    return float(each.mean() * share), f"estimate: {TOKENS} tokens, {PAIRS} pairs of neighbours"

@@ -1,4 +1,4 @@
-"""The matrix seen from afar: pairs counted cell by cell."""
+"""Density maps: pairs counted in the cells of a coarse grid."""
 
 import numpy as np
 
@@ -11,12 +11,12 @@ AT_ONCE = 1 << 22
 
 
 def cell_size(n: int, cells: int) -> int:
-    """How many tokens are one cell where there are at most `cells`."""
+    """The number of tokens per cell for at most `cells` cells."""
     return max(-(-n // max(cells, 1)), 1)
 
 
 def density_map(rows: Rows, cells: int = 512) -> np.ndarray:
-    """How many pairs lie in each cell of a grid of at most cells × cells; O(pieces + cells²).
+    """The number of pairs in each cell of a grid of at most cells × cells; O(trapezoids + cells²).
 
     >>> from edgewise.graphs import causal
     >>> density_map(causal().rows(1 << 20), 2).tolist()

@@ -1,4 +1,4 @@
-"""How fast a walk on the graph forgets where it began: the second eigenvalue."""
+"""The second eigenvalue, which bounds the mixing time of random walks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ import numpy as np
 from edgewise.layouts import Rows
 from edgewise.layouts.ragged import Ints
 from edgewise.measures.density import cell_size, density_map
-from edgewise.measures.product import Product
-from edgewise.measures.twins import Twins
+from edgewise.measures.matvec import MatVec
+from edgewise.measures.quotient import QuotientGraph
 
-SMALL, MIDDLE = 400, 1500  # nodes, for a dense solver at once, and where no other finds it
+SMALL, MIDDLE = 400, 1500  # nodes, for a dense solver at first, and as the last resort
 ENOUGH = 1e-4
 CLOSE = 1e-3  # to 1, where Lanczos tells neighbouring eigenvalues apart too slowly
 WIDEST = 512  # bandwidth, for a banded one
@@ -22,26 +22,26 @@ Operator = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Second:
-    """The second eigenvalue of D^-½ A D^-½, and how it was found."""
+class SecondEigenvalue:
+    """The second eigenvalue of D^-½ A D^-½, and its accuracy."""
 
     value: float
     how: str
 
 
-def second_of(graph: Twins, among: Ints) -> Second | None:
-    """Of the nodes `among`, a component of a listed graph without direction."""
+def second_eigenvalue(graph: QuotientGraph, among: Ints) -> SecondEigenvalue | None:
+    """The second eigenvalue of a component `among` of a listed symmetric graph."""
     size, loop = graph.size[among].astype(float), graph.loop[among].astype(float)
     if size.sum() < 2:
         return None
     degree = graph.degree[among]
-    inner = np.where(size > 1, -loop / degree, -np.inf).max()  # vectors that differ among twins
+    inner = np.where(size > 1, -loop / degree, -np.inf).max()  # eigenvectors that differ on twins
     if len(among) == 1:
-        return Second(float(inner), "exact")
+        return SecondEigenvalue(float(inner), "exact")
     scaled = _scaled(graph.matrix[among][:, among], size, loop, degree)
     top = np.sqrt(size * degree / (size * degree).sum())
     found = _dense(scaled) if len(among) <= SMALL else _solved(scaled, top)
-    return Second(max(found.value, float(inner)), found.how)
+    return SecondEigenvalue(max(found.value, float(inner)), found.how)
 
 
 def _scaled(matrix: Any, size: np.ndarray, loop: np.ndarray, degree: np.ndarray) -> Any:
@@ -52,21 +52,21 @@ def _scaled(matrix: Any, size: np.ndarray, loop: np.ndarray, degree: np.ndarray)
     return (side @ matrix @ side - diags_array(loop / degree)).tocsr()
 
 
-def _dense(scaled: Any) -> Second:
-    return Second(float(np.linalg.eigvalsh(scaled.toarray())[-2]), "exact")
+def _dense(scaled: Any) -> SecondEigenvalue:
+    return SecondEigenvalue(float(np.linalg.eigvalsh(scaled.toarray())[-2]), "exact")
 
 
-def _solved(scaled: Any, top: np.ndarray) -> Second:
+def _solved(scaled: Any, top: np.ndarray) -> SecondEigenvalue:
     def times(x: np.ndarray) -> np.ndarray:
         return np.asarray(scaled @ x)
 
     found = lanczos(times, top, scaled.nnz)
-    if found.value < 1 - CLOSE and found.sure:
-        return found.told
+    if found.value < 1 - CLOSE and found.converged:
+        return found.described
     inverted = _banded(scaled, top)
     if inverted is not None:
         return inverted
-    return _dense(scaled) if len(top) <= MIDDLE else found.told
+    return _dense(scaled) if len(top) <= MIDDLE else found.described
 
 
 @dataclass(frozen=True)
@@ -78,23 +78,25 @@ class Ritz:
     steps: int
 
     @property
-    def sure(self) -> bool:
+    def converged(self) -> bool:
         return self.rest < min(ENOUGH, (1 - self.value) / 100)
 
     @property
-    def told(self) -> Second:
-        if self.sure:
-            return Second(self.value, "exact to 1e-4: Lanczos")
-        return Second(self.value, f"bound: at least, Rayleigh–Ritz, {self.steps} Lanczos steps")
+    def described(self) -> SecondEigenvalue:
+        if self.converged:
+            return SecondEigenvalue(self.value, "exact to 1e-4: Lanczos")
+        return SecondEigenvalue(
+            self.value, f"bound: at least, Rayleigh–Ritz, {self.steps} Lanczos steps"
+        )
 
 
 def lanczos(
     times: Operator, top: np.ndarray, cost: int, start: np.ndarray | None = None, most: int = 600
 ) -> Ritz:
-    """The largest eigenvalue beside that of `top`, by Lanczos' three-term recurrence.
+    """The largest eigenvalue orthogonal to `top`, by Lanczos' three-term recurrence.
 
-    Without orthogonalising again: the vectors lose their right angles, which repeats Ritz values
-    and leaves the largest where it is (Paige 1976).
+    Without reorthogonalisation: the loss of orthogonality repeats Ritz values and does not change
+    the largest (Paige 1976).
     """
     from scipy.linalg import eigh_tridiagonal
 
@@ -116,21 +118,21 @@ def lanczos(
                 diagonal, side[1:-1], select="i", select_range=(step - 1, step - 1)
             )
             found = Ritz(float(value[0]), float(side[-1] * abs(vector[-1, 0])), step)
-        if last or found.sure:
+        if last or found.converged:
             break
         x, before = y / side[-1], x
     return found
 
 
 def _start(top: np.ndarray) -> np.ndarray:
-    """A slow wave along the tokens, and a little of everything else."""
+    """A slow wave along the tokens plus noise."""
     n = len(top)
     noise = np.random.Generator(np.random.Philox(1)).standard_normal(n)
     return np.asarray(np.cos(np.pi * (np.arange(n) + 0.5) / n) * top * np.sqrt(n) + 0.3 * noise)
 
 
-def _banded(scaled: Any, top: np.ndarray) -> Second | None:
-    """By inverse iteration, where an order of the nodes keeps all edges near the diagonal."""
+def _banded(scaled: Any, top: np.ndarray) -> SecondEigenvalue | None:
+    """By inverse iteration, where a permutation of the nodes has a small bandwidth."""
     from scipy.linalg import cho_solve_banded, cholesky_banded
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee
@@ -157,12 +159,12 @@ def _banded(scaled: Any, top: np.ndarray) -> Second | None:
     found = lanczos(inverse, side, 4 * bands.size)
     close = found.rest < ENOUGH * found.value
     value = 1 + shift - 1 / found.value
-    return Second(value, "exact to 1e-4: banded inverse") if close else None
+    return SecondEigenvalue(value, "exact to 1e-4: banded inverse") if close else None
 
 
-def second_by_products(rows: Rows, among: Ints, loop: np.ndarray) -> Second:
-    """Of a graph without direction that is too dense to list."""
-    product = Product(rows)
+def second_eigenvalue_by_matvec(rows: Rows, among: Ints, loop: np.ndarray) -> SecondEigenvalue:
+    """The second eigenvalue of a symmetric graph too dense to list."""
+    product = MatVec(rows)
     inside = np.zeros(rows.n)
     inside[among] = 1
     degree = product(np.ones(rows.n)) - loop
@@ -173,11 +175,11 @@ def second_by_products(rows: Rows, among: Ints, loop: np.ndarray) -> Second:
     def times(x: np.ndarray) -> np.ndarray:
         return side * (product(side * x) - loop * (side * x))
 
-    return lanczos(times, top, product.cost, _by_blocks(rows, top)).told
+    return lanczos(times, top, product.cost, _by_blocks(rows, top)).described
 
 
 def _by_blocks(rows: Rows, top: np.ndarray) -> np.ndarray:
-    """The second eigenvector of the graph of blocks, spread over the tokens."""
+    """The second eigenvector of the graph of blocks, interpolated to tokens."""
     count = density_map(rows, CELLS)
     block = cell_size(rows.n, CELLS)
     mass = np.add.reduceat(top**2, np.arange(0, rows.n, block))

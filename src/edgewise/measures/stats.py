@@ -1,4 +1,4 @@
-"""The measures of a graph: fields for programs, a table for people."""
+"""The measures of a graph as fields, as a table and as JSON."""
 
 import math
 from collections.abc import Mapping
@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 
-class Spread(NamedTuple):
-    """The least, the mean and the largest of some numbers."""
+class DegreeRange(NamedTuple):
+    """The smallest, mean and largest degree."""
 
     least: int
     mean: float
@@ -22,25 +22,23 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Stats:
-    """What a graph of n tokens is like. `how` says of every field how it was found: exact, a
-    bound, or an estimate, and from what.
+    """The measures of a graph of n tokens. `how` tells for every field whether it is exact, a bound
+    or an estimate, and from what.
 
-    Edges, degrees, `reach` and `layers` follow the direction of the pairs, and a token keeps what
-    it has (the residual connection). The rest is of the graph made symmetric (i and j are joined if
-    either hears the other), without self-loops, in its largest component: diameter, path,
-    clustering, eigenvalue, gap, mixing. So a causal window has the gap of the window.
+    Edges, degrees, `reach` and `layers` are of the directed graph with self-loops (the residual
+    connection). The rest is of the symmetric graph (i and j are adjacent if either attends to the
+    other), without self-loops, in its largest component: diameter, path, clustering, eigenvalue,
+    gap, mixing. So a causal window has the gap of the window.
     """
 
     graph: str
     n: int
     edges: int
     density: float
-    hears: Spread  # keys of a query
-    heard_by: Spread  # queries of a key
-    reach: tuple[
-        float, ...
-    ]  # the share of all tokens that a token has heard after 0, 1, 2, ... layers
-    layers: float  # until every token has heard every token; infinite if some never do
+    keys_per_query: DegreeRange
+    queries_per_key: DegreeRange
+    reach: tuple[float, ...]  # mean receptive field after 0, 1, 2, ... layers, a share of n
+    layers: float  # to a full receptive field of every token; may be infinite
     components: int
     largest: int  # tokens in the largest component
     diameter: int
@@ -55,7 +53,7 @@ class Stats:
 
     @property
     def complete_gap(self) -> float:
-        """The gap of the complete graph on as many tokens."""
+        """The gap of the complete graph on n tokens."""
         return self.n / (self.n - 1) if self.n > 1 else math.nan
 
     @property
@@ -70,20 +68,20 @@ class Stats:
         return "\n".join([title, *(line.rstrip() for line in lines)])
 
     def json(self) -> dict[str, object]:
-        """All fields as JSON has them: no infinity and no NaN, which are null."""
+        """All fields as JSON; infinity and NaN are null."""
         return {key: _plain(value) for key, value in asdict(self).items()}
 
     def _note(self, key: str) -> str:
         return self.how.get(key, "")
 
     def _rows(self) -> list[tuple[str, str, str]]:
-        complete = f"of the complete graph {self.complete_gap:.4f}"
+        complete = f"complete graph: {self.complete_gap:.4f}"
         return [
             ("edges", f"{self.edges:,} ({self.density:.2%} of all pairs)", "edges"),
-            ("keys of a query", str(self.hears), "hears"),
-            ("queries of a key", str(self.heard_by), "heard_by"),
-            ("heard after layers", _shares(self.reach), "reach"),
-            ("layers until all hear all", _number(self.layers), "layers"),
+            ("keys per query", str(self.keys_per_query), "keys_per_query"),
+            ("queries per key", str(self.queries_per_key), "queries_per_key"),
+            ("receptive field by layer", _shares(self.reach), "reach"),
+            ("layers to full receptive field", _number(self.layers), "layers"),
             ("components", self._components(), "components"),
             ("diameter", f"{self.diameter:,}", "diameter"),
             ("average path", _number(self.average_path), "average_path"),
@@ -100,17 +98,17 @@ class Stats:
         ]
 
     def _components(self) -> str:
-        more = "" if self.components == 1 else f", the largest of {self.largest:,} tokens"
+        more = "" if self.components == 1 else f", the largest with {self.largest:,} tokens"
         return f"{self.components:,}{more}"
 
 
 def shortened(code: str, most: int = 120) -> str:
-    """The code of a pattern, cut where it is too long to read."""
+    """The code of a pattern, truncated to `most` characters."""
     return code if len(code) <= most else code[: most - 2] + " …"
 
 
 def _shares(reach: tuple[float, ...]) -> str:
-    """The first layers, and the last."""
+    """The receptive field of the first layers and the last."""
     shown = [f"{layer}: {share:.2%}" for layer, share in enumerate(reach)][1:]
     return ", ".join(shown if len(shown) < 6 else [*shown[:4], f"… {shown[-1]}"])
 
@@ -135,6 +133,6 @@ def _large(value: int) -> str:
 def _plain(value: object) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    if isinstance(value, Spread):
+    if isinstance(value, DegreeRange):
         return value._asdict()
     return list(value) if isinstance(value, tuple) else value

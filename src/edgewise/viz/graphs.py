@@ -158,7 +158,7 @@ def _table(axes: Any, stats: Stats) -> None:
     lines = (
         ("edges", f"{stats.edges:,}"),
         ("of all pairs", f"{stats.density:.2%}"),
-        ("layers until all hear all", _told(stats, "layers", f"{stats.layers:,.0f}")),
+        ("layers to full receptive field", _told(stats, "layers", f"{stats.layers:,.0f}")),
         ("average path", _told(stats, "average_path", f"{stats.average_path:.1f}")),
         ("clustering", _told(stats, "clustering", f"{stats.clustering:.2f}")),
         ("spectral gap", _told(stats, "gap", f"{stats.gap:.2g}")),
@@ -169,7 +169,7 @@ def _table(axes: Any, stats: Stats) -> None:
     for number, (name, value) in enumerate(lines):
         y = 0.95 - number * 0.14
         axes.text(0.0, y, name, fontsize=9.5, color=QUIET, va="top")
-        strong = name in ("layers until all hear all", "spectral gap")
+        strong = name in ("layers to full receptive field", "spectral gap")
         axes.text(1.0, y, value.replace("inf", "never"), fontsize=10.5, color=INK, ha="right",
                   va="top", fontweight="bold" if strong else "normal")  # fmt: skip
 

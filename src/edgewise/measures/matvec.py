@@ -1,4 +1,4 @@
-"""Rows times a vector without listing pairs: every progression is a difference of prefix sums."""
+"""Matrix–vector products without listing pairs: a progression is a difference of prefix sums."""
 
 from functools import cached_property
 from typing import Any
@@ -9,13 +9,13 @@ from edgewise.layouts import Rows
 from edgewise.layouts.ragged import Ints, owners
 
 
-class Product:
-    """x ↦ A·x in O(n + pieces), A the 0/1 matrix of the rows.
+class MatVec:
+    """x ↦ A·x in O(n + trapezoids), A the 0/1 matrix of the rows.
 
     With P[t] = x[t] + P[t - step] a progression sums to P[last] - P[first - step].
 
     >>> from edgewise.graphs import causal
-    >>> Product(causal().rows(4))(np.array([1.0, 2.0, 3.0, 4.0])).tolist()
+    >>> MatVec(causal().rows(4))(np.array([1.0, 2.0, 3.0, 4.0])).tolist()
     [1.0, 3.0, 6.0, 10.0]
     """
 
@@ -25,7 +25,7 @@ class Product:
 
     @property
     def cost(self) -> int:
-        """How many numbers one product reads."""
+        """The number of elements that one product reads."""
         return len(self.steps) * self.rows.m + 2 * len(self.rows.expand().start)
 
     @cached_property
