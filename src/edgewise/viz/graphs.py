@@ -1,5 +1,4 @@
-"""Figures of attention graphs: the matrix as a map, the graph as circles and lines, and both side
-by side with their measures."""
+"""Figures of attention graphs: density maps, node-link drawings, and comparisons with measures."""
 
 from collections.abc import Sequence
 from textwrap import fill
@@ -43,10 +42,10 @@ def plot(pattern: Pattern, n: int, kind: str) -> Figure:
 
 
 def matrix(axes: Any, pattern: Pattern, n: int, cells: int = CELLS) -> Any:
-    """The adjacency matrix: cells coloured by the share of their pairs that are there."""
+    """The adjacency matrix: cells coloured by density."""
     rows = pattern.rows(n)
     share = density_map(rows, cells) / areas(n, n, cell_size(n, cells))
-    # A cell of one random edge must be seen at any n: colours are logarithmic, nothing is white.
+    # A single random edge must be visible at any n: a logarithmic scale, without white.
     least = max(share[share > 0].min(initial=1.0), 1e-4)
     norm = LogNorm(min(least, 0.5), 1.0, clip=True)
     shown = axes.imshow(
@@ -65,12 +64,12 @@ def matrix(axes: Any, pattern: Pattern, n: int, cells: int = CELLS) -> Any:
 
 
 def _tokens(value: float, _: int) -> str:
-    """A number of tokens in few letters: 600k."""
+    """An abbreviated number of tokens: 600k."""
     return f"{value / 1000:g}k" if value >= 10_000 else f"{value:g}"
 
 
 def graph(axes: Any, pattern: Pattern, n: int, kind: str) -> None:
-    """Tokens as dots, the pairs between them as lines; self-loops are left out."""
+    """Tokens as dots, pairs as lines, without self-loops."""
     from matplotlib.collections import LineCollection
 
     i, j = pattern.edges(n).numpy()
@@ -98,7 +97,7 @@ def _circle(n: int) -> np.ndarray:
 
 
 def _springs(n: int, ends: np.ndarray) -> np.ndarray:
-    """Fruchterman & Reingold 1991: neighbours attract, all repel, less and less."""
+    """Fruchterman & Reingold 1991: neighbours attract, all repel, with decreasing step size."""
     place = _circle(n)
     near = 1.6 / np.sqrt(n)
     a, b = ends
@@ -116,7 +115,7 @@ def _springs(n: int, ends: np.ndarray) -> np.ndarray:
 
 
 def compare(patterns: Sequence[Pattern], n: int) -> Figure:
-    """A column for each pattern: its code, its matrix, its graph on a few tokens, its measures."""
+    """A column for each pattern: its code, its matrix, a sketch of its graph, its measures."""
     wide = len(patterns)
     figure = Figure(figsize=(3.5 * wide + 0.6, 9.2), dpi=120, facecolor="white")
     figure.suptitle(f"{n:,} tokens", x=0.5, y=0.985, fontsize=13, color=INK)
@@ -139,7 +138,7 @@ def compare(patterns: Sequence[Pattern], n: int) -> Figure:
 
 
 def sketch(axes: Any, pattern: Pattern, n: int) -> None:
-    """The graph on a ring: of as many cells as can be seen, joined if any of their tokens are."""
+    """The graph on a ring of at most 64 cells, linked if any of their tokens are."""
     cells = min(n, SKETCH)
     if n <= SKETCH:
         graph(axes, pattern, n, "ring")
@@ -150,7 +149,7 @@ def sketch(axes: Any, pattern: Pattern, n: int) -> None:
 
 
 def cells_of(n: int, cells: int) -> int:
-    """How many cells of equal size n tokens make, at most `cells`."""
+    """The number of equal cells for n tokens, at most `cells`."""
     return -(-n // cell_size(n, cells))
 
 
@@ -158,10 +157,10 @@ def _table(axes: Any, stats: Stats) -> None:
     lines = (
         ("edges", f"{stats.edges:,}"),
         ("of all pairs", f"{stats.density:.2%}"),
-        ("layers to full receptive field", _told(stats, "layers", f"{stats.layers:,.0f}")),
-        ("average path", _told(stats, "average_path", f"{stats.average_path:.1f}")),
-        ("clustering", _told(stats, "clustering", f"{stats.clustering:.2f}")),
-        ("spectral gap", _told(stats, "gap", f"{stats.gap:.2g}")),
+        ("layers to full receptive field", _with_sign(stats, "layers", f"{stats.layers:,.0f}")),
+        ("average path", _with_sign(stats, "average_path", f"{stats.average_path:.1f}")),
+        ("clustering", _with_sign(stats, "clustering", f"{stats.clustering:.2f}")),
+        ("spectral gap", _with_sign(stats, "gap", f"{stats.gap:.2g}")),
         ("mixing time", f"≈ {stats.mixing_time:,.0f}"),
     )
     axes.axis("off")
@@ -174,8 +173,8 @@ def _table(axes: Any, stats: Stats) -> None:
                   va="top", fontweight="bold" if strong else "normal")  # fmt: skip
 
 
-def _told(stats: Stats, key: str, value: str) -> str:
-    """The value with a sign for what is not exact: a bound or an estimate."""
+def _with_sign(stats: Stats, key: str, value: str) -> str:
+    """The value with a sign for bounds and estimates."""
     how = stats.how[key]
     if how.startswith("bound"):
         return ("≤ " if "at most" in how.split(",")[0] else "≥ ") + value

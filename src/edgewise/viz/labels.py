@@ -1,4 +1,4 @@
-"""Pieces of rules in a few characters."""
+"""Short labels of atoms, weights and functions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -64,7 +64,7 @@ def formula(item: Any, level: int = 0) -> str:
 
 
 def is_plain(item: Any) -> bool:
-    """Whether an item of a body is one atom, at most under functions of one operand."""
+    """True if an item of a body is one atom, at most under unary functions."""
     if isinstance(item, nodes.Apply):
         return len(item.operands) == 1 and is_plain(item.operands[0])
     return not isinstance(item, nodes.Weight)
@@ -121,7 +121,7 @@ def function(item: nodes.Function) -> str:
 
 
 def computing(rule: nodes.Rule, aggregation: nodes.Function) -> str:
-    """How a rule computes: what it says, and the defaults where they have something to do."""
+    """How a rule computes: its functions, and the defaults where they apply."""
     values = [item for item in rule.body if item.carries_value]
     kinds = {functions.kind(f): f for f in rule.functions}
     formulas = [formula(v) for v in values if isinstance(v, nodes.Apply) and not is_plain(v)]

@@ -1,4 +1,4 @@
-"""Boxes into layers: the longest path decides the layer, barycentres the order within it."""
+"""Layers of boxes by longest paths, and their order by barycentres."""
 
 from bisect import bisect_right, insort
 from collections import defaultdict
@@ -32,16 +32,18 @@ class Link:
     lane: str = ""
 
     @property
-    def turned(self) -> "Link":
+    def reversed(self) -> "Link":
         return Link(self.target, self.source, self.enter, self.leave, f"{self.lane} back")
 
 
-def backward(keys: Iterable[str], links: Sequence[Link], first: Collection[str] = ()) -> set[int]:
+def cycle_links(
+    keys: Iterable[str], links: Sequence[Link], first: Collection[str] = ()
+) -> set[int]:
     """The links that close a cycle, by number: without them the graph has none.
 
     The search starts at `first`, then at boxes that nothing enters.
 
-    >>> backward("ab", [Link("a", "b"), Link("b", "a")])
+    >>> cycle_links("ab", [Link("a", "b"), Link("b", "a")])
     {1}
     """
     leaving: dict[str, list[int]] = defaultdict(list)
@@ -71,12 +73,12 @@ def backward(keys: Iterable[str], links: Sequence[Link], first: Collection[str] 
     return found
 
 
-def depths(
+def assign_layers(
     keys: Sequence[str], links: Sequence[Link], first: Iterable[str], last: Iterable[str]
 ) -> dict[str, int]:
     """The layer of each box: the longest path to it; a source stands just before its reader.
 
-    >>> depths("abc", [Link("a", "b"), Link("b", "c"), Link("a", "c")], (), ())
+    >>> assign_layers("abc", [Link("a", "b"), Link("b", "c"), Link("a", "c")], (), ())
     {'a': 0, 'b': 1, 'c': 2}
     """
     after: dict[str, list[str]] = defaultdict(list)
@@ -104,19 +106,19 @@ def depths(
 Neighbours = Mapping[str, Sequence[tuple[str, float]]]
 
 
-def ordered(
-    layers: list[list[str]], links: Sequence[Link], sizes: Mapping[str, float], loyal: float
+def reduce_crossings(
+    layers: list[list[str]], links: Sequence[Link], sizes: Mapping[str, float], improvement: float
 ) -> None:
-    """Reorder each layer in place so that few links between neighbouring layers cross.
+    """Reorder each layer in place to reduce crossings of links between neighbouring layers.
 
-    The given order stays unless another has less than `loyal` of its crossings.
+    The original order stays unless another has less than `improvement` of its crossings.
     """
     above: dict[str, list[tuple[str, float]]] = defaultdict(list)
     below: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for link in links:
         above[link.target].append((link.source, link.leave / sizes[link.source]))
         below[link.source].append((link.target, link.enter / sizes[link.target]))
-    best, fewest = [list(layer) for layer in layers], loyal * crossings(layers, links, sizes)
+    best, fewest = [list(layer) for layer in layers], improvement * crossings(layers, links, sizes)
     for sweep in range(SWEEPS):
         downwards = sweep % 2 == 0
         turn = range(1, len(layers)) if downwards else range(len(layers) - 2, -1, -1)

@@ -1,19 +1,19 @@
-"""Where boxes stand and links run: layers one after another, nothing on top of anything."""
+"""Layered graph drawing (Sugiyama et al. 1981): positions of boxes and paths of links."""
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from edgewise.viz.across import settle
-from edgewise.viz.layers import Box, Link, backward, depths, ordered
+from edgewise.viz.coordinates import assign_coordinates
+from edgewise.viz.layers import Box, Link, assign_layers, cycle_links, reduce_crossings
 
 Point = tuple[float, float]  # across, along
-THREAD = 6.0  # the width kept free for a link that passes a layer
+THREAD = 6.0  # the width reserved for a link that crosses a layer
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The middles of the boxes, the points of each link in order, and the whole size.
+    """The middles of the boxes, the points of each link in order, and the total size.
 
     Successive points are joined by curves that leave and arrive along the flow.
     """
@@ -24,37 +24,39 @@ class Placement:
     along: float
 
 
-def place(
+def layered_layout(
     boxes: Sequence[Box],
     links: Sequence[Link],
     *,
     beside: float,
     between: float,
-    loyal: float = 1.0,
+    improvement: float = 1.0,
     first: Collection[str] = (),
     last: Collection[str] = (),
 ) -> Placement:
     """A layered layout; boxes keep `beside` in a layer, layers `between`.
 
-    `first` names boxes where the flow begins, `last` those of the last layer; `loyal` is how few
-    of the crossings of the given order another one must have to be taken.
+    `first` names boxes where the flow begins, `last` those of the last layer; the original order is
+    replaced only by one with less than `improvement` of its crossings.
 
-    >>> placed = place([Box("a", 10, 4), Box("b", 10, 4)], [Link("a", "b")], beside=5, between=6)
+    >>> placed = layered_layout(
+    ...     [Box("a", 10, 4), Box("b", 10, 4)], [Link("a", "b")], beside=5, between=6
+    ... )
     >>> placed.middles, placed.along
     ({'a': (5.0, 2.0), 'b': (5.0, 12.0)}, 14.0)
     """
     if not boxes:
         return Placement({}, (), 0, 0)
     size = {box.key: box for box in boxes}
-    back = backward(size, links, first)
-    forward = [_beside(link, size).turned if n in back else link for n, link in enumerate(links)]
-    depth = depths(list(size), forward, first, last)
+    back = cycle_links(size, links, first)
+    forward = [_beside(link, size).reversed if n in back else link for n, link in enumerate(links)]
+    depth = assign_layers(list(size), forward, first, last)
     layers = [[k for k in depth if depth[k] == d] for d in range(max(depth.values()) + 1)]
     chains = [_chain(link, depth, layers) for link in forward]
     short = list(dict.fromkeys(link for chain in chains for link in chain))
     widths = {key: size[key].across if key in size else THREAD for layer in layers for key in layer}
-    ordered(layers, short, widths, loyal)
-    across = settle(layers, short, widths, beside)
+    reduce_crossings(layers, short, widths, improvement)
+    across = assign_coordinates(layers, short, widths, beside)
     bands = _bands(layers, size, between)
     low = min(across[key] - widths[key] / 2 for key in across)
     across = {key: x - low for key, x in across.items()}

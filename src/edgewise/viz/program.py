@@ -7,18 +7,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgewise.language import nodes
-from edgewise.viz.cards import Card, RelationBox, card
-from edgewise.viz.frame import Frame
 from edgewise.viz.layers import Box, Link
-from edgewise.viz.layout import Placement, place
-from edgewise.viz.picture import Picture
-from edgewise.viz.relations import outside, relation_boxes
-from edgewise.viz.svg import arrow, curve, document, tag
+from edgewise.viz.layout import Placement, layered_layout
+from edgewise.viz.program_boxes import (
+    Card,
+    RelationBox,
+    card,
+    is_condition,
+    outside,
+    relation_boxes,
+)
+from edgewise.viz.svg import Picture, arrow, box, clipped, curve, document, tag, text, width
 
 if TYPE_CHECKING:
     from edgewise.language.program import Program
 
 MARGIN = 24
+STRIP, LANE = 24.0, 14.0
+FRAME, INK = "#8250df", "#57606a"
 STYLES = {  # colour, dashes
     "value": ("#57606a", None),
     "hidden": ("#8c959f", "4 3"),
@@ -42,6 +48,76 @@ def draw_program(program: Program) -> Picture:
     return Picture(document(parts, *size, "the rules of a program"))
 
 
+class Frame:
+    """The block of a stack, drawn once with its count: inputs on top, outputs below."""
+
+    def __init__(self, stack: nodes.Stack, inside: ProgramFigure) -> None:
+        self.stack = stack
+        self.inside = inside
+        self.name = clipped(stack.name, 24)
+        self.times = f"×{stack.count}"
+        self.left = max(width(self.name, 13), width(self.times, 24)) + 28
+        self.right = 12 + LANE * (len(stack.parameters) + 1)
+        self.width = self.left + inside.width + self.right
+        self.height = inside.height + 2 * STRIP
+
+    def inputs(self) -> Iterator[tuple[str, float, str]]:
+        """The relations read, where they enter, from the middle of the frame, and how."""
+        for parameter, relation in zip(self.stack.parameters, self.stack.inputs, strict=True):
+            yield relation, self._middle(f"relation ^{parameter}"), "value"
+        for relation in outside(self.stack):
+            style = "hidden" if is_condition(relation, self.stack) else "value"
+            yield relation, self._middle(f"relation {relation}"), style
+
+    def leave(self, relation: str) -> float:
+        """Where an output leaves; those of inner copies leave in the middle."""
+        return self._middle(f"exit {relation}") if relation in self.stack.outputs else 0.0
+
+    def _middle(self, key: str) -> float:
+        return self.left + self.inside.placed.middles[key][0] - self.width / 2
+
+    def draw(self, left: float, top: float) -> Iterator[str]:
+        yield box(left, top, self.width, self.height, rx=14, fill="#fbf9ff", stroke=FRAME,
+                  stroke_width=1.6, class_="stack")  # fmt: skip
+        yield text(left + 14, top + 22, self.name, 13, anchor="start", fill=FRAME,
+                   font_weight="bold")  # fmt: skip
+        yield text(left + 14, top + 46, self.times, 24, anchor="start", fill=FRAME,
+                   font_weight="bold")  # fmt: skip
+        for number, _ in enumerate(self.stack.parameters):
+            yield from self._again(number, left, top)
+        yield from self._through(left, top)
+        yield from self.inside.draw(left + self.left, top + STRIP)
+
+    def _at(self, key: str, left: float, top: float) -> tuple[float, float]:
+        """The middle of a box's upper edge."""
+        x, y = self.inside.placed.middles[key]
+        return left + self.left + x, top + STRIP + y - self.inside.nodes[key].height / 2
+
+    def _through(self, left: float, top: float) -> Iterator[str]:
+        """The ends of the links from and to the outside."""
+        for name in [*(f"^{p}" for p in self.stack.parameters), *outside(self.stack)]:
+            x, y = self._at(f"relation {name}", left, top)
+            dash = "4 3" if is_condition(name, self.stack) else None
+            yield tag("path", d=f"M{x:.1f},{top:.1f} V{y:.1f}", stroke=INK, stroke_width=1.4,
+                      stroke_dasharray=dash)  # fmt: skip
+            yield arrow((x, y), (0, 1), INK)
+        for name in self.stack.outputs:
+            x, y = self._at(f"exit {name}", left, top)
+            yield tag("path", d=f"M{x:.1f},{y:.1f} V{top + self.height:.1f}", stroke=INK,
+                      stroke_width=1.4)  # fmt: skip
+
+    def _again(self, number: int, left: float, top: float) -> Iterator[str]:
+        """Each copy reads the one before: from an output round to its parameter."""
+        x, start = self._at(f"exit {self.stack.outputs[number]}", left, top)
+        u, end = self._at(f"relation ^{self.stack.parameters[number]}", left, top)
+        lane = left + self.width - self.right + LANE * (number + 1)
+        low, high = top + self.height - STRIP / 2, top + STRIP / 2
+        d = (f"M{x:.1f},{start:.1f} V{low - 8:.1f} q0,8 8,8 H{lane - 8:.1f} q8,0 8,-8 "
+             f"V{high + 8:.1f} q0,-8 -8,-8 H{u + 8:.1f} q-8,0 -8,8 V{end:.1f}")  # fmt: skip
+        yield tag("path", d=d, fill="none", stroke=FRAME, stroke_width=1.4,
+                  stroke_dasharray="2 3", class_="again")  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Exit:
     """Where an output leaves the block of a stack: a point."""
@@ -57,8 +133,8 @@ Node = RelationBox | Card | Frame | Exit
 
 
 @dataclass(frozen=True)
-class Figure:
-    """Nodes and links with their places."""
+class ProgramFigure:
+    """Nodes and links with their positions."""
 
     nodes: Mapping[str, Node]
     links: tuple[tuple[Link, str], ...]
@@ -91,8 +167,8 @@ def figure(
     statements: Sequence[nodes.Statement],
     aggregation: nodes.Function,
     stack: nodes.Stack | None = None,
-) -> Figure:
-    """The statements laid out; what a stack is given in the first layer, what it gives last."""
+) -> ProgramFigure:
+    """The layout of the statements; inputs of a stack are in its first layer, outputs last."""
     frames = {
         f"stack {number}": Frame(s, figure(s.statements, aggregation, s))
         for number, s in enumerate(statements)
@@ -122,7 +198,7 @@ def figure(
     for output in stack.outputs if stack else ():
         items[f"exit {output}"] = Exit()
         link(output, f"exit {output}", 0.0, "value")
-    return Figure(items, tuple(links), _placed(items, [link for link, _ in links], stack))
+    return ProgramFigure(items, tuple(links), _placed(items, [link for link, _ in links], stack))
 
 
 def _placed(
@@ -132,7 +208,7 @@ def _placed(
     sizes = [Box(key, node.width, node.height) for key, node in items.items()]
     first = [f"relation {name}" for name in entries]
     last = [key for key, node in items.items() if isinstance(node, Exit)]
-    return place(sizes, links, beside=26, between=30, first=first, last=last)
+    return layered_layout(sizes, links, beside=26, between=30, first=first, last=last)
 
 
 def _source(

@@ -1,4 +1,4 @@
-"""A solution as a picture: the one network that a sample grounds to."""
+"""A solution as a picture: the network that a sample grounds to."""
 
 from __future__ import annotations
 
@@ -12,9 +12,19 @@ from edgewise.language.terms import order
 from edgewise.reference.render import plain, short
 from edgewise.reference.why import Grounding, Why, why
 from edgewise.viz.layers import Box, Link
-from edgewise.viz.layout import place
-from edgewise.viz.picture import Picture, PictureTooLarge
-from edgewise.viz.svg import arrow, box, clipped, curve, document, tag, text, width
+from edgewise.viz.layout import layered_layout
+from edgewise.viz.svg import (
+    Picture,
+    PictureTooLarge,
+    arrow,
+    box,
+    clipped,
+    curve,
+    document,
+    tag,
+    text,
+    width,
+)
 
 if TYPE_CHECKING:
     from edgewise.reference.solution import Solution
@@ -22,7 +32,7 @@ if TYPE_CHECKING:
 MOST = 400  # nodes
 MARGIN, NAME, VALUE, HEIGHT, DOT = 24.0, 11.5, 10.5, 22.0, 7.0
 COLOURS = {"fact": ("#e7f1fb", "#3f7fbf"), "derived": ("#ffffff", "#57606a"),
-           "asked": ("#e6f5ea", "#2e8b57")}  # fmt: skip
+           "requested": ("#e6f5ea", "#2e8b57")}  # fmt: skip
 FOR, AGAINST, NONE = "#0969da", "#c62828", "#8c959f"
 
 
@@ -56,38 +66,37 @@ class Wire:
 
 
 def draw_solution(solution: Solution, atoms: Sequence[nodes.Atom] = ()) -> Picture:
-    """The network behind the asked atoms, or the whole one: boxes are atoms, dots groundings.
+    """The network of the requested atoms, or of all: boxes are atoms, dots groundings.
 
-    The width of an edge is the share of its grounding; one that pulls the other way is red. An
-    atom with variables asks for all that match. Facts that only served as conditions are not
-    drawn.
+    The width of an edge is the share of its grounding; negative shares are red. An atom
+    with variables stands for all that match. Facts used only as conditions are not drawn.
 
     >>> from edgewise import R, V, Program
     >>> solution = Program([R.h(V.X) <= R.a(V.X)[2.0]]).solve([R.a(1)[3.0]])
     >>> "h(1)" in draw_solution(solution, [R.h(1)]).svg
     True
     """
-    asked = _asked(solution, atoms)
-    found = _behind(solution, asked)
+    requested = _requested(solution, atoms)
+    found = _behind(solution, requested)
     if not atoms:
         used = {used for w in found.values() for g in _groundings(w) for used, _ in g.used}
         network = {a: w for a, w in found.items() if w.derivations or a in used}
         found = network or found
-    return _drawn(found, set(asked) if atoms else set())
+    return _drawn(found, set(requested) if atoms else set())
 
 
-def _asked(solution: Solution, atoms: Sequence[nodes.Atom]) -> list[nodes.Atom]:
+def _requested(solution: Solution, atoms: Sequence[nodes.Atom]) -> list[nodes.Atom]:
     if not atoms:
         return list(solution)
-    asked: list[nodes.Atom] = []
+    requested: list[nodes.Atom] = []
     for atom in atoms:
         found: Any = solution[atom]
         if isinstance(found, dict):
-            asked += found
+            requested += found
         else:
             relation = solution.program.aliases.get(atom.relation, atom.relation)
-            asked.append(nodes.Atom(relation, atom.terms))
-    return list(dict.fromkeys(asked))
+            requested.append(nodes.Atom(relation, atom.terms))
+    return list(dict.fromkeys(requested))
 
 
 def _groundings(explained: Why) -> Iterator[Grounding]:
@@ -95,10 +104,10 @@ def _groundings(explained: Why) -> Iterator[Grounding]:
         yield from derivation.groundings
 
 
-def _behind(solution: Solution, asked: Sequence[nodes.Atom]) -> dict[nodes.Atom, Why]:
-    """Every atom that the asked ones need, explained."""
+def _behind(solution: Solution, requested: Sequence[nodes.Atom]) -> dict[nodes.Atom, Why]:
+    """Every atom that the requested ones depend on, explained."""
     found: dict[nodes.Atom, Why] = {}
-    waiting = list(asked)
+    waiting = list(requested)
     count = 0
     for atom in waiting:
         if atom in found:
@@ -106,26 +115,26 @@ def _behind(solution: Solution, asked: Sequence[nodes.Atom]) -> dict[nodes.Atom,
         found[atom] = why(solution, atom)
         used = list(_groundings(found[atom]))
         count += 1 + len(used)
-        if count > MOST or len(asked) > MOST:
+        if count > MOST or len(requested) > MOST:
             raise PictureTooLarge(
                 f"the network has more than {MOST} nodes",
                 caller(),
-                f"ask for fewer atoms, such as `solution.draw({asked[-1]!r})`",
+                f"draw fewer atoms, such as `solution.draw({requested[-1]!r})`",
             )
         waiting += [a for g in used for a, _ in g.used if isinstance(a, nodes.Atom)]
     return found
 
 
-def _drawn(found: Mapping[nodes.Atom, Why], asked: set[nodes.Atom]) -> Picture:
-    boxes = _boxes(found, asked)
+def _drawn(found: Mapping[nodes.Atom, Why], requested: set[nodes.Atom]) -> Picture:
+    boxes = _boxes(found, requested)
     wires = list(_wires(found))
     dots = list(dict.fromkeys(wire.link.source for wire in wires if wire.is_last))
     sizes = [Box(key, HEIGHT, item.width) for key, item in boxes.items()]
     sizes += [Box(dot, DOT, DOT) for dot in dots]
-    given = [_key(a) for a, w in found.items() if w.derivations and w.fact is not None]
+    facts = [_key(a) for a, w in found.items() if w.derivations and w.fact is not None]
     links = [wire.link for wire in wires]
-    between = 46 + min(len(dots), 40)  # room for the curves of a dense network
-    placed = place(sizes, links, beside=8, between=between, loyal=0.6, first=given)
+    between = 46 + min(len(dots), 40)  # space for the curves of a dense network
+    placed = layered_layout(sizes, links, beside=8, between=between, improvement=0.6, first=facts)
 
     def shifted(point: tuple[float, float]) -> tuple[float, float]:
         return point[1] + MARGIN, point[0] + MARGIN  # the flow runs to the right
@@ -145,12 +154,12 @@ def _drawn(found: Mapping[nodes.Atom, Why], asked: set[nodes.Atom]) -> Picture:
 Drawable = nodes.Atom | nodes.SpecialAtom
 
 
-def _boxes(found: Mapping[nodes.Atom, Why], asked: set[nodes.Atom]) -> dict[str, GroundBox]:
+def _boxes(found: Mapping[nodes.Atom, Why], requested: set[nodes.Atom]) -> dict[str, GroundBox]:
     """A box for each atom, relation by relation in key order, those of one relation as wide."""
     shown: dict[Drawable, tuple[str, str]] = {}
     for atom, explained in found.items():
-        given = not explained.derivations or explained.fact is not None
-        kind = "asked" if atom in asked else "fact" if given else "derived"
+        is_fact = not explained.derivations or explained.fact is not None
+        kind = "requested" if atom in requested else "fact" if is_fact else "derived"
         shown[atom] = short(explained.value, most=2, digits=3), kind
     for explained in found.values():
         for grounding in _groundings(explained):

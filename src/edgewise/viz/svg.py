@@ -1,9 +1,13 @@
-"""The few shapes that pictures are made of, as SVG text."""
+"""SVG: pictures and the shapes they are made of."""
 
 import itertools
 import unicodedata
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
+
+from edgewise.errors import EdgewiseError, caller
 
 FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 ADVANCE = 0.62  # width of a character over its size; monospaced fonts have 0.55 to 0.61
@@ -12,7 +16,7 @@ Point = tuple[float, float]
 
 
 def width(text: str, size: float) -> float:
-    """What a text takes at most: East Asian characters and symbols count twice.
+    """An upper bound of the width of a text: East Asian characters and symbols count twice.
 
     >>> round(width("h(1)", 10), 1), round(width("注意", 10), 1)
     (24.8, 24.8)
@@ -22,7 +26,7 @@ def width(text: str, size: float) -> float:
 
 
 def clipped(text: str, most: int) -> str:
-    """At most so many characters; control characters are shown, since XML cannot hold them.
+    """At most `most` characters; control characters, which XML does not allow, are replaced.
 
     >>> clipped("a very long name", 8)
     'a very …'
@@ -94,10 +98,54 @@ def arrow(tip: Point, toward: Point, colour: str, size: float = 6) -> str:
 
 
 def document(parts: Iterable[str], w: float, h: float, title: str) -> str:
-    """The whole picture on white."""
+    """The SVG document, on white."""
     background = tag("rect", width=w, height=h, fill="#ffffff", class_="ground")
     inside = "\n".join([tag("title", escape(title)), background, *parts])
     return tag(
         "svg", f"\n{inside}\n", xmlns="http://www.w3.org/2000/svg", width=w, height=h,
         viewBox=f"0 0 {number(w)} {number(h)}", font_family=FONT, role="img",
     ) + "\n"  # fmt: skip
+
+
+class UnknownPictureFormat(EdgewiseError):
+    """Pictures are saved as SVG."""
+
+    code = "unknown-picture-format"
+    example = 'Program([R.h <= R.a]).draw().save("net.png")'
+    instead = 'Program([R.h <= R.a]).draw().save("net.svg")'
+
+
+class PictureTooLarge(EdgewiseError):
+    """A picture of more than 400 nodes is unreadable."""
+
+    code = "picture-too-large"
+    example = "Program([R.h(V.X) <= R.a(V.X)]).solve([R.a(i)[1.0] for i in range(500)]).draw()"
+    instead = (
+        "Program([R.h(V.X) <= R.a(V.X)]).solve([R.a(i)[1.0] for i in range(500)]).draw(R.h(7))"
+    )
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A drawing as SVG text; notebooks show it, `save` writes it.
+
+    >>> Picture('<svg xmlns="http://www.w3.org/2000/svg"/>')._repr_svg_()[:4]
+    '<svg'
+    """
+
+    svg: str = field(repr=False)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the picture to a file whose name ends in `.svg`."""
+        target = Path(path)
+        if target.suffix.lower() != ".svg":
+            raise UnknownPictureFormat(
+                f"a picture is saved as SVG, not as `{target.suffix or target.name}`",
+                caller(),
+                f'save it as "{target.with_suffix(".svg")}"; `rsvg-convert` makes a PNG of it',
+            )
+        target.write_text(self.svg, encoding="utf-8")
+        return target
+
+    def _repr_svg_(self) -> str:
+        return self.svg

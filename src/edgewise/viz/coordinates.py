@@ -1,4 +1,4 @@
-"""Positions across the flow: boxes near what they are joined to, links straight."""
+"""Coordinates across the flow: boxes near their neighbours, links straight."""
 
 import itertools
 import math
@@ -10,7 +10,7 @@ from edgewise.viz.layers import Link
 SPREAD, TURNS = 8, 72  # turns that look one way, turns in all
 
 
-def settle(
+def assign_coordinates(
     layers: Sequence[Sequence[str]],
     links: Sequence[Link],
     widths: Mapping[str, float],
@@ -34,7 +34,9 @@ def settle(
             else:
                 near = [above[key] + below[key] for key in layers[d]]
             pulls = [_pull(key, near[n], across) for n, key in enumerate(layers[d])]
-            spots = settled([at for at, _ in pulls], gaps[d], [force for _, force in pulls])
+            spots = isotonic_positions(
+                [at for at, _ in pulls], gaps[d], [force for _, force in pulls]
+            )
             across |= dict(zip(layers[d], spots, strict=True))
     lanes = [link for link in links if link.target[0] == "\0" or link.source[0] == "\0"]
     _straighten(_runs(lanes), layers, gaps, across)
@@ -72,10 +74,10 @@ def _straighten(
     gaps: Sequence[Sequence[float]],
     across: dict[str, float],
 ) -> None:
-    """Every run of threads as few straight pieces, as far as its neighbours let it."""
+    """Every run of threads in as few straight segments as its neighbours allow."""
     spot = {key: (d, at) for d, layer in enumerate(layers) for at, key in enumerate(layer)}
     for run in runs:
-        piece: list[str] = []
+        segment: list[str] = []
         low, high = -math.inf, math.inf
         for key in [*run, None]:
             if key is not None:
@@ -83,12 +85,12 @@ def _straighten(
                 slack = _slack(at, layers[d], gaps[d], across)
                 if max(low, slack[0]) <= min(high, slack[1]):
                     low, high = max(low, slack[0]), min(high, slack[1])
-                    piece.append(key)
+                    segment.append(key)
                     continue
-            middle = sorted(across[k] for k in piece)[len(piece) // 2]
-            across |= dict.fromkeys(piece, min(max(middle, low), high))
+            middle = sorted(across[k] for k in segment)[len(segment) // 2]
+            across |= dict.fromkeys(segment, min(max(middle, low), high))
             if key is not None:
-                piece, (low, high) = [key], slack
+                segment, (low, high) = [key], slack
 
 
 def _snap(
@@ -98,19 +100,19 @@ def _snap(
     below: Mapping[str, Sequence[tuple[str, float]]],
     across: dict[str, float],
 ) -> None:
-    """Move each box to where one of its links is straight, if that bends the others no more."""
+    """Move each box to where one of its links is straight, if the total bend does not grow."""
     for at, key in enumerate(layer):
         spots = [across[k] + offset for k, offset in (*above.get(key, ()), *below.get(key, ()))]
         if key[0] == "\0" or not spots:
             continue
         low, high = _slack(at, layer, gap, across)
 
-        def bends(x: float, spots: Sequence[float] = spots) -> float:
+        def bend_cost(x: float, spots: Sequence[float] = spots) -> float:
             return sum(abs(x - spot) for spot in spots)
 
         free = [x for x in spots if low <= x <= high]
-        best = min(free, key=bends, default=across[key])
-        if bends(best) <= bends(across[key]) + 0.5:
+        best = min(free, key=bend_cost, default=across[key])
+        if bend_cost(best) <= bend_cost(across[key]) + 0.5:
             across[key] = best
 
 
@@ -119,8 +121,8 @@ def _pull(
 ) -> tuple[float, float]:
     """Where a box is drawn to, and how strongly.
 
-    A near neighbour pulls harder than a far one, so that links are straight with one bend rather
-    than bent a little at every layer; a passing link pulls harder than a box.
+    A near neighbour pulls harder than a far one, so that links have one bend rather than a
+    small one at every layer; a passing link pulls harder than a box.
     """
     if not near:
         return across[key], 0.01
@@ -144,12 +146,14 @@ def _gaps(layer: Sequence[str], widths: Mapping[str, float], beside: float) -> l
     return at
 
 
-def settled(
+def isotonic_positions(
     wanted: Sequence[float], gaps: Sequence[float], weights: Sequence[float]
 ) -> list[float]:
     """The positions nearest to those wanted (least squares) that keep the order and the gaps.
 
-    >>> settled([0.0, 0.0], [0.0, 10.0], [1.0, 1.0])
+    Isotonic regression by pooling adjacent violators.
+
+    >>> isotonic_positions([0.0, 0.0], [0.0, 10.0], [1.0, 1.0])
     [-5.0, 5.0]
     """
     blocks: list[tuple[float, float, int]] = []  # mean, weight, members
