@@ -10,10 +10,9 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.patches import Arc
 
-from edgewise.demo.model import GRAPHS, attention
+from edgewise.demo.model import GRAPHS, attention, compile_model, train
 from edgewise.demo.sentences import STORY
-from edgewise.demo.story import ASKED, view
-from edgewise.demo.training import train
+from edgewise.demo.story import QUERY, view
 
 INK, QUIET, ORANGE = "#1f2933", "#9aa5b1", "#ea580c"
 RULES = """weights(I, J) <= d_k, k(J).T, q(I)      | product, softmax over J
@@ -35,7 +34,7 @@ def row(axes, top, name, weights):
               family="monospace", color=ORANGE if condition else QUIET)  # fmt: skip
     axes.text(0, top - 0.35, f"{len(weights)} pairs", fontsize=12, color=INK)
     for (i, j), weight in weights.items():
-        mine = i == ASKED
+        mine = i == QUERY
         width, colour = (0.8 + 6 * weight, ORANGE) if mine else (0.6, QUIET)
         alpha = 0.4 + 0.6 * weight if mine else 0.4
         centre, span = LEFT + STEP * (i + j) / 2, STEP * abs(i - j)
@@ -43,21 +42,22 @@ def row(axes, top, name, weights):
         axes.add_patch(Arc((centre, top + (0 if span else 0.25)), *shape, lw=width, color=colour,
                            alpha=alpha, theta2=180 if span else 360, zorder=2 + mine))  # fmt: skip
     for i, word in enumerate(STORY.words):
-        heard = (ASKED, i) in weights
+        visible = (QUERY, i) in weights
         axes.text(LEFT + STEP * i, top - 0.2, word, ha="center", va="top", fontsize=11,
-                  color=INK if heard else QUIET,
-                  fontweight="bold" if i == ASKED else "normal")  # fmt: skip
-    share, best = max((w, j) for (i, j), w in weights.items() if i == ASKED)
-    where = "itself" if best == ASKED else f"“{STORY.words[best]}”"
-    axes.text(LEFT + STEP * 8 + 0.8, top + 0.75, f"“it” looks at\n{where}: {share:.0%}",
+                  color=INK if visible else QUIET,
+                  fontweight="bold" if i == QUERY else "normal")  # fmt: skip
+    share, best = max((w, j) for (i, j), w in weights.items() if i == QUERY)
+    where = "itself" if best == QUERY else f"“{STORY.words[best]}”"
+    axes.text(LEFT + STEP * 8 + 0.8, top + 0.75, f"“it” attends to\n{where}: {share:.0%}",
               fontsize=12, color=ORANGE, va="center")  # fmt: skip
 
 
 def main(path: Path) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "edgewise"
-    weights = attention().weights(seed=0)
-    for _ in train(weights):
+    model = compile_model()
+    for _ in train(model):
         pass
+    weights = {name: model.weight(name).detach() for name in attention().weights()}
     figure = Figure(figsize=(12, 7.6), facecolor="white")
     axes = figure.add_axes((0.015, 0.0, 0.98, 1))
     axes.text(0, 15.4, RULES, fontsize=15, family="monospace", color=INK, va="top", linespacing=1.6)

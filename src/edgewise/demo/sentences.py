@@ -1,8 +1,7 @@
-"""A small language of our own: who plays what, and what "it" is.
+"""A small synthetic language for the demo.
 
-Every word is asked for the word it belongs to: a pronoun for what it stands for, an adjective for
-its noun, a verb for who does it. One reading of the words is enough to answer, so one attention
-layer can learn it.
+The task: to which word does each word belong? A pronoun to its antecedent, an adjective to its
+noun, a verb to its subject. One attention layer can learn it.
 """
 
 import random
@@ -31,7 +30,7 @@ LONGEST = 10
 
 @dataclass(frozen=True)
 class Sentence:
-    """Words, and for each of them the place of the word it belongs to."""
+    """Words, and for each the position of the word it belongs to."""
 
     words: tuple[str, ...]
     belongs: tuple[int, ...]
@@ -62,9 +61,11 @@ def sentence(subject: str, verb: str, noun: str, **parts: str) -> Sentence:
         ("preposition", parts.get("preposition", "to"), "pronoun"),
         ("pronoun", pronoun, "noun" if pronoun == "it" else "friend"),
     ]
-    said = [(role, word, owner) for role, word, owner in phrase if word is not None]
-    place = {role: i for i, (role, _, _) in enumerate(said)}
-    return Sentence(tuple(word for _, word, _ in said), tuple(place[owner] for _, _, owner in said))
+    words = [(role, word, owner) for role, word, owner in phrase if word is not None]
+    position = {role: i for i, (role, _, _) in enumerate(words)}
+    return Sentence(
+        tuple(word for _, word, _ in words), tuple(position[owner] for _, _, owner in words)
+    )
 
 
 STORY = sentence("Bumblebee", "plays", "music", adjective="catchy")
@@ -80,7 +81,7 @@ TREE = {  # a dependency tree of the story by hand: word → its head
 }
 
 
-def drawn(choose: random.Random) -> Sentence:
+def random_sentence(choose: random.Random) -> Sentence:
     """A random sentence."""
     ours, others = choose.sample([SHE, HE], 2)
     parts = {
@@ -97,11 +98,11 @@ def drawn(choose: random.Random) -> Sentence:
 
 
 def corpus(count: int, seed: int) -> list[Sentence]:
-    """Different random sentences, without the story itself."""
+    """Distinct random sentences, without the story itself."""
     choose = random.Random(seed)
     found: dict[Sentence, None] = {}
     while len(found) < count:
-        one = drawn(choose)
+        one = random_sentence(choose)
         if one != STORY:
             found[one] = None
     return list(found)

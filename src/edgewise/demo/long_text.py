@@ -1,4 +1,4 @@
-"""The same rules on 65,536 words: a window instead of every pair, and nothing N×N."""
+"""The same rules on 65,536 words with a window: nothing is N×N."""
 
 import random
 import resource
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from edgewise.demo.model import attention, names, position_table
-from edgewise.demo.sentences import drawn
+from edgewise.demo.sentences import random_sentence
 from edgewise.graphs import window
 from edgewise.language import R, V
 
@@ -19,8 +19,8 @@ LENGTH, RADIUS = 65_536, 256
 
 
 @dataclass(frozen=True)
-class Long:
-    """What one step on a long text took."""
+class LongTextRun:
+    """Time and memory of one training step on a long text."""
 
     pairs: int
     kernel: str
@@ -31,25 +31,27 @@ class Long:
 
 
 def text(length: int, seed: int = 0) -> list[str]:
-    """So many words of random sentences, one after another."""
+    """`length` words of random sentences."""
     choose = random.Random(seed)
-    return list(islice(chain.from_iterable(drawn(choose).words for _ in repeat(None)), length))
+    return list(
+        islice(chain.from_iterable(random_sentence(choose).words for _ in repeat(None)), length)
+    )
 
 
-def step(trained: Any, length: int = LENGTH) -> Long:
-    """Ground a long text, then one forward and one backward pass, all of it timed."""
+def step(trained: Any, length: int = LENGTH) -> LongTextRun:
+    """Time the grounding of a long text and one forward and backward pass."""
     model = attention(window(RADIUS)(V.I, V.J)).compile(R.attention)
     model.load_state_dict(trained.state_dict())
     start = time.perf_counter()
     facts = [R.token(0, i, word) for i, word in enumerate(text(length))]
-    data = model.ground(facts=facts + names(), place=position_table(length))
+    data = model.ground(facts=facts + names(), position=position_table(length))
     grounded = time.perf_counter()
     model(data).data.square().sum().backward()
     done = time.perf_counter()
     explained = model.explain(data, stage="kernels", json=True)["kernels"]
     used = next(s for r in explained["relations"] for s in r["steps"] if "pairs" in s)
     gradients = [p.grad for p in model.parameters() if p.requires_grad]
-    return Long(
+    return LongTextRun(
         pairs=used["pairs"],
         kernel=used["kernel"],
         ground_s=grounded - start,
@@ -60,6 +62,6 @@ def step(trained: Any, length: int = LENGTH) -> Long:
 
 
 def peak_gib() -> float:
-    """The most memory this process has had, in GiB."""
+    """Peak memory of this process in GiB."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return float(peak) / (2**30 if sys.platform == "darwin" else 2**20)  # bytes there, else KiB

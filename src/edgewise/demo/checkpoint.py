@@ -1,4 +1,4 @@
-"""A trained model with real weights: where “it” looks, and a search by meaning."""
+"""A pretrained checkpoint: where “it” attends, and semantic search."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -52,8 +52,8 @@ QUERIES = {
 
 
 @dataclass(frozen=True)
-class Real:
-    """What the checkpoint says: the head that looks from “it” to “music” most, and lines found."""
+class CheckpointResult:
+    """The head that attends most from “it” to “music”, and the lines found."""
 
     layer: int
     head: int
@@ -63,22 +63,22 @@ class Real:
 
     @property
     def hits(self) -> int:
-        """Queries whose best line is the one that means the same."""
+        """Queries whose best line has the same meaning."""
         return sum(self.found[q][0][1] == LINES[k] for q, k in QUERIES.items())
 
 
-def ask() -> Real | str:
-    """The answers of the real model, or why there is none here."""
+def run() -> CheckpointResult | str:
+    """The results of the checkpoint, or why it is not available."""
     try:
         model = from_pretrained(fetch(NAME))
     except CannotFetch as problem:
         return problem.message
     except EdgewiseError as problem:  # a package that is not installed
         return f"{problem.message}: {problem.help}"
-    return Real(*_looks(model), _searched(model))
+    return CheckpointResult(*_best_head(model), _search(model))
 
 
-def _looks(model: Any) -> tuple[int, int, int, dict[str, float]]:
+def _best_head(model: Any) -> tuple[int, int, int, dict[str, float]]:
     tokens = model.tokens([str(STORY)])
     words = model.tokenizer.encode(str(STORY)).tokens
     it, music = words.index("it"), words.index("music")
@@ -95,7 +95,7 @@ def _looks(model: Any) -> tuple[int, int, int, dict[str, float]]:
     return best[1], best[2], model.config.heads * model.config.layers, best[3]
 
 
-def _searched(model: Any) -> dict[str, list[tuple[float, str]]]:
+def _search(model: Any) -> dict[str, list[tuple[float, str]]]:
     vectors = model.embed([*QUERIES, *LINES])
     near = vectors[: len(QUERIES)] @ vectors[len(QUERIES) :].T
     best = near.topk(2, -1)

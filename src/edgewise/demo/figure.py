@@ -1,4 +1,4 @@
-"""The picture beside the text: one sentence on five graphs."""
+"""A figure of one sentence on five graphs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ INK, QUIET, BLUE, ORANGE = "#1f2933", "#9aa5b1", "#2563eb", "#ea580c"
 
 
 @dataclass(frozen=True)
-class View:
-    """One graph: its name, its condition as code, and the weight of every pair computed."""
+class GraphView:
+    """A graph: its name, its condition as code, and the attention weight of every pair."""
 
     name: str
     condition: str
     weights: Mapping[tuple[int, int], float]
 
 
-def save(path: Path, words: Sequence[str], views: Sequence[View], asked: int) -> Path:
-    """Draw the views side by side, matrix above and what the word `asked` hears below."""
+def save(path: Path, words: Sequence[str], views: Sequence[GraphView], query: int) -> Path:
+    """Draw the views side by side: the matrix above, the attention of the word `query` below."""
     figure = Figure(figsize=(4.1 * len(views), 7.2), dpi=130, facecolor="white")
     figure.suptitle(" ".join(words), x=0.5, y=0.985, fontsize=17, fontweight="bold", color=INK)
     grid = figure.add_gridspec(
@@ -30,22 +30,22 @@ def save(path: Path, words: Sequence[str], views: Sequence[View], asked: int) ->
     )  # fmt: skip
     for column, view in enumerate(views):
         above = figure.add_subplot(grid[0, column])
-        _matrix(above, words, view, asked, labelled=column == 0)
-        _arcs(figure.add_subplot(grid[1, column]), words, view, asked)
+        _matrix(above, words, view, query, labelled=column == 0)
+        _arcs(figure.add_subplot(grid[1, column]), words, view, query)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     return path
 
 
-def _matrix(axes: Any, words: Sequence[str], view: View, asked: int, labelled: bool) -> None:
+def _matrix(axes: Any, words: Sequence[str], view: GraphView, query: int, labelled: bool) -> None:
     n = len(words)
     for (i, j), weight in view.weights.items():
-        colour = ORANGE if i == asked else BLUE
+        colour = ORANGE if i == query else BLUE
         axes.add_patch(Rectangle((j, i), 1, 1, facecolor="#eef2f7", edgecolor="white", lw=1.5))
         axes.add_patch(
             Rectangle((j, i), 1, 1, facecolor=colour, alpha=weight**0.8, edgecolor="white", lw=1.5)
         )
-    axes.add_patch(Rectangle((0, asked), n, 1, fill=False, edgecolor=ORANGE, lw=1.5))
+    axes.add_patch(Rectangle((0, query), n, 1, fill=False, edgecolor=ORANGE, lw=1.5))
     axes.set(xlim=(0, n), ylim=(n, 0), aspect="equal")
     axes.set_xticks([j + 0.62 for j in range(n)], words, rotation=55, ha="right", fontsize=9)
     axes.set_yticks([i + 0.5 for i in range(n)], words if labelled else [""] * n, fontsize=10)
@@ -61,11 +61,11 @@ def _matrix(axes: Any, words: Sequence[str], view: View, asked: int, labelled: b
         axes.text(n / 2, y, text, ha="center", **style)
 
 
-def _arcs(axes: Any, words: Sequence[str], view: View, asked: int) -> None:
-    """The words in a row; an arc for every pair, thick where the word `asked` looks."""
+def _arcs(axes: Any, words: Sequence[str], view: GraphView, query: int) -> None:
+    """The words in a row; an arc for every pair, its width the weight for the word `query`."""
     n = len(words)
     for (i, j), weight in view.weights.items():
-        mine = i == asked
+        mine = i == query
         width, colour = (0.6 + 6 * weight, ORANGE) if mine else (0.5, QUIET)
         alpha = 0.35 + 0.65 * weight if mine else 0.35
         if i == j:
@@ -79,13 +79,13 @@ def _arcs(axes: Any, words: Sequence[str], view: View, asked: int) -> None:
                     alpha=alpha, zorder=2 + mine)
             )  # fmt: skip
     for i, word in enumerate(words):
-        share = view.weights.get((asked, i))
+        share = view.weights.get((query, i))
         axes.text(i, -0.22, word, rotation=55, ha="right", va="top", rotation_mode="anchor",
                   fontsize=9, color=INK if share is not None else QUIET,
-                  fontweight="bold" if i == asked else "normal")  # fmt: skip
-    best = max((w, j) for (i, j), w in view.weights.items() if i == asked)
-    where = "itself" if best[1] == asked else f"“{words[best[1]]}”"
-    axes.text((n - 1) / 2, 3.25, f"“{words[asked]}” looks at {where}: {best[0]:.0%}",
+                  fontweight="bold" if i == query else "normal")  # fmt: skip
+    best = max((w, j) for (i, j), w in view.weights.items() if i == query)
+    where = "itself" if best[1] == query else f"“{words[best[1]]}”"
+    axes.text((n - 1) / 2, 3.25, f"“{words[query]}” attends to {where}: {best[0]:.0%}",
               ha="center", fontsize=11.5, color=ORANGE)  # fmt: skip
     axes.set(xlim=(-1.1, n - 0.3), ylim=(-2.1, 3.5))
     axes.axis("off")
