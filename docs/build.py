@@ -6,7 +6,6 @@ A page that prints something else than it says fails the build.
 from __future__ import annotations
 
 import difflib
-import inspect
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -14,38 +13,12 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
 
+import api  # noqa: E402
 import blocks  # noqa: E402
 import errors  # noqa: E402
 import tables  # noqa: E402
 
-PROGRAM = ("parse", "load", "text", "check", "solve", "compile", "weights", "draw")
-MODEL = (
-    *("inputs", "ground", "rows", "weight", "explain", "profile", "why", "draw", "save", "load"),
-)
 GENERATED = DOCS / "reference" / "errors"
-
-
-def api() -> str:
-    """The public names with their docstrings."""
-    edgewise = import_module("edgewise")
-    parts = ["# API", f"{inspect.getdoc(edgewise)}"]
-    for name in edgewise.__all__:
-        thing = getattr(edgewise, name)
-        parts.append(f"## `{name}`\n\n{_described(thing)}")
-        if name == "Program":
-            parts += [
-                f"### `Program.{method}`\n\n{_described(getattr(thing, method))}"
-                for method in PROGRAM
-            ]
-    solve = import_module("edgewise.reference").solve
-    solution = import_module("edgewise.reference").Solution
-    parts += [f"## solving\n\n{_described(solve)}", f"## solution\n\n{_described(solution)}"]
-    compiled = import_module("edgewise.compile").compile
-    model, relation = (getattr(import_module("edgewise.module"), n) for n in ("Model", "Relation"))
-    parts += [f"## compiling\n\n{_described(compiled)}", f"## model\n\n{_described(model)}"]
-    parts += [f"### `model.{m}`\n\n{_described(getattr(model, m))}" for m in MODEL]
-    parts.append(f"## the rows that a model gives\n\n{_described(relation)}")
-    return "\n\n".join(parts) + "\n"
 
 
 def graphs() -> str:
@@ -53,26 +26,11 @@ def graphs() -> str:
     module = import_module("edgewise.graphs")
     parts = [
         "# Graphs",
-        "Sets of pairs (i, j): query i hears key j. A graph is an atom, `window(3)(V.I, V.J)`, and "
-        "graphs are closed under `|`, `&`, `-`, `~` and `.T`.",
+        "Sets of pairs (i, j): query i attends to key j. A graph is an atom, "
+        "`window(3)(V.I, V.J)`; graphs are closed under `|`, `&`, `-`, `~` and `.T`.",
     ]
-    parts += [f"## `{name}`\n\n{_described(kind)}" for name, kind in module.PATTERNS.items()]
+    parts += [f"## `{name}`\n\n{api.described(kind)}" for name, kind in module.PATTERNS.items()]
     return "\n\n".join(parts) + "\n"
-
-
-def _described(thing: object) -> str:
-    """The docstring with its examples as code."""
-    lines, shown = (inspect.getdoc(thing) or "").splitlines(), []
-    inside = False
-    for line in lines:
-        begins = line.startswith(">>>")
-        if begins and not inside:
-            shown.append("```pycon")
-        if inside and not line.strip():
-            shown.append("```")
-        inside = begins or (inside and bool(line.strip()))
-        shown.append(line)
-    return "\n".join([*shown, "```"] if inside else shown)
 
 
 def differences() -> list[str]:
@@ -90,7 +48,7 @@ def differences() -> list[str]:
 def main() -> int:
     reference = DOCS / "reference"
     errors.write(GENERATED)
-    for name, made in {**tables.PAGES, "api.md": api, "graphs.md": graphs}.items():
+    for name, made in {**tables.PAGES, "api.md": api.page, "graphs.md": graphs}.items():
         (reference / name).write_text(made(), encoding="utf-8")
     found = differences()
     print("\n".join(found) if found else "every page prints what it says")

@@ -6,14 +6,14 @@ import itertools
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 from torch import Tensor
 
 from edgewise.errors import caller, nearest
 from edgewise.inputs.facts import FactTables, read_facts
-from edgewise.inputs.kinds import BadInput, dense, numbers, ragged, with_own_keys
+from edgewise.inputs.kinds import BadInput, InputLike, dense, numbers, ragged, with_own_keys
 from edgewise.inputs.prepare import check_alike, strings
 from edgewise.inputs.read import (
     MissingInput,
@@ -24,7 +24,7 @@ from edgewise.inputs.read import (
     step_tensor,
 )
 from edgewise.language import nodes
-from edgewise.language.program import Program
+from edgewise.language.program import FactLike, Program
 from edgewise.language.statements import arities_of
 from edgewise.physical.plan import PhysicalPlan, untraced
 from edgewise.plan.nodes import Plan
@@ -46,6 +46,14 @@ from edgewise.run.result import Relation
 from edgewise.run.step import Step
 from edgewise.run.weights import Slots, at, mark, register
 from edgewise.weights import UnknownWeight, WeightTable, called_modules
+
+if TYPE_CHECKING:
+    from edgewise.explain import Explanation
+    from edgewise.grow import Growing
+    from edgewise.profile import Profile
+    from edgewise.reference.why import Why
+    from edgewise.update import Updating
+    from edgewise.viz import Picture
 
 _NUMBERS = itertools.count()
 PLAIN = (Tensor, torch.nn.Parameter, numbers)
@@ -131,7 +139,9 @@ class Model(torch.nn.Module):
         """The model that `save` wrote."""
         return import_module("edgewise.save").load(path)
 
-    def ground(self, *, facts: Iterable[Any] | ragged | None = None, **inputs: Any) -> Data:
+    def ground(
+        self, *, facts: Iterable[FactLike] | ragged | None = None, **inputs: InputLike
+    ) -> Data:
         """Join, check and lay out everything that depends on keys; do it once, step many times."""
         found = read(inputs, self._arities, self._whole, self._one)
         given = {name: with_own_keys(item) for name, item in found.items()}
@@ -160,7 +170,7 @@ class Model(torch.nn.Module):
                 found.append(one)
         return found
 
-    def forward(self, data: Data | None = None, /, **inputs: Any) -> Tensor | Relation:
+    def forward(self, data: Data | None = None, /, **inputs: InputLike) -> Tensor | Relation:
         if not torch.compiler.is_compiling():
             found = self._again(data, inputs)
             if found is not None:
@@ -201,23 +211,43 @@ class Model(torch.nn.Module):
             tensors.append(item)
         return tuple(key), tensors
 
-    def rows(self, data: Data | None = None, /, **inputs: Any) -> Relation:
+    def rows(self, data: Data | None = None, /, **inputs: InputLike) -> Relation:
         """The output as explicit rows, whatever its layout: only the atoms that hold."""
         found = self._output(data, inputs, as_rows=True)
         assert isinstance(found, Relation)
         return found
 
-    def updating(self, *, facts: Iterable[Any] = ()) -> Any:
+    def updating(self, *, facts: Iterable[FactLike] = ()) -> Updating:
         """A model that follows the facts it is told; see `edgewise.update`."""
         return import_module("edgewise.update").Updating(self, facts)
 
-    def growing(self, capacity: int, **fixed: Any) -> Any:
+    def growing(self, capacity: int, **fixed: InputLike) -> Growing:
         """A causal model that is given its rows a few at a time; see `edgewise.grow`.
 
         `fixed` inputs are the same for all rows; the others come with every call.
         """
         return import_module("edgewise.grow").Growing(self, capacity, fixed)
 
+    @overload
+    def explain(
+        self,
+        data: Data | None = None,
+        /,
+        *,
+        stage: str | None = None,
+        json: Literal[False] = False,
+        **inputs: InputLike,
+    ) -> Explanation: ...
+    @overload
+    def explain(
+        self,
+        data: Data | None = None,
+        /,
+        *,
+        stage: str | None = None,
+        json: Literal[True],
+        **inputs: InputLike,
+    ) -> dict[str, Any]: ...
     def explain(
         self,
         data: Data | None = None,
@@ -225,23 +255,25 @@ class Model(torch.nn.Module):
         *,
         stage: str | None = None,
         json: bool = False,
-        **inputs: Any,
-    ) -> Any:
+        **inputs: InputLike,
+    ) -> Explanation | dict[str, Any]:
         """Rules, plan, passes and kernels, as text or JSON; see `edgewise.explain`."""
         found = import_module("edgewise.explain").explain(self, data, inputs, stage)
         return found.to_json() if json else found
 
-    def profile(self, data: Data | None = None, /, *, backward: bool = False, **inputs: Any) -> Any:
+    def profile(
+        self, data: Data | None = None, /, *, backward: bool = False, **inputs: InputLike
+    ) -> Profile:
         """The time of every rule for these inputs; see `edgewise.profile`."""
         return import_module("edgewise.profile").profile(self, data, inputs, backward=backward)
 
     def why(
-        self, atom: nodes.Atom, data: Data | None = None, /, *, sample: int = 0, **inputs: Any
-    ) -> Any:
+        self, atom: nodes.Atom, data: Data | None = None, /, *, sample: int = 0, **inputs: InputLike
+    ) -> Why:
         """The groundings behind a value, by the reference, with the weights of now."""
         return import_module("edgewise.replay").replay(self, data, inputs, sample).why(atom)
 
-    def draw(self, *items: Any, sample: int = 0, **inputs: Any) -> Any:
+    def draw(self, *items: Data | nodes.Atom, sample: int = 0, **inputs: InputLike) -> Picture:
         """The network that data (an item) and inputs ground to, or the part behind atoms (SVG).
 
         Without data the rules themselves.

@@ -1,5 +1,6 @@
 """Attention graphs: an algebra of sets of pairs (i, j), where query i attends to key j."""
 
+from edgewise.graphs import patterns
 from edgewise.graphs.drawing import compare as compare
 from edgewise.graphs.families import per_head as per_head
 from edgewise.graphs.families import per_layer as per_layer
@@ -13,6 +14,11 @@ PATTERNS: dict[str, type[Pattern]] = {
     for name, thing in list(globals().items())
     if isinstance(thing, type) and issubclass(thing, Pattern) and thing is not Pattern
 }
+
+__all__ = [
+    *(name for name, thing in vars(patterns).items() if callable(thing)),
+    *("Pattern", "per_head", "per_layer", "per_sample", "compare", "parse"),
+]
 
 
 def parse(text: str) -> PatternLike:

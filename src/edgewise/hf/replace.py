@@ -108,7 +108,7 @@ def graph_of(model: nn.Module) -> Attention | None:
     return parse(saved["graph"]) if "graph" in saved else None  # type: ignore[return-value]
 
 
-def load(path: str | Path, kind: Any = None, **options: Any) -> nn.Module:
+def load(path: str | Path, kind: type | None = None, **options: object) -> nn.Module:
     """`kind.from_pretrained(path)` with the graph or program that the model was saved with.
 
     `kind` defaults to `AutoModel`; options go to `from_pretrained`.
@@ -117,7 +117,8 @@ def load(path: str | Path, kind: Any = None, **options: Any) -> nn.Module:
     from transformers import AutoModel
 
     register()
-    model = (kind or AutoModel).from_pretrained(path, **options)
+    loader: Any = kind or AutoModel
+    model = loader.from_pretrained(path, **options)
     graph = graph_of(model)
     if graph is None:
         return model

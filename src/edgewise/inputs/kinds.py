@@ -109,6 +109,7 @@ class numbers:
 
 
 Input = Tensor | rows | ragged
+InputLike = Tensor | rows | ragged | numbers  # what a caller may pass
 
 
 def _tensor(item: Any, what: str) -> Tensor:

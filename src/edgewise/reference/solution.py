@@ -1,7 +1,9 @@
 """What solving gives: the value of every atom, with gradients."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -13,6 +15,10 @@ from edgewise.language.program import Program
 from edgewise.language.terms import order
 from edgewise.reference.evaluate import Evaluator, Values
 from edgewise.reference.join import Key
+
+if TYPE_CHECKING:
+    from edgewise.reference.why import Why
+    from edgewise.viz import Picture
 
 
 class Solution(Mapping[nodes.Atom, Any]):
@@ -83,13 +89,13 @@ class Solution(Mapping[nodes.Atom, Any]):
             )
         return NotDerivable(f"nothing derives `{atom!r}`", caller(), help)
 
-    def why(self, atom: nodes.Atom) -> Any:
+    def why(self, atom: nodes.Atom) -> Why:
         """The groundings behind a value, with their contributions and shares."""
         from edgewise.reference.why import why
 
         return why(self, self._asked(atom))
 
-    def draw(self, *atoms: nodes.Atom) -> Any:
+    def draw(self, *atoms: nodes.Atom) -> Picture:
         """The network this sample grounds to, or the part of it behind `atoms` (SVG)."""
         from importlib import import_module
 

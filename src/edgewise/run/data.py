@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +62,7 @@ class Data:
         self._seen: dict[str, tuple[Live, Any]] = {}
         self.handle = handle(self)
 
-    def keep(self, key: Any, step: Step) -> None:
+    def keep(self, key: Hashable, step: Step) -> None:
         """Remember what was built, and the values that it takes to be constant."""
         object.__setattr__(step, "handle", handle(step))
         self.built[key] = step

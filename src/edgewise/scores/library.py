@@ -11,26 +11,32 @@ from edgewise.scores.score import BadScore, I, J, S, Score, apply, as_score, ent
 
 
 def tanh(x: Score) -> Score:
+    """tanh(x)."""
     return apply("tanh", x)
 
 
 def exp(x: Score) -> Score:
+    """eˣ."""
     return apply("exp", x)
 
 
 def log(x: Score) -> Score:
+    """The natural logarithm of x."""
     return apply("log", x)
 
 
 def sqrt(x: Score) -> Score:
+    """√x."""
     return apply("sqrt", x)
 
 
 def sigmoid(x: Score) -> Score:
+    """1 / (1 + e⁻ˣ)."""
     return apply("sigmoid", x)
 
 
 def floor(x: Score) -> Score:
+    """⌊x⌋, with gradient 0."""
     return apply("floor", x)
 
 
@@ -45,6 +51,7 @@ def minimum(a: Score | float, b: Score | float) -> Score:
 
 
 def where(condition: Score, a: Score | float, b: Score | float) -> Score:
+    """a where the condition is not 0, else b."""
     return apply("where", condition, a, b)
 
 

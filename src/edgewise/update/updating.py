@@ -19,6 +19,7 @@ from edgewise.ground.rules import Grounder
 from edgewise.inputs.kinds import ragged
 from edgewise.inputs.prepare import prepare
 from edgewise.language.dependencies import components, needs
+from edgewise.language.program import FactLike
 from edgewise.run.built import uninlined
 from edgewise.run.merge import merged
 from edgewise.run.result import Relation
@@ -75,7 +76,7 @@ class Updating:
             return Relation(name, empty, self.model._one.new_zeros(0), self._constants, False)
         return Relation(name, keys_of(table.index).T, table.data.clone(), self._constants, False)
 
-    def add(self, facts: Iterable[Any]) -> Relation:
+    def add(self, facts: Iterable[FactLike]) -> Relation:
         """The output with these facts too; a fact that was given before has a new value now."""
         if self.model._mark() != self._mark:
             raise weights_changed("model.updating(facts=...)")

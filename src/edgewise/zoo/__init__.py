@@ -5,38 +5,74 @@
 R.out(V.I) <= (R.aggregated(V.I), W.bias[4,].filled(0.0))
 """
 
-from edgewise.zoo import adaptive_span as adaptive_span
-from edgewise.zoo import bert as bert
-from edgewise.zoo import bigbird as bigbird
-from edgewise.zoo import bp_transformer as bp_transformer
-from edgewise.zoo import compressive as compressive
-from edgewise.zoo import convolution as convolution
-from edgewise.zoo import convs2s as convs2s
-from edgewise.zoo import deberta as deberta
-from edgewise.zoo import encoder as encoder
-from edgewise.zoo import gat as gat
-from edgewise.zoo import gatv2 as gatv2
-from edgewise.zoo import gcn as gcn
-from edgewise.zoo import gin as gin
-from edgewise.zoo import gpt2 as gpt2
-from edgewise.zoo import graphsage as graphsage
-from edgewise.zoo import llama as llama
-from edgewise.zoo import longformer as longformer
-from edgewise.zoo import megatron as megatron
-from edgewise.zoo import mixing as mixing
-from edgewise.zoo import parts as parts
-from edgewise.zoo import reformer as reformer
-from edgewise.zoo import rgcn as rgcn
-from edgewise.zoo import rnn as rnn
-from edgewise.zoo import sparse as sparse
-from edgewise.zoo import t5 as t5
-from edgewise.zoo import transformer as transformer
-from edgewise.zoo import transformer_xl as transformer_xl
-from edgewise.zoo import vit as vit
-from edgewise.zoo import xlnet as xlnet
-from edgewise.zoo.pretrained import fetch as fetch
-from edgewise.zoo.pretrained import from_pretrained as from_pretrained
-from edgewise.zoo.pretrained import save_pretrained as save_pretrained
+from edgewise.zoo import (
+    adaptive_span,
+    bert,
+    bigbird,
+    bp_transformer,
+    compressive,
+    convolution,
+    convs2s,
+    deberta,
+    encoder,
+    gat,
+    gatv2,
+    gcn,
+    gin,
+    gpt2,
+    graphsage,
+    llama,
+    longformer,
+    megatron,
+    mixing,
+    parts,
+    reformer,
+    rgcn,
+    rnn,
+    sparse,
+    t5,
+    transformer,
+    transformer_xl,
+    vit,
+    xlnet,
+)
+from edgewise.zoo.pretrained import Pretrained, fetch, from_pretrained, save_pretrained
+
+__all__ = [
+    "Pretrained",
+    "adaptive_span",
+    "bert",
+    "bigbird",
+    "bp_transformer",
+    "compressive",
+    "convolution",
+    "convs2s",
+    "deberta",
+    "encoder",
+    "fetch",
+    "from_pretrained",
+    "gat",
+    "gatv2",
+    "gcn",
+    "gin",
+    "gpt2",
+    "graphsage",
+    "llama",
+    "longformer",
+    "megatron",
+    "mixing",
+    "parts",
+    "reformer",
+    "rgcn",
+    "rnn",
+    "save_pretrained",
+    "sparse",
+    "t5",
+    "transformer",
+    "transformer_xl",
+    "vit",
+    "xlnet",
+]
 
 TRANSFORMERS = (
     *(transformer, bert, gpt2, llama, t5, vit, deberta, megatron, xlnet),

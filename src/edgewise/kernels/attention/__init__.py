@@ -86,7 +86,7 @@ def attention(
     return_lse: bool = False,
     return_weights: bool = False,
     kernel: str | None = None,
-) -> Tensor | tuple[Any, ...]:
+) -> Tensor | tuple[Tensor, ...]:
     """The values of the keys that each query attends to in `graph`, weighted by a softmax.
 
     out_i = Σ_j p_ij v_j,  p_ij ∝ exp(scale · q_i·k_j + bias_ij) for (i, j) ∈ graph; 0 where i

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.graphs.checks import integer
-from edgewise.inputs.kinds import numbers
+from edgewise.inputs.kinds import InputLike, numbers
 from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.module import Model
@@ -23,6 +23,10 @@ from edgewise.zoo.pretrained.entries import BadPretrained, TensorEntry, shapes_o
 from edgewise.zoo.pretrained.fields import Fields
 from edgewise.zoo.pretrained.generate import generate, translate
 from edgewise.zoo.pretrained.tokens import Tokens, listed, padded
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from tokenizers import Tokenizer
 
 # the special tokens of a configuration
 TOKENS = tuple(f"{name}_token_id" for name in ("bos", "eos", "pad", "decoder_start"))
@@ -55,6 +59,7 @@ class Pretrained:
 
     @property
     def model(self) -> Model:
+        """The program compiled for `output`, with the weights of the checkpoint."""
         return self.compile(self.output)
 
     def compile(self, relation: str) -> Model:
@@ -94,9 +99,9 @@ class Pretrained:
         how: Any = {"truncate": truncate, "multiple": multiple, "which": which}
         return padded(rows, longest=longest, pad=pad, **how)
 
-    def inputs(self, tokens: Tokens, relation: str | None = None) -> dict[str, Any]:
+    def inputs(self, tokens: Tokens, relation: str | None = None) -> dict[str, InputLike]:
         """What `model` reads for a batch of texts."""
-        known = {
+        known: dict[str, InputLike] = {
             "token": numbers(tokens.numbers),
             "mask": tokens.mask.to(self.dtype).unsqueeze(-1),
             "segment": numbers(torch.zeros_like(tokens.numbers)),
@@ -137,9 +142,23 @@ class Pretrained:
                 found[some] = model(**self.inputs(tokens)).to("cpu")
         return found
 
-    def generate(self, prompt: str, **options: Any) -> str:
-        """The text that follows a prompt; see `edgewise.zoo.pretrained.generate`."""
-        return generate(self, prompt, **options)
+    def generate(
+        self,
+        prompt: str,
+        *,
+        most: int = 100,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        each: Callable[[str], None] | None = None,
+    ) -> str:
+        """The continuation of a prompt, at most `most` tokens; `each` is called with new text.
+
+        Greedy decoding, or sampling if a temperature is given.
+        """
+        sampling: Any = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        return generate(self, prompt, most=most, each=each, **sampling)
 
     def translate(self, texts: Sequence[str], *, most: int = 128, beams: int = 4) -> list[str]:
         """The output of an encoder–decoder for each text, by beam search."""
@@ -179,13 +198,13 @@ def table_of(spec: ModuleType, config: Any, architecture: str) -> Iterator[Tenso
 def save_pretrained(
     path: str | Path,
     model: ModuleType,
-    config: Any,
+    config: DataclassInstance,
     weights: Mapping[str, Tensor],
     *,
     spec: ModuleType | None = None,
     architecture: str | None = None,
-    tokenizer: Any = None,
-    tokens: Mapping[str, Any] | None = None,
+    tokenizer: Tokenizer | None = None,
+    tokens: Mapping[str, int | list[int]] | None = None,
 ) -> None:
     """Write weights so that `transformers` loads them; a failure leaves no partial folder.
 
