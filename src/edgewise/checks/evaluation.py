@@ -45,7 +45,7 @@ class CyclicRecursion(EdgewiseError):
 
 
 class NoFixedPoint(EdgewiseError):
-    """A minimum that keeps falling around a cycle never settles, nor a maximum that rises."""
+    """A minimum that falls around a cycle has no fixed point, nor has a maximum that rises."""
 
     code = "no-fixed-point"
     example = (

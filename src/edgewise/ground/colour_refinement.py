@@ -26,7 +26,7 @@ from edgewise.layouts.segments import segments
 MAX_GROUNDINGS = (
     1 << 22
 )  # groundings; beyond that colours would cost more than a fraction of the joins
-SAMPLE = 1 << 10  # heads that are looked at first where there are many
+SAMPLE = 1 << 10  # rule heads that are looked at first where there are many
 PAYS = 0.75  # the most classes for each row
 
 
@@ -65,7 +65,7 @@ class Lifting:
         return self.known[name]
 
     def rule(self, ground: GroundRule, default: nodes.Function) -> Classes | str:
-        """The classes of the heads of a rule, or why they may all be different."""
+        """The classes of the ground heads of a rule, or why they may all be different."""
         if not self.on:
             return "switched off"
         name = ground.rule.head.relation
@@ -150,9 +150,9 @@ class Lifting:
     ) -> tuple[GroundRule, Tensor | None]:
         """A rule for `heads` (-1: none, None: all), which may be fewer; and the rows of those.
 
-        `count` is the number of different heads that are wanted.
+        `count` is the number of different rule heads that are wanted.
         """
-        grouped = ground.groups is not None  # a softmax needs all heads that it normalises together
+        grouped = ground.groups is not None  # a softmax needs its group
         if isinstance(own, Classes) and _pays(own) and (grouped or own.count <= count / 2):
             chosen_heads = torch.zeros(ground.heads.rows, dtype=torch.bool)
             chosen_heads[own.first] = True
@@ -234,7 +234,7 @@ def own_rows(listed: Iterable[nodes.Function]) -> str | None:
 
 
 def restricted(ground: GroundRule, chosen_heads: Tensor) -> GroundRule:
-    """A rule with some of its heads; `chosen_heads` says which."""
+    """A rule with some of its ground heads; `chosen_heads` says which."""
     chosen = chosen_heads[ground.segments.ids].nonzero()[:, 0]
     number = chosen_heads.cumsum(0) - 1
     heads = int(chosen_heads.sum())

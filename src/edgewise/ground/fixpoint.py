@@ -27,7 +27,7 @@ MAX_CANDIDATES = 1 << 20  # beyond, rounds that join only what is new may do wit
 
 @dataclass(frozen=True, eq=False)
 class _Candidates:
-    """Groundings that hold if their recursive atoms do: keys of the head, and of those atoms."""
+    """Groundings that hold if their recursive atoms do: keys of the rule head and of those."""
 
     relation: str
     head: Tensor
@@ -75,7 +75,7 @@ def least_fixpoint(grounder: Grounder, bodies: Sequence[Body], part: set[str]) -
 def _derive(
     grounder: Grounder, body: Body, at: int | None, delta: Index | None, new: dict[str, Tensor]
 ) -> None:
-    """Add the heads of one rule that the database does not have to `new`."""
+    """Add to `new` the atoms that one rule derives and the database does not have."""
     bindings = grounder.bindings(body, at, delta)
     head = body.rule.head
     keys = distinct_rows(_keys(grounder, head, bindings))
@@ -186,7 +186,7 @@ def _rows(index: Index, keys: Tensor) -> np.ndarray:
 def _follow(
     grounder: Grounder, atoms: Mapping[str, Index], found: Sequence[_Candidates]
 ) -> dict[str, np.ndarray]:
-    """Which atoms hold: those that do already, and heads of groundings whose premises all hold."""
+    """Which atoms hold: those that do already, and heads of groundings whose premises hold."""
     offsets, total = {}, 0
     for relation, index in atoms.items():
         offsets[relation] = total
@@ -215,7 +215,7 @@ def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _spread(held: np.ndarray, heads: np.ndarray, reads: np.ndarray, readers: np.ndarray) -> None:
-    """Mark heads as held, a frontier at a time, once all that their groundings read is held."""
+    """Mark what groundings derive as held, a frontier at a time, once all they read is held."""
     order = np.argsort(reads, kind="stable")
     readers_of = readers[order]
     ptr = np.concatenate([[0], np.cumsum(np.bincount(reads, minlength=len(held)))])

@@ -1,4 +1,4 @@
-"""One rule on data: its groundings as rows of the relations it reads, and the heads they make."""
+"""One rule on data: its groundings as rows of the relations it reads, and what they derive."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class GroundRule:
     segments: Segments
     groups: Segments | None = None
     sizes: dict[int, int] = field(default_factory=dict)
-    before: int | None = None  # groundings before heads that are equal to others were left out
+    before: int | None = None  # groundings, with those of rule heads that equal others
 
     @property
     def rule(self) -> nodes.Rule:
@@ -72,7 +72,7 @@ class GroundRule:
 
     @property
     def total(self) -> int:
-        """All groundings, also of heads that are not computed because they equal others."""
+        """All groundings, also of rule heads that are not computed because they equal others."""
         return self.count if self.before is None else self.before
 
 
@@ -278,7 +278,7 @@ class Grounder:
                 )
 
     def finish(self, body: Body, bindings: Bindings) -> GroundRule:
-        """From ordered, distinct groundings: heads, segments, rows and softmax groups."""
+        """From ordered, distinct groundings: rule heads, segments, rows and softmax groups."""
         head = body.rule.head
         names = list(dict.fromkeys(v.name for v in variables(head.terms)))
         heads, parts = self._heads(head, names, bindings)
@@ -341,7 +341,7 @@ class Grounder:
 
 
 def _normalised(rule: nodes.Rule) -> tuple[str, ...] | None:
-    """The variables that a function of a rule names, over which heads are normalised."""
+    """The variables that a function of a rule names, over which rule heads are normalised."""
     found = (dict(f.arguments).get("agg_terms") for f in rule.functions)
     return next((tuple(named) for named in found if named), None)
 

@@ -16,7 +16,7 @@ from edgewise.layouts.segments import segments
 
 
 def head_rows(ground: GroundRule, index: Index) -> Tensor:
-    """The row of each head of a rule in its relation."""
+    """The row of each ground head of a rule in its relation."""
     heads = ground.heads
     if heads.arity == 0:
         return torch.zeros(heads.rows, dtype=torch.int64)
@@ -36,7 +36,7 @@ def sources(ground: GroundRule, part: set[str]) -> dict[int, Tensor]:
 def restrict(ground: GroundRule, chosen: Tensor, moved: Mapping[int, Tensor]) -> GroundRule:
     """The ground rule on some of its groundings; `moved` are new rows for recursive atoms.
 
-    `chosen` are groundings in order; heads that keep none are dropped.
+    `chosen` are groundings in order; rule heads that keep none are dropped.
     """
     ids = ground.segments.ids[chosen]
     heads, compact = torch.unique(ids, return_inverse=True)
@@ -65,7 +65,7 @@ class Cyclic(Exception):
 def stages(
     grounds: Sequence[GroundRule], indices: Mapping[str, Index], facts: Mapping[str, Tensor]
 ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
-    """The stage of every atom, and for each rule the stage of every head's computation.
+    """The stage of every atom, and for each rule the stage of every rule head's computation.
 
     Atoms that are facts are at stage 0; a computation comes after all it reads, an atom after all
     its computations. Raises `Cyclic` where there is no such order.

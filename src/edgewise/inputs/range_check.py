@@ -111,7 +111,7 @@ def _axes(prepared: BoundPlan) -> Lengths:
 
 
 def _longest(rules: list[nodes.Rule], lengths: Lengths) -> tuple[Tensor, ...] | None:
-    """The longest axes that several rules of one head give; None if one is not dense."""
+    """The longest axes that several rules of one relation give; None if one is not dense."""
     made = []
     for rule in rules:
         ends, head = _ends(rule, lengths), _own(rule.head)
@@ -147,7 +147,7 @@ def _own(atom: nodes.Atom) -> tuple[nodes.Term, ...]:
 def dense_relations(
     rules: Iterable[nodes.Rule], inputs: Iterable[str], domains: Mapping[str, Domain]
 ) -> set[str]:
-    """Relations some rule of which runs over full axes: every head variable is on a dense axis.
+    """Relations some rule of which runs over full axes: every variable of its head is on one.
 
     >>> from edgewise.language import R, V
     >>> rules = [R.q(V.I) <= R.x(V.I)[8, 8], R.h(V.I) <= (R.q(V.J), R._edge(V.J, V.I))]
@@ -185,7 +185,7 @@ def _is_dense(rule: nodes.Rule, dense: set[str], domains: Mapping[str, Domain]) 
 def axis_lengths(
     rule: nodes.Rule, sizes: Mapping[str, tuple[int, ...]], domains: Mapping[str, Domain]
 ) -> tuple[int, ...] | None:
-    """The lengths of a dense rule's head axes: lengths intersect, they never broadcast."""
+    """The lengths of the axes of a dense rule's head: lengths intersect, they never broadcast."""
     found = []
     for term in rule.head.terms:
         if not isinstance(term, nodes.Variable):

@@ -154,7 +154,7 @@ def step_tensor(name: str, item: Input) -> Tensor:
 
 
 def check_facts(facts: tuple[nodes.Atom, ...], every: Mapping[str, int]) -> None:
-    """Refuse facts of relations that the program does not have, and values that are no numbers."""
+    """Refuse facts of relations that the program does not have, and values that are not numbers."""
     for atom in facts:
         if atom.relation not in every:
             near = nearest(atom.relation, list(every))

@@ -41,7 +41,7 @@ class Evaluator:
         self.weights = weights
         self.aggregation = aggregation
         self.training = training
-        self.computed: Counter[str] = Counter()  # groundings evaluated, by head relation
+        self.computed: Counter[str] = Counter()  # groundings evaluated, by relation
         self.facts: Values = {}
         self.unreached: set[GroundAtom] = set()  # derivable, but not in so many rounds
         self.before: dict[str, Values] = {}  # what the last of k rounds read, by relation
@@ -49,7 +49,7 @@ class Evaluator:
         for rule in rules:
             self.rules[rule.rule.head.relation].append(rule)
 
-    # one weight, one grounding, one head, one atom
+    # one weight, one grounding, one rule head, one atom
 
     def weight(self, weight: nodes.Weight, bound: Assignment) -> Tensor:
         """The weight under an assignment of its keys."""
@@ -89,7 +89,7 @@ class Evaluator:
         return value
 
     def rule(self, ground_rule: RuleGroundings, head: Key, values: Values) -> dict[Key, Tensor]:
-        """W_h · agg over groundings, for a head and whatever its softmax normalises it with.
+        """W_h · agg over groundings, for a rule head and whatever its softmax normalises it with.
 
         Groundings count whose atoms have values: all of them, except in the rounds of a cycle.
         """

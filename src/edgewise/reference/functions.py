@@ -34,12 +34,12 @@ def combine(function: nodes.Function, values: Sequence[Tensor]) -> Tensor:
 
 
 def aggregate(function: nodes.Function, values: Sequence[Tensor]) -> Tensor:
-    """One head's groundings, in key order, become one value."""
+    """The groundings of one rule head, in key order, become one value."""
     return canonical(definition(function).value(values, **arguments(function)))
 
 
 def normalise(function: nodes.Function, values: Sequence[Tensor]) -> list[Tensor]:
-    """The heads of one group, each with its share."""
+    """The rule heads of one group, each with its share."""
     shares = definition(function).shares
     assert shares is not None
     found: list[Tensor] = shares[0](values)

@@ -75,7 +75,7 @@ def _derive(
 
 
 class RuleGroundings:
-    """One rule with its groundings, by head; heads of one softmax group belong together."""
+    """One rule with its groundings, by rule head; those of one softmax group belong together."""
 
     def __init__(self, matcher: Matcher, database: Database) -> None:
         self.rule = matcher.rule
@@ -87,7 +87,7 @@ class RuleGroundings:
         self.groups = self._grouped()
 
     def _grouped(self) -> dict[Key, list[Key]]:
-        """Head → all heads that its softmax normalises over, itself included."""
+        """Rule head → all that its softmax normalises over, itself included."""
         named = next((f for f in self.rule.functions if dict(f.arguments).get("agg_terms")), None)
         if named is None:
             return {key: [key] for key in self.heads}

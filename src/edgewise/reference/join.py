@@ -81,7 +81,7 @@ class Matcher:
 
     @cached_property
     def visible(self) -> tuple[str, ...]:
-        """The variables a grounding assigns: the head's, then those that carry values."""
+        """The variables a grounding assigns: the rule head's, then those that carry values."""
         carrying = [
             t
             for literal in self.literals

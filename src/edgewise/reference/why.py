@@ -38,7 +38,7 @@ class Grounding:
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """One head of a softmax group: its score and the weight it gets."""
+    """One rule head of a softmax group: its score and the weight it gets."""
 
     atom: nodes.Atom
     score: Tensor
@@ -50,7 +50,7 @@ class Derivation:
     """What one rule gives to the atom: `value` = W_h · aggregation(contributions).
 
     For a softmax over `agg_terms` the contributions aggregate to the atom's score, `group` has
-    the heads it is normalised with, itself included, and `weight` is what it gets among them.
+    the rule heads it is normalised with, itself included, and `weight` is what it gets among them.
     """
 
     rule: nodes.Rule
@@ -210,7 +210,7 @@ def _derived(
         group = _group(rule.rule.head.relation, aggregation, scores)
         weight = out = next(m.weight for m in group if m.atom.terms == key)
     if rule.rule.head.weight is not None:
-        # the head's weight is what turns the aggregate into the value
+        # the rule head's weight is what turns the aggregate into the value
         out = evaluator.rule(rule, key, values)[key]
     return Derivation(rule.rule, aggregation, groundings, group, weight, out, None)
 
