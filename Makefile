@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: demo test check bench docs examples golden clean
+.PHONY: demo test test-oldest check bench docs examples golden clean
 
 demo: $(READY)
 	$(BIN)/python -m edgewise.demo
 
 test: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+
+test-oldest: $(READY)
+	.ci/oldest
 
 check: $(READY)
 	$(BIN)/ruff format --check .
@@ -39,4 +42,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oldest site .pytest_cache .mypy_cache .ruff_cache .hypothesis
