@@ -1,8 +1,7 @@
-"""What follows from a graph, cached with the graph: its rows, its blocks, the lists of kernels.
+"""Results derived from a graph, cached with it: its rows, its blocks, the lists of kernels.
 
-A graph that dies takes its cache with it. Graphs of a few numbers, such as `window(3)`, are made
-anew at every call: the caches of the last ones stay, `BUDGET` bytes of them at most. Equal graphs
-share one.
+A cache lives as long as its graph. Small graphs, such as `window(3)`, are often rebuilt at every
+call: the caches of the most recent ones stay, up to `BUDGET` bytes. Equal graphs share a cache.
 """
 
 import threading
@@ -16,23 +15,23 @@ from weakref import WeakValueDictionary, ref
 import numpy as np
 from torch import Tensor
 
-BUDGET = 256 << 20  # bytes of the caches of graphs that nobody holds, and of any one graph
-GRAPHS, SIZES = 256, 1024  # graphs that nobody holds, and sizes of one graph
-SMALL = 1 << 16  # bytes: a larger graph is not held here
+BUDGET = 256 << 20  # bytes, for the caches of recent graphs and for that of any one graph
+GRAPHS, SIZES = 256, 1024  # recent graphs, and sizes of one graph
+SMALL = 1 << 16  # bytes: a larger graph is not among the recent ones
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Cached:
-    """What has a cache; copies and files go without."""
+    """A value with a cache, which is neither copied nor pickled."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_cache"}
 
 
-class Cache:
-    """What follows from one graph, at each of its sizes: the last ones that were asked for.
+class GraphCache:
+    """Results derived from one graph, for its most recent sizes.
 
-    `graph` is a copy: what is cached may refer to it, and not to what its users hold.
+    `graph` is a copy that results may refer to without keeping the user's graph alive.
     """
 
     def __init__(self, graph: Any) -> None:
@@ -63,25 +62,25 @@ class Cache:
         _trim()
 
 
-_LIVE: "WeakValueDictionary[Any, Cache]" = WeakValueDictionary()  # by graph
-_RECENT: OrderedDict[Cache, None] = OrderedDict()  # of small graphs, whoever holds them
+_LIVE: "WeakValueDictionary[Any, GraphCache]" = WeakValueDictionary()  # by graph
+_RECENT: OrderedDict[GraphCache, None] = OrderedDict()  # of small graphs
 _LOCK = threading.RLock()
 
 
-def cache_of(graph: Any) -> Cache:
-    """The cache of a graph and of all that are equal to it."""
+def cache_of(graph: Any) -> GraphCache:
+    """The cache of a graph, shared with all equal graphs."""
     found = vars(graph).get("_cache")
     if isinstance(found, ref):
         found = found()
-    return _adopt(graph) if found is None else cast(Cache, found)
+    return _adopt(graph) if found is None else cast(GraphCache, found)
 
 
-def _adopt(graph: Any) -> Cache:
+def _adopt(graph: Any) -> GraphCache:
     with _LOCK:
         found = _LIVE.get(graph)
         if found is None:
             own = graph if "_cache" in vars(graph) else copy(graph)
-            found = _LIVE[own] = Cache(own)
+            found = _LIVE[own] = GraphCache(own)
         if graph is not found.graph:
             object.__setattr__(graph, "_cache", found)
         if found in _RECENT or nbytes(graph, graphs=True) <= SMALL:
@@ -99,7 +98,7 @@ def _trim() -> None:
 
 
 def clear() -> None:
-    """Forget everything, of graphs that are held too."""
+    """Clear the caches of all graphs."""
     with _LOCK:
         _RECENT.clear()
         for cache in list(_LIVE.values()):
@@ -124,8 +123,7 @@ def cached(function: Function) -> Function:
 
 
 def nbytes(value: Any, *, graphs: bool = False) -> int:
-    """The bytes of arrays and tensors in a value; those of `graphs` too, or of what follows from
-    them alone."""
+    """The bytes of arrays and tensors in a value, without those of graphs unless `graphs`."""
     total, todo, seen = 0, [value], set()
     while todo:
         x = todo.pop()
@@ -144,7 +142,7 @@ def nbytes(value: Any, *, graphs: bool = False) -> int:
                 todo += x.values()
             case Cached() if graphs:
                 todo += x.__getstate__().values()
-            case Cached() | Cache() | ref() | type():
+            case Cached() | GraphCache() | ref() | type():
                 pass
             case _ if type(x).__module__.startswith("edgewise"):
                 slots = getattr(type(x), "__slots__", ())
