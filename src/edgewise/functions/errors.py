@@ -47,6 +47,6 @@ class NoSuchRow(EdgewiseError):
 
 def no_such_row(number: float, rows: int) -> NoSuchRow:
     return NoSuchRow(
-        f"`lookup` asks for row {number:g} of a table of {rows:,} rows",
-        help="give whole numbers from 0, below the rows of the table",
+        f"`lookup` reads row {number:g} of a table of {rows:,} rows",
+        help="give integers from 0, below the rows of the table",
     )

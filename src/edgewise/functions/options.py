@@ -32,8 +32,8 @@ def _sizes(value: Any) -> tuple[int, ...] | None:
 
 
 def _count(value: Any) -> int | None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and value > 0 else None
+    integer = isinstance(value, int) and not isinstance(value, bool)
+    return value if integer and value > 0 else None
 
 
 def _axis(value: Any) -> int | None:

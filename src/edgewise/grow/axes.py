@@ -107,7 +107,9 @@ class Axes:
             raise refusal(f"`{node.head.relation}` hears places that it does not have", where)
         tree, added, factor = separate(node.score.tree)
         if tree != S or factor is not None:
-            raise refusal(f"the score of `{node.head.relation}` is code", where)
+            raise refusal(
+                f"the score of `{node.head.relation}` is more than dot products and biases", where
+            )
         for n in added:
             if len(self.names((node.score.reads[n],), where)) > 1:
                 raise refusal(f"the score of `{node.head.relation}` joins places", where)

@@ -25,7 +25,7 @@ class UnknownFunction(EdgewiseError):
 
 
 class BadFunction(EdgewiseError):
-    """A function was given arguments it does not take, or stands where its kind has no meaning."""
+    """A function has arguments that it does not take, or stands where its kind has no meaning."""
 
     code = "bad-function"
     example = "(R.h(V.X) <= R.a(V.X)) | [F.leaky_relu(0.1, 0.2)]"

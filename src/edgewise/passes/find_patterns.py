@@ -51,12 +51,12 @@ def _rule(rule: nodes.Rule) -> nodes.Rule:
             used += [special, *also]
     if not found:
         return rule
-    kept = [item for item in rule.body if not any(item is u for u in used)]
+    rest = [item for item in rule.body if not any(item is u for u in used)]
     made = [
         nodes.PatternAtom(pattern, (nodes.Variable(i), nodes.Variable(j)), rule.place)
         for (i, j), pattern in found.items()
     ]
-    return replace(rule, body=(*kept, *made))
+    return replace(rule, body=(*rest, *made))
 
 
 def _distance(special: nodes.SpecialAtom) -> str | None:

@@ -129,10 +129,10 @@ def _weighted_sum(plan: Plan, score: nodes.Rule, using: nodes.Rule, over: str) -
     pairs = zip(variables(score.head.terms), variables(atom.terms), strict=True)
     names = {a.name: b.name for a, b in pairs}
     key = names[over]
-    kept = set(names.values()) - {key}
-    if {v.name for v in variables(using.head.terms)} != kept:
+    heads = set(names.values()) - {key}
+    if {v.name for v in variables(using.head.terms)} != heads:
         raise NotAttention(f"`{using.head.relation}` does not sum over `{key}` alone")
-    if not names_in(value) <= kept | {key} or key not in names_in(value):
+    if not names_in(value) <= heads | {key} or key not in names_in(value):
         raise NotAttention(f"the value `{value!r}` is not one of each key `{key}`")
     moved: dict[str, nodes.Term] = {old: nodes.Variable(new) for old, new in names.items()}
     if not same_domains(moved, plan.domains):

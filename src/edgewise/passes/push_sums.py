@@ -75,15 +75,15 @@ def _pushed(
     gone = own - elsewhere
     moved = [c for c in conditions if names_in(c) & gone]
     stay = [c for c in conditions if not names_in(c) & gone]
-    # a condition that ties what is summed away to the rest, or to an existential, stays whole
+    # a condition that ties what is summed away to the rest, or to an existential, is not split
     if not gone or any(not names_in(c) <= own for c in moved):
         return None
     if not own <= _bound((*part, *moved)):  # a number that is computed binds nothing
         return None
-    kept = sorted(own & elsewhere)
-    if not kept and not others:
+    shared = sorted(own & elsewhere)
+    if not shared and not others:
         return None
-    head = nodes.Atom(_fresh(rule, taken), tuple(nodes.Variable(n) for n in kept))
+    head = nodes.Atom(_fresh(rule, taken), tuple(nodes.Variable(n) for n in shared))
     partial = nodes.Rule(head, (*part, *moved), (PRODUCT, SUM), rule.place)
     first = min(inside)
     body = [item for n, item in enumerate(values) if n < first]

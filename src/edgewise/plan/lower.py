@@ -19,7 +19,7 @@ class UnknownOutput(EdgewiseError):
 
 
 def lower(program: Program, output: nodes.Atom) -> Plan:
-    """The rules, facts and lines that `output` needs, weights named by the whole program."""
+    """The rules, facts and lines that `output` needs, weights named as in the full program."""
     if not isinstance(output, nodes.Atom):
         raise UnknownOutput(f"`{output!r}` is not a relation", caller(), "write `compile(R.out)`")
     if output.negated or output.hidden or output.weight is not None:

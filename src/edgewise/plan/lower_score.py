@@ -13,7 +13,7 @@ from edgewise.language.statements import atoms, combination
 from edgewise.language.terms import variables
 from edgewise.plan.nodes import Additive, Dot, LoweredScore
 from edgewise.plan.score import (
-    Opaque,
+    NotASum,
     Term,
     constant,
     counts_places,
@@ -144,7 +144,7 @@ def _plain(
     """Dot products and biases, if the score is a sum of them."""
     try:
         terms = terms_of(name, items)
-    except Opaque:
+    except NotASum:
         return None
     found = [(term, dot_of(term, names.key, names.computed)) for term in terms]
     if len({dot.pair for _, dot in found if dot is not None}) > 1:
@@ -304,7 +304,7 @@ def _dots_below(item: nodes.Expression, names: Names) -> list[Dot]:
 def _terms(item: nodes.Expression) -> tuple[Term, ...]:
     try:
         return terms_of("sum", (item,))
-    except Opaque:
+    except NotASum:
         return (Term((item,)),)
 
 

@@ -23,7 +23,7 @@ class Term:
     factors: tuple[nodes.Expression, ...]
 
 
-class Opaque(Exception):
+class NotASum(Exception):
     """Internal: the expression is not a sum of products."""
 
 
@@ -58,9 +58,9 @@ def terms_of(name: str, operands: tuple[nodes.Expression, ...]) -> tuple[Term, .
                 for right in _expanded(operand)
             )
             if len(found) > MOST_TERMS:
-                raise Opaque
+                raise NotASum
         return found
-    raise Opaque
+    raise NotASum
 
 
 def _expanded(item: nodes.Expression) -> tuple[Term, ...]:

@@ -49,7 +49,7 @@ def _output(plan: Plan) -> Iterator[str]:
 
 
 def _defined(plan: Plan, inputs: frozenset[str] | None) -> Iterator[str]:
-    """Every relation that is read is derived, stated or given; every derived one is read."""
+    """Every relation that is read is derived, a fact or an input; every derived one is read."""
     graph = needs(plan.rules)
     derived = {rule.head.relation for rule in plan.rules}
     stated = {fact.atom.relation for fact in plan.facts}

@@ -21,8 +21,8 @@ from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.physical.symbols import opaque
 from edgewise.plan.nodes import Attention
-from edgewise.run.code import FilledScore
 from edgewise.run.column import Column
+from edgewise.run.filled_score import FilledScore
 from edgewise.run.laid import laid, on_grid
 from edgewise.run.rule import RuleStep
 from edgewise.run.scored import bent
@@ -103,7 +103,7 @@ class AttentionStep:
     pattern: Any
     vector: Side | None = None  # of additive attention
     which: EdgeIndex | None = None  # its pairs
-    code: FilledScore | None = None  # the score, if it is more than dot products
+    tree: FilledScore | None = None  # the score, if it is more than dot products
     edge_bias: tuple[EdgeSide, ...] = ()
     edge_scale: tuple[EdgeSide, ...] = ()
     samples: int | None = None
@@ -205,10 +205,10 @@ class AttentionStep:
     @property
     def has_terms(self) -> bool:
         """Whether the score is more than dot products and biases."""
-        return self.code is not None or bool(self.edge_bias or self.edge_scale)
+        return self.tree is not None or bool(self.edge_bias or self.edge_scale)
 
     def score(self, state: State) -> Score:
-        return S if self.code is None else self.code(state)
+        return S if self.tree is None else self.tree(state)
 
     def _per_edge(
         self, sides: Sequence[EdgeSide], join: Callable[[Tensor, Tensor], Tensor], state: State

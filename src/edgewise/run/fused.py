@@ -16,9 +16,9 @@ from edgewise.language.terms import variables
 from edgewise.plan.nodes import Additive, Attention
 from edgewise.plan.score import names_in
 from edgewise.run.attention import AttentionStep, Axes, Side
-from edgewise.run.code import by_distance, by_head, filled
 from edgewise.run.edge_terms import Listed, edge_side, listed_pairs, pattern_of
 from edgewise.run.extents import Extents, Refused
+from edgewise.run.filled_score import by_distance, by_head, filled
 from edgewise.run.heard import heard_in_all, heard_in_samples
 from edgewise.run.rule import RuleStep
 from edgewise.run.scored import pairs_of
@@ -156,7 +156,7 @@ def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
             return step
         fills = {n: _number(side(part), node, axes) for n, part in numbers.items()}
         fills |= {n: _table(held[item], node, axes) for n, item in chosen.items()}
-        return replace(step, code=filled(tree, fills, axes[node.key] - 1))
+        return replace(step, tree=filled(tree, fills, axes[node.key] - 1))
     own = _Parts(grounder, shape, Extents(None))
     vector = None if products.vector is None else own.add(products.vector, (1, 2))
     which = pairs_of(pattern, axes[node.query], axes[node.key])

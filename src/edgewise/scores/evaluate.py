@@ -41,8 +41,8 @@ class PairScores:
             case Entry(table):
                 return self._entries(self.tables[table], self.places(node)).to(self.s.dtype)
             case Call(function, operands):
-                given = [self._as(x, want) for x, want in zip(operands, wants(node), strict=True)]
-                return PRIMITIVES[function].torch(*given)
+                parts = [self._as(x, want) for x, want in zip(operands, wants(node), strict=True)]
+                return PRIMITIVES[function].torch(*parts)
         raise AssertionError(node)
 
     def _entries(self, table: Tensor, at: Tensor) -> Tensor:

@@ -119,7 +119,7 @@ class Score:
         return apply("not", self)
 
     def equals(self, other: Score | float) -> Score:
-        """Where both are the same number. (`==` asks whether two scores are one object.)"""
+        """Where both are the same number. (`==` compares whether two scores are one object.)"""
         return apply("eq", self, other)
 
     def __bool__(self) -> bool:
@@ -141,16 +141,16 @@ class Score:
 S, I, J, H = (Score(leaf) for leaf in (nodes.S, nodes.I, nodes.J, nodes.H))  # noqa: E741
 
 
-def as_score(given: Any) -> Score:
-    if isinstance(given, Score):
-        return given
-    if isinstance(given, bool) or not isinstance(given, int | float):
+def as_score(item: Any) -> Score:
+    if isinstance(item, Score):
+        return item
+    if isinstance(item, bool) or not isinstance(item, int | float):
         raise BadScore(
-            f"a score is made of scores and numbers, not of {type(given).__name__}",
+            f"a score is made of scores and numbers, not of {type(item).__name__}",
             caller(),
             "write `table(tensor, index)` for numbers in a tensor",
         )
-    return Score(Number(given))
+    return Score(Number(item))
 
 
 def apply(function: str, *operands: Score | float) -> Score:
