@@ -1,14 +1,13 @@
 """The GPU kernels along edges in Triton's interpreter, in a process of its own."""
 
+import additive_cases
 import pytest
-import scored_cases
 import torch
 from segment_cases import Call, assert_like_reference
 
 from edgewise.kernels.edges import groups as prepared
-from edgewise.kernels.edges import index, reference, triton_segments
+from edgewise.kernels.edges import index, reference, triton_attention, triton_segments
 from edgewise.kernels.edges.registry import SEGMENTS
-from edgewise.kernels.scored import KINDS, triton_scored
 
 
 @pytest.fixture(autouse=True)
@@ -51,18 +50,20 @@ def test_products_with_a_family_are_those_of_each_member(dtype, rows, members, m
     torch.testing.assert_close(found, reference.grouped_outer(y, x, groups), **near)
 
 
-SCORED = [
-    *(scored_cases.Call(kind) for kind in KINDS),
-    *(scored_cases.Call(kind, 1, 4, 6, 12, 2, 3, hub=40) for kind in KINDS),
-    scored_cases.Call("additive", dtype=torch.float16, dropped=True),
-    scored_cases.Call("of sums", 2, 6, 5, 30, 16, 16, hub=30, dropped=True),
-    scored_cases.Call("additive", entries=0),
-    *(scored_cases.Call(kind, 8, 4, 6, 12, 16, 16, hub=40, beside=True) for kind in KINDS),
-    scored_cases.Call("additive", 4, d=1, dv=5, beside=True, dropped=True),
-    *(scored_cases.Call(kind, 2, n, m) for kind in KINDS for n, m in ((0, 7), (2, 0), (0, 0))),
+Additive = additive_cases.Call
+BOTH = (False, True)  # without a vector, and with one
+ADDITIVE = [
+    *(Additive(vector) for vector in BOTH),
+    *(Additive(vector, 1, 4, 6, 12, 2, 3, hub=40) for vector in BOTH),
+    Additive(dtype=torch.float16, dropout=0.4),
+    Additive(True, 2, 6, 5, 30, 16, 16, hub=30, dropout=0.4),
+    Additive(entries=0),
+    *(Additive(vector, 8, 4, 6, 12, 16, 16, hub=40, beside=True) for vector in BOTH),
+    Additive(False, 4, d=1, dv=5, beside=True, dropout=0.4),
+    *(Additive(vector, 2, n, m) for vector in BOTH for n, m in ((0, 7), (2, 0), (0, 0))),
 ]
 
 
-@pytest.mark.parametrize("call", SCORED, ids=repr)
-def test_scores_are_the_reference(call):
-    scored_cases.assert_no_worse_than_reference(call, triton_scored)
+@pytest.mark.parametrize("call", ADDITIVE, ids=repr)
+def test_additive_attention_is_the_reference(call):
+    additive_cases.assert_no_worse_than_reference(call, triton_attention.OPERATIONS)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from edgewise.graphs import from_edges
 from edgewise.kernels.attention import attention
-from edgewise.kernels.attention.edges import edges
+from edgewise.kernels.attention.terms import edges_of
 
 pytest.importorskip("numba", reason="numba is not installed")
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
@@ -74,9 +74,8 @@ def assert_as_exact(found, tensors, graph, **options):
 def test_heads_in_any_order(keys, shared, n, d, dv, dtype, beside, biased):
     graph = hub(n, min(n, 9))
     tensors = drawn((keys * shared, keys, keys), n, (d, d, dv), dtype, beside)
-    edge_bias = (
-        torch.randn(keys * shared, edges(graph, n, n, "cpu").count).to(dtype).requires_grad_()
-    )
+    edge_bias = torch.randn(keys * shared, edges_of(graph, n, n, "cpu").edges).to(dtype)
+    edge_bias.requires_grad_()
     options = {"edge_bias": edge_bias} if biased else {}
     found = results(tensors, graph, **options, kernel="csr")
     assert_as_exact(found, tensors, graph, **options)
@@ -87,8 +86,8 @@ def test_heads_in_any_order(keys, shared, n, d, dv, dtype, beside, biased):
 def test_a_hub_is_cut_and_put_together(beside, dtype):
     n = 1300
     graph = hub(n, 1200)
-    plan = edges(graph, n, n, "cpu")
-    assert len(plan.rows.split) == len(plan.columns.split) == 1
+    index = edges_of(graph, n, n, "cpu")
+    assert len(index.rows.split) == len(index.columns.split) == 1
     tensors = drawn((2, 2, 2), n, (5, 5, 9), dtype, beside)
     found = results(tensors, graph, kernel="csr")
     assert not found[0][:, -1].any()

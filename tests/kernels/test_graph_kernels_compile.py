@@ -10,14 +10,13 @@ from triton import compile as compiled
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from edgewise.kernels.attention import triton_csr_kernels as csr
 from edgewise.kernels.attention.triton_score import functions
+from edgewise.kernels.edges import triton_attention_kernels as attention
 from edgewise.kernels.edges import triton_segment_kernels as segments
-from edgewise.kernels.scored import triton_scored_kernels as scored
 from edgewise.scores import relative, softcap
 from edgewise.scores.nodes import S
 
-INDICES = "Pieces Rows Owner Slot Turn Order Ptr Member Low Column LowItem HighItem Row Edge Sizes"
+INDICES = "Pieces Rows Index Owner Slot Perm Order Ptr Member Low Sizes"
 NUMBERS = "slope scale sign keep"
 
 
@@ -35,7 +34,7 @@ def ptx(kernel, constants, floats="fp32"):
             "Lse",
             "Delta",
             "Stats",
-            "DS",
+            "DVector",
             "Share",
             "Unit",
             "DEdgeKey",
@@ -75,16 +74,22 @@ def test_grouped(kernel, precision):
     assert ("mma" in ptx(function, constants)) == (precision != "ieee")
 
 
+FLAGS = ("SCORE", "BIAS", "FACTOR", "DROP", "EDGE_KEY", "EDGE_VALUE")
+
+
 @pytest.mark.parametrize("floats", ["fp32", "fp16"])
-@pytest.mark.parametrize("kind", [0, 1, 2, 3])
-@pytest.mark.parametrize("kernel", ["forward", "nodes", "backward_columns", "backward_rows"])
-def test_scored(kernel, kind, floats):
-    if kernel == "backward_rows" and kind < 2:
+@pytest.mark.parametrize("kind", [1, 2])
+@pytest.mark.parametrize(
+    "kernel", ["forward", "backward_numbers", "backward_columns", "backward_rows"]
+)
+def test_additive_attention(kernel, kind, floats):
+    if kernel == "backward_rows" and kind == 1:
         return  # their gradients need no pass over rows
-    function = getattr(scored, kernel)
+    function = getattr(attention, kernel)
     for more in (False, True):
-        constants = {"KIND": kind, "KEEP": more, "CUT": more, "E": 4, "D": 16, "DV": 32}
-        constants |= {"H": 4 if more else 1, "R": 16, "ADDITIVE": kind == 1}
+        constants = dict.fromkeys(("VALUE", "SLOPE", "SPREAD")) | dict.fromkeys(FLAGS, False)
+        constants |= {"KIND": kind, "DROP": more, "SPLIT": more, "E": 4, "D": 16, "DV": 32}
+        constants |= {"H": 4 if more else 1, "R": 16}
         constants = {name: x for name, x in constants.items() if name in function.arg_names}
         code = ptx(function, constants, floats)
         assert "st.global" in code
@@ -94,12 +99,12 @@ def test_scored(kernel, kind, floats):
 @pytest.mark.parametrize("heads", [1, 4])
 @pytest.mark.parametrize("terms", [False, True])
 @pytest.mark.parametrize("kernel", ["forward", "backward_rows", "backward_columns"])
-def test_csr(kernel, terms, heads):
-    function = getattr(csr, kernel)
+def test_attention(kernel, terms, heads):
+    function = getattr(attention, kernel)
     score = softcap(2.0) + relative(torch.zeros(1, 5))
     code = functions(score.node if terms else S)
     constants = {"VALUE": code.value, "SLOPE": code.slope, "SPREAD": code.spread}
-    flags = ("SCORE", "BIAS", "FACTOR", "DROP", "EDGE_KEY", "EDGE_VALUE")
-    constants |= dict.fromkeys(flags, terms) | {"E": 4, "H": heads, "D": 16, "DV": 32}
+    constants |= dict.fromkeys(FLAGS, terms) | {"E": 4, "H": heads, "D": 16, "DV": 32}
+    constants |= {"KIND": 0, "SPLIT": terms}
     constants = {name: value for name, value in constants.items() if name in function.arg_names}
     assert "st.global" in ptx(function, constants, "bf16" if terms else "fp32")

@@ -4,15 +4,15 @@ import contextlib
 
 import pytest
 import torch
+from additive_cases import KINDS
 from cases import NAN_GRAPHS as GRAPHS
 from cases import nan_rows
-from scored_cases import Call
 
 from edgewise import F, Program, R, V
 from edgewise.graphs import bigbird, from_edges, random_edges, strided, tree
 from edgewise.kernels.attention import IMPLEMENTATIONS, attention
 from edgewise.kernels.attention.errors import KernelRefuses
-from edgewise.kernels.scored import KINDS, scored
+from edgewise.kernels.edges.operators import attend_along
 
 NAN, INF = float("nan"), float("inf")
 KERNELS = [None, *(kernel.name for kernel in IMPLEMENTATIONS)]
@@ -62,20 +62,17 @@ def test_long_sequences(make):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_scores_of_other_kinds(kind):
-    call = Call(kind)
-    asked, which = call.inputs(torch.float32), call.which()
-    row = int(which.rows.ids[0])
+def test_additive_scores(kind):
+    call = KINDS[kind]
+    leaves, index = call.leaves(torch.float32), call.index()
+    row = int(index.rows.ids[0])
     with torch.no_grad():
-        if kind == "given":
-            asked.t[:, which.rows.ids == row] = NAN
-        else:
-            asked.q[:, row] = NAN
-    out = scored(kind, asked.q, asked.k, asked.v, which, t=asked.t, slope=0.2)
+        leaves[0][:, row] = NAN
+    out = attend_along(*call.inputs(leaves), index=index)[0]
     assert out.isnan().all(-1)[0].nonzero().flatten().tolist() == [row]
-    (dv,) = torch.autograd.grad(out.sum(), asked.v)
-    heard = which.rows.index[which.rows.ids == row].long()
-    assert dv[:, heard].isnan().all()
+    (dv,) = torch.autograd.grad(out.sum(), leaves[2])
+    read = index.rows.index[index.rows.ids == row].long()
+    assert dv[:, read].isnan().all()
 
 
 @pytest.mark.parametrize("agg", [F.max_agg, F.min_agg, F.sum_agg, F.avg_agg], ids=str)

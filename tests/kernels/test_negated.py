@@ -4,16 +4,16 @@ import contextlib
 
 import pytest
 import torch
+from additive_cases import KINDS as ADDITIVE
 from cases import Call
-from scored_cases import Call as ScoredCall
 
 from edgewise import F, Program, R, V, ragged, rows
 from edgewise.graphs import from_edges, random_edges, strided, window
 from edgewise.kernels.attention import IMPLEMENTATIONS, attention
 from edgewise.kernels.attention.errors import KernelRefuses
 from edgewise.kernels.edges import edge_index, segment_extreme, segment_mean, segment_sum
+from edgewise.kernels.edges.operators import attend_along
 from edgewise.kernels.products import Products
-from edgewise.kernels.scored import KINDS, scored
 
 EDGES = torch.tensor([[0, 1, 2, 2, 3, 3], [1, 2, 0, 1, 3, 0]])
 WHICH = edge_index(torch.tensor([0, 0, 1, 2]), torch.tensor([2, 0, 2, 1]), 3, 3)
@@ -81,16 +81,14 @@ def test_aggregation(run):
     assert_same(run, [torch.randn(3, 5), torch.randn(4)])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_scores_of_other_kinds(kind):
-    call = ScoredCall(kind)
-    asked, which = call.inputs(torch.float32), call.which()
-    tensors = [x for x in (asked.q, asked.k, asked.v, asked.t) if x is not None]
-
-    def run(q, k, v, t=None):
-        return scored(kind, q, k, v, which, t=t, slope=0.2)
-
-    assert_same(run, tensors)
+@pytest.mark.parametrize("kind", ADDITIVE)
+def test_additive_attention(kind):
+    call = ADDITIVE[kind]
+    index = call.index()
+    assert_same(
+        lambda *leaves: attend_along(*call.inputs(leaves), index=index)[0],
+        call.leaves(torch.float32),
+    )
 
 
 def test_products_of_a_few_rows():

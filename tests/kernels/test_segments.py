@@ -135,7 +135,10 @@ def test_the_same_sums_whatever_the_threads():
 
 def test_the_choice_says_why_not():
     choice = choose(Case("edge_dots", 3, torch.float32, "cpu"))
-    assert dict(choice.refusals)["embedding_bag"] == "it does not compute edge_dots"
+    assert choice.kernel.name in ("numba", "reference")
+    assert NAMED["embedding_bag"].refuses(Case("edge_dots", 3, torch.float32, "cpu")) == (
+        "it does not compute edge_dots"
+    )
     assert choose(Case("segment_sum", 3, torch.float32, "cpu")).kernel.name == "embedding_bag"
     cuda = choose(Case("segment_sum", 3, torch.float64, "cuda"))
     assert cuda.kernel.name == "reference"

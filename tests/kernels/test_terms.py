@@ -23,8 +23,8 @@ from edgewise.graphs import (
     window,
 )
 from edgewise.kernels.attention import IMPLEMENTATIONS, attention, memory
-from edgewise.kernels.attention.dropout import Dropout
 from edgewise.kernels.attention.errors import KernelRefuses
+from edgewise.kernels.edges.dropout import Dropout
 from edgewise.scores import H, I, J, S, alibi, relative, softcap, sqrt, table, where
 from edgewise.scores.score import entry
 

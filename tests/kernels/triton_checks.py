@@ -7,9 +7,10 @@ import torch
 from cases import NAN_GRAPHS, TERMS, Call, assert_no_worse_than_reference, nan_rows
 
 from edgewise.graphs import bigbird, cache, causal, documents, global_tokens, strided, window
-from edgewise.kernels.attention import attention, items, triton_blocks, triton_csr, triton_passes
+from edgewise.kernels.attention import attention, items, triton_blocks, triton_passes
 from edgewise.kernels.attention.errors import KernelRefuses, SecondDerivative
 from edgewise.kernels.attention.triton_launch import Launch
+from edgewise.kernels.edges import index
 from edgewise.scores import relative
 
 
@@ -17,7 +18,7 @@ from edgewise.scores import relative
 def small_items(monkeypatch):
     """So that rows are split, too."""
     monkeypatch.setattr(triton_passes, "LEAST", 2)
-    monkeypatch.setattr(triton_csr, "LEAST", 4)
+    monkeypatch.setattr(index, "MOST", 4)
     monkeypatch.setattr(items, "SHORT", 2)
     cache.clear()
 

@@ -20,8 +20,8 @@ from edgewise.ground.index import Grid, Index
 from edgewise.kernels.attention import Case, choose
 from edgewise.kernels.chosen import Chosen, watched
 from edgewise.kernels.edges.registry import SEGMENTS
-from edgewise.kernels.scored import IMPLEMENTATIONS as SCORED
-from edgewise.kernels.scored import choose as choose_scored
+from edgewise.kernels.edges.registry import Case as EdgeCase
+from edgewise.kernels.edges.registry import choose as choose_along_edges
 from edgewise.profile import Piece, groundings, label, state_of, walk
 from edgewise.run.attention import AttentionStep
 from edgewise.run.column import Column
@@ -238,25 +238,19 @@ def _additive(step: AttentionStep, state: State) -> tuple[Column, dict[str, Any]
     heads = math.prod(step.axes[n] for n in step.node.shared)
     batch = max(column.data.shape[0] for column in sides)
     d, dv = math.prod(sides[0].shape), math.prod(sides[-1].shape)
-    kernel, _ = choose_scored(state.dtype, state.device.type, max(d, dv))
-    refused = {
-        other.name: other.refuses(state.dtype, state.device.type, max(d, dv))
-        or f"{kernel.name} is asked first"
-        for other in SCORED
-        if other is not kernel
-    }
+    case = EdgeCase("additive_attention", max(d, dv), state.dtype, state.device.type)
+    choice = choose_along_edges(case)
     pairs = batch * heads * step.which.edges
     size = torch.empty((), dtype=state.dtype).element_size()
     places = step.axes[step.node.query] + step.axes[step.node.key]
-    kind = "additive" if step.vector is None else "of sums"
     made = {
-        "kernel": f"attention, {kind} ({kernel.name})",
+        "kernel": f"additive attention ({choice.kernel.name})",
         "pattern": repr(step.pattern),
         "pairs": pairs,
         "flops": counter.flops + pairs * (3 * d + 2 * dv),
         "bytes": counter.bytes + batch * heads * places * (d + dv) * size,
         "largest": counter.largest,
-        "not": refused,
+        "not": dict(choice.refusals),
     }
     zeros = torch.zeros(
         batch, step.index.rows, *sides[-1].shape, dtype=state.dtype, device=state.device

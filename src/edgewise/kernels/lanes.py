@@ -95,7 +95,7 @@ class Lanes:
         """What is not a number is passed over if it is `a`."""
         return self.builder.select(self.builder.fcmp_ordered(">", a, b), a, b)
 
-    def bent(self, slope, z):
+    def leaky(self, slope, z):
         """z where it is above 0, else slope · z; NaN stays so."""
         return self.builder.select(self.above(z), z, self.builder.fmul(slope, z))
 

@@ -83,25 +83,14 @@ def dots(typing, out, o, oa, scale, a, x, xa, b, y, ya, width, heads):
 
 
 @intrinsic
-def bent_sums(typing, out, o, oa, slope, t, z, ta, a, x, xa, b, y, ya, width, heads):
+def leaky_dots(typing, out, o, oa, slope, t, z, ta, a, x, xa, b, y, ya, width, heads):
     """out = Σ t · f(a + b)."""
 
     def term(lanes, slope, t, a, b):
-        return t, lanes.bent(slope, lanes.builder.fadd(a, b))
+        return t, lanes.leaky(slope, lanes.builder.fadd(a, b))
 
     kind = types.void(out, n, n, out.dtype, t, n, n, a, n, n, b, n, n, n, n)
     return kind, _sums(term, scaled=False)
-
-
-@intrinsic
-def products(typing, out, o, oa, scale, t, z, ta, a, x, xa, b, y, ya, width, heads):
-    """out = scale · Σ t·a·b."""
-
-    def term(lanes, scale, t, a, b):
-        return t, lanes.builder.fmul(a, b)
-
-    kind = types.void(out, n, n, out.dtype, t, n, n, a, n, n, b, n, n, n, n)
-    return kind, _sums(term, scaled=True)
 
 
 def _updates(change):
@@ -138,13 +127,6 @@ def _updates(change):
 
 
 @intrinsic
-def times(typing, out, o, oa, factor, f, fa, width, heads):
-    """out *= factor."""
-    generate = _updates(lambda lanes, factor, out: lanes.builder.fmul(factor, out))
-    return types.void(out, n, n, factor, n, n, n, n), generate
-
-
-@intrinsic
 def adds(typing, out, o, oa, factor, f, fa, a, x, xa, width, heads):
     """out += factor·a."""
     generate = _updates(lambda lanes, factor, out, a: lanes.plus(factor, a, out))
@@ -152,29 +134,20 @@ def adds(typing, out, o, oa, factor, f, fa, a, x, xa, width, heads):
 
 
 @intrinsic
-def add_products(typing, out, o, oa, factor, f, fa, a, x, xa, b, y, ya, width, heads):
-    """out += factor·a·b."""
-
-    def change(lanes, factor, out, a, b):
-        return lanes.plus(factor, lanes.builder.fmul(a, b), out)
-
-    kind = types.void(out, n, n, factor, n, n, a, n, n, b, n, n, n, n)
-    return kind, _updates(change)
-
-
-@intrinsic
-def add_bent(typing, out, o, oa, factor, f, fa, a, x, xa, b, y, ya, slope, width, heads):
+def add_leaky(typing, out, o, oa, factor, f, fa, a, x, xa, b, y, ya, slope, width, heads):
     """out += factor·f(a + b)."""
 
     def change(lanes, factor, out, a, b, slope):
-        return lanes.plus(factor, lanes.bent(slope, lanes.builder.fadd(a, b)), out)
+        return lanes.plus(factor, lanes.leaky(slope, lanes.builder.fadd(a, b)), out)
 
     kind = types.void(out, n, n, factor, n, n, a, n, n, b, n, n, out.dtype, n, n)
     return kind, _updates(change)
 
 
 @intrinsic
-def add_bends(typing, out, o, oa, factor, f, fa, t, z, ta, a, x, xa, b, y, ya, slope, width, heads):
+def add_slopes(
+    typing, out, o, oa, factor, f, fa, t, z, ta, a, x, xa, b, y, ya, slope, width, heads
+):
     """out += factor·t·f'(a + b)."""
 
     def change(lanes, factor, out, t, a, b, slope):

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.autocast import in_autocast
-from edgewise.kernels.edges import EdgeIndex, edge_index
-from edgewise.kernels.scored import scored
+from edgewise.kernels.edges import EdgeIndex, additive_attention, edge_index
 from edgewise.physical.symbols import opaque
 from edgewise.plan.nodes import Additive
 from edgewise.run.state import State
@@ -40,9 +39,7 @@ def bent(step: AttentionStep, state: State) -> tuple[Tensor, tuple[int, ...]]:
     assert isinstance(node.score.products, Additive)
     assert step.which is not None
     dropout = node.dropout if state.training else 0.0
-    keep = _keep(len(q), step.which, dropout, q) if dropout else None
-    kind = "additive" if t is None else "of sums"
-    out = _along(kind, q, k, v, step.which, t, node.score.products.slope, keep)
+    out = _along(q, k, v, step.which, t, node.score.products.slope, dropout)
     return out.reshape(batch, *heads, axes[node.query], out.shape[-1]), rank
 
 
@@ -66,29 +63,23 @@ def _vector(step: AttentionStep, side: Side, batch: int, state: State) -> Tensor
     return data.expand(batch, *shared, 1, data.shape[-1]).reshape(-1, 1, data.shape[-1])
 
 
-def _keep(rows: int, which: EdgeIndex, dropout: float, like: Tensor) -> Tensor:
-    chance = like.new_full((rows, which.edges), 1 - dropout, dtype=torch.float32)
-    return torch.bernoulli(chance) / (1 - dropout)
-
-
-def _scored(
-    kind: str,
+def _attended(
     q: Tensor,
     k: Tensor,
     v: Tensor,
     which: EdgeIndex,
-    t: Tensor | None,
+    vector: Tensor | None,
     slope: float,
-    keep: Tensor | None,
+    dropout: float,
 ) -> Tensor:
     q, k, v = in_autocast(q, k, v)
-    t, keep = (x if x is None else x.to(q.dtype) for x in (t, keep))
-    return scored(kind, q, k, v, which, t=t, slope=slope, keep=keep)
+    vector = None if vector is None else vector.to(q.dtype)
+    return additive_attention(q, k, v, which, vector=vector, slope=slope, dropout=dropout)
 
 
 _along = opaque(
-    like=lambda kind, q, k, v, which, *_: torch.empty(
+    like=lambda q, k, v, which, *_: torch.empty(
         len(q), which.rows.segments, v.shape[2], dtype=v.dtype, device="meta"
     ),
-    operators=_scored,
-)(_scored)
+    operators=_attended,
+)(_attended)

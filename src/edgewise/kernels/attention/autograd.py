@@ -12,8 +12,8 @@ from edgewise.graphs.cache import cache_of
 from edgewise.kernels.attention import memory, reference
 from edgewise.kernels.attention.autocast import without_autocast
 from edgewise.kernels.attention.contract import Case, Grads, Implementation, Saved, Terms, wide
-from edgewise.kernels.attention.dropout import Dropout
 from edgewise.kernels.attention.errors import NoTransform, SecondDerivative
+from edgewise.kernels.edges.dropout import Dropout
 from edgewise.kernels.negated import written
 
 FUSED = "ScaledDotProduct"  # of names of torch's nodes, whose gradient has none

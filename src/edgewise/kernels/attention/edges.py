@@ -1,61 +1,177 @@
-"""Edges as the CSR kernels read them: by rows, by columns, and how the two are numbered."""
+"""Attention over the listed edges of a graph, with the kernels of `kernels.edges`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from edgewise.graphs.cache import cached
-from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.pieces import Pieces, cut
+from edgewise.kernels.attention.contract import EDGE_TERMS, Case, Grads, Saved, Terms
+from edgewise.kernels.attention.terms import (
+    Scores,
+    TermGrads,
+    Tile,
+    edges_of,
+    off_edges,
+    on_edges,
+    places,
+)
+from edgewise.kernels.attention.triton_score import Packed, functions, unit_of
+from edgewise.kernels.availability import no_numba, no_triton
+from edgewise.kernels.edges import numba_attention, reference_attention, triton_attention
+from edgewise.kernels.edges.attention import TERMS, Inputs
+from edgewise.scores.nodes import S
 
-SHARE = 32  # a row with more than this part of all edges is cut
-LEAST = 1024  # and none with fewer edges
-
-
-@dataclass(frozen=True, eq=False)
-class Edges:
-    """Row i has the keys index[ptr[i]:ptr[i+1]]; column j the edges edge[col_ptr[j]:col_ptr[j+1]],
-    which come from the rows col_row there."""
-
-    ptr: Tensor
-    index: Tensor
-    col_ptr: Tensor
-    col_row: Tensor
-    edge: Tensor
-
-    @property
-    def count(self) -> int:
-        return len(self.index)
-
-    @cached_property
-    def rows(self) -> Pieces:
-        """As threads of a CPU share them."""
-        return cut(self.ptr.numpy(), max(self.count // SHARE, LEAST))
-
-    @cached_property
-    def turn(self) -> Tensor:
-        """The place of each edge among those of columns."""
-        return torch.empty_like(self.edge).index_put_(
-            (self.edge.long(),), torch.arange(self.count, dtype=self.edge.dtype)
-        )
-
-    @cached_property
-    def columns(self) -> Pieces:
-        return cut(self.col_ptr.numpy(), max(self.count // SHARE, LEAST))
+LIMIT = 1 << 29  # scores that gather and scatter store
+HUB = 8e5  # on a GPU: the time of one more edge at one node, whose sums are one after another
 
 
-@cached
-def edges(graph: Pattern, n: int, m: int, device: str) -> Edges:
-    """On a GPU they are sorted there: on its host that takes a hundred times as long."""
-    csr = graph.csr(n, m)
-    ptr, index = csr.ptr.to(device).to(torch.int64), csr.index.to(device)
-    sizes, count = ptr.diff(), len(index)
-    row = torch.arange(n, dtype=torch.int32, device=device)
-    row = torch.repeat_interleave(row, sizes, output_size=count)
-    order = torch.argsort(index, stable=True)
-    ends = torch.arange(m + 1, dtype=index.dtype, device=device)
-    col_ptr = torch.searchsorted(index[order], ends)
-    small = torch.int32 if count < 2**31 else torch.int64
-    return Edges(ptr, index, col_ptr, row[order], order.to(small))
+@dataclass(frozen=True)
+class EdgeKernel:
+    """Loops on a CPU, or gather and scatter on any device.
+
+    A score that is more than a dot product with factors and biases is computed between two
+    passes, for all edges at once.
+    """
+
+    name: str
+    kernel: ModuleType
+    pair: float  # the time of one edge in pairs of a dense product
+
+    def refuses(self, case: Case) -> str | None:
+        if self.kernel is numba_attention and (reason := no_numba(case.device)):
+            return reason
+        if not case.work:
+            return "there are no pairs"
+        if self.kernel is reference_attention and case.work > LIMIT:
+            return f"it would store {case.work:,} scores, more than {LIMIT:,}"
+        return case.lacks(*EDGE_TERMS)
+
+    def least(self, case: Case) -> float:
+        """What it costs at least on a GPU: with edges spread evenly."""
+        if case.device == "cpu" or self.refuses(case) is not None:
+            return 0.0
+        even = 0 if _is_large(case) else -(-case.pairs // case.n) + -(-case.pairs // case.m)
+        return self.pair * case.work + 1e5 + HUB * even
+
+    def cost(self, case: Case) -> float:
+        if self.kernel is numba_attention:
+            return case.b * case.g * (self.pair * case.pairs + 8.0 * case.n) + 2e4
+        hub = HUB * _longest(case) if case.device == "cuda" else 0.0
+        return self.pair * case.work + 1e5 + hub
+
+    def forward(
+        self, case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms
+    ) -> tuple[Tensor, Tensor]:
+        terms = on_edges(case, terms)
+        given = inputs_of(case, q, k, v, terms)
+        if case.score != S:
+            given = given.with_scores(self._scores(case, given, terms).values())
+        out, lse = self.kernel.forward(given)
+        return out, lse
+
+    def backward(self, case: Case, saved: Saved, dout: Tensor) -> Grads:
+        terms = on_edges(case, saved.terms)
+        given = inputs_of(case, saved.q, saved.k, saved.v, terms)
+        if case.score != S:
+            return self._of_scores(case, saved, dout, given, terms)
+        found = self.kernel.backward(given, saved.out, saved.lse, dout)
+        each = _terms(found.terms)
+        return Grads(found.q, found.k, found.v, off_edges(case, saved.terms, each))
+
+    def _scores(self, case: Case, given: Inputs, terms: Terms) -> Scores:
+        i, j = places(case.graph, case.n, case.m, case.device)
+        tile = Tile(i, j, torch.arange(len(i), device=i.device))
+        return Scores(case, terms, tile, self.kernel.products(given))
+
+    def _of_scores(
+        self, case: Case, saved: Saved, dout: Tensor, given: Inputs, terms: Terms
+    ) -> Grads:
+        scores, total = self._scores(case, given, terms), TermGrads(case, terms)
+        inner = given.with_scores(scores.values())
+        found = self.kernel.backward(inner, saved.out, saved.lse, dout)
+        ds = scores.backward(found.terms["edge_bias"], total)
+        dq, dk, total.edge_key = self.kernel.products_backward(given, ds)
+        total.edge_value = found.terms.get("edge_value")
+        each, kind = off_edges(case, saved.terms, total.terms()), saved.q.dtype
+        return Grads(dq.to(kind), dk.to(kind), found.v, each)
+
+
+@dataclass(frozen=True)
+class TritonEdgeKernel:
+    """One launch on a GPU; scores are functions of Triton."""
+
+    name: str = "triton_csr"
+    pair: float = 40.0  # the time of one edge in pairs of a dense product in bf16
+
+    def refuses(self, case: Case) -> str | None:
+        if reason := no_triton(case.device):
+            return reason
+        if not case.work:
+            return "there are no pairs"
+        if case.dtype == torch.float64:
+            return "it does not compute in float64"
+        if (width := max(case.d, case.dv)) > triton_attention.WIDEST:
+            return f"{width} features are more than {triton_attention.WIDEST}"
+        return case.lacks(*EDGE_TERMS)
+
+    def cost(self, case: Case) -> float:
+        slow = 1e3 if case.device == "cpu" else 1.0
+        return slow * case.b * case.g * self.pair * (case.pairs + case.n)
+
+    def forward(
+        self, case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms
+    ) -> tuple[Tensor, Tensor]:
+        given = inputs_of(case, q, k, v, on_edges(case, terms))
+        return triton_attention.forward(given, _code(case, terms, q.device))
+
+    def backward(self, case: Case, saved: Saved, dout: Tensor) -> Grads:
+        terms = on_edges(case, saved.terms)
+        given = inputs_of(case, saved.q, saved.k, saved.v, terms)
+        code = _code(case, terms, dout.device)
+        if case.learns and terms.tables:
+            code = code._replace(unit=unit_of(dout, saved.v, case.b * case.g * case.n))
+        found, packed = triton_attention.backward(given, saved.out, saved.lse, dout, code)
+        tables = tuple(torch.zeros_like(table) for table in terms.tables)
+        if packed is not None:
+            tables = Packed.of(tables, dout.device).split(packed, tables)
+        each = _terms(found.terms, tables)
+        return Grads(found.q, found.k, found.v, off_edges(case, saved.terms, each))
+
+
+def _code(case: Case, terms: Terms, device: torch.device) -> triton_attention.ScoreCode:
+    if case.score == S:
+        return triton_attention.NO_CODE
+    code, packed = functions(case.score), Packed.of(terms.tables, device, case.score)
+    spread = code.spread if case.learns and terms.tables else None
+    return triton_attention.ScoreCode(code.value, code.slope, spread, packed.tables, packed.sizes)
+
+
+csr = EdgeKernel("csr", numba_attention, 6.0)
+gather = EdgeKernel("gather", reference_attention, 60.0)
+triton_csr = TritonEdgeKernel()
+
+
+def inputs_of(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Inputs:
+    """As kernels along edges take them; the bias of pairs is one of edges already."""
+    listed = {name: x for name in TERMS if (x := getattr(terms, name)) is not None}
+    index = edges_of(case.graph, case.n, case.m, case.device)
+    return Inputs(q, k, v, index, case.scale, terms=listed, drop=terms.drop)
+
+
+def _terms(found: Mapping[str, Tensor], tables: tuple[Tensor, ...] = ()) -> Terms:
+    return Terms.of([None, *(found.get(name) for name in TERMS), *tables])
+
+
+def _longest(case: Case) -> int:
+    """The most edges at one query and at one key, where edges are few enough to be listed."""
+    if _is_large(case):
+        return 0
+    found = edges_of(case.graph, case.n, case.m, "cpu")
+    return sum(int(half.ptr.diff().max()) for half in (found.rows, found.columns))
+
+
+def _is_large(case: Case) -> bool:
+    """Whether other kernels cost less whatever the hubs."""
+    return case.pairs > 4 * max(case.n, case.m)

@@ -18,10 +18,10 @@ from edgewise.kernels.attention import arguments, reference
 from edgewise.kernels.attention.autocast import without_autocast
 from edgewise.kernels.attention.autograd import gradients
 from edgewise.kernels.attention.contract import Case, Grads, Implementation, Saved, Terms, wide
-from edgewise.kernels.attention.dropout import Dropout
 from edgewise.kernels.attention.errors import AttentionShape
 from edgewise.kernels.attention.registry import choose
 from edgewise.kernels.attention.trace_names import thing_of
+from edgewise.kernels.edges.dropout import Dropout
 from edgewise.scores.nodes import S
 
 EDGES = {"edge_bias": 2, "edge_scale": 2, "edge_key": 1, "edge_value": 1}  # the axis of edges

@@ -11,18 +11,16 @@ from dataclasses import dataclass, field
 from edgewise.errors import caller, nearest
 from edgewise.kernels.attention import (
     blocks,
-    csr,
     dense,
     empty,
-    gather,
     permuted,
     rectangles,
     reference,
     triton_blocks,
-    triton_csr,
     union,
 )
 from edgewise.kernels.attention.contract import Case, Implementation, cached_by_case
+from edgewise.kernels.attention.edges import csr, gather, triton_csr
 from edgewise.kernels.attention.errors import KernelRefuses, NoKernel, UnknownKernel
 
 IMPLEMENTATIONS: tuple[Implementation, ...] = (

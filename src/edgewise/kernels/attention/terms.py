@@ -11,18 +11,27 @@ from torch import Tensor
 from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.contract import Case, Terms, wide
-from edgewise.kernels.attention.edges import edges
+from edgewise.kernels.edges.index import EdgeIndex, edge_index
 from edgewise.scores.evaluate import PairScores, accumulate
 from edgewise.scores.nodes import S, entries
 from edgewise.scores.primitives import derivative
 
 
 @cached
+def edges_of(graph: Pattern, n: int, m: int, device: str) -> EdgeIndex:
+    """The edges of a graph, sorted where they are used: a GPU is a hundred times as fast."""
+    csr = graph.csr(n, m)
+    row = torch.arange(n, dtype=torch.int32, device=device)
+    j, sizes = csr.index.to(device), csr.ptr.to(device).diff()
+    i = torch.repeat_interleave(row, sizes, output_size=len(j))
+    return edge_index(i, j, n, m)
+
+
+@cached
 def places(graph: Pattern, n: int, m: int, device: str) -> tuple[Tensor, Tensor]:
     """i and j of every edge, in order."""
-    found = edges(graph, n, m, device)
-    row = torch.arange(n, device=device)
-    return row.repeat_interleave(found.ptr.diff(), output_size=found.count), found.index.long()
+    rows = edges_of(graph, n, m, device).rows
+    return rows.ids.long(), rows.index.long()
 
 
 @cached
@@ -186,11 +195,3 @@ def off_edges(case: Case, given: Terms, found: Terms) -> Terms:
     _spread(total, tile, found.edge_bias.to(total.dtype))
     edge = None if given.edge_bias is None else found.edge_bias
     return Terms(**{**vars(found), "bias": total.to(given.bias.dtype), "edge_bias": edge})
-
-
-def kept_edges(case: Case, terms: Terms, kind: torch.dtype) -> Tensor | None:
-    """(b, g, e): the factors of dropout of all edges."""
-    if terms.drop is None:
-        return None
-    i, j = places(case.graph, case.n, case.m, case.device)
-    return terms.drop.keep(case.b * case.g, i, j, kind).view(case.b, case.g, -1)

@@ -16,8 +16,8 @@ loop, because ptxas runs the products of two loops one after the other.
 import triton
 import triton.language as tl
 
-from edgewise.kernels.attention.triton_dropout import kept
 from edgewise.kernels.attention.triton_parts_kernels import NUMBERS, parted, strided
+from edgewise.kernels.edges.triton_dropout import kept
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)

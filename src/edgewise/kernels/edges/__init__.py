@@ -1,11 +1,12 @@
-"""Kernels along edges: sums, means and extremes of gathered rows, a matrix for each relation.
+"""Kernels along edges: reductions of segments, a matrix for each relation, softmax attention.
 
-Nothing is materialised per edge: O(rows · d + edges) of memory.
+Rows are read where they are: O(rows · d + edges) of memory.
 """
 
 from edgewise.kernels.edges.groups import Grouping, grouping
 from edgewise.kernels.edges.index import EdgeIndex, SplitCSR, edge_index, segment_index
 from edgewise.kernels.edges.operators import (
+    additive_attention,
     grouped_linear,
     segment_extreme,
     segment_mean,
@@ -19,6 +20,7 @@ __all__ = [
     "EdgeIndex",
     "Grouping",
     "SplitCSR",
+    "additive_attention",
     "choose",
     "edge_index",
     "grouped_linear",

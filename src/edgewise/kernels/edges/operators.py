@@ -18,7 +18,9 @@ from torch.overrides import handle_torch_function, has_torch_function
 from edgewise.errors import caller
 from edgewise.kernels.edges.groups import Grouping
 from edgewise.kernels.edges.index import EdgeIndex
-from edgewise.kernels.edges.registry import Case, function
+from edgewise.kernels.edges.reference import wide
+from edgewise.kernels.edges.registry import Case, choose, function
+from edgewise.kernels.flat import Heads, heads_of
 from edgewise.kernels.negated import written
 
 PLAIN = (Tensor, torch.nn.Parameter)
@@ -41,7 +43,8 @@ class Operation:
 
     `fake(*inputs, index)` gives empty results, `gradients(saved, grad)` a gradient for each input;
     `unsaved(needs)` are the inputs that these do not read. Of several results only the first is
-    differentiable, and all are saved.
+    differentiable, and all are saved. `ordered(results, inputs)` are those of an operator, with
+    the strides that `fake` promises.
     """
 
     def __init__(
@@ -51,12 +54,13 @@ class Operation:
         fake: Callable[..., Any],
         gradients: Callable[[Saved, Tensor], Gradients] | None = None,
         unsaved: Callable[[Sequence[bool]], set[int]] = lambda needs: set(),
+        ordered: Callable[..., Any] = lambda found, inputs: found,
     ) -> None:
         self.__name__ = name = schema[: schema.index("(")]
         self.prepared, self.gradients, self.unsaved = prepared, gradients, unsaved
         self.operator = torch.library.custom_op(
             f"edgewise::{name}",
-            lambda *inputs: self.compute(inputs[:-1], prepared.of(inputs[-1])),
+            lambda *inputs: ordered(self.compute(inputs[:-1], prepared.of(inputs[-1])), inputs),
             mutates_args=(),
             schema=schema[len(name) :],
         )
@@ -84,6 +88,8 @@ class Operation:
     def save(
         self, ctx: Any, needs: Sequence[bool], inputs: Sequence[Any], output: Any, index: Any = ()
     ) -> None:
+        if self.gradients is None:
+            return
         outputs = output if isinstance(output, tuple) else ()
         ctx.mark_non_differentiable(*outputs[1:])
         ctx.options = [None if isinstance(x, Tensor) else x for x in inputs]
@@ -244,6 +250,72 @@ outer_by_group = Operation(
 )
 
 
+def _in_order(heads: Heads, x: Tensor) -> Tensor:
+    """(heads, rows, width), heads or rows first in memory."""
+    if not x.numel():
+        return x
+    like = heads.empty(x.shape[1], x.shape[2], x)[:, 0]
+    return x if x.stride() == like.stride() else like.copy_(x)
+
+
+def _fake_attention(*inputs: Any) -> tuple[Tensor, ...]:
+    q, k, v, vector, *_, index = inputs
+    n, heads = index.rows.segments, heads_of(len(v), 1, q, k, v)
+    out = heads.empty(n, v.shape[2], v)[:, 0]
+    lse = v.new_empty(len(v), n, dtype=wide(v.dtype))
+    width = int(max(q.shape[2], v.shape[2]))
+    kernel = choose(Case("additive_attention", width, v.dtype, v.device.type)).kernel
+    if vector is not None or kernel.name != "triton":
+        return out, lse, v.new_empty(0, 0, 0), lse.new_empty(0, 0)
+    return out, lse, torch.empty_like(out), torch.empty_like(lse)
+
+
+def _ordered_attention(found: tuple[Tensor, ...], inputs: Sequence[Any]) -> tuple[Tensor, ...]:
+    (out, lse, plus, share), (q, k, v) = found, inputs[:3]
+    heads = heads_of(len(v), 1, q, k, v)
+    return _in_order(heads, out), lse.contiguous(), _in_order(heads, plus), share
+
+
+def _attention_gradients(saved: Saved, grad: Tensor) -> Gradients:
+    *inputs, slope, dropout = saved.inputs
+    dq, dk, dv, dvector = attention_backward(
+        grad, *saved.outputs, *inputs, slope, dropout, index=saved.index
+    )
+    return dq, dk, dv, None if inputs[3] is None else dvector, None, None, None
+
+
+attend_along = Operation(
+    "additive_attention(Tensor q, Tensor k, Tensor v, Tensor? vector, Tensor? seed, float slope, "
+    "float dropout, Tensor[] index) -> (Tensor, Tensor, Tensor, Tensor)",
+    EdgeIndex,
+    _fake_attention,
+    _attention_gradients,
+    ordered=_ordered_attention,
+)
+
+
+def _fake_backward(*inputs: Any) -> tuple[Tensor, ...]:
+    q, k, v, vector = inputs[5:9]
+    heads = heads_of(len(v), 1, q, k, v)
+    found = [heads.empty(x.shape[1], x.shape[2], x)[:, 0] for x in (q, k, v)]
+    return *found, v.new_empty(0) if vector is None else vector.new_empty(vector.shape)
+
+
+def _ordered_backward(found: tuple[Tensor, ...], inputs: Sequence[Any]) -> tuple[Tensor, ...]:
+    heads = heads_of(len(inputs[7]), 1, *inputs[5:8])
+    return *(_in_order(heads, x) for x in found[:3]), found[3].contiguous()
+
+
+attention_backward = Operation(
+    "additive_attention_backward(Tensor dout, Tensor out, Tensor lse, Tensor plus, Tensor share, "
+    "Tensor q, Tensor k, Tensor v, Tensor? vector, Tensor? seed, float slope, float dropout, "
+    "Tensor[] index) -> (Tensor, Tensor, Tensor, Tensor)",
+    EdgeIndex,
+    _fake_backward,
+    ordered=_ordered_backward,
+)
+
+
 def segment_sum(x: Tensor, index: EdgeIndex, scale: Tensor | None = None) -> Tensor:
     """The sum of each segment: x is (rows, d), scale (edges,) or all ones.
 
@@ -274,4 +346,30 @@ def segment_extreme(x: Tensor, index: EdgeIndex, *, largest: bool) -> Tensor:
 def grouped_linear(x: Tensor, family: Tensor, groups: Grouping) -> Tensor:
     """A matrix of a family times each row: x is (rows, d), family (members, m, d)."""
     found: Tensor = linear_by_group(x, family, index=groups)
+    return found
+
+
+def additive_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    index: EdgeIndex,
+    *,
+    vector: Tensor | None = None,
+    slope: float = 1.0,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Σ_e p_e v_j with scores Σ vector ⊙ f(q_i + k_j), f a leaky ReLU: GAT, with a vector GATv2.
+
+    q is (b, n, d), k (b, m, d), v (b, m, dv) and vector (b, 1, d), where b counts the batch and
+    the heads; without a vector d is 1.
+
+    >>> from edgewise.kernels.edges import edge_index
+    >>> index = edge_index(torch.tensor([0, 0]), torch.tensor([0, 1]), 1, 2)
+    >>> q, k = torch.zeros(1, 1, 1), torch.tensor([[[0.0], [-1e9]]])
+    >>> additive_attention(q, k, torch.tensor([[[3.0], [4.0]]]), index).flatten().tolist()
+    [3.0]
+    """
+    seed = torch.randint(1 << 31, ()) if dropout else None
+    found: Tensor = attend_along(q, k, v, vector, seed, slope, dropout, index=index)[0]
     return found

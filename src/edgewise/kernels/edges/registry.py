@@ -9,6 +9,9 @@ are operations again; s is a segment and e each of its edges, which reads row j:
     equal_sum        y_s = Σ_e a_j where x_j = y_s, else 0: the gradient of an extreme
     grouped_linear   y_r = W[t_r] x_r, a matrix of a family for each row
     grouped_outer    W_t = Σ_r y_r x_rᵀ over the rows of member t
+
+`additive_attention` and its backward pass are those of `kernels.edges.attention`; attention with
+dot products is chosen among more kernels, in `kernels.attention`.
 """
 
 from __future__ import annotations
@@ -22,7 +25,15 @@ import torch
 
 from edgewise.kernels.availability import no_numba, no_triton
 from edgewise.kernels.chosen import Chosen, is_watched, note
-from edgewise.kernels.edges import numba_segments, reference, triton_segments
+from edgewise.kernels.edges import (
+    numba_attention,
+    numba_segments,
+    reference,
+    reference_attention,
+    triton_attention,
+    triton_segments,
+)
+from edgewise.kernels.edges.attention import additive_operations
 
 SEGMENTS = ("segment_sum", "edge_dots", "segment_extreme", "equal_sum")
 
@@ -63,20 +74,30 @@ def _triton(case: Case) -> str | None:
         return reason
     if case.dtype == torch.float64:
         return "it does not compute in float64"
+    if "attention" in case.operation and case.width > triton_attention.WIDEST:
+        return f"{case.width} features are more than {triton_attention.WIDEST}"
     return None
 
 
 KERNELS = (
     Kernel("embedding_bag", {"segment_sum": numba_segments.embedding_bag}, _embedding_bag),
-    Kernel("numba", numba_segments.OPERATIONS, lambda case: no_numba(case.device)),
-    Kernel("triton", triton_segments.OPERATIONS, _triton),
-    Kernel("reference", reference.OPERATIONS, lambda case: None),
+    Kernel(
+        "numba",
+        numba_segments.OPERATIONS | additive_operations(numba_attention),
+        lambda case: no_numba(case.device),
+    ),
+    Kernel("triton", triton_segments.OPERATIONS | triton_attention.OPERATIONS, _triton),
+    Kernel(
+        "reference",
+        reference.OPERATIONS | additive_operations(reference_attention),
+        lambda case: None,
+    ),
 )
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The first kernel that accepts, and why not each of the others."""
+    """The first kernel that accepts, and why not each of the others that know the operation."""
 
     kernel: Kernel
     refusals: tuple[tuple[str, str], ...]
@@ -90,7 +111,7 @@ def choose(case: Case) -> Choice:
     'embedding_bag'
     """
     chosen = next(kernel for kernel in KERNELS if kernel.refuses(case) is None)
-    others = (kernel for kernel in KERNELS if kernel is not chosen)
+    others = (x for x in KERNELS if x is not chosen and case.operation in x.operations)
     default = f"{chosen.name} is preferred"
     return Choice(chosen, tuple((x.name, x.refuses(case) or default) for x in others))
 

@@ -20,10 +20,10 @@ PRODUCT, PRODUCT_WARPS = 64, 4  # columns of one grouped product, and its warps
 def segment_sum(
     x: Tensor, scale: Tensor | None, column_scale: Tensor | None, index: EdgeIndex
 ) -> Tensor:
-    return _sum(x, scale, index.rows)
+    return segment_sums(x, scale, index.rows)
 
 
-def _sum(x: Tensor, scale: Tensor | None, csr: SplitCSR) -> Tensor:
+def segment_sums(x: Tensor, scale: Tensor | None, csr: SplitCSR) -> Tensor:
     x = _rows(x)
     scale = None if scale is None else scale.contiguous()
     out, part = _results(x, csr)
@@ -83,7 +83,7 @@ def _results(x: Tensor, csr: SplitCSR) -> tuple[Tensor, Tensor]:
 
 def _merged(out: Tensor, part: Tensor, csr: SplitCSR) -> Tensor:
     if csr.is_split:
-        out[csr.split] = _sum(part, None, csr.parts).to(out.dtype)
+        out[csr.split] = segment_sums(part, None, csr.parts).to(out.dtype)
     return out
 
 
@@ -150,7 +150,7 @@ def grouped_outer(y: Tensor, x: Tensor, groups: Grouping) -> Tensor:
             y, x, part, *work, m, d,
             R=32, CHUNK=CHUNK, N=n, K=k, PRECISION=_precision(x, "ieee"), num_warps=PRODUCT_WARPS
         )  # fmt: skip
-    found = _sum(part.flatten(1), None, consecutive(groups.chunk_ptr, chunks))
+    found = segment_sums(part.flatten(1), None, consecutive(groups.chunk_ptr, chunks))
     return found.view(-1, m, d).to(x.dtype)
 
 

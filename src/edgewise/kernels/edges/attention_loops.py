@@ -1,0 +1,335 @@
+"""The loops of attention along edges on a CPU, compiled by numba when first used.
+
+They release the lock and are run by plain threads on ranges of rows: no OpenMP, which a forked
+process could not use, no atomics, and sums in one order whatever the number of threads.
+
+All heads of a call are done together, edge by edge: where a row of keys holds several heads, it
+is read once. Rows are as `kernels.flat` gives them: the numbers, where row 0 of the first head
+begins, how far rows are apart and how far heads; without numbers if they are not given. The graph
+is as `SplitCSR.arrays` gives it: piece p has the entries ptr[p] to ptr[p+1], all of row owner[p],
+and its result is row place[p]; both are p where no row is split. A list of places is empty where
+they are in order.
+"""
+
+# mypy: disable-error-code="no-untyped-def,untyped-decorator,import-untyped"
+
+import math
+
+import numpy as np
+from numba import njit
+
+from edgewise.kernels.lanes import LANES
+from edgewise.kernels.prefetch import AHEAD
+from edgewise.kernels.vectors import (
+    add_leaky,
+    add_slopes,
+    adds,
+    at,
+    dots,
+    expect,
+    exps,
+    fill,
+    largest,
+    leaky_dots,
+    longest,
+    put,
+    span,
+    up,
+)
+
+DOT, NUMBERS, VECTOR = 0, 1, 2  # kinds of scores: dot products, and additive ones
+WORD = np.uint64(0xFFFFFFFF)
+HALF, LESS = np.uint64(16), np.uint64(15)
+FIRST, SECOND = np.uint64(0x7FEB352D), np.uint64(0x846CA68B)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def mixed(x):
+    x = x ^ (x >> HALF)
+    x = (x * FIRST) & WORD
+    x = x ^ (x >> LESS)
+    x = (x * SECOND) & WORD
+    return x ^ (x >> HALF)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def is_dropped(seed, least, h, i, j):
+    """As `kernels.edges.dropout` decides it."""
+    row = mixed(mixed(np.uint64(seed + h) & WORD) ^ np.uint64(i))
+    return mixed(row ^ np.uint64(j)) < np.uint64(least)
+
+
+@njit(nogil=True, cache=True)
+def weigh(
+    graph, edge, form, q, k, vector, bias, factor, edge_key, drop, sizes, lse, weights, plain,
+    first, last,
+):  # fmt: skip
+    """The weight of each entry of pieces first ≤ p < last, and the log-sum-exp of their scores.
+
+    Weights that are computed `again` are so by columns, q and k in each other's places, `edge`
+    the number of each entry: the log-sum-exp is given, and each entry has that of its own row.
+    `plain` are the scores before they are multiplied by factors, where there is memory for them.
+    """
+    ptr, owner, place, index = graph
+    kind, scale, slope, again = form
+    seed, least, keep = drop
+    (q, q0, qi, qh), (k, k0, kj, kh), (vector, t0, _, th) = q, k, vector
+    (bias, b0, be, bh), (factor, f0, fe, fh), (edge_key, x0, xe, xh) = bias, factor, edge_key
+    (lse, l0, li, lh), (weights, w0, we, wh), (plain, p0, pe, ph) = lse, weights, plain
+    heads, d, _ = sizes
+    low, zero, one = lse.dtype.type(-np.inf), lse.dtype.type(0), lse.dtype.type(1)
+    most, end = longest(ptr, first, last), len(index) - 1
+    (kw, ks), (lw, ls) = span(kh, d, heads), span(lh, 1, heads)
+    (bw, bs), (fw, fs) = span(bh, 1, heads), span(fh, 1, heads)
+    score, extra = np.empty(most * heads, lse.dtype), np.empty(heads, lse.dtype)
+    for p in range(first, last):
+        i = owner[p] if len(owner) else p
+        r = place[p] if len(place) else p
+        a, b = ptr[p], ptr[p + 1]
+        count, own = up(b - a), q0 + qi * i
+        if count:
+            fill(score, count - LANES, most, low, LANES, heads)
+        for c in range(a, b):
+            far, j = index[min(c + AHEAD, end)], index[c]
+            other, to = k0 + kj * j, c - a
+            expect(k, k0 + kj * far, kh, kw, ks)
+            if kind == DOT:
+                dots(score, to, most, scale, q, own, qh, k, other, kh, d, heads)
+            elif kind == NUMBERS:
+                for h in range(heads):
+                    z = at(q, own + qh * h) + at(k, other + kh * h)
+                    put(score, to + most * h, z if z > zero else slope * z)
+            else:
+                leaky_dots(
+                    score, to, most, slope, vector, t0, th, q, own, qh, k, other, kh, d, heads
+                )
+            e, later = c, c
+            if len(edge):
+                e, later = edge[c], edge[min(c + AHEAD, end)]
+                if len(factor):
+                    expect(factor, f0 + fe * later, fh, fw, fs)
+                if len(bias):
+                    expect(bias, b0 + be * later, bh, bw, bs)
+            if len(edge_key):
+                x = x0 + xe * e
+                expect(edge_key, x0 + xe * later, xh, d, heads)
+                if again:
+                    dots(extra, 0, 1, scale, k, other, kh, edge_key, x, xh, d, heads)
+                else:
+                    dots(extra, 0, 1, scale, q, own, qh, edge_key, x, xh, d, heads)
+                for h in range(heads):
+                    score[to + most * h] += extra[h]
+            if len(factor):
+                for h in range(heads):
+                    if len(plain):
+                        put(plain, p0 + pe * c + ph * h, at(score, to + most * h))
+                    score[to + most * h] *= at(factor, f0 + fe * e + fh * h)
+            if len(bias):
+                for h in range(heads):
+                    score[to + most * h] += at(bias, b0 + be * e + bh * h)
+            if again:
+                expect(lse, l0 + li * far, lh, lw, ls)
+                for h in range(heads):
+                    x = to + most * h
+                    put(score, x, at(score, x) - at(lse, l0 + li * j + lh * h))
+        for h in range(heads):
+            if again:
+                exps(score, most * h, count, zero)
+                extra[h] = one
+            else:
+                top = largest(score, most * h, count)
+                top = top if top > low else zero  # there is nothing, or NaN
+                total = exps(score, most * h, count, top)
+                put(lse, l0 + li * r + lh * h, top + math.log(total) if total != 0 else low)
+                extra[h] = 1 / total if total != 0 else zero
+        for c in range(a, b):
+            for h in range(heads):
+                weight = at(score, most * h + c - a) * extra[h]
+                if keep > zero and not again:
+                    weight = zero if is_dropped(seed, least, h, i, index[c]) else weight * keep
+                put(weights, w0 + we * c + wh * h, weight)
+
+
+@njit(nogil=True, cache=True)
+def push(
+    graph, edge, form, q, k, v, dout, delta, factor, edge_value, plain, drop, sizes, weights,
+    dk, dv, dbias, dfactor, dvalue, first, last,
+):  # fmt: skip
+    """dv of pieces first ≤ p < last of values, and in place of each weight the gradient of what
+    its score is made of: of q·k, or of q + k, whose sums are then dk. Those of the terms of edges
+    go to the edges."""
+    ptr, owner, place, row = graph
+    kind, scale, slope, _ = form
+    seed, least, keep = drop
+    (q, q0, qi, qh), (k, k0, kj, kh), (v, v0, vj, vh) = q, k, v
+    (dout, g0, gi, gh), (delta, t0, ti, th) = dout, delta
+    (factor, f0, fe, fh), (edge_value, y0, ye, yh), (plain, p0, pe, ph) = factor, edge_value, plain
+    (weights, w0, we, wh), (dk, r0, rj, rh), (dv, s0, sj, sh) = weights, dk, dv
+    (dbias, b0, be, bh), (dfactor, u0, ue, uh), (dvalue, z0, ze, zh) = dbias, dfactor, dvalue
+    heads, _, width = sizes
+    one, zero, end = v.dtype.type(1), v.dtype.type(0), len(row) - 1
+    (gw, gs), (tw, ts), (qw, qs) = span(gh, width, heads), span(th, 1, heads), span(qh, 1, heads)
+    (bw, bs), (fw, fs), (uw, us) = span(bh, 1, heads), span(fh, 1, heads), span(uh, 1, heads)
+    grad, used, extra = np.empty(heads, v.dtype), np.empty(heads, v.dtype), np.empty(heads, v.dtype)
+    for p in range(first, last):
+        j = owner[p] if len(owner) else p
+        r = place[p] if len(place) else p
+        value, to, key, into = v0 + vj * j, s0 + sj * r, k0 + kj * j, r0 + rj * r
+        fill(dv, to, sh, zero, width, heads)
+        if kind == NUMBERS:
+            fill(dk, into, rh, zero, 1, heads)
+        for c in range(ptr[p], ptr[p + 1]):
+            far, i, w = row[min(c + AHEAD, end)], row[c], w0 + we * c
+            expect(dout, g0 + gi * far, gh, gw, gs)
+            expect(delta, t0 + ti * far, th, tw, ts)
+            g = g0 + gi * i
+            dots(grad, 0, 1, one, dout, g, gh, v, value, vh, width, heads)
+            e = c
+            if len(edge):
+                e, later = edge[c], edge[min(c + AHEAD, end)]
+                if len(factor):
+                    expect(factor, f0 + fe * later, fh, fw, fs)
+                    expect(dfactor, u0 + ue * later, uh, uw, us)
+                if len(dbias):
+                    expect(dbias, b0 + be * later, bh, bw, bs)
+                if len(edge_value):
+                    expect(edge_value, y0 + ye * later, yh, width, heads)
+                    expect(dvalue, z0 + ze * later, zh, width, heads)
+            if len(edge_value):
+                dots(extra, 0, 1, one, dout, g, gh, edge_value, y0 + ye * e, yh, width, heads)
+                for h in range(heads):
+                    grad[h] += extra[h]
+            if kind == NUMBERS:
+                expect(q, q0 + qi * far, qh, qw, qs)
+            for h in range(heads):
+                weight = at(weights, w + wh * h)
+                mine = weight
+                if keep > zero:
+                    mine = zero if is_dropped(seed, least, h, i, j) else weight * keep
+                put(used, h, mine)
+                ds = mine * at(grad, h) - weight * at(delta, t0 + ti * i + th * h)
+                if len(dbias):
+                    put(dbias, b0 + be * e + bh * h, ds)
+                if len(factor):
+                    put(dfactor, u0 + ue * e + uh * h, ds * at(plain, p0 + pe * c + ph * h))
+                    ds *= at(factor, f0 + fe * e + fh * h)
+                if kind == NUMBERS:
+                    z = at(q, q0 + qi * i + qh * h) + at(k, key + kh * h)
+                    ds *= one if z > zero else slope
+                    put(dk, into + rh * h, at(dk, into + rh * h) + ds)
+                put(weights, w + wh * h, ds * scale)
+            adds(dv, to, sh, used, 0, 1, dout, g, gh, width, heads)
+            if len(dvalue):
+                adds(dvalue, z0 + ze * e, zh, used, 0, 1, dout, g, gh, width, heads)
+
+
+@njit(nogil=True, cache=True)
+def pull(graph, turn, edge, x, per_edge, sizes, weights, out, each, first, last):
+    """Of pieces first ≤ p < last the sum of the rows of x, and of edges, that entries read, each
+    times its weight, which is the one at `turn`; what goes to the sum goes to `each` edge, too.
+
+    Rows of keys, values and queries are read in passes of their own: memory that is near holds
+    one of them sooner than two.
+    """
+    ptr, _, place, index = graph
+    (x, x0, xj, xh), (per_edge, y0, ye, yh) = x, per_edge
+    (weights, w0, we, wh), (out, o0, oi, oh), (each, z0, ze, zh) = weights, out, each
+    heads, width = sizes
+    end, listed = len(index) - 1, len(turn) > 0
+    (xw, xs), (ww, ws) = span(xh, width, heads), span(wh, 1, heads)
+    for p in range(first, last):
+        o = o0 + oi * (place[p] if len(place) else p)
+        fill(out, o, oh, out.dtype.type(0), width, heads)
+        for c in range(ptr[p], ptr[p + 1]):
+            far = min(c + AHEAD, end)
+            expect(x, x0 + xj * index[far], xh, xw, xs)
+            if listed:
+                expect(weights, w0 + we * turn[far], wh, ww, ws)
+            w = w0 + we * (turn[c] if listed else c)
+            adds(out, o, oh, weights, w, wh, x, x0 + xj * index[c], xh, width, heads)
+            e = edge[c] if len(edge) else c
+            if len(each):
+                expect(each, z0 + ze * edge[far], zh, width, heads)
+            if len(per_edge):
+                adds(out, o, oh, weights, w, wh, per_edge, y0 + ye * e, yh, width, heads)
+            if len(each):
+                to = z0 + ze * e
+                adds(each, to, zh, weights, w, wh, x, x0 + xj * index[c], xh, width, heads)
+
+
+@njit(nogil=True, cache=True)
+def pull_slopes(graph, turn, slope, own, other, vector, sizes, weights, out, dvector, first, last):
+    """Of pieces first ≤ p < last Σ weight · vector ⊙ f'(own + other), the gradients of additive
+    scores; Σ weight · f(own + other), that of the vector, where there is memory for it."""
+    ptr, owner, place, index = graph
+    (own, q0, qi, qh), (other, k0, kj, kh), (vector, t0, _, th) = own, other, vector
+    (weights, w0, we, wh), (out, o0, oi, oh), (dvector, u0, ui, uh) = weights, out, dvector
+    heads, d = sizes
+    end, listed, zero = len(index) - 1, len(turn) > 0, out.dtype.type(0)
+    (kw, ks), (ww, ws) = span(kh, d, heads), span(wh, 1, heads)
+    for p in range(first, last):
+        i = owner[p] if len(owner) else p
+        r = place[p] if len(place) else p
+        q, o, u = q0 + qi * i, o0 + oi * r, u0 + ui * r
+        fill(out, o, oh, zero, d, heads)
+        if len(dvector):
+            fill(dvector, u, uh, zero, d, heads)
+        for c in range(ptr[p], ptr[p + 1]):
+            far = min(c + AHEAD, end)
+            expect(other, k0 + kj * index[far], kh, kw, ks)
+            if listed:
+                expect(weights, w0 + we * turn[far], wh, ww, ws)
+            w, k = w0 + we * (turn[c] if listed else c), k0 + kj * index[c]
+            rows = (own, q, qh, other, k, kh)
+            add_slopes(out, o, oh, weights, w, wh, vector, t0, th, *rows, slope, d, heads)
+            if len(dvector):
+                add_leaky(dvector, u, uh, weights, w, wh, own, q, qh, other, k, kh, slope, d, heads)
+
+
+@njit(nogil=True, cache=True)
+def totals(graph, turn, sizes, weights, out, first, last):
+    """The sums of the weights of entries, of pieces first ≤ p < last."""
+    ptr, _, place, _ = graph
+    (weights, w0, we, wh), (out, o0, oi, oh) = weights, out
+    heads, _ = sizes
+    end = len(turn) - 1
+    ww, ws = span(wh, 1, heads)
+    for p in range(first, last):
+        o = o0 + oi * (place[p] if len(place) else p)
+        fill(out, o, oh, out.dtype.type(0), 1, heads)
+        for c in range(ptr[p], ptr[p + 1]):
+            expect(weights, w0 + we * turn[min(c + AHEAD, end)], wh, ww, ws)
+            for h in range(heads):
+                added = at(weights, w0 + we * turn[c] + wh * h)
+                put(out, o + oh * h, at(out, o + oh * h) + added)
+
+
+@njit(nogil=True, cache=True)
+def row_dots(sizes, a, b, out, first, last):
+    """a·b of rows first ≤ i < last."""
+    (a, a0, ai, ah), (b, b0, bi, bh), (out, o0, oi, oh) = a, b, out
+    heads, width = sizes
+    one = a.dtype.type(1)
+    for i in range(first, last):
+        dots(out, o0 + oi * i, oh, one, a, a0 + ai * i, ah, b, b0 + bi * i, bh, width, heads)
+
+
+@njit(nogil=True, cache=True)
+def products(graph, q, k, edge_key, sizes, scale, out, first, last):
+    """The scaled dot product of each edge of pieces first ≤ p < last."""
+    ptr, owner, _, index = graph
+    (q, q0, qi, qh), (k, k0, kj, kh) = q, k
+    (edge_key, x0, xe, xh), (out, o0, oe, oh) = edge_key, out
+    heads, d, _ = sizes
+    end, extra = len(index) - 1, np.empty(heads, q.dtype)
+    for p in range(first, last):
+        i = owner[p] if len(owner) else p
+        for e in range(ptr[p], ptr[p + 1]):
+            expect(k, k0 + kj * index[min(e + AHEAD, end)], kh, d, heads)
+            o, j = o0 + oe * e, index[e]
+            dots(out, o, oh, scale, q, q0 + qi * i, qh, k, k0 + kj * j, kh, d, heads)
+            if len(edge_key):
+                x = x0 + xe * e
+                dots(extra, 0, 1, scale, q, q0 + qi * i, qh, edge_key, x, xh, d, heads)
+                for h in range(heads):
+                    put(out, o + oh * h, at(out, o + oh * h) + extra[h])

@@ -1,0 +1,320 @@
+"""Attention along edges on a GPU: one program per piece of a row and some heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from edgewise.kernels.edges.attention import Grads, Inputs, additive
+from edgewise.kernels.edges.index import SplitCSR
+from edgewise.kernels.edges.triton_segments import segment_sums, work
+from edgewise.kernels.programs import merged, room, share, units
+
+WIDEST = 256
+NUMBERS = ("edge_bias", "edge_scale")  # of edges and heads
+AT_ONCE = 16  # rows of which a program reads everything
+
+
+class ScoreCode(NamedTuple):
+    """What is made of dot products, as functions of Triton; tables are packed in one tensor.
+
+    `unit` of a gradient of tables are 1, where these are wanted: they are summed as integers.
+    """
+
+    value: Any = None
+    slope: Any = None
+    spread: Any = None
+    tables: Tensor | None = None
+    sizes: Tensor | None = None
+    unit: Tensor | None = None
+
+
+NO_CODE = ScoreCode()
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """One call: tensors with heads in one axis and features next to each other, a power of two of
+    them; q stands for whatever is not given."""
+
+    given: Inputs
+    score: ScoreCode
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    vector: Tensor
+
+    @classmethod
+    def of(cls, given: Inputs, score: ScoreCode) -> _Call:
+        q, v = given.q.flatten(0, 1), padded(given.v)
+        if given.slope is not None and given.vector is None:
+            q, k = (_by_node(x[..., 0])[..., None] for x in (q, given.k))
+        else:
+            q, k = padded(q), padded(given.k)
+        vector = q if given.vector is None else padded(given.vector).contiguous()
+        return cls(given, score, q, k, v, vector)
+
+    @property
+    def kind(self) -> int:
+        if self.given.slope is None:
+            return 0
+        return 1 if self.given.vector is None else 2
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        terms = self.given.terms
+        vectors = [terms.get(name) for name in ("edge_key", "edge_value")]
+        listed = [terms.get(name) for name in NUMBERS]
+        listed += [None if x is None else padded(x) for x in vectors]
+        listed += [self.score.tables, self.score.sizes]
+        read = (self.q if x is None else x.contiguous() for x in listed)
+        return self.q, self.k, self.v, self.vector, *read
+
+    @property
+    def numbers(self) -> tuple[float, float]:
+        return self.given.scale, self.given.slope or 0.0
+
+    @property
+    def drop(self) -> tuple[int, int, float]:
+        drop = self.given.drop
+        return (0, 0, 1.0) if drop is None else (drop.seed, drop.least, 1 / (1 - drop.chance))
+
+    def parts(self, heads: int, csr: SplitCSR, width: int) -> Tensor:
+        """Memory for partial results."""
+        return self.v.new_empty(heads * csr.slots, width, dtype=torch.float32)
+
+    def meta(self, heads: int, csr: SplitCSR, backward: bool = True) -> dict[str, Any]:
+        terms, score, d = self.given.terms, self.score, max(self.q.shape[-1], 16)
+        width = max(d, self.v.shape[-1])
+        part = share(heads, width, self.v.dtype.itemsize, backward=backward)
+        return {
+            "KIND": self.kind,
+            "SPLIT": csr.is_split,
+            "VALUE": score.value,
+            "SLOPE": score.slope,
+            "SPREAD": score.spread,
+            "SCORE": score.value is not None,
+            "BIAS": "edge_bias" in terms,
+            "FACTOR": "edge_scale" in terms,
+            "DROP": self.given.drop is not None,
+            "EDGE_KEY": "edge_key" in terms,
+            "EDGE_VALUE": "edge_value" in terms,
+            "E": part.edges,
+            "H": part.heads,
+            "D": d,
+            "DV": self.v.shape[-1],
+            "num_warps": 1,
+        }
+
+
+def forward(given: Inputs, score: ScoreCode = NO_CODE) -> tuple[Tensor, Tensor]:
+    out, lse, _, _ = _forward(given, score)
+    shape, dv = given.heads, given.v.shape[-1]
+    return out[..., :dv].unflatten(0, shape), lse.unflatten(0, shape)
+
+
+def _forward(given: Inputs, score: ScoreCode) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The output, padded, the log-sum-exp, and of additive numbers `plus` and `share`."""
+    from edgewise.kernels.edges import triton_attention_kernels
+
+    call, csr = _Call.of(given, score), given.index.rows
+    heads, width = len(call.q), call.v.shape[-1]
+    out = room(call.v if call.kind else call.q, csr.segments, width)
+    lse = call.v.new_empty(heads, csr.segments, dtype=torch.float32)
+    plus, above = out.new_empty(0, 0, 0), lse.new_empty(0, 0)
+    if call.kind == 1:
+        plus, above = torch.empty_like(out), torch.empty_like(lse)
+    results = (out, lse, plus, above)
+    partial = [call.parts(heads, csr, columns) for columns in (width, 1, width, 1)]
+    counts = (csr.segments, csr.edges, heads, given.q.shape[1], csr.slots)
+    meta = call.meta(heads, csr, backward=False)
+    grid = (_pieces(csr) * heads // meta["H"],)
+    if grid[0]:
+        triton_attention_kernels.forward[grid](
+            *call.inputs, *results, *partial, *work(csr), *call.numbers, *counts, *call.drop,
+            *units(out), *_strides(call.q, call.k, call.v), **meta
+        )  # fmt: skip
+    if csr.is_split:
+        _merge(results, partial, csr)
+    return results
+
+
+def _merge(results: tuple[Tensor, ...], partial: list[Tensor], csr: SplitCSR) -> None:
+    """The parts of split rows, weighted by their shares of the sum of exponentials."""
+    from edgewise.kernels.attention import triton_parts_kernels
+
+    out, lse, plus, above = results
+    triton_parts_kernels.merge[len(csr.split), len(out)](
+        out, lse, partial[0], partial[1], csr.split, csr.split_ptr, csr.segments, csr.slots,
+        *merged(out), BLOCK=1, DV=out.shape[2], num_warps=1
+    )  # fmt: skip
+    if not above.numel():
+        return
+    heads, slots = len(out), csr.slots
+    of = torch.repeat_interleave(csr.split, csr.split_ptr.diff(), output_size=slots)
+    weight = torch.exp(partial[1].view(heads, slots) - lse[:, of])
+    for total, part in ((plus, partial[2]), (above[..., None], partial[3])):
+        weighed = part.view(heads, slots, -1) * weight[..., None]
+        rows = weighed.transpose(0, 1).reshape(slots, -1)
+        added = segment_sums(rows, None, csr.parts).view(len(csr.split), heads, -1)
+        total[:, csr.split] = added.transpose(0, 1).to(total.dtype)
+
+
+def backward(
+    given: Inputs, out: Tensor, lse: Tensor, dout: Tensor, score: ScoreCode = NO_CODE
+) -> tuple[Grads, Tensor | None]:
+    """The gradients, and those of packed tables."""
+    call = _Call.of(given, score)
+    g, found = (padded(x.flatten(0, 1)) for x in (dout, out))
+    stats = call.v.new_empty(g.shape[1], len(g), 2, dtype=torch.float32)
+    state = (g, found, lse.flatten(0, 1).contiguous(), stats)
+    dq, dvector, terms, tables = _rows(call, state)
+    dk, dv, of_columns = _columns(call, g, stats)
+    d, width, kind = given.q.shape[-1], given.v.shape[-1], given.v.dtype
+    dq = dq[..., :d].unflatten(0, given.heads)
+    if dvector is not None:
+        dvector = dvector.sum(1, keepdim=True)[..., :d].to(kind)
+    grads = Grads(dq, dk[..., :d], dv[..., :width], dvector, {**terms, **of_columns})
+    return grads, tables
+
+
+def _rows(
+    call: _Call, state: tuple[Tensor, ...]
+) -> tuple[Tensor, Tensor | None, dict[str, Tensor], Tensor | None]:
+    """dq, and the gradients of the vector, of what edges multiply and add, and of tables."""
+    from edgewise.kernels.edges import triton_attention_kernels
+
+    given, csr, heads, d = call.given, call.given.index.rows, len(call.q), call.q.shape[-1]
+    dq, meta = room(call.q, csr.segments, d), call.meta(heads, csr)
+    listed = {name: given.terms[name] for name in NUMBERS if name in given.terms}
+    terms = {name: x.new_empty(x.shape) for name, x in listed.items()}
+    unit, tables, part = call.score.unit, call.score.tables, call.parts(heads, csr, d)
+    dtables = torch.zeros(tables.shape if tables is not None else (1,), dtype=torch.int64)
+    dtables = dtables.to(dq.device)
+    dvector = None if call.kind != 2 else dq.new_empty(heads, _pieces(csr), d, dtype=torch.float32)
+    each = (dq if x is None else x for x in (dvector, *(terms.get(name) for name in NUMBERS)))
+    into = (dq, *each, dtables, part if unit is None else unit, part)
+    counts = (csr.segments, csr.edges, heads, given.q.shape[1], csr.slots, _pieces(csr))
+    g, out = state[:2]
+    grid = (_pieces(csr) * heads // meta["H"],)
+    if grid[0]:
+        triton_attention_kernels.backward_rows[grid](
+            *call.inputs, *state, *into, *work(csr), *call.numbers, *counts, *call.drop,
+            *units(dq), *_strides(call.q, call.k, call.v, g, out), **meta
+        )  # fmt: skip
+    if csr.is_split:
+        _add_up(dq, part, csr)
+    return dq, dvector, terms, None if unit is None else dtables / unit
+
+
+def _columns(call: _Call, g: Tensor, stats: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """dk and dv, and the gradients of keys and values of edges."""
+    from edgewise.kernels.edges import triton_attention_kernels
+
+    given, csr, keys = call.given, call.given.index.columns, len(call.k)
+    dk, dv = (room(x, csr.segments, x.shape[-1]) for x in (call.k, call.v))
+    widths = {"edge_key": call.k.shape[-1], "edge_value": call.v.shape[-1]}
+    each = {
+        name: call.q.new_empty(keys, csr.edges, width, dtype=torch.float32)
+        for name, width in widths.items()
+        if name in given.terms
+    }
+    parts = [call.parts(keys, csr, x.shape[-1]) for x in (dk, dv)]
+    into = (dk, dv, *(each.get(name, dk) for name in widths), *parts)
+    meta, counts = call.meta(keys, csr), (csr.edges, keys, given.q.shape[1], csr.slots)
+    grid = (_pieces(csr) * keys // meta["H"],)
+    if grid[0]:
+        triton_attention_kernels.backward_columns[grid](
+            *call.inputs, g, stats, *into, *work(csr), given.index.rows.perm, *call.numbers,
+            *counts, *call.drop, *units(dk), *units(dv), *_strides(call.q, call.k, call.v, g),
+            **meta
+        )  # fmt: skip
+    if csr.is_split:
+        for grad, part in ((dk, parts[0]), (dv, parts[1])):
+            _add_up(grad, part, csr)
+    listed = {name: given.terms[name] for name in each}
+    terms = {name: each[name][..., : x.shape[-1]].to(x.dtype) for name, x in listed.items()}
+    return dk, dv, terms
+
+
+def additive_attention(*inputs: Any) -> tuple[Tensor, ...]:
+    """The gradient of additive queries that are numbers needs no second pass over the edges.
+
+    With z = q_i + k_j, f'(z) = slope + (1 - slope)·[z > 0], ds_e = p_e (g_i·v_j - g_i·out_i) and
+    Σ ds_e = 0,
+
+        dq_i = Σ_e f'(z_e) ds_e = (1 - slope) g_i·(plus_i - share_i out_i),
+        plus_i = Σ_{z_e > 0} p_e v_j,  share_i = Σ_{z_e > 0} p_e,
+
+    so the forward pass keeps `plus` and `share`.
+    """
+    given = additive(*inputs)
+    out, lse, plus, above = _forward(given, NO_CODE)
+    width = given.v.shape[-1]
+    return out[..., :width], lse, plus[..., :width], above
+
+
+def additive_attention_backward(
+    dout: Tensor, out: Tensor, lse: Tensor, plus: Tensor, above: Tensor, *inputs: Any
+) -> tuple[Tensor, ...]:
+    from edgewise.kernels.edges import triton_attention_kernels
+
+    given = additive(*inputs)
+    if given.vector is not None:
+        found, _ = backward(given, out[:, None], lse[:, None], dout[:, None])
+        assert found.vector is not None
+        return found.q[:, 0], found.k, found.v, found.vector
+    call = _Call.of(given, NO_CODE)
+    g, out, plus = (padded(x) for x in (dout, out, plus))
+    (heads, n, width), dq = g.shape, room(given.q[:, 0], given.q.shape[2], 1)
+    stats = lse.new_empty(n, heads, 2)
+    part = share(heads, width, g.dtype.itemsize, backward=False)
+    grid = (-(-n // AT_ONCE) * heads // part.heads,)
+    if grid[0]:
+        triton_attention_kernels.backward_numbers[grid](
+            g, out, plus, lse, above, stats, dq, given.slope, n, heads, *_strides(g, out, plus, dq),
+            R=AT_ONCE, H=part.heads, DV=width, num_warps=4
+        )  # fmt: skip
+    dk, dv, _ = _columns(call, g, stats)
+    return dq, dk, dv[..., : given.v.shape[-1]], given.v.new_empty(0)
+
+
+def _add_up(out: Tensor, part: Tensor, csr: SplitCSR) -> None:
+    from edgewise.kernels.attention import triton_parts_kernels
+
+    triton_parts_kernels.add_up[len(csr.split), len(out)](
+        out, part, csr.split, csr.split_ptr, csr.segments, csr.slots,
+        *merged(out), BLOCK=1, D=out.shape[-1], num_warps=1
+    )  # fmt: skip
+
+
+def padded(x: Tensor) -> Tensor:
+    """With features next to each other, their number a power of two of at least 16."""
+    width = max(16, 1 << (x.shape[-1] - 1).bit_length())
+    if width != x.shape[-1]:
+        return pad(x, (0, width - x.shape[-1]))
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _by_node(x: Tensor) -> Tensor:
+    """(heads, n) with the heads of a node next to each other, as they are read together."""
+    return x.transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def _pieces(csr: SplitCSR) -> int:
+    return csr.pieces.shape[0] - 1
+
+
+def _strides(*tensors: Tensor) -> list[int]:
+    return [s for x in tensors for s in x.stride()[:2]]
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "additive_attention": additive_attention,
+    "additive_attention_backward": additive_attention_backward,
+}
