@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import linear
 
-from edgewise.kernels import helpers, products
-from edgewise.kernels.helpers import together
+from edgewise.kernels import products
+from edgewise.kernels import threads as workers
 from edgewise.kernels.products import FEW, Products
+from edgewise.kernels.threads import together
 
 
 def assert_product(found, x, matrix):
@@ -171,12 +172,12 @@ def test_many_callers_at_once(threads):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_a_forked_process_has_helpers_of_its_own():
+def test_a_forked_process_has_workers_of_its_own():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
         together(counted, [([], 0)], [4])
-        assert helpers._crew.helpers
+        assert workers._crew.workers
         child = os.fork()
         if not child:
             seen = []

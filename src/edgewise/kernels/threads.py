@@ -1,25 +1,102 @@
-"""Loops over rows on several threads: ranges of about equal work, one order of sums."""
+"""Loops over rows on several threads, which the caller is one of: sums have one order.
+
+Threads wait for work: to hand it over takes some ten microseconds, to start a thread more than a
+hundred. The loops release Python's lock.
+"""
+
+from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 
+Loop = Callable[..., None]
+Job = Callable[[], None]
 SMALL = 1 << 16  # numbers that one thread reads sooner than it could start another
 RANGES = 4  # for each thread, so that none waits long for the last
 
 
-def spread(
-    loop: Callable[..., None], calls: Sequence[tuple[Any, ...]], ptr: np.ndarray, *, numbers: int
-) -> None:
+class Worker:
+    """A thread that runs one job at a time."""
+
+    def __init__(self) -> None:
+        self._ready, self._done = threading.Lock(), threading.Lock()
+        self._ready.acquire()
+        self._done.acquire()
+        self._job: Job | None = None
+        self._failed: BaseException | None = None
+        threading.Thread(target=self._serve, name="edgewise", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            self._ready.acquire()
+            assert self._job is not None
+            try:
+                self._job()
+            except BaseException as problem:  # raised by the caller, who waits for it
+                self._failed = problem
+            self._job = None  # what it held may be freed
+            self._done.release()
+
+    def start(self, job: Job) -> None:
+        self._job = job
+        self._ready.release()
+
+    def wait(self) -> None:
+        self._done.acquire()
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+
+
+class _Crew:
+    """The workers of this process: a fork has none of its parent's threads."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.busy = threading.Lock()
+        self.workers: list[Worker] = []
+
+
+_crew = _Crew()
+
+
+def _run(jobs: Sequence[Job]) -> None:
+    """The first by the caller, the others by workers; all by the caller while those are busy."""
+    global _crew
+    if _crew.process != os.getpid():
+        _crew = _Crew()
+    crew = _crew
+    if len(jobs) == 1 or not crew.busy.acquire(blocking=False):
+        for job in jobs:
+            job()
+        return
+    try:
+        while len(crew.workers) < len(jobs) - 1:
+            crew.workers.append(Worker())
+        started = crew.workers[: len(jobs) - 1]
+        for worker, job in zip(started, jobs[1:], strict=True):
+            worker.start(job)
+        jobs[0]()
+        for worker in started:
+            worker.wait()
+    except BaseException:  # such as an interrupt while waiting: who is done is not known
+        _crew = _Crew()
+        raise
+    finally:
+        crew.busy.release()
+
+
+def spread(loop: Loop, calls: Sequence[tuple[Any, ...]], ptr: np.ndarray, *, numbers: int) -> None:
     """Run `loop(*call, first, last)` over the rows of `ptr`, for every call.
 
-    `numbers` is how many it reads; the loop releases Python's lock.
+    `numbers` is how many it reads. Ranges of about equal work are handed out one after another.
     """
     threads, rows = torch.get_num_threads(), len(ptr) - 1
     if threads == 1 or numbers < SMALL:
@@ -27,23 +104,23 @@ def spread(
             loop(*call, 0, rows)
         return
     ends = _ends(ptr, max(-(-RANGES * threads // max(len(calls), 1)), 1))
-    parts = ((*call, a, b) for call in calls for a, b in pairwise(ends) if a < b)
-    left = iter(list(parts))
-    others = [_pool(os.getpid(), threads).submit(_work, loop, left) for _ in range(threads - 1)]
-    _work(loop, left)
-    for other in others:
-        other.result()
+    parts = [(*call, a, b) for call in calls for a, b in pairwise(ends) if a < b]
+    _run([partial(_each, loop, iter(parts))] * threads)  # each part is handed out once
 
 
-def _work(loop: Callable[..., None], left: Iterator[tuple[Any, ...]]) -> None:
-    for part in left:  # each part is handed out once
-        loop(*part)
+def together(loop: Loop, items: Sequence[tuple[Any, ...]], rows: Sequence[int]) -> None:
+    """Run `loop(*item, first, last)` over the rows of every item, a share of each on a thread."""
+    threads = torch.get_num_threads()
+    shares = [
+        [(*i, n * t // threads, n * (t + 1) // threads) for i, n in zip(items, rows, strict=True)]
+        for t in range(threads)
+    ]
+    _run([partial(_each, loop, iter(share)) for share in shares])
 
 
-@lru_cache(maxsize=1)
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Kept, because threads cost more to start than a small graph does; not over a fork."""
-    return ThreadPoolExecutor(threads - 1)
+def _each(loop: Loop, calls: Iterator[tuple[Any, ...]]) -> None:
+    for arguments in calls:
+        loop(*arguments)
 
 
 def _ends(ptr: np.ndarray, parts: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Loops over the pieces of segments on a CPU, compiled by numba when first used."""
+"""Loops over segments and over rows of matrices on a CPU, compiled by numba when first used."""
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,import-untyped"
 
@@ -59,3 +59,14 @@ def equal_sum(graph, a, x, y, out, first, last):
             for c in range(d):
                 same = x[rows[e], c] == y[s, c]
                 out[r, c] += a[rows[e], c] if same else 0
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def times_rows(matrix, rows, out, first, last):
+    """Columns first ≤ i < last of rows · matrixᵀ: a row of the matrix is read once for all."""
+    for i in range(first, last):
+        for r in range(rows.shape[0]):
+            total = rows.dtype.type(0)
+            for x in range(rows.shape[1]):
+                total += matrix[i, x] * rows[r, x]
+            out[r, i] = total

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from edgewise.kernels.availability import no_numba
-from edgewise.kernels.helpers import together
+from edgewise.kernels.threads import together
 
 FEW = 8  # rows; with more, blocks of both sides are worth their trouble
 SMALL = 1 << 14  # numbers in matrices, below which starting costs more than computing
@@ -33,7 +33,7 @@ class Products:
         """The rows times each of the matrices."""
         if self.refuses(x) is not None:
             return [torch.nn.functional.linear(x, matrix) for matrix in self.matrices]
-        from edgewise.kernels.products.loops import times
+        from edgewise.kernels.edges.segment_loops import times_rows
 
         lead = x.shape[:-1]
         rows = x.detach().reshape(-1, x.shape[-1]).numpy()
@@ -42,7 +42,7 @@ class Products:
             (array, rows, out.numpy().reshape(len(rows), -1))
             for array, out in zip(self._arrays, found, strict=True)
         ]
-        together(times, items, [len(array) for array in self._arrays])
+        together(times_rows, items, [len(array) for array in self._arrays])
         return found
 
     def refuses(self, x: Tensor) -> str | None:
@@ -50,7 +50,7 @@ class Products:
         if self.refusal is not None:
             return self.refusal
         if torch.is_grad_enabled() and any(t.requires_grad for t in (x, *self.matrices)):
-            return "gradients are wanted"
+            return "gradients are required"
         if type(x) not in CLASSES:
             return f"the rows are a {type(x).__name__}"
         if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack():
