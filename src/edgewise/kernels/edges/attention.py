@@ -55,6 +55,13 @@ class Inputs:
     drop: Dropout | None = None
 
     @property
+    def kind(self) -> int:
+        """0 for dot products; of additive scores 1 for numbers, 2 with a vector."""
+        if self.slope is None:
+            return 0
+        return 1 if self.vector is None else 2
+
+    @property
     def heads(self) -> tuple[int, int]:
         return self.q.shape[0], self.q.shape[1]
 

@@ -51,18 +51,12 @@ class _Call:
     def index(self) -> EdgeIndex:
         return self.given.index
 
-    @property
-    def kind(self) -> int:
-        if self.given.slope is None:
-            return 0
-        return 1 if self.given.vector is None else 2
-
     def number(self, x: float) -> Any:
         return self.v.new_empty(0).numpy().dtype.type(x)
 
     def form(self, again: bool) -> tuple[int, Any, Any, bool]:
-        scale = self.given.scale if self.kind == 0 else 1.0
-        return self.kind, self.number(scale), self.number(self.given.slope or 0.0), again
+        scale = self.given.scale if self.given.kind == 0 else 1.0
+        return self.given.kind, self.number(scale), self.number(self.given.slope or 0.0), again
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -224,11 +218,11 @@ def _of_scores(
     rows, columns = call.index.rows, call.index.columns
     turn, (q, k, _) = columns.perm.numpy(), call.rows
     dq = call.empty(rows.results, call.q.shape[-1])
-    if call.kind == 1:
+    if call.given.kind == 1:
         sizes = (call.heads.together, 1)
         call.run("totals", rows, turn, sizes, weights, call.heads.rows(dq, call.v))
         return rows.summed(dq), columns.summed(dk), None
-    if call.kind == 0:
+    if call.given.kind == 0:
         shared = dk[:, None].expand(-1, call.heads.g, -1, -1)
         call.pull(columns, q, weights, shared, each=each)
         call.pull(rows, k, weights, dq, turn=turn, per_edge=call.term("edge_key"))

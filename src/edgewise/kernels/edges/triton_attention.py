@@ -52,18 +52,12 @@ class _Call:
     @classmethod
     def of(cls, given: Inputs, score: ScoreCode) -> _Call:
         q, v = given.q.flatten(0, 1), padded(given.v)
-        if given.slope is not None and given.vector is None:
+        if given.kind == 1:
             q, k = (_by_node(x[..., 0])[..., None] for x in (q, given.k))
         else:
             q, k = padded(q), padded(given.k)
         vector = q if given.vector is None else padded(given.vector).contiguous()
         return cls(given, score, q, k, v, vector)
-
-    @property
-    def kind(self) -> int:
-        if self.given.slope is None:
-            return 0
-        return 1 if self.given.vector is None else 2
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -93,7 +87,7 @@ class _Call:
         width = max(d, self.v.shape[-1])
         part = share(heads, width, self.v.dtype.itemsize, backward=backward)
         return {
-            "KIND": self.kind,
+            "KIND": self.given.kind,
             "SPLIT": csr.is_split,
             "VALUE": score.value,
             "SLOPE": score.slope,
@@ -124,10 +118,10 @@ def _forward(given: Inputs, score: ScoreCode) -> tuple[Tensor, Tensor, Tensor, T
 
     call, csr = _Call.of(given, score), given.index.rows
     heads, width = len(call.q), call.v.shape[-1]
-    out = room(call.v if call.kind else call.q, csr.segments, width)
+    out = room(call.v if given.kind else call.q, csr.segments, width)
     lse = call.v.new_empty(heads, csr.segments, dtype=torch.float32)
     plus, above = out.new_empty(0, 0, 0), lse.new_empty(0, 0)
-    if call.kind == 1:
+    if given.kind == 1:
         plus, above = torch.empty_like(out), torch.empty_like(lse)
     results = (out, lse, plus, above)
     partial = [call.parts(heads, csr, columns) for columns in (width, 1, width, 1)]
@@ -196,7 +190,7 @@ def _rows(
     unit, tables, part = call.score.unit, call.score.tables, call.parts(heads, csr, d)
     dtables = torch.zeros(tables.shape if tables is not None else (1,), dtype=torch.int64)
     dtables = dtables.to(dq.device)
-    dvector = None if call.kind != 2 else dq.new_empty(heads, _pieces(csr), d, dtype=torch.float32)
+    dvector = None if given.kind != 2 else dq.new_empty(heads, _pieces(csr), d, dtype=torch.float32)
     each = (dq if x is None else x for x in (dvector, *(terms.get(name) for name in NUMBERS)))
     into = (dq, *each, dtables, part if unit is None else unit, part)
     counts = (csr.segments, csr.edges, heads, given.q.shape[1], csr.slots, _pieces(csr))
