@@ -1,4 +1,4 @@
-"""The values of weights: given, or drawn as `torch.nn.Linear` draws its own."""
+"""The values of weights: set by name, or drawn as `torch.nn.Linear` draws its own."""
 
 import hashlib
 import math
@@ -44,11 +44,11 @@ def exact(thing: Any, dtype: torch.dtype) -> Tensor:
     return torch.as_tensor(thing).to(dtype)
 
 
-def _by_name(given: Any) -> dict[str, Any]:
-    if given is None or isinstance(given, Mapping):
-        return dict(given or {})
+def _by_name(values: Any) -> dict[str, Any]:
+    if values is None or isinstance(values, Mapping):
+        return dict(values or {})
     raise UnknownWeight(
-        f"weights are given by name, not as a {type(given).__name__}",
+        f"weights are given by name, not as a {type(values).__name__}",
         caller(),
         'write `weights={"w": tensor}`',
     )
@@ -63,8 +63,8 @@ def initial_weights(
 
 
 def _check_options(seed: Any, dtype: Any) -> None:
-    whole = isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 1 << 63
-    if seed is not None and not whole:
+    valid = isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 1 << 63
+    if seed is not None and not valid:
         raise BadDefault(
             f"`seed={safe_repr(seed)}` is not a seed", caller(), "write an integer from 0"
         )
@@ -74,6 +74,14 @@ def _check_options(seed: Any, dtype: Any) -> None:
             caller(),
             "write such as `torch.float32`",
         )
+
+
+def declared_shape(weight: nodes.Weight) -> tuple[int, ...]:
+    """The shape of a weight as it is written; of a family, that of each member."""
+    if weight.shape is not None:
+        return weight.shape
+    thing: Any = weight.value.thing if isinstance(weight.value, nodes.Opaque) else weight.value
+    return tuple(thing.shape) if hasattr(thing, "shape") else _depth(thing)
 
 
 def _depth(value: Any) -> tuple[int, ...]:
@@ -90,7 +98,7 @@ class WeightTable:
         *,
         seed: int | None = None,
         dtype: torch.dtype = torch.float64,
-        given: Mapping[str, Any] | None = None,
+        values: Mapping[str, Any] | None = None,
     ) -> None:
         self.domains = domains
         self.dtype = dtype
@@ -98,20 +106,20 @@ class WeightTable:
         self.learnable: dict[str, Tensor] = {}
         _check_options(seed, dtype)
         declared = [w for s in statements for w in weights_of(s) if w.is_declared]
-        given = _by_name(given)
+        values = _by_name(values)
         for weight in declared:
             name = str(weight.name)
             if name not in self.tensors:  # the first value in program order wins
                 made = (
-                    self._given(weight, given.pop(name))
-                    if name in given
+                    self._set(weight, values.pop(name))
+                    if name in values
                     else self._start(weight, seed)
                 )
                 self.tensors[name] = made
                 if not weight.is_fixed:
                     self.learnable[name] = made
-        if given:
-            self._refuse(next(iter(given)))
+        if values:
+            self._refuse(next(iter(values)))
 
     def _refuse(self, name: str) -> None:
         near = nearest(name, list(self.tensors))
@@ -121,7 +129,7 @@ class WeightTable:
             f"did you mean `{near}`?" if near else f"its weights are {', '.join(self.tensors)}",
         )
 
-    def _given(self, weight: nodes.Weight, value: Any) -> Tensor:
+    def _set(self, weight: nodes.Weight, value: Any) -> Tensor:
         try:
             made = value if isinstance(value, Tensor) else exact(value, self.dtype)
         except (TypeError, ValueError, RuntimeError):
@@ -139,15 +147,11 @@ class WeightTable:
 
     def _shape(self, weight: nodes.Weight) -> tuple[int, ...]:
         sizes = [len(members(self.domains[v.name])) for v in variables(weight.keys)]
-        if weight.shape is not None:
-            return (*sizes, *weight.shape)
-        thing: Any = weight.value.thing if isinstance(weight.value, nodes.Opaque) else weight.value
-        return (*sizes, *(thing.shape if hasattr(thing, "shape") else _depth(thing)))
+        return (*sizes, *declared_shape(weight))
 
     def _start(self, weight: nodes.Weight, seed: int | None) -> Tensor:
-        sizes = [len(members(self.domains[v.name])) for v in variables(weight.keys)]
         if weight.shape is not None:
-            start = self._drawn((*sizes, *weight.shape), weight, seed)
+            start = self._drawn(self._shape(weight), weight, seed)
         else:
             thing = weight.value.thing if isinstance(weight.value, nodes.Opaque) else weight.value
             if isinstance(thing, torch.nn.Parameter) or (
@@ -155,7 +159,7 @@ class WeightTable:
             ):
                 return thing
             one = torch.as_tensor(thing, dtype=self.dtype).detach()
-            start = one.expand((*sizes, *one.shape)).clone()
+            start = one.expand(self._shape(weight)).clone()
         return start if weight.is_fixed else torch.nn.Parameter(start)
 
     def _drawn(self, shape: tuple[int, ...], weight: nodes.Weight, seed: int | None) -> Tensor:

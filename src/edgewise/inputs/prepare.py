@@ -31,6 +31,7 @@ from edgewise.inputs.sources import (
 from edgewise.language import nodes
 from edgewise.language.statements import atoms, weights
 from edgewise.plan.nodes import Plan
+from edgewise.weights import declared_shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,28 +106,15 @@ def strings(plan: Plan) -> Iterator[str]:
 
 def value_lengths(plan: Plan, relation: str) -> set[int]:
     """The lengths of vectors that the matrices applied to a relation take."""
-    found = set()
-    shapes = {w.name: w.shape for rule in plan.rules for w in weights(rule) if w.shape is not None}
-    for rule in plan.rules:
-        for atom in atoms(rule):
-            if (
-                isinstance(atom, nodes.Atom)
-                and atom.relation == relation
-                and atom.weight is not None
-            ):
-                shape = atom.weight.shape or shapes.get(atom.weight.name) or _literal(atom.weight)
-                if shape is not None and len(shape) == 2 and shape[1] > 1:
-                    found.add(shape[1])
-    return found
-
-
-def _literal(weight: nodes.Weight) -> tuple[int, ...] | None:
-    match weight.value:
-        case nodes.Opaque(thing=thing):
-            return tuple(thing.shape)
-        case tuple() as outer if outer and isinstance(outer[0], tuple):
-            return len(outer), len(outer[0])
-    return None
+    declared = [w for rule in plan.rules for w in weights(rule) if w.is_declared]
+    shapes = {weight.name: declared_shape(weight) for weight in declared}
+    applied = [
+        shapes.get(atom.weight.name, ())
+        for rule in plan.rules
+        for atom in atoms(rule)
+        if isinstance(atom, nodes.Atom) and atom.relation == relation and atom.weight is not None
+    ]
+    return {shape[1] for shape in applied if len(shape) == 2 and shape[1] > 1}
 
 
 def _source(name: str, item: Input, arity: int, inner: set[int]) -> Source:
@@ -175,12 +163,12 @@ def check_alike(facts: FactTables, plan: Plan, dtype: torch.dtype) -> None:
     """Refuse facts of one relation with values of different shapes, those of the program too."""
     for relation, table in facts.tables.items():
         stored = table.stored(dtype)
-        shapes = [tuple(value.shape) for value in stored[:1]] if isinstance(stored, Tensor) else []
-        shapes += [] if isinstance(stored, Tensor) else [tuple(value.shape) for value in stored]
+        values = stored[:1] if isinstance(stored, Tensor) else stored
+        shapes = [tuple(value.shape) for value in values]
         own = [fact.atom for fact in plan.facts if fact.atom.relation == relation]
         stated = {atom.terms for atom in table.atoms} if own else set()
-        weights = [atom.weight for atom in own if atom.terms not in stated]
-        shapes += [() if w is None else w.shape or _value_shape(w) for w in weights]
+        learnt = [atom.weight for atom in own if atom.terms not in stated]
+        shapes += [() if weight is None else declared_shape(weight) for weight in learnt]
         refuse_mixed(relation, shapes)
 
 
@@ -224,24 +212,12 @@ def _mixed_source(
 
 def _shaped_like(values: list[Tensor], names: list[str | None], plan: Plan) -> list[Tensor]:
     """Placeholders for values that weights will replace, in the shape the weights have."""
-    shapes = {}
-    for fact in plan.facts:
-        weight = fact.atom.weight
-        if weight is not None:
-            shapes[weight.name] = weight.shape or _value_shape(weight)
+    learnt = [fact.atom.weight for fact in plan.facts if fact.atom.weight is not None]
+    shapes = {weight.name: declared_shape(weight) for weight in learnt}
     return [
-        v if name is None else v.new_zeros(shapes.get(name) or ())
-        for v, name in zip(values, names, strict=True)
+        value if name is None else value.new_zeros(shapes[name])
+        for value, name in zip(values, names, strict=True)
     ]
-
-
-def _value_shape(weight: nodes.Weight) -> tuple[int, ...]:
-    match weight.value:
-        case nodes.Opaque(thing=thing):
-            return tuple(thing.shape)
-        case tuple() as outer:
-            return (len(outer), len(outer[0])) if isinstance(outer[0], tuple) else (len(outer),)
-    return ()
 
 
 def _in_samples(

@@ -48,7 +48,7 @@ def solve(
         warnings.warn(warning, stacklevel=3)
     statements = name_weights(program)
     domains = dict(program.domains)
-    table = WeightTable(statements, domains, seed=seed, dtype=dtype, given=weights)
+    table = WeightTable(statements, domains, seed=seed, dtype=dtype, values=weights)
     values = _facts(statements, data, table)
     matchers = [Matcher(s, domains) for s in statements if isinstance(s, nodes.Rule)]
     lines = {s.relation: s for s in statements if isinstance(s, nodes.Line)}
