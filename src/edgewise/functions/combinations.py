@@ -260,7 +260,7 @@ COMBINATIONS = (
         frozenset({*_ELEMENTS, Law.MONOTONE, Law.LINEAR, Law.ASSOCIATIVE}),
         score=_score(lambda s, a, b: a + b),
         counterpart="sum_agg",
-        operator="+",
+        operator=("+", 1),
         also=("add",),
     ),
     Definition(
@@ -272,7 +272,7 @@ COMBINATIONS = (
         lambda operands: reduce(product, operands),
         frozenset({Law.KEEPS_ONE, Law.ASSOCIATIVE, Law.DISTRIBUTES}),
         score=_score(lambda s, a, b: a * b),
-        operator="@",
+        operator=("@", 2),
         also=(
             "matmul",
             "prod",
@@ -287,7 +287,7 @@ COMBINATIONS = (
         elementwise,
         frozenset({*_ELEMENTS, Law.ASSOCIATIVE, Law.DISTRIBUTES}),
         score=_score(lambda s, a, b: a * b),
-        operator="*",
+        operator=("*", 2),
         also=("mul",),
     ),
     Definition(

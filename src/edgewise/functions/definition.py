@@ -74,7 +74,7 @@ class Definition:
     kernel: str | None = None  # what sums rows along an index without materialising them
     counterpart: str | None = None  # the aggregation that does the same to groundings
     shares: tuple[Callable[..., Any], Callable[..., Any]] | None = None  # of those that normalise
-    operator: str | None = None  # how Python writes it
+    operator: tuple[str, int] | None = None  # how Python writes it, and how tight it binds
     many: Callable[..., Any] | None = None  # shapes where the number of operands is not known
     also: tuple[str, ...] = ()  # what others call it
     slope: Callable[..., float] | None = None  # of f(z) = max(z, 0) + slope · min(z, 0)

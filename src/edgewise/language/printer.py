@@ -7,12 +7,15 @@ import re
 from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
+from edgewise.functions import DEFINITIONS
 from edgewise.language import nodes
 
 if TYPE_CHECKING:
     from edgewise.language.program import Program
 
-INFIX = {"sum": (" + ", 1), "elproduct": (" * ", 2), "product": (" @ ", 2)}
+INFIX = {  # function → its operator and how tight it binds
+    name: (f" {d.operator[0]} ", d.operator[1]) for name, d in DEFINITIONS.items() if d.operator
+}
 IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 RESERVED = {"special", "hidden"}
 

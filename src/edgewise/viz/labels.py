@@ -9,7 +9,7 @@ from edgewise.language.terms import variables
 
 INFIX = {"leq": "≤", "lt": "<", "geq": "≥", "gt": ">", "eq": "=", "neq": "≠"}
 ARITHMETIC = {"add": "+", "sub": "−", "mul": "·", "div": "÷", "mod": "mod"}
-OPERATORS = {"sum": (" + ", 1), "elproduct": (" * ", 2), "product": (" · ", 2)}
+OPERATORS = {**printer.INFIX, "product": (" · ", 2)}
 
 
 def name(relation: str) -> str:

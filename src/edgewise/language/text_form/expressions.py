@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from edgewise.errors import EdgewiseError, Span, nearest
-from edgewise.language import brackets, functions, nodes, operators, specials
+from edgewise.language import brackets, functions, nodes, operators, printer, specials
 from edgewise.language.specials import SPECIALS
 from edgewise.language.text_form.lists import argument, near_function
 from edgewise.language.text_form.tokens import MAX_DEPTH, Cursor, Token
@@ -23,7 +23,8 @@ from edgewise.language.text_form.values import (
     weight,
 )
 
-INFIX = {"+": ("sum", 1), "&": ("sum", 1), "*": ("elproduct", 2), "@": ("product", 2)}
+INFIX = {sign.strip(): (name, level) for name, (sign, level) in printer.INFIX.items()}
+INFIX["&"] = INFIX["+"]  # as NeuraLogic writes it
 SOFT = ("~", "-")  # 1 − b, as NeuraLogic writes it and as Python does
 TERMS = ("name", "variable", "int", "string")
 
