@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.properties.fuzz import MODES, SLOW, report, run, smallest
+from tests.properties.fuzz import report, run, smallest
+from tests.properties.modes import MODES, SLOW
 
 QUICK = [mode for mode in MODES if mode not in SLOW]
 

@@ -1,0 +1,672 @@
+"""The modes in which random programs are compared with the oracle."""
+
+import random
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise import EdgewiseError, F, Program, R, V, W, attention, ragged, rows
+from edgewise.errors import EdgewiseWarning
+from edgewise.graphs import (
+    blocks,
+    causal,
+    dilated,
+    full,
+    global_tokens,
+    per_head,
+    per_sample,
+    strided,
+    window,
+)
+from edgewise.language import nodes
+from edgewise.module import Model
+from edgewise.passes import EXECUTION, PIPELINE
+from tests.properties.evaluable import GIVEN, case_of
+from tests.properties.oracle import Key, Oracle, Refused, initial, order
+
+Found = dict[Key, Tensor]
+PASSES = [*(step.name for step in PIPELINE), *EXECUTION]
+# given as tensors: of numbers and vectors, whose number of axes says which they are
+FILLED = {r.name: r for r in GIVEN if r.name in ("a", "b", "x", "y", "e", "f")}
+SIZE = 4
+
+
+class Difference(Exception):
+    """The package gives something else than the oracle."""
+
+
+class Skipped(Exception):
+    """The mode has nothing to say about this case, and says why."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A program, its facts and its output: what the oracle and the package are both given."""
+
+    program: Program
+    facts: tuple[nodes.Atom, ...]
+    output: str
+    seed: int
+    without: tuple[str, ...] = ()
+    weights: dict[str, Tensor] = field(default_factory=dict)
+    learnable: tuple[str, ...] = ()
+
+    def random(self) -> random.Random:
+        return random.Random(self.seed)
+
+
+def trial_of(seed: int) -> Trial:
+    choices = random.Random(seed)
+    case = case_of(choices)
+    query = choices.choice(case.queries)
+    return prepared(Trial(case.program, tuple(case.facts), query.relation, seed))
+
+
+def prepared(trial: Trial) -> Trial:
+    weights, learnable = initial(trial.program, trial.seed)
+    return replace(trial, weights=weights, learnable=tuple(learnable))
+
+
+def leaves(facts: Sequence[nodes.Atom]) -> list[Tensor]:
+    """A tensor that requires gradients for each fact that has a value, 1 for the others."""
+    found = []
+    for fact in facts:
+        value = None if fact.weight is None else fact.weight.value
+        leaf = torch.tensor(1.0 if value is None else value, dtype=torch.float64)
+        found.append(leaf.requires_grad_(fact.weight is not None))
+    return found
+
+
+def held(facts: Sequence[nodes.Atom], tensors: Sequence[Tensor]) -> list[nodes.Atom]:
+    """The facts with their tensors as values."""
+    return [
+        nodes.Atom(f.relation, f.terms)[t] if f.weight is not None else f
+        for f, t in zip(facts, tensors, strict=True)
+    ]
+
+
+def expected(
+    trial: Trial, facts: Sequence[nodes.Atom], tensors: Sequence[Tensor]
+) -> tuple[Found, bool]:
+    """The output by the oracle, and whether it stands on the edge of some function."""
+    oracle = Oracle(trial.program, trial.weights)
+    name = trial.program.aliases.get(trial.output, trial.output)
+    given = [(f.relation, f.terms, t) for f, t in zip(facts, tensors, strict=True)]
+    values = oracle.values(given)  # type: ignore[arg-type]
+    found = {key: v for (relation, key), v in values.items() if relation == name}
+    if not all(v.isfinite().all() for v in values.values()):
+        raise Skipped("not finite")
+    return {key: found[key] for key in sorted(found, key=order)}, oracle.fragile
+
+
+def model_of(
+    trial: Trial, dtype: torch.dtype = torch.float64, program: Program | None = None
+) -> Model:
+    model = (
+        (program or trial.program)
+        .compile(nodes.Atom(trial.output), dtype=dtype, without=trial.without)
+        .eval()
+    )
+    with torch.no_grad():
+        for name in trial.learnable:
+            if name in model._paths:
+                model.weight(name).copy_(trial.weights[name])
+    return model
+
+
+def keyed(relation: Any) -> Found:
+    return {atom.terms: value for atom, value in relation.items()}
+
+
+def weighed(found: Found) -> Tensor:
+    """A sum in which every element has a weight of its own, so that no gradient cancels."""
+    total = torch.zeros((), dtype=torch.float64)
+    for at, key in enumerate(sorted(found, key=order)):
+        value = found[key].double().reshape(-1)
+        total = total + (value * torch.linspace(0.3 + 0.1 * (at % 7), 1.7, len(value))).sum()
+    return total
+
+
+def assert_values(found: Found, wanted: Found, rtol: float = 1e-8, atol: float = 1e-9) -> None:
+    if set(found) != set(wanted):
+        extra, missing = set(found) - set(wanted), set(wanted) - set(found)
+        raise Difference(
+            f"atoms: {sorted(extra, key=order)} extra, {sorted(missing, key=order)} missing"
+        )
+    if list(found) != list(wanted):
+        raise Difference(f"order: {list(found)} instead of {list(wanted)}")
+    for key, value in wanted.items():
+        ours = found[key].detach().double()
+        if ours.shape != value.shape:
+            raise Difference(f"shape at {key}: {tuple(ours.shape)} instead of {tuple(value.shape)}")
+        if not torch.allclose(ours, value.detach(), rtol, atol):
+            raise Difference(f"value at {key}: {ours.tolist()} instead of {value.tolist()}")
+
+
+def assert_gradients(
+    trial: Trial, model: Model, found: Found, wanted: Found, tensors: Sequence[Tensor]
+) -> None:
+    names = [n for n in trial.learnable if n in model._paths]
+    ours = _gradients(weighed(found), [*(model.weight(n) for n in names), *tensors])
+    theirs = _gradients(weighed(wanted), [*(trial.weights[n] for n in names), *tensors])
+    for name, a, b in zip([*names, *["a fact"] * len(tensors)], ours, theirs, strict=True):
+        if not torch.allclose(a, b, 1e-6, 1e-7):
+            raise Difference(f"gradient of {name}: {a.tolist()} instead of {b.tolist()}")
+
+
+def _gradients(total: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
+    learnt = [t for t in inputs if t.requires_grad]
+    if not total.requires_grad:
+        return [torch.zeros_like(t) for t in inputs]
+    each = iter(torch.autograd.grad(total, learnt, allow_unused=True, retain_graph=True))
+    found = [next(each) if t.requires_grad else None for t in inputs]
+    return [torch.zeros_like(t) if g is None else g for t, g in zip(inputs, found, strict=True)]
+
+
+def check(trial: Trial, model: Model, data: Any, tensors: Sequence[Tensor], **inputs: Any) -> None:
+    """The output three times, since what is recorded once is replayed; and its gradients."""
+    wanted, fragile = expected(trial, trial.facts, tensors)
+    for _ in range(3):
+        found = keyed(model.rows(data, **inputs))
+        assert_values(found, wanted)
+    if not fragile:
+        assert_gradients(trial, model, found, wanted, tensors)
+
+
+# the modes
+
+
+def plain(trial: Trial) -> None:
+    tensors = leaves(trial.facts)
+    model = model_of(trial)
+    check(trial, model, model.ground(facts=held(trial.facts, tensors)), tensors)
+
+
+def solved(trial: Trial) -> None:
+    """The reference evaluator of the package itself."""
+    tensors = leaves(trial.facts)
+    wanted, fragile = expected(trial, trial.facts, tensors)
+    weights = {n: trial.weights[n] for n in trial.learnable}
+    solution = trial.program.solve(held(trial.facts, tensors), weights=weights)
+    name = trial.program.aliases.get(trial.output, trial.output)
+    found = {a.terms: v for a, v in solution.items() if a.relation == name}
+    found = {key: found[key] for key in sorted(found, key=order)}
+    assert_values(found, wanted)
+    if fragile:
+        return
+    inputs = [*weights.values(), *tensors]
+    for a, b in zip(
+        _gradients(weighed(found), inputs), _gradients(weighed(wanted), inputs), strict=True
+    ):
+        if not torch.allclose(a, b, 1e-6, 1e-7):
+            raise Difference(f"gradient: {a.tolist()} instead of {b.tolist()}")
+
+
+def without(name: str) -> Callable[[Trial], None]:
+    return lambda trial: plain(replace(trial, without=(name,)))
+
+
+def separated(trial: Trial, tensors: Sequence[Tensor]) -> tuple[dict[str, Tensor], list[int]]:
+    """Relations that fill their grid as dense tensors, and the facts that are left."""
+    dense: dict[str, Tensor] = {}
+    for name, relation in FILLED.items():
+        own = {f.terms: t for f, t in zip(trial.facts, tensors, strict=True) if f.relation == name}
+        keys = list(_grid(len(relation.small)))
+        if own and set(own) == set(keys):
+            sizes = [SIZE] * len(relation.small)
+            dense[name] = torch.stack([own[key] for key in keys]).reshape(
+                *sizes, *(relation.shape or ())
+            )
+    return dense, [at for at, f in enumerate(trial.facts) if f.relation not in dense]
+
+
+def _grid(arity: int) -> Iterator[Key]:
+    if not arity:
+        yield ()
+    for first in range(SIZE if arity else 0):
+        for rest in _grid(arity - 1):
+            yield (first, *rest)
+
+
+def dense(trial: Trial) -> None:
+    """Relations that fill their grid as tensors, at every call; the others grounded."""
+    tensors = leaves(trial.facts)
+    inputs, left = separated(trial, tensors)
+    model = model_of(trial)
+    inputs = {name: t for name, t in inputs.items() if name in model.inputs}
+    facts = held([trial.facts[at] for at in left], [tensors[at] for at in left])
+    if not inputs:
+        raise Skipped("nothing dense")
+    check(trial, model, model.ground(facts=facts), tensors, **inputs)
+
+
+def by_rows(trial: Trial) -> None:
+    """Every relation as rows, in any order of its keys."""
+    tensors, random = leaves(trial.facts), trial.random()
+    model = model_of(trial)
+    given, left = {}, []
+    for name in {f.relation for f in trial.facts}:
+        some = [at for at, f in enumerate(trial.facts) if f.relation == name]
+        if name in FILLED and name in model.inputs:
+            random.shuffle(some)
+            keys = torch.tensor([trial.facts[at].terms for at in some])
+            given[name] = rows(keys.T, torch.stack([tensors[at] for at in some]))
+        else:
+            left += some
+    facts = held([trial.facts[at] for at in left], [tensors[at] for at in left])
+    check(trial, model, model.ground(facts=facts, **given), tensors)
+
+
+def samples_of(trial: Trial, alike: bool = False) -> list[list[nodes.Atom]]:
+    """Some samples: each a part of the facts, with values of its own."""
+    random = trial.random()
+    found = []
+    for _ in range(random.randint(1, 4)):
+        share = 1.0 if alike else random.choice([1.0, 0.8, 0.5, 0.0])
+        kept = [f for f in trial.facts if random.random() < share]
+        found.append([f if alike else _changed(f, random) for f in kept])
+    return found
+
+
+def _changed(fact: nodes.Atom, random: random.Random) -> nodes.Atom:
+    if fact.weight is None or random.random() < 0.3:
+        return fact
+
+    def moved(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [moved(v) for v in value]
+        return value + random.choice([0.25, -0.5, 0.125])
+
+    return nodes.Atom(fact.relation, fact.terms)[moved(fact.weight.value)]
+
+
+def in_samples(
+    trial: Trial, samples: Sequence[Sequence[nodes.Atom]]
+) -> tuple[Found, bool, list[list[Tensor]]]:
+    """What each sample gives alone, keyed by its number too."""
+    wanted: Found = {}
+    fragile, tensors = False, []
+    for at, facts in enumerate(samples):
+        own = leaves(facts)
+        found, edge = expected(trial, facts, own)
+        wanted |= {(at, *key): value for key, value in found.items()}
+        fragile, tensors = fragile or edge, [*tensors, own]
+    return wanted, fragile, tensors
+
+
+def ragged_facts(trial: Trial, alike: bool = False) -> None:
+    samples = samples_of(trial, alike)
+    wanted, fragile, tensors = in_samples(trial, samples)
+    model = model_of(trial)
+    batch = [held(facts, own) for facts, own in zip(samples, tensors, strict=True)]
+    data = model.ground(facts=ragged(batch))
+    for _ in range(3):
+        found = keyed(model.rows(data))
+        assert_values(found, wanted)
+    if not fragile:
+        assert_gradients(trial, model, found, wanted, [t for own in tensors for t in own])
+
+
+def twins(trial: Trial) -> None:
+    """Samples that are all the same, so that every row has equals."""
+    samples = [list(trial.facts)] * 3
+    wanted, _, _ = in_samples(trial, samples)
+    model = model_of(trial)
+    data = model.ground(facts=ragged(samples))
+    assert_values(keyed(model.rows(data)), wanted)
+
+
+def laid_out(trial: Trial) -> None:
+    """The samples of a ragged batch, one after another."""
+    samples = samples_of(trial)
+    wanted, _, _ = in_samples(trial, samples)
+    model = model_of(trial)
+    data = model.ground(facts=ragged(samples))
+    for at, one in enumerate(model.samples(data)):
+        own = {key[1:]: value for key, value in wanted.items() if key[0] == at}
+        for _ in range(3):
+            assert_values(keyed(model.rows(one)), own)
+
+
+def batched(trial: Trial) -> None:
+    """Dense relations with a batch axis, the others grounded once for all samples."""
+    random = trial.random()
+    first = leaves(trial.facts)
+    inputs, _ = separated(trial, first)
+    model = model_of(trial)
+    names = [name for name in inputs if name in model.inputs]
+    if not names:
+        raise Skipped("nothing dense")
+    moving = [n for n in names if random.random() < 0.7] or names[:1]
+    size = random.choice([1, 2, 3])
+    samples, batch = [], {}
+    for _ in range(size):
+        samples.append([_changed(f, random) if f.relation in moving else f for f in trial.facts])
+    own = [leaves(facts) for facts in samples]
+    shared = {at for at, f in enumerate(trial.facts) if f.relation not in moving}
+    for each in own[1:]:
+        for at in shared:
+            each[at] = own[0][at]
+    for name in moving:
+        relation = FILLED[name]
+        some = []
+        for facts, each in zip(samples, own, strict=True):
+            by_key = {f.terms: t for f, t in zip(facts, each, strict=True) if f.relation == name}
+            some.append(torch.stack([by_key[key] for key in _grid(len(relation.small))]))
+        sizes = [SIZE] * len(relation.small)
+        batch[name] = torch.stack(some).reshape(size, *sizes, *(relation.shape or (1,)))
+    wanted: Found = {}
+    fragile = False
+    for at, (facts, each) in enumerate(zip(samples, own, strict=True)):
+        found, edge = expected(trial, facts, each)
+        wanted |= {(at, *key): v for key, v in found.items()}
+        fragile = fragile or edge
+    rest = [at for at, f in enumerate(trial.facts) if f.relation not in moving]
+    data = model.ground(facts=held([trial.facts[at] for at in rest], [own[0][at] for at in rest]))
+    for _ in range(3):
+        relation = model.rows(data, **batch)
+        found = {
+            (at, *key): value[at] if relation.batched else value
+            for at in range(size)
+            for key, value in keyed(relation).items()
+        }
+        assert_values(found, wanted)
+    if not fragile:
+        flat = {id(t): t for each in own for t in each}
+        assert_gradients(trial, model, found, wanted, list(flat.values()))
+
+
+def updating(trial: Trial) -> None:
+    """Facts that are added a few at a time, in any order, some of them with another value first."""
+    random, facts = trial.random(), list(trial.facts)
+    random.shuffle(facts)
+    model = model_of(trial)
+    cuts = sorted(random.randint(0, len(facts)) for _ in range(random.randint(1, 4)))
+    parts = [facts[a:b] for a, b in zip([0, *cuts], [*cuts, len(facts)], strict=True)]
+    parts[0] = [_changed(f, random) for f in parts[0]]
+    parts[-1] = [*parts[-1], *facts[: cuts[0]]]
+    tracker = model.updating(facts=parts[0])
+    known: dict[tuple[str, Any], nodes.Atom] = {}
+    for at, part in enumerate(parts):
+        known |= {(f.relation, f.terms): f for f in part}
+        if at:
+            tracker.add(part)
+        now = list(known.values())
+        wanted, _ = expected(trial, now, leaves(now))
+        assert_values(keyed(tracker.output), wanted)
+
+
+def causal_trial(seed: int) -> Trial:
+    """Layers over one sequence in which no place needs a later one."""
+    choices = random.Random(seed)
+    before, statements = R.x, []
+    for at in range(choices.randint(1, 3)):
+        name = f"h{at}"
+        statements += choices.choice(LAYERS)(name, before, choices)
+        before = R[name]
+    facts = [R.x(i)[[choices.randint(-9, 9) / 4, choices.randint(-9, 9) / 8]] for i in range(SIZE)]
+    program = Program(statements, domains={V.H: 2, V.I: SIZE + 2})
+    return prepared(Trial(program, tuple(facts), before.relation, seed))
+
+
+def _placewise(name: str, x: Any, choices: random.Random) -> list[Any]:
+    functions = choices.choice([[F.relu], [F.norm(eps=0.1)], [F.tanh, F.square], []])
+    more = choices.choice([
+        (), (W[f"{name}_b"][2,],), (R.special.add_eval(V.I, 1),), (W[f"{name}_p"](V.I)[2,],),
+        (R.special.leq(V.I, 9),), (x(V.I),),
+    ])  # fmt: skip
+    return [(R[name](V.I) <= (x(V.I)[2, 2], *more)) | functions]
+
+
+def _causal_attention(name: str, x: Any, choices: random.Random) -> list[Any]:
+    near = choices.choice([
+        (R.special.leq(V.J, V.I),), (causal()(V.I, V.J),), ((causal() & window(2))(V.I, V.J),),
+        (R.special.sub(V.I, V.J, V.D), R.special.leq(V.D, 1)),
+    ])  # fmt: skip
+    score = choices.choice([(x(V.J).T, x(V.I)), (R.half, x(V.J).T, x(V.I)[2, 2])])
+    rules: list[Any] = [R.half[0.5].fixed()] if len(score) == 3 else []
+    weights = R[f"{name}_w"](V.I, V.J) <= (*score, *near)
+    rules.append(weights | [F.product, F.softmax_agg(agg_terms=[V.J])])
+    attend = R[f"{name}_a"](V.I) <= (R[f"{name}_w"](V.I, V.J), x(V.J)[2, 2])
+    return [*rules, attend | [F.product], R[name](V.I) <= (R[f"{name}_a"](V.I), x(V.I))]
+
+
+def _heads(name: str, x: Any, choices: random.Random) -> list[Any]:
+    q, k, v, w = (R[f"{name}_{letter}"] for letter in "qkvw")
+    return [
+        q(V.H, V.I) <= x(V.I)[W[f"{name}_q"](V.H)[2, 2]],
+        k(V.H, V.I) <= x(V.I)[W[f"{name}_k"](V.H)[2, 2]],
+        v(V.H, V.I) <= x(V.I)[W[f"{name}_v"](V.H)[1, 2]],
+        (w(V.H, V.I, V.J) <= (k(V.H, V.J).T, q(V.H, V.I), causal()(V.I, V.J)))
+        | [F.product, F.softmax_agg(agg_terms=[V.J])],
+        (R[f"{name}_o"](V.H, V.I) <= (w(V.H, V.I, V.J), v(V.H, V.J))) | [F.product],
+        (R[name](V.I) <= R[f"{name}_o"](V.H, V.I)) | [F.concat_agg],
+    ]
+
+
+LAYERS = (_placewise, _causal_attention, _heads)
+
+
+def growing(trial: Trial) -> None:
+    """Rows that are appended a few at a time."""
+    random, tensors = trial.random(), leaves(trial.facts)
+    wanted, _ = expected(trial, trial.facts, tensors)
+    by_key = {f.terms: t.detach() for f, t in zip(trial.facts, tensors, strict=True)}
+    x = torch.stack([by_key[key] for key in sorted(by_key)])
+    grown = model_of(trial).growing(len(x) + random.randint(0, 2))
+    ends = sorted({*random.sample(range(1, len(x)), random.randint(0, len(x) - 1)), len(x)})
+    together = torch.cat([grown(x=x[a:b]) for a, b in pairwise([0, *ends])])
+    assert_values({(i,): row for i, row in enumerate(together)}, wanted)
+
+
+def saved(trial: Trial) -> None:
+    tensors = leaves(trial.facts)
+    if "F.call(" in repr(trial.program) or "fn(" in repr(trial.program):
+        raise Skipped("Python functions are not saved")
+    model = model_of(trial)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(Path(folder) / "model")
+        loaded = Model.load(Path(folder) / "model").eval()
+    check(trial, loaded, loaded.ground(facts=held(trial.facts, tensors)), tensors)
+
+
+def as_text(trial: Trial) -> None:
+    tensors = leaves(trial.facts)
+    if "F.call(" in repr(trial.program) or "fn(" in repr(trial.program):
+        raise Skipped("Python functions have no text")
+    again = Program.parse(trial.program.text())
+    if again != trial.program:
+        raise Difference(f"text: {again!r}")
+    model = model_of(trial, program=again)
+    check(trial, model, model.ground(facts=held(trial.facts, tensors)), tensors)
+
+
+def learning(trial: Trial) -> None:
+    """The same data after the weights have moved, as in training."""
+    tensors = leaves(trial.facts)
+    model = model_of(trial)
+    data = model.ground(facts=held(trial.facts, tensors))
+    check(trial, model, data, tensors)
+    moved = {n: (w.detach() * 0.5 + 0.1).requires_grad_() for n, w in trial.weights.items()}
+    moved = {n: moved[n] if n in trial.learnable else w for n, w in trial.weights.items()}
+    later = replace(trial, weights=moved)
+    with torch.no_grad():
+        for name in trial.learnable:
+            if name in model._paths:
+                model.weight(name).copy_(moved[name])
+    check(later, model, data, tensors)
+
+
+def compiled(trial: Trial) -> None:
+    """`torch.compile` of the model, the graph itself run as it is."""
+    tensors = leaves(trial.facts)
+    _, fragile = expected(trial, trial.facts, tensors)
+    model = model_of(trial)
+    data = model.ground(facts=held(trial.facts, tensors))
+    if not keyed(model.rows(data)):
+        raise Skipped("nothing is derived")
+    eager = model(data)
+    torch._dynamo.reset()
+    fast = torch.compile(model, backend="aot_eager")(data)
+    a, b = (x.data if hasattr(x, "index") else x for x in (eager, fast))
+    if not torch.allclose(a, b, 1e-9, 1e-10):
+        raise Difference(f"compiled: {b.tolist()} instead of {a.tolist()}")
+    if not fragile and b.requires_grad:
+        names = [n for n in trial.learnable if n in model._paths]
+        learnt = [*(model.weight(n) for n in names), *tensors]
+        mark = torch.linspace(0.3, 1.7, b.numel(), dtype=torch.float64).reshape(b.shape)
+        for x, y in zip(
+            _gradients((a * mark).sum(), learnt), _gradients((b * mark).sum(), learnt), strict=True
+        ):
+            if not torch.allclose(x, y, 1e-6, 1e-7):
+                raise Difference(f"compiled gradient: {y.tolist()} instead of {x.tolist()}")
+
+
+def lower(dtype: torch.dtype, cast: bool) -> Callable[[Trial], None]:
+    """A lower precision, by the model or by autocast: as near as its digits allow."""
+    digits = 0.06 if dtype == torch.bfloat16 else 0.02
+
+    def run(trial: Trial) -> None:
+        if "F.signum" in repr(trial.program):
+            raise Skipped("a step has no nearby values")
+        tensors = [t.detach() for t in leaves(trial.facts)]
+        wanted, fragile = expected(trial, trial.facts, tensors)
+        if fragile or any(v.detach().abs().max() > 50 for v in wanted.values() if v.numel()):
+            raise Skipped("values that a lower precision does not keep")
+        if len(trial.program.rules) > 6:
+            raise Skipped("too deep for few digits")
+        model = model_of(trial, torch.float32 if cast else dtype)
+        data = model.ground(facts=list(trial.facts))
+        for _ in range(3):
+            if cast:
+                with torch.autocast("cpu", dtype):
+                    found = keyed(model.rows(data))
+            else:
+                found = keyed(model.rows(data))
+        assert_values(found, wanted, rtol=digits * 4, atol=digits * 4)
+
+    return run
+
+
+def random_graph(choices: random.Random, depth: int) -> tuple[Any, Callable[[int, int], bool]]:
+    """A graph, and which pairs it has by its definition."""
+    kind = choices.choice(["and", "or", "minus", "not", "turned"]) if depth else "leaf"
+    if kind == "leaf":
+        k, step = choices.randint(0, 4), choices.randint(1, 4)
+        return choices.choice([
+            (window(k), lambda i, j: abs(i - j) <= k),
+            (causal(), lambda i, j: j <= i),
+            (full(), lambda i, j: True),
+            (dilated(k, step), lambda i, j: abs(i - j) <= k * step and (i - j) % step == 0),
+            (strided(step), lambda i, j: (i - j) % step == 0),
+            (global_tokens(k), lambda i, j: i < k or j < k),
+            (blocks(step), lambda i, j: i // step == j // step),
+        ])  # fmt: skip
+    a, in_a = random_graph(choices, choices.randint(0, depth - 1))
+    b, in_b = random_graph(choices, choices.randint(0, depth - 1))
+    return {
+        "and": (a & b, lambda i, j: in_a(i, j) and in_b(i, j)),
+        "or": (a | b, lambda i, j: in_a(i, j) or in_b(i, j)),
+        "minus": (a - b, lambda i, j: in_a(i, j) and not in_b(i, j)),
+        "not": (~a, lambda i, j: not in_a(i, j)),
+        "turned": (a.T, lambda i, j: in_a(j, i)),
+    }[kind]
+
+
+def along_graphs(trial: Trial) -> None:
+    """`attention` along random graphs: one for all, for each head or for each sample."""
+    choices = trial.random()
+    batch, heads = choices.randint(1, 3), choices.choice([1, 2, 4])
+    n, d = choices.choice([1, 2, 5, 9, 17, 40]), 4
+    how = choices.choice(["one", "one", "heads", "samples"])
+    count = {"one": 1, "heads": heads, "samples": batch}[how]
+    made = [random_graph(choices, choices.randint(0, 3)) for _ in range(count)]
+    graph = made[0][0]
+    if how != "one":
+        graph = (per_head if how == "heads" else per_sample)(*(each for each, _ in made))
+    draw = torch.Generator().manual_seed(trial.seed)
+    shape = (batch, heads, n, d)
+    q, k, v = (torch.randn(shape, generator=draw).double().requires_grad_() for _ in range(3))
+    scale = choices.choice([None, 0.3])
+    found = attention(q, k, v, graph, scale=scale)
+    rows = []
+    for b in range(batch):
+        for h in range(heads):
+            member = made[{"one": 0, "heads": h, "samples": b}[how]][1]
+            for i in range(n):
+                keys = [j for j in range(n) if member(i, j)]
+                scores = (k[b, h, keys] * q[b, h, i]).sum(-1) * (scale or d**-0.5)
+                shares = scores.exp() / scores.exp().sum() if keys else scores
+                rows.append((shares[:, None] * v[b, h, keys]).sum(0))
+    wanted = torch.stack(rows).reshape(batch, heads, n, d)
+    what = f"attention along {graph!r}, {tuple(q.shape)}, scale {scale}"
+    if not torch.allclose(found, wanted, 1e-8, 1e-9):
+        raise Difference(f"{what}: values differ by {(found - wanted).abs().max():.2g}")
+    mark = torch.randn(wanted.shape, generator=draw, dtype=torch.float64)
+    ours = _gradients((found * mark).sum(), (q, k, v))
+    theirs = _gradients((wanted * mark).sum(), (q, k, v))
+    for name, a, b_ in zip("qkv", ours, theirs, strict=True):
+        if not torch.allclose(a, b_, 1e-7, 1e-8):
+            raise Difference(f"{what}: gradient of {name} differs by {(a - b_).abs().max():.2g}")
+
+
+MODES: dict[str, Callable[[Trial], None]] = {
+    "plain": plain,
+    "solve": solved,
+    "dense": dense,
+    "rows": by_rows,
+    "ragged": ragged_facts,
+    "twins": twins,
+    "samples": laid_out,
+    "batch": batched,
+    "updating": updating,
+    "growing": growing,
+    "save": saved,
+    "text": as_text,
+    "learning": learning,
+    "autocast": lower(torch.bfloat16, cast=True),
+    "bfloat16": lower(torch.bfloat16, cast=False),
+    "float16": lower(torch.float16, cast=False),
+    "graphs": along_graphs,
+    "compile": compiled,
+    **{f"without {name}": without(name) for name in PASSES},
+}
+SLOW = ("compile",)
+MAKERS: dict[str, Callable[[int], Trial]] = {"growing": causal_trial}
+ALLOWED = {  # refusals that are part of the language or of a mode
+    "shape-mismatch",  # a compiled relation has values of one shape
+    "cannot-update",
+    "cannot-grow",
+    "key-out-of-range",  # a dense axis has no strings
+    "not-padded",  # samples of a recursion are not laid out alike
+}
+
+
+def outcome(mode: str, trial: Trial) -> str:
+    """`same`, `skipped: ...`, or `different: ...`."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", EdgewiseWarning)
+            MODES[mode](trial)
+    except Skipped as why:
+        return f"skipped: {why}"
+    except Refused as why:
+        return f"skipped: refused, {why}"
+    except Difference as what:
+        return f"different: {what}"
+    except EdgewiseError as error:
+        if error.code in ALLOWED:
+            return f"skipped: {error.code}"
+        return f"different: error[{error.code}] {error.message}"
+    except Exception:
+        last = traceback.format_exc().strip().splitlines()
+        return f"different: {last[-1][:300]}"
+    return "same"
