@@ -77,43 +77,33 @@ class Pattern(Cached):
             cls.__post_init__ = plain  # type: ignore[attr-defined]
 
     def __or__(self, other: "Pattern") -> "Pattern":
-        from edgewise.graphs.algebra import associated, union
-
         return (
             NotImplemented
             if isinstance(other, ReflectedOperand)
-            else associated(union, self, other)
+            else algebra.associated(algebra.union, self, other)
         )
 
     def __and__(self, other: "Pattern") -> "Pattern":
-        from edgewise.graphs.algebra import associated, intersection
-
         return (
             NotImplemented
             if isinstance(other, ReflectedOperand)
-            else associated(intersection, self, other)
+            else algebra.associated(algebra.intersection, self, other)
         )
 
     def __sub__(self, other: "Pattern") -> "Pattern":
-        from edgewise.graphs.algebra import difference, pattern_of
-
         if isinstance(other, ReflectedOperand):
             return NotImplemented
-        if isinstance(self, difference):
-            return difference(self.left, self.right | other)
-        return difference(self, pattern_of(other))
+        if isinstance(self, algebra.difference):
+            return algebra.difference(self.left, self.right | other)
+        return algebra.difference(self, algebra.pattern_of(other))
 
     def __invert__(self) -> "Pattern":
-        from edgewise.graphs.algebra import complement
-
-        return self.pattern if isinstance(self, complement) else complement(self)
+        return self.pattern if isinstance(self, algebra.complement) else algebra.complement(self)
 
     @property
     def T(self) -> "Pattern":
         """{(j, i) : (i, j) ∈ self}."""
-        from edgewise.graphs.algebra import transpose
-
-        return transpose(self)
+        return algebra.transpose(self)
 
     def shift(self, rows: int, keys: int | None = None) -> "Pattern":
         """{(i + rows, j + keys) : (i, j) ∈ self}; `self` is evaluated for n - rows queries.
@@ -121,33 +111,23 @@ class Pattern(Cached):
         A negative `rows` continues a sequence: `causal().shift(-t, 0)` is the mask of new queries
         after t cached tokens.
         """
-        from edgewise.graphs.algebra import shifted
-
-        return shifted(self, rows, rows if keys is None else keys)
+        return algebra.shifted(self, rows, rows if keys is None else keys)
 
     def restrict(self, *, queries: Span = (0, None), keys: Span = (0, None)) -> "Pattern":
         """{(i, j) ∈ self : i in queries, j in keys}; half-open ranges."""
-        from edgewise.graphs.algebra import restricted
-
-        return restricted(self, queries=queries, keys=keys)
+        return algebra.restricted(self, queries=queries, keys=keys)
 
     def compose(self, other: "Pattern") -> "Pattern":
         """{(i, k) : (i, j) ∈ self and (j, k) ∈ other for some j}: two hops."""
-        from edgewise.graphs.algebra import composition, pattern_of
-
-        return composition(self, pattern_of(other))
+        return algebra.composition(self, algebra.pattern_of(other))
 
     def power(self, hops: int) -> "Pattern":
         """Pairs joined by exactly `hops` hops: the receptive field after `hops` layers."""
-        from edgewise.graphs.algebra import powered
-
-        return self if integer(hops, "hops", 1) == 1 else powered(self, hops)
+        return self if integer(hops, "hops", 1) == 1 else algebra.powered(self, hops)
 
     def parts(self) -> tuple["Pattern", ...]:
         """Disjoint patterns whose union is this one: each member of a union less those before."""
-        from edgewise.graphs.algebra import union
-
-        members = self.members if isinstance(self, union) else (self,)
+        members = self.members if isinstance(self, algebra.union) else (self,)
         out = [members[0]]
         before = members[0]
         for member in members[1:]:
@@ -398,3 +378,7 @@ def cached_rows(pattern: Pattern, n: int, m: int) -> Rows:
             caller(),
             "use fewer tokens, or a pattern that is arithmetic",
         ) from None
+
+
+# Its expressions are patterns themselves, so it is imported after the class.
+from edgewise.graphs import algebra  # noqa: E402

@@ -36,7 +36,7 @@ class ResidueGroup:
 
 
 def symbolic_step(pattern: Pattern) -> int:
-    """A step s such that all pairs have i ≡ j (mod s); 1 says nothing.
+    """A step s such that all pairs have i ≡ j (mod s); 1 if none is known.
 
     >>> symbolic_step(strided(4) & dilated(5, 6)), symbolic_step(strided(4) | dilated(5, 6))
     (12, 2)

@@ -82,7 +82,7 @@ def _tree(text: str) -> tuple[ast.Expression, str]:
 
 
 def _operators(text: str) -> int:
-    """The most operators that one place stands under, counted before anything is parsed."""
+    """The nesting depth of the operators, counted before parsing."""
     under, most = [0], 0
     for sign in SIGNS.findall(text):
         if sign in "([":

@@ -22,8 +22,8 @@ CHUNK = 1 << 22
 class Blocks:
     """The non-empty blocks as CSR over block rows.
 
-    Block row r has the key blocks index[ptr[r]:ptr[r+1]], ascending; `full` says of each whether
-    all its block·block pairs are there (a block that sticks out of the matrix is never full).
+    Block row r has the key blocks index[ptr[r]:ptr[r+1]], ascending; `full` is True where
+    all block·block pairs are in the set (never for a block cut by the border).
     """
 
     n: int

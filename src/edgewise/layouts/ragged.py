@@ -81,7 +81,7 @@ def distinct(key: Ints) -> Ints:
 def distinct_rows(table: Ints) -> tuple[Ints, Ints]:
     """The distinct rows in order, and for each row its place among them.
 
-    Rows of small numbers are told apart as one number each, which sorts much faster than rows do.
+    Rows of small integers are encoded as one integer each, which sorts much faster.
 
     >>> rows, place = distinct_rows(np.array([[2, 5], [1, 9], [2, 5]]))
     >>> rows.tolist(), place.tolist()

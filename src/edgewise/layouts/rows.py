@@ -268,7 +268,7 @@ def _moves(rows: Rows, slot: Ints, below: Ints, tall: Bools) -> Ints:
 
 
 def _linked(rows: Rows, count: Ints, slot: Ints, below: Ints, moves: Ints) -> Bools:
-    """For slabs 1, 2, ... whether they continue the slab before them."""
+    """Which of the slabs 1, 2, ... continue the slab before them."""
     slabs = len(count)
     bad = np.bincount(rows.slab[slot[moves[0, slot] < 0]], minlength=slabs) > 0
     linked = (count[1:] == count[:-1]) & ~bad[:-1]

@@ -25,7 +25,7 @@ class Segments:
 
     @property
     def even(self) -> bool:
-        """Whether rows can be fold as (segment, place)."""
+        """True if rows can be reshaped to (segment, position)."""
         return self.width is not None and self.ordered
 
     @cached_property

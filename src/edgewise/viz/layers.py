@@ -76,7 +76,7 @@ def cycle_links(
 def assign_layers(
     keys: Sequence[str], links: Sequence[Link], first: Iterable[str], last: Iterable[str]
 ) -> dict[str, int]:
-    """The layer of each box: the longest path to it; a source stands just before its reader.
+    """The layer of each box: the longest path to it; a source is just before its first reader.
 
     >>> assign_layers("abc", [Link("a", "b"), Link("b", "c"), Link("a", "c")], (), ())
     {'a': 0, 'b': 1, 'c': 2}

@@ -74,7 +74,7 @@ class Card:
     cells: tuple[Cell, ...]
     lines: tuple[str, ...]  # how it computes
     head: Cell | None  # the weight of the head
-    says: str
+    code: str
 
     @property
     def width(self) -> float:
@@ -101,7 +101,7 @@ class Card:
 
     def draw(self, left: float, top: float) -> Iterator[str]:
         middle = left + self.width / 2
-        yield tag("title", escape(clipped(self.says, 2000)))
+        yield tag("title", escape(clipped(self.code, 2000)))
         yield box(left, top, self.width, self.height, fill="#f6f8fa", stroke="#afb8c1",
                   class_="rule")  # fmt: skip
         for cell, offset in self.ports():
