@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from copy import copy
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary, ref
 
 import numpy as np
@@ -69,10 +69,10 @@ _LOCK = threading.RLock()
 
 def cache_of(graph: Any) -> GraphCache:
     """The cache of a graph, shared with all equal graphs."""
-    found = vars(graph).get("_cache")
-    if isinstance(found, ref):
+    found: Any = graph.__dict__.get("_cache")
+    if type(found) is ref:
         found = found()
-    return _adopt(graph) if found is None else cast(GraphCache, found)
+    return _adopt(graph) if found is None else found
 
 
 def _adopt(graph: Any) -> GraphCache:
@@ -119,7 +119,7 @@ def cached(function: Function) -> Function:
             return cache.at(n, m)[key]
         return entries[key]
 
-    return cast(Function, call)
+    return call  # type: ignore[return-value]
 
 
 def nbytes(value: Any, *, graphs: bool = False) -> int:

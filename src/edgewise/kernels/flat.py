@@ -39,8 +39,8 @@ class Heads:
         """Of x (b, g, rows, width), for each call; no numbers where there is no x."""
         if x is None or not x.numel():
             return [(like.new_empty(0).numpy(), 0, 0, 0)] * self.count
-        b, g, row, _ = x.stride()
-        size = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+        (heads, groups, count, width), (b, g, row, one) = x.shape, x.stride()
+        size = 1 + (heads - 1) * b + (groups - 1) * g + (count - 1) * row + (width - 1) * one
         numbers = x.as_strided((size,), (1,)).numpy()
         if self.beside:
             return [(numbers, 0, row, b)]
@@ -66,7 +66,7 @@ class Heads:
     def calls(self, *arguments: Any) -> list[tuple[Any, ...]]:
         """The arguments of each call: lists hold one for each, others are for all."""
         return [
-            tuple(x[at] if isinstance(x, list) else x for x in arguments)
+            tuple([x[at] if isinstance(x, list) else x for x in arguments])
             for at in range(self.count)
         ]
 

@@ -11,10 +11,17 @@ from edgewise.errors import caller
 from edgewise.graphs.cache import cache_of
 from edgewise.kernels.attention import memory, reference
 from edgewise.kernels.attention.autocast import without_autocast
-from edgewise.kernels.attention.contract import Case, Grads, Implementation, Saved, Terms, wide
+from edgewise.kernels.attention.contract import (
+    NO_TERMS,
+    Case,
+    Grads,
+    Implementation,
+    Saved,
+    Terms,
+    wide,
+)
 from edgewise.kernels.attention.errors import NoTransform, SecondDerivative
 from edgewise.kernels.edges.dropout import Dropout
-from edgewise.kernels.negated import written
 
 FUSED = "ScaledDotProduct"  # of names of torch's nodes, whose gradient has none
 
@@ -25,9 +32,10 @@ def attend(
     """The output (b, g, n, dv) and the log-sum-exp (b, g, n), which is -∞ in empty rows."""
     if implementation is reference:  # differentiable as it is written, any number of times
         return reference.forward(case, q, k, v, terms)
-    refuse_transforms(implementation.name, q, k, v, *terms.tensors)
-    given = [x if x is None else written(x) for x in (q, k, v, *terms.tensors)]
-    out, lse = _Attend.apply(implementation, case, terms.drop, *given)
+    tensors = (q, k, v) if terms is NO_TERMS else (q, k, v, *terms.tensors)
+    refuse_transforms(implementation.name, *tensors)
+    tensors = tuple([x if x is None else x.resolve_neg() for x in tensors])
+    out, lse = _Attend.apply(implementation, case, terms.drop, *tensors)
     return out, lse
 
 
@@ -43,7 +51,8 @@ class _Attend(torch.autograd.Function):
         v: Tensor,
         *terms: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        out, lse = implementation.forward(case, q, k, v, Terms.of(terms, drop))
+        given = Terms.of(terms, drop) if terms else NO_TERMS
+        out, lse = implementation.forward(case, q, k, v, given)
         ctx.save_for_backward(q, k, v, *terms, out, lse)
         ctx.asked = implementation, case, drop
         ctx.cache = cache_of(case.graph)  # whoever holds the graph may let go of it
@@ -56,11 +65,13 @@ class _Attend(torch.autograd.Function):
         if torch.is_grad_enabled():
             refuse_second(implementation.name)
         q, k, v, *terms, out, lse = ctx.saved_tensors
-        dout, dlse = (x if x is None else written(x) for x in (dout, dlse))
-        saved = Saved(q, k, v, Terms.of(terms, drop), out, lse)
+        dout = dout if dout is None else dout.resolve_neg()
+        dlse = dlse if dlse is None else dlse.resolve_neg()
+        saved = Saved(q, k, v, Terms.of(terms, drop) if terms else NO_TERMS, out, lse)
         with without_autocast(q), memory.explained(case, implementation.name):
             grads = gradients(implementation, case, saved, dout, dlse)
-        return None, None, None, grads.q, grads.k, grads.v, *_in_place(terms, grads.terms)
+        of_terms = _in_place(terms, grads.terms) if terms else ()
+        return None, None, None, grads.q, grads.k, grads.v, *of_terms
 
 
 def _in_place(given: list[Tensor | None], grads: Terms) -> list[Tensor | None]:
@@ -80,7 +91,7 @@ def gradients(
     dout = torch.zeros_like(saved.out) if dout is None else dout
     if implementation is reference:
         return reference.backward(case, saved, dout, dlse)
-    if case.features - {"lse"} or not case.all_hear:  # a bias can be -∞ in all of a row
+    if case.features - {"lse"} or not case.facts.no_empty_row:  # a bias can be -∞ in all of a row
         lse = torch.where(saved.lse == -torch.inf, torch.inf, saved.lse)
         saved = Saved(saved.q, saved.k, saved.v, saved.terms, saved.out, lse)
     if dlse is None:

@@ -6,8 +6,9 @@ materialised, some block rows at a time, on any device.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -38,6 +39,7 @@ name = "blocks"
 SIZES = {32: 1.15, 64: 1.1, 128: 1.0, 256: 1.0}  # relative time of a pair, by block size
 CHUNK = 1 << 23  # numbers in one gathered batch of keys
 MASKS = 1 << 28  # numbers in all masks together
+STORED = 1 << 22  # numbers of masks that are stored as they are added to scores
 
 
 def refuses(case: Case) -> str | None:
@@ -49,9 +51,9 @@ def refuses(case: Case) -> str | None:
         return reason
     block = block_size(case)
     if count_of(case.graph, case.n, case.m, block) * block * block > MASKS:
-        partial = int((~blocks_of(case.graph, case.n, case.m, block).full).sum())
-        if partial * block * block > MASKS and _kinds(case, block) * block * block > MASKS:
-            return f"its {partial:,} partial blocks of {block} are too different from one another"
+        some = int((~blocks_of(case.graph, case.n, case.m, block).full).sum())
+        if some * block * block > MASKS and _kinds(case, block) * block * block > MASKS:
+            return f"its {some:,} partial blocks of {block} are too different from one another"
     return case.lacks(*PAIR_TERMS)
 
 
@@ -87,102 +89,126 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
     plan = block_groups(case.graph, case.n, case.m, block_size(case))
     if case.written_out:
         return _materialised(case, plan, (q, k, v), terms)
-    q, k, v = (blocked(x, plan.block) for x in (q, k, v))
+    q, k, v = blocked(q, plan.block), blocked(k, plan.block), blocked(v, plan.block)
     out = q.new_zeros(*q.shape[:-1], case.dv)
     lse = torch.full(q.shape[:-1], -torch.inf, dtype=wide(q.dtype))
-    for group in chunks(plan, case):
-        mask = _mask(plan, group, case, q.dtype)
-        part, sums = flash(*_taken(group, q, k, v), case.scale, mask=mask)
-        out[:, :, group.rows] = _returned(part, case.g)
-        lse[:, :, group.rows] = _returned(sums, case.g)
+    for chunk in _chunks(case):
+        keys, values = chunk.keys_of(k), chunk.keys_of(v)
+        part, sums = flash(chunk.queries(q), keys, values, case.scale, mask=chunk.mask)
+        chunk.put(out, part)
+        chunk.put(lse, sums)
     out, lse = out.flatten(2, 3)[:, :, : case.n], lse.flatten(2, 3)[:, :, : case.n]
-    return out, lse.masked_fill(~plan.nonempty, -torch.inf)
+    return out, lse if case.facts.no_empty_row else lse.masked_fill(~plan.nonempty, -torch.inf)
 
 
 def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     plan = block_groups(case.graph, case.n, case.m, block_size(case))
     if case.written_out:
         return _materialised_backward(case, plan, saved, dout)
-    q, k, v = (blocked(x, plan.block) for x in (saved.q, saved.k, saved.v))
-    out, dout = blocked(saved.out, plan.block), blocked(dout, plan.block)
-    lse = blocked(saved.lse[..., None], plan.block, torch.inf)
-    dq = torch.zeros_like(q)
-    dk, dv = (torch.zeros(x.shape, dtype=wide(x.dtype)) for x in (k, v))
-    for group in chunks(plan, case):
-        mask = _mask(plan, group, case, q.dtype)
-        queries, keys, values = _taken(group, q, k, v)
-        state = (queries, keys, values, _rows(out, group), _rows(lse, group)[..., 0])
-        parts = flash_backward(_rows(dout, group), state, case.scale, mask=mask)
-        dq[:, :, group.rows] = _returned(parts[0], case.g)
-        _add(dk, parts[1], group, plan.block)
-        _add(dv, parts[2], group, plan.block)
+    block = plan.block
+    q, k, v = blocked(saved.q, block), blocked(saved.k, block), blocked(saved.v, block)
+    out, dout = blocked(saved.out, block), blocked(dout, block)
+    lse = blocked(saved.lse[..., None], block, torch.inf)
+    dq, kind = torch.zeros_like(q), wide(q.dtype)
+    dk, dv = torch.zeros(k.shape, dtype=kind), torch.zeros(v.shape, dtype=kind)
+    for chunk in _chunks(case):
+        inputs = (chunk.queries(q), chunk.keys_of(k), chunk.keys_of(v))
+        state = (*inputs, chunk.queries(out), chunk.queries(lse)[..., 0])
+        parts = flash_backward(chunk.queries(dout), state, case.scale, mask=chunk.mask)
+        chunk.put(dq, parts[0])
+        chunk.add(dk, parts[1])
+        chunk.add(dv, parts[2])
     dq = dq.flatten(2, 3)[:, :, : case.n]
-    dk, dv = (x.flatten(1, 2)[:, : case.m].to(q.dtype) for x in (dk, dv))
+    dk, dv = dk.flatten(1, 2)[:, : case.m].to(q.dtype), dv.flatten(1, 2)[:, : case.m].to(q.dtype)
     return Grads(dq, dk, dv)
 
 
-def chunks(plan: BlockGroups, case: Case) -> list[Group]:
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Block rows of a group whose keys fit into one batch: one fused call, with one mask.
+
+    Tensors are (rows, b, tokens, features): each block row is an element of a batch, each b a head.
+    """
+
+    g: int
+    block: int
+    rows: slice | Tensor
+    keys: Tensor
+    first: int | None  # where each row has the key blocks of the last one moved on by one
+    stored: Tensor | None
+    make: Callable[[], Tensor] | None  # where masks are too large to be stored
+
+    @property
+    def mask(self) -> Tensor | None:
+        return self.stored if self.make is None else self.make()
+
+    def queries(self, x: Tensor) -> Tensor:
+        """Of (b, g, blocks, block, d)."""
+        rows = x[:, :, self.rows]
+        if self.g == 1:
+            return rows[:, 0].transpose(0, 1)
+        return rows.permute(2, 0, 1, 3, 4).flatten(2, 3)
+
+    def keys_of(self, x: Tensor) -> Tensor:
+        """Of (b, blocks, block, d)."""
+        rows, slots = self.keys.shape
+        if self.first is None:
+            found = x[:, self.keys.flatten()]
+            shape = (len(x), rows, slots * self.block, x.shape[-1])
+            return found.view(shape).transpose(0, 1)
+        x = x[:, self.first : self.first + rows - 1 + slots].flatten(1, 2)
+        return x.unfold(1, slots * self.block, self.block).permute(1, 0, 3, 2)
+
+    def put(self, total: Tensor, part: Tensor) -> None:
+        """(rows, b, g·block, ...) to its rows of (b, g, blocks, block, ...)."""
+        rows, b, _, *rest = part.shape
+        part = part.reshape(rows, b, self.g, self.block, *rest)
+        total[:, :, self.rows] = part.movedim(0, 2)
+
+    def add(self, total: Tensor, part: Tensor) -> None:
+        """(rows, b, slots·block, d) added to its keys of (b, blocks, block, d)."""
+        rows, slots = self.keys.shape
+        part = part.reshape(rows, len(total), slots, self.block, -1).transpose(0, 1)
+        if self.first is None or rows == 1:
+            total.index_add_(1, self.keys.flatten(), part.flatten(1, 2).to(total.dtype))
+            return
+        for slot in range(slots):
+            total[:, self.first + slot : self.first + slot + rows] += part[:, :, slot]
+
+
+@cached_by_case
+def _chunks(case: Case) -> tuple[Chunk, ...]:
     """The groups, cut so that no batch of keys is larger than CHUNK."""
-    out = []
+    plan, out = block_groups(case.graph, case.n, case.m, block_size(case)), []
+    store = sum(group.keys.shape[1] for group in plan.groups) * case.g * plan.block**2 <= STORED
     for group in plan.groups:
         numbers = group.keys.shape[1] * plan.block * max(case.d, case.dv) * case.b
         step = max(CHUNK // numbers, 1)
+        mask = partial(_mask, plan.masks, group.kinds, case.g, case.dtype) if group.masked else None
+        stored = mask() if mask is not None and store else None
         for at in range(0, len(group.rows), step):
-            part = slice(at, at + step)
-            out.append(Group(group.rows[part], group.keys[part], group.kinds, group.slides))
-    return out
+            rows, keys = group.rows[at : at + step], group.keys[at : at + step]
+            view = group.slides or (len(rows) == 1 and _neighbours(keys[0]))
+            first = int(keys[0, 0]) if view else None
+            made = None if store else mask
+            out.append(Chunk(case.g, plan.block, _slice(rows), keys, first, stored, made))
+    return tuple(out)
 
 
-def _taken(group: Group, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(rows, b, tokens, features): each block row is an element of a batch, each b a head."""
-    return _rows(q, group), _keys(k, group), _keys(v, group)
+def _slice(rows: Tensor) -> slice | Tensor:
+    return slice(int(rows[0]), int(rows[-1]) + 1) if _neighbours(rows) else rows
 
 
-def _rows(x: Tensor, group: Group) -> Tensor:
-    first = int(group.rows[0])
-    if group.slides and x.shape[1] == 1:
-        return x[:, 0, first : first + len(group.rows)].transpose(0, 1)
-    return x[:, :, group.rows].permute(2, 0, 1, 3, 4).flatten(2, 3)
+def _neighbours(places: Tensor) -> bool:
+    return bool((places.diff() == 1).all())
 
 
-def _keys(x: Tensor, group: Group) -> Tensor:
-    rows, slots = group.keys.shape
-    if group.slides or (rows == 1 and _neighbours(group.keys[0])):
-        first = int(group.keys[0, 0])
-        x = x[:, first : first + rows - 1 + slots].flatten(1, 2)
-        block = x.shape[1] // (rows - 1 + slots)
-        return x.unfold(1, slots * block, block).permute(1, 0, 3, 2)
-    return x[:, group.keys.flatten()].unflatten(1, (rows, slots)).flatten(2, 3).transpose(0, 1)
-
-
-def _neighbours(keys: Tensor) -> bool:
-    return bool((keys.diff() == 1).all())
-
-
-def _returned(x: Tensor, g: int) -> Tensor:
-    """(rows, b, g·block, ...) as (b, g, rows, block, ...)."""
-    return x.unflatten(2, (g, -1)).transpose(0, 1).transpose(1, 2)
-
-
-def _add(total: Tensor, part: Tensor, group: Group, block: int) -> None:
-    rows, slots = group.keys.shape
-    part = part.unflatten(2, (slots, block)).transpose(0, 1)
-    if group.slides:
-        first = int(group.keys[0, 0])
-        for slot in range(slots):
-            total[:, first + slot : first + slot + rows] += part[:, :, slot]
-    else:
-        total.index_add_(1, group.keys.flatten(), part.flatten(1, 2).to(total.dtype))
-
-
-def _mask(plan: BlockGroups, group: Group, case: Case, dtype: torch.dtype) -> Tensor | None:
-    if not group.masked:
-        return None
-    allowed = plan.masks[group.kinds.clamp(min=0)]
-    allowed[group.kinds == FULL] = True
-    allowed = allowed.transpose(0, 1).flatten(1, 2).repeat(case.g, 1)
-    mask = torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, -torch.inf)
-    return mask.expand(len(group.rows), 1, *mask.shape)
+def _mask(masks: Tensor, kinds: Tensor, g: int, dtype: torch.dtype) -> Tensor:
+    """0 and -∞ for the queries of g heads and the keys of all slots."""
+    allowed = masks[kinds.clamp(min=0)]
+    allowed[kinds == FULL] = True
+    allowed = allowed.transpose(0, 1).flatten(1, 2).repeat(g, 1)
+    return torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, -torch.inf)[None, None]
 
 
 @dataclass(frozen=True, eq=False)

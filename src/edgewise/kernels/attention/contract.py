@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -73,11 +73,6 @@ class Case:
         return self.facts.causal
 
     @property
-    def all_hear(self) -> bool:
-        """Whether every row has a key."""
-        return self.facts.heard
-
-    @property
     def work(self) -> int:
         """Pairs over all heads and the batch."""
         return self.b * self.g * self.pairs
@@ -110,10 +105,6 @@ class Case:
         if found * block * block < 80 * self.pairs:
             return None
         return f"its {self.pairs:,} pairs are scattered over about {found:,.0f} blocks of {block}"
-
-    def heard(self) -> Tensor:
-        """Which rows have a key."""
-        return torch.from_numpy(self.rows.degrees() > 0)
 
     def lacks(self, *supported: str) -> str | None:
         """The refusal for a feature asked for and not among `supported`."""
@@ -151,6 +142,9 @@ class Terms:
         tables = tuple(table for table in tensors[5:] if table is not None)
         bias, edge_bias, edge_scale, edge_key, edge_value = tensors[:5]
         return cls(bias, edge_bias, edge_scale, edge_key, edge_value, tables, drop)
+
+
+NO_TERMS = Terms()
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,14 +193,18 @@ def cached_by_case(function: Function) -> Function:
 
     @wraps(function)
     def call(case: Case, *rest: Any) -> Any:
+        near = case.__dict__.setdefault("_near", {})  # of this object, found without a hash
+        if (function, *rest) in near:
+            return near[function, *rest]
         cache, key = cache_of(case.graph), (function, case, *rest)
         entries = cache.at(case.n, case.m)
         if key not in entries:
             cache.add(case.n, case.m, key, function(case, *rest))
-            return cache.at(case.n, case.m)[key]
+            entries = cache.at(case.n, case.m)
+        near[function, *rest] = entries[key]
         return entries[key]
 
-    return cast(Function, call)
+    return call  # type: ignore[return-value]
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
@@ -219,24 +217,24 @@ class Facts:
     pairs: int
     full: bool
     causal: bool
-    heard: bool
+    no_empty_row: bool
 
 
 @cached
 def facts(graph: Pattern, n: int, m: int) -> Facts:
-    """What every call asks about its graph, kept longer than the normal form itself."""
+    """What every call asks about its graph."""
     groups = residue_groups(graph, n, m)
-    if groups is not None:  # so 1 does not hear 0
+    if groups is not None:  # so 1 does not attend to 0
         inner = [(group.classes, facts(group.graph, group.n, group.m)) for group in groups]
         pairs = sum(classes * one.pairs for classes, one in inner)
-        return Facts(pairs, False, False, all(one.heard for _, one in inner))
+        return Facts(pairs, False, False, all(one.no_empty_row for _, one in inner))
     pairs = graph.count(n, m)
     causal = n == m and pairs == n * (n + 1) // 2 and is_causal(graph.rows(n, m))
-    return Facts(pairs, pairs == n * m, causal, _all_hear(graph, n, m))
+    return Facts(pairs, pairs == n * m, causal, _no_empty_row(graph, n, m))
 
 
-def _all_hear(graph: Pattern, n: int, m: int) -> bool:
-    if isinstance(graph, union) and any(_all_hear(member, n, m) for member in graph.members):
+def _no_empty_row(graph: Pattern, n: int, m: int) -> bool:
+    if isinstance(graph, union) and any(_no_empty_row(member, n, m) for member in graph.members):
         return True
     ptr = graph.rows(n, m).ptr
     return bool((ptr[1:] > ptr[:-1]).all())

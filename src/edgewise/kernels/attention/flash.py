@@ -18,7 +18,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from edgewise.kernels.attention.sharded import SDPA, refuse_context_parallel
 
 aten = torch.ops.aten
-FEW = 16  # keys; with fewer and no mask, a row of NaN comes out of PyTorch as 0 on a CPU
+SHORT = 16  # keys; with fewer and no mask, a row of NaN comes out of PyTorch as 0 on a CPU
 
 
 @lru_cache
@@ -60,7 +60,7 @@ def minding_nan(
 ) -> tuple[bool, Tensor | None]:
     """`causal` and `mask` such that what is not a number in a query stays so. A trace, whose sizes
     may vary, is left as it is."""
-    if mask is not None or q.is_cuda or torch.compiler.is_compiling() or k.shape[-2] >= FEW:
+    if mask is not None or q.is_cuda or torch.compiler.is_compiling() or k.shape[-2] >= SHORT:
         return causal, mask
     if not causal:
         return False, q.new_zeros(1, k.shape[-2])
@@ -71,8 +71,10 @@ def flash(
     q: Tensor, k: Tensor, v: Tensor, scale: float, *, causal: bool = False, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     dv = v.shape[-1]
-    q, k, v = _even(q, k, v)
-    causal, mask = minding_nan(q, k, causal, mask)
+    if not _is_even(q, k, v):
+        q, k, v = _even(q, k, v)
+    if mask is None and k.shape[-2] < SHORT:
+        causal, mask = minding_nan(q, k, causal, mask)
     if q.is_cuda and cudnn():
         out, lse, *_ = aten._scaled_dot_product_cudnn_attention(
             q, k, v, None, True, 0.0, causal, False, scale=scale
@@ -100,8 +102,9 @@ def flash_backward(
     """The gradients of q, k and v; `saved` is (q, k, v, out, lse)."""
     q, k, v, out, lse = saved
     d, dv = q.shape[-1], v.shape[-1]
-    q, k, v = _even(q, k, v)
-    out, dout = _even(q, out, dout)[1:]
+    if not _is_even(q, k, v) or not _is_even(q, out, dout):
+        q, k, v = _even(q, k, v)
+        out, dout = _even(q, out, dout)[1:]
     lse = lse.contiguous()
     if q.is_cuda:
         seed = torch.empty(2, dtype=torch.uint64, device=q.device)
@@ -138,6 +141,13 @@ def _one_order() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def _is_even(a: Tensor, b: Tensor, c: Tensor) -> bool:
+    width = a.shape[-1]
+    if width != b.shape[-1] or width != c.shape[-1] or (a.is_cuda and width % 8):
+        return False
+    return width == 1 or a.stride(-1) == b.stride(-1) == c.stride(-1) == 1
 
 
 def _even(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -10,14 +10,13 @@ from edgewise.graphs.checks import integer
 from edgewise.graphs.families import Family
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, weights
-from edgewise.kernels.attention.contract import FIXED, Case, Terms, wide
+from edgewise.kernels.attention.contract import FIXED, NO_TERMS, Case, Terms, wide
 from edgewise.kernels.attention.options import Inputs, Options
 from edgewise.kernels.attention.split import Graph, expand_terms, is_vector
 from edgewise.kernels.edges.dropout import Dropout
 from edgewise.scores.nodes import S
 
 TERMS = ("bias", "edge_bias", "edge_scale", "edge_key", "edge_value")
-NO_TERMS = Terms()
 
 
 class Work(NamedTuple):

@@ -22,7 +22,6 @@ from edgewise.graphs.families import Family, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, memory, traced
 from edgewise.kernels.attention.arguments import counts_twice
-from edgewise.kernels.attention.autocast import without_autocast
 from edgewise.kernels.attention.autograd import attend
 from edgewise.kernels.attention.contract import wide
 from edgewise.kernels.attention.layout import Expanded, Layout, Spec, Work
@@ -88,12 +87,14 @@ class Prepared:
             return traced.call(q, k, v, self.graph, self.options, inputs)
         if q.is_meta:
             return self._meta(q)
-        with without_autocast(q):
-            if self.plain:
-                return self.inner.run(q, k, v, inputs, 0)[0]
-            return self._with_options(q, k, v, inputs)
+        if torch.is_autocast_enabled(q.device.type):
+            with torch.autocast(q.device.type, enabled=False):
+                return self._run(q, k, v, inputs)
+        if self.plain:
+            return self.inner.run(q, k, v, inputs, 0)[0]
+        return self._run(q, k, v, inputs)
 
-    def _with_options(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs) -> Any:
+    def _run(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs) -> Any:
         options = self.options
         if options.weights:
             self._check_weights(q)

@@ -15,7 +15,6 @@ from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
 from edgewise.kernels.attention.triton_passes import BLOCK, Passes, passes, width
 from edgewise.kernels.attention.triton_score import Packed, unit_of
 from edgewise.kernels.availability import no_triton
-from edgewise.kernels.negated import written
 
 if TYPE_CHECKING:
     from edgewise.kernels.attention.layout import Layout
@@ -160,7 +159,7 @@ class Direct:
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
         refuse_transforms(name, q, k, v)
-        q, k, v = written(q), written(k), written(v)
+        q, k, v = q.resolve_neg(), k.resolve_neg(), v.resolve_neg()
         how = _how(q, k, v)
         ready = self.ready.get((how, q.device))
         if ready is None:
@@ -222,7 +221,7 @@ class _Direct(torch.autograd.Function):
             refuse_second(name)
         ready, how = ctx.asked
         q, k, v, out, lse = ctx.saved_tensors
-        read = (q, k, v, written(dout), out)
+        read = (q, k, v, dout.resolve_neg(), out)
         q4, k4, v4, dout, out = (_as_read(x, ready, how) for x in read)
         try:
             dq, dk, dv = ready.backward((q4, k4, v4), (dout, out, lse))

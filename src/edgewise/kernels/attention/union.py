@@ -152,6 +152,7 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     return Grads(dq, dk, dv, _together(case, saved.terms, [(p, g.terms) for p, g in parts]))
 
 
+@cached_by_case
 def _parts(case: Case) -> tuple[tuple[Implementation, Case], ...]:
     return _plan(replace(case, features=case.features | {"lse"})).parts
 
@@ -163,7 +164,7 @@ def _numbers(graph: Pattern, n: int, m: int, part: Pattern, device: str) -> Tens
 
 
 def _of_part(case: Case, part: Case, terms: Terms) -> Terms:
-    if not any(getattr(terms, name) is not None for name in AXIS):
+    if case.features.isdisjoint(AXIS):
         return terms
     at = _numbers(case.graph, case.n, case.m, part.graph, case.device)
 
