@@ -115,22 +115,22 @@ def attention(
     - kernel: the name of one of `IMPLEMENTATIONS`; it runs or raises, it never falls back.
     """
     q, k, v = in_autocast(q, k, v)
-    bias, whole = arguments.scores_of(bias, score)
+    bias, combined = arguments.scores_of(bias, score)
     terms = (bias, edge_bias, edge_scale, edge_key, edge_value, lengths)
     options = (scale, dropout, offset, return_lse, return_weights, kernel)
-    key = key_of(q, k, v, graph, whole, terms, options)
+    key = key_of(q, k, v, graph, combined, terms, options)
     prepared = None if key is None else recall(graph, key)
     if prepared is None:
         if is_traced(q, k, v):
-            return _in_trace(q, k, v, graph, whole, terms, options)
-        prepared = _prepared(q, k, v, graph, whole, terms, options)
+            return _in_trace(q, k, v, graph, combined, terms, options)
+        prepared = _prepared(q, k, v, graph, combined, terms, options)
         if key is not None:
             remember(graph, key, prepared)
     if prepared.warns:
         warn_counted_once(prepared.graph, edge_bias)
     if lengths is not None:
         terms = (*terms[:5], arguments.check_lengths(lengths, q, k))
-    return prepared.call(q, k, v, Inputs._make((*terms, constants_at(whole.tables, q.device))))
+    return prepared.call(q, k, v, Inputs._make((*terms, constants_at(combined.tables, q.device))))
 
 
 def prepare(
@@ -168,11 +168,11 @@ def prepare(
     >>> call.choice.name, call.work.pairs, call(*torch.randn(3, 1, 2, 9, 4)).shape
     ('rectangles', 50, torch.Size([1, 2, 9, 4]))
     """
-    bias, whole = arguments.scores_of(bias, score)
+    bias, combined = arguments.scores_of(bias, score)
     terms = (bias, edge_bias, edge_scale, edge_key, edge_value, lengths)
     options = (scale, dropout, offset, return_lse, return_weights, kernel)
     place = None if device is None else torch.device(device)
-    prepared = _prepared(q, k, v, graph, whole, terms, options, place)
+    prepared = _prepared(q, k, v, graph, combined, terms, options, place)
     return prepared if graph is None else prepared.holding(graph)
 
 
@@ -234,7 +234,7 @@ def _in_trace(
 
 
 def case_of(q: Tensor, k: Tensor, v: Tensor, graph: Pattern | None = None) -> Case:
-    """The case that `attention(q, k, v, graph)` is, to ask `choose` about.
+    """The case that `attention(q, k, v, graph)` is, for `choose`.
 
     >>> import torch
     >>> x = torch.zeros(1, 2, 5, 4)

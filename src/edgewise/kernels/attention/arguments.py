@@ -1,4 +1,4 @@
-"""Checks of what is given to `attention`, and the shapes that kernels see."""
+"""Checks of the arguments of `attention`, and the shapes that kernels see."""
 
 import math
 import sys
@@ -193,47 +193,47 @@ def scores_of(bias: Tensor | Score | None, score: Score | None) -> tuple[Tensor 
             caller(),
             "write one of `edgewise.scores`, such as `softcap(50.0)` or `S + alibi(8)`",
         )
-    whole = S if score is None else score
+    combined = S if score is None else score
     if isinstance(bias, Score):
-        return None, whole + bias
-    return bias, whole
+        return None, combined + bias
+    return bias, combined
 
 
 @constant
 def refuse_weights() -> None:
-    """What a trace calls, as Python, if weights are asked for in it."""
+    """What a trace calls, as Python, if it requests weights."""
     raise BadOption(
         "`return_weights` does not work in a trace: how many there are, the graph decides",
         caller(),
-        "ask for `return_lse=True`, or leave this call out of `torch.compile`",
+        "use `return_lse=True`, or leave this call out of `torch.compile`",
     )
 
 
 def check_lengths(lengths: Tensor | None, q: Tensor, k: Tensor) -> Tensor:
     """One number of keys for each element of the batch, on the device of `q`."""
     try:
-        given = torch.as_tensor(lengths, device=q.device)
+        counts = torch.as_tensor(lengths, device=q.device)
     except (TypeError, ValueError, RuntimeError):
         raise BadOption(
-            f"`lengths` must be whole numbers, got {lengths!r}",
+            f"`lengths` must be integers, got {lengths!r}",
             caller(),
-            "give one whole number of keys for each element of the batch",
+            "give one integer, the number of keys, for each element of the batch",
         ) from None
-    if given.shape != q.shape[:-3] or given.dtype not in INTEGERS:
+    if counts.shape != q.shape[:-3] or counts.dtype not in INTEGERS:
         raise AttentionShape(
-            f"`lengths` has shape {tuple(given.shape)} and {_short(given.dtype)}, "
+            f"`lengths` has shape {tuple(counts.shape)} and {_short(counts.dtype)}, "
             f"the batch is {tuple(q.shape[:-3])}",
             caller(),
-            "give one whole number of keys for each element of the batch",
+            "give one integer, the number of keys, for each element of the batch",
         )
-    known = given.numel() and not given.is_meta
-    if known and (int(given.min()) < 0 or int(given.max()) > k.shape[-2]):
+    known = counts.numel() and not counts.is_meta
+    if known and (int(counts.min()) < 0 or int(counts.max()) > k.shape[-2]):
         raise BadOption(
-            f"`lengths` must be from 0 to {k.shape[-2]}, got {given.tolist()}",
+            f"`lengths` must be from 0 to {k.shape[-2]}, got {counts.tolist()}",
             caller(),
             "count the keys of each element of the batch",
         )
-    return given
+    return counts
 
 
 def grouped(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

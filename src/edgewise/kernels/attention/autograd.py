@@ -51,17 +51,17 @@ class _Attend(torch.autograd.Function):
         v: Tensor,
         *terms: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        given = Terms.of(terms, drop) if terms else NO_TERMS
-        out, lse = implementation.forward(case, q, k, v, given)
+        inputs = Terms.of(terms, drop) if terms else NO_TERMS
+        out, lse = implementation.forward(case, q, k, v, inputs)
         ctx.save_for_backward(q, k, v, *terms, out, lse)
-        ctx.asked = implementation, case, drop
+        ctx.call = implementation, case, drop
         ctx.cache = cache_of(case.graph)  # whoever holds the graph may let go of it
         ctx.set_materialize_grads(False)
         return out, lse
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
-        implementation, case, drop = ctx.asked
+        implementation, case, drop = ctx.call
         if torch.is_grad_enabled():
             refuse_second(implementation.name)
         q, k, v, *terms, out, lse = ctx.saved_tensors
@@ -74,10 +74,10 @@ class _Attend(torch.autograd.Function):
         return None, None, None, grads.q, grads.k, grads.v, *of_terms
 
 
-def _in_place(given: list[Tensor | None], grads: Terms) -> list[Tensor | None]:
+def _in_place(inputs: list[Tensor | None], grads: Terms) -> list[Tensor | None]:
     tables = iter(grads.tables)
     found = [*grads.tensors[:5]]
-    return found + [None if table is None else next(tables, None) for table in given[5:]]
+    return found + [None if table is None else next(tables, None) for table in inputs[5:]]
 
 
 def gradients(

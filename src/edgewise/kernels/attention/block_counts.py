@@ -25,7 +25,7 @@ def blocks_of(graph: Pattern, n: int, m: int, block: int) -> Blocks:
 @cached
 def at_least(graph: Pattern, n: int, m: int, block: int) -> int:
     """A number of blocks that there are: of scattered graphs a part of the rows says enough."""
-    if residue_groups(graph, n, m) is not None:  # so few keys of a block has one row at most
+    if residue_groups(graph, n, m) is not None:  # so a row has at most so many keys of a block
         most = block * -(-block // symbolic_step(graph))
         return -(-facts(graph, n, m).pairs // most)
     if pieces_of(graph, n, m) < n:
@@ -49,7 +49,7 @@ def exactly(graph: Pattern, n: int, m: int, block: int) -> int:
 
 
 def count_of(graph: Pattern, n: int, m: int, block: int) -> int:
-    """How many blocks are not empty; where they are few, all sizes 32, 64... are one look."""
+    """How many blocks are not empty; up to `MOST`, all sizes are found at once."""
     if (n // FINEST + 1) * (m // FINEST + 1) > MOST:
         return blocks_of(graph, n, m, block).count
     return int(_coarser(graph, n, m, block).sum())

@@ -93,10 +93,10 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
     out = q.new_zeros(*q.shape[:-1], case.dv)
     lse = torch.full(q.shape[:-1], -torch.inf, dtype=wide(q.dtype))
     for chunk in _chunks(case):
-        keys, values = chunk.keys_of(k), chunk.keys_of(v)
-        part, sums = flash(chunk.queries(q), keys, values, case.scale, mask=chunk.mask)
-        chunk.put(out, part)
-        chunk.put(lse, sums)
+        mask = chunk.stored if chunk.make is None else chunk.make()
+        keys, values = chunk.keys_of(k, v)
+        part, sums = flash(chunk.queries(q), keys, values, case.scale, mask=mask)
+        chunk.put((out, part), (lse, sums))
     out, lse = out.flatten(2, 3)[:, :, : case.n], lse.flatten(2, 3)[:, :, : case.n]
     return out, lse if case.facts.no_empty_row else lse.masked_fill(~plan.nonempty, -torch.inf)
 
@@ -112,12 +112,13 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     dq, kind = torch.zeros_like(q), wide(q.dtype)
     dk, dv = torch.zeros(k.shape, dtype=kind), torch.zeros(v.shape, dtype=kind)
     for chunk in _chunks(case):
-        inputs = (chunk.queries(q), chunk.keys_of(k), chunk.keys_of(v))
-        state = (*inputs, chunk.queries(out), chunk.queries(lse)[..., 0])
-        parts = flash_backward(chunk.queries(dout), state, case.scale, mask=chunk.mask)
-        chunk.put(dq, parts[0])
-        chunk.add(dk, parts[1])
-        chunk.add(dv, parts[2])
+        mask = chunk.stored if chunk.make is None else chunk.make()
+        keys, values = chunk.keys_of(k, v)
+        rows = (chunk.queries(out), chunk.queries(lse)[..., 0])
+        state = (chunk.queries(q), keys, values, *rows)
+        parts = flash_backward(chunk.queries(dout), state, case.scale, mask=mask)
+        chunk.put((dq, parts[0]))
+        chunk.add((dk, parts[1]), (dv, parts[2]))
     dq = dq.flatten(2, 3)[:, :, : case.n]
     dk, dv = dk.flatten(1, 2)[:, : case.m].to(q.dtype), dv.flatten(1, 2)[:, : case.m].to(q.dtype)
     return Grads(dq, dk, dv)
@@ -138,10 +139,6 @@ class Chunk:
     stored: Tensor | None
     make: Callable[[], Tensor] | None  # where masks are too large to be stored
 
-    @property
-    def mask(self) -> Tensor | None:
-        return self.stored if self.make is None else self.make()
-
     def queries(self, x: Tensor) -> Tensor:
         """Of (b, g, blocks, block, d)."""
         rows = x[:, :, self.rows]
@@ -149,31 +146,36 @@ class Chunk:
             return rows[:, 0].transpose(0, 1)
         return rows.permute(2, 0, 1, 3, 4).flatten(2, 3)
 
-    def keys_of(self, x: Tensor) -> Tensor:
-        """Of (b, blocks, block, d)."""
+    def keys_of(self, *tensors: Tensor) -> list[Tensor]:
+        """Of each of (b, blocks, block, d)."""
         rows, slots = self.keys.shape
-        if self.first is None:
-            found = x[:, self.keys.flatten()]
-            shape = (len(x), rows, slots * self.block, x.shape[-1])
-            return found.view(shape).transpose(0, 1)
-        x = x[:, self.first : self.first + rows - 1 + slots].flatten(1, 2)
-        return x.unfold(1, slots * self.block, self.block).permute(1, 0, 3, 2)
+        first, width, out = self.first, slots * self.block, []
+        for x in tensors:
+            if first is None:
+                found = x[:, self.keys.flatten()].view(len(x), rows, width, x.shape[-1])
+                out.append(found.transpose(0, 1))
+            else:
+                near = x[:, first : first + rows - 1 + slots].flatten(1, 2)
+                out.append(near.unfold(1, width, self.block).permute(1, 0, 3, 2))
+        return out
 
-    def put(self, total: Tensor, part: Tensor) -> None:
+    def put(self, *pairs: tuple[Tensor, Tensor]) -> None:
         """(rows, b, g·block, ...) to its rows of (b, g, blocks, block, ...)."""
-        rows, b, _, *rest = part.shape
-        part = part.reshape(rows, b, self.g, self.block, *rest)
-        total[:, :, self.rows] = part.movedim(0, 2)
+        for total, part in pairs:
+            rows, b, _, *rest = part.shape
+            part = part.reshape(rows, b, self.g, self.block, *rest)
+            total[:, :, self.rows] = part.movedim(0, 2)
 
-    def add(self, total: Tensor, part: Tensor) -> None:
+    def add(self, *pairs: tuple[Tensor, Tensor]) -> None:
         """(rows, b, slots·block, d) added to its keys of (b, blocks, block, d)."""
         rows, slots = self.keys.shape
-        part = part.reshape(rows, len(total), slots, self.block, -1).transpose(0, 1)
-        if self.first is None or rows == 1:
-            total.index_add_(1, self.keys.flatten(), part.flatten(1, 2).to(total.dtype))
-            return
-        for slot in range(slots):
-            total[:, self.first + slot : self.first + slot + rows] += part[:, :, slot]
+        for total, part in pairs:
+            part = part.reshape(rows, len(total), slots, self.block, -1).transpose(0, 1)
+            if self.first is None or rows == 1:
+                total.index_add_(1, self.keys.flatten(), part.flatten(1, 2).to(total.dtype))
+                continue
+            for slot in range(slots):
+                total[:, self.first + slot : self.first + slot + rows] += part[:, :, slot]
 
 
 @cached_by_case

@@ -1,4 +1,4 @@
-"""What a kernel is asked to do, and what it must provide."""
+"""The contract of kernels: the case of a call, its terms, and what a kernel provides."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ WORDS = {"score": "a score of its own", "dropout": "dropout"}
 PAIR_TERMS = ("bias", "edge_bias", "edge_scale", "score", "dropout")  # what tiles of scores take
 EDGE_TERMS = (*PAIR_TERMS, "edge_key", "edge_value")
 MANY = 1 << 17  # pieces of a graph that may be scattered
-FIXED = "fixed"  # among features: no gradient of the tables of a score is asked for
+FIXED = "fixed"  # among features: no table of the score needs a gradient
 Function = TypeVar("Function", bound=Callable[..., Any])
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -84,7 +84,7 @@ class Case:
 
     @property
     def learns(self) -> bool:
-        """Whether gradients of tables are asked for."""
+        """Whether tables of the score need gradients."""
         return FIXED not in self.features
 
     @property
@@ -107,7 +107,7 @@ class Case:
         return f"its {self.pairs:,} pairs are scattered over about {found:,.0f} blocks of {block}"
 
     def lacks(self, *supported: str) -> str | None:
-        """The refusal for a feature asked for and not among `supported`."""
+        """The refusal for a requested feature that is not among `supported`."""
         missing = sorted(self.features - {"lse", FIXED, *supported})
         listed = " and ".join(WORDS.get(name, f"`{name}`") for name in missing)
         return f"it does not take {listed}" if missing else None
@@ -164,7 +164,7 @@ class Saved:
 
 @dataclass(frozen=True, eq=False)
 class Grads:
-    """`terms` holds the gradient of each term that was given."""
+    """`terms` holds the gradient of each term of the call."""
 
     q: Tensor
     k: Tensor
@@ -208,7 +208,7 @@ def cached_by_case(function: Function) -> Function:
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """The precision in which sums and the log-sum-exp of `dtype` are kept."""
+    """The precision in which sums and the log-sum-exp of `dtype` are computed."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
@@ -222,7 +222,7 @@ class Facts:
 
 @cached
 def facts(graph: Pattern, n: int, m: int) -> Facts:
-    """What every call asks about its graph."""
+    """What every call needs to know about its graph."""
     groups = residue_groups(graph, n, m)
     if groups is not None:  # so 1 does not attend to 0
         inner = [(group.classes, facts(group.graph, group.n, group.m)) for group in groups]

@@ -38,11 +38,11 @@ def refuses(case: Case) -> str | None:
 
 
 def _not_a_bias(case: Case) -> str | None:
-    """Why a score is not written out as a bias: few numbers, and no others than tiles would be."""
+    """Why a score is not materialised as a bias."""
     if derivative(case.score, S) != ONE:
         return "its score does more than add to the dot product"
     if case.device != "cpu" or case.dtype.itemsize < 4:
-        return "on a CPU alone, and in whole precision, it takes a score"
+        return "it takes a score on a CPU only, in float32 and float64"
     if case.work > NUMBERS:
         return f"its score would be stored for each of {case.work:,} pairs"
     return None

@@ -12,7 +12,7 @@ class AttentionShape(EdgewiseError):
 
 
 class GraphLength(EdgewiseError):
-    """A graph made for a certain number of tokens was given queries or keys of another."""
+    """A graph made for one number of tokens is used with another number of queries or keys."""
 
     code = "graph-length"
     example = "attention(q, k, v, documents([3, 4]))  # q has 8 queries"
@@ -44,7 +44,7 @@ class UnknownKernel(EdgewiseError):
 
 
 class KernelRefuses(EdgewiseError):
-    """A kernel asked for by name never falls back to another one."""
+    """A kernel requested by name never falls back to another one."""
 
     code = "kernel-refuses"
     example = 'attention(q, k, v, window(3), kernel="dense")'
@@ -97,7 +97,7 @@ class NoTransform(EdgewiseError):
 
 
 class TooLarge(EdgewiseError):
-    """What is asked for is larger than the memory that is left, as an estimate says beforehand."""
+    """The call needs more memory than is left, by an estimate made beforehand."""
 
     code = "too-large"
     example = (

@@ -27,7 +27,7 @@ def _hopper() -> bool:
 
 
 def cudnn() -> bool:
-    """cuDNN's attention is the faster one from Hopper on; its way back adds in any order."""
+    """cuDNN's attention is faster from Hopper on; its backward pass is not deterministic."""
     return _hopper() and not torch.are_deterministic_algorithms_enabled()
 
 
@@ -130,7 +130,7 @@ def flash_backward(
 
 @contextmanager
 def _one_order() -> Iterator[None]:
-    """Where one order of sums is asked for, be it with warnings alone: torch's flash attention has
+    """Where determinism is requested, be it with warnings alone: torch's flash attention has
     one, and takes it only where anything else would be an error."""
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     if not warns or not torch.are_deterministic_algorithms_enabled():
@@ -152,7 +152,7 @@ def _is_even(a: Tensor, b: Tensor, c: Tensor) -> bool:
 
 def _even(*tensors: Tensor) -> tuple[Tensor, ...]:
     """All with one number of features, padded with zeros, that lie side by side: PyTorch's kernels
-    take that for granted, and read beyond what they are given where it is not so."""
+    assume it, and read beyond their inputs where it is not so."""
     widest = max(t.shape[-1] for t in tensors)
     if tensors[0].is_cuda:
         widest = -(-widest // 8) * 8

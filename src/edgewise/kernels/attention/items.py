@@ -1,7 +1,7 @@
 """Work lists for a GPU: every row is one item, unless it is so long that it is split.
 
-A row that hears everybody would keep one processor busy while the others wait, so it is cut like
-flash-decoding does, and the parts are merged afterwards: no atomics, one order of sums.
+A row that attends to every key would keep one multiprocessor busy while the others wait, so it is
+split as in flash-decoding, and the parts are merged afterwards: no atomics, one order of sums.
 """
 
 from dataclasses import dataclass

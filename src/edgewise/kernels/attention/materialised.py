@@ -50,9 +50,9 @@ def backward(
     dout = dout.to(p.dtype)
     dp = dout @ v[:, None].to(p.dtype).mT
     keep = scores.keep()
-    kept = p if keep is None else p * keep
-    ds = kept * dp - p * delta[..., None]
-    dv = (kept.mT @ dout).sum(1)
+    dropped = p if keep is None else p * keep
+    ds = dropped * dp - p * delta[..., None]
+    dv = (dropped.mT @ dout).sum(1)
     ds = scores.backward(ds, total) * case.scale
     dk = (ds.mT @ q.to(ds.dtype)).sum(1)
     return ds @ k[:, None].to(ds.dtype), dk, dv

@@ -1,6 +1,6 @@
 """Attention as one operator of torch, for `torch.compile` and `torch.export`.
 
-A trace cannot look into kernels that are chosen by graph and sizes; it keeps this operator whole.
+A trace cannot look into kernels that are chosen by graph and sizes; it keeps this operator opaque.
 Tensors have the shapes that kernels see; what is around them is traced as plain operations.
 """
 
@@ -30,11 +30,11 @@ EDGES = {"edge_bias": 2, "edge_scale": 2, "edge_key": 1, "edge_value": 1}  # the
 def _asked(
     tensors: tuple[Tensor, Tensor, Tensor],
     terms: Terms,
-    asked: tuple[str, str, float, int, str | None],
+    request: tuple[str, str, float, int, str | None],
     lse: bool,
 ) -> tuple[Case, Implementation]:
     """The case of a call, and its kernel."""
-    graph, score, scale, offset, kernel = asked
+    graph, score, scale, offset, kernel = request
     device = tensors[0].device.type
     pattern = thing_of(graph)
     pattern = pattern.shift(-offset, 0) if integer(offset, "offset") else pattern
@@ -85,8 +85,8 @@ def attend(
     kernel: str | None,
     lse: bool,
 ) -> tuple[Tensor, Tensor]:
-    given = (bias, edge_bias, edge_scale, edge_key, edge_value)
-    terms = _terms(given, tables, seed, dropout)
+    inputs = (bias, edge_bias, edge_scale, edge_key, edge_value)
+    terms = _terms(inputs, tables, seed, dropout)
     case, chosen = _asked((q, k, v), terms, (graph, score, scale, offset, kernel), lse)
     with without_autocast(q):
         out, sums = chosen.forward(case, q, k, v, terms)
@@ -122,22 +122,22 @@ def attend_backward(
     kernel: str | None,
     lse: bool,
 ) -> list[Tensor]:
-    """The gradients of q, k, v and of every term that is given, in order."""
-    given = (bias, edge_bias, edge_scale, edge_key, edge_value)
-    terms = _terms(given, tables, seed, dropout)
+    """The gradients of q, k, v and of every term of the call, in order."""
+    inputs = (bias, edge_bias, edge_scale, edge_key, edge_value)
+    terms = _terms(inputs, tables, seed, dropout)
     case, chosen = _asked((q, k, v), terms, (graph, score, scale, offset, kernel), lse)
     saved = Saved(q, k, v, terms, out, sums)
-    asked = (chosen, case, saved, dout.contiguous(), dlse if lse else None)
+    request = (chosen, case, saved, dout.contiguous(), dlse if lse else None)
     with without_autocast(q):
-        grads = _with_autograd(asked) if chosen is reference else gradients(*asked)
+        grads = _with_autograd(request) if chosen is reference else gradients(*request)
     found = [grads.q, grads.k, grads.v, *(x for x in grads.terms.tensors if x is not None)]
     return [x.contiguous() for x in found]
 
 
-def _with_autograd(asked: tuple[Any, ...]) -> Grads:
+def _with_autograd(request: tuple[Any, ...]) -> Grads:
     """The reference needs autograd, which is off inside an operator, and on in a new thread."""
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(gradients, *asked).result()
+        return thread.submit(gradients, *request).result()
 
 
 @attend_backward.register_fake
@@ -146,23 +146,23 @@ def _(
     bias: Tensor | None, edge_bias: Tensor | None, edge_scale: Tensor | None,
     edge_key: Tensor | None, edge_value: Tensor | None, tables: Sequence[Tensor], *rest: Any,
 ) -> list[Tensor]:  # fmt: skip
-    given = (q, k, v, bias, edge_bias, edge_scale, edge_key, edge_value, *tables)
-    return [x.new_empty(x.shape) for x in given if x is not None]
+    inputs = (q, k, v, bias, edge_bias, edge_scale, edge_key, edge_value, *tables)
+    return [x.new_empty(x.shape) for x in inputs if x is not None]
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     *tensors, tables, seed = inputs[:10]
     ctx.save_for_backward(*output, *tensors, seed, *tables)
-    ctx.asked = inputs[10:]
+    ctx.request = inputs[10:]
 
 
 def _gradients(ctx: Any, dout: Tensor, dlse: Tensor) -> tuple[Any, ...]:
     out, sums, *tensors = ctx.saved_tensors
-    given, seed, tables = tensors[:8], tensors[8], tensors[9:]
-    saved = (out, sums, *given, tables, seed)
-    found = iter(torch.ops.edgewise.attend_backward(dout, dlse, *saved, *ctx.asked))
-    grads = [None if x is None else next(found) for x in given]
-    return (*grads, list(found), None, *(None for _ in ctx.asked))
+    inputs, seed, tables = tensors[:8], tensors[8], tensors[9:]
+    saved = (out, sums, *inputs, tables, seed)
+    found = iter(torch.ops.edgewise.attend_backward(dout, dlse, *saved, *ctx.request))
+    grads = [None if x is None else next(found) for x in inputs]
+    return (*grads, list(found), None, *(None for _ in ctx.request))
 
 
 attend.register_autograd(_gradients, setup_context=_keep)

@@ -1,4 +1,4 @@
-"""What a call of attention is asked for beyond q, k, v and the graph: options and tensors."""
+"""The options and the further tensors of a call of attention."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Strided and dilated graphs: tokens of one residue class hear only one another.
+"""Strided and dilated graphs: tokens of one residue class attend only to one another.
 
 If i ≡ j (mod s) for all pairs, the s classes are s short sequences side by side, and a strided
 graph is dense or causal inside each. The classes are views with longer strides: nothing is moved.

@@ -116,7 +116,7 @@ class Prepared:
             size,
             q.device.type,
             f"`return_weights` for {pairs:,} pairs",
-            "ask for `return_lse=True` and compute the weights of the pairs you look at",
+            "use `return_lse=True` and compute the weights of the pairs you look at",
         )
 
     def _meta(self, q: Tensor) -> Any:

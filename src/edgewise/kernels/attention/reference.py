@@ -37,15 +37,15 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
         "leave out `kernel=`: the others store no scores",
     )
     scores = _scores(case, q, k, terms)
-    heard = (scores != -torch.inf).any(-1, keepdim=True)  # NaN is heard
-    lse = torch.logsumexp(torch.where(heard, scores, 0), -1, keepdim=True)
-    weights = torch.where(heard, torch.exp(scores - lse), 0)  # 0 where -∞ is all there is
+    nonempty = (scores != -torch.inf).any(-1, keepdim=True)  # NaN counts
+    lse = torch.logsumexp(torch.where(nonempty, scores, 0), -1, keepdim=True)
+    weights = torch.where(nonempty, torch.exp(scores - lse), 0)  # 0 where -∞ is all there is
     out = _valued(case, weights * _keep(case, terms, weights), v, terms)
-    return out, torch.where(heard, lse, -torch.inf)[..., 0].to(wide(q.dtype))
+    return out, torch.where(nonempty, lse, -torch.inf)[..., 0].to(wide(q.dtype))
 
 
 def backward(case: Case, saved: Saved, dout: Tensor, dlse: Tensor | None = None) -> Grads:
-    """By autograd, for where a second derivative is not asked for."""
+    """By autograd, where no second derivative is needed."""
     with torch.enable_grad():
         q, k, v = (x.detach().requires_grad_() for x in (saved.q, saved.k, saved.v))
         rest = [None if x is None else x.detach().requires_grad_() for x in saved.terms.tensors]
@@ -93,8 +93,8 @@ def _keep(case: Case, terms: Terms, weights: Tensor) -> Tensor | float:
     if terms.drop is None:
         return 1.0
     i, j = (torch.arange(size, device=weights.device) for size in (case.n, case.m))
-    kept = terms.drop.keep(case.b * case.g, i[:, None], j[None], weights.dtype)
-    return kept.view(weights.shape)
+    factors = terms.drop.keep(case.b * case.g, i[:, None], j[None], weights.dtype)
+    return factors.view(weights.shape)
 
 
 def _valued(case: Case, weights: Tensor, v: Tensor, terms: Terms) -> Tensor:

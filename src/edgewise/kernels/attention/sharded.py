@@ -29,6 +29,6 @@ def refuse_dtensor(x: Tensor, name: str) -> None:
         raise UnsupportedDevice(
             f"`{name}` is a DTensor, and attention runs on one device",
             caller(),
-            f"give `{name}.to_local()` where each process has whole sequences, or "
+            f"give `{name}.to_local()` where each process has complete sequences, or "
             f"`{name}.full_tensor()`",
         )

@@ -63,7 +63,7 @@ def name_of(thing: Any) -> str:
 
 @constant
 def _fields(kind: Any) -> tuple[str, ...]:
-    """All of them: `__match_args__` leaves out those that are given by name alone."""
+    """All of them: `__match_args__` leaves out those that are keyword-only."""
     return tuple(field.name for field in fields(kind))
 
 
@@ -121,7 +121,7 @@ def _placed(thing: Any) -> str:
 
 
 def thing_of(name: str) -> Any:
-    """The graph or the score's tree of this name, which another process may have given."""
+    """The graph or the score's tree of this name, which may come from another process."""
     if name not in NAMED:
         try:
             NAMED[name] = _parsed(name)

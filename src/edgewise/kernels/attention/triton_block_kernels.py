@@ -6,9 +6,9 @@ features) for the copy engine of the chip, with zeros beyond the last token. Wha
 its features side by side; three numbers per tensor say how many times `features` apart elements of
 the batch (ob), heads (oh) and tokens (on) are, so that it can lie as the inputs do.
 
-What bounds these loops on an H200 is latency, not the arithmetic: a small tile and few registers,
-so that four (three) programs share a processor, beat every larger tile. The list is walked in one
-loop, because ptxas runs the products of two loops one after the other.
+What bounds these loops on an H200 is latency, not the arithmetic: a small tile that needs so few
+registers that four (three) programs share a multiprocessor beats every larger one. The list is
+walked in one loop, because ptxas runs the products of two loops one after the other.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,import-untyped,untyped-decorator"
@@ -125,7 +125,7 @@ def forward(
             p = tl.where(kept(seed, least, h.to(tl.int64), i, j), p * keep, 0.0)
         acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
         top = new
-    some = total != 0.0  # NaN is heard
+    some = total != 0.0  # NaN counts
     acc *= (1.0 / tl.where(some, total, 1.0))[:, None]
     lse = tl.where(some, (top + tl.log2(tl.where(some, total, 1.0))) * LN2, float("-inf"))
     own, far = row * BLOCK + r, h.to(tl.int64)
@@ -168,7 +168,7 @@ def backward_rows(
     out = Out.load([b, near, row * BLOCK, 0]).reshape(BLOCK, DV)
     delta = tl.sum(g.to(tl.float32) * out.to(tl.float32), 1)
     lse = tl.load(Lse + far * n + i, mask=i < n, other=float("inf")) * LOG2E
-    lse = tl.where(lse == float("-inf"), float("inf"), lse)  # nothing is heard: weights are 0
+    lse = tl.where(lse == float("-inf"), float("inf"), lse)  # the row is empty: weights are 0
     word = lse.to(tl.int32, bitcast=True).to(tl.int64) & 0xFFFFFFFF
     word |= delta.to(tl.int32, bitcast=True).to(tl.int64) << 32
     tl.store(Stats + far * (tl.cdiv(n, BLOCK) * BLOCK) + i, word)
@@ -195,7 +195,7 @@ def backward_rows(
         if DROP:
             dp = tl.where(kept(seed, least, far, down, across), dp * keep, 0.0)
         ds = p * (dp - delta[:, None])
-        if BIAS:  # whole numbers, so that sums are the same in whatever order they come
+        if BIAS:  # integers, so that sums are the same in whatever order they come
             at = far * sbh + down.to(tl.int64) * sbn + across * sbm
             tl.atomic_add(DBias + at, (ds * tl.load(Unit)).to(tl.int64), mask=p > 0.0)
         if SPREAD is not None:

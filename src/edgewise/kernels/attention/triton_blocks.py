@@ -73,7 +73,7 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     lse = saved.lse.contiguous()
     lse = lse.clone() if lse.data_ptr() % 16 else lse
     extra, total = _extra(case, saved.terms, q), _Whole(case, saved.terms, g, v)
-    found = _passes(case, q).backward((q, k, v), (g, out, lse), extra, total.room)
+    found = _passes(case, q).backward((q, k, v), (g, out, lse), extra, total.buffers)
     dq, dk, dv = found[0].view(case.b, case.g, case.n, -1), found[1][0], found[2][0]
     return Grads(_cut(dq, case.d), _cut(dk, case.d), _cut(dv, case.dv), total.terms())
 
@@ -89,26 +89,26 @@ def _passes(case: Case, q: Tensor) -> Passes:
 
 
 class _Whole:
-    """Gradients of tables and biases as whole numbers, `unit` of which are 1."""
+    """Gradients of tables and biases as integers, `unit` of which are 1."""
 
     def __init__(self, case: Case, terms: Terms, g: Tensor, v: Tensor) -> None:
-        self.given, self.learns = terms, case.learns
+        self.inputs, self.learns = terms, case.learns
         if terms.bias is None and not (terms.tables and case.learns):
-            self.room: tuple[Tensor, ...] = (g, g, g)
+            self.buffers: tuple[Tensor, ...] = (g, g, g)
             return
         self.packed = Packed.of(terms.tables, g.device)
         self.unit = unit_of(g, v, case.b * case.g * case.n)
         tables = torch.zeros(self.packed.tables.shape, dtype=torch.int64, device=g.device)
         bias = tables if terms.bias is None else torch.zeros_like(terms.bias, dtype=torch.int64)
-        self.room = (tables, bias.contiguous(), self.unit)
+        self.buffers = (tables, bias.contiguous(), self.unit)
 
     def terms(self) -> Terms:
-        tables, bias, _ = self.room
-        given = self.given
-        parts = tuple([torch.zeros_like(table) for table in given.tables])
-        if given.tables and self.learns:
-            parts = self.packed.split(tables / self.unit, given.tables)
-        dbias = None if given.bias is None else (bias / self.unit).to(given.bias.dtype)
+        tables, bias, _ = self.buffers
+        inputs = self.inputs
+        parts = tuple([torch.zeros_like(table) for table in inputs.tables])
+        if inputs.tables and self.learns:
+            parts = self.packed.split(tables / self.unit, inputs.tables)
+        dbias = None if inputs.bias is None else (bias / self.unit).to(inputs.bias.dtype)
         return Terms.of([dbias, None, None, None, None, *parts])
 
 
@@ -151,7 +151,7 @@ class How(NamedTuple):
 
 
 class Direct:
-    """(..., heads, n, dv) of tensors as they are given, in whatever order they lie."""
+    """(..., heads, n, dv) of tensors with any strides."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -212,14 +212,14 @@ class _Direct(torch.autograd.Function):
     def forward(ctx: Any, ready: Passes, how: How, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         out, lse = _forward(ready, how, q, k, v)
         ctx.save_for_backward(q, k, v, out, lse)
-        ctx.asked = ready, how
+        ctx.call = ready, how
         return out
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             refuse_second(name)
-        ready, how = ctx.asked
+        ready, how = ctx.call
         q, k, v, out, lse = ctx.saved_tensors
         read = (q, k, v, dout.resolve_neg(), out)
         q4, k4, v4, dout, out = (_as_read(x, ready, how) for x in read)

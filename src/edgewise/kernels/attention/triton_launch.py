@@ -1,7 +1,7 @@
 """Launches of a Triton kernel that are repeated: what stays the same is bound once.
 
 Triton looks at each of some forty arguments again for every launch, which takes longer than many
-kernels run. Here the compiled kernel is kept with all that does not change, and a launch fills in
+kernels run. Here the compiled kernel is cached with all that does not change, and a launch fills in
 addresses. What this needs is private to Triton, so it is done for the versions in which it was
 read; any other launches as usual, as does the interpreter.
 """
@@ -16,7 +16,7 @@ from torch import Tensor
 
 KNOWN = ("3.6.",)  # versions of Triton whose launcher is known
 HERE = nullcontext()
-MOST = 4096  # descriptors that are kept: a training step has the same few addresses every time
+MOST = 4096  # cached descriptors: a training step has the same addresses every time
 
 
 class Launch:
@@ -54,9 +54,9 @@ class Launch:
     def _plainly(self, tensors: tuple[Tensor, ...], terms: tuple[Any, ...]) -> Any:
         """As Triton launches; the compiled kernel, or None from its interpreter."""
         block = self.options["BLOCK"]
-        given = [described(x, block) for x in tensors[: self.tiles]]
+        arguments = [described(x, block) for x in tensors[: self.tiles]]
         rest = (*tensors[self.tiles :], *self.fixed, *terms)
-        return self.kernel[self.grid](*given, *rest, **self.options)
+        return self.kernel[self.grid](*arguments, *rest, **self.options)
 
 
 class _Bound:
@@ -88,16 +88,16 @@ class _Bound:
         return bool(self.runtime.launch_enter_hook.calls or self.runtime.launch_exit_hook.calls)
 
     def __call__(self, tensors: tuple[Tensor, ...]) -> None:
-        given: list[Any] = []
+        arguments: list[Any] = []
         for at, x in enumerate(tensors):
             address = x.data_ptr()
             if at >= self.tiles:
-                given.append(address)
+                arguments.append(address)
                 continue
             key = (at, address, x.stride())
-            given += self.expanded.get(key) or self._expand(key, x)
+            arguments += self.expanded.get(key) or self._expand(key, x)
         stream = self.stream(tensors[0].device.index)
-        self.start(*self.grid, stream, *self.how, *given, *self.rest)
+        self.start(*self.grid, stream, *self.how, *arguments, *self.rest)
 
     def _expand(self, key: tuple[int, int, tuple[int, ...]], x: Tensor) -> list[Any]:
         """The arguments of one descriptor, which follow from its address and its strides."""
@@ -132,9 +132,9 @@ def _bound(launch: Launch, compiled: Any, tensors: tuple[Tensor, ...]) -> _Bound
 def _kind(launch: Launch, tensors: tuple[Tensor, ...]) -> Any:
     """All that Triton compiles a kernel for: what tensors hold and whether they are aligned, the
     width of numbers, and those that it may take for constants."""
-    given = (*tensors, *launch.fixed, *launch.none)
+    arguments = (*tensors, *launch.fixed, *launch.none)
     parts: list[Any] = []
-    for name, x in zip(launch.kernel.arg_names, given, strict=False):
+    for name, x in zip(launch.kernel.arg_names, arguments, strict=False):
         if isinstance(x, Tensor):
             parts.append((x.dtype, x.data_ptr() % 16 == 0, x.shape[-1:] if x.ndim == 4 else None))
         elif isinstance(x, int):

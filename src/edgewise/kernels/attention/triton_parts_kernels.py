@@ -53,7 +53,7 @@ def merge(
         share = tl.exp(tl.load(PartLse + at) - safe)
         total += share
         acc += share[:, None] * tl.load(PartOut + at[:, None] * DV + y)
-    some = total != 0.0  # NaN is heard
+    some = total != 0.0  # NaN counts
     total = tl.where(some, total, 1.0)
     i = tl.load(Split + s) * BLOCK + r
     tl.store(Lse + h * n + i, tl.where(some, safe + tl.log(total), float("-inf")), mask=i < n)

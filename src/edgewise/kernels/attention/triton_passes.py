@@ -27,7 +27,7 @@ from edgewise.scores.nodes import S
 
 BLOCK = 64
 # Warps, pipeline stages and registers of each pass, measured on an H200 with 64 features in bf16:
-# so many registers that four (four, three) programs share a processor.
+# so many registers that four (four, three) programs share a multiprocessor.
 LAUNCH = {"forward": (4, 2, 128), "rows": (4, 2, 128), "columns": (4, 3, 168)}
 ELSEWHERE = {"num_warps": 8, "num_stages": 1}  # where no engine copies tiles: fewest spills
 LEAST = 32  # blocks that one program takes without splitting its row
@@ -48,7 +48,7 @@ def width(features: int) -> int:
     return max(16, 1 << (features - 1).bit_length())
 
 
-class Room:
+class Output:
     """Where (batch, heads, tokens, features) is written: heads, or tokens, first in memory."""
 
     def __init__(self, size: tuple[int, int, int, int], tokens_first: bool) -> None:
@@ -78,10 +78,10 @@ class Passes:
         self.case, self.shape, self.exact = case, shape, (d, dv) == (case.d, case.dv)
         self.tiles = tile_lists(case.graph, n, m, BLOCK, device)
         rows, columns = self.tiles.rows, self.tiles.columns
-        self.out = Room((batch, heads, n, dv), tokens_first[0])
-        self.q = Room((batch, heads, n, d), tokens_first[0])
-        self.k = Room((batch, keys, m, d), tokens_first[1])
-        self.v = Room((batch, keys, m, dv), tokens_first[2])
+        self.out = Output((batch, heads, n, dv), tokens_first[0])
+        self.q = Output((batch, heads, n, d), tokens_first[0])
+        self.k = Output((batch, keys, m, d), tokens_first[1])
+        self.v = Output((batch, keys, m, dv), tokens_first[2])
         self.sums, self.stats = (batch, heads, n), (batch * heads, -(-n // BLOCK) * BLOCK)
         self.row_parts = (batch * heads * rows.slots, BLOCK)
         self.column_parts = (batch * keys * columns.slots, BLOCK)
@@ -137,11 +137,11 @@ class Passes:
         inputs: tuple[Tensor, Tensor, Tensor],
         state: tuple[Tensor, Tensor, Tensor],
         terms: Extra = None,
-        room: tuple[Tensor, ...] = (),
+        buffers: tuple[Tensor, ...] = (),
     ) -> tuple[Tensor, Tensor, Tensor]:
         """dq, dk and dv from the gradient of the output, the output and the log-sum-exp.
 
-        `room` is for the gradients of terms.
+        `buffers` is for the gradients of terms.
         """
         q, k, v = (readable(x) for x in inputs)
         g, out, lse = readable(state[0]), readable(state[1]), state[2]
@@ -152,7 +152,7 @@ class Passes:
             part = lse.new_empty((*self.row_parts, self.q.size[-1]))
         if self.column_parts[0]:
             parts = [lse.new_empty((*self.column_parts, x.size[-1])) for x in (self.k, self.v)]
-        of_rows = None if terms is None else (*room, *terms)
+        of_rows = None if terms is None else (*buffers, *terms)
         with at(q):
             self._rows(q, k, v, g, out, lse, stats, dq, part, terms=of_rows)
             self._columns(q, k, v, g, stats, dk, dv, *parts, terms=terms)

@@ -35,7 +35,7 @@ from edgewise.scores.nodes import (
 )
 from edgewise.scores.primitives import PRIMITIVES, derivative, kind, wants
 
-GIVEN = "s, i, j, h, Tables, Sizes"
+PARAMETERS = "s, i, j, h, Tables, Sizes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,16 +104,16 @@ def source(score: Node) -> str:
     for part, node in (("value", score), ("slope", derivative(score, S))):
         lines = _Lines()
         result = lines.real(node)
-        text += ["@triton.jit", f"def {part}_{name}({GIVEN}):"]
+        text += ["@triton.jit", f"def {part}_{name}({PARAMETERS}):"]
         text += [*apart, *lines.text, f"    return s * 0.0 + {result}", "", ""]
     lines = _Lines()
     for entry in entries(score):
         place, result = lines.place(entry), lines.real(derivative(score, entry))
-        # Whole numbers, so that the sum is the same in whatever order they come.
+        # Integers, so that the sum is the same in whatever order they come.
         lines.text.append(f"    part = (ds * ({result}) * unit + s * 0.0).to(tl.int64)")
         way = "added_by_distance" if _along_diagonals(entry.index) else "added"
         lines.text.append(f"    {way}(Grads, {place} + i * 0 + j * 0, part, inside)")
-    text += ["@triton.jit", f"def spread_{name}({GIVEN}, ds, inside, unit, Grads):"]
+    text += ["@triton.jit", f"def spread_{name}({PARAMETERS}, ds, inside, unit, Grads):"]
     return "\n".join([*text, *apart, *(lines.text or ["    pass"]), ""])
 
 
@@ -153,11 +153,11 @@ class _Lines:
             case Entry():
                 return f"tl.load(Tables + {self.place(node)})"
             case Call(function, operands):
-                given = [
+                texts = [
                     self.real(x) if want == REAL else self.name(x)
                     for x, want in zip(operands, wants(node), strict=True)
                 ]
-                return PRIMITIVES[function].triton.format(*given)
+                return PRIMITIVES[function].triton.format(*texts)
         raise AssertionError(node)
 
     def place(self, entry: Entry) -> str:
@@ -221,7 +221,7 @@ def _sizes(shapes: tuple[tuple[int, int], ...], apart: int, device: torch.device
 
 
 def unit_of(g: Tensor, v: Tensor, rows: int) -> Tensor:
-    """How many units a gradient of 1 is, where sums are of whole numbers.
+    """How many units a gradient of 1 is, where sums are of integers.
 
     Σ|ds| ≤ rows · 2 max|dout| · max Σ|v|; slopes of up to 2^18 on top of that stay below 2^62.
     """

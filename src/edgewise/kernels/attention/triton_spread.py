@@ -13,7 +13,7 @@ SQUARE = tl.constexpr(32)  # the least tile whose diagonals are added up
 
 @triton.jit
 def added(Grads, place, part, inside):
-    """Whole numbers, added to a table at some places."""
+    """Integers, added to a table at some places."""
     low = tl.min(tl.where(inside, place, 1 << 30))
     high = tl.max(tl.where(inside, place, -1))
     if low == high:  # all pairs of the tile read one entry

@@ -169,15 +169,15 @@ def _of_part(case: Case, part: Case, terms: Terms) -> Terms:
     at = _numbers(case.graph, case.n, case.m, part.graph, case.device)
 
     def taken(name: str) -> Tensor | None:
-        given: Tensor | None = getattr(terms, name)
-        return None if given is None else given.index_select(AXIS[name], at)
+        term: Tensor | None = getattr(terms, name)
+        return None if term is None else term.index_select(AXIS[name], at)
 
     of_edges = (taken(name) for name in ("edge_bias", "edge_scale", "edge_key", "edge_value"))
     return Terms.of([terms.bias, *of_edges, *terms.tables], terms.drop)
 
 
-def _together(case: Case, given: Terms, parts: list[tuple[Case, Terms]]) -> Terms:
-    total = TermGrads(case, given)
+def _together(case: Case, terms: Terms, parts: list[tuple[Case, Terms]]) -> Terms:
+    total = TermGrads(case, terms)
     for part, found in parts:
         if total.bias is not None and found.bias is not None:
             total.bias += found.bias
