@@ -27,7 +27,7 @@ from edgewise.graphs import (
 from edgewise.kernels.attention import attention, trace_names
 from edgewise.kernels.attention.arguments import grouped
 from edgewise.kernels.attention.layout import Layout, Spec
-from edgewise.kernels.attention.options import Inputs, Options
+from edgewise.kernels.attention.options import Options, TermInputs
 from edgewise.kernels.attention.trace_names import NAMED, name_of, thing_of
 from edgewise.kernels.attention.traced import numbered
 from edgewise.scores import H, I, J, S, alibi, relative, softcap, tanh, where
@@ -254,7 +254,7 @@ def test_the_operator_is_what_torch_expects(terms):
             names[name] = given[name]
         else:
             score = SCORES[name](given["table"], given["one"])
-    options, inputs = Options(0.5, score.node), Inputs(**names, tables=score.tables)
+    options, inputs = Options(0.5, score.node), TermInputs(**names, tables=score.tables)
     node, numbers = numbered(options, len(inputs.tables), q, q.device)
     if numbers is not None:
         inputs = inputs._replace(tables=(*inputs.tables, numbers))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from edgewise.kernels.attention import attention, traced
 from edgewise.kernels.attention.autocast import in_autocast
-from edgewise.kernels.attention.options import Inputs, Options
+from edgewise.kernels.attention.options import Options, TermInputs
 from edgewise.kernels.attention.prepared import Prepared, prepare_call
 from edgewise.physical.symbols import Symbol, opaque
 from edgewise.scores import Score
@@ -45,7 +45,7 @@ def graph_attention(
             edge_bias=edge_bias,
             edge_scale=edge_scale,
         )
-    inputs = Inputs(bias, edge_bias, edge_scale, lengths=lengths, tables=tables)
+    inputs = TermInputs(bias, edge_bias, edge_scale, lengths=lengths, tables=tables)
     prepared = prepare_call(q, k, v, graph, Options(1.0, score, dropout), inputs, q.device)
     held = prepared.holding(graph)
     return attend(q, k, v, held, bias, edge_bias, edge_scale, lengths, list(tables))
@@ -53,7 +53,7 @@ def graph_attention(
 
 def _operators(q: Tensor, k: Tensor, v: Tensor, prepared: Prepared, *given: Any) -> Tensor:
     bias, edge_bias, edge_scale, lengths, tables = given
-    inputs = Inputs(bias, edge_bias, edge_scale, lengths=lengths, tables=tuple(tables))
+    inputs = TermInputs(bias, edge_bias, edge_scale, lengths=lengths, tables=tuple(tables))
     q, k, v = in_autocast(q, k, v)
     found: Tensor = traced.call(q, k, v, prepared.graph, prepared.options, inputs)
     return found
@@ -75,7 +75,7 @@ def attend(
     tables: list[Tensor],
 ) -> Tensor:
     """A prepared call; in a precision that autocast chooses, one like it."""
-    inputs = Inputs(bias, edge_bias, edge_scale, lengths=lengths, tables=tuple(tables))
+    inputs = TermInputs(bias, edge_bias, edge_scale, lengths=lengths, tables=tuple(tables))
     if torch.is_autocast_enabled(q.device.type) or _transformed():
         options = prepared.options
         return attention(

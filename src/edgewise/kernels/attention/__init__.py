@@ -12,7 +12,7 @@ from edgewise.kernels.attention.arguments import constants_at, warn_counted_once
 from edgewise.kernels.attention.autocast import in_autocast, without_autocast
 from edgewise.kernels.attention.cached import key_of, recall, remember
 from edgewise.kernels.attention.contract import Case, default_scale
-from edgewise.kernels.attention.options import EdgeTerm, Inputs, Options
+from edgewise.kernels.attention.options import EdgeTerm, Options, TermInputs
 from edgewise.kernels.attention.prepared import Prepared, prepare_call
 from edgewise.kernels.attention.registry import IMPLEMENTATIONS, Choice, choose
 from edgewise.kernels.attention.sharded import refuse_context_parallel
@@ -130,7 +130,9 @@ def attention(
         warn_counted_once(prepared.graph, edge_bias)
     if lengths is not None:
         terms = (*terms[:5], arguments.check_lengths(lengths, q, k))
-    return prepared.call(q, k, v, Inputs._make((*terms, constants_at(combined.tables, q.device))))
+    return prepared.call(
+        q, k, v, TermInputs._make((*terms, constants_at(combined.tables, q.device)))
+    )
 
 
 def prepare(
@@ -201,7 +203,7 @@ def _prepared(
         arguments.check_lengths(terms[5], q, k)
     scale = default_scale(q.shape[-1]) if scale is None else float(scale)
     chosen = Options(scale, score.node, chance, offset, lse, weights, kernel)
-    return prepare_call(q, k, v, pattern, chosen, Inputs._make((*terms, score.tables)), device)
+    return prepare_call(q, k, v, pattern, chosen, TermInputs._make((*terms, score.tables)), device)
 
 
 def _in_trace(
@@ -230,7 +232,7 @@ def _in_trace(
     arguments.check_learned(score.tables, q, q.device)
     tables = tuple([table.to(q.device) for table in score.tables])
     with without_autocast(q):
-        return traced.call(q, k, v, pattern, chosen, Inputs._make((*terms, tables)))
+        return traced.call(q, k, v, pattern, chosen, TermInputs._make((*terms, tables)))
 
 
 def case_of(q: Tensor, k: Tensor, v: Tensor, graph: Pattern | None = None) -> Case:

@@ -11,7 +11,7 @@ from edgewise.graphs.families import Family
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, weights
 from edgewise.kernels.attention.contract import FIXED, NO_TERMS, Case, Terms, wide
-from edgewise.kernels.attention.options import Inputs, Options
+from edgewise.kernels.attention.options import Options, TermInputs
 from edgewise.kernels.attention.split import Graph, expand_terms, is_vector
 from edgewise.kernels.edges.dropout import Dropout
 from edgewise.scores.nodes import S
@@ -52,7 +52,7 @@ class Spec(NamedTuple):
 class Layout:
     """The case of a call along one graph, and its tensors as kernels take them."""
 
-    def __init__(self, spec: Spec, options: Options, inputs: Inputs) -> None:
+    def __init__(self, spec: Spec, options: Options, inputs: TermInputs) -> None:
         assert isinstance(spec.graph, Pattern)
         offset = integer(options.offset, "offset")
         self.graph = spec.graph.shift(-offset, 0) if offset else spec.graph
@@ -81,7 +81,7 @@ class Layout:
         of_q, of_k, of_v = self.shapes
         return q.reshape(of_q), k.reshape(of_k), v.reshape(of_v)
 
-    def terms(self, inputs: Inputs, seed: int) -> Terms:
+    def terms(self, inputs: TermInputs, seed: int) -> Terms:
         if self.bare:
             return NO_TERMS
         found = {shape.name: shape(getattr(inputs, shape.name)) for shape in self.terms_of}
@@ -92,7 +92,7 @@ class Layout:
             found["bias"] = square + found["bias"] if "bias" in found else square
         return Terms(**found, tables=tables, drop=drop)
 
-    def weights(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs) -> Tensor:
+    def weights(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs) -> Tensor:
         """p_ij of every pair, (..., heads, e)."""
         tensors, terms = self.tensors(q, k, v), self.terms(inputs, 0)
         return weights.weights_of(self.case, tensors, terms, self.lead, inputs.lengths)
@@ -139,7 +139,7 @@ class _Shape:
 class Expanded:
     """Lists of edge terms, one for each graph, in all of their axes."""
 
-    def __init__(self, spec: Spec, options: Options, inputs: Inputs) -> None:
+    def __init__(self, spec: Spec, options: Options, inputs: TermInputs) -> None:
         self.spec, self.shapes = spec, dict[str, tuple[int, ...]]()
         assert isinstance(spec.graph, Family)
         if inputs.bias is not None:
@@ -165,7 +165,7 @@ class Expanded:
         term = arguments.as_bias(term, self.spec.q.dtype)
         return term[(None,) * (len(shape) - term.ndim)].expand(shape)
 
-    def __call__(self, inputs: Inputs) -> Inputs:
+    def __call__(self, inputs: TermInputs) -> TermInputs:
         if not self.shapes:
             return inputs
         spec = self.spec

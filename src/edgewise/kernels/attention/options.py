@@ -24,7 +24,7 @@ class Options:
     kernel: str | None = None
 
 
-class Inputs(NamedTuple):
+class TermInputs(NamedTuple):
     """The tensors of a call beyond q, k and v; `tables` are those of the score."""
 
     bias: Tensor | None = None
@@ -36,7 +36,7 @@ class Inputs(NamedTuple):
     tables: tuple[Tensor, ...] = ()
 
 
-def changes_scores(options: Options, inputs: Inputs) -> bool:
+def changes_scores(options: Options, inputs: TermInputs) -> bool:
     """Whether a low score may become another one: then padding is masked by a bias of -∞."""
     terms = (inputs.bias, inputs.edge_bias, inputs.edge_scale, inputs.edge_key)
     return options.score != S or any(term is not None for term in terms)

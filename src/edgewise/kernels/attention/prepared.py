@@ -25,10 +25,10 @@ from edgewise.kernels.attention.arguments import counts_twice
 from edgewise.kernels.attention.autograd import attend
 from edgewise.kernels.attention.contract import wide
 from edgewise.kernels.attention.layout import Expanded, Layout, Spec, Work
-from edgewise.kernels.attention.options import Inputs, Options, changes_scores
+from edgewise.kernels.attention.options import Options, TermInputs, changes_scores
 from edgewise.kernels.attention.registry import Choice, choose
 from edgewise.kernels.attention.sharded import SDPA, refuse_context_parallel
-from edgewise.kernels.attention.split import Graph, Part, check_family, joined, parts_of
+from edgewise.kernels.attention.split import Graph, GraphPart, check_family, joined, parts_of
 from edgewise.kernels.attention.trace_names import is_traced
 
 FAR = 1e30  # exp(-FAR) is 0 beside the weight of any score
@@ -47,7 +47,7 @@ class Prepared:
     tensors the result is a meta tensor.
     """
 
-    def __init__(self, spec: Spec, options: Options, inputs: Inputs) -> None:
+    def __init__(self, spec: Spec, options: Options, inputs: TermInputs) -> None:
         self.graph, self.options, self.shape = spec.graph, options, spec.shape
         self.warns = counts_twice(spec.graph)
         self.sign = (options.scale > 0) - (options.scale < 0)
@@ -72,10 +72,12 @@ class Prepared:
         lengths: Tensor | None = None,
         tables: Sequence[Tensor] = (),
     ) -> Any:
-        inputs = Inputs(bias, edge_bias, edge_scale, edge_key, edge_value, lengths, tuple(tables))
+        inputs = TermInputs(
+            bias, edge_bias, edge_scale, edge_key, edge_value, lengths, tuple(tables)
+        )
         return self.call(q, k, v, inputs)
 
-    def call(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs) -> Any:
+    def call(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs) -> Any:
         """The same with all other tensors in one tuple."""
         if functional.scaled_dot_product_attention is not SDPA:
             refuse_context_parallel()
@@ -94,7 +96,7 @@ class Prepared:
             return self.inner.run(q, k, v, inputs, 0)[0]
         return self._run(q, k, v, inputs)
 
-    def _run(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs) -> Any:
+    def _run(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs) -> Any:
         options = self.options
         if options.weights:
             self._check_weights(q)
@@ -148,7 +150,7 @@ class Prepared:
 class OneKernel:
     """One graph: its kernel, and how tensors are shaped for it."""
 
-    def __init__(self, spec: Spec, options: Options, inputs: Inputs) -> None:
+    def __init__(self, spec: Spec, options: Options, inputs: TermInputs) -> None:
         self.shape, self.layout = spec.shape, Layout(spec, options, inputs)
         self.case, self.lse = self.layout.case, options.lse
         choice = choose(self.case, options.kernel)
@@ -158,7 +160,7 @@ class OneKernel:
         if bind is not None and not options.lse:
             self.bound = bind(self.case, self.layout)
 
-    def run(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs, seed: int) -> Out:
+    def run(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs, seed: int) -> Out:
         terms = self.layout.terms(inputs, seed)
         try:
             if self.bound is not None:
@@ -169,7 +171,7 @@ class OneKernel:
             raise
         return out.reshape(self.shape), lse.reshape(self.shape[:-1]) if self.lse else None
 
-    def weights(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs) -> Tensor:
+    def weights(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs) -> Tensor:
         return self.layout.weights(q, k, v, inputs)
 
     @property
@@ -181,14 +183,14 @@ class OneKernel:
         return self.layout.work
 
 
-class Padded:
+class PaddedKeys:
     """Keys from lengths[b] on do not exist: one more feature of theirs makes their scores low.
 
     So no mask per batch element is needed, and every kernel can do it. Queries that attend to late
     keys only lack the feature: their scores stay such that gradients of what is cleared are zeros.
     """
 
-    def __init__(self, spec: Spec, options: Options, inputs: Inputs) -> None:
+    def __init__(self, spec: Spec, options: Options, inputs: TermInputs) -> None:
         assert isinstance(spec.graph, Pattern)
         n, m = spec.q.shape[-2], spec.k.shape[-2]
         inputs = inputs._replace(lengths=None)
@@ -201,7 +203,7 @@ class Padded:
         self.choices, self.weights_size = self.inner.choices, self.layout.weights_size
         self.work = self.layout.work
 
-    def run(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs, seed: int) -> Out:
+    def run(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs, seed: int) -> Out:
         lengths = _lengths(inputs)
         late, attends = self.place >= lengths, self.first < lengths
         attends = attends[..., None, :] if q.ndim > 2 else attends
@@ -213,14 +215,14 @@ class Padded:
         out = torch.where(attends[..., None], out, 0.0)
         return out, None if lse is None else torch.where(attends, lse, -torch.inf)
 
-    def weights(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs) -> Tensor:
+    def weights(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs) -> Tensor:
         return self.layout.weights(q, k, v, inputs)
 
 
-class Masked:
+class MaskedKeys:
     """The same by a bias of -∞, where the score may make something else of a low dot product."""
 
-    def __init__(self, spec: Spec, options: Options, inputs: Inputs) -> None:
+    def __init__(self, spec: Spec, options: Options, inputs: TermInputs) -> None:
         self.layout = Layout(spec, options, inputs._replace(lengths=None))
         self.place = torch.arange(spec.k.shape[-2], device=spec.device)
         self.dtype = spec.q.dtype
@@ -230,39 +232,39 @@ class Masked:
         self.choices, self.weights_size = self.inner.choices, self.layout.weights_size
         self.work = self.layout.work
 
-    def _biased(self, mask: Tensor, inputs: Inputs) -> Inputs:
+    def _biased(self, mask: Tensor, inputs: TermInputs) -> TermInputs:
         bias = inputs.bias
         bias = None if bias is None else arguments.as_bias(bias, self.dtype)
         return inputs._replace(lengths=None, bias=mask if bias is None else mask + bias)
 
-    def run(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs, seed: int) -> Out:
+    def run(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs, seed: int) -> Out:
         late = self.place >= _lengths(inputs)
         late = late[..., None, None, :] if k.ndim > 2 else late[..., None, :]
         mask = torch.zeros(late.shape, dtype=q.dtype, device=q.device)
         mask = mask.masked_fill(late, -torch.inf)
         return self.inner.run(q, k, v, self._biased(mask, inputs), seed)
 
-    def weights(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs) -> Tensor:
+    def weights(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs) -> Tensor:
         return self.layout.weights(q, k, v, inputs)
 
 
 class Split:
     """Heads or samples with graphs of their own: one prepared call for each different graph."""
 
-    def __init__(self, spec: Spec, options: Options, inputs: Inputs) -> None:
+    def __init__(self, spec: Spec, options: Options, inputs: TermInputs) -> None:
         assert isinstance(spec.graph, Family)
         check_family(spec.graph, spec.q)
         self.samples = isinstance(spec.graph, per_sample)
         self.expand = Expanded(spec, options, inputs)
         inputs = self.expand.inputs
-        self.parts: list[tuple[Part, Inner]] = []
+        self.parts: list[tuple[GraphPart, Inner]] = []
         for part in parts_of(spec.graph):
             q, k, v, rest = part.taken(spec.q, spec.k, spec.v, inputs, self.samples)
             one = spec._replace(q=q, k=k, v=v, graph=part.graph)
             self.parts.append((part, _inner(one, options, rest)))
         self.order = [at for part, _ in self.parts for at in part.at]
 
-    def run(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs, seed: int) -> Out:
+    def run(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs, seed: int) -> Out:
         inputs, found = self.expand(inputs), []
         for part, inner in self.parts:
             taken = part.taken(q, k, v, inputs, self.samples)
@@ -272,7 +274,7 @@ class Split:
         sums = [lse for _, lse in found if lse is not None]
         return out, joined(sums, self.order, 1 - axis) if sums else None
 
-    def weights(self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs) -> list[Any]:
+    def weights(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs) -> list[Any]:
         """Of heads, a list with (..., e) of each; of samples, a list with (heads, e) of each, or
         with such a list."""
         inputs, out = self.expand(inputs), list[Any]([None]) * len(self.order)
@@ -301,7 +303,7 @@ class Split:
         return Work(*(sum(x) for x in zip(*(inner.work for _, inner in self.parts), strict=True)))
 
 
-Inner = OneKernel | Padded | Masked | Split
+Inner = OneKernel | PaddedKeys | MaskedKeys | Split
 
 
 def prepare_call(
@@ -310,7 +312,7 @@ def prepare_call(
     v: Tensor,
     graph: Graph,
     options: Options,
-    inputs: Inputs,
+    inputs: TermInputs,
     device: torch.device,
 ) -> Prepared:
     """A call with tensors like these, of which only shapes and dtypes are read."""
@@ -318,7 +320,7 @@ def prepare_call(
     with _disable_current_modes(), torch._C.DisableTorchFunction():
         lengths = None if inputs.lengths is None else torch.as_tensor(inputs.lengths)
         terms = [_meta(term) for term in inputs[:5]]
-        inputs = Inputs._make([*terms, _meta(lengths), tuple(map(_meta, inputs.tables))])
+        inputs = TermInputs._make([*terms, _meta(lengths), tuple(map(_meta, inputs.tables))])
         spec = Spec(_meta(q), _meta(k), _meta(v), cache_of(graph).graph, device, fixed)
         return Prepared(spec, options, inputs)
 
@@ -332,15 +334,15 @@ def _meta(x: Any) -> Any:
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
 
 
-def _inner(spec: Spec, options: Options, inputs: Inputs) -> Inner:
+def _inner(spec: Spec, options: Options, inputs: TermInputs) -> Inner:
     if not isinstance(spec.graph, Pattern):
         return Split(spec, options, inputs)
     if inputs.lengths is None:
         return OneKernel(spec, options, inputs)
-    return (Masked if changes_scores(options, inputs) else Padded)(spec, options, inputs)
+    return (MaskedKeys if changes_scores(options, inputs) else PaddedKeys)(spec, options, inputs)
 
 
-def _lengths(inputs: Inputs) -> Tensor:
+def _lengths(inputs: TermInputs) -> Tensor:
     assert inputs.lengths is not None
     return inputs.lengths[..., None]
 

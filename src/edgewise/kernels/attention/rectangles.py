@@ -214,7 +214,7 @@ def _stacked(top: Ints, bottom: Ints, left: Ints, right: Ints) -> Ints:
 
 
 @dataclass(frozen=True)
-class Part:
+class RowRange:
     """Rows top ≤ row < bottom of each of the copies first ≤ t < last of a rectangle, and as many
     keys of each as they attend to."""
 
@@ -256,18 +256,18 @@ class Part:
         return self.of.places(x)[:, self.first : self.last, : self.width]
 
 
-def parts(case: Case, rectangles: tuple[Rectangle, ...]) -> Iterator[Part]:
+def parts(case: Case, rectangles: tuple[Rectangle, ...]) -> Iterator[RowRange]:
     for one in rectangles:
         row = case.b * case.g * one.width
         if row * one.height <= materialised.NUMBERS:
             step = max(materialised.NUMBERS // max(row * one.height, 1), 1)
             for at in range(0, one.times, step):
-                yield Part(one, at, min(at + step, one.times), 0, one.height)
+                yield RowRange(one, at, min(at + step, one.times), 0, one.height)
         else:
             step = max(materialised.NUMBERS // row, 1)
             for copy in range(one.times):
                 for top in range(0, one.height, step):
-                    yield Part(one, copy, copy + 1, top, min(top + step, one.height))
+                    yield RowRange(one, copy, copy + 1, top, min(top + step, one.height))
 
 
 def _materialised(

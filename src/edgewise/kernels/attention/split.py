@@ -10,7 +10,7 @@ from edgewise.errors import caller
 from edgewise.graphs.families import Family, per_head, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.errors import BadOption, GraphLength
-from edgewise.kernels.attention.options import Inputs
+from edgewise.kernels.attention.options import TermInputs
 
 Graph = Pattern | per_head | per_sample
 Index = list[int] | slice
@@ -19,7 +19,7 @@ NAMES = ("edge_bias", "edge_scale", *VECTORS)
 OTHER = 0x2545F491  # seeds of samples lie far from those of heads, which lie 1 << 20 apart
 
 
-class Part(NamedTuple):
+class GraphPart(NamedTuple):
     """The heads or samples of one graph, the `number`-th part of a call."""
 
     at: list[int]
@@ -27,8 +27,8 @@ class Part(NamedTuple):
     number: int
 
     def taken(
-        self, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs, samples: bool
-    ) -> tuple[Tensor, Tensor, Tensor, Inputs]:
+        self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs, samples: bool
+    ) -> tuple[Tensor, Tensor, Tensor, TermInputs]:
         """Its heads, or `samples`, of every tensor."""
         return (_of_samples if samples else _of_heads)(self, q, k, v, inputs)
 
@@ -37,7 +37,7 @@ class Part(NamedTuple):
         return (seed + self.number * OTHER) % (1 << 31) if samples else seed + (self.number << 20)
 
 
-def parts_of(graphs: Family[Any], *, alone: bool = False) -> list[Part]:
+def parts_of(graphs: Family[Any], *, alone: bool = False) -> list[GraphPart]:
     """Those with the same graph go together, or each is `alone`."""
     groups = [(graph, [at]) for at, graph in enumerate(graphs.patterns)]
     if not alone:
@@ -45,7 +45,7 @@ def parts_of(graphs: Family[Any], *, alone: bool = False) -> list[Part]:
         for graph, at in groups:
             members.setdefault(graph, []).extend(at)
         groups = list(members.items())
-    return [Part(at, graph, number) for number, (graph, at) in enumerate(groups)]
+    return [GraphPart(at, graph, number) for number, (graph, at) in enumerate(groups)]
 
 
 def check_family(graph: Family[Any], q: Tensor) -> None:
@@ -69,8 +69,8 @@ def check_family(graph: Family[Any], q: Tensor) -> None:
         )
 
 
-def expand_terms(inputs: Inputs, shape: Callable[[Tensor, str, tuple[int, ...], Any], Tensor],
-                 graph: Graph, q: Tensor, k: Tensor, v: Tensor) -> Inputs:  # fmt: skip
+def expand_terms(inputs: TermInputs, shape: Callable[[Tensor, str, tuple[int, ...], Any], Tensor],
+                 graph: Graph, q: Tensor, k: Tensor, v: Tensor) -> TermInputs:  # fmt: skip
     """Every edge term of every graph in all of its axes, by `shape(term, name, axes, graph)`, where
     `axes` are those before the edges and, of a vector, its features behind them."""
     if isinstance(graph, Pattern):
@@ -106,7 +106,7 @@ def _expanded(
     ]
 
 
-def _edge_terms(inputs: Inputs) -> dict[str, Any]:
+def _edge_terms(inputs: TermInputs) -> dict[str, Any]:
     terms = {name: getattr(inputs, name) for name in NAMES}
     return {name: term for name, term in terms.items() if term is not None}
 
@@ -132,8 +132,8 @@ def _check_list(term: Any, name: str, graph: Family[Any]) -> None:
 
 
 def _of_heads(
-    part: Part, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs
-) -> tuple[Tensor, Tensor, Tensor, Inputs]:
+    part: GraphPart, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs
+) -> tuple[Tensor, Tensor, Tensor, TermInputs]:
     heads, shared = part.at, q.shape[-3] // max(k.shape[-3], 1)
     index, keys = _index(heads), _index([head // shared for head in heads])
     terms = {
@@ -149,8 +149,8 @@ def _of_heads(
 
 
 def _of_samples(
-    part: Part, q: Tensor, k: Tensor, v: Tensor, inputs: Inputs
-) -> tuple[Tensor, Tensor, Tensor, Inputs]:
+    part: GraphPart, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs
+) -> tuple[Tensor, Tensor, Tensor, TermInputs]:
     index, lengths = _index(part.at), inputs.lengths
     terms = {
         name: _together(each, part.at, part.graph) for name, each in _edge_terms(inputs).items()

@@ -8,13 +8,15 @@ from torch import Tensor
 from edgewise.graphs.families import per_head, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments
-from edgewise.kernels.attention.options import EdgeTerm, Inputs, Options
+from edgewise.kernels.attention.options import EdgeTerm, Options, TermInputs
 from edgewise.kernels.attention.split import Graph, check_family, expand_terms, is_vector, parts_of
 from edgewise.kernels.attention.trace_names import name_of
 from edgewise.scores.nodes import ZERO, Entry, H, Node, moved, replaced, walk
 
 
-def call(q: Tensor, k: Tensor, v: Tensor, graph: Graph, options: Options, inputs: Inputs) -> Any:
+def call(
+    q: Tensor, k: Tensor, v: Tensor, graph: Graph, options: Options, inputs: TermInputs
+) -> Any:
     """What `Prepared` gives."""
     score, numbers = numbered(options, len(inputs.tables), q, q.device)
     if numbers is not None:
@@ -48,8 +50,8 @@ def numbered(
 
 
 def _call(
-    q: Tensor, k: Tensor, v: Tensor, graph: Graph, options: Options, inputs: Inputs, score: Node,
-    seed: int,
+    q: Tensor, k: Tensor, v: Tensor, graph: Graph, options: Options, inputs: TermInputs,
+    score: Node, seed: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     if not isinstance(graph, Pattern):
         return _in_parts(q, k, v, graph, options, inputs, score, seed)
@@ -83,7 +85,7 @@ def _call(
     return out.reshape(*q.shape[:-1], v.shape[-1]), lse.reshape(q.shape[:-1])
 
 
-def _bias(q: Tensor, k: Tensor, inputs: Inputs) -> Tensor | None:
+def _bias(q: Tensor, k: Tensor, inputs: TermInputs) -> Tensor | None:
     """The bias, with -∞ for keys that do not exist."""
     bias = inputs.bias
     if bias is not None and bias.dtype == torch.bool:
@@ -111,7 +113,7 @@ def _shaped(
 
 def _in_parts(
     q: Tensor, k: Tensor, v: Tensor, graphs: per_head | per_sample, options: Options,
-    inputs: Inputs, score: Node, seed: int,
+    inputs: TermInputs, score: Node, seed: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """One head or sample after another: a trace does not know which graphs are equal."""
     samples = isinstance(graphs, per_sample)

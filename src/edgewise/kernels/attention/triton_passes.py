@@ -48,7 +48,7 @@ def width(features: int) -> int:
     return max(16, 1 << (features - 1).bit_length())
 
 
-class Output:
+class OutputLayout:
     """Where (batch, heads, tokens, features) is written: heads, or tokens, first in memory."""
 
     def __init__(self, size: tuple[int, int, int, int], tokens_first: bool) -> None:
@@ -78,10 +78,10 @@ class Passes:
         self.case, self.shape, self.exact = case, shape, (d, dv) == (case.d, case.dv)
         self.tiles = tile_lists(case.graph, n, m, BLOCK, device)
         rows, columns = self.tiles.rows, self.tiles.columns
-        self.out = Output((batch, heads, n, dv), tokens_first[0])
-        self.q = Output((batch, heads, n, d), tokens_first[0])
-        self.k = Output((batch, keys, m, d), tokens_first[1])
-        self.v = Output((batch, keys, m, dv), tokens_first[2])
+        self.out = OutputLayout((batch, heads, n, dv), tokens_first[0])
+        self.q = OutputLayout((batch, heads, n, d), tokens_first[0])
+        self.k = OutputLayout((batch, keys, m, d), tokens_first[1])
+        self.v = OutputLayout((batch, keys, m, dv), tokens_first[2])
         self.sums, self.stats = (batch, heads, n), (batch * heads, -(-n // BLOCK) * BLOCK)
         self.row_parts = (batch * heads * rows.slots, BLOCK)
         self.column_parts = (batch * keys * columns.slots, BLOCK)

@@ -95,7 +95,7 @@ def _disjoint(several: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
     return tuple(out)
 
 
-class Plan(NamedTuple):
+class UnionPlan(NamedTuple):
     """Disjoint parts with their kernels; `graphs` are those of the parts, with their caches."""
 
     parts: tuple[tuple[Implementation, Case], ...]
@@ -104,11 +104,11 @@ class Plan(NamedTuple):
 
 
 @cached_by_case
-def _plan(case: Case) -> Plan:
+def _plan(case: Case) -> UnionPlan:
     """In the order of members that costs least."""
     from edgewise.kernels.attention.registry import cheapest
 
-    best: Plan | None = None
+    best: UnionPlan | None = None
     rows = case.b * case.g * case.n
     for several in _orders(case):
         graphs = _disjoint(several)
@@ -117,7 +117,7 @@ def _plan(case: Case) -> Plan:
         cost = sum(kernel.cost(part) for kernel, part in chosen)
         cost += (MERGED * case.dv if case.device == "cuda" else 16.0) * len(parts) * rows
         if best is None or cost < best.cost:
-            best = Plan(tuple(chosen), cost, graphs)
+            best = UnionPlan(tuple(chosen), cost, graphs)
     assert best is not None
     return best
 

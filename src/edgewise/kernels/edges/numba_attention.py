@@ -23,7 +23,7 @@ BROAD = 512  # numbers in a row of all heads, up to which heads are put side by 
 
 
 @dataclass(frozen=True, eq=False)
-class _Call:
+class _LoopCall:
     """One call, its tensors as loops take them."""
 
     given: Inputs
@@ -33,7 +33,7 @@ class _Call:
     heads: Heads
 
     @classmethod
-    def of(cls, given: Inputs) -> _Call:
+    def of(cls, given: Inputs) -> _LoopCall:
         kind = wide(given.v.dtype)
         q, k, v = (ready(x, kind) for x in (given.q, given.k, given.v))
         heads = heads_of(*given.heads, q, k, v)
@@ -174,7 +174,7 @@ class _Call:
 
 
 def forward(given: Inputs) -> tuple[Tensor, Tensor]:
-    call = _Call.of(given)
+    call = _LoopCall.of(given)
     rows = given.index.rows
     out, lse = (call.empty(rows.results, width) for width in (given.v.shape[-1], 1))
     weights = call.weigh(rows, lse)
@@ -185,7 +185,7 @@ def forward(given: Inputs) -> tuple[Tensor, Tensor]:
 
 def backward(given: Inputs, out: Tensor, lse: Tensor, dout: Tensor) -> Grads:
     """Weights are computed again, along columns, and gradients take their places."""
-    call = _Call.of(given)
+    call = _LoopCall.of(given)
     columns, kind, heads, like = given.index.columns, call.v.dtype, call.heads, call.v
     g, delta = heads.ordered(dout, kind), call.empty(given.q.shape[2], 1)
     rows = [heads.rows(x, like) for x in (g, ready(out, kind), delta)]
@@ -212,7 +212,7 @@ def backward(given: Inputs, out: Tensor, lse: Tensor, dout: Tensor) -> Grads:
 
 
 def _of_scores(
-    call: _Call, weights: list[Rows], dk: Tensor, each: list[Rows] | None
+    call: _LoopCall, weights: list[Rows], dk: Tensor, each: list[Rows] | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """dq, dk and the gradient of the vector, from gradients of what scores are made of."""
     rows, columns = call.index.rows, call.index.columns
@@ -239,7 +239,7 @@ def _of_scores(
 
 def products(given: Inputs) -> Tensor:
     """scale · q_i·(k_j + key_e) of each edge: (b, g, e)."""
-    call = _Call.of(given)
+    call = _LoopCall.of(given)
     out = torch.empty(*given.heads, given.index.edges, dtype=call.v.dtype)
     inputs = (*call.rows[:2], call.term("edge_key"), call.sizes, call.number(given.scale))
     call.run("products", given.index.rows, *inputs, call.numbers(out))
@@ -248,7 +248,7 @@ def products(given: Inputs) -> Tensor:
 
 def products_backward(given: Inputs, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """dq, dk and the gradient of the edges' keys."""
-    call = _Call.of(given)
+    call = _LoopCall.of(given)
     rows, columns, (q, k, _) = given.index.rows, given.index.columns, call.rows
     weights = call.numbers((grad * given.scale).to(call.v.dtype))
     term = given.terms.get("edge_key")
