@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from torch.library import opcheck
 
 from edgewise.kernels.attention.errors import SecondDerivative
-from edgewise.kernels.edges import Case, additive_attention, choose
+from edgewise.kernels.edges import Case, additive_attention, choose, operators
 from edgewise.kernels.edges.dropout import Dropout
 from edgewise.kernels.edges.operators import attend_along
+from edgewise.kernels.edges.registry import function
 
 
 @given(call=calls)
@@ -103,3 +104,19 @@ def test_the_choice_says_why_not():
     assert refused["triton"].startswith(("it does not compute", "triton is not"))
     chosen = choose(Case("additive_attention", 8, torch.float32, "cpu")).kernel
     assert chosen.name in ("numba", "reference")
+
+
+def test_the_width_of_a_call_is_that_of_its_rows(monkeypatch):
+    """And not how many rows there are, which no kernel would take."""
+    widths = []
+
+    def noted(case):
+        widths.append(case.width)
+        return function(case)
+
+    monkeypatch.setattr(operators, "function", noted)
+    call = Call(vector=True, n=300, m=300, entries=400, d=3, dv=5)
+    leaves = call.leaves(torch.float32)
+    out = attend_along(*call.inputs(leaves), index=call.index())[0]
+    torch.autograd.grad(out.sum(), leaves)
+    assert widths == [5, 5]

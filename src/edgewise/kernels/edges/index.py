@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from edgewise.layouts.ragged import Ints
 
 MOST = 512  # edges of a piece: to add up two of them costs little beside reading them
-PIECES = 1024  # or, of a large graph, this part of all edges: enough pieces for every GPU
+LONG, PIECES = 4, 1024  # or so many times the mean, if that still makes so many pieces
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +226,7 @@ def _split(ptr: Tensor, index: Tensor, perm: Tensor) -> SplitCSR:
     """Pieces of about equal size where a segment has too many edges."""
     kind = torch.int32 if len(index) < 2**31 else torch.int64
     ptr, index, perm = (x.to(kind) for x in (ptr, index, perm))
-    most = max(MOST, len(index) // PIECES)
+    most = max(MOST, min(LONG * len(index) // max(len(ptr) - 1, 1), len(index) // PIECES))
     if not len(index) or int(ptr.diff().max()) <= most:
         return SplitCSR(ptr, index, perm, ptr, *[ptr[:0]] * 4)
     arrays = (torch.from_numpy(x).to(ptr) for x in _pieces(ptr.cpu().numpy(), most))

@@ -80,7 +80,9 @@ class Operation:
 
     def compute(self, inputs: Sequence[Any], index: Prepared) -> Any:
         """On the kernel for tensors like these."""
-        rows = [x for x in inputs if isinstance(x, Tensor) and x.ndim > 1]
+        tensors = [x for x in inputs if isinstance(x, Tensor)]
+        axes = max(x.ndim for x in tensors)
+        rows = [x for x in tensors if x.ndim == axes]  # others are numbers of rows or edges
         width = int(max(x.shape[-1] for x in rows))
         case = Case(self.__name__, width, rows[0].dtype, rows[0].device.type)
         return function(case)(*inputs, index)
