@@ -1,4 +1,4 @@
-"""What `solve` is given: exact numbers, weights by name, options."""
+"""What `solve` takes: exact numbers, weights by name, options."""
 
 import pickle
 
