@@ -23,10 +23,10 @@ def layer(x):
         (R.weights(V.H, V.I, V.J) <= (R.d_k, R.k(V.H, V.J).T, R.q(V.H, V.I)))
         | [F.product, F.softmax_agg(agg_terms=[V.J])],
         (R.head(V.H, V.I) <= (R.weights(V.H, V.I, V.J), R.v(V.H, V.J))) | [F.product],
-        R.heard(V.I) <= x(V.I),
-        R.heard(V.I) <= R.head(V.H, V.I)[W.o(V.H)[D, size]],  # concatenation is a sum of products
-        (R.thought(V.I) <= F.norm(R.heard(V.I))["up" : 4 * D, D]) | [F.gelu],
-        R.out(V.I) <= R.heard(V.I) + R.thought(V.I)["down":D, 4 * D],
+        R.attended(V.I) <= x(V.I),
+        R.attended(V.I) <= R.head(V.H, V.I)[W.o(V.H)[D, size]],  # concatenation as a sum
+        (R.mlp(V.I) <= F.norm(R.attended(V.I))["up" : 4 * D, D]) | [F.gelu],
+        R.out(V.I) <= R.attended(V.I) + R.mlp(V.I)["down":D, 4 * D],
     ]
 
 

@@ -1,8 +1,8 @@
 """Compile attention and train it on 16,384 tokens: a window of 64 to each side, nothing N×N.
 
-Eight sensors take turns at random; each drifts slowly, and every reading is noisy. To say what a
-sensor really measures, a reading must hear the readings of the same sensor around it: queries and
-keys have to learn which sensors are the same.
+Eight sensors take turns at random; each drifts slowly, and every reading is noisy. To denoise a
+reading, it must attend to readings of the same sensor around it: queries and keys have to learn
+which sensors are the same.
 """
 
 import time

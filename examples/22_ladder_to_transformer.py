@@ -14,9 +14,9 @@ from edgewise.graphs import window
 N, D, HEADS = 6, 8, 2
 torch.manual_seed(0)
 x = torch.randn(N, D, dtype=torch.float64)
-edges = torch.tensor([[1, 2, 3, 4, 5, 0, 3], [0, 1, 2, 3, 4, 5, 0]])  # i hears j
-hears = torch.zeros(N, N, dtype=torch.bool)
-hears[edges[0], edges[1]] = True
+edges = torch.tensor([[1, 2, 3, 4, 5, 0, 3], [0, 1, 2, 3, 4, 5, 0]])  # i attends to j
+mask = torch.zeros(N, N, dtype=torch.bool)
+mask[edges[0], edges[1]] = True
 
 
 def weights(*where):
@@ -33,7 +33,7 @@ def check(title, rules, before, plain, **inputs):
     print(f"\n{title}", *changed, sep="\n    ")
 
 
-def heard(w, pairs):
+def attended(w, pairs):
     found = torch.zeros(N, D, dtype=torch.float64)
     for form, value in zip(w("A"), w("V"), strict=True):
         scores = (x @ form.T @ x.T / math.sqrt(D)).masked_fill(~pairs, -math.inf)
@@ -42,26 +42,27 @@ def heard(w, pairs):
 
 
 def layer(w, pairs):
-    mid = f.layer_norm(x + heard(w, pairs), (D,))
+    mid = f.layer_norm(x + attended(w, pairs), (D,))
     return f.layer_norm(mid + torch.relu(mid @ w("in").T) @ w("out").T, (D,))
 
 
 norm = F.norm(eps=1e-5)
 normed = {
-    "weight": weights(R._hears(V.I, V.J)),
-    "heard": (R.heard(V.I) <= (R.weight(V.H, V.I, V.J), R.x(V.J)[W.V(V.H)[D, D]])) | [F.product],
-    "mid": R.mid(V.I) <= norm(R.x(V.I) + R.heard(V.I)),
+    "weight": weights(R._edge(V.I, V.J)),
+    "context": (R.context(V.I) <= (R.weight(V.H, V.I, V.J), R.x(V.J)[W.V(V.H)[D, D]]))
+    | [F.product],
+    "mid": R.mid(V.I) <= norm(R.x(V.I) + R.context(V.I)),
     "h": R.h(V.I) <= R.mid(V.I),
 }
 check("5. What was there stays, and is normed", normed, {},
-      lambda w: f.layer_norm(x + heard(w, hears), (D,)), x=x, hears=edges)  # fmt: skip
+      lambda w: f.layer_norm(x + attended(w, mask), (D,)), x=x, edge=edges)  # fmt: skip
 
 graph_transformer = normed | {
-    "thought": (R.thought(V.I) <= R.mid(V.I)["in" : 2 * D, D]) | [F.relu],
-    "h": R.h(V.I) <= norm(R.mid(V.I) + R.thought(V.I)["out":D, 2 * D]),
+    "mlp": (R.mlp(V.I) <= R.mid(V.I)["in" : 2 * D, D]) | [F.relu],
+    "h": R.h(V.I) <= norm(R.mid(V.I) + R.mlp(V.I)["out":D, 2 * D]),
 }
 check("6. A feed-forward network: the Graph Transformer", graph_transformer, normed,
-      lambda w: layer(w, hears), x=x, hears=edges)  # fmt: skip
+      lambda w: layer(w, mask), x=x, edge=edges)  # fmt: skip
 
 transformer = graph_transformer | {"weight": weights()}
 check("7. The complete graph: the Transformer", transformer, graph_transformer,
