@@ -39,7 +39,7 @@ TYPOS = [
         "a misspelt variable in the head",
         "Program([R.out(V.item) <= (R.a(V.itme), R.b(V.itme))]).check()",
         "unbound-variable",
-        ("`item`", "head of `out`", "did you mean `itme`?"),
+        ("`item`", "rule head `out`", "did you mean `itme`?"),
     ),
     Mistake(
         "a variable with another capital",
@@ -96,13 +96,13 @@ PYTHON = [
         "no parentheses around a rule with a list",
         "R.h(V.X) <= R.a(V.X) | [F.relu]",
         "missing-parentheses",
-        ("`|` applies to a whole rule", "`(head <= body) | [...]`"),
+        ("`|` applies to a rule", "`(head <= body) | [...]`"),
     ),
     Mistake(
         "no parentheses around a rule with one function",
         "R.h(V.X) <= (R.a(V.X), R.b(V.X)) | F.product",
         "missing-parentheses",
-        ("`|` applies to a whole rule", "`(head <= (a, b)) | [...]`"),
+        ("`|` applies to a rule", "`(head <= (a, b)) | [...]`"),
     ),
     Mistake(
         "no parentheses around a body of several atoms",
@@ -163,7 +163,7 @@ PYTHON = [
         "a negated head",
         "~R.h(V.X) <= R.a(V.X)",
         "bad-head",
-        ("cannot be a head", "`R.name(terms)`"),
+        ("cannot be a rule head", "`R.name(terms)`"),
     ),
     Mistake(
         "a string as a rule",
@@ -357,7 +357,7 @@ NAMES = [
         "a softmax over a variable that is not in the head",
         "Program([(R.w(V.I) <= R.s(V.I, V.J)) | [F.softmax_agg(agg_terms=[V.J])]]).check()",
         "bad-agg-terms",
-        ("not a variable of the head `w`", "add `J` to the head"),
+        ("not a variable of the rule head `w`", "add `J` to the rule head"),
     ),
     Mistake(
         "a combination as the default aggregation",
@@ -436,7 +436,7 @@ VARIABLES = [
         "a head variable that nothing binds",
         "Program([R.h(V.X, V.Y) <= R.a(V.X)]).check()",
         "unbound-variable",
-        ("`Y` is in the head of `h`", "such as `R._node(V.Y)`"),
+        ("`Y` is in the rule head `h`", "such as `R._node(V.Y)`"),
     ),
     Mistake(
         "a variable in a negated atom only",
@@ -460,7 +460,7 @@ VARIABLES = [
         "a pattern that should bind",
         "Program([R.h(V.I) <= (R.a(V.J), window(2)(V.I, V.J))]).check()",
         "unbound-variable",
-        ("`I` is in the head of `h`", "`R._node(V.I)`"),
+        ("`I` is in the rule head `h`", "`R._node(V.I)`"),
     ),
     Mistake(
         "two atoms that nothing joins",
@@ -594,7 +594,7 @@ TEXT = [
         "an unbound variable in a text",
         'Program.parse("out(Src2) :- edge(Src, Dst), w(Src).").check()',
         "unbound-variable",
-        ("`Src2` is in the head of `out`", "did you mean `Src`?"),
+        ("`Src2` is in the rule head `out`", "did you mean `Src`?"),
     ),
 ]
 

@@ -30,7 +30,7 @@ class Span:
 class Caller:
     """The Python expression being evaluated when something was built.
 
-    Only the instruction is kept; the line and columns are worked out when an error shows them.
+    Only the instruction is stored; line and columns are computed when an error is shown.
     """
 
     code: CodeType
@@ -105,7 +105,7 @@ def nearest(name: str, names: Sequence[str]) -> str | None:
 
 
 class EdgewiseError(Exception):
-    """Any mistake that Edgewise reports.
+    """Base of all errors of Edgewise.
 
     The docstring of a subclass says why its case is an error; `example` is a program that raises
     it and `instead` is what to write. The pages of docs/reference/errors are made from them.
@@ -123,10 +123,12 @@ class EdgewiseError(Exception):
 
     @property
     def span(self) -> Span | None:
+        """Where the error is: file, line and columns."""
         return self.place.span if isinstance(self.place, Caller) else self.place
 
     @property
     def errors(self) -> tuple["EdgewiseError", ...]:
+        """The errors reported together; here only this one."""
         return (self,)
 
     def __str__(self) -> str:
@@ -134,7 +136,7 @@ class EdgewiseError(Exception):
 
 
 class SeveralErrors(EdgewiseError):
-    """All mistakes of one stage together; `code`, `span` and `help` are the first one's."""
+    """All errors of one stage; `code`, `span` and `help` are those of the first."""
 
     def __init__(self, errors: Sequence[EdgewiseError]) -> None:
         super().__init__(errors[0].message, errors[0].place, errors[0].help)
@@ -150,7 +152,7 @@ class SeveralErrors(EdgewiseError):
 
 
 class EdgewiseWarning(UserWarning):
-    """Something that is legal and probably not meant."""
+    """Something that is valid but probably not intended."""
 
     code: ClassVar[str] = "warning"
     example: ClassVar[str] = ""
@@ -164,6 +166,7 @@ class EdgewiseWarning(UserWarning):
 
     @property
     def span(self) -> Span | None:
+        """Where the error is: file, line and columns."""
         return self.place.span if isinstance(self.place, Caller) else self.place
 
     def __str__(self) -> str:
@@ -171,7 +174,7 @@ class EdgewiseWarning(UserWarning):
 
 
 def raise_all(errors: Sequence[EdgewiseError]) -> None:
-    """Raise the errors of one stage: nothing if there are none, one alone as itself."""
+    """Raise the errors of one stage: none, one, or several together."""
     if len(errors) == 1:
         raise errors[0]
     if errors:
@@ -179,7 +182,7 @@ def raise_all(errors: Sequence[EdgewiseError]) -> None:
 
 
 def render(kind: str, code: str, message: str, span: Span | None, help: str) -> str:
-    """One diagnostic as people read it.
+    """A diagnostic as text.
 
     >>> span = Span("a.rules", 3, 3, 4, source="h(X) :- a(Y).")
     >>> print(render("error", "unbound-variable", "`X` is unbound", span, "add `b(X)`"))
@@ -205,10 +208,7 @@ def render(kind: str, code: str, message: str, span: Span | None, help: str) -> 
 
 
 def _excerpt(span: Span) -> tuple[str, int, int]:
-    """The line as it is shown, where its caret begins, and how wide that is.
-
-    Of a line too long for any screen the part around the caret.
-    """
+    """The line as shown, the column of its caret and its width; a long line is cut around it."""
     indent = len(span.text) - len(span.text.lstrip())
     text, first = span.text.strip(), max(span.column - 1 - indent, 0)
     width = max(1, span.end - span.column)

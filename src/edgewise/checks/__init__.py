@@ -1,4 +1,4 @@
-"""Everything that can be found wrong with a program before it is evaluated.
+"""Checks of a program before it is evaluated.
 
 A check is a function from a program and its facts to errors (or warnings); each has its own file.
 """
@@ -42,30 +42,30 @@ Diagnostic = TypeVar("Diagnostic", EdgewiseError, EdgewiseWarning)
 
 
 def check(program: Program, facts: Iterable[Any] = ()) -> list[EdgewiseWarning]:
-    """Raise all errors of the first stage that finds any; otherwise give the warnings.
+    """Raise all errors of the first stage that finds any; otherwise return the warnings.
 
-    `facts` are what `solve` would be given. With them value shapes are known exactly.
+    `facts` are those of `solve`; with them the shapes of values are known exactly.
 
     >>> from edgewise import R, V, Program
     >>> check(Program([R.h(V.X) <= R.a(V.X)[8, 4]]))
     []
     """
-    given = data_atoms(facts)
-    refuse(program, [given])
+    atoms = data_atoms(facts)
+    refuse(program, [atoms])
     warnings: list[EdgewiseWarning] = []
     for look in WARNINGS:
-        warnings += look(program, given)
+        warnings += look(program, atoms)
     return _once(warnings)
 
 
 def refuse(program: Program, samples: Sequence[tuple[nodes.Atom, ...]]) -> None:
     """Raise all errors of the first stage that finds any in a batch of samples.
 
-    Facts are looked at one by one, the program with one fact of each kind.
+    Facts are checked one by one, the program with one fact of each kind.
     """
-    given = _one_of_each(samples)
+    facts = _one_of_each(samples)
     for stage in STAGES:
-        errors = [e for find in stage if find is not bad_facts for e in find(program, given)]
+        errors = [e for find in stage if find is not bad_facts for e in find(program, facts)]
         if bad_facts in stage:
             errors[:0] = [e for sample in samples for e in bad_facts(program, sample)]
         raise_all(_once(errors))
@@ -81,8 +81,8 @@ def _one_of_each(samples: Sequence[tuple[nodes.Atom, ...]]) -> tuple[nodes.Atom,
 
 
 def _once(found: Sequence[Diagnostic]) -> list[Diagnostic]:
-    """One mistake in a block that is stacked twelve times is one mistake."""
-    kept: dict[tuple[str, Any], Diagnostic] = {}
+    """An error in a block that is stacked twelve times is reported once."""
+    first: dict[tuple[str, Any], Diagnostic] = {}
     for item in found:
-        kept.setdefault((item.code, item.place or item.message), item)
-    return list(kept.values())
+        first.setdefault((item.code, item.place or item.message), item)
+    return list(first.values())

@@ -20,16 +20,16 @@ class ArityMismatch(EdgewiseError):
 
 
 class TwoLines(EdgewiseError):
-    """A relation has one line: with two nobody could tell which one computes first."""
+    """A relation has one line: of two, the order of application would be undefined."""
 
     code = "two-lines"
     example = "Program([R.h <= R.a, R.h/0 | [F.tanh], R.h/0 | [F.max]]).check()"
     instead = "Program([R.h <= R.a, R.h/0 | [F.max, F.tanh]]).check()"
 
 
-def mismatched_arities(program: Program, given: tuple[nodes.Atom, ...]) -> Iterator[EdgewiseError]:
+def mismatched_arities(program: Program, facts: tuple[nodes.Atom, ...]) -> Iterator[EdgewiseError]:
     known: dict[str, tuple[int, Place | None]] = {}
-    for relation, arity, place in (*_uses(program), *_lengths(given)):
+    for relation, arity, place in (*_uses(program), *_lengths(facts)):
         expected, first = known.setdefault(relation, (arity, place))
         if arity != expected:
             yield ArityMismatch(

@@ -14,7 +14,7 @@ from edgewise.language.statements import atoms, weights
 class CartesianProduct(EdgewiseWarning):
     """Atoms that share no variable are paired each with each, which is rarely meant.
 
-    Where the head holds the variables of both sides, as in full attention, pairs are the point.
+    If the rule head holds the variables of both sides, as in dense attention, no warning is given.
     """
 
     code = "cartesian-product"
@@ -23,7 +23,7 @@ class CartesianProduct(EdgewiseWarning):
 
 
 def cartesian_products(
-    program: Program, given: tuple[nodes.Atom, ...]
+    program: Program, facts: tuple[nodes.Atom, ...]
 ) -> Iterator[CartesianProduct]:
     for rule in program.rules:
         parts = connected(rule)

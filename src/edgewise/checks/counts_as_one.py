@@ -25,8 +25,8 @@ Program([
 ]).check([R.a(1)[2.0], R.e(0, 1)])"""
 
 
-def added_ones(program: Program, given: tuple[nodes.Atom, ...]) -> Iterator[CountsAsOne]:
-    ones = unvalued(program, given)
+def added_ones(program: Program, facts: tuple[nodes.Atom, ...]) -> Iterator[CountsAsOne]:
+    ones = unvalued(program, facts)
     for rule in program.rules:
         for operands in _sums(rule):
             plain = [item for item in operands if isinstance(item, nodes.Atom)]
@@ -57,10 +57,10 @@ def _inner(items: Iterable[nodes.Expression]) -> Iterator[list[nodes.Expression]
             yield from _inner(item.operands)
 
 
-def unvalued(program: Program, given: tuple[nodes.Atom, ...]) -> set[str]:
+def unvalued(program: Program, facts: tuple[nodes.Atom, ...]) -> set[str]:
     """Relations whose facts have no values, or whose rules only test conditions."""
     plain: dict[str, bool] = {}
-    for atom in (*(fact.atom for fact in program.facts), *given):
+    for atom in (*(fact.atom for fact in program.facts), *facts):
         plain[atom.relation] = plain.get(atom.relation, True) and atom.weight is None
     for rule in program.rules:
         one = rule.head.weight is None and not rule.functions

@@ -62,10 +62,10 @@ def plain_atom(item: Any) -> nodes.Atom:
     raise BadFact(what, place or caller(), step)
 
 
-def bad_facts(program: Program, given: tuple[nodes.Atom, ...]) -> Iterator[EdgewiseError]:
+def bad_facts(program: Program, facts: tuple[nodes.Atom, ...]) -> Iterator[EdgewiseError]:
     yield from _repeated([fact.atom for fact in program.facts], "the program")
-    yield from _repeated(given, "the data")
-    for atom in given:
+    yield from _repeated(facts, "the data")
+    for atom in facts:
         if atom.weight is not None or any(isinstance(t, nodes.Variable) for t in atom.terms):
             yield from _not_data(atom)
 

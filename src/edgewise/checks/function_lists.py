@@ -27,7 +27,7 @@ class TwoCombinations(EdgewiseError):
 
 
 class TwoAggregations(EdgewiseError):
-    """The groundings of a head are aggregated once; of two aggregations one would do nothing."""
+    """The groundings of a rule head are aggregated once; of two aggregations one would be idle."""
 
     code = "two-aggregations"
     example = "Program([(R.h(V.X) <= R.a(V.X, V.Y)) | [F.max_agg, F.sum_agg]]).check()"
@@ -35,7 +35,7 @@ class TwoAggregations(EdgewiseError):
 
 
 class BadAggTerms(EdgewiseError):
-    """`agg_terms` are the head variables that a softmax runs over."""
+    """`agg_terms` are the variables of the rule head that a softmax runs over."""
 
     code = "bad-agg-terms"
     example = """\
@@ -48,7 +48,7 @@ Program([
 ]).check()"""
 
 
-def bad_lists(program: Program, given: tuple[nodes.Atom, ...]) -> Iterator[EdgewiseError]:
+def bad_lists(program: Program, facts: tuple[nodes.Atom, ...]) -> Iterator[EdgewiseError]:
     for rule in program.rules:
         yield from _two(rule.functions, rule.place)
         yield from _agg_terms(rule)
@@ -80,21 +80,23 @@ def _agg_terms(rule: nodes.Rule) -> Iterator[EdgewiseError]:
     for function in rule.functions:
         if Law.NORMALISES not in DEFINITIONS[function.name]:
             continue
-        given = argument(function, "agg_terms")
-        if given == ():
+        names = argument(function, "agg_terms")
+        if names == ():
             yield BadAggTerms(
                 f"`{function.name}` has an empty list of terms",
                 function.place or rule.place,
-                f"name head variables, or leave `agg_terms` out{_of(head)}",
+                f"name variables of the rule head, or leave `agg_terms` out{_of(head)}",
             )
-        for name in dict.fromkeys(given or ()):
+        for name in dict.fromkeys(names or ()):
             if name not in head:
                 near = nearest(name, head)
                 yield BadAggTerms(
-                    f"`{function.name}` runs over `{name}`, which is not a variable of the head "
+                    f"`{function.name}` runs over `{name}`, not a variable of the rule head "
                     f"`{rule.head.relation}`",
                     function.place or rule.place,
-                    f"did you mean `{near}`?" if near else f"add `{name}` to the head{_of(head)}",
+                    f"did you mean `{near}`?"
+                    if near
+                    else f"add `{name}` to the rule head{_of(head)}",
                 )
 
 

@@ -13,14 +13,14 @@ from edgewise.language.statements import atoms
 
 
 class IdleCombination(EdgewiseWarning):
-    """`F.max` combines the atoms of a body, `F.max_agg` the groundings of a head."""
+    """`F.max` combines the atoms of a body, `F.max_agg` the groundings of a rule head."""
 
     code = "idle-combination"
     example = "Program([(R.h(V.X) <= R.a(V.X, V.Y)) | [F.max]]).check()"
     instead = "Program([(R.h(V.X) <= R.a(V.X, V.Y)) | [F.max_agg]]).check()"
 
 
-def idle_combinations(program: Program, given: tuple[nodes.Atom, ...]) -> Iterator[IdleCombination]:
+def idle_combinations(program: Program, facts: tuple[nodes.Atom, ...]) -> Iterator[IdleCombination]:
     for rule in program.rules:
         values = [item for item in rule.body if item.carries_value]
         aggregated = any(kind(function) == AGGREGATION for function in rule.functions)
@@ -42,7 +42,7 @@ def idle_combinations(program: Program, given: tuple[nodes.Atom, ...]) -> Iterat
 
 
 def _has_groundings(rule: nodes.Rule) -> bool:
-    """Whether a head can have more than one."""
+    """True if a rule head can have more than one."""
     head = {v.name for v in terms.variables(rule.head.terms)}
     carrying = (atom for atom in atoms(rule) if atom.carries_value)
     return any(v.name not in head for atom in carrying for v in terms.variables(atom.terms))

@@ -48,13 +48,13 @@ def combined(
     function: nodes.Function,
     items: Sequence[nodes.Expression],
     shapes: Sequence[Shapes],
-    whole: nodes.Expression | nodes.Rule,
+    owner: nodes.Expression | nodes.Rule,
 ) -> EdgewiseError:
     """The first operand that fits none of those before it."""
     at = next(
         (n for n in range(2, len(items) + 1) if not shapes_of(function, shapes[:n])), len(items)
     )
-    place = items[at - 1].place or whole.place
+    place = items[at - 1].place or owner.place
     name = wording.function(place, function.name)
     takes = definition(function).takes
     if takes is not None:
@@ -118,10 +118,10 @@ def _transposed(shapes: Shapes) -> Shapes:
 def transformed(
     function: nodes.Function,
     before: Shapes,
-    whole: nodes.Expression | nodes.Rule | nodes.Line,
+    owner: nodes.Expression | nodes.Rule | nodes.Line,
 ) -> EdgewiseError:
     """A transformation or an aggregation of a value that it cannot take."""
-    place = function.place or whole.place
+    place = function.place or owner.place
     name = wording.function(place, function.name)
     if function.name == "reshape":
         sizes = argument(function, "shape")
@@ -132,20 +132,20 @@ def transformed(
         )
     if function.name == "slice":
         rows, columns = argument(function, "rows"), argument(function, "cols")
-        asked = " and ".join(
+        ranges = " and ".join(
             f"{what} {wanted[0]} to {wanted[1]}"
             for what, wanted in (("rows", rows), ("columns", columns))
             if wanted
         )
         return ShapeMismatch(
-            f"`{name}` takes {asked}, but the value {describe(before)}",
+            f"`{name}` takes {ranges}, but the value {describe(before)}",
             place,
             "ranges are half-open and must lie inside: `rows=(0, 2)` takes the first two",
         )
     return ShapeMismatch(
         f"`{name}` without `agg_terms` takes scalars, but the value {describe(before)}",
         place,
-        "name the head variables it runs over, as in `agg_terms=[V.J]`",
+        "name the variables of the rule head it runs over, as in `agg_terms=[V.J]`",
     )
 
 

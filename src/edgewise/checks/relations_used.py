@@ -1,4 +1,4 @@
-"""Relations that are read but given nowhere, and given but read nowhere."""
+"""Relations that are read but never defined, and defined but never read."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class UnusedRelation(EdgewiseWarning):
     instead = "Program([R.h(V.X) <= R.a(V.X)]).check([R.a(1)[1.0]])"
 
 
-def unknown_relations(program: Program, given: tuple[nodes.Atom, ...]) -> Iterator[UnknownRelation]:
-    for name, (atom, near) in _missing(program, given).items():
+def unknown_relations(program: Program, facts: tuple[nodes.Atom, ...]) -> Iterator[UnknownRelation]:
+    for name, (atom, near) in _missing(program, facts).items():
         if near or not atom.negated:
             yield UnknownRelation(
                 f"`{name}` has no facts and no rules, so it never holds",
@@ -51,24 +51,24 @@ def _fact(atom: nodes.Atom) -> str:
 
 
 def _missing(
-    program: Program, given: tuple[nodes.Atom, ...]
+    program: Program, facts: tuple[nodes.Atom, ...]
 ) -> dict[str, tuple[nodes.Atom, str | None]]:
-    """The relations that bodies read and nothing gives, with the name each may have meant."""
-    if not given:
+    """The relations that are read but not defined, each with the name it may have meant."""
+    if not facts:
         return {}
-    known = {rule.head.relation for rule in program.rules} | set(_stated(program, given))
+    known = {rule.head.relation for rule in program.rules} | set(_stated(program, facts))
     read = [a for rule in program.rules for a in atoms(rule) if isinstance(a, nodes.Atom)]
     missing = {atom.relation: atom for atom in reversed(read) if atom.relation not in known}
     return {name: (missing[name], nearest(name, sorted(known))) for name in reversed(missing)}
 
 
-def unused_relations(program: Program, given: tuple[nodes.Atom, ...]) -> Iterator[UnusedRelation]:
+def unused_relations(program: Program, facts: tuple[nodes.Atom, ...]) -> Iterator[UnusedRelation]:
     if not program.rules:
         return
     read = {a.relation for r in program.rules for a in atoms(r) if isinstance(a, nodes.Atom)}
     heads = {rule.head.relation for rule in program.rules}
-    meant = {near for _, near in _missing(program, given).values()}
-    for name, place in _stated(program, given).items():
+    meant = {near for _, near in _missing(program, facts).values()}
+    for name, place in _stated(program, facts).items():
         if name not in read | heads | meant:
             near = nearest(name, sorted(read))
             yield UnusedRelation(
@@ -78,8 +78,8 @@ def unused_relations(program: Program, given: tuple[nodes.Atom, ...]) -> Iterato
             )
 
 
-def _stated(program: Program, given: tuple[nodes.Atom, ...]) -> dict[str, Place | None]:
+def _stated(program: Program, facts: tuple[nodes.Atom, ...]) -> dict[str, Place | None]:
     stated: dict[str, Place | None] = {}
-    for atom in (*(fact.atom for fact in program.facts), *given):
+    for atom in (*(fact.atom for fact in program.facts), *facts):
         stated.setdefault(atom.relation, atom.place)
     return stated

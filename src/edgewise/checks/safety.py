@@ -23,7 +23,7 @@ class UnboundVariable(EdgewiseError):
     instead = "Program([R.h(V.item) <= (R.a(V.item), R.b(V.item))]).check()"
 
 
-def unbound_variables(program: Program, given: tuple[nodes.Atom, ...]) -> Iterator[EdgewiseError]:
+def unbound_variables(program: Program, facts: tuple[nodes.Atom, ...]) -> Iterator[EdgewiseError]:
     for rule in program.rules:
         yield from _unbound(rule)
 
@@ -44,10 +44,10 @@ def _unbound(rule: nodes.Rule) -> Iterator[EdgewiseError]:
         for variable in terms.variables(weight.keys):
             if variable.name not in head | reported:
                 yield UnboundVariable(
-                    f"the weight of the head `{rule.head.relation}` is one for each "
-                    f"`{variable.name}`, which is not in the head",
+                    f"the weight of the rule head `{rule.head.relation}` is one for each "
+                    f"`{variable.name}`, which is not in it",
                     variable.place or weight.place or rule.place,
-                    f"add `{variable.name}` to the head, or put the weight on a body atom",
+                    f"add `{variable.name}` to the rule head, or put the weight on a body atom",
                 )
 
 
@@ -83,7 +83,7 @@ def _computed(atom: nodes.SpecialAtom, bound: set[str]) -> set[str]:
 def _needed(rule: nodes.Rule) -> Iterator[tuple[nodes.Variable, str]]:
     """The variables that must be bound, and where they stand."""
     for variable in terms.variables(rule.head.terms):
-        yield variable, f"in the head of `{rule.head.relation}`"
+        yield variable, f"in the rule head `{rule.head.relation}`"
     for atom in atoms(rule):
         match atom:
             case nodes.Atom(negated=True):

@@ -140,15 +140,15 @@ class Inference:
         return together
 
 
-def mismatched_shapes(program: Program, given: tuple[nodes.Atom, ...]) -> Iterator[EdgewiseError]:
-    inference = inferred(program, given)
+def mismatched_shapes(program: Program, facts: tuple[nodes.Atom, ...]) -> Iterator[EdgewiseError]:
+    inference = inferred(program, facts)
     inference.errors.clear()  # while shapes were still being found
     for relation, rules in _by_head(program).items():
         inference.line(relation, [inference.rule(rule) for rule in rules])
     yield from inference.errors
 
 
-def inferred(program: Program, given: tuple[nodes.Atom, ...]) -> Inference:
+def inferred(program: Program, facts: tuple[nodes.Atom, ...]) -> Inference:
     """The shapes of all relations."""
     named: dict[str, Shape] = {}
     for statement in program.flat:
@@ -156,14 +156,14 @@ def inferred(program: Program, given: tuple[nodes.Atom, ...]) -> Inference:
             if weight.name is not None and weight.is_declared:
                 named.setdefault(weight.name, of_weight(weight))
     found = Inference(named, program.aggregation, {line.relation: line for line in program.lines})
-    found.relations.update(_of_facts(program, given, named))
+    found.relations.update(_of_facts(program, facts, named))
     rules = _by_head(program)
     for part in components(needs(program.rules, values_only=True)):
         for relation in part:
             found.relations.setdefault(relation, NOTHING)
         _settle(found, {relation: rules[relation] for relation in sorted(part)})
         for relation in part:
-            if not given and not found.relations[relation]:
+            if not facts and not found.relations[relation]:
                 found.relations[relation] = ANY  # recursion that data will start
     return found
 
@@ -188,10 +188,10 @@ def _by_head(program: Program) -> dict[str, list[nodes.Rule]]:
 
 
 def _of_facts(
-    program: Program, given: tuple[nodes.Atom, ...], named: Mapping[str, Shape]
+    program: Program, facts: tuple[nodes.Atom, ...], named: Mapping[str, Shape]
 ) -> dict[str, Shapes]:
     stated = {(fact.atom.relation, fact.atom.terms): fact.atom for fact in program.facts}
-    stated |= {(atom.relation, atom.terms): atom for atom in given}  # data replaces
+    stated |= {(atom.relation, atom.terms): atom for atom in facts}  # data replaces
     shapes: dict[str, set[Shape]] = {}
     for atom in stated.values():
         shapes.setdefault(atom.relation, set()).add(_of_value(atom.weight, named))

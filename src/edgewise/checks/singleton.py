@@ -25,7 +25,7 @@ class SingletonVariable(EdgewiseWarning):
 
 
 def singleton_variables(
-    program: Program, given: tuple[nodes.Atom, ...]
+    program: Program, facts: tuple[nodes.Atom, ...]
 ) -> Iterator[SingletonVariable]:
     for rule in program.rules:
         times = Counter(variable.name for variable in _variables(rule))

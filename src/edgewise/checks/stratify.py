@@ -1,4 +1,4 @@
-"""Negation is stratified: what is denied is complete before it is denied."""
+"""Negation is stratified: a relation is complete before it is negated."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ Program([
 
 
 def unstratified_negations(
-    program: Program, given: tuple[nodes.Atom, ...]
+    program: Program, facts: tuple[nodes.Atom, ...]
 ) -> Iterator[EdgewiseError]:
     reads = {name: sorted(read) for name, read in needs(program.rules).items()}
     group = {name: i for i, part in enumerate(components(reads)) for name in part}
-    denied = [
+    negated = [
         (rule, atom)
         for rule in program.rules
         for atom in atoms(rule)
         if isinstance(atom, nodes.Atom) and atom.negated
     ]
-    links = {(rule.head.relation, atom.relation) for rule, atom in denied}
+    links = {(rule.head.relation, atom.relation) for rule, atom in negated}
     reported: set[int] = set()
-    for rule, atom in denied:
+    for rule, atom in negated:
         head = rule.head.relation
         if group.get(atom.relation) != group[head] or group[head] in reported:
             continue
         reported.add(group[head])  # one cycle for each part is enough
         cycle = [head, *_path(reads, atom.relation, head)]
         yield NotStratified(
-            f"`{head}` depends on its own absence: {_told(cycle, links)}",
+            f"`{head}` depends on its own absence: {_described(cycle, links)}",
             atom.place or rule.place,
             f"let the rules of `{atom.relation}` not depend on `{head}`, "
             "or write soft negation `-b`, which is 1 − b",
         )
 
 
-def _told(cycle: list[str], denied: set[tuple[str, str]]) -> str:
-    steps = [f"needs {'not ' if step in denied else ''}`{step[1]}`" for step in pairwise(cycle)]
+def _described(cycle: list[str], negated: set[tuple[str, str]]) -> str:
+    steps = [f"needs {'not ' if step in negated else ''}`{step[1]}`" for step in pairwise(cycle)]
     return f"`{cycle[0]}` " + ", which ".join(steps)
 
 

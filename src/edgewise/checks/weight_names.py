@@ -53,7 +53,7 @@ class UndeclaredDomain(EdgewiseError):
     instead = "Program([R.q(V.H, V.I) <= R.x(V.I)[W.q(V.H)[4, 8]]], domains={V.H: 2}).check()"
 
 
-def bad_weights(program: Program, given: tuple[nodes.Atom, ...]) -> Iterator[EdgewiseError]:
+def bad_weights(program: Program, facts: tuple[nodes.Atom, ...]) -> Iterator[EdgewiseError]:
     found = [weight for statement in program.flat for weight in weights(statement)]
     declared: dict[str, nodes.Weight] = {}
     for weight in found:

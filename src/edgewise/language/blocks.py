@@ -66,7 +66,7 @@ def repeat(
     """Stack a block: `repeat(block, 12)(R.x)` gives each copy the output of the one before it.
 
     The output of a block is the head of its last rule; a block that carries several relations
-    returns `(rules, (R.a, R.b))` to name its outputs. The whole stack's output is `name.output`,
+    returns `(rules, (R.a, R.b))` to name its outputs. The output of the stack is `name.output`,
     in Python `repeat(...)(...).out`.
 
     >>> from edgewise.language import R, V, F

@@ -10,7 +10,7 @@ from typing import Any
 from edgewise.errors import EdgewiseError, Place, caller, safe_repr
 from edgewise.language import nodes
 
-MOST = 10**300
+MAX_INTEGER = 10**300
 
 
 class BadWeight(EdgewiseError):
@@ -22,7 +22,7 @@ class BadWeight(EdgewiseError):
 
 
 class TwoWeights(EdgewiseError):
-    """An atom has one weight; two would be one product that nobody can tell apart."""
+    """An atom has one weight; a product of two could not be told from one."""
 
     code = "two-weights"
     example = "R.h(V.X) <= R.a(V.X)[2.0][3.0]"
@@ -121,7 +121,7 @@ def _shape(sizes: tuple[Any, ...], place: Place) -> tuple[int, ...]:
 
 def value(item: Any, place: Place) -> nodes.Literal | nodes.Opaque:
     """Numbers as they are, a tensor or an array held."""
-    if isinstance(item, int) and not isinstance(item, bool) and abs(item) > MOST:
+    if isinstance(item, int) and not isinstance(item, bool) and abs(item) > MAX_INTEGER:
         raise BadWeight("the number is too large", place, "write a float such as `1e30`")
     if isinstance(item, Real) and not isinstance(item, bool):
         return _number(item, place)

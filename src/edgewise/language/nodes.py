@@ -62,7 +62,7 @@ class Function:
 
     def __ror__(self, body: Any) -> Any:
         raise operators.MissingParentheses(
-            f"`|` applies to a whole rule, here it applies to a {type(body).__name__}",
+            f"`|` applies to a rule, here it applies to a {type(body).__name__}",
             caller(),
             "put the rule into parentheses: `(head <= (a, b)) | [...]`",
         )
@@ -89,7 +89,7 @@ class Expression:
 
     def __or__(self, items: Any) -> Any:
         raise operators.MissingParentheses(
-            f"`|` applies to a whole rule, here it applies to `{self!r}`",
+            f"`|` applies to a rule, here it applies to `{self!r}`",
             caller(),
             "put the rule into parentheses: `(head <= body) | [...]`",
         )
@@ -161,10 +161,10 @@ class Expression:
 
 @dataclass(frozen=True, repr=False)
 class Weight(Expression):
-    """A weight, in brackets after an atom or by itself in a body.
+    """A weight, in brackets after an atom or alone in a body.
 
     `keys` make it a family: one weight for each value of the keys' variables. A weight has a
-    `value` (numbers, or a tensor that is held), or a `shape`, with `fill` as the initial value of
+    `value` (numbers, or a tensor), or a `shape`, with `fill` as the initial value of
     every element if given; with neither it refers to a weight of that name written elsewhere.
     """
 

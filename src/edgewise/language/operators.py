@@ -9,7 +9,7 @@ from typing import Any
 from edgewise.errors import EdgewiseError, Place, caller, safe_repr
 from edgewise.language import nodes
 
-MOST_DEEP = 75
+MAX_DEPTH = 75
 
 
 class MissingParentheses(EdgewiseError):
@@ -88,9 +88,9 @@ def apply(function: nodes.Function | str, *operands: Any) -> nodes.Apply:
 def refuse_depth(node: nodes.Apply) -> None:
     """Bound how deep expressions go, so that whatever walks or reads them has the stack to."""
     depth = 1 + max((getattr(operand, "depth", 0) for operand in node.operands), default=0)
-    if depth > MOST_DEEP:
+    if depth > MAX_DEPTH:
         raise BadBody(
-            f"the expression is more than {MOST_DEEP} functions or operators deep",
+            f"the expression is more than {MAX_DEPTH} functions or operators deep",
             node.place or caller(),
             "write a rule for a part of it, or a body `(a, b, ...)` with a combination",
         )
@@ -135,7 +135,9 @@ def operand(item: Any, place: Place) -> nodes.Expression:
 def rule(head: Any, body: Any) -> nodes.Rule:
     place = caller()
     if not isinstance(head, nodes.Atom) or head.negated:
-        raise BadHead(f"`{safe_repr(head)}` cannot be a head", place, "a head is `R.name(terms)`")
+        raise BadHead(
+            f"`{safe_repr(head)}` cannot be a rule head", place, "a rule head is `R.name(terms)`"
+        )
     items = tuple(body) if isinstance(body, tuple | list) else (body,)
     for item in items:
         if isinstance(item, nodes.Rule):

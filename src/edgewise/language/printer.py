@@ -116,10 +116,10 @@ def _apply(node: nodes.Apply, level: int) -> str:
     if name == "transp" and isinstance(node.operands[0], nodes.Atom):
         return f"{expression(node.operands[0], 3)}.T{weight}"
     operands = ", ".join(expression(operand, 0) for operand in node.operands)
-    given = _arguments(node.function)[1:-1]
-    if given and len(node.operands) == 1:
-        return f"F.{name}({given})({operands}){weight}"
-    return f"F.{name}({operands}{', ' + given if given else ''}){weight}"
+    options = _arguments(node.function)[1:-1]
+    if options and len(node.operands) == 1:
+        return f"F.{name}({options})({operands}){weight}"
+    return f"F.{name}({operands}{', ' + options if options else ''}){weight}"
 
 
 def _is_number(node: Any) -> bool:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from edgewise.module import Model
     from edgewise.reference.solution import Solution
-    from edgewise.viz.picture import Picture
+    from edgewise.viz import Picture
 
 DomainLike: TypeAlias = int | Sequence[nodes.Constant]
 FactLike: TypeAlias = nodes.Atom | nodes.Fact

@@ -13,7 +13,7 @@ def number(
 
 
 def one_of(default: str, *choices: str) -> Any:
-    """One of a few words."""
+    """One of several strings."""
     return _field(default, {"choices": choices})
 
 

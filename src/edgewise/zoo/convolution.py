@@ -1,4 +1,4 @@
-"""Lightweight and dynamic convolution: a few taps around each token in place of attention.
+"""Lightweight and dynamic convolution: a short filter around each token in place of attention.
 
     lightweight  yₕᵢ = Σₖ softmaxₖ(wₕₖ) vₕ,ᵢ₊ₖ₋ₗ         the same taps everywhere
     dynamic      yₕᵢ = Σₖ softmaxₖ((Wₕ vᵢ)ₖ) vₕ,ᵢ₊ₖ₋ₗ    taps made from the token itself

@@ -1,4 +1,4 @@
-"""Reformer: shared queries and keys, attention within hash buckets.
+"""Reformer: shared queries and keys, attention in hash buckets.
 
     kⱼ = qⱼ / |qⱼ|,   scoreᵢⱼ = qᵢ · kⱼ where hashᵣ(i) = hashᵣ(j) in some round r, and j < i
     hashᵣ(i) = the largest of [Rᵣ qᵢ; -Rᵣ qᵢ],  Rᵣ random directions

@@ -1,4 +1,4 @@
-"""XLNet: Transformer-XL's scores in both directions, segments told apart, and two streams.
+"""XLNet: Transformer-XL's scores in both directions, segment encodings, and two streams.
 
     scoreᵢⱼ = ((qᵢ + u) · kⱼ + (qᵢ + v) · P r(i - j) + (qᵢ + w) · s(segmentᵢ = segmentⱼ)) / √d
     aᵢ = norm(xᵢ + O attention(x)ᵢ),   yᵢ = norm(aᵢ + W₂ gelu(W₁ aᵢ))
@@ -20,7 +20,7 @@ from edgewise.zoo.parts import FAR, Statements, affine, dropped, head_size, head
 
 @dataclass(frozen=True)
 class Config:
-    """`kinds` of segments are told apart; `guesses`: there is a second stream, which guesses."""
+    """`kinds` of segments are distinguished; `guesses` adds the second (query) stream."""
 
     vocabulary: int = 32_000
     size: int = 1024

@@ -185,12 +185,12 @@ def _function(cursor: Cursor) -> nodes.Expression:
     cursor.next()
     cursor.next()
     operands: list[nodes.Expression] = []
-    given: dict[str, Any] = {}
+    keywords: dict[str, Any] = {}
     while cursor.kind != ")":
         if cursor.kind == "name" and cursor.ahead().kind == "=":
             name = cursor.next().text
             cursor.next()
-            given[name] = argument(cursor)
+            keywords[name] = argument(cursor)
         else:
             operands.append(expression(cursor, 0))
         if not cursor.take(","):
@@ -201,7 +201,7 @@ def _function(cursor: Cursor) -> nodes.Expression:
         raise cursor.mistake(
             f"`{first.text}` needs an operand", cursor.span(first), "write `exp(a(X))`"
         )
-    call = partial(functions.call, function, tuple(operands), given)
+    call = partial(functions.call, function, tuple(operands), keywords)
     return _built(cursor, first, call, *operands)
 
 

@@ -131,28 +131,28 @@ def function(cursor: Cursor, kind: str = "") -> nodes.Function:
 def _with_arguments(cursor: Cursor, name: str, first: Token) -> nodes.Function:
     found = functions.named(name, cursor.span(first))
     if cursor.take("("):
-        items, given = _arguments(cursor)
-        if Law.NORMALISES in functions.DEFINITIONS[name] and not given:
+        items, keywords = _arguments(cursor)
+        if Law.NORMALISES in functions.DEFINITIONS[name] and not keywords:
             items = [items]  # the variables themselves are the one argument
-        made = functions.call(found, tuple(items), given)
+        made = functions.call(found, tuple(items), keywords)
         found = nodes.Function(name, made.arguments, cursor.span(first))
     return functions.listed(found)[0]
 
 
 def _arguments(cursor: Cursor) -> tuple[list[Any], dict[str, Any]]:
     items: list[Any] = []
-    given: dict[str, Any] = {}
+    keywords: dict[str, Any] = {}
     while cursor.kind != ")":
         if cursor.kind == "name" and cursor.ahead().kind == "=":
             name = cursor.next().text
             cursor.next()
-            given[name] = argument(cursor)
+            keywords[name] = argument(cursor)
         else:
             items.append(argument(cursor))
         if not cursor.take(","):
             break
     cursor.expect(")", "arguments are separated by `,` and closed by `)`")
-    return items, given
+    return items, keywords
 
 
 def argument(cursor: Cursor) -> Any:

@@ -27,7 +27,7 @@ class NotSupported(EdgewiseError):
 
 
 def parse(text: str, file: str = "<text>") -> program.Program:
-    """The program that a text says; all its mistakes together.
+    """The program of a text; all its errors are reported together.
 
     >>> parse("h(X) :- a(X), !b(X). [activation=tanh]")
     Program([
@@ -131,20 +131,22 @@ def _rule_or_facts(cursor: Cursor, options: dict[str, Any] | None) -> list[nodes
 def _head(cursor: Cursor) -> nodes.Atom:
     """An atom with a weight before it, of a rule or a fact."""
     first = cursor.token
-    given = weight(cursor) if first.kind in STARTS else None
-    if given is not None and given.name and starts_list(cursor):
+    value = weight(cursor) if first.kind in STARTS else None
+    if value is not None and value.name and starts_list(cursor):
         raise NotSupported(
-            f"the weight `${given.name}` has a list of its own",
+            f"the weight `${value.name}` has a list of its own",
             cursor.span(first),
             "say it where the weight stands: `$w=<0.5>` is fixed, `$w={8 = 1.0}` filled",
         )
     if cursor.kind in ("!", "~", "@", "-", "("):
         raise operators.BadHead(
-            f"a head cannot begin with {cursor.shown()}", cursor.span(), "a head is `name(terms)`"
+            f"a rule head cannot begin with {cursor.shown()}",
+            cursor.span(),
+            "a rule head is `name(terms)`",
         )
     cursor.take("*")  # what is derived is not hidden; the mark belongs to an occurrence
     found = atom(cursor)
-    return nodes.Atom(found.relation, found.terms, given, place=cursor.span(first))
+    return nodes.Atom(found.relation, found.terms, value, place=cursor.span(first))
 
 
 def _facts(cursor: Cursor, head: nodes.Atom) -> list[nodes.Statement]:

@@ -93,7 +93,7 @@ def signature(stack: nodes.Stack, style: Style, arrow: str) -> str:
     """`(x = tokens) -> out`: what the first copy reads, and what each hands on."""
     inner = block_style(stack, style)
     pairs = zip(stack.parameters, stack.inputs, strict=True)
-    reads = (f"{relation(f'^{p}', inner)} = {relation(given, style)}" for p, given in pairs)
+    reads = (f"{relation(f'^{p}', inner)} = {relation(source, style)}" for p, source in pairs)
     hands = [relation(output, inner) for output in stack.outputs]
     on = hands[0] if len(hands) == 1 else f"({', '.join(hands)})"
     return f"({', '.join(reads)}) {arrow} {on}"

@@ -80,7 +80,7 @@ def number(cursor: Cursor) -> float:
 
 
 def integer(cursor: Cursor, why: str) -> int:
-    """An integer; one too long to read is a mistake as well."""
+    """An integer; one with too many digits is an error."""
     token = cursor.expect("int", why)
     return integer_of(token, cursor.span(token))
 
@@ -218,7 +218,7 @@ def text_of(token: Token) -> str:
 
 
 def placed(error: EdgewiseError, place: Span) -> EdgewiseError:
-    """The same mistake, shown in the text instead of in the parser."""
+    """The same error, located in the text instead of in the parser."""
     if not isinstance(error.place, Span):
         error.place = place
     if isinstance(error, functions.BadFunction):

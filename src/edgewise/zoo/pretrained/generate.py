@@ -134,12 +134,12 @@ def ends_of_text(pretrained: Pretrained) -> tuple[int, ...]:
 
 def named_tokens(pretrained: Pretrained, name: str) -> tuple[int, ...]:
     """The token ids under a name of the configuration: none, one or a list."""
-    given = pretrained.table.get(name)
-    found = given if isinstance(given, list) else [] if given is None else [given]
+    value = pretrained.table.get(name)
+    found = value if isinstance(value, list) else [] if value is None else [value]
     for token in found:
         if isinstance(token, bool) or not isinstance(token, int) or token < 0:
             raise BadPretrained(
-                f"the configuration has `{name}` = {given!r:.60}",
+                f"the configuration has `{name}` = {value!r:.60}",
                 caller(),
                 "it is a token id",
             )

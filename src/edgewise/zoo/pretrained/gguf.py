@@ -58,19 +58,19 @@ def read_gguf(path: Path, dtype: torch.dtype) -> Pretrained:
         raise BadPretrained(
             f"unsupported GGUF architecture {kind!r}"[:120], help="supported: llama"
         )
-    given = {tensor.name: tensor for tensor in reader.tensors}
-    config = llama.read_config(Fields(_table(fields, "output.weight" not in given)))
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    config = llama.read_config(Fields(_table(fields, "output.weight" not in tensors)))
     _refuse_others(fields, config)
     program = llama.MODEL.program(config)
-    shapes = {name: tuple(int(n) for n in t.shape)[::-1] for name, t in given.items()}
+    shapes = {name: tuple(int(n) for n in t.shape)[::-1] for name, t in tensors.items()}
     listed = list(entries(config))
     check_tensors(listed, shapes, shapes_of(program), ["rope_freqs.weight"])
-    if "rope_freqs.weight" in given:
+    if "rope_freqs.weight" in tensors:
         raise BadPretrained(
             "rotary frequencies in `rope_freqs.weight` are not supported",
             help="use a file without them",
         )
-    theirs = {e.theirs: _tensor(given[e.theirs], gguf).to(dtype) for e in listed}
+    theirs = {e.theirs: _tensor(tensors[e.theirs], gguf).to(dtype) for e in listed}
     weights = to_ours(listed, theirs, shapes_of(program))
     for name in weights:
         if name.endswith((".q.weight", ".k.weight")):

@@ -60,8 +60,8 @@ def _folder(path: Path, dtype: torch.dtype) -> Pretrained:
         )
     table = files.read_json(path / files.CONFIG)
     if (path / GENERATION).is_file():  # overrides the special tokens of config.json
-        given = files.read_json(path / GENERATION)
-        table |= {name: given[name] for name in TOKENS if given.get(name) is not None}
+        generation = files.read_json(path / GENERATION)
+        table |= {name: generation[name] for name in TOKENS if generation.get(name) is not None}
     spec, named = spec_for(table)
     config = spec.read_config(Fields(table))
     program = spec.MODEL.program(config)

@@ -41,13 +41,13 @@ def read_config(fields: Fields) -> model.Config:
 
 
 def _rotary(fields: Fields) -> tuple[float, tuple[float, float, float, float] | None]:
-    given = fields.table.get("rope_parameters") or fields.table.get("rope_scaling") or {}
-    if not isinstance(given, dict):
+    table_ = fields.table.get("rope_parameters") or fields.table.get("rope_scaling") or {}
+    if not isinstance(table_, dict):
         raise BadPretrained(
             "the configuration has `rope_parameters` that are not a table", help="write a table"
         )
-    inner = Fields({**fields.table, **given})
-    kind = given.get("rope_type", given.get("type", "default"))
+    inner = Fields({**fields.table, **table_})
+    kind = table_.get("rope_type", table_.get("type", "default"))
     base = inner.number("rope_theta", default=10_000.0)
     if base < 1:
         raise BadPretrained(f"the configuration has `rope_theta` = {base}", help="it is above 1")

@@ -14,8 +14,8 @@ TIED: dict[str, str] = {}
 
 
 def read_config(fields: Fields) -> model.Config:
-    given = fields.table.get("attention_window", 512)
-    windows = given if isinstance(given, list) and given else [given]
+    width = fields.table.get("attention_window", 512)
+    windows = width if isinstance(width, list) and width else [width]
     if len(set(map(repr, windows))) > 1:
         raise BadPretrained(
             "the layers have different windows", help="the rules repeat one layer: give one window"
