@@ -11,6 +11,7 @@ from edgewise import EdgewiseError, F, Program, R, V
 from edgewise.errors import EdgewiseWarning
 from edgewise.language import nodes
 from edgewise.passes import EXECUTION, PIPELINE, optimise
+from edgewise.passes.fuse_attention import refusals
 from edgewise.plan.lower import lower
 from edgewise.plan.show import show
 from edgewise.plan.spec import assert_well_formed
@@ -116,3 +117,17 @@ def test_a_sum_is_not_pushed_below_what_binds_its_variables():
     model = program.compile(R.h, dtype=torch.float64)
     found = dict(model.rows(model.ground(facts=facts)))
     assert found == {R.h(1): 2 * (5 * -1 + 7 * 3), R.h(2): 3 * (5 * -2 + 7 * 2)}
+
+
+def test_a_score_deeper_than_kernels_compile_is_computed_by_its_rules():
+    listed = [F.product, *[F.tanh] * 120, F.softmax_agg(agg_terms=[V.J])]
+    weights = (R.w(V.I, V.J) <= (R.k(V.J).T, R.q(V.I))) | listed
+    program = Program([weights, (R.out(V.I) <= (R.w(V.I, V.J), R.v(V.J))) | [F.product]])
+    assert "100 functions deep" in refusals(lowered(program))["w"]
+    model = program.compile(R.out, dtype=torch.float64)
+    inputs = {name: torch.rand(3, 2, dtype=torch.float64) for name in ("q", "k", "v")}
+    facts = [R[n](i)[x[i]] for n, x in inputs.items() for i in range(3)]
+    solved = program.solve(facts)
+    found = model(**inputs)
+    for i in range(3):
+        torch.testing.assert_close(found[i], solved[R.out(i)])

@@ -21,6 +21,7 @@ from edgewise.plan.lower_score import (
 from edgewise.plan.nodes import AttendedPairs, Attention, LoweredScore
 from edgewise.plan.score import names_in
 from edgewise.scores.nodes import Entry, I, J, S, walk
+from edgewise.scores.score import ScoreTooDeep
 
 Replaced = tuple[nodes.Rule, nodes.Rule]
 
@@ -57,7 +58,7 @@ def attention_node(sum_: WeightedSum, using: nodes.Rule, replaces: Replaced) -> 
     names = Names(key, query, computed)
     try:
         score = replace(lower_score(rule, names), where=tuple(chain))
-    except (NotLowered, OtherPlaces) as reason:
+    except (NotLowered, OtherPlaces, ScoreTooDeep) as reason:
         raise NotAttention(str(reason)) from None
     _refuse_names(score, names, {*heads, key})
     _refuse_chain(score, names)

@@ -25,7 +25,7 @@ from edgewise.plan.score import (
 )
 from edgewise.scores import I, J, S, Score, maximum, minimum
 from edgewise.scores.nodes import ZERO, Entry, PairValue
-from edgewise.scores.score import ScoreTooDeep, as_score
+from edgewise.scores.score import as_score
 
 OF_PLACES: dict[str, Callable[[Score, Score], Score]] = {
     "add_eval": lambda a, b: a + b,
@@ -37,7 +37,11 @@ OF_PLACES: dict[str, Callable[[Score, Score], Score]] = {
 
 
 class NotLowered(Exception):
-    """Internal: why a score is not such a tree."""
+    """Internal: why a score is not such a tree; it may still be dot products and biases."""
+
+
+class OtherPlaces(Exception):
+    """Internal: a score counts with variables that are not its query and its key."""
 
 
 @dataclass(frozen=True)
@@ -176,10 +180,7 @@ def _computed(
     for function in after:
         total = nodes.Apply(function, (total,))
     lowering = _Lowering(names)
-    try:
-        tree = lowering.tree(total)
-    except ScoreTooDeep as error:
-        raise NotLowered(error.message) from None
+    tree = lowering.tree(total)
     _refuse_others(lowering.places, names)
     return _biased(lowering, lowering.dots, [t for item in biases for t in _terms(item)], tree)
 
@@ -198,10 +199,6 @@ def _refuse_others(places: Sequence[nodes.SpecialAtom], names: Names) -> None:
         if not {v.name for v in variables(item.terms)} <= {names.query, names.key}:
             reason = f"counts with more than `{names.query}` and `{names.key}`"
             raise OtherPlaces(f"`{item!r}` {reason}")
-
-
-class OtherPlaces(Exception):
-    """Internal: a score counts with variables that are not its query and its key."""
 
 
 def _is_computed(item: nodes.Expression, names: Names) -> bool:
