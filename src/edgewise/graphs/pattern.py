@@ -122,7 +122,7 @@ class Pattern(Cached):
         return algebra.composition(self, algebra.pattern_of(other))
 
     def power(self, hops: int) -> "Pattern":
-        """Pairs joined by exactly `hops` hops: the receptive field after `hops` layers."""
+        """Pairs joined by exactly `hops` hops."""
         return self if integer(hops, "hops", 1) == 1 else algebra.powered(self, hops)
 
     def parts(self) -> tuple["Pattern", ...]:

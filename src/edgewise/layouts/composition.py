@@ -11,7 +11,7 @@ from edgewise.layouts.trapezoid import Trapezoids, joined, moved_to, trapezoids
 def transposed(rows: Rows) -> Rows:
     """{(j, i) : (i, j) ∈ rows}, in normal form: columns as intervals of queries."""
     p = rows.trapezoids()
-    return rows_of_trapezoids(rows.m, rows.n, _turned(without_steps(p)))
+    return rows_of_trapezoids(rows.m, rows.n, _transposed(without_steps(p)))
 
 
 def without_steps(p: Trapezoids) -> Trapezoids:
@@ -29,7 +29,7 @@ def without_steps(p: Trapezoids) -> Trapezoids:
     return joined(p[~long], lines)
 
 
-def _turned(p: Trapezoids) -> Trapezoids:
+def _transposed(p: Trapezoids) -> Trapezoids:
     """Each trapezoid transposed: at most three, split at the corners.
 
     Row i has start + dstart·t ≤ j < stop + dstop·t with t = i - top, so column j has t from

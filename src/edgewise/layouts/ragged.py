@@ -79,7 +79,7 @@ def distinct(key: Ints) -> Ints:
 
 
 def distinct_rows(table: Ints) -> tuple[Ints, Ints]:
-    """The distinct rows in order, and for each row its place among them.
+    """The distinct rows in order, and for each row its index among them.
 
     Rows of small integers are encoded as one integer each, which sorts much faster.
 

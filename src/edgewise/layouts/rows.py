@@ -25,7 +25,7 @@ class RowOutOfRange(EdgewiseError, IndexError):
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Per row sorted disjoint progressions of keys; rows that move together are one slab.
+    """Per row sorted disjoint progressions of keys; rows with affine ends form a slab.
 
     Slab s holds the rows top[s] ≤ i < top[s+1] and the trapezoids ptr[s] ≤ k < ptr[s+1]; with
     t = i - top[s] its row i is
@@ -197,7 +197,7 @@ def rows_of_keys(n: int, m: int, ptr: Ints, keys: Ints) -> Rows:
 
 
 def rows_of_blocks(n: int, m: int, block: int, ptr: Ints, columns: Ints) -> Rows:
-    """Rows of blocks, sorted and each once in every row of blocks; the last may be cut off."""
+    """Rows of blocks, sorted and distinct in every block row; the last may be clipped."""
     coarse = rows_of_keys(len(ptr) - 1, m, ptr, columns)
     top, start, stop = (
         np.minimum(x * block, most)

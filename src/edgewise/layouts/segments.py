@@ -1,4 +1,4 @@
-"""Runs of consecutive rows that belong together: the groundings of one head."""
+"""Segments of rows, such as the groundings of one rule head."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Segments:
 
     @cached_property
     def padded(self) -> Tensor:
-        """Rows as (segment, place), -1 where a segment is shorter than the longest."""
+        """Rows as (segment, position), -1 where a segment is shorter than the longest."""
         order = self.ids.argsort(stable=True)
         starts = self.sizes.cumsum(0) - self.sizes
         longest = int(self.sizes.max()) if self.count else 0

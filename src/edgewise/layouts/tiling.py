@@ -80,7 +80,7 @@ class Tiling:
 
     @cached_property
     def kinds(self) -> tuple[Ints, Intervals]:
-        """The kind of each of `keys`, and what the kinds look like."""
+        """The kind of each of `keys`, and the intervals of every kind."""
         table = _described(self.runs, self.which, self.column, self.block)
         known, line = distinct_rows(table.T)
         place, line = np.divmod(np.sort(self._place * len(known) + line), max(len(known), 1))
@@ -146,7 +146,7 @@ def _runs(rows: Rows, block: int) -> BlockRowRuns:
 
 
 def _edges(runs: BlockRowRuns, ends: tuple[Ints, ...], block: int) -> tuple[Ints, Ints]:
-    """The blocks of each run that are not sure to be full: the run and the column."""
+    """The blocks of each run that may be partial: the run and the column."""
     low, first, end, high = ends
     far = np.flatnonzero(runs.step > block)
     if len(far):  # it misses blocks: key by key
@@ -176,7 +176,7 @@ def _far(runs: BlockRowRuns, far: Ints, block: int) -> tuple[Ints, Ints]:
 
 
 def _described(runs: BlockRowRuns, which: Ints, column: Ints, block: int) -> np.ndarray:
-    """Each run as seen from the corner of its block, the same if it looks the same there."""
+    """Each run relative to the corner of its block, in a normal form there."""
     top, bottom, step = runs.top[which], runs.bottom[which], runs.step[which]
     start, stop = runs.start[which] - column * block, runs.stop[which] - column * block
     dstart, dstop = runs.dstart[which], runs.dstop[which]
@@ -193,7 +193,7 @@ def _described(runs: BlockRowRuns, which: Ints, column: Ints, block: int) -> np.
 
 
 def _kinds(line: Ints, opens: Ints) -> tuple[Ints, Ints, Ints]:
-    """The kind of each block, and the lines of all kinds with the kind that each is of."""
+    """The kind of each block, and the lines of all kinds with the kind of each."""
     count = np.diff(np.append(opens, len(line)))
     kinds, before = np.zeros(len(opens), np.int64), 0
     lines, owner = [line[:0]], [line[:0]]
@@ -208,7 +208,7 @@ def _kinds(line: Ints, opens: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _intervals(lines: Ints, owner: Ints, block: int) -> Intervals:
-    """The rows of the lines of each kind, without what lies outside of a block."""
+    """The rows of each kind, clipped to a block."""
     some = [slice(a, a + AT_ONCE) for a in range(0, max(len(lines), 1), AT_ONCE)]
     parts = [_in_block(lines[part], owner[part], block) for part in some]
     at, low, size = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
@@ -225,7 +225,7 @@ def _intervals(lines: Ints, owner: Ints, block: int) -> Intervals:
 
 
 def _in_block(lines: Ints, owner: Ints, block: int) -> tuple[Ints, Ints, Ints]:
-    """Of every row of some lines: the row among those of all kinds, where keys begin, how many."""
+    """For every row of some lines: its index among those of all kinds, its first key, their number."""
     top, bottom, start, stop, dstart, dstop, step = lines.T[:, :, None]
     row = np.arange(block)
     down = row - top
