@@ -225,7 +225,7 @@ def _intervals(lines: Ints, owner: Ints, block: int) -> Intervals:
 
 
 def _in_block(lines: Ints, owner: Ints, block: int) -> tuple[Ints, Ints, Ints]:
-    """For every row of some lines: its index among those of all kinds, its first key, their number."""
+    """For every row of some lines: its index among all kinds, its first key, the number of keys."""
     top, bottom, start, stop, dstart, dstop, step = lines.T[:, :, None]
     row = np.arange(block)
     down = row - top
