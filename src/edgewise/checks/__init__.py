@@ -1,6 +1,7 @@
 """Checks of a program before it is evaluated.
 
-A check is a function from a program and its facts to errors (or warnings); each has its own file.
+A check is a function from a program and its facts to errors or warnings. To add one, write it and list
+it in STAGES or WARNINGS.
 """
 
 from __future__ import annotations
@@ -9,15 +10,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from edgewise.checks.arity import mismatched_arities
-from edgewise.checks.cartesian import cartesian_products
-from edgewise.checks.counts_as_one import added_ones
+from edgewise.checks.combinations import added_ones, idle_combinations
 from edgewise.checks.facts import bad_facts, data_atoms
 from edgewise.checks.function_lists import bad_lists
-from edgewise.checks.idle_combination import idle_combinations
+from edgewise.checks.joins import cartesian_products, singleton_variables
 from edgewise.checks.relations_used import unknown_relations, unused_relations
 from edgewise.checks.safety import unbound_variables
 from edgewise.checks.shapes import mismatched_shapes
-from edgewise.checks.singleton import singleton_variables
 from edgewise.checks.stratify import unstratified_negations
 from edgewise.checks.weight_names import bad_weights, of_weight
 from edgewise.errors import EdgewiseError, EdgewiseWarning, raise_all
