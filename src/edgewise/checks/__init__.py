@@ -1,7 +1,7 @@
 """Checks of a program before it is evaluated.
 
-A check is a function from a program and its facts to errors or warnings. To add one, write it and list
-it in STAGES or WARNINGS.
+A check is a function from a program and its facts to errors or warnings. To add one, write it and
+list it in STAGES or WARNINGS.
 """
 
 from __future__ import annotations
