@@ -176,11 +176,13 @@ def _computed(
         biases = [
             item for item in items if not _dots_below(item, names) and not _is_computed(item, names)
         ]
-    total = _joined(name, tuple(item for item in items if item not in biases))
-    for function in after:
-        total = nodes.Apply(function, (total,))
     lowering = _Lowering(names)
-    tree = lowering.tree(total)
+    tree = lowering.tree(_joined(name, tuple(item for item in items if item not in biases)))
+    for function in after:
+        form = functions.definition(function).score
+        if form is None:
+            raise NotLowered(f"`{function!r}` is not computed pair by pair")
+        tree = form(edgewise.scores, tree, **functions.arguments(function))
     _refuse_others(lowering.places, names)
     return _biased(lowering, lowering.dots, [t for item in biases for t in _terms(item)], tree)
 
