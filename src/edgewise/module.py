@@ -12,20 +12,11 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller, nearest
-from edgewise.inputs.facts import FactTables, read_facts
-from edgewise.inputs.kinds import BadInput, InputLike, dense, numbers, ragged, with_own_keys
-from edgewise.inputs.prepare import check_alike, strings
-from edgewise.inputs.read import (
-    MissingInput,
-    check_facts,
-    check_numbers,
-    kinds_of,
-    read,
-    step_tensor,
-)
+from edgewise.inputs.kinds import InputLike, dense, numbers, ragged
+from edgewise.inputs.prepare import check_alike
+from edgewise.inputs.read import InputReader, check_numbers, kinds_of, step_tensor
 from edgewise.language import nodes
 from edgewise.language.program import FactLike, Program
-from edgewise.language.statements import arities_of
 from edgewise.physical.plan import PhysicalPlan, untraced
 from edgewise.plan.nodes import Plan
 from edgewise.run.autocast import autocasts, lowered
@@ -93,9 +84,7 @@ class Model(torch.nn.Module):
         for name, tensor in table.tensors.items():
             if name not in table.learnable and isinstance(tensor, torch.nn.Parameter):
                 tensor.requires_grad_(False)
-        self._arities = arities_of(plan.rules, plan.facts)
-        self._whole = arities_of(program.rules, program.facts)
-        self._derived = {rule.head.relation for rule in plan.rules}
+        self._reader = InputReader(program, plan, stages.get("plan", plan))
         self._number = next(_NUMBERS)
         self._cache = Data(self._number, {})
         self._shapes: dict[Any, Any] = {}
@@ -116,8 +105,7 @@ class Model(torch.nn.Module):
     @property
     def inputs(self) -> tuple[str, ...]:
         """The relations that data must give: those that no rule derives and no fact states."""
-        stated = {fact.atom.relation for fact in self.plan.facts}
-        return tuple(n for n in self._arities if n not in self._derived and n not in stated)
+        return self._reader.required
 
     def weight(self, name: str) -> Tensor:
         """A weight by its name in the program."""
@@ -143,10 +131,8 @@ class Model(torch.nn.Module):
         self, *, facts: Iterable[FactLike] | ragged | None = None, **inputs: InputLike
     ) -> Data:
         """Join, check and lay out everything that depends on keys; do it once, step many times."""
-        found = read(inputs, self._arities, self._whole, self._one)
-        given = {name: with_own_keys(item) for name, item in found.items()}
-        check_numbers(given)
-        data = Data(self._number, given, self._facts(facts), open=facts is None)
+        given = self._reader.read_to_ground(inputs, self._one)
+        data = Data(self._number, given, self._reader.facts(facts), open=facts is None)
         if data.stated.union(given).issuperset(self.inputs):
             self._step(data, {})
         elif data.facts is not None:
@@ -293,12 +279,6 @@ class Model(torch.nn.Module):
     def _weights(self) -> dict[str, Tensor]:
         return {name: at(self, path) for name, path in self._paths.items()}
 
-    def _facts(self, facts: Iterable[Any] | ragged | None) -> FactTables | None:
-        if facts is None:
-            return None
-        words = {*strings(self.plan), *strings(self.stages["plan"])}
-        return read_facts(facts, self.program, words, lambda some: check_facts(some, self._whole))
-
     def _output(
         self, data: Data | None, inputs: Mapping[str, Any], as_rows: bool
     ) -> Tensor | Relation:
@@ -350,7 +330,7 @@ class Model(torch.nn.Module):
             check_kinds(self._handle, kinds_of(inputs), autocasts(self._one.device))
         if data is not None:
             self._refuse_foreign(data)
-        given = read(inputs, self._arities, self._whole, self._one)
+        given = self._reader.read(inputs, self._one)
         if self.check and not torch.compiler.is_compiling():
             check_numbers(given)
         if data is None:
@@ -366,7 +346,7 @@ class Model(torch.nn.Module):
 
     def _refuse_foreign(self, data: Data) -> None:
         if not isinstance(data, Data):
-            raise self._unnamed(type(data).__name__)
+            raise self._reader.unnamed(type(data).__name__)
         if data.model != self._number:
             raise ForeignData(
                 "the data was not grounded by this model",
@@ -374,30 +354,12 @@ class Model(torch.nn.Module):
                 "call `data = model.ground(...)` on the model that computes",
             )
 
-    def _unnamed(self, kind: str) -> BadInput:
-        names = self.inputs or ("x",)
-        return BadInput(
-            f"a {kind} is given without a name",
-            caller(),
-            f"name it: `model({', '.join(f'{name}=...' for name in names)})`; only what "
-            "`model.ground(...)` gives has none",
-        )
-
     def _refuse_missing(self, data: Data, names: Iterable[str]) -> None:
-        missing = self._missing(data, names)
-        if missing is not None:
-            raise MissingInput(
-                f"`{missing}` is not given", caller(), f"call `model({missing}=...)` or ground it"
-            )
-
-    def _missing(self, data: Data, names: Iterable[str]) -> str | None:
-        """A relation that must be given and is not; facts give all relations that they can."""
-        if not data.open:
-            return None
-        return next((n for n in self.inputs if n not in data.given and n not in names), None)
+        if data.open:  # else facts give all relations that they can
+            self._reader.refuse_missing({*data.given, *names})
 
     def _step(self, data: Data, tensors: Mapping[str, Any]) -> Step:
-        shapes = tuple((n, fixed(tensors[n])) for n in self._arities if n in tensors)
+        shapes = tuple((n, fixed(tensors[n])) for n in self._reader.arities if n in tensors)
         unit = self._one
         key = (shapes, unit.dtype, str(unit.device))
         tracing = torch.compiler.is_compiling()

@@ -57,7 +57,7 @@ def replay(model: Model, data: Data | None, inputs: Mapping[str, Any], sample: i
     weights = {name: model.weight(name).detach() for name in model._paths}
     facts: list[nodes.Atom] = []
     for name, source in step.prepared.sources.items():
-        if name in model._arities:  # facts may be of relations that the output does not need
+        if name in model._reader.arities:  # facts may be of relations that the output does not need
             column = source.data(values.get(name), weights, dtype).detach()
             facts += _facts(model, step, name, column[sample if source.batched else 0], sample)
     with warnings.catch_warnings():
@@ -132,7 +132,7 @@ def _facts(
     """The rows of a source that the sample has, as facts; facts of the program stay its own."""
     source = step.prepared.sources[name]
     own = {row for row, _ in source.weights}
-    keyed = source.index.arity > model._arities[name]  # by the number of the sample
+    keyed = source.index.arity > model._reader.arities[name]  # by the number of the sample
     keys = [source.index.column(p).tolist() for p in range(source.index.arity)]
     for row in range(source.index.rows):
         key = tuple(step.prepared.constants.constant(k[row]) for k in keys)

@@ -33,7 +33,7 @@ def compiled(case, **options):
 def facts(model, inputs):
     """Dense inputs as facts, value by value."""
     for name, tensor in inputs.items():
-        sizes = tensor.shape[: model._arities[name]]
+        sizes = tensor.shape[: model._reader.arities[name]]
         for key in itertools.product(*map(range, sizes)):
             yield R[name](*key)[tensor[key]]
 
@@ -50,7 +50,7 @@ def solved(case, model, inputs):
 
 def samples(model, inputs):
     """The inputs of each sample of a batch."""
-    batched = {n for n, t in inputs.items() if t.ndim > model._arities[n] + 1}
+    batched = {n for n, t in inputs.items() if t.ndim > model._reader.arities[n] + 1}
     if not batched:
         return [inputs]
     count = len(inputs[min(batched)])

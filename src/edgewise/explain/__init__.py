@@ -82,7 +82,7 @@ def situation(
     """The step for these inputs; without any, the one built last, on zeros."""
     held = model._cache if data is None else data
     if inputs or not held.built:
-        needed = not inputs and model._missing(held, {}) is not None
+        needed = not inputs and held.open and model._reader.missing(held.given) is not None
         return None if needed else model._resolved(data, inputs)
     (shapes, dtype, device), step = list(held.built.items())[-1]
     zeros = {n: torch.zeros(shape, dtype=dtype, device=device) for n, shape in shapes}

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from edgewise.checks.evaluation import NotANumber
-from edgewise.errors import EdgewiseError, caller, nearest
-from edgewise.inputs.kinds import Input, parts
+from edgewise.errors import EdgewiseError, Place, caller, nearest
+from edgewise.inputs.facts import FactTables, read_facts
+from edgewise.inputs.kinds import BadInput, Input, parts, ragged, with_own_keys
+from edgewise.inputs.prepare import strings
 from edgewise.inputs.readers import read_one
 from edgewise.language import nodes
+from edgewise.language.program import Program
+from edgewise.language.statements import arities_of
+from edgewise.plan.nodes import Plan
 
 
 class UnknownInput(EdgewiseError):
@@ -65,44 +70,96 @@ model = Program([R.h(V.X) <= (R.a(V.X), R._b(V.X))]).compile(R.h, fill=0.0)
 model(model.ground(b=torch.tensor([[0, 2]])), a=torch.ones(3))"""
 
 
-def read(
-    inputs: Mapping[str, Any], arities: Mapping[str, int], every: Mapping[str, int], unit: Tensor
-) -> dict[str, Input]:
-    """Inputs by name, each of a relation that the plan reads, of the model's precision and device.
+class InputReader:
+    """Reads what one model may be given: inputs by name, and facts."""
 
-    `unit` is a tensor of the model.
-    """
-    found = {}
-    casts = unit.device.type != "meta" and torch.is_autocast_enabled(unit.device.type)
-    refuse_unknown(inputs, arities, every)
-    for name, item in inputs.items():
-        found[name] = read_one(name, item, arities[name])
-        for part in parts(found[name]):
-            keys = not isinstance(found[name], Tensor) and not part.is_floating_point()
-            if not (keys and part.device.type == "cpu"):
-                check_device(name, part.device, unit)
-            if part.is_floating_point() and not casts:
-                check_dtype(name, part.dtype, unit)
-    return found
+    def __init__(self, program: Program, plan: Plan, before: Plan) -> None:
+        """`before` is the plan without passes, whose constants facts may have too."""
+        self.program = program
+        self.arities = arities_of(plan.rules, plan.facts)  # of relations that the output needs
+        self.relations = arities_of(program.rules, program.facts)  # all of the program
+        own = {rule.head.relation for rule in plan.rules}
+        own |= {fact.atom.relation for fact in plan.facts}
+        self.required = tuple(name for name in self.arities if name not in own)
+        self._strings = {*strings(plan), *strings(before)}
+
+    def read(self, inputs: Mapping[str, Any], unit: Tensor) -> dict[str, Input]:
+        """Inputs of relations that the output needs, of the precision and device of `unit`."""
+        found = {}
+        casts = unit.device.type != "meta" and torch.is_autocast_enabled(unit.device.type)
+        self.refuse_unknown(inputs)
+        for name, item in inputs.items():
+            found[name] = read_one(name, item, self.arities[name])
+            for part in parts(found[name]):
+                keys = not isinstance(found[name], Tensor) and not part.is_floating_point()
+                if not (keys and part.device.type == "cpu"):
+                    check_device(name, part.device, unit)
+                if part.is_floating_point() and not casts:
+                    check_dtype(name, part.dtype, unit)
+        return found
+
+    def read_to_ground(self, inputs: Mapping[str, Any], unit: Tensor) -> dict[str, Input]:
+        """Inputs that are joined once: with keys of their own, and values that are numbers."""
+        found = {name: with_own_keys(item) for name, item in self.read(inputs, unit).items()}
+        check_numbers(found)
+        return found
+
+    def facts(self, facts: Iterable[Any] | ragged | None) -> FactTables | None:
+        if facts is None:
+            return None
+        return read_facts(facts, self.program, self._strings, self._check_facts)
+
+    def _check_facts(self, facts: tuple[nodes.Atom, ...]) -> None:
+        """Refuse facts of relations that the program does not have, and values like NaN."""
+        for atom in facts:
+            if atom.relation not in self.relations:
+                raise _unknown(atom.relation, self.relations, atom.place)
+            value = atom.weight.value if atom.weight is not None else None
+            thing = value.thing if isinstance(value, nodes.Opaque) else value
+            if thing is not None and bool(torch.as_tensor(thing).isnan().any()):
+                raise NotANumber(
+                    f"the value of `{atom!r}` is not a number",
+                    atom.place or caller(),
+                    "drop the fact",
+                )
+
+    def refuse_unknown(self, names: Iterable[str]) -> None:
+        """Refuse a name that is not one of the relations that the output needs."""
+        for name in names:
+            if name not in self.arities:
+                if name in self.relations:
+                    raise UnknownInput(
+                        f"the output does not read `{name}`", caller(), "leave it out"
+                    )
+                raise _unknown(name, self.arities)
+
+    def missing(self, names: Container[str]) -> str | None:
+        """A relation that must be given and is not among `names`."""
+        return next((name for name in self.required if name not in names), None)
+
+    def refuse_missing(self, names: Container[str]) -> None:
+        missing = self.missing(names)
+        if missing is not None:
+            raise MissingInput(
+                f"`{missing}` is not given", caller(), f"call `model({missing}=...)` or ground it"
+            )
+
+    def unnamed(self, kind: str) -> BadInput:
+        """The error for a thing of this kind in the place of grounded data."""
+        names = ", ".join(f"{name}=..." for name in self.required or ("x",))
+        return BadInput(
+            f"a {kind} is given without a name",
+            caller(),
+            f"name it: `model({names})`; only what `model.ground(...)` gives has none",
+        )
 
 
-def refuse_unknown(
-    names: Iterable[str], arities: Mapping[str, int], every: Mapping[str, int]
-) -> None:
-    """Refuse a name that is not one of the data relations."""
-    for name in names:
-        if name not in arities:
-            raise _unknown(name, arities, every)
-
-
-def _unknown(name: str, arities: Mapping[str, int], every: Mapping[str, int]) -> UnknownInput:
-    if name in every:
-        return UnknownInput(f"the output does not read `{name}`", caller(), "leave it out")
-    near = nearest(name, list(arities))
+def _unknown(name: str, known: Mapping[str, int], place: Place | None = None) -> UnknownInput:
+    near = nearest(name, list(known))
     return UnknownInput(
         f"the program has no relation `{name}`",
-        caller(),
-        f"did you mean `{near}`?" if near else f"its relations are {', '.join(arities)}",
+        place or caller(),
+        f"did you mean `{near}`?" if near else f"its relations are {', '.join(known)}",
     )
 
 
@@ -151,21 +208,3 @@ def step_tensor(name: str, item: Input) -> Tensor:
         caller(),
         f"give it to `model.ground({name}=...)`",
     )
-
-
-def check_facts(facts: tuple[nodes.Atom, ...], every: Mapping[str, int]) -> None:
-    """Refuse facts of relations that the program does not have, and values that are not numbers."""
-    for atom in facts:
-        if atom.relation not in every:
-            near = nearest(atom.relation, list(every))
-            raise UnknownInput(
-                f"the program has no relation `{atom.relation}`",
-                atom.place or caller(),
-                f"did you mean `{near}`?" if near else f"its relations are {', '.join(every)}",
-            )
-        value = atom.weight.value if atom.weight is not None else None
-        thing = value.thing if isinstance(value, nodes.Opaque) else value
-        if thing is not None and bool(torch.as_tensor(thing).isnan().any()):
-            raise NotANumber(
-                f"the value of `{atom!r}` is not a number", atom.place or caller(), "drop the fact"
-            )

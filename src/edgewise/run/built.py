@@ -13,10 +13,9 @@ from edgewise.checks.evaluation import OutOfDomain
 from edgewise.errors import caller
 from edgewise.ground.embeddings import with_stacks
 from edgewise.ground.source import has_negative_keys
-from edgewise.inputs.kinds import BadInput
 from edgewise.inputs.prepare import prepare
 from edgewise.inputs.range_check import check_keys
-from edgewise.inputs.read import check_device, check_dtype, refuse_unknown
+from edgewise.inputs.read import InputReader, check_device, check_dtype
 from edgewise.passes import optimise
 from edgewise.physical.plan import untraced
 from edgewise.plan.nodes import Plan
@@ -41,8 +40,7 @@ class Compiled(Protocol):
     without: tuple[str, ...]
     limit: int
     fill: float | None
-    _arities: dict[str, int]
-    _whole: dict[str, int]
+    _reader: InputReader
     _paths: dict[str, tuple[str, ...]]
     _cache: Data
     _shapes: dict[Any, Any]  # of the values of rules, as found so far
@@ -53,8 +51,6 @@ class Compiled(Protocol):
     def weight(self, name: str) -> Tensor: ...
 
     def _refuse_missing(self, data: Data, names: Iterable[str]) -> None: ...
-
-    def _unnamed(self, kind: str) -> BadInput: ...
 
 
 def fixed(tensor: Tensor) -> tuple[int, ...]:
@@ -67,7 +63,7 @@ def check_names(of: str, using: str, names: tuple[str, ...]) -> bool:
     """Refuse a trace with inputs that are missing or not in the program."""
     model: Compiled = held(of)
     with own_errors():
-        refuse_unknown(names, model._arities, model._whole)
+        model._reader.refuse_unknown(names)
         model._refuse_missing(held(using), names)
     return True
 
@@ -77,7 +73,7 @@ def refuse_unnamed(of: str, kind: str) -> bool:
     """Refuse a trace with a thing of this kind in the place of grounded data."""
     model: Compiled = held(of)
     with own_errors():
-        raise model._unnamed(kind)
+        raise model._reader.unnamed(kind)
 
 
 @torch._dynamo.assume_constant_result
@@ -190,10 +186,10 @@ def _built(
     apart: bool,
 ) -> Step:
     """`without` are the passes that the plan has not gone through."""
-    prepared = prepare(plan, model._arities, given, data.facts, dtype, not apart)
+    prepared = prepare(plan, model._reader.arities, given, data.facts, dtype, not apart)
     if has_negative_keys(prepared.sources):  # patterns count from 0, comparisons do not
         plan, _ = optimise(model.stages["plan"], without=(*without, "find patterns"))
-        prepared = prepare(plan, model._arities, given, data.facts, dtype, not apart)
+        prepared = prepare(plan, model._reader.arities, given, data.facts, dtype, not apart)
     check_keys(prepared)
     weights: Mapping[str, Tensor] = {name: model.weight(name) for name in model._paths}
     if "stack embeddings" not in model.without:

@@ -84,13 +84,13 @@ class Updating:
         return self.output
 
     def _tell(self, facts: tuple[Any, ...], plan: Any, first: bool = False) -> None:
-        read = self.model._facts(facts)
+        read = self.model._reader.facts(facts)
         assert not isinstance(read, ragged)
         unit = self.model._one
         before = self._constants, dict(self._given), dict(self._tables)
         try:
             with torch.no_grad():
-                prepared = prepare(plan, self.model._arities, {}, read, unit.dtype)
+                prepared = prepare(plan, self.model._reader.arities, {}, read, unit.dtype)
                 self._recode(prepared.constants)
                 weights = {n: self.model.weight(n) for n in self.model._paths}
                 changed = {}
