@@ -10,9 +10,9 @@ from edgewise.kernels.attention import arguments, traced
 from edgewise.kernels.attention import operator as operator
 from edgewise.kernels.attention.arguments import constants_at, warn_counted_once
 from edgewise.kernels.attention.autocast import in_autocast, without_autocast
-from edgewise.kernels.attention.cached import key_of, recall, remember
+from edgewise.kernels.attention.cached import key_of, key_with_terms, recall, remember
 from edgewise.kernels.attention.contract import Case, default_scale
-from edgewise.kernels.attention.options import EdgeTerm, Options, TermInputs
+from edgewise.kernels.attention.options import NO_INPUTS, EdgeTerm, Options, TermInputs
 from edgewise.kernels.attention.prepared import Prepared, prepare_call
 from edgewise.kernels.attention.registry import IMPLEMENTATIONS, Choice, choose
 from edgewise.kernels.attention.sharded import refuse_context_parallel
@@ -115,10 +115,15 @@ def attention(
     - kernel: the name of one of `IMPLEMENTATIONS`; it runs or raises, it never falls back.
     """
     q, k, v = in_autocast(q, k, v)
+    options = (scale, dropout, offset, return_lse, return_weights, kernel)
+    bare = bias is score is edge_bias is edge_scale is edge_key is edge_value is lengths is None
+    if bare and (key := key_of(q, k, v, graph, options)) is not None:
+        prepared = recall(graph, key)
+        if prepared is not None and not prepared.warns:
+            return prepared.launch(q, k, v, NO_INPUTS)
     bias, combined = arguments.scores_of(bias, score)
     terms = (bias, edge_bias, edge_scale, edge_key, edge_value, lengths)
-    options = (scale, dropout, offset, return_lse, return_weights, kernel)
-    key = key_of(q, k, v, graph, combined, terms, options)
+    key = key_with_terms(q, k, v, graph, options, combined, terms)
     prepared = None if key is None else recall(graph, key)
     if prepared is None:
         if is_traced(q, k, v):

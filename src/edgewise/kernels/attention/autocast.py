@@ -18,7 +18,7 @@ def _enabled(x: Tensor) -> bool:
 
 def in_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
     """In autocast's precision where it is on; float64 stays, as everywhere in torch."""
-    if not any([_enabled(x) for x in tensors]):
+    if not torch._C._is_any_autocast_enabled() or not any([_enabled(x) for x in tensors]):
         return tensors
     return tuple(
         x.to(torch.get_autocast_dtype(x.device.type))

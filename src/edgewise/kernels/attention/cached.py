@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from torch.overrides import has_torch_function_variadic
 
 from edgewise.graphs.cache import cache_of
 from edgewise.graphs.families import per_head, per_sample
@@ -19,41 +20,50 @@ from edgewise.kernels.attention.split import Graph
 from edgewise.scores.score import S, Score
 
 FULL = full()
-PLAIN = (Tensor, Parameter)
+PLAIN, NUMBERS = (Tensor, Parameter), (float, int)
+GRAPHS = (Pattern, per_head, per_sample)
+STRIDED = (torch.strided,) * 3
 Key = tuple[Any, ...]
 
 
-def key_of(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    graph: object,
-    score: Score,
-    terms: tuple[Any, ...],
-    options: tuple[Any, ...],
-) -> Key | None:
+def key_of(q: Tensor, k: Tensor, v: Tensor, graph: object, options: tuple[Any, ...]) -> Key | None:
     """All that decides a call; None where there is more to look at: traces, and what may be a
     mistake."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return None
-    if torch._C._are_functorch_transforms_active():
+    if torch._C._are_functorch_transforms_active() or has_torch_function_variadic(q, k, v):
         return None
-    for x in (q, k, v):
-        if type(x) not in PLAIN or x.layout is not torch.strided or x.is_nested or x.ndim < 2:
-            return None
-    if graph is not None and not isinstance(graph, Pattern | per_head | per_sample):
+    if not (type(q) in PLAIN and type(k) in PLAIN and type(v) in PLAIN):
         return None
     scale, dropout, offset, lse, weights, kernel = options
-    known = scale is None or type(scale) is float
-    known = known and type(dropout) in (float, int) and type(offset) is int
+    known = (scale is None or type(scale) is float) and (kernel is None or type(kernel) is str)
+    known = known and type(dropout) in NUMBERS and type(offset) is int
     known = known and type(lse) is type(weights) is bool
-    if not known or not (kernel is None or type(kernel) is str):
+    if not known or not (graph is None or isinstance(graph, GRAPHS)):
         return None
-    kinds = (q.dtype, k.dtype, v.dtype, q.device, k.device, v.device)
-    extra = None if score is S and not any([x is not None for x in terms]) else _extra(score, terms)
-    if extra is UNKNOWN:
+    shapes = (q.shape, k.shape, v.shape)
+    if len(shapes[0]) < 2 or len(shapes[1]) < 2:
         return None
-    return ("attention", q.shape, k.shape, v.shape, kinds, options, extra)
+    layouts = (q.layout, k.layout, v.layout)
+    if layouts != STRIDED or q.is_nested or k.is_nested or v.is_nested:
+        return None
+    return shapes, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, options
+
+
+def key_with_terms(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    graph: object,
+    options: tuple[Any, ...],
+    score: Score,
+    terms: tuple[Any, ...],
+) -> Key | None:
+    key = key_of(q, k, v, graph, options)
+    if key is None or (score is S and not any([x is not None for x in terms])):
+        return key
+    extra = _extra(score, terms)
+    return None if extra is UNKNOWN else (*key, extra)
 
 
 UNKNOWN: Any = object()
@@ -78,9 +88,9 @@ def _spec(x: Any) -> Any:
 
 def recall(graph: Graph | None, key: Key) -> Prepared | None:
     cache = cache_of(FULL if graph is None else graph)
-    return cache.at(key[1][-2], key[2][-2]).get(key)
+    return cache.at(key[0][0][-2], key[0][1][-2]).get(key)
 
 
 def remember(graph: Graph | None, key: Key, prepared: Prepared) -> None:
     cache = cache_of(FULL if graph is None else graph)
-    cache.add(key[1][-2], key[2][-2], key, prepared)
+    cache.add(key[0][0][-2], key[0][1][-2], key, prepared)

@@ -36,6 +36,9 @@ class TermInputs(NamedTuple):
     tables: tuple[Tensor, ...] = ()
 
 
+NO_INPUTS = TermInputs()
+
+
 def changes_scores(options: Options, inputs: TermInputs) -> bool:
     """Whether a low score may become another one: then padding is masked by a bias of -∞."""
     terms = (inputs.bias, inputs.edge_bias, inputs.edge_scale, inputs.edge_key)

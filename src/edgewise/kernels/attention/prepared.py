@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.overrides import handle_torch_function, has_torch_function
+from torch.overrides import handle_torch_function, has_torch_function_variadic
 from torch.utils._python_dispatch import _disable_current_modes
 
 from edgewise.graphs.cache import cache_of, cached
@@ -79,17 +79,20 @@ class Prepared:
 
     def call(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs) -> Any:
         """The same with all other tensors in one tuple."""
-        if functional.scaled_dot_product_attention is not SDPA:
-            refuse_context_parallel()
         if torch.compiler.is_compiling():
+            refuse_context_parallel()
             return traced.call(q, k, v, self.graph, self.options, inputs)
-        if has_torch_function((q, k, v)):
+        if has_torch_function_variadic(q, k, v):
             return handle_torch_function(self, (q, k, v), q, k, v, *inputs)
         if torch._C._len_torch_dispatch_stack() and is_traced(q, k, v):
             return traced.call(q, k, v, self.graph, self.options, inputs)
-        if q.is_meta:
-            return self._meta(q)
-        if torch.is_autocast_enabled(q.device.type):
+        return self._meta(q) if q.is_meta else self.launch(q, k, v, inputs)
+
+    def launch(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs) -> Any:
+        """The same where it is known that nothing is traced."""
+        if functional.scaled_dot_product_attention is not SDPA:
+            refuse_context_parallel()
+        if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(q.device.type):
             with torch.autocast(q.device.type, enabled=False):
                 return self._run(q, k, v, inputs)
         if self.plain:

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn.functional import pad
 
 from edgewise.kernels.attention import memory
 from edgewise.kernels.attention.autograd import refuse_second, refuse_transforms
 from edgewise.kernels.attention.block_counts import at_least, exactly
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
+from edgewise.kernels.attention.triton_launch import has_readable_strides
 from edgewise.kernels.attention.triton_passes import BLOCK, Passes, passes, width
 from edgewise.kernels.attention.triton_score import Packed, unit_of
 from edgewise.kernels.availability import no_triton
@@ -151,24 +153,38 @@ class How(NamedTuple):
 
 
 class Direct:
-    """(..., heads, n, dv) of tensors with any strides."""
+    """(..., heads, n, dv) of tensors with any strides, which decide how they are launched."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.ready: dict[tuple[How, torch.device], Passes] = {}
+        self.bound: dict[tuple[Any, ...], _Bound] = {}
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
-        refuse_transforms(name, q, k, v)
+        if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+            refuse_transforms(name, q, k, v)
         q, k, v = q.resolve_neg(), k.resolve_neg(), v.resolve_neg()
-        how = _how(q, k, v)
-        ready = self.ready.get((how, q.device))
-        if ready is None:
-            ready = passes(self.case, _shape(q, k, how), how.tokens_first, str(q.device))
-            self.ready[how, q.device] = ready
+        key = (q.stride(), k.stride(), v.stride(), q.get_device())
+        bound = self.bound.get(key)
+        if bound is None:
+            bound = self.bound[key] = self._bind(q, k, v)
         if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-            found: Tensor = _Direct.apply(ready, how, q, k, v)
+            found: Tensor = _Direct.apply(bound, q, k, v)
             return found
-        return _forward(ready, how, q, k, v)[0]
+        return _forward(bound, q, k, v)[0]
+
+    def _bind(self, q: Tensor, k: Tensor, v: Tensor) -> _Bound:
+        how = _how(q, k, v)
+        ready = passes(self.case, _shape(q, k, how), how.tokens_first, str(q.device))
+        same = ready.exact and not how.folded and q.ndim == 4
+        return _Bound(ready, how, same and all(map(has_readable_strides, (q, k, v))))
+
+
+class _Bound(NamedTuple):
+    """Passes for tensors of some strides; `as_is` if they are read where they are."""
+
+    ready: Passes
+    how: How
+    as_is: bool
 
 
 def _how(q: Tensor, k: Tensor, v: Tensor) -> How:
@@ -195,31 +211,34 @@ def _as_read(x: Tensor, ready: Passes, how: How) -> Tensor:
     return x if x.ndim == 4 else x[None]
 
 
-def _as_given(x: Tensor, shape: torch.Size, features: int) -> Tensor:
+def _as_input(x: Tensor, shape: torch.Size, features: int) -> Tensor:
     if x.ndim != len(shape) or x.shape[0] != shape[0]:
         x = x.view(*shape[:-1], x.shape[-1])
     return x if x.shape[-1] == features else x[..., :features]
 
 
-def _forward(ready: Passes, how: How, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def _forward(bound: _Bound, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    ready, how, as_is = bound
+    if as_is and not (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
+        return ready.launch(q, k, v)
     read = [_as_read(x, ready, how) for x in (q, k, v)]
     out, lse = ready.forward(read[0], read[1], read[2])
-    return _as_given(out, q.shape, ready.case.dv), lse
+    return _as_input(out, q.shape, ready.case.dv), lse
 
 
 class _Direct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, ready: Passes, how: How, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out, lse = _forward(ready, how, q, k, v)
+    def forward(ctx: Any, bound: _Bound, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out, lse = _forward(bound, q, k, v)
         ctx.save_for_backward(q, k, v, out, lse)
-        ctx.call = ready, how
+        ctx.bound = bound
         return out
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             refuse_second(name)
-        ready, how = ctx.call
+        ready, how, _ = ctx.bound
         q, k, v, out, lse = ctx.saved_tensors
         read = (q, k, v, dout.resolve_neg(), out)
         q4, k4, v4, dout, out = (_as_read(x, ready, how) for x in read)
@@ -229,5 +248,5 @@ class _Direct(torch.autograd.Function):
             memory.explain(error, ready.case, name)
             raise
         d = q.shape[-1]
-        grads = _as_given(dq, q.shape, d), _as_given(dk, k.shape, d)
-        return None, None, *grads, _as_given(dv, v.shape, v.shape[-1])
+        grads = _as_input(dq, q.shape, d), _as_input(dk, k.shape, d)
+        return None, *grads, _as_input(dv, v.shape, v.shape[-1])

@@ -96,7 +96,7 @@ class _Bound:
                 continue
             key = (at, address, x.stride())
             arguments += self.expanded.get(key) or self._expand(key, x)
-        stream = self.stream(tensors[0].device.index)
+        stream = self.stream(tensors[0].get_device())
         self.start(*self.grid, stream, *self.how, *arguments, *self.rest)
 
     def _expand(self, key: tuple[int, int, tuple[int, ...]], x: Tensor) -> list[Any]:
@@ -168,9 +168,9 @@ def launcher(compiled: Any) -> Callable[..., None] | None:
     return found
 
 
-def at(x: Tensor) -> AbstractContextManager[object]:
+def on_device_of(x: Tensor) -> AbstractContextManager[object]:
     """Launches go to the device that is current: make it that of `x`."""
-    if x.device.type != "cuda" or x.device.index == torch.cuda.current_device():
+    if not x.is_cuda or x.get_device() == torch._C._cuda_getDevice():
         return HERE
     return torch.cuda.device(x.device)
 
@@ -192,9 +192,13 @@ def described(x: Tensor, block: int) -> Any:
     return TensorDescriptor(x, list(x.shape), steps, [1, 1, block, x.shape[-1]])
 
 
+def has_readable_strides(x: Tensor) -> bool:
+    return _layout(x.shape, x.stride(), x.dtype)[1]
+
+
 def readable(x: Tensor) -> Tensor:
     """`x`, or a copy where the chip could not read it in blocks."""
-    if x.data_ptr() % 16 or not _layout(x.shape, x.stride(), x.dtype)[1]:
+    if x.data_ptr() % 16 or not has_readable_strides(x):
         return torch.empty_like(x, memory_format=torch.contiguous_format).copy_(x)
     return x
 

@@ -19,7 +19,7 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.block_counts import tiling_of
 from edgewise.kernels.attention.contract import Case, cached_by_case
 from edgewise.kernels.attention.items import items, on_device
-from edgewise.kernels.attention.triton_launch import Launch, at, readable
+from edgewise.kernels.attention.triton_launch import Launch, on_device_of, readable
 from edgewise.kernels.attention.triton_score import functions
 from edgewise.layouts.ragged import Ints, order_of, pointer, ranges
 from edgewise.layouts.tiling import FULL, Intervals
@@ -120,13 +120,16 @@ class Passes:
         self, q: Tensor, k: Tensor, v: Tensor, terms: Extra = None
     ) -> tuple[Tensor, Tensor]:
         """The output and the log-sum-exp; `terms` as kernels take them."""
-        q, k, v = readable(q), readable(k), readable(v)
+        return self.launch(readable(q), readable(k), readable(v), terms)
+
+    def launch(self, q: Tensor, k: Tensor, v: Tensor, terms: Extra = None) -> tuple[Tensor, Tensor]:
+        """The same for tensors that the chip can read in blocks."""
         out, lse = self.out.like(q), q.new_empty(self.sums, dtype=torch.float32)
         part, part_lse = out, lse
         if self.row_parts[0]:
             part = lse.new_empty((*self.row_parts, self.out.size[-1]))
             part_lse = lse.new_empty(self.row_parts)
-        with at(q):
+        with on_device_of(q):
             self._forward(q, k, v, out, lse, part, part_lse, terms=terms)
             if self.row_parts[0]:
                 self._merge(out, lse, part, part_lse)
@@ -153,7 +156,7 @@ class Passes:
         if self.column_parts[0]:
             parts = [lse.new_empty((*self.column_parts, x.size[-1])) for x in (self.k, self.v)]
         of_rows = None if terms is None else (*buffers, *terms)
-        with at(q):
+        with on_device_of(q):
             self._rows(q, k, v, g, out, lse, stats, dq, part, terms=of_rows)
             self._columns(q, k, v, g, stats, dk, dv, *parts, terms=terms)
             if self.row_parts[0]:
