@@ -34,7 +34,7 @@ def attend(
         return reference.forward(case, q, k, v, terms)
     tensors = (q, k, v) if terms is NO_TERMS else (q, k, v, *terms.tensors)
     refuse_transforms(implementation.name, *tensors)
-    tensors = tuple([x if x is None else x.resolve_neg() for x in tensors])
+    tensors = tuple([x if x is None or not x.is_neg() else x.resolve_neg() for x in tensors])
     out, lse = _Attend.apply(implementation, case, terms.drop, *tensors)
     return out, lse
 
@@ -65,8 +65,8 @@ class _Attend(torch.autograd.Function):
         if torch.is_grad_enabled():
             refuse_second(implementation.name)
         q, k, v, *terms, out, lse = ctx.saved_tensors
-        dout = dout if dout is None else dout.resolve_neg()
-        dlse = dlse if dlse is None else dlse.resolve_neg()
+        dout = dout if dout is None or not dout.is_neg() else dout.resolve_neg()
+        dlse = dlse if dlse is None or not dlse.is_neg() else dlse.resolve_neg()
         saved = Saved(q, k, v, Terms.of(terms, drop) if terms else NO_TERMS, out, lse)
         with without_autocast(q), memory.explained(case, implementation.name):
             grads = gradients(implementation, case, saved, dout, dlse)

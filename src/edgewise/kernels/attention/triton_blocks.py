@@ -162,7 +162,8 @@ class Direct:
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
         if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
             refuse_transforms(name, q, k, v)
-        q, k, v = q.resolve_neg(), k.resolve_neg(), v.resolve_neg()
+        if q.is_neg() or k.is_neg() or v.is_neg():
+            q, k, v = q.resolve_neg(), k.resolve_neg(), v.resolve_neg()
         key = (q.stride(), k.stride(), v.stride(), q.get_device())
         bound = self.bound.get(key)
         if bound is None:
@@ -240,7 +241,7 @@ class _Direct(torch.autograd.Function):
             refuse_second(name)
         ready, how, _ = ctx.bound
         q, k, v, out, lse = ctx.saved_tensors
-        read = (q, k, v, dout.resolve_neg(), out)
+        read = (q, k, v, dout.resolve_neg() if dout.is_neg() else dout, out)
         q4, k4, v4, dout, out = (_as_read(x, ready, how) for x in read)
         try:
             dq, dk, dv = ready.backward((q4, k4, v4), (dout, out, lse))
