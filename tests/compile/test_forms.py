@@ -94,7 +94,7 @@ def test_it_is_one_attention_and_the_same(name):
     for mine, right in zip(found, listed, strict=True):
         torch.testing.assert_close(mine, right)
     kernels = str(model.explain(model.ground(edge=edge), stage="kernels", x=x))
-    assert "attention, " in kernels
+    assert "additive attention (" in kernels
 
 
 @pytest.mark.parametrize("name", FUSED)
