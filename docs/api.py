@@ -12,7 +12,7 @@ from typing import Any
 LINE = 88
 GROUPS = {  # of the names in `edgewise`
     "Rules": ("R", "V", "C", "F", "W", "Program", "scope", "repeat"),
-    "Models": ("Model", "Data", "Relation", "Growing", "Updating", "load"),
+    "Models": ("Model", "Data", "Relation", "Growing", "Updating", "load", "compiled_descent"),
     "Inputs": ("rows", "ragged", "numbers"),
     "Attention": ("attention",),
     "Results": ("Solution", "Why", "Explanation", "Profile", "Picture"),
@@ -29,20 +29,35 @@ MODULES = {  # what else is public, by the `__all__` of each
 }
 
 
+RESULTS = (  # made by functions of ours, never by their constructors
+    *("Model", "Data", "Relation", "Growing", "Updating"),
+    *("Solution", "Why", "Explanation", "Profile", "Picture", "Pretrained"),
+)
+INTERNAL = {  # methods that other modules of ours call
+    "Data": ("keep", "forget_changed", "live", "stated"),
+    "numbers": ("on",),
+    "Pattern": (
+        *("parts", "residues", "compute_rows", "compute_rows_between", "rows_between"),
+        *("trapezoids", "columns", "predicate", "is_arithmetic", "mask", "counts_twice"),
+    ),
+}
+
+
 def page() -> str:
     """The page `reference/api.md`."""
     edgewise = import_module("edgewise")
     parts = [
         "# API",
         "Everything on this page is public: it changes only as [stability](stability.md) says. "
-        "Every other module, class and function is internal.",
+        "Every other module, class, function and method is internal.",
     ]
     grouped = [name for names in GROUPS.values() for name in names]
     groups = {**GROUPS, "Others": tuple(n for n in edgewise.__all__ if n not in grouped)}
     for group, names in groups.items():
         if names:
             parts.append(f"## {group}")
-            parts += [entry(name, getattr(edgewise, name)) for name in names]
+            known = [name for name in names if name in edgewise.__all__]
+            parts += [entry(name, getattr(edgewise, name)) for name in known]
     for module, title in MODULES.items():
         parts.append(f"## `{module}`\n\n{title}.")
         parts += members(import_module(module))
@@ -68,7 +83,7 @@ def public_names(module: ModuleType) -> list[str]:
 def entry(name: str, thing: Any) -> str:
     """One name: signature, docstring, and the public methods of a class."""
     shown = f"### `{name}`\n\n"
-    if inspect.isclass(thing) or inspect.isfunction(thing):
+    if name not in RESULTS and (inspect.isclass(thing) or inspect.isfunction(thing)):
         shown += f"```python\n{signature(name, thing)}\n```\n\n"
     methods = [
         f"#### `{name}.{method}`\n\n```python\n{signature(method, function)}\n```\n\n"
@@ -79,17 +94,20 @@ def entry(name: str, thing: Any) -> str:
 
 
 def methods_of(thing: Any) -> list[tuple[str, Any]]:
-    """The documented public methods and properties of a class, its own and inherited from ours."""
+    """The public methods and properties of a class; those that all patterns have, once."""
     if not inspect.isclass(thing) or issubclass(thing, Exception):
         return []
     found: dict[str, Any] = {}
-    for base in thing.__mro__:
-        if base.__module__.startswith("edgewise"):
-            for name, item in vars(base).items():
-                function = getattr(item, "__func__", item)
-                known = inspect.isfunction(function) or isinstance(function, property)
-                if known and not name.startswith("_") and inspect.getdoc(function):
-                    found.setdefault(name, function)
+    bases = [base for base in thing.__mro__ if base.__module__.startswith("edgewise")]
+    pattern = next((base for base in bases[1:] if base.__name__ == "Pattern"), None)
+    known = dir(pattern) if pattern else INTERNAL.get(thing.__name__, ())
+    for base in bases:
+        for name, item in vars(base).items():
+            function = getattr(item, "__func__", item)
+            shown = inspect.isfunction(function) or isinstance(function, property)
+            hidden = name.startswith("_") or name in known or not inspect.getdoc(function)
+            if shown and not hidden:
+                found.setdefault(name, function)
     return list(found.items())
 
 
@@ -141,7 +159,7 @@ def _type(annotation: object) -> str:
     if annotation is inspect.Parameter.empty:
         return ""
     shown = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", shown)
+    return re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])|edgewise\.(?:\w+\.)*|'", "", shown)
 
 
 def described(thing: object) -> str:

@@ -1,4 +1,4 @@
-"""Molecules are small graphs: all of them are one program's facts, told apart by one more key.
+"""Molecules are small graphs: all are facts of one program, with one more key for the molecule.
 
 Two rounds of messages along typed bonds and a sum over atoms decide whether a chain of carbons
 ends in an acid group, C(=O)O. An alcohol or an aldehyde has only half of it.

@@ -27,12 +27,12 @@ gcn = Program(
 torch.manual_seed(0)
 group = torch.randint(GROUPS, (N,))
 i, j = torch.randint(N, (2, 120_000))
-kept = (group[i] == group[j]) | (torch.rand(len(i)) < 0.1)
-i, j, self = i[kept], j[kept], torch.arange(N)
+chosen = (group[i] == group[j]) | (torch.rand(len(i)) < 0.1)
+i, j, self = i[chosen], j[chosen], torch.arange(N)
 edge = torch.stack([torch.cat([i, j, self]), torch.cat([j, i, self])]).unique(dim=1)
 x = torch.randn(N, D)
 x[:, :GROUPS] += 0.5 * torch.nn.functional.one_hot(group, GROUPS)
-told = torch.cat([(group == g).nonzero()[:10, 0] for g in range(GROUPS)])
+labelled = torch.cat([(group == g).nonzero()[:10, 0] for g in range(GROUPS)])
 
 model = gcn.compile(R.out, seed=0)
 start = time.perf_counter()
@@ -43,7 +43,7 @@ times = []
 for _ in range(40):
     start = time.perf_counter()
     scores = model(data).data  # keys come from edges: rows, in key order
-    loss = torch.nn.functional.cross_entropy(scores[told], group[told])
+    loss = torch.nn.functional.cross_entropy(scores[labelled], group[labelled])
     optimiser.zero_grad()
     loss.backward()
     optimiser.step()

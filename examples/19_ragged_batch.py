@@ -1,6 +1,6 @@
 """188 molecules of different sizes in one call: `ragged` gives one input for each sample.
 
-The rules know one molecule. A batch is one more key that the compiler adds, so there is no padding
+Rules describe one molecule. A batch is one more key that the compiler adds, so there is no padding
 and no loop over samples. As in example 11 the question is whether a chain of carbons ends in an
 acid group, C(=O)O: both oxygens on one carbon.
 """

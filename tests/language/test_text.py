@@ -319,7 +319,7 @@ MISTAKES = [
     ("[rounds=0]", "bad-default", 2, "positive"),
     ("[relu]", "syntax-error", 2, "sets"),
     ("[rounds=2, rounds=3]", "syntax-error", 12, "once"),
-    ("layer * 2 (x = a) -> g { h :- x. }", "bad-block", 1, "hand on"),
+    ("layer * 2 (x = a) -> g { h :- x. }", "bad-block", 1, "return one relation"),
     ("layer * 2 (x = a) -> h { h :- x.", "syntax-error", 33, "close the block"),
     ("layer * 2 (^xs = a) -> h { h :- ^x. }", "syntax-error", 33, "did you mean `^xs`?"),
     ("a(" + "9" * 5000 + ").", "bad-term", 3, "string"),

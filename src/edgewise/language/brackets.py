@@ -22,7 +22,7 @@ class BadWeight(EdgewiseError):
 
 
 class TwoWeights(EdgewiseError):
-    """An atom has one weight; a product of two could not be told from one."""
+    """An atom has one weight; the product of two is one weight."""
 
     code = "two-weights"
     example = "R.h(V.X) <= R.a(V.X)[2.0][3.0]"

@@ -169,7 +169,7 @@ def _fact(head: nodes.Atom) -> nodes.Fact:
 
 
 def _end(cursor: Cursor, what: str, why: str) -> None:
-    """The dot; where a line break stands instead, go on after it."""
+    """The dot; if a line break is there instead, report it and continue."""
     if cursor.take("."):
         return
     place = cursor.source.span(cursor.last.end, cursor.last.end + 1)
@@ -225,7 +225,7 @@ def _stack(cursor: Cursor) -> nodes.Stack:
     inputs, scope = _parameters(cursor)
     cursor.scopes.append(scope)
     try:
-        cursor.expect("->", "name what a copy hands on: `layer * 2 (x = a) -> out {`")
+        cursor.expect("->", "name the output of a copy: `layer * 2 (x = a) -> out {`")
         outputs = _outputs(cursor)
         place = cursor.span(first)
         cursor.expect("{", "the statements of a stack stand in `{ ... }`")
@@ -236,11 +236,11 @@ def _stack(cursor: Cursor) -> nodes.Stack:
     unknown = [name for name in outputs if name not in blocks.defined(inside)]
     if not cursor.errors and (unknown or len(outputs) != len(inputs)):
         raise blocks.BadBlock(
-            f"the block takes {len(inputs)} and hands on {len(outputs)} relations"
+            f"the block takes {len(inputs)} and returns {len(outputs)} relations"
             if len(outputs) != len(inputs)
             else f"the block has no rule for its output `{unknown[0]}`",
             place,
-            "hand on one relation that the block defines for each parameter",
+            "return one relation that the block defines for each parameter",
         )
     return nodes.Stack(text_of(first), count, tuple(scope), inputs, outputs, inside, place)
 

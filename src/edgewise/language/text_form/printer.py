@@ -90,7 +90,7 @@ def _stack(stack: nodes.Stack, style: Style) -> str:
 
 
 def signature(stack: nodes.Stack, style: Style, arrow: str) -> str:
-    """`(x = tokens) -> out`: what the first copy reads, and what each hands on."""
+    """`(x = tokens) -> out`: what the first copy reads, and what each passes to the next."""
     inner = block_style(stack, style)
     pairs = zip(stack.parameters, stack.inputs, strict=True)
     reads = (f"{relation(f'^{p}', inner)} = {relation(source, style)}" for p, source in pairs)

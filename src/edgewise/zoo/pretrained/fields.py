@@ -11,7 +11,7 @@ from edgewise.language import F
 from edgewise.language.nodes import Function
 from edgewise.zoo.pretrained.entries import BadPretrained
 
-LARGEST = 1 << 20  # of a size: nobody trained a larger model
+LARGEST = 1 << 20  # of a size
 MAX_LAYERS = 1000
 ACTIVATIONS = {
     "gelu": F.gelu,
