@@ -29,7 +29,7 @@ from edgewise.run.built import (
     fixed,
     refuse_unnamed,
 )
-from edgewise.run.data import Data, ForeignData, Prepared
+from edgewise.run.data import Data, ForeignData, ReadyCall
 from edgewise.run.handles import handle
 from edgewise.run.move import to_device
 from edgewise.run.padded import padded_steps
@@ -299,6 +299,12 @@ class Model(torch.nn.Module):
             found = plan(*given)
         return step.output.shown(found, as_rows)
 
+    def _plan(self, step: Step, values: Mapping[str, Tensor]) -> PhysicalPlan:
+        """The plan of a step for these values."""
+        weights = self._weights()
+        given = [*values.values(), *weights.values()]
+        return step.plan(tuple(values), given, tuple(weights), self._one, self.training, False)
+
     def _prepare(
         self,
         data: Data | None,
@@ -317,7 +323,7 @@ class Model(torch.nn.Module):
             held.prepared.clear()
         self._slots = Slots(self, self._paths.values())
         weights = plan.signature[len(values) :]
-        held.prepared[found[0]] = Prepared(plan, first, weights, step.output)
+        held.prepared[found[0]] = ReadyCall(plan, first, weights, step.output)
 
     def _resolved(
         self, data: Data | None, inputs: Mapping[str, Any]

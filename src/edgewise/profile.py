@@ -3,54 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.fx import Node
+from torch.fx.node import map_arg
 
+from edgewise.physical.plan import PhysicalPlan, run_node
+from edgewise.physical.symbols import PlanStep
 from edgewise.plan.show import show_step
 from edgewise.run.attention import AttentionStep
-from edgewise.run.column import Column
-from edgewise.run.executable import Executable, RelationStep
 from edgewise.run.recursion import Levels, Rounds
 from edgewise.run.rule import RuleStep
-from edgewise.run.state import State
-from edgewise.run.step import Step
 
 if TYPE_CHECKING:
     from edgewise.module import Data, Model
 
 Piece = RuleStep | AttentionStep | Levels | Rounds | None  # None: the rules of one relation meet
-Result = TypeVar("Result", Column, dict[str, Column])
-Visit = Callable[[str, Piece, Callable[[], Any]], Any]
-
-
-def state_of(model: Model, step: Step, values: Mapping[str, Tensor]) -> State:
-    """What the first step of a run reads."""
-    weights, unit = {name: model.weight(name) for name in model._paths}, model._one
-    state = step.state(values, weights, unit.dtype, unit.device, model.training)
-    state.projections = step.executable.projections
-    return state
-
-
-def walk(executable: Executable, state: State, visit: Visit) -> None:
-    """Run every piece of an executable through `visit(relation, piece, compute)`."""
-    for step in executable.steps:
-        if not isinstance(step, RelationStep):
-            name = ", ".join(step.component.relations)
-            state.relations.update(visit(name, step, partial(step, state)))
-            continue
-        parts = [state.relations[step.relation]] if step.facts else []
-        for piece in step.steps:
-            parts.append(visit(step.relation, piece, partial(piece, state)))
-        merge = partial(step.merge, parts, state.training)
-        plain = len(parts) == 1 and step.merge.line is None
-        state.relations[step.relation] = merge() if plain else visit(step.relation, None, merge)
 
 
 @dataclass
@@ -113,17 +88,18 @@ def profile(
     backward: bool = False,
     repeats: int = 5,
 ) -> Profile:
-    """Run a model piece by piece and time each."""
+    """Run the plan of a model node by node, and time those of each rule."""
     step, values = model._resolved(data, inputs)
-    runs = [_Run(model, step, values, backward) for _ in range(repeats + 1)][1:]  # the first warms
-    entries = [
-        Entry(relation, rule, rows, groundings)
-        for relation, rule, rows, groundings in runs[0].labels
-    ]
-    for at, entry in enumerate(entries):
-        entry.forward = median(run.forward[at] for run in runs)
+    plan = model._plan(step, values)
+    given = [*values.values(), *model._weights().values()]
+    runs = [_Run(plan, given, backward) for _ in range(repeats + 1)][1:]  # the first warms
+    entries = []
+    for work in plan.works:
+        entry = Entry(work.relation, label(work.step), work.rows, groundings(work.step))
+        entry.forward = median(run.forward.get(work, 0.0) for run in runs)
         if backward:
-            entry.backward = median(run.backward.get(at, 0.0) for run in runs)
+            entry.backward = median(run.backward.get(work, 0.0) for run in runs)
+        entries.append(entry)
     forward = sum(entry.forward for entry in entries)
     back = sum(entry.backward or 0.0 for entry in entries) if backward else None
     for entry in entries:
@@ -132,54 +108,59 @@ def profile(
     return Profile(tuple(ordered), forward, back, str(model._one.device), repeats)
 
 
-@dataclass
 class _Run:
-    """One timed run; a piece's backward time begins where the gradient of its result is known."""
+    """One timed run; a rule's backward time begins where the gradient of its result is known."""
 
-    model: Model
-    step: Step
-    values: Mapping[str, Tensor]
-    with_backward: bool
-    labels: list[tuple[str, str, int, int | None]] = field(default_factory=list)
-    forward: list[float] = field(default_factory=list)
-    backward: dict[int, float] = field(default_factory=dict)
-    marks: list[tuple[int, _Moment]] = field(default_factory=list)
+    def __init__(self, plan: PhysicalPlan, given: Sequence[Tensor], backward: bool) -> None:
+        self.plan = plan
+        self.forward: dict[PlanStep, float] = {}
+        self.backward: dict[PlanStep, float] = {}
+        self.marks: list[tuple[PlanStep | None, _Moment]] = []
+        self.values: dict[Node, Any] = {}
+        arguments = (node for node in plan.graph.nodes if node.op == "placeholder")
+        self.values.update(zip(arguments, given, strict=True))
+        with torch.set_grad_enabled(backward):
+            every = list(plan.graph.nodes)
+            for work, nodes in groupby(every, key=lambda node: node.meta.get("of")):
+                self._timed(work, list(nodes))
+        if backward:
+            self._backward([t for t in given if t.requires_grad])
 
-    def __post_init__(self) -> None:
-        with torch.set_grad_enabled(self.with_backward):
-            state = state_of(self.model, self.step, self.values)
-            walk(self.step.executable, state, self._timed)
-        if self.with_backward:
-            self._backward(state.relations.get(self.step.output.relation))
-
-    def _timed(self, relation: str, piece: Piece, compute: Callable[[], Result]) -> Result:
-        device = self.model._one.device
-        with torch.autograd.profiler.record_function(f"edgewise: {relation}"):
+    def _timed(self, work: PlanStep | None, nodes: list[Node]) -> None:
+        device = self.plan.device
+        with torch.autograd.profiler.record_function(f"edgewise: {work and work.relation}"):
             start = _Moment(device)
-            result = compute()
+            for node in nodes:
+                self._computed(node)
             end = _Moment(device)
-        number = len(self.forward)
-        columns = list(result.values()) if isinstance(result, dict) else [result]
-        rows = sum(column.rows for column in columns)
-        self.labels.append((relation, label(piece), rows, groundings(piece)))
-        self.forward.append(end - start)
-        for column in columns:
-            if column.data.requires_grad:
-                column.data.register_hook(partial(self._mark, number))
-        return result
+        if work is not None:
+            self.forward[work] = self.forward.get(work, 0.0) + (end - start)
+        for node in nodes:
+            value = self.values.get(node)
+            last = any(user.meta.get("of") is not work for user in node.users)
+            made = node.op.startswith("call") and isinstance(value, Tensor)
+            if last and made and value.requires_grad:
+                value.register_hook(partial(self._mark, work))
 
-    def _mark(self, number: int, _: Tensor) -> None:
-        self.marks.append((number, _Moment(self.model._one.device)))
+    def _computed(self, node: Node) -> None:
+        if node.op == "get_attr":
+            self.values[node] = self.plan.constants[node.target]
+        elif node.op.startswith("call"):
+            args, kwargs = map_arg((node.args, node.kwargs), self.values.__getitem__)
+            self.values[node] = run_node(node, args, kwargs)
 
-    def _backward(self, output: Column | None) -> None:
-        leaves: list[Tensor] = [p for p in self.model.parameters() if p.requires_grad]
-        leaves += [v for v in self.values.values() if v.requires_grad]
-        if not leaves or output is None or not output.data.requires_grad:
+    def _mark(self, work: PlanStep | None, _: Tensor) -> None:
+        self.marks.append((work, _Moment(self.plan.device)))
+
+    def _backward(self, leaves: list[Tensor]) -> None:
+        output = self.values[self.plan.graph.output_node().args[0]]
+        if not leaves or not output.requires_grad:
             return
-        torch.autograd.grad(output.data.sum(), leaves, allow_unused=True)
-        marks = [*self.marks, (-1, _Moment(self.model._one.device))]
-        for (number, start), (_, end) in pairwise(marks):
-            self.backward[number] = self.backward.get(number, 0.0) + (end - start)
+        torch.autograd.grad(output.sum(), leaves, allow_unused=True)
+        marks = [*self.marks, (None, _Moment(self.plan.device))]
+        for (work, start), (_, end) in pairwise(marks):
+            if work is not None:
+                self.backward[work] = self.backward.get(work, 0.0) + (end - start)
 
 
 class _Moment:

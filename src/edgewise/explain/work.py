@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import operator
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
+from torch.fx import Node
+from torch.fx.node import map_arg
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
@@ -17,19 +18,25 @@ from edgewise.functions import DEFINITIONS
 from edgewise.functions.dimensions import show
 from edgewise.graphs import full
 from edgewise.ground.index import Grid, Index
-from edgewise.kernels.attention import Case, choose
-from edgewise.kernels.chosen import Chosen, watched
+from edgewise.kernels.attention.contract import Case
+from edgewise.kernels.attention.flash import fused
+from edgewise.kernels.attention.options import Inputs, Options
+from edgewise.kernels.attention.prepared import Prepared, prepare_call
+from edgewise.kernels.chosen import Chosen
+from edgewise.kernels.edges import EdgeIndex
 from edgewise.kernels.edges.registry import SEGMENTS
 from edgewise.kernels.edges.registry import Case as EdgeCase
 from edgewise.kernels.edges.registry import choose as choose_along_edges
-from edgewise.profile import Piece, groundings, label, state_of, walk
+from edgewise.physical.plan import PhysicalPlan, run_node
+from edgewise.physical.symbols import PlanStep, is_opaque
+from edgewise.profile import Piece, groundings, label
 from edgewise.run.attention import AttentionStep
-from edgewise.run.column import Column
 from edgewise.run.projections import products_of
 from edgewise.run.recursion import Levels, Rounds
 from edgewise.run.rule import RuleStep
-from edgewise.run.state import State
+from edgewise.run.scored import ATTEND_ALONG
 from edgewise.run.step import Step
+from edgewise.run.traced import ATTEND
 from edgewise.scores.nodes import S
 from edgewise.scores.show import show as show_score
 
@@ -43,29 +50,34 @@ TERMS = {  # of scores, as kernels take them
     "edge_scale": "a factor of each edge",
     "dropout": "dropout",
 }
+ATTENTION = {ATTEND, ATTEND_ALONG, fused}
 MOVES = {"index_select", "index", "gather", "clone", "copy_", "cat", "stack", "index_copy"}
 
 
 def kernels(model: Model, step: Step, values: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The relations in the order they are computed, and the steps of each."""
-    executable = step.executable
-    with torch.no_grad():
-        state = state_of(model, step, values)
-        inputs = {
-            name: layout(source.index)
-            | ({"batch": state.relations[name].data.shape[0]} if source.batched else {})
-            for name, source in executable.sources.items()
-        }
-        found = _Found(state)
-        walk(executable, state, found.visit)
+    """The relations in the order they are computed, and the steps of each, read off the plan."""
+    executable, plan = step.executable, model._plan(step, values)
+    inputs = {
+        name: layout(source.index) | ({"batch": source.batch} if source.batched else {})
+        for name, source in executable.sources.items()
+    }
+    nodes: dict[PlanStep, list[Node]] = {work: [] for work in plan.works}
+    for node in plan.graph.nodes:
+        if node.meta.get("of") in nodes:
+            nodes[node.meta["of"]].append(node)
+    steps: dict[str, list[dict[str, Any]]] = {}
+    shapes: dict[str, str] = {}
+    for work in plan.works:
+        steps.setdefault(work.relation, []).append(_explained(work, nodes[work], plan))
+        shapes[work.relation] = " and ".join(map(show, work.shapes))
     relations = [
-        {"relation": name, "layouts": _layouts(step, name), "values": shapes, "steps": steps}
+        {"relation": name, "layouts": _layouts(step, name), "values": shapes[name], "steps": made}
         | _noted(executable.refusals, name, "not attention")
         | _noted(executable.classes, name, "classes")
         | _noted(executable.unlifted, name, "not by class")
-        for name, (shapes, steps) in found.relations.items()
+        for name, made in steps.items()
     ]
-    each = [made for _, steps in found.relations.values() for made in steps]
+    each = [one for made in steps.values() for one in made]
     return {
         "inputs": inputs,
         "relations": relations,
@@ -73,8 +85,21 @@ def kernels(model: Model, step: Step, values: Mapping[str, Tensor]) -> dict[str,
             [name for name, _ in products] for products in executable.projections.values()
         ],
         "one gather": [list(names) for names in step.prepared.stacks.values()],
-        "total": {key: sum(made[key] for made in each) for key in ("flops", "bytes")},
+        "total": {key: sum(one[key] for one in each) for key in ("flops", "bytes")},
     }
+
+
+def _explained(work: PlanStep, nodes: list[Node], plan: PhysicalPlan) -> dict[str, Any]:
+    with Counter() as counter:
+        for node in nodes:
+            counter.node(node, plan)
+    if isinstance(work.step, AttentionStep):
+        made = _attention(work.step, nodes, plan, counter)
+    else:
+        made = {"kernel": kernel(work.step, work.kernels)} | counter.numbers()
+        made |= _reasons(work.step, work.kernels)
+    count = groundings(work.step)
+    return {"rule": label(work.step)} | ({} if count is None else {"groundings": count}) | made
 
 
 def _noted(notes: Mapping[str, Any], name: str, what: str) -> dict[str, Any]:
@@ -95,29 +120,6 @@ def layout(index: Index) -> dict[str, Any]:
     if isinstance(index, Grid):
         return {"kind": "dense", "axes": list(index.sizes), "rows": index.rows}
     return {"kind": "rows", "rows": index.rows}
-
-
-@dataclass
-class _Found:
-    """Relation → the shape of its values, and its steps."""
-
-    state: State
-    relations: dict[str, tuple[str, list[dict[str, Any]]]] = field(default_factory=dict)
-
-    def visit(self, relation: str, piece: Piece, compute: Callable[[], Any]) -> Any:
-        if isinstance(piece, AttentionStep):
-            result, made = _attention(piece, self.state)
-        else:
-            with watched() as seen, Counter() as counter:
-                result = compute()
-            made = {"kernel": kernel(piece, seen)} | counter.numbers() | _reasons(piece, seen)
-        count = groundings(piece)
-        made = {"rule": label(piece)} | ({} if count is None else {"groundings": count}) | made
-        columns = list(result.values()) if isinstance(result, dict) else [result]
-        shapes = " and ".join(dict.fromkeys(show(column.shape) for column in columns))
-        steps = self.relations.get(relation, ("", []))[1]
-        self.relations[relation] = (shapes, [*steps, made])
-        return result
 
 
 class Counter(TorchDispatchMode):
@@ -148,6 +150,24 @@ class Counter(TorchDispatchMode):
         self.bytes += sum(t.numel() * t.element_size() for t in (*read, *made))
         self.largest = max([self.largest, *(t.numel() for t in made)])
         return out
+
+    def node(self, node: Node, plan: PhysicalPlan) -> None:
+        """Count a node of a plan, on tensors without numbers; attention counts itself."""
+        if not node.op.startswith("call") or node.target in ATTENTION:
+            return
+        if is_opaque(node.target):
+            tensors = [n.meta["like"] for n in node.all_input_nodes if "like" in n.meta]
+            made = node.meta.get("like")
+            index = [plan.constants.get(n.target) for n in node.all_input_nodes]
+            edges = sum(thing.edges for thing in index if isinstance(thing, EdgeIndex))
+            read = [t for t in (*tensors, made) if t is not None]
+            self.flops += edges * math.prod(tensors[0].shape[1:])
+            self.bytes += sum(t.numel() * t.element_size() for t in read)
+            self.largest = max([self.largest, *(t.numel() for t in read[-1:])])
+            return
+        args, kwargs = map_arg((node.args, node.kwargs), lambda read: read.meta.get("like"))
+        if node.target is not operator.getitem or args[0] is not None:
+            run_node(node, args, kwargs)
 
     def numbers(self) -> dict[str, int]:
         return {"flops": self.flops, "bytes": self.bytes, "largest": self.largest}
@@ -192,34 +212,37 @@ def _reasons(piece: Piece, seen: Sequence[Chosen]) -> dict[str, Any]:
     return {"not": found} if found else {}
 
 
-def _attention(step: AttentionStep, state: State) -> tuple[Column, dict[str, Any]]:
-    """What an attention would run, without running it."""
-    if step.which is not None:
-        return _additive(step, state)
-    with Counter() as counter:
-        queries, keys = ([side.step(state) for side in s] for s in (step.queries, step.keys))
-        biases, value = [side.step(state) for side in step.biases], step.value.step(state)
-        biases += [side.step(state) for side in (*step.edge_bias, *step.edge_scale)]
-    case = _case(step, state, [*queries, *keys, *biases, value], queries, value)
-    choice = choose(case)
-    size = torch.empty((), dtype=state.dtype).element_size()
-    tokens = case.n * (case.d + case.dv) + case.m * (case.d + case.dv)
-    made = {
-        "kernel": f"attention ({choice.name})",
+def _attention(
+    step: AttentionStep, nodes: list[Node], plan: PhysicalPlan, counter: Counter
+) -> dict[str, Any]:
+    """The prepared call of an attention: its kernel, its work, and why not other kernels."""
+    attends = {node.target: node for node in nodes if node.op == "call_function"}
+    if ATTEND_ALONG in attends:
+        return _additive(step, attends[ATTEND_ALONG], plan, counter)
+    call = _prepared(step, attends, plan)
+    pairs, flops, size = call.work
+    return {
+        "kernel": f"attention ({call.choice.name})",
         "pattern": repr(step.pattern or full()),
-        "pairs": case.work,
-        **_terms(case),
-        "flops": counter.flops + 2 * case.work * (case.d + case.dv),
-        "bytes": counter.bytes + case.b * tokens * size,
+        "pairs": pairs,
+        **_terms(call.inner.layout.case),
+        "flops": counter.flops + flops,
+        "bytes": counter.bytes + size,
         "largest": counter.largest,
-        "not": dict(choice.refusals),
+        "not": dict(call.choice.refusals),
     }
-    heads = max(math.prod(step.axes[n] for n in step.node.shared), 1)
-    batch = case.b // heads if step.samples is None else 1
-    zeros = torch.zeros(
-        batch, step.index.rows, *value.shape, dtype=state.dtype, device=state.device
-    )
-    return Column(zeros), made
+
+
+def _prepared(step: AttentionStep, attends: Mapping[Any, Node], plan: PhysicalPlan) -> Prepared:
+    """The prepared call of a node; of torch's own attention, the call that it is."""
+    if ATTEND in attends:
+        found: Prepared = plan.constants[attends[ATTEND].args[3].target]
+        return found
+    node = attends[fused]
+    q, k, v = (argument.meta["like"] for argument in node.args[:3])
+    bias = q.new_empty(q.shape[-2], k.shape[-2]) if step.biases else None
+    options = Options(1.0, S, node.kwargs.get("dropout", 0.0))
+    return prepare_call(q, k, v, step.pattern or full(), options, Inputs(bias), plan.device)
 
 
 def _terms(case: Case) -> dict[str, Any]:
@@ -230,58 +253,23 @@ def _terms(case: Case) -> dict[str, Any]:
     return {"terms": terms} if terms else {}
 
 
-def _additive(step: AttentionStep, state: State) -> tuple[Column, dict[str, Any]]:
+def _additive(
+    step: AttentionStep, node: Node, plan: PhysicalPlan, counter: Counter
+) -> dict[str, Any]:
     """Additive attention along listed pairs."""
     assert step.which is not None
-    with Counter() as counter:
-        sides = [side.step(state) for side in (*step.queries, *step.keys, step.value)]
-    heads = math.prod(step.axes[n] for n in step.node.shared)
-    batch = max(column.data.shape[0] for column in sides)
-    d, dv = math.prod(sides[0].shape), math.prod(sides[-1].shape)
-    case = EdgeCase("additive_attention", max(d, dv), state.dtype, state.device.type)
+    q, k, v = (argument.meta["like"] for argument in node.args[:3])
+    d, dv = q.shape[-1], v.shape[-1]
+    case = EdgeCase("additive_attention", max(d, dv), v.dtype, plan.device.type)
     choice = choose_along_edges(case)
-    pairs = batch * heads * step.which.edges
-    size = torch.empty((), dtype=state.dtype).element_size()
-    places = step.axes[step.node.query] + step.axes[step.node.key]
-    made = {
+    pairs = len(q) * step.which.edges
+    places = q.shape[1] + k.shape[1]
+    return {
         "kernel": f"additive attention ({choice.kernel.name})",
         "pattern": repr(step.pattern),
         "pairs": pairs,
         "flops": counter.flops + pairs * (3 * d + 2 * dv),
-        "bytes": counter.bytes + batch * heads * places * (d + dv) * size,
+        "bytes": counter.bytes + len(q) * places * (d + dv) * v.element_size(),
         "largest": counter.largest,
         "not": dict(choice.refusals),
     }
-    zeros = torch.zeros(
-        batch, step.index.rows, *sides[-1].shape, dtype=state.dtype, device=state.device
-    )
-    return Column(zeros), made
-
-
-def _case(
-    step: AttentionStep,
-    state: State,
-    columns: list[Column],
-    queries: list[Column],
-    value: Column,
-) -> Case:
-    batch = step.samples or max(column.data.shape[0] for column in columns)
-    heads = math.prod(step.axes[n] for n in step.node.shared)
-    plain = Case(
-        b=batch * heads,
-        g=1,
-        n=step.axes[step.node.query],
-        m=step.axes[step.node.key],
-        d=sum(math.prod(column.shape) for column in queries),
-        dv=math.prod(value.shape),
-        dtype=state.dtype,
-        device=state.device.type,
-        graph=step.pattern or full(),
-        scale=1.0,
-    )
-    features = {"dropout"} if step.node.dropout and state.training else set()
-    terms = {"bias": step.biases, "edge_bias": step.edge_bias, "edge_scale": step.edge_scale}
-    features |= {name for name, given in terms.items() if given}
-    score = step.score(state).node
-    features |= {"score"} if score != S else set()
-    return replace(plain, features=frozenset(features), score=score)

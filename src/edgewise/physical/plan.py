@@ -14,7 +14,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from edgewise.physical.source import function_of, text_of
-from edgewise.physical.symbols import Lowering, Symbol, is_opaque, prepared
+from edgewise.physical.symbols import Lowering, PlanStep, Symbol, is_opaque, prepared
 from edgewise.physical.tidy import VIEWS, tidy
 
 Signature = list[tuple[torch.Size, torch.dtype]]
@@ -28,6 +28,7 @@ class PhysicalPlan:
     constants: dict[str, Any]
     device: torch.device
     signature: Signature
+    works: tuple[PlanStep, ...] = ()
 
     def fits(self, tensors: Sequence[Tensor]) -> bool:
         """Whether tensors have the shapes and precisions that it was made for."""
@@ -89,7 +90,7 @@ class PhysicalPlan:
                 copies[node] = hold(node, given[node])
             elif reads and node.target in VIEWS and held.keys() >= set(reads):
                 args, kwargs = map_arg((node.args, node.kwargs), held.__getitem__)
-                copies[node] = hold(node, _run(node, args, kwargs))
+                copies[node] = hold(node, run_node(node, args, kwargs))
             elif (ready := prepared(node.target)) and held.keys() >= set(reads[1:]):
                 made = ready(*map_arg(node.args[1:], held.__getitem__))
                 constants[f"bound_{node.name}"] = made
@@ -104,7 +105,7 @@ def _called(function: Callable[[Tensor], Any], x: Tensor) -> Any:
     return function(x)
 
 
-def _run(node: Node, args: Any, kwargs: Any) -> Any:
+def run_node(node: Node, args: Any, kwargs: Any) -> Any:
     if node.op == "call_method":
         return getattr(args[0], node.target)(*args[1:], **kwargs)
     return node.target(*args, **kwargs)
@@ -153,7 +154,8 @@ def _finished(lowering: Lowering, result: Tensor, signature: Signature) -> Physi
     symbol = result if isinstance(result, Symbol) else lowering.lifted(result)
     lowering.graph.output(lowering.node(symbol))
     tidy(lowering.graph)
-    return PhysicalPlan(lowering.graph, lowering.constants, lowering.device, signature)
+    parts = lowering.graph, lowering.constants, lowering.device, signature
+    return PhysicalPlan(*parts, tuple(lowering.works))
 
 
 def _replayed(plan: PhysicalPlan, lowering: Lowering) -> PhysicalPlan:
@@ -171,5 +173,5 @@ def _replayed(plan: PhysicalPlan, lowering: Lowering) -> PhysicalPlan:
             case "output":
                 return _finished(lowering, args[0], plan.signature)
             case _:
-                values[node] = _run(node, args, kwargs)
+                values[node] = run_node(node, args, kwargs)
     raise AssertionError("a graph ends with its output")

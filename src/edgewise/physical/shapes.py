@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from edgewise.kernels.attention.flash import fused
+
 META = torch.device("meta")
 OF_EACH = {"add", "sub", "mul", "div", "true_divide", "neg", "exp", "log", "sqrt", "tanh", "relu"}
 OF_EACH |= {"sigmoid", "square", "abs", "gelu", "silu", "leaky_relu", "dropout", "softmax"}
@@ -44,7 +46,7 @@ def like_result(
         x, axis, rows = args
         axis %= x.ndim
         return described((*x.shape[:axis], len(rows), *x.shape[axis + 1 :]), x.dtype)
-    if func is scaled_dot_product_attention:  # torch would make all pairs of it
+    if func in (fused, scaled_dot_product_attention):  # torch would make all pairs of it
         q, k, v = args[:3]
         lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
         return described((*lead, q.shape[-2], v.shape[-1]), q.dtype)

@@ -18,7 +18,9 @@ from torch import Tensor
 from torch.fx import Graph, Node
 from torch.overrides import handle_torch_function, has_torch_function
 
+from edgewise.kernels.chosen import Chosen
 from edgewise.kernels.edges.operators import Operation
+from edgewise.kernels.edges.registry import Case, note_choice
 from edgewise.physical.shapes import META, described, keeps_order, like_result
 
 Found = TypeVar("Found", Tensor, list[Tensor], tuple[Tensor, ...])
@@ -99,6 +101,18 @@ def _first(args: Any, kwargs: Any) -> Symbol:
     raise NotImplementedError("a torch function reads symbols in a structure of its own")
 
 
+@dataclass(eq=False)
+class PlanStep:
+    """One step of a plan, of which nodes are part: a rule, an attention, a recursion, or (None) the
+    rules of a relation together; and the kernels that were chosen for it."""
+
+    relation: str
+    step: Any
+    kernels: list[Chosen]
+    rows: int = 0
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+
 class Lowering:
     """A graph while it is written: placeholders, constants as attributes, one node per call."""
 
@@ -106,7 +120,8 @@ class Lowering:
         self.device = device
         self.graph = Graph()
         self.constants: dict[str, Any] = {}
-        self.label: Any = None  # of the nodes that are written now
+        self.label: PlanStep | None = None  # of the nodes that are written now
+        self.works: list[PlanStep] = []
         self.expanding = expanding
         self._held: dict[int, tuple[Any, Node, Tensor | None]] = {}
 
@@ -135,6 +150,8 @@ class Lowering:
             if isinstance(thing, Tensor):
                 like = torch.empty(thing.shape, dtype=thing.dtype, device=META)
             found = self._held[id(thing)] = thing, self._node("get_attr", name, ()), like
+            if like is not None:
+                found[1].meta["like"] = like
         return found[1]
 
     def lifted(self, tensor: Tensor) -> Symbol:
@@ -271,7 +288,7 @@ def _target(func: Callable[..., Any]) -> tuple[str, Any]:
 
 
 @dataclass(frozen=True)
-class Opaque:
+class OpaqueNode:
     """`like` gives meta tensors of the shapes of results, `operators` the same result by operators
     of torch, for tracers that cannot look inside; `prepare(*others)` the function of the first
     argument alone, where the others stay."""
@@ -281,7 +298,7 @@ class Opaque:
     prepare: Callable[..., Callable[[Tensor], Any]] | None = None
 
 
-_OPAQUE: dict[Callable[..., Any], Opaque] = {}
+_OPAQUE: dict[Callable[..., Any], OpaqueNode] = {}
 
 
 def opaque(
@@ -292,7 +309,7 @@ def opaque(
     """Make a function one node of a graph."""
 
     def decorate(function: Callable[..., Found]) -> Callable[..., Found]:
-        _OPAQUE[function] = Opaque(like, operators, prepare)
+        _OPAQUE[function] = OpaqueNode(like, operators, prepare)
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Found:
@@ -308,13 +325,16 @@ def opaque(
     return decorate
 
 
-def _opaque(function: Any) -> Opaque | None:
+def _opaque(function: Any) -> OpaqueNode | None:
     if isinstance(function, Operation):
-        return Opaque(partial(_like_operation, function), partial(_as_operator, function))
+        return OpaqueNode(partial(_like_operation, function), partial(_as_operator, function))
     return _OPAQUE.get(function)
 
 
 def _like_operation(operation: Operation, *inputs: Any, index: Any) -> Any:
+    rows = [x for x in inputs if isinstance(x, Tensor) and x.ndim > 1]
+    width = max(int(x.shape[-1]) for x in rows)
+    note_choice(Case(operation.__name__, width, rows[0].dtype, rows[0].device.type))
     metas = [described(x.shape, x.dtype) if isinstance(x, Tensor) else x for x in inputs]
     return operation.operator(*metas, index.tensors)
 

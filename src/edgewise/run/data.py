@@ -31,7 +31,7 @@ two(two.ground(a=torch.ones(3)))"""
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class ReadyCall:
     """A call of a model with inputs like earlier ones: its plan, and what it reads before them."""
 
     plan: PhysicalPlan
@@ -57,7 +57,7 @@ class Data:
         self.open = open  # whether relations that are not given may still come with a call
         self.laid_out = laid_out  # one sample of a batch: what is built is all there is
         self.built: dict[Any, Step] = {}
-        self.prepared: dict[Any, Prepared] = {}  # calls like earlier ones
+        self.prepared: dict[Any, ReadyCall] = {}  # calls like earlier ones
         self.volatile: frozenset[str] = frozenset()  # values that changed after grounding
         self._seen: dict[str, tuple[Live, Any]] = {}
         self.handle = handle(self)

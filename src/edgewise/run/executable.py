@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from edgewise.ground.constants import Constants
 from edgewise.ground.index import Index
@@ -35,8 +36,11 @@ class RelationStep:
 
     def __call__(self, state: State) -> dict[str, Column]:
         parts = [state.relations[self.relation]] if self.facts else []
-        parts += [step(state) for step in self.steps]
-        return {self.relation: self.merge(parts, state.training)}
+        for step in self.steps:
+            parts.append(state.worked(self.relation, step, partial(step, state)))
+        merge = partial(self.merge, parts, state.training)
+        plain = len(parts) == 1 and self.merge.line is None
+        return {self.relation: merge() if plain else state.worked(self.relation, None, merge)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,5 +60,9 @@ class Executable:
     def run(self, state: State) -> dict[str, Column]:
         state.projections = self.projections
         for step in self.steps:
-            state.relations.update(step(state))
+            if isinstance(step, RelationStep):
+                state.relations.update(step(state))
+            else:
+                name = ", ".join(step.component.relations)
+                state.relations.update(state.worked(name, step, partial(step, state)))
         return state.relations

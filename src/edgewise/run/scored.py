@@ -77,6 +77,7 @@ def _attended(
     return additive_attention(q, k, v, which, vector=vector, slope=slope, dropout=dropout)
 
 
+ATTEND_ALONG = _attended  # what nodes call
 _along = opaque(
     like=lambda q, k, v, which, *_: torch.empty(
         len(q), which.rows.segments, v.shape[2], dtype=v.dtype, device="meta"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from edgewise.physical.symbols import Lowering
+from edgewise.kernels.chosen import watched
+from edgewise.physical.symbols import Lowering, PlanStep
 from edgewise.run.column import Column
 
+Found = TypeVar("Found", Column, dict[str, Column])
 Product = tuple[str, str | None]  # a matrix and the vector that is added, by name
 
 
@@ -32,6 +34,19 @@ class State:
     cache: Any = None  # keeps keys and values where rows are appended
     places: Tensor | None = None  # of the rows that are appended
     lowering: Lowering | None = None  # that writes the graph, where values are symbols
+
+    def worked(self, relation: str, step: Any, compute: Callable[[], Found]) -> Found:
+        """What a step computes; in a graph its nodes are noted as that step's."""
+        if self.lowering is None:
+            return compute()
+        with watched() as kernels:
+            work = self.lowering.label = PlanStep(relation, step, kernels)
+            found = compute()
+        columns = list(found.values()) if isinstance(found, dict) else [found]
+        work.rows = sum(column.rows for column in columns)
+        work.shapes = tuple(dict.fromkeys(column.shape for column in columns))
+        self.lowering.works.append(work)
+        return found
 
     def lifted(self, tensor: Tensor) -> Tensor:
         """A constant that computation starts from; in a graph an attribute."""

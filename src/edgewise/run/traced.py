@@ -95,6 +95,9 @@ def attend(
     return found
 
 
+ATTEND = attend.__wrapped__  # type: ignore[attr-defined]  # what nodes call
+
+
 def _transformed() -> bool:
     """Whether a function transformation, such as `torch.vmap`, is under way."""
     return torch._C._functorch.peek_interpreter_stack() is not None

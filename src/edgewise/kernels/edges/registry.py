@@ -118,7 +118,11 @@ def choose(case: Case) -> Choice:
 
 def function(case: Case) -> Callable[..., Any]:
     """What computes a case."""
-    choice = choose(case)
+    return choose(case).kernel.operations[case.operation]
+
+
+def note_choice(case: Case) -> None:
+    """Tell those who watch which kernel a case runs on."""
     if is_watched():
+        choice = choose(case)
         note(Chosen(case.operation, choice.kernel.name, choice.refusals))
-    return choice.kernel.operations[case.operation]
