@@ -111,20 +111,20 @@ def profile(
 class _Run:
     """One timed run; a rule's backward time begins where the gradient of its result is known."""
 
-    def __init__(self, plan: PhysicalPlan, given: Sequence[Tensor], backward: bool) -> None:
+    def __init__(self, plan: PhysicalPlan, tensors: Sequence[Tensor], backward: bool) -> None:
         self.plan = plan
         self.forward: dict[PlanStep, float] = {}
         self.backward: dict[PlanStep, float] = {}
         self.marks: list[tuple[PlanStep | None, _Moment]] = []
         self.values: dict[Node, Any] = {}
         arguments = (node for node in plan.graph.nodes if node.op == "placeholder")
-        self.values.update(zip(arguments, given, strict=True))
+        self.values.update(zip(arguments, tensors, strict=True))
         with torch.set_grad_enabled(backward):
             every = list(plan.graph.nodes)
             for work, nodes in groupby(every, key=lambda node: node.meta.get("of")):
                 self._timed(work, list(nodes))
         if backward:
-            self._backward([t for t in given if t.requires_grad])
+            self._backward([t for t in tensors if t.requires_grad])
 
     def _timed(self, work: PlanStep | None, nodes: list[Node]) -> None:
         device = self.plan.device

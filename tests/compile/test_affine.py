@@ -105,7 +105,7 @@ PROGRAMS = {
             R.k(X) <= (R.x(X)["w":4, 3], W.c[4,]),
             R.y(X) <= R.q(X) + R.k(X)[2.0].fixed(),
         ],
-        [True, True],
+        [True],
     ),
     "a number": ([R.y(X) <= (R.x(X)["w":4, 3], W.b[0.5])], [False]),
     "twice": ([R.y(X) <= (R.x(X)["w":4, 3], R.x(X)["v":4, 3], W.b[4,])], [False]),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.fx import Node
 from torch.fx.node import map_arg
+from torch.nn.functional import linear
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
@@ -31,7 +32,7 @@ from edgewise.physical.plan import PhysicalPlan, run_node
 from edgewise.physical.symbols import PlanStep, is_opaque
 from edgewise.profile import Piece, groundings, label
 from edgewise.run.attention import AttentionStep
-from edgewise.run.projections import products_of
+from edgewise.run.families import ALL_MEMBERS
 from edgewise.run.recursion import Levels, Rounds
 from edgewise.run.rule import RuleStep
 from edgewise.run.scored import ATTEND_ALONG
@@ -81,9 +82,7 @@ def kernels(model: Model, step: Step, values: Mapping[str, Tensor]) -> dict[str,
     return {
         "inputs": inputs,
         "relations": relations,
-        "one product": [
-            [name for name, _ in products] for products in executable.projections.values()
-        ],
+        "one product": [n.meta["merged"] for n in plan.graph.nodes if "merged" in n.meta],
         "one gather": [list(names) for names in step.prepared.stacks.values()],
         "total": {key: sum(one[key] for one in each) for key in ("flops", "bytes")},
     }
@@ -96,7 +95,7 @@ def _explained(work: PlanStep, nodes: list[Node], plan: PhysicalPlan) -> dict[st
     if isinstance(work.step, AttentionStep):
         made = _attention(work.step, nodes, plan, counter)
     else:
-        made = {"kernel": kernel(work.step, work.kernels)} | counter.numbers()
+        made = {"kernel": kernel(work, nodes)} | counter.numbers()
         made |= _reasons(work.step, work.kernels)
     count = groundings(work.step)
     return {"rule": label(work.step)} | ({} if count is None else {"groundings": count}) | made
@@ -173,23 +172,24 @@ class Counter(TorchDispatchMode):
         return {"flops": self.flops, "bytes": self.bytes, "largest": self.largest}
 
 
-def kernel(piece: Piece, seen: Sequence[Chosen] = ()) -> str:
-    """How a piece runs, in a few words; `seen` are the kernels that it ran on."""
-    match piece:
+def kernel(work: PlanStep, nodes: Sequence[Node]) -> str:
+    """How a step runs, in short."""
+    match work.step:
         case RuleStep():
-            return _rule_kernel(piece, seen)
+            return _rule_kernel(work.step, work.kernels, nodes)
         case Levels():
-            return f"{len(piece.stages)} levels, one after another"
+            return f"{len(work.step.stages)} levels, one after another"
         case Rounds(count=None):
             return "rounds until nothing changes"
         case Rounds():
-            return f"{piece.count} rounds"
+            return f"{work.step.count} rounds"
     return "rules together"
 
 
-def _rule_kernel(step: RuleStep, seen: Sequence[Chosen]) -> str:
+def _rule_kernel(step: RuleStep, seen: Sequence[Chosen], nodes: Sequence[Node]) -> str:
     aggregated = [choice.name for choice in seen if choice.operation in SEGMENTS]
-    parts = ["linear"] if any(products_of(step.ground, step.layouts)) else []
+    one = ALL_MEMBERS.name in aggregated  # which is a product itself
+    parts = ["linear"] if any(map(_is_product, nodes)) and not one else []
     parts += [f"products ({c.name})" for c in seen if c.operation == "grouped_linear"]
     if any(rows is not None for rows in step.ground.rows.values()) and not aggregated:
         parts.append("gather")
@@ -201,6 +201,12 @@ def _rule_kernel(step: RuleStep, seen: Sequence[Chosen]) -> str:
     if step.ground.groups is not None:
         parts.append(f"{DEFINITIONS[step.aggregation.name].word} in groups")
     return ", ".join(parts) or "elementwise"
+
+
+def _is_product(node: Node) -> bool:
+    """Whether a node is rows times a matrix, or a part of such a product."""
+    of_one = node.target is operator.getitem and node.args[0].target == "split"
+    return node.target is linear or of_one
 
 
 def _reasons(piece: Piece, seen: Sequence[Chosen]) -> dict[str, Any]:

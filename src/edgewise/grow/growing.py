@@ -133,7 +133,6 @@ class Growing:
             state = self._state(step, values, symbols, lowering)
             left = iter(symbols[len(values) + len(self._weights) :])
             state.cache, state.places = self.cache, next(left)
-            state.few = self.cache.rows < FEW
             state.relations.update((name, Column(next(left))) for name in fixed)
             for part in step.executable.steps:
                 assert isinstance(part, RelationStep)
@@ -143,7 +142,8 @@ class Growing:
 
         names = [*values, *self._weights, "places", *fixed]
         given = [*values.values(), *self._weights.values(), *rest]
-        return lowered(run, names, given, self.model._one.device)
+        few, device = self.cache.rows < FEW, self.model._one.device
+        return lowered(run, names, given, device, without=step.without, few_rows=few)
 
     def _state(
         self,
@@ -154,9 +154,7 @@ class Growing:
     ) -> State:
         left, unit = iter(symbols), self.model._one
         inputs, weights = ({n: next(left) for n in names} for names in (values, self._weights))
-        state = step.state(inputs, weights, unit.dtype, unit.device, self.model.training, lowering)
-        state.projections = step.executable.projections
-        return state
+        return step.state(inputs, weights, unit.dtype, unit.device, self.model.training, lowering)
 
     def take(self, samples: Tensor) -> None:
         """Go on with these samples of the batch, in this order; one may come several times."""

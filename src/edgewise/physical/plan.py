@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
+from edgewise.physical.passes import optimise_graph
 from edgewise.physical.source import function_of, text_of
 from edgewise.physical.symbols import Lowering, PlanStep, Symbol, is_opaque, prepared
 from edgewise.physical.tidy import VIEWS, tidy
@@ -124,13 +125,19 @@ def lowered(
     names: Sequence[str],
     tensors: Sequence[Tensor],
     device: torch.device,
+    *,
+    without: Collection[str] = (),
+    few_rows: bool = False,
 ) -> PhysicalPlan:
-    """What `run` computes of tensors like these; `names` are those of placeholders."""
+    """What `run` computes of tensors like these; `names` are those of placeholders, `without` the
+    passes that are left out."""
     lowering = Lowering(device)
     symbols = [lowering.placeholder(n, t) for n, t in zip(names, tensors, strict=True)]
     with torch.no_grad():
         result = run(lowering, symbols)
-    return _finished(lowering, result, [(t.shape, t.dtype) for t in tensors])
+    found = _finished(lowering, result, [(t.shape, t.dtype) for t in tensors])
+    optimise_graph(found.graph, without, few_rows)
+    return found
 
 
 def lowered_parts(

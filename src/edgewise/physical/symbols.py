@@ -112,6 +112,10 @@ class PlanStep:
     rows: int = 0
     shapes: tuple[tuple[int, ...], ...] = ()
 
+    @property
+    def recursive(self) -> bool:
+        return hasattr(self.step, "component")
+
 
 class Lowering:
     """A graph while it is written: placeholders, constants as attributes, one node per call."""
@@ -128,6 +132,7 @@ class Lowering:
     def placeholder(self, name: str, like: Tensor) -> Symbol:
         """An argument of the graph with the shape and precision of a tensor."""
         node = self.graph.placeholder(self._free(name))
+        node.meta.update(name=name, of=None)
         return self._symbol(node, torch.empty(like.shape, dtype=like.dtype, device=META))
 
     def argument(self, name: str, thing: Any) -> None:

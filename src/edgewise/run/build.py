@@ -25,12 +25,10 @@ from edgewise.run.attention import AttentionStep
 from edgewise.run.executable import Executable, RelationStep
 from edgewise.run.fused import attention_step
 from edgewise.run.merge import laid, merge_of, merged
-from edgewise.run.projections import products_of
 from edgewise.run.recursion import Component, Levels, Rounds, levels, rounds
 from edgewise.run.room import Values
 from edgewise.run.rule import RuleStep
 from edgewise.run.shapes import Shapes
-from edgewise.run.state import Product
 
 Step = RelationStep | Levels | Rounds
 
@@ -44,7 +42,6 @@ def build(
     weights: Mapping[str, Tensor],
     shapes: Mapping[str, tuple[int, ...] | None],
     project_first: bool = True,
-    merge_projections: bool = True,
     lift: bool = True,
     volatile: frozenset[str] = frozenset(),
     room: Values | None = None,
@@ -60,37 +57,16 @@ def build(
     known = Shapes(weights, plan.aggregation, lines, dict(shapes), {} if found is None else found)
     builder = _Builder(plan, sources, constants, limit, project_first, known, lift, volatile, room)
     steps = tuple(builder.steps())
-    together = _projections(steps, weights) if merge_projections else {}
     return Executable(
         builder.sources,
         steps,
         builder.grounder.relations,
         constants,
         builder.refusals,
-        together,
         builder.classes,
         builder.lifting.refusals,
         builder.lifting.constant,
     )
-
-
-def _projections(
-    steps: Sequence[Step], weights: Mapping[str, Tensor]
-) -> dict[str, tuple[Product, ...]]:
-    """The matrices of equal width that rules apply to all rows of a relation."""
-    found: dict[tuple[str, int], dict[str, str | None]] = {}
-    for step in steps:
-        for rule in step.rules() if isinstance(step, RelationStep) else ():
-            for relation, (name, vector) in products_of(rule.ground, rule.layouts):
-                width = weights[name].shape[-1] if weights[name].ndim >= 2 else 0
-                group = found.setdefault((relation, width), {})
-                if width > 1:
-                    group[name] = vector if group.get(name, vector) == vector else None
-    return {
-        relation: tuple(products.items())
-        for (relation, _), products in found.items()
-        if len(products) > 1
-    }
 
 
 def _value_rule(node: Attention) -> nodes.Rule:

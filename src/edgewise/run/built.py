@@ -203,7 +203,6 @@ def _built(
         weights=weights,
         shapes={name: source.shape for name, source in prepared.sources.items()},
         project_first="project rows" not in model.without,
-        merge_projections="merge projections" not in model.without,
         lift=not apart and "lift equal rows" not in model.without,
         volatile=data.volatile,
         room=values_of(prepared.plan, prepared.sources, dtype, device),
@@ -211,4 +210,4 @@ def _built(
     )
     output = output_of(prepared, executable.relations, weights, model.fill)
     settle(executable)
-    return to_device(Step(prepared, executable, output), device)
+    return to_device(Step(prepared, executable, output, without=model.without), device)

@@ -14,7 +14,7 @@ from edgewise.run.column import Column
 from edgewise.run.merge import Merge
 from edgewise.run.recursion import Levels, Rounds
 from edgewise.run.rule import RuleStep
-from edgewise.run.state import Product, State
+from edgewise.run.state import State
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,13 +52,11 @@ class Executable:
     relations: dict[str, Index]
     constants: Constants
     refusals: dict[str, str] = field(default_factory=dict)
-    projections: dict[str, tuple[Product, ...]] = field(default_factory=dict)
     classes: dict[str, int] = field(default_factory=dict)  # of relations computed by class
     unlifted: dict[str, str] = field(default_factory=dict)  # why rows are not computed by class
     constant: frozenset[str] = frozenset()  # data whose values decide classes
 
     def run(self, state: State) -> dict[str, Column]:
-        state.projections = self.projections
         for step in self.steps:
             if isinstance(step, RelationStep):
                 state.relations.update(step(state))

@@ -14,7 +14,6 @@ from edgewise.physical.symbols import Lowering, PlanStep
 from edgewise.run.column import Column
 
 Found = TypeVar("Found", Column, dict[str, Column])
-Product = tuple[str, str | None]  # a matrix and the vector that is added, by name
 
 
 @dataclass
@@ -26,11 +25,9 @@ class State:
     training: bool
     dtype: torch.dtype
     device: torch.device
-    projections: Mapping[str, tuple[Product, ...]] = field(default_factory=dict)
     shared: dict[tuple[str, str, str | None], Tensor] = field(default_factory=dict)
     numbers: Mapping[str, Column] = field(default_factory=dict)  # integers, not rounded to dtype
     whole: frozenset[str] = frozenset()  # read in full, though by many steps that read a few rows
-    few: bool = False  # rows are so few that reading the weights is the work
     cache: Any = None  # keeps keys and values where rows are appended
     places: Tensor | None = None  # of the rows that are appended
     lowering: Lowering | None = None  # that writes the graph, where values are symbols

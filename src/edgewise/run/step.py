@@ -37,6 +37,7 @@ class Step:
     output: Output
     plans: dict[Mode, PhysicalPlan] = field(default_factory=dict)
     modules: dict[Any, GraphModule] = field(default_factory=dict)  # for tracers
+    without: tuple[str, ...] = ()  # passes that are left out
     padded: bool = False  # one sample of a batch, filled up to the longest
     handle: str = ""  # given when it is kept with data
 
@@ -101,7 +102,8 @@ class Step:
                 return self.output.tensor(value, as_rows)
 
             with untraced():
-                found = lowered(run, (*names, *weights), given, unit.device)
+                every = (*names, *weights)
+                found = lowered(run, every, given, unit.device, without=self.without)
             self.plans[key] = found
         return found
 
