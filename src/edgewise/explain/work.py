@@ -21,7 +21,7 @@ from edgewise.graphs import full
 from edgewise.ground.index import Grid, Index
 from edgewise.kernels.attention.contract import Case
 from edgewise.kernels.attention.flash import fused
-from edgewise.kernels.attention.options import Inputs, Options
+from edgewise.kernels.attention.options import Options, TermInputs
 from edgewise.kernels.attention.prepared import Prepared, prepare_call
 from edgewise.kernels.chosen import Chosen
 from edgewise.kernels.edges import EdgeIndex
@@ -248,7 +248,7 @@ def _prepared(step: AttentionStep, attends: Mapping[Any, Node], plan: PhysicalPl
     q, k, v = (argument.meta["like"] for argument in node.args[:3])
     bias = q.new_empty(q.shape[-2], k.shape[-2]) if step.biases else None
     options = Options(1.0, S, node.kwargs.get("dropout", 0.0))
-    return prepare_call(q, k, v, step.pattern or full(), options, Inputs(bias), plan.device)
+    return prepare_call(q, k, v, step.pattern or full(), options, TermInputs(bias), plan.device)
 
 
 def _terms(case: Case) -> dict[str, Any]:
