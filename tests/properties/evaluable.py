@@ -41,9 +41,10 @@ GIVEN = (
     Relation("f", (2,), (True, True), given=True),
     Relation("s", (), (), given=True),
     Relation("c", (), (False,), given=True),  # strings among its keys
+    Relation("d", (), (False,), given=True),  # negative and large keys
     Relation("n", (), (True,), given=True),  # no value: 1
 )
-KEYS = {"c": [("a",), ("b",), (0,), (2,)], "s": [()]}
+KEYS = {"c": [("a",), ("b",), (0,), (2,)], "d": [(-2,), (0,), (3,), (9,)], "s": [()]}
 
 
 def keys(relation: Relation) -> list[tuple[Any, ...]]:
@@ -67,8 +68,10 @@ def facts_of(choices: Choices, relations: Sequence[Relation]) -> list[nodes.Atom
     found = []
     for relation in relations:
         density = choices.choice([0.7, 1.0, 0.9, 1.0, 0.4, 0.0])
+        length = choices.choice([4, 4, 4, 4, 3, 1])  # of an axis that is given as a tensor
+        short = all(relation.small) and length < 4
         for key in keys(relation):
-            if random.random() < density:
+            if random.random() < density and not (short and max(key, default=0) >= length):
                 atom = R[relation.name](*key)
                 found.append(
                     atom if relation.name == "n" else atom[literal(relation.shape, random)]

@@ -4,9 +4,9 @@ import random
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -214,34 +214,33 @@ def without(name: str) -> Callable[[Trial], None]:
     return lambda trial: plain(replace(trial, without=(name,)))
 
 
-def separated(trial: Trial, tensors: Sequence[Tensor]) -> tuple[dict[str, Tensor], list[int]]:
-    """Relations that fill their grid as dense tensors, and the facts that are left."""
-    dense: dict[str, Tensor] = {}
-    for name, relation in FILLED.items():
-        own = {f.terms: t for f, t in zip(trial.facts, tensors, strict=True) if f.relation == name}
-        keys = list(_grid(len(relation.small)))
-        if own and set(own) == set(keys):
-            sizes = [SIZE] * len(relation.small)
-            dense[name] = torch.stack([own[key] for key in keys]).reshape(
-                *sizes, *(relation.shape or ())
-            )
+def separated(trial: Trial) -> tuple[dict[str, list[int]], list[int]]:
+    """Where the facts of relations that fill a grid are, in its order, and all that are left."""
+    dense: dict[str, list[int]] = {}
+    for name in FILLED:
+        own = {f.terms: at for at, f in enumerate(trial.facts) if f.relation == name}
+        if own and sorted(own) == list(product(*map(range, lengths(own)))):
+            dense[name] = [own[key] for key in sorted(own)]
     return dense, [at for at, f in enumerate(trial.facts) if f.relation not in dense]
 
 
-def _grid(arity: int) -> Iterator[Key]:
-    if not arity:
-        yield ()
-    for first in range(SIZE if arity else 0):
-        for rest in _grid(arity - 1):
-            yield (first, *rest)
+def lengths(keys: Iterable[Key]) -> list[int]:
+    return [max(axis) + 1 for axis in zip(*keys, strict=True)]
+
+
+def on_axes(trial: Trial, places: Sequence[int], tensors: Sequence[Tensor]) -> Tensor:
+    """The values of facts that fill a grid as one tensor."""
+    axes = lengths(trial.facts[at].terms for at in places)
+    values = torch.stack([tensors[at] for at in places])
+    return values.reshape(*axes, *values.shape[1:])
 
 
 def dense(trial: Trial) -> None:
     """Relations that fill their grid as tensors, at every call; the others grounded."""
     tensors = leaves(trial.facts)
-    inputs, left = separated(trial, tensors)
+    places, left = separated(trial)
     model = model_of(trial)
-    inputs = {name: t for name, t in inputs.items() if name in model.inputs}
+    inputs = {n: on_axes(trial, at, tensors) for n, at in places.items() if n in model.inputs}
     facts = held([trial.facts[at] for at in left], [tensors[at] for at in left])
     if not inputs:
         raise Skipped("nothing dense")
@@ -339,30 +338,25 @@ def laid_out(trial: Trial) -> None:
 def batched(trial: Trial) -> None:
     """Dense relations with a batch axis, the others grounded once for all samples."""
     random = trial.random()
-    first = leaves(trial.facts)
-    inputs, _ = separated(trial, first)
+    places, _ = separated(trial)
     model = model_of(trial)
-    names = [name for name in inputs if name in model.inputs]
+    names = [name for name in places if name in model.inputs]
     if not names:
         raise Skipped("nothing dense")
     moving = [n for n in names if random.random() < 0.7] or names[:1]
     size = random.choice([1, 2, 3])
-    samples, batch = [], {}
-    for _ in range(size):
-        samples.append([_changed(f, random) if f.relation in moving else f for f in trial.facts])
+    samples = [
+        [_changed(f, random) if f.relation in moving else f for f in trial.facts]
+        for _ in range(size)
+    ]
     own = [leaves(facts) for facts in samples]
-    shared = {at for at, f in enumerate(trial.facts) if f.relation not in moving}
     for each in own[1:]:
-        for at in shared:
-            each[at] = own[0][at]
+        for at, fact in enumerate(trial.facts):
+            each[at] = each[at] if fact.relation in moving else own[0][at]
+    batch = {}
     for name in moving:
-        relation = FILLED[name]
-        some = []
-        for facts, each in zip(samples, own, strict=True):
-            by_key = {f.terms: t for f, t in zip(facts, each, strict=True) if f.relation == name}
-            some.append(torch.stack([by_key[key] for key in _grid(len(relation.small))]))
-        sizes = [SIZE] * len(relation.small)
-        batch[name] = torch.stack(some).reshape(size, *sizes, *(relation.shape or (1,)))
+        made = torch.stack([on_axes(trial, places[name], each) for each in own])
+        batch[name] = made if FILLED[name].shape else made[..., None]
     wanted: Found = {}
     fragile = False
     for at, (facts, each) in enumerate(zip(samples, own, strict=True)):

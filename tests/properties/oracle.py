@@ -566,7 +566,7 @@ class Oracle(Functions):
         keys = [bound.get(t.name) if isinstance(t, nodes.Variable) else t for t in atom.terms]
         known = [k for k in keys if k is not None]
         most = max([k for k in known if isinstance(k, int)], default=0)
-        return [*range(most * max(most, 2) + 2), *[k for k in known if isinstance(k, str)]]
+        return [*range(most * max(most, 2) + 2), *{k for k in known if isinstance(k, str) or k < 0}]
 
     def _check_domains(self, rule: Rule, bound: Bound) -> None:
         for family in rule.families:
