@@ -227,6 +227,16 @@ def test_a_module_of_somebody_else_is_called_every_time():
     assert inner.weight.grad is not None
 
 
+@pytest.mark.parametrize("called", [torch.tanh, torch.nn.Linear(4, 4).double()])
+def test_what_somebody_else_wrote_is_compiled_too(called):
+    model = Program([(R.out(X) <= R.x(X)) | [F.call(called)]]).compile(R.out, dtype=torch.float64)
+    x = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+    torch._dynamo.reset()
+    found = torch.compile(model, backend="aot_eager")(x=x)
+    torch.testing.assert_close(found, called(x))
+    torch.testing.assert_close(*(torch.autograd.grad(y.sum(), x) for y in (found, called(x))))
+
+
 def plan_of(run, *tensors):
     names = [f"x{n}" for n in range(len(tensors))]
     return lowered(lambda _, symbols: run(*symbols), names, tensors, torch.device("cpu"))

@@ -179,6 +179,8 @@ def _replayed(plan: PhysicalPlan, lowering: Lowering) -> PhysicalPlan:
                 values[node] = lowering.lifted(thing) if isinstance(thing, Tensor) else thing
             case "output":
                 return _finished(lowering, args[0], plan.signature)
+            case _ if is_opaque(node.target):
+                values[node] = lowering.call(node.target, args, kwargs)
             case _:
                 values[node] = run_node(node, args, kwargs)
     raise AssertionError("a graph ends with its output")

@@ -320,7 +320,9 @@ def opaque(
         def call(*args: Any, **kwargs: Any) -> Found:
             tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
             tensors += [t for a in args if isinstance(a, list) for t in a]
-            if torch.compiler.is_compiling() or not has_torch_function(tensors):
+            symbolic = any(type(t) is Symbol for t in tensors)  # a trace lowers the step as well
+            traced = torch.compiler.is_compiling() and not symbolic
+            if traced or not has_torch_function(tensors):
                 return function(*args, **kwargs)
             found: Found = handle_torch_function(function, tensors, *args, **kwargs)
             return found
