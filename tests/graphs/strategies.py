@@ -1,6 +1,7 @@
 """Random patterns with the numbers of queries and keys they are made for."""
 
 import dataclasses
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -20,9 +21,11 @@ FIELDS = {
 
 
 def built(name: str) -> st.SearchStrategy[Pattern]:
-    """Any pattern whose fields mean what their names say elsewhere."""
+    """Any pattern whose fields are named as those of others, or are positive integers."""
     fields = dataclasses.fields(PATTERNS[name])
-    return st.builds(PATTERNS[name], **{field.name: FIELDS[field.name] for field in fields})
+    return st.builds(
+        PATTERNS[name], **{field.name: FIELDS.get(field.name, counts) for field in fields}
+    )
 
 
 def anywhere(patterns: st.SearchStrategy[Pattern], most: int = 64) -> st.SearchStrategy[Case]:
@@ -142,3 +145,10 @@ expressions = st.recursive(
     ),
     max_leaves=5,
 )
+
+
+def example(name: str) -> str:
+    """The first example in the docstring of a pattern, such as `window(1)`."""
+    found = re.search(rf">>> ({name}\(.*?\))[.\n]", str(PATTERNS[name].__doc__))
+    assert found is not None, f"`{name}` has no example in its docstring"
+    return found[1]

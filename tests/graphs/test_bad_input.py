@@ -1,5 +1,6 @@
 """Whatever is given to a public function: an answer, or an error of ours with a next step."""
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_matrix, eye
+from strategies import example
 
 from edgewise import V, graphs
 from edgewise.errors import EdgewiseError
@@ -72,6 +74,16 @@ GOOD: dict[str, tuple[tuple[Any, ...], dict[str, Any], int]] = {  # arguments, a
     "watts_strogatz": ((2, 0.5), {"kind": "added", "seed": 0}, 8),
     "window": ((1,), {}, 8),
 }  # fmt: skip
+
+
+def arguments(pattern: Any) -> tuple[tuple[Any, ...], dict[str, Any], int]:
+    """The arguments that build a pattern."""
+    values = [(f.name, getattr(pattern, f.name), f.kw_only) for f in dataclasses.fields(pattern)]
+    named = {name: value for name, value, kw_only in values if kw_only}
+    return tuple(value for _, value, kw_only in values if not kw_only), named, 8
+
+
+GOOD |= {name: arguments(graphs.parse(example(name))) for name in PATTERNS if name not in GOOD}
 METHODS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "contains": ((0, 1, 8, 8), {}),
     "rows": ((8, 8), {}),

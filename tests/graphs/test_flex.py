@@ -4,11 +4,12 @@ import time
 
 import pytest
 import torch
+from strategies import example
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from edgewise.graphs import PATTERNS, Pattern, cache, from_block_mask, parse, per_head
 
-TEXTS = {  # of every pattern at least one, for 512 tokens and blocks of 64 or 128
+TEXTS = {  # larger than the examples of the docstrings: for 512 tokens and blocks of 64 or 128
     "full": "full()", "causal": "causal()", "window": "window(100)", "ring": "ring(70)",
     "dilated": "dilated(5, 40)", "strided": "strided(48)", "fixed": "fixed(64, 3)",
     "prefix": "prefix(130)", "blocks": "blocks(96)", "global_tokens": "global_tokens(3)",
@@ -24,6 +25,7 @@ TEXTS = {  # of every pattern at least one, for 512 tokens and blocks of 64 or 1
     "syntax": f"syntax({[-1, *range(511)]}, 3)",
     "lsh": f"lsh({[[i % 7 for i in range(512)]]}, chunk=64)",
 }  # fmt: skip
+TEXTS |= {name: example(name) for name in PATTERNS if name not in TEXTS}
 FIELDS = ("num_blocks", "indices")
 
 
