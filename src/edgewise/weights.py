@@ -18,7 +18,7 @@ from edgewise.language.terms import variables
 
 
 class UnknownWeight(EdgewiseError):
-    """Weights are given by name, and every name must be one of the program's."""
+    """Weights are set by name, and every name must be one of the program's."""
 
     code = "unknown-weight"
     example = 'Program([R.h <= R.a["w": 2.0]]).solve([R.a[1.0]], weights={"v": 3.0})'
@@ -48,7 +48,7 @@ def _by_name(values: Any) -> dict[str, Any]:
     if values is None or isinstance(values, Mapping):
         return dict(values or {})
     raise UnknownWeight(
-        f"weights are given by name, not as a {type(values).__name__}",
+        f"weights are set by name, not as a {type(values).__name__}",
         caller(),
         'write `weights={"w": tensor}`',
     )
@@ -134,12 +134,12 @@ class WeightTable:
             made = value if isinstance(value, Tensor) else exact(value, self.dtype)
         except (TypeError, ValueError, RuntimeError):
             raise UnknownWeight(
-                f"the weight `{weight.name}` was given {safe_repr(value)}", caller(), "give numbers"
+                f"the weight `{weight.name}` is set to {safe_repr(value)}", caller(), "give numbers"
             ) from None
         wanted = self._shape(weight)
         if tuple(made.shape) != wanted:
             raise ShapeMismatch(
-                f"the weight `{weight.name}` has shape {wanted}, given is {tuple(made.shape)}",
+                f"the weight `{weight.name}` has shape {wanted}, not {tuple(made.shape)}",
                 caller(),
                 "`program.weights(seed=0)` gives weights of the right shapes",
             )

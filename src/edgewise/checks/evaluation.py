@@ -86,7 +86,7 @@ class NotDerivable(EdgewiseError, KeyError):
 
 
 class BadQuery(EdgewiseError):
-    """A solution is asked with an atom."""
+    """A solution is queried with an atom."""
 
     code = "bad-query"
     example = 'Program([R.h <= R.a]).solve([R.a[1.0]])["h"]'

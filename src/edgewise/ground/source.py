@@ -42,7 +42,7 @@ class Live:
 class Source:
     """A data relation: its index, and how to find its column (batch, rows, value...).
 
-    `order` puts values that were given row by row into key order, or repeats them in every sample;
+    `order` puts values row by row into key order, or repeats them in every sample;
     `live` makes those anew.
     """
 
@@ -58,16 +58,16 @@ class Source:
     live: Live | None = None
 
     def data(
-        self, given: Tensor | None, weights: Mapping[str, Tensor], dtype: torch.dtype
+        self, values: Tensor | None, weights: Mapping[str, Tensor], dtype: torch.dtype
     ) -> Tensor:
-        if given is not None and self.dense:
-            lead = given if self.batched else given.unsqueeze(0)
+        if values is not None and self.dense:
+            lead = values if self.batched else values.unsqueeze(0)
             if self.order is None:
                 return lead.reshape(self.batch, self.index.rows, *self.shape)
             once = math.prod(self.index.spans[1:])  # the same rows in every sample
             return lead.reshape(self.batch, once, *self.shape).index_select(1, self.order)
         assert self.stored is not None
-        data = self.stored if given is None else given.to(self.stored.device)
+        data = self.stored if values is None else values.to(self.stored.device)
         if self.order is not None:
             data = data.index_select(0, self.order)
         if self.weights:

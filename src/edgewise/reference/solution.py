@@ -40,7 +40,7 @@ class Solution(Mapping[nodes.Atom, Any]):
             self._arities.setdefault(relation, len(key))
 
     def __getitem__(self, query: Any) -> Any:
-        atom = self._asked(query)
+        atom = self._checked_query(query)
         if any(isinstance(term, nodes.Variable) for term in atom.terms):
             return self._all(atom)
         found = self.values_by_atom.get((atom.relation, atom.terms))  # type: ignore[arg-type]
@@ -48,7 +48,7 @@ class Solution(Mapping[nodes.Atom, Any]):
             raise self._missing(atom)
         return found
 
-    def _asked(self, query: Any) -> nodes.Atom:
+    def _checked_query(self, query: Any) -> nodes.Atom:
         if not isinstance(query, nodes.Atom) or query.negated or query.weight is not None:
             raise BadQuery(
                 f"`{safe_repr(query)}` is not a query", caller(), "ask `solution[R.h(1)]`"
@@ -93,7 +93,7 @@ class Solution(Mapping[nodes.Atom, Any]):
         """The groundings behind a value, with their contributions and shares."""
         from edgewise.reference.why import why
 
-        return why(self, self._asked(atom))
+        return why(self, self._checked_query(atom))
 
     def draw(self, *atoms: nodes.Atom) -> Picture:
         """The network this sample grounds to, or the part of it behind `atoms` (SVG)."""
