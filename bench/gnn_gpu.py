@@ -112,7 +112,7 @@ MODELS = {
 def drawn(graph):
     """Distinct edges (i, j) without loops, in key order, and a type for each.
 
-    In "power law" the degrees of i fall like a power, and node 0 hears everybody.
+    In "power law" the degrees of i fall like a power, and node 0 is connected to every node.
     """
     torch.manual_seed(0)
     i, j = torch.arange(N).repeat_interleave(DEGREE), torch.randint(N, (N * DEGREE,))

@@ -32,8 +32,8 @@ class Block(nn.Module):
         b, n, d = x.shape
         q, k, v = self.qkv(self.norm1(x)).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         p = self.dropout if self.training else 0.0
-        heard = scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
-        x = x + self.drop(self.out(heard.transpose(1, 2).reshape(b, n, d)))
+        attended = scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
+        x = x + self.drop(self.out(attended.transpose(1, 2).reshape(b, n, d)))
         return x + self.drop(self.mlp(self.norm2(x)))
 
 
