@@ -97,7 +97,7 @@ def _pattern(
         on_it = [s for s in specials if s is not special and _mentions(s, name)]
         pattern: Pattern | None = causal()
         for other in on_it:
-            pattern = None if pattern is None else _within(pattern, name, other)
+            pattern = None if pattern is None else _with_distance(pattern, name, other)
         i, j, _ = (v.name for v in variables(special.terms))
         return (i, j), pattern, on_it
     match special.name, special.terms:
@@ -141,7 +141,9 @@ def compared(name: str) -> Pattern | None:
     return table.get(name)
 
 
-def _within(pattern: Pattern, distance: str | None, other: nodes.SpecialAtom) -> Pattern | None:
+def _with_distance(
+    pattern: Pattern, distance: str | None, other: nodes.SpecialAtom
+) -> Pattern | None:
     """The pairs of `pattern` whose distance meets one more condition; None if not known how."""
     match other.name, other.terms:
         case (("leq" | "lt"), (nodes.Variable(name=d), int(k))) if d == distance:
