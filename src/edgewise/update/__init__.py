@@ -1,4 +1,4 @@
-"""Facts that are added to a computed program: what they reach is computed, all else is kept."""
+"""Facts that are added to a computed program: what they reach is recomputed, all else stays."""
 
 from edgewise.update.updating import CannotUpdate, Updating
 

@@ -1,4 +1,4 @@
-"""The heads of a rule that changed rows reach, by joining those rows alone with the rest."""
+"""The rule heads that changed rows reach: those rows alone, joined with the other relations."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from edgewise.ground.body import Body
-from edgewise.ground.index import Keys, distinct_rows
+from edgewise.ground.index import Index, Keys, distinct_rows
 from edgewise.ground.join import distinct
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.language import nodes
 from edgewise.language.statements import atoms
 from edgewise.language.terms import variables
-from edgewise.update.table import keys_of
 
 WANTED = "@wanted"
 
@@ -41,20 +40,20 @@ def reached(grounder: Grounder, body: Body, changed: Mapping[str, Tensor], first
     return distinct_rows(torch.cat(found))
 
 
-def everywhere(rule: nodes.Rule, changed: Mapping[str, Tensor], whole: set[str]) -> bool:
-    """Whether a change may take heads away, or move pairs of a pattern: then all are computed."""
+def needs_all(rule: nodes.Rule, changed: Mapping[str, Tensor], recomputed: set[str]) -> bool:
+    """Whether a change may remove rule heads, or move pairs of a pattern: all are recomputed."""
     for atom in atoms(rule.body):
         if isinstance(atom, nodes.PatternAtom):
             return True
         if isinstance(atom, nodes.Atom) and (
-            atom.relation in whole or (atom.negated and atom.relation in changed)
+            atom.relation in recomputed or (atom.negated and atom.relation in changed)
         ):
             return True
     return False
 
 
-def grounded(grounder: Grounder, body: Body, heads: Tensor) -> tuple[Body, GroundRule]:
-    """The rule for these heads alone; where a softmax joins heads, for those it joins to them.
+def grounded(grounder: Grounder, body: Body, heads: Tensor) -> GroundRule:
+    """The rule for some rule heads alone, and for those that a softmax normalises with them.
 
     A variable that only a family of weights holds takes all values of its domain.
     """
@@ -63,15 +62,21 @@ def grounded(grounder: Grounder, body: Body, heads: Tensor) -> tuple[Body, Groun
     free = set(named["agg_terms"]) if named is not None else set()
     held = {v.name for atom in atoms(rule.body) for v in variables(atom.terms)}
     free |= {v.name for v in variables(rule.head.terms)} - held
-    kept = [
+    bound = [
         p
         for p, t in enumerate(rule.head.terms)
         if not (isinstance(t, nodes.Variable) and t.name in free)
     ]
-    wanted = nodes.Atom(WANTED, tuple(rule.head.terms[p] for p in kept), hidden=True)
-    asked = Body(replace(rule, body=(*rule.body, wanted)), body.domains)
-    at = next(n for n, literal in enumerate(asked.literals) if literal is wanted)
-    keys = Keys(distinct_rows(heads[:, kept]))
+    wanted = nodes.Atom(WANTED, tuple(rule.head.terms[p] for p in bound), hidden=True)
+    restricted = Body(replace(rule, body=(*rule.body, wanted)), body.domains)
+    at = next(n for n, literal in enumerate(restricted.literals) if literal is wanted)
+    keys = Keys(distinct_rows(heads[:, bound]))
     with_wanted = replace(grounder, relations=grounder.relations | {WANTED: keys}, joins={})
-    bindings = distinct(with_wanted.bindings(asked, at, keys), asked.visible)
-    return asked, with_wanted.finish(asked, bindings)
+    bindings = distinct(with_wanted.bindings(restricted, at, keys), restricted.visible)
+    return with_wanted.finish(restricted, bindings)
+
+
+def keys_of(index: Index) -> Tensor:
+    """(rows, arity)."""
+    columns = [index.column(p) for p in range(index.arity)]
+    return torch.stack(columns, 1) if columns else torch.zeros(index.rows, 0, dtype=torch.int64)

@@ -1,9 +1,9 @@
-"""A program that is computed once and then follows the facts it is told."""
+"""A program that is computed once and then follows the facts that are added."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,22 +12,24 @@ from torch import Tensor
 from edgewise.checks.evaluation import fact_and_rule, is_extreme
 from edgewise.checks.facts import listed
 from edgewise.errors import EdgewiseError, caller
+from edgewise.functions.dimensions import show
+from edgewise.functions.errors import ShapeMismatch
 from edgewise.ground.body import Body
 from edgewise.ground.constants import STRINGS, Constants
-from edgewise.ground.index import Index, Keys, distinct_rows, locate
+from edgewise.ground.index import Index, Keys, distinct_rows, index_of, locate
 from edgewise.ground.rules import Grounder
 from edgewise.inputs.kinds import ragged
 from edgewise.inputs.prepare import prepare
 from edgewise.language.dependencies import components, needs
 from edgewise.language.program import FactLike
 from edgewise.run.built import uninlined
+from edgewise.run.column import Column
 from edgewise.run.merge import merged
 from edgewise.run.result import Relation
 from edgewise.run.rule import RuleStep
 from edgewise.run.state import State
 from edgewise.run.weights import weights_changed
-from edgewise.update.affected import everywhere, grounded, reached
-from edgewise.update.table import Table, keys_of, places
+from edgewise.update.affected import grounded, keys_of, needs_all, reached
 
 if TYPE_CHECKING:
     from edgewise.module import Model
@@ -46,25 +48,63 @@ rules = [R.two(V.X, V.Z) <= (R.edge(V.X, V.Y), R.edge(V.Y, V.Z))]
 Program(rules).compile(R.two).updating(facts=[R.edge(0, 1)[1.0]])"""
 
 
-class Updating:
-    """The output for the facts so far; `add` computes the heads that new facts reach.
+@dataclass(frozen=True, eq=False)
+class Table:
+    """`data` is (rows, value...), in the order of the index."""
 
-    A delta join gives those heads: the new rows of each atom, joined with all rows of the others.
-    They are computed anew, from all their groundings; every other row is kept. `computed` counts
+    index: Index
+    data: Tensor
+
+    @property
+    def column(self) -> Column:
+        return Column(self.data.unsqueeze(0))
+
+    def with_rows(self, keys: Tensor, values: Tensor) -> Table:
+        """The same with values set at keys, new ones among them; keys are sorted."""
+        old = keys_of(self.index)
+        if not len(old):
+            return Table(index_of(keys), values)
+        index = index_of(distinct_rows(torch.cat([old, keys])))
+        data = values.new_empty(index.rows, *values.shape[1:])
+        if len(old) and self.data.shape[1:] != values.shape[1:]:
+            return Table(index, self._mixed(index, keys, values))
+        data[places(index, old)] = self.data
+        data[places(index, keys)] = values
+        return Table(index, data)
+
+    def _mixed(self, index: Index, keys: Tensor, values: Tensor) -> Tensor:
+        """Values of another shape can only replace all that were there."""
+        if index.rows != len(keys):
+            raise ShapeMismatch(
+                f"new values are {show(tuple(values.shape[1:]))}, those before "
+                f"{show(tuple(self.data.shape[1:]))}",
+                help="a compiled relation has values of one shape",
+            )
+        return values
+
+    def recoded(self, code: Callable[[Tensor], Tensor]) -> Table:
+        return Table(index_of(code(keys_of(self.index))), self.data)
+
+
+class Updating:
+    """The output for the facts so far; `add` recomputes the rule heads that new facts reach.
+
+    A delta join gives those rule heads: the new rows of each atom, joined with all rows of the
+    others. They are recomputed from all their groundings; every other row stays. `computed` counts
     the rows of the last call by relation.
     """
 
     def __init__(self, model: Model, facts: Iterable[Any]) -> None:
         self.model = model
-        # a helper that is written into a rule would refuse keys that its own rule never has
+        # a rule that is inlined into another would refuse keys that it never has by itself
         self._plan = uninlined(model) if model.plan.domains else model.plan
         self.computed: dict[str, int] = {}
         self._constants = Constants()
-        self._given: dict[str, Table] = {}  # facts
+        self._facts: dict[str, Table] = {}  # facts
         self._tables: dict[str, Table] = {}  # facts and what rules derive
         self._refuse_recursion()
         self._mark = model._mark()
-        self._tell(tuple(listed(facts)), self._plan, first=True)
+        self._read(tuple(listed(facts)), self._plan, first=True)
 
     @property
     def output(self) -> Relation:
@@ -77,17 +117,17 @@ class Updating:
         return Relation(name, keys_of(table.index).T, table.data.clone(), self._constants, False)
 
     def add(self, facts: Iterable[FactLike]) -> Relation:
-        """The output with these facts too; a fact that was given before has a new value now."""
+        """The output with these facts too; a fact that was there before has a new value now."""
         if self.model._mark() != self._mark:
             raise weights_changed("model.updating(facts=...)")
-        self._tell(tuple(listed(facts)), replace(self._plan, facts=()))
+        self._read(tuple(listed(facts)), replace(self._plan, facts=()))
         return self.output
 
-    def _tell(self, facts: tuple[Any, ...], plan: Any, first: bool = False) -> None:
+    def _read(self, facts: tuple[Any, ...], plan: Any, first: bool = False) -> None:
         read = self.model._reader.facts(facts)
         assert not isinstance(read, ragged)
         unit = self.model._one
-        before = self._constants, dict(self._given), dict(self._tables)
+        before = self._constants, dict(self._facts), dict(self._tables)
         try:
             with torch.no_grad():
                 prepared = prepare(plan, self.model._reader.arities, {}, read, unit.dtype)
@@ -100,12 +140,11 @@ class Updating:
                     changed[name] = self._set(name, keys, data)
                 self._derive(changed, weights, first)
         except BaseException:
-            self._constants, self._given, self._tables = before  # nothing changed
+            self._constants, self._facts, self._tables = before  # nothing changed
             raise
 
     def _set(self, name: str, keys: Tensor, data: Tensor) -> Tensor:
-        """Write facts down."""
-        for tables in (self._given, self._tables):
+        for tables in (self._facts, self._tables):
             old = tables.get(name)
             empty = Table(Keys(keys[:0]), data[:0])
             tables[name] = (empty if old is None else old).with_rows(keys, data)
@@ -117,7 +156,7 @@ class Updating:
             return
         both = Constants([*self._constants.strings, *new.strings])
         old, self._constants = self._constants, both
-        for tables in (self._given, self._tables):
+        for tables in (self._facts, self._tables):
             for name, table in tables.items():
                 tables[name] = table.recoded(lambda keys: _coded(keys, old, both))
 
@@ -125,18 +164,18 @@ class Updating:
         plan, unit = self._plan, self.model._one
         domains = dict(plan.domains)
         bodies = [Body(rule, domains) for rule in plan.rules]
-        whole: set[str] = set()  # relations that may have lost rows
+        recomputed: set[str] = set()  # relations that may have lost rows
         self.computed = {}
         for part in components(needs(plan.rules)):
             (relation,) = part
             here = [body for body in bodies if body.rule.head.relation == relation]
             indices: dict[str, Index] = {n: t.index for n, t in self._tables.items()}
             grounder = Grounder(self._constants, domains, indices, self.model.limit)
-            if any(everywhere(body.rule, changed, whole) for body in here):
-                whole.add(relation)
+            if any(needs_all(body.rule, changed, recomputed) for body in here):
+                recomputed.add(relation)
                 self._tables.pop(relation, None)
-                if relation in self._given:
-                    self._tables[relation] = self._given[relation]
+                if relation in self._facts:
+                    self._tables[relation] = self._facts[relation]
                 heads = self._all_heads(relation, here, grounder)
             else:
                 found = [reached(grounder, body, changed, first) for body in here]
@@ -149,7 +188,7 @@ class Updating:
 
     def _all_heads(self, relation: str, bodies: Sequence[Body], grounder: Grounder) -> Tensor:
         found = [keys_of(grounder.ground(body).heads) for body in bodies]
-        found += [keys_of(self._given[relation].index)] if relation in self._given else []
+        found += [keys_of(self._facts[relation].index)] if relation in self._facts else []
         return distinct_rows(torch.cat(found))
 
     def _compute(
@@ -160,9 +199,9 @@ class Updating:
         grounder: Grounder,
         state: State,
     ) -> Tensor:
-        """Set the values of heads, and of heads that a softmax joins to them; their keys."""
+        """Set the values of rule heads and of those a softmax normalises with them; their keys."""
         while True:
-            grounds = [grounded(grounder, body, heads)[1] for body in bodies]
+            grounds = [grounded(grounder, body, heads) for body in bodies]
             joined = distinct_rows(torch.cat([heads, *(keys_of(g.heads) for g in grounds)]))
             if len(joined) == len(heads):
                 break
@@ -172,11 +211,11 @@ class Updating:
         steps = [RuleStep(g, self._plan.aggregation) for g in grounds]
         values = [step(state) for step in steps if step.ground.count]
         parts = [part for part in parts if part.rows]
-        given = self._facts_at(relation, heads)
-        if given is not None:
-            self._refuse_both(relation, given.index, grounds, line)
-            parts, values = [given.index, *parts], [given.column, *values]
-        merge = merged(relation, parts, given is not None, line)
+        stated = self._facts_at(relation, heads)
+        if stated is not None:
+            self._refuse_both(relation, stated.index, grounds, line)
+            parts, values = [stated.index, *parts], [stated.column, *values]
+        merge = merged(relation, parts, stated is not None, line)
         data = merge(values, False).data[0]
         keys = keys_of(merge.index)
         old = self._tables.get(relation, Table(Keys(keys[:0]), data[:0]))
@@ -185,14 +224,14 @@ class Updating:
         return keys
 
     def _facts_at(self, relation: str, heads: Tensor) -> Table | None:
-        """The facts among some heads."""
-        given = self._given.get(relation)
-        if given is None:
+        """The facts among some rule heads."""
+        facts = self._facts.get(relation)
+        if facts is None:
             return None
-        keys = keys_of(given.index)
+        keys = keys_of(facts.index)
         among = locate(Keys(heads), list(keys.unbind(1))) >= 0 if keys.shape[1] else None
         rows = torch.arange(len(keys)) if among is None else among.nonzero()[:, 0]
-        return Table(Keys(keys[rows]), given.data[rows]) if len(rows) else None
+        return Table(Keys(keys[rows]), facts.data[rows]) if len(rows) else None
 
     def _refuse_both(self, relation: str, facts: Index, grounds: Any, line: Any) -> None:
         if is_extreme(line):
@@ -225,3 +264,10 @@ def _coded(keys: Tensor, old: Constants, new: Constants) -> Tensor:
     is_string = keys >= STRINGS
     moved = ranks[(keys - STRINGS).clamp(min=0, max=len(ranks) - 1)]
     return torch.where(is_string, moved, keys)
+
+
+def places(index: Index, keys: Tensor) -> Tensor:
+    """The row of each key; all of them hold."""
+    if not keys.shape[1]:
+        return torch.zeros(len(keys), dtype=torch.int64)
+    return locate(index, list(keys.unbind(1)))
