@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
+from edgewise.graphs.cache import cache_of
 from edgewise.graphs.checks import integer
+from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, reference
 from edgewise.kernels.attention.autocast import without_autocast
 from edgewise.kernels.attention.autograd import gradients
@@ -27,18 +29,36 @@ from edgewise.scores.nodes import S
 EDGES = {"edge_bias": 2, "edge_scale": 2, "edge_key": 1, "edge_value": 1}  # the axis of edges
 
 
-def _asked(
+def _decided(
     tensors: tuple[Tensor, Tensor, Tensor],
     terms: Terms,
     request: tuple[str, str, float, int, str | None],
     lse: bool,
 ) -> tuple[Case, Implementation]:
-    """The case of a call, and its kernel."""
+    """The case of a call, and its kernel: decided once, and cached with the graph."""
+    q, k, v = tensors
+    shapes = (q.shape, k.shape, v.shape, q.dtype, q.device.type)
+    of_terms = tuple([None if x is None else x.shape for x in terms.tensors])
+    cache, n, m = cache_of(thing_of(request[0])), q.shape[2], k.shape[1]
+    key = ("operator", request, lse, shapes, of_terms, terms.drop is None)
+    found = cache.at(n, m).get(key)
+    if found is None:
+        found = _decide(tensors, terms, request, lse)
+        cache.add(n, m, key, found)
+    return found[:2]
+
+
+def _decide(
+    tensors: tuple[Tensor, Tensor, Tensor],
+    terms: Terms,
+    request: tuple[str, str, float, int, str | None],
+    lse: bool,
+) -> tuple[Case, Implementation, Pattern]:
+    """With the graph of the case, whose cache lives as long."""
     graph, score, scale, offset, kernel = request
-    device = tensors[0].device.type
-    pattern = thing_of(graph)
+    pattern = cache_of(thing_of(graph)).graph
     pattern = pattern.shift(-offset, 0) if integer(offset, "offset") else pattern
-    case = arguments.build_case(tensors, pattern, scale, device)
+    case = arguments.build_case(tensors, pattern, scale, tensors[0].device.type)
     for name, axis in EDGES.items():
         term = getattr(terms, name)
         if term is not None and term.shape[axis] != case.pairs:
@@ -48,14 +68,13 @@ def _asked(
                 caller(),
                 "give one for each pair, in the order of `graph.edges(n, m)`",
             )
-    names = ["bias", *EDGES]
-    features = {name for name in names if getattr(terms, name) is not None}
+    features = {name for name in ("bias", *EDGES) if getattr(terms, name) is not None}
     made = thing_of(score)
     features |= {"score"} if made != S else set()
     features |= {"dropout"} if terms.drop is not None else set()
     features |= {"lse"} if lse or features else set()
     case = replace(case, features=frozenset(features), score=made)
-    return case, choose(case, kernel).implementation
+    return case, choose(case, kernel).implementation, pattern
 
 
 def _terms(
@@ -87,7 +106,7 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     inputs = (bias, edge_bias, edge_scale, edge_key, edge_value)
     terms = _terms(inputs, tables, seed, dropout)
-    case, chosen = _asked((q, k, v), terms, (graph, score, scale, offset, kernel), lse)
+    case, chosen = _decided((q, k, v), terms, (graph, score, scale, offset, kernel), lse)
     with without_autocast(q):
         out, sums = chosen.forward(case, q, k, v, terms)
     return out.contiguous(), sums.contiguous()
@@ -125,7 +144,7 @@ def attend_backward(
     """The gradients of q, k, v and of every term of the call, in order."""
     inputs = (bias, edge_bias, edge_scale, edge_key, edge_value)
     terms = _terms(inputs, tables, seed, dropout)
-    case, chosen = _asked((q, k, v), terms, (graph, score, scale, offset, kernel), lse)
+    case, chosen = _decided((q, k, v), terms, (graph, score, scale, offset, kernel), lse)
     saved = Saved(q, k, v, terms, out, sums)
     request = (chosen, case, saved, dout.contiguous(), dlse if lse else None)
     with without_autocast(q):

@@ -67,21 +67,21 @@ class TermGrads:
         def zeros(x: Tensor | None) -> Tensor | None:
             return None if x is None else torch.zeros_like(x, dtype=wide(case.dtype))
 
-        self.given = terms
+        self.inputs = terms
         self.bias, self.edge_bias = zeros(terms.bias), zeros(terms.edge_bias)
         self.edge_scale = zeros(terms.edge_scale)
         self.edge_key, self.edge_value = zeros(terms.edge_key), zeros(terms.edge_value)
         self.tables = [torch.zeros_like(t, dtype=wide(case.dtype)) for t in terms.tables]
 
     def terms(self) -> Terms:
-        """In the precision of what was given."""
+        """In the precision of the inputs."""
 
-        def like(grad: Tensor | None, given: Tensor | None) -> Tensor | None:
-            return None if grad is None or given is None else grad.to(given.dtype)
+        def like(grad: Tensor | None, term: Tensor | None) -> Tensor | None:
+            return None if grad is None or term is None else grad.to(term.dtype)
 
         found = [self.bias, self.edge_bias, self.edge_scale, self.edge_key, self.edge_value]
-        pairs = zip([*found, *self.tables], self.given.tensors, strict=True)
-        return Terms.of([like(grad, given) for grad, given in pairs])
+        pairs = zip([*found, *self.tables], self.inputs.tensors, strict=True)
+        return Terms.of([like(grad, term) for grad, term in pairs])
 
 
 class Scores:
@@ -186,12 +186,12 @@ def on_edges(case: Case, terms: Terms) -> Terms:
     return Terms(**{**vars(terms), "bias": None, "edge_bias": both})
 
 
-def off_edges(case: Case, given: Terms, found: Terms) -> Terms:
-    """The gradients of the terms as they were given, from those of `on_edges`."""
-    if given.bias is None or found.edge_bias is None:
+def off_edges(case: Case, inputs: Terms, found: Terms) -> Terms:
+    """The gradients of the terms of a call, from those of `on_edges`."""
+    if inputs.bias is None or found.edge_bias is None:
         return found
     tile = Tile(*places(case.graph, case.n, case.m, case.device))
-    total = torch.zeros_like(given.bias, dtype=wide(case.dtype))
+    total = torch.zeros_like(inputs.bias, dtype=wide(case.dtype))
     _spread(total, tile, found.edge_bias.to(total.dtype))
-    edge = None if given.edge_bias is None else found.edge_bias
-    return Terms(**{**vars(found), "bias": total.to(given.bias.dtype), "edge_bias": edge})
+    edge = None if inputs.edge_bias is None else found.edge_bias
+    return Terms(**{**vars(found), "bias": total.to(inputs.bias.dtype), "edge_bias": edge})

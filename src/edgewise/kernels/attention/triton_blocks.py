@@ -74,7 +74,7 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     k, v = padded(saved.k)[None], padded(saved.v)[None]
     lse = saved.lse.contiguous()
     lse = lse.clone() if lse.data_ptr() % 16 else lse
-    extra, total = _extra(case, saved.terms, q), _Whole(case, saved.terms, g, v)
+    extra, total = _extra(case, saved.terms, q), _IntegerGrads(case, saved.terms, g, v)
     found = _passes(case, q).backward((q, k, v), (g, out, lse), extra, total.buffers)
     dq, dk, dv = found[0].view(case.b, case.g, case.n, -1), found[1][0], found[2][0]
     return Grads(_cut(dq, case.d), _cut(dk, case.d), _cut(dv, case.dv), total.terms())
@@ -90,7 +90,7 @@ def _passes(case: Case, q: Tensor) -> Passes:
     return passes(case, shape, (False, False, False), str(q.device))
 
 
-class _Whole:
+class _IntegerGrads:
     """Gradients of tables and biases as integers, `unit` of which are 1."""
 
     def __init__(self, case: Case, terms: Terms, g: Tensor, v: Tensor) -> None:
