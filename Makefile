@@ -10,7 +10,7 @@ demo: $(READY)
 	$(BIN)/python -m edgewise.demo
 
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 $(ORDER)
 
 test-oldest: $(READY)
 	.ci/oldest

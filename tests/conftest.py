@@ -25,9 +25,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In a random order of files, and of the tests of each: fixtures of a file are made once."""
     seed = config.getoption("--shuffle")
     if seed is not None:
-        random.Random(seed).shuffle(items)
+        draw = random.Random(seed)
+        draw.shuffle(items)
+        files = {item.path: draw.random() for item in items}
+        items.sort(key=lambda item: files[item.path])
 
 
 @pytest.fixture
