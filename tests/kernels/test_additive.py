@@ -110,9 +110,9 @@ def test_the_width_of_a_call_is_that_of_its_rows(monkeypatch):
     """And not how many rows there are, which no kernel would take."""
     widths = []
 
-    def noted(case):
-        widths.append(case.width)
-        return function(case)
+    def noted(operation, width, *rest):
+        widths.append(width)
+        return function(operation, width, *rest)
 
     monkeypatch.setattr(operators, "function", noted)
     call = Call(vector=True, n=300, m=300, entries=400, d=3, dv=5)

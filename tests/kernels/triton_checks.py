@@ -7,7 +7,7 @@ import torch
 from cases import NAN_GRAPHS, TERMS, Call, assert_no_worse_than_reference, nan_rows
 
 from edgewise.graphs import bigbird, cache, causal, documents, global_tokens, strided, window
-from edgewise.kernels.attention import attention, items, triton_blocks, triton_passes
+from edgewise.kernels.attention import attention, triton_blocks, triton_passes
 from edgewise.kernels.attention.errors import KernelRefuses, SecondDerivative
 from edgewise.kernels.attention.triton_launch import Launch
 from edgewise.kernels.edges import index
@@ -19,7 +19,6 @@ def small_items(monkeypatch):
     """So that rows are split, too."""
     monkeypatch.setattr(triton_passes, "LEAST", 2)
     monkeypatch.setattr(index, "MOST", 4)
-    monkeypatch.setattr(items, "SHORT", 2)
     cache.clear()
 
 

@@ -4,32 +4,11 @@ A row that attends to every key would keep one multiprocessor busy while the oth
 split as in flash-decoding, and the parts are merged afterwards: no atomics, one order of sums.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from edgewise.layouts.ragged import Ints, order_of, pointer, ranges
-
-SHORT = 128  # elements of a row, up to which the order of rows does not matter
-
-
-@dataclass(frozen=True, eq=False)
-class Items:
-    """Item t works on elements low[t] ≤ x < high[t] of row row[t]; slot[t] is -1, or the place of
-    its partial result.
-
-    Split row s is row split[s]; its parts are the slots split_ptr[s] ≤ t < split_ptr[s+1].
-    """
-
-    row: Tensor
-    low: Tensor
-    high: Tensor
-    slot: Tensor
-    split: Tensor
-    split_ptr: Tensor
-    slots: int
 
 
 def items(ptr: Ints, least: int, times: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -52,21 +31,6 @@ def items(ptr: Ints, least: int, times: int = 4) -> tuple[np.ndarray, np.ndarray
     longest = int((high - low).max(initial=0))
     order = order_of(longest - (high - low), longest + 1)
     return np.stack([row, slot, low, high], axis=1)[order], split, pointer(parts)
-
-
-def items_of(ptr: Tensor, total: int, least: int) -> Items:
-    """The same as tensors, where `ptr` is; rows that are all short need neither cuts nor order."""
-    rows, small = len(ptr) - 1, torch.int32 if total < 2**31 else torch.int64
-    if not rows or int(ptr.diff().max()) <= SHORT:
-        row = torch.arange(rows, dtype=small, device=ptr.device)
-        none = row.new_zeros(1)
-        # Both ends begin at a multiple of 16 bytes, as all arrays do: kernels are compiled for it.
-        ends = ptr[:-1].to(small), ptr[1:].to(small)
-        return Items(row, *ends, torch.full_like(row, -1), none[:0], none, 0)
-    table, split, split_ptr = items(ptr.cpu().numpy(), least)
-    arrays = (torch.from_numpy(x).to(small) for x in (*table.T, split, split_ptr))
-    row, slot, low, high, cut, cuts = (x.contiguous().to(ptr.device) for x in arrays)
-    return Items(row, low, high, slot, cut, cuts, int(split_ptr[-1]))
 
 
 def on_device(device: str, *arrays: np.ndarray) -> list[Tensor]:

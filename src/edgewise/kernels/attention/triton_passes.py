@@ -202,8 +202,8 @@ class Lists:
 
     Item t is the row items[t, 0] with the blocks work[items[t, 2] : items[t, 3]]; items[t, 1] is
     -1, or the place of its partial result. A word of `work` is a block, and above it its kind or
-    FULL. `split` and `split_ptr` are the rows in several items, as in `Items`. The `first` items
-    are much longer than most: the last program to start must not be one of them.
+    FULL. `split` and `split_ptr` are the rows in several items, and where their slots begin. The
+    `first` items are much longer than most: the last program to start must not be one of them.
     """
 
     items: Tensor

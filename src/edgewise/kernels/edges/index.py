@@ -79,8 +79,9 @@ class SplitCSR:
 
     def summed(self, x: Tensor) -> Tensor:
         """From results (..., results, width) to (..., segments, width): partial ones added."""
-        if self.is_split:
-            self._put(x, self._added(x[..., self.segments :, :]))
+        if not self.is_split:
+            return x
+        self._put(x, self._added(x[..., self.segments :, :]))
         return x[..., : self.segments, :]
 
     def merged(self, lse: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,7 @@ class _LoopCall:
         return self.given.index
 
     def number(self, x: float) -> Any:
-        return self.v.new_empty(0).numpy().dtype.type(x)
+        return np.float32(x) if self.v.dtype == torch.float32 else np.float64(x)
 
     def form(self, again: bool) -> tuple[int, Any, Any, bool]:
         scale = self.given.scale if self.given.kind == 0 else 1.0
@@ -137,7 +137,7 @@ class _LoopCall:
 
     def run(self, loop: str, csr: SplitCSR, *arguments: Any) -> None:
         calls = self.heads.calls(csr.arrays, *arguments)
-        size = len(self.v) * self.heads.g * csr.edges * (self.q.shape[-1] + self.v.shape[-1])
+        size = self.heads.b * self.heads.g * csr.edges * (self.q.shape[-1] + self.v.shape[-1])
         spread(_loop(loop), calls, csr.arrays[0], numbers=size)
 
     def weigh(self, csr: SplitCSR, lse: Tensor, plain: list[Rows] | None = None) -> list[Rows]:
@@ -189,7 +189,7 @@ def backward(given: Inputs, out: Tensor, lse: Tensor, dout: Tensor) -> Grads:
     columns, kind, heads, like = given.index.columns, call.v.dtype, call.heads, call.v
     g, delta = heads.ordered(dout, kind), call.empty(given.q.shape[2], 1)
     rows = [heads.rows(x, like) for x in (g, ready(out, kind), delta)]
-    numbers = len(call.v) * heads.g * g.shape[2] * g.shape[3]
+    numbers = g.numel()
     calls = heads.calls((heads.together, g.shape[3]), *rows)
     spread(_loop("row_dots"), calls, given.index.rows.ptr.numpy(), numbers=numbers)
     plain = call.per_edge() if "edge_scale" in given.terms else None
@@ -262,6 +262,7 @@ def products_backward(given: Inputs, grad: Tensor) -> tuple[Tensor, Tensor, Tens
     return rows.summed(dq), columns.summed(dk), dkey
 
 
+@lru_cache
 def _loop(name: str) -> Callable[..., None]:
     from edgewise.kernels.edges import attention_loops
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -44,11 +45,12 @@ def segment_extreme(x: Tensor, largest: bool, index: EdgeIndex) -> tuple[Tensor,
     """Empty segments have -∞ (∞ for the smallest), and no edge has it."""
     rows, kind = index.rows, wide(x.dtype)
     out, ties = (x.new_empty(rows.results, x.shape[1], dtype=kind) for _ in range(2))
-    sign = 1 if largest else -1
-    _run("segment_extreme", rows, x, (_array(x), kind_of(out)(sign), out.numpy(), ties.numpy()))
+    tops, sign = out.numpy(), 1 if largest else -1
+    _run("segment_extreme", rows, x, (_array(x), tops.dtype.type(sign), tops, ties.numpy()))
     if rows.is_split:
         _joined(rows, out, ties, largest)
-    return out[: rows.segments].to(x.dtype), ties[: rows.segments].to(x.dtype)
+        out, ties = out[: rows.segments], ties[: rows.segments]
+    return out.to(x.dtype), ties.to(x.dtype)
 
 
 def _joined(rows: SplitCSR, out: Tensor, ties: Tensor, largest: bool) -> None:
@@ -69,20 +71,20 @@ def equal_sum(a: Tensor, x: Tensor, y: Tensor, index: EdgeIndex) -> Tensor:
 
 
 def _run(loop: str, rows: SplitCSR, x: Tensor, arguments: tuple[Any, ...]) -> None:
+    graph = rows.arrays
+    spread(_loop(loop), [(graph, *arguments)], graph[0], numbers=rows.edges * x.shape[1])
+
+
+@lru_cache
+def _loop(name: str) -> Callable[..., None]:
     from edgewise.kernels.edges import segment_loops
 
-    compiled: Callable[..., None] = getattr(segment_loops, loop)
-    graph = rows.arrays
-    spread(compiled, [(graph, *arguments)], graph[0], numbers=rows.edges * x.shape[1])
+    found: Callable[..., None] = getattr(segment_loops, name)
+    return found
 
 
 def _array(x: Tensor) -> np.ndarray:
     return x.detach().to(wide(x.dtype)).contiguous().numpy()
-
-
-def kind_of(x: Tensor) -> Any:
-    """The type of one of its numbers."""
-    return x.new_empty(0).numpy().dtype.type
 
 
 OPERATIONS: dict[str, Callable[..., Any]] = {

@@ -80,12 +80,13 @@ class Operation:
 
     def compute(self, inputs: Sequence[Any], index: Prepared) -> Any:
         """On the kernel for tensors like these."""
-        tensors = [x for x in inputs if isinstance(x, Tensor)]
-        axes = max(x.ndim for x in tensors)
-        rows = [x for x in tensors if x.ndim == axes]  # others are numbers of rows or edges
-        width = int(max(x.shape[-1] for x in rows))
-        case = Case(self.__name__, width, rows[0].dtype, rows[0].device.type)
-        return function(case)(*inputs, index)
+        axes, width, first = 0, 0, inputs[0]
+        for x in inputs:
+            if isinstance(x, Tensor) and x.ndim >= axes:  # others are numbers of rows or edges
+                width = max(width, int(x.shape[-1])) if x.ndim == axes else int(x.shape[-1])
+                axes = x.ndim
+        key = (width, first.dtype, first.device.type)
+        return function(self.__name__, *key)(*inputs, index)
 
     def save(
         self, ctx: Any, needs: Sequence[bool], inputs: Sequence[Any], output: Any, index: Any = ()

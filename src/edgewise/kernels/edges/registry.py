@@ -116,9 +116,10 @@ def choose(case: Case) -> Choice:
     return Choice(chosen, tuple((x.name, x.refuses(case) or default) for x in others))
 
 
-def function(case: Case) -> Callable[..., Any]:
+@lru_cache(maxsize=256)
+def function(operation: str, width: int, dtype: torch.dtype, device: str) -> Callable[..., Any]:
     """What computes a case."""
-    return choose(case).kernel.operations[case.operation]
+    return choose(Case(operation, width, dtype, device)).kernel.operations[operation]
 
 
 def note_choice(case: Case) -> None:
