@@ -10,11 +10,11 @@ from numba.core import cgutils
 LANES = 8
 JOINED = ("contract",)  # a product may be added before it is rounded
 WORD = ir.IntType(32)
-# e^r = 1 + r + r²·Σ TAIL[k] r^k for |r| ≤ ln 2 / 2, within a sixteenth of a rounding of float32
+# e^r = 1 + r + r²·Σ TAIL[k] r^k for |r| ≤ ln 2 / 2, to a sixteenth of a rounding of float32
 TAIL = (0.49999994, 0.16666515, 0.041668456, 0.008369419, 0.0013813145)
-LN2 = (0.693359375, math.log(2) - 0.693359375)  # the first has few digits: n times it is exact
+LN2 = (0.693359375, math.log(2) - 0.693359375)  # the first is short: n times it is exact
 LEAST, MOST = -87.0, 88.5  # what is less gives 0, what is more ∞
-SHIFT = 1.5 * 2**23  # adding it rounds to a whole number, which the last bits then hold
+SHIFT = 1.5 * 2**23  # adding it rounds to an integer, which the last bits then hold
 
 
 class Lanes:
@@ -113,13 +113,13 @@ class Lanes:
     def each(self, width, run):
         """`run(place, None)` for each eight of a row, `run(place, mask)` for those left."""
         builder, word = self.builder, width.type
-        whole = builder.and_(width, word(-LANES))
-        self.count(whole, lambda place: run(place, None), LANES)
-        over = builder.sub(width, whole)
+        full = builder.and_(width, word(-LANES))
+        self.count(full, lambda place: run(place, None), LANES)
+        over = builder.sub(width, full)
         with builder.if_then(builder.icmp_signed("!=", over, word(0)), likely=False):
             lanes = ir.Constant(ir.VectorType(WORD, LANES), list(range(LANES)))
-            few = self.spread(builder.trunc(over, WORD))
-            run(whole, builder.icmp_signed("<", lanes, few))
+            left = self.spread(builder.trunc(over, WORD))
+            run(full, builder.icmp_signed("<", lanes, left))
 
     def exp(self, x):
         """NaN stays so."""

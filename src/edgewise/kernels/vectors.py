@@ -16,8 +16,11 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from edgewise.kernels.lanes import LANES, WORD, Lanes
-from edgewise.kernels.prefetch import LINE
 
+# Sums may be reordered so that they vectorise; infinities keep their meaning.
+FAST = {"reassoc", "contract", "arcp", "nsz"}
+AHEAD = 8  # entries between asking for a row and using it
+LINE = 64  # bytes that memory sends together
 n = types.intp
 
 
@@ -272,3 +275,10 @@ def up(count):
 def span(apart, width, heads):
     """The width and the number of rows that memory holds: heads side by side are one."""
     return (heads * width, 1) if apart == width else (width, heads)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def ahead(array, rows, e):
+    """Have the row of a matrix that a later entry reads brought into the cache."""
+    width = array.shape[1]
+    expect(array, rows[min(e + AHEAD, len(rows) - 1)] * width, 0, width, 1)

@@ -65,34 +65,34 @@ class EdgeKernel:
         self, case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms
     ) -> tuple[Tensor, Tensor]:
         terms = on_edges(case, terms)
-        given = inputs_of(case, q, k, v, terms)
+        inputs = inputs_of(case, q, k, v, terms)
         if case.score != S:
-            given = given.with_scores(self._scores(case, given, terms).values())
-        out, lse = self.kernel.forward(given)
+            inputs = inputs.with_scores(self._scores(case, inputs, terms).values())
+        out, lse = self.kernel.forward(inputs)
         return out, lse
 
     def backward(self, case: Case, saved: Saved, dout: Tensor) -> Grads:
         terms = on_edges(case, saved.terms)
-        given = inputs_of(case, saved.q, saved.k, saved.v, terms)
+        inputs = inputs_of(case, saved.q, saved.k, saved.v, terms)
         if case.score != S:
-            return self._of_scores(case, saved, dout, given, terms)
-        found = self.kernel.backward(given, saved.out, saved.lse, dout)
+            return self._of_scores(case, saved, dout, inputs, terms)
+        found = self.kernel.backward(inputs, saved.out, saved.lse, dout)
         each = _terms(found.terms)
         return Grads(found.q, found.k, found.v, off_edges(case, saved.terms, each))
 
-    def _scores(self, case: Case, given: Inputs, terms: Terms) -> Scores:
+    def _scores(self, case: Case, inputs: Inputs, terms: Terms) -> Scores:
         i, j = places(case.graph, case.n, case.m, case.device)
         tile = Tile(i, j, torch.arange(len(i), device=i.device))
-        return Scores(case, terms, tile, self.kernel.products(given))
+        return Scores(case, terms, tile, self.kernel.products(inputs))
 
     def _of_scores(
-        self, case: Case, saved: Saved, dout: Tensor, given: Inputs, terms: Terms
+        self, case: Case, saved: Saved, dout: Tensor, inputs: Inputs, terms: Terms
     ) -> Grads:
-        scores, total = self._scores(case, given, terms), TermGrads(case, terms)
-        inner = given.with_scores(scores.values())
+        scores, total = self._scores(case, inputs, terms), TermGrads(case, terms)
+        inner = inputs.with_scores(scores.values())
         found = self.kernel.backward(inner, saved.out, saved.lse, dout)
         ds = scores.backward(found.terms["edge_bias"], total)
-        dq, dk, total.edge_key = self.kernel.products_backward(given, ds)
+        dq, dk, total.edge_key = self.kernel.products_backward(inputs, ds)
         total.edge_value = found.terms.get("edge_value")
         each, kind = off_edges(case, saved.terms, total.terms()), saved.q.dtype
         return Grads(dq.to(kind), dk.to(kind), found.v, each)
@@ -123,16 +123,16 @@ class TritonEdgeKernel:
     def forward(
         self, case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms
     ) -> tuple[Tensor, Tensor]:
-        given = inputs_of(case, q, k, v, on_edges(case, terms))
-        return triton_attention.forward(given, _code(case, terms, q.device))
+        inputs = inputs_of(case, q, k, v, on_edges(case, terms))
+        return triton_attention.forward(inputs, _code(case, terms, q.device))
 
     def backward(self, case: Case, saved: Saved, dout: Tensor) -> Grads:
         terms = on_edges(case, saved.terms)
-        given = inputs_of(case, saved.q, saved.k, saved.v, terms)
+        inputs = inputs_of(case, saved.q, saved.k, saved.v, terms)
         code = _code(case, terms, dout.device)
         if case.learns and terms.tables:
             code = code._replace(unit=unit_of(dout, saved.v, case.b * case.g * case.n))
-        found, packed = triton_attention.backward(given, saved.out, saved.lse, dout, code)
+        found, packed = triton_attention.backward(inputs, saved.out, saved.lse, dout, code)
         tables = tuple(torch.zeros_like(table) for table in terms.tables)
         if packed is not None:
             tables = Packed.of(tables, dout.device).split(packed, tables)
@@ -165,7 +165,7 @@ def _terms(found: Mapping[str, Tensor], tables: tuple[Tensor, ...] = ()) -> Term
 
 
 def _longest(case: Case) -> int:
-    """The most edges at one query and at one key, where edges are few enough to be listed."""
+    """The most edges at one query and at one key, unless they are too many to be listed."""
     if _is_large(case):
         return 0
     found = edges_of(case.graph, case.n, case.m, "cpu")

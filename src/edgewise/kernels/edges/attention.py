@@ -1,4 +1,4 @@
-"""Softmax attention along edges: what a kernel is given, and what it gives.
+"""Softmax attention along edges: the inputs of a kernel and its results.
 
     out_i = Σ_e p_e (v_j + value_e),  p_e = exp(s_e) / Σ_{e' of i} exp(s_e'),  e = (i, j)
 
@@ -74,7 +74,7 @@ class Inputs:
 
 @dataclass(frozen=True, eq=False)
 class Grads:
-    """`terms` holds the gradient of each term that was given."""
+    """`terms` holds the gradient of each term among the inputs."""
 
     q: Tensor
     k: Tensor
@@ -101,16 +101,16 @@ def additive(
 def additive_operations(kernel: ModuleType) -> dict[str, Callable[..., Any]]:
     """The operators of additive attention on a kernel that needs nothing else for gradients."""
 
-    def forward(*inputs: Any) -> tuple[Tensor, ...]:
-        out, lse = (x[:, 0] for x in kernel.forward(additive(*inputs)))
+    def forward(*arguments: Any) -> tuple[Tensor, ...]:
+        out, lse = (x[:, 0] for x in kernel.forward(additive(*arguments)))
         return out, lse, out.new_empty(0, 0, 0), lse.new_empty(0, 0)
 
     def backward(
-        dout: Tensor, out: Tensor, lse: Tensor, plus: Tensor, share: Tensor, *inputs: Any
+        dout: Tensor, out: Tensor, lse: Tensor, plus: Tensor, share: Tensor, *arguments: Any
     ) -> tuple[Tensor, ...]:
-        given = additive(*inputs)
-        found = kernel.backward(given, out[:, None], lse[:, None], dout[:, None])
-        vector = given.v.new_empty(0) if found.vector is None else found.vector
+        inputs = additive(*arguments)
+        found = kernel.backward(inputs, out[:, None], lse[:, None], dout[:, None])
+        vector = inputs.v.new_empty(0) if found.vector is None else found.vector
         return found.q[:, 0], found.k, found.v, vector
 
     return {"additive_attention": forward, "additive_attention_backward": backward}

@@ -5,7 +5,7 @@ process could not use, no atomics, and sums in one order whatever the number of 
 
 All heads of a call are done together, edge by edge: where a row of keys holds several heads, it
 is read once. Rows are as `kernels.flat` gives them: the numbers, where row 0 of the first head
-begins, how far rows are apart and how far heads; without numbers if they are not given. The graph
+begins, how far rows are apart and how far heads; without numbers where there are none. The graph
 is as `SplitCSR.arrays` gives it: piece p has the entries ptr[p] to ptr[p+1], all of row owner[p],
 and its result is row place[p]; both are p where no row is split. A list of places is empty where
 they are in order.
@@ -19,8 +19,8 @@ import numpy as np
 from numba import njit
 
 from edgewise.kernels.lanes import LANES
-from edgewise.kernels.prefetch import AHEAD
 from edgewise.kernels.vectors import (
+    AHEAD,
     add_leaky,
     add_slopes,
     adds,
@@ -67,7 +67,7 @@ def weigh(
     """The weight of each entry of pieces first ≤ p < last, and the log-sum-exp of their scores.
 
     Weights that are computed `again` are so by columns, q and k in each other's places, `edge`
-    the number of each entry: the log-sum-exp is given, and each entry has that of its own row.
+    the number of each entry: the log-sum-exp is known, and each entry has that of its own row.
     `plain` are the scores before they are multiplied by factors, where there is memory for them.
     """
     ptr, owner, place, index = graph

@@ -28,8 +28,7 @@ class Dropout:
         """(heads, ...): the factor of the weight of every pair (i, j) (...) of each head."""
         h = torch.arange(heads, device=i.device).view(-1, *(1,) * max(i.ndim, j.ndim))
         row = mixed(mixed((h + self.seed) & WORD) ^ i)
-        kept = mixed(row ^ j) >= self.least
-        return kept.to(kind) / (1 - self.chance)
+        return (mixed(row ^ j) >= self.least).to(kind) / (1 - self.chance)
 
 
 def mixed(x: Tensor) -> Tensor:

@@ -26,18 +26,18 @@ BROAD = 512  # numbers in a row of all heads, up to which heads are put side by 
 class _LoopCall:
     """One call, its tensors as loops take them."""
 
-    given: Inputs
+    inputs: Inputs
     q: Tensor
     k: Tensor
     v: Tensor
     heads: Heads
 
     @classmethod
-    def of(cls, given: Inputs) -> _LoopCall:
-        kind = wide(given.v.dtype)
-        q, k, v = (ready(x, kind) for x in (given.q, given.k, given.v))
-        heads = heads_of(*given.heads, q, k, v)
-        b, g = given.heads
+    def of(cls, inputs: Inputs) -> _LoopCall:
+        kind = wide(inputs.v.dtype)
+        q, k, v = (ready(x, kind) for x in (inputs.q, inputs.k, inputs.v))
+        heads = heads_of(*inputs.heads, q, k, v)
+        b, g = inputs.heads
         wide_rows = b * max(q.shape[-1], v.shape[-1]) > BROAD
         if b > 1 and g == 1 and not heads.beside and not wide_rows:
             heads = replace(heads, beside=True)
@@ -45,18 +45,18 @@ class _LoopCall:
                 heads.ordered(q, kind),
                 *(heads.ordered(x[:, None], kind)[:, 0] for x in (k, v)),
             )
-        return cls(given, q, k, v, heads)
+        return cls(inputs, q, k, v, heads)
 
     @property
     def index(self) -> EdgeIndex:
-        return self.given.index
+        return self.inputs.index
 
     def number(self, x: float) -> Any:
         return np.float32(x) if self.v.dtype == torch.float32 else np.float64(x)
 
     def form(self, again: bool) -> tuple[int, Any, Any, bool]:
-        scale = self.given.scale if self.given.kind == 0 else 1.0
-        return self.given.kind, self.number(scale), self.number(self.given.slope or 0.0), again
+        scale = self.inputs.scale if self.inputs.kind == 0 else 1.0
+        return self.inputs.kind, self.number(scale), self.number(self.inputs.slope or 0.0), again
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -74,22 +74,22 @@ class _LoopCall:
 
     @cached_property
     def vector(self) -> list[Rows]:
-        given = self.given.vector
-        return self.heads.shared(None if given is None else ready(given, self.v.dtype), self.v)
+        inputs = self.inputs.vector
+        return self.heads.shared(None if inputs is None else ready(inputs, self.v.dtype), self.v)
 
     @cached_property
     def terms(self) -> dict[str, list[Rows]]:
         """Those of edges: numbers (b, g, e), and vectors (b, e, width)."""
-        given, kind = self.given.terms, self.v.dtype
-        numbers = {name: x for name, x in given.items() if name in NUMBERS}
-        vectors = {name: x for name, x in given.items() if name not in NUMBERS}
+        inputs, kind = self.inputs.terms, self.v.dtype
+        numbers = {name: x for name, x in inputs.items() if name in NUMBERS}
+        vectors = {name: x for name, x in inputs.items() if name not in NUMBERS}
         found = {name: self.numbers(self.ordered(x)) for name, x in numbers.items()}
         return found | {n: self.heads.shared(ready(x, kind), self.v) for n, x in vectors.items()}
 
     def gradients(self) -> tuple[dict[str, Tensor], dict[str, list[Rows]]]:
         """Memory for those of terms, and its rows: vectors are summed over heads that share."""
         found, rows = {}, {}
-        for name, x in self.given.terms.items():
+        for name, x in self.inputs.terms.items():
             if name in NUMBERS:
                 found[name] = self.empty(x.shape[2], 1)[..., 0]
                 rows[name] = self.numbers(found[name])
@@ -104,11 +104,11 @@ class _LoopCall:
     @cached_property
     def edge(self) -> np.ndarray:
         """The number of each edge, by columns, where it matters."""
-        return self.index.rows.perm.numpy() if self.given.terms else NONE
+        return self.index.rows.perm.numpy() if self.inputs.terms else NONE
 
     def drop(self) -> list[tuple[int, int, Any]]:
         """Of each call of a loop; heads are counted from that of the first."""
-        drop, g = self.given.drop, self.heads.together
+        drop, g = self.inputs.drop, self.heads.together
         if drop is None:
             return [(0, 0, self.number(0))] * self.heads.count
         keep = self.number(1 / (1 - drop.chance))
@@ -173,26 +173,26 @@ class _LoopCall:
             )  # fmt: skip
 
 
-def forward(given: Inputs) -> tuple[Tensor, Tensor]:
-    call = _LoopCall.of(given)
-    rows = given.index.rows
-    out, lse = (call.empty(rows.results, width) for width in (given.v.shape[-1], 1))
+def forward(inputs: Inputs) -> tuple[Tensor, Tensor]:
+    call = _LoopCall.of(inputs)
+    rows = inputs.index.rows
+    out, lse = (call.empty(rows.results, width) for width in (inputs.v.shape[-1], 1))
     weights = call.weigh(rows, lse)
     call.pull(rows, call.rows[2], weights, out, per_edge=call.term("edge_value"))
     sums, found = rows.merged(lse[..., 0], out)
-    return found.to(given.v.dtype), sums
+    return found.to(inputs.v.dtype), sums
 
 
-def backward(given: Inputs, out: Tensor, lse: Tensor, dout: Tensor) -> Grads:
+def backward(inputs: Inputs, out: Tensor, lse: Tensor, dout: Tensor) -> Grads:
     """Weights are computed again, along columns, and gradients take their places."""
-    call = _LoopCall.of(given)
-    columns, kind, heads, like = given.index.columns, call.v.dtype, call.heads, call.v
-    g, delta = heads.ordered(dout, kind), call.empty(given.q.shape[2], 1)
+    call = _LoopCall.of(inputs)
+    columns, kind, heads, like = inputs.index.columns, call.v.dtype, call.heads, call.v
+    g, delta = heads.ordered(dout, kind), call.empty(inputs.q.shape[2], 1)
     rows = [heads.rows(x, like) for x in (g, ready(out, kind), delta)]
     numbers = g.numel()
     calls = heads.calls((heads.together, g.shape[3]), *rows)
-    spread(_loop("row_dots"), calls, given.index.rows.ptr.numpy(), numbers=numbers)
-    plain = call.per_edge() if "edge_scale" in given.terms else None
+    spread(_loop("row_dots"), calls, inputs.index.rows.ptr.numpy(), numbers=numbers)
+    plain = call.per_edge() if "edge_scale" in inputs.terms else None
     weights = call.weigh(columns, heads.ordered(lse[..., None], kind), plain)
     dterms, into = call.gradients()
     dk, dv = (call.shared_empty(columns.results, x.shape[-1]) for x in (call.k, call.v))
@@ -204,9 +204,9 @@ def backward(given: Inputs, out: Tensor, lse: Tensor, dout: Tensor) -> Grads:
         call.sizes, weights, heads.shared(dk, like), heads.shared(dv, like), *results,
     )  # fmt: skip
     dq, dk, dvector = _of_scores(call, weights, dk, into.get("edge_key"))
-    precision = given.v.dtype
+    precision = inputs.v.dtype
     dvector = None if dvector is None else dvector.to(precision)
-    terms = {name: x.to(given.terms[name].dtype) for name, x in dterms.items()}
+    terms = {name: x.to(inputs.terms[name].dtype) for name, x in dterms.items()}
     dv = columns.summed(dv)
     return Grads(dq.to(precision), dk.to(precision), dv.to(precision), dvector, terms)
 
@@ -218,16 +218,16 @@ def _of_scores(
     rows, columns = call.index.rows, call.index.columns
     turn, (q, k, _) = columns.perm.numpy(), call.rows
     dq = call.empty(rows.results, call.q.shape[-1])
-    if call.given.kind == 1:
+    if call.inputs.kind == 1:
         sizes = (call.heads.together, 1)
         call.run("totals", rows, turn, sizes, weights, call.heads.rows(dq, call.v))
         return rows.summed(dq), columns.summed(dk), None
-    if call.given.kind == 0:
+    if call.inputs.kind == 0:
         shared = dk[:, None].expand(-1, call.heads.g, -1, -1)
         call.pull(columns, q, weights, shared, each=each)
         call.pull(rows, k, weights, dq, turn=turn, per_edge=call.term("edge_key"))
         return rows.summed(dq), columns.summed(dk), None
-    sizes, slope = call.sizes[:2], call.number(call.given.slope or 0.0)
+    sizes, slope = call.sizes[:2], call.number(call.inputs.slope or 0.0)
     dvector = call.v.new_empty(len(call.v), rows.results, dq.shape[-1])
     into = call.heads.shared(dk, call.v), call.none
     call.run("pull_slopes", columns, NONE, slope, k, q, call.vector, sizes, weights, *into)
@@ -237,21 +237,21 @@ def _of_scores(
     return rows.summed(dq), columns.summed(dk), total
 
 
-def products(given: Inputs) -> Tensor:
+def products(inputs: Inputs) -> Tensor:
     """scale · q_i·(k_j + key_e) of each edge: (b, g, e)."""
-    call = _LoopCall.of(given)
-    out = torch.empty(*given.heads, given.index.edges, dtype=call.v.dtype)
-    inputs = (*call.rows[:2], call.term("edge_key"), call.sizes, call.number(given.scale))
-    call.run("products", given.index.rows, *inputs, call.numbers(out))
+    call = _LoopCall.of(inputs)
+    out = torch.empty(*inputs.heads, inputs.index.edges, dtype=call.v.dtype)
+    read = (*call.rows[:2], call.term("edge_key"), call.sizes, call.number(inputs.scale))
+    call.run("products", inputs.index.rows, *read, call.numbers(out))
     return out
 
 
-def products_backward(given: Inputs, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+def products_backward(inputs: Inputs, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """dq, dk and the gradient of the edges' keys."""
-    call = _LoopCall.of(given)
-    rows, columns, (q, k, _) = given.index.rows, given.index.columns, call.rows
-    weights = call.numbers((grad * given.scale).to(call.v.dtype))
-    term = given.terms.get("edge_key")
+    call = _LoopCall.of(inputs)
+    rows, columns, (q, k, _) = inputs.index.rows, inputs.index.columns, call.rows
+    weights = call.numbers((grad * inputs.scale).to(call.v.dtype))
+    term = inputs.terms.get("edge_key")
     dkey = None if term is None else torch.zeros(term.shape, dtype=call.v.dtype)
     each = None if dkey is None else call.heads.shared(dkey, call.v)
     dq = call.empty(rows.results, call.q.shape[-1])

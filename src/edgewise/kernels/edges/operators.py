@@ -110,9 +110,9 @@ class Operation:
         if self.gradients is None:
             _refuse_second_derivative(self.__name__)
         saved, (inputs, outputs) = ctx.saved_tensors, ctx.ends
-        given = [x if o is None else o for x, o in zip(saved, ctx.options, strict=False)]
+        read = [x if o is None else o for x, o in zip(saved, ctx.options, strict=False)]
         index = self.prepared.of(saved[outputs:]) if index is None else index
-        found = Saved(needs, given, list(saved[inputs:outputs]), index)
+        found = Saved(needs, read, list(saved[inputs:outputs]), index)
         assert self.gradients is not None
         return self.gradients(found, grad)
 
@@ -129,13 +129,13 @@ class _Eager(torch.autograd.Function):
 
     @staticmethod
     def forward(operation: Operation, index: Prepared, *inputs: Any) -> Any:
-        given = [written(x) if isinstance(x, Tensor) else x for x in inputs]
-        return operation.compute(given, index)
+        read = [written(x) if isinstance(x, Tensor) else x for x in inputs]
+        return operation.compute(read, index)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.operation, ctx.index, *given = inputs
-        ctx.operation.save(ctx, ctx.needs_input_grad[2:], given, output)
+        ctx.operation, ctx.index, *read = inputs
+        ctx.operation.save(ctx, ctx.needs_input_grad[2:], read, output)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ BLOCK = 1 << 13  # rows that stay in the cache from being gathered to being writ
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """The precision in which sums of `dtype` are kept."""
+    """The precision of sums of `dtype`."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 

@@ -5,7 +5,7 @@
 import numpy as np
 from numba import njit
 
-from edgewise.kernels.prefetch import FAST, ahead
+from edgewise.kernels.vectors import FAST, ahead
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)

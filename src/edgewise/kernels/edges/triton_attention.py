@@ -1,9 +1,14 @@
-"""Attention along edges on a GPU: one program per piece of a row and some heads."""
+"""Attention along edges on a GPU: one program per piece of a row and some heads.
+
+Heads that lie side by side in a row go together, so that a row is read in one go: the more so the
+fewer features each has. How heads and edges are shared out was measured on an H200.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import gcd
 from typing import Any, NamedTuple
 
 import torch
@@ -13,9 +18,10 @@ from torch.nn.functional import pad
 from edgewise.kernels.edges.attention import Grads, Inputs, additive
 from edgewise.kernels.edges.index import SplitCSR
 from edgewise.kernels.edges.triton_segments import segment_sums, work
-from edgewise.kernels.programs import merged, room, share, units
 
 WIDEST = 256
+WIDE = 128  # features of all heads that one program takes, if each has fewer
+FEWEST, MOST = 128, 16  # numbers, and edges, that it reads at a time
 NUMBERS = ("edge_bias", "edge_scale")  # of edges and heads
 AT_ONCE = 16  # rows of which a program reads everything
 
@@ -40,9 +46,9 @@ NO_CODE = ScoreCode()
 @dataclass(frozen=True, eq=False)
 class _Call:
     """One call: tensors with heads in one axis and features next to each other, a power of two of
-    them; q stands for whatever is not given."""
+    them; q stands for what is absent."""
 
-    given: Inputs
+    inputs: Inputs
     score: ScoreCode
     q: Tensor
     k: Tensor
@@ -50,18 +56,18 @@ class _Call:
     vector: Tensor
 
     @classmethod
-    def of(cls, given: Inputs, score: ScoreCode) -> _Call:
-        q, v = given.q.flatten(0, 1), padded(given.v)
-        if given.kind == 1:
-            q, k = (_by_node(x[..., 0])[..., None] for x in (q, given.k))
+    def of(cls, inputs: Inputs, score: ScoreCode) -> _Call:
+        q, v = inputs.q.flatten(0, 1), padded(inputs.v)
+        if inputs.kind == 1:
+            q, k = (_by_node(x[..., 0])[..., None] for x in (q, inputs.k))
         else:
-            q, k = padded(q), padded(given.k)
-        vector = q if given.vector is None else padded(given.vector).contiguous()
-        return cls(given, score, q, k, v, vector)
+            q, k = padded(q), padded(inputs.k)
+        vector = q if inputs.vector is None else padded(inputs.vector).contiguous()
+        return cls(inputs, score, q, k, v, vector)
 
     @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        terms = self.given.terms
+    def tensors(self) -> tuple[Tensor, ...]:
+        terms = self.inputs.terms
         vectors = [terms.get(name) for name in ("edge_key", "edge_value")]
         listed = [terms.get(name) for name in NUMBERS]
         listed += [None if x is None else padded(x) for x in vectors]
@@ -71,11 +77,11 @@ class _Call:
 
     @property
     def numbers(self) -> tuple[float, float]:
-        return self.given.scale, self.given.slope or 0.0
+        return self.inputs.scale, self.inputs.slope or 0.0
 
     @property
     def drop(self) -> tuple[int, int, float]:
-        drop = self.given.drop
+        drop = self.inputs.drop
         return (0, 0, 1.0) if drop is None else (drop.seed, drop.least, 1 / (1 - drop.chance))
 
     def parts(self, heads: int, csr: SplitCSR, width: int) -> Tensor:
@@ -83,11 +89,11 @@ class _Call:
         return self.v.new_empty(heads * csr.slots, width, dtype=torch.float32)
 
     def meta(self, heads: int, csr: SplitCSR, backward: bool = True) -> dict[str, Any]:
-        terms, score, d = self.given.terms, self.score, max(self.q.shape[-1], 16)
+        terms, score, d = self.inputs.terms, self.score, max(self.q.shape[-1], 16)
         width = max(d, self.v.shape[-1])
         part = share(heads, width, self.v.dtype.itemsize, backward=backward)
         return {
-            "KIND": self.given.kind,
+            "KIND": self.inputs.kind,
             "SPLIT": csr.is_split,
             "VALUE": score.value,
             "SLOPE": score.slope,
@@ -95,7 +101,7 @@ class _Call:
             "SCORE": score.value is not None,
             "BIAS": "edge_bias" in terms,
             "FACTOR": "edge_scale" in terms,
-            "DROP": self.given.drop is not None,
+            "DROP": self.inputs.drop is not None,
             "EDGE_KEY": "edge_key" in terms,
             "EDGE_VALUE": "edge_value" in terms,
             "E": part.edges,
@@ -106,31 +112,31 @@ class _Call:
         }
 
 
-def forward(given: Inputs, score: ScoreCode = NO_CODE) -> tuple[Tensor, Tensor]:
-    out, lse, _, _ = _forward(given, score)
-    shape, dv = given.heads, given.v.shape[-1]
+def forward(inputs: Inputs, score: ScoreCode = NO_CODE) -> tuple[Tensor, Tensor]:
+    out, lse, _, _ = _forward(inputs, score)
+    shape, dv = inputs.heads, inputs.v.shape[-1]
     return out[..., :dv].unflatten(0, shape), lse.unflatten(0, shape)
 
 
-def _forward(given: Inputs, score: ScoreCode) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _forward(inputs: Inputs, score: ScoreCode) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The output, padded, the log-sum-exp, and of additive numbers `plus` and `share`."""
     from edgewise.kernels.edges import triton_attention_kernels
 
-    call, csr = _Call.of(given, score), given.index.rows
+    call, csr = _Call.of(inputs, score), inputs.index.rows
     heads, width = len(call.q), call.v.shape[-1]
-    out = room(call.v if given.kind else call.q, csr.segments, width)
+    out = empty_rows(call.v if inputs.kind else call.q, csr.segments, width)
     lse = call.v.new_empty(heads, csr.segments, dtype=torch.float32)
     plus, above = out.new_empty(0, 0, 0), lse.new_empty(0, 0)
-    if given.kind == 1:
+    if inputs.kind == 1:
         plus, above = torch.empty_like(out), torch.empty_like(lse)
     results = (out, lse, plus, above)
     partial = [call.parts(heads, csr, columns) for columns in (width, 1, width, 1)]
-    counts = (csr.segments, csr.edges, heads, given.q.shape[1], csr.slots)
+    counts = (csr.segments, csr.edges, heads, inputs.q.shape[1], csr.slots)
     meta = call.meta(heads, csr, backward=False)
     grid = (_pieces(csr) * heads // meta["H"],)
     if grid[0]:
         triton_attention_kernels.forward[grid](
-            *call.inputs, *results, *partial, *work(csr), *call.numbers, *counts, *call.drop,
+            *call.tensors, *results, *partial, *work(csr), *call.numbers, *counts, *call.drop,
             *units(out), *_strides(call.q, call.k, call.v), **meta
         )  # fmt: skip
     if csr.is_split:
@@ -160,17 +166,17 @@ def _merge(results: tuple[Tensor, ...], partial: list[Tensor], csr: SplitCSR) ->
 
 
 def backward(
-    given: Inputs, out: Tensor, lse: Tensor, dout: Tensor, score: ScoreCode = NO_CODE
+    inputs: Inputs, out: Tensor, lse: Tensor, dout: Tensor, score: ScoreCode = NO_CODE
 ) -> tuple[Grads, Tensor | None]:
     """The gradients, and those of packed tables."""
-    call = _Call.of(given, score)
+    call = _Call.of(inputs, score)
     g, found = (padded(x.flatten(0, 1)) for x in (dout, out))
     stats = call.v.new_empty(g.shape[1], len(g), 2, dtype=torch.float32)
     state = (g, found, lse.flatten(0, 1).contiguous(), stats)
     dq, dvector, terms, tables = _rows(call, state)
     dk, dv, of_columns = _columns(call, g, stats)
-    d, width, kind = given.q.shape[-1], given.v.shape[-1], given.v.dtype
-    dq = dq[..., :d].unflatten(0, given.heads)
+    d, width, kind = inputs.q.shape[-1], inputs.v.shape[-1], inputs.v.dtype
+    dq = dq[..., :d].unflatten(0, inputs.heads)
     if dvector is not None:
         dvector = dvector.sum(1, keepdim=True)[..., :d].to(kind)
     grads = Grads(dq, dk[..., :d], dv[..., :width], dvector, {**terms, **of_columns})
@@ -183,22 +189,24 @@ def _rows(
     """dq, and the gradients of the vector, of what edges multiply and add, and of tables."""
     from edgewise.kernels.edges import triton_attention_kernels
 
-    given, csr, heads, d = call.given, call.given.index.rows, len(call.q), call.q.shape[-1]
-    dq, meta = room(call.q, csr.segments, d), call.meta(heads, csr)
-    listed = {name: given.terms[name] for name in NUMBERS if name in given.terms}
+    inputs, csr, heads, d = call.inputs, call.inputs.index.rows, len(call.q), call.q.shape[-1]
+    dq, meta = empty_rows(call.q, csr.segments, d), call.meta(heads, csr)
+    listed = {name: inputs.terms[name] for name in NUMBERS if name in inputs.terms}
     terms = {name: x.new_empty(x.shape) for name, x in listed.items()}
     unit, tables, part = call.score.unit, call.score.tables, call.parts(heads, csr, d)
     dtables = torch.zeros(tables.shape if tables is not None else (1,), dtype=torch.int64)
     dtables = dtables.to(dq.device)
-    dvector = None if given.kind != 2 else dq.new_empty(heads, _pieces(csr), d, dtype=torch.float32)
+    dvector = (
+        None if inputs.kind != 2 else dq.new_empty(heads, _pieces(csr), d, dtype=torch.float32)
+    )
     each = (dq if x is None else x for x in (dvector, *(terms.get(name) for name in NUMBERS)))
     into = (dq, *each, dtables, part if unit is None else unit, part)
-    counts = (csr.segments, csr.edges, heads, given.q.shape[1], csr.slots, _pieces(csr))
+    counts = (csr.segments, csr.edges, heads, inputs.q.shape[1], csr.slots, _pieces(csr))
     g, out = state[:2]
     grid = (_pieces(csr) * heads // meta["H"],)
     if grid[0]:
         triton_attention_kernels.backward_rows[grid](
-            *call.inputs, *state, *into, *work(csr), *call.numbers, *counts, *call.drop,
+            *call.tensors, *state, *into, *work(csr), *call.numbers, *counts, *call.drop,
             *units(dq), *_strides(call.q, call.k, call.v, g, out), **meta
         )  # fmt: skip
     if csr.is_split:
@@ -210,33 +218,33 @@ def _columns(call: _Call, g: Tensor, stats: Tensor) -> tuple[Tensor, Tensor, dic
     """dk and dv, and the gradients of keys and values of edges."""
     from edgewise.kernels.edges import triton_attention_kernels
 
-    given, csr, keys = call.given, call.given.index.columns, len(call.k)
-    dk, dv = (room(x, csr.segments, x.shape[-1]) for x in (call.k, call.v))
+    inputs, csr, keys = call.inputs, call.inputs.index.columns, len(call.k)
+    dk, dv = (empty_rows(x, csr.segments, x.shape[-1]) for x in (call.k, call.v))
     widths = {"edge_key": call.k.shape[-1], "edge_value": call.v.shape[-1]}
     each = {
         name: call.q.new_empty(keys, csr.edges, width, dtype=torch.float32)
         for name, width in widths.items()
-        if name in given.terms
+        if name in inputs.terms
     }
     parts = [call.parts(keys, csr, x.shape[-1]) for x in (dk, dv)]
     into = (dk, dv, *(each.get(name, dk) for name in widths), *parts)
-    meta, counts = call.meta(keys, csr), (csr.edges, keys, given.q.shape[1], csr.slots)
+    meta, counts = call.meta(keys, csr), (csr.edges, keys, inputs.q.shape[1], csr.slots)
     grid = (_pieces(csr) * keys // meta["H"],)
     if grid[0]:
         triton_attention_kernels.backward_columns[grid](
-            *call.inputs, g, stats, *into, *work(csr), given.index.rows.perm, *call.numbers,
+            *call.tensors, g, stats, *into, *work(csr), inputs.index.rows.perm, *call.numbers,
             *counts, *call.drop, *units(dk), *units(dv), *_strides(call.q, call.k, call.v, g),
             **meta
         )  # fmt: skip
     if csr.is_split:
         for grad, part in ((dk, parts[0]), (dv, parts[1])):
             _add_up(grad, part, csr)
-    listed = {name: given.terms[name] for name in each}
+    listed = {name: inputs.terms[name] for name in each}
     terms = {name: each[name][..., : x.shape[-1]].to(x.dtype) for name, x in listed.items()}
     return dk, dv, terms
 
 
-def additive_attention(*inputs: Any) -> tuple[Tensor, ...]:
+def additive_attention(*arguments: Any) -> tuple[Tensor, ...]:
     """The gradient of additive queries that are numbers needs no second pass over the edges.
 
     With z = q_i + k_j, f'(z) = slope + (1 - slope)·[z > 0], ds_e = p_e (g_i·v_j - g_i·out_i) and
@@ -247,35 +255,35 @@ def additive_attention(*inputs: Any) -> tuple[Tensor, ...]:
 
     so the forward pass keeps `plus` and `share`.
     """
-    given = additive(*inputs)
-    out, lse, plus, above = _forward(given, NO_CODE)
-    width = given.v.shape[-1]
+    inputs = additive(*arguments)
+    out, lse, plus, above = _forward(inputs, NO_CODE)
+    width = inputs.v.shape[-1]
     return out[..., :width], lse, plus[..., :width], above
 
 
 def additive_attention_backward(
-    dout: Tensor, out: Tensor, lse: Tensor, plus: Tensor, above: Tensor, *inputs: Any
+    dout: Tensor, out: Tensor, lse: Tensor, plus: Tensor, above: Tensor, *arguments: Any
 ) -> tuple[Tensor, ...]:
     from edgewise.kernels.edges import triton_attention_kernels
 
-    given = additive(*inputs)
-    if given.vector is not None:
-        found, _ = backward(given, out[:, None], lse[:, None], dout[:, None])
+    inputs = additive(*arguments)
+    if inputs.vector is not None:
+        found, _ = backward(inputs, out[:, None], lse[:, None], dout[:, None])
         assert found.vector is not None
         return found.q[:, 0], found.k, found.v, found.vector
-    call = _Call.of(given, NO_CODE)
+    call = _Call.of(inputs, NO_CODE)
     g, out, plus = (padded(x) for x in (dout, out, plus))
-    (heads, n, width), dq = g.shape, room(given.q[:, 0], given.q.shape[2], 1)
+    (heads, n, width), dq = g.shape, empty_rows(inputs.q[:, 0], inputs.q.shape[2], 1)
     stats = lse.new_empty(n, heads, 2)
     part = share(heads, width, g.dtype.itemsize, backward=False)
     grid = (-(-n // AT_ONCE) * heads // part.heads,)
     if grid[0]:
         triton_attention_kernels.backward_numbers[grid](
-            g, out, plus, lse, above, stats, dq, given.slope, n, heads, *_strides(g, out, plus, dq),
-            R=AT_ONCE, H=part.heads, DV=width, num_warps=4
+            g, out, plus, lse, above, stats, dq, inputs.slope, n, heads,
+            *_strides(g, out, plus, dq), R=AT_ONCE, H=part.heads, DV=width, num_warps=4
         )  # fmt: skip
     dk, dv, _ = _columns(call, g, stats)
-    return dq, dk, dv[..., : given.v.shape[-1]], given.v.new_empty(0)
+    return dq, dk, dv[..., : inputs.v.shape[-1]], inputs.v.new_empty(0)
 
 
 def _add_up(out: Tensor, part: Tensor, csr: SplitCSR) -> None:
@@ -285,6 +293,43 @@ def _add_up(out: Tensor, part: Tensor, csr: SplitCSR) -> None:
         out, part, csr.split, csr.split_ptr, csr.segments, csr.slots,
         *merged(out), BLOCK=1, D=out.shape[-1], num_warps=1
     )  # fmt: skip
+
+
+class Share(NamedTuple):
+    """The heads of one program, and the edges that it takes at a time."""
+
+    heads: int
+    edges: int
+
+
+def share(heads: int, features: int, itemsize: int, *, backward: bool) -> Share:
+    """Of so many heads of so many features, which are a power of two.
+
+    >>> share(4, 16, 4, backward=False)
+    Share(heads=4, edges=4)
+    """
+    together = gcd(heads, max(WIDE // features, 1))
+    numbers = FEWEST * (4 if together == 1 else 1 if backward and itemsize > 2 else 2)
+    return Share(together, min(max(numbers // (together * features), 1), MOST))
+
+
+def empty_rows(like: Tensor, rows: int, features: int) -> Tensor:
+    """Empty (heads, rows, features), rows or heads first in memory as in `like`."""
+    heads = len(like)
+    if heads > 1 and like.stride(0) < like.stride(1):
+        return like.new_empty(rows, heads, features).transpose(0, 1)
+    return like.new_empty(heads, rows, features)
+
+
+def units(x: Tensor) -> tuple[int, int]:
+    """How many times its features the heads, and the rows, of such rows are apart."""
+    return x.stride(0) // x.shape[2], x.stride(1) // x.shape[2]
+
+
+def merged(x: Tensor) -> tuple[int, int, int, int]:
+    """The same as kernels take it that put parts together: every head is one of a batch."""
+    head, row = units(x)
+    return (1, head, 0, row)
 
 
 def padded(x: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ def segment_sum_short(
     X, Scale, Out, Part, Pieces, Rows, Owner, Slot, d, stride, pieces,
     SCALE: tl.constexpr, SPLIT: tl.constexpr, E: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
-    """Of E pieces side by side, for those of few edges: the first of each, the second, ..."""
+    """Of E pieces side by side, for short ones: the first of each, the second, ..."""
     p = tl.program_id(0) * E + tl.arange(0, E)
     there = p < pieces
     low = tl.load(Pieces + p, mask=there, other=0)

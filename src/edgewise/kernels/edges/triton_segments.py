@@ -71,7 +71,7 @@ def _equal_sum(a: Tensor, x: Tensor, y: Tensor, csr: SplitCSR) -> Tensor:
 
 
 def _rows(x: Tensor) -> Tensor:
-    """Any stride from row to row, none within."""
+    """Contiguous features, any stride from row to row."""
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
 
 
