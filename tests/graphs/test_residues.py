@@ -75,7 +75,7 @@ def test_facts_without_rows(graph: Pattern, n: int, m: int) -> None:
     matrix, found = graph.dense(n, m).numpy(), facts(graph, n, m)
     assert found.pairs == graph.count(n, m) == matrix.sum()
     assert found.full == bool(matrix.all())
-    assert found.heard == bool(matrix.any(1).all())
+    assert found.no_empty_row == bool(matrix.any(1).all())
     assert found.causal == (n == m and np.array_equal(matrix, np.tri(n, dtype=bool)))
     assert pieces_of(graph, n, m) >= min(found.pairs, 1)
     i, j = np.nonzero(matrix)

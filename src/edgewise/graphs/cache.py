@@ -62,7 +62,23 @@ class GraphCache:
         _trim()
 
 
-_LIVE: "WeakValueDictionary[Any, GraphCache]" = WeakValueDictionary()  # by graph
+class GraphKey:
+    """A graph as a key whose hash is computed once: that of a deep expression is recursive, and an
+    entry is also removed while such an expression is deallocated."""
+
+    __slots__ = ("graph", "hash")
+
+    def __init__(self, graph: Any) -> None:
+        self.graph, self.hash = graph, hash(graph)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GraphKey) and bool(self.graph == other.graph)
+
+
+_LIVE: "WeakValueDictionary[GraphKey, GraphCache]" = WeakValueDictionary()
 _RECENT: OrderedDict[GraphCache, None] = OrderedDict()  # of small graphs
 _LOCK = threading.RLock()
 
@@ -77,10 +93,10 @@ def cache_of(graph: Any) -> GraphCache:
 
 def _adopt(graph: Any) -> GraphCache:
     with _LOCK:
-        found = _LIVE.get(graph)
+        found = _LIVE.get(GraphKey(graph))
         if found is None:
             own = graph if "_cache" in vars(graph) else copy(graph)
-            found = _LIVE[own] = GraphCache(own)
+            found = _LIVE[GraphKey(own)] = GraphCache(own)
         if graph is not found.graph:
             object.__setattr__(graph, "_cache", found)
         if found in _RECENT or nbytes(graph, graphs=True) <= SMALL:
