@@ -28,7 +28,6 @@ LAYERS = [  # each may import those before it
         "inputs",
         "kernels",
         "physical",
-        "run",
         "module",
         "compile",
         "descent",

@@ -16,8 +16,8 @@ from edgewise.errors import EdgewiseError, caller
 from edgewise.inputs.kinds import BadInput
 from edgewise.module import Data, Model
 from edgewise.physical.plan import PhysicalPlan
-from edgewise.run.autocast import autocasts
-from edgewise.run.step import Step
+from edgewise.physical.step import Step
+from edgewise.physical.tracing import autocasts
 
 Loss = Callable[..., Tensor]
 Stepped = tuple[Tensor, list[Tensor]]  # the loss, and weights that are still to be written

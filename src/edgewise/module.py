@@ -17,10 +17,11 @@ from edgewise.inputs.prepare import check_alike
 from edgewise.inputs.read import InputReader, check_numbers, kinds_of, step_tensor
 from edgewise.language import nodes
 from edgewise.language.program import FactLike, Program
+from edgewise.physical.data import Data, ForeignData, ReadyCall
+from edgewise.physical.output import Relation
+from edgewise.physical.padded import padded_steps
 from edgewise.physical.plan import PhysicalPlan, untraced
-from edgewise.plan.nodes import Plan
-from edgewise.run.autocast import autocasts, lowered
-from edgewise.run.built import (
+from edgewise.physical.prepare import (
     build_step,
     check_kinds,
     check_names,
@@ -28,14 +29,12 @@ from edgewise.run.built import (
     ensure_plan,
     fixed,
     refuse_unnamed,
+    to_device,
 )
-from edgewise.run.data import Data, ForeignData, ReadyCall
-from edgewise.run.handles import handle
-from edgewise.run.move import to_device
-from edgewise.run.padded import padded_steps
-from edgewise.run.result import Relation
-from edgewise.run.step import Step
-from edgewise.run.weights import Slots, at, mark, register
+from edgewise.physical.step import Step
+from edgewise.physical.tracing import autocasts, handle, lowered
+from edgewise.physical.weights import Slots, at, mark, register
+from edgewise.plan.nodes import Plan
 from edgewise.weights import UnknownWeight, WeightTable, called_modules
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.fx import Node
 from torch.fx.node import map_arg
 
+from edgewise.physical.attention import AttentionStep
 from edgewise.physical.plan import PhysicalPlan, run_node
+from edgewise.physical.recursion import Levels, Rounds
+from edgewise.physical.rule import RuleStep
 from edgewise.physical.symbols import PlanStep
 from edgewise.plan.show import show_step
-from edgewise.run.attention import AttentionStep
-from edgewise.run.recursion import Levels, Rounds
-from edgewise.run.rule import RuleStep
 
 if TYPE_CHECKING:
     from edgewise.module import Data, Model

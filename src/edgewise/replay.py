@@ -13,12 +13,12 @@ from torch import Tensor
 from edgewise.errors import EdgewiseError, EdgewiseWarning, caller
 from edgewise.language import nodes
 from edgewise.language.program import Program
+from edgewise.physical.attention import AttentionStep
+from edgewise.physical.executable import RelationStep
+from edgewise.physical.recursion import Levels, Rounds
+from edgewise.physical.rule import RuleStep
+from edgewise.physical.step import Step
 from edgewise.reference import Solution, solve
-from edgewise.run.attention import AttentionStep
-from edgewise.run.executable import RelationStep
-from edgewise.run.recursion import Levels, Rounds
-from edgewise.run.rule import RuleStep
-from edgewise.run.step import Step
 
 if TYPE_CHECKING:
     from edgewise.module import Data, Model

@@ -7,7 +7,7 @@ import torch
 
 from edgewise import F, Program, R, V, W, rows
 from edgewise.ground.rules import Grounder
-from edgewise.run.shapes import Shapes
+from edgewise.physical.value_shapes import Shapes
 from edgewise.zoo import encoder
 
 

@@ -15,7 +15,7 @@ from edgewise.functions.columns import canonical as canonical_column
 from edgewise.functions.values import canonical
 from edgewise.language import nodes
 from edgewise.layouts.segments import segments
-from edgewise.run.functions import Engine
+from edgewise.physical.functions import Engine
 
 SHAPES = ((), (3,), (1, 3), (2, 3))
 OPERANDS = {  # of combinations that take others than values of one shape

@@ -7,7 +7,7 @@ import torch
 
 from edgewise import F, Program, R, V
 from edgewise.module import Model
-from edgewise.run.weights import WeightsChanged
+from edgewise.physical.weights import WeightsChanged
 
 CHANGES = {
     "a step": lambda model: torch.nn.init.constant_(model.w, 3.0),

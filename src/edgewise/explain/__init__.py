@@ -13,9 +13,9 @@ from edgewise.errors import EdgewiseError, caller, nearest
 from edgewise.explain.work import kernels
 from edgewise.passes import EXECUTION, PIPELINE
 from edgewise.passes.fuse_attention import refusals
+from edgewise.physical.step import Step
 from edgewise.plan.nodes import Plan
 from edgewise.plan.show import statements
-from edgewise.run.step import Step
 
 if TYPE_CHECKING:
     from edgewise.module import Data, Model

@@ -28,16 +28,15 @@ from edgewise.kernels.edges import EdgeIndex
 from edgewise.kernels.edges.registry import SEGMENTS
 from edgewise.kernels.edges.registry import Case as EdgeCase
 from edgewise.kernels.edges.registry import choose as choose_along_edges
+from edgewise.physical.attention import AttentionStep
+from edgewise.physical.attention_nodes import ATTEND, ATTEND_ALONG
+from edgewise.physical.families import ALL_MEMBERS
 from edgewise.physical.plan import PhysicalPlan, run_node
+from edgewise.physical.recursion import Levels, Rounds
+from edgewise.physical.rule import RuleStep
+from edgewise.physical.step import Step
 from edgewise.physical.symbols import PlanStep, is_opaque
 from edgewise.profile import Piece, groundings, label
-from edgewise.run.attention import AttentionStep
-from edgewise.run.families import ALL_MEMBERS
-from edgewise.run.recursion import Levels, Rounds
-from edgewise.run.rule import RuleStep
-from edgewise.run.scored import ATTEND_ALONG
-from edgewise.run.step import Step
-from edgewise.run.traced import ATTEND
 from edgewise.scores.nodes import S
 from edgewise.scores.show import show as show_score
 

@@ -16,8 +16,8 @@ from edgewise.grow.patterns import why_not
 from edgewise.language import nodes
 from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import variables
-from edgewise.run.attention import AttentionStep
-from edgewise.run.executable import Executable, RelationStep
+from edgewise.physical.attention import AttentionStep
+from edgewise.physical.executable import Executable, RelationStep
 from edgewise.scores.nodes import S, separate
 
 POSITIONS = "give positions as an input of their own: `R.place(V.I)`"

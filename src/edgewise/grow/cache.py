@@ -11,8 +11,8 @@ from torch import Tensor
 from edgewise.ground.rules import GroundRule
 from edgewise.grow.places import Tables
 from edgewise.kernels.attention.flash import fused
-from edgewise.run.attention import CAUSAL, AttentionStep
-from edgewise.run.traced import graph_attention
+from edgewise.physical.attention import CAUSAL, AttentionStep
+from edgewise.physical.attention_nodes import graph_attention
 
 
 @dataclass(eq=False)

@@ -13,14 +13,14 @@ from edgewise.grow.cache import Cache
 from edgewise.grow.errors import BadAppend, Full
 from edgewise.grow.laid import Laid, laid_out
 from edgewise.inputs.kinds import numbers
+from edgewise.physical.column import Column
+from edgewise.physical.executable import RelationStep
+from edgewise.physical.output import Relation
 from edgewise.physical.plan import PhysicalPlan, lowered, lowered_parts, untraced
+from edgewise.physical.state import State
+from edgewise.physical.step import Step
 from edgewise.physical.symbols import Lowering
-from edgewise.run.column import Column
-from edgewise.run.executable import RelationStep
-from edgewise.run.result import Relation
-from edgewise.run.state import State
-from edgewise.run.step import Step
-from edgewise.run.weights import weights_changed
+from edgewise.physical.weights import weights_changed
 
 if TYPE_CHECKING:
     from edgewise.module import Model

@@ -14,7 +14,7 @@ from edgewise.grow.axes import Axes, axes_of
 from edgewise.grow.errors import CannotGrow
 from edgewise.grow.places import Tables, tables_of
 from edgewise.physical.plan import PhysicalPlan
-from edgewise.run.step import Step
+from edgewise.physical.step import Step
 
 _KNOWN: WeakKeyDictionary[Step, dict[Any, Laid]] = WeakKeyDictionary()
 

@@ -17,8 +17,8 @@ from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.grow.axes import Axes, refusal
 from edgewise.language import nodes
 from edgewise.language.terms import variables
-from edgewise.run.executable import RelationStep
-from edgewise.run.step import Step
+from edgewise.physical.executable import RelationStep
+from edgewise.physical.step import Step
 
 Tables = dict[GroundRule, dict[int, Tensor]]  # of a literal: (before, capacity, after)
 

@@ -11,7 +11,7 @@ from torch.fx import Graph, Node
 from torch.nn.functional import linear
 
 from edgewise.kernels.products import Products
-from edgewise.physical.shapes import described
+from edgewise.physical.result_shapes import described
 from edgewise.physical.symbols import opaque
 
 

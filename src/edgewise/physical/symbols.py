@@ -21,7 +21,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from edgewise.kernels.chosen import Chosen
 from edgewise.kernels.edges.operators import Operation
 from edgewise.kernels.edges.registry import Case, note_choice
-from edgewise.physical.shapes import META, described, keeps_order, like_result
+from edgewise.physical.result_shapes import META, described, keeps_order, like_result
 
 Found = TypeVar("Found", Tensor, list[Tensor], tuple[Tensor, ...])
 

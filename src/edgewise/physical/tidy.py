@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
-VIEWS = {"reshape", "transpose", "permute", "expand", "to", "narrow", "split", "unbind"}
+VIEWS: set[Any] = {"reshape", "transpose", "permute", "expand", "to", "narrow", "split", "unbind"}
 VIEWS |= {"chunk", "expand_as", operator.getitem}
 RANDOM = {torch.bernoulli, torch.nn.functional.dropout, torch.randint}
 
@@ -28,7 +29,8 @@ def _is_pure(node: Node) -> bool:
 def _own_output(graph: Graph) -> None:
     """Copy an output that is a view of what the graph is given or holds: callers write into it."""
     last = graph.output_node()
-    made = node = last.args[0]
+    made: Any = last.args[0]
+    node = made
     if not isinstance(made, Node):
         return  # of a part, whose values stay inside
     while node.target in VIEWS and node.op not in ("placeholder", "get_attr"):

@@ -17,7 +17,7 @@ from edgewise.errors import EdgewiseError, caller
 from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.module import Model
-from edgewise.run.weights import owner
+from edgewise.physical.weights import owner
 from edgewise.save import archive
 from edgewise.save.archive import Broken
 

@@ -22,13 +22,13 @@ from edgewise.inputs.kinds import ragged
 from edgewise.inputs.prepare import prepare
 from edgewise.language.dependencies import components, needs
 from edgewise.language.program import FactLike
-from edgewise.run.built import uninlined
-from edgewise.run.column import Column
-from edgewise.run.merge import merged
-from edgewise.run.result import Relation
-from edgewise.run.rule import RuleStep
-from edgewise.run.state import State
-from edgewise.run.weights import weights_changed
+from edgewise.physical.column import Column
+from edgewise.physical.merge import merged
+from edgewise.physical.output import Relation
+from edgewise.physical.prepare import uninlined
+from edgewise.physical.rule import RuleStep
+from edgewise.physical.state import State
+from edgewise.physical.weights import weights_changed
 from edgewise.update.affected import grounded, keys_of, needs_all, reached
 
 if TYPE_CHECKING:

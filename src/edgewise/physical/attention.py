@@ -1,0 +1,268 @@
+"""A fused attention node on dense axes: queries, keys and values straight into a kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.graphs import causal, full
+from edgewise.ground.body import SAMPLE
+from edgewise.ground.index import Index
+from edgewise.kernels.attention.autocast import in_autocast
+from edgewise.kernels.attention.flash import fused
+from edgewise.kernels.edges import EdgeIndex
+from edgewise.language import nodes
+from edgewise.language.terms import variables
+from edgewise.physical.attention_nodes import bent, graph_attention
+from edgewise.physical.column import Column, laid, on_grid
+from edgewise.physical.filled_score import FilledScore
+from edgewise.physical.rule import RuleStep
+from edgewise.physical.state import State
+from edgewise.physical.symbols import opaque
+from edgewise.plan.nodes import Attention
+from edgewise.scores import S, Score
+
+CAUSAL, EVERY = causal(), full()
+Axes = dict[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """An expression over some axes: a value for each place of a grid.
+
+    In a ragged batch `samples` says how many grids there are, one for each sample and all as large
+    as the largest, and `rows` which row stands at each place; one after the last is padding.
+    """
+
+    step: RuleStep
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    samples: int | None = None
+    rows: Tensor | None = None
+
+    def __call__(self, state: State, order: Sequence[str], axes: Axes) -> Tensor:
+        """(batch, *axes in `order`, value...), axes it does not hold broadcast."""
+        value = self.step(state)
+        if self.rows is not None:
+            padding = value.data.new_zeros(1, 1, *value.shape)
+            rows = torch.cat([value.data, padding], 1).index_select(1, self.rows)
+            data = rows.reshape(self.samples or len(rows), *self.sizes, *value.shape)
+        else:
+            data = on_grid(value, self.sizes, self.samples)
+        held = [n for n in order if n in self.names]
+        places = [1 + self.names.index(n) for n in held]
+        rest = range(1 + len(self.names), data.ndim)
+        data = data.permute(0, *places, *rest)
+        shape = [axes[n] if n in self.names else 1 for n in order]
+        return data.reshape(data.shape[0], *shape, *value.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeSide:
+    """An expression with a value for each edge, `rows` of it, perhaps for each of some heads."""
+
+    step: RuleStep
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    rows: Tensor
+
+    def __call__(self, state: State, order: Sequence[str]) -> Tensor:
+        """(batch, *axes in `order`, edges), axes it does not hold broadcast."""
+        data = self.step(state).data.index_select(1, self.rows)
+        sizes = dict(zip(self.names, self.sizes, strict=True))
+        return data.flatten(1).unflatten(1, (*(sizes.get(n, 1) for n in order), -1))
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionStep:
+    """Runs one attention node; `index` are the heads that have a key to hear: those of the queries
+    `hearing`, or the rows `heard` of ragged samples, where that is not all of them.
+
+    Ragged `samples` are padded to the longest; `lengths` are their numbers of keys, where a query
+    could hear padding.
+    """
+
+    node: Attention
+    index: Index
+    axes: Axes
+    queries: tuple[Side, ...]
+    keys: tuple[Side, ...]
+    scales: tuple[tuple[Side, ...], ...]
+    biases: tuple[Side, ...]
+    value: Side
+    hearing: Tensor | None
+    heard: Tensor | None
+    pattern: Any
+    vector: Side | None = None  # of additive attention
+    which: EdgeIndex | None = None  # its pairs
+    tree: FilledScore | None = None  # the score, if it is more than dot products
+    edge_bias: tuple[EdgeSide, ...] = ()
+    edge_scale: tuple[EdgeSide, ...] = ()
+    samples: int | None = None
+    lengths: Tensor | None = None
+
+    @property
+    def rule(self) -> nodes.Rule:
+        return self.node.replaces[1]
+
+    def rules(self) -> Iterator[RuleStep]:
+        sides = [*self.queries, *self.keys, self.value, *self.biases]
+        sides += [] if self.vector is None else [self.vector]
+        yield from (side.step for side in sides)
+        yield from (side.step for side in (*self.edge_bias, *self.edge_scale))
+
+    def __call__(self, state: State) -> Column:
+        if self.which is not None:
+            return self._heads(*bent(self, state))
+        shared, query, key = self.node.shared, self.node.query, self.node.key
+        q = self._joined(self.queries, (*shared, query), state, self.scales)
+        k = self._joined(self.keys, (*shared, key), state, ())
+        v, rank = self.weighed((*shared, key), state)
+        if state.cache is not None and self.node.head.relation in state.cache:
+            return self._heads(self._cached(state, q, k, v), rank)
+        bias = self._bias((*shared, query, key), state)
+        dropout = self.node.dropout if state.training else 0.0
+        q, k, v = (self.spread(t) for t in (q, k, v))
+        if self.has_terms:
+            score, graph = self.score(state), self.pattern or EVERY
+            out = graph_attention(
+                q,
+                k,
+                v,
+                graph,
+                bias=bias,
+                dropout=dropout,
+                lengths=self.lengths,
+                score=score.node,
+                tables=score.tables,
+                edge_bias=self._per_edge(self.edge_bias, torch.add, state),
+                edge_scale=self._per_edge(self.edge_scale, torch.mul, state),
+            )
+            return self._heads(out, rank)
+        return self._heads(self.kernel(q, k, v, bias, dropout), rank)
+
+    def kernel(
+        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float
+    ) -> Tensor:
+        lead = q.shape[1:-2]
+        if len(lead) > 1:  # kernels take one axis of heads: fast ones no other
+            if bias is not None:
+                bias = bias.expand(bias.shape[0], *lead, *bias.shape[-2:]).flatten(1, -3)
+            q, k, v = (t.flatten(1, -3) for t in (q, k, v))
+            return self.kernel(q, k, v, bias, dropout).unflatten(1, lead)
+        ahead = self.pattern == CAUSAL
+        if self.pattern is None and self.lengths is not None:
+            bias = _masked(self.lengths, k, bias)
+        alone = bias is None and self.lengths is None
+        if self.pattern is None or (ahead and alone):  # no graph to plan for: traceable
+            return fused(q, k, v, 1.0, causal=ahead, mask=bias, dropout=dropout)
+        return graph_attention(
+            q, k, v, self.pattern, bias=bias, dropout=dropout, lengths=self.lengths
+        )
+
+    def _cached(self, state: State, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """New rows over what is kept; what a query adds to all its scores changes none."""
+        order = (*self.node.shared, self.node.query, self.node.key)
+        kept = tuple(side for side in self.biases if self.node.key in side.names)
+        bias = self._bias(order, state, kept)
+        q = self.spread(q)
+        k, v = (t if self.node.shared else t.unsqueeze(1) for t in (k, v))
+        return _attend_cached(q, k, v, bias, self, state.cache)
+
+    def _joined(
+        self,
+        sides: Sequence[Side],
+        order: Sequence[str],
+        state: State,
+        scales: Sequence[Sequence[Side]],
+    ) -> Tensor:
+        """The parts of a query (or key) side by side: Σ qₜᵀkₜ is one dot product."""
+        parts = []
+        for t, side in enumerate(sides):
+            data = side(state, order, self.axes)
+            data = data.unsqueeze(-1) if data.ndim == 1 + len(order) else data
+            for scale in scales[t] if scales else ():
+                data = data * scale(state, (), {}).reshape(-1, *(1,) * (data.ndim - 1))
+            parts.append(data)
+        if len(parts) == 1:
+            return parts[0]
+        shape = torch.broadcast_shapes(*(p.shape[:-1] for p in parts))
+        return torch.cat([p.expand(*shape, p.shape[-1]) for p in parts], -1)
+
+    def weighed(self, order: Sequence[str], state: State) -> tuple[Tensor, tuple[int, ...]]:
+        data = self.value(state, order, self.axes)
+        shape = tuple(data.shape[1 + len(order) :])
+        return data.reshape(*data.shape[: 1 + len(order)], math.prod(shape)), shape
+
+    @property
+    def has_terms(self) -> bool:
+        """Whether the score is more than dot products and biases."""
+        return self.tree is not None or bool(self.edge_bias or self.edge_scale)
+
+    def score(self, state: State) -> Score:
+        return S if self.tree is None else self.tree(state)
+
+    def _per_edge(
+        self, sides: Sequence[EdgeSide], join: Callable[[Tensor, Tensor], Tensor], state: State
+    ) -> Tensor | None:
+        """(batch, shared..., edges)."""
+        if not sides:
+            return None
+        total = reduce(join, [side(state, self.node.shared) for side in sides])
+        return total if self.node.shared else total.unsqueeze(1)
+
+    def _bias(
+        self, order: Sequence[str], state: State, sides: Sequence[Side] | None = None
+    ) -> Tensor | None:
+        sides = self.biases if sides is None else sides
+        if not sides:
+            return None
+        parts = [side(state, order, self.axes) for side in sides]
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return total if self.node.shared else total.unsqueeze(1)
+
+    def spread(self, data: Tensor) -> Tensor:
+        """(batch, shared..., n, d) with every shared axis at its length."""
+        shared = [self.axes[n] for n in self.node.shared]
+        data = data.expand(self.samples or data.shape[0], *shared, *data.shape[-2:])
+        return data if shared else data.unsqueeze(1)
+
+    def _heads(self, out: Tensor, shape: tuple[int, ...]) -> Column:
+        if self.hearing is not None:  # rows of all heads at once, as they lie
+            out = out.movedim(-2, 1).index_select(1, self.hearing).movedim(1, -2)
+        out = out if self.node.shared else out.squeeze(1)
+        names = (*self.node.shared, self.node.query)
+        order = [1 + names.index(n) for n in head_names(self.node)]
+        out = out.permute(0, *order, out.ndim - 1)
+        if self.samples is not None:
+            out = out.unsqueeze(0)
+        return laid(out.unflatten(-1, shape or (1,)), axes=out.ndim - 2).take(self.heard)
+
+
+def head_names(node: Attention) -> list[str]:
+    """The variables of the head in their order, but for the sample."""
+    return [v.name for v in variables(node.head.terms) if v != SAMPLE]
+
+
+def _masked(lengths: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
+    """A mask of the keys that each sample has: (samples, 1, 1, keys) where there is no bias."""
+    there = torch.arange(k.shape[-2], device=k.device) < lengths[:, None, None, None]
+    return there if bias is None else bias.masked_fill(~there, -torch.inf)
+
+
+@opaque(
+    like=lambda q, k, v, *_: torch.empty(*q.shape[:-1], v.shape[-1], dtype=q.dtype, device="meta")
+)
+def _attend_cached(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, step: AttentionStep, cache: Any
+) -> Tensor:
+    found: Tensor = cache.attend(step, *in_autocast(q, k, v), bias)
+    return found

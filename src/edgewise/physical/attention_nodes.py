@@ -1,0 +1,179 @@
+"""Attention along a graph as one node of the plan: dot products prepared, sums along edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from edgewise.graphs.pattern import Pattern
+from edgewise.kernels.attention import attention, traced
+from edgewise.kernels.attention.autocast import in_autocast
+from edgewise.kernels.attention.options import Options, TermInputs
+from edgewise.kernels.attention.prepared import Prepared, prepare_call
+from edgewise.kernels.edges import EdgeIndex, additive_attention, edge_index
+from edgewise.physical.state import State
+from edgewise.physical.symbols import Symbol, opaque
+from edgewise.plan.nodes import Additive
+from edgewise.scores import Score
+from edgewise.scores.nodes import Node, S
+
+
+def graph_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    graph: Any,
+    *,
+    bias: Tensor | None,
+    dropout: float,
+    lengths: Tensor | None = None,
+    score: Node = S,
+    tables: tuple[Tensor, ...] = (),
+    edge_bias: Tensor | None = None,
+    edge_scale: Tensor | None = None,
+) -> Tensor:
+    """`attention` with scale 1, prepared where shapes alone are known; `tables` are the score's."""
+    if not isinstance(q, Symbol):
+        return attention(
+            q,
+            k,
+            v,
+            graph,
+            scale=1.0,
+            bias=bias,
+            dropout=dropout,
+            lengths=lengths,
+            score=Score(score, tables),
+            edge_bias=edge_bias,
+            edge_scale=edge_scale,
+        )
+    inputs = TermInputs(bias, edge_bias, edge_scale, lengths=lengths, tables=tables)
+    prepared = prepare_call(q, k, v, graph, Options(1.0, score, dropout), inputs, q.device)
+    held = prepared.holding(graph)
+    return attend(q, k, v, held, bias, edge_bias, edge_scale, lengths, list(tables))
+
+
+def _operators(q: Tensor, k: Tensor, v: Tensor, prepared: Prepared, *given: Any) -> Tensor:
+    bias, edge_bias, edge_scale, lengths, tables = given
+    inputs = TermInputs(bias, edge_bias, edge_scale, lengths=lengths, tables=tuple(tables))
+    q, k, v = in_autocast(q, k, v)
+    found: Tensor = traced.call(q, k, v, prepared.graph, prepared.options, inputs)
+    return found
+
+
+@opaque(
+    like=lambda q, k, v, prepared, *_: torch.empty(prepared.shape, dtype=q.dtype, device="meta"),
+    operators=_operators,
+)
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    prepared: Prepared,
+    bias: Tensor | None,
+    edge_bias: Tensor | None,
+    edge_scale: Tensor | None,
+    lengths: Tensor | None,
+    tables: list[Tensor],
+) -> Tensor:
+    """A prepared call; in a precision that autocast chooses, one like it."""
+    inputs = TermInputs(bias, edge_bias, edge_scale, lengths=lengths, tables=tuple(tables))
+    if torch.is_autocast_enabled(q.device.type) or _transformed():
+        options = prepared.options
+        return attention(
+            q,
+            k,
+            v,
+            prepared.graph,
+            scale=1.0,
+            bias=bias,
+            dropout=options.dropout,
+            lengths=lengths,
+            score=Score(options.score, tuple(tables)),
+            edge_bias=edge_bias,
+            edge_scale=edge_scale,
+        )
+    found: Tensor = prepared.call(q, k, v, inputs)
+    return found
+
+
+ATTEND = attend.__wrapped__  # type: ignore[attr-defined]  # what nodes call
+
+
+def _transformed() -> bool:
+    """Whether a function transformation, such as `torch.vmap`, is under way."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+if TYPE_CHECKING:
+    from edgewise.physical.attention import AttentionStep, Side
+
+
+def pairs_of(pattern: Pattern, n: int, m: int) -> EdgeIndex:
+    """The keys of each query, laid out for kernels."""
+    csr = pattern.csr(n, m)
+    return edge_index(csr.row.long(), csr.index.long(), n, m)
+
+
+def bent(step: AttentionStep, state: State) -> tuple[Tensor, tuple[int, ...]]:
+    """The output (batch, shared..., n, dv), and the shape of one value."""
+    node, axes = step.node, step.axes
+    q = _added(step, step.queries, node.query, state)
+    k = _added(step, step.keys, node.key, state)
+    v, rank = step.weighed((*node.shared, node.key), state)
+    parts = [step.spread(x) for x in (q, k, v)]
+    batch = next((b for x in parts if (b := x.shape[0]) != 1), 1)  # it may be 0
+    heads = parts[0].shape[1:-2]
+    q, k, v = (x.expand(batch, *heads, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in parts)
+    t = None if step.vector is None else _vector(step, step.vector, batch, state)
+    assert isinstance(node.score.products, Additive)
+    assert step.which is not None
+    dropout = node.dropout if state.training else 0.0
+    out = _along(q, k, v, step.which, t, node.score.products.slope, dropout)
+    return out.reshape(batch, *heads, axes[node.query], out.shape[-1]), rank
+
+
+def _added(step: AttentionStep, sides: Sequence[Side], name: str, state: State) -> Tensor:
+    """The sum of the queries (or keys): (batch, shared..., places, features)."""
+    order = (*step.node.shared, name)
+    found: Tensor | None = None
+    for side in sides:
+        data = side(state, order, step.axes)
+        data = data.unsqueeze(-1) if data.ndim == 1 + len(order) else data
+        found = data if found is None else found + data
+    assert found is not None
+    return found.expand(*found.shape[:-2], step.axes[name], found.shape[-1])
+
+
+def _vector(step: AttentionStep, side: Side, batch: int, state: State) -> Tensor:
+    """One row for each head of each element of the batch: (b, 1, d)."""
+    data = side(state, step.node.shared, step.axes)  # (1, shared..., 1, d) or (1, shared..., d)
+    shared = [step.axes[n] for n in step.node.shared]
+    data = data.reshape(data.shape[0], *data.shape[1 : 1 + len(shared)], 1, -1)
+    return data.expand(batch, *shared, 1, data.shape[-1]).reshape(-1, 1, data.shape[-1])
+
+
+def _attended(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    which: EdgeIndex,
+    vector: Tensor | None,
+    slope: float,
+    dropout: float,
+) -> Tensor:
+    q, k, v = in_autocast(q, k, v)
+    vector = None if vector is None else vector.to(q.dtype)
+    return additive_attention(q, k, v, which, vector=vector, slope=slope, dropout=dropout)
+
+
+ATTEND_ALONG = _attended  # what nodes call
+_along = opaque(
+    like=lambda q, k, v, which, *_: torch.empty(
+        len(q), which.rows.segments, v.shape[2], dtype=v.dtype, device="meta"
+    ),
+    operators=_attended,
+)(_attended)

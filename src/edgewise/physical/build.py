@@ -1,0 +1,277 @@
+"""A plan on data: everything that depends on keys is decided here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.checks.evaluation import cyclic_recursion, fact_and_rule, is_extreme
+from edgewise.ground.body import Body
+from edgewise.ground.colour_refinement import Lifting, own_rows, read_row_wise
+from edgewise.ground.constants import Constants
+from edgewise.ground.fixpoint import extend, least_fixpoint
+from edgewise.ground.index import Index, Keys, locate
+from edgewise.ground.rules import Grounder, GroundRule
+from edgewise.ground.source import Source
+from edgewise.ground.topological import Cyclic, stages
+from edgewise.language import nodes
+from edgewise.language.dependencies import components, needs
+from edgewise.language.program import Domain
+from edgewise.physical.attention import AttentionStep
+from edgewise.physical.executable import Executable, RelationStep
+from edgewise.physical.fused import attention_step
+from edgewise.physical.memory import Values
+from edgewise.physical.merge import laid, merge_of, merged
+from edgewise.physical.recursion import Component, Levels, Rounds, levels, rounds
+from edgewise.physical.rule import RuleStep
+from edgewise.physical.value_shapes import Shapes
+from edgewise.plan.nodes import Attention, Plan
+
+Step = RelationStep | Levels | Rounds
+
+
+def build(
+    plan: Plan,
+    sources: dict[str, Source],
+    constants: Constants,
+    *,
+    limit: int,
+    weights: Mapping[str, Tensor],
+    shapes: Mapping[str, tuple[int, ...] | None],
+    project_first: bool = True,
+    lift: bool = True,
+    volatile: frozenset[str] = frozenset(),
+    room: Values | None = None,
+    found: dict[Any, Any] | None = None,
+) -> Executable:
+    """Ground every rule of the plan over the sources.
+
+    `shapes` are those of the values of sources; weights are needed for theirs only. The values of
+    `volatile` ones may change. `room` is what there is for values, `found` the shapes that rules
+    were found to give before.
+    """
+    lines = {line.relation: line for line in plan.lines}
+    known = Shapes(weights, plan.aggregation, lines, dict(shapes), {} if found is None else found)
+    builder = _Builder(plan, sources, constants, limit, project_first, known, lift, volatile, room)
+    steps = tuple(builder.steps())
+    return Executable(
+        builder.sources,
+        steps,
+        builder.grounder.relations,
+        constants,
+        builder.refusals,
+        builder.classes,
+        builder.lifting.refusals,
+        builder.lifting.constant,
+    )
+
+
+def _value_rule(node: Attention) -> nodes.Rule:
+    """A rule whose values have the shape of the attention's: those of what it sums."""
+    return nodes.Rule(nodes.Atom(node.head.relation), (node.value,))
+
+
+class _Builder:
+    def __init__(
+        self,
+        plan: Plan,
+        sources: dict[str, Source],
+        constants: Constants,
+        limit: int,
+        project_first: bool,
+        shapes: Shapes,
+        lift: bool,
+        volatile: frozenset[str],
+        room: Values | None,
+    ) -> None:
+        self.room = room
+        self.shapes = shapes
+        self.plan = plan
+        fused = [rule for s in plan.steps if isinstance(s, Attention) for rule in s.replaces]
+        whole = read_row_wise(plan.rules, fused) | {plan.output.relation}
+        self.lifting = Lifting(whole, volatile, lift)
+        self.classes: dict[str, int] = {}
+        self.sources = self._by_class(sources)
+        self.project_first = project_first
+        self.lines = {line.relation: line for line in plan.lines}
+        domains: Mapping[str, Domain] = dict(plan.domains)
+        relations = {name: source.index for name, source in sources.items()}
+        self.grounder = Grounder(constants, domains, relations, limit)
+        self.refusals: dict[str, str] = {}
+        self.fused = self._fusible()
+        self.bodies = [Body(rule, domains) for rule in self._rules()]
+
+    def _by_class(self, sources: Mapping[str, Source]) -> dict[str, Source]:
+        """Data that rules read and do not add to: one row for each value that occurs."""
+        derived = {rule.head.relation for rule in self.plan.rules}
+        read = set().union(*needs(self.plan.rules, values_only=True).values())
+        return {
+            name: self.lifting.source(name, s) if name in read and name not in derived else s
+            for name, s in sources.items()
+        }
+
+    def _fusible(self) -> dict[str, Attention]:
+        return {s.head.relation: s for s in self.plan.steps if isinstance(s, Attention)}
+
+    def _rules(self) -> list[nodes.Rule]:
+        return list(self.plan.rules)
+
+    def steps(self) -> list[Step]:
+        made: list[Step] = []
+        graph = needs(body.rule for body in self.bodies)
+        hidden = {
+            rule.head.relation
+            for step in self.fused.values()
+            for rule in step.replaces
+            if rule.head.relation != step.head.relation
+        }
+        waiting: list[set[str]] = []
+        for part in components(graph):
+            if part <= hidden:
+                waiting.append(part)  # only needed if the attention that replaces it is refused
+                continue
+            name = next(iter(part))
+            if len(part) == 1 and name in self.fused:
+                step = attention_step(self.fused[name], self.grounder, self.shapes.rule)
+                if isinstance(step, AttentionStep):
+                    self.grounder.relations[name] = step.index
+                    merge = merged(name, [step.index], False, self.lines.get(name))
+                    made.append(RelationStep(name, (step,), merge, False))
+                    self.shapes.learn(name, {_value_rule(self.fused[name]): None})
+                    reads = needs(self.fused[name].replaces, values_only=True)
+                    self.lifting.unknown(
+                        name, "attention reads all rows", set().union(*reads.values())
+                    )
+                    continue
+                self.refusals[name] = step
+                mine = {r.head.relation for r in self.fused[name].replaces}
+                for other in [w for w in waiting if w <= mine]:
+                    made += self._part(other, graph)
+                    waiting.remove(other)
+            made += self._part(part, graph)
+        return made
+
+    def _part(self, part: set[str], graph: Mapping[str, set[str]]) -> list[Step]:
+        here = [body for body in self.bodies if body.rule.head.relation in part]
+        recursive = any(part & graph[relation] for relation in part)
+        if recursive:
+            least_fixpoint(self.grounder, here, part)
+        grounds = [self.grounder.ground(body) for body in here]
+        for relation in part:
+            mine = [g for g in grounds if g.rule.head.relation == relation]
+            self._refuse_facts(relation, mine)
+            if recursive:
+                extend(self.grounder, relation, [g.heads for g in mine])
+        made: list[Step] = []
+        values = needs((body.rule for body in here), values_only=True)
+        for inner in components(values):
+            for relation in inner:
+                own = [g for g in grounds if g.rule.head.relation == relation]
+                base = {
+                    g.rule: g.segments.width
+                    for g in own
+                    if not inner & needs([g.rule], values_only=True)[relation]
+                }
+                self.shapes.learn(relation, base)
+            mine = [g for g in grounds if g.rule.head.relation in inner]
+            self._learn_around(inner, mine)
+            if any(inner & values[relation] for relation in inner):
+                made.append(self._recursive(inner, mine))
+                reads = set().union(*(values[relation] for relation in inner)) - inner
+                for relation in inner:
+                    self.lifting.unknown(relation, "recursion computes row by row", reads)
+            else:
+                made.append(self._plain(next(iter(inner)), mine))
+        return made
+
+    def _learn_around(self, part: set[str], grounds: Sequence[GroundRule]) -> None:
+        """Shapes of a recursion: what has no rule outside of it reads those that have one."""
+        shapes, changed = self.shapes, True
+        while changed:
+            changed = False
+            for relation in sorted(r for r in part if shapes.known.get(r) is None):
+                own = {
+                    g.rule: g.segments.width for g in grounds if g.rule.head.relation == relation
+                }
+                found = {r: width for r, width in own.items() if shapes.rule(r, width) is not None}
+                if found:
+                    shapes.known.pop(relation, None)
+                    shapes.learn(relation, found)
+                    changed |= shapes.known.get(relation) is not None
+
+    def _refuse_facts(self, relation: str, grounds: Sequence[GroundRule]) -> None:
+        source = self.sources.get(relation)
+        line = self.lines.get(relation)
+        if source is None or not source.index.rows or is_extreme(line):
+            return
+        for ground in grounds:
+            columns = [ground.heads.column(p) for p in range(ground.heads.arity)]
+            found = locate(source.index, columns) if columns else torch.zeros(ground.heads.rows)
+            if len(found) and bool((found >= 0).any()):
+                at = int((found >= 0).nonzero()[0])
+                key = tuple(self.grounder.constants.constant(int(column[at])) for column in columns)
+                raise fact_and_rule(relation, key, ground.rule)
+
+    def _plain(self, relation: str, grounds: Sequence[GroundRule]) -> RelationStep:
+        source = self.sources.get(relation)
+        parts: list[Index] = [source.index] if source is not None and source.index.rows else []
+        facts = bool(parts)
+        parts += [g.heads for g in grounds]
+        index, places = laid(parts)
+        self.grounder.relations[relation] = index
+        default, line = self.plan.aggregation, self.lines.get(relation)
+        known = [self.lifting.rule(g, default) for g in grounds]
+        if facts and source is not None:
+            known.insert(0, self.lifting.facts(relation, source))
+        self.lifting.relation(relation, known, places)
+        own = own_rows(line.functions if line else ())
+        if own is not None:
+            self.lifting.refuse(relation, own)
+        found = self.lifting.lifted(relation)
+        expand, count = None, index.rows
+        if found is not None:
+            self.classes[relation] = count = found.count
+            places = [found.first if at is None else at[found.first] for at in places]
+            expand = found.of if relation in self.lifting.row_wise else None
+        steps = []
+        sizes = [parts[0].rows] if facts else []
+        for at, ground in enumerate(grounds, len(sizes)):
+            less, places[at] = self.lifting.reduced(ground, known[at], places[at], count)
+            steps.append(RuleStep(less, default, self.project_first))
+            if self.room is not None:
+                self.room.check(steps[-1], self.shapes.known.get(relation))
+            sizes.append(less.heads.rows)
+        merge = merge_of(relation, index, count, places, sizes, facts, line, expand)
+        return RelationStep(relation, tuple(steps), merge, facts)
+
+    def _recursive(self, part: set[str], grounds: Sequence[GroundRule]) -> Levels | Rounds:
+        relations = {r: self.grounder.relations[r] for r in sorted(part)}
+        facts = {r: self._fact_rows(r) for r in relations if r in self.sources}
+        component = Component(relations, tuple(grounds), facts, self.lines, self.plan.aggregation)
+        try:
+            atoms, units = stages(grounds, relations, facts)
+            return levels(component, atoms, units)
+        except Cyclic:
+            pass
+        rules = [g.rule for g in grounds]
+        if all(is_extreme(self.lines.get(r), rules, part, r, self.plan.aggregation) for r in part):
+            return rounds(component, None, self.grounder.limit)
+        if self.plan.rounds is None:
+            raise cyclic_recursion(part, rules)
+        made = rounds(component, self.plan.rounds, self.grounder.limit)
+        for relation, rows in made.present[-1].items():
+            index = relations[relation]
+            columns = [index.column(p)[rows] for p in range(index.arity)]
+            keys = torch.stack(columns, 1) if columns else torch.zeros(len(rows), 0).long()
+            self.grounder.relations[relation] = Keys(keys)
+        return made
+
+    def _fact_rows(self, relation: str) -> Tensor:
+        index = self.sources[relation].index
+        columns = [index.column(p) for p in range(index.arity)]
+        if not columns:
+            return torch.zeros(index.rows, dtype=torch.int64)
+        return locate(self.grounder.relations[relation], columns)

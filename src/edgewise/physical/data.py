@@ -1,0 +1,109 @@
+"""Grounded data: what a model was given, checked and joined once for many steps."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from edgewise.errors import EdgewiseError
+from edgewise.ground.source import Live
+from edgewise.inputs.facts import FactTables
+from edgewise.inputs.kinds import Input
+from edgewise.physical.output import Output
+from edgewise.physical.plan import PhysicalPlan, Signature
+from edgewise.physical.step import Step
+from edgewise.physical.tracing import handle
+
+
+class ForeignData(EdgewiseError):
+    """Data is joined for the rules of one model and holds nothing that another could use."""
+
+    code = "foreign-data"
+    example = """\
+one, two = (Program([R.h(V.X) <= R.a(V.X)]).compile(R.h) for _ in range(2))
+two(one.ground(a=torch.ones(3)))"""
+    instead = """\
+one, two = (Program([R.h(V.X) <= R.a(V.X)]).compile(R.h) for _ in range(2))
+two(two.ground(a=torch.ones(3)))"""
+
+
+@dataclass(frozen=True, eq=False)
+class ReadyCall:
+    """A call of a model with inputs like earlier ones: its plan, and what it reads before them."""
+
+    plan: PhysicalPlan
+    first: list[Tensor]
+    weights: Signature
+    output: Output
+
+
+class Data:
+    """Grounded inputs: keys and facts, and what has been built for the shapes seen so far."""
+
+    def __init__(
+        self,
+        model: int,
+        given: dict[str, Input],
+        facts: FactTables | None = None,
+        open: bool = True,
+        laid_out: bool = False,
+    ) -> None:
+        self.model = model
+        self.given = given
+        self.facts = facts
+        self.open = open  # whether relations that are not given may still come with a call
+        self.laid_out = laid_out  # one sample of a batch: what is built is all there is
+        self.built: dict[Any, Step] = {}
+        self.prepared: dict[Any, ReadyCall] = {}  # calls like earlier ones
+        self.volatile: frozenset[str] = frozenset()  # values that changed after grounding
+        self._seen: dict[str, tuple[Live, Any]] = {}
+        self.handle = handle(self)
+
+    def keep(self, key: Hashable, step: Step) -> None:
+        """Remember what was built, and the values that it takes to be constant."""
+        object.__setattr__(step, "handle", handle(step))
+        self.built[key] = step
+        for name, live in _lives(step).items():
+            self._seen[name] = live, live.mark
+            if live.trained:
+                self.volatile |= {name}
+
+    def forget_changed(self) -> None:
+        """Leave what was built if values that were taken to be constant are not."""
+        changed = {name for name, (live, mark) in self._seen.items() if live.mark != mark}
+        if changed - self.volatile:
+            self.volatile |= changed
+            self._seen.clear()
+            self.prepared.clear()
+            if not self.laid_out:
+                self.built.clear()
+
+    def live(self, step: Step) -> dict[str, Tensor]:
+        """The values that were trained or written into, as they are now."""
+        if not self.volatile:
+            return {}
+        return {n: live.column() for n, live in _lives(step).items() if n in self.volatile}
+
+    @property
+    def stated(self) -> set[str]:
+        """The relations that facts give."""
+        return set() if self.facts is None else set(self.facts.tables)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a copy builds its own when it needs it
+        return self.__dict__ | {"built": {}, "prepared": {}, "_seen": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= state
+        self.handle = handle(self)  # a copy has its own
+
+    def __repr__(self) -> str:
+        return f"<data: {', '.join(self.given) or 'facts'}>"
+
+
+def _lives(step: Step) -> dict[str, Live]:
+    sources = step.executable.sources.items()
+    return {name: source.live for name, source in sources if source.live is not None}

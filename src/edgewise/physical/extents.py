@@ -1,0 +1,190 @@
+"""How far the axes of an attention reach: in all, or in each sample of a ragged batch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgewise.graphs import causal, full, window
+from edgewise.graphs.algebra import difference, intersection, union
+from edgewise.graphs.pattern import Pattern
+from edgewise.ground.body import SAMPLE
+from edgewise.ground.constants import STRINGS
+from edgewise.ground.index import Grid, Index, Keys, index_of, locate
+from edgewise.language import nodes
+from edgewise.physical.attention import CAUSAL, head_names
+from edgewise.plan.nodes import Attention
+
+MOST_PADDING = 16  # places for each row; beyond, rules over the rows alone are the smaller work
+
+
+class Refused(Exception):
+    """Internal: why an attention node cannot be run as one."""
+
+
+@dataclass
+class Extents:
+    """The axes that expressions share: each has one length, or one in each of `samples`.
+
+    Samples in which one of the expressions has no rows are not `alive`: nothing is heard there.
+    """
+
+    samples: int | None
+    axes: dict[str, int] = field(default_factory=dict)
+    each: dict[str, Tensor] = field(default_factory=dict)  # (samples,)
+    found: list[tuple[str, Tensor, Tensor]] = field(default_factory=list)
+    alive: Tensor = field(default_factory=lambda: torch.ones(1, dtype=torch.bool))
+
+    def __post_init__(self) -> None:
+        self.alive = self.alive.expand(self.samples or 1)
+
+    def add(self, item: nodes.Expression, names: tuple[str, ...], index: Index) -> None:
+        """Note the axes of an expression; refuse it where it is not dense."""
+        if names[:1] != (SAMPLE.name,):
+            if not isinstance(index, Grid):
+                raise Refused(f"`{item!r}` is not dense")
+            for name, size in zip(names, index.sizes, strict=True):
+                if self.axes.setdefault(name, size) != size:
+                    raise Refused(f"axis `{name}` has lengths {self.axes[name]} and {size}")
+            return
+        assert self.samples is not None
+        columns = [index.column(p) for p in range(index.arity)]
+        start = torch.zeros(self.samples, dtype=torch.int64)
+        rows = torch.bincount(columns[0], minlength=self.samples)
+        ends = [start.scatter_reduce(0, columns[0], c + 1, "amax") for c in columns[1:]]
+        places = torch.ones_like(rows)
+        for column, end in zip(columns[1:], ends, strict=True):
+            if bool(((column < 0) | (column >= STRINGS)).any()):
+                raise Refused(f"`{item!r}` is not dense")
+            places = places * end
+        some = rows > 0
+        if not torch.equal(places[some], rows[some]):
+            raise Refused(f"`{item!r}` is not dense in every sample")
+        self.alive = self.alive & some
+        self.found += [(n, end, some) for n, end in zip(names[1:], ends, strict=True)]
+
+    def settle(self, *, alike: tuple[str, ...]) -> None:
+        """Let the lengths of all expressions meet; those of axes in `alike` do not differ."""
+        if self.samples is None:
+            return
+        if not bool(self.alive.any()):
+            raise Refused("there are no pairs in any sample")
+        fixed = self.axes.items()
+        known = [(n, torch.full((self.samples,), size), self.alive) for n, size in fixed]
+        for name, ends, _ in [*known, *self.found]:
+            mine = torch.where(self.alive, ends, 0)
+            if not torch.equal(self.each.setdefault(name, mine), mine):
+                raise Refused(f"axis `{name}` has several lengths in one sample")
+        for name, ends in self.each.items():
+            self.axes[name] = int(ends.max())
+            if name in alike and len(ends[self.alive].unique()) > 1:
+                raise Refused(f"axis `{name}` has other lengths in other samples")
+
+    def laid(
+        self, names: tuple[str, ...], index: Index
+    ) -> tuple[tuple[str, ...], tuple[int, ...], int | None, Tensor | None]:
+        """The axes of an expression but for the sample, their sizes, the number of samples, and
+        the row at each place of the padded grids; None where rows and places are the same."""
+        own = names[1:] if names[:1] == (SAMPLE.name,) else names
+        sizes = tuple(self.axes[n] for n in own)
+        if own == names:
+            return own, sizes, None, None
+        assert self.samples is not None
+        grid = Grid((self.samples, *sizes))
+        if grid == index:
+            return own, sizes, self.samples, None
+        if grid.rows > MOST_PADDING * max(index.rows, 64):
+            raise Refused(
+                f"samples are too different: {math.prod(grid.sizes):,} places for {index.rows:,} "
+                "rows"
+            )
+        rows = locate(index, [grid.column(p) for p in range(grid.arity)])
+        alive = self.alive[grid.column(0)]
+        return own, sizes, self.samples, torch.where(alive & (rows >= 0), rows, index.rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """The heads; where they are not all, their queries, or in ragged samples their rows among the
+    padded ones; and the keys of each sample where a query could hear padding."""
+
+    index: Index
+    queries: Tensor | None = None
+    rows: Tensor | None = None
+    lengths: Tensor | None = None
+
+
+def heard_in_all(node: Attention, extents: Extents, pattern: Any) -> Heard:
+    names, axes = head_names(node), extents.axes
+    grid = Grid(tuple(axes[name] for name in names))
+    n, m = axes[node.query], axes[node.key]
+    if pattern is None:
+        if m == 0:
+            raise Refused("there are no keys")
+        return Heard(grid)
+    if not n or not m:
+        raise Refused("there are no pairs")
+    hears = torch.as_tensor(pattern.degrees(n, m)) > 0
+    if bool(hears.all()):
+        return Heard(grid)
+    queries = hears.nonzero()[:, 0]
+    at = names.index(node.query)
+    fewer = Grid((*grid.sizes[:at], len(queries), *grid.sizes[at + 1 :]))
+    columns = [fewer.column(p) for p in range(grid.arity)]
+    columns[at] = queries[columns[at]]
+    return Heard(Keys(torch.stack(columns, 1)), queries)
+
+
+def heard_in_samples(node: Attention, extents: Extents, pattern: Any) -> Heard:
+    names, axes, alive = head_names(node), extents.axes, extents.alive
+    n, m = axes[node.query], axes[node.key]
+    queries, keys = extents.each[node.query], extents.each[node.key]
+    if node.pairs.pattern is not None:
+        _refuse_other(node.pairs.pattern.pattern, queries[alive], keys[alive], n, m)
+    first = torch.zeros(n, dtype=torch.int64) if pattern is None else _first_keys(pattern, n, m)
+    grid = Grid((len(alive), *(axes[name] for name in names)))
+    sample, place = grid.column(0), grid.column(1 + names.index(node.query))
+    hears = (place < queries[sample]) & (first[place] < keys[sample])
+    rows = hears.nonzero()[:, 0]
+    if not len(rows):
+        raise Refused("there are no pairs in any sample")
+    index = index_of(torch.stack([grid.column(p)[rows] for p in range(grid.arity)], 1))
+    short = keys < (queries if pattern == CAUSAL else m)
+    # no sample is without a key: a softmax over nothing has no gradient
+    lengths = torch.where(alive, keys, m) if bool(short[alive].any()) else None
+    return Heard(index, rows=None if len(rows) == grid.rows else rows, lengths=lengths)
+
+
+def _first_keys(pattern: Pattern, n: int, m: int) -> Tensor:
+    """The first key that each query hears; m where there is none."""
+    rows = pattern.rows(n, m).expand()
+    first = np.full(n, m, np.int64)
+    np.minimum.at(first, rows.slab, rows.start)
+    return torch.from_numpy(first)
+
+
+def _refuse_other(pattern: Pattern, queries: Tensor, keys: Tensor, n: int, m: int) -> None:
+    """A pattern of padded samples is that of each, cut off; some depend on where a sample ends."""
+    if _is_cut(pattern):
+        return
+    pairs = torch.unique(torch.stack([queries, keys]), dim=1).T.tolist()
+    longest = pattern.edges(n, m)
+    for length, width in pairs:
+        inside = (longest[0] < length) & (longest[1] < width)
+        if not torch.equal(pattern.edges(length, width), longest[:, inside]):
+            raise Refused(f"{pattern!r} is another in shorter samples")
+
+
+def _is_cut(pattern: Pattern) -> bool:
+    """Whether whether a pair is in the pattern never depends on the lengths."""
+    match pattern:
+        case union() | intersection():
+            return all(map(_is_cut, pattern.members))
+        case difference():
+            return _is_cut(pattern.left) and _is_cut(pattern.right)
+    return isinstance(pattern, causal | full | window)

@@ -1,0 +1,272 @@
+"""From an attention node to a step on grounded data, or why its rules are run one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.graphs import from_edges, full
+from edgewise.ground.body import SAMPLE, SAMPLES, Body
+from edgewise.ground.index import Grid, Index, locate
+from edgewise.ground.rules import Grounder, GroundRule
+from edgewise.language import nodes
+from edgewise.language.terms import variables
+from edgewise.physical.attention import AttentionStep, Axes, EdgeSide, Side
+from edgewise.physical.attention_nodes import pairs_of
+from edgewise.physical.distance_tables import DISTANCE, tables
+from edgewise.physical.extents import Extents, Refused, heard_in_all, heard_in_samples
+from edgewise.physical.filled_score import by_distance, by_head, filled
+from edgewise.physical.rule import RuleStep
+from edgewise.physical.state import State
+from edgewise.plan.nodes import Additive, Attention
+from edgewise.plan.score import names_in
+from edgewise.scores.nodes import S, separate
+
+SUM = nodes.Function("sum_agg")
+PRODUCT = nodes.Function("product")
+ShapeOf = Callable[[nodes.Rule], tuple[int, ...] | None]
+
+
+def attention_step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep | str:
+    """The step for a node, or why its rules must be run one by one."""
+    try:
+        return _step(node, grounder, shape)
+    except Refused as refusal:
+        return str(refusal)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """An expression that is grounded, before the axes of all of them are known."""
+
+    ground: GroundRule
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """Grounds the expressions of a node, and lays them out along their common axes."""
+
+    grounder: Grounder
+    shape: ShapeOf
+    extents: Extents
+
+    def add(self, item: nodes.Expression, ranks: tuple[int, ...]) -> _Part:
+        names = tuple(sorted(names_in(item) - {SAMPLE.name}))
+        names = (SAMPLE.name, *names) if SAMPLE.name in names_in(item) else names
+        ground = self._ground(item, names)
+        self.extents.add(item, names, ground.heads)
+        self.check(item, names, ranks)
+        return _Part(ground, names)
+
+    def pair(self, item: nodes.Expression, node: Attention) -> _Part | Listed:
+        """A number that is added to scores: along axes, or of the pairs that a relation lists."""
+        if {node.query, node.key} <= names_in(item) and SAMPLE.name not in names_in(item):
+            listed = self.listed(item)
+            if not isinstance(listed.ground.heads, Grid):
+                return listed
+        return self.add(item, (0,))
+
+    def listed(self, item: nodes.Expression) -> Listed:
+        """A number of each pair that has one."""
+        names = tuple(sorted(names_in(item)))
+        if SAMPLE.name in names:
+            raise Refused(f"`{item!r}` lists other pairs in every sample")
+        ground = self._ground(item, names)
+        self.check(item, names, (0,))
+        return Listed(item, ground, names)
+
+    def _ground(self, item: nodes.Expression, names: tuple[str, ...]) -> GroundRule:
+        ground = self.grounder.ground(Body(_rule(item, names), self.grounder.domains))
+        if not ground.segments.trivial:
+            raise Refused(f"`{item!r}` is not dense")
+        return ground
+
+    def check(self, item: nodes.Expression, names: tuple[str, ...], ranks: tuple[int, ...]) -> None:
+        found = self.shape(_rule(item, names))
+        if found is None or len(found) not in ranks:
+            raise Refused(f"`{item!r}` is not {'a scalar' if ranks == (0,) else 'a vector'}")
+
+    def side(self, part: _Part) -> Side:
+        return Side(RuleStep(part.ground, SUM), *self.extents.laid(part.names, part.ground.heads))
+
+
+def _rule(item: nodes.Expression, names: tuple[str, ...]) -> nodes.Rule:
+    head = nodes.Atom("@side", tuple(nodes.Variable(n) for n in names))
+    return nodes.Rule(head, (item,), (PRODUCT,))
+
+
+def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
+    samples = _samples(node, grounder)
+    parts = _Parts(grounder, shape, Extents(samples))
+    side, axes = parts.side, parts.extents.axes
+    score, products = node.score, node.score.products
+    tree, added, factor = separate(score.tree)
+    ranks = (0, 1) if not isinstance(products, Additive) else (int(products.vector is not None),)
+    queries = [parts.add(q, ranks) for q in score.queries]
+    keys = [parts.add(k, ranks) for k in score.keys]
+    for number in [number for dot in score.dots for number in dot.numbers]:
+        parts.check(number, tuple(sorted(names_in(number))), (0,))
+    value = parts.add(node.value, (0, 1, 2))
+    scales = [[parts.add(s, (0,)) for s in dot.scale] for dot in score.dots]
+    pairs = [parts.pair(score.reads[n], node) for n in added]
+    biases = [part for part in pairs if isinstance(part, _Part)]
+    listed = [part for part in pairs if isinstance(part, Listed)]
+    factors = [] if factor is None else [parts.listed(score.reads[factor])]
+    numbers = {n: parts.add(score.reads[n], (0,)) for n in by_head(tree)}
+    chosen = {n: score.reads[n] for n in by_distance(tree)}
+    for atom in node.pairs.rows:
+        names = tuple(v.name for v in variables(atom.terms))
+        parts.extents.add(atom, names, grounder.index(atom.relation, len(names)))
+    parts.extents.settle(alike=node.shared)
+    if any(name not in axes for name in (*node.shared, node.query, node.key)):
+        raise Refused("a variable has no axis")
+    if node.head.weight is not None:
+        raise Refused("the sum has a weight of its own")
+    _refuse_dense(node, biases, samples, axes)
+    pattern = listed_pairs([*listed, *factors], node, axes, _graph(node, grounder, axes))
+    held, pattern = (
+        tables(list(chosen.values()), node, grounder, axes, pattern) if chosen else ({}, pattern)
+    )
+    heard = heard_in_samples if samples is not None else heard_in_all
+    found = heard(node, parts.extents, pattern)
+    step = AttentionStep(
+        node,
+        found.index,
+        axes,
+        tuple(map(side, queries)),
+        tuple(map(side, keys)),
+        tuple(tuple(map(side, group)) for group in scales),
+        tuple(map(side, biases)),
+        side(value),
+        found.queries,
+        found.rows,
+        pattern,
+        samples=samples,
+        lengths=found.lengths,
+        edge_bias=tuple(edge_side(part, node, axes, pattern) for part in listed),
+        edge_scale=tuple(edge_side(part, node, axes, pattern) for part in factors),
+    )
+    if not isinstance(products, Additive):
+        if tree == S:
+            return step
+        fills = {n: _number(side(part), node, axes) for n, part in numbers.items()}
+        fills |= {n: _table(held[item], node, axes) for n, item in chosen.items()}
+        return replace(step, tree=filled(tree, fills, axes[node.key] - 1))
+    own = _Parts(grounder, shape, Extents(None))
+    vector = None if products.vector is None else own.add(products.vector, (1, 2))
+    which = pairs_of(pattern, axes[node.query], axes[node.key])
+    return replace(step, vector=None if vector is None else own.side(vector), which=which)
+
+
+def _refuse_dense(
+    node: Attention, biases: Sequence[_Part], samples: int | None, axes: Axes
+) -> None:
+    if any(node.key in b.names and node.query in b.names for b in biases):
+        pairs = (samples or 1) * axes[node.query] * axes[node.key]
+        if pairs > 1 << 24:
+            raise Refused(f"the bias has a value for each of {pairs:,} pairs")
+
+
+def _samples(node: Attention, grounder: Grounder) -> int | None:
+    """How many samples of a ragged batch the node computes; None if it is the same for all."""
+    if SAMPLE not in node.head.terms:
+        return None
+    if isinstance(node.score.products, Additive):
+        raise Refused("additive attention is computed for one sample at a time")
+    for atom in node.pairs.listed:
+        if SAMPLE in atom.terms:
+            raise Refused(f"`{atom.relation}` lists other pairs in every sample")
+    tree, _, _ = separate(node.score.tree)
+    read = [node.score.reads[n] for n in (*by_head(tree), *by_distance(tree))]
+    if SAMPLE.name in names_in((*node.score.where, *read)):
+        raise Refused("the score reads a number of each sample")
+    return grounder.relations[SAMPLES].rows
+
+
+def _number(side: Side, node: Attention, axes: Axes) -> Callable[[State], Tensor]:
+    def number(state: State) -> Tensor:
+        data = side(state, node.shared, axes)
+        return (data if node.shared else data.unsqueeze(1)).unsqueeze(-1)
+
+    return number
+
+
+def _table(side: Side, node: Attention, axes: Axes) -> Callable[[State], Tensor]:
+    def table(state: State) -> Tensor:
+        sizes = axes | {DISTANCE: side.sizes[-1]}
+        data = side(state, (*node.shared, DISTANCE), sizes)
+        return data if node.shared else data.unsqueeze(1)
+
+    return table
+
+
+def _graph(node: Attention, grounder: Grounder, axes: Axes) -> Any:
+    """The pairs as one pattern: the node's own, and those that relations list."""
+    pattern = None if node.pairs.pattern is None else node.pairs.pattern.pattern
+    for atom in node.pairs.listed:
+        index = grounder.index(atom.relation, 2)
+        if isinstance(index, Grid):
+            raise Refused(f"`{atom.relation}` lists all pairs")
+        listed = pattern_of(index, [v.name for v in variables(atom.terms)], node, axes)
+        pattern = listed if pattern is None else pattern & listed
+    return pattern
+
+
+SUM = nodes.Function("sum_agg")
+
+
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """An expression with a value for each pair that a relation lists, grounded."""
+
+    item: nodes.Expression
+    ground: GroundRule
+    names: tuple[str, ...]
+
+    @property
+    def is_dense(self) -> bool:
+        return isinstance(self.ground.heads, Grid)
+
+
+def listed_pairs(parts: Sequence[Listed], node: Attention, axes: Axes, pattern: Any) -> Any:
+    """The pairs of a pattern for which all expressions have values."""
+    for part in parts:
+        if not part.is_dense:
+            pairs = pattern_of(part.ground.heads, part.names, node, axes)
+            pattern = pairs if pattern is None else pattern & pairs
+    return pattern
+
+
+def pattern_of(index: Index, names: Sequence[str], node: Attention, axes: Axes) -> Any:
+    """The pairs (query, key) that occur among keys, inside the axes."""
+    i, j = (index.column(list(names).index(name)) for name in (node.query, node.key))
+    n, m = axes[node.query], axes[node.key]
+    inside = (i >= 0) & (i < n) & (j >= 0) & (j < m)
+    codes = i[inside] * m + j[inside]  # sorted and distinct much faster than pairs are
+    if not bool((codes[1:] > codes[:-1]).all()):
+        codes = torch.unique(codes)
+    return from_edges(torch.stack([codes // m, codes % m]), shape=(n, m))
+
+
+def edge_side(part: Listed, node: Attention, axes: Axes, pattern: Any) -> EdgeSide:
+    """The value of every edge of the pattern, in its order."""
+    edges = (pattern or full()).edges(axes[node.query], axes[node.key])
+    shared = tuple(n for n in node.shared if n in part.names)
+    sizes = tuple(axes[n] for n in shared)
+    grid = Grid((*sizes, edges.shape[1]))
+    of = dict(zip(shared, range(len(shared)), strict=True))
+    at = grid.column(len(shared))
+    places = {node.query: edges[0], node.key: edges[1]}
+    columns = [
+        grid.column(of[name]) if name in of else places[name].to(at.device)[at]
+        for name in part.names
+    ]
+    rows = locate(part.ground.heads, columns)
+    if bool((rows < 0).any()):
+        raise Refused(f"`{part.item!r}` lists other pairs for other heads")
+    return EdgeSide(RuleStep(part.ground, SUM), shared, sizes, rows)

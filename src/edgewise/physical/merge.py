@@ -1,0 +1,179 @@
+"""The rules of one relation put together: combined by its line, facts beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from edgewise.functions.dimensions import show
+from edgewise.functions.errors import ShapeMismatch
+from edgewise.ground.colours import classes, mixed
+from edgewise.ground.index import Index, distinct_rows, index_of, locate, same_keys
+from edgewise.language import functions, nodes
+from edgewise.language.statements import SUM, combination
+from edgewise.physical.column import Column, column
+from edgewise.physical.functions import combine, transform
+
+
+@dataclass(frozen=True, eq=False)
+class Merge:
+    """Where the heads of each part lie in the relation, and which parts each row has.
+
+    A part is the facts or one rule; `classes` are the rows that have the same parts: for each the
+    parts, the rows of each of them, and the rows that are computed.
+    """
+
+    relation: str
+    index: Index
+    rows: int  # that are computed
+    classes: tuple[tuple[tuple[int, ...], tuple[Tensor | None, ...], Tensor], ...]
+    facts: bool
+    line: nodes.Line | None
+    order: Tensor | None = None  # row of the relation → place among the rows of all classes
+    added: tuple[Tensor | None, ...] | None = None  # where parts that are summed lie, None: all
+    expand: Tensor | None = None  # the class of each row, where rows are computed by class
+
+    def __call__(self, parts: Sequence[Column], training: bool) -> Column:
+        if not self.index.rows:
+            return parts[0]
+        return self._together(parts, training).take(self.expand)
+
+    def _together(self, parts: Sequence[Column], training: bool) -> Column:
+        if self.added is not None and self._alike(parts):
+            return self._transformed(Column(self._sum(parts, self.added)), training)
+        found = []
+        for members, rows, _ in self.classes:
+            chosen = [parts[p].take(r) for p, r in zip(members, rows, strict=True)]
+            found.append(self._value(members, chosen, training))
+        return self._assembled(found) if len(found) > 1 else _in_rows(found[0], self.rows)
+
+    def _value(self, members: tuple[int, ...], chosen: list[Column], training: bool) -> Column:
+        if self.facts and members == (0,):
+            return chosen[0]  # a line does not apply to facts
+        listed = self.line.functions if self.line else ()
+        value = combine(combination(listed) if self.line else SUM, chosen)
+        return self._transformed(value, training)
+
+    def _transformed(self, value: Column, training: bool) -> Column:
+        for function in self.line.functions if self.line else ():
+            if functions.kind(function) == functions.TRANSFORMATION:
+                value = transform(function, value, training)
+        return value
+
+    def _alike(self, parts: Sequence[Column]) -> bool:
+        """Whether parts can be added as they are: one shape, a row for each of their atoms."""
+        sizes = [self.rows if at is None else len(at) for at in self.added or ()]
+        one = {(c.data.shape[0], c.shape) for c in parts}
+        return len(one) == 1 and all(c.rows == n for c, n in zip(parts, sizes, strict=True))
+
+    def _sum(self, parts: Sequence[Column], added: tuple[Tensor | None, ...]) -> Tensor:
+        out = parts[added.index(None)].data
+        for value, at in zip(parts, added, strict=True):
+            if at is not None:
+                out = out.index_add(1, at, value.data)
+        return out
+
+    def _assembled(self, found: list[Column]) -> Column:
+        shapes = {c.shape for c in found}
+        if len(shapes) > 1:
+            raise ShapeMismatch(
+                f"`{self.relation}` has values of different shapes: "
+                + ", ".join(sorted(map(show, shapes))),
+                help="a compiled relation has values of one shape",
+            )
+        batch = next((b for c in found if (b := c.data.shape[0]) != 1), 1)  # it may be 0
+        whole = torch.cat(
+            [
+                value.data.expand(batch, len(rows), *value.shape)
+                for value, (_, _, rows) in zip(found, self.classes, strict=True)
+            ],
+            1,
+        )
+        return column(whole).take(self.order)
+
+
+def _in_rows(value: Column, rows: int) -> Column:
+    if value.rows == rows:
+        return value
+    return Column(value.data.expand(value.data.shape[0], rows, *value.shape))
+
+
+def merged(relation: str, parts: Sequence[Index], facts: bool, line: nodes.Line | None) -> Merge:
+    """Lay the parts of a relation over each other; the first part is the facts if `facts`."""
+    index, places = laid(parts)
+    return merge_of(relation, index, index.rows, places, [p.rows for p in parts], facts, line)
+
+
+def laid(parts: Sequence[Index]) -> tuple[Index, list[Tensor | None]]:
+    """The atoms of all parts, and the row of each part for each: -1 is none, None all in order."""
+    if all(same_keys(part, parts[0]) for part in parts[1:]):
+        return parts[0], [None] * len(parts)
+    arity = parts[0].arity
+    tables = [
+        torch.stack([p.column(c) for c in range(arity)], 1)
+        if arity
+        else torch.zeros(p.rows, 0, dtype=torch.int64)
+        for p in parts
+    ]
+    index = index_of(distinct_rows(torch.cat(tables)))
+    whole = [index.column(c) for c in range(arity)]
+    return index, [_rows(part, whole, index) for part in parts]
+
+
+def merge_of(
+    relation: str,
+    index: Index,
+    rows: int,
+    places: Sequence[Tensor | None],
+    sizes: Sequence[int],
+    facts: bool,
+    line: nodes.Line | None,
+    expand: Tensor | None = None,
+) -> Merge:
+    """Put parts together that have `sizes` rows: of each the rows at `places`."""
+    if all(at is None for at in places):
+        one = (tuple(range(len(places))), (None,) * len(places), torch.arange(rows))
+        return Merge(relation, index, rows, (one,), facts, line, expand=expand)
+    table = [torch.arange(rows) if at is None else at for at in places]
+    found = classes(mixed([(at >= 0).long() for at in table], rows))
+    made = []
+    for number, first in enumerate(found.first.tolist()):
+        here = (found.of == number).nonzero()[:, 0]
+        members = tuple(p for p, at in enumerate(table) if at[first] >= 0)
+        chosen = tuple(_all_or(table[p][here], sizes[p]) for p in members)
+        made.append((members, chosen, here))
+    order = torch.cat([here for _, _, here in made]).argsort() if len(made) > 1 else None
+    added = _added(table, sizes, facts, line)
+    return Merge(relation, index, rows, tuple(made), facts, line, order, added, expand)
+
+
+def _added(
+    places: Sequence[Tensor], sizes: Sequence[int], facts: bool, line: nodes.Line | None
+) -> tuple[Tensor | None, ...] | None:
+    """The rows of each part where the relation is their sum and one of them has every row."""
+    listed = line.functions if line else ()
+    if combination(listed).name != "sum" or (facts and listed):
+        return None
+    found: list[Tensor | None] = []
+    for at, size in zip(places, sizes, strict=True):
+        rows = (at >= 0).nonzero()[:, 0]
+        if _all_or(at[rows], size) is not None:
+            return None
+        found.append(_all_or(rows, len(at)))
+    full = sum(rows is None for rows in found)
+    return tuple(found) if full == 1 else None
+
+
+def _all_or(rows: Tensor, count: int) -> Tensor | None:
+    """Some rows of a part; None if they are all of them, in order."""
+    whole = len(rows) == count and bool((rows == torch.arange(count)).all())
+    return None if whole else rows
+
+
+def _rows(part: Index, whole: list[Tensor], index: Index) -> Tensor:
+    if not part.rows:
+        return torch.full((index.rows,), -1)
+    return locate(part, whole) if whole else torch.zeros(index.rows, dtype=torch.int64)

@@ -1,0 +1,214 @@
+"""The output of a grounded plan: on dense axes, or as explicit rows."""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.checks.evaluation import BadQuery, NotDerivable
+from edgewise.errors import EdgewiseError, caller, safe_repr
+from edgewise.ground.constants import STRINGS, Constants, KeyOutOfRange
+from edgewise.ground.index import Grid, Index, locate
+from edgewise.inputs.prepare import BoundPlan
+from edgewise.inputs.range_check import dense_sizes
+from edgewise.language import nodes
+from edgewise.language.dependencies import components, needs
+from edgewise.physical.column import Column
+from edgewise.physical.value_shapes import Shapes
+
+
+class NotTotal(EdgewiseError):
+    """A dense output has a place for every key; where a rule derives none, its value is absent."""
+
+    code = "not-total"
+    example = (
+        "Program([R.h(V.X) <= (R.a(V.X), R.special.lt(V.X, 2))]).compile(R.h)(a=torch.ones(3))"
+    )
+    instead = (
+        "Program([R.h(V.X) <= (R.a(V.X), R.special.lt(V.X, 2))]).compile(R.h, fill=0.0)"
+        "(a=torch.ones(3))"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """How the rows of the output relation are given back.
+
+    `sizes` are the lengths of its dense axes, None where it has none; `places` are the places of
+    its rows on them, None where they are all of them in order.
+    """
+
+    relation: str
+    keys: Tensor
+    constants: Constants
+    batched: bool
+    sizes: tuple[int, ...] | None = None
+    places: Tensor | None = None
+    fill: float | None = None
+    outside: KeyOutOfRange | None = None  # why there is no dense form
+    shape: tuple[int, ...] = ()  # of an empty output, whose values show none
+    real: int | None = None  # the rows that count, where others were filled in
+
+    def empty(self, batch: int, dtype: torch.dtype, device: torch.device) -> Column:
+        return Column(torch.zeros(batch, 0, *self.shape, dtype=dtype, device=device))
+
+    def __call__(self, value: Column, as_rows: bool = False) -> Tensor | Relation:
+        return self.shown(self.tensor(value, as_rows), as_rows)
+
+    def tensor(self, value: Column, as_rows: bool) -> Tensor:
+        """The values, on dense axes if there are any and they are wanted."""
+        value = value if self.real is None else Column(value.data[:, : self.real])
+        if self.sizes is not None and not as_rows:
+            return self._dense(value, self.sizes)
+        return value.data if self.batched else value.data.squeeze(0)
+
+    def shown(self, data: Tensor, as_rows: bool) -> Tensor | Relation:
+        """What the user gets of such a tensor."""
+        if self.sizes is not None and not as_rows:
+            return data
+        return Relation(self.relation, self.keys, data, self.constants, self.batched)
+
+    def _dense(self, value: Column, sizes: tuple[int, ...]) -> Tensor:
+        if self.outside is not None:
+            raise self.outside
+        if self.places is not None and self.fill is None:
+            raise NotTotal(
+                f"`{self.relation}` has {len(self.places)} of {Grid(sizes).rows} values on its "
+                f"axes {sizes}",
+                caller(),
+                "say what the absent ones are: `compile(..., fill=0.0)`",
+            )
+        data = value.data
+        if self.places is not None:
+            shape = (data.shape[0], Grid(sizes).rows, *value.shape)
+            fill = data.new_full(shape, 0.0 if self.fill is None else self.fill)
+            data = fill.index_copy(1, self.places, data)
+        found = data.reshape(data.shape[0], *sizes, *value.shape)
+        return found if self.batched else found.squeeze(0)
+
+
+def output_of(
+    prepared: BoundPlan,
+    relations: Mapping[str, Index],
+    weights: Mapping[str, Tensor],
+    fill: float | None,
+) -> Output:
+    """Where the rows of the output go."""
+    constants = prepared.constants
+    name, arity = prepared.plan.output.relation, len(prepared.plan.output.terms)
+    index = relations[name]
+    columns = [index.column(p) for p in range(arity)]
+    keys = torch.stack(columns) if columns else torch.zeros(0, index.rows, dtype=torch.int64)
+    batched = any(source.batched for source in prepared.sources.values())
+    shape = () if index.rows else _shape(prepared, weights)
+    sizes = dense_sizes(prepared).get(name)
+    if sizes is None:
+        return Output(name, keys, constants, batched, shape=shape)
+    places, outside = _places(name, index, sizes, constants)
+    return Output(name, keys, constants, batched, sizes, places, fill, outside, shape)
+
+
+def _shape(prepared: BoundPlan, weights: Mapping[str, Tensor]) -> tuple[int, ...]:
+    """The shape of the output's values by the rules alone; a scalar where they do not say."""
+    plan = prepared.plan
+    lines = {line.relation: line for line in plan.lines}
+    known = {name: source.shape for name, source in prepared.sources.items()}
+    shapes = Shapes(weights, plan.aggregation, lines, dict(known))
+    for part in components(needs(plan.rules)):
+        for relation in part:
+            own = [rule for rule in plan.rules if rule.head.relation == relation]
+            reads = needs(own, values_only=True)[relation]
+            if not part & reads:
+                shapes.learn(relation, dict.fromkeys(own))
+    return shapes.known.get(plan.output.relation) or ()
+
+
+def _places(
+    relation: str, index: Index, sizes: tuple[int, ...], constants: Constants
+) -> tuple[Tensor | None, KeyOutOfRange | None]:
+    """The places of the rows on the axes, and the error if one lies outside."""
+    if index == Grid(sizes):
+        return None, None
+    columns = [index.column(p) for p in range(index.arity)]
+    if not columns:
+        return torch.zeros(index.rows, dtype=torch.int64), None
+    places = locate(Grid(sizes), columns)
+    outside = (places < 0).nonzero()
+    if len(outside):
+        key = tuple(constants.constant(int(column[outside[0, 0]])) for column in columns)
+        return None, KeyOutOfRange(
+            f"`{relation}` is derived for {key}, outside its axes {sizes}",
+            caller(),
+            "give keys below the length of the dense inputs, or ask for `model.rows(...)`",
+        )
+    return (None if len(places) == Grid(sizes).rows else places), None
+
+
+class Relation(Mapping[nodes.Atom, Tensor]):
+    """Explicit rows: `index` (arity, rows) of keys and `data` ([batch,] rows, value...).
+
+    As a mapping it goes from atom to value, in key order; strings are shown as themselves.
+    """
+
+    def __init__(
+        self, name: str, index: Tensor, data: Tensor, constants: Constants, batched: bool
+    ) -> None:
+        self.name = name
+        self._keys = index  # of the step, which must not be written into
+        self.data = data
+        self.constants = constants
+        self.batched = batched
+
+    @cached_property
+    def index(self) -> Tensor:
+        return self._keys.clone()
+
+    def __getitem__(self, query: Any) -> Tensor:
+        if not isinstance(query, nodes.Atom) or query.relation != self.name:
+            raise BadQuery(
+                f"`{safe_repr(query)}` is not an atom of `{self.name}`",
+                caller(),
+                f"ask `relation[R.{self.name}({', '.join('1' * len(self._keys))})]`",
+            )
+        row = self._rows.get(query.terms)  # type: ignore[arg-type]
+        if row is None:
+            raise NotDerivable(f"nothing derives `{query!r}`", caller(), "see `list(relation)`")
+        return self.data[:, row] if self.batched else self.data[row]
+
+    @cached_property
+    def _rows(self) -> dict[tuple[nodes.Constant, ...], int]:
+        return {terms: row for row, terms in enumerate(self._terms())}
+
+    def _terms(self) -> Iterator[tuple[nodes.Constant, ...]]:
+        keys = self._keys.T.tolist()
+        if not self.constants.strings or not bool((self._keys >= STRINGS).any()):
+            return map(tuple, keys)
+        constant = self.constants.constant
+        return (tuple([constant(code) for code in key]) for key in keys)
+
+    def __iter__(self) -> Iterator[nodes.Atom]:
+        return (nodes.Atom(self.name, terms) for terms in self._terms())
+
+    def items(self) -> ItemsView[nodes.Atom, Tensor]:
+        return _Items(self)
+
+    def __len__(self) -> int:
+        return self._keys.shape[1]
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {len(self)} rows, values {tuple(self.data.shape)}>"
+
+
+class _Items(ItemsView[nodes.Atom, Tensor]):
+    """Atoms and values side by side: one pass, where a lookup for each atom would hash them all."""
+
+    _mapping: Relation
+
+    def __iter__(self) -> Iterator[tuple[nodes.Atom, Tensor]]:
+        data = self._mapping.data
+        return zip(self._mapping, data.unbind(1 if self._mapping.batched else 0), strict=True)

@@ -1,0 +1,268 @@
+"""What a model and data decide together, worked out once and outside of any trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import fields, is_dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from edgewise.checks.evaluation import OutOfDomain
+from edgewise.errors import caller
+from edgewise.graphs.pattern import Pattern
+from edgewise.ground.body import Body
+from edgewise.ground.constants import Constants
+from edgewise.ground.embeddings import with_stacks
+from edgewise.ground.index import Grid, Keys
+from edgewise.ground.rules import GroundRule
+from edgewise.ground.source import Source, has_negative_keys
+from edgewise.inputs.prepare import prepare
+from edgewise.inputs.range_check import check_keys
+from edgewise.inputs.read import InputReader, check_device, check_dtype
+from edgewise.language import nodes
+from edgewise.layouts.segments import Segments
+from edgewise.passes import optimise
+from edgewise.physical.build import build
+from edgewise.physical.data import Data, ForeignData
+from edgewise.physical.memory import values_of
+from edgewise.physical.merge import Merge
+from edgewise.physical.output import output_of
+from edgewise.physical.plan import untraced
+from edgewise.physical.rule import RuleStep
+from edgewise.physical.step import Step
+from edgewise.physical.tracing import held, own_errors
+from edgewise.plan.nodes import Attention, Plan
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+INLINING = ("inline pairs", "inline places")
+
+
+class Compiled(Protocol):
+    """What is needed of a model, which stands above."""
+
+    plan: Plan
+    stages: dict[str, Any]
+    without: tuple[str, ...]
+    limit: int
+    fill: float | None
+    _reader: InputReader
+    _paths: dict[str, tuple[str, ...]]
+    _cache: Data
+    _shapes: dict[Any, Any]  # of the values of rules, as found so far
+
+    @property
+    def _one(self) -> Tensor: ...
+
+    def weight(self, name: str) -> Tensor: ...
+
+    def _refuse_missing(self, data: Data, names: Iterable[str]) -> None: ...
+
+
+def fixed(tensor: Tensor) -> tuple[int, ...]:
+    """The shape as plain integers: a trace with symbolic lengths is specialised to them."""
+    return tuple(len(range(size)) for size in tensor.shape)
+
+
+@torch._dynamo.assume_constant_result
+def check_names(of: str, using: str, names: tuple[str, ...]) -> bool:
+    """Refuse a trace with inputs that are missing or not in the program."""
+    model: Compiled = held(of)
+    with own_errors():
+        model._reader.refuse_unknown(names)
+        model._refuse_missing(held(using), names)
+    return True
+
+
+@torch._dynamo.assume_constant_result
+def refuse_unnamed(of: str, kind: str) -> bool:
+    """Refuse a trace with a thing of this kind in the place of grounded data."""
+    model: Compiled = held(of)
+    with own_errors():
+        raise model._reader.unnamed(kind)
+
+
+@torch._dynamo.assume_constant_result
+def check_kinds(of: str, kinds: tuple[tuple[str, torch.dtype, str], ...], casts: bool) -> bool:
+    """Refuse a trace with values of another precision, unless they are cast, or device."""
+    model: Compiled = held(of)
+    unit = model._one
+    with own_errors():
+        for name, dtype, device in kinds:
+            check_device(name, torch.device(device), unit)
+            if not casts:
+                check_dtype(name, dtype, unit)
+    return True
+
+
+@torch._dynamo.assume_constant_result
+def ensure(
+    of: str, using: str, shapes: Shapes, dtype: torch.dtype, device: str, tracing: bool
+) -> bool:
+    """Build what a model and data decide for shapes, once, and outside of any trace."""
+    with own_errors() if tracing else nullcontext():
+        _ensure(of, using, shapes, dtype, device)
+    return True
+
+
+def _ensure(of: str, using: str, shapes: Shapes, dtype: torch.dtype, device: str) -> None:
+    model: Compiled = held(of)
+    data: Data = held(using)
+    key = (shapes, dtype, device)
+    data.forget_changed()
+    if key not in data.built:
+        if data.laid_out:
+            raise ForeignData(
+                f"the sample is laid out for another precision, device or input than {dtype}, "
+                f"{device}",
+                caller(),
+                "lay the samples out again: `model.samples(data)`",
+            )
+        if len(data.built) >= 64 and data is model._cache:
+            data.built.clear()  # many lengths in a row must not add up
+        with untraced():
+            data.keep(key, build_step(model, data, shapes, dtype, torch.device(device)))
+
+
+@torch._dynamo.assume_constant_result
+def ensure_plan(
+    of: str,
+    names: tuple[str, ...],
+    shapes: tuple[tuple[int, ...], ...],
+    kinds: tuple[torch.dtype, ...],
+    mode: tuple[bool, bool],
+    lower: torch.dtype | None,
+    using: str,
+) -> bool:
+    """Lower the step of a model, in training or not, as rows or not, once for each mode."""
+    model: Compiled = held(of)
+    step: Step = held(using)
+    key = (names, kinds, mode, lower)
+    if key not in step.modules:
+        cast = nullcontext() if lower is None else torch.autocast(model._one.device.type, lower)
+        with untraced(), own_errors():
+            unit, weights = model._one, [model.weight(name) for name in model._paths]
+            inputs = [
+                torch.empty(shape, dtype=kind, device="meta")
+                for shape, kind in zip(shapes, kinds, strict=True)
+            ]
+            plan = step.plan(names, [*inputs, *weights], tuple(model._paths), unit, *mode)
+            with cast:
+                step.modules[key] = plan.module()
+    return True
+
+
+def build_step(
+    model: Compiled,
+    data: Data,
+    shapes: Shapes,
+    dtype: torch.dtype,
+    device: torch.device,
+    apart: bool = False,
+) -> Step:
+    """`apart` for rows that are split by sample: classes and fused attention cross samples."""
+    given = data.given | {n: torch.empty(shape, device="meta") for n, shape in shapes}
+    try:
+        return _built(model, model.plan, model.without, data, given, dtype, device, apart)
+    except OutOfDomain:
+        plan = uninlined(model)
+        if plan == model.plan:
+            raise
+        without = (*model.without, *INLINING)
+        return _built(model, plan, without, data, given, dtype, device, apart)
+
+
+def uninlined(model: Compiled) -> Plan:
+    """The plan with helpers as rules of their own.
+
+    Written into another rule, a helper has the variables of that rule: what ranged over a domain
+    may be bound by an atom, whose other keys are then refused instead of left out.
+    """
+    return optimise(model.stages["plan"], without=(*model.without, *INLINING))[0]
+
+
+def _built(
+    model: Compiled,
+    plan: Plan,
+    without: tuple[str, ...],
+    data: Data,
+    given: Mapping[str, Any],
+    dtype: torch.dtype,
+    device: torch.device,
+    apart: bool,
+) -> Step:
+    """`without` are the passes that the plan has not gone through."""
+    prepared = prepare(plan, model._reader.arities, given, data.facts, dtype, not apart)
+    if has_negative_keys(prepared.sources):  # patterns count from 0, comparisons do not
+        plan, _ = optimise(model.stages["plan"], without=(*without, "find patterns"))
+        prepared = prepare(plan, model._reader.arities, given, data.facts, dtype, not apart)
+    check_keys(prepared)
+    weights: Mapping[str, Tensor] = {name: model.weight(name) for name in model._paths}
+    if "stack embeddings" not in model.without:
+        prepared = prepared.stacked(given, weights)
+        weights = with_stacks(weights, prepared.stacks)
+    executable = build(
+        prepared.plan,
+        prepared.sources,
+        prepared.constants,
+        limit=model.limit,
+        weights=weights,
+        shapes={name: source.shape for name, source in prepared.sources.items()},
+        project_first="project rows" not in model.without,
+        lift=not apart and "lift equal rows" not in model.without,
+        volatile=data.volatile,
+        room=values_of(prepared.plan, prepared.sources, dtype, device),
+        found=model._shapes,
+    )
+    output = output_of(prepared, executable.relations, weights, model.fill)
+    settle(executable)
+    return to_device(Step(prepared, executable, output, without=model.without), device)
+
+
+# structures without rules inside
+PLAIN = (
+    *(Body, Pattern, nodes.Expression, nodes.Rule, nodes.Line, nodes.Function, Attention, Merge),
+    *(GroundRule, Segments, Source, Grid, Keys, Constants, type),
+)
+
+
+def to_device(thing: Any, device: torch.device) -> Any:
+    """The same structure with its tensors on `device`, those worked out before included."""
+    if device.type == "cpu":
+        return thing  # keys are joined there
+    match thing:
+        case Tensor():
+            return thing.to(device)
+        case dict():
+            return {key: to_device(value, device) for key, value in thing.items()}
+        case tuple():
+            return tuple(to_device(item, device) for item in thing)
+        case list():
+            return [to_device(item, device) for item in thing]
+        case (
+            Body() | Pattern() | nodes.Expression() | nodes.Rule() | nodes.Line() | nodes.Function()
+        ):
+            return thing
+    if is_dataclass(thing) and not isinstance(thing, type):
+        moved = {name: to_device(value, device) for name, value in vars(thing).items()}
+        made = type(thing)(**{f.name: moved.pop(f.name) for f in fields(thing)})
+        vars(made).update(moved)
+        return made
+    return thing
+
+
+def settle(thing: Any) -> None:
+    """Let every rule inside of a structure work out what depends on keys alone."""
+    match thing:
+        case RuleStep():
+            thing.settle()
+        case dict():
+            settle(tuple(thing.values()))
+        case tuple() | list():
+            for item in thing:
+                settle(item)
+        case _ if is_dataclass(thing) and not isinstance(thing, PLAIN):
+            for field in fields(thing):
+                settle(getattr(thing, field.name))

@@ -1,0 +1,50 @@
+"""What the pieces of a step read from one another while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from edgewise.kernels.chosen import watched
+from edgewise.physical.column import Column
+from edgewise.physical.symbols import Lowering, PlanStep
+
+Found = TypeVar("Found", Column, dict[str, Column])
+
+
+@dataclass
+class State:
+    """What a step reads: relations computed so far, weights, and values shared between rules."""
+
+    relations: dict[str, Column]
+    weights: Mapping[str, Tensor]
+    training: bool
+    dtype: torch.dtype
+    device: torch.device
+    shared: dict[tuple[str, str, str | None], Tensor] = field(default_factory=dict)
+    numbers: Mapping[str, Column] = field(default_factory=dict)  # integers, not rounded to dtype
+    whole: frozenset[str] = frozenset()  # read in full, though by many steps that read a few rows
+    cache: Any = None  # keeps keys and values where rows are appended
+    places: Tensor | None = None  # of the rows that are appended
+    lowering: Lowering | None = None  # that writes the graph, where values are symbols
+
+    def worked(self, relation: str, step: Any, compute: Callable[[], Found]) -> Found:
+        """What a step computes; in a graph its nodes are noted as that step's."""
+        if self.lowering is None:
+            return compute()
+        with watched() as kernels:
+            work = self.lowering.label = PlanStep(relation, step, kernels)
+            found = compute()
+        columns = list(found.values()) if isinstance(found, dict) else [found]
+        work.rows = sum(column.rows for column in columns)
+        work.shapes = tuple(dict.fromkeys(column.shape for column in columns))
+        self.lowering.works.append(work)
+        return found
+
+    def lifted(self, tensor: Tensor) -> Tensor:
+        """A constant that computation starts from; in a graph an attribute."""
+        return tensor if self.lowering is None else self.lowering.lifted(tensor)

@@ -1,1 +1,0 @@
-"""Grounded plans as tensor work: columns of values, step by step."""
