@@ -113,7 +113,7 @@ class Axes:
         for n in added:
             if len(self.names((node.score.reads[n],), where)) > 1:
                 raise refusal(f"the score of `{node.head.relation}` joins places", where)
-        if step.hearing is not None or step.heard is not None:
+        if step.attending is not None or step.attending_rows is not None:
             raise refusal(f"a row of `{node.head.relation}` may hear nobody", where)
         if node.pairs.listed or (step.pattern is not None and not key):
             raise refusal(f"the pairs of `{node.head.relation}` are listed", where)

@@ -25,7 +25,7 @@ class Cache:
     relations: set[str] = field(default_factory=set)  # whose keys and values are kept
     tables: Tables = field(default_factory=dict)
     rows: int = 0  # being appended
-    _heard: dict[Any, Tensor | None] = field(default_factory=dict)  # of the row being appended
+    _attended: dict[Any, Tensor | None] = field(default_factory=dict)  # of the row being appended
 
     def __contains__(self, relation: str) -> bool:
         return relation in self.relations
@@ -38,10 +38,10 @@ class Cache:
         k, v = self._kept(name, "key", k, -2), self._kept(name, "value", v, -2)
         bias = None if bias is None else self._kept(name, "bias", bias, -1)
         if rows == 1:
-            heard = self._of_one_row(step.pattern, q.device)
-            if heard is not None:
-                k, v = k.index_select(-2, heard), v.index_select(-2, heard)
-                bias = None if bias is None else bias.index_select(-1, heard)
+            attended = self._of_one_row(step.pattern, q.device)
+            if attended is not None:
+                k, v = k.index_select(-2, attended), v.index_select(-2, attended)
+                bias = None if bias is None else bias.index_select(-1, attended)
             return _one_row(q, k, v, bias)
         k, v = (_like(t, q) for t in (k, v))
         if bias is not None:
@@ -58,7 +58,7 @@ class Cache:
     def appended(self) -> None:
         """The rows were computed everywhere: they count from now on."""
         self.length += self.rows
-        self._heard.clear()
+        self._attended.clear()
 
     def take(self, samples: Tensor, batch: int) -> None:
         for key, buffer in self.buffers.items():
@@ -77,16 +77,16 @@ class Cache:
         return buffer.narrow(axis, 0, self.length + rows)
 
     def _of_one_row(self, pattern: Any, device: torch.device) -> Tensor | None:
-        """The keys that the next row hears, None if all."""
+        """The keys that the next row attends to, None if all."""
         if pattern == CAUSAL:
             return None
-        if pattern not in self._heard:
+        if pattern not in self._attended:
             keys = torch.arange(self.length + 1)
             row = torch.full_like(keys, self.length)
-            hears = pattern.contains(row, keys, self.capacity)
-            every = bool(hears.all())
-            self._heard[pattern] = None if every else hears.nonzero()[:, 0].to(device)
-        return self._heard[pattern]
+            attends = pattern.contains(row, keys, self.capacity)
+            every = bool(attends.all())
+            self._attended[pattern] = None if every else attends.nonzero()[:, 0].to(device)
+        return self._attended[pattern]
 
 
 def _like(kept: Tensor, q: Tensor) -> Tensor:

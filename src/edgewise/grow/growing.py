@@ -11,7 +11,7 @@ from torch import Tensor
 from edgewise.errors import caller
 from edgewise.grow.cache import Cache
 from edgewise.grow.errors import BadAppend, Full
-from edgewise.grow.laid import Laid, laid_out
+from edgewise.grow.plan import GrowingPlan, growing_plan
 from edgewise.inputs.kinds import numbers
 from edgewise.physical.column import Column
 from edgewise.physical.executable import RelationStep
@@ -70,10 +70,10 @@ class Growing:
         rows = self._rows(step, inputs)
         self._batched = {n for n in self._given if step.executable.sources[n].batched}
         unit = self.model._one
-        laid = laid_out(step, inputs, self.capacity, self.model.limit, unit.device)
-        self.cache.relations, self.cache.tables = laid.axes.kept, laid.tables
+        ready = growing_plan(step, inputs, self.capacity, self.model.limit, unit.device)
+        self.cache.relations, self.cache.tables = ready.axes.kept, ready.tables
         self.cache.rows = rows
-        found = self._computed(step, laid, values)
+        found = self._computed(step, ready, values)
         self.cache.appended()
         return step.output.shown(found, False)
 
@@ -89,28 +89,30 @@ class Growing:
         self._ready.clear()
         self._mark, self._weights = now, self.model._weights()
 
-    def _computed(self, step: Step, laid: Laid, values: dict[str, Tensor]) -> Tensor:
+    def _computed(self, step: Step, ready: GrowingPlan, values: dict[str, Tensor]) -> Tensor:
         """The output for the rows that are appended; what is the same for all, once."""
         unit, weights = self.model._one, self._weights
-        if not laid.axes.fixed <= set(self._constant):
+        if not ready.axes.fixed <= set(self._constant):
             given = [*values.values(), *weights.values()]
-            if laid.fixed is None or not laid.fixed.fits(given):
+            if ready.fixed is None or not ready.fixed.fits(given):
                 with untraced():
-                    laid.fixed = self._fixed_plan(step, laid, values)
-            self._constant.update(zip(laid.fixed_names(step), laid.fixed(*given), strict=True))
+                    ready.fixed = self._fixed_plan(step, ready, values)
+            self._constant.update(zip(ready.fixed_names(step), ready.fixed(*given), strict=True))
         places = torch.arange(self.length, self.length + self.cache.rows, device=unit.device)
         rest = [places, *self._constant.values()]
         given = [*values.values(), *weights.values(), *rest]
-        if laid.plan is None or not laid.plan.fits(given):
+        if ready.plan is None or not ready.plan.fits(given):
             with untraced():
-                laid.plan = self._plan(step, laid, values, rest)
-        if laid.plan not in self._ready:
+                ready.plan = self._plan(step, ready, values, rest)
+        if ready.plan not in self._ready:
             held = dict(enumerate(weights.values(), len(values)))
-            self._ready[laid.plan] = laid.plan.bound(held).function
-        return self._ready[laid.plan](*values.values(), *rest, self.cache)
+            self._ready[ready.plan] = ready.plan.bound(held).function
+        return self._ready[ready.plan](*values.values(), *rest, self.cache)
 
-    def _fixed_plan(self, step: Step, laid: Laid, values: Mapping[str, Tensor]) -> PhysicalPlan:
-        names = laid.fixed_names(step)
+    def _fixed_plan(
+        self, step: Step, ready: GrowingPlan, values: Mapping[str, Tensor]
+    ) -> PhysicalPlan:
+        names = ready.fixed_names(step)
 
         def run(lowering: Lowering, symbols: Sequence[Tensor]) -> dict[str, Tensor]:
             state = self._state(step, values, symbols, lowering)
@@ -124,7 +126,7 @@ class Growing:
         return lowered_parts(run, list(given), list(given.values()), self.model._one.device)[0]
 
     def _plan(
-        self, step: Step, laid: Laid, values: Mapping[str, Tensor], rest: Sequence[Tensor]
+        self, step: Step, ready: GrowingPlan, values: Mapping[str, Tensor], rest: Sequence[Tensor]
     ) -> PhysicalPlan:
         fixed = tuple(self._constant)
 
@@ -136,7 +138,7 @@ class Growing:
             state.relations.update((name, Column(next(left))) for name in fixed)
             for part in step.executable.steps:
                 assert isinstance(part, RelationStep)
-                if part.relation in laid.axes.place:
+                if part.relation in ready.axes.place:
                     state.relations.update(part(state))
             return step.output.tensor(state.relations[step.output.relation], False)
 

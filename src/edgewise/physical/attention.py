@@ -19,7 +19,7 @@ from edgewise.kernels.attention.flash import fused
 from edgewise.kernels.edges import EdgeIndex
 from edgewise.language import nodes
 from edgewise.language.terms import variables
-from edgewise.physical.attention_nodes import bent, graph_attention
+from edgewise.physical.attention_nodes import additive_output, graph_attention
 from edgewise.physical.column import Column, laid, on_grid
 from edgewise.physical.filled_score import FilledScore
 from edgewise.physical.rule import RuleStep
@@ -82,7 +82,7 @@ class EdgeSide:
 @dataclass(frozen=True, eq=False)
 class AttentionStep:
     """Runs one attention node; `index` are the heads that have a key to hear: those of the queries
-    `hearing`, or the rows `heard` of ragged samples, where that is not all of them.
+    `attending`, or the rows `attending_rows` of ragged samples, where that is not all of them.
 
     Ragged `samples` are padded to the longest; `lengths` are their numbers of keys, where a query
     could hear padding.
@@ -96,8 +96,8 @@ class AttentionStep:
     scales: tuple[tuple[Side, ...], ...]
     biases: tuple[Side, ...]
     value: Side
-    hearing: Tensor | None
-    heard: Tensor | None
+    attending: Tensor | None
+    attending_rows: Tensor | None
     pattern: Any
     vector: Side | None = None  # of additive attention
     which: EdgeIndex | None = None  # its pairs
@@ -119,7 +119,7 @@ class AttentionStep:
 
     def __call__(self, state: State) -> Column:
         if self.which is not None:
-            return self._heads(*bent(self, state))
+            return self._heads(*additive_output(self, state))
         shared, query, key = self.node.shared, self.node.query, self.node.key
         q = self._joined(self.queries, (*shared, query), state, self.scales)
         k = self._joined(self.keys, (*shared, key), state, ())
@@ -236,15 +236,15 @@ class AttentionStep:
         return data if shared else data.unsqueeze(1)
 
     def _heads(self, out: Tensor, shape: tuple[int, ...]) -> Column:
-        if self.hearing is not None:  # rows of all heads at once, as they lie
-            out = out.movedim(-2, 1).index_select(1, self.hearing).movedim(1, -2)
+        if self.attending is not None:  # rows of all heads at once, as they lie
+            out = out.movedim(-2, 1).index_select(1, self.attending).movedim(1, -2)
         out = out if self.node.shared else out.squeeze(1)
         names = (*self.node.shared, self.node.query)
         order = [1 + names.index(n) for n in head_names(self.node)]
         out = out.permute(0, *order, out.ndim - 1)
         if self.samples is not None:
             out = out.unsqueeze(0)
-        return laid(out.unflatten(-1, shape or (1,)), axes=out.ndim - 2).take(self.heard)
+        return laid(out.unflatten(-1, shape or (1,)), axes=out.ndim - 2).take(self.attending_rows)
 
 
 def head_names(node: Attention) -> list[str]:

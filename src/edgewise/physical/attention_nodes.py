@@ -118,7 +118,7 @@ def pairs_of(pattern: Pattern, n: int, m: int) -> EdgeIndex:
     return edge_index(csr.row.long(), csr.index.long(), n, m)
 
 
-def bent(step: AttentionStep, state: State) -> tuple[Tensor, tuple[int, ...]]:
+def additive_output(step: AttentionStep, state: State) -> tuple[Tensor, tuple[int, ...]]:
     """The output (batch, shared..., n, dv), and the shape of one value."""
     node, axes = step.node, step.axes
     q = _added(step, step.queries, node.query, state)

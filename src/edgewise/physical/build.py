@@ -25,7 +25,7 @@ from edgewise.physical.executable import Executable, RelationStep
 from edgewise.physical.fused import attention_step
 from edgewise.physical.memory import Values
 from edgewise.physical.merge import laid, merge_of, merged
-from edgewise.physical.recursion import Component, Levels, Rounds, levels, rounds
+from edgewise.physical.recursion import Component, Levels, Rounds, by_levels, by_rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.value_shapes import Shapes
 from edgewise.plan.nodes import Attention, Plan
@@ -253,15 +253,15 @@ class _Builder:
         component = Component(relations, tuple(grounds), facts, self.lines, self.plan.aggregation)
         try:
             atoms, units = stages(grounds, relations, facts)
-            return levels(component, atoms, units)
+            return by_levels(component, atoms, units)
         except Cyclic:
             pass
         rules = [g.rule for g in grounds]
         if all(is_extreme(self.lines.get(r), rules, part, r, self.plan.aggregation) for r in part):
-            return rounds(component, None, self.grounder.limit)
+            return by_rounds(component, None, self.grounder.limit)
         if self.plan.rounds is None:
             raise cyclic_recursion(part, rules)
-        made = rounds(component, self.plan.rounds, self.grounder.limit)
+        made = by_rounds(component, self.plan.rounds, self.grounder.limit)
         for relation, rows in made.present[-1].items():
             index = relations[relation]
             columns = [index.column(p)[rows] for p in range(index.arity)]

@@ -159,7 +159,7 @@ def product(left: Column, right: Column) -> Column:
     return Column(columns.product(left.data, right.data))
 
 
-class Laid(Column):
+class GridColumn(Column):
     """`grid` is (batch, axes..., value...), in any order in memory: an attention reads it as it
     lies, and it is copied into the order of rows only where someone reads rows."""
 
@@ -194,17 +194,19 @@ class Laid(Column):
     def times(self, scalar: Column) -> Column:
         if scalar.rows != 1:
             return super().times(scalar)
-        return Laid(self.grid * scalar.data.reshape(-1, *(1,) * (self.grid.ndim - 1)), self.axes)
+        return GridColumn(
+            self.grid * scalar.data.reshape(-1, *(1,) * (self.grid.ndim - 1)), self.axes
+        )
 
 
 def on_grid(value: Column, sizes: tuple[int, ...], batch: int | None = None) -> Tensor:
     """The values of a column as (batch, sizes..., value...)."""
-    if isinstance(value, Laid) and value.sizes == sizes and batch in (None, len(value.grid)):
+    if isinstance(value, GridColumn) and value.sizes == sizes and batch in (None, len(value.grid)):
         return value.grid
     data = value.data
     return data.reshape(batch or len(data), *sizes, *value.shape)
 
 
-def laid(grid: Tensor, axes: int) -> Laid:
+def laid(grid: Tensor, axes: int) -> GridColumn:
     """With values in canonical form."""
-    return Laid(canonical(grid, 1 + axes), axes)
+    return GridColumn(canonical(grid, 1 + axes), axes)

@@ -31,7 +31,7 @@ class Refused(Exception):
 class Extents:
     """The axes that expressions share: each has one length, or one in each of `samples`.
 
-    Samples in which one of the expressions has no rows are not `alive`: nothing is heard there.
+    Samples in which one of the expressions has no rows are not `alive`: they attend to nothing.
     """
 
     samples: int | None
@@ -68,7 +68,7 @@ class Extents:
         self.alive = self.alive & some
         self.found += [(n, end, some) for n, end in zip(names[1:], ends, strict=True)]
 
-    def settle(self, *, alike: tuple[str, ...]) -> None:
+    def precompute(self, *, alike: tuple[str, ...]) -> None:
         """Let the lengths of all expressions meet; those of axes in `alike` do not differ."""
         if self.samples is None:
             return
@@ -109,7 +109,7 @@ class Extents:
 
 
 @dataclass(frozen=True, eq=False)
-class Heard:
+class Attending:
     """The heads; where they are not all, their queries, or in ragged samples their rows among the
     padded ones; and the keys of each sample where a query could hear padding."""
 
@@ -119,28 +119,28 @@ class Heard:
     lengths: Tensor | None = None
 
 
-def heard_in_all(node: Attention, extents: Extents, pattern: Any) -> Heard:
+def attending_in_all(node: Attention, extents: Extents, pattern: Any) -> Attending:
     names, axes = head_names(node), extents.axes
     grid = Grid(tuple(axes[name] for name in names))
     n, m = axes[node.query], axes[node.key]
     if pattern is None:
         if m == 0:
             raise Refused("there are no keys")
-        return Heard(grid)
+        return Attending(grid)
     if not n or not m:
         raise Refused("there are no pairs")
     hears = torch.as_tensor(pattern.degrees(n, m)) > 0
     if bool(hears.all()):
-        return Heard(grid)
+        return Attending(grid)
     queries = hears.nonzero()[:, 0]
     at = names.index(node.query)
     fewer = Grid((*grid.sizes[:at], len(queries), *grid.sizes[at + 1 :]))
     columns = [fewer.column(p) for p in range(grid.arity)]
     columns[at] = queries[columns[at]]
-    return Heard(Keys(torch.stack(columns, 1)), queries)
+    return Attending(Keys(torch.stack(columns, 1)), queries)
 
 
-def heard_in_samples(node: Attention, extents: Extents, pattern: Any) -> Heard:
+def attending_in_samples(node: Attention, extents: Extents, pattern: Any) -> Attending:
     names, axes, alive = head_names(node), extents.axes, extents.alive
     n, m = axes[node.query], axes[node.key]
     queries, keys = extents.each[node.query], extents.each[node.key]
@@ -157,7 +157,7 @@ def heard_in_samples(node: Attention, extents: Extents, pattern: Any) -> Heard:
     short = keys < (queries if pattern == CAUSAL else m)
     # no sample is without a key: a softmax over nothing has no gradient
     lengths = torch.where(alive, keys, m) if bool(short[alive].any()) else None
-    return Heard(index, rows=None if len(rows) == grid.rows else rows, lengths=lengths)
+    return Attending(index, rows=None if len(rows) == grid.rows else rows, lengths=lengths)
 
 
 def _first_keys(pattern: Pattern, n: int, m: int) -> Tensor:

@@ -18,7 +18,7 @@ from edgewise.language.terms import variables
 from edgewise.physical.attention import AttentionStep, Axes, EdgeSide, Side
 from edgewise.physical.attention_nodes import pairs_of
 from edgewise.physical.distance_tables import DISTANCE, tables
-from edgewise.physical.extents import Extents, Refused, heard_in_all, heard_in_samples
+from edgewise.physical.extents import Extents, Refused, attending_in_all, attending_in_samples
 from edgewise.physical.filled_score import by_distance, by_head, filled
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.state import State
@@ -122,7 +122,7 @@ def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
     for atom in node.pairs.rows:
         names = tuple(v.name for v in variables(atom.terms))
         parts.extents.add(atom, names, grounder.index(atom.relation, len(names)))
-    parts.extents.settle(alike=node.shared)
+    parts.extents.precompute(alike=node.shared)
     if any(name not in axes for name in (*node.shared, node.query, node.key)):
         raise Refused("a variable has no axis")
     if node.head.weight is not None:
@@ -132,8 +132,8 @@ def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
     held, pattern = (
         tables(list(chosen.values()), node, grounder, axes, pattern) if chosen else ({}, pattern)
     )
-    heard = heard_in_samples if samples is not None else heard_in_all
-    found = heard(node, parts.extents, pattern)
+    attending = attending_in_samples if samples is not None else attending_in_all
+    found = attending(node, parts.extents, pattern)
     step = AttentionStep(
         node,
         found.index,

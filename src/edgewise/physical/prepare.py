@@ -217,7 +217,7 @@ def _built(
         found=model._shapes,
     )
     output = output_of(prepared, executable.relations, weights, model.fill)
-    settle(executable)
+    precompute(executable)
     return to_device(Step(prepared, executable, output, without=model.without), device)
 
 
@@ -253,16 +253,16 @@ def to_device(thing: Any, device: torch.device) -> Any:
     return thing
 
 
-def settle(thing: Any) -> None:
+def precompute(thing: Any) -> None:
     """Let every rule inside of a structure work out what depends on keys alone."""
     match thing:
         case RuleStep():
-            thing.settle()
+            thing.precompute()
         case dict():
-            settle(tuple(thing.values()))
+            precompute(tuple(thing.values()))
         case tuple() | list():
             for item in thing:
-                settle(item)
+                precompute(item)
         case _ if is_dataclass(thing) and not isinstance(thing, PLAIN):
             for field in fields(thing):
-                settle(getattr(thing, field.name))
+                precompute(getattr(thing, field.name))

@@ -20,7 +20,7 @@ MANY = 1 << 12  # groundings, below which torch's own sums by segment do
 
 
 @dataclass(frozen=True, eq=False)
-class Settled:
+class RowAccess:
     """A ground rule, and everything about it that is worked out once."""
 
     ground: GroundRule
@@ -144,7 +144,7 @@ class Settled:
             found.mean_scales  # noqa: B018
         return found
 
-    def settle(self) -> None:
+    def precompute(self) -> None:
         """Work out what depends on keys alone, so that a step is nothing but tensor work."""
         both = map(functions.definition, (self.aggregation, self.default))
         listed = any(Law.NEEDS_TABLE in one for one in both) or self.rule.head.weight is not None
@@ -155,7 +155,7 @@ class Settled:
                     parts.padded  # noqa: B018
         self.layouts, self.chunks, self.by_member, self.gathers, self.strides, self.runs  # noqa: B018
         for left, right, _ in self.dots.values():
-            left[0].settle()
-            right[0].settle()
+            left[0].precompute()
+            right[0].precompute()
         for inner in self.within.values():
-            inner.settle()
+            inner.precompute()

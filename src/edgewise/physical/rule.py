@@ -14,16 +14,16 @@ from edgewise.ground.row_families import own_families
 from edgewise.language import functions, nodes
 from edgewise.language.statements import combination
 from edgewise.physical import families
-from edgewise.physical.column import Column, Gathered, Laid, column, product
+from edgewise.physical.column import Column, Gathered, GridColumn, column, product
 from edgewise.physical.functions import aggregate, combine, normalise, transform
 from edgewise.physical.projections import is_matrix, projected, values_of
-from edgewise.physical.row_access import Settled
+from edgewise.physical.row_access import RowAccess
 from edgewise.physical.rule_body import single_atom
 from edgewise.physical.state import State
 
 
 @dataclass(frozen=True, eq=False)
-class RuleStep(Settled):
+class RuleStep(RowAccess):
     """Computes the heads of one ground rule."""
 
     def __call__(self, state: State) -> Column:
@@ -78,7 +78,7 @@ class RuleStep(Settled):
 
     def _reduced(self, function: nodes.Function, value: Column) -> Column:
         linear = Law.LINEAR in functions.definition(function)
-        if isinstance(value, Laid) and self.ground.segments.trivial and linear:
+        if isinstance(value, GridColumn) and self.ground.segments.trivial and linear:
             return value
         if isinstance(value, Gathered | families.Grouped) and value.aggregates(function.name):
             return column(value.aggregated(function.name))

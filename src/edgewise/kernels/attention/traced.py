@@ -92,7 +92,10 @@ def _bias(q: Tensor, k: Tensor, inputs: TermInputs) -> Tensor | None:
         bias = torch.where(bias, 0.0, -torch.inf)
     if inputs.lengths is None:
         return bias
-    lengths = torch.as_tensor(inputs.lengths, device=q.device)
+    lengths = inputs.lengths
+    if not isinstance(lengths, Tensor):
+        lengths = torch.as_tensor(lengths)
+    lengths = lengths.to(q.device)
     late = torch.arange(k.shape[-2], device=q.device) >= lengths[..., None]
     late = late[..., None, None, :] if k.ndim > 2 else late[..., None, :]
     mask = torch.where(late, -torch.inf, 0.0).to(q.dtype)

@@ -73,7 +73,7 @@ def _join(columns: Sequence[Column], relation: str) -> Column:
     return Column(torch.cat([c.data.expand(batch, *c.data.shape[1:]) for c in columns], 1))
 
 
-def levels(
+def by_levels(
     component: Component, atom_stage: Mapping[str, np.ndarray], unit_stage: Sequence[np.ndarray]
 ) -> Levels:
     """Lay a component out by the stages of its atoms and computations."""

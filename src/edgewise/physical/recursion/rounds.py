@@ -123,7 +123,7 @@ def until_still(start: list[Tensor], outer: list[Tensor], loop: FixedPoint) -> l
     )
 
 
-def rounds(component: Component, count: int | None, limit: int) -> Rounds:
+def by_rounds(component: Component, count: int | None, limit: int) -> Rounds:
     """Simulate which atoms hold after each round, and lay each round out.
 
     All rounds together compute at most `limit` groundings, as one rule does.

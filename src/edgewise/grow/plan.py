@@ -16,11 +16,11 @@ from edgewise.grow.places import Tables, tables_of
 from edgewise.physical.plan import PhysicalPlan
 from edgewise.physical.step import Step
 
-_KNOWN: WeakKeyDictionary[Step, dict[Any, Laid]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Step, dict[Any, GrowingPlan]] = WeakKeyDictionary()
 
 
 @dataclass(eq=False)
-class Laid:
+class GrowingPlan:
     axes: Axes
     tables: Tables
     fixed: PhysicalPlan | None = None  # what is the same for all rows
@@ -31,9 +31,9 @@ class Laid:
         return [name for name in step.executable.relations if name in self.axes.fixed]
 
 
-def laid_out(
+def growing_plan(
     step: Step, inputs: Mapping[str, Any], capacity: int, limit: int, device: torch.device
-) -> Laid:
+) -> GrowingPlan:
     """For rows of these inputs, with room for `capacity`; worked out once."""
     known = _KNOWN.setdefault(step, {})
     key = (frozenset(inputs), capacity)
@@ -47,5 +47,5 @@ def laid_out(
             )
         tables = tables_of(step, axes, capacity, limit)
         moved = {g: {at: t.to(device) for at, t in read.items()} for g, read in tables.items()}
-        known[key] = Laid(axes, moved)
+        known[key] = GrowingPlan(axes, moved)
     return known[key]
