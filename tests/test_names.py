@@ -70,5 +70,5 @@ def test_no_name_hides_a_module(name):
 
 # What is left to rename; nothing is added here.
 DUPLICATES = {"Case", "Choice", "Entry", "Grads", "Saved", "_Bound"}
-VAGUE_FOLDERS = {"grow", "kernels", "physical", "update"}
+VAGUE_FOLDERS = {"grow", "kernels", "physical"}
 HIDING_FOLDERS = set()
