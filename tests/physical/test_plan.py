@@ -200,6 +200,28 @@ def test_autocast_runs_the_same_graph():
     assert not torch.equal(low[2].float(), half[2].float())
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [R.out(X) <= R.x(X)[2, 4], R.out(X) <= R.y(X)],
+        [R.out(X) <= R.x(X)[W.family(X)[2, 4]], R.out(X) <= R.y(X)],
+    ],
+    ids=["a matrix", "a family"],
+)
+def test_autocast_adds_parts_of_two_precisions(rules):
+    """A product is in the lower precision, what is beside it is not."""
+    model = Program(rules, domains={X: 5}).compile(R.out)
+    x, y = torch.randn(5, 4), rows(torch.tensor([1, 3]), torch.randn(2, 2))
+    data = model.ground(x=rows(torch.arange(5), x), y=y)
+    exact = model(data).data
+    with torch.autocast("cpu", torch.bfloat16):
+        for _ in range(3):
+            found = model(data).data
+            torch.testing.assert_close(found.float(), exact, rtol=0.05, atol=0.05)
+        found.sum().backward()
+    assert all(weight.grad is not None for weight in model.parameters())
+
+
 def test_transformations_of_functions():
     model, data, x = case("a layer")
     parameters = dict(model.named_parameters())

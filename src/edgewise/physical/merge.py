@@ -16,6 +16,7 @@ from edgewise.language import functions, nodes
 from edgewise.language.statements import SUM, combination
 from edgewise.physical.column import Column, column
 from edgewise.physical.functions import combine, transform
+from edgewise.physical.symbols import opaque
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +74,7 @@ class Merge:
         out = parts[added.index(None)].data
         for value, at in zip(parts, added, strict=True):
             if at is not None:
-                out = out.index_add(1, at, value.data)
+                out = _plus(out, at, value.data)
         return out
 
     def _assembled(self, found: list[Column]) -> Column:
@@ -93,6 +94,13 @@ class Merge:
             1,
         )
         return column(whole).take(self.order)
+
+
+@opaque(like=lambda out, at, more: torch.empty(out.shape, dtype=out.dtype, device="meta"))
+def _plus(out: Tensor, at: Tensor, more: Tensor) -> Tensor:
+    """`more` added to some rows; autocast may have computed either in a lower precision."""
+    dtype = torch.promote_types(out.dtype, more.dtype)
+    return out.to(dtype).index_add(1, at, more.to(dtype))
 
 
 def _in_rows(value: Column, rows: int) -> Column:

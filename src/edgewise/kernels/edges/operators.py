@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.overrides import handle_torch_function, has_torch_function
 
 from edgewise.errors import caller
+from edgewise.kernels.attention.autocast import without_autocast
 from edgewise.kernels.edges.groups import Grouping
 from edgewise.kernels.edges.index import EdgeIndex
 from edgewise.kernels.edges.reference import wide
@@ -69,6 +71,8 @@ class Operation:
             self.operator.register_autograd(self._of_operator, setup_context=self._save_operator)
 
     def __call__(self, *inputs: Any, index: Prepared) -> Any:
+        if torch._C._is_any_autocast_enabled():
+            inputs = _of_one_precision(inputs)
         tensors = [x for x in inputs if isinstance(x, Tensor)]
         if torch.compiler.is_compiling():
             return self.operator(*inputs, index.tensors)
@@ -86,7 +90,8 @@ class Operation:
                 width = max(width, int(x.shape[-1])) if x.ndim == axes else int(x.shape[-1])
                 axes = x.ndim
         key = (width, first.dtype, first.device.type)
-        return function(self.__name__, *key)(*inputs, index)
+        with without_autocast(first):
+            return function(self.__name__, *key)(*inputs, index)
 
     def save(
         self, ctx: Any, needs: Sequence[bool], inputs: Sequence[Any], output: Any, index: Any = ()
@@ -114,7 +119,8 @@ class Operation:
         index = self.prepared.of(saved[outputs:]) if index is None else index
         found = Saved(needs, read, list(saved[inputs:outputs]), index)
         assert self.gradients is not None
-        return self.gradients(found, grad)
+        with without_autocast(grad):
+            return self.gradients(found, grad)
 
     def _save_operator(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         self.save(ctx, ctx.needs_input_grad, inputs[:-1], output, inputs[-1])
@@ -122,6 +128,17 @@ class Operation:
     def _of_operator(self, ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Any, ...]:
         found = self.differentiated(ctx, ctx.needs_input_grad, grad)
         return *found, [None] * (len(ctx.saved_tensors) - ctx.ends[1])
+
+
+def _of_one_precision(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Autocast computes some inputs in a lower precision than others: the widest of them."""
+    real = [x.dtype for x in inputs if isinstance(x, Tensor) and x.is_floating_point()]
+    if len(set(real)) < 2:
+        return inputs
+    widest = reduce(torch.promote_types, real)
+    return tuple(
+        x.to(widest) if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs
+    )
 
 
 class _Eager(torch.autograd.Function):
