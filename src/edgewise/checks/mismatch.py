@@ -6,14 +6,7 @@ from collections.abc import Sequence
 
 from edgewise.checks import wording
 from edgewise.errors import Caller, EdgewiseError, Place
-from edgewise.functions.dimensions import (
-    Shape,
-    Shapes,
-    common_rows,
-    describe,
-    elementwise,
-    product,
-)
+from edgewise.functions.dimensions import Shape, Shapes, common_rows, describe, elementwise, product
 from edgewise.functions.errors import ShapeMismatch
 from edgewise.language import nodes
 from edgewise.language.functions import argument, definition, shapes_of
@@ -116,9 +109,7 @@ def _transposed(shapes: Shapes) -> Shapes:
 
 
 def transformed(
-    function: nodes.Function,
-    before: Shapes,
-    owner: nodes.Expression | nodes.Rule | nodes.Line,
+    function: nodes.Function, before: Shapes, owner: nodes.Expression | nodes.Rule | nodes.Line
 ) -> EdgewiseError:
     """A transformation or an aggregation of a value that it cannot take."""
     place = function.place or owner.place

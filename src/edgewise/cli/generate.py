@@ -27,12 +27,6 @@ def generate(
         begun.clear()
 
     found.generate(
-        prompt,
-        most=most,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-        each=show,
+        prompt, most=most, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, each=show
     )
     typer.echo("".join(begun))

@@ -30,13 +30,7 @@ class FinishedHypotheses:
 
 
 def beam(
-    decoder: Decoder,
-    prompt: Tensor,
-    *,
-    beams: int,
-    most: int,
-    stop: int,
-    alpha: float = 0.6,
+    decoder: Decoder, prompt: Tensor, *, beams: int, most: int, stop: int, alpha: float = 0.6
 ) -> tuple[Tensor, Tensor]:
     """The best continuations (batch, n) of the prompt, and their scores (batch,).
 

@@ -99,12 +99,7 @@ def _passes(model: Model) -> dict[str, Any]:
     off = list(model.without)
     running = [{"pass": n, "why": why} for n, why in EXECUTION.items() if n not in off]
     against = {} if "fuse attention" in off else refusals(before)
-    return {
-        "fired": fired,
-        "when running": running,
-        "switched off": off,
-        "not fused": against,
-    }
+    return {"fired": fired, "when running": running, "switched off": off, "not fused": against}
 
 
 def _difference(before: Plan, after: Plan) -> dict[str, list[str]]:

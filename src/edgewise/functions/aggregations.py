@@ -13,15 +13,7 @@ from edgewise.functions.definition import AGGREGATION, Definition, Law
 from edgewise.functions.dimensions import SCALAR, VECTOR, Shapes
 from edgewise.functions.errors import ShapeMismatch
 from edgewise.functions.options import OVER, TOP
-from edgewise.functions.segments import (
-    Segmented,
-    extreme,
-    folded,
-    padded,
-    softmax,
-    total,
-    unpadded,
-)
+from edgewise.functions.segments import Segmented, extreme, folded, padded, softmax, total, unpadded
 
 if TYPE_CHECKING:
     from torch import Tensor

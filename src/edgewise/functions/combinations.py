@@ -273,10 +273,7 @@ COMBINATIONS = (
         frozenset({Law.KEEPS_ONE, Law.ASSOCIATIVE, Law.DISTRIBUTES}),
         score=_score(lambda s, a, b: a * b),
         operator=("@", 2),
-        also=(
-            "matmul",
-            "prod",
-        ),
+        also=("matmul", "prod"),
     ),
     Definition(
         "elproduct",

@@ -178,10 +178,7 @@ ROWWISE = (
         _norm_columns,
         _same,
         options=(EPS,),
-        also=(
-            "layer_norm",
-            "layernorm",
-        ),
+        also=("layer_norm", "layernorm"),
     ),
     Definition(
         "rms_norm",

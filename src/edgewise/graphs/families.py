@@ -162,12 +162,7 @@ class per_head(Family[Pattern]):
         return tuple(pattern.blocks(n, m, block=block) for pattern in self)
 
     def block_mask(
-        self,
-        n: int,
-        m: int | None = None,
-        *,
-        block: int = 128,
-        device: torch.device | str = "cpu",
+        self, n: int, m: int | None = None, *, block: int = 128, device: torch.device | str = "cpu"
     ) -> "BlockMask":
         """FlexAttention's `BlockMask` with one list of blocks per head."""
         n, m, device = flex.block_mask_sizes(n, m, block, device)

@@ -230,12 +230,7 @@ class Pattern(Cached):
         return blocks_of_rows(self.rows(n, m), block)
 
     def block_mask(
-        self,
-        n: int,
-        m: int | None = None,
-        *,
-        block: int = 128,
-        device: torch.device | str = "cpu",
+        self, n: int, m: int | None = None, *, block: int = 128, device: torch.device | str = "cpu"
     ) -> "BlockMask":
         """FlexAttention's `BlockMask`, equal to what `create_block_mask` gives."""
         n, m, device = flex.block_mask_sizes(n, m, block, device)

@@ -71,10 +71,7 @@ def with_stacks(weights: Mapping[str, Tensor], stacks: Stacks) -> Mapping[str, T
 
 
 def _form(
-    plan: Plan,
-    rule: nodes.Rule,
-    facts: Mapping[str, Source],
-    shapes: Mapping[str, tuple[int, ...]],
+    plan: Plan, rule: nodes.Rule, facts: Mapping[str, Source], shapes: Mapping[str, tuple[int, ...]]
 ) -> _Form | None:
     """What a rule is like if it multiplies the facts of a relation by a weight, else None."""
     if len(rule.body) != 1 or not isinstance(rule.body[0], nodes.Atom):

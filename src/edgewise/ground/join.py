@@ -36,11 +36,7 @@ class Bindings:
 
 
 def join(
-    bindings: Bindings,
-    at: int,
-    terms: tuple[nodes.Term | int, ...],
-    index: Index,
-    budget: Budget,
+    bindings: Bindings, at: int, terms: tuple[nodes.Term | int, ...], index: Index, budget: Budget
 ) -> Bindings:
     """Extend bindings by the atom `at`; its constants are codes already."""
     known = [p for p, t in enumerate(terms) if not _free(t, bindings)]

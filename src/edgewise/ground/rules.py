@@ -142,12 +142,7 @@ class Grounder:
         return bindings
 
     def extended(
-        self,
-        body: Body,
-        at: int,
-        bindings: Bindings,
-        budget: Budget,
-        replaced: Index | None = None,
+        self, body: Body, at: int, bindings: Bindings, budget: Budget, replaced: Index | None = None
     ) -> Bindings:
         """Bindings under which one more literal holds; `replaced` are its keys instead of all."""
         literal = body.literals[at]
@@ -209,12 +204,7 @@ class Grounder:
         return patterns.axes(body, literal, lambda a: self.index(a.relation, len(a.terms)), count)
 
     def _pattern(
-        self,
-        body: Body,
-        at: int,
-        literal: nodes.PatternAtom,
-        bindings: Bindings,
-        budget: Budget,
+        self, body: Body, at: int, literal: nodes.PatternAtom, bindings: Bindings, budget: Budget
     ) -> Bindings:
         axes = self.axes(body, literal)
         if all(v.name in bindings.columns for v in variables(literal.terms)):

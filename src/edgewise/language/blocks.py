@@ -204,10 +204,7 @@ def output_names(statements: Iterable[nodes.Statement]) -> dict[str, str]:
 
 
 def _scoped(
-    name: str,
-    statements: Iterable[nodes.Statement],
-    local: set[str],
-    links: Mapping[str, str],
+    name: str, statements: Iterable[nodes.Statement], local: set[str], links: Mapping[str, str]
 ) -> list[nodes.Statement]:
     relations = {relation: f"{name}.{relation}" for relation in local} | dict(links)
     return [rename(statement, relations, f"{name}.") for statement in statements]

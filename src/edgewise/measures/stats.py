@@ -89,11 +89,7 @@ class Stats:
             ("second eigenvalue", _number(self.second_eigenvalue), "second_eigenvalue"),
             ("spectral gap", f"{_number(self.gap)} ({complete})", "gap"),
             ("mixing time", f"{_number(self.mixing_time)} steps", "mixing_time"),
-            (
-                "flops",
-                f"{_large(self.flops)} (full: {_large(self.complete_flops)})",
-                "flops",
-            ),
+            ("flops", f"{_large(self.flops)} (full: {_large(self.complete_flops)})", "flops"),
             ("bytes", _large(self.bytes), "bytes"),
         ]
 

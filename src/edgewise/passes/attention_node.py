@@ -10,14 +10,7 @@ from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.passes.find_patterns import compared
 from edgewise.plan.distances import NotByDistance, check_distances, computing
-from edgewise.plan.lower_score import (
-    Names,
-    NotLowered,
-    OtherPlaces,
-    additive,
-    dots_in,
-    lower_score,
-)
+from edgewise.plan.lower_score import Names, NotLowered, OtherPlaces, additive, dots_in, lower_score
 from edgewise.plan.nodes import AttendedPairs, Attention, LoweredScore
 from edgewise.plan.score import names_in
 from edgewise.scores.nodes import Entry, I, J, S, walk

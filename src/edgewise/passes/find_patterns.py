@@ -103,10 +103,7 @@ def _pattern(
     match special.name, special.terms:
         case (  # not eq and neq, which strings meet too
             ("leq" | "lt" | "geq" | "gt" | "next"),
-            (
-                nodes.Variable(name=a),
-                nodes.Variable(name=b),
-            ),
+            (nodes.Variable(name=a), nodes.Variable(name=b)),
         ) if a not in distances and b not in distances:
             return (a, b), compared(special.name), []
         case "sub", (nodes.Variable(name=a), nodes.Variable(name=b), int(k)) if k >= 0:

@@ -165,10 +165,7 @@ def _reads_places(term: Term, names: Names) -> bool:
 
 
 def _computed(
-    name: str,
-    items: tuple[nodes.Expression, ...],
-    after: Sequence[nodes.Function],
-    names: Names,
+    name: str, items: tuple[nodes.Expression, ...], after: Sequence[nodes.Function], names: Names
 ) -> LoweredScore:
     """A score that is computed pair by pair; biases are added last, so they may be anything."""
     biases: list[nodes.Expression] = []

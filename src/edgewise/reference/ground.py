@@ -55,10 +55,7 @@ def _close(matchers: Sequence[Matcher], database: Database) -> None:
 
 
 def _derive(
-    matcher: Matcher,
-    matches: Iterable[Assignment],
-    database: Database,
-    new: dict[str, list[Key]],
+    matcher: Matcher, matches: Iterable[Assignment], database: Database, new: dict[str, list[Key]]
 ) -> None:
     head = matcher.rule.head
     found = {

@@ -192,12 +192,7 @@ class Updating:
         return distinct_rows(torch.cat(found))
 
     def _compute(
-        self,
-        relation: str,
-        bodies: Sequence[Body],
-        heads: Tensor,
-        grounder: Grounder,
-        state: State,
+        self, relation: str, bodies: Sequence[Body], heads: Tensor, grounder: Grounder, state: State
     ) -> Tensor:
         """Set the values of rule heads and of those a softmax normalises with them; their keys."""
         while True:

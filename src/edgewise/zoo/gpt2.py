@@ -11,14 +11,7 @@ from dataclasses import dataclass
 
 from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.language.nodes import Atom, Expression, Function
-from edgewise.zoo.parts import (
-    Statements,
-    attention,
-    dropped,
-    feed_forward,
-    layer_norm,
-    residual,
-)
+from edgewise.zoo.parts import Statements, attention, dropped, feed_forward, layer_norm, residual
 
 
 @dataclass(frozen=True)

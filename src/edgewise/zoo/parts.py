@@ -204,10 +204,7 @@ def embedding(token: Atom, y: Atom, size: int) -> Statements:
 def readout(x: Atom, y: Atom, inputs: int, outputs: int) -> Statements:
     """One value for all rows: y = W meanᵢ xᵢ + b."""
     mean = R[f"{y.relation}_mean"]
-    return [
-        (mean <= x(V.I)) | [F.avg_agg],
-        y <= affine(mean, y.relation, inputs, outputs),
-    ]
+    return [(mean <= x(V.I)) | [F.avg_agg], y <= affine(mean, y.relation, inputs, outputs)]
 
 
 def neighbourhood(x: Atom, edge: Atom, neighbour: Atom) -> Statements:

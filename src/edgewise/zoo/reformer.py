@@ -56,10 +56,7 @@ class Config:
 def selves() -> Statements:
     """`own(I, J)`: what is added to the score of a token with itself; 0 for all other pairs."""
     pair = R._token(V.I), R._token(V.J), R.special.lt(V.J, V.I)
-    return [
-        (R.own(V.I, V.J) <= pair) | [F.reverse],
-        R.own(V.I, V.I)[SELF].fixed() <= R._token(V.I),
-    ]
+    return [(R.own(V.I, V.J) <= pair) | [F.reverse], R.own(V.I, V.I)[SELF].fixed() <= R._token(V.I)]
 
 
 def hashed(q: Atom, config: Config) -> Statements:

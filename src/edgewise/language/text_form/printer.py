@@ -281,11 +281,7 @@ def _numbers(node: nodes.Weight, style: Style) -> Any:
         return float(node.value) if isinstance(node.value, int) else node.value
     found = node.value.thing.tolist()
     if not _is_finite(found):
-        raise NoTextForm(
-            "a tensor is empty or holds NaN",
-            node.place,
-            "give it finite values",
-        )
+        raise NoTextForm("a tensor is empty or holds NaN", node.place, "give it finite values")
     return float(found) if isinstance(found, int) else found
 
 

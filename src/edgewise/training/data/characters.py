@@ -37,9 +37,7 @@ class CharacterData:
             )
         if len(set(text)) == 1:
             raise bad(
-                f"all characters are {text[0]!r}: the text needs at least two",
-                path,
-                "give a text",
+                f"all characters are {text[0]!r}: the text needs at least two", path, "give a text"
             )
         return CharacterCorpus(text, cut, self.context)
 

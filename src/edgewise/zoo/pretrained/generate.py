@@ -112,9 +112,7 @@ def translate(
     ends = ends_of_text(pretrained)
     if not ends:
         raise BadPretrained(
-            "the checkpoint names no end token",
-            caller(),
-            "add `eos_token_id` to its `config.json`",
+            "the checkpoint names no end token", caller(), "add `eos_token_id` to its `config.json`"
         )
     mask = read.mask.to(pretrained.dtype).unsqueeze(-1)
     decoder = RecomputingDecoder(model, "target", most + 1, source=numbers(read.numbers), mask=mask)
@@ -139,9 +137,7 @@ def named_tokens(pretrained: Pretrained, name: str) -> tuple[int, ...]:
     for token in found:
         if isinstance(token, bool) or not isinstance(token, int) or token < 0:
             raise BadPretrained(
-                f"the configuration has `{name}` = {value!r:.60}",
-                caller(),
-                "it is a token id",
+                f"the configuration has `{name}` = {value!r:.60}", caller(), "it is a token id"
             )
     return tuple(found)
 

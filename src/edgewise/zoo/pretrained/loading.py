@@ -89,8 +89,7 @@ def spec_for(table: dict[str, Any]) -> tuple[ModuleType, str]:
     kind = table.get("model_type")
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
         raise BadPretrained(
-            f"unsupported `model_type` {kind!r}"[:120],
-            help=f"supported: {', '.join(MODEL_TYPES)}",
+            f"unsupported `model_type` {kind!r}"[:120], help=f"supported: {', '.join(MODEL_TYPES)}"
         )
     spec = MODEL_TYPES[kind]
     named = table.get("architectures")

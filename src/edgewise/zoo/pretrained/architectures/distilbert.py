@@ -9,10 +9,7 @@ from edgewise.zoo.pretrained.entries import TensorEntry, linear, norm
 from edgewise.zoo.pretrained.fields import Fields, activation_name, head_size
 
 MODEL_TYPE, MODEL, OUTPUT = "distilbert", model, "embedding"
-ARCHITECTURES = {
-    "DistilBertModel": ("", ()),
-    "DistilBertForMaskedLM": ("distilbert.", ("logits",)),
-}
+ARCHITECTURES = {"DistilBertModel": ("", ()), "DistilBertForMaskedLM": ("distilbert.", ("logits",))}
 TIED = {"vocab_projector.weight": "embeddings.word_embeddings.weight"}
 
 

@@ -9,10 +9,7 @@ from edgewise.zoo.pretrained.entries import TensorEntry, linear, norm
 from edgewise.zoo.pretrained.fields import Fields
 
 MODEL_TYPE, MODEL, OUTPUT = "roberta", model, "embedding"
-ARCHITECTURES = {
-    "RobertaModel": ("", ("pooled",)),
-    "RobertaForMaskedLM": ("roberta.", ("logits",)),
-}
+ARCHITECTURES = {"RobertaModel": ("", ("pooled",)), "RobertaForMaskedLM": ("roberta.", ("logits",))}
 TIED = {
     "lm_head.decoder.weight": "embeddings.word_embeddings.weight",
     "lm_head.decoder.bias": "lm_head.bias",
