@@ -302,7 +302,8 @@ class Model(torch.nn.Module):
         """The plan of a step for these values."""
         weights = self._weights()
         given = [*values.values(), *weights.values()]
-        return step.plan(tuple(values), given, tuple(weights), self._one, self.training, False)
+        as_rows = not step.output.is_dense
+        return step.plan(tuple(values), given, tuple(weights), self._one, self.training, as_rows)
 
     def _prepare(
         self,

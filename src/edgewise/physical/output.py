@@ -54,6 +54,12 @@ class Output:
     shape: tuple[int, ...] = ()  # of an empty output, whose values show none
     real: int | None = None  # the rows that count, where others were filled in
 
+    @property
+    def is_dense(self) -> bool:
+        """Whether every place of its axes has a value."""
+        total = self.places is None or self.fill is not None
+        return self.sizes is not None and self.outside is None and total
+
     def empty(self, batch: int, dtype: torch.dtype, device: torch.device) -> Column:
         return Column(torch.zeros(batch, 0, *self.shape, dtype=dtype, device=device))
 
