@@ -16,9 +16,8 @@ from edgewise.language.program import Program
 from edgewise.language.statements import atoms
 from edgewise.module import Model
 from edgewise.passes import optimise
-from edgewise.plan.lower import lower
+from edgewise.plan.lower import assert_well_formed, lower
 from edgewise.plan.nodes import Plan
-from edgewise.plan.spec import assert_well_formed
 
 LIMIT = 100_000_000
 

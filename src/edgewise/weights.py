@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller, nearest, safe_repr
-from edgewise.functions.errors import ShapeMismatch
+from edgewise.functions.definition import ShapeMismatch
 from edgewise.language import nodes
 from edgewise.language.program import BadDefault, Domain, Program, members
 from edgewise.language.statements import applied_functions, name_weights

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from edgewise import EdgewiseError, Program, R, V, numbers, ragged, rows
-from edgewise.inputs import readers
-from edgewise.inputs.readers import read_one
+from edgewise.inputs import read
+from edgewise.inputs.read import read_one
 
 PAIRS = torch.tensor([[0, 1], [1, 2]])
 
@@ -51,7 +51,7 @@ def test_a_new_kind_of_input_is_one_entry(monkeypatch):
     x, given = torch.ones(3, 2), Frame([(0, 1), (1, 2)])
     with pytest.raises(EdgewiseError, match="was given a Frame"):
         model(x=x, edge=given)
-    monkeypatch.setattr(readers, "READERS", (*readers.READERS, frame))
+    monkeypatch.setattr(read, "READERS", (*read.READERS, frame))
     expected = model.rows(x=x, edge=PAIRS)
     found = model.rows(x=x, edge=given)
     assert list(found) == list(expected)

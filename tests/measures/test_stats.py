@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from edgewise.graphs import Pattern, erdos_renyi, errors, parse
-from edgewise.measures import clustering, density_map, paths, quotient, spectrum
+from edgewise.measures import density_map, measure, paths, quotient, spectrum
 from edgewise.measures.matvec import MatVec
 
 SOURCES = [
@@ -142,7 +142,7 @@ def test_samples_and_bounds_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spectrum, "EFFORT", 1)
     monkeypatch.setattr(spectrum, "MIDDLE", 0)
     monkeypatch.setattr(spectrum, "WIDEST", 0)
-    monkeypatch.setattr(clustering, "EFFORT", 1)
+    monkeypatch.setattr(measure, "MOST_TRIANGLES", 1)
     rough = pattern.stats(1024)
     assert rough.diameter <= exact.diameter
     assert rough.how["diameter"].startswith("bound: at least, from 4 tokens")

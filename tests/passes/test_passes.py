@@ -12,9 +12,8 @@ from edgewise.errors import EdgewiseWarning
 from edgewise.language import nodes
 from edgewise.passes import EXECUTION, PIPELINE, optimise
 from edgewise.passes.fuse_attention import refusals
-from edgewise.plan.lower import lower
+from edgewise.plan.lower import assert_well_formed, lower
 from edgewise.plan.show import show
-from edgewise.plan.spec import assert_well_formed
 from tests.compile.look_alikes import LOOK_ALIKES
 from tests.compile.rewritings import REWRITINGS
 from tests.compile.terms import TERMS

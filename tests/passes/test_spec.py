@@ -6,9 +6,8 @@ import pytest
 
 from edgewise import F, Program, R, V
 from edgewise.passes import optimise
-from edgewise.plan.lower import lower
+from edgewise.plan.lower import BadPlan, assert_well_formed, lower, problems
 from edgewise.plan.nodes import Dot, LoweredScore
-from edgewise.plan.spec import BadPlan, assert_well_formed, problems
 from edgewise.scores.nodes import S
 from tests.compile.rewritings import D_K, OUT, QKV, WEIGHTS
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from edgewise.errors import EdgewiseError
-from edgewise.functions.errors import CallFailed
+from edgewise.functions.definition import CallFailed
 from edgewise.language import nodes
 from edgewise.language.dependencies import needs
 from edgewise.language.functions import definition

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from edgewise.checks import wording
 from edgewise.errors import Caller, EdgewiseError, Place
+from edgewise.functions.definition import ShapeMismatch
 from edgewise.functions.dimensions import Shape, Shapes, common_rows, describe, elementwise, product
-from edgewise.functions.errors import ShapeMismatch
 from edgewise.language import nodes
 from edgewise.language.functions import argument, definition, shapes_of
 

@@ -14,8 +14,8 @@ from edgewise.checks import mismatch
 from edgewise.checks.weight_names import of_weight
 from edgewise.errors import EdgewiseError
 from edgewise.functions import Law
+from edgewise.functions.definition import ShapeMismatch
 from edgewise.functions.dimensions import ANY, SCALAR, Shape, Shapes, product, union
-from edgewise.functions.errors import ShapeMismatch
 from edgewise.language import Program, nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.functions import (

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from edgewise.checks import wording
 from edgewise.errors import EdgewiseError, nearest
+from edgewise.functions.definition import ShapeMismatch
 from edgewise.functions.dimensions import Shape, matrix, show
-from edgewise.functions.errors import ShapeMismatch
 from edgewise.language import Program, nodes, terms
 from edgewise.language.program import Domain
 from edgewise.language.statements import weights

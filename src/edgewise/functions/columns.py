@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from edgewise.functions.definition import ShapeMismatch
 from edgewise.functions.dimensions import show
-from edgewise.functions.errors import ShapeMismatch
 
 if TYPE_CHECKING:
     from torch import Tensor

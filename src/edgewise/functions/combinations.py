@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from edgewise.functions import columns, values
 from edgewise.functions.columns import flat, meet, shape_of, stack
-from edgewise.functions.definition import COMBINATION, Definition, Law
+from edgewise.functions.definition import (
+    AXIS,
+    COMBINATION,
+    Definition,
+    Law,
+    ShapeMismatch,
+    no_such_row,
+)
 from edgewise.functions.dimensions import (
     ANY,
     SCALAR,
@@ -25,8 +32,6 @@ from edgewise.functions.dimensions import (
     show,
     union,
 )
-from edgewise.functions.errors import ShapeMismatch, no_such_row
-from edgewise.functions.options import AXIS
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from edgewise.errors import EdgewiseError
+
 TRANSFORMATION, COMBINATION, AGGREGATION = "transformation", "combination", "aggregation"
 
 
@@ -91,3 +93,115 @@ class Definition:
     def is_extreme(self) -> bool:
         """Whether adding values that were there changes nothing: a maximum or a minimum."""
         return {Law.IDEMPOTENT, Law.ASSOCIATIVE} <= self.laws
+
+
+class ShapeMismatch(EdgewiseError):
+    """Values meet by the rules of linear algebra.
+
+    `product` and weights multiply matrices: the columns of the left one are the rows of the right
+    one. Everything elementwise takes equal shapes or a scalar.
+    """
+
+    code = "shape-mismatch"
+    example = """\
+Program([
+    R.h(V.X) <= R.a(V.X)[64, 32],
+    R.g(V.X) <= R.h(V.X)[64, 32],
+]).check()"""
+    instead = """\
+Program([
+    R.h(V.X) <= R.a(V.X)[64, 32],
+    R.g(V.X) <= R.h(V.X)[32, 64],
+]).check()"""
+
+
+class CallFailed(EdgewiseError):
+    """A module or function of yours, applied by `F.call` or `special.fn`, raised an exception."""
+
+    code = "call-failed"
+    example = "Program([(R.h <= R.a) | [F.call(lambda x: x + [])]]).solve([R.a[1.0]])"
+    instead = "Program([(R.h <= R.a) | [F.call(lambda x: x + 1)]]).solve([R.a[1.0]])"
+
+
+class NoSuchRow(EdgewiseError):
+    """`lookup` takes a row of a table by its number; there is no row before 0 or between two."""
+
+    code = "no-such-row"
+    example = (
+        "Program([R.h(V.I) <= F.lookup(W.table[3, 2], R.token(V.I))]).solve([R.token(0)[7.0]])"
+    )
+    instead = (
+        "Program([R.h(V.I) <= F.lookup(W.table[8, 2], R.token(V.I))]).solve([R.token(0)[7.0]])"
+    )
+
+
+def no_such_row(number: float, rows: int) -> NoSuchRow:
+    return NoSuchRow(
+        f"`lookup` reads row {number:g} of a table of {rows:,} rows",
+        help="give integers from 0, below the rows of the table",
+    )
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, float | int) else None
+
+
+def _probability(value: Any) -> float | None:
+    return float(value) if isinstance(value, float | int) and 0 <= value < 1 else None
+
+
+def _range(value: Any) -> tuple[int, int] | None:
+    match value:
+        case (int() as start, int() as stop) if 0 <= start < stop:
+            return start, stop
+    return None
+
+
+def _sizes(value: Any) -> tuple[int, ...] | None:
+    match value:
+        case int() if value > 0:
+            return (value,)
+        case (int(),) | (int(), int()) if all(size > 0 for size in value):
+            return tuple(value)
+    return None
+
+
+def _count(value: Any) -> int | None:
+    integer = isinstance(value, int) and not isinstance(value, bool)
+    return value if integer and value > 0 else None
+
+
+def _axis(value: Any) -> int | None:
+    return value if value in (0, -1) else None
+
+
+def _names(value: Any) -> tuple[str, ...] | None:
+    """Names of variables."""
+    plain = isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
+    return tuple(value) if plain else None
+
+
+def _callable(value: Any) -> Any:
+    return value if callable(value) else None
+
+
+SLOPE = Option("slope", 0.01, _number, "write a number: `F.leaky_relu(0.2)`")
+EPS = Option("eps", 1e-10, _number, "write a number: `F.norm(eps=1e-5)`")
+LOW = Option("low", REQUIRED, _number, "write numbers: `F.clamp(low=0.0, high=1.0)`", -0.5)
+HIGH = Option("high", REQUIRED, _number, "write numbers: `F.clamp(low=0.0, high=1.0)`", 1.0)
+ROWS = Option("rows", None, _range, "write a half-open range: `F.slice(rows=(0, 2))`", (0, 2))
+COLS = Option("cols", None, _range, "write a half-open range: `F.slice(cols=(0, 2))`")
+SHAPE = Option("shape", REQUIRED, _sizes, "write positive sizes: `F.reshape((2, 3))`", (1, 3))
+CHANCE = Option(
+    "p", REQUIRED, _probability, "write a probability, 0 ≤ p < 1: `F.dropout(0.1)`", 0.5
+)
+MODULE = Option(
+    "module",
+    REQUIRED,
+    _callable,
+    "write `F.call(module)` with an nn.Module or a function of one value",
+    abs,
+)
+AXIS = Option("axis", -1, _axis, "`axis=-1` flattens, `axis=0` stacks rows")
+TOP = Option("k", REQUIRED, _count, "write a positive integer: `F.topk_agg(3)`", 2)
+OVER = Option("agg_terms", None, _names, "write head variables: `F.softmax_agg(agg_terms=[V.J])`")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from edgewise.functions.definition import TRANSFORMATION, Definition, Law, Option
+from edgewise.functions.definition import HIGH, LOW, SLOPE, TRANSFORMATION, Definition, Law, Option
 from edgewise.functions.dimensions import Shape, Shapes
-from edgewise.functions.options import HIGH, LOW, SLOPE
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING, Any
 from edgewise.errors import EdgewiseError
 from edgewise.functions import columns, values
 from edgewise.functions.columns import shape_of
-from edgewise.functions.definition import TRANSFORMATION, Definition, Law
+from edgewise.functions.definition import (
+    CHANCE,
+    COLS,
+    EPS,
+    MODULE,
+    ROWS,
+    SHAPE,
+    TRANSFORMATION,
+    CallFailed,
+    Definition,
+    Law,
+    ShapeMismatch,
+)
 from edgewise.functions.dimensions import ANY, Shape, Shapes, matrix, numbers, show
-from edgewise.functions.errors import CallFailed, ShapeMismatch
-from edgewise.functions.options import CHANCE, COLS, EPS, MODULE, ROWS, SHAPE
 
 if TYPE_CHECKING:
     from torch import Tensor

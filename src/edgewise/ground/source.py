@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
-from edgewise.functions.errors import ShapeMismatch
+from edgewise.functions.definition import ShapeMismatch
 from edgewise.ground.index import Index, Keys
 
 

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import copy
 import inspect
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from edgewise.errors import EdgewiseError, caller
-from edgewise.graphs import full, parse, per_head, per_layer, per_sample
+from edgewise.graphs import causal, full, parse, per_head, per_layer, per_sample
 from edgewise.graphs.drawing import require_package
 from edgewise.graphs.pattern import Pattern
-from edgewise.hf.architectures import is_cross_attention, query_heads
-from edgewise.hf.errors import LayerMismatch, NotAnAttention, NotPluggable, NotSaved
-from edgewise.hf.graph_attention import Graph
-from edgewise.hf.interface import NAME, ModuleAttention, register
+from edgewise.hf.architectures import (
+    IGNORED_ARGUMENTS,
+    UNSUPPORTED_ARGUMENTS,
+    is_cross_attention,
+    query_heads,
+)
+from edgewise.hf.errors import (
+    LayerMismatch,
+    NotAnAttention,
+    NotPluggable,
+    NotSaved,
+    UnsupportedArgument,
+)
+from edgewise.hf.graph_attention import Graph, ScoreOptions, attend
+from edgewise.hf.masks import ModelMask, build_mask
 from edgewise.hf.program_attention import ProgramAttention, compile_attention
 from edgewise.language.program import Program
 
@@ -241,4 +254,100 @@ def _check_heads(graph: per_head, module: nn.Module, name: str) -> None:
             f"the graph has {len(graph)} patterns, `{name}` has {heads} heads",
             caller(),
             "give one pattern per query head",
+        )
+
+
+NAME = "edgewise"
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleAttention:
+    """What one attention module of a model computes; `index` counts self-attention modules."""
+
+    name: str
+    index: int
+    graph: Graph | per_sample | ProgramAttention
+
+
+def register() -> None:
+    """Register the attention and its masks with transformers, under `NAME`."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    # they depend on values of tensors: a compiled model calls them eagerly
+    AttentionInterface.register(NAME, torch.compiler.disable(forward))
+    AttentionMaskInterface.register(NAME, torch.compiler.disable(build_mask))
+
+
+def forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: ModelMask | Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    position_bias: Tensor | None = None,
+    **rest: Any,
+) -> tuple[Tensor, None]:
+    """The attention of one module: (batch, queries, heads, d)."""
+    own: ModuleAttention | None = getattr(module, "_edgewise", None)
+    if own is None:
+        raise _not_in_use(module)
+    _check_arguments(rest, own.name)
+    mask, bias = _mask_and_bias(attention_mask, module, query, key, rest)
+    options = ScoreOptions(scaling, dropout, _sum(position_bias, bias))
+    if isinstance(own.graph, ProgramAttention):
+        out = own.graph.attend(query, key, value, mask, options)
+    else:
+        out = attend(query, key, value, own.graph, mask, options)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _not_in_use(module: nn.Module) -> NotPluggable:
+    if hasattr(getattr(module, "config", None), NAME):
+        return NotPluggable(
+            "the model was saved with a graph, which is not in use yet",
+            caller(),
+            "`hf.use(model, hf.graph_of(model))`, or load it by `hf.load(path)`",
+        )
+    return NotPluggable(
+        f"a `{type(module).__name__}` was added to the model after `hf.use`",
+        caller(),
+        "call `hf.use(model, graph)` again after changing the model",
+    )
+
+
+def _mask_and_bias(
+    mask: ModelMask | Tensor | None,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    rest: dict[str, Any],
+) -> tuple[ModelMask, Tensor | None]:
+    """The model's mask; a 4-D mask of the user becomes a bias."""
+    if isinstance(mask, ModelMask):
+        return mask, None
+    if isinstance(mask, Tensor):
+        offset = max(key.shape[-2] - query.shape[-2], 0)
+        return ModelMask(full(), offset), mask[..., : key.shape[-2]]
+    is_causal = rest.get("is_causal")
+    if not (getattr(module, "is_causal", True) if is_causal is None else is_causal):
+        return ModelMask(full()), None
+    return ModelMask(causal(), key.shape[-2] - query.shape[-2]), None
+
+
+def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    if b is not None and b.dtype == torch.bool:
+        b = torch.zeros(b.shape, device=b.device).masked_fill(~b, -torch.inf)
+    return b if a is None else a if b is None else a + b
+
+
+def _check_arguments(rest: dict[str, Any], module: str) -> None:
+    for name, value in rest.items():
+        if name in IGNORED_ARGUMENTS or value is None or value is False:
+            continue
+        raise UnsupportedArgument(
+            f"`{module}` passes `{name}`: {UNSUPPORTED_ARGUMENTS.get(name, 'unknown argument')}",
+            caller(),
+            "leave it out, or restore the model's own attention: `hf.restore(model)`",
         )

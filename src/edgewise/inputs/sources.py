@@ -14,7 +14,7 @@ from edgewise.checks.arity import ArityMismatch
 from edgewise.checks.facts import DuplicateFact
 from edgewise.checks.wording import terms
 from edgewise.errors import caller
-from edgewise.functions.errors import ShapeMismatch
+from edgewise.functions.definition import ShapeMismatch
 from edgewise.ground.constants import STRINGS, Constants, KeyOutOfRange
 from edgewise.ground.index import Grid, Index, index_of, pack
 from edgewise.ground.source import Live, Source, canonical, together, value_rows, value_shape

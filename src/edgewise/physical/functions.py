@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from edgewise.functions import Law
 from edgewise.functions.columns import shape_of
-from edgewise.functions.errors import CallFailed, no_such_row
+from edgewise.functions.definition import CallFailed, no_such_row
 from edgewise.functions.rowwise import call_failed
 from edgewise.language import nodes
 from edgewise.language.functions import arguments, definition

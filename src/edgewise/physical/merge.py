@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from edgewise.functions.definition import ShapeMismatch
 from edgewise.functions.dimensions import show
-from edgewise.functions.errors import ShapeMismatch
 from edgewise.ground.colours import classes, mixed
 from edgewise.ground.index import Index, distinct_rows, index_of, locate, same_keys
 from edgewise.language import functions, nodes

@@ -1,13 +1,17 @@
-"""A program as a plan for one of its relations: named weights, and only what the output needs."""
+"""A program as a plan for one relation: named weights, only what it needs; what a plan must be."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from edgewise.errors import EdgewiseError, caller, nearest
 from edgewise.language import nodes
-from edgewise.language.dependencies import needs
+from edgewise.language.dependencies import components, needs
 from edgewise.language.program import Program
-from edgewise.language.statements import name_weights
-from edgewise.plan.nodes import Plan
+from edgewise.language.statements import atoms, name_weights, weights
+from edgewise.language.terms import variables
+from edgewise.plan.nodes import Attention, Plan
+from edgewise.plan.score import names_in
 
 
 class UnknownOutput(EdgewiseError):
@@ -63,3 +67,106 @@ def lower(program: Program, output: nodes.Atom) -> Plan:
         program.domains,
         program.rounds,
     )
+
+
+class BadPlan(AssertionError):
+    """A pass made a plan that is not one: a mistake of ours, never of a program."""
+
+
+def assert_well_formed(plan: Plan, inputs: frozenset[str] | None = None) -> None:
+    """Raise `BadPlan` with everything that is wrong.
+
+    `inputs` are the relations that data gives; None leaves them open.
+
+    >>> from edgewise.language import R, V, Program
+    >>> from edgewise.plan.lower import lower
+    >>> assert_well_formed(lower(Program([R.h(V.X) <= R.a(V.X)]), R.h), frozenset({"a"}))
+    """
+    wrong = list(problems(plan, inputs))
+    if wrong:
+        raise BadPlan("; ".join(wrong))
+
+
+def problems(plan: Plan, inputs: frozenset[str] | None = None) -> Iterator[str]:
+    """What is wrong with a plan."""
+    yield from _output(plan)
+    yield from _defined(plan, inputs)
+    yield from _arities(plan)
+    for rule in plan.rules:
+        yield from _bound(rule)
+        yield from _named(rule)
+    for step in plan.steps:
+        if isinstance(step, Attention):
+            yield from _attention(plan, step)
+
+
+def _output(plan: Plan) -> Iterator[str]:
+    if all(rule.head.relation != plan.output.relation for rule in plan.rules):
+        yield f"nothing derives the output `{plan.output.relation}`"
+
+
+def _defined(plan: Plan, inputs: frozenset[str] | None) -> Iterator[str]:
+    """Every relation that is read is derived, a fact or an input; every derived one is read."""
+    graph = needs(plan.rules)
+    derived = {rule.head.relation for rule in plan.rules}
+    stated = {fact.atom.relation for fact in plan.facts}
+    if inputs is not None:
+        for relation in sorted(set().union(*graph.values()) - derived - stated - inputs):
+            yield f"`{relation}` is read and nothing gives it"
+    read = {plan.output.relation}.union(*graph.values())
+    for relation in sorted(derived - read):
+        yield f"`{relation}` is derived and nothing reads it"
+
+
+def _arities(plan: Plan) -> Iterator[str]:
+    known: dict[str, int] = {}
+    for rule in plan.rules:
+        for atom in (rule.head, *atoms(rule.body)):
+            if isinstance(atom, nodes.Atom):
+                arity = known.setdefault(atom.relation, len(atom.terms))
+                if arity != len(atom.terms):
+                    yield f"`{atom.relation}` has {arity} terms and {len(atom.terms)}"
+
+
+def _bound(rule: nodes.Rule) -> Iterator[str]:
+    """The variables of the head are those that something in the body binds."""
+    held = {
+        v.name
+        for a in atoms(rule.body)
+        if not isinstance(a, nodes.PatternAtom) and not a.negated
+        for v in variables(a.terms)
+    }
+    held |= {v.name for w in weights(rule) for v in variables(w.keys)}
+    for variable in variables(rule.head.terms):
+        if variable.name not in held:
+            yield f"`{variable.name}` in the head of `{rule!r}` is not bound"
+
+
+def _named(rule: nodes.Rule) -> Iterator[str]:
+    for weight in weights(rule):
+        if weight.name is None and not _is_plain_number(weight):
+            yield f"a weight of `{rule!r}` has no name"
+
+
+def _is_plain_number(weight: nodes.Weight) -> bool:
+    return weight.is_fixed and isinstance(weight.value, float | int)
+
+
+def _attention(plan: Plan, node: Attention) -> Iterator[str]:
+    name, scores = (
+        node.head.relation,
+        {r.head.relation for r in node.replaces} - {node.head.relation},
+    )
+    heads = {v.name for v in variables(node.head.terms)}
+    if heads != {*node.shared, node.query}:
+        yield f"the attention `{name}` has heads {sorted(heads)}"
+    if node.query in names_in(node.score.keys) | names_in(node.value):
+        yield f"keys or values of the attention `{name}` hold its query"
+    if node.key in names_in(node.score.queries):
+        yield f"queries of the attention `{name}` hold its key"
+    for step in plan.steps:
+        body = step.body if isinstance(step, nodes.Rule) else ()
+        if any(isinstance(a, nodes.Atom) and a.relation in scores for a in atoms(body)):
+            yield f"the weights inside the attention `{name}` are read elsewhere"
+    if any(name in part and len(part) > 1 for part in components(needs(plan.rules))):
+        yield f"the attention `{name}` is recursive"

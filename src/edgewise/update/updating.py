@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +12,20 @@ from torch import Tensor
 from edgewise.checks.evaluation import fact_and_rule, is_extreme
 from edgewise.checks.facts import listed
 from edgewise.errors import EdgewiseError, caller
+from edgewise.functions.definition import ShapeMismatch
 from edgewise.functions.dimensions import show
-from edgewise.functions.errors import ShapeMismatch
 from edgewise.ground.body import Body
 from edgewise.ground.constants import STRINGS, Constants
 from edgewise.ground.index import Index, Keys, distinct_rows, index_of, locate
-from edgewise.ground.rules import Grounder
+from edgewise.ground.join import distinct
+from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.inputs.kinds import ragged
 from edgewise.inputs.prepare import prepare
+from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.program import FactLike
+from edgewise.language.statements import atoms
+from edgewise.language.terms import variables
 from edgewise.physical.column import Column
 from edgewise.physical.merge import merged
 from edgewise.physical.output import Relation
@@ -29,7 +33,6 @@ from edgewise.physical.prepare import uninlined
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.state import State
 from edgewise.physical.weights import weights_changed
-from edgewise.update.affected import grounded, keys_of, needs_all, reached
 
 if TYPE_CHECKING:
     from edgewise.module import Model
@@ -266,3 +269,69 @@ def places(index: Index, keys: Tensor) -> Tensor:
     if not keys.shape[1]:
         return torch.zeros(len(keys), dtype=torch.int64)
     return locate(index, list(keys.unbind(1)))
+
+
+WANTED = "@wanted"
+
+
+def reached(grounder: Grounder, body: Body, changed: Mapping[str, Tensor], first: bool) -> Tensor:
+    """The keys of the rule heads that some grounding with a changed row has (semi-naive).
+
+    A body without relations, such as weights alone, has all its groundings from the `first` call.
+    """
+    head, found = body.rule.head, [torch.zeros(0, len(body.rule.head.terms), dtype=torch.int64)]
+    if not body.positive:
+        return keys_of(grounder.ground(body).heads) if first else found[0]
+    for at, atom in body.positive.items():
+        if atom.relation in changed:
+            new = Keys(changed[atom.relation])
+            bindings = grounder.bindings(body, at, new)
+            columns = [grounder.column(term, bindings) for term in head.terms]
+            found.append(
+                torch.stack(columns, 1)
+                if columns
+                else torch.zeros(min(bindings.count, 1), 0, dtype=torch.int64)
+            )
+    return distinct_rows(torch.cat(found))
+
+
+def needs_all(rule: nodes.Rule, changed: Mapping[str, Tensor], recomputed: set[str]) -> bool:
+    """Whether a change may remove rule heads, or move pairs of a pattern: all are recomputed."""
+    for atom in atoms(rule.body):
+        if isinstance(atom, nodes.PatternAtom):
+            return True
+        if isinstance(atom, nodes.Atom) and (
+            atom.relation in recomputed or (atom.negated and atom.relation in changed)
+        ):
+            return True
+    return False
+
+
+def grounded(grounder: Grounder, body: Body, heads: Tensor) -> GroundRule:
+    """The rule for some rule heads alone, and for those that a softmax normalises with them.
+
+    A variable that only a family of weights holds takes all values of its domain.
+    """
+    rule = body.rule
+    named = next((f for f in rule.functions if dict(f.arguments).get("agg_terms")), None)
+    free = set(named["agg_terms"]) if named is not None else set()
+    held = {v.name for atom in atoms(rule.body) for v in variables(atom.terms)}
+    free |= {v.name for v in variables(rule.head.terms)} - held
+    bound = [
+        p
+        for p, t in enumerate(rule.head.terms)
+        if not (isinstance(t, nodes.Variable) and t.name in free)
+    ]
+    wanted = nodes.Atom(WANTED, tuple(rule.head.terms[p] for p in bound), hidden=True)
+    restricted = Body(replace(rule, body=(*rule.body, wanted)), body.domains)
+    at = next(n for n, literal in enumerate(restricted.literals) if literal is wanted)
+    keys = Keys(distinct_rows(heads[:, bound]))
+    with_wanted = replace(grounder, relations=grounder.relations | {WANTED: keys}, joins={})
+    bindings = distinct(with_wanted.bindings(restricted, at, keys), restricted.visible)
+    return with_wanted.finish(restricted, bindings)
+
+
+def keys_of(index: Index) -> Tensor:
+    """(rows, arity)."""
+    columns = [index.column(p) for p in range(index.arity)]
+    return torch.stack(columns, 1) if columns else torch.zeros(index.rows, 0, dtype=torch.int64)

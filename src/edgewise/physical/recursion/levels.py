@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.functions.errors import ShapeMismatch
+from edgewise.functions.definition import ShapeMismatch
 from edgewise.ground.index import Keys
 from edgewise.ground.topological import restrict
 from edgewise.language import nodes
