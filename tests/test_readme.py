@@ -19,6 +19,16 @@ def test_a_page_prints_what_it_says(name):
     assert blocks.executed(page) == page, f"run `python docs/blocks.py {name}` and read it"
 
 
+@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_files_that_a_page_names_are_there(name):
+    page = (ROOT / name).read_text(encoding="utf-8")
+    named = re.findall(r"`((?:[\w-]+/)+[\w-]*(?:\.\w+)?)`", page)
+    assert named
+    places = [ROOT, ROOT / "src" / "edgewise"]
+    lost = [one for one in named if not any((place / one).exists() for place in places)]
+    assert lost == []
+
+
 def test_the_readme_is_short_and_shows_a_program_first():
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 150
