@@ -1,6 +1,6 @@
 """The tables of docs/benchmarks.md, from bench/results; `plots.py` writes them into the page.
 
-What is wanted stands beside what was measured; a figure below it is bold.
+Targets stand beside what was measured; a figure below its target is bold.
 """
 
 import json
@@ -41,7 +41,7 @@ def marked(times, wanted):
 
 def against():
     """Ours beside the peer of the same run."""
-    lines = ["| | tokens | Edgewise | peer | times |", "| --- | --- | --- | --- | --- |"]
+    lines = ["| | tokens | Edgewise | baseline | speedup |", "| --- | --- | --- | --- | --- |"]
     peers = {"flex": "FlexAttention", "sdpa": "SDPA"}
     found = results("attention_gpu")
     for section in ("windows", "bigbirds", "strides", "trees", "dense"):
@@ -80,7 +80,7 @@ def bounds():
 
 def graphs():
     """Graph networks on a GPU, beside PyG."""
-    head = ("", "graph", "Edgewise", "PyG", "times", "wanted", "extra memory")
+    head = ("", "graph", "Edgewise", "PyG", "speedup", "target", "extra memory")
     rows = []
     for row in results("gnn_gpu"):
         ours, other = (
@@ -112,7 +112,7 @@ def processor():
         (what, f"{ours:.2f} s", f"{peer} {other:.2f} s", marked(times, wanted), wanted)
         for what, ours, peer, other, times, wanted in lines
     ]
-    return table(("forward and backward", "Edgewise", "peer", "times", "wanted"), *rows)
+    return table(("forward and backward", "Edgewise", "baseline", "speedup", "target"), *rows)
 
 
 def networks():
@@ -148,7 +148,7 @@ def models():
         (what, f"{ours:.1f} ms", f"{peer} {other:.1f} ms", f"{other / ours:.2f}", wanted)
         for what, ours, peer, other, wanted in rows
     ]
-    return table(("", "Edgewise", "peer", "times as fast", "wanted"), *lines)
+    return table(("", "Edgewise", "baseline", "speedup", "target"), *lines)
 
 
 def cliffs():

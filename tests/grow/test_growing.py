@@ -203,7 +203,7 @@ def in_pairs(*where):
         (in_pairs(), "later"),
         (in_pairs(window(2)(V.I, V.J)), "later"),
         (in_pairs((random_edges(2, seed=0) & causal())(V.I, V.J)), "depend on the number of rows"),
-        (in_pairs(R.special.lt(V.J, V.I)), "nobody"),
+        (in_pairs(R.special.lt(V.J, V.I)), "no key"),
         ([(R.h(V.I) <= R.x(V.I)) | [F.softmax_agg(agg_terms=[V.I])]], "over all places"),
     ],
 )

@@ -104,7 +104,9 @@ class Axes:
         if not query and not key:
             return None
         if query - {node.query} or key - {node.key} or not query:
-            raise refusal(f"`{node.head.relation}` hears places that it does not have", where)
+            raise refusal(
+                f"`{node.head.relation}` attends to positions that it does not have", where
+            )
         tree, added, factor = separate(node.score.tree)
         if tree != S or factor is not None:
             raise refusal(
@@ -114,7 +116,7 @@ class Axes:
             if len(self.names((node.score.reads[n],), where)) > 1:
                 raise refusal(f"the score of `{node.head.relation}` joins places", where)
         if step.attending is not None or step.attending_rows is not None:
-            raise refusal(f"a row of `{node.head.relation}` may hear nobody", where)
+            raise refusal(f"a row of `{node.head.relation}` may have no key", where)
         if node.pairs.listed or (step.pattern is not None and not key):
             raise refusal(f"the pairs of `{node.head.relation}` are listed", where)
         if key:

@@ -29,7 +29,7 @@ FEW = 64  # rows: below, weights cost more than rows, and copying them side by s
 
 
 class Growing:
-    """Computes the rows that are appended, and keeps what later rows hear: a KV cache.
+    """Computes the rows that are appended, and caches what later rows attend to: a KV cache.
 
     Equal to computing all rows at once. `fixed` inputs are the same for every row, as the memory
     of a decoder is; everything that hangs on those alone is computed once.

@@ -28,15 +28,15 @@ MADE_OF = (union, intersection, difference, complement, transpose, shifted, rest
 def why_not(pattern: Any, capacity: int) -> str | None:
     """Why appending a row changes those before it, or None."""
     if pattern is None:
-        return "every row hears all rows, also those that come later"
+        return "every row attends to all rows, later ones too"
     part = varies(pattern)
     if part is not None:
         return f"the pairs of `{part!r}` depend on the number of rows"
     if capacity and pattern.count(capacity) != (pattern & graphs.causal()).count(capacity):
-        return f"in `{pattern!r}` a row hears rows that come later"
+        return f"in `{pattern!r}` a row attends to later rows"
     every = torch.arange(capacity)
     if not bool(pattern.contains(every, every, capacity).all()):
-        return f"in `{pattern!r}` a row does not hear itself, so it may hear nobody"
+        return f"in `{pattern!r}` a row does not attend to itself, so it may have no key"
     return None
 
 
