@@ -19,7 +19,7 @@ from edgewise.physical.attention import AttentionStep
 from edgewise.physical.plan import PhysicalPlan, run_node
 from edgewise.physical.recursion import Levels, Rounds
 from edgewise.physical.rule import RuleStep
-from edgewise.physical.symbols import PlanStep
+from edgewise.physical.symbols import PlanStep, input_node
 from edgewise.plan.show import show_step
 
 if TYPE_CHECKING:
@@ -138,13 +138,13 @@ class _Run:
         for node in nodes:
             value = self.values.get(node)
             last = any(user.meta.get("of") is not work for user in node.users)
-            made = node.op.startswith("call") and isinstance(value, Tensor)
-            if last and made and value.requires_grad:
+            made = node.op.startswith("call") and last
+            if made and isinstance(value, Tensor) and value.requires_grad:
                 value.register_hook(partial(self._mark, work))
 
     def _computed(self, node: Node) -> None:
         if node.op == "get_attr":
-            self.values[node] = self.plan.constants[node.target]
+            self.values[node] = self.plan.constants[str(node.target)]
         elif node.op.startswith("call"):
             args, kwargs = map_arg((node.args, node.kwargs), self.values.__getitem__)
             self.values[node] = run_node(node, args, kwargs)
@@ -153,7 +153,7 @@ class _Run:
         self.marks.append((work, _Moment(self.plan.device)))
 
     def _backward(self, leaves: list[Tensor]) -> None:
-        output = self.values[self.plan.graph.output_node().args[0]]
+        output = self.values[input_node(self.plan.graph.output_node(), 0)]
         if not leaves or not output.requires_grad:
             return
         torch.autograd.grad(output.sum(), leaves, allow_unused=True)

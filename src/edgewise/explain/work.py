@@ -22,7 +22,7 @@ from edgewise.ground.index import Grid, Index
 from edgewise.kernels.attention.contract import Case
 from edgewise.kernels.attention.flash import fused
 from edgewise.kernels.attention.options import Options, TermInputs
-from edgewise.kernels.attention.prepared import Prepared, prepare_call
+from edgewise.kernels.attention.prepared import Prepared, Split, prepare_call
 from edgewise.kernels.chosen import Chosen
 from edgewise.kernels.edges import EdgeIndex
 from edgewise.kernels.edges.registry import SEGMENTS
@@ -35,7 +35,7 @@ from edgewise.physical.plan import PhysicalPlan, run_node
 from edgewise.physical.recursion import Levels, Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import Step
-from edgewise.physical.symbols import PlanStep, is_opaque
+from edgewise.physical.symbols import PlanStep, input_node, is_opaque
 from edgewise.profile import Piece, groundings, label
 from edgewise.scores.nodes import S
 from edgewise.scores.show import show as show_score
@@ -156,7 +156,7 @@ class Counter(TorchDispatchMode):
         if is_opaque(node.target):
             tensors = [n.meta["like"] for n in node.all_input_nodes if "like" in n.meta]
             made = node.meta.get("like")
-            index = [plan.constants.get(n.target) for n in node.all_input_nodes]
+            index = [plan.constants.get(str(n.target)) for n in node.all_input_nodes]
             edges = sum(thing.edges for thing in index if isinstance(thing, EdgeIndex))
             read = [t for t in (*tensors, made) if t is not None]
             self.flops += edges * math.prod(tensors[0].shape[1:])
@@ -204,7 +204,7 @@ def _rule_kernel(step: RuleStep, seen: Sequence[Chosen], nodes: Sequence[Node]) 
 
 def _is_product(node: Node) -> bool:
     """Whether a node is rows times a matrix, or a part of such a product."""
-    of_one = node.target is operator.getitem and node.args[0].target == "split"
+    of_one = node.target is operator.getitem and input_node(node, 0).target == "split"
     return node.target is linear or of_one
 
 
@@ -230,7 +230,7 @@ def _attention(
         "kernel": f"attention ({call.choice.name})",
         "pattern": repr(step.pattern or full()),
         "pairs": pairs,
-        **_terms(call.inner.layout.case),
+        **_terms(_case(call)),
         "flops": counter.flops + flops,
         "bytes": counter.bytes + size,
         "largest": counter.largest,
@@ -241,13 +241,22 @@ def _attention(
 def _prepared(step: AttentionStep, attends: Mapping[Any, Node], plan: PhysicalPlan) -> Prepared:
     """The prepared call of a node; of torch's own attention, the call that it is."""
     if ATTEND in attends:
-        found: Prepared = plan.constants[attends[ATTEND].args[3].target]
+        found: Prepared = plan.constants[str(input_node(attends[ATTEND], 3).target)]
         return found
     node = attends[fused]
-    q, k, v = (argument.meta["like"] for argument in node.args[:3])
+    q, k, v = (input_node(node, at).meta["like"] for at in range(3))
     bias = q.new_empty(q.shape[-2], k.shape[-2]) if step.biases else None
-    options = Options(1.0, S, node.kwargs.get("dropout", 0.0))
+    dropout: Any = node.kwargs.get("dropout", 0.0)
+    options = Options(1.0, S, dropout)
     return prepare_call(q, k, v, step.pattern or full(), options, TermInputs(bias), plan.device)
+
+
+def _case(call: Prepared) -> Case:
+    """What the kernel is chosen for; where heads differ, of the first."""
+    inner = call.inner
+    while isinstance(inner, Split):
+        inner = inner.parts[0][1]
+    return inner.layout.case
 
 
 def _terms(case: Case) -> dict[str, Any]:
@@ -263,7 +272,7 @@ def _additive(
 ) -> dict[str, Any]:
     """Additive attention along listed pairs."""
     assert step.which is not None
-    q, k, v = (argument.meta["like"] for argument in node.args[:3])
+    q, k, v = (input_node(node, at).meta["like"] for at in range(3))
     d, dv = q.shape[-1], v.shape[-1]
     case = EdgeCase("additive_attention", max(d, dv), v.dtype, plan.device.type)
     choice = choose_along_edges(case)

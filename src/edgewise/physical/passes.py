@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from inspect import unwrap
 from operator import getitem
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.nn.functional import linear
 
 from edgewise.kernels.products import Products
 from edgewise.physical.result_shapes import described
-from edgewise.physical.symbols import opaque
+from edgewise.physical.symbols import input_node, opaque
 
 
 @opaque(
@@ -33,7 +34,7 @@ def merge_projections(graph: Graph) -> None:
         if len(group) < 2:
             continue
         with graph.inserting_before(group[0]):
-            matrices = [_copied(graph, node.args[1]) for node in group]
+            matrices = [_copied(graph, input_node(node, 1)) for node in group]
             sizes = [len(matrix.meta["like"]) for matrix in matrices]
             wide = _linear(graph, group, matrices, sizes)
             parts = graph.call_method("split", (wide, sizes, -1))
@@ -51,8 +52,8 @@ def read_matrices_once(graph: Graph) -> None:
     for group in _projections(graph):
         x = group[0].args[0]
         with graph.inserting_before(group[0]):
-            matrices = [_copied(graph, node.args[1]) for node in group]
-            parts = graph.call_function(products.__wrapped__, (x, *matrices))
+            matrices = [_copied(graph, input_node(node, 1)) for node in group]
+            parts = graph.call_function(unwrap(products), (x, *matrices))
             parts.meta["of"] = group[0].meta["of"]
             for at, node in enumerate(group):
                 part = graph.call_function(getitem, (parts, at))
@@ -85,7 +86,7 @@ def _projections(graph: Graph) -> list[list[Node]]:
         if node.target is linear and _is_weight(node.args[1]) and node.meta["of"] is not None:
             bias = _bias(node)
             if (bias is None or _is_weight(bias)) and not node.meta["of"].recursive:
-                found.setdefault(node.args[0], []).append(node)
+                found.setdefault(input_node(node, 0), []).append(node)
     return list(found.values())
 
 

@@ -107,7 +107,7 @@ def _called(function: Callable[[Tensor], Any], x: Tensor) -> Any:
 
 
 def run_node(node: Node, args: Any, kwargs: Any) -> Any:
-    if node.op == "call_method":
+    if isinstance(node.target, str):
         return getattr(args[0], node.target)(*args[1:], **kwargs)
     return node.target(*args, **kwargs)
 

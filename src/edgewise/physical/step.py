@@ -111,7 +111,8 @@ class Step:
     def is_random(self) -> bool:
         """Whether training draws random numbers."""
         plan = self.prepared.plan
-        listed = [f for rule in (*plan.rules, *plan.lines) for f in rule.functions]
+        listed = [f for rule in plan.rules for f in rule.functions]
+        listed += [f for line in plan.lines for f in line.functions]
         listed += [f for rule in plan.rules for f in applied_functions(rule.body)]
         fused = [step.dropout for step in plan.steps if isinstance(step, Attention)]
         return any(fused) or any(Law.RANDOM in definition(f) for f in listed)

@@ -289,6 +289,13 @@ def _target(func: Callable[..., Any]) -> tuple[str, Any]:
     return "call_function", func
 
 
+def input_node(node: Node, at: int) -> Node:
+    """The node that an argument of a node is."""
+    found = node.args[at]
+    assert isinstance(found, Node)
+    return found
+
+
 # functions that are one node, whatever they do inside
 
 
