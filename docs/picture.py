@@ -10,8 +10,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.patches import Arc
 
-from edgewise.demo.model import GRAPHS, attention, compile_model, train
-from edgewise.demo.sentences import STORY
+from edgewise.demo.model import GRAPHS, STORY, attention, compile_model, train
 from edgewise.demo.story import QUERY, view
 
 INK, QUIET, ORANGE = "#1f2933", "#9aa5b1", "#ea580c"

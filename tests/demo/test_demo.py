@@ -6,9 +6,12 @@ import torch
 
 from edgewise.demo import checkpoint, long_text, screen
 from edgewise.demo.model import (
+    LONGEST,
+    STORY,
     accuracy,
     attention,
     compile_model,
+    corpus,
     grounded,
     names,
     positions,
@@ -16,7 +19,6 @@ from edgewise.demo.model import (
     tokens,
     train,
 )
-from edgewise.demo.sentences import LONGEST, STORY, corpus
 from edgewise.graphs import window
 from edgewise.language import R, V
 

@@ -26,8 +26,8 @@ from edgewise.graphs import (
 )
 from edgewise.kernels.attention import attention, trace_names
 from edgewise.kernels.attention.arguments import grouped
+from edgewise.kernels.attention.contract import Options, TermInputs
 from edgewise.kernels.attention.layout import Layout, Spec
-from edgewise.kernels.attention.options import Options, TermInputs
 from edgewise.kernels.attention.trace_names import NAMED, name_of, thing_of
 from edgewise.kernels.attention.traced import numbered
 from edgewise.scores import H, I, J, S, alibi, relative, softcap, tanh, where

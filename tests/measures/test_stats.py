@@ -10,7 +10,7 @@ import torch
 
 from edgewise.graphs import Pattern, erdos_renyi, errors, parse
 from edgewise.measures import density_map, measure, paths, quotient, spectrum
-from edgewise.measures.matvec import MatVec
+from edgewise.measures.quotient import MatVec
 
 SOURCES = [
     "window(3)", "ring(2)", "causal()", "full()", "strided(5)", "dilated(2, 3)", "blocks(7)",

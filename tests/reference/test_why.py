@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgewise import EdgewiseError, F, Program, R, V, W, repeat
-from edgewise.reference.functions import aggregate
+from edgewise.reference.evaluate import aggregate
 
 AGGREGATIONS = [F.sum_agg, F.avg_agg, F.max_agg, F.min_agg, F.concat_agg, F.lse_agg, F.topk_agg(2)]
 numbers = st.floats(-8, 8, allow_nan=False, width=32).filter(lambda x: x == 0 or abs(x) > 1e-3)

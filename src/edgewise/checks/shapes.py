@@ -7,15 +7,25 @@ combination of possibilities is left is an error, whatever the data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from edgewise.checks import mismatch
+from edgewise.checks import wording
 from edgewise.checks.weight_names import of_weight
-from edgewise.errors import EdgewiseError
+from edgewise.errors import Caller, EdgewiseError, Place
 from edgewise.functions import Law
 from edgewise.functions.definition import ShapeMismatch
-from edgewise.functions.dimensions import ANY, SCALAR, Shape, Shapes, product, union
+from edgewise.functions.dimensions import (
+    ANY,
+    SCALAR,
+    Shape,
+    Shapes,
+    common_rows,
+    describe,
+    elementwise,
+    product,
+    union,
+)
 from edgewise.language import Program, nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.functions import (
@@ -55,7 +65,7 @@ class Inference:
         weight = self.weight(item.weight)
         result = product(weight, shapes)
         if not result:
-            self.errors.append(mismatch.with_weight(item, next(iter(weight)), shapes))
+            self.errors.append(weight_mismatch(item, next(iter(weight)), shapes))
         return result
 
     def expression(self, item: nodes.Expression) -> Shapes:
@@ -83,7 +93,7 @@ class Inference:
             return NOTHING
         result = shapes_of(function, shapes)
         if not result:
-            self.errors.append(mismatch.combined(function, items, shapes, place))
+            self.errors.append(combination_mismatch(function, items, shapes, place))
         return result
 
     def transformed(
@@ -94,7 +104,7 @@ class Inference:
     ) -> Shapes:
         result = shapes_of(function, before)
         if before and not result:
-            self.errors.append(mismatch.transformed(function, before, place))
+            self.errors.append(transformation_mismatch(function, before, place))
         return result
 
     def rule(self, rule: nodes.Rule) -> Shapes:
@@ -109,7 +119,7 @@ class Inference:
         aggregation = own[0] if own else self.aggregation
         before, shapes = shapes, self.aggregated(aggregation, shapes)
         if before and not shapes:
-            self.errors.append(mismatch.transformed(aggregation, before, rule))
+            self.errors.append(transformation_mismatch(aggregation, before, rule))
         return self.weighted(rule.head, shapes)
 
     def aggregated(self, function: nodes.Function, shapes: Shapes) -> Shapes:
@@ -161,14 +171,14 @@ def inferred(program: Program, facts: tuple[nodes.Atom, ...]) -> Inference:
     for part in components(needs(program.rules, values_only=True)):
         for relation in part:
             found.relations.setdefault(relation, NOTHING)
-        _settle(found, {relation: rules[relation] for relation in sorted(part)})
+        _infer(found, {relation: rules[relation] for relation in sorted(part)})
         for relation in part:
             if not facts and not found.relations[relation]:
                 found.relations[relation] = ANY  # recursion that data will start
     return found
 
 
-def _settle(found: Inference, rules: Mapping[str, list[nodes.Rule]]) -> None:
+def _infer(found: Inference, rules: Mapping[str, list[nodes.Rule]]) -> None:
     """Apply the rules of relations that need each other until their shapes stay the same."""
     changed = True
     while changed:
@@ -202,3 +212,147 @@ def _of_value(weight: nodes.Weight | None, named: Mapping[str, Shape]) -> Shape:
     if weight is None or weight.is_declared or weight.name is None:
         return of_weight(weight)
     return named[weight.name]
+
+
+def weight_mismatch(item: nodes.Expression, weight: Shape, shapes: Shapes) -> EdgewiseError:
+    """`weight · item`, where the columns of the weight are not the rows of the item."""
+    what = called(item, weighted=False)
+    place = item.place
+    rows = common_rows(shapes)
+    if len(weight) == 1:
+        return ShapeMismatch(
+            f"the weight of {what} {describe(frozenset({weight}))}, but {what} {describe(shapes)}",
+            place,
+            "a weight multiplies from the left: write a matrix (out, in), or multiply element by "
+            "element in the body, `R.a * W.w[...]`",
+        )
+    out, into = weight
+    step = f"give the weight {rows} columns: `[{out}, {rows}]`"
+    if rows is None:
+        step = "a weight is (out, in): its columns are the rows of what it multiplies"
+    elif rows == out:
+        step = f"did you mean `[{into}, {out}]`?"
+    return ShapeMismatch(
+        f"the weight of {what} is (out, in) = ({out}, {into}), but {what} {describe(shapes)}",
+        place,
+        step,
+    )
+
+
+def combination_mismatch(
+    function: nodes.Function,
+    items: Sequence[nodes.Expression],
+    shapes: Sequence[Shapes],
+    owner: nodes.Expression | nodes.Rule,
+) -> EdgewiseError:
+    """The first operand that fits none of those before it."""
+    at = next(
+        (n for n in range(2, len(items) + 1) if not shapes_of(function, shapes[:n])), len(items)
+    )
+    place = items[at - 1].place or owner.place
+    name = wording.function(place, function.name)
+    takes = definition(function).takes
+    if takes is not None:
+        found = " and ".join(
+            f"{called(i)} {describe(s)}" for i, s in zip(items, shapes, strict=True)
+        )
+        what, help = takes
+        return ShapeMismatch(f"`{name}` takes {what}, but {found}", place, help)
+    which = _partner(function, shapes, at)
+    left, right = shapes[which], shapes[at - 1]
+    return ShapeMismatch(
+        f"{called(items[which])} {describe(left)} and {called(items[at - 1])} "
+        f"{describe(right)}: {_law(function, name)}",
+        place,
+        _step(function, left, right, place),
+    )
+
+
+def _partner(function: nodes.Function, shapes: Sequence[Shapes], at: int) -> int:
+    """Which earlier operand the last one clashes with."""
+    clashing = [n for n in range(at - 1) if not shapes_of(function, [shapes[n], shapes[at - 1]])]
+    return clashing[-1] if clashing else at - 2
+
+
+def _law(function: nodes.Function, name: str) -> str:
+    if function.name == "product":
+        return "a product needs as many columns on the left as rows on the right"
+    if function.name == "concat":
+        return f"`{name}` with `axis=0` stacks values of one width"
+    return f"`{name}` takes equal shapes or a scalar"
+
+
+def _step(function: nodes.Function, left: Shapes, right: Shapes, place: Place | None) -> str:
+    python = isinstance(place, Caller)
+    transposed_left, transposed_right = _transposed(left), _transposed(right)
+    transpose = "`.T`" if python else "`transp`"
+    if function.name == "product":
+        if product(transposed_left, right):
+            return f"transpose the left one with {transpose}"
+        if product(left, transposed_right):
+            return f"transpose the right one with {transpose}"
+        return "give one of them a weight (out, in) that makes the sizes meet"
+    if elementwise([left, transposed_right]) and (1 in _flat(left) or 1 in _flat(right)):
+        return f"transpose one of them with {transpose}"
+    if {len(shape) for shape in left} != {len(shape) for shape in right}:
+        multiply = wording.function(place, "product")
+        return f"to multiply a matrix by a vector, use `{multiply}`; a sum needs equal shapes"
+    return "give both a weight with the same number of rows (out)"
+
+
+def _flat(shapes: Shapes) -> set[int | None]:
+    return {size for shape in shapes for size in shape}
+
+
+def _transposed(shapes: Shapes) -> Shapes:
+    return frozenset(
+        (1, *s) if len(s) == 1 else s[:0:-1] if s[:1] == (1,) else s[::-1] for s in shapes
+    )
+
+
+def transformation_mismatch(
+    function: nodes.Function, before: Shapes, owner: nodes.Expression | nodes.Rule | nodes.Line
+) -> EdgewiseError:
+    """A transformation or an aggregation of a value that it cannot take."""
+    place = function.place or owner.place
+    name = wording.function(place, function.name)
+    if function.name == "reshape":
+        sizes = argument(function, "shape")
+        return ShapeMismatch(
+            f"`{name}` cannot give {sizes}: the value {describe(before)}",
+            place,
+            "give sizes whose product is the number of elements",
+        )
+    if function.name == "slice":
+        rows, columns = argument(function, "rows"), argument(function, "cols")
+        ranges = " and ".join(
+            f"{what} {wanted[0]} to {wanted[1]}"
+            for what, wanted in (("rows", rows), ("columns", columns))
+            if wanted
+        )
+        return ShapeMismatch(
+            f"`{name}` takes {ranges}, but the value {describe(before)}",
+            place,
+            "ranges are half-open and must lie inside: `rows=(0, 2)` takes the first two",
+        )
+    return ShapeMismatch(
+        f"`{name}` without `agg_terms` takes scalars, but the value {describe(before)}",
+        place,
+        "name the variables of the rule head it runs over, as in `agg_terms=[V.J]`",
+    )
+
+
+def called(item: nodes.Expression, weighted: bool = True) -> str:
+    """An item of a body in backticks."""
+    match item:
+        case nodes.Atom() | nodes.SpecialAtom():
+            shown = f"`{wording.name(item)}`"
+        case nodes.Apply(function=nodes.Function(name="transp"), operands=(nodes.Atom() as atom,)):
+            shown = f"`{atom.relation}` transposed"
+        case nodes.Apply():
+            shown = f"`{item.function.name}` of {' and '.join(map(called, item.operands))}"
+        case nodes.Weight(name=str()):
+            return f"the weight `{item.name}`"
+        case _:
+            return "a weight"
+    return f"{shown} with its weight" if weighted and item.weight is not None else shown

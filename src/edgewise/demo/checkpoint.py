@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from edgewise.demo.sentences import STORY
+from edgewise.demo.model import STORY
 from edgewise.errors import EdgewiseError
 from edgewise.zoo import fetch, from_pretrained
 from edgewise.zoo.pretrained.fetch import CannotFetch

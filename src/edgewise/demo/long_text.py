@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from edgewise.demo.model import attention, names, position_table
-from edgewise.demo.sentences import random_sentence
+from edgewise.demo.model import attention, names, position_table, random_sentence
 from edgewise.graphs import window
 from edgewise.language import R, V
 

@@ -16,17 +16,19 @@ from edgewise.demo import checkpoint, long_text, screen
 from edgewise.demo.model import (
     BATCH,
     GRAPHS,
+    LONGEST,
     STEPS,
+    STORY,
     DemoGraph,
     accuracy,
     attention,
     compile_model,
+    corpus,
     names,
     positions,
     tokens,
     train,
 )
-from edgewise.demo.sentences import LONGEST, STORY, corpus
 from edgewise.graphs import from_edges
 from edgewise.language import R, V
 

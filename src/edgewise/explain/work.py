@@ -19,9 +19,8 @@ from edgewise.functions import DEFINITIONS
 from edgewise.functions.dimensions import show
 from edgewise.graphs import full
 from edgewise.ground.index import Grid, Index
-from edgewise.kernels.attention.contract import Case
+from edgewise.kernels.attention.contract import Case, Options, TermInputs
 from edgewise.kernels.attention.flash import fused
-from edgewise.kernels.attention.options import Options, TermInputs
 from edgewise.kernels.attention.prepared import Prepared, Split, prepare_call
 from edgewise.kernels.chosen import Chosen
 from edgewise.kernels.edges import EdgeIndex
@@ -38,7 +37,7 @@ from edgewise.physical.step import Step
 from edgewise.physical.symbols import PlanStep, input_node, is_opaque
 from edgewise.profile import Piece, groundings, label
 from edgewise.scores.nodes import S
-from edgewise.scores.show import show as show_score
+from edgewise.scores.nodes import show as show_score
 
 if TYPE_CHECKING:
     from edgewise.module import Model

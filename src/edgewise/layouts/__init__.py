@@ -1,10 +1,16 @@
 """How pairs sit in memory: rows (the normal form), columns, CSR and blocks."""
 
 from edgewise.layouts.blocks import Blocks, blocks_of_rows
-from edgewise.layouts.composition import composed, power, transposed
+from edgewise.layouts.composition import (
+    by_residue,
+    common_step,
+    composed,
+    power,
+    residue_order,
+    transposed,
+)
 from edgewise.layouts.csr import CSR, csr_of_rows
 from edgewise.layouts.membership import Membership, RowTable, membership_test
-from edgewise.layouts.residues import by_residue, common_step, residue_order
 from edgewise.layouts.rows import (
     Rows,
     compressed,

@@ -7,8 +7,7 @@ import numpy as np
 
 from edgewise.layouts import Rows
 from edgewise.layouts.ragged import Ints, owners
-from edgewise.measures.matvec import MatVec
-from edgewise.measures.quotient import QuotientGraph
+from edgewise.measures.quotient import MatVec, QuotientGraph
 
 EFFORT = 100_000_000  # edges traversed, about a second
 MAX_STARTS, MIN_STARTS = 64, 3

@@ -9,8 +9,7 @@ import numpy as np
 from edgewise.layouts import Rows
 from edgewise.layouts.ragged import Ints
 from edgewise.measures.density import cell_size, density_map
-from edgewise.measures.matvec import MatVec
-from edgewise.measures.quotient import QuotientGraph
+from edgewise.measures.quotient import MatVec, QuotientGraph
 
 SMALL, MIDDLE = 400, 1500  # nodes, for a dense solver at first, and as the last resort
 ENOUGH = 1e-4

@@ -11,7 +11,7 @@ from torch import Tensor
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import attention, traced
 from edgewise.kernels.attention.autocast import in_autocast
-from edgewise.kernels.attention.options import Options, TermInputs
+from edgewise.kernels.attention.contract import Options, TermInputs
 from edgewise.kernels.attention.prepared import Prepared, prepare_call
 from edgewise.kernels.edges import EdgeIndex, additive_attention, edge_index
 from edgewise.physical.state import State

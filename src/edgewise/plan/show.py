@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from edgewise.language import nodes
 from edgewise.plan.nodes import Additive, Attention, Plan, Step
-from edgewise.scores.nodes import Call, Entry, Leaf, Node, Number, PairValue, S, walk
-from edgewise.scores.show import CALL, PRODUCT, SUM, Text
-from edgewise.scores.show import show as show_tree
+from edgewise.scores.nodes import (
+    CALL,
+    PRODUCT,
+    SUM,
+    Call,
+    Entry,
+    Leaf,
+    Node,
+    Number,
+    PairValue,
+    S,
+    Text,
+    walk,
+)
+from edgewise.scores.nodes import show as show_tree
 
 
 def show(plan: Plan) -> str:

@@ -1,22 +1,25 @@
 """The values of atoms: each rule as `W_h · agg(f(comb(W·b, ...)))`, in an order that needs them."""
 
+from __future__ import annotations
+
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from edgewise.checks.evaluation import NoFixedPoint, cyclic_recursion, fact_and_rule, is_extreme
 from edgewise.errors import EdgewiseError
+from edgewise.functions import Law
 from edgewise.functions.values import canonical, product
 from edgewise.language import functions, nodes
 from edgewise.language.dependencies import components, needs
+from edgewise.language.functions import arguments, definition
 from edgewise.language.program import members
 from edgewise.language.statements import SUM, aggregation_of, atoms, combination
 from edgewise.reference.arithmetic import evaluated
-from edgewise.reference.functions import aggregate, combine, normalise, transform
 from edgewise.reference.ground import RuleGroundings
 from edgewise.reference.join import Assignment, Key
 from edgewise.weights import WeightTable
@@ -258,3 +261,46 @@ def located(node: nodes.Rule | nodes.Line, compute: Callable[[], T]) -> T:
         if error.place is None:
             error.place = node.place
         raise
+
+
+def transform(function: nodes.Function, x: Tensor, training: bool) -> Tensor:
+    found, options = definition(function), arguments(function)
+    if Law.RANDOM in found and not training:
+        return x
+    module = options["module"].thing if Law.OPAQUE in found else None
+    if not isinstance(module, torch.nn.Module):
+        return canonical(found.value(x, **options))
+    before = module.training  # it is left in the mode that it had
+    module.train(training)
+    try:
+        return canonical(found.value(x, **options))
+    finally:
+        module.train(before)
+
+
+def combine(function: nodes.Function, values: Sequence[Tensor]) -> Tensor:
+    return canonical(definition(function).value(values, **arguments(function)))
+
+
+def aggregate(function: nodes.Function, values: Sequence[Tensor]) -> Tensor:
+    """The groundings of one rule head, in key order, become one value."""
+    return canonical(definition(function).value(values, **arguments(function)))
+
+
+def normalise(function: nodes.Function, values: Sequence[Tensor]) -> list[Tensor]:
+    """The rule heads of one group, each with its share."""
+    shares = definition(function).shares
+    assert shares is not None
+    found: list[Tensor] = shares[0](values)
+    return found
+
+
+def exact(thing: Any, dtype: torch.dtype) -> Tensor:
+    """Numbers as a tensor of `dtype`, without a detour through another precision.
+
+    >>> exact(0.1, torch.float64).item()
+    0.1
+    """
+    if isinstance(thing, int | float | tuple | list):
+        return torch.as_tensor(thing, dtype=dtype)
+    return torch.as_tensor(thing).to(dtype)

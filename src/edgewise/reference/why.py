@@ -14,8 +14,16 @@ from edgewise.functions import Law
 from edgewise.language import functions, nodes
 from edgewise.language.functions import definition
 from edgewise.language.statements import SUM, atoms, combination
-from edgewise.reference.evaluate import GroundAtom, Values, ground, located, uses
-from edgewise.reference.functions import aggregate, combine, normalise
+from edgewise.reference.evaluate import (
+    GroundAtom,
+    Values,
+    aggregate,
+    combine,
+    ground,
+    located,
+    normalise,
+    uses,
+)
 from edgewise.reference.ground import RuleGroundings
 from edgewise.reference.join import Assignment, Key
 from edgewise.reference.render import as_data, as_html, as_text, number

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
 from edgewise.scores import nodes
-from edgewise.scores.nodes import Entry, Node, Number
+from edgewise.scores.nodes import Entry, Node, Number, show
 from edgewise.scores.primitives import call
-from edgewise.scores.show import show
 
 DEEPEST, MOST_PARTS = 100, 10_000
 

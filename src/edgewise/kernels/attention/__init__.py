@@ -11,11 +11,17 @@ from edgewise.kernels.attention import operator as operator
 from edgewise.kernels.attention.arguments import constants_at, warn_counted_once
 from edgewise.kernels.attention.autocast import in_autocast, without_autocast
 from edgewise.kernels.attention.cached import key_of, key_with_terms, recall, remember
-from edgewise.kernels.attention.contract import Case, default_scale
-from edgewise.kernels.attention.options import NO_INPUTS, EdgeTerm, Options, TermInputs
+from edgewise.kernels.attention.contract import (
+    NO_INPUTS,
+    Case,
+    EdgeTerm,
+    Options,
+    TermInputs,
+    default_scale,
+)
+from edgewise.kernels.attention.errors import refuse_context_parallel
 from edgewise.kernels.attention.prepared import Prepared, prepare_call
 from edgewise.kernels.attention.registry import IMPLEMENTATIONS, Choice, choose
-from edgewise.kernels.attention.sharded import refuse_context_parallel
 from edgewise.kernels.attention.split import Graph
 from edgewise.kernels.attention.trace_names import is_traced
 from edgewise.scores.score import Score

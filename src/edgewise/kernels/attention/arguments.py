@@ -18,7 +18,7 @@ from edgewise.graphs.errors import NotAPattern, SizeMismatch
 from edgewise.graphs.families import Family, per_head, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.patterns.full import full
-from edgewise.kernels.attention.contract import DTYPES, Case
+from edgewise.kernels.attention.contract import DTYPES, Case, EdgeTerm
 from edgewise.kernels.attention.errors import (
     AttentionShape,
     BadOption,
@@ -27,9 +27,8 @@ from edgewise.kernels.attention.errors import (
     UnknownKernel,
     UnsupportedDevice,
     UnsupportedDtype,
+    refuse_dtensor,
 )
-from edgewise.kernels.attention.options import EdgeTerm
-from edgewise.kernels.attention.sharded import refuse_dtensor
 from edgewise.kernels.attention.trace_names import constant
 from edgewise.scores.score import BadScore, S, Score
 

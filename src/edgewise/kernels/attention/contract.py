@@ -1,10 +1,10 @@
-"""The contract of kernels: the case of a call, its terms, and what a kernel provides."""
+"""The contract of kernels: the options and case of a call, its terms, what a kernel provides."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +17,43 @@ from edgewise.graphs.residues import residue_groups
 from edgewise.kernels.edges.dropout import Dropout
 from edgewise.layouts import Rows
 from edgewise.scores.nodes import Node, S
+
+EdgeTerm = Tensor | Sequence["EdgeTerm"]  # where graphs differ, a list with one for each
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is decided before a call; the seed of dropout is drawn at each."""
+
+    scale: float
+    score: Node  # without a default: a trace of torch 2.11 cannot make one
+    dropout: float = 0.0
+    offset: int = 0
+    lse: bool = False
+    weights: bool = False
+    kernel: str | None = None
+
+
+class TermInputs(NamedTuple):
+    """The tensors of a call beyond q, k and v; `tables` are those of the score."""
+
+    bias: Tensor | None = None
+    edge_bias: EdgeTerm | None = None
+    edge_scale: EdgeTerm | None = None
+    edge_key: EdgeTerm | None = None
+    edge_value: EdgeTerm | None = None
+    lengths: Tensor | None = None
+    tables: tuple[Tensor, ...] = ()
+
+
+NO_INPUTS = TermInputs()
+
+
+def changes_scores(options: Options, inputs: TermInputs) -> bool:
+    """Whether a low score may become another one: then padding is masked by a bias of -∞."""
+    terms = (inputs.bias, inputs.edge_bias, inputs.edge_scale, inputs.edge_key)
+    return options.score != S or any(term is not None for term in terms)
+
 
 WORDS = {"score": "a score of its own", "dropout": "dropout"}
 PAIR_TERMS = ("bias", "edge_bias", "edge_scale", "score", "dropout")  # what tiles of scores take

@@ -18,7 +18,7 @@ from edgewise.kernels.attention.terms import (
     places,
 )
 from edgewise.kernels.attention.triton_score import Packed, functions, unit_of
-from edgewise.kernels.availability import no_numba, no_triton
+from edgewise.kernels.chosen import no_numba, no_triton
 from edgewise.kernels.edges import numba_attention, reference_attention, triton_attention
 from edgewise.kernels.edges.attention import TERMS, Inputs
 from edgewise.scores.nodes import S

@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.nn.functional import pad
 from torch.overrides import handle_torch_function, has_torch_function
 
-from edgewise.kernels.attention.sharded import SDPA, refuse_context_parallel
+from edgewise.kernels.attention.errors import SDPA, refuse_context_parallel
 
 aten = torch.ops.aten
 SHORT = 16  # keys; with fewer and no mask, a row of NaN comes out of PyTorch as 0 on a CPU

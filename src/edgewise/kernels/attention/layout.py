@@ -10,8 +10,15 @@ from edgewise.graphs.checks import integer
 from edgewise.graphs.families import Family
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, weights
-from edgewise.kernels.attention.contract import FIXED, NO_TERMS, Case, Terms, wide
-from edgewise.kernels.attention.options import Options, TermInputs
+from edgewise.kernels.attention.contract import (
+    FIXED,
+    NO_TERMS,
+    Case,
+    Options,
+    TermInputs,
+    Terms,
+    wide,
+)
 from edgewise.kernels.attention.split import Graph, expand_terms, is_vector
 from edgewise.kernels.edges.dropout import Dropout
 from edgewise.scores.nodes import S

@@ -23,11 +23,10 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, memory, traced
 from edgewise.kernels.attention.arguments import counts_twice
 from edgewise.kernels.attention.autograd import attend
-from edgewise.kernels.attention.contract import wide
+from edgewise.kernels.attention.contract import Options, TermInputs, changes_scores, wide
+from edgewise.kernels.attention.errors import SDPA, refuse_context_parallel
 from edgewise.kernels.attention.layout import Expanded, Layout, Spec, Work
-from edgewise.kernels.attention.options import Options, TermInputs, changes_scores
 from edgewise.kernels.attention.registry import Choice, choose
-from edgewise.kernels.attention.sharded import SDPA, refuse_context_parallel
 from edgewise.kernels.attention.split import Graph, GraphPart, check_family, joined, parts_of
 from edgewise.kernels.attention.trace_names import is_traced
 

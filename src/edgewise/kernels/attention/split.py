@@ -9,8 +9,8 @@ from torch import Tensor
 from edgewise.errors import caller
 from edgewise.graphs.families import Family, per_head, per_sample
 from edgewise.graphs.pattern import Pattern
+from edgewise.kernels.attention.contract import TermInputs
 from edgewise.kernels.attention.errors import BadOption, GraphLength
-from edgewise.kernels.attention.options import TermInputs
 
 Graph = Pattern | per_head | per_sample
 Index = list[int] | slice

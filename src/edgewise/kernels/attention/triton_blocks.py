@@ -16,7 +16,7 @@ from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
 from edgewise.kernels.attention.triton_launch import has_readable_strides
 from edgewise.kernels.attention.triton_passes import BLOCK, Passes, passes, width
 from edgewise.kernels.attention.triton_score import Packed, unit_of
-from edgewise.kernels.availability import no_triton
+from edgewise.kernels.chosen import no_triton
 
 if TYPE_CHECKING:
     from edgewise.kernels.attention.layout import Layout

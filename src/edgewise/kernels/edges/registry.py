@@ -23,8 +23,7 @@ from typing import Any
 
 import torch
 
-from edgewise.kernels.availability import no_numba, no_triton
-from edgewise.kernels.chosen import Chosen, is_watched, note
+from edgewise.kernels.chosen import Chosen, is_watched, no_numba, no_triton, note
 from edgewise.kernels.edges import (
     numba_attention,
     numba_segments,

@@ -1,4 +1,4 @@
-"""A program that is computed once and then follows the facts that are added."""
+"""Facts that are added to a computed program: what they reach is recomputed, all else stays."""
 
 from __future__ import annotations
 
