@@ -19,7 +19,7 @@ from edgewise.kernels.threads import spread
 
 NONE = np.empty(0, np.int32)
 NUMBERS = ("edge_bias", "edge_scale")  # of edges and heads; other terms are vectors
-BROAD = 512  # numbers in a row of all heads, up to which heads are put side by side
+NARROW = 32  # numbers in a row of one head, below which heads are put side by side
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +38,8 @@ class _LoopCall:
         q, k, v = (ready(x, kind) for x in (inputs.q, inputs.k, inputs.v))
         heads = heads_of(*inputs.heads, q, k, v)
         b, g = inputs.heads
-        wide_rows = b * max(q.shape[-1], v.shape[-1]) > BROAD
-        if b > 1 and g == 1 and not heads.beside and not wide_rows:
+        narrow = max(q.shape[-1], v.shape[-1]) < NARROW
+        if b > 1 and g == 1 and not heads.beside and narrow:
             heads = replace(heads, beside=True)
             q, k, v = (
                 heads.ordered(q, kind),
