@@ -29,7 +29,7 @@ Piece = RuleStep | AttentionStep | Levels | Rounds | None  # None: the rules of 
 
 
 @dataclass
-class Entry:
+class ProfileEntry:
     """The time of one rule, in seconds; `share` is of the forward and backward time of all."""
 
     relation: str
@@ -45,7 +45,7 @@ class Entry:
 class Profile:
     """The time of every rule, slowest first; printed, a table."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ProfileEntry, ...]
     forward: float
     backward: float | None
     device: str
@@ -64,7 +64,7 @@ class Profile:
         lines = [_line(row, widths) for row in (head, *body, total)]
         return "\n".join([*lines, f"median of {self.repeats} runs on {self.device}"])
 
-    def _cells(self, entry: Entry, back: bool) -> list[str]:
+    def _cells(self, entry: ProfileEntry, back: bool) -> list[str]:
         groundings = "" if entry.groundings is None else f"{entry.groundings:,}"
         times = [_ms(entry.forward), *[_ms(entry.backward)] * back, f"{entry.share:.0%}"]
         return [entry.relation, f"{entry.rows:,}", groundings, *times, entry.rule.split("\n")[0]]
@@ -95,7 +95,7 @@ def profile(
     runs = [_Run(plan, given, backward) for _ in range(repeats + 1)][1:]  # the first warms
     entries = []
     for work in plan.works:
-        entry = Entry(work.relation, label(work.step), work.rows, groundings(work.step))
+        entry = ProfileEntry(work.relation, label(work.step), work.rows, groundings(work.step))
         entry.forward = median(run.forward.get(work, 0.0) for run in runs)
         if backward:
             entry.backward = median(run.backward.get(work, 0.0) for run in runs)

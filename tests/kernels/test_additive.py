@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from torch.library import opcheck
 
 from edgewise.kernels.attention.errors import SecondDerivative
-from edgewise.kernels.edges import Case, additive_attention, choose, operators
+from edgewise.kernels.edges import EdgeOperation, additive_attention, choose, operators
 from edgewise.kernels.edges.dropout import Dropout
 from edgewise.kernels.edges.operators import attend_along
 from edgewise.kernels.edges.registry import function
@@ -97,12 +97,12 @@ def test_the_same_sums_whatever_the_threads(vector, beside):
 
 
 def test_the_choice_says_why_not():
-    choice = choose(Case("additive_attention", 8, torch.float64, "cuda"))
+    choice = choose(EdgeOperation("additive_attention", 8, torch.float64, "cuda"))
     refused = dict(choice.refusals)
     assert choice.kernel.name == "reference"
     assert refused["numba"] == "it runs on a CPU, not on cuda"
     assert refused["triton"].startswith(("it does not compute", "triton is not"))
-    chosen = choose(Case("additive_attention", 8, torch.float32, "cpu")).kernel
+    chosen = choose(EdgeOperation("additive_attention", 8, torch.float32, "cpu")).kernel
     assert chosen.name in ("numba", "reference")
 
 

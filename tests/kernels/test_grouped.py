@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.library import opcheck
 
 from edgewise import F, Program, R, V, W
-from edgewise.kernels.edges import Case, choose, grouped_linear, grouping
+from edgewise.kernels.edges import EdgeOperation, choose, grouped_linear, grouping
 from edgewise.kernels.edges.operators import linear_by_group, outer_by_group
 
 sizes = st.sampled_from([1, 2, 5, 17])
@@ -48,7 +48,7 @@ def test_operators_are_what_torch_expects():
 
 
 def test_a_gpu_is_refused_where_there_is_none():
-    choice = choose(Case("grouped_linear", 4, torch.float32, "cpu"))
+    choice = choose(EdgeOperation("grouped_linear", 4, torch.float32, "cpu"))
     assert choice.kernel.name == "reference"
     assert dict(choice.refusals)["triton"] == "it runs on a CUDA GPU, not on cpu"
 

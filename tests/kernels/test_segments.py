@@ -10,7 +10,7 @@ from torch.library import opcheck
 from edgewise import F, Program, R, V, rows
 from edgewise.kernels.edges import (
     KERNELS,
-    Case,
+    EdgeOperation,
     choose,
     edge_index,
     segment_extreme,
@@ -62,7 +62,7 @@ def test_copies_are_one_after_another(call, count):
 @pytest.mark.parametrize("name", NAMED)
 @pytest.mark.parametrize("call", [HUB, Call(), Call(3, 2, 0)], ids=["hub", "small", "empty"])
 def test_every_kernel_is_the_reference(name, operation, call):
-    case = Case(operation, 3, call.dtype, "cpu")
+    case = EdgeOperation(operation, 3, call.dtype, "cpu")
     if (reason := NAMED[name].refuses(case)) is not None:
         assert reason.startswith(("it runs on", "it does not", "triton", "numba"))
         return
@@ -134,13 +134,15 @@ def test_the_same_sums_whatever_the_threads():
 
 
 def test_the_choice_says_why_not():
-    choice = choose(Case("edge_dots", 3, torch.float32, "cpu"))
+    choice = choose(EdgeOperation("edge_dots", 3, torch.float32, "cpu"))
     assert choice.kernel.name in ("numba", "reference")
-    assert NAMED["embedding_bag"].refuses(Case("edge_dots", 3, torch.float32, "cpu")) == (
+    assert NAMED["embedding_bag"].refuses(EdgeOperation("edge_dots", 3, torch.float32, "cpu")) == (
         "it does not compute edge_dots"
     )
-    assert choose(Case("segment_sum", 3, torch.float32, "cpu")).kernel.name == "embedding_bag"
-    cuda = choose(Case("segment_sum", 3, torch.float64, "cuda"))
+    assert (
+        choose(EdgeOperation("segment_sum", 3, torch.float32, "cpu")).kernel.name == "embedding_bag"
+    )
+    cuda = choose(EdgeOperation("segment_sum", 3, torch.float64, "cuda"))
     assert cuda.kernel.name == "reference"
     assert dict(cuda.refusals)["triton"] in (
         "it does not compute in float64",

@@ -24,8 +24,7 @@ from edgewise.kernels.attention.flash import fused
 from edgewise.kernels.attention.prepared import Prepared, Split, prepare_call
 from edgewise.kernels.chosen import Chosen
 from edgewise.kernels.edges import EdgeIndex
-from edgewise.kernels.edges.registry import SEGMENTS
-from edgewise.kernels.edges.registry import Case as EdgeCase
+from edgewise.kernels.edges.registry import SEGMENTS, EdgeOperation
 from edgewise.kernels.edges.registry import choose as choose_along_edges
 from edgewise.physical.attention import AttentionStep
 from edgewise.physical.attention_nodes import ATTEND, ATTEND_ALONG
@@ -273,7 +272,7 @@ def _additive(
     assert step.which is not None
     q, k, v = (input_node(node, at).meta["like"] for at in range(3))
     d, dv = q.shape[-1], v.shape[-1]
-    case = EdgeCase("additive_attention", max(d, dv), v.dtype, plan.device.type)
+    case = EdgeOperation("additive_attention", max(d, dv), v.dtype, plan.device.type)
     choice = choose_along_edges(case)
     pairs = len(q) * step.which.edges
     places = q.shape[1] + k.shape[1]

@@ -13,13 +13,13 @@ from edgewise.functions import DEFINITIONS, columns
 from edgewise.functions.columns import canonical
 from edgewise.kernels import edges
 from edgewise.kernels.edges import EdgeIndex
-from edgewise.kernels.edges.registry import Case, note_choice
+from edgewise.kernels.edges.registry import EdgeOperation, note_choice
 from edgewise.physical.symbols import opaque
 
 
 def _segments(x: Tensor, which: EdgeIndex, *_: Any, **options: Any) -> Tensor:
     operation = "segment_extreme" if "largest" in options else "segment_sum"
-    note_choice(Case(operation, x.shape[1], x.dtype, x.device.type))
+    note_choice(EdgeOperation(operation, x.shape[1], x.dtype, x.device.type))
     return torch.empty(which.rows.segments, x.shape[1], dtype=x.dtype, device="meta")
 
 

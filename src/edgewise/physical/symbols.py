@@ -20,7 +20,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from edgewise.kernels.chosen import Chosen
 from edgewise.kernels.edges.operators import Operation
-from edgewise.kernels.edges.registry import Case, note_choice
+from edgewise.kernels.edges.registry import EdgeOperation, note_choice
 from edgewise.physical.result_shapes import META, described, keeps_order, like_result
 
 Found = TypeVar("Found", Tensor, list[Tensor], tuple[Tensor, ...])
@@ -348,7 +348,7 @@ def _opaque(function: Any) -> OpaqueNode | None:
 def _like_operation(operation: Operation, *inputs: Any, index: Any) -> Any:
     rows = [x for x in inputs if isinstance(x, Tensor) and x.ndim > 1]
     width = max(int(x.shape[-1]) for x in rows)
-    note_choice(Case(operation.__name__, width, rows[0].dtype, rows[0].device.type))
+    note_choice(EdgeOperation(operation.__name__, width, rows[0].dtype, rows[0].device.type))
     metas = [described(x.shape, x.dtype) if isinstance(x, Tensor) else x for x in inputs]
     return operation.operator(*metas, index.tensors)
 

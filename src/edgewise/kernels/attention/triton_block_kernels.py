@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from edgewise.kernels.attention.triton_parts_kernels import NUMBERS, parted, strided
-from edgewise.kernels.edges.triton_dropout import is_kept
+from edgewise.kernels.edges.triton_dropout import survives
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
@@ -122,7 +122,7 @@ def forward(
         shrink = tl.exp2(top - safe)
         total = total * shrink + tl.sum(p, 1)
         if DROP:
-            p = tl.where(is_kept(seed, least, h.to(tl.int64), i, j), p * keep, 0.0)
+            p = tl.where(survives(seed, least, h.to(tl.int64), i, j), p * keep, 0.0)
         acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
         top = new
     some = total != 0.0  # NaN counts
@@ -193,7 +193,7 @@ def backward_rows(
             p = tl.where(inside, p, 0.0)
         dp = tl.dot(g, tl.trans(v), input_precision=PRECISION)
         if DROP:
-            dp = tl.where(is_kept(seed, least, far, down, across), dp * keep, 0.0)
+            dp = tl.where(survives(seed, least, far, down, across), dp * keep, 0.0)
         ds = p * (dp - delta[:, None])
         if BIAS:  # integers, so that sums are the same in whatever order they come
             at = far * sbh + down.to(tl.int64) * sbn + across * sbm
@@ -257,7 +257,7 @@ def backward_columns(
             dp = tl.dot(v, tl.trans(g), input_precision=PRECISION)
             weight = p
             if DROP:
-                keeps = is_kept(seed, least, head.to(tl.int64), across, down)
+                keeps = survives(seed, least, head.to(tl.int64), across, down)
                 weight, dp = tl.where(keeps, p * keep, 0.0), tl.where(keeps, dp * keep, 0.0)
             dv = tl.dot(weight.to(g.dtype), g, dv, input_precision=PRECISION)
             ds = p * (dp - delta[None, :])

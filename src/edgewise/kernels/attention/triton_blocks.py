@@ -157,7 +157,7 @@ class Direct:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.bound: dict[tuple[Any, ...], _Bound] = {}
+        self.bound: dict[tuple[Any, ...], _BoundPasses] = {}
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
         if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
@@ -173,14 +173,14 @@ class Direct:
             return found
         return _forward(bound, q, k, v)[0]
 
-    def _bind(self, q: Tensor, k: Tensor, v: Tensor) -> _Bound:
+    def _bind(self, q: Tensor, k: Tensor, v: Tensor) -> _BoundPasses:
         how = _how(q, k, v)
         ready = passes(self.case, _shape(q, k, how), how.tokens_first, str(q.device))
         same = ready.exact and not how.folded and q.ndim == 4
-        return _Bound(ready, how, same and all(map(has_readable_strides, (q, k, v))))
+        return _BoundPasses(ready, how, same and all(map(has_readable_strides, (q, k, v))))
 
 
-class _Bound(NamedTuple):
+class _BoundPasses(NamedTuple):
     """Passes for tensors of some strides; `as_is` if they are read where they are."""
 
     ready: Passes
@@ -218,7 +218,7 @@ def _as_input(x: Tensor, shape: torch.Size, features: int) -> Tensor:
     return x if x.shape[-1] == features else x[..., :features]
 
 
-def _forward(bound: _Bound, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+def _forward(bound: _BoundPasses, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     ready, how, as_is = bound
     if as_is and not (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
         return ready.launch(q, k, v)
@@ -229,7 +229,7 @@ def _forward(bound: _Bound, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Te
 
 class _Direct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, bound: _Bound, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def forward(ctx: Any, bound: _BoundPasses, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         out, lse = _forward(bound, q, k, v)
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.bound = bound

@@ -12,12 +12,12 @@ from edgewise.kernels.edges.operators import (
     segment_mean,
     segment_sum,
 )
-from edgewise.kernels.edges.registry import KERNELS, Case, choose
+from edgewise.kernels.edges.registry import KERNELS, EdgeOperation, choose
 
 __all__ = [
     "KERNELS",
-    "Case",
     "EdgeIndex",
+    "EdgeOperation",
     "Grouping",
     "SplitCSR",
     "additive_attention",

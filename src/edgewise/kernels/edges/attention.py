@@ -9,7 +9,7 @@ Additive scores without a vector are those of single numbers (GAT), with one tho
 Dropout multiplies weights after they are normalised. A kernel is a module with
 
     forward(inputs) → out, lse
-    backward(inputs, out, lse, dout) → Grads
+    backward(inputs, out, lse, dout) → EdgeGrads
     products(inputs) → scale · q_i·(k_j + key_e) of each edge, for scores that are made of them
     products_backward(inputs, grad) → dq, dk and the gradient of the edges' keys
 
@@ -73,7 +73,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, eq=False)
-class Grads:
+class EdgeGrads:
     """`terms` holds the gradient of each term among the inputs."""
 
     q: Tensor

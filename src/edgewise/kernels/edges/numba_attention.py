@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.kernels.edges.attention import Grads, Inputs
+from edgewise.kernels.edges.attention import EdgeGrads, Inputs
 from edgewise.kernels.edges.index import EdgeIndex, SplitCSR
 from edgewise.kernels.edges.reference import wide
 from edgewise.kernels.flat import Heads, Rows, heads_of, ready
@@ -183,7 +183,7 @@ def forward(inputs: Inputs) -> tuple[Tensor, Tensor]:
     return found.to(inputs.v.dtype), sums
 
 
-def backward(inputs: Inputs, out: Tensor, lse: Tensor, dout: Tensor) -> Grads:
+def backward(inputs: Inputs, out: Tensor, lse: Tensor, dout: Tensor) -> EdgeGrads:
     """Weights are computed again, along columns, and gradients take their places."""
     call = _LoopCall.of(inputs)
     columns, kind, heads, like = inputs.index.columns, call.v.dtype, call.heads, call.v
@@ -208,7 +208,7 @@ def backward(inputs: Inputs, out: Tensor, lse: Tensor, dout: Tensor) -> Grads:
     dvector = None if dvector is None else dvector.to(precision)
     terms = {name: x.to(inputs.terms[name].dtype) for name, x in dterms.items()}
     dv = columns.summed(dv)
-    return Grads(dq.to(precision), dk.to(precision), dv.to(precision), dvector, terms)
+    return EdgeGrads(dq.to(precision), dk.to(precision), dv.to(precision), dvector, terms)
 
 
 def _of_scores(

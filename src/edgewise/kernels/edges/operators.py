@@ -21,7 +21,7 @@ from edgewise.kernels.attention.autocast import without_autocast
 from edgewise.kernels.edges.groups import Grouping
 from edgewise.kernels.edges.index import EdgeIndex
 from edgewise.kernels.edges.reference import wide
-from edgewise.kernels.edges.registry import Case, choose, function
+from edgewise.kernels.edges.registry import EdgeOperation, choose, function
 from edgewise.kernels.flat import Heads, heads_of
 from edgewise.kernels.negated import written
 
@@ -31,7 +31,7 @@ Gradients = tuple[Tensor | None, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Saved:
+class SavedTensors:
     """What gradients are computed from; inputs that were not saved are None."""
 
     needs: Sequence[bool]
@@ -54,7 +54,7 @@ class Operation:
         schema: str,
         prepared: type[EdgeIndex] | type[Grouping],
         fake: Callable[..., Any],
-        gradients: Callable[[Saved, Tensor], Gradients] | None = None,
+        gradients: Callable[[SavedTensors, Tensor], Gradients] | None = None,
         unsaved: Callable[[Sequence[bool]], set[int]] = lambda needs: set(),
         ordered: Callable[..., Any] = lambda found, inputs: found,
     ) -> None:
@@ -117,7 +117,7 @@ class Operation:
         saved, (inputs, outputs) = ctx.saved_tensors, ctx.ends
         read = [x if o is None else o for x, o in zip(saved, ctx.options, strict=False)]
         index = self.prepared.of(saved[outputs:]) if index is None else index
-        found = Saved(needs, read, list(saved[inputs:outputs]), index)
+        found = SavedTensors(needs, read, list(saved[inputs:outputs]), index)
         assert self.gradients is not None
         with without_autocast(grad):
             return self.gradients(found, grad)
@@ -174,7 +174,7 @@ def _segments(x: Tensor, index: EdgeIndex) -> Tensor:
     return x.new_empty(index.rows.segments, x.shape[1])
 
 
-def _sum_gradients(saved: Saved, grad: Tensor) -> Gradients:
+def _sum_gradients(saved: SavedTensors, grad: Tensor) -> Gradients:
     x, scale, column_scale = saved.inputs
     index, for_x, for_scale = saved.index, None, None
     if saved.needs[0]:
@@ -195,7 +195,7 @@ sum_along = Operation(  # `column_scale` is the scale as columns list it, if tha
 )
 
 
-def _dots_gradients(saved: Saved, grad: Tensor) -> Gradients:
+def _dots_gradients(saved: SavedTensors, grad: Tensor) -> Gradients:
     (y, x), index, for_y, for_x = saved.inputs, saved.index, None, None
     if saved.needs[0]:
         for_y = sum_along(x, grad, None, index=index)
@@ -213,7 +213,7 @@ edge_dots = Operation(
 )
 
 
-def _extreme_gradients(saved: Saved, grad: Tensor) -> Gradients:
+def _extreme_gradients(saved: SavedTensors, grad: Tensor) -> Gradients:
     """Edges that are equal share."""
     (x, _), (top, ties) = saved.inputs, saved.outputs
     each = grad / ties.clamp(min=1)
@@ -228,7 +228,7 @@ extreme_along = Operation(
 )
 
 
-def _equal_gradients(saved: Saved, grad: Tensor) -> Gradients:
+def _equal_gradients(saved: SavedTensors, grad: Tensor) -> Gradients:
     _, x, y = saved.inputs
     return equal_sum(grad, y, x, index=saved.index.transposed), None, None
 
@@ -242,7 +242,7 @@ equal_sum = Operation(
 )
 
 
-def _linear_gradients(saved: Saved, grad: Tensor) -> Gradients:
+def _linear_gradients(saved: SavedTensors, grad: Tensor) -> Gradients:
     (x, family), groups = saved.inputs, saved.index
     for_x = linear_by_group(grad, family.mT, index=groups) if saved.needs[0] else None
     return for_x, outer_by_group(grad, x, index=groups) if saved.needs[1] else None
@@ -256,7 +256,7 @@ linear_by_group = Operation(
 )
 
 
-def _outer_gradients(saved: Saved, grad: Tensor) -> Gradients:
+def _outer_gradients(saved: SavedTensors, grad: Tensor) -> Gradients:
     (y, x), groups = saved.inputs, saved.index
     for_y = linear_by_group(x, grad, index=groups) if saved.needs[0] else None
     return for_y, linear_by_group(y, grad.mT, index=groups) if saved.needs[1] else None
@@ -284,7 +284,7 @@ def _fake_attention(*inputs: Any) -> tuple[Tensor, ...]:
     out = heads.empty(n, v.shape[2], v)[:, 0]
     lse = v.new_empty(len(v), n, dtype=wide(v.dtype))
     width = int(max(q.shape[2], v.shape[2]))
-    kernel = choose(Case("additive_attention", width, v.dtype, v.device.type)).kernel
+    kernel = choose(EdgeOperation("additive_attention", width, v.dtype, v.device.type)).kernel
     if vector is not None or kernel.name != "triton":
         return out, lse, v.new_empty(0, 0, 0), lse.new_empty(0, 0)
     return out, lse, torch.empty_like(out), torch.empty_like(lse)
@@ -296,7 +296,7 @@ def _ordered_attention(found: tuple[Tensor, ...], inputs: Sequence[Any]) -> tupl
     return _in_order(heads, out), lse.contiguous(), _in_order(heads, plus), share
 
 
-def _attention_gradients(saved: Saved, grad: Tensor) -> Gradients:
+def _attention_gradients(saved: SavedTensors, grad: Tensor) -> Gradients:
     *inputs, slope, dropout = saved.inputs
     dq, dk, dv, dvector = attention_backward(
         grad, *saved.outputs, *inputs, slope, dropout, index=saved.index

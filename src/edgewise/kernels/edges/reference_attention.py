@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import leaky_relu
 
-from edgewise.kernels.edges.attention import Grads, Inputs
+from edgewise.kernels.edges.attention import EdgeGrads, Inputs
 from edgewise.kernels.edges.reference import wide
 
 CHUNK = 1 << 24  # numbers copied to edges at a time
@@ -88,7 +88,7 @@ def forward(inputs: Inputs) -> tuple[Tensor, Tensor]:
     return out.to(inputs.v.dtype), torch.log(total) + top
 
 
-def backward(inputs: Inputs, out: Tensor, lse: Tensor, dout: Tensor) -> Grads:
+def backward(inputs: Inputs, out: Tensor, lse: Tensor, dout: Tensor) -> EdgeGrads:
     edges = _Edges(inputs)
     products, kind = edges.products(), edges.kind
     p = torch.exp(edges.scores(products) - lse[..., edges.i])
@@ -115,7 +115,7 @@ def backward(inputs: Inputs, out: Tensor, lse: Tensor, dout: Tensor) -> Grads:
     precision = inputs.v.dtype
     dvector = None if inputs.vector is None or extra is None else extra.to(precision)
     terms = {name: x.to(inputs.terms[name].dtype) for name, x in dterms.items()}
-    return Grads(dq.to(precision), dk.to(precision), dv.to(precision), dvector, terms)
+    return EdgeGrads(dq.to(precision), dk.to(precision), dv.to(precision), dvector, terms)
 
 
 def _of_products(edges: _Edges, ds: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -38,7 +38,7 @@ SEGMENTS = ("segment_sum", "edge_dots", "segment_extreme", "equal_sum")
 
 
 @dataclass(frozen=True)
-class Case:
+class EdgeOperation:
     """One call without its numbers: `width` is that of the widest row."""
 
     operation: str
@@ -53,22 +53,22 @@ class Kernel:
 
     name: str
     operations: dict[str, Callable[..., Any]]
-    limits: Callable[[Case], str | None]
+    limits: Callable[[EdgeOperation], str | None]
 
-    def refuses(self, case: Case) -> str | None:
+    def refuses(self, case: EdgeOperation) -> str | None:
         if reason := self.limits(case):
             return reason
         known = case.operation in self.operations
         return None if known else f"it does not compute {case.operation}"
 
 
-def _embedding_bag(case: Case) -> str | None:
+def _embedding_bag(case: EdgeOperation) -> str | None:
     if case.device != "cpu":
         return f"it runs on a CPU, not on {case.device}"
     return None if case.width else "rows are empty"
 
 
-def _triton(case: Case) -> str | None:
+def _triton(case: EdgeOperation) -> str | None:
     if reason := no_triton(case.device):
         return reason
     if case.dtype == torch.float64:
@@ -95,7 +95,7 @@ KERNELS = (
 
 
 @dataclass(frozen=True)
-class Choice:
+class EdgeChoice:
     """The first kernel that accepts, and why not each of the others that know the operation."""
 
     kernel: Kernel
@@ -103,25 +103,25 @@ class Choice:
 
 
 @lru_cache(maxsize=256)
-def choose(case: Case) -> Choice:
+def choose(case: EdgeOperation) -> EdgeChoice:
     """The kernel of a case.
 
-    >>> choose(Case("segment_sum", 8, torch.float32, "cpu")).kernel.name
+    >>> choose(EdgeOperation("segment_sum", 8, torch.float32, "cpu")).kernel.name
     'embedding_bag'
     """
     chosen = next(kernel for kernel in KERNELS if kernel.refuses(case) is None)
     others = (x for x in KERNELS if x is not chosen and case.operation in x.operations)
     default = f"{chosen.name} is preferred"
-    return Choice(chosen, tuple((x.name, x.refuses(case) or default) for x in others))
+    return EdgeChoice(chosen, tuple((x.name, x.refuses(case) or default) for x in others))
 
 
 @lru_cache(maxsize=256)
 def function(operation: str, width: int, dtype: torch.dtype, device: str) -> Callable[..., Any]:
     """What computes a case."""
-    return choose(Case(operation, width, dtype, device)).kernel.operations[operation]
+    return choose(EdgeOperation(operation, width, dtype, device)).kernel.operations[operation]
 
 
-def note_choice(case: Case) -> None:
+def note_choice(case: EdgeOperation) -> None:
     """Tell those who watch which kernel a case runs on."""
     if is_watched():
         choice = choose(case)

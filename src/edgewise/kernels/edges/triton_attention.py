@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from edgewise.kernels.edges.attention import Grads, Inputs, additive
+from edgewise.kernels.edges.attention import EdgeGrads, Inputs, additive
 from edgewise.kernels.edges.index import SplitCSR
 from edgewise.kernels.edges.triton_segments import segment_sums, work
 
@@ -167,7 +167,7 @@ def _merge(results: tuple[Tensor, ...], partial: list[Tensor], csr: SplitCSR) ->
 
 def backward(
     inputs: Inputs, out: Tensor, lse: Tensor, dout: Tensor, score: ScoreCode = NO_CODE
-) -> tuple[Grads, Tensor | None]:
+) -> tuple[EdgeGrads, Tensor | None]:
     """The gradients, and those of packed tables."""
     call = _Call.of(inputs, score)
     g, found = (padded(x.flatten(0, 1)) for x in (dout, out))
@@ -179,7 +179,7 @@ def backward(
     dq = dq[..., :d].unflatten(0, inputs.heads)
     if dvector is not None:
         dvector = dvector.sum(1, keepdim=True)[..., :d].to(kind)
-    grads = Grads(dq, dk[..., :d], dv[..., :width], dvector, {**terms, **of_columns})
+    grads = EdgeGrads(dq, dk[..., :d], dv[..., :width], dvector, {**terms, **of_columns})
     return grads, tables
 
 

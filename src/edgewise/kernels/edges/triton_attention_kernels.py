@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from edgewise.kernels.attention.triton_parts_kernels import NUMBERS as COUNTS
-from edgewise.kernels.edges.triton_dropout import is_kept
+from edgewise.kernels.edges.triton_dropout import survives
 
 DOT, NUMBERS, VECTOR = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 LOG2E, LN2 = tl.constexpr(1.4426950408889634), tl.constexpr(0.6931471805599453)
@@ -155,7 +155,7 @@ def forward(
         if KIND == NUMBERS:
             share = share * shrink + tl.sum(tl.where(s > 0, p, 0.0), 0)
         if DROP:
-            p = tl.where(is_kept(seed, least, h[None, :], row, j[:, None]), p * keep, 0.0)
+            p = tl.where(survives(seed, least, h[None, :], row, j[:, None]), p * keep, 0.0)
         weighed = p[:, :, None] * v
         acc = acc * shrink[:, None] + tl.sum(weighed, 0)
         if KIND == NUMBERS:
@@ -244,7 +244,7 @@ def backward_rows(
         weight = tl.where(some[:, None], tl.exp(s - lse[None, :]), 0.0)
         dp = tl.sum(g[None, :, :] * v, 2)
         if DROP:
-            dp = tl.where(is_kept(seed, least, h[None, :], row, j[:, None]), dp * keep, 0.0)
+            dp = tl.where(survives(seed, least, h[None, :], row, j[:, None]), dp * keep, 0.0)
         ds = weight * (dp - delta[None, :])
         place = h[None, :] * edges + e[:, None]
         if BIAS:
@@ -329,7 +329,7 @@ def backward_columns(
             p = tl.exp(s - lse)
             weight = p
             if DROP:
-                weight = tl.where(is_kept(seed, least, h[None, :], i[:, None], j), p * keep, 0.0)
+                weight = tl.where(survives(seed, least, h[None, :], i[:, None], j), p * keep, 0.0)
             ds = weight * dp - p * delta
             if SCORE:
                 ds = ds * SLOPE(before, i[:, None], j, h[None, :], Tables, Sizes)

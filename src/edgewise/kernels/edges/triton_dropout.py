@@ -17,7 +17,7 @@ def mixed(x):
 
 
 @triton.jit
-def is_kept(seed, least, h, i, j):
+def survives(seed, least, h, i, j):
     """Which weights dropout leaves."""
     row = mixed(mixed((h + seed).to(tl.uint32)) ^ i.to(tl.uint32))
     return mixed(row ^ j.to(tl.uint32)).to(tl.int64) >= least
