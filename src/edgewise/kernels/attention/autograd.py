@@ -33,28 +33,41 @@ def attend(
     if implementation is reference:  # differentiable as it is written, any number of times
         return reference.forward(case, q, k, v, terms)
     tensors = (q, k, v) if terms is NO_TERMS else (q, k, v, *terms.tensors)
-    refuse_transforms(implementation.name, *tensors)
-    tensors = tuple([x if x is None or not x.is_neg() else x.resolve_neg() for x in tensors])
-    out, lse = _Attend.apply(implementation, case, terms.drop, *tensors)
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        refuse_transforms(implementation.name, *tensors)
+    learns = False
+    for x in tensors:
+        if x is not None:
+            learns = learns or x.requires_grad
+            if x.is_neg():
+                return attend(implementation, case, *_resolved(q, k, v, terms))
+    if not (learns and torch.is_grad_enabled()):
+        return implementation.forward(case, q, k, v, terms)
+    out, lse = _Attend.apply((implementation, case, terms.drop), *tensors)
     return out, lse
+
+
+def _resolved(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Any, ...]:
+    """Where a tensor is a negated view, what it stands for."""
+    rest = [x if x is None else x.resolve_neg() for x in terms.tensors]
+    terms = terms if terms is NO_TERMS else Terms.of(rest, terms.drop)
+    return q.resolve_neg(), k.resolve_neg(), v.resolve_neg(), terms
 
 
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        implementation: Implementation,
-        case: Case,
-        drop: Dropout | None,
+        call: tuple[Implementation, Case, Dropout | None],
         q: Tensor,
         k: Tensor,
         v: Tensor,
         *terms: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
+        implementation, case, drop = ctx.call = call
         inputs = Terms.of(terms, drop) if terms else NO_TERMS
         out, lse = implementation.forward(case, q, k, v, inputs)
         ctx.save_for_backward(q, k, v, *terms, out, lse)
-        ctx.call = implementation, case, drop
         ctx.cache = cache_of(case.graph)  # whoever holds the graph may let go of it
         ctx.set_materialize_grads(False)
         return out, lse
@@ -71,7 +84,7 @@ class _Attend(torch.autograd.Function):
         with without_autocast(q), memory.explained(case, implementation.name):
             grads = gradients(implementation, case, saved, dout, dlse)
         of_terms = _in_place(terms, grads.terms) if terms else ()
-        return None, None, None, grads.q, grads.k, grads.v, *of_terms
+        return None, grads.q, grads.k, grads.v, *of_terms
 
 
 def _in_place(inputs: list[Tensor | None], grads: Terms) -> list[Tensor | None]:

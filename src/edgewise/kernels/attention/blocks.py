@@ -6,7 +6,7 @@ materialised, some block rows at a time, on any device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -30,7 +30,7 @@ from edgewise.kernels.attention.contract import (
     cached_by_case,
     wide,
 )
-from edgewise.kernels.attention.flash import flash, flash_backward
+from edgewise.kernels.attention.flash import aten, even, is_even
 from edgewise.kernels.attention.terms import TermGrads, Tile, numbers
 from edgewise.layouts.ragged import Ints, pointer, ranges, starts_of_runs
 from edgewise.layouts.tiling import FULL
@@ -86,42 +86,49 @@ def _cost(case: Case, block: int) -> float:
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
-    plan = block_groups(case.graph, case.n, case.m, block_size(case))
-    if case.written_out:
+    plan, chunks = _plan(case)
+    if chunks is None:
         return _materialised(case, plan, (q, k, v), terms)
+    if not is_even(q, k, v):
+        q, k, v = even(q, k, v)
     q, k, v = blocked(q, plan.block), blocked(k, plan.block), blocked(v, plan.block)
     out = q.new_zeros(*q.shape[:-1], case.dv)
     lse = torch.full(q.shape[:-1], -torch.inf, dtype=wide(q.dtype))
-    for chunk in _chunks(case):
+    for chunk in chunks:
         mask = chunk.stored if chunk.make is None else chunk.make()
-        keys, values = chunk.keys_of(k, v)
-        part, sums = flash(chunk.queries(q), keys, values, case.scale, mask=mask)
-        chunk.put((out, part), (lse, sums))
+        queries, keys, values = chunk.read((q,), (k, v))
+        part, sums = aten._scaled_dot_product_flash_attention_for_cpu(
+            queries, keys, values, attn_mask=mask, scale=case.scale
+        )
+        chunk.put((out, part[..., : case.dv]), (lse, sums))
     out, lse = out.flatten(2, 3)[:, :, : case.n], lse.flatten(2, 3)[:, :, : case.n]
     return out, lse if case.facts.no_empty_row else lse.masked_fill(~plan.nonempty, -torch.inf)
 
 
 def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
-    plan = block_groups(case.graph, case.n, case.m, block_size(case))
-    if case.written_out:
+    plan, chunks = _plan(case)
+    if chunks is None:
         return _materialised_backward(case, plan, saved, dout)
-    block = plan.block
-    q, k, v = blocked(saved.q, block), blocked(saved.k, block), blocked(saved.v, block)
-    out, dout = blocked(saved.out, block), blocked(dout, block)
+    q, k, v, out, block = saved.q, saved.k, saved.v, saved.out, plan.block
+    if not is_even(q, k, v) or not is_even(q, out, dout):
+        q, k, v, out, dout = even(q, k, v, out, dout)
+    q, k, v = blocked(q, block), blocked(k, block), blocked(v, block)
+    out, dout = blocked(out, block), blocked(dout, block)
     lse = blocked(saved.lse[..., None], block, torch.inf)
     dq, kind = torch.zeros_like(q), wide(q.dtype)
     dk, dv = torch.zeros(k.shape, dtype=kind), torch.zeros(v.shape, dtype=kind)
-    for chunk in _chunks(case):
+    for chunk in chunks:
         mask = chunk.stored if chunk.make is None else chunk.make()
-        keys, values = chunk.keys_of(k, v)
-        rows = (chunk.queries(out), chunk.queries(lse)[..., 0])
-        state = (chunk.queries(q), keys, values, *rows)
-        parts = flash_backward(chunk.queries(dout), state, case.scale, mask=mask)
+        g, queries, rows, sums, keys, values = chunk.read((dout, q, out, lse), (k, v))
+        state = (queries, keys, values, rows, sums[..., 0].contiguous())
+        parts = aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            g, *state, 0.0, False, attn_mask=mask, scale=case.scale
+        )
         chunk.put((dq, parts[0]))
         chunk.add((dk, parts[1]), (dv, parts[2]))
-    dq = dq.flatten(2, 3)[:, :, : case.n]
-    dk, dv = dk.flatten(1, 2)[:, : case.m].to(q.dtype), dv.flatten(1, 2)[:, : case.m].to(q.dtype)
-    return Grads(dq, dk, dv)
+    dq = dq.flatten(2, 3)[:, :, : case.n, : case.d]
+    dk, dv = dk.flatten(1, 2)[:, : case.m, : case.d], dv.flatten(1, 2)[:, : case.m, : case.dv]
+    return Grads(dq, dk.to(q.dtype), dv.to(q.dtype))
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,20 +146,19 @@ class Chunk:
     stored: Tensor | None
     make: Callable[[], Tensor] | None  # where masks are too large to be stored
 
-    def queries(self, x: Tensor) -> Tensor:
-        """Of (b, g, blocks, block, d)."""
-        rows = x[:, :, self.rows]
-        if self.g == 1:
-            return rows[:, 0].transpose(0, 1)
-        return rows.permute(2, 0, 1, 3, 4).flatten(2, 3)
-
-    def keys_of(self, *tensors: Tensor) -> list[Tensor]:
-        """Of each of (b, blocks, block, d)."""
-        rows, slots = self.keys.shape
-        first, width, out = self.first, slots * self.block, []
-        for x in tensors:
+    def read(self, queries: Sequence[Tensor], keys: Sequence[Tensor]) -> list[Tensor]:
+        """Of each of (b, g, blocks, block, d), then of each of (b, blocks, block, d)."""
+        out, first, (rows, slots) = [], self.first, self.keys.shape
+        for x in queries:
+            x = x[:, :, self.rows]
+            flat = (
+                x[:, 0].transpose(0, 1) if self.g == 1 else x.permute(2, 0, 1, 3, 4).flatten(2, 3)
+            )
+            out.append(flat)
+        width = slots * self.block
+        for x in keys:
             if first is None:
-                found = x[:, self.keys.flatten()].view(len(x), rows, width, x.shape[-1])
+                found = x[:, self.keys.flatten()].view(x.shape[0], rows, width, x.shape[-1])
                 out.append(found.transpose(0, 1))
             else:
                 near = x[:, first : first + rows - 1 + slots].flatten(1, 2)
@@ -179,9 +185,15 @@ class Chunk:
 
 
 @cached_by_case
-def _chunks(case: Case) -> tuple[Chunk, ...]:
+def _plan(case: Case) -> tuple[BlockGroups, tuple[Chunk, ...] | None]:
+    """The groups, and their chunks where products are fused."""
+    groups = block_groups(case.graph, case.n, case.m, block_size(case))
+    return groups, None if case.written_out else _chunks(case, groups)
+
+
+def _chunks(case: Case, plan: BlockGroups) -> tuple[Chunk, ...]:
     """The groups, cut so that no batch of keys is larger than CHUNK."""
-    plan, out = block_groups(case.graph, case.n, case.m, block_size(case)), []
+    out = []
     store = sum(group.keys.shape[1] for group in plan.groups) * case.g * plan.block**2 <= STORED
     for group in plan.groups:
         numbers = group.keys.shape[1] * plan.block * max(case.d, case.dv) * case.b

@@ -89,6 +89,11 @@ class Case:
         # what is cached with a graph must not hold the object that its users hold
         object.__setattr__(self, "graph", cache_of(self.graph).graph)
 
+    @cached_property
+    def prepared(self) -> dict[Any, Any]:
+        """What a kernel prepared for the strides of tensors."""
+        return {}
+
     @property
     def rows(self) -> Rows:
         return self.graph.rows(self.n, self.m)

@@ -2,12 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from edgewise.kernels.attention.contract import EDGE_TERMS, Case, Grads, Saved, Terms
+from edgewise.kernels.attention.contract import (
+    EDGE_TERMS,
+    NO_TERMS,
+    Case,
+    Grads,
+    Saved,
+    Terms,
+)
 from edgewise.kernels.attention.terms import (
     Scores,
     TermGrads,
@@ -21,8 +30,10 @@ from edgewise.kernels.attention.triton_score import Packed, functions, unit_of
 from edgewise.kernels.chosen import no_numba, no_triton
 from edgewise.kernels.edges import numba_attention, reference_attention, triton_attention
 from edgewise.kernels.edges.attention import TERMS, Inputs
+from edgewise.kernels.edges.numba_dots import BackwardDots, ForwardDots
 from edgewise.scores.nodes import S
 
+MOST = 64  # prepared passes of one case, which differ in strides
 LIMIT = 1 << 29  # scores that gather and scatter store
 HUB = 8e5  # on a GPU: the time of one more edge at one node, whose sums are one after another
 
@@ -40,7 +51,7 @@ class EdgeKernel:
     pair: float  # the time of one edge in pairs of a dense product
 
     def refuses(self, case: Case) -> str | None:
-        if self.kernel is numba_attention and (reason := no_numba(case.device)):
+        if self.loops and (reason := no_numba(case.device)):
             return reason
         if not case.work:
             return "there are no pairs"
@@ -56,7 +67,7 @@ class EdgeKernel:
         return self.pair * case.work + 1e5 + HUB * even
 
     def cost(self, case: Case) -> float:
-        if self.kernel is numba_attention:
+        if self.loops:
             return case.b * case.g * (self.pair * case.pairs + 8.0 * case.n) + 2e4
         hub = HUB * _longest(case) if case.device == "cuda" else 0.0
         return self.pair * case.work + 1e5 + hub
@@ -64,6 +75,8 @@ class EdgeKernel:
     def forward(
         self, case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms
     ) -> tuple[Tensor, Tensor]:
+        if terms is NO_TERMS and self.loops and "score" not in case.features:
+            return _forward_dots(case, q, k, v)
         terms = on_edges(case, terms)
         inputs = inputs_of(case, q, k, v, terms)
         if case.score != S:
@@ -72,6 +85,8 @@ class EdgeKernel:
         return out, lse
 
     def backward(self, case: Case, saved: Saved, dout: Tensor) -> Grads:
+        if saved.terms is NO_TERMS and self.loops and "score" not in case.features:
+            return _backward_dots(case, saved, dout)
         terms = on_edges(case, saved.terms)
         inputs = inputs_of(case, saved.q, saved.k, saved.v, terms)
         if case.score != S:
@@ -79,6 +94,10 @@ class EdgeKernel:
         found = self.kernel.backward(inputs, saved.out, saved.lse, dout)
         each = _terms(found.terms)
         return Grads(found.q, found.k, found.v, off_edges(case, saved.terms, each))
+
+    @cached_property
+    def loops(self) -> bool:
+        return self.kernel is numba_attention
 
     def _scores(self, case: Case, inputs: Inputs, terms: Terms) -> Scores:
         i, j = places(case.graph, case.n, case.m, case.device)
@@ -158,6 +177,35 @@ def inputs_of(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Inpu
     listed = {name: x for name in TERMS if (x := getattr(terms, name)) is not None}
     index = edges_of(case.graph, case.n, case.m, case.device)
     return Inputs(q, k, v, index, case.scale, terms=listed, drop=terms.drop)
+
+
+def _forward_dots(case: Case, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Passes that are prepared once for the strides of their tensors."""
+    ready, key = case.prepared, (q.stride(), k.stride(), v.stride())
+    run = ready.get(key)
+    if run is None:
+        run = _add(ready, key, ForwardDots(inputs_of(case, q, k, v, NO_TERMS)))
+    found: tuple[Tensor, Tensor] = run(q, k, v)
+    return found
+
+
+def _backward_dots(case: Case, saved: Saved, dout: Tensor) -> Grads:
+    q, k, v, out, lse = saved.q, saved.k, saved.v, saved.out, saved.lse
+    state = (out.stride(), lse.stride(), dout.stride())
+    ready, key = case.prepared, (q.stride(), k.stride(), v.stride(), *state)
+    run = ready.get(key)
+    if run is None:
+        inputs = inputs_of(case, q, k, v, NO_TERMS)
+        run = _add(ready, key, BackwardDots(inputs, out, lse, dout))
+    dq, dk, dv = run(q, k, v, out, lse, dout)
+    return Grads(dq, dk, dv, NO_TERMS)
+
+
+def _add(ready: dict[Any, Any], key: tuple[Any, ...], run: Any) -> Any:
+    if len(ready) >= MOST:
+        ready.clear()
+    ready[key] = run
+    return run
 
 
 def _terms(found: Mapping[str, Tensor], tables: tuple[Tensor, ...] = ()) -> Terms:

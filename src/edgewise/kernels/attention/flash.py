@@ -71,8 +71,8 @@ def flash(
     q: Tensor, k: Tensor, v: Tensor, scale: float, *, causal: bool = False, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     dv = v.shape[-1]
-    if not _is_even(q, k, v):
-        q, k, v = _even(q, k, v)
+    if not is_even(q, k, v):
+        q, k, v = even(q, k, v)
     if mask is None and k.shape[-2] < SHORT:
         causal, mask = minding_nan(q, k, causal, mask)
     if q.is_cuda and cudnn():
@@ -102,9 +102,9 @@ def flash_backward(
     """The gradients of q, k and v; `saved` is (q, k, v, out, lse)."""
     q, k, v, out, lse = saved
     d, dv = q.shape[-1], v.shape[-1]
-    if not _is_even(q, k, v) or not _is_even(q, out, dout):
-        q, k, v = _even(q, k, v)
-        out, dout = _even(q, out, dout)[1:]
+    if not is_even(q, k, v) or not is_even(q, out, dout):
+        q, k, v = even(q, k, v)
+        out, dout = even(q, out, dout)[1:]
     lse = lse.contiguous()
     if q.is_cuda:
         seed = torch.empty(2, dtype=torch.uint64, device=q.device)
@@ -143,14 +143,14 @@ def _one_order() -> Iterator[None]:
         torch.use_deterministic_algorithms(True, warn_only=True)
 
 
-def _is_even(a: Tensor, b: Tensor, c: Tensor) -> bool:
+def is_even(a: Tensor, b: Tensor, c: Tensor) -> bool:
     width = a.shape[-1]
     if width != b.shape[-1] or width != c.shape[-1] or (a.is_cuda and width % 8):
         return False
     return width == 1 or a.stride(-1) == b.stride(-1) == c.stride(-1) == 1
 
 
-def _even(*tensors: Tensor) -> tuple[Tensor, ...]:
+def even(*tensors: Tensor) -> tuple[Tensor, ...]:
     """All with one number of features, padded with zeros, that lie side by side: PyTorch's kernels
     assume it, and read beyond their inputs where it is not so."""
     widest = max(t.shape[-1] for t in tensors)

@@ -15,6 +15,7 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.contract import (
     EDGE_TERMS,
     FIXED,
+    NO_TERMS,
     Case,
     Grads,
     Implementation,
@@ -135,20 +136,25 @@ def _orders(case: Case) -> list[tuple[Pattern, ...]]:
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
     merged = Merged((case.b, case.g, case.n), case.dv, q)
     for kernel, part in _parts(case):
-        merged.add(*kernel.forward(part, q, k, v, _of_part(case, part, terms)))
+        of_part = terms if terms is NO_TERMS else _of_part(case, part, terms)
+        merged.add(*kernel.forward(part, q, k, v, of_part))
     return merged.out.to(q.dtype), merged.lse
 
 
 def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     parts = []
     for kernel, part in _parts(case):
-        terms = _of_part(case, part, saved.terms)
-        inner = replace(saved, terms=terms)
-        parts.append((part, kernel.backward(replace(part, dv=case.dv), inner, dout)))
+        inner = saved
+        if saved.terms is not NO_TERMS:
+            inner = replace(saved, terms=_of_part(case, part, saved.terms))
+        wider = part if part.dv == case.dv else replace(part, dv=case.dv)
+        parts.append((part, kernel.backward(wider, inner, dout)))
     (_, first), *others = parts
     dq, dk, dv = first.q, first.k, first.v
     for _, other in others:
         dq, dk, dv = dq + other.q, dk + other.k, dv + other.v
+    if saved.terms is NO_TERMS:
+        return Grads(dq, dk, dv, NO_TERMS)
     return Grads(dq, dk, dv, _together(case, saved.terms, [(p, g.terms) for p, g in parts]))
 
 

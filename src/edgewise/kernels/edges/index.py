@@ -37,25 +37,25 @@ class SplitCSR:
     split: Tensor
     split_ptr: Tensor
 
-    @property
+    @cached_property
     def segments(self) -> int:
         return self.ptr.shape[0] - 1
 
-    @property
+    @cached_property
     def edges(self) -> int:
         return self.index.shape[0]
 
-    @property
+    @cached_property
     def slots(self) -> int:
         """The number of partial results."""
         return self.owner.shape[0] - self.segments + self.split.shape[0] if self.is_split else 0
 
-    @property
+    @cached_property
     def results(self) -> int:
         """The rows that kernels write on a CPU: partial results stand behind the segments."""
         return self.segments + self.slots
 
-    @property
+    @cached_property
     def is_split(self) -> bool:
         return self.split.shape[0] > 0
 

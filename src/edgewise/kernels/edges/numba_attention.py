@@ -23,7 +23,7 @@ NARROW = 32  # numbers in a row of one head, below which heads are put side by s
 
 
 @dataclass(frozen=True, eq=False)
-class _LoopCall:
+class LoopCall:
     """One call, its tensors as loops take them."""
 
     inputs: Inputs
@@ -33,7 +33,7 @@ class _LoopCall:
     heads: Heads
 
     @classmethod
-    def of(cls, inputs: Inputs) -> _LoopCall:
+    def of(cls, inputs: Inputs) -> LoopCall:
         kind = wide(inputs.v.dtype)
         q, k, v = (ready(x, kind) for x in (inputs.q, inputs.k, inputs.v))
         heads = heads_of(*inputs.heads, q, k, v)
@@ -135,10 +135,10 @@ class _LoopCall:
         """Memory for a number of each edge and head, a row of heads for each edge."""
         return self.heads.rows(self.empty(self.index.edges, 1), self.v)
 
-    def run(self, loop: str, csr: SplitCSR, *arguments: Any) -> None:
+    def run(self, name: str, csr: SplitCSR, *arguments: Any) -> None:
         calls = self.heads.calls(csr.arrays, *arguments)
         size = self.heads.b * self.heads.g * csr.edges * (self.q.shape[-1] + self.v.shape[-1])
-        spread(_loop(loop), calls, csr.arrays[0], numbers=size)
+        spread(loop(name), calls, csr.arrays[0], numbers=size)
 
     def weigh(self, csr: SplitCSR, lse: Tensor, plain: list[Rows] | None = None) -> list[Rows]:
         """The weight of each edge: by columns they are computed again, from the log-sum-exp."""
@@ -174,7 +174,7 @@ class _LoopCall:
 
 
 def forward(inputs: Inputs) -> tuple[Tensor, Tensor]:
-    call = _LoopCall.of(inputs)
+    call = LoopCall.of(inputs)
     rows = inputs.index.rows
     out, lse = (call.empty(rows.results, width) for width in (inputs.v.shape[-1], 1))
     weights = call.weigh(rows, lse)
@@ -185,13 +185,13 @@ def forward(inputs: Inputs) -> tuple[Tensor, Tensor]:
 
 def backward(inputs: Inputs, out: Tensor, lse: Tensor, dout: Tensor) -> EdgeGrads:
     """Weights are computed again, along columns, and gradients take their places."""
-    call = _LoopCall.of(inputs)
+    call = LoopCall.of(inputs)
     columns, kind, heads, like = inputs.index.columns, call.v.dtype, call.heads, call.v
     g, delta = heads.ordered(dout, kind), call.empty(inputs.q.shape[2], 1)
     rows = [heads.rows(x, like) for x in (g, ready(out, kind), delta)]
     numbers = g.numel()
     calls = heads.calls((heads.together, g.shape[3]), *rows)
-    spread(_loop("row_dots"), calls, inputs.index.rows.ptr.numpy(), numbers=numbers)
+    spread(loop("row_dots"), calls, inputs.index.rows.ptr.numpy(), numbers=numbers)
     plain = call.per_edge() if "edge_scale" in inputs.terms else None
     weights = call.weigh(columns, heads.ordered(lse[..., None], kind), plain)
     dterms, into = call.gradients()
@@ -212,7 +212,7 @@ def backward(inputs: Inputs, out: Tensor, lse: Tensor, dout: Tensor) -> EdgeGrad
 
 
 def _of_scores(
-    call: _LoopCall, weights: list[Rows], dk: Tensor, each: list[Rows] | None
+    call: LoopCall, weights: list[Rows], dk: Tensor, each: list[Rows] | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """dq, dk and the gradient of the vector, from gradients of what scores are made of."""
     rows, columns = call.index.rows, call.index.columns
@@ -239,7 +239,7 @@ def _of_scores(
 
 def products(inputs: Inputs) -> Tensor:
     """scale · q_i·(k_j + key_e) of each edge: (b, g, e)."""
-    call = _LoopCall.of(inputs)
+    call = LoopCall.of(inputs)
     out = torch.empty(*inputs.heads, inputs.index.edges, dtype=call.v.dtype)
     read = (*call.rows[:2], call.term("edge_key"), call.sizes, call.number(inputs.scale))
     call.run("products", inputs.index.rows, *read, call.numbers(out))
@@ -248,7 +248,7 @@ def products(inputs: Inputs) -> Tensor:
 
 def products_backward(inputs: Inputs, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """dq, dk and the gradient of the edges' keys."""
-    call = _LoopCall.of(inputs)
+    call = LoopCall.of(inputs)
     rows, columns, (q, k, _) = inputs.index.rows, inputs.index.columns, call.rows
     weights = call.numbers((grad * inputs.scale).to(call.v.dtype))
     term = inputs.terms.get("edge_key")
@@ -263,7 +263,7 @@ def products_backward(inputs: Inputs, grad: Tensor) -> tuple[Tensor, Tensor, Ten
 
 
 @lru_cache
-def _loop(name: str) -> Callable[..., None]:
+def loop(name: str) -> Callable[..., None]:
     from edgewise.kernels.edges import attention_loops
 
     found: Callable[..., None] = getattr(attention_loops, name)
