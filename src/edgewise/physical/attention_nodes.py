@@ -11,7 +11,7 @@ from torch import Tensor
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import attention, traced
 from edgewise.kernels.attention.autocast import in_autocast
-from edgewise.kernels.attention.contract import Options, TermInputs
+from edgewise.kernels.attention.contract import NO_INPUTS, Options, TermInputs
 from edgewise.kernels.attention.prepared import Prepared, prepare_call
 from edgewise.kernels.edges import EdgeIndex, additive_attention, edge_index
 from edgewise.physical.state import State
@@ -19,6 +19,8 @@ from edgewise.physical.symbols import Symbol, opaque
 from edgewise.plan.nodes import Additive
 from edgewise.scores import Score
 from edgewise.scores.nodes import Node, S
+
+_interpreter = torch._C._functorch.peek_interpreter_stack  # of a transform, such as `torch.vmap`
 
 
 def graph_attention(
@@ -80,8 +82,7 @@ def attend(
     tables: list[Tensor],
 ) -> Tensor:
     """A prepared call; in a precision that autocast chooses, one like it."""
-    inputs = TermInputs(bias, edge_bias, edge_scale, lengths=lengths, tables=tuple(tables))
-    if torch.is_autocast_enabled(q.device.type) or _transformed():
+    if torch.is_autocast_enabled(q.device.type) or _interpreter() is not None:
         options = prepared.options
         return attention(
             q,
@@ -96,16 +97,14 @@ def attend(
             edge_bias=edge_bias,
             edge_scale=edge_scale,
         )
+    inputs = NO_INPUTS
+    if prepared.takes_inputs:
+        inputs = TermInputs(bias, edge_bias, edge_scale, lengths=lengths, tables=tuple(tables))
     found: Tensor = prepared.call(q, k, v, inputs)
     return found
 
 
 ATTEND = attend.__wrapped__  # type: ignore[attr-defined]  # what nodes call
-
-
-def _transformed() -> bool:
-    """Whether a function transformation, such as `torch.vmap`, is under way."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 if TYPE_CHECKING:

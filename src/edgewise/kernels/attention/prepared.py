@@ -23,7 +23,13 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import arguments, memory, traced
 from edgewise.kernels.attention.arguments import counts_twice
 from edgewise.kernels.attention.autograd import attend
-from edgewise.kernels.attention.contract import Options, TermInputs, changes_scores, wide
+from edgewise.kernels.attention.contract import (
+    NO_TERMS,
+    Options,
+    TermInputs,
+    changes_scores,
+    wide,
+)
 from edgewise.kernels.attention.errors import SDPA, refuse_context_parallel
 from edgewise.kernels.attention.layout import Expanded, Layout, Spec, Work
 from edgewise.kernels.attention.registry import Choice, choose
@@ -49,6 +55,7 @@ class Prepared:
     def __init__(self, spec: Spec, options: Options, inputs: TermInputs) -> None:
         self.graph, self.options, self.shape = spec.graph, options, spec.shape
         self.warns = counts_twice(spec.graph)
+        self.takes_inputs = bool(inputs.tables) or any(x is not None for x in inputs[:6])
         self.sign = (options.scale > 0) - (options.scale < 0)
         self.plain = self.sign == 1 and not (options.dropout or options.weights or options.lse)
         score, self.numbers = traced.numbered(options, len(inputs.tables), spec.q, spec.device)
@@ -163,11 +170,13 @@ class OneKernel:
             self.bound = bind(self.case, self.layout)
 
     def run(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs, seed: int) -> Out:
-        terms = self.layout.terms(inputs, seed)
+        terms = NO_TERMS if self.layout.bare else self.layout.terms(inputs, seed)
         try:
             if self.bound is not None:
                 return self.bound(q, k, v, terms), None
-            out, lse = attend(self.kernel, self.case, *self.layout.tensors(q, k, v), terms)
+            of_q, of_k, of_v = self.layout.shapes
+            tensors = q.reshape(of_q), k.reshape(of_k), v.reshape(of_v)
+            out, lse = attend(self.kernel, self.case, *tensors, terms)
         except (RuntimeError, MemoryError) as error:  # of torch, on either device, and of NumPy
             memory.explain(error, self.case, self.kernel.name)
             raise

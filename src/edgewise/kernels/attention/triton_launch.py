@@ -44,12 +44,18 @@ class Launch:
         if terms is not None:
             self._plainly(tensors, terms)
             return
-        self._bound = self._bound or _found(self, tensors)
-        if self._bound is None or self._bound.watched():
+        bound = self._bound
+        if bound is None:
+            bound = self._bound = _found(self, tensors)
+        if (
+            bound is None
+            or bound.hooks.launch_enter_hook.calls
+            or bound.hooks.launch_exit_hook.calls
+        ):
             compiled = self._plainly(tensors, self.none)
-            self._bound = self._bound or _bound(self, compiled, tensors)
+            self._bound = bound or _bound(self, compiled, tensors)
         else:
-            self._bound(tensors)
+            bound(tensors)
 
     def _plainly(self, tensors: tuple[Tensor, ...], terms: tuple[Any, ...]) -> Any:
         """As Triton launches; the compiled kernel, or None from its interpreter."""
@@ -74,7 +80,8 @@ class _Bound:
             *(compiled.function, run.launch_cooperative_grid, run.launch_pdl, None, None),
             *(compiled.packed_metadata, None, None, None),
         )
-        self.block, self.tiles, self.runtime = launch.options["BLOCK"], launch.tiles, knobs.runtime
+        self.block, self.tiles = launch.options["BLOCK"], launch.tiles
+        self.hooks = knobs.runtime  # of launches, such as a profiler's
         self.meta = getattr(compiled.metadata, "tensordesc_meta", None) or [None] * launch.tiles
         self.expanded: dict[tuple[int, int, tuple[int, ...]], list[Any]] = {}
         self.arguments = driver.make_tensordesc_arg
@@ -82,10 +89,6 @@ class _Bound:
         numbers = [x.data_ptr() if isinstance(x, Tensor) else x for x in rest]
         constants = len(launch.kernel.arg_names) - leading - len(rest)
         self.rest = (*numbers, *[None] * constants)
-
-    def watched(self) -> bool:
-        """Whether somebody, such as a profiler of Triton's, wants to know of launches."""
-        return bool(self.runtime.launch_enter_hook.calls or self.runtime.launch_exit_hook.calls)
 
     def __call__(self, tensors: tuple[Tensor, ...]) -> None:
         arguments: list[Any] = []
