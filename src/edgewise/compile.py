@@ -107,7 +107,11 @@ def _options(fill: Any, limit: Any, without: Any, seed: Any, dtype: Any) -> tupl
         raise _bad("seed", seed, "give a whole number: `seed=0`")
     if isinstance(without, str | bytes) or not isinstance(without, Iterable):
         raise _bad("without", without, 'give a list of names: `without=["fuse attention"]`')
-    return tuple(without)
+    names = tuple(without)
+    for name in names:
+        if not isinstance(name, str):
+            raise _bad("without", name, 'give names of passes: `without=["fuse attention"]`')
+    return names
 
 
 def _bad(name: str, value: Any, help: str) -> BadCompileOption:

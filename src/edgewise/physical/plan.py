@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from traceback import walk_tb
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
+from edgewise.errors import EdgewiseError, Place
 from edgewise.physical.passes import optimise_graph
 from edgewise.physical.source import function_of, text_of
 from edgewise.physical.symbols import Lowering, PlanStep, Symbol, is_opaque, prepared
@@ -62,8 +64,24 @@ class PhysicalPlan:
         return [node.target.__name__ for node in self.graph.nodes if is_opaque(node.target)]
 
     def __call__(self, *tensors: Tensor) -> Tensor:
-        found: Tensor = self.function(*tensors)
+        try:
+            found: Tensor = self.function(*tensors)
+        except EdgewiseError as error:
+            if error.place is None:
+                error.place = self._place_of(error)
+            raise
         return found
+
+    def _place_of(self, error: EdgewiseError) -> Place | None:
+        """The rule of the node that raised an error: generated code has one line a node."""
+        lines = self.text.splitlines()
+        for frame, number in walk_tb(error.__traceback__):
+            if frame.f_code is self.function.__code__:
+                name = lines[number - 1].split(" = ")[0].strip()
+                label = next(n.meta.get("of") for n in self.graph.nodes if n.name == name)
+                rule = None if label is None else getattr(label.step, "rule", None)
+                return None if rule is None else rule.place
+        return None
 
     def module(self) -> GraphModule:
         """The graph with operators of torch for kernels: for `torch.compile` and `torch.export`."""

@@ -37,7 +37,8 @@ class _Writer:
     def __init__(self, constants: Mapping[str, Any] | None, lifted: bool = False) -> None:
         self.constants = constants
         self.lifted = lifted
-        self.scope: dict[str, Any] = {}
+        # errors look for their place in frames outside of the package
+        self.scope: dict[str, Any] = {"__name__": "edgewise.physical.generated"}
         self.known: dict[Any, str] = {}
 
     def function(self, graph: Graph) -> str:
