@@ -12,7 +12,7 @@ from typing import Any
 LINE = 88
 GROUPS = {  # of the names in `edgewise`
     "Rules": ("R", "V", "C", "F", "W", "Program", "scope", "repeat"),
-    "Models": ("Model", "Data", "Relation", "Growing", "Updating", "load", "compiled_descent"),
+    "Models": ("Model", "Data", "Relation", "Growing", "Updating", "load", "training_step"),
     "Inputs": ("rows", "ragged", "numbers"),
     "Attention": ("attention",),
     "Results": ("Solution", "Why", "Explanation", "Profile", "Picture"),

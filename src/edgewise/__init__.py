@@ -15,7 +15,7 @@ _HOMES = {
     "ragged": "inputs.kinds",
     "numbers": "inputs.kinds",
     "load": "save",
-    "compiled_descent": "descent",
+    "training_step": "descent",
     "attention": "kernels.attention",
     "Model": "module",
     "Data": "module",

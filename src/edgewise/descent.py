@@ -1,236 +1,217 @@
-"""A step of training as one compiled function: forward, loss, gradients and descent."""
+"""A step of training for small networks: forward, loss and gradients as one compiled function."""
 
 from __future__ import annotations
 
-import math
-import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Hashable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
-from torch.torch_version import TorchVersion
 
-from edgewise.errors import EdgewiseError, caller
+from edgewise.errors import caller
 from edgewise.inputs.kinds import BadInput
 from edgewise.module import Data, Model
+from edgewise.physical.data import ReadyCall
 from edgewise.physical.plan import PhysicalPlan
-from edgewise.physical.step import Step
 from edgewise.physical.tracing import autocasts
 
 Loss = Callable[..., Tensor]
-Stepped = tuple[Tensor, list[Tensor]]  # the loss, and weights that are still to be written
-# Whether what torch compiles may write weights: 2.11 writes some before other gradients read them.
-WRITES = TorchVersion(torch.__version__) >= "2.13"
-# what is compiled is the same for every call by `_Sample.alike`, so torch need not look again
-UNGUARDED: dict[str, Any] = {
-    "guard_filter_fn": lambda found: [False] * len(found),
-    "cpp_wrapper": True,
-}
+Ready = tuple[ReadyCall, list[Tensor], list[Tensor]]
+COMPILED = 8  # layouts that one step compiles: each takes seconds
 
 
-class NotAlike(EdgewiseError):
-    """A compiled step of training is one sequence of operations, the same for every sample."""
+def training_step(model: Model, loss: Loss, optimiser: torch.optim.Optimizer) -> TrainingStep:
+    """`step(data, *targets, **inputs)`: one update of the weights; returns the loss.
 
-    code = "not-alike"
-    example = """\
-model = Program([(R.h <= R.a["w": 2, 1]) | [F.call(torch.nn.Tanh())]]).compile(R.h)
-descend = compiled_descent(model, torch.nn.functional.mse_loss, lr=0.1)
-descend(model.ground(facts=[R.a[1.0]]), torch.zeros(2))"""
-    instead = """\
-model = Program([(R.h <= R.a["w": 2, 1]) | [F.tanh]]).compile(R.h)
-compiled_descent(model, torch.nn.functional.mse_loss, lr=0.1)"""
-
-
-class BadTarget(EdgewiseError):
-    """A loss compares an output with targets that fit it: none is repeated to fit."""
-
-    code = "bad-target"
-    example = """\
-model = Program([R.h <= R.a["w": 2, 1]]).compile(R.h)
-descend = compiled_descent(model, torch.nn.functional.mse_loss, lr=0.1)
-descend(model.ground(facts=[R.a[1.0]]), torch.zeros(1))"""
-    instead = """\
-model = Program([R.h <= R.a["w": 2, 1]]).compile(R.h)
-descend = compiled_descent(model, torch.nn.functional.mse_loss, lr=0.1)
-descend(model.ground(facts=[R.a[1.0]]), torch.zeros(2))"""
-
-
-def compiled_descent(model: Model, loss: Loss, *, lr: float) -> Descent:
-    """`descend(sample, *targets)`: one step of gradient descent, compiled; gives the loss.
-
-    It does what `loss(model(sample), *targets).backward()` and a step of `torch.optim.SGD` do, at
-    a fraction of the cost where samples are small. Samples are laid out alike: `model.samples`.
-    A model that is moved, or given other weights, needs a new one.
+    It is the loop `optimiser.zero_grad(); value = loss(model(data, **inputs), *targets);
+    value.backward(); optimiser.step()`, with less overhead for small samples: from the second call
+    with a layout on, forward, loss and gradients are one function of `torch.compile`.
     """
     if not isinstance(model, Model):
         raise BadInput(
-            f"a {type(model).__name__} is no compiled model",
+            f"expected a compiled model, not a {type(model).__name__}",
             caller(),
-            "write `compiled_descent(program.compile(R.h), loss, lr=0.1)`",
+            "write `training_step(program.compile(R.h), loss, optimiser)`",
         )
-    if isinstance(lr, bool) or not isinstance(lr, int | float) or not math.isfinite(lr):
-        raise BadInput(f"`lr` is {lr!r}", caller(), "give a number: `lr=0.1`")
-    return Descent(model, loss, lr)
+    if not callable(loss):
+        raise BadInput(
+            f"expected a loss function, not a {type(loss).__name__}",
+            caller(),
+            "write `training_step(model, torch.nn.functional.mse_loss, optimiser)`",
+        )
+    if not isinstance(optimiser, torch.optim.Optimizer):
+        raise BadInput(
+            f"expected a torch optimiser, not a {type(optimiser).__name__}",
+            caller(),
+            "write `training_step(model, loss, torch.optim.Adam(model.parameters()))`",
+        )
+    return TrainingStep(model, loss, optimiser)
 
 
-@dataclass(frozen=True, eq=False)
-class _Sample:
-    """A sample as its operations, its constants in two tensors: every argument of a call costs."""
+class TrainingStep:
+    """A callable that updates weights; `plain` is the reason why its last call was not compiled."""
 
-    data: Data
-    plan: PhysicalPlan
-    numbers: Tensor
-    keys: Tensor
-
-    def alike(self, other: _Sample) -> bool:
-        return self.plan.text == other.plan.text and self.shapes == other.shapes
-
-    @property
-    def shapes(self) -> list[tuple[torch.Size, torch.dtype]]:
-        return [(c.shape, c.dtype) for c in self.plan.tensors]
-
-
-class Descent:
-    """A compiled step of training; `lr` may change between calls."""
-
-    def __init__(self, model: Model, loss: Loss, lr: float) -> None:
+    def __init__(self, model: Model, loss: Loss, optimiser: torch.optim.Optimizer) -> None:
         self.model = model
         self.loss = loss
-        self.lr = lr
-        self._rate = torch.tensor(lr, dtype=torch.float64)
-        self._samples: dict[tuple[int, bool], _Sample] = {}
-        self._made: dict[Any, tuple[_Sample, Callable[..., Stepped]]] = {}
-        weights = [model.weight(name) for name in model._paths]
-        self._learns = [w.requires_grad for w in weights]
-        self._learnt = [w.detach() for w in weights if w.requires_grad]  # the same storage
-        self._fixed = [w.detach() for w in weights if not w.requires_grad]
+        self.optimiser = optimiser
+        self.plain: str | None = None
+        closure = inspect.signature(type(optimiser).step).parameters.get("closure")
+        self._needs_closure = closure is not None and closure.default is inspect.Parameter.empty
+        self._layouts: WeakKeyDictionary[PhysicalPlan, _Layout] = WeakKeyDictionary()
+        self._compiled: dict[Hashable, dict[Hashable, _Gradients]] = {}
+        self._count = 0
 
-    def __call__(self, sample: Data, *targets: Tensor) -> Tensor:
-        training = self.model.training
-        for target in targets:
-            if not isinstance(target, Tensor):
-                raise BadTarget(
-                    f"a {type(target).__name__} is no target",
-                    caller(),
-                    "give tensors: `descend(sample, torch.tensor([1.0]))`",
-                )
-        kinds = (training, *((t.shape, t.dtype, t.device) for t in targets))
-        found = self._samples.get((id(sample), training))
-        if found is None or kinds not in self._made:
-            found = self._new(sample, targets, kinds)
-        if self.lr != self._rate:
-            self._rate = torch.tensor(self.lr, dtype=torch.float64)
-        update = self._made[kinds][1]
-        constants = (found.numbers, found.keys)
-        value, after = update(self._learnt, self._fixed, *constants, self._rate, targets)
-        if after:
-            torch._foreach_copy_(self._learnt, after)
+    def __call__(self, data: Data | None, /, *targets: Any, **inputs: Any) -> Tensor:
+        if not self._needs_closure:
+            value = self._backward(data, targets, inputs)
+            self.optimiser.step()
+            return value
+        values: list[Tensor] = []
+
+        def closure() -> float:
+            values.append(self._backward(data, targets, inputs))
+            return values[-1].item()
+
+        self.optimiser.step(closure)
+        return values[0]
+
+    def _backward(
+        self, data: Data | None, targets: tuple[Any, ...], inputs: dict[str, Any]
+    ) -> Tensor:
+        """The loss; its gradients are in the weights."""
+        found = self.model._ready(data, inputs)
+        self.plain = self._refuses(found, targets)
+        if found is None or self.plain is not None:
+            return self._run_plain(data, targets, inputs)
+        ready, values, weights = found
+        layout = self._layout(ready)
+        kind = (
+            *((t.shape, t.dtype, t.device) for t in targets),
+            *(w.requires_grad for w in weights),
+        )
+        gradients = layout.compiled.get(kind)
+        if gradients is not None:
+            return gradients(weights, [*ready.first, *values], layout.tensors, targets)
+        if self._count >= COMPILED:
+            self.plain = f"{COMPILED} layouts are compiled: pad samples with `model.samples`"
+            return self._run_plain(data, targets, inputs)
+        self.plain = "the first call with a layout is plain: its errors are those of PyTorch"
+        value = self._run_plain(data, targets, inputs)
+        reached = [at for at, weight in enumerate(weights) if weight.grad is not None]
+        layout.compiled[kind] = _Gradients(layout.function, self.loss, reached)
+        self._count += 1
         return value
 
-    def _new(self, data: Data, targets: tuple[Tensor, ...], kinds: tuple[Any, ...]) -> _Sample:
-        """A sample that was not seen, or targets of another kind."""
-        step, _ = self.model._resolved(data, {})
-        sample = _packed(data, self._plan(step))
-        if kinds not in self._made:
-            self._check(data, targets)
-            update = torch.compile(
-                self._update(sample), fullgraph=True, dynamic=False, options=UNGUARDED
-            )
-            self._made[kinds] = (sample, update)
-        if not sample.alike(self._made[kinds][0]):
-            raise NotAlike(
-                "the sample takes other operations, or sizes, than the first",
-                caller(),
-                "lay them out alike: `model.samples(model.ground(facts=ragged([...])))`",
-            )
-        self._samples[id(data), self.model.training] = sample
-        return sample
+    def _layout(self, ready: ReadyCall) -> _Layout:
+        found = self._layouts.get(ready.plan)
+        if found is None:
+            found = self._layouts[ready.plan] = _Layout(ready)
+            found.compiled = self._compiled.setdefault(found.key, found.compiled)
+        return found
 
-    def _check(self, data: Data, targets: tuple[Tensor, ...]) -> None:
-        """Ask for the loss once, as plain Python: there its complaints can still be read."""
-        device = self.model._one.device
-        with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
-            found = self.model(data)
-            output = found if isinstance(found, Tensor) else found.data
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("error", UserWarning)
-                    value = self.loss(output, *targets)
-            except EdgewiseError:
-                raise
-            except Exception as problem:
-                raise _unfit(output, targets, str(problem).partition("\n")[0]) from None
-        if not isinstance(value, Tensor) or value.numel() != 1:
-            shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-            raise _unfit(output, targets, f"it gives {shape} instead of one number")
+    def _run_plain(
+        self, data: Data | None, targets: tuple[Any, ...], inputs: dict[str, Any]
+    ) -> Tensor:
+        self.optimiser.zero_grad()
+        value = self.loss(self.model(data, **inputs), *targets)
+        value.backward()
+        return value.detach().reshape(())
 
-    def _plan(self, step: Step) -> PhysicalPlan:
-        model, names = self.model, tuple(self.model._paths)
-        weights = [model.weight(name) for name in names]
-        plan = step.plan((), weights, names, model._one, model.training, False)
-        if plan.kernels or autocasts(model._one.device):
-            why = "autocast is on" if not plan.kernels else f"it calls `{plan.kernels[0]}`"
-            raise NotAlike(f"it cannot be compiled: {why}", caller(), "train step by step")
-        return plan
+    def _refuses(self, found: Ready | None, targets: tuple[Any, ...]) -> str | None:
+        """Why a call is not compiled: it must do all that the plain loop does, or not be."""
+        model = self.model
+        if found is None:
+            return "no earlier call had inputs like these, or their values change"
+        ready, values, weights = found
+        if reason := self._layout(ready).refuses:
+            return reason
+        if autocasts(model._one.device):
+            return "autocast is on"
+        if not torch.is_grad_enabled():
+            return "gradients are switched off"
+        if not all(isinstance(target, Tensor) for target in targets):
+            return "a target is not a tensor"
+        if any(tensor.requires_grad for tensor in (*ready.first, *values, *targets)):
+            return "an input or a target requires a gradient"
+        trained = [weight for weight in weights if weight.requires_grad]
+        groups = self.optimiser.param_groups
+        if {id(p) for group in groups for p in group["params"]} != {id(w) for w in trained}:
+            return "the optimiser's parameters are not the trained weights of the model"
+        if len({weight.dtype for weight in trained}) != 1:
+            return "the weights have several precisions"
+        hooks = (model._forward_hooks, model._forward_pre_hooks, model._backward_hooks)
+        tensor_hooks = ((w._backward_hooks, w._post_accumulate_grad_hooks) for w in trained)
+        if any(hooks) or any(map(any, tensor_hooks)):
+            return "hooks are registered"
+        return None
 
-    def _update(self, sample: _Sample) -> Callable[..., Stepped]:
-        forward = sample.plan.lifted
-        loss, learns, shapes = self.loss, self._learns, sample.shapes
 
-        def update(
-            learnt: list[Tensor],
-            fixed: list[Tensor],
-            numbers: Tensor,
-            keys: Tensor,
-            rate: Tensor,
+class _Layout:
+    """A plan with its constant tensors as arguments; plans with equal keys share one function."""
+
+    def __init__(self, ready: ReadyCall) -> None:
+        plan = ready.plan
+        self.compiled: dict[Hashable, _Gradients] = {}
+        self.refuses = None if ready.output.is_dense else "the output is a relation of rows"
+        if kernels := plan.kernels:
+            self.refuses = f"it calls `{kernels[0]}`, which is not a torch operation"
+        self.tensors = plan.tensors
+        self.function = plan.lifted
+        scope = self.function.__globals__
+        plain = (float, torch.dtype, torch.device)
+        own = ("__builtins__", self.function.__name__)
+        names = [n for n, x in scope.items() if n not in own and not isinstance(x, Tensor)]
+        things = [scope[name] for name in names]
+        marks = [repr(x) if isinstance(x, plain) else id(x) for x in things]
+        kinds = [*plan.signature, *((t.shape, t.dtype) for t in self.tensors)]
+        self.key = (plan.device, plan.text, *names, *marks, *kinds)
+
+
+class _Gradients:
+    """Forward, loss and gradients of some weights, compiled; Dynamo guards what the loss reads."""
+
+    def __init__(self, forward: Callable[..., Tensor], loss: Loss, reached: list[int]) -> None:
+        self.reached = reached
+
+        def gradients(
+            weights: list[Tensor],
+            values: list[Tensor],
+            constants: list[Tensor],
             targets: tuple[Tensor, ...],
-        ) -> Stepped:
-            constants = _unpacked(shapes, numbers, keys)
+        ) -> tuple[Tensor, Tensor]:
+            def value(trained: list[Tensor]) -> Tensor:
+                used = list(weights)
+                for at, weight in zip(reached, trained, strict=True):
+                    used[at] = weight
+                return loss(forward(*values, *used, *constants), *targets).reshape(())
 
-            def objective(learnt: list[Tensor]) -> Tensor:
-                mine, others = iter(learnt), iter(fixed)
-                weights = [next(mine) if own else next(others) for own in learns]
-                return loss(forward(*weights, *constants), *targets)
+            found, at = torch.func.grad_and_value(value)([weights[at] for at in reached])
+            # one buffer: no gradient shares memory with another, or with an input
+            return at, torch.cat([gradient.flatten() for gradient in found])
 
-            gradients, value = torch.func.grad_and_value(objective)(learnt)
-            if not WRITES:
-                return value, [w - rate * g for w, g in zip(learnt, gradients, strict=True)]
-            for weight, gradient in zip(learnt, gradients, strict=True):
-                weight.sub_(rate * gradient)
-            return value, []
+        # Dynamo limits how often one code is compiled; every layout has its own
+        gradients.__code__ = gradients.__code__.replace()
+        self.function = torch.compile(
+            gradients, fullgraph=True, dynamic=False, options={"fallback_random": True}
+        )
 
-        # torch keeps what it compiles with the code, and nothing guards which one is asked for
-        update.__code__ = update.__code__.replace()
-        return update
-
-
-def _unfit(output: Any, targets: tuple[Tensor, ...], why: str) -> BadTarget:
-    shapes = " and ".join(str(tuple(t.shape)) for t in targets) or "none"
-    return BadTarget(
-        f"the loss does not take the output {tuple(output.shape)} with the targets {shapes}: {why}",
-        caller(),
-        "give targets in the shape that the loss takes, here most often that of `model(sample)`",
-    )
-
-
-def _packed(data: Data, plan: PhysicalPlan) -> _Sample:
-    held = plan.tensors
-    floats = [c.flatten() for c in held if c.is_floating_point()]
-    others = [c.flatten().long() for c in held if not c.is_floating_point()]
-    numbers = torch.cat(floats) if floats else torch.zeros(0)
-    keys = torch.cat(others) if others else torch.zeros(0, dtype=torch.int64)
-    return _Sample(data, plan, numbers, keys)
-
-
-def _unpacked(
-    shapes: Sequence[tuple[torch.Size, torch.dtype]], numbers: Tensor, keys: Tensor
-) -> list[Tensor]:
-    found, ends = [], {True: 0, False: 0}
-    for shape, dtype in shapes:
-        real = dtype.is_floating_point
-        start, ends[real] = ends[real], ends[real] + shape.numel()
-        part = (numbers if real else keys)[start : ends[real]]
-        found.append(part.reshape(shape).to(dtype))
-    return found
+    def __call__(
+        self,
+        weights: list[Tensor],
+        values: list[Tensor],
+        constants: list[Tensor],
+        targets: tuple[Tensor, ...],
+    ) -> Tensor:
+        with torch.no_grad():
+            value, flat = self.function(weights, values, constants, targets)
+            trained = [weights[at] for at in self.reached]
+            parts = flat.split([weight.numel() for weight in trained])
+            for weight in weights:
+                weight.grad = None
+            for weight, part in zip(trained, parts, strict=True):
+                weight.grad = part.view(weight.shape)
+        found: Tensor = value
+        return found

@@ -167,6 +167,16 @@ class Model(torch.nn.Module):
 
         Names, shapes, precisions and devices are the key, so nothing needs to be checked.
         """
+        found = self._ready(data, inputs)
+        if found is None:
+            return None
+        ready, tensors, weights = found
+        return ready.output.shown(ready.plan(*ready.first, *tensors, *weights), False)
+
+    def _ready(
+        self, data: Data | None, inputs: dict[str, Any]
+    ) -> tuple[ReadyCall, list[Tensor], list[Tensor]] | None:
+        """An earlier call with inputs like these, their tensors, and the weights of now."""
         held = self._cache if data is None else data
         if type(held) is not Data or held.model != self._number or self.check:
             return None
@@ -177,7 +187,7 @@ class Model(torch.nn.Module):
             return None
         if [(weight.shape, weight.dtype) for weight in weights] != prepared.weights:
             return None
-        return prepared.output.shown(prepared.plan(*prepared.first, *found[1], *weights), False)
+        return prepared, found[1], weights
 
     def _key(self, data: Data, inputs: dict[str, Any]) -> tuple[Any, list[Tensor]] | None:
         """What decides the plan of a call, and the tensors of its inputs."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from edgewise import EdgewiseError, F, Program, R, V, compiled_descent, load, rows
+from edgewise import EdgewiseError, F, Program, R, V, load, rows, training_step
 from edgewise.decode import CachedDecoder
 
 RULES = [R.h(V.I) <= R.x(V.I)["w":1.0]]
@@ -47,6 +47,8 @@ def test_outputs(output: Any) -> None:
     assert refused.value.code == "unknown-output"
 
 
+SGD = torch.optim.SGD([torch.zeros(1)])
+
 CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "stage": (lambda m: m.explain(stage=5), "unknown-stage"),
     "explain a number": (lambda m: m.explain(5), "bad-input"),
@@ -60,9 +62,9 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "add": (lambda m: m.updating().add(5), "bad-fact"),
     "following": (lambda m: CachedDecoder(5, "token"), "bad-decoding"),  # type: ignore[arg-type]
     "following a model": (lambda m: CachedDecoder(m, "token"), "bad-decoding"),
-    "descent": (lambda m: compiled_descent(5, F, lr=0.1), "bad-input"),  # type: ignore[arg-type]
-    "lr": (lambda m: compiled_descent(m, torch.nn.functional.mse_loss, lr="a"), "bad-input"),  # type: ignore[arg-type]
-    "nan": (lambda m: compiled_descent(m, torch.nn.functional.mse_loss, lr=math.nan), "bad-input"),
+    "training": (lambda m: training_step(5, F, SGD), "bad-input"),  # type: ignore[arg-type]
+    "loss": (lambda m: training_step(m, 5, SGD), "bad-input"),  # type: ignore[arg-type]
+    "optimiser": (lambda m: training_step(m, F, torch.optim.SGD), "bad-input"),  # type: ignore[arg-type]
     "load": (lambda m: load(None), "bad-model-file"),  # type: ignore[arg-type]
     "load bytes": (lambda m: load(b"model"), "bad-model-file"),  # type: ignore[arg-type]
     "save": (lambda m: m.save(5), "not-savable"),

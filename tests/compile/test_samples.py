@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from edgewise import EdgewiseError, F, Program, R, V, W, compiled_descent, ragged, rows
+from edgewise import EdgewiseError, F, Program, R, V, W, ragged, rows
 
 X, Y, K = V.X, V.Y, V.K
 
@@ -151,82 +151,8 @@ def test_why_is_asked_of_the_batch():
     assert model.why(R.out, data, sample=0)
 
 
-def test_compiled_descents_are_independent():
-    """Nothing guards what is compiled: another model, loss or kind of target is another code."""
-
-    def squares(y, t):
-        return (y - t).square().sum()
-
-    def absolute(y, t):
-        return (y - t).abs().sum()
-
-    deep = Program([R.g <= R.a[2, 1], R.h <= R.g[2, 2]])
-    steps = []
-    for program, loss in (
-        *((Program([(R.h <= R.a[2, 1]) | [f]]), squares) for f in (F.tanh, F.relu, F.sigmoid)),
-        (Program([R.h <= R.a[2, 1]]), absolute),
-        (deep, squares),
-    ):
-        model = program.compile(R.h, seed=0)
-        data = model.ground(facts=[R.a[1.0]])
-        steps.append((model, data, loss, compiled_descent(model, loss, lr=0.1)))
-    for target in (torch.zeros(2), torch.zeros(1, 2), torch.ones(2)):
-        for model, data, loss, descend in steps:
-            wanted = loss(model(data), target)
-            grads = torch.autograd.grad(wanted, list(model.parameters()))
-            after = [p.detach() - 0.1 * g for p, g in zip(model.parameters(), grads, strict=True)]
-            torch.testing.assert_close(descend(data, target), wanted.detach())
-            torch.testing.assert_close([p.detach() for p in model.parameters()], after)
-
-
-def test_a_compiled_descent_is_the_plain_one():
-    program = network(
-        (R.g(X)[4, 4] <= (R.h(Y), R._edge(Y, X))) | [F.avg_agg],
-        R.g(X) <= R.h(X)[4, 4],
-        (R.g(X)[2.0].fixed() <= R.h(X)),
-        R.g / 1 | [F.relu],
-    )
-    model, plain = (program.compile(R.out, seed=0, dtype=torch.float64) for _ in range(2))
-    targets = torch.linspace(-1, 1, len(SAMPLES), dtype=torch.float64)
-    optimiser = torch.optim.SGD(plain.parameters(), lr=0.1)
-    descend = compiled_descent(model, torch.nn.functional.mse_loss, lr=0.1)
-    samples = model.samples(model.ground(facts=ragged(of(model.program))))
-    for rate in (0.01, 0.005):
-        descend.lr = optimiser.param_groups[0]["lr"] = rate
-        for facts, sample, target in zip(of(model.program), samples, targets, strict=True):
-            optimiser.zero_grad()
-            loss = torch.nn.functional.mse_loss(plain(plain.ground(facts=facts)), target)
-            loss.backward()
-            optimiser.step()
-            torch.testing.assert_close(descend(sample, target), loss.detach())
-    torch.testing.assert_close(list(model.parameters()), list(plain.parameters()))
-    with pytest.raises(EdgewiseError, match="not-alike"):
-        descend(model.ground(facts=of(model.program)[0]), targets[0])
-
-
 def test_rows_and_values_as_samples():
     model = Program([R.out <= R.x(X)[1, 3]]).compile(R.out)
     given = [rows(torch.arange(n).unsqueeze(0), torch.randn(n, 3)) for n in (2, 4)]
     for one, sample in zip(given, model.samples(model.ground(x=ragged(given))), strict=True):
         torch.testing.assert_close(model(sample), model(model.ground(x=one)))
-
-
-BAD_TARGETS = {
-    "one too many": (torch.nn.functional.mse_loss, torch.zeros(3, 1), "(3, 1)"),
-    "repeated": (torch.nn.functional.mse_loss, torch.zeros(2, 3, 1), "different to the input"),
-    "a vector for a loss": (lambda y, t: y - t, torch.zeros(3, 2), "instead of one number"),
-    "no tensor": (torch.nn.functional.mse_loss, 1.0, "a float is no target"),
-    "classes": (torch.nn.functional.cross_entropy, torch.zeros(7).long(), "(7,)"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_TARGETS)
-def test_a_target_that_does_not_fit_is_refused(name):
-    loss, target, text = BAD_TARGETS[name]
-    model = Program([R.h(V.I) <= R.a(V.I)["w":2, 1]]).compile(R.h, seed=0)
-    before = model.weight("w").detach().clone()
-    data = model.ground(facts=[R.a(i)[1.0] for i in range(3)])
-    with pytest.raises(EdgewiseError, match="bad-target") as caught:
-        compiled_descent(model, loss, lr=0.1)(data, target)
-    assert text in caught.value.message
-    assert torch.equal(model.weight("w"), before)

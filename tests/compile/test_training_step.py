@@ -1,0 +1,209 @@
+"""`training_step` against the plain loop: the same losses and weights with every optimiser."""
+
+import copy
+
+import pytest
+import torch
+
+from edgewise import F, Program, R, V, ragged, training_step
+
+X, Y = V.X, V.Y
+mse = torch.nn.functional.mse_loss
+GRAPH = Program(
+    [
+        (R.h(X) <= (R.x(Y)[8, 3], R._edge(Y, X))) | [F.relu],
+        (R.out <= R.h(X)[1, 8]) | [F.avg_agg],
+    ]
+)
+XOR = Program([(R.xor["outer":1, 8] <= R.xy["inner":8, 2]) | [F.tanh], R.xor / 0 | [F.tanh]])
+OPTIMISERS = {
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.001, momentum=0.9),
+    "Adam": lambda p: torch.optim.Adam(p, lr=0.01),
+    "AdamW": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+    "LBFGS": lambda p: torch.optim.LBFGS(p, lr=0.1, max_iter=3),
+}
+
+
+def plain_step(model, loss, optimiser):
+    values = []
+
+    def step(data, *targets, **inputs):
+        def closure():
+            optimiser.zero_grad()
+            value = loss(model(data, **inputs), *targets)
+            value.backward()
+            values.append(value.detach())
+            return value
+
+        values.clear()
+        optimiser.step(closure)
+        return values[0]
+
+    return step
+
+
+def molecules():
+    made = torch.Generator().manual_seed(0)
+    return [
+        [R.x(i)[torch.randn(3, generator=made, dtype=torch.float64)] for i in range(n)]
+        + [R.edge(i, i + 1) for i in range(n - 1)]
+        for n in (4, 6, 3)
+    ]
+
+
+def xor_samples():
+    pairs = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    return pairs.split(1), torch.tensor([[0.0], [1.0], [1.0], [0.0]], dtype=torch.float64)
+
+
+def same(model, other):
+    torch.testing.assert_close(model.state_dict(), other.state_dict())
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_samples_of_one_layout_with_a_schedule(name):
+    fast, plain = (GRAPH.compile(R.out, seed=0, dtype=torch.float64) for _ in range(2))
+    sides = []
+    for model, make in ((fast, training_step), (plain, plain_step)):
+        optimiser = OPTIMISERS[name](model.parameters())
+        schedule = torch.optim.lr_scheduler.StepLR(optimiser, 2, gamma=0.5)
+        samples = model.samples(model.ground(facts=ragged(molecules())))
+        sides.append((make(model, mse, optimiser), schedule, samples))
+    for _ in range(5):
+        for at in range(3):
+            target = torch.tensor(float(at), dtype=torch.float64)
+            found, wanted = (step(samples[at], target) for step, _, samples in sides)
+            torch.testing.assert_close(found, wanted)
+        for _, schedule, _ in sides:
+            schedule.step()
+    assert sides[0][0].plain is None
+    same(fast, plain)
+
+
+def test_samples_of_different_shapes():
+    fast, plain = (GRAPH.compile(R.out, seed=0, dtype=torch.float64) for _ in range(2))
+    sides = []
+    for model, make in ((fast, training_step), (plain, plain_step)):
+        step = make(model, mse, torch.optim.Adam(model.parameters(), lr=0.01))
+        sides.append((step, [model.ground(facts=facts) for facts in molecules()[:2]]))
+    for _ in range(4):
+        for at in range(2):
+            target = torch.tensor(1.0, dtype=torch.float64)
+            found, wanted = (step(samples[at], target) for step, samples in sides)
+            torch.testing.assert_close(found, wanted)
+    assert sides[0][0].plain is None or "calls" in sides[0][0].plain
+    same(fast, plain)
+
+
+def test_weights_and_losses_that_change_between_calls():
+    scale = [1.0]
+
+    def loss(y, t):
+        return mse(y, t) * scale[0]
+
+    fast, plain = (XOR.compile(R.xor, seed=0, dtype=torch.float64) for _ in range(2))
+    sides = [
+        make(m, loss, torch.optim.SGD(m.parameters(), lr=0.1))
+        for m, make in ((fast, training_step), (plain, plain_step))
+    ]
+    xs, ys = xor_samples()
+    for epoch in range(4):
+        if epoch == 2:
+            scale[0] = 3.0  # guarded by Dynamo
+            for model in (fast, plain):
+                model.load_state_dict({k: v + 0.1 for k, v in model.state_dict().items()})
+        for x, y in zip(xs, ys, strict=True):
+            found, wanted = (step(None, y, xy=x) for step in sides)
+            torch.testing.assert_close(found, wanted)
+    assert sides[0].plain is None
+    for model in (fast, plain):
+        model.weight("inner").requires_grad_(False)
+    for _ in range(3):
+        torch.testing.assert_close(*(step(None, ys[1], xy=xs[1]) for step in sides))
+    assert "optimiser's parameters" in sides[0].plain
+    same(fast, plain)
+
+
+def test_gradients_have_their_own_memory():
+    """Both weights have the gradient `x`: scaled in place, neither the other nor `x` changes."""
+    model = Program([R.h <= (R.x["a":2,], R.x["b":2,])]).compile(R.h, seed=0)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.0)
+    step = training_step(model, lambda y, t: (y * t).sum(), optimiser)
+
+    def scaled(*_):
+        for p in model.parameters():
+            p.grad.mul_(2)
+
+    optimiser.register_step_pre_hook(scaled)
+    x, target = torch.tensor([[3.0]]), torch.tensor([1.0, 2.0])
+    for _ in range(3):
+        step(None, target, x=x[0])
+        found = [p.grad.clone() for p in model.parameters()]
+    assert step.plain is None
+    torch.testing.assert_close(found, [torch.tensor([6.0, 12.0]).view(g.shape) for g in found])
+    assert x.item() == 3.0
+    assert target.tolist() == [1.0, 2.0]
+
+
+def test_weights_without_gradients_are_left_alone():
+    """Weight decay is for weights that have a gradient."""
+    fast, plain = (XOR.compile(R.xor, seed=0, dtype=torch.float64) for _ in range(2))
+    xs, ys = xor_samples()
+    for model, make in ((fast, training_step), (plain, plain_step)):
+        optimiser = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.5)
+        step = make(model, mse, optimiser)
+        for _ in range(4):
+            step(None, ys[1], xy=xs[1])
+    same(fast, plain)
+
+
+def test_dropout_and_modes():
+    program = Program([(R.h <= R.x[4, 3]) | [F.dropout(0.5)], R.out <= R.h[1, 4]])
+    fast = program.compile(R.out, seed=0)
+    plain = copy.deepcopy(fast)
+    x, y = torch.ones(3), torch.ones(())
+    results = []
+    for model, make in ((fast, training_step), (plain, plain_step)):
+        torch.manual_seed(0)
+        step = make(model, mse, torch.optim.SGD(model.parameters(), lr=0.01))
+        losses = []
+        for training in (True, True, True, True, False, False, False, True):
+            model.train(training)
+            losses.append(step(None, y, x=x))
+        results.append(torch.stack(losses))
+    torch.testing.assert_close(*results)
+    same(fast, plain)
+
+
+def test_what_cannot_be_compiled_says_why():
+    x, y = torch.ones(3, 2), torch.zeros(3, 2)
+    model = Program([(R.h(X) <= R.x(X)["w":2, 2]) | [F.call(torch.nn.Tanh())]]).compile(R.h)
+    step = training_step(model, mse, torch.optim.SGD(model.parameters(), lr=0.1))
+    for _ in range(3):
+        before = model.weight("w").detach().clone()
+        step(None, y, x=x)
+        assert not torch.equal(before, model.weight("w"))
+    assert "calls" in step.plain
+    model = Program([R.h(X) <= R.x(X)["w":2, 2]]).compile(R.h)
+    step = training_step(model, mse, torch.optim.SGD(model.parameters(), lr=0.1))
+    for _ in range(3):
+        step(None, y, x=x)
+    assert step.plain is None
+    with torch.autocast("cpu"):
+        step(None, y, x=x)
+        step(None, y, x=x)
+    assert step.plain == "autocast is on"
+    trained = x.clone().requires_grad_()
+    step(None, y, x=trained)
+    assert "requires a gradient" in step.plain
+    assert trained.grad is not None
+    seen = []
+    hook = model.weight("w").register_hook(seen.append)
+    step(None, y, x=x)
+    assert step.plain == "hooks are registered"
+    assert len(seen) == 1
+    hook.remove()
+    with pytest.raises(UserWarning, match="target size"):
+        step(None, torch.zeros(3, 1), x=x)
+    with torch.no_grad(), pytest.raises(RuntimeError, match="does not require grad"):
+        step(None, y, x=x)
