@@ -5,6 +5,7 @@ A meta tensor takes torch a tenth of a millisecond for most functions, and a lay
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -39,6 +40,8 @@ def like_result(
     name = getattr(func, "__name__", "")
     if name in OF_EACH and (found := _of_each(args)) is not None:
         return found
+    if name in ("reshape", "view", "to") and (found := _view(name, args)) is not None:
+        return found
     if name == "linear":
         x, matrix = args[:2]
         return described((*x.shape[:-1], matrix.shape[0]), x.dtype)
@@ -59,6 +62,17 @@ def like_result(
             _KNOWN.clear()
         _KNOWN[key] = _description(found)
     return found
+
+
+def _view(name: str, args: tuple[Any, ...]) -> Tensor | None:
+    """A reshape to lengths that are all there, or a cast; torch does others, and refuses them."""
+    x, *rest = args
+    if name == "to":
+        cast = len(rest) == 1 and isinstance(rest[0], torch.dtype) and rest[0] != x.dtype
+        return described(x.shape, rest[0]) if cast else None
+    shape = tuple(rest[0]) if len(rest) == 1 and isinstance(rest[0], tuple | list) else tuple(rest)
+    known = bool(rest) and all(type(size) is int and size >= 0 for size in shape)
+    return described(shape, x.dtype) if known and math.prod(shape) == x.numel() else None
 
 
 def _of_each(args: tuple[Any, ...]) -> Tensor | None:

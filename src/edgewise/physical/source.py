@@ -42,10 +42,8 @@ class _Writer:
         self.known: dict[Any, str] = {}
 
     def function(self, graph: Graph) -> str:
-        last: dict[Node, Node] = {}
-        for node in graph.nodes:
-            for read in node.all_input_nodes:
-                last[read] = node
+        reads = {node: node.all_input_nodes for node in graph.nodes}
+        last = {read: node for node, inputs in reads.items() for read in inputs}
         arguments, last_arguments, lines = [], [], []
         for node in graph.nodes:
             match node.op:
@@ -62,7 +60,7 @@ class _Writer:
                     lines.append(f"    return {self.text(node.args[0])}")
                     continue
             lines.append(f"    {node.name} = {self.call(node)}")
-            over = [read for read in node.all_input_nodes if last[read] is node]
+            over = [read for read in reads[node] if last[read] is node]
             over = [read.name for read in over if read.op != "get_attr"]
             over += [] if node in last else [node.name]
             if over:

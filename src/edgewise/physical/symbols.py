@@ -23,6 +23,7 @@ from edgewise.kernels.edges.operators import Operation
 from edgewise.kernels.edges.registry import EdgeOperation, note_choice
 from edgewise.physical.result_shapes import META, described, keeps_order, like_result
 
+AS_THEY_ARE = {type(None), bool, int, float, str, slice, torch.dtype, torch.device}
 Found = TypeVar("Found", Tensor, list[Tensor], tuple[Tensor, ...])
 
 
@@ -244,11 +245,12 @@ class Lowering:
 
     def _named(self, item: Any) -> Any:
         """Arguments as a graph takes them: nodes for tensors and for things of ours."""
-        if type(item) is Symbol:
+        kind = type(item)
+        if kind is Symbol:
             return self.node(item)
+        if kind in AS_THEY_ARE:
+            return item
         match item:
-            case None | bool() | int() | float() | str() | slice() | torch.dtype() | torch.device():
-                return item
             case torch.Size():
                 return tuple(item)
             case tuple():
@@ -261,8 +263,11 @@ class Lowering:
 
     def _like(self, item: Any) -> Any:
         """Arguments without numbers."""
-        if type(item) is Symbol:
+        kind = type(item)
+        if kind is Symbol:
             return item.like
+        if kind in AS_THEY_ARE and kind is not torch.device:
+            return item
         match item:
             case Tensor():
                 self.constant(item)
