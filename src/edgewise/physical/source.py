@@ -37,8 +37,8 @@ class _Writer:
     def __init__(self, constants: Mapping[str, Any] | None, lifted: bool = False) -> None:
         self.constants = constants
         self.lifted = lifted
-        # errors look for their place in frames outside of the package; Dynamo, which compiles lifted
-        # code, imports the module of such a name
+        # errors look for their place in frames outside of the package; lifted code is compiled, and
+        # Dynamo would import the module
         self.scope: dict[str, Any] = {} if lifted else {"__name__": "edgewise.physical.generated"}
         self.known: dict[Any, str] = {}
 
