@@ -13,6 +13,8 @@ MODELS = {
     "gat": "GAT",
     "gatv2": "GATv2",
     "gcn": "GCN",
+    "gcn_cached": "GCN, PyG's normalisation cached",
+    "sage": "GraphSAGE",
     "rgcn": "R-GCN, 128 relations",
 }
 SHOWN = ["attention_gpu", "attention_gpu_checks", "attention_sweep", "attention_terms_gpu",
