@@ -30,14 +30,28 @@ Kind = type[EdgewiseError] | type[EdgewiseWarning]
 
 def every() -> list[Kind]:
     """All kinds of errors and warnings that the package defines, by code."""
-    root = Path(edgewise.__path__[0])
-    for file in sorted(root.rglob("*.py")):
-        if re.search(r"^class \w+\(\w+(Error|Warning)\)", file.read_text(), re.MULTILINE):
-            name = ".".join(file.relative_to(root.parent).with_suffix("").parts)
-            importlib.import_module(name.removesuffix(".__init__"))
+    _load_kinds()
     found = [*_below(EdgewiseError), *_below(EdgewiseWarning)]
     own = (k for k in found if k.__module__.startswith("edgewise.") and k is not SeveralErrors)
     return sorted(own, key=lambda k: k.code)
+
+
+@functools.cache
+def _load_kinds() -> None:
+    """Import every module with a class below the kinds known so far."""
+    root = Path(edgewise.__path__[0])
+    classes = {
+        file: re.findall(r"^class (\w+)\((\w+)\)", file.read_text(), re.MULTILINE)
+        for file in sorted(root.rglob("*.py"))
+    }
+    known, before = {"EdgewiseError", "EdgewiseWarning"}, 0
+    while len(known) > before:
+        before = len(known)
+        known |= {name for found in classes.values() for name, base in found if base in known}
+    for file, found in classes.items():
+        if any(base in known for _, base in found):
+            name = ".".join(file.relative_to(root.parent).with_suffix("").parts)
+            importlib.import_module(name.removesuffix(".__init__"))
 
 
 def _below(kind: Any) -> list[Any]:

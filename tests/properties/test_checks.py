@@ -50,5 +50,5 @@ def test_a_check_says_the_same_again(case: Case) -> None:
 @given(evaluable())
 def test_an_unbound_head_variable_is_always_found(case: Case) -> None:
     wrong = Program([R.fresh(V.Nowhere) <= R.alone(1)], aggregation=case.program.aggregation)
-    with pytest.raises(EdgewiseError, match="`Nowhere` is in the head of `fresh`"):
+    with pytest.raises(EdgewiseError, match="`Nowhere` is in the rule head `fresh`"):
         (case.program + wrong).check()

@@ -51,10 +51,10 @@ def test_permuting_facts_changes_nothing(case, random):
 
 
 # the keys of the cases in their order, and other constants in the same order
-CONSTANTS = (0, 1, 2, 3, 4, "a", "b", "p", "q")
-NAMES = st.sets(st.integers(-9, 99), min_size=5, max_size=5).map(sorted)
+CONSTANTS = (-2, 0, 1, 2, 3, 4, 9, "a", "b", "p", "q")
+NAMES = st.sets(st.integers(-9, 99), min_size=7, max_size=7).map(sorted)
 MIXED = st.sets(st.integers(-9, 99), min_size=2, max_size=2).map(sorted)
-STRINGS = st.sets(st.text("abcXYZ_é", max_size=3), min_size=7, max_size=7).map(sorted)
+STRINGS = st.sets(st.text("abcXYZ_é", max_size=3), min_size=9, max_size=9).map(sorted)
 renamings = st.one_of(
     NAMES.map(lambda names: [*names, "c", "x", "y", "z"]),
     st.tuples(MIXED, STRINGS).map(lambda pair: [*pair[0], *pair[1]]),

@@ -177,9 +177,9 @@ def prepare(
     >>> import torch
     >>> from edgewise.graphs import window
     >>> x = torch.empty(1, 2, 9, 4, device="meta")
-    >>> call = prepare(x, x, x, window(1), device="cpu")
+    >>> call = prepare(x, x, x, window(1), device="cpu", kernel="csr")
     >>> call.choice.name, call.work.pairs, call(*torch.randn(3, 1, 2, 9, 4)).shape
-    ('rectangles', 50, torch.Size([1, 2, 9, 4]))
+    ('csr', 50, torch.Size([1, 2, 9, 4]))
     """
     bias, combined = arguments.scores_of(bias, score)
     terms = (bias, edge_bias, edge_scale, edge_key, edge_value, lengths)
