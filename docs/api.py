@@ -84,9 +84,9 @@ def entry(name: str, thing: Any) -> str:
     """One name: signature, docstring, and the public methods of a class."""
     shown = f"### `{name}`\n\n"
     if name not in RESULTS and (inspect.isclass(thing) or inspect.isfunction(thing)):
-        shown += f"```python\n{signature(name, thing)}\n```\n\n"
+        shown += f"```py\n{signature(name, thing)}\n```\n\n"
     methods = [
-        f"#### `{name}.{method}`\n\n```python\n{signature(method, function)}\n```\n\n"
+        f"#### `{name}.{method}`\n\n```py\n{signature(method, function)}\n```\n\n"
         f"{described(function)}"
         for method, function in methods_of(thing)
     ]
