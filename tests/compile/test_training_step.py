@@ -150,10 +150,13 @@ def test_weights_without_gradients_are_left_alone():
     fast, plain = (XOR.compile(R.xor, seed=0, dtype=torch.float64) for _ in range(2))
     xs, ys = xor_samples()
     for model, make in ((fast, training_step), (plain, plain_step)):
+        frozen = next(model.parameters()).requires_grad_(False)
+        before = frozen.clone()
         optimiser = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.5)
         step = make(model, mse, optimiser)
         for _ in range(4):
             step(None, ys[1], xy=xs[1])
+        assert torch.equal(frozen, before)
     same(fast, plain)
 
 
