@@ -104,7 +104,7 @@ def _options(fill: Any, limit: Any, without: Any, seed: Any, dtype: Any) -> tupl
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise _bad("limit", limit, "give a whole number of groundings: `limit=1_000_000`")
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-        raise _bad("seed", seed, "give a whole number: `seed=0`")
+        raise _bad("seed", seed, "give an integer from 0 to 2^63 - 1: `seed=0`")
     if isinstance(without, str | bytes) or not isinstance(without, Iterable):
         raise _bad("without", without, 'give a list of names: `without=["fuse attention"]`')
     names = tuple(without)

@@ -89,6 +89,15 @@ def safe_repr(item: object) -> str:
         return reprlib.repr(item)
 
 
+def counted(number: int | None, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "column"), counted(7, "row")
+    ('1 column', '7 rows')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def nearest(name: str, names: Sequence[str]) -> str | None:
     """The known name that `name` is most likely a misspelling of.
 

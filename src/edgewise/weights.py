@@ -66,7 +66,9 @@ def _check_options(seed: Any, dtype: Any) -> None:
     valid = isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 1 << 63
     if seed is not None and not valid:
         raise BadDefault(
-            f"`seed={safe_repr(seed)}` is not a seed", caller(), "write an integer from 0"
+            f"`seed={safe_repr(seed)}` is not a seed",
+            caller(),
+            "write an integer from 0 to 2^63 - 1",
         )
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise BadDefault(

@@ -337,7 +337,7 @@ REASONS = {
     "tree([10**30])": "too large",
     "from_edges(torch.zeros(3, 2, dtype=torch.int64))": "shape (3, 2): pairs are its rows",
     "from_blocks([(2, 2)], 10).count(20)": "use n = 21 or more",
-    "per_head(full())[1]": "head 1 is out of range: there is 1 head",
+    "per_head(full())[1]": "head 1 is out of range of 1 head",
     "parse('window(' + '1' * 5000 + ')')": "a number of 5,000 digits",
     "parse('window(1) # one\\n| full()')": "need parentheses",
 }

@@ -5,6 +5,8 @@ import pytest
 import torch
 
 from edgewise import EdgewiseError, Program, R, V, numbers, ragged, rows
+from edgewise.functions import columns, values
+from edgewise.graphs import from_dense, random_edges
 from edgewise.inputs import read
 from edgewise.inputs.read import read_one
 
@@ -58,3 +60,38 @@ def test_a_new_kind_of_input_is_one_entry(monkeypatch):
     assert found.data.equal(expected.data)
     batch = model.rows(x=x, edge=ragged([given, PAIRS]))
     assert batch.data.equal(torch.cat([expected.data, expected.data]))
+
+
+def test_arrays_of_any_strides_are_read():
+    x, pairs = np.arange(6.0).reshape(3, 2), PAIRS.numpy()
+    assert read_one("x", x[::-1], 1).equal(torch.from_numpy(x).flip(0))
+    assert read_one("edge", pairs[:, ::-1], 2).keys.equal(PAIRS.flip(1))
+    assert rows(PAIRS, x[1::-1]).values.equal(torch.from_numpy(x)[:2].flip(0))
+    program = Program([R.h <= R.a[x[:2, ::-1]]])
+    assert program.solve([R.a[[1.0, 0.0]]])[R.h].tolist() == [1.0, 3.0]
+    assert from_dense(np.eye(3)[::-1]) == from_dense(torch.eye(3).flip(0))
+
+
+@pytest.mark.parametrize("value", [torch.empty(0, 4), np.empty((3, 0)), torch.empty(0)])
+@pytest.mark.parametrize("named", [False, True])
+def test_a_weight_without_elements_is_refused_where_it_is_written(value, named):
+    with pytest.raises(EdgewiseError, match="has no elements") as caught:
+        R.a(V.X)["w":value] if named else R.a(V.X)[value]
+    assert caught.value.code == "bad-weight"
+    assert "R.a(V.X)" in str(caught.value)
+
+
+def test_seeds_have_a_range():
+    program = Program([R.h <= R.a[2, 3]])
+    assert program.weights(seed=2**63 - 1)
+    with pytest.raises(EdgewiseError, match="2\\^63 - 1"):
+        program.weights(seed=2**63)
+    with pytest.raises(EdgewiseError, match="2\\^64 - 1"):
+        random_edges(3, seed=2**64)
+
+
+def test_numbers_of_rows_and_columns_are_in_the_plural_where_they_are():
+    with pytest.raises(EdgewiseError, match="the left one has 1 column, the right one 7 rows"):
+        values.product(torch.ones(2), torch.ones(7))
+    with pytest.raises(EdgewiseError, match="the left one has 1 column, the right one 7 rows"):
+        columns.product(torch.ones(1, 1, 2), torch.ones(1, 1, 7))

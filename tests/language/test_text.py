@@ -387,5 +387,5 @@ def test_a_file_is_loaded(tmp_path) -> None:
 
 
 def test_only_text_is_parsed() -> None:
-    with pytest.raises(EdgewiseError, match="is not a text"):
+    with pytest.raises(EdgewiseError, match="is a string, got"):
         Program.parse(None)

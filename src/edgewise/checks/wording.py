@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from edgewise.errors import Caller, Place, Span
+from edgewise.errors import Caller, Place, Span, counted
 from edgewise.language import nodes
 
 
@@ -48,7 +48,7 @@ def name(item: nodes.Expression) -> str:
 
 
 def terms(count: int) -> str:
-    return f"{count} term" + ("" if count == 1 else "s")
+    return counted(count, "term")
 
 
 def elsewhere(place: Place | None, here: Place | None) -> str:

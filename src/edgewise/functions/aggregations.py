@@ -6,11 +6,13 @@ The engine's form takes data (batch, rows, value...) and gives (batch, heads, va
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from edgewise.functions import columns, values
 from edgewise.functions.definition import AGGREGATION, OVER, TOP, Definition, Law, ShapeMismatch
 from edgewise.functions.dimensions import SCALAR, VECTOR, Shapes
+from edgewise.functions.values import of_stacked
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -102,6 +104,7 @@ def unpadded(table: Tensor, parts: Segmented) -> Tensor:
 
 
 INF = float("inf")
+_aggregation = partial(Definition, AGGREGATION)
 
 
 def _same(shapes: Shapes, **options: Any) -> Shapes:
@@ -207,134 +210,59 @@ def _normalised(
         found = torch.stack([of_vector(column) for column in numbers.unbind(1)], 1)
         return list(found.reshape(stacked.shape).unbind(0))
 
-    return Definition(
-        name,
-        AGGREGATION,
-        says,
-        value,
-        on_columns,
-        lambda shapes, agg_terms=None: VECTOR if () in shapes else frozenset(),
-        frozenset({Law.NORMALISES, Law.NEEDS_TABLE}),
-        (OVER,),
-        shares=(shares, in_segments),
-    )
+    def shape(shapes: Shapes, agg_terms: Any = None) -> Shapes:
+        return VECTOR if () in shapes else frozenset()
+
+    laws = {Law.NORMALISES, Law.NEEDS_TABLE}
+    shared = (shares, in_segments)
+    return _aggregation(name, says, value, on_columns, shape, laws, (OVER,), shares=shared)
 
 
 _EACH = {Law.ELEMENTWISE, Law.ORDER_FREE, Law.KEEPS_ONE}
+_EXTREME = {*_EACH, Law.MONOTONE, Law.ASSOCIATIVE, Law.IDEMPOTENT}
 
 AGGREGATIONS = (
-    Definition(
-        "sum_agg",
-        AGGREGATION,
-        "the sum",
-        lambda items: values.aligned(items).sum(0),
-        total,
-        _same,
-        frozenset({*_EACH, Law.MONOTONE, Law.LINEAR, Law.ASSOCIATIVE}),
-        kernel="sum",
-    ),
-    Definition(
-        "avg_agg",
-        AGGREGATION,
-        "the mean",
-        lambda items: values.aligned(items).mean(0),
-        _average,
-        _same,
-        frozenset({*_EACH, Law.MONOTONE, Law.LINEAR, Law.IDEMPOTENT}),
-        kernel="mean",
-        also=("mean_agg",),
-    ),
-    Definition(
-        "max_agg",
-        AGGREGATION,
-        "the largest, element by element",
-        lambda items: values.aligned(items).amax(0),
-        lambda data, parts: extreme(data, parts, "amax"),
-        _same,
-        frozenset({*_EACH, Law.MONOTONE, Law.ASSOCIATIVE, Law.IDEMPOTENT}),
-        gradient="shared equally among ties",
-        kernel="max",
-    ),
-    Definition(
-        "min_agg",
-        AGGREGATION,
-        "the smallest, element by element",
-        lambda items: values.aligned(items).amin(0),
-        lambda data, parts: extreme(data, parts, "amin"),
-        _same,
-        frozenset({*_EACH, Law.MONOTONE, Law.ASSOCIATIVE, Law.IDEMPOTENT}),
-        gradient="shared equally among ties",
-        kernel="min",
-    ),
-    Definition(
-        "count_agg",
-        AGGREGATION,
-        "how many groundings there are",
+    _aggregation(
+        "sum_agg", "the sum", of_stacked(lambda x: x.sum(0)), total, _same,
+        {*_EACH, Law.MONOTONE, Law.LINEAR, Law.ASSOCIATIVE}, kernel="sum"),
+    _aggregation(
+        "avg_agg", "the mean", of_stacked(lambda x: x.mean(0)), _average, _same,
+        {*_EACH, Law.MONOTONE, Law.LINEAR, Law.IDEMPOTENT}, kernel="mean", also=("mean_agg",)),
+    _aggregation(
+        "max_agg", "the largest, element by element", of_stacked(lambda x: x.amax(0)),
+        lambda data, parts: extreme(data, parts, "amax"), _same, _EXTREME,
+        gradient="shared equally among ties", kernel="max"),
+    _aggregation(
+        "min_agg", "the smallest, element by element", of_stacked(lambda x: x.amin(0)),
+        lambda data, parts: extreme(data, parts, "amin"), _same, _EXTREME,
+        gradient="shared equally among ties", kernel="min"),
+    _aggregation(
+        "count_agg", "the number of groundings",
         lambda items: items[0].new_tensor(float(len(items))),
         lambda data, parts: parts.sizes.to(data.dtype).reshape(1, -1),
-        lambda shapes: SCALAR if shapes else frozenset(),
-        frozenset({Law.ORDER_FREE}),
-        gradient="0",
-    ),
-    Definition(
-        "concat_agg",
-        AGGREGATION,
-        "all numbers as one vector, groundings in order",
-        _concat,
-        _concat_columns,
-        lambda shapes: VECTOR if shapes else frozenset(),
-        frozenset({Law.NEEDS_TABLE}),
-    ),
-    Definition(
-        "std_agg",
-        AGGREGATION,
-        "the standard deviation: √ of the mean square from the mean",
-        _std,
-        _std_columns,
-        _same,
-        frozenset({Law.ELEMENTWISE, Law.ORDER_FREE}),
-        gradient="0 where all are equal",
-    ),
-    Definition(
-        "median_agg",
-        AGGREGATION,
-        "the middle one; of two the smaller",
-        lambda items: values.aligned(items).median(0).values,
-        _median,
-        _same,
-        frozenset({*_EACH, Law.MONOTONE, Law.IDEMPOTENT, Law.NEEDS_TABLE}),
-    ),
-    Definition(
-        "lse_agg",
-        AGGREGATION,
-        "log Σ eˣ, a smooth maximum",
-        lambda items: values.aligned(items).logsumexp(0),
-        _lse,
-        _same,
-        frozenset({*_EACH, Law.MONOTONE, Law.ASSOCIATIVE}),
-    ),
+        lambda shapes: SCALAR if shapes else frozenset(), {Law.ORDER_FREE}, gradient="0"),
+    _aggregation(
+        "concat_agg", "all numbers as one vector, groundings in order", _concat, _concat_columns,
+        lambda shapes: VECTOR if shapes else frozenset(), {Law.NEEDS_TABLE}),
+    _aggregation(
+        "std_agg", "the standard deviation: √ of the mean square from the mean", _std,
+        _std_columns, _same, {Law.ELEMENTWISE, Law.ORDER_FREE}, gradient="0 where all are equal"),
+    _aggregation(
+        "median_agg", "the median; of two in the middle the smaller",
+        of_stacked(lambda x: x.median(0).values), _median, _same,
+        {*_EACH, Law.MONOTONE, Law.IDEMPOTENT, Law.NEEDS_TABLE}),
+    _aggregation(
+        "lse_agg", "log Σ eˣ, a smooth maximum", of_stacked(lambda x: x.logsumexp(0)), _lse, _same,
+        {*_EACH, Law.MONOTONE, Law.ASSOCIATIVE}),
     _normalised(
-        "softmax_agg",
-        "eˣ over the sum of all eˣ of a group",
-        lambda x: x.softmax(0),
-        lambda table: table.softmax(-1),
-        softmax,
-    ),
+        "softmax_agg", "eˣ over the sum of all eˣ of a group", lambda x: x.softmax(0),
+        lambda table: table.softmax(-1), softmax),
     _normalised(
-        "sparsemax_agg",
-        "the nearest numbers ≥ 0 that sum to 1 in a group",
-        values.sparsemax,
+        "sparsemax_agg", "the nearest numbers ≥ 0 that sum to 1 in a group", values.sparsemax,
         lambda table: columns.sparsemax(table, -1),
-        lambda data, parts: unpadded(columns.sparsemax(padded(data, parts, -INF), 2), parts),
-    ),
-    Definition(
-        "topk_agg",
-        AGGREGATION,
-        "the sum of the k largest",
-        lambda items, k: values.aligned(items).topk(min(k, len(items)), 0).values.sum(0),
-        _topk,
-        _same,
-        frozenset({*_EACH, Law.MONOTONE, Law.NEEDS_TABLE}),
-        (TOP,),
-    ),
-)
+        lambda data, parts: unpadded(columns.sparsemax(padded(data, parts, -INF), 2), parts)),
+    _aggregation(
+        "topk_agg", "the sum of the k largest",
+        of_stacked(lambda x, k: x.topk(min(k, len(x)), 0).values.sum(0)), _topk, _same,
+        {*_EACH, Law.MONOTONE, Law.NEEDS_TABLE}, (TOP,)),
+)  # fmt: skip

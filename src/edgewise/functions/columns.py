@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgewise.functions.definition import ShapeMismatch
-from edgewise.functions.dimensions import show
+from edgewise.functions.definition import cannot_multiply, not_elementwise
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,10 +38,7 @@ def meet(columns: Sequence[Tensor]) -> list[Tensor]:
     """Columns that meet element by element: of equal shapes, or scalars."""
     shapes = {shape_of(c) for c in columns if c.ndim > 2}
     if len(shapes) > 1:
-        raise ShapeMismatch(
-            f"{' and '.join(map(show, sorted(shapes)))} meet element by element",
-            help="elementwise operations take equal shapes, or a scalar",
-        )
+        raise not_elementwise(shapes)
     rank = max(c.ndim for c in columns) - 2
     return [spread(c, rank) for c in columns]
 
@@ -70,13 +66,8 @@ def product(left: Tensor, right: Tensor) -> Tensor:
     if left.ndim == 2 or right.ndim == 2:
         a, b = meet([left, right])
         return a * b
-    inner = (left.shape[3] if left.ndim == 4 else 1, right.shape[2])
-    if inner[0] != inner[1]:
-        raise ShapeMismatch(
-            f"cannot multiply {show(shape_of(left))} by {show(shape_of(right))}: {inner[0]} "
-            f"columns meet {inner[1]} rows",
-            help=f"a weight is (out, in); transpose with `.T`, or give it {inner[1]} columns",
-        )
+    if (left.shape[3] if left.ndim == 4 else 1) != right.shape[2]:
+        raise cannot_multiply(shape_of(left), shape_of(right))
     match left.ndim, right.ndim:
         case 3, _:  # a column times a row
             return canonical(left.unsqueeze(-1) * right)

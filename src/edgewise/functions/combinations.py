@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from operator import add, mul
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from edgewise.functions.dimensions import (
     show,
     union,
 )
+from edgewise.functions.values import of_stacked
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -248,178 +249,72 @@ def _score(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda s, *parts: reduce(lambda a, b: function(s, a, b), parts)
 
 
-def _count_columns(items: Sequence[Tensor]) -> Tensor:
-    return items[0].new_full((1, 1), len(items))
-
-
-_ELEMENTS = {Law.ELEMENTWISE, Law.ORDER_FREE, Law.KEEPS_ONE}
+_combination = partial(Definition, COMBINATION)
+_EACH = {Law.ELEMENTWISE, Law.ORDER_FREE, Law.KEEPS_ONE}
+_EXTREME = {*_EACH, Law.MONOTONE, Law.ASSOCIATIVE, Law.IDEMPOTENT}
 
 COMBINATIONS = (
-    Definition(
-        "sum",
-        COMBINATION,
-        "the sum; scalars spread",
-        lambda items: values.aligned(items).sum(0),
-        lambda items: reduce(add, meet(items)),
-        elementwise,
-        frozenset({*_ELEMENTS, Law.MONOTONE, Law.LINEAR, Law.ASSOCIATIVE}),
-        score=_score(lambda s, a, b: a + b),
-        counterpart="sum_agg",
-        operator=("+", 1),
-        also=("add",),
-    ),
-    Definition(
-        "product",
-        COMBINATION,
-        "the matrix product, from left to right; a scalar scales",
-        lambda items: reduce(values.product, items),
-        lambda items: reduce(columns.product, items),
+    _combination(
+        "sum", "the sum; scalars broadcast", of_stacked(lambda x: x.sum(0)),
+        lambda items: reduce(add, meet(items)), elementwise,
+        {*_EACH, Law.MONOTONE, Law.LINEAR, Law.ASSOCIATIVE}, score=_score(lambda s, a, b: a + b),
+        counterpart="sum_agg", operator=("+", 1), also=("add",)),
+    _combination(
+        "product", "the matrix product, from left to right; a scalar scales",
+        lambda items: reduce(values.product, items), lambda items: reduce(columns.product, items),
         lambda operands: reduce(product, operands),
-        frozenset({Law.KEEPS_ONE, Law.ASSOCIATIVE, Law.DISTRIBUTES}),
-        score=_score(lambda s, a, b: a * b),
-        operator=("@", 2),
-        also=("matmul", "prod"),
-    ),
-    Definition(
-        "elproduct",
-        COMBINATION,
-        "the product element by element",
-        lambda items: values.aligned(items).prod(0),
-        lambda items: reduce(mul, meet(items)),
-        elementwise,
-        frozenset({*_ELEMENTS, Law.ASSOCIATIVE, Law.DISTRIBUTES}),
-        score=_score(lambda s, a, b: a * b),
-        operator=("*", 2),
-        also=("mul",),
-    ),
-    Definition(
-        "avg",
-        COMBINATION,
-        "the mean",
-        lambda items: values.aligned(items).mean(0),
-        lambda items: reduce(add, meet(items)) / len(items),
-        elementwise,
-        frozenset({*_ELEMENTS, Law.MONOTONE, Law.LINEAR, Law.IDEMPOTENT}),
+        {Law.KEEPS_ONE, Law.ASSOCIATIVE, Law.DISTRIBUTES}, score=_score(lambda s, a, b: a * b),
+        operator=("@", 2), also=("matmul", "prod")),
+    _combination(
+        "elproduct", "the product element by element", of_stacked(lambda x: x.prod(0)),
+        lambda items: reduce(mul, meet(items)), elementwise,
+        {*_EACH, Law.ASSOCIATIVE, Law.DISTRIBUTES}, score=_score(lambda s, a, b: a * b),
+        operator=("*", 2), also=("mul",)),
+    _combination(
+        "avg", "the mean", of_stacked(lambda x: x.mean(0)),
+        lambda items: reduce(add, meet(items)) / len(items), elementwise,
+        {*_EACH, Law.MONOTONE, Law.LINEAR, Law.IDEMPOTENT},
         score=lambda s, *parts: reduce(add, parts) / len(parts),
-        counterpart="avg_agg",
-        also=("mean",),
-    ),
-    Definition(
-        "max",
-        COMBINATION,
-        "the largest, element by element",
-        lambda items: values.aligned(items).amax(0),
-        lambda items: stack(items).amax(0),
-        elementwise,
-        frozenset({*_ELEMENTS, Law.MONOTONE, Law.ASSOCIATIVE, Law.IDEMPOTENT}),
-        score=_score(lambda s, a, b: s.maximum(a, b)),
-        gradient="shared equally among ties",
-        counterpart="max_agg",
-    ),
-    Definition(
-        "min",
-        COMBINATION,
-        "the smallest, element by element",
-        lambda items: values.aligned(items).amin(0),
-        lambda items: stack(items).amin(0),
-        elementwise,
-        frozenset({*_ELEMENTS, Law.MONOTONE, Law.ASSOCIATIVE, Law.IDEMPOTENT}),
-        score=_score(lambda s, a, b: s.minimum(a, b)),
-        gradient="shared equally among ties",
-        counterpart="min_agg",
-    ),
-    Definition(
-        "count",
-        COMBINATION,
-        "how many values there are",
-        lambda items: items[0].new_tensor(float(len(items))),
-        _count_columns,
-        lambda operands: SCALAR,
-        frozenset({Law.ORDER_FREE}),
-        gradient="0",
-        counterpart="count_agg",
-        many=lambda: SCALAR,
-    ),
-    Definition(
-        "crossum",
-        COMBINATION,
-        "the sums of every number with every other, as a vector",
-        _crossum,
-        _crossum_columns,
-        _crossed,
-        frozenset({Law.ASSOCIATIVE}),
-        many=lambda: VECTOR,
-    ),
-    Definition(
-        "cossim",
-        COMBINATION,
-        "the cosine of the angle between two values",
-        _cossim,
-        _cossim_columns,
+        counterpart="avg_agg", also=("mean",)),
+    _combination(
+        "max", "the largest, element by element", of_stacked(lambda x: x.amax(0)),
+        lambda items: stack(items).amax(0), elementwise, _EXTREME,
+        score=_score(lambda s, a, b: s.maximum(a, b)), gradient="shared equally among ties",
+        counterpart="max_agg"),
+    _combination(
+        "min", "the smallest, element by element", of_stacked(lambda x: x.amin(0)),
+        lambda items: stack(items).amin(0), elementwise, _EXTREME,
+        score=_score(lambda s, a, b: s.minimum(a, b)), gradient="shared equally among ties",
+        counterpart="min_agg"),
+    _combination(
+        "count", "the number of values", lambda items: items[0].new_tensor(float(len(items))),
+        lambda items: items[0].new_full((1, 1), len(items)), lambda operands: SCALAR,
+        {Law.ORDER_FREE}, gradient="0", counterpart="count_agg", many=lambda: SCALAR),
+    _combination(
+        "crossum", "the sums of every number with every other, as a vector", _crossum,
+        _crossum_columns, _crossed, {Law.ASSOCIATIVE}, many=lambda: VECTOR),
+    _combination(
+        "cossim", "the cosine of the angle between two values", _cossim, _cossim_columns,
         lambda operands: SCALAR if len(operands) == 2 and elementwise(operands) else NOTHING,
-        frozenset({Law.ORDER_FREE}),
-        takes=PAIR,
-        arity=2,
-        many=lambda: SCALAR,
-    ),
-    Definition(
-        "softmax_comb",
-        COMBINATION,
-        "the softmax of the scalars, as a vector",
+        {Law.ORDER_FREE}, takes=PAIR, arity=2, many=lambda: SCALAR),
+    _combination(
+        "softmax_comb", "the softmax of the scalars, as a vector",
         lambda items: values.scalars(items, "softmax_comb").softmax(0),
-        lambda items: _scalar_columns(items, "softmax_comb").softmax(-1),
-        _vector,
-        takes=SCALARS,
-        counterpart="softmax_agg",
-        many=lambda: VECTOR,
-    ),
-    Definition(
-        "sparsemax_comb",
-        COMBINATION,
-        "the sparsemax of the scalars, as a vector",
+        lambda items: _scalar_columns(items, "softmax_comb").softmax(-1), _vector,
+        takes=SCALARS, counterpart="softmax_agg", many=lambda: VECTOR),
+    _combination(
+        "sparsemax_comb", "the sparsemax of the scalars, as a vector",
         lambda items: values.sparsemax(values.scalars(items, "sparsemax_comb")),
-        lambda items: columns.sparsemax(_scalar_columns(items, "sparsemax_comb"), -1),
-        _vector,
-        takes=SCALARS,
-        counterpart="sparsemax_agg",
-        many=lambda: VECTOR,
-    ),
-    Definition(
-        "lookup",
-        COMBINATION,
-        "the row of a table that a number names",
-        _lookup,
-        _lookup_columns,
-        _row,
-        frozenset({Law.CHECKED}),
-        takes=TABLE,
-        arity=2,
-        also=("embedding",),
-        many=lambda: VECTOR,
-    ),
-    Definition(
-        "rotate",
-        COMBINATION,
-        "rotary positions: the pairs (x_c, x_{c+d/2}) turned by angles",
-        _rotate,
-        _rotate_columns,
-        _rotated,
-        takes=ANGLES,
-        arity=3,
-        also=("rope",),
-        many=lambda: VECTOR,
-    ),
-    Definition(
-        "concat",
-        COMBINATION,
-        "all numbers as one vector, or rows on top of each other",
-        _concat,
-        _concat_columns,
-        _concatenated,
-        frozenset({Law.ASSOCIATIVE}),
-        (AXIS,),
-        counterpart="concat_agg",
-        also=("cat",),
-        many=lambda axis: ANY if axis == 0 else VECTOR,
-    ),
-)
+        lambda items: columns.sparsemax(_scalar_columns(items, "sparsemax_comb"), -1), _vector,
+        takes=SCALARS, counterpart="sparsemax_agg", many=lambda: VECTOR),
+    _combination(
+        "lookup", "the row of a table that a number names", _lookup, _lookup_columns, _row,
+        {Law.CHECKED}, takes=TABLE, arity=2, also=("embedding",), many=lambda: VECTOR),
+    _combination(
+        "rotate", "rotary positions: the pairs (x_c, x_{c+d/2}) turned by angles", _rotate,
+        _rotate_columns, _rotated, takes=ANGLES, arity=3, also=("rope",), many=lambda: VECTOR),
+    _combination(
+        "concat", "all numbers as one vector, or rows on top of each other", _concat,
+        _concat_columns, _concatenated, {Law.ASSOCIATIVE}, (AXIS,), counterpart="concat_agg",
+        also=("cat",), many=lambda axis: ANY if axis == 0 else VECTOR),
+)  # fmt: skip

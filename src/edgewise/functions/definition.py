@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from edgewise.errors import EdgewiseError
+from edgewise.errors import EdgewiseError, counted
+from edgewise.functions.dimensions import Shape, show
 
 TRANSFORMATION, COMBINATION, AGGREGATION = "transformation", "combination", "aggregation"
 
@@ -61,13 +62,13 @@ class Definition:
     a score from scores, given the module `edgewise.scores`.
     """
 
-    name: str
     kind: str
+    name: str
     says: str
     value: Callable[..., Any]
     columns: Callable[..., Any]
     shape: Callable[..., Any]
-    laws: frozenset[Law] = frozenset()
+    laws: Set[Law] = frozenset()
     options: tuple[Option, ...] = ()
     score: Callable[..., Any] | None = None
     gradient: str = ""  # where it is not that of the formula
@@ -113,6 +114,22 @@ Program([
     R.h(V.X) <= R.a(V.X)[64, 32],
     R.g(V.X) <= R.h(V.X)[32, 64],
 ]).check()"""
+
+
+def cannot_multiply(left: Shape, right: Shape) -> ShapeMismatch:
+    columns, rows = (*left, 1)[1], right[0]
+    return ShapeMismatch(
+        f"cannot multiply {show(left)} by {show(right)}: the left one has "
+        f"{counted(columns, 'column')}, the right one {counted(rows, 'row')}",
+        help=f"a weight is (out, in); transpose with `.T`, or give it {counted(rows, 'column')}",
+    )
+
+
+def not_elementwise(shapes: Iterable[Shape]) -> ShapeMismatch:
+    return ShapeMismatch(
+        f"{' and '.join(sorted(map(show, shapes)))} meet element by element",
+        help="elementwise operations take equal shapes, or a scalar",
+    )
 
 
 class CallFailed(EdgewiseError):

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from functools import reduce
 from math import prod
 
+from edgewise.errors import counted
+
 Dimension = int | None
 Shape = tuple[Dimension, ...]
 Shapes = frozenset[Shape]
@@ -115,7 +117,7 @@ def describe(shapes: Shapes) -> str:
     """
     rows = common_rows(shapes)
     if len(shapes) > 1 and rows is not None:
-        return f"has {rows} rows"
+        return f"has {counted(rows, 'row')}"
     ordered = sorted(shapes, key=lambda shape: (len(shape), tuple(size or 0 for size in shape)))
     return f"is {' or '.join(map(show, ordered[:3]))}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from edgewise.errors import EdgewiseError
@@ -153,91 +154,38 @@ def _dropout(x: Tensor, p: float) -> Tensor:
     return torch.nn.functional.dropout(x, p)
 
 
+_transformation = partial(Definition, TRANSFORMATION)
+
 ROWWISE = (
-    Definition(
-        "softmax",
-        TRANSFORMATION,
-        "eˣ over the sum of all eˣ of the value",
+    _transformation(
+        "softmax", "eˣ over the sum of all eˣ of the value",
         lambda x: x.flatten().softmax(0).reshape(x.shape),
-        lambda x: _over_numbers(x, lambda flat: flat.softmax(-1)),
-        _same,
-    ),
-    Definition(
-        "sparsemax",
-        TRANSFORMATION,
-        "the nearest numbers ≥ 0 that sum to 1",
+        lambda x: _over_numbers(x, lambda flat: flat.softmax(-1)), _same),
+    _transformation(
+        "sparsemax", "the nearest numbers ≥ 0 that sum to 1",
         lambda x: values.sparsemax(x.flatten()).reshape(x.shape),
-        lambda x: _over_numbers(x, lambda flat: columns.sparsemax(flat, -1)),
-        _same,
-    ),
-    Definition(
-        "transp",
-        TRANSFORMATION,
-        "the transpose; of a column a row",
-        lambda x: x.unsqueeze(0) if x.ndim == 1 else x.mT if x.ndim else x,
-        _transp_columns,
-        _transposed,
-        frozenset({Law.LINEAR}),
-        also=("transpose",),
-    ),
-    Definition(
-        "norm",
-        TRANSFORMATION,
-        "(x − mean) / √(variance + eps)",
-        _norm,
-        _norm_columns,
-        _same,
-        options=(EPS,),
-        also=("layer_norm", "layernorm"),
-    ),
-    Definition(
-        "rms_norm",
-        TRANSFORMATION,
-        "x / √(mean of x² + eps)",
-        lambda x, eps: x / (x.square().mean() + eps).sqrt(),
-        _rms_norm_columns,
-        _same,
-        options=(EPS,),
-        also=("rmsnorm",),
-    ),
-    Definition(
-        "slice",
-        TRANSFORMATION,
-        "some rows, some columns",
-        _slice,
-        _slice_columns,
-        _sliced,
-        frozenset({Law.LINEAR}),
-        (ROWS, COLS),
-    ),
-    Definition(
-        "reshape",
-        TRANSFORMATION,
-        "the same numbers in another shape, row by row",
-        _reshape,
-        _reshape_columns,
-        lambda found, shape: _reshaped(found, shape),
-        frozenset({Law.LINEAR}),
-        (SHAPE,),
-    ),
-    Definition(
-        "dropout",
-        TRANSFORMATION,
-        "in training, 0 with probability p, else x / (1 − p)",
-        _dropout,
-        _dropout,
-        _same,
-        frozenset({Law.RANDOM}),
-        (CHANCE,),
-    ),
-    Definition(
-        "call",
-        TRANSFORMATION,
-        "what a module or a Python function gives",
-        _call,
-        lambda x, module, engine: engine.mapped(x, module),
-        lambda shape, module: ANY,
-        frozenset({Law.OPAQUE}),
-        (MODULE,),
-    ),
-)
+        lambda x: _over_numbers(x, lambda flat: columns.sparsemax(flat, -1)), _same),
+    _transformation(
+        "transp", "the transpose; of a column a row",
+        lambda x: x.unsqueeze(0) if x.ndim == 1 else x.mT if x.ndim else x, _transp_columns,
+        _transposed, {Law.LINEAR}, also=("transpose",)),
+    _transformation(
+        "norm", "(x − mean) / √(variance + eps)", _norm, _norm_columns, _same, options=(EPS,),
+        also=("layer_norm", "layernorm")),
+    _transformation(
+        "rms_norm", "x / √(mean of x² + eps)", lambda x, eps: x / (x.square().mean() + eps).sqrt(),
+        _rms_norm_columns, _same, options=(EPS,), also=("rmsnorm",)),
+    _transformation(
+        "slice", "some rows, some columns", _slice, _slice_columns, _sliced, {Law.LINEAR},
+        (ROWS, COLS)),
+    _transformation(
+        "reshape", "the same numbers in another shape, row by row", _reshape, _reshape_columns,
+        lambda found, shape: _reshaped(found, shape), {Law.LINEAR}, (SHAPE,)),
+    _transformation(
+        "dropout", "in training, 0 with probability p, else x / (1 − p)", _dropout, _dropout,
+        _same, {Law.RANDOM}, (CHANCE,)),
+    _transformation(
+        "call", "what a module or a Python function gives", _call,
+        lambda x, module, engine: engine.mapped(x, module), lambda shape, module: ANY,
+        {Law.OPAQUE}, (MODULE,)),
+)  # fmt: skip

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from edgewise.functions.definition import ShapeMismatch
+from edgewise.functions.definition import ShapeMismatch, cannot_multiply, not_elementwise
 from edgewise.functions.dimensions import show
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-def shown(value: Tensor) -> str:
-    return show(tuple(value.shape))
 
 
 def canonical(value: Tensor) -> Tensor:
@@ -40,11 +36,7 @@ def product(left: Tensor, right: Tensor) -> Tensor:
     a = left.unsqueeze(1) if left.ndim == 1 else left
     b = right.unsqueeze(1) if right.ndim == 1 else right
     if a.shape[1] != b.shape[0]:
-        raise ShapeMismatch(
-            f"cannot multiply {shown(left)} by {shown(right)}: {a.shape[1]} columns meet "
-            f"{b.shape[0]} rows",
-            help=f"a weight is (out, in); transpose with `.T`, or give it {b.shape[0]} columns",
-        )
+        raise cannot_multiply(tuple(left.shape), tuple(right.shape))
     return canonical(a @ b)
 
 
@@ -54,12 +46,14 @@ def aligned(values: Sequence[Tensor]) -> Tensor:
 
     shapes = {tuple(value.shape) for value in values if value.ndim}
     if len(shapes) > 1:
-        raise ShapeMismatch(
-            f"{' and '.join(sorted(map(show, shapes)))} meet element by element",
-            help="elementwise operations take equal shapes, or a scalar",
-        )
+        raise not_elementwise(shapes)
     shape = shapes.pop() if shapes else ()
     return torch.stack([value.expand(shape) for value in values])
+
+
+def of_stacked(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function of a list of values, from one of all of them stacked."""
+    return lambda items, **options: function(aligned(items), **options)
 
 
 def scalars(values: Sequence[Tensor], name: str) -> Tensor:
@@ -68,7 +62,7 @@ def scalars(values: Sequence[Tensor], name: str) -> Tensor:
     vector = next((value for value in values if value.ndim), None)
     if vector is not None:
         raise ShapeMismatch(
-            f"`{name}` takes scalars, got {shown(vector)}",
+            f"`{name}` takes scalars, got {show(tuple(vector.shape))}",
             help="reduce the values to scalars first",
         )
     return torch.stack(list(values))

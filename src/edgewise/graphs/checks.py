@@ -59,10 +59,11 @@ def integer(value: Any, name: str, least: int = 0, most: int = LARGEST) -> int:
             f"give {least} or more",
         )
     if value > most:
+        limit = "2^64 - 1" if most == SEEDS else f"{most:,}"
         raise BadSize(
-            f"`{name}` must be at most {most:,}, got {short_repr(value)}",
+            f"`{name}` must be at most {limit}, got {short_repr(value)}",
             caller(),
-            "no graph has more tokens: give less" if most == LARGEST else f"give {most:,} or less",
+            "no graph has more tokens: give less" if most == LARGEST else f"give {limit} or less",
         )
     return value
 
@@ -79,7 +80,7 @@ def probability(value: Any, name: str = "p") -> float:
 
 
 def required_seed(seed: Any, name: str) -> int:
-    """`seed` as an int; every random pattern needs one."""
+    """`seed` as an int from 0 to 2⁶⁴ - 1; every random pattern needs one."""
     if seed is None:
         raise MissingSeed(
             f"`{name}` is random and needs a seed", caller(), f"write `{name}(..., seed=0)`"

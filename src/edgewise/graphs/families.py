@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 import torch
 from torch import Tensor
 
-from edgewise.errors import caller
+from edgewise.errors import caller, counted
 from edgewise.graphs import flex
 from edgewise.graphs.cache import Cached
 from edgewise.graphs.checks import LARGEST, integer, short_repr
@@ -274,9 +274,8 @@ def _at(several: tuple[One, ...], index: Any, name: str) -> One:
     """One of the patterns, indexed from either end."""
     index, count = integer(index, name, -LARGEST), len(several)
     if not -count <= index < count:
-        there = f"there is 1 {name}" if count == 1 else f"there are {count} {name}s"
         raise BadSize(
-            f"{name} {index} is out of range: {there}",
+            f"{name} {index} is out of range of {counted(count, name)}",
             caller(),
             f"{name}s count from 0 to {count - 1}",
         )

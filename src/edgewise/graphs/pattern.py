@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.errors import EdgewiseError, caller
+from edgewise.errors import EdgewiseError, caller, counted
 from edgewise.graphs import flex
 from edgewise.graphs.cache import Cached, cached
 from edgewise.graphs.checks import (
@@ -340,9 +340,8 @@ class Pattern(Cached):
         """The pattern as an atom of a rule: `window(3)(V.I, V.J)`."""
         place = caller()
         if len(arguments) != 2:
-            found = "1 term" if len(arguments) == 1 else f"{len(arguments)} terms"
             raise NotAPair(
-                f"a pattern has a query and a key, got {found}",
+                f"a pattern has a query and a key, got {counted(len(arguments), 'term')}",
                 place,
                 "give the query and the key, such as `window(3)(V.I, V.J)`",
             )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -114,7 +115,7 @@ InputLike = Tensor | rows | ragged | numbers  # what a caller may pass
 
 def _tensor(item: Any, what: str) -> Tensor:
     try:
-        found = item if isinstance(item, Tensor) else torch.as_tensor(item).clone()
+        found = item if isinstance(item, Tensor) else tensor_copy(item)
         refuse_layout(found, f"the {what}")
         return found
     except (TypeError, ValueError, RuntimeError):
@@ -123,6 +124,11 @@ def _tensor(item: Any, what: str) -> Tensor:
             caller(),
             "give a tensor, an array or lists of numbers; strings go into facts",
         ) from None
+
+
+def tensor_copy(item: Any) -> Tensor:
+    """The numbers of an array or of lists, of any strides; later writes into it are not seen."""
+    return torch.as_tensor(np.array(item) if hasattr(item, "__array__") else item).clone()
 
 
 def refuse_layout(tensor: Tensor, what: str) -> None:

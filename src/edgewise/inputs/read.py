@@ -19,6 +19,7 @@ from edgewise.inputs.kinds import (
     ragged,
     refuse_layout,
     rows,
+    tensor_copy,
     with_own_keys,
 )
 from edgewise.inputs.prepare import strings
@@ -268,8 +269,7 @@ def array(name: str, item: Any) -> Tensor | rows | None:
     if not (hasattr(item, "__array__") and hasattr(item, "dtype")):
         return None
     try:
-        # writes into an array could not be seen: its numbers of now are taken
-        return tensor(name, torch.as_tensor(item).clone())
+        return tensor(name, tensor_copy(item))
     except (TypeError, ValueError):
         raise BadInput(
             f"`{name}` is an array of {item.dtype}", caller(), "give numbers: floats or integers"

@@ -132,7 +132,15 @@ def value(item: Any, place: Place) -> nodes.Literal | nodes.Opaque:
                 place,
                 "put further dimensions into keys: `R.a(0)[...]`, `R.a(1)[...]`",
             )
-        return nodes.Opaque(item)
+        if 0 in item.shape:
+            raise BadWeight(
+                f"a value of shape {tuple(item.shape)} has no elements",
+                place,
+                "give every dimension at least one element",
+            )
+        # torch reads no array with negative strides
+        reversed_axes = any(step < 0 for step in getattr(item, "strides", None) or ())
+        return nodes.Opaque(item.copy() if reversed_axes else item)
     if isinstance(item, list) and item:
         return _list(item, place)
     raise BadWeight(

@@ -184,7 +184,7 @@ class Program:
         - fill: the value of absent atoms in a dense output.
         - limit: the most groundings that a rule may have.
         - without: passes to switch off, by name.
-        - seed: draws the initial weights, each by its name, as `solve` does.
+        - seed: draws the initial weights, each by its name, as `solve` does; 0 to 2^63 - 1.
         - dtype: of the weights; torch's default if None.
         - check: check the tensors of every call for NaN too, which synchronises a GPU.
         """

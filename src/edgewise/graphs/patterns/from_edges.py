@@ -108,7 +108,9 @@ def from_dense(matrix: Tensor | np.ndarray) -> from_edges:
     from_edges([[0, 0], [1, 1]], shape=(2, 2))
     """
     try:
-        found = torch.as_tensor(matrix)
+        # torch reads no array with negative strides
+        plain = np.ascontiguousarray(matrix) if isinstance(matrix, np.ndarray) else matrix
+        found = torch.as_tensor(plain)
     except (TypeError, ValueError, RuntimeError):
         raise not_a(matrix, "a matrix of numbers", "a tensor or array of shape (n, m)") from None
     if found.ndim != 2 or not has_data(found):

@@ -36,7 +36,8 @@ def parse(text: str, file: str = "<text>") -> program.Program:
     """
     if not isinstance(text, str):
         raise BadSyntax(
-            f"a {type(text).__name__} is not a text", help="write `Program.parse(text)`"
+            f"the text of a program is a string, got {type(text).__name__}",
+            help="write `Program.parse(text)`",
         )
     cursor = Cursor(SourceText(text, file))
     options: dict[str, Any] = {}
