@@ -21,7 +21,6 @@ from measure import commit, write, written
 from pyneuralogic_rules import WIDTH, D, encoder, molecules, recurrent, xor
 
 from edgewise import F, Program, R, V, ragged, rows, training_step
-from edgewise.language.text_form.examples import parse_examples, parse_queries
 
 HERE = pathlib.Path(__file__).resolve().parent
 SHARED = HERE.parents[1] / "shared" / "data" / "relational" / "mutagenesis"
@@ -135,12 +134,17 @@ def encoders():
     return found
 
 
+def read_facts(path):
+    """The facts of each line: one molecule, or its label."""
+    lines = path.read_text().splitlines()
+    return [[fact.atom for fact in Program.parse(line).facts] for line in lines]
+
+
 def mutagenesis():
-    examples = parse_examples((DATA / "examples.txt").read_text())
-    queries = parse_queries((DATA / "queries.txt").read_text())
-    facts = [[f.atom for f in e.facts if not f.atom.relation.startswith("b_")] for e in examples]
+    examples = read_facts(DATA / "examples.txt")
+    facts = [[a for a in atoms if not a.relation.startswith("b_")] for atoms in examples]
     types = sorted({a.relation for sample in facts for a in sample if len(a.terms) == 1})
-    labels = torch.tensor([float(q.queries[0].atom.weight.value) for q in queries])
+    labels = torch.tensor([float(q.weight.value) for (q,) in read_facts(DATA / "queries.txt")])
     program = Program(molecules(R, V, F, types))
 
     def build():

@@ -36,7 +36,7 @@ LAYERS = [  # each may import those before it
         "decode",
         "save",
     ),
-    *("profile", "explain", "replay", "zoo", "training", "hf", "viz", "demo", "cli"),
+    *("profile", "explain", "replay", "zoo", "training", "hf", "viz", "demo", "cli", "__main__"),
 ]
 AT_CALL_TIME = {  # what reaches a later stage by name, and why
     "__init__.py": "the public names are loaded when first used",

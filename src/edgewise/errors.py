@@ -21,6 +21,11 @@ class Span:
     end: int = 2
     source: str = field(default="", repr=False)
 
+    @classmethod
+    def of(cls, name: str, text: object) -> "Span":
+        """All of a text that is not a line of a file, such as an argument of the command line."""
+        return cls(name, 1, 1, len(str(text)) + 1, source=str(text))
+
     @property
     def text(self) -> str:
         return self.source or linecache.getline(self.file, self.line).rstrip("\n")
@@ -110,13 +115,24 @@ def nearest(name: str, names: Sequence[str]) -> str | None:
     return found[0] if found else None
 
 
-class EdgewiseError(Exception):
-    """Base of all errors of Edgewise.
+def suggest(name: str, names: Sequence[str], otherwise: str = "") -> str:
+    """The next step after an unknown name: the nearest known one, `otherwise`, or all of them.
 
-    The docstring of a subclass says why its case is an error; `example` is a program that raises
-    it and `instead` is what to write. The pages of docs/reference/errors are made from them.
+    >>> suggest("edgse", ["node", "edge"]), suggest("x", ["node", "edge"])
+    ('did you mean `edge`?', 'there are node, edge')
+    """
+    near = nearest(name, names)
+    return f"did you mean `{near}`?" if near else otherwise or f"there are {', '.join(names)}"
+
+
+class Diagnostic(Exception):
+    """What errors and warnings share: a code, a message, a place and the next step.
+
+    The docstring of a subclass says why its case is one; `example` is a program that raises it
+    and `instead` is what to write. The pages of docs/reference/errors are made from them.
     """
 
+    kind: ClassVar[str] = "error"
     code: ClassVar[str] = "error"
     example: ClassVar[str] = ""
     instead: ClassVar[str] = ""
@@ -129,16 +145,20 @@ class EdgewiseError(Exception):
 
     @property
     def span(self) -> Span | None:
-        """Where the error is: file, line and columns."""
+        """Where it is: file, line and columns."""
         return self.place.span if isinstance(self.place, Caller) else self.place
+
+    def __str__(self) -> str:
+        return render(self.kind, self.code, self.message, self.span, self.help)
+
+
+class EdgewiseError(Diagnostic):
+    """Base of all errors of Edgewise: `.code`, `.message`, `.span` and `.help`."""
 
     @property
     def errors(self) -> tuple["EdgewiseError", ...]:
         """The errors reported together; here only this one."""
         return (self,)
-
-    def __str__(self) -> str:
-        return render("error", self.code, self.message, self.span, self.help)
 
 
 class SeveralErrors(EdgewiseError):
@@ -157,26 +177,11 @@ class SeveralErrors(EdgewiseError):
         return "\n\n".join(map(str, self._errors)) + f"\n\n{len(self._errors)} errors"
 
 
-class EdgewiseWarning(UserWarning):
+class EdgewiseWarning(Diagnostic, UserWarning):
     """Something that is valid but probably not intended."""
 
-    code: ClassVar[str] = "warning"
-    example: ClassVar[str] = ""
-    instead: ClassVar[str] = ""
-
-    def __init__(self, message: str, place: Place | None = None, help: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.help = help
-        self.place = place
-
-    @property
-    def span(self) -> Span | None:
-        """Where the error is: file, line and columns."""
-        return self.place.span if isinstance(self.place, Caller) else self.place
-
-    def __str__(self) -> str:
-        return render("warning", self.code, self.message, self.span, self.help)
+    kind = "warning"
+    code = "warning"
 
 
 def raise_all(errors: Sequence[EdgewiseError]) -> None:

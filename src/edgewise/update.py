@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from edgewise.checks.atoms import listed
 from edgewise.checks.evaluation import fact_and_rule, is_extreme
-from edgewise.checks.facts import listed
 from edgewise.errors import EdgewiseError, caller
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.functions.dimensions import show

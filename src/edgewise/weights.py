@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.errors import EdgewiseError, caller, nearest, safe_repr
+from edgewise.errors import EdgewiseError, caller, safe_repr, suggest
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.language import nodes
 from edgewise.language.program import BadDefault, Domain, Program, members
@@ -124,11 +124,10 @@ class WeightTable:
             self._refuse(next(iter(values)))
 
     def _refuse(self, name: str) -> None:
-        near = nearest(name, list(self.tensors))
         raise UnknownWeight(
             f"the program has no weight `{name}`",
             caller(),
-            f"did you mean `{near}`?" if near else f"its weights are {', '.join(self.tensors)}",
+            suggest(name, list(self.tensors), f"its weights are {', '.join(self.tensors)}"),
         )
 
     def _set(self, weight: nodes.Weight, value: Any) -> Tensor:

@@ -90,6 +90,6 @@ def test_the_command_is_installed() -> None:
 
 
 def test_the_command_is_a_module() -> None:
-    command = [sys.executable, "-m", "edgewise.cli", "graph", "--help"]
+    command = [sys.executable, "-m", "edgewise", "graph", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "--stats" in done.stdout

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from edgewise import F, Program, R, V, ragged, rows
-from edgewise.language.text_form.examples import parse_examples
 
 BESIDE = Path(__file__).parents[3] / "shared" / "data"
 FOLDER = Path(os.environ.get("EDGEWISE_DATA", BESIDE)) / "relational" / "mutagenesis"
@@ -142,8 +141,8 @@ def test_many_rows_are_judged_by_some_of_them():
 def test_molecules_by_class_are_molecules_atom_by_atom():
     text = (FOLDER / "examples.txt").read_text()
     facts = [
-        [f.atom for f in example.facts if not f.atom.relation.startswith("b_")]
-        for example in parse_examples(text)
+        [f.atom for f in Program.parse(line).facts if not f.atom.relation.startswith("b_")]
+        for line in text.splitlines()
     ]
     types = sorted({a.relation for sample in facts for a in sample if len(a.terms) == 1})
     rules = [R.x(V.A) <= R[kind](V.A)[2,] for kind in types]

@@ -6,7 +6,6 @@ import sys
 SCRIPT = """
 import sys
 import edgewise.language
-import edgewise.language.text_form.examples
 from edgewise import F, Program, R, V
 program = Program.parse("layer * 2 (x = a) -> h { h(X) :- {2,2} x(X), @leq(X, 3). [relu] }")
 assert Program.parse(program.text()) == program

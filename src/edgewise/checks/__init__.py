@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from edgewise.checks.arity import mismatched_arities
-from edgewise.checks.combinations import added_ones, idle_combinations
-from edgewise.checks.facts import bad_facts, data_atoms
+from edgewise.checks.atoms import bad_facts, data_atoms, mismatched_arities
 from edgewise.checks.function_lists import bad_lists
-from edgewise.checks.joins import cartesian_products, singleton_variables
-from edgewise.checks.relations_used import unknown_relations, unused_relations
+from edgewise.checks.lint import (
+    added_ones,
+    cartesian_products,
+    idle_combinations,
+    singleton_variables,
+    unknown_relations,
+    unused_relations,
+)
 from edgewise.checks.safety import unbound_variables
 from edgewise.checks.shapes import mismatched_shapes
 from edgewise.checks.stratify import unstratified_negations
@@ -37,7 +41,7 @@ WARNINGS = (
     unused_relations,
 )
 
-Diagnostic = TypeVar("Diagnostic", EdgewiseError, EdgewiseWarning)
+Found = TypeVar("Found", EdgewiseError, EdgewiseWarning)
 
 
 def check(program: Program, facts: Iterable[Any] = ()) -> list[EdgewiseWarning]:
@@ -79,9 +83,9 @@ def _one_of_each(samples: Sequence[tuple[nodes.Atom, ...]]) -> tuple[nodes.Atom,
     return tuple(kinds.values())
 
 
-def _once(found: Sequence[Diagnostic]) -> list[Diagnostic]:
+def _once(found: Sequence[Found]) -> list[Found]:
     """An error in a block that is stacked twelve times is reported once."""
-    first: dict[tuple[str, Any], Diagnostic] = {}
+    first: dict[tuple[str, Any], Found] = {}
     for item in found:
         first.setdefault((item.code, item.place or item.message), item)
     return list(first.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from edgewise.checks import wording
-from edgewise.errors import EdgewiseError, nearest
+from edgewise.errors import EdgewiseError, suggest
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.functions.dimensions import Shape, matrix, show
 from edgewise.language import Program, nodes, terms
@@ -73,11 +73,10 @@ def _against(weight: nodes.Weight, declared: dict[str, nodes.Weight]) -> Iterato
     name = str(weight.name)
     first = declared.get(name)
     if first is None:
-        near = nearest(name, list(declared))
         yield UndefinedWeight(
             f"the weight `{name}` has no shape and no value anywhere",
             weight.place,
-            f"did you mean `{near}`?" if near else f'give it one: `["{name}": 64, 32]`',
+            suggest(name, list(declared), f'give it one: `["{name}": 64, 32]`'),
         )
         return
     if len(first.keys) != len(weight.keys):
@@ -126,13 +125,12 @@ def _keys(weight: nodes.Weight) -> str:
 def _undeclared(
     weight: nodes.Weight, variable: nodes.Variable, domains: list[str]
 ) -> EdgewiseError:
-    near = nearest(variable.name, domains)
     step = f"declare it: `Program(..., domains={{V.{variable.name}: 8}})`, or a list of constants"
     return UndeclaredDomain(
         f"the weight `{weight.name or 'family'}` is one for each `{variable.name}`, "
         f"but `{variable.name}` has no domain",
         variable.place or weight.place,
-        f"did you mean `{near}`?" if near else step,
+        suggest(variable.name, domains, step),
     )
 
 

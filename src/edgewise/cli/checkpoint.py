@@ -49,7 +49,7 @@ def read_texts(texts: list[str], file: Path | None) -> list[str]:
             reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8"
             raise NoTexts(
                 f"cannot read the file: {reason}",
-                Span("<file>", 1, 1, len(str(file)) + 1, source=str(file)),
+                Span.of("<file>", file),
                 "give a text file with one text per line",
             ) from None
         found += [line for line in lines if line.strip()]

@@ -49,14 +49,14 @@ def _put(path: Path, data: bytes) -> None:
     try:
         write(path, data)
     except OSError as problem:
-        place = Span("<out>", 1, 1, len(str(path)) + 1, source=str(path))
+        place = Span.of("<out>", path)
         raise CannotWrite(
             f"cannot write the file: {problem.strerror}", place, "choose another"
         ) from None
 
 
 def check_out(path: Path) -> None:
-    place = Span("<out>", 1, 1, len(str(path)) + 1, source=str(path))
+    place = Span.of("<out>", path)
     if path.suffix not in FORMATS:
         raise CannotWrite("unknown file format", place, f"end the name in {FORMATS[0]} or .npy")
     if not path.absolute().parent.is_dir():

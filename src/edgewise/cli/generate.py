@@ -8,13 +8,18 @@ from edgewise.cli.checkpoint import opened
 
 
 def generate(
-    model: Annotated[str, typer.Argument(help="a folder, a GGUF file, or a name of `models`")],
+    model: Annotated[
+        str, typer.Argument(help="a folder, a GGUF file, or a name that `edgewise models` lists")
+    ],
     prompt: Annotated[str, typer.Argument(help="the prompt")],
-    most: Annotated[int, typer.Option(help="maximal number of new tokens")] = 100,
-    temperature: Annotated[float | None, typer.Option(help="sample; default is greedy")] = None,
+    most: Annotated[int, typer.Option(help="maximum number of new tokens")] = 100,
+    temperature: Annotated[
+        float | None, typer.Option(help="sampling temperature; greedy decoding by default")
+    ] = None,
     top_k: Annotated[int | None, typer.Option(help="sample from the k most likely tokens")] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="sample from the smallest set of this probability")
+        float | None,
+        typer.Option(help="sample from the smallest set of tokens of this total probability"),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="seed of sampling")] = None,
 ) -> None:

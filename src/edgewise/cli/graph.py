@@ -40,19 +40,21 @@ graph("window(1)")"""
 
 
 def graph(
-    pattern: Annotated[str, typer.Argument(help='such as "window(3) | global_tokens(1)"')],
+    pattern: Annotated[
+        str, typer.Argument(help='a pattern, such as "window(3) | global_tokens(1)"')
+    ],
     n: Annotated[int, typer.Option(help="number of tokens")] = 64,
-    stats: Annotated[bool, typer.Option("--stats", help="measure it")] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="print its measures")] = False,
     png: Annotated[Path | None, typer.Option(help="write a figure to this file")] = None,
-    kind: Annotated[str, typer.Option(help="of the figure: matrix, ring or force")] = "matrix",
+    kind: Annotated[str, typer.Option(help="kind of figure: matrix, ring or force")] = "matrix",
     as_json: Annotated[bool, typer.Option("--json", help="print JSON, with the measures")] = False,
 ) -> None:
-    """Draw an attention pattern, measure it, write a figure of it."""
+    """Draw an attention pattern, print its measures, or write a figure of it."""
     found = parse(pattern)
     if not isinstance(found, Pattern):
         raise SeveralGraphs(
             f"{len(found)} graphs",
-            _shown("<pattern>", pattern),
+            Span.of("<pattern>", pattern),
             "give the pattern of one head or layer",
         )
     n = integer(n, "n", 1)
@@ -67,7 +69,7 @@ def graph(
 
 
 def _write(pattern: Pattern, n: int, path: Path, kind: str) -> None:
-    place = _shown("<png>", str(path))
+    place = Span.of("<png>", path)
     if path.suffix.lower() not in FORMATS:
         raise CannotWrite("unknown file format", place, f"end the name in {', '.join(FORMATS)}")
     if not path.parent.is_dir():
@@ -78,8 +80,3 @@ def _write(pattern: Pattern, n: int, path: Path, kind: str) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         raise CannotWrite(f"cannot write the file: {reason}", place, "choose another") from None
-
-
-def _shown(option: str, text: str) -> Span:
-    """A place in the command line."""
-    return Span(option, 1, 1, len(text) + 1, source=text)

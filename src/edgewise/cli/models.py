@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from edgewise.errors import EdgewiseError, Span, nearest
+from edgewise.errors import EdgewiseError, Span, suggest
 from edgewise.language.nodes import Stack
 from edgewise.language.program import Program
 from edgewise.zoo import MODELS
@@ -54,11 +54,10 @@ def models(
 
 def _model(name: str) -> Any:
     if name not in NAMES:
-        near = nearest(name, list(NAMES))
         raise UnknownModel(
             f"there is no model `{name}`",
-            Span("<model>", 1, 1, len(name) + 1, source=name),
-            f"did you mean `{near}`?" if near else f"there are {', '.join(NAMES)}",
+            Span.of("<model>", name),
+            suggest(name, list(NAMES)),
         )
     return NAMES[name]
 

@@ -18,7 +18,7 @@ def search(
     truncate: Truncate = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
-    """Find the lines of a file that are nearest in meaning, with their cosine."""
+    """Find the lines of a file nearest in meaning to a query, with their cosine similarity."""
     count = integer(top, "top", 1)
     texts = read_texts([], file)
     vectors = opened(model).embed([query, *texts], truncate=truncate)

@@ -27,8 +27,8 @@ check_device("cpu")"""
 
 def train(
     recipe: Annotated[Path, typer.Argument(help="a recipe in TOML")],
-    data: Annotated[Path | None, typer.Option(help="the folder of its data")] = None,
-    out: Annotated[Path | None, typer.Option(help="the folder of the run")] = None,
+    data: Annotated[Path | None, typer.Option(help="the folder that its data is in")] = None,
+    out: Annotated[Path | None, typer.Option(help="the folder to write the run to")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="continue from the last checkpoint")
     ] = False,
@@ -58,7 +58,7 @@ def check_device(device: str | None) -> None:
     if device is not None and device not in known:
         raise NoSuchDevice(
             f"there is no device `{device}`",
-            Span("<device>", 1, 1, len(device) + 1, source=device),
+            Span.of("<device>", device),
             f"choose one of {', '.join(sorted(known))}",
         )
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from edgewise.checks import refuse
-from edgewise.checks.facts import data_atoms, listed, plain_atom
+from edgewise.checks.atoms import data_atoms, listed, plain_atom
 from edgewise.ground.constants import STRINGS, Constants
 from edgewise.ground.index import pack
 from edgewise.inputs.kinds import ragged

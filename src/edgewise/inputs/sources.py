@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.checks.arity import ArityMismatch
-from edgewise.checks.facts import DuplicateFact
+from edgewise.checks.atoms import ArityMismatch, DuplicateFact
 from edgewise.checks.wording import terms
 from edgewise.errors import caller
 from edgewise.functions.definition import ShapeMismatch

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from edgewise.checks import check
+from edgewise.checks.atoms import data_atoms
 from edgewise.checks.evaluation import NotANumber
-from edgewise.checks.facts import data_atoms
 from edgewise.functions.values import canonical
 from edgewise.language import nodes
 from edgewise.language.program import Program

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from edgewise.checks.arity import ArityMismatch
+from edgewise.checks.atoms import ArityMismatch
 from edgewise.checks.evaluation import BadQuery, NotDerivable
 from edgewise.errors import caller, nearest, safe_repr
 from edgewise.language import nodes

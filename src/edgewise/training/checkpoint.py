@@ -128,7 +128,7 @@ def read(root: Path, step: int) -> TrainingState:
 
 
 def broken(path: Path, what: str) -> BadCheckpoint:
-    place = Span("<checkpoint>", 1, 1, len(str(path)) + 1, source=str(path))
+    place = Span.of("<checkpoint>", path)
     return BadCheckpoint(what, place, "remove this folder to resume from an earlier checkpoint")
 
 

@@ -50,8 +50,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def _exists(what: str, folder: Path, help: str) -> RunExists:
-    path = str(folder)
-    return RunExists(what, Span("<out>", 1, 1, len(path) + 1, source=path), help)
+    return RunExists(what, Span.of("<out>", folder), help)
 
 
 class Metrics:

@@ -118,10 +118,9 @@ class _TrainingRun:
         try:
             yield from self._events()
         except OSError as problem:
-            path = str(self.out)
             raise NotWritable(
                 f"the run cannot be written: {problem.strerror or problem}",
-                Span("<out>", 1, 1, len(path) + 1, source=path),
+                Span.of("<out>", self.out),
                 "free disk space or choose another folder; `--resume` continues the run",
             ) from None
 
@@ -206,10 +205,9 @@ class _TrainingRun:
 
     def _finite(self, loss: float) -> None:
         if not math.isfinite(loss):
-            path = str(self.recipe.path)
             raise Diverged(
                 f"the loss is {loss} at step {self.step}",
-                Span("<recipe>", 1, 1, len(path) + 1, source=path),
+                Span.of("<recipe>", self.recipe.path),
                 "lower `rate`, raise `warmup`, or set `clip`",
             )
 
@@ -282,7 +280,7 @@ def _begin(out: Path, recipe: Recipe) -> None:
 
 def _same_run(found: Any, wanted: dict[str, Any], path: Path) -> None:
     """Refuse to resume with another recipe or other data."""
-    place = Span("<checkpoint>", 1, 1, len(str(path)) + 1, source=str(path))
+    place = Span.of("<checkpoint>", path)
     if found.get("data") != wanted["data"]:
         raise BadCheckpoint("it was trained on other data", place, "give the same data")
     before, now = found.get("recipe"), wanted["recipe"]

@@ -10,7 +10,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from edgewise.errors import EdgewiseError, Span, nearest, raise_all
+from edgewise.errors import EdgewiseError, Span, raise_all, suggest
 from edgewise.training.data import DATA
 from edgewise.training.errors import BadRecipe
 from edgewise.training.models import MODELS
@@ -106,7 +106,7 @@ def _syntax(problem: tomllib.TOMLDecodeError, path: Path, text: str) -> BadRecip
 
 
 def _file_span(path: Path) -> Span:
-    return Span("<recipe>", 1, 1, len(str(path)) + 1, source=str(path))
+    return Span.of("<recipe>", path)
 
 
 class _RecipeReader:
@@ -221,5 +221,4 @@ WORDS = {
 
 
 def _near(name: str, names: Any) -> str:
-    found = nearest(name, list(names))
-    return f"did you mean `{found}`?" if found else f"choose one of {', '.join(names)}"
+    return suggest(name, list(names), f"choose one of {', '.join(names)}")

@@ -12,7 +12,7 @@ Parity: `torch.nn.GRU` and Luong's equations in plain torch.
 
 from dataclasses import dataclass
 
-from edgewise.errors import EdgewiseError, caller, nearest
+from edgewise.errors import EdgewiseError, caller, suggest
 from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom, Expression
 from edgewise.zoo.parts import Statements, affine, dropped
@@ -39,11 +39,10 @@ class Config:
 
     def __post_init__(self) -> None:
         if self.attention not in SCORES:
-            near = nearest(str(self.attention), list(SCORES))
             raise UnknownScore(
                 f"`attention={self.attention!r}` is not one of {', '.join(SCORES)}",
                 caller(),
-                f"did you mean `{near}`?" if near else "write `attention='dot'`",
+                suggest(str(self.attention), SCORES, "write `attention='dot'`"),
             )
 
 

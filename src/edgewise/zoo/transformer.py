@@ -14,7 +14,7 @@ Parity: `torch.nn.TransformerEncoder` and `torch.nn.TransformerDecoder`.
 import math
 from dataclasses import dataclass
 
-from edgewise.errors import EdgewiseError, caller, nearest
+from edgewise.errors import EdgewiseError, caller, suggest
 from edgewise.language import F, Program, R, V, W, repeat, scope
 from edgewise.language.nodes import Atom, Expression, Fact, Function, Statement
 from edgewise.zoo.parts import (
@@ -65,11 +65,10 @@ class Config:
         for name, known in (("positions", POSITIONS), ("norm", NORMS)):
             value = getattr(self, name)
             if value not in known:
-                near = nearest(str(value), list(known))
                 raise BadConfig(
                     f"`{name}={value!r}` is not one of {', '.join(known)}",
                     caller(),
-                    f"did you mean `{near}`?" if near else f"write `{name}={known[0]!r}`",
+                    suggest(str(value), known, f"write `{name}={known[0]!r}`"),
                 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from edgewise.errors import EdgewiseError, Span, nearest
 from edgewise.language import brackets, functions, nodes, operators, printer, specials
 from edgewise.language.specials import SPECIALS
-from edgewise.language.text_form.lists import argument, near_function
+from edgewise.language.text_form.lists import call_arguments, near_function
 from edgewise.language.text_form.tokens import MAX_DEPTH, Cursor, Token
 from edgewise.language.text_form.values import (
     NUMBERS,
@@ -184,18 +184,8 @@ def _function(cursor: Cursor) -> nodes.Expression:
         return _not_a_function(cursor)
     cursor.next()
     cursor.next()
-    operands: list[nodes.Expression] = []
-    keywords: dict[str, Any] = {}
-    while cursor.kind != ")":
-        if cursor.kind == "name" and cursor.ahead().kind == "=":
-            name = cursor.next().text
-            cursor.next()
-            keywords[name] = argument(cursor)
-        else:
-            operands.append(expression(cursor, 0))
-        if not cursor.take(","):
-            break
-    cursor.expect(")", f"the operands of `{first.text}` are separated by `,` and closed by `)`")
+    why = f"the operands of `{first.text}` are separated by `,` and closed by `)`"
+    operands, keywords = call_arguments(cursor, lambda: expression(cursor, 0), why)
     function = functions.named(first.text, cursor.source.span(first.start, first.end))
     if not operands:
         raise cursor.mistake(

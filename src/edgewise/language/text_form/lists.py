@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from edgewise.errors import EdgewiseError, nearest
+from edgewise.errors import EdgewiseError, nearest, suggest
 from edgewise.functions import Law
 from edgewise.language import functions, nodes, program
 from edgewise.language.text_form.tokens import Cursor, Token
@@ -38,13 +39,8 @@ def starts_list(cursor: Cursor) -> bool:
 def entries(cursor: Cursor) -> list[ListEntry]:
     """`[product, leaky_relu(0.2), softmax_agg(J)]`, `[activation=tanh]`, `[rounds=3, H=8]`."""
     cursor.expect("[", "functions stand in brackets")
-    found: list[ListEntry] = []
-    while cursor.kind != "]":
-        found += _entry(cursor)
-        if not cursor.take(","):
-            break
-    cursor.expect("]", "functions are separated by `,` and closed by `]`")
-    return found
+    why = "functions are separated by `,` and closed by `]`"
+    return [one for found in cursor.separated("]", lambda: _entry(cursor), why) for one in found]
 
 
 def _entry(cursor: Cursor) -> list[ListEntry]:
@@ -61,11 +57,10 @@ def _entry(cursor: Cursor) -> list[ListEntry]:
             return [ListEntry(first, key.text, f) for f in _keyed(cursor, KINDS[key.text])]
         if key.text == "rounds":
             return [ListEntry(first, "rounds", integer(cursor, "`rounds` is an integer"))]
-        near = nearest(key.text, [*KINDS, "rounds"])
         raise functions.BadFunction(
             f"there is no option `{key.text}`",
             cursor.source.span(key.start, key.end),
-            f"did you mean `{near}`?" if near else f"there are {', '.join([*KINDS, 'rounds'])}",
+            suggest(key.text, [*KINDS, "rounds"]),
         )
     return [ListEntry(first, None, function(cursor))]
 
@@ -131,7 +126,9 @@ def function(cursor: Cursor, kind: str = "") -> nodes.Function:
 def _with_arguments(cursor: Cursor, name: str, first: Token) -> nodes.Function:
     found = functions.named(name, cursor.span(first))
     if cursor.take("("):
-        items, keywords = _arguments(cursor)
+        items, keywords = call_arguments(
+            cursor, lambda: argument(cursor), "arguments are separated by `,` and closed by `)`"
+        )
         if Law.NORMALISES in functions.DEFINITIONS[name] and not keywords:
             items = [items]  # the variables themselves are the one argument
         made = functions.call(found, tuple(items), keywords)
@@ -139,19 +136,22 @@ def _with_arguments(cursor: Cursor, name: str, first: Token) -> nodes.Function:
     return functions.listed(found)[0]
 
 
-def _arguments(cursor: Cursor) -> tuple[list[Any], dict[str, Any]]:
+def call_arguments(
+    cursor: Cursor, read: Callable[[], Any], why: str
+) -> tuple[list[Any], dict[str, Any]]:
+    """What stands in the parentheses of a call: items, as `read` reads them, and `name=value`."""
     items: list[Any] = []
     keywords: dict[str, Any] = {}
-    while cursor.kind != ")":
+
+    def one() -> None:
         if cursor.kind == "name" and cursor.ahead().kind == "=":
             name = cursor.next().text
             cursor.next()
             keywords[name] = argument(cursor)
         else:
-            items.append(argument(cursor))
-        if not cursor.take(","):
-            break
-    cursor.expect(")", "arguments are separated by `,` and closed by `)`")
+            items.append(read())
+
+    cursor.separated(")", one, why)
     return items, keywords
 
 
@@ -159,13 +159,9 @@ def argument(cursor: Cursor) -> Any:
     """A number, a variable, a name, or a list of those in `(...)` or `[...]`."""
     if cursor.kind in ("(", "["):
         close = ")" if cursor.next().kind == "(" else "]"
-        items = []
-        while cursor.kind != close:
-            items.append(_single(cursor))
-            if not cursor.take(","):
-                break
-        cursor.expect(close, "a list of numbers is `(0, 2)`")
-        return tuple(items)
+        return tuple(
+            cursor.separated(close, lambda: _single(cursor), "a list of numbers is `(0, 2)`")
+        )
     return _single(cursor)
 
 

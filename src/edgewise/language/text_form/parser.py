@@ -249,9 +249,9 @@ def _stack(cursor: Cursor) -> nodes.Stack:
 def _parameters(cursor: Cursor) -> tuple[tuple[str, ...], dict[str, bool]]:
     """`(x = tokens, ^y = edges)`; a name after `^` is written so in the block as well."""
     cursor.expect("(", "say what the first copy reads: `layer * 2 (x = a) -> out {`")
-    inputs: list[str] = []
     scope: dict[str, bool] = {}
-    while cursor.kind != ")":
+
+    def parameter() -> str:
         is_bare = not cursor.take("^")
         name = cursor.next()
         if name.kind not in ("name", "variable", "string") or text_of(name) in scope:
@@ -261,20 +261,14 @@ def _parameters(cursor: Cursor) -> tuple[tuple[str, ...], dict[str, bool]]:
             )
         scope[text_of(name)] = is_bare
         cursor.expect("=", "say what the first copy reads: `(x = a)`")
-        inputs.append(relation_name(cursor))
-        if not cursor.take(","):
-            break
-    cursor.expect(")", "parameters are separated by `,` and closed by `)`")
-    return tuple(inputs), scope
+        return relation_name(cursor)
+
+    why = "parameters are separated by `,` and closed by `)`"
+    return tuple(cursor.separated(")", parameter, why)), scope
 
 
 def _outputs(cursor: Cursor) -> tuple[str, ...]:
     if not cursor.take("("):
         return (relation_name(cursor),)
-    names: list[str] = []
-    while cursor.kind != ")":
-        names.append(relation_name(cursor))
-        if not cursor.take(","):
-            break
-    cursor.expect(")", "outputs are separated by `,` and closed by `)`")
-    return tuple(names)
+    why = "outputs are separated by `,` and closed by `)`"
+    return tuple(cursor.separated(")", lambda: relation_name(cursor), why))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from edgewise.errors import EdgewiseError, Span
+
+Item = TypeVar("Item")
 
 
 class BadSyntax(EdgewiseError):
@@ -189,6 +191,16 @@ class Cursor:
             shown = {"int": "an integer", "name": "a name"}.get(kind, f"`{kind}`")
             raise self.mistake(f"expected {shown}, got {self.shown()}", help=why)
         return self.next()
+
+    def separated(self, close: str, read: Callable[[], Item], why: str) -> list[Item]:
+        """What `read` gives of the items separated by `,` up to `close`, which is stepped over."""
+        found: list[Item] = []
+        while self.kind != close:
+            found.append(read())
+            if not self.take(","):
+                break
+        self.expect(close, why)
+        return found
 
     def shown(self) -> str:
         text = self.token.text

@@ -180,13 +180,8 @@ def _element(
 def term_list(cursor: Cursor) -> tuple[nodes.Term, ...]:
     """`(X, 3, name, "any text")`."""
     cursor.expect("(", "terms stand in parentheses, as in `a(X, 3)`")
-    items: list[nodes.Term] = []
-    while cursor.kind != ")":
-        items.append(term(cursor))
-        if not cursor.take(","):
-            break
-    cursor.expect(")", "terms are separated by `,` and closed by `)`")
-    return tuple(items)
+    why = "terms are separated by `,` and closed by `)`"
+    return tuple(cursor.separated(")", lambda: term(cursor), why))
 
 
 def term(cursor: Cursor) -> nodes.Term:

@@ -34,7 +34,7 @@ def lines_of(path: Path) -> list[str]:
 
 
 def bad(what: str, path: Path, help: str) -> BadData:
-    return BadData(what, Span("<data>", 1, 1, len(str(path)) + 1, source=str(path)), help)
+    return BadData(what, Span.of("<data>", path), help)
 
 
 def digest(*texts: str) -> str:

