@@ -1,8 +1,13 @@
-"""Facts that are added to a computed program: what they reach is recomputed, all else stays."""
+"""Incremental evaluation: facts are added, and only the rule heads that they reach are recomputed.
+
+Which rule heads those are follows from keys alone (semi-naive joins). Their values are computed by
+a physical plan for each relation, lowered for the rows that are read and reused when a later
+addition reads rows in the same pattern.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,28 +19,32 @@ from edgewise.checks.evaluation import fact_and_rule, is_extreme
 from edgewise.errors import EdgewiseError, caller
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.functions.dimensions import show
-from edgewise.ground.body import Body
 from edgewise.ground.constants import STRINGS, Constants
-from edgewise.ground.index import Index, Keys, distinct_rows, index_of, locate
-from edgewise.ground.join import distinct
+from edgewise.ground.delta import DeltaRule
+from edgewise.ground.index import Index, Keys, distinct_rows, index_of, locate, union_of
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.inputs.kinds import ragged
 from edgewise.inputs.prepare import prepare
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.program import FactLike
-from edgewise.language.statements import atoms
-from edgewise.language.terms import variables
+from edgewise.language.statements import weights
 from edgewise.physical.column import Column
-from edgewise.physical.merge import merged
+from edgewise.physical.executable import RelationStep
+from edgewise.physical.merge import laid, merge_of
 from edgewise.physical.output import Relation
-from edgewise.physical.prepare import uninlined
+from edgewise.physical.plan import PhysicalPlan, lowered, untraced
+from edgewise.physical.prepare import to_device, uninlined
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.state import State
+from edgewise.physical.symbols import Lowering
 from edgewise.physical.weights import weights_changed
 
 if TYPE_CHECKING:
     from edgewise.module import Model
+
+MOST_PLANS = 64
+REUSED = 1 << 10  # groundings, above which lowering is cheap beside the rest of an addition
 
 
 class CannotUpdate(EdgewiseError):
@@ -58,24 +67,25 @@ class Table:
     index: Index
     data: Tensor
 
-    @property
-    def column(self) -> Column:
-        return Column(self.data.unsqueeze(0))
-
     def with_rows(self, keys: Tensor, values: Tensor) -> Table:
         """The same with values set at keys, new ones among them; keys are sorted."""
-        old = keys_of(self.index)
-        if not len(old):
+        if not self.index.rows:
             return Table(index_of(keys), values)
-        index = index_of(distinct_rows(torch.cat([old, keys])))
-        data = values.new_empty(index.rows, *values.shape[1:])
-        if len(old) and self.data.shape[1:] != values.shape[1:]:
-            return Table(index, self._mixed(index, keys, values))
-        data[places(index, old)] = self.data
-        data[places(index, keys)] = values
+        index, rows = self.index, rows_of(self.index, keys)
+        if bool((rows < 0).any()):
+            index, rows = union_of(index, keys)
+        if self.data.shape[1:] != values.shape[1:]:
+            return Table(index, self._replaced(index, keys, values))
+        if index is self.index:
+            data = self.data.clone()
+        else:
+            data = values.new_empty(index.rows, *values.shape[1:])
+            old, rows = rows[: -len(keys)], rows[-len(keys) :]
+            data[old] = self.data
+        data[rows] = values
         return Table(index, data)
 
-    def _mixed(self, index: Index, keys: Tensor, values: Tensor) -> Tensor:
+    def _replaced(self, index: Index, keys: Tensor, values: Tensor) -> Tensor:
         """Values of another shape can only replace all that were there."""
         if index.rows != len(keys):
             raise ShapeMismatch(
@@ -86,7 +96,17 @@ class Table:
         return values
 
     def recoded(self, code: Callable[[Tensor], Tensor]) -> Table:
-        return Table(index_of(code(keys_of(self.index))), self.data)
+        return Table(index_of(code(self.index.keys)), self.data)
+
+
+@dataclass(frozen=True, eq=False)
+class DerivedRelation:
+    """A relation that rules derive: those, its line, and the weights that they read."""
+
+    relation: str
+    rules: tuple[DeltaRule, ...]
+    line: nodes.Line | None
+    weights: tuple[str, ...]
 
 
 class Updating:
@@ -103,9 +123,10 @@ class Updating:
         self._plan = uninlined(model) if model.plan.domains else model.plan
         self.computed: dict[str, int] = {}
         self._constants = Constants()
-        self._facts: dict[str, Table] = {}  # facts
+        self._facts: dict[str, Table] = {}
         self._tables: dict[str, Table] = {}  # facts and what rules derive
-        self._refuse_recursion()
+        self._derived = self._in_order()
+        self._plans: dict[Hashable, PhysicalPlan] = {}
         self._mark = model._mark()
         self._read(tuple(listed(facts)), self._plan, first=True)
 
@@ -117,7 +138,7 @@ class Updating:
         if table is None:
             empty = torch.zeros(len(self._plan.output.terms), 0, dtype=torch.int64)
             return Relation(name, empty, self.model._one.new_zeros(0), self._constants, False)
-        return Relation(name, keys_of(table.index).T, table.data.clone(), self._constants, False)
+        return Relation(name, table.index.keys.T, table.data.clone(), self._constants, False)
 
     def add(self, facts: Iterable[FactLike]) -> Relation:
         """The output with these facts too; a fact that was there before has a new value now."""
@@ -125,6 +146,25 @@ class Updating:
             raise weights_changed("model.updating(facts=...)")
         self._read(tuple(listed(facts)), replace(self._plan, facts=()))
         return self.output
+
+    def _in_order(self) -> list[DerivedRelation]:
+        plan, graph, domains = self._plan, needs(self._plan.rules), dict(self._plan.domains)
+        lines = {line.relation: line for line in plan.lines}
+        found = []
+        for part in components(graph):
+            if any(part & graph[name] for name in part):
+                names = " and ".join(f"`{name}`" for name in sorted(part))
+                raise CannotUpdate(
+                    f"the rules for {names} are recursive",
+                    caller(),
+                    "compute anew: `model.ground(...)`",
+                )
+            (name,) = part
+            rules = [rule for rule in plan.rules if rule.head.relation == name]
+            used = dict.fromkeys(str(weight.name) for rule in rules for weight in weights(rule))
+            deltas = tuple(DeltaRule(rule, domains) for rule in rules)
+            found.append(DerivedRelation(name, deltas, lines.get(name), tuple(used)))
+        return found
 
     def _read(self, facts: tuple[Any, ...], plan: Any, first: bool = False) -> None:
         read = self.model._reader.facts(facts)
@@ -138,8 +178,8 @@ class Updating:
                 weights = {n: self.model.weight(n) for n in self.model._paths}
                 changed = {}
                 for name, source in prepared.sources.items():
-                    keys = _coded(keys_of(source.index), prepared.constants, self._constants)
-                    data = source.data(None, weights, unit.dtype)[0]
+                    keys = _coded(source.index.keys, prepared.constants, self._constants)
+                    data = source.data(None, weights, unit.dtype)[0].to(unit.device)
                     changed[name] = self._set(name, keys, data)
                 self._derive(changed, weights, first)
         except BaseException:
@@ -147,10 +187,11 @@ class Updating:
             raise
 
     def _set(self, name: str, keys: Tensor, data: Tensor) -> Tensor:
-        for tables in (self._facts, self._tables):
-            old = tables.get(name)
-            empty = Table(Keys(keys[:0]), data[:0])
-            tables[name] = (empty if old is None else old).with_rows(keys, data)
+        facts, table = self._facts.get(name), self._tables.get(name)
+        empty = Table(Keys(keys[:0]), data[:0])
+        self._facts[name] = (facts or empty).with_rows(keys, data)
+        alone = table is facts  # no rule derives more
+        self._tables[name] = self._facts[name] if alone else (table or empty).with_rows(keys, data)
         return keys
 
     def _recode(self, new: Constants) -> None:
@@ -164,94 +205,138 @@ class Updating:
                 tables[name] = table.recoded(lambda keys: _coded(keys, old, both))
 
     def _derive(self, changed: dict[str, Tensor], weights: dict[str, Tensor], first: bool) -> None:
-        plan, unit = self._plan, self.model._one
-        domains = dict(plan.domains)
-        bodies = [Body(rule, domains) for rule in plan.rules]
+        domains = dict(self._plan.domains)
         recomputed: set[str] = set()  # relations that may have lost rows
         self.computed = {}
-        for part in components(needs(plan.rules)):
-            (relation,) = part
-            here = [body for body in bodies if body.rule.head.relation == relation]
-            indices: dict[str, Index] = {n: t.index for n, t in self._tables.items()}
-            grounder = Grounder(self._constants, domains, indices, self.model.limit)
-            if any(needs_all(body.rule, changed, recomputed) for body in here):
+        indices: dict[str, Index] = {n: t.index for n, t in self._tables.items()}
+        grounder = Grounder(self._constants, domains, indices, self.model.limit)
+        for derived in self._derived:
+            relation, rules = derived.relation, derived.rules
+            if any(rule.needs_all(changed, recomputed) for rule in rules):
                 recomputed.add(relation)
                 self._tables.pop(relation, None)
+                indices.pop(relation, None)
                 if relation in self._facts:
                     self._tables[relation] = self._facts[relation]
-                heads = self._all_heads(relation, here, grounder)
+                    indices[relation] = self._facts[relation].index
+                found = [grounder.ground(rule.body).heads.keys for rule in rules]
+                found += [indices[relation].keys] if relation in indices else []
             else:
-                found = [reached(grounder, body, changed, first) for body in here]
+                found = [rule.reached(grounder, changed, first) for rule in rules]
                 found += [changed[relation]] if relation in changed else []
-                heads = distinct_rows(torch.cat(found))
+            heads = distinct_rows(torch.cat(found))
             if len(heads):
-                columns = {n: t.column for n, t in self._tables.items()}
-                state = State(columns, weights, False, unit.dtype, unit.device)
-                changed[relation] = self._compute(relation, here, heads, grounder, state)
-
-    def _all_heads(self, relation: str, bodies: Sequence[Body], grounder: Grounder) -> Tensor:
-        found = [keys_of(grounder.ground(body).heads) for body in bodies]
-        found += [keys_of(self._facts[relation].index)] if relation in self._facts else []
-        return distinct_rows(torch.cat(found))
+                changed[relation] = self._compute(derived, heads, grounder, weights)
+                indices[relation] = self._tables[relation].index
 
     def _compute(
-        self, relation: str, bodies: Sequence[Body], heads: Tensor, grounder: Grounder, state: State
+        self,
+        derived: DerivedRelation,
+        heads: Tensor,
+        grounder: Grounder,
+        weights: Mapping[str, Tensor],
     ) -> Tensor:
         """Set the values of rule heads and of those a softmax normalises with them; their keys."""
         while True:
-            grounds = [grounded(grounder, body, heads) for body in bodies]
-            joined = distinct_rows(torch.cat([heads, *(keys_of(g.heads) for g in grounds)]))
+            grounds = [rule.grounded(grounder, heads) for rule in derived.rules]
+            more = [
+                g.heads.keys for r, g in zip(derived.rules, grounds, strict=True) if not r.exact
+            ]
+            joined = distinct_rows(torch.cat([heads, *more])) if more else heads
             if len(joined) == len(heads):
                 break
             heads = joined
-        line = next((li for li in self._plan.lines if li.relation == relation), None)
-        parts: list[Index] = [g.heads for g in grounds]
-        steps = [RuleStep(g, self._plan.aggregation) for g in grounds]
-        values = [step(state) for step in steps if step.ground.count]
-        parts = [part for part in parts if part.rows]
-        stated = self._facts_at(relation, heads)
-        if stated is not None:
-            self._refuse_both(relation, stated.index, grounds, line)
-            parts, values = [stated.index, *parts], [stated.column, *values]
-        merge = merged(relation, parts, stated is not None, line)
-        data = merge(values, False).data[0]
-        keys = keys_of(merge.index)
-        old = self._tables.get(relation, Table(Keys(keys[:0]), data[:0]))
-        self._tables[relation] = old.with_rows(keys, data)
-        self.computed[relation] = len(keys)
+        facts = self._facts_at(derived.relation, heads)
+        if facts is not None:
+            self._refuse_both(derived, facts.index, grounds)
+        index, data = self._values(derived, grounds, facts, weights)
+        keys = index.keys
+        old = self._tables.get(derived.relation, Table(Keys(keys[:0]), data[:0]))
+        self._tables[derived.relation] = old.with_rows(keys, data)
+        self.computed[derived.relation] = len(keys)
         return keys
+
+    def _values(
+        self,
+        derived: DerivedRelation,
+        grounds: Sequence[GroundRule],
+        facts: Table | None,
+        weights: Mapping[str, Tensor],
+    ) -> tuple[Index, Tensor]:
+        """The rule heads of a relation and their values, by its plan."""
+        numbers = tuple(n for n, ground in enumerate(grounds) if ground.count)
+        reads = rows_read([grounds[n] for n in numbers], self._tables)
+        local = [reading(grounds[n], reads) for n in numbers]
+        columns = {n: _taken(self._tables[n].data, rows) for n, rows in reads.items()}
+        parts = [g.heads for g in local]
+        if facts is not None:
+            parts.insert(0, facts.index)
+            columns[derived.relation] = facts.data
+        index, places = laid(parts)
+        used = {name: weights[name] for name in derived.weights}
+        tensors = [*(data.unsqueeze(0) for data in columns.values()), *used.values()]
+        key: Hashable = None
+        if sum(g.count for g in local) <= REUSED:
+            key = (derived.relation, numbers, *map(_key, local), *map(_bytes, places))
+        plan = self._plans.get(key)
+        if plan is None or not plan.fits(tensors):
+            sizes = [part.rows for part in parts]
+            stated = facts is not None
+            merge = merge_of(
+                derived.relation, index, index.rows, places, sizes, stated, derived.line
+            )
+            steps = tuple(RuleStep(g, self._plan.aggregation) for g in local)
+            step = RelationStep(derived.relation, steps, merge, stated)
+            plan = self._lowered(step, list(columns), list(used), tensors)
+            self._remember(key, plan)
+        return index, plan(*tensors)
+
+    def _remember(self, key: Hashable, plan: PhysicalPlan) -> None:
+        if key is not None:
+            if len(self._plans) >= MOST_PLANS:
+                del self._plans[next(iter(self._plans))]
+            self._plans[key] = plan
+
+    def _lowered(
+        self,
+        step: RelationStep,
+        relations: Sequence[str],
+        weights: Sequence[str],
+        tensors: Sequence[Tensor],
+    ) -> PhysicalPlan:
+        unit = self.model._one
+        step = to_device(step, unit.device)
+
+        def run(lowering: Lowering, symbols: Sequence[Tensor]) -> Tensor:
+            columns = dict(zip(relations, map(Column, symbols), strict=False))
+            used = dict(zip(weights, symbols[len(relations) :], strict=True))
+            state = State(columns, used, False, unit.dtype, unit.device, lowering=lowering)
+            return step(state)[step.relation].data.squeeze(0)
+
+        names = (*relations, *weights)
+        with untraced():
+            return lowered(run, names, tensors, unit.device, without=self.model.without)
 
     def _facts_at(self, relation: str, heads: Tensor) -> Table | None:
         """The facts among some rule heads."""
         facts = self._facts.get(relation)
         if facts is None:
             return None
-        keys = keys_of(facts.index)
-        among = locate(Keys(heads), list(keys.unbind(1))) >= 0 if keys.shape[1] else None
-        rows = torch.arange(len(keys)) if among is None else among.nonzero()[:, 0]
-        return Table(Keys(keys[rows]), facts.data[rows]) if len(rows) else None
+        rows = rows_of(facts.index, heads)
+        rows = rows[rows >= 0]
+        return Table(Keys(facts.index.keys[rows]), facts.data[rows]) if len(rows) else None
 
-    def _refuse_both(self, relation: str, facts: Index, grounds: Any, line: Any) -> None:
-        if is_extreme(line):
+    def _refuse_both(
+        self, derived: DerivedRelation, facts: Index, grounds: Sequence[GroundRule]
+    ) -> None:
+        if is_extreme(derived.line):
             return
         for ground in grounds:
-            keys = keys_of(ground.heads)
-            found = places(facts, keys) if facts.rows else torch.zeros(0)
-            if len(keys) and bool((found >= 0).any()):
-                at = keys[int((found >= 0).nonzero()[0])].tolist()
-                key = tuple(self._constants.constant(code) for code in at)
-                raise fact_and_rule(relation, key, ground.rule)
-
-    def _refuse_recursion(self) -> None:
-        graph = needs(self._plan.rules)
-        for part in components(graph):
-            if any(part & graph[name] for name in part):
-                names = " and ".join(f"`{name}`" for name in sorted(part))
-                raise CannotUpdate(
-                    f"the rules for {names} are recursive",
-                    caller(),
-                    "compute anew: `model.ground(...)`",
-                )
+            keys = ground.heads.keys
+            both = keys[rows_of(facts, keys) >= 0]
+            if len(both):
+                key = tuple(self._constants.constant(code) for code in both[0].tolist())
+                raise fact_and_rule(derived.relation, key, ground.rule)
 
 
 def _coded(keys: Tensor, old: Constants, new: Constants) -> Tensor:
@@ -264,74 +349,55 @@ def _coded(keys: Tensor, old: Constants, new: Constants) -> Tensor:
     return torch.where(is_string, moved, keys)
 
 
-def places(index: Index, keys: Tensor) -> Tensor:
-    """The row of each key; all of them hold."""
+def rows_of(index: Index, keys: Tensor) -> Tensor:
+    """The row of each key; -1 where it does not hold."""
     if not keys.shape[1]:
         return torch.zeros(len(keys), dtype=torch.int64)
     return locate(index, list(keys.unbind(1)))
 
 
-WANTED = "@wanted"
+def rows_read(
+    grounds: Sequence[GroundRule], tables: Mapping[str, Table]
+) -> dict[str, Tensor | None]:
+    """The distinct rows of each relation that ground rules read; None for all of them."""
+    found: dict[str, list[Tensor | None]] = {}
+    for ground in grounds:
+        for at, rows in ground.rows.items():
+            literal = ground.body.literals[at]
+            if isinstance(literal, nodes.Atom):
+                found.setdefault(literal.relation, []).append(rows)
+    chosen: dict[str, Tensor | None] = {}
+    for name, parts in found.items():
+        some = [rows for rows in parts if rows is not None]
+        every = len(some) < len(parts) or sum(map(len, some)) >= tables[name].index.rows
+        chosen[name] = None if every else torch.cat(some).unique()
+    return chosen
 
 
-def reached(grounder: Grounder, body: Body, changed: Mapping[str, Tensor], first: bool) -> Tensor:
-    """The keys of the rule heads that some grounding with a changed row has (semi-naive).
-
-    A body without relations, such as weights alone, has all its groundings from the `first` call.
-    """
-    head, found = body.rule.head, [torch.zeros(0, len(body.rule.head.terms), dtype=torch.int64)]
-    if not body.positive:
-        return keys_of(grounder.ground(body).heads) if first else found[0]
-    for at, atom in body.positive.items():
-        if atom.relation in changed:
-            new = Keys(changed[atom.relation])
-            bindings = grounder.bindings(body, at, new)
-            columns = [grounder.column(term, bindings) for term in head.terms]
-            found.append(
-                torch.stack(columns, 1)
-                if columns
-                else torch.zeros(min(bindings.count, 1), 0, dtype=torch.int64)
-            )
-    return distinct_rows(torch.cat(found))
+def reading(ground: GroundRule, chosen: Mapping[str, Tensor | None]) -> GroundRule:
+    """The same ground rule where relations hold the chosen rows alone."""
+    rows, sizes = dict(ground.rows), dict(ground.sizes)
+    for at, read in ground.rows.items():
+        literal = ground.body.literals[at]
+        some = chosen[literal.relation] if isinstance(literal, nodes.Atom) else None
+        if read is not None and some is not None:
+            local, sizes[at] = torch.searchsorted(some, read), len(some)
+            in_order = len(local) == len(some) and torch.equal(local, torch.arange(len(some)))
+            rows[at] = None if in_order else local
+    return replace(ground, rows=rows, sizes=sizes)
 
 
-def needs_all(rule: nodes.Rule, changed: Mapping[str, Tensor], recomputed: set[str]) -> bool:
-    """Whether a change may remove rule heads, or move pairs of a pattern: all are recomputed."""
-    for atom in atoms(rule.body):
-        if isinstance(atom, nodes.PatternAtom):
-            return True
-        if isinstance(atom, nodes.Atom) and (
-            atom.relation in recomputed or (atom.negated and atom.relation in changed)
-        ):
-            return True
-    return False
+def _key(ground: GroundRule) -> Hashable:
+    """What decides the plan of a ground rule besides the shapes that it reads."""
+    groups = None if ground.groups is None else ground.groups.ids
+    read = [_bytes(rows) for rows in ground.rows.values()]
+    numbers = [(number.dtype, _bytes(number)) for number in ground.numbers.values()]
+    return ground.count, *read, *numbers, _bytes(ground.segments.ids), _bytes(groups)
 
 
-def grounded(grounder: Grounder, body: Body, heads: Tensor) -> GroundRule:
-    """The rule for some rule heads alone, and for those that a softmax normalises with them.
-
-    A variable that only a family of weights holds takes all values of its domain.
-    """
-    rule = body.rule
-    named = next((f for f in rule.functions if dict(f.arguments).get("agg_terms")), None)
-    free = set(named["agg_terms"]) if named is not None else set()
-    held = {v.name for atom in atoms(rule.body) for v in variables(atom.terms)}
-    free |= {v.name for v in variables(rule.head.terms)} - held
-    bound = [
-        p
-        for p, t in enumerate(rule.head.terms)
-        if not (isinstance(t, nodes.Variable) and t.name in free)
-    ]
-    wanted = nodes.Atom(WANTED, tuple(rule.head.terms[p] for p in bound), hidden=True)
-    restricted = Body(replace(rule, body=(*rule.body, wanted)), body.domains)
-    at = next(n for n, literal in enumerate(restricted.literals) if literal is wanted)
-    keys = Keys(distinct_rows(heads[:, bound]))
-    with_wanted = replace(grounder, relations=grounder.relations | {WANTED: keys}, joins={})
-    bindings = distinct(with_wanted.bindings(restricted, at, keys), restricted.visible)
-    return with_wanted.finish(restricted, bindings)
+def _taken(data: Tensor, rows: Tensor | None) -> Tensor:
+    return data if rows is None else data[rows]
 
 
-def keys_of(index: Index) -> Tensor:
-    """(rows, arity)."""
-    columns = [index.column(p) for p in range(index.arity)]
-    return torch.stack(columns, 1) if columns else torch.zeros(index.rows, 0, dtype=torch.int64)
+def _bytes(tensor: Tensor | None) -> bytes | None:
+    return None if tensor is None else tensor.numpy().tobytes()

@@ -3,7 +3,10 @@
 import pytest
 import torch
 
+import edgewise.update
 from edgewise import EdgewiseError, F, Program, R, V, W
+from edgewise.physical.rule import RuleStep
+from edgewise.physical.symbols import Symbol
 
 TWO_HOPS = [
     R.h(V.X) <= (R.edge(V.X, V.Y), R.x(V.Y)[W.w[2, 2]]),
@@ -121,3 +124,53 @@ def test_bodies_without_relations_hold_from_the_start(name, first):
     for fact in facts[first:]:
         updating.add([fact])
     assert_same(updating.output, at_once(model, facts))
+
+
+def test_a_plan_is_reused_where_rows_are_read_in_the_same_pattern(monkeypatch):
+    made = []
+    lowered = edgewise.update.lowered
+    monkeypatch.setattr(
+        edgewise.update, "lowered", lambda *a, **k: made.append(a) or lowered(*a, **k)
+    )
+    model = Program(TWO_HOPS).compile(R.out, seed=0, dtype=torch.float64)
+    facts = chain(30)
+    updating = model.updating(facts=facts)
+    made.clear()
+    more = [R.edge(f"n{i}", f"n{i + 9}")[float(i)] for i in (11, 14, 17, 20)]
+    for fact in more:
+        updating.add([fact])
+        assert len(made) == 2  # of the first: one for each relation
+    assert_same(updating.output, at_once(model, [*facts, *more]))
+
+
+def test_values_of_another_shape_are_not_read_by_an_earlier_plan():
+    model = Program([R.out(V.X) <= R.x(V.X)]).compile(R.out, dtype=torch.float64)
+    updating = model.updating(facts=[R.x(0)[[1.0, 2.0]]])
+    assert_same(updating.add([R.x(0)[3.0]]), {R.out(0): torch.tensor(3.0, dtype=torch.float64)})
+
+
+def test_every_value_is_computed_by_a_plan(monkeypatch):
+    """Rules run on symbols alone, those of an addition included."""
+    states = []
+    compute = RuleStep._compute
+    monkeypatch.setattr(
+        RuleStep, "_compute", lambda step, state: states.append(state) or compute(step, state)
+    )
+    model = Program(SOFTMAX).compile(R.out, seed=0)
+    updating = model.updating(facts=chain(5))
+    updating.add([R.edge("n0", "n3")[1.0]])
+    assert states
+    for state in states:
+        assert all(isinstance(column.data, Symbol) for column in state.relations.values())
+
+
+@pytest.mark.parametrize("rules", [TWO_HOPS, SOFTMAX], ids=["two hops", "softmax"])
+def test_large_additions(rules):
+    model = Program(rules).compile(R.out, seed=0, dtype=torch.float64)
+    facts, generator = chain(80), torch.Generator().manual_seed(1)
+    updating = model.updating(facts=facts)
+    pairs = torch.randint(0, 80, (1500, 2), generator=generator).unique(dim=0).tolist()
+    more = [R.edge(f"n{i}", f"n{j}")[1.0 / (1 + i)] for i, j in pairs if j != i + 1]
+    for start in (0, 100, 103):
+        updating.add(more[start : {0: 100, 100: 103, 103: None}[start]])
+    assert_same(updating.output, at_once(model, [*facts, *more]))

@@ -34,6 +34,12 @@ class Grid:
         axis = torch.arange(self.sizes[position])
         return axis.repeat_interleave(inner).repeat(outer)
 
+    @property
+    def keys(self) -> Tensor:
+        """(rows, arity)."""
+        columns = [self.column(p) for p in range(self.arity)]
+        return torch.stack(columns, 1) if columns else torch.zeros(1, 0, dtype=torch.int64)
+
     def length(self, position: int) -> int:
         return self.sizes[position]
 
@@ -72,8 +78,18 @@ class Keys:
             return (0,) * self.arity
         return tuple((self.keys.max(0).values - self.keys.min(0).values + 1).tolist())
 
+    @cached_property
+    def packed(self) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Keys as sorted integers, their order, and the least key of each column."""
+        low = self.keys.min(0).values
+        codes = _packed(self.keys - low, self.spans)
+        if bool((codes[1:] > codes[:-1]).all()):
+            return codes, None, low
+        return *codes.sort(), low
+
 
 Index = Grid | Keys
+WIDEST = 1 << 62  # keys that one integer tells apart
 
 
 def same_keys(one: Index, other: Index) -> bool:
@@ -111,11 +127,29 @@ def distinct_rows(keys: Tensor) -> Tensor:
     """
     if not keys.shape[1] or not keys.shape[0]:
         return keys[:1]
+    return keys[_sorted(keys)[1]]
+
+
+def union_of(old: Index, keys: Tensor) -> tuple[Index, Tensor]:
+    """The atoms of an index and of distinct keys, and the row of each: those of the index first.
+
+    >>> union_of(Keys(torch.tensor([[1], [4]])), torch.tensor([[0], [4]]))[1].tolist()
+    [1, 2, 0, 2]
+    """
+    both = torch.cat([old.keys, keys])
+    if not both.shape[1] or not len(both):
+        return index_of(both[:1]), torch.zeros(len(both), dtype=torch.int64)
+    order, first, number = _sorted(both)
+    return index_of(both[first]), torch.empty_like(order).index_copy_(0, order, number)
+
+
+def _sorted(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The order of rows, of each different one the first, and in that order its number."""
     (codes,) = pack(list(keys.unbind(1)))
     ordered, order = codes.sort()
     fresh = torch.ones_like(ordered, dtype=torch.bool)
     fresh[1:] = ordered[1:] != ordered[:-1]
-    return keys[order[fresh]]
+    return order, order[fresh], fresh.cumsum(0) - 1
 
 
 def pack(*tables: list[Tensor]) -> list[Tensor]:
@@ -132,7 +166,7 @@ def pack(*tables: list[Tensor]) -> list[Tensor]:
         low = min((e[0] for e in ends), default=0)
         lows.append(low)
         spans.append(max((e[1] for e in ends), default=0) - low + 1)
-    if math.prod(spans) >= 1 << 62:
+    if math.prod(spans) >= WIDEST:
         return _ranked(tables)
     codes = []
     for table in tables:
@@ -141,6 +175,14 @@ def pack(*tables: list[Tensor]) -> list[Tensor]:
             code = code * span + (column - low)
         codes.append(code)
     return codes
+
+
+def _packed(keys: Tensor, spans: tuple[int, ...]) -> Tensor:
+    """Rows of integers from 0 as one integer each, in the same order."""
+    code = keys[:, 0]
+    for c, span in enumerate(spans[1:], 1):
+        code = code * span + keys[:, c]
+    return code
 
 
 def _ranked(tables: tuple[list[Tensor], ...]) -> list[Tensor]:
@@ -160,7 +202,14 @@ def locate(index: Index, columns: list[Tensor]) -> Tensor:
         return torch.where(inside, row, -1)
     if not index.rows:
         return torch.full_like(columns[0], -1) if columns else torch.tensor([-1])
-    have, want = pack([index.column(p) for p in range(index.arity)], columns)
-    have, order = have.sort()
+    order: Tensor | None
+    if math.prod(index.spans) < WIDEST:
+        have, order, low = index.packed
+        keys = torch.stack(columns, 1) - low
+        inside = ((keys >= 0) & (keys < torch.tensor(index.spans))).all(1)
+        want = torch.where(inside, _packed(keys, index.spans), -1)
+    else:
+        have, want = pack(list(index.keys.unbind(1)), columns)
+        have, order = have.sort()
     place = torch.searchsorted(have, want).clamp(max=index.rows - 1)
-    return torch.where(have[place] == want, order[place], -1)
+    return torch.where(have[place] == want, place if order is None else order[place], -1)
