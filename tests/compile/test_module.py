@@ -441,6 +441,13 @@ def test_export_a_dense_program():
         torch.testing.assert_close(exported.module()(x=x(5, 4)), model(x=x(5, 4)))
 
 
+def test_export_a_called_function():
+    """The plan is built outside of the modes of export, which would look into the function."""
+    model = Program([(R.out(V.I) <= R.x(V.I)) | [F.call(torch.tanh)]]).compile(R.out).eval()
+    exported = torch.export.export(model, (), {"x": x(5, 4)})
+    torch.testing.assert_close(exported.module()(x=x(5, 4)), x(5, 4).tanh())
+
+
 def test_export_on_grounded_data():
     model = graph(seed=0).eval()
     data = model.ground(edge=EDGES)

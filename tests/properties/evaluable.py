@@ -30,19 +30,19 @@ class Case(NamedTuple):
     queries: list[nodes.Atom]
 
 
-GIVEN = (
-    Relation("a", (), (True,), given=True),
-    Relation("b", (), (True,), given=True),
-    Relation("x", (2,), (True,), given=True),
-    Relation("y", (3,), (True,), given=True),
-    Relation("m", (2, 3), (True,), given=True),
-    Relation("r", (1, 2), (True,), given=True),
-    Relation("e", (), (True, True), given=True),
-    Relation("f", (2,), (True, True), given=True),
-    Relation("s", (), (), given=True),
-    Relation("c", (), (False,), given=True),  # strings among its keys
-    Relation("d", (), (False,), given=True),  # negative and large keys
-    Relation("n", (), (True,), given=True),  # no value: 1
+INPUTS = (
+    Relation("a", (), (True,), is_input=True),
+    Relation("b", (), (True,), is_input=True),
+    Relation("x", (2,), (True,), is_input=True),
+    Relation("y", (3,), (True,), is_input=True),
+    Relation("m", (2, 3), (True,), is_input=True),
+    Relation("r", (1, 2), (True,), is_input=True),
+    Relation("e", (), (True, True), is_input=True),
+    Relation("f", (2,), (True, True), is_input=True),
+    Relation("s", (), (), is_input=True),
+    Relation("c", (), (False,), is_input=True),  # strings among its keys
+    Relation("d", (), (False,), is_input=True),  # negative and large keys
+    Relation("n", (), (True,), is_input=True),  # no value: 1
 )
 KEYS = {"c": [("a",), ("b",), (0,), (2,)], "d": [(-2,), (0,), (3,), (9,)], "s": [()]}
 
@@ -146,8 +146,8 @@ def stacked(name: str) -> tuple[list[Any], Relation]:
     """Two layers of message passing."""
 
     def layer(z: nodes.Atom) -> list[nodes.Rule]:
-        heard = R.out(V.I) <= (z(V.I)["own":2, 2], z(V.J)[2, 2], R._e(V.J, V.I))
-        return [heard | [F.tanh, F.avg_agg]]
+        rule = R.out(V.I) <= (z(V.I)["own":2, 2], z(V.J)[2, 2], R._e(V.J, V.I))
+        return [rule | [F.tanh, F.avg_agg]]
 
     return [repeat(layer, 2, name=name)(R.x)], Relation(f"{name}.out", (2,), (True,))
 
@@ -239,7 +239,7 @@ def case_of(choices: Choices, *, most_rules: int = 5, arithmetic: bool = True) -
 
     Without `arithmetic` nothing depends on which integers the keys are, only on their order.
     """
-    relations = [*GIVEN, Relation("g", (2,), (True,))]
+    relations = [*INPUTS, Relation("g", (2,), (True,))]
     rules = Rules(choices, relations, arithmetic)
     statements: list[Any] = list(LEARNABLE)
     for at in range(choices.randint(1, most_rules)):
@@ -259,10 +259,10 @@ def case_of(choices: Choices, *, most_rules: int = 5, arithmetic: bool = True) -
         rounds=rules.pick([1, 2, 3]),
     )
     queries = [
-        R[r.name](*[V[f"A{i}"] for i in range(len(r.small))]) for r in relations[len(GIVEN) + 1 :]
+        R[r.name](*[V[f"A{i}"] for i in range(len(r.small))]) for r in relations[len(INPUTS) + 1 :]
     ]
     read = {atom.relation for atom in atoms(program.rules) if isinstance(atom, nodes.Atom)}
-    return Case(program, facts_of(choices, [r for r in GIVEN if r.name in read]), queries)
+    return Case(program, facts_of(choices, [r for r in INPUTS if r.name in read]), queries)
 
 
 def derived(rules: Rules, name: str) -> tuple[list[Any], Relation]:

@@ -14,13 +14,13 @@ class Relation(NamedTuple):
     """What is known about a relation before data.
 
     `shape` is None if it differs from atom to atom; `small` says for each term whether its keys
-    are surely among 0..4; `given` relations are facts, whose values are not zero.
+    are surely among 0..4; `is_input` relations are facts, whose values are not zero.
     """
 
     name: str
     shape: Shape | None
     small: tuple[bool, ...]
-    given: bool = False
+    is_input: bool = False
 
 
 def half(x: int | str) -> int | None:

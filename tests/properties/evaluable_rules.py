@@ -43,7 +43,7 @@ class Rules(Conditions):
 
     def valued_atom(self) -> Item:
         relation = self.pick([r for r in self.relations if r.shape is not None])
-        return Item(self.atom(relation), relation.shape, relation.given)
+        return Item(self.atom(relation), relation.shape, relation.is_input)
 
     def item(self, later: bool) -> Item:
         kinds = [self.valued_atom] * 5 + [self.weighted] * 3 + [self.applied, self.summed] * 2
@@ -110,7 +110,7 @@ class Rules(Conditions):
 
     def similar(self) -> Item:
         """The angle between two vectors that are not 0."""
-        relation = self.pick([r for r in self.relations if r.given and r.shape in ((2,), (3,))])
+        relation = self.pick([r for r in self.relations if r.is_input and r.shape in ((2,), (3,))])
         return Item(F.cossim(self.atom(relation), self.atom(relation)), ())
 
     def evaluated(self) -> Item:

@@ -16,7 +16,7 @@ from tests.properties.evaluable_conditions import Conditions, Relation
 
 pytestmark = pytest.mark.filterwarnings("ignore::edgewise.EdgewiseWarning")
 
-GIVEN = (
+INPUTS = (
     Relation("a", (), (True,)),
     Relation("b", (), (True,)),
     Relation("e", (), (True, True)),
@@ -53,7 +53,7 @@ class Datalog(Conditions):
 
 @st.composite
 def datalog(draw):
-    relations = list(GIVEN)
+    relations = list(INPUTS)
     maker = Datalog(Drawn(draw), relations)
     rules = []
     for at in range(draw(st.integers(1, 3))):
@@ -72,7 +72,7 @@ def facts(seed: int, density: float) -> list[nodes.Atom]:
 
 
 def stored(given_facts: list[nodes.Atom]) -> duckdb.DuckDBPyConnection:
-    for relation in GIVEN:
+    for relation in INPUTS:
         store(database(), relation.name, len(relation.small), given_facts)
     return database()
 

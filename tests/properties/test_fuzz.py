@@ -17,7 +17,7 @@ def test_every_mode_gives_what_the_oracle_gives(part):
     assert sum(n for (_, result), n in counted.items() if result == "same") > 25
 
 
-def test_a_compiled_model_gives_what_the_oracle_gives():
-    counted, different = run(range(3), ["compile"])
+def test_compiled_and_exported_models_give_what_the_oracle_gives():
+    counted, different = run(range(6), SLOW, each=1)
     assert not different, different
-    assert sum(counted.values()) == 3
+    assert sum(n for (_, result), n in counted.items() if result == "same") > 1

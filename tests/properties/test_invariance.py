@@ -12,7 +12,7 @@ from edgewise import Program, R
 from edgewise.language import nodes
 from edgewise.language.statements import atoms
 from edgewise.language.terms import variables
-from tests.properties.evaluable import GIVEN, Case, Drawn, answers, evaluable, with_gradients
+from tests.properties.evaluable import INPUTS, Case, Drawn, answers, evaluable, with_gradients
 from tests.properties.evaluable_conditions import Conditions
 
 pytestmark = pytest.mark.filterwarnings("ignore::edgewise.EdgewiseWarning")
@@ -122,7 +122,7 @@ def test_a_condition_never_adds_groundings(data):
     at = data.draw(st.sampled_from(rules))
     rule = statements[at]
     known = {v.name for a in atoms(rule) if isinstance(a, nodes.Atom) for v in variables(a.terms)}
-    drawn = Conditions(Drawn(data.draw), list(GIVEN), bound={name: True for name in sorted(known)})
+    drawn = Conditions(Drawn(data.draw), list(INPUTS), bound={name: True for name in sorted(known)})
     more = data.draw(st.sampled_from([drawn.hidden, drawn.negated, drawn.compared, drawn.computed]))
     statements[at] = replace(rule, body=(*rule.body, *more()))
     relation = rule.head.relation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from traceback import walk_tb
@@ -134,7 +134,9 @@ def run_node(node: Node, args: Any, kwargs: Any) -> Any:
 def untraced() -> Iterator[None]:
     """Real tensors for every use, also while a step is exported, traced or only evaluated."""
     modes = torch.utils._python_dispatch._disable_current_modes()
-    with modes, torch._guards.tracing(None), torch.inference_mode(False):
+    with ExitStack() as stack, modes, torch._guards.tracing(None), torch.inference_mode(False):
+        for _ in range(torch._C._len_torch_function_stack()):
+            stack.enter_context(torch.overrides._pop_mode_temporarily())
         yield
 
 
