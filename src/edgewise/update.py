@@ -310,7 +310,7 @@ class Updating:
         def run(lowering: Lowering, symbols: Sequence[Tensor]) -> Tensor:
             columns = dict(zip(relations, map(Column, symbols), strict=False))
             used = dict(zip(weights, symbols[len(relations) :], strict=True))
-            state = State(columns, used, False, unit.dtype, unit.device, lowering=lowering)
+            state = State(columns, used, False, unit.dtype, unit.device, lowering)
             return step(state)[step.relation].data.squeeze(0)
 
         names = (*relations, *weights)

@@ -25,17 +25,15 @@ class State:
     training: bool
     dtype: torch.dtype
     device: torch.device
+    lowering: Lowering  # that writes the graph
     shared: dict[tuple[str, str, str | None], Tensor] = field(default_factory=dict)
     numbers: Mapping[str, Column] = field(default_factory=dict)  # integers, not rounded to dtype
     whole: frozenset[str] = frozenset()  # read in full, though by many steps that read a few rows
     cache: Any = None  # keeps keys and values where rows are appended
     places: Tensor | None = None  # of the rows that are appended
-    lowering: Lowering | None = None  # that writes the graph, where values are symbols
 
     def worked(self, relation: str, step: Any, compute: Callable[[], Found]) -> Found:
-        """What a step computes; in a graph its nodes are noted as that step's."""
-        if self.lowering is None:
-            return compute()
+        """What a step computes; its nodes are noted as that step's."""
         with watched() as kernels:
             work = self.lowering.label = PlanStep(relation, step, kernels)
             found = compute()
@@ -46,5 +44,5 @@ class State:
         return found
 
     def lifted(self, tensor: Tensor) -> Tensor:
-        """A constant that computation starts from; in a graph an attribute."""
-        return tensor if self.lowering is None else self.lowering.lifted(tensor)
+        """A constant that computation starts from: an attribute of the graph."""
+        return self.lowering.lifted(tensor)

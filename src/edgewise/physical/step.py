@@ -67,18 +67,17 @@ class Step:
         dtype: torch.dtype,
         device: torch.device,
         training: bool,
-        lowering: Lowering | None = None,
+        lowering: Lowering,
     ) -> State:
         """What is known before the first rule."""
-        lift = lowering.lifted if lowering is not None else lambda tensor: tensor
         found = {
-            name: Column(lift(source.data(tensors.get(name), weights, dtype)))
+            name: Column(lowering.lifted(source.data(tensors.get(name), weights, dtype)))
             for name, source in self.executable.sources.items()
         }
         whole = {name: c for name, c in found.items() if not c.data.is_floating_point()}
         columns = found | {name: Column(c.data.to(dtype)) for name, c in whole.items()}
         weights = with_stacks(weights, self.prepared.stacks)
-        return State(columns, weights, training, dtype, device, numbers=whole, lowering=lowering)
+        return State(columns, weights, training, dtype, device, lowering, numbers=whole)
 
     def plan(
         self,

@@ -23,6 +23,7 @@ from edgewise.physical.column import Column, column, product
 from edgewise.physical.functions import combine, transform
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.state import State
+from edgewise.physical.symbols import Lowering
 
 ONE = Segments(1, torch.zeros(1, dtype=torch.int64), 1)
 Shape = tuple[int, ...]
@@ -93,7 +94,9 @@ class Shapes:
         ground = GroundRule(body, 1, rows, numbers, Grid((1,)), ONE, None)
         plain = tuple(f for f in rule.functions if functions.kind(f) != functions.AGGREGATION)
         step = RuleStep(_bare(ground, plain), nodes.Function("sum_agg"))
-        state = State(columns, self._used(rule), False, torch.float32, torch.device("meta"))
+        device = torch.device("meta")
+        lowering = Lowering(device)
+        state = State(columns, self._used(rule), False, torch.float32, device, lowering)
         try:
             return self._aggregated(step, state, aggregation, width)
         except (EdgewiseError, RuntimeError):
