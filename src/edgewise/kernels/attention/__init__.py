@@ -126,7 +126,7 @@ def attention(
     if bare and (key := key_of(q, k, v, graph, options)) is not None:
         prepared = recall(graph, key)
         if prepared is not None and not prepared.warns:
-            return prepared.launch(q, k, v, NO_INPUTS)
+            return prepared.call(q, k, v, NO_INPUTS)
     bias, combined = arguments.scores_of(bias, score)
     terms = (bias, edge_bias, edge_scale, edge_key, edge_value, lengths)
     key = key_with_terms(q, k, v, graph, options, combined, terms)

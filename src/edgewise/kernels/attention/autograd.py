@@ -1,14 +1,15 @@
 """A kernel as a differentiable operation: its first derivative, backwards, is written by hand."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
 from edgewise.errors import caller
-from edgewise.graphs.cache import cache_of
+from edgewise.graphs.cache import GraphCache, cache_of
 from edgewise.kernels.attention import memory, reference
 from edgewise.kernels.attention.autocast import without_autocast
 from edgewise.kernels.attention.contract import (
@@ -43,8 +44,19 @@ def attend(
                 return attend(implementation, case, *_resolved(q, k, v, terms))
     if not (learns and torch.is_grad_enabled()):
         return implementation.forward(case, q, k, v, terms)
-    out, lse = _Attend.apply((implementation, case, terms.drop), *tensors)
+    call = AutogradCall(implementation, case, terms.drop, cache_of(case.graph))
+    out, lse = _apply(call, *tensors)
     return out, lse
+
+
+class AutogradCall(NamedTuple):
+    """What the backward pass needs beyond tensors; the cache, since whoever holds the graph may
+    let go of it."""
+
+    implementation: Implementation
+    case: Case
+    drop: Dropout | None
+    cache: GraphCache
 
 
 def _resolved(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Any, ...]:
@@ -58,23 +70,22 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        call: tuple[Implementation, Case, Dropout | None],
+        call: AutogradCall,
         q: Tensor,
         k: Tensor,
         v: Tensor,
         *terms: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        implementation, case, drop = ctx.call = call
+        implementation, case, drop, _ = ctx.call = call
         inputs = Terms.of(terms, drop) if terms else NO_TERMS
         out, lse = implementation.forward(case, q, k, v, inputs)
         ctx.save_for_backward(q, k, v, *terms, out, lse)
-        ctx.cache = cache_of(case.graph)  # whoever holds the graph may let go of it
         ctx.set_materialize_grads(False)
         return out, lse
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple[Tensor | None, ...]:
-        implementation, case, drop = ctx.call
+        implementation, case, drop, _ = ctx.call
         if torch.is_grad_enabled():
             refuse_second(implementation.name)
         q, k, v, *terms, out, lse = ctx.saved_tensors
@@ -85,6 +96,16 @@ class _Attend(torch.autograd.Function):
             grads = gradients(implementation, case, saved, dout, dlse)
         of_terms = _in_place(terms, grads.terms) if terms else ()
         return None, grads.q, grads.k, grads.v, *of_terms
+
+
+def direct_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """`function.apply` without its search for transforms of `torch.func` and default arguments,
+    which takes a third of its time: callers have none."""
+    found: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
+    return found
+
+
+_apply = direct_apply(_Attend)
 
 
 def _in_place(inputs: list[Tensor | None], grads: Terms) -> list[Tensor | None]:

@@ -30,7 +30,7 @@ from edgewise.kernels.attention.contract import (
     cached_by_case,
     wide,
 )
-from edgewise.kernels.attention.flash import aten, even, is_even
+from edgewise.kernels.attention.flash import FLASH_ON_CPU, aten, even, is_even
 from edgewise.kernels.attention.terms import TermGrads, Tile, numbers
 from edgewise.layouts.ragged import Ints, pointer, ranges, starts_of_runs
 from edgewise.layouts.tiling import FULL
@@ -91,16 +91,15 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
         return _materialised(case, plan, (q, k, v), terms)
     if not is_even(q, k, v):
         q, k, v = even(q, k, v)
-    q, k, v = blocked(q, plan.block), blocked(k, plan.block), blocked(v, plan.block)
+    q, k, v = blocked(plan.block, q, k, v)
     out = q.new_zeros(*q.shape[:-1], case.dv)
     lse = torch.full(q.shape[:-1], -torch.inf, dtype=wide(q.dtype))
-    for chunk in chunks:
-        mask = chunk.stored if chunk.make is None else chunk.make()
-        queries, keys, values = chunk.read((q,), (k, v))
-        part, sums = aten._scaled_dot_product_flash_attention_for_cpu(
-            queries, keys, values, attn_mask=mask, scale=case.scale
-        )
-        chunk.put((out, part[..., : case.dv]), (lse, sums))
+    shape = (case.b, case.g, plan.block)
+    for chunk, mask, (queries, keys, values) in _read(chunks, (q,), (k, v)):
+        part, sums = FLASH_ON_CPU(queries, keys, values, attn_mask=mask, scale=case.scale)
+        rows = (len(part), *shape)
+        out[:, :, chunk.rows] = part[..., : case.dv].reshape(*rows, case.dv).movedim(0, 2)
+        lse[:, :, chunk.rows] = sums.reshape(rows).movedim(0, 2)
     out, lse = out.flatten(2, 3)[:, :, : case.n], lse.flatten(2, 3)[:, :, : case.n]
     return out, lse if case.facts.no_empty_row else lse.masked_fill(~plan.nonempty, -torch.inf)
 
@@ -112,19 +111,18 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     q, k, v, out, block = saved.q, saved.k, saved.v, saved.out, plan.block
     if not is_even(q, k, v) or not is_even(q, out, dout):
         q, k, v, out, dout = even(q, k, v, out, dout)
-    q, k, v = blocked(q, block), blocked(k, block), blocked(v, block)
-    out, dout = blocked(out, block), blocked(dout, block)
-    lse = blocked(saved.lse[..., None], block, torch.inf)
+    q, k, v, out, dout = blocked(block, q, k, v, out, dout)
+    (lse,) = blocked(block, saved.lse[..., None], value=torch.inf)
     dq, kind = torch.zeros_like(q), wide(q.dtype)
     dk, dv = torch.zeros(k.shape, dtype=kind), torch.zeros(v.shape, dtype=kind)
-    for chunk in chunks:
-        mask = chunk.stored if chunk.make is None else chunk.make()
-        g, queries, rows, sums, keys, values = chunk.read((dout, q, out, lse), (k, v))
+    for chunk, mask, tensors in _read(chunks, (dout, q, out, lse), (k, v)):
+        g, queries, rows, sums, keys, values = tensors
         state = (queries, keys, values, rows, sums[..., 0].contiguous())
         parts = aten._scaled_dot_product_flash_attention_for_cpu_backward(
             g, *state, 0.0, False, attn_mask=mask, scale=case.scale
         )
-        chunk.put((dq, parts[0]))
+        shape = (len(g), case.b, case.g, block, -1)
+        dq[:, :, chunk.rows] = parts[0].reshape(shape).movedim(0, 2)
         chunk.add((dk, parts[1]), (dv, parts[2]))
     dq = dq.flatten(2, 3)[:, :, : case.n, : case.d]
     dk, dv = dk.flatten(1, 2)[:, : case.m, : case.d], dv.flatten(1, 2)[:, : case.m, : case.dv]
@@ -133,44 +131,14 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Block rows of a group whose keys fit into one batch: one fused call, with one mask.
+    """Block rows of a group whose keys fit into one batch: one fused call, with one mask."""
 
-    Tensors are (rows, b, tokens, features): each block row is an element of a batch, each b a head.
-    """
-
-    g: int
     block: int
     rows: slice | Tensor
     keys: Tensor
     first: int | None  # where each row has the key blocks of the last one moved on by one
     stored: Tensor | None
     make: Callable[[], Tensor] | None  # where masks are too large to be stored
-
-    def read(self, queries: Sequence[Tensor], keys: Sequence[Tensor]) -> list[Tensor]:
-        """Of each of (b, g, blocks, block, d), then of each of (b, blocks, block, d)."""
-        out, first, (rows, slots) = [], self.first, self.keys.shape
-        for x in queries:
-            x = x[:, :, self.rows]
-            flat = (
-                x[:, 0].transpose(0, 1) if self.g == 1 else x.permute(2, 0, 1, 3, 4).flatten(2, 3)
-            )
-            out.append(flat)
-        width = slots * self.block
-        for x in keys:
-            if first is None:
-                found = x[:, self.keys.flatten()].view(x.shape[0], rows, width, x.shape[-1])
-                out.append(found.transpose(0, 1))
-            else:
-                near = x[:, first : first + rows - 1 + slots].flatten(1, 2)
-                out.append(near.unfold(1, width, self.block).permute(1, 0, 3, 2))
-        return out
-
-    def put(self, *pairs: tuple[Tensor, Tensor]) -> None:
-        """(rows, b, g·block, ...) to its rows of (b, g, blocks, block, ...)."""
-        for total, part in pairs:
-            rows, b, _, *rest = part.shape
-            part = part.reshape(rows, b, self.g, self.block, *rest)
-            total[:, :, self.rows] = part.movedim(0, 2)
 
     def add(self, *pairs: tuple[Tensor, Tensor]) -> None:
         """(rows, b, slots·block, d) added to its keys of (b, blocks, block, d)."""
@@ -182,6 +150,27 @@ class Chunk:
                 continue
             for slot in range(slots):
                 total[:, self.first + slot : self.first + slot + rows] += part[:, :, slot]
+
+
+def _read(
+    chunks: Sequence[Chunk], queries: Sequence[Tensor], keys: Sequence[Tensor]
+) -> Iterator[tuple[Chunk, Tensor | None, list[Tensor]]]:
+    """Of every chunk its mask, and its part of each (b, g, blocks, block, d), then of each
+    (b, blocks, block, d), as (rows, b, tokens, d): a block row is an element of a batch, b a head.
+    """
+    for chunk in chunks:
+        found, first, (rows, slots) = [], chunk.first, chunk.keys.shape
+        for x in queries:
+            found.append(x[:, :, chunk.rows].permute(2, 0, 1, 3, 4).flatten(2, 3))
+        width = slots * chunk.block
+        for x in keys:
+            if first is None:
+                near = x[:, chunk.keys.flatten()].view(x.shape[0], rows, width, x.shape[-1])
+                found.append(near.transpose(0, 1))
+            else:
+                near = x[:, first : first + rows - 1 + slots].flatten(1, 2)
+                found.append(near.unfold(1, width, chunk.block).permute(1, 0, 3, 2))
+        yield chunk, chunk.stored if chunk.make is None else chunk.make(), found
 
 
 @cached_by_case
@@ -205,7 +194,7 @@ def _chunks(case: Case, plan: BlockGroups) -> tuple[Chunk, ...]:
             view = group.slides or (len(rows) == 1 and _neighbours(keys[0]))
             first = int(keys[0, 0]) if view else None
             made = None if store else mask
-            out.append(Chunk(case.g, plan.block, _slice(rows), keys, first, stored, made))
+            out.append(Chunk(plan.block, _slice(rows), keys, first, stored, made))
     return tuple(out)
 
 
@@ -287,17 +276,21 @@ def _group(rows: Ints, keys: Ints, kinds: Ints) -> Group:
     return Group(rows_, keys_, kinds_, slides)
 
 
-def blocked(x: Tensor, block: int, value: float = 0.0) -> Tensor:
-    """(..., n, d) as (..., blocks, block, d)."""
-    missing = -x.shape[-2] % block
-    x = pad(x, (0, 0, 0, missing), value=value) if missing else x
-    return x.unflatten(-2, (-1, block))
+def blocked(block: int, *tensors: Tensor, value: float = 0.0) -> list[Tensor]:
+    """Each (..., n, d) as (..., blocks, block, d)."""
+    found = []
+    for x in tensors:
+        missing = -x.shape[-2] % block
+        x = pad(x, (0, 0, 0, missing), value=value) if missing else x
+        *lead, n, d = x.shape
+        found.append(x.view(*lead, n // block, block, d))
+    return found
 
 
 def _materialised(
     case: Case, plan: BlockGroups, tensors: tuple[Tensor, Tensor, Tensor], terms: Terms
 ) -> tuple[Tensor, Tensor]:
-    q, k, v = (blocked(x, plan.block) for x in tensors)
+    q, k, v = blocked(plan.block, *tensors)
     out = torch.zeros(*q.shape[:-1], case.dv, dtype=wide(q.dtype), device=q.device)
     lse = torch.full(q.shape[:-1], -torch.inf, dtype=wide(q.dtype), device=q.device)
     for rows, keys, tile in _parts(case, plan, terms, q.device):
@@ -309,9 +302,9 @@ def _materialised(
 
 def _materialised_backward(case: Case, plan: BlockGroups, saved: Saved, dout: Tensor) -> Grads:
     total, kind = TermGrads(case, saved.terms), wide(saved.q.dtype)
-    delta = blocked(row_dots(dout, saved.out)[..., None], plan.block)[..., 0]
-    lse = blocked(saved.lse[..., None], plan.block, torch.inf)[..., 0]
-    q, k, v, g = (blocked(x, plan.block) for x in (saved.q, saved.k, saved.v, dout))
+    delta = blocked(plan.block, row_dots(dout, saved.out)[..., None])[0][..., 0]
+    lse = blocked(plan.block, saved.lse[..., None], value=torch.inf)[0][..., 0]
+    q, k, v, g = blocked(plan.block, saved.q, saved.k, saved.v, dout)
     dq, dk, dv = (torch.zeros(x.shape, dtype=kind, device=x.device) for x in (q, k, v))
     for rows, keys, tile in _parts(case, plan, saved.terms, q.device):
         taken = (q[:, :, rows], _key_blocks(k, keys), _key_blocks(v, keys))

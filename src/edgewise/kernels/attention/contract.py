@@ -119,7 +119,7 @@ class Case:
         """Pairs over all heads and the batch."""
         return self.b * self.g * self.pairs
 
-    @property
+    @cached_property
     def written_out(self) -> bool:
         """Whether scores have terms that fused products of dot products do not know."""
         return bool(self.features & {*PAIR_TERMS})

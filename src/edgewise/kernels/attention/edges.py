@@ -76,7 +76,12 @@ class EdgeKernel:
         self, case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms
     ) -> tuple[Tensor, Tensor]:
         if terms is NO_TERMS and self.loops and "score" not in case.features:
-            return _forward_dots(case, q, k, v)
+            ready, key = case.prepared, (q.stride(), k.stride(), v.stride())
+            run = ready.get(key)
+            if run is None:
+                run = _add(ready, key, ForwardDots(inputs_of(case, q, k, v, NO_TERMS)))
+            found: tuple[Tensor, Tensor] = run(q, k, v)
+            return found
         terms = on_edges(case, terms)
         inputs = inputs_of(case, q, k, v, terms)
         if case.score != S:
@@ -177,16 +182,6 @@ def inputs_of(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Inpu
     listed = {name: x for name in TERMS if (x := getattr(terms, name)) is not None}
     index = edges_of(case.graph, case.n, case.m, case.device)
     return Inputs(q, k, v, index, case.scale, terms=listed, drop=terms.drop)
-
-
-def _forward_dots(case: Case, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """Passes that are prepared once for the strides of their tensors."""
-    ready, key = case.prepared, (q.stride(), k.stride(), v.stride())
-    run = ready.get(key)
-    if run is None:
-        run = _add(ready, key, ForwardDots(inputs_of(case, q, k, v, NO_TERMS)))
-    found: tuple[Tensor, Tensor] = run(q, k, v)
-    return found
 
 
 def _backward_dots(case: Case, saved: Saved, dout: Tensor) -> Grads:

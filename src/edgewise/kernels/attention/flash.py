@@ -18,6 +18,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from edgewise.kernels.attention.errors import SDPA, refuse_context_parallel
 
 aten = torch.ops.aten
+FLASH_ON_CPU = torch._scaled_dot_product_flash_attention_for_cpu  # type: ignore[attr-defined]
 SHORT = 16  # keys; with fewer and no mask, a row of NaN comes out of PyTorch as 0 on a CPU
 
 
@@ -51,17 +52,16 @@ def fused(
         )
     if functional.scaled_dot_product_attention is not SDPA:
         refuse_context_parallel()
-    causal, mask = minding_nan(q, k, causal, mask)
+    if mask is None and k.shape[-2] < SHORT and not torch.compiler.is_compiling():
+        causal, mask = minding_nan(q, k, causal)
     return SDPA(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale)
 
 
-def minding_nan(
-    q: Tensor, k: Tensor, causal: bool, mask: Tensor | None
-) -> tuple[bool, Tensor | None]:
-    """`causal` and `mask` such that what is not a number in a query stays so. A trace, whose sizes
-    may vary, is left as it is."""
-    if mask is not None or q.is_cuda or torch.compiler.is_compiling() or k.shape[-2] >= SHORT:
-        return causal, mask
+def minding_nan(q: Tensor, k: Tensor, causal: bool) -> tuple[bool, Tensor | None]:
+    """`causal` and a mask, for fewer than `SHORT` keys, such that what is not a number in a query
+    stays so. A trace, whose sizes may vary, does without."""
+    if q.is_cuda:
+        return causal, None
     if not causal:
         return False, q.new_zeros(1, k.shape[-2])
     return False, q.new_full((q.shape[-2], k.shape[-2]), -torch.inf).triu(1)
@@ -74,7 +74,7 @@ def flash(
     if not is_even(q, k, v):
         q, k, v = even(q, k, v)
     if mask is None and k.shape[-2] < SHORT:
-        causal, mask = minding_nan(q, k, causal, mask)
+        causal, mask = minding_nan(q, k, causal)
     if q.is_cuda and cudnn():
         out, lse, *_ = aten._scaled_dot_product_cudnn_attention(
             q, k, v, None, True, 0.0, causal, False, scale=scale
@@ -85,9 +85,7 @@ def flash(
             q, k, v, 0.0, causal, False, scale=scale
         )
     else:
-        out, lse = aten._scaled_dot_product_flash_attention_for_cpu(
-            q, k, v, 0.0, causal, attn_mask=mask, scale=scale
-        )
+        out, lse = FLASH_ON_CPU(q, k, v, 0.0, causal, attn_mask=mask, scale=scale)
     return out[..., :dv], lse
 
 

@@ -61,13 +61,23 @@ def backward(
 class Merged:
     """out = Σ_p exp(lse_p - lse) out_p with exp(lse) = Σ_p exp(lse_p), one part after another."""
 
-    def __init__(self, shape: tuple[int, int, int], dv: int, like: Tensor) -> None:
-        kind = wide(like.dtype)
-        self.out = like.new_zeros(*shape, dv, dtype=kind)
-        self.lse = like.new_full(shape, -torch.inf, dtype=kind)
+    out: Tensor
+    lse: Tensor
 
-    def add(self, out: Tensor, lse: Tensor, rows: slice = slice(None)) -> None:
-        """A part: its output and log-sum-exp for these rows; -∞ where it has no key."""
+    def __init__(self, rows: int) -> None:
+        self.all, self.started = slice(0, rows), False
+
+    def add(self, out: Tensor, lse: Tensor, rows: slice | None = None) -> None:
+        """A part: its output and log-sum-exp, for these rows or all; -∞ where it has no key."""
+        if not self.started:
+            self.started = True
+            if rows is None or rows == self.all:
+                self.out, self.lse = out.to(lse.dtype), lse
+                return
+            shape = (*lse.shape[:2], self.all.stop)
+            self.out = out.new_zeros(*shape, out.shape[-1], dtype=lse.dtype)
+            self.lse = lse.new_full(shape, -torch.inf)
+        rows = self.all if rows is None else rows
         before = self.lse[:, :, rows]
         total = torch.logaddexp(before, lse.to(before.dtype))
         safe = torch.where(total == -torch.inf, 0, total)

@@ -81,21 +81,19 @@ class Prepared:
         inputs = TermInputs(
             bias, edge_bias, edge_scale, edge_key, edge_value, lengths, tuple(tables)
         )
-        return self.call(q, k, v, inputs)
-
-    def call(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs) -> Any:
-        """The same with all other tensors in one tuple."""
         if torch.compiler.is_compiling():
             refuse_context_parallel()
             return traced.call(q, k, v, self.graph, self.options, inputs)
+        return self.call(q, k, v, inputs)
+
+    def call(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs) -> Any:
+        """The same outside of `torch.compile`, with all other tensors in one tuple."""
         if has_torch_function_variadic(q, k, v):
             return handle_torch_function(self, (q, k, v), q, k, v, *inputs)
         if torch._C._len_torch_dispatch_stack() and is_traced(q, k, v):
             return traced.call(q, k, v, self.graph, self.options, inputs)
-        return self._meta(q) if q.is_meta else self.launch(q, k, v, inputs)
-
-    def launch(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs) -> Any:
-        """The same where it is known that nothing is traced."""
+        if q.is_meta:
+            return self._meta(q)
         if functional.scaled_dot_product_attention is not SDPA:
             refuse_context_parallel()
         if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(q.device.type):

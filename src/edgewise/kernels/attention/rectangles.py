@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -18,7 +19,15 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.residues import residue_groups
 from edgewise.kernels.attention import materialised
 from edgewise.kernels.attention.autograd import row_dots
-from edgewise.kernels.attention.contract import PAIR_TERMS, Case, Grads, Saved, Terms, wide
+from edgewise.kernels.attention.contract import (
+    PAIR_TERMS,
+    Case,
+    Grads,
+    Saved,
+    Terms,
+    cached_by_case,
+    wide,
+)
 from edgewise.kernels.attention.flash import flash, flash_backward
 from edgewise.kernels.attention.terms import TermGrads, Tile, numbers
 from edgewise.layouts.ragged import Ints
@@ -54,27 +63,29 @@ def cost(case: Case) -> float:
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
-    found = rectangles(case.graph, case.n, case.m) or ()
+    found = _rectangles(case)
     if case.written_out:
         return _materialised(case, found, (q, k, v), terms)
-    merged = materialised.Merged((case.b, case.g, case.n), case.dv, q)
+    merged = materialised.Merged(case.n)
     for r in found:
-        keys, values = _keys(k, r, case.g), _keys(v, r, case.g)
-        out, lse = flash(_queries(q, r), keys, values, case.scale, causal=r.causal, mask=None)
-        merged.add(_returned(out, case, r), _returned(lse[..., None], case, r)[..., 0], r.rows)
+        queries, keys, values = _taken(r, case.g, q, k, v)
+        out, lse = flash(queries, keys, values, case.scale, causal=r.causal, mask=None)
+        if r.times > 1:
+            out, lse = _returned(out, case, r), _returned(lse[..., None], case, r)[..., 0]
+        merged.add(out, lse, r.rows)
     return merged.out.to(q.dtype), merged.lse
 
 
 def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
-    found = rectangles(case.graph, case.n, case.m) or ()
+    found = _rectangles(case)
     if case.written_out:
         return _materialised_backward(case, found, saved, dout)
     kind = wide(saved.q.dtype)
     dq = torch.zeros(saved.q.shape, dtype=kind, device=dout.device)
     dk, dv = (torch.zeros(x.shape, dtype=kind, device=x.device) for x in (saved.k, saved.v))
     for r in found:
-        q, out, lse, g = (_queries(x, r) for x in (saved.q, saved.out, saved.lse[..., None], dout))
-        k, v = (_keys(x, r, case.g) for x in (saved.k, saved.v))
+        q, k, v = _taken(r, case.g, saved.q, saved.k, saved.v)
+        out, lse, g = (_queries(x, r) for x in (saved.out, saved.lse[..., None], dout))
         state = (q, k, v, out, lse[..., 0])
         parts = flash_backward(g, state, case.scale, causal=r.causal, mask=None)
         dq[:, :, r.rows] += _returned(parts[0], case, r)
@@ -94,11 +105,15 @@ def _queries(x: Tensor, r: Rectangle) -> Tensor:
     return rows[:, 0] if x.shape[1] == 1 else rows.transpose(1, 2).flatten(0, 1)
 
 
-def _keys(x: Tensor, r: Rectangle, g: int) -> Tensor:
-    places = r.places(x)
+def _taken(r: Rectangle, g: int, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+    """The queries, keys and values of a rectangle, with as many heads each."""
     if r.times == 1:
-        return places.expand(-1, g, -1, -1)
-    return places if g == 1 else places.flatten(0, 1)[:, None].expand(-1, g, -1, -1)
+        keys, values = (x[:, None, r.left : r.right].expand(-1, g, -1, -1) for x in (k, v))
+        return q[:, :, r.rows], keys, values
+    keys, values = r.places(k), r.places(v)
+    if g > 1:
+        keys, values = (x.flatten(0, 1)[:, None].expand(-1, g, -1, -1) for x in (keys, values))
+    return _queries(q, r), keys, values
 
 
 def _returned(x: Tensor, case: Case, r: Rectangle) -> Tensor:
@@ -125,11 +140,11 @@ class Rectangle:
     times: int = 1
     shift: int = 0
 
-    @property
+    @cached_property
     def height(self) -> int:
         return self.bottom - self.top
 
-    @property
+    @cached_property
     def width(self) -> int:
         return self.right - self.left
 
@@ -138,7 +153,7 @@ class Rectangle:
         high = self.height
         return self.times * (high * (high + 1) // 2 if self.causal else high * self.width)
 
-    @property
+    @cached_property
     def rows(self) -> slice:
         return slice(self.top, self.top + self.times * self.height)
 
@@ -154,6 +169,11 @@ class Rectangle:
         (b, _, d), (sb, sm, sd) = x.shape, x.stride()
         shape, strides = (b, self.times, self.width, d), (sb, sm * self.shift, sm, sd)
         return x.as_strided(shape, strides, x.storage_offset() + self.left * sm)
+
+
+@cached_by_case
+def _rectangles(case: Case) -> tuple[Rectangle, ...]:
+    return rectangles(case.graph, case.n, case.m) or ()
 
 
 @cached
@@ -277,7 +297,7 @@ def _materialised(
     terms: Terms,
 ) -> tuple[Tensor, Tensor]:
     q, k, v = tensors
-    merged = materialised.Merged((case.b, case.g, case.n), case.dv, q)
+    merged = materialised.Merged(case.n)
     for part in parts(case, rectangles):
         taken = (part.queries(q), part.keys(k), part.keys(v))
         out, lse = materialised.forward(case, terms, taken, part.tile(case, terms, q.device))

@@ -134,7 +134,7 @@ def _orders(case: Case) -> list[tuple[Pattern, ...]]:
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
-    merged = Merged((case.b, case.g, case.n), case.dv, q)
+    merged = Merged(case.n)
     for kernel, part in _parts(case):
         of_part = terms if terms is NO_TERMS else _of_part(case, part, terms)
         merged.add(*kernel.forward(part, q, k, v, of_part))
