@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,19 +44,9 @@ def attend(
                 return attend(implementation, case, *_resolved(q, k, v, terms))
     if not (learns and torch.is_grad_enabled()):
         return implementation.forward(case, q, k, v, terms)
-    call = AutogradCall(implementation, case, terms.drop, cache_of(case.graph))
+    call = (implementation, case, terms.drop, cache_of(case.graph))
     out, lse = _apply(call, *tensors)
     return out, lse
-
-
-class AutogradCall(NamedTuple):
-    """What the backward pass needs beyond tensors; the cache, since whoever holds the graph may
-    let go of it."""
-
-    implementation: Implementation
-    case: Case
-    drop: Dropout | None
-    cache: GraphCache
 
 
 def _resolved(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Any, ...]:
@@ -70,13 +60,15 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        call: AutogradCall,
+        call: tuple[Implementation, Case, Dropout | None, GraphCache],
         q: Tensor,
         k: Tensor,
         v: Tensor,
         *terms: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        implementation, case, drop, _ = ctx.call = call
+        implementation, case, drop, _ = ctx.call = (
+            call  # with the cache: whoever holds the graph may let go of it
+        )
         inputs = Terms.of(terms, drop) if terms else NO_TERMS
         out, lse = implementation.forward(case, q, k, v, inputs)
         ctx.save_for_backward(q, k, v, *terms, out, lse)

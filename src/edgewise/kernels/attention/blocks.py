@@ -93,11 +93,11 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
         q, k, v = even(q, k, v)
     q, k, v = blocked(plan.block, q, k, v)
     out = q.new_zeros(*q.shape[:-1], case.dv)
-    lse = torch.full(q.shape[:-1], -torch.inf, dtype=wide(q.dtype))
+    lse = torch.full(q.shape[:-1], -torch.inf, dtype=case.wide)
     shape = (case.b, case.g, plan.block)
     for chunk, mask, (queries, keys, values) in _read(chunks, (q,), (k, v)):
         part, sums = FLASH_ON_CPU(queries, keys, values, attn_mask=mask, scale=case.scale)
-        rows = (len(part), *shape)
+        rows = (part.shape[0], *shape)
         out[:, :, chunk.rows] = part[..., : case.dv].reshape(*rows, case.dv).movedim(0, 2)
         lse[:, :, chunk.rows] = sums.reshape(rows).movedim(0, 2)
     out, lse = out.flatten(2, 3)[:, :, : case.n], lse.flatten(2, 3)[:, :, : case.n]
@@ -121,7 +121,7 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
         parts = aten._scaled_dot_product_flash_attention_for_cpu_backward(
             g, *state, 0.0, False, attn_mask=mask, scale=case.scale
         )
-        shape = (len(g), case.b, case.g, block, -1)
+        shape = (g.shape[0], case.b, case.g, block, -1)
         dq[:, :, chunk.rows] = parts[0].reshape(shape).movedim(0, 2)
         chunk.add((dk, parts[1]), (dv, parts[2]))
     dq = dq.flatten(2, 3)[:, :, : case.n, : case.d]

@@ -120,6 +120,10 @@ class Case:
         return self.b * self.g * self.pairs
 
     @cached_property
+    def wide(self) -> torch.dtype:
+        return wide(self.dtype)
+
+    @cached_property
     def written_out(self) -> bool:
         """Whether scores have terms that fused products of dot products do not know."""
         return bool(self.features & {*PAIR_TERMS})

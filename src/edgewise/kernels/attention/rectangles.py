@@ -108,8 +108,8 @@ def _queries(x: Tensor, r: Rectangle) -> Tensor:
 def _taken(r: Rectangle, g: int, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
     """The queries, keys and values of a rectangle, with as many heads each."""
     if r.times == 1:
-        keys, values = (x[:, None, r.left : r.right].expand(-1, g, -1, -1) for x in (k, v))
-        return q[:, :, r.rows], keys, values
+        keys, values = k[:, None, r.left : r.right], v[:, None, r.left : r.right]
+        return q[:, :, r.rows], keys.expand(-1, g, -1, -1), values.expand(-1, g, -1, -1)
     keys, values = r.places(k), r.places(v)
     if g > 1:
         keys, values = (x.flatten(0, 1)[:, None].expand(-1, g, -1, -1) for x in (keys, values))
