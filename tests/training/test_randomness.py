@@ -6,7 +6,7 @@ from tiny_recipe import RECIPE, loaded
 
 from edgewise import training
 from edgewise.training.errors import NotRepeatable
-from edgewise.training.models.gpt import GptModel
+from edgewise.training.models.language import LanguageModel
 from edgewise.training.randomness import deterministic
 
 
@@ -34,14 +34,14 @@ def test_what_has_no_one_order_is_an_error_of_ours_and_other_errors_are_as_they_
 
 @pytest.mark.parametrize("asked", ["true", "false"])
 def test_a_recipe_asks_for_it(asked, tmp_path, monkeypatch):
-    seen, forward = [], GptModel.forward
+    seen, forward = [], LanguageModel.forward
 
     def watched(self, token):
         if self.training:
             seen.append(torch.are_deterministic_algorithms_enabled())
         return forward(self, token)
 
-    monkeypatch.setattr(GptModel, "forward", watched)
+    monkeypatch.setattr(LanguageModel, "forward", watched)
     recipe = loaded(tmp_path, RECIPE + f"deterministic = {asked}\n")
     for _ in training.train(recipe, tmp_path / "out"):
         assert not torch.are_deterministic_algorithms_enabled()

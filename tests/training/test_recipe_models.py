@@ -6,9 +6,13 @@ import torch
 from edgewise import numbers
 from edgewise.decode import RecomputingDecoder, beam
 from edgewise.training.models.classifier import Classifier, ClassifierModel
-from edgewise.training.models.encoder import Encoder, EncoderModel
-from edgewise.training.models.recurrent import Recurrent, RecurrentModel
-from edgewise.training.models.translator import Translator, TranslatorModel
+from edgewise.training.models.language import Encoder, LanguageModel
+from edgewise.training.models.translation import (
+    Recurrent,
+    RecurrentModel,
+    Translator,
+    TranslatorModel,
+)
 
 SMALL = {"layers": 2, "heads": 2, "size": 8, "hidden": 12}
 START, STOP = 2, 3
@@ -98,7 +102,7 @@ def test_what_a_recurrent_model_reads_does_not_fade_before_it_is_trained(attenti
 
 
 def test_an_encoder_hears_both_sides():
-    model = EncoderModel(Encoder(**SMALL, graph="window(1)"), 20, 9, 0).double().eval()
+    model = LanguageModel(Encoder(**SMALL, graph="window(1)"), 20, 9, 0).double().eval()
     token = tokens(1, 9)
     other = token.clone()
     other[0, 8] = 4 + (other[0, 8] - 3) % 16

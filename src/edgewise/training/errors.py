@@ -25,46 +25,28 @@ batch = 2
 from pathlib import Path
 from edgewise import training
 Path("text.txt").write_text("to be or not to be " * 20)
+
+def run(recipe, folder="run", **options):
+    Path("a.toml").write_text(recipe)
+    return list(training.train(training.load("a.toml"), folder, **options))
+
 '''
-RUN = (
-    RECIPE
-    + """\
-Path("a.toml").write_text(recipe)
-run = training.train(training.load("a.toml"), Path("run"))
-events = list(run)
-"""
-)
 
 
 class BadRecipe(EdgewiseError):
     """A recipe holds everything that a run depends on; an unknown key is an error."""
 
     code = "bad-recipe"
-    example = (
-        RECIPE
-        + """\
-Path("a.toml").write_text(recipe.replace("layers", "layres"))
-training.load("a.toml")"""
-    )
-    instead = (
-        RECIPE
-        + """\
-Path("a.toml").write_text(recipe)
-loaded = training.load("a.toml")"""
-    )
+    example = RECIPE + 'run(recipe.replace("layers", "layres"))'
+    instead = RECIPE + "events = run(recipe)"
 
 
 class BadData(EdgewiseError):
     """A run reads all of its data before training starts, and stops if it cannot."""
 
     code = "bad-data"
-    example = (
-        RECIPE
-        + """\
-Path("a.toml").write_text(recipe.replace("text.txt", "txet.txt"))
-events = list(training.train(training.load("a.toml"), Path("run")))"""
-    )
-    instead = RUN
+    example = RECIPE + 'run(recipe.replace("text.txt", "txet.txt"))'
+    instead = RECIPE + "events = run(recipe)"
 
 
 class BadCheckpoint(EdgewiseError):
@@ -72,59 +54,38 @@ class BadCheckpoint(EdgewiseError):
 
     code = "bad-checkpoint"
     example = (
-        RUN
+        RECIPE
         + """\
+run(recipe)
 weights = Path("run/checkpoints/step-00000002/model.safetensors")
 weights.write_bytes(weights.read_bytes()[:-1])
-events = list(training.train(training.load("a.toml"), Path("run"), resume=True))"""
+run(recipe, resume=True)"""
     )
-    instead = (
-        RUN
-        + """\
-events = list(training.train(training.load("a.toml"), Path("run"), resume=True))"""
-    )
+    instead = RECIPE + "run(recipe)\nevents = run(recipe, resume=True)"
 
 
 class RunExists(EdgewiseError):
     """A run never overwrites another one: its folder is new, or the run is resumed."""
 
     code = "run-exists"
-    example = (
-        RUN
-        + """\
-events = list(training.train(training.load("a.toml"), Path("run")))"""
-    )
-    instead = (
-        RUN
-        + """\
-events = list(training.train(training.load("a.toml"), Path("other")))"""
-    )
+    example = RECIPE + "run(recipe)\nrun(recipe)"
+    instead = RECIPE + 'run(recipe)\nevents = run(recipe, "other")'
 
 
 class NotWritable(EdgewiseError):
     """A run writes metrics and checkpoints to its folder, which must be writable."""
 
     code = "not-writable"
-    example = (
-        RECIPE
-        + """\
-Path("a.toml").write_text(recipe)
-events = list(training.train(training.load("a.toml"), Path("text.txt") / "run"))"""
-    )
-    instead = RUN
+    example = RECIPE + 'run(recipe, "text.txt/run")'
+    instead = RECIPE + "events = run(recipe)"
 
 
 class Diverged(EdgewiseError):
     """A loss that is NaN or infinite stops the run; its last checkpoint is good."""
 
     code = "diverged"
-    example = (
-        RECIPE
-        + """\
-Path("a.toml").write_text(recipe.replace("steps = 2", "steps = 9") + "rate = 1e30\\nclip = 0.0")
-events = list(training.train(training.load("a.toml"), Path("run")))"""
-    )
-    instead = RUN
+    example = RECIPE + 'run(recipe.replace("steps = 2", "steps = 9") + "rate = 1e30\\nclip = 0.0")'
+    instead = RECIPE + "events = run(recipe)"
 
 
 class NotRepeatable(EdgewiseError):

@@ -15,10 +15,8 @@ from edgewise.training.data.characters import CharacterData
 from edgewise.training.data.labelled import LabelledData
 from edgewise.training.data.pairs import END, PAD, START, PairData
 from edgewise.training.models.classifier import Classifier
-from edgewise.training.models.encoder import Encoder
-from edgewise.training.models.gpt import Gpt
-from edgewise.training.models.recurrent import Recurrent
-from edgewise.training.models.translator import Translator
+from edgewise.training.models.language import Encoder, Gpt
+from edgewise.training.models.translation import Recurrent, Translator
 from edgewise.training.randomness import generator
 from edgewise.training.schema import number
 

@@ -8,20 +8,21 @@ https://arxiv.org/abs/1910.01108 (DistilBERT), https://arxiv.org/abs/2004.09297 
 Parity: `transformers.BertModel`, `RobertaModel`, `DistilBertModel`, `MPNetModel`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from edgewise.language import F, Program, R, V, W, repeat
-from edgewise.language.nodes import Atom, Expression, Function
+from edgewise.language.nodes import Atom, Expression, Function, Statement
 from edgewise.zoo.parts import (
     Statements,
     affine,
     attention,
     dropped,
-    feed_forward,
     layer_norm,
     penalty,
+    post_norm,
     relative,
-    residual,
 )
 
 
@@ -46,6 +47,7 @@ class Config:
 ROBERTA = Config(vocabulary=50_265, positions=514, first=2, types=1, eps=1e-5)
 DISTILBERT = Config(layers=6, types=0)
 MPNET = Config(vocabulary=30_527, positions=514, first=2, types=0, buckets=32)
+Variant = TypeVar("Variant", bound=Config)
 
 
 def embeddings(y: Atom, config: Config) -> Statements:
@@ -62,37 +64,47 @@ def embeddings(y: Atom, config: Config) -> Statements:
 
 
 def layer(x: Atom, config: Config) -> Statements:
-    d, hidden, p = config.size, config.hidden, config.dropout
+    d, p = config.size, config.dropout
     scores: tuple[Expression, ...] = (R.penalty(V.J),)
     scores += (R.relative(V.H, V.I, V.J),) if config.buckets else ()
     return [
         *attention(x, R.heads, d, config.heads, p=p, scores=scores),
-        *residual(x, R.heads, R.attended, d, d, p),
-        *layer_norm(R.attended, R.norm1, d, eps=config.eps),
-        *feed_forward(R.norm1, R.mlp, d, hidden, activation=config.activation),
-        *residual(R.norm1, R.mlp, R.added, hidden, d, p),
-        *layer_norm(R.added, R.norm2, d, eps=config.eps),
+        *added(x, R.heads, R.norm2, config),
     ]
 
 
-def encoder(config: Config) -> Statements:
-    """Derives `out(i)`, the last hidden row of every token."""
-    stack = repeat(lambda x: layer(x, config), config.layers)(R.x)
-    relative_ = relative(R.x, R.relative, config.buckets, 128) if config.buckets else []
+def added(x: Atom, read: Atom, y: Atom, config: Config) -> Statements:
+    """The rest of a layer: what attention read is added to x, then the hidden layer."""
+    return post_norm(
+        x, read, y, config.size, config.hidden,
+        activation=config.activation, eps=config.eps, p=config.dropout,
+    )  # fmt: skip
+
+
+def encoder(
+    config: Variant, block: Callable[[Atom, Variant], Statements], *before: Statement
+) -> Statements:
+    """Embeddings and a stack of blocks: derives `out(i)`, the last hidden row of every token."""
+    stack = repeat(lambda x: block(x, config), config.layers)(R.x)
     return [
         *embeddings(R.x, config),
         *penalty(R.mask, R.penalty),
-        *relative_,
+        *before,
         stack,
         R.out(V.I) <= stack.out(V.I),
     ]
+
+
+def pooled(config: Config) -> Statement:
+    """The row of the first token, through a layer."""
+    return (R.pooled <= affine(R.out(0), "pooled", config.size, config.size)) | [F.tanh]
 
 
 def answers(config: Config) -> Statements:
     """What is made of `out(i)`: `pooled`, `logits(i)` and `embedding`."""
     d = config.size
     return [
-        (R.pooled <= affine(R.out(0), "pooled", d, d)) | [F.tanh],
+        pooled(config),
         (R.guess(V.I) <= affine(R.out(V.I), "guess", d, d)) | [config.activation],
         *layer_norm(R.guess, R.guessed, d, eps=config.eps),
         R.logits(V.I)
@@ -106,10 +118,11 @@ def program(config: Config) -> Program:
     `pooled`, `logits(i)` (of masked tokens) and `embedding` (of the text, of length 1).
     """
     domains = {V.H: config.heads, V.P: config.positions}
-    return Program(
-        [*encoder(config), *answers(config)],
-        domains=domains | ({V.B: config.buckets} if config.buckets else {}),
-    )
+    distances: Statements = []
+    if config.buckets:
+        domains |= {V.B: config.buckets}
+        distances = relative(R.x, R.relative, config.buckets, 128)
+    return Program([*encoder(config, layer, *distances), *answers(config)], domains=domains)
 
 
 def unit_mean(x: Atom, mask: Atom, y: Atom) -> Statements:

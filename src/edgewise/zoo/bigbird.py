@@ -11,18 +11,10 @@ import math
 from dataclasses import dataclass
 
 from edgewise.graphs import Pattern, bigbird, full
-from edgewise.language import F, Program, R, V, repeat
+from edgewise.language import F, Program, R, V
 from edgewise.language.nodes import Atom, Expression, Function
 from edgewise.zoo import bert
-from edgewise.zoo.parts import (
-    Statements,
-    affine,
-    attention,
-    feed_forward,
-    layer_norm,
-    penalty,
-    residual,
-)
+from edgewise.zoo.parts import Statements, attention
 
 
 @dataclass(frozen=True)
@@ -64,30 +56,19 @@ def often(x: Atom, config: Config) -> Statements:
 
 
 def layer(x: Atom, config: Config) -> Statements:
-    d, hidden, p = config.size, config.hidden, config.dropout
+    d, p = config.size, config.dropout
     scores: tuple[Expression, ...] = (R.penalty(V.J),)
     if config.variant == "hf_eval":
         scores += (R.counted(V.J).T @ R.sparse(V.I),)
     where = (config.graph(V.I, V.J),)
     return [
         *attention(x, R.heads, d, config.heads, p=p, scores=scores, where=where),
-        *residual(x, R.heads, R.attended, d, d, p),
-        *layer_norm(R.attended, R.norm1, d, eps=config.eps),
-        *feed_forward(R.norm1, R.mlp, d, hidden, activation=config.activation),
-        *residual(R.norm1, R.mlp, R.added, hidden, d, p),
-        *layer_norm(R.added, R.norm2, d, eps=config.eps),
+        *bert.added(x, R.heads, R.norm2, config),
     ]
 
 
 def program(config: Config) -> Program:
     """Reads `token(i)`, `mask(i)` (0 where padded) and `segment(i)`; derives `out(i)`, `pooled`."""
-    stack = repeat(lambda x: layer(x, config), config.layers)(R.x)
-    rules = [
-        *bert.embeddings(R.x, config),
-        *penalty(R.mask, R.penalty),
-        *(often(R.token, config) if config.variant == "hf_eval" else []),
-        stack,
-        R.out(V.I) <= stack.out(V.I),
-        (R.pooled <= affine(R.out(0), "pooled", config.size, config.size)) | [F.tanh],
-    ]
+    counts = often(R.token, config) if config.variant == "hf_eval" else []
+    rules = [*bert.encoder(config, layer, *counts), bert.pooled(config)]
     return Program(rules, domains={V.H: config.heads, V.P: config.positions})

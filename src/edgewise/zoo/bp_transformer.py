@@ -18,15 +18,7 @@ from edgewise.graphs.checks import integer
 from edgewise.inputs.kinds import rows
 from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.language.nodes import Atom
-from edgewise.zoo.parts import (
-    Statements,
-    dropped,
-    feed_forward,
-    head_size,
-    heads,
-    layer_norm,
-    residual,
-)
+from edgewise.zoo.parts import Statements, attended, dropped, head_size, heads, post_norm
 
 
 @dataclass(frozen=True)
@@ -75,22 +67,14 @@ def attention(x: Atom, y: Atom, config: Config) -> Statements:
         (R.to_type(h, V.I, V.J) <= (R.type(V.T).T, query, R._edge(V.I, V.J, V.T))) | [F.product],
         (R.weights(h, V.I, V.J) <= (R.k(h, V.J).T @ query, R.to_type(h, V.I, V.J)))
         | [F.sum, F.softmax_agg(agg_terms=[V.J])],
-        (R.context(h, V.I) <= (dropped(R.weights(h, V.I, V.J), config.dropout), R.v(h, V.J)))
-        | [F.product],
-        (y(V.I) <= R.context(h, V.I)) | [F.concat_agg],
+        *attended(y, R.v, config.dropout),
     ]
 
 
 def layer(x: Atom, config: Config) -> Statements:
-    size, hidden, p, eps = config.size, config.hidden, config.dropout, config.eps
-    return [
-        *attention(x, R.heads, config),
-        *residual(x, R.heads, R.attended, size, size, p),
-        *layer_norm(R.attended, R.norm1, size, eps=eps),
-        *feed_forward(R.norm1, R.mlp, size, hidden, p=p),
-        *residual(R.norm1, R.mlp, R.added, hidden, size, p),
-        *layer_norm(R.added, R.norm2, size, eps=eps),
-    ]
+    size, hidden, p = config.size, config.hidden, config.dropout
+    rest = post_norm(x, R.heads, R.norm2, size, hidden, eps=config.eps, p=p, hidden_p=p)
+    return [*attention(x, R.heads, config), *rest]
 
 
 def program(config: Config) -> Program:

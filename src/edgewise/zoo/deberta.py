@@ -8,18 +8,19 @@ Paper: https://arxiv.org/abs/2006.03654. Parity: `transformers.DebertaModel`.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.language.nodes import Atom, Function
 from edgewise.zoo.parts import (
     Statements,
+    attended,
     dropped,
-    feed_forward,
     head_size,
     heads,
     layer_norm,
     penalty,
-    residual,
+    post_norm,
 )
 
 
@@ -82,21 +83,15 @@ def attention(x: Atom, y: Atom, config: Config) -> Statements:
             )
         )
         | [F.sum, F.softmax_agg(agg_terms=[V.J])],
-        (R.context(h, V.I) <= (dropped(R.weights(h, V.I, V.J), config.dropout), R.v(h, V.J)))
-        | [F.product],
-        (y(V.I) <= R.context(h, V.I)) | [F.concat_agg],
+        *attended(y, R.v, config.dropout),
     ]
 
 
 def layer(x: Atom, config: Config) -> Statements:
-    d, hidden, p = config.size, config.hidden, config.dropout
+    how: Any = {"activation": config.activation, "eps": config.eps, "p": config.dropout}
     return [
         *attention(x, R.heads, config),
-        *residual(x, R.heads, R.attended, d, d, p),
-        *layer_norm(R.attended, R.norm1, d, eps=config.eps),
-        *feed_forward(R.norm1, R.mlp, d, hidden, activation=config.activation),
-        *residual(R.norm1, R.mlp, R.added, hidden, d, p),
-        *layer_norm(R.added, R.norm2, d, eps=config.eps),
+        *post_norm(x, R.heads, R.norm2, config.size, config.hidden, **how),
     ]
 
 

@@ -8,10 +8,11 @@ Parity: `torch.nn.TransformerEncoder(norm_first=True, norm=LayerNorm(d))`.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from edgewise.language import F, Program, R, V, repeat
 from edgewise.language.nodes import Atom, Expression, Function
-from edgewise.zoo.parts import Statements, attention, feed_forward, layer_norm, residual
+from edgewise.zoo.parts import Statements, attention, layer_norm, pre_norm
 
 
 @dataclass(frozen=True)
@@ -29,15 +30,10 @@ class Config:
 
 
 def layer(x: Atom, config: Config) -> Statements:
-    d, hidden, p = config.size, config.hidden, config.dropout
-    return [
-        *layer_norm(x, R.norm1, d, eps=config.eps),
-        *attention(R.norm1, R.heads, d, config.heads, p=p, where=config.where),
-        *residual(x, R.heads, R.attended, d, d, p),
-        *layer_norm(R.attended, R.norm2, d, eps=config.eps),
-        *feed_forward(R.norm2, R.mlp, d, hidden, activation=config.activation, p=p),
-        *residual(R.attended, R.mlp, R.out, hidden, d, p),
-    ]
+    d, p = config.size, config.dropout
+    attends = attention(R.norm1, R.heads, d, config.heads, p=p, where=config.where)
+    how: Any = {"activation": config.activation, "eps": config.eps, "p": p, "hidden_p": p}
+    return pre_norm(x, attends, R.out, d, config.hidden, **how)
 
 
 def program(config: Config) -> Program:

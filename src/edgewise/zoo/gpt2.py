@@ -8,10 +8,11 @@ after https://arxiv.org/abs/1706.03762. Parity: `transformers.GPT2LMHeadModel`.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.language.nodes import Atom, Expression, Function
-from edgewise.zoo.parts import Statements, attention, dropped, feed_forward, layer_norm, residual
+from edgewise.zoo.parts import Statements, attention, dropped, layer_norm, pre_norm
 
 
 @dataclass(frozen=True)
@@ -34,15 +35,10 @@ def layer(
     x: Atom, config: Config, where: tuple[Expression, ...], *, everywhere: bool = True
 ) -> Statements:
     """`everywhere`: every token attends to some; else those that attend to none are unchanged."""
-    d, hidden, p, eps = config.size, config.hidden, config.dropout, config.eps
-    return [
-        *layer_norm(x, R.norm1, d, eps=eps),
-        *attention(R.norm1, R.heads, d, config.heads, p=p, where=where),
-        *residual(x, R.heads, R.attended, d, d, p, everywhere=everywhere),
-        *layer_norm(R.attended, R.norm2, d, eps=eps),
-        *feed_forward(R.norm2, R.mlp, d, hidden, activation=config.activation),
-        *residual(R.attended, R.mlp, R.out, hidden, d, p),
-    ]
+    d, p = config.size, config.dropout
+    attends = attention(R.norm1, R.heads, d, config.heads, p=p, where=where)
+    how: Any = {"activation": config.activation, "eps": config.eps, "p": p}
+    return pre_norm(x, attends, R.out, d, config.hidden, everywhere=everywhere, **how)
 
 
 def embeddings(y: Atom, config: Config) -> Statements:

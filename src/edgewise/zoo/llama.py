@@ -44,11 +44,6 @@ class Config:
         return tuple(_slowed(s, *self.stretch) for s in found) if self.stretch else found
 
 
-SMOLLM2_135M = Config(
-    49_152, 576, 9, 3, 64, 1536, 30, positions=8192, base=100_000.0, eps=1e-5, tied=True
-)
-
-
 def layer(x: Atom, config: Config) -> Statements:
     d, size, hidden = config.d, config.size, config.hidden
     query = R.rotated_q(V.G, V.U, V.I)[1 / math.sqrt(d)].fixed()

@@ -10,19 +10,10 @@ Paper: https://arxiv.org/abs/2004.05150. Parity: `transformers.LongformerModel`,
 from dataclasses import dataclass
 
 from edgewise.graphs import global_tokens, window
-from edgewise.language import F, Program, R, V, W, repeat, scope
+from edgewise.language import F, Program, R, V, W, scope
 from edgewise.language.nodes import Atom
 from edgewise.zoo import bert
-from edgewise.zoo.parts import (
-    Statements,
-    affine,
-    attention,
-    feed_forward,
-    head_size,
-    layer_norm,
-    penalty,
-    residual,
-)
+from edgewise.zoo.parts import Statements, attention, head_size
 
 
 @dataclass(frozen=True)
@@ -39,7 +30,7 @@ class Config(bert.Config):
 
 
 def layer(x: Atom, config: Config) -> Statements:
-    d, hidden, p, g = config.size, config.hidden, config.dropout, config.tokens
+    d, p, g = config.size, config.dropout, config.tokens
     graph = window(config.radius) | global_tokens(g) if g else window(config.radius)
     near = attention(
         x, R.heads, d, config.heads, p=p, scores=(R.penalty(V.J),), where=(graph(V.I, V.J),)
@@ -48,11 +39,7 @@ def layer(x: Atom, config: Config) -> Statements:
         *near[:-1],
         *(globally(x, config) if g else []),
         (R.heads(V.I) <= (R.context(V.H, V.I), R.special.geq(V.I, g))) | [F.concat_agg],
-        *residual(x, R.heads, R.attended, d, d, p),
-        *layer_norm(R.attended, R.norm1, d, eps=config.eps),
-        *feed_forward(R.norm1, R.mlp, d, hidden, activation=config.activation),
-        *residual(R.norm1, R.mlp, R.added, hidden, d, p),
-        *layer_norm(R.added, R.norm2, d, eps=config.eps),
+        *bert.added(x, R.heads, R.norm2, config),
     ]
 
 
@@ -68,12 +55,5 @@ def globally(x: Atom, config: Config) -> Statements:
 
 def program(config: Config) -> Program:
     """Reads `token(i)`, `mask(i)` (0 where padded) and `segment(i)`; derives `out(i)`, `pooled`."""
-    stack = repeat(lambda x: layer(x, config), config.layers)(R.x)
-    rules = [
-        *bert.embeddings(R.x, config),
-        *penalty(R.mask, R.penalty),
-        stack,
-        R.out(V.I) <= stack.out(V.I),
-        (R.pooled <= affine(R.out(0), "pooled", config.size, config.size)) | [F.tanh],
-    ]
+    rules = [*bert.encoder(config, layer), bert.pooled(config)]
     return Program(rules, domains={V.H: config.heads, V.P: config.positions})

@@ -7,19 +7,12 @@ Paper: https://arxiv.org/abs/1909.08053. Parity: `transformers.MegatronBertModel
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.language.nodes import Atom
 from edgewise.zoo import bert
-from edgewise.zoo.parts import (
-    Statements,
-    attention,
-    dropped,
-    feed_forward,
-    layer_norm,
-    penalty,
-    residual,
-)
+from edgewise.zoo.parts import Statements, attention, dropped, layer_norm, penalty, pre_norm
 
 
 @dataclass(frozen=True)
@@ -40,15 +33,10 @@ def embeddings(y: Atom, config: Config) -> Statements:
 
 
 def layer(x: Atom, config: Config) -> Statements:
-    d, hidden, p, eps = config.size, config.hidden, config.dropout, config.eps
-    return [
-        *layer_norm(x, R.norm1, d, eps=eps),
-        *attention(R.norm1, R.heads, d, config.heads, p=p, scores=(R.penalty(V.J),)),
-        *residual(x, R.heads, R.attended, d, d, p),
-        *layer_norm(R.attended, R.norm2, d, eps=eps),
-        *feed_forward(R.norm2, R.mlp, d, hidden, activation=config.activation),
-        *residual(R.attended, R.mlp, R.added, hidden, d, p),
-    ]
+    d, p = config.size, config.dropout
+    attends = attention(R.norm1, R.heads, d, config.heads, p=p, scores=(R.penalty(V.J),))
+    how: Any = {"activation": config.activation, "eps": config.eps, "p": p}
+    return pre_norm(x, attends, R.added, d, config.hidden, **how)
 
 
 def program(config: Config) -> Program:

@@ -108,7 +108,6 @@ def attention(
     factor = 1 / math.sqrt(d) if scale is None else scale
     q, k = (R.rotated_q, R.rotated_k) if rotate else (R.q, R.k)
     query = q(V.H, V.I) if factor == 1 else q(V.H, V.I)[factor].fixed()
-    weights = dropped(R.weights(V.H, V.I, V.J), p)
     return [
         *heads(x, R.q, size, d, bias=bias),
         *heads(to, R.k, size, d, bias=bias),
@@ -116,7 +115,15 @@ def attention(
         *(rotated(R.q, q) + rotated(R.k, k) if rotate else []),
         (R.weights(V.H, V.I, V.J) <= (k(V.H, V.J).T @ query, *scores, *where))
         | [F.sum, F.softmax_agg(agg_terms=[V.J])],
-        (R.context(V.H, V.I) <= (weights, R.v(V.H, V.J))) | [F.product],
+        *attended(y, R.v, p),
+    ]
+
+
+def attended(y: Atom, v: Atom, p: float) -> Statements:
+    """Values by their softmax weights, heads concatenated: yᵢ = ∥ₕ Σⱼ dropout(weightsₕᵢⱼ) vₕⱼ."""
+    weights = dropped(R.weights(V.H, V.I, V.J), p)
+    return [
+        (R.context(V.H, V.I) <= (weights, v(V.H, V.J))) | [F.product],
         (y(V.I) <= R.context(V.H, V.I)) | [F.concat_agg],
     ]
 
@@ -159,8 +166,9 @@ def rotary(x: Atom, speeds: Sequence[float]) -> Statements:
 
     https://arxiv.org/abs/2104.09864
     """
+    speed = W.speed[list(speeds)].fixed()
     return [
-        (R.angle(V.I) <= (R.special.add_eval(V.I, 0), W.speed[list(speeds)].fixed(), _rows_of(x)))
+        (R.angle(V.I) <= (R.special.add_eval(V.I, 0), speed, R.hidden[x.relation](V.I)))
         | [F.product],
         R.cos(V.I) <= F.cos(R.angle(V.I)),
         R.sin(V.I) <= F.sin(R.angle(V.I)),
@@ -181,16 +189,64 @@ def speeds(d: int, base: float = 10_000.0) -> tuple[float, ...]:
     return tuple(base ** (-2 * c / d) for c in range(d // 2))
 
 
-def _rows_of(x: Atom) -> Atom:
-    return R.hidden[x.relation](V.I)
-
-
 def feed_forward(
     x: Atom, y: Atom, size: int, hidden: int, *, activation: Function = F.relu, p: float = 0.0
 ) -> Statements:
     """A hidden layer for every row: yᵢ = dropout(activation(W xᵢ + b))."""
     functions = [activation, F.dropout(p)] if p else [activation]
     return [(y(V.I) <= affine(x(V.I), y.relation, size, hidden)) | functions]
+
+
+def post_norm(
+    x: Atom,
+    z: Atom,
+    y: Atom,
+    size: int,
+    hidden: int,
+    *,
+    activation: Function = F.relu,
+    eps: float = 1e-5,
+    p: float = 0.0,
+    hidden_p: float = 0.0,
+) -> Statements:
+    """What follows attention z in a post-norm layer; `hidden_p` is the dropout of the hidden layer.
+
+    aᵢ = norm1(xᵢ + O zᵢ),   yᵢ = norm2(aᵢ + W₂ activation(W₁ aᵢ))
+    """
+    return [
+        *residual(x, z, R.attended, size, size, p),
+        *layer_norm(R.attended, R.norm1, size, eps=eps),
+        *feed_forward(R.norm1, R.mlp, size, hidden, activation=activation, p=hidden_p),
+        *residual(R.norm1, R.mlp, R.added, hidden, size, p),
+        *layer_norm(R.added, y, size, eps=eps),
+    ]
+
+
+def pre_norm(
+    x: Atom,
+    attends: Statements,
+    y: Atom,
+    size: int,
+    hidden: int,
+    *,
+    activation: Function = F.relu,
+    eps: float = 1e-5,
+    p: float = 0.0,
+    hidden_p: float = 0.0,
+    everywhere: bool = True,
+) -> Statements:
+    """A pre-norm layer, whose rules `attends` derive `heads(i)` from `norm1(i)`.
+
+    aᵢ = xᵢ + O attention(norm1(x))ᵢ,   yᵢ = aᵢ + W₂ activation(W₁ norm2(a)ᵢ)
+    """
+    return [
+        *layer_norm(x, R.norm1, size, eps=eps),
+        *attends,
+        *residual(x, R.heads, R.attended, size, size, p, everywhere=everywhere),
+        *layer_norm(R.attended, R.norm2, size, eps=eps),
+        *feed_forward(R.norm2, R.mlp, size, hidden, activation=activation, p=hidden_p),
+        *residual(R.attended, R.mlp, y, hidden, size, p),
+    ]
 
 
 def embedding(token: Atom, y: Atom, size: int) -> Statements:

@@ -20,6 +20,7 @@ from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.language.nodes import Atom, Expression, Function, Statement
 from edgewise.zoo.parts import (
     Statements,
+    attended,
     dropped,
     feed_forward,
     head_size,
@@ -85,9 +86,7 @@ def attention(x: Atom, y: Atom, config: Config) -> Statements:
         *(hashed(R.q, config) if config.rounds else []),
         (R.weights(h, V.I, V.J) <= (*scores, R.special.leq(V.J, V.I)))
         | [F.sum, F.softmax_agg(agg_terms=[V.J])],
-        (R.context(h, V.I) <= (dropped(R.weights(h, V.I, V.J), config.dropout), R.v(h, V.J)))
-        | [F.product],
-        (y(V.I) <= R.context(h, V.I)) | [F.concat_agg],
+        *attended(y, R.v, config.dropout),
     ]
 
 

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from edgewise.errors import EdgewiseError, caller, suggest
 from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom, Expression
-from edgewise.zoo.parts import Statements, affine, dropped
+from edgewise.zoo.parts import Statements, affine, dropped, penalty
 
 SCORES = ("none", "dot", "general", "concat")
-FAR = -1e4  # the weight of a padded key is exactly 0
 
 
 class UnknownScore(EdgewiseError):
@@ -87,7 +86,7 @@ def luong(s: Atom, h: Atom, y: Atom, config: Config) -> Statements:
     d = config.size
     logit = score(s, h, config)
     return [
-        R.penalty(V.J) <= F.reverse(R.mask(V.J))[FAR].fixed(),
+        *penalty(R.mask, R.penalty),
         (R.weights(V.I, V.J) <= (logit, R.penalty(V.J))) | [F.softmax_agg(agg_terms=[V.J])],
         (R.context(V.I) <= (R.weights(V.I, V.J), h(V.J))) | [F.product],
         (y(V.I) <= (R.context(V.I)[W["out.context"][d, d]], s(V.I)[W["out.state"][d, d]]))

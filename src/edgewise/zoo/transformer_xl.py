@@ -19,16 +19,7 @@ from itertools import accumulate
 from edgewise.graphs.checks import integer
 from edgewise.language import F, Program, R, V, W, repeat
 from edgewise.language.nodes import Atom, Expression, Fact, Statement, Variable
-from edgewise.zoo.parts import (
-    Statements,
-    dropped,
-    feed_forward,
-    head_size,
-    heads,
-    layer_norm,
-    residual,
-    speeds,
-)
+from edgewise.zoo.parts import Statements, attended, dropped, head_size, heads, post_norm, speeds
 
 Carried = tuple[list[Statement], tuple[Atom, ...]]
 
@@ -114,30 +105,17 @@ def attention(x: Atom, z: Atom, y: Atom, config: Config) -> Statements:
         (R.to_place(h, V.I, V.J) <= (R.away(h, V.D).T, R.placed(h, V.I), *far)) | [F.product],
         (R.weights(h, V.I, V.J) <= (R.k(h, V.J).T @ R.content(h, V.I), R.to_place(h, V.I, V.J)))
         | [F.sum, F.softmax_agg(agg_terms=[V.J])],
-        (R.context(h, V.I) <= (dropped(R.weights(h, V.I, V.J), config.dropout), R.value(h, V.J)))
-        | [F.product],
-        (y(V.I) <= R.context(h, V.I)) | [F.concat_agg],
-    ]
-
-
-def added(x: Atom, read: Atom, y: Atom, config: Config) -> Statements:
-    """The rest of a layer: x with what attention read, then with the hidden layer, each normed."""
-    size, hidden, p, eps = config.size, config.hidden, config.dropout, config.eps
-    return [
-        *residual(x, read, R.attended, size, size, p),
-        *layer_norm(R.attended, R.norm1, size, eps=eps),
-        *feed_forward(R.norm1, R.mlp, size, hidden, p=p),
-        *residual(R.norm1, R.mlp, R.added, hidden, size, p),
-        *layer_norm(R.added, y, size, eps=eps),
+        *attended(y, R.value, config.dropout),
     ]
 
 
 def layer(x: Atom, depth: Atom, states: Atom, config: Config) -> Carried:
     """Carries the rows, their depth, and the inputs of all layers so far."""
+    size, hidden, p = config.size, config.hidden, config.dropout
     rules = [
         *remembered(x, depth, R.z, config),
         *attention(x, R.z, R.heads, config),
-        *added(x, R.heads, R.out, config),
+        *post_norm(x, R.heads, R.out, size, hidden, eps=config.eps, p=p, hidden_p=p),
         *states_of(depth, states, R.out),
     ]
     return rules, (R.out, R.deeper, R.states)

@@ -1,10 +1,8 @@
-"""The models of recipes: sections that build a module out of rules of the zoo, one file each."""
+"""The models of recipes: sections that build a module out of rules of the zoo."""
 
 from edgewise.training.models.classifier import Classifier
-from edgewise.training.models.encoder import Encoder
-from edgewise.training.models.gpt import Gpt
-from edgewise.training.models.recurrent import Recurrent
-from edgewise.training.models.translator import Translator
+from edgewise.training.models.language import Encoder, Gpt
+from edgewise.training.models.translation import Recurrent, Translator
 
 MODELS = {
     "gpt": Gpt,

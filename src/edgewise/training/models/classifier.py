@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +10,8 @@ from torch import Tensor, nn
 
 from edgewise.inputs.kinds import numbers
 from edgewise.language import F, Program, R, V
-from edgewise.training.models.gpt import initialise
-from edgewise.training.schema import number
+from edgewise.training.models.language import initialise
+from edgewise.training.schema import Mistakes, check_heads, number
 from edgewise.zoo import transformer
 from edgewise.zoo.parts import affine, dropped, penalty
 
@@ -25,10 +24,8 @@ class Classifier:
     hidden: int = number(least=1)
     dropout: float = number(0.0, least=0.0, below=1.0)
 
-    def check(self) -> Iterator[tuple[str, str, str]]:
-        if self.size % self.heads:
-            what = f"size {self.size} is not divisible by {self.heads} heads"
-            yield "heads", what, f"choose a divisor of {self.size}"
+    def check(self) -> Mistakes:
+        yield from check_heads(self.size, self.heads)
 
     def build(self, words: int, corpus: Any, seed: int) -> ClassifierModel:
         return ClassifierModel(self, words, corpus.longest, corpus.classes, seed)

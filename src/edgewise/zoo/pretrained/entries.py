@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,6 +90,15 @@ def norm(ours: str, theirs: str) -> list[TensorEntry]:
         TensorEntry(f"{ours}.gain", f"{theirs}.weight"),
         TensorEntry(f"{ours}.bias", f"{theirs}.bias"),
     ]
+
+
+def layers(config: Any, ours: str, theirs: str, names: Mapping[str, str]) -> Iterator[TensorEntry]:
+    """The matrices, biases and norms of all layers, by their names; q, k and v have heads."""
+    for i in range(config.layers):
+        for name, other in names.items():
+            at = f"{ours}.{i}.{name}", f"{theirs}.{i}.{other}"
+            is_norm, joined = name.startswith("norm"), 2 if name in ("q", "k", "v") else 1
+            yield from norm(*at) if is_norm else linear(*at, joined=joined)
 
 
 def to_ours(

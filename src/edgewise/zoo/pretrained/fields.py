@@ -31,6 +31,15 @@ class Fields:
     def __init__(self, table: Mapping[str, Any]) -> None:
         self.table = table
 
+    def read(self, names: Mapping[str, str], **defaults: Any) -> dict[str, Any]:
+        """The fields of a `Config` by the names they have here, each read as what it is."""
+        found = {
+            ours: READERS.get(ours, Fields.size)(self, theirs, default=defaults.get(ours))
+            for ours, theirs in names.items()
+        }
+        head_size(found["size"], found["heads"], names["size"])
+        return found
+
     def size(self, *names: str, default: int | None = None, least: int = 1) -> int:
         """A positive integer, under the first of its names that is there."""
         value = self._found(names, default)
@@ -60,7 +69,7 @@ class Fields:
             raise self._bad(name, value, "true or false")
         return value
 
-    def rate(self, *names: str, default: float = 0.0) -> float:
+    def rate(self, *names: str, default: float | None = 0.0) -> float:
         """A probability below 1."""
         value = self.number(*names, default=default)
         if value >= 1:
@@ -94,6 +103,20 @@ class Fields:
         return BadPretrained(
             f"the configuration has `{name}` = {shown}", help=f"it must be {wanted}"
         )
+
+
+READERS: dict[str, Any] = {  # of the fields that are not sizes
+    "layers": Fields.layers,
+    "activation": Fields.activation,
+    "eps": Fields.number,
+    "dropout": Fields.rate,
+}
+
+
+def written(config: Any, names: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of `config.json`: what `Fields.read` reads back."""
+    found = {theirs: getattr(config, ours) for ours, theirs in names.items()}
+    return {n: activation_name(v) if isinstance(v, Function) else v for n, v in found.items()}
 
 
 def activation_name(function: Function) -> str:

@@ -5,55 +5,45 @@ from typing import Any
 
 from edgewise.zoo import bert as model
 from edgewise.zoo.pretrained.architectures import bert
-from edgewise.zoo.pretrained.entries import TensorEntry, linear, norm
-from edgewise.zoo.pretrained.fields import Fields, activation_name, head_size
+from edgewise.zoo.pretrained.entries import TensorEntry, layers, linear, norm
+from edgewise.zoo.pretrained.fields import Fields, written
 
 MODEL_TYPE, MODEL, OUTPUT = "distilbert", model, "embedding"
 ARCHITECTURES = {"DistilBertModel": ("", ()), "DistilBertForMaskedLM": ("distilbert.", ("logits",))}
+NAMES = {
+    "size": "dim",
+    "heads": "n_heads",
+    "vocabulary": "vocab_size",
+    "hidden": "hidden_dim",
+    "layers": "n_layers",
+    "positions": "max_position_embeddings",
+    "activation": "activation",
+    "dropout": "dropout",
+}
+LAYER = {
+    "q": "attention.q_lin",
+    "k": "attention.k_lin",
+    "v": "attention.v_lin",
+    "attended": "attention.out_lin",
+    "norm1": "sa_layer_norm",
+    "mlp": "ffn.lin1",
+    "added": "ffn.lin2",
+    "norm2": "output_layer_norm",
+}
 TIED = {"vocab_projector.weight": "embeddings.word_embeddings.weight"}
 
 
 def read_config(fields: Fields) -> model.Config:
-    size, heads = fields.size("dim"), fields.size("n_heads")
-    head_size(size, heads, "dim")
-    return model.Config(
-        vocabulary=fields.size("vocab_size"),
-        size=size,
-        heads=heads,
-        hidden=fields.size("hidden_dim"),
-        layers=fields.layers("n_layers"),
-        positions=fields.size("max_position_embeddings"),
-        types=0,
-        activation=fields.activation("activation", default="gelu"),
-        dropout=fields.rate("dropout", default=0.1),
-    )
+    return model.Config(**fields.read(NAMES, activation="gelu", dropout=0.1), types=0)
 
 
 def write_config(config: model.Config) -> dict[str, Any]:
-    return {
-        "vocab_size": config.vocabulary,
-        "dim": config.size,
-        "n_heads": config.heads,
-        "hidden_dim": config.hidden,
-        "n_layers": config.layers,
-        "max_position_embeddings": config.positions,
-        "activation": activation_name(config.activation),
-        "dropout": config.dropout,
-        "attention_dropout": config.dropout,
-    }
+    return written(config, NAMES) | {"attention_dropout": config.dropout}
 
 
 def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
     yield from bert.embeddings(prefix, types=False)
-    for i in range(config.layers):
-        ours, theirs = f"layer.{i}", f"{prefix}transformer.layer.{i}"
-        for name in "qkv":
-            yield from linear(f"{ours}.{name}", f"{theirs}.attention.{name}_lin", joined=2)
-        yield from linear(f"{ours}.attended", f"{theirs}.attention.out_lin")
-        yield from norm(f"{ours}.norm1", f"{theirs}.sa_layer_norm")
-        yield from linear(f"{ours}.mlp", f"{theirs}.ffn.lin1")
-        yield from linear(f"{ours}.added", f"{theirs}.ffn.lin2")
-        yield from norm(f"{ours}.norm2", f"{theirs}.output_layer_norm")
+    yield from layers(config, "layer", f"{prefix}transformer.layer", LAYER)
 
 
 def task_heads(config: model.Config, prefix: str) -> dict[str, list[TensorEntry]]:

@@ -5,10 +5,19 @@ from typing import Any
 
 from edgewise.zoo import gpt2 as model
 from edgewise.zoo.pretrained.entries import TensorEntry, norm
-from edgewise.zoo.pretrained.fields import Fields, activation_name, head_size
+from edgewise.zoo.pretrained.fields import Fields, written
 
 MODEL_TYPE, MODEL, OUTPUT = "gpt2", model, "logits"
 ARCHITECTURES = {"GPT2LMHeadModel": ("transformer.", ()), "GPT2Model": ("", ())}
+NAMES = {
+    "size": "n_embd",
+    "heads": "n_head",
+    "vocabulary": "vocab_size",
+    "layers": "n_layer",
+    "activation": "activation_function",
+    "eps": "layer_norm_epsilon",
+    "dropout": "resid_pdrop",
+}
 TIED = {"lm_head.weight": "transformer.wte.weight"}
 
 
@@ -17,34 +26,15 @@ def read_config(fields: Fields) -> model.Config:
     fields.fixed("scale_attn_by_inverse_layer_idx", False)
     fields.fixed("add_cross_attention", False)
     fields.fixed("tie_word_embeddings", True)
-    size, heads = fields.size("n_embd"), fields.size("n_head")
-    head_size(size, heads, "n_embd")
-    return model.Config(
-        vocabulary=fields.size("vocab_size"),
-        size=size,
-        heads=heads,
-        hidden=fields.size("n_inner", default=4 * size),
-        layers=fields.layers("n_layer"),
-        positions=fields.size("n_positions", "n_ctx"),
-        activation=fields.activation("activation_function", default="gelu_new"),
-        eps=fields.number("layer_norm_epsilon", default=1e-5),
-        dropout=fields.rate("resid_pdrop", default=0.1),
-    )
+    found = fields.read(NAMES, activation="gelu_new", eps=1e-5, dropout=0.1)
+    hidden = fields.size("n_inner", default=4 * found["size"])
+    return model.Config(**found, hidden=hidden, positions=fields.size("n_positions", "n_ctx"))
 
 
 def write_config(config: model.Config) -> dict[str, Any]:
-    rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config.dropout)
-    return {
-        "vocab_size": config.vocabulary,
-        "n_embd": config.size,
-        "n_head": config.heads,
-        "n_inner": config.hidden,
-        "n_layer": config.layers,
-        "n_positions": config.positions,
-        "activation_function": activation_name(config.activation),
-        "layer_norm_epsilon": config.eps,
-        **rates,
-    }
+    rates = dict.fromkeys(("embd_pdrop", "attn_pdrop"), config.dropout)
+    sizes = {"n_inner": config.hidden, "n_positions": config.positions}
+    return written(config, NAMES) | sizes | rates
 
 
 def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:

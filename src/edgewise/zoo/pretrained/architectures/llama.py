@@ -4,11 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgewise.zoo import llama as model
+from edgewise.zoo.pretrained.architectures import bert
 from edgewise.zoo.pretrained.entries import BadPretrained, TensorEntry
-from edgewise.zoo.pretrained.fields import Fields, head_size
+from edgewise.zoo.pretrained.fields import Fields, head_size, written
 
 MODEL_TYPE, MODEL, OUTPUT = "llama", model, "logits"
 ARCHITECTURES = {"LlamaForCausalLM": ("model.", ("logits",)), "LlamaModel": ("", ())}
+NAMES = {
+    **{k: v for k, v in bert.NAMES.items() if k != "activation"},
+    **{"eps": "rms_norm_eps", "dropout": "attention_dropout"},
+}
 TIED = {"lm_head.weight": "model.embed_tokens.weight"}
 STRETCH = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 
@@ -17,25 +22,19 @@ def read_config(fields: Fields) -> model.Config:
     for name in ("attention_bias", "mlp_bias"):
         fields.fixed(name, False)
     fields.fixed("hidden_act", "silu")
-    size, heads = fields.size("hidden_size"), fields.size("num_attention_heads")
+    found = fields.read(NAMES, eps=1e-6, dropout=0.0)
+    heads = found["heads"]
     groups = fields.size("num_key_value_heads", default=heads)
     head_size(heads, groups, "num_attention_heads")
-    d = fields.size("head_dim", default=head_size(size, heads, "hidden_size"), least=2)
+    d = fields.size("head_dim", default=found["size"] // heads, least=2)
     head_size(d, 2, "head_dim")
     base, stretch = _rotary(fields)
     return model.Config(
-        vocabulary=fields.size("vocab_size"),
-        size=size,
-        heads=heads,
+        **found,
         groups=groups,
         d=d,
-        hidden=fields.size("intermediate_size"),
-        layers=fields.layers("num_hidden_layers"),
-        positions=fields.size("max_position_embeddings"),
         base=base,
         stretch=stretch,
-        eps=fields.number("rms_norm_eps", default=1e-6),
-        dropout=fields.rate("attention_dropout"),
         tied=fields.table.get("tie_word_embeddings") is True,
     )
 
@@ -73,17 +72,10 @@ def write_config(config: model.Config) -> dict[str, Any]:
         rotary |= {"rope_type": "llama3", **dict(zip(STRETCH, config.stretch, strict=True))}
         rotary[STRETCH[-1]] = int(rotary[STRETCH[-1]])
     return {
-        "vocab_size": config.vocabulary,
-        "hidden_size": config.size,
-        "num_attention_heads": config.heads,
+        **written(config, NAMES),
         "num_key_value_heads": config.groups,
         "head_dim": config.d,
-        "intermediate_size": config.hidden,
-        "num_hidden_layers": config.layers,
-        "max_position_embeddings": config.positions,
         "rope_parameters": rotary,
-        "rms_norm_eps": config.eps,
-        "attention_dropout": config.dropout,
         "tie_word_embeddings": config.tied,
         "hidden_act": "silu",
     }

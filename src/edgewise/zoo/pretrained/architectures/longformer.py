@@ -40,9 +40,9 @@ def write_config(config: model.Config) -> dict[str, Any]:
 def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
     yield from bert.entries(config, prefix)
     for i in range(config.layers):
-        ours, theirs = f"layer.{i}.global", f"{prefix}encoder.layer.{i}.attention.self"
-        for our, their in {"q": "query", "k": "key", "v": "value"}.items():
-            yield from linear(f"{ours}.{our}", f"{theirs}.{their}_global", joined=2)
+        for name in ("q", "k", "v"):
+            theirs = f"{prefix}encoder.layer.{i}.{bert.LAYER[name]}_global"
+            yield from linear(f"layer.{i}.global.{name}", theirs, joined=2)
 
 
 def task_heads(config: model.Config, prefix: str) -> dict[str, list[TensorEntry]]:

@@ -6,7 +6,7 @@ from edgewise.zoo import megatron as model
 from edgewise.zoo.pretrained.architectures import bert
 from edgewise.zoo.pretrained.architectures.bert import task_heads as task_heads
 from edgewise.zoo.pretrained.architectures.bert import write_config as write_config
-from edgewise.zoo.pretrained.entries import TensorEntry, linear, norm
+from edgewise.zoo.pretrained.entries import TensorEntry, layers, norm
 from edgewise.zoo.pretrained.fields import Fields
 
 MODEL_TYPE, MODEL, OUTPUT = "megatron-bert", model, "embedding"
@@ -14,6 +14,7 @@ ARCHITECTURES = {
     "MegatronBertModel": ("", ("pooled",)),
     "MegatronBertForMaskedLM": ("bert.", ("logits",)),
 }
+LAYER = bert.LAYER | {"norm1": "attention.ln", "norm2": "ln"}
 TIED = bert.TIED
 
 
@@ -24,14 +25,5 @@ def read_config(fields: Fields) -> model.Config:
 
 def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
     yield from bert.tables(prefix)
-    for i in range(config.layers):
-        yield from layer(f"layer.{i}", f"{prefix}encoder.layer.{i}")
+    yield from layers(config, "layer", f"{prefix}encoder.layer", LAYER)
     yield from norm("out", f"{prefix}encoder.ln")
-
-
-def layer(ours: str, theirs: str) -> Iterator[TensorEntry]:
-    yield from norm(f"{ours}.norm1", f"{theirs}.attention.ln")
-    yield from bert.attention(ours, theirs)
-    yield from norm(f"{ours}.norm2", f"{theirs}.ln")
-    yield from linear(f"{ours}.mlp", f"{theirs}.intermediate.dense")
-    yield from linear(f"{ours}.added", f"{theirs}.output.dense")

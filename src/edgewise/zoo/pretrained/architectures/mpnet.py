@@ -5,11 +5,15 @@ from typing import Any
 
 from edgewise.zoo import bert as model
 from edgewise.zoo.pretrained.architectures import bert, roberta
-from edgewise.zoo.pretrained.entries import TensorEntry, linear, norm
+from edgewise.zoo.pretrained.entries import TensorEntry, layers
 from edgewise.zoo.pretrained.fields import Fields
 
 MODEL_TYPE, MODEL, OUTPUT = "mpnet", model, "embedding"
 ARCHITECTURES = {"MPNetModel": ("", ("pooled",)), "MPNetForMaskedLM": ("mpnet.", ("logits",))}
+LAYER = bert.LAYER | {
+    **{name: f"attention.attn.{name}" for name in ("q", "k", "v")},
+    **{"attended": "attention.attn.o", "norm1": "attention.LayerNorm"},
+}
 TIED = roberta.TIED
 FIRST, BUCKETS = 2, 32  # whatever a configuration says
 
@@ -29,15 +33,7 @@ def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
     yield from bert.embeddings(prefix, types=False)
     pairs = (config.buckets, config.heads)
     yield TensorEntry("relative", f"{prefix}encoder.relative_attention_bias.weight", shape=pairs)
-    for i in range(config.layers):
-        ours, theirs = f"layer.{i}", f"{prefix}encoder.layer.{i}"
-        for name in "qkv":
-            yield from linear(f"{ours}.{name}", f"{theirs}.attention.attn.{name}", joined=2)
-        yield from linear(f"{ours}.attended", f"{theirs}.attention.attn.o")
-        yield from norm(f"{ours}.norm1", f"{theirs}.attention.LayerNorm")
-        yield from linear(f"{ours}.mlp", f"{theirs}.intermediate.dense")
-        yield from linear(f"{ours}.added", f"{theirs}.output.dense")
-        yield from norm(f"{ours}.norm2", f"{theirs}.output.LayerNorm")
+    yield from layers(config, "layer", f"{prefix}encoder.layer", LAYER)
 
 
 task_heads = roberta.task_heads

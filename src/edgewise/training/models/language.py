@@ -1,27 +1,25 @@
-"""GPT: each token attends to those before it and predicts the next.
+"""Language models of recipes: GPT, which predicts the next token, and an encoder for masked ones.
 
-Sizes, initial values and the tied table of tokens are those of GPT-2
-(https://openai.com/index/better-language-models).
+GPT has the sizes, initial values and the tied table of tokens of GPT-2
+(https://openai.com/index/better-language-models); the encoder is the zoo's pre-norm encoder.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from edgewise.errors import EdgewiseError
 from edgewise.graphs import Pattern, causal, parse
 from edgewise.inputs.kinds import numbers
 from edgewise.language import F, Program, R, V, W, repeat, scope
 from edgewise.language.nodes import Atom
-from edgewise.training.schema import number
-from edgewise.zoo import gpt2
-from edgewise.zoo.parts import Statements, dropped, feed_forward, layer_norm, residual
+from edgewise.training.schema import Mistakes, check_heads, check_patterns, number
+from edgewise.zoo import encoder, gpt2
+from edgewise.zoo.parts import Statements, dropped, layer_norm, linear, pre_norm
 
 STD = 0.02
 
@@ -41,55 +39,36 @@ class Gpt:
     attention_dropout: float = number(0.0, least=0.0, below=1.0)
     graphs: list = field(default_factory=lambda: ["causal()"])
 
-    def check(self) -> Iterator[tuple[str, str, str]]:
-        """Errors as (key, message, help)."""
-        if self.size % self.heads:
-            what = f"size {self.size} is not divisible by {self.heads} heads"
-            yield "heads", what, f"choose a divisor of {self.size}"
-        for text in self.graphs:
-            try:
-                found = parse(text) if isinstance(text, str) else None
-            except EdgewiseError as error:
-                yield "graphs", error.message, error.help
-            else:
-                if not isinstance(found, Pattern):
-                    yield "graphs", f"`{text}` is not one pattern", "give a list of patterns"
+    def check(self) -> Mistakes:
+        yield from check_heads(self.size, self.heads)
+        yield from check_patterns("graphs", self.graphs)
         if not self.graphs or self.heads % len(self.graphs):
             what = f"{self.heads} heads cannot be divided among {len(self.graphs)} graphs"
             yield "graphs", what, f"give a number of graphs that divides {self.heads}"
 
-    def build(self, words: int, corpus: Any, seed: int) -> GptModel:
-        return GptModel(self, words, corpus.context, seed)
+    def build(self, words: int, corpus: Any, seed: int) -> LanguageModel:
+        return LanguageModel(self, words, corpus.context, seed)
 
     def patterns(self) -> list[Pattern]:
         found = [parse(text) for text in self.graphs]
         return [p if p == causal() else p & causal() for p in found if isinstance(p, Pattern)]
 
-
-def program(config: Gpt, words: int, context: int) -> Program:
-    """Reads `token(i)`, derives `logits(i)`, a score for each word."""
-    d, p = config.size, config.dropout
-    sizes = gpt2.Config(
-        vocabulary=words, size=d, heads=config.heads, layers=config.layers, dropout=p
-    )
-    stack = repeat(lambda x: _layer(x, config), config.layers)(R.x)
-    return Program(
-        [*gpt2.embeddings(R.x, sizes), stack, *gpt2.readout(stack.out, sizes)],
-        domains={V.I: context, V.T: 3, V.H: config.heads // len(config.graphs)},
-    )
+    def program(self, words: int, context: int) -> Program:
+        """Reads `token(i)`, derives `logits(i)`, a score for each word."""
+        sizes = gpt2.Config(
+            words, self.size, heads=self.heads, layers=self.layers, dropout=self.dropout
+        )
+        stack = repeat(lambda x: _layer(x, self), self.layers)(R.x)
+        return Program(
+            [*gpt2.embeddings(R.x, sizes), stack, *gpt2.readout(stack.out, sizes)],
+            domains={V.I: context, V.T: 3, V.H: self.heads // len(self.graphs)},
+        )
 
 
 def _layer(x: Atom, config: Gpt) -> Statements:
     """The layer of GPT-2, with heads in groups that have a graph each."""
-    d, p = config.size, config.dropout
-    return [
-        *layer_norm(x, R.norm1, d),
-        *_attention(R.norm1, R.heads, config),
-        *residual(x, R.heads, R.attended, d, d, p),
-        *layer_norm(R.attended, R.norm2, d),
-        *feed_forward(R.norm2, R.mlp, d, 4 * d, activation=F.gelu),
-        *residual(R.attended, R.mlp, R.out, 4 * d, d, p),
-    ]
+    d, attends = config.size, _attention(R.norm1, R.heads, config)
+    return pre_norm(x, attends, R.out, d, 4 * d, activation=F.gelu, p=config.dropout)
 
 
 def _attention(x: Atom, y: Atom, config: Gpt) -> Statements:
@@ -118,13 +97,61 @@ def _group(x: Atom, graph: Pattern, config: Gpt) -> Statements:
     ]
 
 
-class GptModel(nn.Module):
+@dataclass(frozen=True)
+class Encoder:
+    """`graph`: the pairs that attend to each other."""
+
+    layers: int = number(least=1)
+    heads: int = number(least=1)
+    size: int = number(least=1)
+    hidden: int = number(least=1)
+    dropout: float = number(0.0, least=0.0, below=1.0)
+    graph: str = "full()"
+
+    def check(self) -> Mistakes:
+        yield from check_heads(self.size, self.heads)
+        yield from check_patterns("graph", [self.graph])
+
+    def build(self, words: int, corpus: Any, seed: int) -> LanguageModel:
+        return LanguageModel(self, words, corpus.context, seed)
+
+    @property
+    def rules(self) -> encoder.Config:
+        graph = parse(self.graph)
+        assert isinstance(graph, Pattern)
+        return encoder.Config(
+            size=self.size,
+            heads=self.heads,
+            hidden=self.hidden,
+            layers=self.layers,
+            activation=F.gelu,
+            dropout=self.dropout,
+            where=() if self.graph == "full()" else (graph(V.I, V.J),),
+        )
+
+    def program(self, words: int, context: int) -> Program:
+        """Reads `token(i)`, derives `logits(i)`, a score for each word."""
+        d = self.size
+        embedded = F.lookup(W.word[words, d], R.token(V.I)) + W.place(V.I)[d,]
+        stack = repeat(lambda x: encoder.layer(x, self.rules), self.layers)(R.embedded)
+        return Program(
+            [
+                R.embedded(V.I) <= dropped(embedded, self.dropout),
+                stack,
+                *layer_norm(stack.out, R.final, d),
+                *linear(R.final, R.logits, d, words),
+            ],
+            domains={V.I: context, V.H: self.heads},
+        )
+
+
+class LanguageModel(nn.Module):
     """The compiled program: token ids → logits."""
 
-    def __init__(self, config: Gpt, words: int, context: int, seed: int) -> None:
+    def __init__(self, config: Gpt | Encoder, words: int, context: int, seed: int) -> None:
         super().__init__()
         self.words, self.context = words, context
-        self.program = program(config, words, context).compile(R.logits, seed=seed)
+        self.program = config.program(words, context).compile(R.logits, seed=seed)
         initialise(self.program, config.layers, seed)
 
     def forward(self, token: Tensor) -> Tensor:

@@ -1,4 +1,7 @@
-"""A recurrent encoder–decoder, with or without attention."""
+"""Models of translation: the pre-norm Transformer, and a recurrent encoder–decoder.
+
+Both languages have one vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,98 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from edgewise.decode import beam
+from edgewise.decode import CachedDecoder, beam
 from edgewise.inputs.kinds import numbers
-from edgewise.language import Program, R
+from edgewise.language import R
 from edgewise.language.nodes import Atom
+from edgewise.language.program import Program
 from edgewise.module import Model
 from edgewise.training.models.classifier import mask_of
-from edgewise.training.schema import number, one_of
-from edgewise.zoo import rnn
+from edgewise.training.schema import Mistakes, check_heads, number, one_of
+from edgewise.zoo import rnn, transformer
 from edgewise.zoo.parts import Statements
 
-LENGTH_FACTOR = 2
+LENGTH_FACTOR = 2  # translations may be this much longer than the longest training sentence
+
+
+@dataclass(frozen=True)
+class Translator:
+    """`tied`: input embeddings and output projection share one table."""
+
+    layers: int = number(least=1)
+    heads: int = number(least=1)
+    size: int = number(least=2)
+    hidden: int = number(least=1)
+    dropout: float = number(0.0, least=0.0, below=1.0)
+    tied: bool = False
+
+    def check(self) -> Mistakes:
+        yield from check_heads(self.size, self.heads)
+        if self.size % 2:
+            yield "size", f"{self.size} is odd", "positions are pairs of sine and cosine"
+
+    def build(self, words: int, corpus: Any, seed: int) -> TranslatorModel:
+        return TranslatorModel(self, words, LENGTH_FACTOR * corpus.longest, seed)
+
+
+def program(config: Translator, words: int, longest: int) -> Program:
+    """Reads `source(i)`, `mask(i)` and `target(i)`, derives `logits(i)`."""
+    return transformer.program(
+        transformer.Config(
+            vocabulary=words,
+            size=config.size,
+            heads=config.heads,
+            hidden=config.hidden,
+            layers=config.layers,
+            decoder_layers=config.layers,
+            length=longest,
+            norm="pre",
+            dropout=config.dropout,
+            tied=config.tied,
+        )
+    )
+
+
+class TranslatorModel(nn.Module):
+    """The compiled program: source and target so far → logits of the next token."""
+
+    def __init__(self, config: Translator, words: int, longest: int, seed: int) -> None:
+        super().__init__()
+        self.words, self.longest = words, longest
+        self.program = program(config, words, longest).compile(R.logits, seed=seed)
+        _xavier(self.program, seed)
+
+    def forward(self, source: Tensor, lengths: Tensor, token: Tensor) -> Tensor:
+        mask = mask_of(source, lengths, self.program.weight("word").dtype)
+        inputs = {"source": numbers(source), "target": numbers(token), "mask": mask}
+        out: Tensor = self.program(**inputs)
+        return out
+
+    def translate(
+        self, source: Tensor, lengths: Tensor, *, start: int, stop: int, beams: int, alpha: float
+    ) -> Tensor:
+        """The best translations (batch, n), found by beam search."""
+        mask = mask_of(source, lengths, self.program.weight("word").dtype)
+        growing = self.program.growing(self.longest, source=numbers(source), mask=mask)
+        first = torch.full((len(source), 1), start, device=source.device)
+        decoder = CachedDecoder(growing, "target")
+        most = self.longest - 1
+        return beam(decoder, first, beams=beams, most=most, stop=stop, alpha=alpha)[0]
+
+
+@torch.no_grad()
+def _xavier(model: nn.Module, seed: int) -> None:
+    """Xavier's uniform for matrices, a normal of 1/√d for the table; biases 0, gains 1."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in model.named_parameters():
+        if name.endswith("bias"):
+            weight.zero_()
+        elif name == "word":
+            weight.copy_(torch.randn(weight.shape, generator=generator) / weight.shape[1] ** 0.5)
+        elif name.endswith("weight"):
+            rows, columns = math.prod(weight.shape[:-1]), weight.shape[-1]
+            bound = math.sqrt(6 / (rows + columns))
+            weight.copy_((torch.rand(weight.shape, generator=generator) * 2 - 1) * bound)
 
 
 @dataclass(frozen=True)
@@ -48,7 +132,7 @@ class RecurrentModel(nn.Module):
             dropout=config.dropout,
         )
         self.program = rnn.program(self.sizes).compile(R.logits, seed=seed)
-        _initialise(self.program, config.size, seed)
+        _recurrent_scale(self.program, config.size, seed)
 
     def forward(self, source: Tensor, lengths: Tensor, token: Tensor) -> Tensor:
         """Logits (batch, n, words) of what follows each token."""
@@ -109,7 +193,7 @@ class RecurrentSteps:
 
 
 @torch.no_grad()
-def _initialise(model: nn.Module, size: int, seed: int) -> None:
+def _recurrent_scale(model: nn.Module, size: int, seed: int) -> None:
     """Words normal of variance 1, matrices uniform of variance 1/d; biases 0.
 
     So words, states and scores begin with about the same size. Within 1/√d all over, as in torch's
