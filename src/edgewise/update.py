@@ -19,9 +19,17 @@ from edgewise.checks.evaluation import fact_and_rule, is_extreme
 from edgewise.errors import EdgewiseError, caller
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.functions.dimensions import show
-from edgewise.ground.constants import STRINGS, Constants
 from edgewise.ground.delta import DeltaRule
-from edgewise.ground.index import Index, Keys, distinct_rows, index_of, locate, union_of
+from edgewise.ground.index import (
+    STRINGS,
+    Constants,
+    Index,
+    Keys,
+    distinct_rows,
+    index_of,
+    locate,
+    union_of,
+)
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.inputs.kinds import ragged
 from edgewise.inputs.prepare import prepare

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from edgewise import F, Program, R, V, rows
-from edgewise.ground.constants import Constants
+from edgewise.ground.index import Constants
 from edgewise.language.nodes import Constant, Rule
 from edgewise.physical.output import Relation
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from edgewise import R, V
-from edgewise.ground import arithmetic
-from edgewise.ground.constants import Constants
+from edgewise.ground import conditions
+from edgewise.ground.index import Constants
 from edgewise.language.specials import SPECIALS
 from edgewise.reference import arithmetic as reference
 
@@ -34,7 +34,7 @@ def columns(found):
 def test_predicates_hold_of_the_same_keys(name):
     arity = SPECIALS[name].least + (SPECIALS[name].most is None)
     special, every = atom(name, arity), cases(name, arity)
-    holds = arithmetic.holds(special, columns(every), CONSTANTS)
+    holds = conditions.holds(special, columns(every), CONSTANTS)
     assert holds.tolist() == [reference.holds(special, case) for case in every]
 
 
@@ -44,7 +44,7 @@ def test_a_missing_key_is_the_same(name, at):
     special, every = atom(name, arity), cases(name, arity)
     given = [[*case[:at], None, *case[at + 1 :]] for case in every]
     known = [None if p == at else c for p, c in enumerate(columns(every))]
-    values, holds = arithmetic.computed(special, known, CONSTANTS, len(every))
+    values, holds = conditions.computed(special, known, CONSTANTS, len(every))
     found = [reference.computed(special, case) for case in given]
     assert holds.tolist() == [key is not None for key in found]
     codes = [CONSTANTS.code(key) for key in found if key is not None]
@@ -54,7 +54,7 @@ def test_a_missing_key_is_the_same(name, at):
 @pytest.mark.parametrize("name", [name for name in SPECIALS if name.endswith("_eval")])
 def test_numbers_are_the_same(name):
     every = cases(name, 2)
-    values, holds = arithmetic.evaluated(name, columns(every))
+    values, holds = conditions.evaluated(name, columns(every))
     found = [reference.evaluated(name, case) for case in every]
     assert holds.tolist() == [number is not None for number in found]
     assert values[holds].tolist() == [number for number in found if number is not None]

@@ -2,11 +2,13 @@
 
 Colour refinement over ground rules: a data row has the colour of its value, a head that of the
 rows, weights and numbers its groundings read. Gradients stay exact, because every reader of a row
-reads its class: the gradient of a class is the sum of its members'.
+reads its class: the gradient of a class is the sum of its members'. A colour is an integer that is
+equal only where values are sure to be: found by hashing, then compared.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,20 +16,124 @@ import torch
 from torch import Tensor
 
 from edgewise.functions import Law
-from edgewise.ground.colours import Classes, classes, mixed, of_segments, of_values
-from edgewise.ground.index import Index, Keys
+from edgewise.ground.index import Keys, pack, run_starts
 from edgewise.ground.rules import GroundRule
 from edgewise.ground.source import Source
 from edgewise.language import functions, nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.statements import applied_functions
-from edgewise.layouts.segments import segments
+from edgewise.layouts.segments import Segments
 
-MAX_GROUNDINGS = (
-    1 << 22
-)  # groundings; beyond that colours would cost more than a fraction of the joins
+MAX_GROUNDINGS = 1 << 22  # beyond, colours cost more than a fraction of the joins
 SAMPLE = 1 << 10  # rule heads that are looked at first where there are many
 PAYS = 0.75  # the most classes for each row
+
+
+BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """The class of each row, numbered by their first rows, and those."""
+
+    of: Tensor
+    first: Tensor
+
+    @property
+    def count(self) -> int:
+        return len(self.first)
+
+    @property
+    def rows(self) -> int:
+        return len(self.of)
+
+
+def classes(colours: Tensor) -> Classes:
+    """Rows of one colour as a class.
+
+    >>> classes(torch.tensor([7, 3, 7, 9])).of.tolist()
+    [0, 1, 0, 2]
+    """
+    if len(colours) and bool((colours == colours[0]).all()):
+        return Classes(torch.zeros_like(colours), torch.zeros(1, dtype=torch.int64))
+    ordered, order = colours.sort(stable=True)
+    fresh = run_starts(ordered)
+    first, by_first = order[fresh].sort()
+    number = torch.empty_like(by_first)
+    number[by_first] = torch.arange(len(by_first))
+    of = torch.empty_like(order)
+    of[order] = number[fresh.cumsum(0) - 1]
+    return Classes(of, first)
+
+
+def mixed(columns: Sequence[Tensor], rows: int) -> Tensor:
+    """One colour for each row of several columns of colours.
+
+    >>> mixed([torch.tensor([0, 0, 1]), torch.tensor([5, 5, 5])], 3).tolist()
+    [0, 0, 1]
+    """
+    if not columns:
+        return torch.zeros(rows, dtype=torch.int64)
+    found = columns[0]
+    for column in columns[1:]:  # two at a time: their product stays small
+        found = classes(pack([found, column])[0]).of
+    return found
+
+
+def of_values(values: Tensor) -> Tensor:
+    """Colours of rows of numbers (rows, ...): equal where every bit is.
+
+    >>> of_values(torch.tensor([[0.5, 1.0], [0.5, 2.0], [0.5, 1.0]])).tolist()
+    [0, 1, 0]
+    """
+    rows = values.detach().cpu().reshape(len(values), math.prod(values.shape[1:]))
+    bits = rows.contiguous().view(BITS[rows.element_size()])
+    if bits.shape[1] == 1:
+        return bits[:, 0].long()
+    places = torch.arange(bits.shape[1])
+    found = classes(_hash(bits.long() + _hash(places)).sum(1))
+    return _checked(found, (bits == bits[found.first[found.of]]).all(1)).of
+
+
+def of_segments(colours: Tensor, parts: Segments, *, in_order: bool) -> Classes:
+    """Segments that hold the same colours equally often, or in the same order, as classes.
+
+    >>> from edgewise.layouts.segments import segments
+    >>> parts = segments(torch.tensor([0, 0, 1, 2, 2]), 3)
+    >>> of_segments(torch.tensor([4, 5, 4, 5, 4]), parts, in_order=False).of.tolist()
+    [0, 1, 0]
+    """
+    if parts.trivial:
+        return classes(colours)
+    (codes,) = pack([parts.ids] if in_order else [parts.ids, colours])
+    order = codes.argsort(stable=True)
+    colours, ids, sizes = colours[order], parts.ids[order], parts.sizes
+    starts = sizes.cumsum(0) - sizes
+    places = torch.arange(len(ids)) - starts[ids]
+    hashes = _hash(colours + _hash(places)) if in_order else _hash(colours)
+    sums = _hash(sizes).index_add(0, ids, hashes)
+    found = classes(sums)
+    twin = found.first[found.of]
+    same = sizes == sizes[twin]
+    there = (starts[twin][ids] + places).clamp(max=max(len(ids) - 1, 0))
+    same[ids[colours != colours[there]]] = False
+    return _checked(found, same)
+
+
+def _checked(found: Classes, same: Tensor) -> Classes:
+    """Rows that are not the same as the first of their class get classes of their own."""
+    if bool(same.all()):
+        return found
+    wrong = (~same).nonzero()[:, 0]
+    return classes(found.of.index_copy(0, wrong, found.count + torch.arange(len(wrong))))
+
+
+def _hash(numbers: Tensor) -> Tensor:
+    """Integers scattered over 64 bits (the finaliser of splitmix)."""
+    found = numbers + -7046029254386353131
+    found = (found ^ ((found >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
+    found = (found ^ ((found >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
+    return found ^ ((found >> 31) & 0x1FFFFFFFF)
 
 
 @dataclass
@@ -235,28 +341,13 @@ def own_rows(listed: Iterable[nodes.Function]) -> str | None:
 
 def restricted(ground: GroundRule, chosen_heads: Tensor) -> GroundRule:
     """A rule with some of its ground heads; `chosen_heads` says which."""
-    chosen = chosen_heads[ground.segments.ids].nonzero()[:, 0]
-    number = chosen_heads.cumsum(0) - 1
-    heads = int(chosen_heads.sum())
-    groups = ground.groups
-    if groups is not None:
-        ids = torch.unique(groups.ids[chosen_heads], return_inverse=True)[1]
-        groups = segments(ids, int(ids.max()) + 1 if len(ids) else 0)
-    rows = {}
-    for at, before in ground.rows.items():
-        found = chosen if before is None else before[chosen]
-        size = ground.sizes.get(at)
-        rows[at] = found if size is None else _unless_all(found, size)
-    return replace(
-        ground,
-        count=len(chosen),
-        rows=rows,
-        numbers={at: numbers[chosen] for at, numbers in ground.numbers.items()},
-        heads=_some(ground.heads, chosen_heads),
-        segments=segments(number[ground.segments.ids[chosen]], heads),
-        groups=groups,
-        before=ground.total,
-    )
+    found = ground.on(chosen_heads[ground.segments.ids].nonzero()[:, 0])
+    rows = {
+        at: _unless_all(rows, ground.sizes[at]) if rows is not None and at in ground.sizes else rows
+        for at, rows in found.rows.items()
+    }
+    heads = Keys(ground.heads.keys[chosen_heads]) if ground.heads.arity else ground.heads
+    return replace(found, rows=rows, sizes=ground.sizes, heads=heads, before=ground.total)
 
 
 def _read_relations(ground: GroundRule) -> Iterator[str]:
@@ -268,11 +359,6 @@ def _read_relations(ground: GroundRule) -> Iterator[str]:
 
 def _one_each(ground: GroundRule) -> bool:
     return ground.segments.trivial and ground.groups is None
-
-
-def _some(index: Index, chosen_heads: Tensor) -> Index:
-    columns = [index.column(p)[chosen_heads] for p in range(index.arity)]
-    return Keys(torch.stack(columns, 1)) if columns else index
 
 
 def _unless_all(rows: Tensor, size: int) -> Tensor | None:

@@ -67,9 +67,8 @@ class DeltaRule:
         for at, atom in self.body.positive.items():
             if atom.relation in changed:
                 bindings = grounder.bindings(self.body, at, Keys(changed[atom.relation]))
-                columns = [grounder.column(term, bindings) for term in terms]
-                one = torch.zeros(min(bindings.count, 1), 0, dtype=torch.int64)
-                found.append(torch.stack(columns, 1) if columns else one)
+                keys = grounder.keys(self.rule.head, bindings)
+                found.append(keys if terms else keys[:1])
         return torch.cat(found)
 
     def grounded(self, grounder: Grounder, heads: Tensor) -> GroundRule:

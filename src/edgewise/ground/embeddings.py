@@ -109,9 +109,8 @@ def _together(sources: list[Source]) -> Source:
     """
     tables, values = [], []
     for number, source in enumerate(sources):
-        index = source.index
-        columns = [torch.full((index.rows,), number), *map(index.column, range(index.arity))]
-        tables.append(torch.stack(columns, 1))
+        first = torch.full((source.index.rows, 1), number)
+        tables.append(torch.cat([first, source.index.keys], 1))
         assert source.stored is not None
         values.append(source.stored)
     return Source(index_of(torch.cat(tables)), stored=torch.cat(values))

@@ -16,11 +16,12 @@ from torch import Tensor
 
 from edgewise.checks.evaluation import ROUNDS, OutOfDomain, endless
 from edgewise.ground.body import Body, Literal
-from edgewise.ground.index import Index, Keys, distinct_rows, index_of, locate, pack
+from edgewise.ground.index import Index, Keys, distinct_rows, index_of, locate, offsets_of, pack
 from edgewise.ground.join import Bindings, Budget, OverBudget
 from edgewise.ground.rules import Grounder
 from edgewise.language import nodes
 from edgewise.language.terms import variables
+from edgewise.layouts.ragged import pointer, ranges
 
 MAX_CANDIDATES = 1 << 20  # beyond, rounds that join only what is new may do with fewer
 
@@ -41,13 +42,8 @@ def extend(grounder: Grounder, relation: str, parts: Iterable[Index]) -> None:
     if len(found) == 1 or all(index == found[0] for index in found):
         grounder.relations[relation] = found[0]
         return
-    table = torch.cat([_table(index) for index in found])
+    table = torch.cat([index.keys for index in found])
     grounder.relations[relation] = index_of(distinct_rows(table))
-
-
-def _table(index: Index) -> Tensor:
-    columns = [index.column(p) for p in range(index.arity)]
-    return torch.stack(columns, 1) if columns else torch.zeros(index.rows, 0, dtype=torch.int64)
 
 
 def least_fixpoint(grounder: Grounder, bodies: Sequence[Body], part: set[str]) -> None:
@@ -78,7 +74,7 @@ def _derive(
     """Add to `new` the atoms that one rule derives and the database does not have."""
     bindings = grounder.bindings(body, at, delta)
     head = body.rule.head
-    keys = distinct_rows(_keys(grounder, head, bindings))
+    keys = distinct_rows(grounder.keys(head, bindings))
     have = grounder.relations.get(head.relation)
     if have is not None and have.rows and len(keys):
         keys = keys[~_known(have, keys)]
@@ -91,7 +87,7 @@ def _derive(
 def _known(index: Index, keys: Tensor) -> Tensor:
     if not keys.shape[1]:
         return torch.ones(len(keys), dtype=torch.bool)
-    have, want = pack([index.column(p) for p in range(index.arity)], list(keys.unbind(1)))
+    have, want = pack(index.keys.unbind(1), keys.unbind(1))
     return torch.isin(want, have)
 
 
@@ -113,7 +109,7 @@ def _reachable(
     atoms = {relation: _atoms(grounder, relation, found) for relation in sorted(part)}
     true = _follow(grounder, atoms, found)
     return {
-        relation: index_of(_table(index)[torch.from_numpy(true[relation])])
+        relation: index_of(index.keys[torch.from_numpy(true[relation])])
         for relation, index in atoms.items()
     }
 
@@ -133,8 +129,8 @@ def _candidates(grounder: Grounder, body: Body, part: set[str]) -> _Candidates |
         return None
     return _Candidates(
         head.relation,
-        _keys(grounder, head, bindings),
-        tuple((a.relation, _keys(grounder, a, bindings)) for a in premises),
+        grounder.keys(head, bindings),
+        tuple((a.relation, grounder.keys(a, bindings)) for a in premises),
     )
 
 
@@ -165,32 +161,24 @@ def _is_bound_family(literal: Literal, known: set[str]) -> bool:
     return known.issuperset(v.name for v in variables(literal.keys))
 
 
-def _keys(grounder: Grounder, atom: nodes.Atom, bindings: Bindings) -> Tensor:
-    columns = [grounder.column(term, bindings) for term in atom.terms]
-    return torch.stack(columns, 1) if columns else torch.zeros(bindings.count, 0).long()
-
-
 def _atoms(grounder: Grounder, relation: str, found: Sequence[_Candidates]) -> Index:
     """Every atom that holds or may hold."""
     tables = [c.head for c in found if c.relation == relation]
     have = grounder.relations.get(relation)
-    return Keys(distinct_rows(torch.cat([*tables, *([] if have is None else [_table(have)])])))
+    return Keys(distinct_rows(torch.cat([*tables, *([] if have is None else [have.keys])])))
 
 
 def _rows(index: Index, keys: Tensor) -> np.ndarray:
     if not keys.shape[1]:
         return np.full(len(keys), 0 if index.rows else -1)
-    return locate(index, list(keys.unbind(1))).numpy()
+    return locate(index, keys.unbind(1)).numpy()
 
 
 def _follow(
     grounder: Grounder, atoms: Mapping[str, Index], found: Sequence[_Candidates]
 ) -> dict[str, np.ndarray]:
     """Which atoms hold: those that do already, and heads of groundings whose premises hold."""
-    offsets, total = {}, 0
-    for relation, index in atoms.items():
-        offsets[relation] = total
-        total += index.rows
+    offsets, total = offsets_of(atoms)
     heads, reads, readers, count = [], [], [], 0
     for group in found:
         size = len(group.head)
@@ -205,7 +193,7 @@ def _follow(
     for relation, index in atoms.items():
         have = grounder.relations.get(relation)
         if have is not None:
-            held[_rows(index, _table(have)) + offsets[relation]] = True
+            held[_rows(index, have.keys) + offsets[relation]] = True
     _spread(held, np.concatenate(heads), _joined(reads), _joined(readers))
     return {r: held[offsets[r] : offsets[r] + index.rows] for r, index in atoms.items()}
 
@@ -216,16 +204,13 @@ def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 def _spread(held: np.ndarray, heads: np.ndarray, reads: np.ndarray, readers: np.ndarray) -> None:
     """Mark what groundings derive as held, a frontier at a time, once all they read is held."""
-    order = np.argsort(reads, kind="stable")
-    readers_of = readers[order]
-    ptr = np.concatenate([[0], np.cumsum(np.bincount(reads, minlength=len(held)))])
+    readers_of = readers[np.argsort(reads, kind="stable")]
+    ptr = pointer(np.bincount(reads, minlength=len(held)))
     waiting = np.bincount(readers, minlength=len(heads))
     fresh = np.unique(np.concatenate([np.flatnonzero(held), heads[waiting == 0]]))
     while len(fresh):
         held[fresh] = True
-        sizes = ptr[fresh + 1] - ptr[fresh]
-        starts = np.repeat(ptr[fresh] - np.cumsum(sizes) + sizes, sizes)
-        done = readers_of[starts + np.arange(len(starts))]
+        done = readers_of[ranges(ptr[fresh], ptr[fresh + 1] - ptr[fresh])]
         np.subtract.at(waiting, done, 1)
         ready = heads[done[waiting[done] == 0]]
         fresh = np.unique(ready[~held[ready]])

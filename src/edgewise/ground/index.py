@@ -1,13 +1,21 @@
-"""Which atoms of a relation hold: a full grid of integers, or explicit keys in key order."""
+"""Keys: constants as integers, and which atoms of a relation hold: a grid, or explicit keys."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
+
+from edgewise.errors import EdgewiseError, caller
+from edgewise.language.nodes import Constant
+
+TABLE = 2  # entries of a table for each look-up; where it would have more, a search is faster
+WIDEST = 1 << 62  # keys that one integer tells apart
+STRINGS = 1 << 40  # integers stay below, strings from here on, so that keys sort as they should
 
 
 @dataclass(frozen=True)
@@ -68,28 +76,27 @@ class Keys:
     def length(self, position: int) -> int:
         """One more than the largest integer of a column."""
         column = self.keys[:, position]
-        integers = column[column < (1 << 40)]
+        integers = column[column < STRINGS]
         return int(integers.max()) + 1 if integers.numel() else 0
 
-    @cached_property
+    @property
     def spans(self) -> tuple[int, ...]:
-        """For each column the least and the largest key and all between them, counted."""
-        if not self.rows:
-            return (0,) * self.arity
-        return tuple((self.keys.max(0).values - self.keys.min(0).values + 1).tolist())
+        """For each column the number of integers from its least to its largest key."""
+        return tuple(high - low + 1 for low, high in self.ends) or (0,) * self.arity
 
     @cached_property
-    def packed(self) -> tuple[Tensor, Tensor | None, Tensor]:
-        """Keys as sorted integers, their order, and the least key of each column."""
-        low = self.keys.min(0).values
-        codes = _packed(self.keys - low, self.spans)
-        if bool((codes[1:] > codes[:-1]).all()):
-            return codes, None, low
-        return *codes.sort(), low
+    def ends(self) -> list[tuple[int, int]]:
+        """The least and the largest key of each column; empty without rows."""
+        return _ends([self.keys.unbind(1)]) if self.rows else []
+
+    @cached_property
+    def packed(self) -> tuple[Tensor, Tensor | None]:
+        """Keys as sorted integers, and their order, None where they are sorted."""
+        codes = _codes(self.keys.unbind(1), self.ends)
+        return (codes, None) if ascending(codes) else codes.sort()
 
 
 Index = Grid | Keys
-WIDEST = 1 << 62  # keys that one integer tells apart
 
 
 def same_keys(one: Index, other: Index) -> bool:
@@ -119,6 +126,30 @@ def index_of(keys: Tensor) -> Index:
     return Keys(keys)
 
 
+def offsets_of(indices: Mapping[str, Index]) -> tuple[dict[str, int], int]:
+    """Where the rows of each relation begin if all are numbered together, and how many there are.
+
+    >>> offsets_of({"a": Grid((2,)), "b": Grid((3,))})
+    ({'a': 0, 'b': 2}, 5)
+    """
+    offsets, total = {}, 0
+    for relation, index in indices.items():
+        offsets[relation] = total
+        total += index.rows
+    return offsets, total
+
+
+def run_starts(ordered: Tensor) -> Tensor:
+    """Which elements differ from the one before.
+
+    >>> run_starts(torch.tensor([3, 3, 5])).tolist()
+    [True, False, True]
+    """
+    found = torch.ones_like(ordered, dtype=torch.bool)
+    torch.ne(ordered[1:], ordered[:-1], out=found[1:])
+    return found
+
+
 def distinct_rows(keys: Tensor) -> Tensor:
     """The different rows of a table of keys, in key order.
 
@@ -127,7 +158,11 @@ def distinct_rows(keys: Tensor) -> Tensor:
     """
     if not keys.shape[1] or not keys.shape[0]:
         return keys[:1]
-    return keys[_sorted(keys)[1]]
+    (codes,) = pack(keys.unbind(1))
+    if ascending(codes):
+        return keys
+    ordered, order = codes.sort()
+    return keys[order[run_starts(ordered)]]
 
 
 def union_of(old: Index, keys: Tensor) -> tuple[Index, Tensor]:
@@ -139,59 +174,55 @@ def union_of(old: Index, keys: Tensor) -> tuple[Index, Tensor]:
     both = torch.cat([old.keys, keys])
     if not both.shape[1] or not len(both):
         return index_of(both[:1]), torch.zeros(len(both), dtype=torch.int64)
-    order, first, number = _sorted(both)
-    return index_of(both[first]), torch.empty_like(order).index_copy_(0, order, number)
+    ordered, order = pack(both.unbind(1))[0].sort()
+    fresh = run_starts(ordered)
+    number = fresh.cumsum(0) - 1
+    return index_of(both[order[fresh]]), torch.empty_like(order).index_copy_(0, order, number)
 
 
-def _sorted(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The order of rows, of each different one the first, and in that order its number."""
-    (codes,) = pack(list(keys.unbind(1)))
-    ordered, order = codes.sort()
-    fresh = torch.ones_like(ordered, dtype=torch.bool)
-    fresh[1:] = ordered[1:] != ordered[:-1]
-    return order, order[fresh], fresh.cumsum(0) - 1
+def ascending(codes: Tensor) -> bool:
+    """True if each code is larger than the one before: sorted, and none twice."""
+    return bool((codes[1:] > codes[:-1]).all())
 
 
-def pack(*tables: list[Tensor]) -> list[Tensor]:
+def pack(*tables: Sequence[Tensor]) -> list[Tensor]:
     """Columns of several tables as one integer per row, ordered as the rows are.
 
     Equal rows get equal integers across the tables.
     """
-    width = len(tables[0])
-    if width == 0:
+    if not tables[0]:
         return [torch.zeros(0, dtype=torch.int64) for _ in tables]
-    spans, lows = [], []
-    for c in range(width):
-        ends = [(int(t[c].min()), int(t[c].max())) for t in tables if t[c].numel()]
-        low = min((e[0] for e in ends), default=0)
-        lows.append(low)
-        spans.append(max((e[1] for e in ends), default=0) - low + 1)
-    if math.prod(spans) >= WIDEST:
+    ends = _ends(tables)
+    if math.prod(high - low + 1 for low, high in ends) >= WIDEST:
         return _ranked(tables)
-    codes = []
-    for table in tables:
-        code = torch.zeros_like(table[0])
-        for column, low, span in zip(table, lows, spans, strict=True):
-            code = code * span + (column - low)
-        codes.append(code)
-    return codes
+    return [_codes(table, ends) for table in tables]
 
 
-def _packed(keys: Tensor, spans: tuple[int, ...]) -> Tensor:
-    """Rows of integers from 0 as one integer each, in the same order."""
-    code = keys[:, 0]
-    for c, span in enumerate(spans[1:], 1):
-        code = code * span + keys[:, c]
+def _ends(tables: Sequence[Sequence[Tensor]]) -> list[tuple[int, int]]:
+    """The least and the largest key of each column, over several tables."""
+    ends = []
+    for columns in zip(*tables, strict=True):
+        found = [tuple(map(int, column.aminmax())) for column in columns if column.numel()]
+        ends.append((min((e[0] for e in found), default=0), max((e[1] for e in found), default=0)))
+    return ends
+
+
+def _codes(columns: Sequence[Tensor], ends: Sequence[tuple[int, int]]) -> Tensor:
+    code = columns[0] - ends[0][0]
+    for column, (low, high) in zip(columns[1:], ends[1:], strict=True):
+        code.mul_(high - low + 1).add_(column)
+        if low:
+            code.sub_(low)
     return code
 
 
-def _ranked(tables: tuple[list[Tensor], ...]) -> list[Tensor]:
-    both = torch.cat([torch.stack(table, 1) for table in tables])
+def _ranked(tables: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    both = torch.cat([torch.stack(list(table), 1) for table in tables])
     ranks = torch.unique(both, dim=0, return_inverse=True)[1]
     return list(ranks.split([len(table[0]) for table in tables]))
 
 
-def locate(index: Index, columns: list[Tensor]) -> Tensor:
+def locate(index: Index, columns: Sequence[Tensor]) -> Tensor:
     """The row of each key; -1 where it does not hold."""
     if isinstance(index, Grid):
         row = torch.zeros_like(columns[0]) if columns else torch.zeros(1, dtype=torch.int64)
@@ -203,13 +234,65 @@ def locate(index: Index, columns: list[Tensor]) -> Tensor:
     if not index.rows:
         return torch.full_like(columns[0], -1) if columns else torch.tensor([-1])
     order: Tensor | None
-    if math.prod(index.spans) < WIDEST:
-        have, order, low = index.packed
-        keys = torch.stack(columns, 1) - low
-        inside = ((keys >= 0) & (keys < torch.tensor(index.spans))).all(1)
-        want = torch.where(inside, _packed(keys, index.spans), -1)
-    else:
-        have, want = pack(list(index.keys.unbind(1)), columns)
+    size = math.prod(index.spans)
+    if size >= WIDEST:
+        have, want = pack(index.keys.unbind(1), columns)
         have, order = have.sort()
+    else:
+        have, order = index.packed
+        inside = torch.ones_like(columns[0], dtype=torch.bool)
+        for column, (low, high) in zip(columns, index.ends, strict=True):
+            inside &= (column >= low) & (column <= high)
+        want = torch.where(inside, _codes(columns, index.ends), -1)
+    if size <= TABLE * len(want):
+        return _looked_up(have, order, want, size)
     place = torch.searchsorted(have, want).clamp(max=index.rows - 1)
     return torch.where(have[place] == want, place if order is None else order[place], -1)
+
+
+def _looked_up(have: Tensor, order: Tensor | None, want: Tensor, size: int) -> Tensor:
+    """The rows by a table of all codes, the last entry for none: where many are wanted."""
+    row = torch.full((size + 1,), -1)
+    row[have] = torch.arange(len(have)) if order is None else order
+    return row[want]
+
+
+class KeyOutOfRange(EdgewiseError):
+    """Compiled programs keep keys in 64 bits, and an axis has no place for a negative key."""
+
+    code = "key-out-of-range"
+    example = "Program([R.h(V.X) <= R.a(V.X)]).compile(R.h).ground(facts=[R.a(1 << 50)[1.0]])"
+    instead = "Program([R.h(V.X) <= R.a(V.X)]).compile(R.h).ground(facts=[R.a(1 << 30)[1.0]])"
+
+
+class Constants:
+    """Constants as integers: a number is itself, a string its rank among all strings, far above.
+
+    >>> names = Constants(["b", "a", 7])
+    >>> [names.code(c) - STRINGS for c in ("a", "b")], names.code(7)
+    ([0, 1], 7)
+    """
+
+    def __init__(self, constants: Iterable[Constant] = ()) -> None:
+        self.strings = sorted({c for c in constants if isinstance(c, str)})
+        self.ranks = {string: rank for rank, string in enumerate(self.strings)}
+
+    def code(self, constant: Constant) -> int:
+        if isinstance(constant, str):
+            return STRINGS + self.ranks[constant]
+        if not -STRINGS < constant < STRINGS:
+            raise KeyOutOfRange(
+                f"the key {constant} does not fit", caller(), "use keys below 2^40, or a string"
+            )
+        return constant
+
+    def knows(self, constant: Constant) -> bool:
+        return not isinstance(constant, str) or constant in self.ranks
+
+    def constant(self, code: int) -> Constant:
+        return self.strings[code - STRINGS] if code >= STRINGS else code
+
+    def keys(self, keys: Iterable[tuple[Constant, ...]], arity: int) -> Tensor:
+        rows, code = list(keys), self.code
+        codes = [code(c) for key in rows for c in key]
+        return torch.tensor(codes, dtype=torch.int64).reshape(len(rows), arity)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from edgewise.ground.index import Grid, Index, locate, pack
+from edgewise.ground.index import TABLE, Grid, Index, ascending, locate, pack, run_starts
 from edgewise.language import nodes
 
 
@@ -136,14 +136,23 @@ def _expand_keys(
         [_column(terms[p], bindings) for p in known], [index.column(p) for p in known]
     )
     ordered, order = have.sort(stable=True)
-    first = torch.searchsorted(ordered, want)
-    counts = torch.searchsorted(ordered, want, right=True) - first
+    first, counts = _matches(ordered, want)
     total = int(counts.sum())
     budget.check(total)
     left = torch.arange(bindings.count).repeat_interleave(counts)
     starts = (counts.cumsum(0) - counts).repeat_interleave(counts)
     rows = order[torch.arange(total) - starts + first.repeat_interleave(counts)]
     return bindings.take(left), rows
+
+
+def _matches(ordered: Tensor, want: Tensor) -> tuple[Tensor, Tensor]:
+    """The place of the first of `ordered` that equals each of `want`, and how many do."""
+    size = 1 + int(max((codes.max() for codes in (ordered, want) if len(codes)), default=-1))
+    if size > TABLE * (len(ordered) + len(want)):
+        first = torch.searchsorted(ordered, want)
+        return first, torch.searchsorted(ordered, want, right=True) - first
+    counts = torch.bincount(ordered, minlength=size)
+    return (counts.cumsum(0) - counts)[want], counts[want]
 
 
 def _bind_new(
@@ -169,9 +178,7 @@ def distinct(bindings: Bindings, names: Iterable[str]) -> Bindings:
     if not wanted:
         return bindings.take(torch.zeros(min(bindings.count, 1), dtype=torch.int64))
     (codes,) = pack(wanted)
-    if bool((codes[1:] > codes[:-1]).all()):
+    if ascending(codes):
         return bindings
     ordered, order = codes.sort(stable=True)
-    first = torch.ones_like(ordered, dtype=torch.bool)
-    first[1:] = ordered[1:] != ordered[:-1]
-    return bindings.take(order[first])
+    return bindings.take(order[run_starts(ordered)])

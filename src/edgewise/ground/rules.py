@@ -12,10 +12,9 @@ from torch import Tensor
 from edgewise.checks.evaluation import OutOfDomain
 from edgewise.errors import EdgewiseError
 from edgewise.graphs.checks import physical_memory
-from edgewise.ground import arithmetic, patterns
+from edgewise.ground import conditions
 from edgewise.ground.body import SAMPLES, Body, Literal, join_order
-from edgewise.ground.constants import Constants
-from edgewise.ground.index import Grid, Index, Keys, index_of, locate, pack
+from edgewise.ground.index import Constants, Grid, Index, Keys, index_of, locate, pack, run_starts
 from edgewise.ground.join import Bindings, Budget, OverBudget, distinct, join
 from edgewise.language import nodes
 from edgewise.language.program import Domain, members
@@ -74,6 +73,26 @@ class GroundRule:
     def total(self) -> int:
         """All groundings, also of rule heads that are not computed because they equal others."""
         return self.count if self.before is None else self.before
+
+    def on(self, chosen: Tensor, moved: Mapping[int, Tensor] | None = None) -> GroundRule:
+        """The rule on some of its groundings, in order; `moved` are new rows of some atoms.
+
+        Rule heads without groundings are dropped from the segments, not from `heads`.
+        """
+        left, ids = torch.unique_consecutive(self.segments.ids[chosen], return_inverse=True)
+        rows: dict[int, Tensor | None] = {
+            at: chosen if old is None else old[chosen] for at, old in self.rows.items()
+        }
+        groups = None if self.groups is None else relabelled(self.groups.ids[left])
+        return replace(
+            self,
+            count=len(chosen),
+            rows={**rows, **(moved or {})},
+            numbers={at: numbers[chosen] for at, numbers in self.numbers.items()},
+            segments=segments(ids, len(left)),
+            groups=groups,
+            sizes={},
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,11 +168,11 @@ class Grounder:
         match literal:
             case nodes.Atom(negated=True):
                 columns = [self.column(t, bindings) for t in literal.terms]
-                rows = locate(self.index(literal.relation, len(literal.terms)), columns)
+                rows = locate(self._of(literal), columns)
                 rows = rows.expand(bindings.count) if not columns else rows
                 return bindings.where(rows < 0)
             case nodes.Atom():
-                index = replaced or self.index(literal.relation, len(literal.terms))
+                index = replaced or self._of(literal)
                 return join(bindings, at, self.coded(literal.terms), index, budget)
             case nodes.PatternAtom():
                 return self._pattern(body, at, literal, bindings, budget)
@@ -170,7 +189,7 @@ class Grounder:
             if isinstance(literal, nodes.PatternAtom) and not literal.negated:
                 axes = self.axes(body, literal)
                 total = self._held(body, literal)
-                if axes.held and patterns.count(literal.pattern, axes) < total // 2:
+                if axes.held and conditions.pair_count(literal.pattern, axes) < total // 2:
                     found.add(at)
         return frozenset(found)
 
@@ -180,7 +199,7 @@ class Grounder:
         for term in literal.terms[-2:]:
             total *= min(
                 (
-                    self.index(a.relation, len(a.terms)).rows
+                    self._of(a).rows
                     for a in body.literals
                     if isinstance(a, nodes.Atom) and not a.negated and term in a.terms
                 ),
@@ -197,11 +216,16 @@ class Grounder:
             return bindings.columns[term.name]
         return torch.full((bindings.count,), self.constants.code(term), dtype=torch.int64)
 
-    def axes(self, body: Body, literal: nodes.PatternAtom) -> patterns.PatternAxes:
+    def keys(self, atom: nodes.Atom, bindings: Bindings) -> Tensor:
+        """The keys (groundings, arity) of an atom under bindings."""
+        columns = [self.column(term, bindings) for term in atom.terms]
+        return torch.stack(columns, 1) if columns else torch.zeros(bindings.count, 0).long()
+
+    def axes(self, body: Body, literal: nodes.PatternAtom) -> conditions.PatternAxes:
         """The lengths of a pattern's axes, in all or in each sample."""
         samples = self.relations.get(SAMPLES)
         count = samples.rows if samples is not None else 0
-        return patterns.axes(body, literal, lambda a: self.index(a.relation, len(a.terms)), count)
+        return conditions.pattern_axes(body, literal, self._of, count)
 
     def _pattern(
         self, body: Body, at: int, literal: nodes.PatternAtom, bindings: Bindings, budget: Budget
@@ -210,10 +234,10 @@ class Grounder:
         if all(v.name in bindings.columns for v in variables(literal.terms)):
             columns = [self.column(t, bindings) for t in literal.terms]
             return bindings.where(
-                patterns.contains(literal.pattern, axes, columns) != literal.negated
+                conditions.contains_pairs(literal.pattern, axes, columns) != literal.negated
             )
-        budget.check(patterns.count(literal.pattern, axes))
-        pairs = patterns.edges(literal.pattern, axes)
+        budget.check(conditions.pair_count(literal.pattern, axes))
+        pairs = conditions.pairs_index(literal.pattern, axes)
         return join(bindings, at, self.coded(literal.terms), pairs, budget)
 
     def _special(self, literal: nodes.SpecialAtom, bindings: Bindings) -> Bindings:
@@ -221,14 +245,14 @@ class Grounder:
         if not free:
             columns = [self.column(t, bindings) for t in literal.terms]
             if literal.carries_value:
-                return bindings.where(arithmetic.evaluated(literal.name, columns)[1])
-            true = arithmetic.holds(literal, columns, self.constants)
+                return bindings.where(conditions.evaluated(literal.name, columns)[1])
+            true = conditions.holds(literal, columns, self.constants)
             return bindings.where(true != literal.negated)
         known = [
             None if isinstance(t, nodes.Variable) and t.name in free else self.column(t, bindings)
             for t in literal.terms
         ]
-        value, fine = arithmetic.computed(literal, known, self.constants, bindings.count)
+        value, fine = conditions.computed(literal, known, self.constants, bindings.count)
         return bindings.bind(free[0], value).where(fine)
 
     def _family(
@@ -277,7 +301,7 @@ class Grounder:
         for at, literal in enumerate(body.literals):
             if isinstance(literal, nodes.SpecialAtom) and literal.carries_value:
                 columns = [self.column(t, bindings) for t in literal.terms]
-                numbers[at] = arithmetic.evaluated(literal.name, columns)[0]
+                numbers[at] = conditions.evaluated(literal.name, columns)[0]
             elif at in bindings.rows and _is_read(literal):
                 rows[at] = self._identity(literal, bindings.rows[at])
         sizes = {
@@ -293,7 +317,7 @@ class Grounder:
             total = self.domain(literal).rows
         else:
             assert isinstance(literal, nodes.Atom)
-            total = self.index(literal.relation, len(literal.terms)).rows
+            total = self._of(literal).rows
         same = len(rows) == total and bool((rows == torch.arange(total)).all())
         return None if same else rows.to(torch.int64)
 
@@ -301,18 +325,15 @@ class Grounder:
         self, head: nodes.Atom, names: list[str], bindings: Bindings
     ) -> tuple[Index, Segments]:
         if not names:
-            keys = torch.tensor([list(self.coded(head.terms))], dtype=torch.int64)
-            some = keys.reshape(1, -1)[: min(bindings.count, 1)]
+            some = self.keys(head, bindings)[:1]
             ids = torch.zeros(bindings.count, dtype=torch.int64)
             return index_of(some), segments(ids, len(some))
         (codes,) = pack([bindings.columns[name] for name in names])
-        fresh = torch.ones(bindings.count, dtype=torch.bool)
-        fresh[1:] = codes[1:] != codes[:-1]
+        fresh = run_starts(codes)
         ids = fresh.cumsum(0) - 1
         firsts = fresh.nonzero()[:, 0]
         at_first = bindings.take(firsts) if len(firsts) != bindings.count else bindings
-        keys = torch.stack([self.column(t, at_first) for t in head.terms], 1)
-        return index_of(keys), segments(ids, len(firsts))
+        return index_of(self.keys(head, at_first)), segments(ids, len(firsts))
 
     def _groups(self, rule: nodes.Rule, heads: Index) -> Segments | None:
         over = _normalised(rule)
@@ -325,9 +346,13 @@ class Grounder:
         ]
         if not fixed:
             return segments(torch.zeros(heads.rows, dtype=torch.int64), min(heads.rows, 1))
-        (codes,) = pack(fixed)
-        ids = torch.unique(codes, return_inverse=True)[1]
-        return segments(ids, int(ids.max()) + 1 if len(ids) else 0)
+        return relabelled(pack(fixed)[0])
+
+
+def relabelled(labels: Tensor) -> Segments:
+    """Segments of equal labels, numbered in the order of the labels."""
+    ids = torch.unique(labels, return_inverse=True)[1]
+    return segments(ids, int(ids.max()) + 1 if len(ids) else 0)
 
 
 def _normalised(rule: nodes.Rule) -> tuple[str, ...] | None:

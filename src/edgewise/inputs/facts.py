@@ -18,8 +18,7 @@ from torch import Tensor
 
 from edgewise.checks import refuse
 from edgewise.checks.atoms import data_atoms, listed, plain_atom
-from edgewise.ground.constants import STRINGS, Constants
-from edgewise.ground.index import pack
+from edgewise.ground.index import STRINGS, Constants, pack
 from edgewise.inputs.kinds import ragged
 from edgewise.language import nodes
 from edgewise.language.program import Program

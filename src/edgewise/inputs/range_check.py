@@ -10,8 +10,7 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.ground.body import SAMPLE, SAMPLES
-from edgewise.ground.constants import KeyOutOfRange
-from edgewise.ground.index import Grid
+from edgewise.ground.index import Grid, KeyOutOfRange
 from edgewise.ground.source import Source
 from edgewise.inputs.prepare import BoundPlan
 from edgewise.language import nodes

@@ -14,8 +14,16 @@ from edgewise.checks.atoms import ArityMismatch, DuplicateFact
 from edgewise.checks.wording import terms
 from edgewise.errors import caller
 from edgewise.functions.definition import ShapeMismatch
-from edgewise.ground.constants import STRINGS, Constants, KeyOutOfRange
-from edgewise.ground.index import Grid, Index, index_of, pack
+from edgewise.ground.index import (
+    STRINGS,
+    Constants,
+    Grid,
+    Index,
+    KeyOutOfRange,
+    ascending,
+    index_of,
+    pack,
+)
 from edgewise.ground.source import Live, Source, canonical, together, value_rows, value_shape
 from edgewise.inputs.kinds import ragged, rows
 
@@ -92,8 +100,8 @@ def check_arity(name: str, item: rows, arity: int) -> None:
 
 
 def _check_range(name: str, keys: Tensor) -> None:
-    wrong = keys[(keys < 0) | (keys >= STRINGS)]
-    if wrong.numel():
+    if keys.numel() and (int(keys.min()) < 0 or int(keys.max()) >= STRINGS):
+        wrong = keys[(keys < 0) | (keys >= STRINGS)]
         raise KeyOutOfRange(
             f"`{name}` has the key {int(wrong[0])}",
             caller(),
@@ -111,19 +119,18 @@ def keyed(name: str, keys: Tensor, values: Tensor | None) -> Source:
             "give one; combine the values before",
         )
     if keys.shape[1]:
-        (codes,) = pack(list(keys.unbind(1)))
-        ordered, order = codes.sort(stable=True)
-        repeated = (ordered[1:] == ordered[:-1]).nonzero()
-        if len(repeated):
-            key = keys[order[repeated[0, 0]]].tolist()
-            raise DuplicateFact(
-                f"`{name}` is given the key {tuple(key)} twice",
-                caller(),
-                "give each key once; combine the values before",
-            )
-        keys = keys[order]
-        if bool((order == torch.arange(len(order))).all()):
-            order = None
+        (codes,) = pack(keys.unbind(1))
+        if not ascending(codes):
+            ordered, order = codes.sort(stable=True)
+            repeated = (ordered[1:] == ordered[:-1]).nonzero()
+            if len(repeated):
+                key = keys[order[repeated[0, 0]]].tolist()
+                raise DuplicateFact(
+                    f"`{name}` is given the key {tuple(key)} twice",
+                    caller(),
+                    "give each key once; combine the values before",
+                )
+            keys = keys[order]
     stored = torch.ones(len(keys)) if values is None else value_rows(values)
     return Source(index_of(keys), order, stored, shape=tuple(stored.shape[1:]))
 

@@ -11,9 +11,8 @@ from torch import Tensor
 from edgewise.checks.evaluation import cyclic_recursion, fact_and_rule, is_extreme
 from edgewise.ground.body import Body
 from edgewise.ground.colour_refinement import Lifting, own_rows, read_row_wise
-from edgewise.ground.constants import Constants
 from edgewise.ground.fixpoint import extend, least_fixpoint
-from edgewise.ground.index import Index, Keys, locate
+from edgewise.ground.index import Constants, Index, Keys, locate
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.ground.source import Source
 from edgewise.ground.topological import Cyclic, stages

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from edgewise.ground.constants import Constants
-from edgewise.ground.index import Index
+from edgewise.ground.index import Constants, Index
 from edgewise.ground.source import Source
 from edgewise.physical.attention import AttentionStep
 from edgewise.physical.column import Column

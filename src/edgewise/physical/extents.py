@@ -14,8 +14,7 @@ from edgewise.graphs import causal, full, window
 from edgewise.graphs.algebra import difference, intersection, union
 from edgewise.graphs.pattern import Pattern
 from edgewise.ground.body import SAMPLE
-from edgewise.ground.constants import STRINGS
-from edgewise.ground.index import Grid, Index, Keys, index_of, locate
+from edgewise.ground.index import STRINGS, Grid, Index, Keys, index_of, locate
 from edgewise.language import nodes
 from edgewise.physical.attention import CAUSAL, head_names
 from edgewise.plan.nodes import Attention

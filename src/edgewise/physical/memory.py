@@ -12,7 +12,7 @@ from edgewise.functions import Law
 from edgewise.graphs.checks import physical_memory
 from edgewise.ground.rules import too_many_bytes
 from edgewise.ground.source import Source
-from edgewise.inputs.samples import batched_relations
+from edgewise.inputs.prepare import batched_relations
 from edgewise.language.functions import definition
 from edgewise.physical.rule import RuleStep
 from edgewise.plan.nodes import Plan

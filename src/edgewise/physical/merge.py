@@ -10,7 +10,7 @@ from torch import Tensor
 
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.functions.dimensions import show
-from edgewise.ground.colours import classes, mixed
+from edgewise.ground.colour_refinement import classes, mixed
 from edgewise.ground.index import Index, distinct_rows, index_of, locate, same_keys
 from edgewise.language import functions, nodes
 from edgewise.language.statements import SUM, combination

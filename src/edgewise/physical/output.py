@@ -12,8 +12,7 @@ from torch import Tensor
 
 from edgewise.checks.evaluation import BadQuery, NotDerivable
 from edgewise.errors import EdgewiseError, caller, safe_repr
-from edgewise.ground.constants import STRINGS, Constants, KeyOutOfRange
-from edgewise.ground.index import Grid, Index, locate
+from edgewise.ground.index import STRINGS, Constants, Grid, Index, KeyOutOfRange, locate
 from edgewise.inputs.prepare import BoundPlan
 from edgewise.inputs.range_check import dense_sizes
 from edgewise.language import nodes

@@ -14,9 +14,8 @@ from edgewise.checks.evaluation import OutOfDomain
 from edgewise.errors import caller
 from edgewise.graphs.pattern import Pattern
 from edgewise.ground.body import Body
-from edgewise.ground.constants import Constants
 from edgewise.ground.embeddings import with_stacks
-from edgewise.ground.index import Grid, Keys
+from edgewise.ground.index import Constants, Grid, Keys
 from edgewise.ground.rules import GroundRule
 from edgewise.ground.source import Source, has_negative_keys
 from edgewise.inputs.prepare import prepare

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.ground.index import Keys
-from edgewise.ground.topological import restrict
 from edgewise.language import nodes
 from edgewise.physical.column import Column
 from edgewise.physical.merge import merged
@@ -84,7 +83,7 @@ def by_levels(
     for rule, ground in enumerate(component.grounds):
         for number, chosen in _by_stage(component, rule, atom_stage, unit_stage[rule]):
             rows, reads = moved(ground, chosen, component.part, place, stage_of, sizes)
-            step = RuleStep(restrict(ground, chosen, rows), component.default)
+            step = RuleStep(ground.on(chosen, rows), component.default)
             heads = component.heads[rule][torch.unique(ground.segments.ids[chosen])]
             at_stage.setdefault(number, []).append(len(tasks))
             tasks.append(Task(step, reads, heads))

@@ -11,7 +11,7 @@ from torch import Tensor
 from edgewise.checks.evaluation import NoFixedPoint
 from edgewise.ground.index import Keys
 from edgewise.ground.rules import PlanTooLarge
-from edgewise.ground.topological import restrict, sources
+from edgewise.ground.topological import sources
 from edgewise.language import nodes
 from edgewise.physical.column import Column
 from edgewise.physical.merge import merged
@@ -167,7 +167,7 @@ def _one_round(
         chosen = alive.nonzero()[:, 0]
         if len(chosen):
             moved = {at: rows[chosen] for at, rows in moved.items()}
-            step = RuleStep(restrict(ground, chosen, moved), component.default)
+            step = RuleStep(ground.on(chosen, moved), component.default)
             tasks.append(Task(step, {}, heads[torch.unique(ground.segments.ids[chosen])]))
     after, parts = {}, []
     for relation in component.relations:
