@@ -195,16 +195,16 @@ def in_pairs(*where):
 @pytest.mark.parametrize(
     ("rules", "reason"),
     [
-        ([R.h <= R.x(V.I)], "sums over all places"),
-        ([R.h(V.I) <= (R.x(V.I), R.x(V.J))], "joins different places"),
-        ([R.h(V.I) <= (R.x(V.I), R.x(0))], "reads one place"),
-        ([R.h(V.I) <= (R.x(V.I), R.special.lt(V.I, 3))], "condition on the place"),
-        ([R.h(V.I) <= R.x(V.I)[W.place(V.I)[4, 4]]], "matrix for each place"),
+        ([R.h <= R.x(V.I)], "sums over all positions"),
+        ([R.h(V.I) <= (R.x(V.I), R.x(V.J))], "joins different positions"),
+        ([R.h(V.I) <= (R.x(V.I), R.x(0))], "reads one position"),
+        ([R.h(V.I) <= (R.x(V.I), R.special.lt(V.I, 3))], "condition on the position"),
+        ([R.h(V.I) <= R.x(V.I)[W.place(V.I)[4, 4]]], "matrix for each position"),
         (in_pairs(), "later"),
         (in_pairs(window(2)(V.I, V.J)), "later"),
         (in_pairs((random_edges(2, seed=0) & causal())(V.I, V.J)), "depend on the number of rows"),
         (in_pairs(R.special.lt(V.J, V.I)), "no key"),
-        ([(R.h(V.I) <= R.x(V.I)) | [F.softmax_agg(agg_terms=[V.I])]], "over all places"),
+        ([(R.h(V.I) <= R.x(V.I)) | [F.softmax_agg(agg_terms=[V.I])]], "over all positions"),
     ],
 )
 def test_what_cannot_grow_says_why(rules, reason):
@@ -223,8 +223,8 @@ def test_a_relation_beside_the_axis_must_grow_with_it():
 
 
 @pytest.mark.parametrize("capacity", [0, -1, 1.5, None, True, "8"])
-def test_a_capacity_is_a_whole_number(capacity):
-    with pytest.raises(EdgewiseError, match="whole number"):
+def test_a_capacity_is_an_integer(capacity):
+    with pytest.raises(EdgewiseError, match="integer of at least 1"):
         decoder().growing(capacity)
 
 
@@ -321,3 +321,26 @@ def test_as_many_rows_again_and_again(graph):
     again = model.growing(15)
     parts = [again(x=x[:, a : a + 3]) for a in range(0, 15, 3)]
     torch.testing.assert_close(torch.cat(parts, 1), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_weight_may_have_the_name_of_an_input():
+    rules = [
+        R.memory(V.M) <= R.w(V.M)[W.w[4, 8]],
+        (R.s(V.I, V.M) <= (R.memory(V.M).T, R.x(V.I)))
+        | [F.product, F.softmax_agg(agg_terms=[V.M])],
+        (R.h(V.I) <= (R.s(V.I, V.M), R.memory(V.M))) | [F.product],
+    ]
+    model = Program(rules).compile(R.h, seed=0, dtype=torch.float64)
+    w, x = torch.randn(5, 8, dtype=torch.float64), torch.randn(6, 4, dtype=torch.float64)
+    growing = model.growing(6, w=w)
+    parts = [growing(x=x[:4]), growing(x=x[4:])]
+    torch.testing.assert_close(torch.cat(parts), model(w=w, x=x).detach())
+
+
+def test_training_and_evaluation_have_plans_of_their_own():
+    rules = [(R.h(V.I) <= R.x(V.I)[W.w[64, 8]]) | [F.dropout(p=0.5)]]
+    model = Program(rules).compile(R.h, seed=0).train()
+    x = torch.randn(3, 8)
+    assert (model.growing(4)(x=x) == 0).any()
+    torch.testing.assert_close(model.eval().growing(4)(x=x), model(x=x).detach())
+    assert (model.train().growing(4)(x=x) == 0).any()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
-from edgewise.grow import Growing
+from edgewise.grow.growing import Growing, selected
 from edgewise.inputs.kinds import numbers
 
 if TYPE_CHECKING:
@@ -103,17 +103,11 @@ class RecomputingDecoder:
     def take(self, samples: Tensor) -> None:
         assert self.tokens is not None
         self.tokens = self.tokens.index_select(0, samples)
-        self.fixed = {name: _selected(item, samples) for name, item in self.fixed.items()}
+        self.fixed = {name: selected(item, samples) for name, item in self.fixed.items()}
 
     @property
     def remaining(self) -> int:
         return self.capacity - (0 if self.tokens is None else self.tokens.shape[1])
-
-
-def _selected(item: Any, samples: Tensor) -> Any:
-    if isinstance(item, numbers):
-        return numbers(item.values.index_select(0, samples))
-    return item.index_select(0, samples)
 
 
 def checked_prompt(decoder: Decoder, prompt: Any, most: int, stop: Stop) -> Tensor:

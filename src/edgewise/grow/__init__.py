@@ -1,4 +1,4 @@
-"""Rows that are appended to a causal model: what is new is computed, all else is kept."""
+"""Incremental decoding: rows are appended to a causal model, with a KV cache."""
 
 from edgewise.grow.growing import Growing
 

@@ -1,18 +1,29 @@
-"""Which key of each relation grows, and why a rule cannot follow.
+"""The axis of each relation that rows are appended to, or why a rule cannot be incremental.
 
-A rule follows if every head is made of body rows at its own place: then a new place is new heads
-and nothing else. Attention along a causal pattern follows too, with the keys and values of all
-places before.
+A rule is incremental if every rule head reads rows at its own position: then new positions give new
+rule heads and change no other. So is attention along a causal pattern, with the keys and values of
+earlier positions cached.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
-from edgewise.errors import Place
-from edgewise.grow.errors import CannotGrow
-from edgewise.grow.patterns import why_not
+import torch
+
+import edgewise.graphs as graphs
+from edgewise.errors import EdgewiseError, Place
+from edgewise.graphs.algebra import (
+    Derived,
+    complement,
+    difference,
+    intersection,
+    restricted,
+    shifted,
+    transpose,
+    union,
+)
 from edgewise.language import nodes
 from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import variables
@@ -20,35 +31,49 @@ from edgewise.physical.attention import AttentionStep
 from edgewise.physical.executable import Executable, RelationStep
 from edgewise.scores.nodes import S, separate
 
-POSITIONS = "give positions as an input of their own: `R.place(V.I)`"
+POSITIONS = "give positions as an input of their own: `R.position(V.I)`"
+CAUSAL_EXAMPLE = """\
+rules = [
+    (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), R.special.leq(V.J, V.I)))
+    | [F.product, F.softmax_agg(agg_terms=[V.J])],
+    (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product],
+]"""
+
+
+class CannotGrow(EdgewiseError):
+    """Rows can be appended where no row that was computed before would change."""
+
+    code = "cannot-grow"
+    example = "Program([R.h <= R.x(V.I)]).compile(R.h).growing(8)(x=torch.ones(1))"
+    instead = f"{CAUSAL_EXAMPLE}\nProgram(rules).compile(R.h).growing(8)(x=torch.ones(1, 4))"
 
 
 @dataclass
-class Axes:
-    """`place` of a relation is the key that grows; relations without one stay as they are."""
+class AppendedAxes:
+    """Relation → the axis that rows are appended to; relations without one stay as they are."""
 
-    place: dict[str, int]
-    kept: set[str] = field(default_factory=set)  # attention with keys and values to keep
-    fixed: set[str] = field(default_factory=set)  # derived, and the same for all rows
+    axis: dict[str, int]
+    cached: set[str] = field(default_factory=set)  # attention whose keys and values are cached
+    static: set[str] = field(default_factory=set)  # derived, and the same for all rows
 
     def names(self, body: Iterable[nodes.Expression], where: Place | None) -> set[str]:
-        """The variables of a body that grow; refuses uses of them that cannot follow."""
+        """The variables of positions in a body; refuses uses of them that are not incremental."""
         body = tuple(body)
         found = set()
         for atom in atoms(body):
-            if isinstance(atom, nodes.Atom) and atom.relation in self.place:
-                term = atom.terms[self.place[atom.relation]]
+            if isinstance(atom, nodes.Atom) and atom.relation in self.axis:
+                term = atom.terms[self.axis[atom.relation]]
                 if not isinstance(term, nodes.Variable):
-                    raise refusal(f"`{atom!r}` reads one place", where)
+                    raise refusal(f"`{atom!r}` reads one position", where)
                 found.add(term.name)
         for atom in atoms(body):
             for at, term in enumerate(atom.terms):
                 if isinstance(term, nodes.Variable) and term.name in found:
                     self._check_use(atom, at, where)
         for weight in weights(body):
-            grows = any(v.name in found for v in variables(weight.keys))
-            if grows and (len(weight.keys) > 1 or len(weight.shape or ()) > 1):
-                raise refusal(f"`{weight!r}` is a matrix for each place", where, POSITIONS)
+            by_position = any(v.name in found for v in variables(weight.keys))
+            if by_position and (len(weight.keys) > 1 or len(weight.shape or ()) > 1):
+                raise refusal(f"`{weight!r}` is a matrix for each position", where, POSITIONS)
         return found
 
     def _check_use(
@@ -57,91 +82,134 @@ class Axes:
         if isinstance(atom, nodes.SpecialAtom) and atom.carries_value:
             return
         if not isinstance(atom, nodes.Atom):
-            raise refusal(f"`{atom!r}` is a condition on the place", where, POSITIONS)
-        if self.place.get(atom.relation) != at:
+            raise refusal(f"`{atom!r}` is a condition on the position", where, POSITIONS)
+        if self.axis.get(atom.relation) != at:
             raise refusal(
                 f"`{atom.relation}` has the axis that grows but does not grow with it",
                 where,
                 f"give its new rows with every call: `growing({atom.relation}=...)`",
             )
 
-    def follow(self, step: RelationStep) -> None:
-        """Find the key of a relation that grows, or refuse."""
-        places: set[int | None] = {None} if step.facts else set()
+    def add(self, step: RelationStep) -> None:
+        """Find the axis of a derived relation, or refuse."""
+        found: set[int | None] = {None} if step.facts else set()
         for one in step.steps:
-            place = self._attention(one) if isinstance(one, AttentionStep) else self._rule(one.rule)
-            places.add(place)
-        if len(places) > 1:
+            at = self._attention(one) if isinstance(one, AttentionStep) else self._rule(one.rule)
+            found.add(at)
+        if len(found) > 1:
             raise refusal(
                 f"`{step.relation}` has rows that grow and rows that do not",
                 step.steps[0].rule.place,
             )
-        (place,) = places
-        if place is None:
-            self.fixed.add(step.relation)
+        (axis,) = found
+        if axis is None:
+            self.static.add(step.relation)
         else:
-            self.place[step.relation] = place
+            self.axis[step.relation] = axis
 
     def _rule(self, rule: nodes.Rule) -> int | None:
         found = self.names(rule.body, rule.place)
         if not found:
             return None
         if len(found) > 1:
-            raise refusal(f"`{rule.head.relation}` joins different places", rule.place)
+            raise refusal(f"`{rule.head.relation}` joins different positions", rule.place)
         (name,) = found
         for function in rule.functions:
             if name in (dict(function.arguments).get("agg_terms") or ()):
-                raise refusal(f"`{function!r}` is over all places", rule.place)
-        places = _places(rule.head, name)
-        if len(places) != 1:
-            raise refusal(f"`{rule.head.relation}` sums over all places", rule.place)
-        return places[0]
+                raise refusal(f"`{function!r}` is over all positions", rule.place)
+        axes = _axes_of(rule.head, name)
+        if len(axes) != 1:
+            raise refusal(f"`{rule.head.relation}` sums over all positions", rule.place)
+        return axes[0]
 
     def _attention(self, step: AttentionStep) -> int | None:
         node, where = step.node, step.rule.place
+        relation = node.head.relation
         query = self.names(node.score.queries, where)
         key = self.names((*node.score.keys, node.value), where)
         if not query and not key:
             return None
         if query - {node.query} or key - {node.key} or not query:
-            raise refusal(
-                f"`{node.head.relation}` attends to positions that it does not have", where
-            )
+            raise refusal(f"`{relation}` attends to positions that it does not have", where)
         tree, added, factor = separate(node.score.tree)
         if tree != S or factor is not None:
-            raise refusal(
-                f"the score of `{node.head.relation}` is more than dot products and biases", where
-            )
+            raise refusal(f"the score of `{relation}` is more than dot products and biases", where)
         for n in added:
             if len(self.names((node.score.reads[n],), where)) > 1:
-                raise refusal(f"the score of `{node.head.relation}` joins places", where)
+                raise refusal(f"the score of `{relation}` joins positions", where)
         if step.attending is not None or step.attending_rows is not None:
-            raise refusal(f"a row of `{node.head.relation}` may have no key", where)
+            raise refusal(f"a row of `{relation}` may have no key", where)
         if node.pairs.listed or (step.pattern is not None and not key):
-            raise refusal(f"the pairs of `{node.head.relation}` are listed", where)
+            raise refusal(f"the pairs of `{relation}` are listed", where)
         if key:
-            self.kept.add(node.head.relation)
-        return _places(node.head, node.query)[0]
+            self.cached.add(relation)
+        return _axes_of(node.head, node.query)[0]
 
 
-def axes_of(executable: Executable, inputs: Iterable[str], capacity: int) -> Axes:
-    """The axes that grow with the first key of `inputs`."""
-    axes = Axes({name: 0 for name in inputs})
+def appended_axes(executable: Executable, inputs: Iterable[str], capacity: int) -> AppendedAxes:
+    """The axes that are appended to with the first key of `inputs`."""
+    axes = AppendedAxes({name: 0 for name in inputs})
     for step in executable.steps:
         if not isinstance(step, RelationStep):
             raise refusal("the rules are recursive", None)
-        axes.follow(step)
+        axes.add(step)
         for one in step.steps:
-            if isinstance(one, AttentionStep) and step.relation in axes.kept:
-                reason = why_not(one.pattern, capacity)
+            if isinstance(one, AttentionStep) and step.relation in axes.cached:
+                reason = why_not_incremental(one.pattern, capacity)
                 if reason is not None:
                     raise refusal(reason, one.rule.place)
     return axes
 
 
-def _places(head: nodes.Atom, name: str) -> list[int]:
+def _axes_of(head: nodes.Atom, name: str) -> list[int]:
     return [p for p, t in enumerate(head.terms) if isinstance(t, nodes.Variable) and t.name == name]
 
 
 def refusal(what: str, where: Place | None, help: str = "") -> CannotGrow:
-    return CannotGrow(what, where, help or "compute all rows anew: `model(...)`")
+    return CannotGrow(what, where, help or "recompute all rows: `model(...)`")
+
+
+# patterns
+
+# membership of (i, j) does not depend on the lengths
+OF_THE_PAIR = (
+    *(graphs.full, graphs.causal, graphs.window, graphs.dilated, graphs.strided, graphs.fixed),
+    *(graphs.global_tokens, graphs.prefix, graphs.blocks, graphs.sparse_transformer),
+)
+ALGEBRA = (union, intersection, difference, complement, transpose, shifted, restricted)
+
+
+def why_not_incremental(pattern: graphs.Pattern | None, capacity: int) -> str | None:
+    """Why appending a row changes earlier ones, or None."""
+    if pattern is None:
+        return "every row attends to all rows, later ones too"
+    part = length_dependent(pattern)
+    if part is not None:
+        return f"the pairs of `{part!r}` depend on the number of rows"
+    if capacity and pattern.count(capacity) != (pattern & graphs.causal()).count(capacity):
+        return f"in `{pattern!r}` a row attends to later rows"
+    every = torch.arange(capacity)
+    if not bool(pattern.contains(every, every, capacity).all()):
+        return f"in `{pattern!r}` a row does not attend to itself, so it may have no key"
+    return None
+
+
+def length_dependent(pattern: graphs.Pattern) -> graphs.Pattern | None:
+    """A part of a pattern in which membership of a pair depends on the lengths; None if none does.
+
+    >>> length_dependent(graphs.window(2) & graphs.causal()) is None
+    True
+    """
+    if isinstance(pattern, OF_THE_PAIR):
+        return None
+    if isinstance(pattern, Derived):
+        return length_dependent(pattern.definition())
+    if not isinstance(pattern, ALGEBRA):
+        return pattern
+    for operand in fields(pattern):
+        value = getattr(pattern, operand.name)
+        for part in value if isinstance(value, tuple) else (value,):
+            found = length_dependent(part) if isinstance(part, graphs.Pattern) else None
+            if found is not None:
+                return found
+    return None

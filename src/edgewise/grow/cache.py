@@ -1,4 +1,4 @@
-"""Keys and values of the rows so far, in buffers that are made once."""
+"""The KV cache: keys, values and biases of earlier rows, in buffers that are allocated once."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ import torch
 from torch import Tensor
 
 from edgewise.ground.rules import GroundRule
-from edgewise.grow.places import Tables
 from edgewise.kernels.attention.flash import fused
 from edgewise.physical.attention import CAUSAL, AttentionStep
 from edgewise.physical.attention_nodes import graph_attention
 
+# of a literal of a ground rule: what it reads at each position, (before, capacity, after)
+PositionTables = dict[GroundRule, dict[int, Tensor]]
+
 
 @dataclass(eq=False)
-class Cache:
-    """What attention keeps of `length` rows; there is room for `capacity`."""
+class KeyValueCache:
+    """What attention reads of `length` rows, of at most `capacity`."""
 
     capacity: int
     length: int = 0
     buffers: dict[tuple[str, str], Tensor] = field(default_factory=dict)
-    relations: set[str] = field(default_factory=set)  # whose keys and values are kept
-    tables: Tables = field(default_factory=dict)
+    relations: set[str] = field(default_factory=set)  # whose keys and values are cached
+    tables: PositionTables = field(default_factory=dict)
     rows: int = 0  # being appended
-    _attended: dict[Any, Tensor | None] = field(default_factory=dict)  # of the row being appended
+    _attended: dict[Any, Tensor | None] = field(default_factory=dict)  # by the row being appended
 
     def __contains__(self, relation: str) -> bool:
         return relation in self.relations
@@ -35,28 +37,28 @@ class Cache:
     ) -> Tensor:
         """New queries over all keys so far; each is (batch, shared..., rows, size)."""
         name, rows = step.node.head.relation, q.shape[-2]
-        k, v = self._kept(name, "key", k, -2), self._kept(name, "value", v, -2)
-        bias = None if bias is None else self._kept(name, "bias", bias, -1)
+        k, v = self._appended(name, "key", k, -2), self._appended(name, "value", v, -2)
+        bias = None if bias is None else self._appended(name, "bias", bias, -1)
         if rows == 1:
-            attended = self._of_one_row(step.pattern, q.device)
+            attended = self._attended_by_next(step.pattern, q.device)
             if attended is not None:
                 k, v = k.index_select(-2, attended), v.index_select(-2, attended)
                 bias = None if bias is None else bias.index_select(-1, attended)
-            return _one_row(q, k, v, bias)
-        k, v = (_like(t, q) for t in (k, v))
+            return _one_query(q, k, v, bias)
+        k, v = (_for_all_heads(t, q) for t in (k, v))
         if bias is not None:
             bias = bias.expand(*q.shape[:-1], k.shape[-2])
         if not self.length:
             return step.kernel(q, k, v, bias, 0.0)
         return graph_attention(q, k, v, step.pattern.shift(-self.length, 0), bias=bias, dropout=0.0)
 
-    def at_places(self, ground: GroundRule, at: int, places: Tensor) -> Tensor | None:
-        """What a literal reads at the places of the new rows, None if places do not matter."""
+    def at_positions(self, ground: GroundRule, at: int, positions: Tensor) -> Tensor | None:
+        """What a literal reads at the positions of the new rows, None if it reads no position."""
         table = self.tables.get(ground, {}).get(at)
-        return None if table is None else table.index_select(1, places).reshape(-1)
+        return None if table is None else table.index_select(1, positions).reshape(-1)
 
-    def appended(self) -> None:
-        """The rows were computed everywhere: they count from now on."""
+    def commit(self) -> None:
+        """Count the new rows, which every relation has computed."""
         self.length += self.rows
         self._attended.clear()
 
@@ -65,7 +67,7 @@ class Cache:
             if buffer.shape[0] == batch:  # else it is the same for all samples
                 self.buffers[key] = buffer.index_select(0, samples)
 
-    def _kept(self, relation: str, what: str, new: Tensor, axis: int) -> Tensor:
+    def _appended(self, relation: str, what: str, new: Tensor, axis: int) -> Tensor:
         """All rows so far, the new ones written behind those before."""
         buffer = self.buffers.get((relation, what))
         if buffer is None:
@@ -76,7 +78,7 @@ class Cache:
         buffer.narrow(axis, self.length, rows).copy_(new)
         return buffer.narrow(axis, 0, self.length + rows)
 
-    def _of_one_row(self, pattern: Any, device: torch.device) -> Tensor | None:
+    def _attended_by_next(self, pattern: Any, device: torch.device) -> Tensor | None:
         """The keys that the next row attends to, None if all."""
         if pattern == CAUSAL:
             return None
@@ -89,17 +91,17 @@ class Cache:
         return self._attended[pattern]
 
 
-def _like(kept: Tensor, q: Tensor) -> Tensor:
-    """Keys that several heads share, for each of them."""
-    return kept.expand(*q.shape[:-2], *kept.shape[-2:])
+def _for_all_heads(cached: Tensor, q: Tensor) -> Tensor:
+    """Keys or values that several heads share, for each of them."""
+    return cached.expand(*q.shape[:-2], *cached.shape[-2:])
 
 
-def _one_row(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-    """One query a head; heads that share their keys are rows of one product."""
+def _one_query(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    """One query per head; heads that share their keys are rows of one matrix product."""
     axes = range(1, q.ndim - 2)
     shared = [a for a in axes if k.shape[a] == v.shape[a] == 1 and q.shape[a] > 1]
     if bias is not None or not shared or shared != list(axes)[-len(shared) :]:
-        k, v = (_like(t, q) for t in (k, v))
+        k, v = (_for_all_heads(t, q) for t in (k, v))
         mask = None if bias is None else bias.expand(*q.shape[:-1], k.shape[-2])
         return fused(q, k, v, 1.0, mask=mask)
     groups = q.shape[1 : shared[0]]

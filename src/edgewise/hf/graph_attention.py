@@ -9,7 +9,7 @@ from torch import Tensor
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs import causal, full, per_head, per_sample
 from edgewise.graphs.pattern import Pattern
-from edgewise.grow.patterns import varies
+from edgewise.grow.axes import length_dependent
 from edgewise.hf.errors import NotAPrefix
 from edgewise.hf.masks import ModelMask, TokenRuns
 from edgewise.kernels.attention import attention
@@ -151,7 +151,7 @@ def _intersected(graph: Graph, allowed: Pattern) -> Graph:
 @lru_cache(maxsize=256)
 def depends_on_length(graph: Graph, n: int) -> bool:
     """True if a graph is also defined for fewer than n tokens, and its pairs may differ there."""
-    if all(varies(one) is None for one in _each(graph)):
+    if all(length_dependent(one) is None for one in _each(graph)):
         return False
     try:
         for one in _each(graph):
@@ -165,7 +165,7 @@ def depends_on_length(graph: Graph, n: int) -> bool:
 def check_prefix(graph: Graph) -> None:
     """Refuse a graph in which more tokens change what earlier ones attend to."""
     for one in _each(graph):
-        part = varies(one)
+        part = length_dependent(one)
         if part is not None:
             raise NotAPrefix(
                 f"the pairs of `{part!r}` depend on the sequence length",

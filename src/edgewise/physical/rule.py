@@ -129,7 +129,7 @@ class RuleStep(RowAccess):
                     return everywhere
                 value = self._taken(state.relations[item.relation], self.place(item))
             case nodes.SpecialAtom():
-                numbers = self._at_places(self.place(item), state)
+                numbers = self._at_positions(self.place(item), state)
                 numbers = self.ground.numbers[self.place(item)] if numbers is None else numbers
                 value = Column(state.lifted(numbers.to(state.dtype).unsqueeze(0)))
             case nodes.Weight():
@@ -224,15 +224,15 @@ class RuleStep(RowAccess):
         if not weight.keys:
             return column(tensor.reshape(1, 1, *tensor.shape))
         family = families.members(tensor, len(weight.keys))
-        rows = self._at_places(self.place(weight), state)
+        rows = self._at_positions(self.place(weight), state)
         every = column(family.unsqueeze(0))
         return self._taken(every, self.place(weight)) if rows is None else every.take(rows)
 
-    def _at_places(self, at: int, state: State) -> Tensor | None:
+    def _at_positions(self, at: int, state: State) -> Tensor | None:
         """What a literal reads where rows are appended, None where that is what it always does."""
         found: Tensor | None = None
         if state.cache is not None:
-            found = state.cache.at_places(self.ground, at, state.places)
+            found = state.cache.at_positions(self.ground, at, state.positions)
         return found
 
     def _family_everywhere(

@@ -29,8 +29,8 @@ class State:
     shared: dict[tuple[str, str, str | None], Tensor] = field(default_factory=dict)
     numbers: Mapping[str, Column] = field(default_factory=dict)  # integers, not rounded to dtype
     whole: frozenset[str] = frozenset()  # read in full, though by many steps that read a few rows
-    cache: Any = None  # keeps keys and values where rows are appended
-    places: Tensor | None = None  # of the rows that are appended
+    cache: Any = None  # of keys and values, where rows are appended
+    positions: Tensor | None = None  # of the rows that are appended
 
     def worked(self, relation: str, step: Any, compute: Callable[[], Found]) -> Found:
         """What a step computes; its nodes are noted as that step's."""
