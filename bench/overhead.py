@@ -1,10 +1,11 @@
 """Overhead of the README's window attention program: Python calls and files touched on a CPU, and
-the host time of each attention on a GPU.
+the host time of each attention of a model on a GPU.
 
 `PYTHONPATH=<another checkout>/src python bench/overhead.py` counts another version.
 """
 
 import pathlib
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -13,16 +14,21 @@ from types import FrameType
 from typing import Any
 
 import torch
-from measure import issue_us, write
+from measure import write
+from torch.nn import functional
 
 import edgewise
 from edgewise import F, Program, R, V, W
-from edgewise.graphs import global_tokens, window
+from edgewise.graphs import causal, from_edges, global_tokens, window
+from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention import attention
+from edgewise.kernels.attention.flash import fused
+from edgewise.scores import S
 
 PACKAGE = str(pathlib.Path(edgewise.__file__).parent)
 GRAPH = window(256) | global_tokens(2)
 HEADS = 16
+TIMES = 200
 
 
 class Counter:
@@ -75,45 +81,93 @@ def program() -> Program:
 
 
 def calls_of_the_program() -> dict[str, dict[str, int]]:
-    """Of calls 1 to 5, and of the backward pass of the fifth."""
     model = program().compile(R.attention, seed=0)
     x = torch.randn(2, 4096, 4)
-    found = {}
-    for number in range(1, 6):
-        y, found[f"call {number}"] = counted(lambda: model(x=x))
-        _, found[f"backward {number}"] = counted(y.sum().backward)
-    return {name: found[name] for name in ("call 1", "call 2", "call 5", "backward 5")}
+    return calls_of(lambda: model(x=x))
+
+
+def calls_without_numba() -> dict[str, dict[str, int]]:
+    """Of the program where the package is not installed."""
+    from edgewise.graphs import cache
+    from edgewise.kernels import chosen
+
+    installed = chosen._installed
+    chosen._installed = lambda package: package != "numba" and installed(package)
+    cache.clear()
+    try:
+        return calls_of_the_program()
+    finally:
+        chosen._installed = installed
+        cache.clear()
 
 
 def calls_of_the_function() -> dict[str, dict[str, int]]:
     q, k, v = (torch.randn(2, 1, 4096, 4, requires_grad=True) for _ in range(3))
+    return calls_of(lambda: attention(q, k, v, GRAPH))
+
+
+def calls_of(run: Callable[[], torch.Tensor]) -> dict[str, dict[str, int]]:
+    """Of calls 1 to 5, and of the backward pass of the fifth."""
     found = {}
     for number in range(1, 6):
-        y, found[f"call {number}"] = counted(lambda: attention(q, k, v, GRAPH))
+        y, found[f"call {number}"] = counted(run)
         _, found[f"backward {number}"] = counted(y.sum().backward)
     return {name: found[name] for name in ("call 1", "call 2", "call 5", "backward 5")}
 
 
-def host_times() -> dict[str, float]:
-    """Microseconds of the host for one attention on a GPU: the function, and in a model."""
+def host_times() -> dict[str, dict[str, float]]:
+    """Microseconds of the host for one attention on a GPU, least and median."""
+    edges = from_edges(torch.randint(4096, (2, 1 << 15), generator=torch.Generator()))
+    graphs = {"window": window(256), "window and global": GRAPH, "edges": edges, "causal": causal()}
+    return {
+        f"{name}: {what}": found
+        for name, graph in graphs.items()
+        for what, found in host_times_of(graph).items()
+    }
+
+
+def host_times_of(graph: Pattern) -> dict[str, dict[str, float]]:
+    """In a model, as the function, its backward pass, and as the operator of `torch.compile`."""
     shape, kind = (1, HEADS, 4096, 64), torch.bfloat16
     q, k, v = (torch.randn(shape, device="cuda", dtype=kind, requires_grad=True) for _ in range(3))
-    model = heads().compile(R.attention, seed=0).to("cuda", kind)
-    x = torch.randn(1, 4096, 64, device="cuda", dtype=kind)
+    x, g = torch.randn(1, 4096, 64, device="cuda", dtype=kind), torch.randn_like(q)
+    model = heads(graph).compile(R.attention, seed=0).to("cuda", kind)
+
+    def in_a_model() -> dict[str, float]:
+        if graph == causal():  # torch's own attention, which the model calls
+            return clocked(lambda: fused(q, k, v, 1.0, causal=True))
+        return inside(lambda: model(x=x))
+
     out = {}
-    for name, grad in (("", False), (" with gradients", True)):
-        with torch.set_grad_enabled(grad):
-            out[f"attention(){name}"] = best(lambda: attention(q, k, v, GRAPH))
-            out[f"in a compiled model{name}"] = best_inside(lambda: model(x=x))
+    with torch.no_grad():
+        out["in a model"] = in_a_model()
+        out["attention()"] = clocked(lambda: attention(q, k, v, graph))
+        out["operator"] = clocked(operator_of(q, k, v, graph))
+        if graph == causal():
+            sdpa = functional.scaled_dot_product_attention
+            out["torch alone"] = clocked(lambda: sdpa(q, k, v, is_causal=True))
+    out["in a model, training"] = in_a_model()
+    found = iter([attention(q, k, v, graph) for _ in range(TIMES)])
+    out["backward"] = clocked(lambda: torch.autograd.grad(next(found), (q, k, v), g))
     return out
 
 
-def heads() -> Program:
+def operator_of(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, graph: Pattern
+) -> Callable[[], Any]:
+    """What a model under `torch.compile` calls, without what is compiled around it."""
+    traced = import_module("edgewise.kernels.attention.traced")
+    contract = import_module("edgewise.kernels.attention.contract")
+    options = contract.Options(0.125, S.node)
+    return lambda: traced.call(q, k, v, graph, options, contract.NO_INPUTS)
+
+
+def heads(graph: Pattern) -> Program:
     """The same with heads, which have queries, keys and values of their own."""
     projections = [
         getattr(R, name)(V.H, V.I) <= R.x(V.I)[getattr(W, name)(V.H)[64, 64]] for name in "qkv"
     ]
-    weights = R.weights(V.H, V.I, V.J) <= (R.k(V.H, V.J).T, R.q(V.H, V.I), GRAPH(V.I, V.J))
+    weights = R.weights(V.H, V.I, V.J) <= (R.k(V.H, V.J).T, R.q(V.H, V.I), graph(V.I, V.J))
     rules = [
         weights | [F.product, F.softmax_agg(agg_terms=[V.J])],
         (R.attention(V.H, V.I) <= (R.weights(V.H, V.I, V.J), R.v(V.H, V.J))) | [F.product],
@@ -121,14 +175,20 @@ def heads() -> Program:
     return Program([*projections, *rules], domains={V.H: HEADS})
 
 
-def best(run: Callable[[], object]) -> float:
-    for _ in range(10):
+def clocked(run: Callable[[], object]) -> dict[str, float]:
+    """By the clock around each call; the device is let finish from time to time."""
+    taken: list[float] = []
+    for call in range(TIMES):
+        start = time.perf_counter()
         run()
-    return min(issue_us(run) for _ in range(20))
+        taken.append(time.perf_counter() - start)
+        if call % 10 == 9:
+            torch.cuda.synchronize()
+    return summary(taken)
 
 
-def best_inside(run: Callable[[], object]) -> float:
-    """The least time that the attention in a call of a model takes, by the clock around it."""
+def inside(run: Callable[[], object]) -> dict[str, float]:
+    """The time of the attention in a call of a model, by the clock around it."""
     taken: list[float] = []
     place, name = where_models_attend()
     inner = getattr(place, name)
@@ -141,13 +201,18 @@ def best_inside(run: Callable[[], object]) -> float:
 
     setattr(place, name, timed)
     try:
-        for call in range(200):
-            run()
-            if call % 10 == 9:
-                torch.cuda.synchronize()
+        clocked(run)
     finally:
         setattr(place, name, inner)
-    return round(min(taken) * 1e6, 1)
+    return summary(taken)
+
+
+def summary(taken: list[float]) -> dict[str, float]:
+    late = taken[TIMES // 10 :]  # after kernels are compiled and memory is had
+    return {
+        "least_us": round(min(late) * 1e6, 1),
+        "median_us": round(statistics.median(late) * 1e6, 1),
+    }
 
 
 def where_models_attend() -> tuple[Any, str]:
@@ -162,17 +227,19 @@ def where_models_attend() -> tuple[Any, str]:
 def main() -> None:
     results: dict[str, Any] = {
         "program": calls_of_the_program(),
+        "without numba": calls_without_numba(),
         "attention()": calls_of_the_function(),
     }
-    print(f"{'':<24}{'calls':>10}{'edgewise':>10}{'hops':>10}{'files':>10}")
+    print(f"{'':<26}{'calls':>10}{'edgewise':>10}{'hops':>10}{'files':>10}")
     for name, found in results.items():
         for call, numbers in found.items():
-            print(f"{name:<12}{call:<12}" + "".join(f"{x:>10,}" for x in numbers.values()))
-    print("bar: 60 calls of edgewise in call 5 of the program")
+            print(f"{name:<14}{call:<12}" + "".join(f"{x:>10,}" for x in numbers.values()))
+    print("bar: 60 calls in call 5 of the program")
     if torch.cuda.is_available():
         results["host_us"] = host_times()
         for name, taken in results["host_us"].items():
-            print(f"{name:<36}{taken:>7} µs of the host (bar: 25 in a compiled model)")
+            print(f"{name:<40}{taken['least_us']:>8}{taken['median_us']:>8} µs of the host")
+        print("bar: 25 in a model")
     write("overhead", results)
 
 

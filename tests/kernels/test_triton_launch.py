@@ -11,7 +11,13 @@ from triton import knobs
 from triton.backends.nvidia.driver import wrap_handle_tensordesc
 
 from edgewise.kernels.attention import triton_launch
-from edgewise.kernels.attention.triton_launch import Launch, described, launcher, readable
+from edgewise.kernels.attention.triton_launch import (
+    Launch,
+    Launches,
+    described,
+    launcher,
+    readable,
+)
 
 NAMES = ["Q", "Out", "Items", "n", "scale", "BLOCK"]
 KINDS = ["tensordesc<fp32[1, 1, 16, 16]>", "*fp32", "*i32", "i32", "fp32", "constexpr"]
@@ -38,21 +44,20 @@ class Kernel:
     def __getitem__(self, grid):
         def launch(*arguments, BLOCK):
             self.bound += 1
-            given = (*grid, 1, 1)[:3], 5, 7, False, False, None, None, (4, 1, 0), None, None, None
+            given = (*grid, 1, 1)[:3], 0, 7, False, False, None, None, (4, 1, 0), None, None, None
             self.run.launch(*given[0], *given[1:], *arguments, BLOCK)
             return self.compiled
 
         return launch
 
 
-@pytest.fixture(autouse=True)
-def stream(monkeypatch):
-    monkeypatch.setattr(triton_launch, "_stream", lambda: lambda index: 5)
-
-
-def made(kernel):
+def made(kernel, fixed=40):
     items = torch.arange(4, dtype=torch.int32)
-    return Launch(kernel, (3, 2), {"BLOCK": 16}, (items, 40), (0.5,), tiles=1)
+    return Launch(kernel, (3, 2), {"BLOCK": 16}, (items, fixed), (0.5,), tiles=1)
+
+
+def repeated(launch):
+    return Launches(lambda *tensors: [(launch, tensors)], tiles=1)
 
 
 def addresses(arguments):
@@ -63,50 +68,62 @@ def addresses(arguments):
 def test_bound_and_plain_launches_are_the_same():
     kernel, x = Kernel(), torch.randn(1, 40, 2, 16).transpose(1, 2)
     launch, out = made(kernel), torch.empty(8)
+    run = repeated(launch)
     for _ in range(3):
-        launch(x, out)
+        run(x, out)
     assert kernel.bound == 1
     plain, *bound = map(addresses, kernel.started)
     assert bound == [plain, plain]
     for moved in ((x.clone(), out), (x, out.clone()), (x.contiguous(), out)):
-        launch(*moved)
-        bound = addresses(kernel.started[-1])
+        for _ in range(2):  # made for these addresses, then looked up
+            run(*moved)
+        *_, first, second = map(addresses, kernel.started)
         kernel[launch.grid](described(moved[0], 16), moved[1], *launch.fixed, 0.5, BLOCK=16)
-        assert bound == addresses(kernel.started[-1]) != plain
+        assert first == second == addresses(kernel.started[-1]) != plain
+    assert kernel.bound == 4  # those for comparison
+    assert len(run.ready) == 4
 
 
-def test_a_launch_for_another_graph_takes_what_is_compiled():
-    kernel, x, out = Kernel(), torch.randn(1, 2, 40, 16), torch.empty(8)
-    made(kernel)(x, out)
-    other = made(kernel)
-    other(x, out)
-    assert kernel.bound == 1
-    kernel[other.grid](described(x, 16), out, *other.fixed, 0.5, BLOCK=16)
-    assert addresses(kernel.started[-2]) == addresses(kernel.started[-1])
+def test_several_launches_go_one_after_another():
+    kernels = Kernel(), Kernel()
+    first, second = map(made, kernels)
+    run = Launches(lambda x, out: [(first, (x, out)), (second, (x, out))], tiles=1)
+    x, out = torch.randn(1, 2, 40, 16), torch.empty(8)
+    for _ in range(3):
+        run(x, out)
+    assert [(kernel.bound, len(kernel.started)) for kernel in kernels] == [(1, 3), (1, 3)]
 
 
-@pytest.mark.parametrize(
-    ("fixed", "given"),
-    [
-        ((torch.arange(4, dtype=torch.int32), 41), torch.empty(8)),  # a number it may compile for
-        ((torch.arange(4, dtype=torch.int64), 40), torch.empty(8)),
-        ((torch.arange(5, dtype=torch.int32)[1:], 40), torch.empty(8)),  # not aligned
-        ((torch.arange(4, dtype=torch.int32), 40), torch.empty(8, dtype=torch.float64)),
-    ],
-)
-def test_what_is_compiled_for_another_kind_is_not_taken(fixed, given):
-    kernel, x = Kernel(), torch.randn(1, 2, 40, 16)
-    made(kernel)(x, torch.empty(8))
-    Launch(kernel, (3, 2), {"BLOCK": 16}, fixed, (0.5,), tiles=1)(x, given)
+def test_what_is_not_aligned_is_looked_at_by_triton_every_time():
+    """It compiles another kernel for such addresses, and that one is not bound either."""
+    kernel, x, odd = Kernel(), torch.randn(1, 2, 40, 16), torch.empty(9)[1:]
+    run = repeated(made(kernel))
+    for _ in range(2):
+        run(x, odd)
     assert kernel.bound == 2
+    for _ in range(2):
+        run(x, torch.empty(8))
+    assert kernel.bound == 3
+    run(x, odd)
+    assert kernel.bound == 4
+
+
+def test_the_arguments_of_so_many_calls_are_cached(monkeypatch):
+    monkeypatch.setattr(triton_launch, "MOST", 3)
+    kernel, x = Kernel(), torch.zeros(1, 1, 20, 16)
+    run, outs = repeated(made(kernel)), [torch.empty(8) for _ in range(5)]
+    for out in outs:
+        run(x, out)
+    assert len(run.ready) == 2
+    assert kernel.bound == 1
 
 
 def test_another_version_or_a_need_of_memory_launches_plainly(monkeypatch):
     kernel, x = Kernel(), torch.zeros(1, 1, 20, 16)
     monkeypatch.setattr(triton_launch, "KNOWN", ("0.0.",))
-    launch = made(kernel)
+    run = repeated(made(kernel))
     for _ in range(3):
-        launch(x, x)
+        run(x, x)
     assert kernel.bound == 3
     assert launcher(kernel.compiled) is None
     monkeypatch.undo()
@@ -116,15 +133,15 @@ def test_another_version_or_a_need_of_memory_launches_plainly(monkeypatch):
 
 def test_who_watches_launches_sees_them():
     kernel, x = Kernel(), torch.zeros(1, 1, 20, 16)
-    launch = made(kernel)
-    launch(x, x)
+    run = repeated(made(kernel))
+    run(x, x)
     hook = print
     knobs.runtime.launch_enter_hook.add(hook)
     try:
-        launch(x, x)
+        run(x, x)
     finally:
         knobs.runtime.launch_enter_hook.remove(hook)
-    launch(x, x)
+    run(x, x)
     assert kernel.bound == 2
     assert len(kernel.started) == 3
 

@@ -16,7 +16,7 @@ GRAPHS = [
 
 def pairs(made, lists, n, turned):
     """How often each pair is in the lists."""
-    block, size = made.block, -(-n // made.block)
+    block, size = made.ends.shape[1], made.height
     total = np.zeros((size * block, size * block), int)
     work = lists.work.view(torch.int32).view(-1, 2).tolist()
     ends, layer_ptr = made.ends.numpy(), made.layer_ptr.tolist()

@@ -207,7 +207,8 @@ def test_a_window_and_global_tokens_are_one_launch_and_what_puts_parts_together(
     ]
     done = {event.name for event in ran.events() if event.name.startswith("aten::")}
     made = {"aten::new_empty", "aten::new_empty_strided", "aten::empty", "aten::empty_strided"}
-    assert done <= {*made, "aten::ones_like", "aten::empty_like", "aten::fill_"}
+    views = {"aten::view", "aten::as_strided", "aten::slice"}  # the interpreter takes no addresses
+    assert done <= {*made, *views, "aten::ones_like", "aten::empty_like", "aten::fill_"}
 
 
 def test_calls_that_are_cached_find_mistakes_and_come_back():

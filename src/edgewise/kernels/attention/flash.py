@@ -18,7 +18,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from edgewise.kernels.attention.errors import SDPA, refuse_context_parallel
 
 aten = torch.ops.aten
-FLASH_ON_CPU = torch._scaled_dot_product_flash_attention_for_cpu  # type: ignore[attr-defined]
+FLASH_ON_CPU = torch._scaled_dot_product_flash_attention_for_cpu
 SHORT = 16  # keys; with fewer and no mask, a row of NaN comes out of PyTorch as 0 on a CPU
 
 

@@ -10,10 +10,10 @@ from torch.autograd import forward_ad
 from torch.nn.functional import pad
 
 from edgewise.kernels.attention import memory
-from edgewise.kernels.attention.autograd import refuse_second, refuse_transforms
+from edgewise.kernels.attention.autograd import direct_apply, refuse_second, refuse_transforms
 from edgewise.kernels.attention.block_counts import at_least, exactly
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
-from edgewise.kernels.attention.triton_launch import has_readable_strides
+from edgewise.kernels.attention.triton_launch import has_readable_strides, readable
 from edgewise.kernels.attention.triton_passes import BLOCK, Passes, passes, width
 from edgewise.kernels.attention.triton_score import Packed, unit_of
 from edgewise.kernels.chosen import no_triton
@@ -169,9 +169,9 @@ class Direct:
         if bound is None:
             bound = self.bound[key] = self._bind(q, k, v)
         if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-            found: Tensor = _Direct.apply(bound, q, k, v)
+            found: Tensor = _apply(bound, q, k, v)
             return found
-        return _forward(bound, q, k, v)[0]
+        return bound.forward(q, k, v)[0]
 
     def _bind(self, q: Tensor, k: Tensor, v: Tensor) -> _BoundPasses:
         how = _how(q, k, v)
@@ -186,6 +186,14 @@ class _BoundPasses(NamedTuple):
     ready: Passes
     how: How
     as_is: bool
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """The output, and numbers that begin with the log-sum-exp."""
+        if self.as_is and not (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
+            return self.ready.launch(q, k, v)
+        read = [readable(_as_read(x, self.ready, self.how)) for x in (q, k, v)]
+        out, sums = self.ready.launch(*read)
+        return _as_input(out, q.shape, self.ready.case.dv), sums
 
 
 def _how(q: Tensor, k: Tensor, v: Tensor) -> How:
@@ -218,20 +226,11 @@ def _as_input(x: Tensor, shape: torch.Size, features: int) -> Tensor:
     return x if x.shape[-1] == features else x[..., :features]
 
 
-def _forward(bound: _BoundPasses, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    ready, how, as_is = bound
-    if as_is and not (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
-        return ready.launch(q, k, v)
-    read = [_as_read(x, ready, how) for x in (q, k, v)]
-    out, lse = ready.forward(read[0], read[1], read[2])
-    return _as_input(out, q.shape, ready.case.dv), lse
-
-
 class _Direct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, bound: _BoundPasses, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out, lse = _forward(bound, q, k, v)
-        ctx.save_for_backward(q, k, v, out, lse)
+        out, sums = bound.forward(q, k, v)
+        ctx.save_for_backward(q, k, v, out, sums)
         ctx.bound = bound
         return out
 
@@ -240,14 +239,17 @@ class _Direct(torch.autograd.Function):
         if torch.is_grad_enabled():
             refuse_second(name)
         ready, how, _ = ctx.bound
-        q, k, v, out, lse = ctx.saved_tensors
+        q, k, v, out, sums = ctx.saved_tensors
         read = (q, k, v, dout.resolve_neg() if dout.is_neg() else dout, out)
         q4, k4, v4, dout, out = (_as_read(x, ready, how) for x in read)
         try:
-            dq, dk, dv = ready.backward((q4, k4, v4), (dout, out, lse))
+            dq, dk, dv = ready.backward((q4, k4, v4), (dout, out, sums))
         except (RuntimeError, MemoryError) as error:
             memory.explain(error, ready.case, name)
             raise
         d = q.shape[-1]
         grads = _as_input(dq, q.shape, d), _as_input(dk, k.shape, d)
         return None, *grads, _as_input(dv, v.shape, v.shape[-1])
+
+
+_apply = direct_apply(_Direct)

@@ -1,12 +1,13 @@
-"""Launches of a Triton kernel that are repeated: what stays the same is bound once.
+"""Launches of Triton kernels that are repeated: all that stays the same is bound once.
 
 Triton looks at each of some forty arguments again for every launch, which takes longer than many
-kernels run. Here the compiled kernel is cached with all that does not change, and a launch fills in
-addresses. What this needs is private to Triton, so it is done for the versions in which it was
-read; any other launches as usual, as does the interpreter.
+kernels run. Here the compiled kernel is cached, and so are the arguments for tensors at the same
+addresses, as a training step has them every time. What this needs is private to Triton, so it is
+done for the versions in which it was read; any other launches as usual, as does the interpreter.
 """
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import Any
@@ -15,16 +16,15 @@ import torch
 from torch import Tensor
 
 KNOWN = ("3.6.",)  # versions of Triton whose launcher is known
-HERE = nullcontext()
-MOST = 4096  # cached descriptors: a training step has the same addresses every time
+MOST = 1024  # calls whose arguments are cached
+Start = tuple[Callable[..., None], tuple[Any, ...]]  # a launcher of Triton with all its arguments
 
 
 class Launch:
     """A kernel on a grid: tensors that change, then arguments and options that do not.
 
-    The first `tiles` tensors, of four axes, are read in blocks of (1, 1, block, features); all
-    tensors start at a multiple of 16 bytes, as `readable` makes them. `fixed` and `none` are
-    arguments; terms of scores, where there are some, take the place of `none`.
+    The first `tiles` tensors, of four axes, are read in blocks of (1, 1, block, features). `fixed`
+    and `none` are arguments; terms of scores, where there are some, take the place of `none`.
     """
 
     def __init__(
@@ -41,125 +41,117 @@ class Launch:
         self._bound: _Bound | None = None
 
     def __call__(self, *tensors: Tensor, terms: tuple[Any, ...] | None = None) -> None:
-        if terms is not None:
-            self._plainly(tensors, terms)
-            return
-        bound = self._bound
-        if bound is None:
-            bound = self._bound = _found(self, tensors)
-        if (
-            bound is None
-            or bound.hooks.launch_enter_hook.calls
-            or bound.hooks.launch_exit_hook.calls
-        ):
-            compiled = self._plainly(tensors, self.none)
-            self._bound = bound or _bound(self, compiled, tensors)
-        else:
-            bound(tensors)
+        """As Triton launches; what it compiled is bound."""
+        compiled = self._plainly(tensors, self.none if terms is None else terms)
+        if terms is None and self._bound is None and _aligned(tensors):
+            start = launcher(compiled)
+            self._bound = None if start is None else _Bound(self, compiled, start, len(tensors))
 
     def _plainly(self, tensors: tuple[Tensor, ...], terms: tuple[Any, ...]) -> Any:
-        """As Triton launches; the compiled kernel, or None from its interpreter."""
-        block = self.options["BLOCK"]
+        """The compiled kernel, or None from Triton's interpreter."""
+        block = self.options.get("BLOCK", 0)
         arguments = [described(x, block) for x in tensors[: self.tiles]]
         rest = (*tensors[self.tiles :], *self.fixed, *terms)
         return self.kernel[self.grid](*arguments, *rest, **self.options)
 
+    def start(self, stream: int, tensors: tuple[Tensor, ...]) -> Start | None:
+        """What launches it at once on these tensors. Triton compiles for addresses that are
+        multiples of 16 bytes: others, as a first launch, it must look at itself."""
+        return self._bound(stream, tensors) if self._bound and _aligned(tensors) else None
+
+
+Steps = Sequence[tuple[Launch, tuple[Tensor, ...]]]
+
+
+class Launches:
+    """Launches one after another: `steps(*tensors)`, each with its tensors, of which the first
+    `tiles` may have other strides at every call."""
+
+    def __init__(self, steps: Callable[..., Steps], tiles: int) -> None:
+        self.steps, self.tiles = steps, tiles
+        self.ready: dict[tuple[Any, ...], list[Start]] = {}
+
+    def __call__(self, *tensors: Tensor) -> None:
+        index = tensors[0].get_device()
+        if index >= 0 and index != torch._C._cuda_getDevice():  # launches go to the current device
+            with torch.cuda.device(index):
+                self(*tensors)
+            return
+        stream = torch._C._cuda_getCurrentRawStream(index) if index >= 0 else 0
+        strides = [x.stride() for x in tensors[: self.tiles]]
+        key = (stream, *[x.data_ptr() for x in tensors], *strides)
+        ready = self.ready.get(key)
+        if ready is None or _is_watched():
+            self._first(key, tensors)
+            return
+        for start, arguments in ready:
+            start(*arguments)
+
+    def _first(self, key: tuple[Any, ...], tensors: tuple[Tensor, ...]) -> None:
+        found: list[Start] = []
+        watched, steps = _is_watched(), self.steps(*tensors)
+        for launch, of_launch in steps:
+            ready = None if watched else launch.start(key[0], of_launch)
+            if ready is None:
+                launch(*of_launch)
+                ready = launch.start(key[0], of_launch)
+            else:
+                ready[0](*ready[1])
+            found += [ready] if ready is not None else []
+        if len(found) == len(steps):
+            if len(self.ready) >= MOST:
+                self.ready.clear()
+            self.ready[key] = found
+
+
+def _is_watched() -> bool:
+    """Whether launches have hooks, such as a profiler's, which Triton calls itself."""
+    hooks = sys.modules["triton"].knobs.runtime
+    return bool(hooks.launch_enter_hook.calls or hooks.launch_exit_hook.calls)
+
 
 class _Bound:
-    """A compiled kernel with its arguments, as Triton's launcher takes them."""
+    """A compiled kernel with the arguments that stay the same, as Triton's launcher takes them."""
 
     def __init__(
         self, launch: Launch, compiled: Any, start: Callable[..., None], leading: int
     ) -> None:
-        from triton import knobs  # type: ignore[import-untyped]
-        from triton.backends.nvidia import driver  # type: ignore[import-untyped]
-
-        run, self.start, self.stream = compiled.run, start, _stream()
+        run, self.start, self.launch = compiled.run, start, launch
         self.grid = (*launch.grid, 1, 1)[:3]
         self.how = (
             *(compiled.function, run.launch_cooperative_grid, run.launch_pdl, None, None),
             *(compiled.packed_metadata, None, None, None),
         )
-        self.block, self.tiles = launch.options["BLOCK"], launch.tiles
-        self.hooks = knobs.runtime  # of launches, such as a profiler's
         self.meta = getattr(compiled.metadata, "tensordesc_meta", None) or [None] * launch.tiles
-        self.expanded: dict[tuple[int, int, tuple[int, ...]], list[Any]] = {}
-        self.arguments = driver.make_tensordesc_arg
         rest = (*launch.fixed, *launch.none)
         numbers = [x.data_ptr() if isinstance(x, Tensor) else x for x in rest]
         constants = len(launch.kernel.arg_names) - leading - len(rest)
         self.rest = (*numbers, *[None] * constants)
 
-    def __call__(self, tensors: tuple[Tensor, ...]) -> None:
+    def __call__(self, stream: int, tensors: tuple[Tensor, ...]) -> Start:
+        from triton.backends.nvidia.driver import (  # type: ignore[import-untyped]
+            make_tensordesc_arg,
+        )
+
         arguments: list[Any] = []
-        for at, x in enumerate(tensors):
-            address = x.data_ptr()
-            if at >= self.tiles:
-                arguments.append(address)
-                continue
-            key = (at, address, x.stride())
-            arguments += self.expanded.get(key) or self._expand(key, x)
-        stream = self.stream(tensors[0].get_device())
-        self.start(*self.grid, stream, *self.how, *arguments, *self.rest)
-
-    def _expand(self, key: tuple[int, int, tuple[int, ...]], x: Tensor) -> list[Any]:
-        """The arguments of one descriptor, which follow from its address and its strides."""
-        if len(self.expanded) >= MOST:
-            self.expanded.clear()
-        meta = self.meta[key[0]]
-        found: list[Any] = self.arguments(described(x, self.block), meta)
-        if meta is None:
-            found[0] = key[1]  # an address, not the tensor: that may go
-        self.expanded[key] = found
-        return found
+        tiles, block = self.launch.tiles, self.launch.options.get("BLOCK", 0)
+        for x, meta in zip(tensors[:tiles], self.meta, strict=True):
+            expanded = make_tensordesc_arg(described(x, block), meta)
+            if meta is None:
+                expanded[0] = x.data_ptr()  # an address, not the tensor: that may go
+            arguments += expanded
+        arguments += [x.data_ptr() for x in tensors[tiles:]]
+        return self.start, (*self.grid, stream, *self.how, *arguments, *self.rest)
 
 
-_COMPILED: dict[Any, Any] = {}  # a new graph or length is another launch of what is compiled
-
-
-def _found(launch: Launch, tensors: tuple[Tensor, ...]) -> _Bound | None:
-    """A launch of what another launch has compiled, if there is one."""
-    compiled = _COMPILED.get(_kind(launch, tensors)) if _COMPILED else None
-    return None if compiled is None else _bound(launch, compiled, tensors)
-
-
-def _bound(launch: Launch, compiled: Any, tensors: tuple[Tensor, ...]) -> _Bound | None:
-    """None where Triton is not the one that is known, or interprets."""
-    start = launcher(compiled)
-    if start is None or any(x.data_ptr() % 16 for x in tensors):
-        return None
-    _COMPILED[_kind(launch, tensors)] = compiled
-    return _Bound(launch, compiled, start, len(tensors))
-
-
-def _kind(launch: Launch, tensors: tuple[Tensor, ...]) -> Any:
-    """All that Triton compiles a kernel for: what tensors hold and whether they are aligned, the
-    width of numbers, and those that it may take for constants."""
-    arguments = (*tensors, *launch.fixed, *launch.none)
-    parts: list[Any] = []
-    for name, x in zip(launch.kernel.arg_names, arguments, strict=False):
-        if isinstance(x, Tensor):
-            parts.append((x.dtype, x.data_ptr() % 16 == 0, x.shape[-1:] if x.ndim == 4 else None))
-        elif isinstance(x, int):
-            parts.append((abs(x) < 1 << 31, None if name in _unspecial(launch.kernel) else x))
-        else:
-            parts.append(type(x))
-    options = tuple([(name, x) for name, x in launch.options.items()])
-    return launch.kernel, tensors[0].device, options, tuple(parts)
-
-
-@lru_cache(maxsize=64)
-def _unspecial(kernel: Any) -> frozenset[str]:
-    """The numbers of a kernel for which it is compiled once, whatever they are."""
-    listed = getattr(kernel, "params", ())
-    return frozenset([param.name for param in listed if param.do_not_specialize])
+def _aligned(tensors: tuple[Tensor, ...]) -> bool:
+    return not any(x.data_ptr() % 16 for x in tensors)
 
 
 def launcher(compiled: Any) -> Callable[..., None] | None:
-    """The function in C that starts a compiled kernel, which takes descriptors expanded."""
-    import triton
-
-    if compiled is None or not triton.__version__.startswith(KNOWN):
+    """The function in C that starts a compiled kernel, which takes descriptors expanded; None where
+    Triton is not the one that is known, or interprets."""
+    if compiled is None or not sys.modules["triton"].__version__.startswith(KNOWN):
         return None
     run = compiled.run
     if run.global_scratch_size or run.profile_scratch_size:
@@ -173,16 +165,7 @@ def launcher(compiled: Any) -> Callable[..., None] | None:
 
 def on_device_of(x: Tensor) -> AbstractContextManager[object]:
     """Launches go to the device that is current: make it that of `x`."""
-    if not x.is_cuda or x.get_device() == torch._C._cuda_getDevice():
-        return HERE
-    return torch.cuda.device(x.device)
-
-
-def _stream() -> Callable[[int], int]:
-    from triton.runtime import driver  # type: ignore[import-untyped]
-
-    found: Callable[[int], int] = driver.active.get_current_stream
-    return found
+    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
 
 
 def described(x: Tensor, block: int) -> Any:

@@ -18,7 +18,13 @@ from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.block_counts import tiling_of
 from edgewise.kernels.attention.contract import Case, cached_by_case
-from edgewise.kernels.attention.triton_launch import Launch, on_device_of, readable
+from edgewise.kernels.attention.triton_launch import (
+    Launch,
+    Launches,
+    Steps,
+    on_device_of,
+    readable,
+)
 from edgewise.kernels.attention.triton_score import functions
 from edgewise.layouts.ragged import Ints, order_of, pointer, ranges
 from edgewise.layouts.tiling import FULL, Intervals
@@ -32,6 +38,7 @@ ELSEWHERE = {"num_warps": 8, "num_stages": 1}  # where no engine copies tiles: f
 LEAST = 32  # blocks that one program takes without splitting its row
 TIMES = 2  # or as many times the mean
 LONG = 1.5  # times the median: what is longer starts first
+ONE = (1,)  # the stride of what is one array
 GROWTH = 16  # layers are blocks of their own where lists grow by at most one in so many
 Extra = tuple[Any, ...] | None
 
@@ -81,9 +88,17 @@ class Passes:
         self.q = OutputLayout((batch, heads, n, d), tokens_first[0])
         self.k = OutputLayout((batch, keys, m, d), tokens_first[1])
         self.v = OutputLayout((batch, keys, m, dv), tokens_first[2])
-        self.sums, self.stats = (batch, heads, n), (batch * heads, -(-n // BLOCK) * BLOCK)
+        self.sums = (batch, heads, n)
         self.row_parts = (batch * heads * rows.slots, BLOCK)
         self.column_parts = (batch * keys * columns.slots, BLOCK)
+        parts_of_rows = self.row_parts[0] * BLOCK
+        self.forward_floats = _Floats(batch * heads * n, parts_of_rows, parts_of_rows * dv)
+        self.apart = 8 * rows.slots > self.tiles.height  # much more than what is saved of it
+        stats = 2 * batch * heads * self.tiles.height * BLOCK
+        parts_of_columns = self.column_parts[0] * BLOCK
+        self.backward_floats = _Floats(
+            stats, parts_of_rows * d, parts_of_columns * d, parts_of_columns * dv
+        )
         both = (*self.k.units, *self.v.units)
         self._forward = self._pass("forward", kernels.forward, rows, self.out.units)
         self._rows = self._pass("rows", kernels.backward_rows, rows, self.q.units)
@@ -91,6 +106,8 @@ class Passes:
         self._merge = self._after(parts.merge, rows, n, self.out.units, DV=dv)
         self._add = self._after(parts.add_up, rows, n, self.q.units, D=d)
         self._add_both = self._after(parts.add_up_both, columns, m, both, D=d, DV=dv)
+        self.run_forward = Launches(self._forward_steps, 3)
+        self.run_backward = Launches(self._backward_steps, 5)
 
     def _pass(self, step: str, kernel: Any, lists: Lists, units: tuple[int, ...]) -> Launch:
         case, tiles, (batch, heads, keys) = self.case, self.tiles, self.shape
@@ -115,24 +132,44 @@ class Passes:
         options = {"BLOCK": BLOCK, **sizes, "num_warps": 4}
         return Launch(kernel, (len(lists.split), batch * near), options, fixed)
 
-    def forward(
-        self, q: Tensor, k: Tensor, v: Tensor, terms: Extra = None
-    ) -> tuple[Tensor, Tensor]:
-        """The output and the log-sum-exp; `terms` as kernels take them."""
-        return self.launch(readable(q), readable(k), readable(v), terms)
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, terms: Extra) -> tuple[Tensor, Tensor]:
+        """The output and the log-sum-exp, with terms as kernels take them."""
+        if terms is None:
+            out, sums = self.launch(readable(q), readable(k), readable(v))
+        else:
+            tensors = (readable(q), readable(k), readable(v), *self._forward_results(q))
+            _launched(self._forward_steps(*tensors), terms)
+            out, sums = tensors[3:5]
+        return out, self.forward_floats.part(sums, 0).view(self.sums)
 
-    def launch(self, q: Tensor, k: Tensor, v: Tensor, terms: Extra = None) -> tuple[Tensor, Tensor]:
-        """The same for tensors that the chip can read in blocks."""
-        out, lse = self.out.like(q), q.new_empty(self.sums, dtype=torch.float32)
-        part, part_lse = out, lse
+    def launch(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """The output, and numbers that begin with the log-sum-exp, of tensors that the chip can
+        read in blocks."""
+        out, sums, scratch = self._forward_results(q)
+        self.run_forward(q, k, v, out, sums, scratch)
+        return out, sums
+
+    def _forward_results(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Memory for the output, the log-sum-exp, and parts of both, of rows that are split."""
+        size, floats = self.forward_floats.size, torch.float32
+        if self.apart:
+            first = self.forward_floats.at[1]
+            sums = q.new_empty_strided((first,), ONE, dtype=floats)
+            scratch = q.new_empty_strided((size,), ONE, dtype=floats)
+        else:
+            sums = scratch = q.new_empty_strided((size,), ONE, dtype=floats)
+        return q.new_empty_strided(self.out.size, self.out.stride), sums, scratch
+
+    def _forward_steps(
+        self, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor, scratch: Tensor
+    ) -> Steps:
+        part = self.forward_floats.part
+        lse, part_lse, part_out = part(sums, 0), part(scratch, 1), part(scratch, 2)
+        tensors: tuple[Tensor, ...] = (q, k, v, out, lse, part_out, part_lse)
+        steps = [(self._forward, tensors)]
         if self.row_parts[0]:
-            part = lse.new_empty((*self.row_parts, self.out.size[-1]))
-            part_lse = lse.new_empty(self.row_parts)
-        with on_device_of(q):
-            self._forward(q, k, v, out, lse, part, part_lse, terms=terms)
-            if self.row_parts[0]:
-                self._merge(out, lse, part, part_lse)
-        return out, lse
+            steps.append((self._merge, (out, lse, part_out, part_lse)))
+        return steps
 
     def backward(
         self,
@@ -146,23 +183,53 @@ class Passes:
         `buffers` is for the gradients of terms.
         """
         q, k, v = (readable(x) for x in inputs)
-        g, out, lse = readable(state[0]), readable(state[1]), state[2]
-        stats = q.new_empty(self.stats, dtype=torch.int64)
+        g, out, sums = readable(state[0]), readable(state[1]), state[2]
         dq, dk, dv = self.q.like(q), self.k.like(k), self.v.like(v)
-        part, parts = dq, [dk, dv]
-        if self.row_parts[0]:
-            part = lse.new_empty((*self.row_parts, self.q.size[-1]))
-        if self.column_parts[0]:
-            parts = [lse.new_empty((*self.column_parts, x.size[-1])) for x in (self.k, self.v)]
-        of_rows = None if terms is None else (*buffers, *terms)
-        with on_device_of(q):
-            self._rows(q, k, v, g, out, lse, stats, dq, part, terms=of_rows)
-            self._columns(q, k, v, g, stats, dk, dv, *parts, terms=terms)
-            if self.row_parts[0]:
-                self._add(dq, part)
-            if self.column_parts[0]:
-                self._add_both(dk, dv, *parts)
+        scratch = q.new_empty_strided((self.backward_floats.size,), ONE, dtype=torch.float32)
+        tensors = (q, k, v, g, out, sums, dq, dk, dv, scratch)
+        if terms is None:
+            self.run_backward(*tensors)
+        else:
+            _launched(self._backward_steps(*tensors), (*buffers, *terms), terms)
         return dq, dk, dv
+
+    def _backward_steps(
+        self, q: Tensor, k: Tensor, v: Tensor, g: Tensor, out: Tensor, lse: Tensor,
+        dq: Tensor, dk: Tensor, dv: Tensor, scratch: Tensor,
+    ) -> Steps:  # fmt: skip
+        stats, *parts = (self.backward_floats.part(scratch, number) for number in range(4))
+        stats = stats.view(torch.int64)
+        steps = [
+            (self._rows, (q, k, v, g, out, lse, stats, dq, parts[0])),
+            (self._columns, (q, k, v, g, stats, dk, dv, *parts[1:])),
+        ]
+        if self.row_parts[0]:
+            steps.append((self._add, (dq, parts[0])))
+        if self.column_parts[0]:
+            steps.append((self._add_both, (dk, dv, *parts[1:])))
+        return steps
+
+
+class _Floats:
+    """Arrays of float32 in one tensor, each aligned to 16 bytes as kernels assume."""
+
+    def __init__(self, *sizes: int) -> None:
+        self.sizes, self.at = sizes, [0]
+        for size in sizes:
+            self.at.append(self.at[-1] + -(-size // 4) * 4)
+        self.size = self.at[-1]
+
+    def part(self, x: Tensor, number: int) -> Tensor:
+        """One of them; where it has no elements the first, which is not read."""
+        at, size = self.at[number], self.sizes[number]
+        return x[at : at + size] if size else x
+
+
+def _launched(steps: Steps, *terms: tuple[Any, ...]) -> None:
+    """The first launches with terms, the others, which put parts together, without."""
+    with on_device_of(steps[0][1][0]):
+        for number, (launch, tensors) in enumerate(steps):
+            launch(*tensors, terms=terms[number] if number < len(terms) else None)
 
 
 @cached_by_case
@@ -218,7 +285,7 @@ class Tiles:
     """Row r of kind u has the keys low ≤ j < high of its block, for ends[l, r] = low + 2¹⁶·high
     and the layers layer_ptr[u] ≤ l < layer_ptr[u+1]; if `one`, that is layer u alone."""
 
-    block: int
+    height: int  # in blocks
     rows: Lists
     columns: Lists
     layer_ptr: Tensor
@@ -244,7 +311,7 @@ def tile_lists(graph: Pattern, n: int, m: int, block: int, device: str) -> Tiles
     arrays = [layer_ptr, ends, *rows[0], *columns[0]]
     ptr, both, *moved = on_device(device, *arrays)
     lists = _moved(moved[:4], rows[1]), _moved(moved[4:], columns[1])
-    return Tiles(block, *lists, ptr, both, one)
+    return Tiles(height, *lists, ptr, both, one)
 
 
 def _added(kinds: Ints, layer_ptr: np.ndarray) -> int:
