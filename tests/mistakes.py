@@ -187,7 +187,7 @@ PYTHON = [
         "terms in two pairs of parentheses",
         "R.edge(V.X)(V.Y)",
         "terms-twice",
-        ("complete already", "one pair of parentheses"),
+        ("already has its terms", "one pair of parentheses"),
     ),
     Mistake(
         "terms after the weight",
@@ -250,15 +250,15 @@ VALUES = [
         "two weights on one atom",
         "R.h(V.X) <= R.a(V.X)[2.0][3.0]",
         "two-weights",
-        ("has a weight already", "a rule in between"),
+        ("already has a weight", "a rule in between"),
     ),
     Mistake(
         "a fraction as a key",
         "R.a(0.5)",
         "bad-term",
-        ("is a fraction", "a value goes into brackets"),
+        ("is a float", "a value goes into brackets"),
     ),
-    Mistake("a truth value as a key", "R.a(True)", "bad-term", ("is a truth value",)),
+    Mistake("a truth value as a key", "R.a(True)", "bad-term", ("is a bool",)),
     Mistake("an atom as a key", "R.a(R.b(1))", "bad-term", ("`R.b(1)` is an atom",)),
     Mistake(
         "fixed without a value",
@@ -327,7 +327,7 @@ NAMES = [
         "a family without a domain",
         "Program([R.q(V.H, V.I) <= R.x(V.I)[W.q(V.H)[4, 8]]]).check()",
         "undeclared-domain",
-        ("`H` has no domain", "`Program(..., domains={V.H: 8})`"),
+        ("has the key `H`, which has no domain", "`Program(..., domains={V.H: 8})`"),
     ),
     Mistake(
         "a key outside the domain of a family",
@@ -478,7 +478,7 @@ VARIABLES = [
         "negation on a cycle",
         "Program([R.p(V.X) <= (R.n(V.X), ~R.q(V.X)), R.q(V.X) <= (R.n(V.X), ~R.p(V.X))]).check()",
         "not-stratified",
-        ("`p` needs not `q`, which needs not `p`", "soft negation `-b`"),
+        ("`p` negates `q`, which negates `p`", "soft negation `-b`"),
     ),
     Mistake(
         "recursion on a cycle of the data",

@@ -85,7 +85,7 @@ def _refuse_names(plan: Plan) -> None:
         for atom in atoms(rule.body):
             if isinstance(atom, nodes.Atom) and atom.relation in RESERVED - given:
                 raise ReservedName(
-                    f"`{atom.relation}` is data, and its name an argument of the model's own",
+                    f"`{atom.relation}` is an input with the name of an argument of the model",
                     atom.place or rule.place,
                     f"call the relation `{atom.relation}s`, or anything else",
                 )
@@ -102,7 +102,7 @@ def _options(fill: Any, limit: Any, without: Any, seed: Any, dtype: Any) -> tupl
         if math.isfinite(fill) and abs(fill) > precision.max:
             raise _bad("fill", fill, f"give a number that {precision.dtype} has")
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-        raise _bad("limit", limit, "give a whole number of groundings: `limit=1_000_000`")
+        raise _bad("limit", limit, "give an integer number of groundings: `limit=1_000_000`")
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
         raise _bad("seed", seed, "give an integer from 0 to 2^63 - 1: `seed=0`")
     if isinstance(without, str | bytes) or not isinstance(without, Iterable):

@@ -367,7 +367,7 @@ class Model(torch.nn.Module):
             raise ForeignData(
                 "the data was not grounded by this model",
                 caller(),
-                "call `data = model.ground(...)` on the model that computes",
+                "call `data = model.ground(...)` on the same model",
             )
 
     def _refuse_missing(self, data: Data, names: Iterable[str]) -> None:

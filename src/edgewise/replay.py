@@ -84,7 +84,7 @@ def draw(model: Model, items: Sequence[Any], inputs: Mapping[str, Any], sample: 
         return model.program.draw()
     if len(given) > 1:
         raise UnknownSample(
-            f"{len(given)} pieces of data are given, one is drawn",
+            f"{len(given)} grounded inputs are given, expected one",
             caller(),
             "draw one after another: `model.draw(data)`",
         )

@@ -72,9 +72,9 @@ def _check_options(seed: Any, dtype: Any) -> None:
         )
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise BadDefault(
-            f"`dtype={safe_repr(dtype)}` is not a precision",
+            f"`dtype={safe_repr(dtype)}` is not a floating-point dtype",
             caller(),
-            "write such as `torch.float32`",
+            "give, for example, `torch.float32`",
         )
 
 

@@ -27,7 +27,7 @@ def test_soft_negation_is_a_value():
 
 
 def test_a_relation_that_denies_itself():
-    with pytest.raises(EdgewiseError, match="`p` needs not `p`"):
+    with pytest.raises(EdgewiseError, match="`p` negates `p`"):
         Program([R.p(X) <= (R.n(X), ~R.p(X))]).check()
 
 
@@ -38,7 +38,7 @@ def test_a_long_cycle_is_told_in_order_and_once():
         R.c(X) <= (R._d(X), R._n(X)),
         R.d(X) <= (R.n(X), ~R.a(X)),
     ]
-    story = "`a` needs not `b`, which needs `c`, which needs `d`, which needs not `a`"
+    story = "`a` negates `b`, which reads `c`, which reads `d`, which negates `a`"
     with pytest.raises(EdgewiseError, match=story) as caught:
         Program(rules).check()
     assert caught.value.code == "not-stratified"

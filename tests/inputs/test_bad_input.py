@@ -516,7 +516,7 @@ def test_a_trace_shows_the_error_of_the_model(fullgraph):
     program = Program([R.h(V.X) <= (R.a(V.X)[3, 2], R.b(V.X)[3, 2])])
     model = torch.compile(program.compile(R.h), backend="eager", fullgraph=fullgraph)
     a, b = torch.ones(4, 2), torch.ones(4, 2)
-    refused("missing-input", lambda: model(a=a), "`b` is not given")
+    refused("missing-input", lambda: model(a=a), "`b` is missing")
     refused("unknown-input", lambda: model(a=a, b=b, c=a), "no relation `c`")
     refused("shape-mismatch", lambda: model(a=torch.ones(4, 5), b=b), "length 5")
     refused("dtype-mismatch", lambda: model(a=a.double(), b=b), "`a` is torch.float64")

@@ -112,9 +112,9 @@ def is_extreme(
 
 def fact_and_rule(relation: str, key: tuple[nodes.Constant, ...], rule: nodes.Rule) -> FactAndRule:
     return FactAndRule(
-        f"`{nodes.Atom(relation, key)!r}` is a fact and is derived by a rule too",
+        f"`{nodes.Atom(relation, key)!r}` is both a fact and derived by a rule",
         rule.place,
-        f"remove one of them, or say how they meet: `R.{relation}/{len(key)} | [F.max]`",
+        f"remove one of them, or say how to combine them: `R.{relation}/{len(key)} | [F.max]`",
     )
 
 
@@ -137,10 +137,10 @@ def cyclic_recursion(part: Iterable[str], rules: Iterable[nodes.Rule]) -> Cyclic
 
 def endless(rule: nodes.Rule) -> TooManyGroundings:
     return TooManyGroundings(
-        f"the rule for `{rule.head.relation}` derives more than {ROUNDS:,} rounds or {LIMIT:,} "
-        "atoms can hold",
+        f"the rule for `{rule.head.relation}` derives more than {LIMIT:,} atoms, or does not end "
+        f"after {ROUNDS:,} rounds",
         rule.place,
-        "bind the variable that grows by an atom with finitely many facts",
+        "add an atom with finitely many facts that binds the variable that grows",
     )
 
 

@@ -17,7 +17,7 @@ Facts = tuple[nodes.Atom, ...]
 
 
 class CartesianProduct(EdgewiseWarning):
-    """Atoms that share no variable are paired each with each, which is rarely meant.
+    """Atoms that share no variable form a Cartesian product, which is rarely intended.
 
     If the rule head holds the variables of both sides, as in dense attention, no warning is given.
     """

@@ -44,8 +44,8 @@ def _unbound(rule: nodes.Rule) -> Iterator[EdgewiseError]:
         for variable in terms.variables(weight.keys):
             if variable.name not in head | reported:
                 yield UnboundVariable(
-                    f"the weight of the rule head `{rule.head.relation}` is one for each "
-                    f"`{variable.name}`, which is not in it",
+                    f"the weight of the rule head `{rule.head.relation}` has the key "
+                    f"`{variable.name}`, which is not a variable of the rule head",
                     variable.place or weight.place or rule.place,
                     f"add `{variable.name}` to the rule head, or put the weight on a body atom",
                 )

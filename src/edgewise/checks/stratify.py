@@ -50,13 +50,13 @@ def unstratified_negations(
         yield NotStratified(
             f"`{head}` depends on its own absence: {_described(cycle, links)}",
             atom.place or rule.place,
-            f"let the rules of `{atom.relation}` not depend on `{head}`, "
-            "or write soft negation `-b`, which is 1 − b",
+            f"remove the dependency of `{atom.relation}` on `{head}`, "
+            "or use soft negation `-b`, which is 1 − b",
         )
 
 
 def _described(cycle: list[str], negated: set[tuple[str, str]]) -> str:
-    steps = [f"needs {'not ' if step in negated else ''}`{step[1]}`" for step in pairwise(cycle)]
+    steps = [f"{'negates' if step in negated else 'reads'} `{step[1]}`" for step in pairwise(cycle)]
     return f"`{cycle[0]}` " + ", which ".join(steps)
 
 

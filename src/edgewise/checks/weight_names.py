@@ -110,8 +110,8 @@ def _keys_of(
             before.name
         ):
             yield FamilyMismatch(
-                f"the weight `{weight.name}` is one for each `{key.name}` here and one for each "
-                f"`{before.name}` elsewhere, and their domains differ",
+                f"the weight family `{weight.name}` has the key `{key.name}` here and "
+                f"`{before.name}` elsewhere, whose domains differ",
                 key.place or weight.place,
                 f"give `{key.name}` and `{before.name}` the same domain, or use two names",
             )
@@ -122,13 +122,16 @@ def _keys(weight: nodes.Weight) -> str:
     return {0: "no key", 1: "1 key"}.get(count, f"{count} keys")
 
 
+def _called(weight: nodes.Weight) -> str:
+    return f"`{weight.name}` " if weight.name else ""
+
+
 def _undeclared(
     weight: nodes.Weight, variable: nodes.Variable, domains: list[str]
 ) -> EdgewiseError:
     step = f"declare it: `Program(..., domains={{V.{variable.name}: 8}})`, or a list of constants"
     return UndeclaredDomain(
-        f"the weight `{weight.name or 'family'}` is one for each `{variable.name}`, "
-        f"but `{variable.name}` has no domain",
+        f"the weight family {_called(weight)}has the key `{variable.name}`, which has no domain",
         variable.place or weight.place,
         suggest(variable.name, domains, step),
     )

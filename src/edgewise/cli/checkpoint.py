@@ -54,5 +54,5 @@ def read_texts(texts: list[str], file: Path | None) -> list[str]:
             ) from None
         found += [line for line in lines if line.strip()]
     if not found:
-        raise NoTexts("no text", caller(), 'write one: "a text", or --file FILE')
+        raise NoTexts("no texts", caller(), 'write one: "a text", or --file FILE')
     return found

@@ -53,7 +53,7 @@ def graph(
     found = parse(pattern)
     if not isinstance(found, Pattern):
         raise SeveralGraphs(
-            f"{len(found)} graphs",
+            f"expected one graph, got {len(found)}",
             Span.of("<pattern>", pattern),
             "give the pattern of one head or layer",
         )

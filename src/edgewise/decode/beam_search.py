@@ -42,7 +42,7 @@ def beam(
     checked_integer(stop, "stop", 0)
     if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha < math.inf:
         raise BadDecoding(
-            f"`alpha` must be at least 0, got {alpha!r}", caller(), "give 0.6 or such"
+            f"`alpha` must be at least 0, got {alpha!r}", caller(), "give, for example, 0.6"
         )
     tokens = checked_prompt(decoder, prompt, most, stop)
     batch, device = len(tokens), tokens.device

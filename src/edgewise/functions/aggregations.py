@@ -169,7 +169,7 @@ def _check_lengths(parts: Segmented, name: str) -> None:
         raise ShapeMismatch(
             f"`{name}` gives vectors of different lengths ({int(parts.sizes.min())} to "
             f"{int(parts.sizes.max())})",
-            help="a compiled relation has values of one shape: give every head as many groundings",
+            help="values of a compiled relation have one shape: give rule heads as many groundings",
         )
 
 
@@ -198,7 +198,7 @@ def _normalised(
         if data.ndim > 2:
             raise ShapeMismatch(
                 f"`{name}` without agg_terms takes scalars",
-                help="name head variables: agg_terms=[V.J]",
+                help="name variables of the rule head: agg_terms=[V.J]",
             )
         return of_rows(padded(data, parts, -INF))
 

@@ -127,7 +127,7 @@ def cannot_multiply(left: Shape, right: Shape) -> ShapeMismatch:
 
 def not_elementwise(shapes: Iterable[Shape]) -> ShapeMismatch:
     return ShapeMismatch(
-        f"{' and '.join(sorted(map(show, shapes)))} meet element by element",
+        f"{' and '.join(sorted(map(show, shapes)))} do not match elementwise",
         help="elementwise operations take equal shapes, or a scalar",
     )
 

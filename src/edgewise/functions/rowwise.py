@@ -130,7 +130,7 @@ def _reshape_columns(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 def call_failed(module: Any, problem: Exception, shape: tuple[int, ...]) -> CallFailed:
     return CallFailed(
         f"`{module!r}` raised {type(problem).__name__} on {show(shape)}: {problem}",
-        help="a called module takes one value and gives one value",
+        help="a called module takes one value and returns one value",
     )
 
 
@@ -144,7 +144,9 @@ def _call(x: Tensor, module: Any) -> Tensor:
     except Exception as problem:
         raise call_failed(module, problem, tuple(x.shape)) from problem
     if not isinstance(result, torch.Tensor) or result.ndim > 2:
-        raise CallFailed(f"`{module!r}` gave no scalar, vector or matrix", help="return one tensor")
+        raise CallFailed(
+            f"`{module!r}` did not return a scalar, a vector or a matrix", help="return one tensor"
+        )
     return result
 
 

@@ -143,7 +143,7 @@ def _fact_sources(
     for relation in {**stated, **tables}:
         if relation in others:
             raise BadInput(
-                f"`{relation}` is given as an input and by facts", caller(), "give it one way"
+                f"`{relation}` is given both as an input and as facts", caller(), "give it one way"
             )
         table, own = tables.get(relation), stated.get(relation, [])
         arity = table.keys.shape[1] if table is not None else 0

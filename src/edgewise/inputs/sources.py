@@ -114,7 +114,7 @@ def keyed(name: str, keys: Tensor, values: Tensor | None) -> Source:
     order = None
     if not keys.shape[1] and len(keys) > 1:
         raise DuplicateFact(
-            f"`{name}` has no terms and is given {len(keys)} values",
+            f"`{name}` has no terms, but {len(keys)} values",
             caller(),
             "give one; combine the values before",
         )
@@ -126,7 +126,7 @@ def keyed(name: str, keys: Tensor, values: Tensor | None) -> Source:
             if len(repeated):
                 key = keys[order[repeated[0, 0]]].tolist()
                 raise DuplicateFact(
-                    f"`{name}` is given the key {tuple(key)} twice",
+                    f"`{name}` has the key {tuple(key)} twice",
                     caller(),
                     "give each key once; combine the values before",
                 )

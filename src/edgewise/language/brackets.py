@@ -34,10 +34,12 @@ def weighted(item: Any, bracket: Any) -> Any:
     place = caller()
     if item.weight is not None:
         raise TwoWeights(
-            f"`{item!r}` has a weight already", place, "write one weight, or a rule in between"
+            f"`{item!r}` already has a weight", place, "write one weight, or a rule in between"
         )
     if isinstance(item, nodes.PatternAtom):
-        raise BadWeight("a pattern is a condition and takes no weight", place, "weigh an atom")
+        raise BadWeight(
+            "a pattern is a condition and takes no weight", place, "put the weight on an atom"
+        )
     if isinstance(item, nodes.Atom | nodes.SpecialAtom) and item.negated:
         raise BadWeight("a negated atom carries no value", place, "leave the weight out")
     return replace(item, weight=weight(bracket, place), place=place)
@@ -58,7 +60,7 @@ def shaped(named: nodes.Weight, bracket: Any) -> nodes.Weight:
     """`W.name[bracket]`."""
     place = caller()
     if named.is_declared:
-        raise TwoWeights(f"`{named!r}` has a shape already", place, "write one pair of brackets")
+        raise TwoWeights(f"`{named!r}` already has a shape", place, "write one pair of brackets")
     found = weight(bracket, place)
     if found.name is not None:
         raise BadWeight("the weight has two names", place, "name it once, `W.name[...]`")
@@ -69,7 +71,7 @@ def filled(item: nodes.Weight, number: Any) -> nodes.Weight:
     """`weight.filled(number)`."""
     if item.value is not None:
         raise BadWeight(
-            f"`{item!r}` has its values already", caller(), "fill a shape: `W.b[64,].filled(1.0)`"
+            f"`{item!r}` already has values", caller(), "fill a shape: `W.b[64,].filled(1.0)`"
         )
     return replace(item, fill=_number(number, caller()))
 
@@ -169,6 +171,6 @@ def _number(item: Any, place: Place) -> float:
         raise BadWeight(
             f"`{safe_repr(item)}` is not a number",
             place,
-            "a value holds finite numbers, at most two deep",
+            "a value is a number, or lists of numbers nested at most twice; none may be NaN",
         )
     return float(item)

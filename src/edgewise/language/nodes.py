@@ -149,7 +149,7 @@ class Expression:
 
     def __pow__(self, other: Any) -> Any:
         raise operators.BadOperator(
-            "there is no power", caller(), "write `a * a`, or `F.square(a)`"
+            "there is no power operator", caller(), "write `a * a`, or `F.square(a)`"
         )
 
     def __truediv__(self, arity: Any) -> Line:

@@ -39,11 +39,11 @@ def term(item: Any, place: Place) -> nodes.Term:
         case nodes.Variable() | str():
             return item
         case bool():
-            reason = "is a truth value"
+            reason = "is a bool"
         case Integral():
             return int(item)
         case float():
-            reason = "is a fraction, and keys are compared exactly"
+            reason = "is a float, and keys are compared exactly"
         case nodes.Expression():
             reason = "is an atom"
         case _:
@@ -59,7 +59,7 @@ def with_terms(atom: Named, items: tuple[Any, ...]) -> Named:
     place = caller()
     if atom.terms or atom.weight is not None:
         raise TermsTwice(
-            f"`{atom!r}` is complete already",
+            f"`{atom!r}` already has its terms or a weight",
             place,
             "write all terms in one pair of parentheses, before the weight",
         )

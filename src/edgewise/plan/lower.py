@@ -41,7 +41,7 @@ def lower(program: Program, output: nodes.Atom) -> Plan:
         raise UnknownOutput(
             f"no rule derives `{output.relation}`",
             caller(),
-            f"did you mean `R.{near}`?" if near else f"derived are {', '.join(graph)}",
+            f"did you mean `R.{near}`?" if near else f"rules derive {', '.join(graph)}",
         )
     wanted, waiting = set(), [relation]
     while waiting:

@@ -51,7 +51,7 @@ class Solution(Mapping[nodes.Atom, Any]):
     def _checked_query(self, query: Any) -> nodes.Atom:
         if not isinstance(query, nodes.Atom) or query.negated or query.weight is not None:
             raise BadQuery(
-                f"`{safe_repr(query)}` is not a query", caller(), "ask `solution[R.h(1)]`"
+                f"`{safe_repr(query)}` is not a query", caller(), "write `solution[R.h(1)]`"
             )
         relation = self.program.aliases.get(query.relation, query.relation)
         arity = self._arities.get(relation)
@@ -60,7 +60,7 @@ class Solution(Mapping[nodes.Atom, Any]):
             raise ArityMismatch(
                 f"the arity of `{query.relation}` is {arity}, the query has {len(query.terms)}",
                 caller(),
-                f"ask for all with `R.{query.relation}({variables})`",
+                f"query all of them with `R.{query.relation}({variables})`",
             )
         return nodes.Atom(relation, query.terms)
 
@@ -83,7 +83,7 @@ class Solution(Mapping[nodes.Atom, Any]):
             some = list(self._all(nodes.Atom(atom.relation, _variables(len(atom.terms)))))[:3]
             shown = ", ".join(f"`{a!r}`" for a in some)
             help = (
-                f"derived are {shown}" + (", ..." if len(some) == 3 else "")
+                f"these are derived: {shown}" + (", ..." if len(some) == 3 else "")
                 if some
                 else "the relation is empty for these facts"
             )

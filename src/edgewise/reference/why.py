@@ -108,7 +108,7 @@ def why(solution: Solution, atom: nodes.Atom) -> Why:
     has an equal part, for a softmax without `agg_terms` its weight. Where out is 0 a sum has
     nothing to share, and the share is None. Derivations share the relation's combination likewise.
 
-    Dropout of a solution in training is drawn anew.
+    Dropout of a solution in training is drawn again.
 
     >>> from edgewise import R, V, Program
     >>> program = Program([R.h(V.X) <= (R.a(V.Y), R._edge(V.X, V.Y))])
@@ -134,7 +134,7 @@ def _open(solution: Solution, atom: nodes.Atom) -> BadQuery:
     return BadQuery(
         f"`{atom!r}` has variables; `why` explains one atom",
         caller(),
-        f"ask for one, such as {shown}" if some else "ask for an atom without variables",
+        f"give one, such as {shown}" if some else "give an atom without variables",
     )
 
 

@@ -71,7 +71,7 @@ def _check_listed(listed: list[zipfile.ZipInfo], size: int) -> None:
         strange = [name for name in names if name not in PARTS]
         missing = [name for name in PARTS if name not in names]
         what = f"unexpected `{strange[0]}`" if strange else f"no `{missing[0]}`" if missing else ""
-        raise Broken(what or "a part is there twice", f"a model file has {', '.join(PARTS)}")
+        raise Broken(what or "a part occurs twice", f"a model file has {', '.join(PARTS)}")
     for item in listed:
         if item.compress_type != zipfile.ZIP_STORED or item.flag_bits & 1:
             raise Broken(f"`{item.filename}` is compressed or encrypted", "store it uncompressed")

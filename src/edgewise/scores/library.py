@@ -97,7 +97,9 @@ def softcap(most: float) -> Score:
     """
     if isinstance(most, bool) or not isinstance(most, int | float) or not 0 < most < math.inf:
         raise BadScore(
-            f"`softcap` takes a positive number, got {safe_repr(most)}", caller(), "such as 50.0"
+            f"`softcap` takes a positive number, got {safe_repr(most)}",
+            caller(),
+            "give, for example, 50.0",
         )
     return float(most) * tanh(S / float(most))
 
@@ -119,7 +121,7 @@ def alibi(slopes: Tensor | Sequence[float] | int) -> Score:
             raise BadScore(
                 f"`alibi` takes a number of heads or their slopes, got {safe_repr(slopes)}",
                 caller(),
-                "write such as `alibi(8)`, or one number for each head",
+                "write `alibi(8)`, or give one slope for each head",
             ) from None
     return -scalar(slopes) * abs(I - J)
 

@@ -282,7 +282,7 @@ def _same_run(found: Any, wanted: dict[str, Any], path: Path) -> None:
     """Refuse to resume with another recipe or other data."""
     place = Span.of("<checkpoint>", path)
     if found.get("data") != wanted["data"]:
-        raise BadCheckpoint("it was trained on other data", place, "give the same data")
+        raise BadCheckpoint("the checkpoint was trained on other data", place, "give the same data")
     before, now = found.get("recipe"), wanted["recipe"]
     if before == now:
         return
@@ -291,8 +291,8 @@ def _same_run(found: Any, wanted: dict[str, Any], path: Path) -> None:
             old = (before or {}).get(section, {}).get(key)
             if old != value:
                 raise BadCheckpoint(
-                    f"its recipe says `{key} = {old!r}` in `[{section}]`, this one {value!r}",
+                    f"the recipe of the run has `{key} = {old!r}` in `[{section}]`, not {value!r}",
                     place,
                     "resume with the same recipe, or start a new run in another folder",
                 )
-    raise BadCheckpoint("its recipe differs", place, "start a new run")
+    raise BadCheckpoint("the checkpoint's recipe differs", place, "start a new run")

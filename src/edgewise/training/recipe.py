@@ -180,7 +180,7 @@ class _RecipeReader:
                 kinds = [kind for kind, cls in KINDS[name].items() if cls in allowed]
                 kind = recipe.json()["objective"]["kind"]
                 self._say(
-                    f"the objective `{kind}` does not go with this {name}",
+                    f"the objective `{kind}` does not support this {name}",
                     name,
                     "kind",
                     f"choose one of {', '.join(kinds)}",

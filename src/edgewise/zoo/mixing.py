@@ -39,7 +39,9 @@ class Config:
 
     def __post_init__(self) -> None:
         if self.mix not in MIXES:
-            raise UnknownMix(f"`mix={self.mix!r}`", caller(), "write `mean` or `max`")
+            raise UnknownMix(
+                f"`mix={self.mix!r}` is not one of mean, max", caller(), "write `mix='mean'`"
+            )
 
 
 def layer(x: Atom, config: Config) -> Statements:

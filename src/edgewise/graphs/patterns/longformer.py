@@ -72,6 +72,6 @@ def _sequence(values: Any, name: str) -> Sequence[Any]:
         raise BadEdges(
             f"`{name}` must be a list with an entry per layer, got {short_repr(values)}",
             caller(),
-            "write such as `longformer_layers([32, 64], dilations=[[1, 1], [1, 2]])`",
+            "write, for example, `longformer_layers([32, 64], dilations=[[1, 1], [1, 2]])`",
         )
     return values

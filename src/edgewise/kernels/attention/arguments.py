@@ -93,7 +93,7 @@ def _check_fit(q: Tensor, k: Tensor, v: Tensor) -> None:
 
     if q.shape[-1] != k.shape[-1]:
         raise wrong(
-            "the features of `q` and `k`", q.shape[-1], k.shape[-1], "q·k needs as many of each"
+            "the features of `q` and `k`", q.shape[-1], k.shape[-1], "give both the same number"
         )
     if k.shape[:-1] != v.shape[:-1]:
         shapes = tuple(k.shape[:-1]), tuple(v.shape[:-1])
@@ -152,7 +152,9 @@ def _wrong_length(error: SizeMismatch) -> GraphLength:
 def check_dropout(dropout: float) -> float:
     if isinstance(dropout, bool) or not isinstance(dropout, Real) or not 0 <= dropout < 1:
         raise BadOption(
-            f"`dropout` must be from 0 to below 1, got {dropout!r}", caller(), "write such as 0.1"
+            f"`dropout` must be from 0 to below 1, got {dropout!r}",
+            caller(),
+            "give, for example, 0.1",
         )
     return float(dropout)
 
@@ -171,7 +173,9 @@ def check_scale(scale: float | None) -> None:
 def check_kernel(kernel: str | None) -> None:
     if kernel is not None and not isinstance(kernel, str):
         raise UnknownKernel(
-            f"`kernel` must be a name, got {kernel!r}", caller(), 'write such as kernel="blocks"'
+            f"`kernel` must be a name, got {kernel!r}",
+            caller(),
+            'give, for example, kernel="blocks"',
         )
 
 

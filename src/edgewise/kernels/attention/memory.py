@@ -23,12 +23,12 @@ def left(device: str) -> int | None:
 
 
 def check(needed: int, device: str, what: str, help: str) -> None:
-    """Raise if `what` is estimated to need more than is left."""
+    """Raise if `what` is estimated to need more than is free."""
     if needed < 1 << 28:
         return
     have = left(device)
     if have is not None and needed > have:
-        raise TooLarge(f"{what} needs about {shown(needed)}, more than is left", caller(), help)
+        raise TooLarge(f"{what} needs about {shown(needed)}, more than is free", caller(), help)
 
 
 @contextmanager

@@ -96,9 +96,7 @@ def cheapest(case: Case, nesting: int | None = None) -> Choice:
             refusals[implementation.name] = reason
     if not costs:
         listed = "\n".join(f"  not {name}: {reason}" for name, reason in refusals.items())
-        raise NoKernel(
-            f"no kernel takes this case\n{listed}", caller(), "change what one of them names"
-        )
+        raise NoKernel(f"no kernel supports this case\n{listed}", caller(), "change one of these")
     best = min(costs, key=lambda implementation: costs[implementation])
     for implementation, cost in costs.items():
         if implementation is not best:

@@ -93,10 +93,12 @@ def _weighted(cursor: Cursor) -> nodes.Expression:
         return _postfix(cursor, first, found)
     inner = _postfix(cursor, cursor.token, primary(cursor))
     if isinstance(inner, nodes.Weight):
-        raise brackets.TwoWeights("a weight has a weight", cursor.span(first), "write one weight")
+        raise brackets.TwoWeights(
+            "a weight stands before another weight", cursor.span(first), "write one weight"
+        )
     if inner.weight is not None:
         raise brackets.TwoWeights(
-            "the expression has a weight already", cursor.span(first), "write one weight"
+            "the expression already has a weight", cursor.span(first), "write one weight"
         )
     heights = cursor.heights.get(id(inner), (0,))
     made = _at(cursor, first, lambda: brackets.weighted(inner, found))
@@ -215,7 +217,7 @@ def _built(
     height = 1 + max(cursor.heights.get(id(part), (0,))[0] for part in parts)
     if height > MAX_DEPTH:
         raise cursor.mistake(
-            f"the expression has more than {MAX_DEPTH} operators one inside the other",
+            f"the expression has more than {MAX_DEPTH} nested operators",
             cursor.span(first),
             "write `sum(a, b, ...)`, or give a part a rule of its own",
         )
@@ -296,7 +298,7 @@ def hidden_special(cursor: Cursor, first: Token) -> nodes.Expression:
     inner = special_or_pattern(cursor)
     if inner.carries_value:
         raise cursor.mistake(
-            "a hidden atom carries no value, and this one is there for its value",
+            "a hidden atom carries no value, but this one contributes its value",
             cursor.span(first),
             "leave out the `*`, or the atom",
         )

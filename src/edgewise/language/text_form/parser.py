@@ -137,7 +137,7 @@ def _head(cursor: Cursor) -> nodes.Atom:
         raise NotSupported(
             f"the weight `${value.name}` has a list of its own",
             cursor.span(first),
-            "say it where the weight stands: `$w=<0.5>` is fixed, `$w={8 = 1.0}` filled",
+            "write it where the weight stands: `$w=<0.5>` is fixed, `$w={8 = 1.0}` filled",
         )
     if cursor.kind in ("!", "~", "@", "-", "("):
         raise operators.BadHead(

@@ -249,7 +249,7 @@ def _python_object(item: nodes.Opaque, style: Style) -> str:
         raise NoTextForm(
             f"`{shown}` is a Python object and has no text form",
             caller(),
-            "keep the program in Python, or say it with rules and the functions of `F`",
+            "keep the program in Python, or write it with rules and the functions of `F`",
         )
     return f"⟨{shown}⟩"
 

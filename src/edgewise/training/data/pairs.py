@@ -49,7 +49,7 @@ class PairData:
             sides = [[self._line(line) for line in lines_of(file)] for file in files]
             for file, lines in zip(files, sides, strict=True):
                 if not any(lines):
-                    raise bad("there is no sentence in it", file, "give one on each line")
+                    raise bad("the file has no sentences", file, "give one on each line")
             if len(sides[0]) != len(sides[1]):
                 raise bad(
                     f"it has {len(sides[1]):,} lines, `{files[0].name}` has {len(sides[0]):,}",

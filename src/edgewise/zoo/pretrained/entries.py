@@ -146,7 +146,7 @@ def check_tensors(
     if extra:
         raise BadPretrained(
             f"the tensor `{extra[0]}` does not belong to this model"
-            + (f", nor are {len(extra) - 1} others" if len(extra) > 1 else ""),
+            + (f", nor do {len(extra) - 1} others" if len(extra) > 1 else ""),
             help="is this a checkpoint of another architecture?",
         )
 

@@ -32,11 +32,11 @@ def from_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
     """The model of a checkpoint: a folder as Hugging Face saves it, or a GGUF file."""
     if not isinstance(path, str | Path):
         raise BadPretrained(
-            f"a path is a text, not {type(path).__name__}", caller(), "give the path of a folder"
+            f"a path is a string, not {type(path).__name__}", caller(), "give the path of a folder"
         )
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise BadPretrained(
-            f"`dtype` is {dtype!r}", caller(), "give a precision: `dtype=torch.float64`"
+            f"`dtype` is {dtype!r}", caller(), "give a floating-point dtype: `dtype=torch.float64`"
         )
     path = Path(path)
     try:

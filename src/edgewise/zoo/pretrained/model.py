@@ -228,7 +228,7 @@ def save_pretrained(
                 f"the weight `{e.ours}` is {tuple(weights[e.ours].shape)}, the configuration says "
                 f"{shapes[e.ours]}",
                 caller(),
-                "give the configuration that the weights are of",
+                "give the configuration that the weights belong to",
             )
     theirs = to_theirs(entries, {name: w.detach().cpu() for name, w in weights.items()})
     table = {

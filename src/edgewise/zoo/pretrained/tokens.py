@@ -44,12 +44,14 @@ def listed(texts: Iterable[str]) -> list[str]:
     """A checked list of texts."""
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         raise BadText(
-            f"expected a list of texts, got {texts!r:.60}", caller(), "write `[text]`, also for one"
+            f"expected a list of texts, got {texts!r:.60}",
+            caller(),
+            "write `[text]`, also for a single text",
         )
     found = list(texts)
     for k, text in enumerate(found):
         if not isinstance(text, str):
-            raise BadText(f"text {k} is {text!r:.60}", caller(), "give texts: `str`")
+            raise BadText(f"text {k} is {text!r:.60}", caller(), "give strings")
         try:
             text.encode("utf-8")
         except UnicodeEncodeError:

@@ -43,13 +43,16 @@ def _rotary(fields: Fields) -> tuple[float, tuple[float, float, float, float] | 
     table_ = fields.table.get("rope_parameters") or fields.table.get("rope_scaling") or {}
     if not isinstance(table_, dict):
         raise BadPretrained(
-            "the configuration has `rope_parameters` that are not a table", help="write a table"
+            "the configuration has `rope_parameters` that is not a JSON object",
+            help="give a JSON object",
         )
     inner = Fields({**fields.table, **table_})
     kind = table_.get("rope_type", table_.get("type", "default"))
     base = inner.number("rope_theta", default=10_000.0)
     if base < 1:
-        raise BadPretrained(f"the configuration has `rope_theta` = {base}", help="it is above 1")
+        raise BadPretrained(
+            f"the configuration has `rope_theta` = {base}", help="it must be at least 1"
+        )
     if kind == "default":
         return base, None
     if kind == "llama3":
