@@ -6,9 +6,9 @@ import sys
 import hf_models as models
 import pytest
 import torch
-from transformers import AutoModel
+from transformers import AutoModel, BertForMaskedLM
 
-from edgewise import EdgewiseError, F, Program, R, V, hf
+from edgewise import EdgewiseError, EdgewiseWarning, F, Program, R, V, hf
 from edgewise.graphs import causal, from_edges, full, global_tokens, per_head, per_layer, window
 
 TOKENS = torch.randint(3, 29, (2, 9), generator=torch.Generator().manual_seed(1))
@@ -85,3 +85,15 @@ def test_what_has_no_text_says_so(tmp_path, attention):
     with pytest.raises(EdgewiseError) as caught:
         hf.load(tmp_path)
     assert caught.value.code == "not-saved"
+
+
+def test_a_part_says_that_it_is_not_saved_with_the_larger_model(tmp_path):
+    model = BertForMaskedLM(models.built(models.bert).config)
+    hf.use(model.bert, window(1))
+    model.state_dict()  # weights alone: no warning
+    model.bert.save_pretrained(tmp_path / "part")
+    assert hf.graph_of(hf.load(tmp_path / "part")) == window(1)
+    with pytest.warns(EdgewiseWarning, match="the graph of `bert` is not saved"):
+        model.save_pretrained(tmp_path / "all")
+    hf.restore(model)
+    model.save_pretrained(tmp_path / "all")

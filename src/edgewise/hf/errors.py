@@ -1,6 +1,6 @@
 """Errors of attention in Hugging Face models."""
 
-from edgewise.errors import EdgewiseError
+from edgewise.errors import EdgewiseError, EdgewiseWarning
 
 TINY = "hidden_size=8, num_attention_heads=2, num_hidden_layers=1, intermediate_size=8"
 BERT = f"""\
@@ -94,18 +94,26 @@ class NotSaved(EdgewiseError):
     """A config stores a graph or program as text: Python functions and long lists have none."""
 
     code = "not-saved"
-    example = (
-        BERT
-        + """\
+    example = f"""{BERT}\
 import tempfile
 rule = (R.out(V.H, V.I) <= R.v(V.H, V.I)) | [F.call(abs)]
 hf.use(model, Program([rule])).save_pretrained(folder := tempfile.mkdtemp())
 hf.load(folder)"""
-    )
-    instead = (
-        BERT
-        + """\
+    instead = f"""{BERT}\
 import tempfile
 hf.use(model, window(3)).save_pretrained(folder := tempfile.mkdtemp())
 hf.load(folder)"""
-    )
+
+
+class PartNotSaved(EdgewiseWarning):
+    """A graph set on part of a model is not saved with the larger one: its config is its own."""
+
+    code = "part-not-saved"
+    example = f"""{BERT.replace("BertModel", "BertForMaskedLM")}\
+import tempfile
+hf.use(model.bert, window(3))
+model.save_pretrained(tempfile.mkdtemp())"""
+    instead = f"""{BERT.replace("BertModel", "BertForMaskedLM")}\
+import tempfile
+hf.use(model, window(3))
+model.save_pretrained(tempfile.mkdtemp())"""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from edgewise.hf.errors import (
     NotAnAttention,
     NotPluggable,
     NotSaved,
+    PartNotSaved,
     UnsupportedArgument,
 )
 from edgewise.hf.graph_attention import Graph, ScoreOptions, attend
@@ -35,6 +38,7 @@ from edgewise.language.program import Program
 
 BEFORE = "_attention_before_edgewise"
 IN_USE = "_edgewise_attention"
+HOOK = "_edgewise_hook"
 Attention = Pattern | per_head | per_sample | per_layer | Program
 
 
@@ -75,6 +79,7 @@ def use(model: nn.Module, attention: Attention) -> nn.Module:
     setattr(model, BEFORE, before)
     _set_implementation(model, [(config, NAME) for config, _ in before])
     setattr(model, IN_USE, attention)
+    setattr(model, HOOK, model.register_state_dict_pre_hook(_warn_part))
     if hasattr(model, "config"):  # saved, so that transformers loads no other attention
         setattr(model.config, NAME, _to_config(attention))
         vars(model.config)["attn_implementation"] = NAME
@@ -93,6 +98,7 @@ def restore(model: nn.Module) -> nn.Module:
         if before is not None:
             _set_implementation(module, before)
             module.__dict__.pop(IN_USE, None)
+            module.__dict__.pop(HOOK).remove()
             for name in (NAME, "attn_implementation"):
                 vars(module.config).pop(name, None)
     return model
@@ -138,6 +144,20 @@ def load(path: str | Path, kind: type | None = None, **options: object) -> nn.Mo
     use(model, graph)
     _load_program_weights(model, Path(path))
     return model
+
+
+def _warn_part(model: nn.Module, prefix: str, _: bool) -> None:
+    """Warn if the model is saved as part of a larger one, whose config has no graph."""
+    frame = sys._getframe() if prefix else None
+    while frame is not None and frame.f_code.co_name != "save_pretrained":
+        frame = frame.f_back
+    if frame is not None:
+        warning = PartNotSaved(
+            f"the graph of `{prefix.removesuffix('.')}` is not saved with the larger model",
+            caller(),
+            "set it on the larger model: `hf.use(model, graph)`; or save the part itself",
+        )
+        warnings.warn(warning, stacklevel=2)
 
 
 def _to_config(attention: Attention) -> dict[str, str]:
