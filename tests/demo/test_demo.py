@@ -4,15 +4,17 @@ from itertools import islice
 
 import torch
 
-from edgewise.demo import checkpoint, long_text, screen
+from edgewise.demo import checkpoint, story
 from edgewise.demo.model import (
     LONGEST,
+    RADIUS,
     STORY,
     accuracy,
     attention,
     compile_model,
     corpus,
     grounded,
+    long_step,
     names,
     positions,
     targets,
@@ -47,8 +49,8 @@ def test_every_word_aims_at_one_word():
 
 
 def test_a_long_text_computes_the_pairs_of_its_window_only():
-    took = long_text.step(compile_model(), length=2048)
-    assert took.pairs == window(long_text.RADIUS).count(2048)
+    took = long_step(compile_model(), length=2048)
+    assert took.pairs == window(RADIUS).count(2048)
     assert took.finite
     assert took.peak_gib > 0
 
@@ -66,9 +68,9 @@ def test_a_checkpoint_is_shown_with_its_answers():
     }
     answer = checkpoint.CheckpointResult(1, 3, 72, {"music": 0.4, "it": 0.1}, found)
     assert answer.hits == len(checkpoint.QUERIES)
-    console = screen.console()
+    console = story.console()
     with console.capture() as shown:
-        console.print(screen.checkpoint_panel(answer))
+        console.print(story.checkpoint_panel(answer))
     assert "layer 2, head 4" in shown.get()
     assert all(query in shown.get() for query in checkpoint.QUERIES)
 

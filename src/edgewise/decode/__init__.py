@@ -1,7 +1,6 @@
 """Autoregressive decoding: greedy, sampling and beam search."""
 
-from edgewise.decode.beam_search import beam
 from edgewise.decode.decoder import CachedDecoder, RecomputingDecoder
-from edgewise.decode.sampling import greedy, sample
+from edgewise.decode.strategies import beam, greedy, sample
 
 __all__ = ["CachedDecoder", "RecomputingDecoder", "beam", "greedy", "sample"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,27 +11,37 @@ from typing import Any
 import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import Arc, Rectangle
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 from torch import Tensor
 
-from edgewise.demo import checkpoint, long_text, screen
+from edgewise.demo import checkpoint
 from edgewise.demo.model import (
     BATCH,
     GRAPHS,
+    LENGTH,
     LONGEST,
+    RADIUS,
     STEPS,
     STORY,
     DemoGraph,
+    LongTextRun,
     accuracy,
     attention,
     compile_model,
     corpus,
+    long_step,
     names,
     positions,
     tokens,
     train,
 )
 from edgewise.graphs import from_edges
-from edgewise.language import R, V
+from edgewise.language import Program, R, V
+from edgewise.measures import Stats
 
 QUERY = STORY.words.index("it")
 PICTURE = Path("demo/attention.png")
@@ -39,18 +50,18 @@ PICTURE = Path("demo/attention.png")
 def main() -> int:
     """Run the demo; 0 if all of its claims hold."""
     torch.set_num_threads(1)  # the tensors of a sentence are too small for threads
-    on = screen.console()
-    on.print(screen.title(str(STORY)))
+    on = console()
+    on.print(title(str(STORY)))
     on.print("One attention program. Word I of sentence S attends to word J with a weight, and its")
     on.print("output is the weighted sum of the values.\n")
-    on.print(screen.rules(attention()))
+    on.print(rules(attention()))
     model = compile_model()
     on.print(
         "\n`program.compile(R.attention)` is a torch module. It is trained on "
         f"{STEPS * BATCH} short\nsentences: which word does each word belong to? An adjective to "
         "its noun, a pronoun to its\nantecedent. The sentence above is not among them.\n"
     )
-    for _ in screen.progress(train(model), STEPS, on):
+    for _ in progress(train(model), STEPS, on):
         pass
     unseen = corpus(STEPS * BATCH + 30, seed=0)[-30:]
     score = accuracy(model, unseen)
@@ -62,19 +73,19 @@ def main() -> int:
         shares = {STORY.words[j]: w for (i, j), w in seen.weights.items() if i == QUERY}
         size = len(STORY.words)
         pairs = from_edges(list(seen.weights), shape=(size, size))
-        on.print(screen.graph_panel(graph, pairs.stats(size), shares))
+        on.print(graph_panel(graph, pairs.stats(size), shares))
     on.print(
         "In the tree “music” is three arcs from “it”: outside the receptive field of one layer.\n"
     )
     on.print(f"figure: {save_figure(PICTURE, STORY.words, views, QUERY)}\n")
-    on.print(f"The same rules once more, on a text of {long_text.LENGTH:,} words:\n")
-    far = long_text.step(model)
-    on.print(screen.long_panel(far))
+    on.print(f"The same rules once more, on a text of {LENGTH:,} words:\n")
+    far = long_step(model)
+    on.print(long_panel(far))
     on.print(f"And a pretrained model, its weights in rules: {checkpoint.NAME}.\n")
     with on.status(f"{checkpoint.NAME}: 84 MB, downloaded once"):
         answer = checkpoint.run()
     on.print(
-        screen.checkpoint_panel(answer)
+        checkpoint_panel(answer)
         if isinstance(answer, checkpoint.CheckpointResult)
         else _unavailable(answer)
     )
@@ -106,7 +117,7 @@ def view(graph: DemoGraph, weights: dict[str, Tensor]) -> GraphView:
 def checked(
     score: float,
     views: list[GraphView],
-    far: long_text.LongTextRun,
+    far: LongTextRun,
     answer: checkpoint.CheckpointResult | str,
     on: Any,
 ) -> int:
@@ -121,8 +132,7 @@ def checked(
         "on the tree “it” does not attend to “music”": (QUERY, music) not in tree,
         "81, 45, 39, 25 and 58 pairs were computed": [len(v.weights) for v in views]
         == [81, 45, 39, 25, 58],
-        f"{long_text.LENGTH:,} words in a training step of less than 4 GiB": far.finite
-        and far.peak_gib < 4,
+        f"{LENGTH:,} words in a training step of less than 4 GiB": far.finite and far.peak_gib < 4,
     }
     if isinstance(answer, checkpoint.CheckpointResult):
         count = len(checkpoint.QUERIES)
@@ -214,3 +224,121 @@ def _arcs(axes: Any, words: Sequence[str], view: GraphView, query: int) -> None:
               ha="center", fontsize=11.5, color=ORANGE)  # fmt: skip
     axes.set(xlim=(-1.1, n - 0.3), ylim=(-2.1, 3.5))
     axes.axis("off")
+
+
+WIDTH = 96
+BAR = 40
+
+
+def console() -> Console:
+    plain = Console()
+    return plain if plain.is_terminal else Console(width=WIDTH)
+
+
+def title(words: str) -> Panel:
+    return Panel(Text(words, style="bold", justify="center"), subtitle="what is “it”?", width=WIDTH)
+
+
+def rules(program: Program) -> Text:
+    """The program's rules, one to a line where it fits."""
+    lines = [_folded(repr(statement)) for statement in program.statements]
+    text = Text("\n".join(lines))
+    text.highlight_regex(r"\b[RFWV]\.\w+", "cyan")
+    return text
+
+
+def _folded(line: str) -> str:
+    return line if len(line) < 80 else line.replace(" | [", "\n    | [")
+
+
+def atoms(graph: DemoGraph) -> Text:
+    """The condition that a graph adds to the body of `weights`."""
+    if not graph.condition:
+        return Text("nothing: this is the program above", style="dim")
+    shown = ", ".join(map(repr, graph.condition))
+    return Text.assemble(("+ ", "bold green"), (shown, "bold black on yellow"))
+
+
+def bars(shares: Mapping[str, float], count: int = 4) -> Text:
+    """A bar for each of the words with the largest shares."""
+    top = sorted(shares.items(), key=lambda item: -item[1])[:count]
+    text = Text()
+    for word, share in top:
+        text.append(f"{word:>10} ", "bold" if share > 0.5 else "")
+        text.append("█" * round(BAR * share) or "▏", "green" if share > 0.5 else "blue")
+        text.append(f" {share:.0%}\n")
+    text.rstrip()
+    return text
+
+
+def graph_panel(graph: DemoGraph, stats: Stats, shares: Mapping[str, float]) -> Panel:
+    inside = Group(
+        Text.assemble("in the body of weights: ", atoms(graph)),
+        Text(f"pairs computed: {stats.edges} of {stats.n**2}"),
+        Text(_hops(stats)),
+        Text(f"“it” attends to (of {len(shares)} visible words)"),
+        Padding(bars(shares), (0, 0, 0, 2)),
+    )
+    return Panel(
+        inside, title=f"{graph.name}: {graph.description}", title_align="left", width=WIDTH
+    )
+
+
+def _hops(stats: Stats) -> str:
+    reached = stats.reach[min(1, len(stats.reach) - 1)]
+    every = f"{stats.layers:.0f}" if math.isfinite(stats.layers) else "never"
+    return (
+        f"receptive field after one layer: {reached:.0%}; layers to the full one: {every}; "
+        f"spectral gap {stats.gap:.2f}"
+    )
+
+
+def long_panel(far: LongTextRun) -> Panel:
+    of = LENGTH * LENGTH
+    inside = Group(
+        Text.assemble(
+            "in the body of weights: ",
+            ("+ ", "bold green"),
+            (f"window({RADIUS})(V.I, V.J)", "bold black on yellow"),
+        ),
+        Text(f"pairs computed: {far.pairs:,} of {of:,} ({far.pairs / of:.2%}), by {far.kernel}"),
+        Text(f"grounding, once: {far.ground_s:.1f} s"),
+        Text(f"one step, forward and backward: {far.step_s:.1f} s"),
+        Text(
+            f"peak memory of the process: {far.peak_gib:.2f} GiB; "
+            f"a dense score matrix alone: {of * 4 / 2**30:.0f} GiB"
+        ),
+    )
+    return Panel(inside, title="window: nothing is N×N", title_align="left", width=WIDTH)
+
+
+def progress(losses: Iterable[float], total: int, on: Console, every: int = 20) -> Iterator[float]:
+    """Yield the losses with a progress bar; without a terminal, print every `every` steps."""
+    columns = (
+        TextColumn("training"),
+        BarColumn(BAR),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("loss {task.fields[loss]:.2f}"),
+    )
+    with Progress(*columns, console=on, disable=not on.is_terminal) as bar:
+        task = bar.add_task("training", total=total, loss=float("nan"))
+        for step, loss in enumerate(losses, 1):
+            bar.update(task, advance=1, loss=loss)
+            if not on.is_terminal and (step % every == 0 or step == total):
+                on.print(f"training {step:>3}/{total}  loss {loss:.2f}")
+            yield loss
+
+
+def checkpoint_panel(result: checkpoint.CheckpointResult) -> Panel:
+    """Where a pretrained model attends, and what it finds."""
+    where = f"layer {result.layer + 1}, head {result.head + 1}"
+    lines: list[Text] = [
+        Text(f"Of its {result.heads} heads, {where} attends most from “it” to “music”:"),
+        bars(result.shares, 5),
+        Text("\nSemantic search in 30 lines:"),
+    ]
+    for query, found in result.found.items():
+        lines.append(Text.assemble(("\n" + query, "bold")))
+        lines += [Text(f"  {cosine:.2f}  {line}") for cosine, line in found]
+    return Panel(Group(*lines), title="a pretrained checkpoint", title_align="left", width=WIDTH)

@@ -1,4 +1,4 @@
-"""Boxes of a program picture: relations, and rules as cards with a cell per atom."""
+"""Boxes of a program picture: relations, and rules as cards with a cell per atom; their labels."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -7,12 +7,12 @@ from html import escape
 from textwrap import wrap
 from typing import Any
 
-from edgewise.language import functions, nodes
+from edgewise.language import functions, nodes, printer
 from edgewise.language.blocks import defined
 from edgewise.language.statements import atoms
 from edgewise.language.terms import variables
-from edgewise.viz import labels
 from edgewise.viz.svg import box, clipped, tag, text, width
+from edgewise.weights import declared_shape
 
 GREY, RED, PURPLE, AMBER = "#57606a", "#c62828", "#6f42c1", "#8a5a00"
 COLOURS = {  # fill, border
@@ -132,7 +132,7 @@ def card(rule: nodes.Rule, aggregation: nodes.Function) -> Card:
     """The card of a rule."""
     cells = tuple(cell for item in rule.body for cell in _cells(item))
     head = _weighted("", "value", None, rule.head.weight) if rule.head.weight is not None else None
-    label = clipped(labels.computing(rule, aggregation), 3 * LINE)
+    label = clipped(computing(rule, aggregation), 3 * LINE)
     return Card(cells, tuple(wrap(label, LINE)), head, repr(rule))
 
 
@@ -143,7 +143,7 @@ def _cells(item: Any, in_formula: bool = False) -> Iterator[Cell]:
             return  # it is in the formula
         case nodes.Weight():
             yield _weighted("", "computed", None, item)
-        case nodes.Apply() if not labels.is_plain(item):
+        case nodes.Apply() if not is_plain(item):
             for operand in item.operands:
                 yield from _cells(operand, in_formula=True)
             if item.weight is not None:
@@ -153,7 +153,7 @@ def _cells(item: Any, in_formula: bool = False) -> Iterator[Cell]:
             reads = atom.relation if isinstance(atom, nodes.Atom) else None
             kind = "computed" if reads is None else "value" if atom.carries_value else "hidden"
             kind = "negated" if atom.negated else kind
-            words = clipped(labels.formula(atom if in_formula else item), 40)
+            words = clipped(formula(atom if in_formula else item), 40)
             weight = atom.weight if item.weight is None else item.weight
             yield _weighted(words, kind, reads, weight)
 
@@ -161,7 +161,7 @@ def _cells(item: Any, in_formula: bool = False) -> Iterator[Cell]:
 def _weighted(words: str, kind: str, reads: str | None, weight: nodes.Weight | None) -> Cell:
     if weight is None:
         return Cell(words, kind, reads)
-    return Cell(words, kind, reads, clipped(labels.weight(weight), 28), weight.is_fixed)
+    return Cell(words, kind, reads, clipped(weight_label(weight), 28), weight.is_fixed)
 
 
 def relation_boxes(
@@ -182,7 +182,7 @@ def relation_boxes(
             seen[relation] = seen.get(relation) or terms
     heads = [rule.head for rule in statements if isinstance(rule, nodes.Rule)]
     for head in sorted(heads, key=lambda atom: len({v.name for v in variables(atom.terms)})):
-        seen[head.relation] = labels.terms(head.terms)
+        seen[head.relation] = terms_label(head.terms)
     read = {relation for relation, _ in _read(statements)}
     here = defined(statements)
     found = {}
@@ -192,7 +192,7 @@ def relation_boxes(
             kind = "result"
         if stack is not None and relation not in here:
             kind = "input"
-        title = clipped(labels.name(relation), 32) + clipped(terms, 32)
+        title = clipped(relation_label(relation), 32) + clipped(terms, 32)
         found[relation] = RelationBox(
             title, _note(kind, facts[relation], lines.get(relation)), kind
         )
@@ -204,7 +204,7 @@ def _note(kind: str, facts: Sequence[nodes.Atom], line: nodes.Line | None) -> st
     if len(facts) == 1:
         weight = facts[0].weight
         fixed = " fixed" if weight is not None and weight.is_fixed else ""
-        parts.append(f"fact {'1' if weight is None else labels.weight(weight)}{fixed}")
+        parts.append(f"fact {'1' if weight is None else weight_label(weight)}{fixed}")
     elif facts:
         parts.append(f"{len(facts)} facts")
     elif kind == "data":
@@ -212,7 +212,7 @@ def _note(kind: str, facts: Sequence[nodes.Atom], line: nodes.Line | None) -> st
     if line is not None and line.functions:
         combines = [f for f in line.functions if functions.kind(f) == functions.COMBINATION]
         others = [f for f in line.functions if f not in combines]
-        parts.append(" → ".join(labels.function(f) for f in (*combines, *others)))
+        parts.append(" → ".join(function_label(f) for f in (*combines, *others)))
     return clipped(", ".join(parts), 40)
 
 
@@ -222,7 +222,7 @@ def _read(statements: Sequence[nodes.Statement]) -> Iterator[tuple[str, str]]:
             case nodes.Rule():
                 for atom in atoms(statement.body):
                     if isinstance(atom, nodes.Atom):
-                        yield atom.relation, labels.terms(atom.terms)
+                        yield atom.relation, terms_label(atom.terms)
             case nodes.Stack():
                 inner = dict(reversed(list(_read(statement.statements))))
                 for parameter, relation in zip(statement.parameters, statement.inputs, strict=True):
@@ -236,9 +236,9 @@ def _occurrences(statements: Sequence[nodes.Statement]) -> Iterator[tuple[str, s
         match statement:
             case nodes.Rule(head=head):
                 yield from _read([statement])
-                yield head.relation, labels.terms(head.terms)
+                yield head.relation, terms_label(head.terms)
             case nodes.Fact(atom=atom):
-                yield atom.relation, labels.terms(atom.terms)
+                yield atom.relation, terms_label(atom.terms)
             case nodes.Line():
                 yield statement.relation, ""
             case nodes.Stack():
@@ -263,3 +263,133 @@ def outside(stack: nodes.Stack) -> list[str]:
         and not relation.startswith("^")
         and not any(relation.startswith(f"{name}.") for name in inner)
     ]
+
+
+INFIX = {"leq": "≤", "lt": "<", "geq": "≥", "gt": ">", "eq": "=", "neq": "≠"}
+ARITHMETIC = {"add": "+", "sub": "−", "mul": "·", "div": "÷", "mod": "mod"}
+OPERATORS = {**printer.INFIX, "product": (" · ", 2)}
+
+
+def relation_label(relation: str) -> str:
+    return relation.removeprefix("^")
+
+
+def terms_label(items: Sequence[nodes.Term]) -> str:
+    shown = (t.name if isinstance(t, nodes.Variable) else str(t) for t in items)
+    return f"({', '.join(shown)})" if items else ""
+
+
+def predicate_label(atom: nodes.SpecialAtom) -> str:
+    """A predicate as mathematics writes it.
+
+    >>> from edgewise.language import R, V
+    >>> predicate_label(R.special.leq(V.J, V.I)), predicate_label(R.special.sub(V.I, V.J, V.D))
+    ('J ≤ I', 'I − J = D')
+    """
+    t = [x.name if isinstance(x, nodes.Variable) else str(x) for x in atom.terms]
+    if atom.name in INFIX and len(t) == 2:
+        shown = f"{t[0]} {INFIX[atom.name]} {t[1]}"
+    elif atom.name in ARITHMETIC and len(t) == 3:
+        shown = f"{t[0]} {ARITHMETIC[atom.name]} {t[1]} = {t[2]}"
+    elif atom.name == "next" and len(t) == 2:
+        shown = f"{t[0]} + 1 = {t[1]}"
+    elif atom.name.removesuffix("_eval") in ARITHMETIC and len(t) == 2:
+        shown = f"{t[0]} {ARITHMETIC[atom.name.removesuffix('_eval')]} {t[1]}"
+    else:
+        shown = f"{atom.name}{terms_label(atom.terms)}"
+    return f"¬({shown})" if atom.negated else shown
+
+
+def formula(item: Any, level: int = 0) -> str:
+    """An expression without its weights.
+
+    >>> from edgewise.language import R, V
+    >>> formula(R.k(V.J).T @ R.q(V.I)), formula(-R.a * (R.b + R.c))
+    ('k(J)ᵀ · q(I)', '(1 − a) * (b + c)')
+    """
+    match item:
+        case nodes.Atom():
+            name = relation_label(item.relation)
+            return f"{'¬' if item.negated else ''}{name}{terms_label(item.terms)}"
+        case nodes.SpecialAtom():
+            return predicate_label(item)
+        case nodes.PatternAtom():
+            return f"{'¬' if item.negated else ''}{item.pattern!r}{terms_label(item.terms)}"
+        case nodes.Weight():
+            return weight_symbol(item)
+        case nodes.Apply():
+            return _apply(item, level)
+    return repr(item)
+
+
+def is_plain(item: Any) -> bool:
+    """True if an item of a body is one atom, at most under unary functions."""
+    if isinstance(item, nodes.Apply):
+        return len(item.operands) == 1 and is_plain(item.operands[0])
+    return not isinstance(item, nodes.Weight)
+
+
+def _apply(item: nodes.Apply, level: int) -> str:
+    called, operands = item.function.name, item.operands
+    if called in OPERATORS and len(operands) > 1:
+        symbol, strength = OPERATORS[called]
+        shown = symbol.join(formula(operand, strength) for operand in operands)
+        return f"({shown})" if level > strength else shown
+    if called == "transp":
+        return f"{formula(operands[0], 3)}ᵀ"
+    if called == "reverse":
+        return f"(1 − {formula(operands[0], 2)})"
+    return f"{called}({', '.join(formula(o) for o in operands)})"
+
+
+def weight_label(item: nodes.Weight) -> str:
+    """The shape of a weight, or its number; a family with its keys.
+
+    >>> from edgewise.language import R, V, W
+    >>> [weight_label(w) for w in (R.a[64, 32].weight, R.a[2.0].weight, W.q(V.H)[16, 64])]
+    ['64×32', '2', 'q(H) 16×64']
+    """
+    called = f"{item.name}{terms_label(item.keys)}" if item.name else ""
+    if isinstance(item.value, float | int):
+        shape = f"{item.value:.4g}"
+    else:
+        shape = "×".join(map(str, declared_shape(item))) or "scalar" if item.is_declared else ""
+    return " ".join(part for part in (called, shape) if part)
+
+
+def weight_symbol(item: nodes.Weight) -> str:
+    """A weight inside a formula: its number, its name, or W."""
+    if item.name:
+        return f"{item.name}{terms_label(item.keys)}"
+    return f"{item.value:.4g}" if isinstance(item.value, float | int) else "W"
+
+
+def function_label(item: nodes.Function) -> str:
+    """A function with its arguments: `softmax over J`, `leaky_relu(0.2)`."""
+    over = dict(item.arguments).get("agg_terms")
+    if over:
+        return f"{functions.definition(item).word} over {', '.join(over)}"
+    if item.name == "call":
+        return type(item["module"].thing).__name__
+    return printer.python(item).removeprefix("F.")
+
+
+def computing(rule: nodes.Rule, aggregation: nodes.Function) -> str:
+    """How a rule computes: its functions, and the defaults where they apply."""
+    values = [item for item in rule.body if item.carries_value]
+    kinds = {functions.kind(f): f for f in rule.functions}
+    formulas = [formula(v) for v in values if isinstance(v, nodes.Apply) and not is_plain(v)]
+    parts = [", ".join(formulas)] if formulas else []
+    if functions.COMBINATION in kinds:
+        parts.append(function_label(kinds[functions.COMBINATION]))
+    elif len(values) > 1:
+        parts.append("sum")
+    parts += [
+        function_label(f) for f in rule.functions if functions.kind(f) == functions.TRANSFORMATION
+    ]
+    inner = {v.name for item in values for a in atoms(item) for v in variables(a.terms)}
+    if functions.AGGREGATION in kinds:
+        parts.append(function_label(kinds[functions.AGGREGATION]))
+    elif inner - {v.name for v in variables(rule.head.terms)}:
+        parts.append(function_label(aggregation))
+    return " → ".join(parts)
