@@ -389,7 +389,7 @@ def reading(ground: GroundRule, chosen: Mapping[str, Tensor | None]) -> GroundRu
         literal = ground.body.literals[at]
         some = chosen[literal.relation] if isinstance(literal, nodes.Atom) else None
         if read is not None and some is not None:
-            local, sizes[at] = torch.searchsorted(some, read), len(some)
+            local, sizes[at] = torch.searchsorted(some, read.contiguous()), len(some)
             in_order = len(local) == len(some) and torch.equal(local, torch.arange(len(some)))
             rows[at] = None if in_order else local
     return replace(ground, rows=rows, sizes=sizes)

@@ -368,9 +368,10 @@ def test_running_out_of_memory_says_how_much_was_asked_for(error, monkeypatch):
 
 
 q = torch.zeros(1, 2, 8, 4)
+NESTED = torch.nested.as_nested_tensor([torch.zeros(2, 8, 4)])
 THINGS = [None, 1, 1.5, 10**400, True, "x", b"x", [1], (), {}, object(), S, window(1), float("nan"),
           torch.zeros(3), torch.zeros(1, 2, 8, 4).to_sparse(), torch.tensor(1), lambda s: s,
-          torch.zeros(1, 2, 8, 4, dtype=torch.complex64), torch.zeros(0)]  # fmt: skip
+          torch.zeros(1, 2, 8, 4, dtype=torch.complex64), torch.zeros(0), NESTED]  # fmt: skip
 OPTIONS = ["graph", "scale", "bias", "score", "edge_bias", "edge_scale", "edge_key", "edge_value",
            "dropout", "lengths", "offset", "return_lse", "return_weights", "kernel"]  # fmt: skip
 
@@ -380,6 +381,22 @@ def test_wrong_things_are_errors_of_ours(option):
     for thing in THINGS:
         with contextlib.suppress(EdgewiseError):
             attention(q, q, q, **{option: thing})
+
+
+def test_a_bias_has_any_strides():
+    transposed = torch.randn(8, 8).mT.requires_grad_()
+    attention(q, q, q, window(2), bias=transposed).square().sum().backward()
+    contiguous = transposed.detach().contiguous().requires_grad_()
+    attention(q, q, q, window(2), bias=contiguous).square().sum().backward()
+    torch.testing.assert_close(transposed.grad, contiguous.grad)
+
+
+def test_an_index_that_is_no_number_reads_an_end_of_the_table():
+    values = torch.randn(2, 3)
+    found = attention(q, q, q, score=S + table(values, I / (I - I)))  # 0/0, then ∞
+    places = torch.tensor([0] + 7 * [2])
+    wanted = attention(q, q, q, bias=values[:, places, None])
+    torch.testing.assert_close(found, wanted)
 
 
 @pytest.mark.parametrize("place", range(3))
@@ -402,6 +419,11 @@ def test_scores_that_do_not_fit_are_errors():
             "`edge_key` has shape (64, 5), which does not broadcast to (1, 2, 64, 4)",
         ),
         (lambda: attention(q, q, q, edge_value=torch.zeros(63, 4)), "attention-shape", "(63, 4)"),
+        (
+            lambda: attention(q, q, q, edge_bias=torch.zeros(3, 2, 64)),
+            "attention-shape",
+            "`edge_bias` has shape (3, 2, 64), which does not broadcast to (1, 2, 64)",
+        ),
         (
             lambda: attention(q, q, q, window(1), score=S + I, kernel="permuted"),
             "kernel-refuses",

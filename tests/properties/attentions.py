@@ -81,7 +81,10 @@ class Call:
                 option()
 
     def tensor(self, *shape: int) -> Tensor:
-        return torch.randn(shape, generator=self.draw).double().requires_grad_()
+        """Of any strides."""
+        x = torch.randn(shape, generator=self.draw).double()
+        a, b = self.choices.choice([(0, 0), (0, 0), (0, -1), (-2, -1), (0, 1)])
+        return x.transpose(a, b).contiguous().transpose(a, b).requires_grad_()
 
     def _scale(self) -> None:
         self.options["scale"] = 0.3

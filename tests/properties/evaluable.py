@@ -179,6 +179,16 @@ def causally(name: str) -> tuple[list[Any], Relation]:
     return rules, Relation(name, (2,), (True,))
 
 
+def crossed(name: str) -> tuple[list[Any], Relation]:
+    """Attention whose queries, keys, values and biases are relations of their own."""
+    rules = [
+        (R[f"{name}_w"](V.I, V.J) <= (R.y(V.J).T @ R.x(V.I)[3, 2]) + R.e(V.I, V.J))
+        | [F.softmax_agg(agg_terms=[V.J])],
+        (R[name](V.I) <= (R[f"{name}_w"](V.I, V.J), R.a(V.J), R.x(V.J))) | [F.product],
+    ]
+    return rules, Relation(name, (2,), (True,))
+
+
 def typed(name: str) -> tuple[list[Any], Relation]:
     """Messages along edges, with a matrix for the kind of the sender."""
     rules = [
@@ -211,7 +221,7 @@ def several(name: str) -> tuple[list[Any], Relation]:
 
 
 PLAIN = (shortest, reachable, passed, stacked, several)
-TEMPLATES = (*PLAIN, sequence, paths, autoregressive, attended, causally, typed, unbound)
+TEMPLATES = (*PLAIN, sequence, paths, autoregressive, attended, causally, crossed, typed, unbound)
 LEARNABLE = (R.g(0)[2,], R.g(1)[[0.5, -0.25]], R.g(3)[[1.5, 0.75]].fixed())
 LINES = ([F.sum], [F.max], [F.avg, F.tanh], [F.elproduct], [F.relu], [F.min, F.sigmoid])
 

@@ -127,8 +127,12 @@ class AttentionStep:
         if state.cache is not None and self.node.head.relation in state.cache:
             return self._heads(self._cached(state, q, k, v), rank)
         bias = self._bias((*shared, query, key), state)
+        edge_bias = self._per_edge(self.edge_bias, torch.add, state)
+        edge_scale = self._per_edge(self.edge_scale, torch.mul, state)
         dropout = self.node.dropout if state.training else 0.0
-        q, k, v = (self.spread(t) for t in (q, k, v))
+        terms = [t for t in (q, k, v, bias, edge_bias, edge_scale) if t is not None]
+        batch = torch.broadcast_shapes(*(t.shape[:1] for t in terms))
+        q, k, v = (self.spread(t, *batch) for t in (q, k, v))
         if self.has_terms:
             score, graph = self.score(state), self.pattern or EVERY
             out = graph_attention(
@@ -141,8 +145,8 @@ class AttentionStep:
                 lengths=self.lengths,
                 score=score.node,
                 tables=score.tables,
-                edge_bias=self._per_edge(self.edge_bias, torch.add, state),
-                edge_scale=self._per_edge(self.edge_scale, torch.mul, state),
+                edge_bias=edge_bias,
+                edge_scale=edge_scale,
             )
             return self._heads(out, rank)
         return self._heads(self.kernel(q, k, v, bias, dropout), rank)
@@ -171,7 +175,7 @@ class AttentionStep:
         order = (*self.node.shared, self.node.query, self.node.key)
         kept = tuple(side for side in self.biases if self.node.key in side.names)
         bias = self._bias(order, state, kept)
-        q = self.spread(q)
+        q = self.spread(q, len(q))
         k, v = (t if self.node.shared else t.unsqueeze(1) for t in (k, v))
         return _attend_cached(q, k, v, bias, self, state.cache)
 
@@ -229,10 +233,10 @@ class AttentionStep:
             total = total + part
         return total if self.node.shared else total.unsqueeze(1)
 
-    def spread(self, data: Tensor) -> Tensor:
+    def spread(self, data: Tensor, batch: int) -> Tensor:
         """(batch, shared..., n, d) with every shared axis at its length."""
         shared = [self.axes[n] for n in self.node.shared]
-        data = data.expand(self.samples or data.shape[0], *shared, *data.shape[-2:])
+        data = data.expand(self.samples or batch, *shared, *data.shape[-2:])
         return data if shared else data.unsqueeze(1)
 
     def _heads(self, out: Tensor, shape: tuple[int, ...]) -> Column:

@@ -123,10 +123,10 @@ def additive_output(step: AttentionStep, state: State) -> tuple[Tensor, tuple[in
     q = _added(step, step.queries, node.query, state)
     k = _added(step, step.keys, node.key, state)
     v, rank = step.weighed((*node.shared, node.key), state)
-    parts = [step.spread(x) for x in (q, k, v)]
-    batch = next((b for x in parts if (b := x.shape[0]) != 1), 1)  # it may be 0
-    heads = parts[0].shape[1:-2]
-    q, k, v = (x.expand(batch, *heads, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in parts)
+    size = torch.broadcast_shapes(*(x.shape[:1] for x in (q, k, v)))
+    parts = [step.spread(x, *size) for x in (q, k, v)]
+    batch, *heads = parts[0].shape[:-2]
+    q, k, v = (x.reshape(-1, *x.shape[-2:]) for x in parts)
     t = None if step.vector is None else _vector(step, step.vector, batch, state)
     assert isinstance(node.score.products, Additive)
     assert step.which is not None

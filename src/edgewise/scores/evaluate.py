@@ -66,7 +66,7 @@ class PairScores:
     def places(self, entry: Entry) -> Tensor:
         """The index of an entry, cut to the length of its table."""
         index, last = self[entry.index], self.tables[entry.table].shape[1] - 1
-        index = index.floor() if kind(entry.index) == REAL else index
+        index = index.floor().nan_to_num(0.0) if kind(entry.index) == REAL else index
         return index.clamp(0, last).long()
 
     def add_to(self, total: Tensor, entry: Entry, grad: Tensor) -> None:

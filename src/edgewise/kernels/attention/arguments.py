@@ -282,11 +282,9 @@ def _check_each(term: object, name: str, q: Tensor, device: torch.device) -> Non
 
 def check_broadcast(term: Tensor, name: str, shape: tuple[int, ...]) -> None:
     try:
-        torch.broadcast_shapes(term.shape, shape)
+        fits = torch.broadcast_shapes(term.shape, shape) == shape
     except RuntimeError:
         fits = False
-    else:
-        fits = term.ndim <= len(shape)
     if not fits:
         raise AttentionShape(
             f"`{name}` has shape {tuple(term.shape)}, which does not broadcast to {shape}",

@@ -41,11 +41,12 @@ def key_of(q: Tensor, k: Tensor, v: Tensor, graph: object, options: tuple[Any, .
     known = known and type(lse) is type(weights) is bool
     if not known or not (graph is None or isinstance(graph, GRAPHS)):
         return None
+    if q.is_nested or k.is_nested or v.is_nested:  # they have no shape
+        return None
     shapes = (q.shape, k.shape, v.shape)
     if len(shapes[0]) < 2 or len(shapes[1]) < 2:
         return None
-    layouts = (q.layout, k.layout, v.layout)
-    if layouts != STRIDED or q.is_nested or k.is_nested or v.is_nested:
+    if (q.layout, k.layout, v.layout) != STRIDED:
         return None
     return shapes, q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, options
 

@@ -65,13 +65,13 @@ class TermGrads:
 
     def __init__(self, case: Case, terms: Terms) -> None:
         def zeros(x: Tensor | None) -> Tensor | None:
-            return None if x is None else torch.zeros_like(x, dtype=wide(case.dtype))
+            return None if x is None else _zeros(x, wide(case.dtype))
 
         self.inputs = terms
         self.bias, self.edge_bias = zeros(terms.bias), zeros(terms.edge_bias)
         self.edge_scale = zeros(terms.edge_scale)
         self.edge_key, self.edge_value = zeros(terms.edge_key), zeros(terms.edge_value)
-        self.tables = [torch.zeros_like(t, dtype=wide(case.dtype)) for t in terms.tables]
+        self.tables = [_zeros(t, wide(case.dtype)) for t in terms.tables]
 
     def terms(self) -> Terms:
         """In the precision of the inputs."""
@@ -157,6 +157,11 @@ def _put(total: Tensor | None, tile: Tile, grad: Tensor) -> None:
         total[:, :, tile.edge.expand(tile.shape)[there]] = grad[:, :, there]
 
 
+def _zeros(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Contiguous, whatever the strides of `x`: gradients are added by flat indices."""
+    return torch.zeros(x.shape, dtype=dtype, device=x.device)
+
+
 def _axes(bias: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
     i, j = tile.i, tile.j
     return (i if bias.shape[-2] > 1 else i * 0), (j if bias.shape[-1] > 1 else j * 0)
@@ -191,7 +196,7 @@ def off_edges(case: Case, inputs: Terms, found: Terms) -> Terms:
     if inputs.bias is None or found.edge_bias is None:
         return found
     tile = Tile(*places(case.graph, case.n, case.m, case.device))
-    total = torch.zeros_like(inputs.bias, dtype=wide(case.dtype))
+    total = _zeros(inputs.bias, wide(case.dtype))
     _spread(total, tile, found.edge_bias.to(total.dtype))
     edge = None if inputs.edge_bias is None else found.edge_bias
     return Terms(**{**vars(found), "bias": total.to(inputs.bias.dtype), "edge_bias": edge})
