@@ -360,33 +360,32 @@ class Rule:
         self.denied: list[nodes.Atom] = []
         self.specials: list[nodes.SpecialAtom | nodes.PatternAtom] = []
         self.families: list[nodes.Weight] = []
-        self.carrying: list[nodes.Atom | nodes.SpecialAtom] = []
+        self.terms: list[nodes.Term] = [*rule.head.terms]  # of what carries values, as written
         self._collect(rule.head.weight)
         for item in rule.body:
             self._collect(item)
         kinds = {f.name.endswith("_agg"): f for f in rule.functions}
         self.aggregation = kinds.get(True, default)
         self.over = dict(self.aggregation.arguments).get("agg_terms")
-        carrying = [t for a in self.carrying for t in a.terms]
-        keys = [t for w in self.families for t in w.keys]
-        self.visible = list(dict.fromkeys(variables([*self.head.terms, *carrying, *keys])))
+        self.visible = list(dict.fromkeys(variables(self.terms)))
 
     def _collect(self, item: Any) -> None:
         match item:
             case nodes.Weight():
                 self.families += [item] if item.keys else []
+                self.terms += item.keys
             case nodes.Atom():
+                self.terms += item.terms if item.carries_value else ()
                 self._collect(item.weight)
                 (self.denied if item.negated else self.atoms).append(item)
-                self.carrying += [item] if item.carries_value else []
             case nodes.SpecialAtom() | nodes.PatternAtom():
+                self.terms += item.terms if item.carries_value else ()
                 self._collect(item.weight)
                 self.specials.append(item)
-                self.carrying += [item] if item.carries_value else []
             case nodes.Apply():
-                self._collect(item.weight)
                 for operand in item.operands:
                     self._collect(operand)
+                self._collect(item.weight)
 
     def uses(self, bound: Bound) -> list[tuple[str, Key]]:
         return [(a.relation, ground(a.terms, bound)) for a in self.atoms if not a.hidden]

@@ -5,7 +5,7 @@ import pickle
 import pytest
 import torch
 
-from edgewise import EdgewiseError, F, Program, R, V, repeat
+from edgewise import EdgewiseError, F, Program, R, V, W, repeat
 
 pytestmark = pytest.mark.filterwarnings("ignore::edgewise.EdgewiseWarning")
 
@@ -112,3 +112,16 @@ def test_a_seed_gives_a_weight_the_same_numbers_everywhere(dtype):
     assert torch.equal(drawn["w"], solved)
     assert not torch.equal(drawn["w"][:2], drawn["v"])
     assert not torch.equal(drawn["w"], Program([rule]).weights(seed=5)["w"])
+
+
+def test_groundings_are_sorted_by_first_occurrence():
+    """The key of a family counts where the family stands, not after all atoms."""
+    body = (R.x(V.J)[W.w(V.T)[1, 1]], R.y(V.K))
+    program = Program([(R.h <= body) | [F.concat_agg]], domains={V.T: 2})
+    facts = [R.x(0)[1.0], R.y(0)[0.0], R.y(1)[0.5]]
+    weights = {"w": torch.tensor([1.0, 2.0], dtype=torch.float64).reshape(2, 1, 1)}
+    assert program.solve(facts, weights=weights)[R.h].tolist() == [1.0, 1.5, 2.0, 2.5]
+    model = program.compile(R.h, dtype=torch.float64)
+    with torch.no_grad():
+        model.weight("w").copy_(weights["w"])
+    assert model(model.ground(facts=facts)).tolist() == [1.0, 1.5, 2.0, 2.5]

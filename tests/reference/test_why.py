@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgewise import EdgewiseError, F, Program, R, V, W, repeat
-from edgewise.reference.evaluate import aggregate
+from edgewise.reference.evaluate import combine
 
 AGGREGATIONS = [F.sum_agg, F.avg_agg, F.max_agg, F.min_agg, F.concat_agg, F.lse_agg, F.topk_agg(2)]
 numbers = st.floats(-8, 8, allow_nan=False, width=32).filter(lambda x: x == 0 or abs(x) > 1e-3)
@@ -49,7 +49,7 @@ def test_contributions_reaggregate_and_shares_sum_to_one(aggregation, values):
     found = column(values, aggregation, weight=2.0).why(R.h(0))
     (derivation,) = found.derivations
     contributions = [g.contribution for g in derivation.groundings]
-    torch.testing.assert_close(aggregate(aggregation, contributions), found.value)
+    torch.testing.assert_close(combine(aggregation, contributions), found.value)
     if aggregation.name in ("max_agg", "min_agg") or (
         aggregation.name != "lse_agg" and found.value.abs().sum() > 0
     ):

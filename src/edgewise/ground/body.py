@@ -11,7 +11,7 @@ from edgewise.ground.index import Grid, Index
 from edgewise.language import nodes
 from edgewise.language.program import Domain
 from edgewise.language.specials import SPECIALS
-from edgewise.language.statements import atoms, weights
+from edgewise.language.statements import assigned_variables, atoms, weights
 from edgewise.language.terms import variables
 
 SAMPLE = nodes.Variable("@sample")  # the first term of what differs between samples
@@ -39,15 +39,8 @@ class Body:
 
     @cached_property
     def visible(self) -> tuple[str, ...]:
-        """The variables that a grounding assigns: the rule head's, then those that carry values."""
-        carrying = [
-            term
-            for literal in self.literals
-            if isinstance(literal, nodes.Weight) or literal.carries_value
-            for term in terms_of(literal)
-        ]
-        names = [v.name for v in variables([*self.rule.head.terms, *carrying])]
-        return tuple(dict.fromkeys(names))
+        """The variables that a grounding assigns, in the order that groundings are sorted by."""
+        return assigned_variables(self.rule)
 
     @cached_property
     def positive(self) -> dict[int, nodes.Atom]:

@@ -134,6 +134,35 @@ def _atoms(node: Any) -> Iterator[nodes.Atom | nodes.SpecialAtom | nodes.Pattern
                 yield from _atoms(item)
 
 
+def assigned_variables(rule: nodes.Rule) -> tuple[str, ...]:
+    """The variables that a grounding assigns, in the order that groundings are sorted by.
+
+    They are the rule head's, then those of atoms that carry values and of weight families, in the
+    order of their first occurrence; a weight stands after what it multiplies.
+
+    >>> from edgewise.language import R, V, W
+    >>> assigned_variables(R.h(V.X) <= (R.a(V.Y)[W.w(V.T)[2,]], R._e(V.Z, V.X), R.b(V.U)))
+    ('X', 'Y', 'T', 'U')
+    """
+    terms = (*rule.head.terms, *_carried(rule.body))
+    return tuple(dict.fromkeys(t.name for t in terms if isinstance(t, nodes.Variable)))
+
+
+def _carried(node: Any) -> Iterator[nodes.Term]:
+    match node:
+        case tuple():
+            for item in node:
+                yield from _carried(item)
+        case nodes.Weight():
+            yield from node.keys
+        case nodes.Atom() | nodes.SpecialAtom() if node.carries_value:
+            yield from node.terms
+            yield from _carried(node.weight)
+        case nodes.Apply():
+            yield from _carried(node.operands)
+            yield from _carried(node.weight)
+
+
 def applied_functions(node: Any) -> Iterator[nodes.Function]:
     """Every function applied inside a body."""
     if isinstance(node, tuple):

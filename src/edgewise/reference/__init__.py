@@ -14,11 +14,11 @@ from edgewise.functions.values import canonical
 from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.language.statements import name_weights
-from edgewise.reference.evaluate import Evaluator, GroundAtom, Values, exact, weight_value
+from edgewise.reference.evaluate import Evaluator, GroundAtom, Values, weight_value
 from edgewise.reference.ground import ground_rules
 from edgewise.reference.join import Matcher
 from edgewise.reference.solution import Solution
-from edgewise.weights import WeightTable
+from edgewise.weights import WeightTable, exact
 
 __all__ = ["Solution", "solve"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from edgewise.language.program import members
 from edgewise.language.statements import SUM, aggregation_of, atoms, combination
 from edgewise.reference.arithmetic import evaluated
 from edgewise.reference.ground import RuleGroundings
-from edgewise.reference.join import Assignment, Key
+from edgewise.reference.join import Assignment, Key, ground
 from edgewise.weights import WeightTable
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ class Evaluator:
         for key in ground_rule.groups[head]:
             present = [b for b in ground_rule.heads[key] if all(n in values for n in uses(rule, b))]
             if present:
-                found[key] = aggregate(inner, [self.grounding(rule, b, values) for b in present])
+                found[key] = combine(inner, [self.grounding(rule, b, values) for b in present])
         if grouped and found:
             normal = normalise(aggregation, list(found.values()))
             found = dict(zip(found, normal, strict=True))
@@ -242,10 +242,6 @@ def weight_value(table: WeightTable, weight: nodes.Weight, bound: Assignment) ->
     return canonical(tensor.to(table.dtype))
 
 
-def ground(terms: Sequence[nodes.Term], bound: Assignment) -> Key:
-    return tuple(bound[t.name] if isinstance(t, nodes.Variable) else t for t in terms)
-
-
 def uses(rule: nodes.Rule, bound: Assignment) -> Iterator[GroundAtom]:
     """The atoms whose values one grounding needs."""
     for atom in atoms(rule.body):
@@ -279,11 +275,7 @@ def transform(function: nodes.Function, x: Tensor, training: bool) -> Tensor:
 
 
 def combine(function: nodes.Function, values: Sequence[Tensor]) -> Tensor:
-    return canonical(definition(function).value(values, **arguments(function)))
-
-
-def aggregate(function: nodes.Function, values: Sequence[Tensor]) -> Tensor:
-    """The groundings of one rule head, in key order, become one value."""
+    """Operands of a body, or the groundings of one rule head in key order, as one value."""
     return canonical(definition(function).value(values, **arguments(function)))
 
 
@@ -293,14 +285,3 @@ def normalise(function: nodes.Function, values: Sequence[Tensor]) -> list[Tensor
     assert shares is not None
     found: list[Tensor] = shares[0](values)
     return found
-
-
-def exact(thing: Any, dtype: torch.dtype) -> Tensor:
-    """Numbers as a tensor of `dtype`, without a detour through another precision.
-
-    >>> exact(0.1, torch.float64).item()
-    0.1
-    """
-    if isinstance(thing, int | float | tuple | list):
-        return torch.as_tensor(thing, dtype=dtype)
-    return torch.as_tensor(thing).to(dtype)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from edgewise.checks.evaluation import LIMIT, ROUNDS, endless
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
-from edgewise.reference.join import Assignment, Database, Key, KeySet, Matcher
+from edgewise.reference.join import Assignment, Database, Key, KeySet, Matcher, ground
 
 BITS = 62  # of a key; arithmetic that outgrows them does not end
 
@@ -58,10 +58,7 @@ def _derive(
     matcher: Matcher, matches: Iterable[Assignment], database: Database, new: dict[str, list[Key]]
 ) -> None:
     head = matcher.rule.head
-    found = {
-        tuple(match[t.name] if isinstance(t, nodes.Variable) else t for t in head.terms)
-        for match in matches
-    }
+    found = {ground(head.terms, match) for match in matches}
     if any(isinstance(k, int) and k.bit_length() > BITS for key in found for k in key):
         raise endless(matcher.rule)
     for key in found:
@@ -78,9 +75,7 @@ class RuleGroundings:
         self.rule = matcher.rule
         self.heads: dict[Key, list[Assignment]] = defaultdict(list)
         for assignment in matcher.groundings(database):
-            terms = matcher.rule.head.terms
-            key = tuple(assignment[t.name] if isinstance(t, nodes.Variable) else t for t in terms)
-            self.heads[key].append(assignment)
+            self.heads[ground(matcher.rule.head.terms, assignment)].append(assignment)
         self.groups = self._grouped()
 
     def _grouped(self) -> dict[Key, list[Key]]:

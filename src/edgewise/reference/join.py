@@ -9,7 +9,7 @@ from edgewise.checks.evaluation import OutOfDomain
 from edgewise.language import nodes
 from edgewise.language.program import Domain, members
 from edgewise.language.specials import SPECIALS
-from edgewise.language.statements import atoms, weights
+from edgewise.language.statements import assigned_variables, atoms, weights
 from edgewise.language.terms import order, variables
 from edgewise.reference.arithmetic import computed, evaluated, holds
 
@@ -81,15 +81,8 @@ class Matcher:
 
     @cached_property
     def visible(self) -> tuple[str, ...]:
-        """The variables a grounding assigns: the rule head's, then those that carry values."""
-        carrying = [
-            t
-            for literal in self.literals
-            if isinstance(literal, nodes.Weight) or literal.carries_value
-            for t in (literal.keys if isinstance(literal, nodes.Weight) else literal.terms)
-        ]
-        names = [v.name for v in variables([*self.rule.head.terms, *carrying])]
-        return tuple(dict.fromkeys(names))
+        """The variables a grounding assigns, in the order that groundings are sorted by."""
+        return assigned_variables(self.rule)
 
     @cached_property
     def recursive_places(self) -> tuple[int, ...]:
@@ -145,7 +138,7 @@ class Matcher:
     ) -> Iterator[Assignment]:
         match literal:
             case nodes.Atom(negated=True):
-                if _ground(literal.terms, bound) not in database[literal.relation]:
+                if ground(literal.terms, bound) not in database[literal.relation]:
                     yield bound
             case nodes.Atom():
                 yield from _scan(literal, bound, database)
@@ -179,7 +172,7 @@ class Matcher:
     def _in_pattern(
         self, literal: nodes.PatternAtom, bound: Assignment, database: Database
     ) -> bool:
-        i, j = _ground(literal.terms, bound)
+        i, j = ground(literal.terms, bound)
         if isinstance(i, str) or isinstance(j, str) or i < 0 or j < 0:
             return False
         n, m = (self._length(term, database) for term in literal.terms)
@@ -223,7 +216,7 @@ def _terms(literal: Literal) -> tuple[nodes.Term, ...]:
     return literal.keys if isinstance(literal, nodes.Weight) else literal.terms
 
 
-def _ground(terms: Sequence[nodes.Term], bound: Assignment) -> Key:
+def ground(terms: Sequence[nodes.Term], bound: Assignment) -> Key:
     return tuple(bound[t.name] if isinstance(t, nodes.Variable) else t for t in terms)
 
 

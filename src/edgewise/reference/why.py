@@ -17,15 +17,13 @@ from edgewise.language.statements import SUM, atoms, combination
 from edgewise.reference.evaluate import (
     GroundAtom,
     Values,
-    aggregate,
     combine,
-    ground,
     located,
     normalise,
     uses,
 )
 from edgewise.reference.ground import RuleGroundings
-from edgewise.reference.join import Assignment, Key
+from edgewise.reference.join import Assignment, Key, ground
 from edgewise.reference.render import as_data, as_html, as_text, number
 from edgewise.reference.solution import Solution
 from edgewise.weights import WeightTable
@@ -211,7 +209,7 @@ def _derived(
         Grounding(tuple(bound.items()), _used(solution, rule.rule, bound, values), value, share)
         for (bound, value), share in zip(by_head[key], shares, strict=True)
     )
-    scores = {h: aggregate(inner, [v for _, v in pairs]) for h, pairs in by_head.items() if pairs}
+    scores = {h: combine(inner, [v for _, v in pairs]) for h, pairs in by_head.items() if pairs}
     group: tuple[Member, ...] = ()
     out, weight = scores[key], None
     if grouped:
@@ -253,8 +251,8 @@ def _used(
 
 def _shares(aggregation: nodes.Function, values: Sequence[Tensor]) -> list[float | None]:
     if Law.NORMALISES in definition(aggregation):  # without agg_terms: the vector of weights
-        return aggregate(aggregation, values).detach().reshape(-1).tolist()
-    return _shared(aggregation, values, lambda items: aggregate(aggregation, items))
+        return combine(aggregation, values).detach().reshape(-1).tolist()
+    return _shared(aggregation, values, lambda items: combine(aggregation, items))
 
 
 def _shared(
