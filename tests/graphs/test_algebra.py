@@ -20,7 +20,7 @@ from edgewise.graphs import (
 )
 from edgewise.graphs.errors import NotAPattern
 from edgewise.language.nodes import PatternAtom, Variable
-from edgewise.layouts import residue_order
+from edgewise.layouts import by_residue, common_step, residue_order
 
 
 def meaning(p: Pattern, n: int, m: int) -> np.ndarray:
@@ -96,24 +96,14 @@ def test_laws(a: Pattern, b: Pattern, c: Pattern, n: int) -> None:
     assert a == a.T.T
 
 
-@given(st.lists(leaves, min_size=1, max_size=4), st.integers(0, 30))
-@settings(deadline=None, max_examples=40)
-def test_parts_are_disjoint_and_make_up_the_union(ps: list[Pattern], n: int) -> None:
-    union = ps[0]
-    for p in ps[1:]:
-        union = union | p
-    total = torch.stack([part.dense(n).int() for part in union.parts()]).sum(0)
-    assert torch.equal(total, union.dense(n).int())
-
-
 @given(st.integers(1, 9), st.integers(1, 40))
 @settings(deadline=None, max_examples=30)
 def test_by_residue_a_strided_pattern_is_dense_blocks(step: int, n: int) -> None:
-    found, order, rows = (strided(step) & causal()).residues(n)
-    assert n <= step or found == step
+    graph = (strided(step) & causal()).rows(n)
+    assert n <= step or common_step(graph) == step
+    order, rows = residue_order(n, step), by_residue(graph, step)
     assert torch.equal(rows.dense(), (strided(step) & causal()).dense(n)[order][:, order])
     assert (rows.step == 1).all()
-    assert n <= step or torch.equal(order, residue_order(n, step))
 
 
 def test_heads_combine_one_by_one() -> None:

@@ -132,7 +132,8 @@ def test_bigbird_always_prints_its_seed() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_expanders_come_close_to_the_ramanujan_bound(seed: int) -> None:
     graph = expander(8, seed=seed)
-    assert graph.second_eigenvalue(1024) < graph.ramanujan_bound + 0.1
+    found = torch.linalg.eigvalsh(graph.dense(1024).double()).abs().sort().values
+    assert found[-2] < graph.ramanujan_bound + 0.1
 
 
 def test_every_pair_is_equally_likely() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from edgewise.errors import caller
 from edgewise.graphs.checks import LARGEST, integer, sequence_lengths, short_repr
 from edgewise.graphs.errors import BadSize, NotAPattern, PatternTooDeep
-from edgewise.graphs.pattern import Pattern, Span
+from edgewise.graphs.pattern import Pattern, ReflectedOperand, Span
 from edgewise.layouts import (
     AND,
     MINUS,
@@ -353,6 +353,8 @@ class Derived(Pattern):
 
 def associated(kind: type[Associative], first: Pattern, other: Any) -> Pattern:
     """`first` and `other` under one operator: nested ones are flattened, duplicates dropped."""
+    if isinstance(other, ReflectedOperand):
+        return NotImplemented
     left = first.members if isinstance(first, kind) else (first,)
     right = pattern_of(other)
     more = right.members if isinstance(right, kind) else (right,)

@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch.nn.attention.flex_attention import BlockMask
 
-One = TypeVar("One")
-Member = TypeVar("Member", bound="Pattern | per_head")
+Member = TypeVar("Member", bound="Pattern | per_head | per_sample")
 
 
-class Family(Cached, ReflectedOperand, Generic[Member]):
-    """A tuple of patterns: operators apply elementwise, a single pattern is broadcast."""
+class PatternTuple(Generic[Member]):
+    """Patterns, one for `each` head, sample or layer."""
 
     patterns: tuple[Member, ...]
     each: ClassVar[str]
@@ -40,7 +39,7 @@ class Family(Cached, ReflectedOperand, Generic[Member]):
                 raise NotAPattern(
                     f"`{name}` takes patterns, got {short_repr(pattern)}",
                     caller(),
-                    f"one for each {self.each}",
+                    f"give one for each {self.each}",
                 )
         if not patterns:
             raise SizeMismatch(
@@ -52,18 +51,39 @@ class Family(Cached, ReflectedOperand, Generic[Member]):
         raise NotAPattern(
             f"an atom is one pattern, not one per {self.each} ({len(self)})",
             caller(),
-            f"write a rule for each {self.each}, such as `{self.each}s[0](V.I, V.J)`, "
-            "or use `attention`",
+            f"write a rule for each {self.each}, such as `{self.each}s[0](V.I, V.J)`",
         )
 
     def __len__(self) -> int:
         return len(self.patterns)
 
     def __getitem__(self, index: int) -> Member:
-        return _at(self.patterns, index, self.each)
+        index, count = integer(index, self.each, -LARGEST), len(self)
+        if not -count <= index < count:
+            raise BadSize(
+                f"{self.each} {index} is out of range of {counted(count, self.each)}",
+                caller(),
+                f"{self.each}s count from 0 to {count - 1}",
+            )
+        return self.patterns[index]
 
     def __iter__(self) -> Iterator[Member]:
         return iter(self.patterns)
+
+    def stats(self, n: int, *, heads: int = 1, d: int = 64) -> "FamilyStats":
+        """The measures of each pattern, the heads of a layer or sample in order."""
+        return FamilyStats(one.stats(n, heads=heads, d=d) for one in _patterns(self))
+
+    def plot(self, n: int) -> "Figure":
+        """The patterns side by side, as by `compare`."""
+        return compare(*_patterns(self), n=n)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self.patterns))})"
+
+
+class Family(PatternTuple[Member], Cached, ReflectedOperand):
+    """Patterns per head or sample: operators apply elementwise, a single pattern is broadcast."""
 
     def __or__(self, other: Any) -> Self:
         return NotImplemented if self._is_member_of(other) else self._each(or_, other)
@@ -111,20 +131,9 @@ class Family(Cached, ReflectedOperand, Generic[Member]):
         """The number of pairs over all patterns."""
         return sum(pattern.count(n, m) for pattern in self)
 
-    def stats(self, n: int, *, heads: int = 1, d: int = 64) -> "FamilyStats":
-        """The measures of each pattern, the heads of a sample in order."""
-        return FamilyStats(one.stats(n, heads=heads, d=d) for one in _patterns(self))
-
-    def plot(self, n: int) -> "Figure":
-        """The patterns side by side, as by `compare`."""
-        return compare(*_patterns(self), n=n)
-
     def draw(self, n: int, m: int | None = None) -> str:
         """The matrix of each as text, below its code."""
         return "\n\n".join(f"{pattern!r}\n{pattern.draw(n, m)}" for pattern in self)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(map(repr, self.patterns))})"
 
     def _is_member_of(self, other: Any) -> bool:
         """True if `other` is a family of families such as this one, and implements the operator."""
@@ -215,7 +224,7 @@ Layer = Pattern | per_head | per_sample
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class per_layer:
+class per_layer(PatternTuple[Layer]):
     """Layer l has the l-th pattern, or the l-th of patterns per head or per sample.
 
     >>> from edgewise.graphs import causal, window
@@ -223,60 +232,11 @@ class per_layer:
     causal()
     """
 
-    layers: tuple[Layer, ...]
-
-    def __init__(self, *layers: Layer) -> None:
-        for layer in layers:
-            if not isinstance(layer, Pattern | per_head | per_sample):
-                raise NotAPattern(
-                    f"`per_layer` takes patterns, got {short_repr(layer)}",
-                    caller(),
-                    "one for each layer",
-                )
-        if not layers:
-            raise SizeMismatch("`per_layer` needs a pattern", caller(), "give one for each layer")
-        object.__setattr__(self, "layers", layers)
-
-    def __call__(self, *terms: Any) -> Any:
-        raise NotAPattern(
-            f"an atom is one pattern, not one per layer ({len(self)})",
-            caller(),
-            "write a rule for each layer, such as `layers[0](V.I, V.J)`",
-        )
-
-    def __len__(self) -> int:
-        return len(self.layers)
-
-    def __getitem__(self, layer: int) -> Layer:
-        return _at(self.layers, layer, "layer")
-
-    def __iter__(self) -> Iterator[Layer]:
-        return iter(self.layers)
-
-    def stats(self, n: int, *, heads: int = 1, d: int = 64) -> "FamilyStats":
-        """The measures of each layer, the heads of a layer in order."""
-        return FamilyStats(one.stats(n, heads=heads, d=d) for one in _patterns(self))
-
-    def plot(self, n: int) -> "Figure":
-        """The layers side by side, as by `compare`."""
-        return compare(*_patterns(self), n=n)
-
-    def __repr__(self) -> str:
-        return f"per_layer({', '.join(map(repr, self.layers))})"
+    patterns: tuple[Layer, ...]
+    each = "layer"
+    accepts = (Pattern, per_head, per_sample)
 
 
 def _patterns(several: Iterable[Layer]) -> Iterator[Pattern]:
     for one in several:
         yield from (one,) if isinstance(one, Pattern) else _patterns(one)
-
-
-def _at(several: tuple[One, ...], index: Any, name: str) -> One:
-    """One of the patterns, indexed from either end."""
-    index, count = integer(index, name, -LARGEST), len(several)
-    if not -count <= index < count:
-        raise BadSize(
-            f"{name} {index} is out of range of {counted(count, name)}",
-            caller(),
-            f"{name}s count from 0 to {count - 1}",
-        )
-    return several[index]

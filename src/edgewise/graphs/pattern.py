@@ -29,11 +29,8 @@ from edgewise.layouts import (
     Rows,
     Trapezoids,
     blocks_of_rows,
-    by_residue,
-    common_step,
     csr_of_rows,
     membership_test,
-    residue_order,
     rows_of_trapezoids,
     transposed,
 )
@@ -77,18 +74,10 @@ class Pattern(Cached):
             cls.__post_init__ = plain  # type: ignore[attr-defined]
 
     def __or__(self, other: "Pattern") -> "Pattern":
-        return (
-            NotImplemented
-            if isinstance(other, ReflectedOperand)
-            else algebra.associated(algebra.union, self, other)
-        )
+        return algebra.associated(algebra.union, self, other)
 
     def __and__(self, other: "Pattern") -> "Pattern":
-        return (
-            NotImplemented
-            if isinstance(other, ReflectedOperand)
-            else algebra.associated(algebra.intersection, self, other)
-        )
+        return algebra.associated(algebra.intersection, self, other)
 
     def __sub__(self, other: "Pattern") -> "Pattern":
         if isinstance(other, ReflectedOperand):
@@ -124,22 +113,6 @@ class Pattern(Cached):
     def power(self, hops: int) -> "Pattern":
         """Pairs joined by exactly `hops` hops."""
         return self if integer(hops, "hops", 1) == 1 else algebra.powered(self, hops)
-
-    def parts(self) -> tuple["Pattern", ...]:
-        """Disjoint patterns whose union is this one: each member of a union less those before."""
-        members = self.members if isinstance(self, algebra.union) else (self,)
-        out = [members[0]]
-        before = members[0]
-        for member in members[1:]:
-            out.append(member - before)
-            before = before | member
-        return tuple(out)
-
-    def residues(self, n: int) -> tuple[int, Tensor, Rows]:
-        """The largest s with i ≡ j (mod s) for all pairs, the order of tokens by residue, and the
-        rows in that order: block-diagonal, without strides. s is 1 where there is no larger one."""
-        step = max(common_step(self.rows(n)), 1)
-        return step, residue_order(n, step), by_residue(self.rows(n), step)
 
     def compute_rows(self, n: int, m: int) -> Rows:
         """The pairs with i < n and j < m in normal form."""

@@ -43,6 +43,10 @@ class FactTable:
     def atoms(self) -> list[nodes.Atom]:
         return [self.source[place] for place in self.places.tolist()]
 
+    @property
+    def in_samples(self) -> bool:
+        return self.keys.shape[1] > len(self.source[int(self.places[0])].terms)
+
     def stored(self, dtype: torch.dtype) -> list[Tensor] | Tensor:
         """The values: one tensor, or one for each fact where they are tensors."""
         if self.values is not None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from edgewise.errors import EdgewiseError, caller
 from edgewise.ground.body import SAMPLE, SAMPLES
 from edgewise.ground.embeddings import Stacks, stacked
-from edgewise.ground.index import Constants, Grid
+from edgewise.ground.index import Constants, Grid, pack
 from edgewise.ground.source import Source, refuse_mixed
 from edgewise.inputs.facts import FactTable, FactTables, fact_rows, held_tensors
 from edgewise.inputs.kinds import BadInput, Input, ragged, rows
@@ -27,7 +27,6 @@ from edgewise.inputs.sources import (
     in_samples,
     ragged_source,
     rows_source,
-    table_source,
 )
 from edgewise.language import nodes
 from edgewise.language.statements import atoms, weights
@@ -146,16 +145,55 @@ def _fact_sources(
                 f"`{relation}` is given both as an input and as facts", caller(), "give it one way"
             )
         table, own = tables.get(relation), stated.get(relation, [])
-        arity = table.keys.shape[1] if table is not None else 0
-        if table is not None and not own and arity == _arity(table, in_batch):
-            made[relation] = table_source(
-                relation, table.keys, partial(table.stored, dtype), table.leaves
-            )
+        if table is not None and not own and table.in_samples == (relation in in_batch):
+            values = partial(table.stored, dtype)
+            made[relation] = fact_source(relation, table.keys, values, table.leaves)
         else:
-            made[relation] = _mixed_source(
-                relation, own, table, in_batch, samples, constants, dtype, plan
-            )
+            facts = _by_key(own, table, samples if relation in in_batch else None)
+            made[relation] = _mixed_source(relation, facts, constants, dtype)
     return made
+
+
+Stated = tuple[nodes.Atom, nodes.Weight | None]  # a fact, and its weight if it is the program's
+
+
+def _by_key(
+    own: list[nodes.Fact], table: FactTable | None, samples: int | None
+) -> dict[tuple[Any, ...], Stated]:
+    """Facts by key, in a batch with the sample's number first; one for all is in every sample."""
+    found: dict[tuple[Any, ...], Stated] = {}
+    everywhere = [()] if samples is None else [(number,) for number in range(samples)]
+    for fact in own:
+        found |= {(*first, *fact.atom.terms): (fact.atom, fact.atom.weight) for first in everywhere}
+    if table is not None:
+        numbers = table.keys[:, 0].tolist() if table.in_samples else None
+        for row, atom in enumerate(table.atoms):
+            firsts = everywhere if numbers is None or samples is None else [(numbers[row],)]
+            found |= {(*first, *atom.terms): (atom, None) for first in firsts}
+    return found
+
+
+def _mixed_source(
+    relation: str, facts: Mapping[tuple[Any, ...], Stated], constants: Constants, dtype: torch.dtype
+) -> Source:
+    """Facts of the program beside those of the data, and facts that hold in every sample."""
+    keys = constants.keys(facts, len(next(iter(facts))))
+    order = pack(keys.unbind(1))[0].argsort(stable=True) if keys.shape[1] else torch.tensor([0])
+    stated = list(facts.values())
+    ordered = [stated[place] for place in order.tolist()]
+    data = [atom if own is None else replace(atom, weight=None) for atom, own in ordered]
+    shapes = [None if own is None else declared_shape(own) for _, own in ordered]
+
+    def values() -> list[Tensor]:
+        """The values; a placeholder where a weight takes its place at every step."""
+        found = fact_rows(data, dtype)[relation][1]
+        return [
+            value if shape is None else value.new_zeros(shape)
+            for value, shape in zip(found, shapes, strict=True)
+        ]
+
+    learnt = tuple((row, str(own.name)) for row, (_, own) in enumerate(ordered) if own is not None)
+    return fact_source(relation, keys[order], values, held_tensors(data), learnt)
 
 
 def check_alike(facts: FactTables, plan: Plan, dtype: torch.dtype) -> None:
@@ -169,66 +207,6 @@ def check_alike(facts: FactTables, plan: Plan, dtype: torch.dtype) -> None:
         learnt = [atom.weight for atom in own if atom.terms not in stated]
         shapes += [() if weight is None else declared_shape(weight) for weight in learnt]
         refuse_mixed(relation, shapes)
-
-
-def _arity(table: FactTable, in_batch: set[str]) -> int:
-    """The number of keys that rules read."""
-    first = table.source[int(table.places[0])]
-    return len(first.terms) + (table.relation in in_batch)
-
-
-def _mixed_source(
-    relation: str,
-    own: list[nodes.Fact],
-    table: FactTable | None,
-    in_batch: set[str],
-    samples: int | None,
-    constants: Constants,
-    dtype: torch.dtype,
-    plan: Plan,
-) -> Source:
-    """Facts of the program beside those of the data, and facts that hold in every sample."""
-    keys: dict[tuple[Any, ...], tuple[nodes.Atom, str | None]] = {}
-    for fact in own:
-        name = fact.atom.weight.name if fact.atom.weight is not None else None
-        for key in _in_samples(fact.atom, None, in_batch, samples):
-            keys[key] = (fact.atom, name)
-    for row, atom in enumerate([] if table is None else table.atoms):
-        assert table is not None
-        keyed = table.keys.shape[1] > len(atom.terms)  # by the number of the sample
-        number = int(table.keys[row, 0]) if keyed else None
-        for key in _in_samples(atom, number, in_batch, samples):
-            keys[key] = (atom, None)
-    atoms_, names = [a for a, _ in keys.values()], [n for _, n in keys.values()]
-    bare = [replace(a, weight=None) if n else a for a, n in zip(atoms_, names, strict=True)]
-    learnt = {key: n for key, n in zip(keys, names, strict=True) if n}
-
-    def values() -> list[Tensor]:
-        return _shaped_like(fact_rows(bare, dtype)[relation][1], names, plan)
-
-    return fact_source(relation, list(keys), values, held_tensors(bare), constants, learnt)
-
-
-def _shaped_like(values: list[Tensor], names: list[str | None], plan: Plan) -> list[Tensor]:
-    """Placeholders for values that weights will replace, in the shape the weights have."""
-    learnt = [fact.atom.weight for fact in plan.facts if fact.atom.weight is not None]
-    shapes = {weight.name: declared_shape(weight) for weight in learnt}
-    return [
-        value if name is None else value.new_zeros(shapes[name])
-        for value, name in zip(values, names, strict=True)
-    ]
-
-
-def _in_samples(
-    atom: nodes.Atom, sample: int | None, in_batch: set[str], samples: int | None
-) -> Iterator[tuple[Any, ...]]:
-    if atom.relation not in in_batch:
-        yield atom.terms
-    elif sample is not None:
-        yield (sample, *atom.terms)
-    else:
-        for number in range(samples or 0):
-            yield (number, *atom.terms)
 
 
 class BatchMismatch(EdgewiseError):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +15,6 @@ from edgewise.errors import caller
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.ground.index import (
     STRINGS,
-    Constants,
     Grid,
     Index,
     KeyOutOfRange,
@@ -207,53 +205,23 @@ def _sample_rows(name: str, item: rows | Tensor, arity: int) -> rows:
     return rows(keys.long(), _sample_values(item, arity))
 
 
-def table_source(
+def fact_source(
     name: str,
     keys: Tensor,
     values: Callable[[], Tensor | Sequence[Tensor]],
     leaves: Sequence[Tensor],
+    weights: tuple[tuple[int, str], ...] = (),
 ) -> Source:
-    """Facts of the data, in key order; `leaves` are the tensors among their values."""
+    """Facts in key order; `leaves` are tensors among their values, `weights` the learnt rows."""
 
     def column() -> Tensor:
         found = values()
         if isinstance(found, Tensor):
             return value_rows(found)
-        return together([canonical(value) for value in found], name)
+        alike = len(found) > 1 and all(value is found[0] for value in found)
+        stacked = together([canonical(v) for v in (found[:1] if alike else found)], name)
+        return stacked.repeat(len(found), *(1,) * (stacked.ndim - 1)) if alike else stacked
 
-    stored, live = column(), Live(leaves, column) if leaves else None
-    return Source(index_of(keys), stored=stored, shape=tuple(stored.shape[1:]), live=live)
-
-
-def fact_source(
-    name: str,
-    keys: Sequence[tuple[Any, ...]],
-    values: Callable[[], Sequence[Tensor]],
-    leaves: Sequence[Tensor],
-    constants: Constants,
-    weights: Mapping[tuple[Any, ...], str],
-) -> Source:
-    """Facts as atoms; those of the program take their values from weights at every step."""
-    arity = len(keys[0]) if keys else 0
-    table = constants.keys(keys, arity)
-    order: Tensor | None = None
-    if arity:
-        (codes,) = pack(list(table.unbind(1)))
-        order = codes.argsort(stable=True)
-        table = table[order]
-        keys = [keys[i] for i in order.tolist()]
-
-    def column() -> Tensor:
-        found = _stacked(name, values())
-        return found if order is None else found.index_select(0, order.to(found.device))
-
-    learnt = tuple((row, weights[key]) for row, key in enumerate(keys) if key in weights)
     stored, live = column(), Live(leaves, column) if leaves else None
     shape = tuple(stored.shape[1:])
-    return Source(index_of(table), None, stored, shape=shape, weights=learnt, live=live)
-
-
-def _stacked(name: str, values: Sequence[Tensor]) -> Tensor:
-    alike = len(values) > 1 and all(value is values[0] for value in values)
-    stacked = together([canonical(v) for v in (values[:1] if alike else values)], name)
-    return stacked.repeat(len(values), *(1,) * (stacked.ndim - 1)) if alike else stacked
+    return Source(index_of(keys), stored=stored, shape=shape, weights=weights, live=live)

@@ -7,7 +7,6 @@ import numpy as np
 
 from edgewise.errors import caller
 from edgewise.graphs.checks import check_memory, check_square, integer, required_seed
-from edgewise.graphs.drawing import require_package
 from edgewise.graphs.errors import BadSize
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.patterns.full import full
@@ -17,7 +16,6 @@ from edgewise.layouts import Rows, rows_of_pairs
 from edgewise.layouts.ragged import Ints
 
 ATTEMPTS = 256
-SMALL = 8
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,6 +43,7 @@ class expander(Pattern):
 
     @property
     def ramanujan_bound(self) -> float:
+        """2√(k - 1)."""
         return 2 * sqrt(self.k - 1)
 
     def compute_rows(self, n: int, m: int) -> Rows:
@@ -60,22 +59,6 @@ class expander(Pattern):
         if len(np.unique(taken)) < n * self.k // 2:
             i, j = _ring(shuffled(required_seed(self.seed, ""), n, stream=0), self.k)
         return rows_of_pairs(n, m, np.concatenate([i, j]), np.concatenate([j, i]))
-
-    def second_eigenvalue(self, n: int) -> float:
-        """The second-largest absolute eigenvalue, by SciPy."""
-        require_package("scipy")
-        n = integer(n, "n", 2)
-        if n <= SMALL:
-            found = np.linalg.eigvalsh(self.dense(n).double().numpy())
-            return float(np.sort(np.abs(found))[-2])
-        from scipy.sparse import csr_array
-        from scipy.sparse.linalg import eigsh
-
-        i, j = self.edges(n).numpy()
-        adjacency = csr_array((np.ones(len(i)), (i, j)), shape=(n, n))
-        start = np.cos(np.arange(n, dtype=float))
-        found = eigsh(adjacency, k=3, which="LM", v0=start, return_eigenvectors=False)
-        return float(np.sort(np.abs(found))[-2])
 
 
 def _ring(order: Ints, k: int) -> tuple[Ints, Ints]:
