@@ -33,7 +33,7 @@ class Products:
         """The rows times each of the matrices."""
         if self.refuses(x) is not None:
             return [torch.nn.functional.linear(x, matrix) for matrix in self.matrices]
-        from edgewise.kernels.edges.segment_loops import times_rows
+        from edgewise.kernels.edges.numba_loops import times_rows
 
         lead = x.shape[:-1]
         rows = x.detach().reshape(-1, x.shape[-1]).numpy()

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,10 +29,8 @@ from edgewise.kernels.attention.triton_score import Packed, functions, unit_of
 from edgewise.kernels.chosen import no_numba, no_triton
 from edgewise.kernels.edges import numba_attention, reference_attention, triton_attention
 from edgewise.kernels.edges.attention import TERMS, Inputs
-from edgewise.kernels.edges.numba_dots import BackwardDots, ForwardDots
 from edgewise.scores.nodes import S
 
-MOST = 64  # prepared passes of one case, which differ in strides
 LIMIT = 1 << 29  # scores that gather and scatter store
 HUB = 8e5  # on a GPU: the time of one more edge at one node, whose sums are one after another
 
@@ -75,28 +72,21 @@ class EdgeKernel:
     def forward(
         self, case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms
     ) -> tuple[Tensor, Tensor]:
-        if terms is NO_TERMS and self.loops and "score" not in case.features:
-            ready, key = case.prepared, (q.stride(), k.stride(), v.stride())
-            run = ready.get(key)
-            if run is None:
-                run = _add(ready, key, ForwardDots(inputs_of(case, q, k, v, NO_TERMS)))
-            found: tuple[Tensor, Tensor] = run(q, k, v)
-            return found
         terms = on_edges(case, terms)
         inputs = inputs_of(case, q, k, v, terms)
-        if case.score != S:
+        if "score" in case.features:
             inputs = inputs.with_scores(self._scores(case, inputs, terms).values())
         out, lse = self.kernel.forward(inputs)
         return out, lse
 
     def backward(self, case: Case, saved: Saved, dout: Tensor) -> Grads:
-        if saved.terms is NO_TERMS and self.loops and "score" not in case.features:
-            return _backward_dots(case, saved, dout)
         terms = on_edges(case, saved.terms)
         inputs = inputs_of(case, saved.q, saved.k, saved.v, terms)
-        if case.score != S:
+        if "score" in case.features:
             return self._of_scores(case, saved, dout, inputs, terms)
         found = self.kernel.backward(inputs, saved.out, saved.lse, dout)
+        if terms is NO_TERMS:
+            return Grads(found.q, found.k, found.v, NO_TERMS)
         each = _terms(found.terms)
         return Grads(found.q, found.k, found.v, off_edges(case, saved.terms, each))
 
@@ -179,28 +169,13 @@ triton_csr = TritonEdgeKernel()
 
 def inputs_of(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Inputs:
     """As kernels along edges take them; the bias of pairs is one of edges already."""
+    index = case.prepared.get("edges")
+    if index is None:
+        index = case.prepared["edges"] = edges_of(case.graph, case.n, case.m, case.device)
+    if terms is NO_TERMS:
+        return Inputs(q, k, v, index, case.scale)
     listed = {name: x for name in TERMS if (x := getattr(terms, name)) is not None}
-    index = edges_of(case.graph, case.n, case.m, case.device)
     return Inputs(q, k, v, index, case.scale, terms=listed, drop=terms.drop)
-
-
-def _backward_dots(case: Case, saved: Saved, dout: Tensor) -> Grads:
-    q, k, v, out, lse = saved.q, saved.k, saved.v, saved.out, saved.lse
-    state = (out.stride(), lse.stride(), dout.stride())
-    ready, key = case.prepared, (q.stride(), k.stride(), v.stride(), *state)
-    run = ready.get(key)
-    if run is None:
-        inputs = inputs_of(case, q, k, v, NO_TERMS)
-        run = _add(ready, key, BackwardDots(inputs, out, lse, dout))
-    dq, dk, dv = run(q, k, v, out, lse, dout)
-    return Grads(dq, dk, dv, NO_TERMS)
-
-
-def _add(ready: dict[Any, Any], key: tuple[Any, ...], run: Any) -> Any:
-    if len(ready) >= MOST:
-        ready.clear()
-    ready[key] = run
-    return run
 
 
 def _terms(found: Mapping[str, Tensor], tables: tuple[Tensor, ...] = ()) -> Terms:

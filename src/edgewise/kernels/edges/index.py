@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -173,6 +174,11 @@ class EdgeIndex:
                 columns = self.columns.repeated(count, self.rows.segments)
             self._repeated[count] = EdgeIndex(rows, columns)
         return self._repeated[count]
+
+    @cached_property
+    def prepared(self) -> dict[Any, Any]:
+        """What kernels prepare for these edges and the strides of their inputs."""
+        return {}
 
     @cached_property
     def _repeated(self) -> dict[int, EdgeIndex]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from edgewise.kernels.edges.index import EdgeIndex, SplitCSR
+from edgewise.kernels.edges.numba_attention import loop
 from edgewise.kernels.edges.reference import wide
 from edgewise.kernels.threads import spread
 
@@ -36,9 +36,12 @@ def _bags(x: Tensor, scale: Tensor | None, rows: Tensor, ptr: Tensor) -> Tensor:
 
 
 def edge_dots(y: Tensor, x: Tensor, index: EdgeIndex) -> Tensor:
-    out = x.new_empty(index.edges, dtype=wide(x.dtype))
-    _run("edge_dots", index.rows, x, (_array(y), _array(x), out.numpy()))
-    return out.to(x.dtype)
+    kind, y, x = x.dtype, _matrix(y), _matrix(x)
+    (d, one), out = (x.shape[1], x.numpy().dtype.type(1)), x.new_empty(index.edges)
+    rows = [(t.view(-1).numpy(), 0, d, 0) for t in (y, x)]
+    none, into = (rows[0][0][:0], 0, 0, 0), (out.numpy(), 0, 1, 0)
+    _run("products", index.rows, x, (*rows, none, (1, d, d), one, into))
+    return out.to(kind)
 
 
 def segment_extreme(x: Tensor, largest: bool, index: EdgeIndex) -> tuple[Tensor, Tensor]:
@@ -46,7 +49,9 @@ def segment_extreme(x: Tensor, largest: bool, index: EdgeIndex) -> tuple[Tensor,
     rows, kind = index.rows, wide(x.dtype)
     out, ties = (x.new_empty(rows.results, x.shape[1], dtype=kind) for _ in range(2))
     tops, sign = out.numpy(), 1 if largest else -1
-    _run("segment_extreme", rows, x, (_array(x), tops.dtype.type(sign), tops, ties.numpy()))
+    _run(
+        "segment_extreme", rows, x, (_matrix(x).numpy(), tops.dtype.type(sign), tops, ties.numpy())
+    )
     if rows.is_split:
         _joined(rows, out, ties, largest)
         out, ties = out[: rows.segments], ties[: rows.segments]
@@ -66,25 +71,18 @@ def _joined(rows: SplitCSR, out: Tensor, ties: Tensor, largest: bool) -> None:
 def equal_sum(a: Tensor, x: Tensor, y: Tensor, index: EdgeIndex) -> Tensor:
     rows = index.rows
     out = a.new_empty(rows.results, a.shape[1], dtype=wide(a.dtype))
-    _run("equal_sum", rows, x, (_array(a), _array(x), _array(y), out.numpy()))
+    _run("equal_sum", rows, x, (*(_matrix(t).numpy() for t in (a, x, y)), out.numpy()))
     return rows.summed(out).to(a.dtype)
 
 
-def _run(loop: str, rows: SplitCSR, x: Tensor, arguments: tuple[Any, ...]) -> None:
+def _run(name: str, rows: SplitCSR, x: Tensor, arguments: tuple[Any, ...]) -> None:
     graph = rows.arrays
-    spread(_loop(loop), [(graph, *arguments)], graph[0], numbers=rows.edges * x.shape[1])
+    spread(loop(name), [(graph, *arguments)], graph[0], numbers=rows.edges * x.shape[1])
 
 
-@lru_cache
-def _loop(name: str) -> Callable[..., None]:
-    from edgewise.kernels.edges import segment_loops
-
-    found: Callable[..., None] = getattr(segment_loops, name)
-    return found
-
-
-def _array(x: Tensor) -> np.ndarray:
-    return x.detach().to(wide(x.dtype)).contiguous().numpy()
+def _matrix(x: Tensor) -> Tensor:
+    """Contiguous, in the precision of sums."""
+    return x.detach().to(wide(x.dtype)).contiguous()
 
 
 OPERATIONS: dict[str, Callable[..., Any]] = {

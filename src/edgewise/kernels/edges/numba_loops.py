@@ -21,9 +21,11 @@ from numba import njit
 from edgewise.kernels.lanes import LANES
 from edgewise.kernels.vectors import (
     AHEAD,
+    FAST,
     add_leaky,
     add_slopes,
     adds,
+    ahead,
     at,
     dots,
     expect,
@@ -80,7 +82,6 @@ def weigh(
     low, zero, one = lse.dtype.type(-np.inf), lse.dtype.type(0), lse.dtype.type(1)
     most, end = longest(ptr, first, last), len(index) - 1
     (kw, ks), (lw, ls) = span(kh, d, heads), span(lh, 1, heads)
-    (bw, bs), (fw, fs) = span(bh, 1, heads), span(fh, 1, heads)
     score, extra = np.empty(most * heads, lse.dtype), np.empty(heads, lse.dtype)
     for p in range(first, last):
         i = owner[p] if len(owner) else p
@@ -89,49 +90,62 @@ def weigh(
         count, own = up(b - a), q0 + qi * i
         if count:
             fill(score, count - LANES, most, low, LANES, heads)
-        for c in range(a, b):
-            far, j = index[min(c + AHEAD, end)], index[c]
-            other, to = k0 + kj * j, c - a
-            expect(k, k0 + kj * far, kh, kw, ks)
-            if kind == DOT:
-                dots(score, to, most, scale, q, own, qh, k, other, kh, d, heads)
-            elif kind == NUMBERS:
+        if kind == DOT:
+            for c in range(a, b):
+                far = index[min(c + AHEAD, end)]
+                expect(k, k0 + kj * far, kh, kw, ks)
+                if again:
+                    expect(lse, l0 + li * far, lh, lw, ls)
+                other = k0 + kj * index[c]
+                dots(score, c - a, most, scale, q, own, qh, k, other, kh, d, heads)
+        elif kind == NUMBERS:
+            for c in range(a, b):
+                far, other = index[min(c + AHEAD, end)], k0 + kj * index[c]
+                expect(k, k0 + kj * far, kh, kw, ks)
+                if again:
+                    expect(lse, l0 + li * far, lh, lw, ls)
                 for h in range(heads):
                     z = at(q, own + qh * h) + at(k, other + kh * h)
-                    put(score, to + most * h, z if z > zero else slope * z)
-            else:
-                leaky_dots(
-                    score, to, most, slope, vector, t0, th, q, own, qh, k, other, kh, d, heads
-                )
-            e, later = c, c
-            if len(edge):
-                e, later = edge[c], edge[min(c + AHEAD, end)]
-                if len(factor):
-                    expect(factor, f0 + fe * later, fh, fw, fs)
-                if len(bias):
-                    expect(bias, b0 + be * later, bh, bw, bs)
-            if len(edge_key):
-                x = x0 + xe * e
-                expect(edge_key, x0 + xe * later, xh, d, heads)
+                    put(score, c - a + most * h, z if z > zero else slope * z)
+        else:
+            for c in range(a, b):
+                far, other = index[min(c + AHEAD, end)], k0 + kj * index[c]
+                expect(k, k0 + kj * far, kh, kw, ks)
                 if again:
+                    expect(lse, l0 + li * far, lh, lw, ls)
+                rows = (q, own, qh, k, other, kh)
+                leaky_dots(score, c - a, most, slope, vector, t0, th, *rows, d, heads)
+        if len(edge_key):
+            for c in range(a, b):
+                e, later = c, c
+                if len(edge):
+                    e, later = edge[c], edge[min(c + AHEAD, end)]
+                expect(edge_key, x0 + xe * later, xh, d, heads)
+                x = x0 + xe * e
+                if again:
+                    other = k0 + kj * index[c]
                     dots(extra, 0, 1, scale, k, other, kh, edge_key, x, xh, d, heads)
                 else:
                     dots(extra, 0, 1, scale, q, own, qh, edge_key, x, xh, d, heads)
                 for h in range(heads):
-                    score[to + most * h] += extra[h]
-            if len(factor):
+                    score[c - a + most * h] += extra[h]
+        if len(factor):
+            for c in range(a, b):
                 for h in range(heads):
+                    x = c - a + most * h
                     if len(plain):
-                        put(plain, p0 + pe * c + ph * h, at(score, to + most * h))
-                    score[to + most * h] *= at(factor, f0 + fe * e + fh * h)
-            if len(bias):
+                        put(plain, p0 + pe * c + ph * h, at(score, x))
+                    put(score, x, at(score, x) * at(factor, f0 + fe * c + fh * h))
+        if len(bias):
+            for c in range(a, b):
                 for h in range(heads):
-                    score[to + most * h] += at(bias, b0 + be * e + bh * h)
-            if again:
-                expect(lse, l0 + li * far, lh, lw, ls)
+                    x = c - a + most * h
+                    put(score, x, at(score, x) + at(bias, b0 + be * c + bh * h))
+        if again:
+            for c in range(a, b):
                 for h in range(heads):
-                    x = to + most * h
-                    put(score, x, at(score, x) - at(lse, l0 + li * j + lh * h))
+                    x = c - a + most * h
+                    put(score, x, at(score, x) - at(lse, l0 + li * index[c] + lh * h))
         for h in range(heads):
             if again:
                 exps(score, most * h, count, zero)
@@ -144,14 +158,44 @@ def weigh(
                 extra[h] = 1 / total if total != 0 else zero
         for c in range(a, b):
             for h in range(heads):
-                weight = at(score, most * h + c - a) * extra[h]
-                if keep > zero and not again:
-                    weight = zero if is_dropped(seed, least, h, i, index[c]) else weight * keep
-                put(weights, w0 + we * c + wh * h, weight)
+                put(weights, w0 + we * c + wh * h, at(score, most * h + c - a) * extra[h])
+        if keep > zero and not again:
+            for c in range(a, b):
+                for h in range(heads):
+                    to = w0 + we * c + wh * h
+                    dropped = is_dropped(seed, least, h, i, index[c])
+                    put(weights, to, zero if dropped else at(weights, to) * keep)
 
 
 @njit(nogil=True, cache=True)
-def push(
+def push(graph, v, dout, delta, sizes, scale, weights, dv, dbias, first, last):
+    """dv of pieces first ≤ p < last of values, and in place of each weight the gradient of q·k."""
+    ptr, owner, place, row = graph
+    (v, v0, vj, vh), (dout, g0, gi, gh), (delta, t0, ti, th) = v, dout, delta
+    (weights, w0, we, wh), (dv, s0, sj, sh), (dbias, b0, be, bh) = weights, dv, dbias
+    heads, _, width = sizes
+    one, zero, end = v.dtype.type(1), v.dtype.type(0), len(row) - 1
+    (gw, gs), (tw, ts) = span(gh, width, heads), span(th, 1, heads)
+    grad = np.empty(heads, v.dtype)
+    for p in range(first, last):
+        value = v0 + vj * (owner[p] if len(owner) else p)
+        to = s0 + sj * (place[p] if len(place) else p)
+        fill(dv, to, sh, zero, width, heads)
+        for c in range(ptr[p], ptr[p + 1]):
+            far, i, w = row[min(c + AHEAD, end)], row[c], w0 + we * c
+            expect(dout, g0 + gi * far, gh, gw, gs)
+            expect(delta, t0 + ti * far, th, tw, ts)
+            dots(grad, 0, 1, one, dout, g0 + gi * i, gh, v, value, vh, width, heads)
+            adds(dv, to, sh, weights, w, wh, dout, g0 + gi * i, gh, width, heads)
+            for h in range(heads):
+                ds = at(weights, w + wh * h) * (at(grad, h) - at(delta, t0 + ti * i + th * h))
+                if len(dbias):
+                    put(dbias, b0 + be * c + bh * h, ds)
+                put(weights, w + wh * h, ds * scale)
+
+
+@njit(nogil=True, cache=True)
+def push_terms(
     graph, edge, form, q, k, v, dout, delta, factor, edge_value, plain, drop, sizes, weights,
     dk, dv, dbias, dfactor, dvalue, first, last,
 ):  # fmt: skip
@@ -169,7 +213,6 @@ def push(
     heads, _, width = sizes
     one, zero, end = v.dtype.type(1), v.dtype.type(0), len(row) - 1
     (gw, gs), (tw, ts), (qw, qs) = span(gh, width, heads), span(th, 1, heads), span(qh, 1, heads)
-    (bw, bs), (fw, fs), (uw, us) = span(bh, 1, heads), span(fh, 1, heads), span(uh, 1, heads)
     grad, used, extra = np.empty(heads, v.dtype), np.empty(heads, v.dtype), np.empty(heads, v.dtype)
     for p in range(first, last):
         j = owner[p] if len(owner) else p
@@ -184,43 +227,35 @@ def push(
             expect(delta, t0 + ti * far, th, tw, ts)
             g = g0 + gi * i
             dots(grad, 0, 1, one, dout, g, gh, v, value, vh, width, heads)
-            e = c
-            if len(edge):
-                e, later = edge[c], edge[min(c + AHEAD, end)]
-                if len(factor):
-                    expect(factor, f0 + fe * later, fh, fw, fs)
-                    expect(dfactor, u0 + ue * later, uh, uw, us)
-                if len(dbias):
-                    expect(dbias, b0 + be * later, bh, bw, bs)
-                if len(edge_value):
-                    expect(edge_value, y0 + ye * later, yh, width, heads)
-                    expect(dvalue, z0 + ze * later, zh, width, heads)
+            for h in range(heads):
+                mine = at(weights, w + wh * h)
+                if keep > zero:
+                    mine = zero if is_dropped(seed, least, h, i, j) else mine * keep
+                put(used, h, mine)
+            adds(dv, to, sh, used, 0, 1, dout, g, gh, width, heads)
             if len(edge_value):
+                e, later = edge[c], edge[min(c + AHEAD, end)]
+                expect(edge_value, y0 + ye * later, yh, width, heads)
+                expect(dvalue, z0 + ze * later, zh, width, heads)
                 dots(extra, 0, 1, one, dout, g, gh, edge_value, y0 + ye * e, yh, width, heads)
+                adds(dvalue, z0 + ze * e, zh, used, 0, 1, dout, g, gh, width, heads)
                 for h in range(heads):
                     grad[h] += extra[h]
             if kind == NUMBERS:
                 expect(q, q0 + qi * far, qh, qw, qs)
             for h in range(heads):
-                weight = at(weights, w + wh * h)
-                mine = weight
-                if keep > zero:
-                    mine = zero if is_dropped(seed, least, h, i, j) else weight * keep
-                put(used, h, mine)
-                ds = mine * at(grad, h) - weight * at(delta, t0 + ti * i + th * h)
+                ds = at(used, h) * at(grad, h)
+                ds -= at(weights, w + wh * h) * at(delta, t0 + ti * i + th * h)
                 if len(dbias):
-                    put(dbias, b0 + be * e + bh * h, ds)
+                    put(dbias, b0 + be * c + bh * h, ds)
                 if len(factor):
-                    put(dfactor, u0 + ue * e + uh * h, ds * at(plain, p0 + pe * c + ph * h))
-                    ds *= at(factor, f0 + fe * e + fh * h)
+                    put(dfactor, u0 + ue * c + uh * h, ds * at(plain, p0 + pe * c + ph * h))
+                    ds *= at(factor, f0 + fe * c + fh * h)
                 if kind == NUMBERS:
                     z = at(q, q0 + qi * i + qh * h) + at(k, key + kh * h)
                     ds *= one if z > zero else slope
                     put(dk, into + rh * h, at(dk, into + rh * h) + ds)
                 put(weights, w + wh * h, ds * scale)
-            adds(dv, to, sh, used, 0, 1, dout, g, gh, width, heads)
-            if len(dvalue):
-                adds(dvalue, z0 + ze * e, zh, used, 0, 1, dout, g, gh, width, heads)
 
 
 @njit(nogil=True, cache=True)
@@ -247,13 +282,14 @@ def pull(graph, turn, edge, x, per_edge, sizes, weights, out, each, first, last)
                 expect(weights, w0 + we * turn[far], wh, ww, ws)
             w = w0 + we * (turn[c] if listed else c)
             adds(out, o, oh, weights, w, wh, x, x0 + xj * index[c], xh, width, heads)
-            e = edge[c] if len(edge) else c
-            if len(each):
-                expect(each, z0 + ze * edge[far], zh, width, heads)
-            if len(per_edge):
+        if len(per_edge):
+            for c in range(ptr[p], ptr[p + 1]):
+                e, w = edge[c] if len(edge) else c, w0 + we * (turn[c] if listed else c)
                 adds(out, o, oh, weights, w, wh, per_edge, y0 + ye * e, yh, width, heads)
-            if len(each):
-                to = z0 + ze * e
+        if len(each):
+            for c in range(ptr[p], ptr[p + 1]):
+                w, to = w0 + we * (turn[c] if listed else c), z0 + ze * edge[c]
+                expect(each, z0 + ze * edge[min(c + AHEAD, end)], zh, width, heads)
                 adds(each, to, zh, weights, w, wh, x, x0 + xj * index[c], xh, width, heads)
 
 
@@ -287,11 +323,10 @@ def pull_slopes(graph, turn, slope, own, other, vector, sizes, weights, out, dve
 
 
 @njit(nogil=True, cache=True)
-def totals(graph, turn, sizes, weights, out, first, last):
+def totals(graph, turn, heads, weights, out, first, last):
     """The sums of the weights of entries, of pieces first ≤ p < last."""
     ptr, _, place, _ = graph
     (weights, w0, we, wh), (out, o0, oi, oh) = weights, out
-    heads, _ = sizes
     end = len(turn) - 1
     ww, ws = span(wh, 1, heads)
     for p in range(first, last):
@@ -302,6 +337,19 @@ def totals(graph, turn, sizes, weights, out, first, last):
             for h in range(heads):
                 added = at(weights, w0 + we * turn[c] + wh * h)
                 put(out, o + oh * h, at(out, o + oh * h) + added)
+
+
+@njit(nogil=True, cache=True)
+def take(graph, order, heads, x, out, first, last):
+    """The numbers x at `order`, of the entries of pieces first ≤ p < last."""
+    ptr = graph[0]
+    (x, x0, xe, xh), (out, o0, oe, oh) = x, out
+    end = len(order) - 1
+    xw, xs = span(xh, 1, heads)
+    for c in range(ptr[first], ptr[last]):
+        expect(x, x0 + xe * order[min(c + AHEAD, end)], xh, xw, xs)
+        for h in range(heads):
+            put(out, o0 + oe * c + oh * h, at(x, x0 + xe * order[c] + xh * h))
 
 
 @njit(nogil=True, cache=True)
@@ -333,3 +381,53 @@ def products(graph, q, k, edge_key, sizes, scale, out, first, last):
                 dots(extra, 0, 1, scale, q, q0 + qi * i, qh, edge_key, x, xh, d, heads)
                 for h in range(heads):
                     put(out, o + oh * h, at(out, o + oh * h) + extra[h])
+
+
+@njit(nogil=True, cache=True)
+def segment_extreme(graph, x, sign, out, ties, first, last):
+    """The largest of sign · x of each piece; NaN stays so."""
+    ptr, _, place, rows = graph
+    d = x.shape[1]
+    for p in range(first, last):
+        r = place[p] if len(place) else p
+        for c in range(d):
+            out[r, c] = -np.inf
+            ties[r, c] = 0
+        for e in range(ptr[p], ptr[p + 1]):
+            ahead(x, rows, e)
+            for c in range(d):
+                value = sign * x[rows[e], c]
+                top = out[r, c]
+                more = value > top or value != value
+                ties[r, c] = 1 if more else ties[r, c] + (1 if value == top else 0)
+                out[r, c] = value if more else top
+        for c in range(d):
+            out[r, c] *= sign
+
+
+@njit(nogil=True, cache=True)
+def equal_sum(graph, a, x, y, out, first, last):
+    ptr, owner, place, rows = graph
+    d = x.shape[1]
+    for p in range(first, last):
+        s = owner[p] if len(owner) else p
+        r = place[p] if len(place) else p
+        for c in range(d):
+            out[r, c] = 0
+        for e in range(ptr[p], ptr[p + 1]):
+            ahead(x, rows, e)
+            ahead(a, rows, e)
+            for c in range(d):
+                same = x[rows[e], c] == y[s, c]
+                out[r, c] += a[rows[e], c] if same else 0
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def times_rows(matrix, rows, out, first, last):
+    """Columns first ≤ i < last of rows · matrixᵀ: a row of the matrix is read once for all."""
+    for i in range(first, last):
+        for r in range(rows.shape[0]):
+            total = rows.dtype.type(0)
+            for x in range(rows.shape[1]):
+                total += matrix[i, x] * rows[r, x]
+            out[r, i] = total
