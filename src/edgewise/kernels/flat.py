@@ -27,17 +27,6 @@ class FlatLayout(NamedTuple):
     size: int
     places: list[tuple[int, int, int]]  # `Rows` of each call of a loop, without the numbers
 
-    def empty(self) -> Tensor:
-        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype)
-
-    def numbers(self, x: Tensor) -> np.ndarray:
-        """All of x, or of a copy if it has other strides."""
-        x = x.detach()
-        if self.copied:
-            x = self.empty().copy_(x)
-        found: np.ndarray = x.as_strided((self.size,), (1,)).numpy()
-        return found
-
 
 @dataclass(frozen=True)
 class Heads:

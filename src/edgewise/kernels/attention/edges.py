@@ -72,12 +72,15 @@ class EdgeKernel:
     def forward(
         self, case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms
     ) -> tuple[Tensor, Tensor]:
-        terms = on_edges(case, terms)
-        inputs = inputs_of(case, q, k, v, terms)
+        if terms is NO_TERMS and "edges" in case.prepared:
+            inputs = Inputs(q, k, v, case.prepared["edges"], case.scale)
+        else:
+            terms = on_edges(case, terms)
+            inputs = inputs_of(case, q, k, v, terms)
         if "score" in case.features:
             inputs = inputs.with_scores(self._scores(case, inputs, terms).values())
-        out, lse = self.kernel.forward(inputs)
-        return out, lse
+        found: tuple[Tensor, Tensor] = self.kernel.forward(inputs)
+        return found
 
     def backward(self, case: Case, saved: Saved, dout: Tensor) -> Grads:
         terms = on_edges(case, saved.terms)

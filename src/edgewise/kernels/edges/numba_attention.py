@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Any
 
@@ -23,6 +23,7 @@ from edgewise.kernels.threads import spread
 
 NUMBERS = ("edge_bias", "edge_scale")  # of edges and heads; other terms are vectors
 NARROW = 32  # numbers in a row of one head, below which heads are put side by side
+SUMMED = ("d.edge_key", "d.edge_value")  # over the queries that share a key
 MOST = 64  # prepared passes of one index
 
 
@@ -32,6 +33,9 @@ class _Pass:
     `values` are the arguments of loops by name. Those of a tensor are its rows, and differ from
     call to call; `d.x` is the gradient of x, and `columns.x` are numbers of edges by columns.
     """
+
+    reads: tuple[str, ...] = ()  # beside the inputs
+    results: tuple[str, ...] = ()
 
     def __init__(self, inputs: Inputs) -> None:
         index = self.index = inputs.index
@@ -43,7 +47,7 @@ class _Pass:
             heads = replace(heads, beside=True)
             q = heads.ordered(q, self.kind)
             k, v = (heads.ordered(x[:, None], self.kind)[:, 0] for x in (k, v))
-        self.heads, self.d, self.dv = heads, q.shape[-1], v.shape[-1]
+        self.heads, self.count, self.d, self.dv = heads, heads.count, q.shape[-1], v.shape[-1]
         self.work = heads.b * heads.g * index.edges * (self.d + self.dv)
         number = self.number = np.float32 if self.kind == torch.float32 else np.float64
         kind, together = inputs.kind, heads.together
@@ -88,21 +92,9 @@ class _Pass:
         pieces = self.values[names[0]][0] if ptr is None else ptr
         self.loops.append((loop(name), itemgetter(*names), pieces))
 
-    def run(self, inputs: Inputs, tensors: dict[str, Tensor]) -> None:
-        """All loops; what they write that is not among the tensors is memory of this call."""
-        tensors |= _tensors(inputs)
-        calls = [self.values.copy() for _ in range(self.heads.count)]
-        if (drop := inputs.drop) is not None:  # heads are counted from the first of the call
-            factor, together = self.number(1 / (1 - drop.chance)), self.heads.together
-            for at, call in enumerate(calls):
-                call["drop"] = (drop.seed + at * together, drop.least, factor)
-        for name, layout in self.layouts.items():
-            x = tensors.get(name)
-            numbers = np.empty(layout.size, self.number) if x is None else layout.numbers(x)
-            for call, place in zip(calls, layout.places, strict=True):
-                call[name] = (numbers, *place)
-        for function, arguments, ptr in self.loops:
-            spread(function, [arguments(call) for call in calls], ptr, numbers=self.work)
+    def finish(self, inputs: Inputs, found: dict[str, Tensor]) -> Any:
+        """The results, from the tensors that loops wrote."""
+        raise NotImplementedError
 
     def cast(self, x: Tensor) -> Tensor:
         return x if self.dtype == self.kind else x.to(self.dtype)
@@ -110,6 +102,8 @@ class _Pass:
 
 class Forward(_Pass):
     """`out` and the log-sum-exp."""
+
+    results = ("out", "lse")
 
     def __init__(self, inputs: Inputs) -> None:
         super().__init__(inputs)
@@ -124,15 +118,17 @@ class Forward(_Pass):
         if self.dv:
             self.add("pull", "rows in_order in_order v edge_value value_size weights out none")
 
-    def __call__(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
-        out, lse = self.layouts["out"].empty(), self.layouts["lse"].empty()
-        self.run(inputs, {"out": out, "lse": lse})
-        sums, found = self.index.rows.merged(lse[..., 0], out)
-        return self.cast(found), sums
+    def finish(self, inputs: Inputs, found: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        out, lse = found["out"], found["lse"][..., 0]
+        if self.index.rows.is_split:
+            lse, out = self.index.rows.merged(lse, out)
+        return out if self.dtype == self.kind else out.to(self.dtype), lse
 
 
 class Backward(_Pass):
     """Weights are computed again, along columns, and gradients take their places."""
+
+    reads = ("out", "lse", "dout")
 
     def __init__(self, inputs: Inputs, out: Tensor, lse: Tensor, dout: Tensor) -> None:
         super().__init__(inputs)
@@ -180,14 +176,9 @@ class Backward(_Pass):
         elif kind == 2:
             self.add("pull_slopes", "columns in_order slope k q vector key_size weights d.k none")
             self.add("pull_slopes", "rows turn slope q k vector key_size weights d.q d.vector")
-        self.results = [name for name in self.layouts if name.startswith("d.")]
+        self.results = tuple(name for name in self.layouts if name.startswith("d."))
 
-    def __call__(self, inputs: Inputs, out: Tensor, lse: Tensor, dout: Tensor) -> EdgeGrads:
-        found = {name: self.layouts[name].empty() for name in self.results}
-        for name in ("d.edge_key", "d.edge_value"):
-            if name in found:
-                found[name].zero_()  # queries that share a key add to it
-        self.run(inputs, {"out": out, "lse": lse, "dout": dout, **found})
+    def finish(self, inputs: Inputs, found: dict[str, Tensor]) -> EdgeGrads:
         rows, columns = self.index.rows, self.index.columns
         dq, dk, dv = rows.summed(found["d.q"]), columns.summed(found["d.k"]), found["d.v"]
         dvector, terms = None, {}
@@ -203,19 +194,21 @@ class Backward(_Pass):
 class Products(_Pass):
     """scale · q_i·(k_j + key_e) of each edge: (b, g, e)."""
 
+    results = ("products",)
+
     def __init__(self, inputs: Inputs) -> None:
         super().__init__(inputs)
         self.write("products", self.index.edges, 1)
         self.add("products", "rows q k edge_key sizes scale products")
 
-    def __call__(self, inputs: Inputs) -> Tensor:
-        found = self.layouts["products"].empty()
-        self.run(inputs, {"products": found})
-        return found[..., 0]
+    def finish(self, inputs: Inputs, found: dict[str, Tensor]) -> Tensor:
+        return found["products"][..., 0]
 
 
 class ProductsBackward(_Pass):
     """dq, dk and the gradient of the edges' keys."""
+
+    reads = ("weights",)
 
     def __init__(self, inputs: Inputs, grad: Tensor) -> None:
         super().__init__(inputs)
@@ -226,51 +219,69 @@ class ProductsBackward(_Pass):
             self.write("d.edge_key", self.index.edges, self.d, shared=True)
         self.add("pull", "rows in_order in_order k edge_key key_size weights d.q none")
         self.add("pull", "columns edge edge q none key_size weights d.k d.edge_key")
-        self.results = [name for name in self.layouts if name.startswith("d.")]
+        self.results = tuple(name for name in self.layouts if name.startswith("d."))
 
-    def __call__(self, inputs: Inputs, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        found = {name: self.layouts[name].empty() for name in self.results}
-        if (dkey := found.get("d.edge_key")) is not None:
-            dkey.zero_()
-        self.run(inputs, {"weights": grad, **found})
-        return self.index.rows.summed(found["d.q"]), self.index.columns.summed(found["d.k"]), dkey
-
-
-def forward(inputs: Inputs) -> tuple[Tensor, Tensor]:
-    found: tuple[Tensor, Tensor] = _prepared(Forward, inputs)(inputs)
-    return found
+    def finish(
+        self, inputs: Inputs, found: dict[str, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        dq, dk = self.index.rows.summed(found["d.q"]), self.index.columns.summed(found["d.k"])
+        return dq, dk, found.get("d.edge_key")
 
 
 def backward(inputs: Inputs, out: Tensor, lse: Tensor, dout: Tensor) -> EdgeGrads:
-    tensors = (out, lse[..., None], dout)
-    found: EdgeGrads = _prepared(Backward, inputs, *tensors)(inputs, *tensors)
-    return found
-
-
-def products(inputs: Inputs) -> Tensor:
-    found: Tensor = _prepared(Products, inputs)(inputs)
+    found: EdgeGrads = _run(Backward, inputs, out, lse[..., None], dout)
     return found
 
 
 def products_backward(inputs: Inputs, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    grad = (grad * inputs.scale)[..., None]
-    found: tuple[Tensor, Tensor, Tensor | None] = _prepared(ProductsBackward, inputs, grad)(
-        inputs, grad
-    )
+    weights = (grad * inputs.scale)[..., None]
+    found: tuple[Tensor, Tensor, Tensor | None] = _run(ProductsBackward, inputs, weights)
     return found
 
 
-def _prepared(kind: Any, inputs: Inputs, *more: Tensor) -> Any:
-    """The pass for tensors with these shapes and strides."""
-    tensors, known = _tensors(inputs), inputs.index.prepared
-    listed = [(x.shape, x.stride(), x.dtype) for x in (*tensors.values(), *more)]
-    key = (kind, inputs.scale, inputs.slope, inputs.drop is None, *tensors, *listed)
-    found = known.get(key)
-    if found is None:
+def _run(kind: Any, inputs: Inputs, *more: Tensor) -> Any:
+    """The results of a pass, which is prepared once for tensors with these shapes and strides.
+
+    One function, since small graphs notice the calls of Python.
+    """
+    tensors = {"q": inputs.q, "k": inputs.k, "v": inputs.v}
+    if inputs.terms or inputs.vector is not None:
+        tensors = _tensors(inputs)
+    tensors.update(zip(kind.reads, more, strict=True))
+    listed = [kind, inputs.scale, inputs.slope, inputs.drop is None]
+    for name, x in tensors.items():
+        listed += (name, x.shape, x.stride(), x.dtype)
+    known, key = inputs.index.prepared, tuple(listed)
+    prepared = known.get(key)
+    if prepared is None:
         if len(known) >= MOST:
             known.clear()
-        found = known[key] = kind(inputs, *more)
-    return found
+        prepared = known[key] = kind(inputs, *more)
+    number, found = prepared.number, dict[str, Tensor]()
+    calls = list(map(dict.copy, [prepared.values] * prepared.count))
+    if (drop := inputs.drop) is not None:  # heads are counted from the first of the call
+        for at, call in enumerate(calls):
+            factor = number(1 / (1 - drop.chance))
+            call["drop"] = (drop.seed + at * prepared.heads.together, drop.least, factor)
+    for name, (shape, stride, dtype, copied, size, places) in prepared.layouts.items():
+        if name in tensors:
+            x = tensors[name].detach()
+            if copied:
+                x = torch.empty_strided(shape, stride, dtype=dtype).copy_(x)
+        else:  # a result, or memory of this call
+            x = torch.empty_strided(shape, stride, dtype=dtype)
+            if name in prepared.results:
+                found[name] = x.zero_() if name in SUMMED else x
+        flat = x.as_strided((size,), (1,)).numpy()
+        for call, place in zip(calls, places, strict=True):
+            call[name] = (flat, *place)
+    for loop, arguments, ptr in prepared.loops:
+        spread(loop, list(map(arguments, calls)), ptr, numbers=prepared.work)
+    return prepared.finish(inputs, found)
+
+
+forward: Callable[[Inputs], tuple[Tensor, Tensor]] = partial(_run, Forward)
+products: Callable[[Inputs], Tensor] = partial(_run, Products)
 
 
 def _tensors(inputs: Inputs) -> dict[str, Tensor]:
