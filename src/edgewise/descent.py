@@ -20,14 +20,21 @@ from edgewise.physical.tracing import autocasts
 Loss = Callable[..., Tensor]
 Ready = tuple[ReadyCall, list[Tensor], list[Tensor]]
 COMPILED = 8  # layouts that one step compiles: each takes seconds
+# Dynamo's own, its backends' included: the loss breaks the graph, changes too often, no compiler
+NOT_COMPILED = (
+    torch._dynamo.exc.TorchDynamoException,
+    torch._dynamo.exc.FailOnRecompileLimitHit,
+)
 
 
 def training_step(model: Model, loss: Loss, optimiser: torch.optim.Optimizer) -> TrainingStep:
     """`step(data, *targets, **inputs)`: one update of the weights; returns the loss.
 
     It is the loop `optimiser.zero_grad(); value = loss(model(data, **inputs), *targets);
-    value.backward(); optimiser.step()`, with less overhead for small samples: from the second call
-    with a layout on, forward, loss and gradients are one function of `torch.compile`.
+    value.backward(); optimiser.step()`, with less overhead for small samples: from the third call
+    with a layout on, forward, loss and gradients are one function of `torch.compile`. A call that
+    cannot be compiled is that plain loop, and `step.plain` says why: a loss that Dynamo cannot
+    trace, or that reads numbers which change more often than `torch.compile` recompiles.
     """
     if not isinstance(model, Model):
         raise BadInput(
@@ -94,7 +101,13 @@ class TrainingStep:
         )
         gradients = layout.compiled.get(kind)
         if gradients is not None:
-            return gradients(weights, [*ready.first, *values], layout.tensors, targets)
+            if gradients.failed is None:
+                try:
+                    return gradients(weights, [*ready.first, *values], layout.tensors, targets)
+                except NOT_COMPILED as error:
+                    gradients.failed = _reason(error)
+            self.plain = gradients.failed
+            return self._run_plain(data, targets, inputs)
         if self._count >= COMPILED:
             self.plain = f"{COMPILED} layouts are compiled: pad samples with `model.samples`"
             return self._run_plain(data, targets, inputs)
@@ -149,6 +162,13 @@ class TrainingStep:
         return None
 
 
+def _reason(error: Exception) -> str:
+    if isinstance(error, torch._dynamo.exc.FailOnRecompileLimitHit):
+        limit = torch._dynamo.config.recompile_limit
+        return f"`torch.compile` compiled it {limit} times: what the loss reads keeps changing"
+    return f"`torch.compile` cannot compile it: {str(error).strip().splitlines()[0]}"
+
+
 class _Layout:
     """A plan with its constant tensors as arguments; plans with equal keys share one function."""
 
@@ -175,6 +195,7 @@ class _Gradients:
 
     def __init__(self, forward: Callable[..., Tensor], loss: Loss, reached: list[int]) -> None:
         self.reached = reached
+        self.failed: str | None = None  # why it is not compiled
 
         def gradients(
             weights: list[Tensor],

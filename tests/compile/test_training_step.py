@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from edgewise import F, Program, R, V, ragged, training_step
+from edgewise import F, Program, R, V, W, ragged, training_step
 
 X, Y = V.X, V.Y
 mse = torch.nn.functional.mse_loss
@@ -80,19 +80,155 @@ def test_samples_of_one_layout_with_a_schedule(name):
     same(fast, plain)
 
 
-def test_samples_of_different_shapes():
-    fast, plain = (GRAPH.compile(R.out, seed=0, dtype=torch.float64) for _ in range(2))
+@pytest.fixture
+def traced_only(monkeypatch):
+    """Dynamo and AOTAutograd without code generation, which takes seconds for every layout."""
+    compile = torch.compile
+
+    def cheap(function, *, options, **rest):
+        return compile(function, backend="aot_eager", **rest)
+
+    monkeypatch.setattr(torch, "compile", cheap)
+
+
+def assert_trains_alike(program, output, prepare, loss, calls):
+    """`prepare(model)` gives data; `calls` are (number of the data, targets, inputs)."""
+    fast, plain = (program.compile(output, seed=0, dtype=torch.float64) for _ in range(2))
     sides = []
     for model, make in ((fast, training_step), (plain, plain_step)):
-        step = make(model, mse, torch.optim.Adam(model.parameters(), lr=0.01))
-        sides.append((step, [model.ground(facts=facts) for facts in molecules()[:2]]))
-    for _ in range(4):
-        for at in range(2):
-            target = torch.tensor(1.0, dtype=torch.float64)
-            found, wanted = (step(samples[at], target) for step, samples in sides)
-            torch.testing.assert_close(found, wanted)
-    assert sides[0][0].plain is None or "calls" in sides[0][0].plain
+        step = make(model, loss, torch.optim.Adam(model.parameters(), lr=0.01))
+        sides.append((step, prepare(model)))
+    reasons = []
+    for at, targets, inputs in calls:
+        found, wanted = (step(data[at], *targets, **inputs) for step, data in sides)
+        torch.testing.assert_close(found, wanted)
+        reasons.append(sides[0][0].plain)
     same(fast, plain)
+    return reasons
+
+
+@pytest.mark.usefixtures("traced_only")
+def test_samples_of_different_shapes():
+    target = torch.tensor(1.0, dtype=torch.float64)
+
+    def prepare(model):
+        return [model.ground(facts=facts) for facts in molecules()]
+
+    calls = [(at, (target,), {}) for _ in range(4) for at in range(3)]
+    reasons = assert_trains_alike(GRAPH, R.out, prepare, mse, calls)
+    assert all(reasons[:6])
+    assert reasons[6:] == [None] * 6
+
+
+@pytest.mark.usefixtures("traced_only")
+def test_more_shapes_than_are_compiled():
+    program = Program([(R.h(X) <= R.x(X)["w":2, 2]) | [F.tanh]])
+    made = torch.Generator().manual_seed(0)
+    rows = [torch.randn(n, 2, generator=made, dtype=torch.float64) for n in range(1, 11)]
+    calls = [(0, (x.flip(0),), {"x": x}) for _ in range(3) for x in rows]
+    reasons = assert_trains_alike(program, R.h, lambda _: [None], mse, calls)
+    assert reasons[20:28] == [None] * 8
+    assert all("8 layouts are compiled" in reason for reason in reasons[28:])
+
+
+TREE = Program(
+    [
+        R.h(X) <= R.leaf(X)[4, 3],
+        (R.h(X) <= (R.h(Y)["rec":4, 4], R._child(X, Y))) | [F.tanh],
+        R.out <= R.h(0)[1, 4],
+    ]
+)
+
+
+def tree(*children, leaves):
+    made = torch.Generator().manual_seed(0)
+    values = [torch.randn(3, generator=made, dtype=torch.float64) for _ in leaves]
+    return [
+        *(R.leaf(i)[value] for i, value in zip(leaves, values, strict=True)),
+        *(R.child(i, j) for i, j in children),
+    ]
+
+
+@pytest.mark.usefixtures("traced_only")
+def test_recursion_over_trees_is_compiled():
+    trees = [
+        tree((0, 1), (0, 2), (1, 3), (1, 4), leaves=(2, 3, 4)),
+        tree((0, 1), (1, 2), (2, 3), leaves=(3,)),
+    ]
+
+    def prepare(model):
+        return [model.ground(facts=facts) for facts in trees]
+
+    target = torch.tensor(0.5, dtype=torch.float64)
+    calls = [(at, (target,), {}) for _ in range(4) for at in range(2)]
+    reasons = assert_trains_alike(TREE, R.out, prepare, mse, calls)
+    assert reasons[4:] == [None] * 4
+
+
+CYCLE = [R.edge(0, 1)[1.0], R.edge(1, 2)[0.5], R.edge(2, 0)[0.3]]
+ROUNDS = Program(
+    [
+        R.h(X) <= R.x(X)[4, 3],
+        (R.h(X) <= (R.h(Y)["rec":4, 4], R._edge(X, Y))) | [F.tanh],
+        R.out <= R.h(X)[1, 4],
+    ],
+    rounds=3,
+)
+FIXED_POINT = Program(
+    [
+        (R.d(X, Y) <= R.edge(X, Y)["first":2.0]) | [F.max_agg],
+        (R.d(X, V.Z) <= (R.d(X, Y), R._edge(Y, V.Z), W.k[0.5])) | [F.product, F.max_agg],
+        R.d / 2 | [F.max],
+        (R.out <= R.d(X, Y)) | [F.max_agg],
+    ]
+)
+
+
+@pytest.mark.usefixtures("traced_only")
+def test_a_number_of_rounds_is_compiled():
+    facts = [*CYCLE, R.x(0)[[1.0, 2.0, -1.0]]]
+    calls = [(0, (torch.tensor(0.5, dtype=torch.float64),), {})] * 4
+    reasons = assert_trains_alike(ROUNDS, R.out, lambda m: [m.ground(facts=facts)], mse, calls)
+    assert reasons[-1] is None
+
+
+def test_a_fixed_point_is_plain():
+    """How many rounds it takes depends on values."""
+    calls = [(0, (torch.tensor(0.5, dtype=torch.float64),), {})] * 4
+    reasons = assert_trains_alike(FIXED_POINT, R.out, lambda m: [m.ground(facts=CYCLE)], mse, calls)
+    assert reasons[-1] == "it calls `until_still`, which is not a torch operation"
+
+
+@pytest.mark.usefixtures("traced_only")
+def test_a_loss_that_changes_too_often_is_plain():
+    scale = [1.0]
+
+    def loss(y, t):
+        return mse(y, t) * scale[0]
+
+    model = XOR.compile(R.xor, seed=0, dtype=torch.float64)
+    step = training_step(model, loss, torch.optim.SGD(model.parameters(), lr=0.0))
+    xs, ys = xor_samples()
+    found = []
+    with torch._dynamo.config.patch(recompile_limit=3):
+        for n in range(9):
+            scale[0] = float(n)
+            found.append(step(None, ys[1], xy=xs[1]))
+    assert step.plain == "`torch.compile` compiled it 3 times: what the loss reads keeps changing"
+    torch.testing.assert_close(
+        torch.stack(found), found[1] * torch.arange(9.0, dtype=torch.float64)
+    )
+
+
+@pytest.mark.usefixtures("traced_only")
+def test_a_loss_that_dynamo_cannot_trace_is_plain():
+    def loss(y, t):
+        return mse(y, t) if y.sum() > 0 else mse(y, t) * 2
+
+    xs, ys = xor_samples()
+    calls = [(0, (y,), {"xy": x}) for _ in range(3) for x, y in zip(xs, ys, strict=True)]
+    reasons = assert_trains_alike(XOR, R.xor, lambda _: [None], loss, calls)
+    assert reasons[-1] == "`torch.compile` cannot compile it: Data-dependent branching"
 
 
 def test_weights_and_losses_that_change_between_calls():
