@@ -75,7 +75,7 @@ def _kind(kind: str) -> str:
 def _meaning(definition: Definition) -> str:
     """What it is, and where its gradient is not that of the formula."""
     gradient = f"; gradient {definition.gradient}" if definition.gradient else ""
-    return definition.says + gradient
+    return definition.summary + gradient
 
 
 def _laws(definition: Definition) -> str:

@@ -329,8 +329,8 @@ def test_a_score_computes_the_same(name):
 
 
 def test_every_name_is_one_and_says_what_it_is():
-    assert all(d.says and name == d.name for name, d in DEFINITIONS.items())
-    others = [other for d in DEFINITIONS.values() for other in d.also]
+    assert all(d.summary and name == d.name for name, d in DEFINITIONS.items())
+    others = [other for d in DEFINITIONS.values() for other in d.aliases]
     assert len(set(others)) == len(others)
     assert not set(others) & set(DEFINITIONS)
     counterparts = [d.counterpart for d in DEFINITIONS.values() if d.counterpart]

@@ -42,7 +42,7 @@ def samples(draw):
 
 
 def not_plain(*_):
-    raise reading._NotPlain
+    raise reading._Irregular
 
 
 def tables(given, careful):

@@ -140,7 +140,7 @@ class Inference:
             else:
                 together = union((together, shapes))
         if together:
-            many = definition(combination).many
+            many = definition(combination).variadic
             together = together if many is None else many(**arguments(combination))
         if line is None:
             return together

@@ -38,7 +38,7 @@ class Segmented(Protocol):
 
 
 def folded(data: Tensor, parts: Segmented) -> Tensor | None:
-    """Rows as (batch, segment, place, value...) where all segments are equally long."""
+    """Rows as (batch, segment, position, value...), if all segments are equally long."""
     if not parts.even or parts.width is None:
         return None
     return data.reshape(data.shape[0], parts.count, parts.width, *data.shape[2:])
@@ -59,7 +59,7 @@ def total(data: Tensor, parts: Segmented) -> Tensor:
 
 
 def extreme(data: Tensor, parts: Segmented, kind: str) -> Tensor:
-    """The largest ("amax") or smallest ("amin") element of each segment; ties share."""
+    """The largest ("amax") or smallest ("amin") element; ties share the gradient."""
     rows = folded(data, parts)
     if rows is not None:
         return rows.amax(2) if kind == "amax" else rows.amin(2)
@@ -69,7 +69,7 @@ def extreme(data: Tensor, parts: Segmented, kind: str) -> Tensor:
 
 
 def padded(data: Tensor, parts: Segmented, fill: float) -> Tensor:
-    """Rows as (batch, segment, place, value...), shorter segments filled up."""
+    """Rows as (batch, segment, position, value...), shorter segments padded with `fill`."""
     rows = folded(data, parts)
     if rows is not None:
         return rows
@@ -80,7 +80,7 @@ def padded(data: Tensor, parts: Segmented, fill: float) -> Tensor:
 
 
 def softmax(data: Tensor, parts: Segmented) -> Tensor:
-    """exp(x) over the sum of its segment, row by row."""
+    """The softmax of each segment, row by row."""
     rows = folded(data, parts)
     if rows is not None:
         return rows.softmax(2).reshape(data.shape)
@@ -90,7 +90,7 @@ def softmax(data: Tensor, parts: Segmented) -> Tensor:
 
 
 def unpadded(table: Tensor, parts: Segmented) -> Tensor:
-    """The rows back from (batch, segment, place, value...)."""
+    """The inverse of `padded`: rows from (batch, segment, position, value...)."""
     import torch
 
     if parts.even:
@@ -185,7 +185,7 @@ def _concat_columns(data: Tensor, parts: Segmented) -> Tensor:
 
 
 def _normalised(
-    name: str, says: str, of_vector: Callable[[Tensor], Tensor], of_rows: Callable[..., Tensor],
+    name: str, summary: str, of_vector: Callable[[Tensor], Tensor], of_rows: Callable[..., Tensor],
     in_segments: Callable[[Tensor, Segmented], Tensor],
 ) -> Definition:  # fmt: skip
     """Shares of a group: a vector of all groundings or, with `agg_terms`, one for each head."""
@@ -215,7 +215,7 @@ def _normalised(
 
     laws = {Law.NORMALISES, Law.NEEDS_TABLE}
     shared = (shares, in_segments)
-    return _aggregation(name, says, value, on_columns, shape, laws, (OVER,), shares=shared)
+    return _aggregation(name, summary, value, on_columns, shape, laws, (OVER,), shares=shared)
 
 
 _EACH = {Law.ELEMENTWISE, Law.ORDER_FREE, Law.KEEPS_ONE}
@@ -227,7 +227,7 @@ AGGREGATIONS = (
         {*_EACH, Law.MONOTONE, Law.LINEAR, Law.ASSOCIATIVE}, kernel="sum"),
     _aggregation(
         "avg_agg", "the mean", of_stacked(lambda x: x.mean(0)), _average, _same,
-        {*_EACH, Law.MONOTONE, Law.LINEAR, Law.IDEMPOTENT}, kernel="mean", also=("mean_agg",)),
+        {*_EACH, Law.MONOTONE, Law.LINEAR, Law.IDEMPOTENT}, kernel="mean", aliases=("mean_agg",)),
     _aggregation(
         "max_agg", "the largest, element by element", of_stacked(lambda x: x.amax(0)),
         lambda data, parts: extreme(data, parts, "amax"), _same, _EXTREME,

@@ -1,6 +1,6 @@
-"""Columns of values, (batch, rows, value...), as tensors: how they meet and multiply.
+"""Columns of values, (batch, rows, value...), as tensors: how they broadcast and multiply.
 
-Batch 1 and rows 1 stand for "the same in each".
+A batch of 1 and a single row broadcast.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ def canonical(data: Tensor, lead: int = 2) -> Tensor:
     return data
 
 
-def spread(data: Tensor, rank: int) -> Tensor:
-    """Scalars with unit axes, so that they meet values of `rank` axes."""
+def unsqueezed(data: Tensor, rank: int) -> Tensor:
+    """Values with unit axes appended, to broadcast with values of `rank` axes."""
     return data.reshape(*data.shape, *(1,) * (rank + 2 - data.ndim))
 
 
-def meet(columns: Sequence[Tensor]) -> list[Tensor]:
-    """Columns that meet element by element: of equal shapes, or scalars."""
+def broadcast(columns: Sequence[Tensor]) -> list[Tensor]:
+    """Columns whose values broadcast: all of one shape, or scalars."""
     shapes = {shape_of(c) for c in columns if c.ndim > 2}
     if len(shapes) > 1:
         raise not_elementwise(shapes)
     rank = max(c.ndim for c in columns) - 2
-    return [spread(c, rank) for c in columns]
+    return [unsqueezed(c, rank) for c in columns]
 
 
 def stack(columns: Sequence[Tensor]) -> Tensor:
     """(operands, batch, rows, value...)."""
     import torch
 
-    data = meet(columns)
+    data = broadcast(columns)
     shape = torch.broadcast_shapes(*(d.shape for d in data))
     return torch.stack([d.expand(shape) for d in data])
 
@@ -64,7 +64,7 @@ def flat(columns: Sequence[Tensor]) -> list[Tensor]:
 def product(left: Tensor, right: Tensor) -> Tensor:
     """The matrix product in each row; a scalar scales."""
     if left.ndim == 2 or right.ndim == 2:
-        a, b = meet([left, right])
+        a, b = broadcast([left, right])
         return a * b
     if (left.shape[3] if left.ndim == 4 else 1) != right.shape[2]:
         raise cannot_multiply(shape_of(left), shape_of(right))

@@ -8,7 +8,7 @@ from operator import add, mul
 from typing import TYPE_CHECKING, Any
 
 from edgewise.functions import columns, values
-from edgewise.functions.columns import flat, meet, shape_of, stack
+from edgewise.functions.columns import broadcast, flat, shape_of, stack
 from edgewise.functions.definition import (
     AXIS,
     COMBINATION,
@@ -71,7 +71,7 @@ def _concat_columns(items: Sequence[Tensor], axis: int) -> Tensor:
     if axis == -1:
         return torch.cat(flat(items), -1)
     _check_widths([shape_of(item) for item in items])
-    tall = [columns.spread(item, 2) for item in items]
+    tall = [columns.unsqueezed(item, 2) for item in items]
     shape = torch.broadcast_shapes(*(t.shape[:2] for t in tall))
     return torch.cat([t.expand(*shape, *t.shape[2:]) for t in tall], 2)
 
@@ -256,26 +256,26 @@ _EXTREME = {*_EACH, Law.MONOTONE, Law.ASSOCIATIVE, Law.IDEMPOTENT}
 COMBINATIONS = (
     _combination(
         "sum", "the sum; scalars broadcast", of_stacked(lambda x: x.sum(0)),
-        lambda items: reduce(add, meet(items)), elementwise,
+        lambda items: reduce(add, broadcast(items)), elementwise,
         {*_EACH, Law.MONOTONE, Law.LINEAR, Law.ASSOCIATIVE}, score=_score(lambda s, a, b: a + b),
-        counterpart="sum_agg", operator=("+", 1), also=("add",)),
+        counterpart="sum_agg", operator=("+", 1), aliases=("add",)),
     _combination(
         "product", "the matrix product, from left to right; a scalar scales",
         lambda items: reduce(values.product, items), lambda items: reduce(columns.product, items),
         lambda operands: reduce(product, operands),
         {Law.KEEPS_ONE, Law.ASSOCIATIVE, Law.DISTRIBUTES}, score=_score(lambda s, a, b: a * b),
-        operator=("@", 2), also=("matmul", "prod")),
+        operator=("@", 2), aliases=("matmul", "prod")),
     _combination(
         "elproduct", "the product element by element", of_stacked(lambda x: x.prod(0)),
-        lambda items: reduce(mul, meet(items)), elementwise,
+        lambda items: reduce(mul, broadcast(items)), elementwise,
         {*_EACH, Law.ASSOCIATIVE, Law.DISTRIBUTES}, score=_score(lambda s, a, b: a * b),
-        operator=("*", 2), also=("mul",)),
+        operator=("*", 2), aliases=("mul",)),
     _combination(
         "avg", "the mean", of_stacked(lambda x: x.mean(0)),
-        lambda items: reduce(add, meet(items)) / len(items), elementwise,
+        lambda items: reduce(add, broadcast(items)) / len(items), elementwise,
         {*_EACH, Law.MONOTONE, Law.LINEAR, Law.IDEMPOTENT},
         score=lambda s, *parts: reduce(add, parts) / len(parts),
-        counterpart="avg_agg", also=("mean",)),
+        counterpart="avg_agg", aliases=("mean",)),
     _combination(
         "max", "the largest, element by element", of_stacked(lambda x: x.amax(0)),
         lambda items: stack(items).amax(0), elementwise, _EXTREME,
@@ -289,32 +289,33 @@ COMBINATIONS = (
     _combination(
         "count", "the number of values", lambda items: items[0].new_tensor(float(len(items))),
         lambda items: items[0].new_full((1, 1), len(items)), lambda operands: SCALAR,
-        {Law.ORDER_FREE}, gradient="0", counterpart="count_agg", many=lambda: SCALAR),
+        {Law.ORDER_FREE}, gradient="0", counterpart="count_agg", variadic=lambda: SCALAR),
     _combination(
         "crossum", "the sums of every number with every other, as a vector", _crossum,
-        _crossum_columns, _crossed, {Law.ASSOCIATIVE}, many=lambda: VECTOR),
+        _crossum_columns, _crossed, {Law.ASSOCIATIVE}, variadic=lambda: VECTOR),
     _combination(
         "cossim", "the cosine of the angle between two values", _cossim, _cossim_columns,
         lambda operands: SCALAR if len(operands) == 2 and elementwise(operands) else NOTHING,
-        {Law.ORDER_FREE}, takes=PAIR, arity=2, many=lambda: SCALAR),
+        {Law.ORDER_FREE}, takes=PAIR, arity=2, variadic=lambda: SCALAR),
     _combination(
         "softmax_comb", "the softmax of the scalars, as a vector",
         lambda items: values.scalars(items, "softmax_comb").softmax(0),
         lambda items: _scalar_columns(items, "softmax_comb").softmax(-1), _vector,
-        takes=SCALARS, counterpart="softmax_agg", many=lambda: VECTOR),
+        takes=SCALARS, counterpart="softmax_agg", variadic=lambda: VECTOR),
     _combination(
         "sparsemax_comb", "the sparsemax of the scalars, as a vector",
         lambda items: values.sparsemax(values.scalars(items, "sparsemax_comb")),
         lambda items: columns.sparsemax(_scalar_columns(items, "sparsemax_comb"), -1), _vector,
-        takes=SCALARS, counterpart="sparsemax_agg", many=lambda: VECTOR),
+        takes=SCALARS, counterpart="sparsemax_agg", variadic=lambda: VECTOR),
     _combination(
         "lookup", "the row of a table that a number names", _lookup, _lookup_columns, _row,
-        {Law.CHECKED}, takes=TABLE, arity=2, also=("embedding",), many=lambda: VECTOR),
+        {Law.CHECKED}, takes=TABLE, arity=2, aliases=("embedding",), variadic=lambda: VECTOR),
     _combination(
         "rotate", "rotary positions: the pairs (x_c, x_{c+d/2}) turned by angles", _rotate,
-        _rotate_columns, _rotated, takes=ANGLES, arity=3, also=("rope",), many=lambda: VECTOR),
+        _rotate_columns, _rotated, takes=ANGLES, arity=3, aliases=("rope",),
+        variadic=lambda: VECTOR),
     _combination(
         "concat", "all numbers as one vector, or rows on top of each other", _concat,
         _concat_columns, _concatenated, {Law.ASSOCIATIVE}, (AXIS,), counterpart="concat_agg",
-        also=("cat",), many=lambda axis: ANY if axis == 0 else VECTOR),
+        aliases=("cat",), variadic=lambda axis: ANY if axis == 0 else VECTOR),
 )  # fmt: skip

@@ -16,7 +16,7 @@ TRANSFORMATION, COMBINATION, AGGREGATION = "transformation", "combination", "agg
 class Law(Enum):
     """What holds for every value; `tests/functions/test_laws.py` tries each on random ones."""
 
-    ELEMENTWISE = "f(x)ᵢ = f(xᵢ): shapes stay, scalars spread"
+    ELEMENTWISE = "f(x)ᵢ = f(xᵢ): shapes stay, scalars broadcast"
     MONOTONE = "x ≤ y implies f(x) ≤ f(y)"
     LINEAR = "f(a·x + b·y) = a·f(x) + b·f(y)"
     ORDER_FREE = "values in any order give the same"
@@ -59,12 +59,12 @@ class Definition:
     of a list for the others. `columns` computes on columns (batch, rows, value...), as compiled
     programs do: of one column, of a list, or of a column and its segments. `shape` gives the shapes
     that a result may have: of one shape, of a list of sets, or of a set. `score` builds the tree of
-    a score from scores, given the module `edgewise.scores`.
+    a score from scores; its first argument is the module `edgewise.scores`.
     """
 
     kind: str
     name: str
-    says: str
+    summary: str
     value: Callable[..., Any]
     columns: Callable[..., Any]
     shape: Callable[..., Any]
@@ -72,14 +72,14 @@ class Definition:
     options: tuple[Option, ...] = ()
     score: Callable[..., Any] | None = None
     gradient: str = ""  # where it is not that of the formula
-    takes: tuple[str, str] | None = None  # what operands it needs, and what to write
+    takes: tuple[str, str] | None = None  # its operands in words, and how to write them
     arity: int | None = None  # operands of a combination, where their number is fixed
-    kernel: str | None = None  # what sums rows along an index without materialising them
-    counterpart: str | None = None  # the aggregation that does the same to groundings
-    shares: tuple[Callable[..., Any], Callable[..., Any]] | None = None  # of those that normalise
-    operator: tuple[str, int] | None = None  # how Python writes it, and how tight it binds
-    many: Callable[..., Any] | None = None  # shapes where the number of operands is not known
-    also: tuple[str, ...] = ()  # what others call it
+    kernel: str | None = None  # reduces rows along an index without materialising them
+    counterpart: str | None = None  # the same function as an aggregation of groundings
+    shares: tuple[Callable[..., Any], Callable[..., Any]] | None = None  # if it NORMALISES
+    operator: tuple[str, int] | None = None  # its sign in Python, and how tightly it binds
+    variadic: Callable[..., Any] | None = None  # shapes for an unknown number of operands
+    aliases: tuple[str, ...] = ()  # its names elsewhere, for error messages
     slope: Callable[..., float] | None = None  # of f(z) = max(z, 0) + slope · min(z, 0)
 
     def __contains__(self, law: Law) -> bool:
@@ -97,7 +97,7 @@ class Definition:
 
 
 class ShapeMismatch(EdgewiseError):
-    """Values meet by the rules of linear algebra.
+    """Values combine by the rules of linear algebra.
 
     `product` and weights multiply matrices: the columns of the left one are the rows of the right
     one. Everything elementwise takes equal shapes or a scalar.
@@ -141,7 +141,7 @@ class CallFailed(EdgewiseError):
 
 
 class NoSuchRow(EdgewiseError):
-    """`lookup` takes a row of a table by its number; there is no row before 0 or between two."""
+    """`lookup` takes a row of a table by its number: an integer from 0 to the last row."""
 
     code = "no-such-row"
     example = (

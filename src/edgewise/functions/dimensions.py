@@ -18,7 +18,7 @@ Shapes = frozenset[Shape]
 SCALAR: Shapes = frozenset({()})
 VECTOR: Shapes = frozenset({(None,), ()})  # a vector of one number is a scalar
 ANY: Shapes = frozenset({(), (None,), (None, None)})
-MOST = 12  # possibilities; beyond that dimensions are forgotten
+MOST = 12  # possibilities; beyond, dimensions are unknown
 
 
 def matrix(rows: Dimension, columns: Dimension) -> Shapes:
@@ -64,17 +64,17 @@ def _times(left: Shape, right: Shape) -> Shapes:
     if not left or not right:
         return frozenset({left or right})
     rows, inner = (*left, 1)[:2]
-    met, columns = (*right, 1)[:2]
-    fits = inner is None or met is None or inner == met
+    height, columns = (*right, 1)[:2]
+    fits = inner is None or height is None or inner == height
     return matrix(rows, columns) if fits else frozenset()
 
 
 def elementwise(values: Iterable[Shapes]) -> Shapes:
-    """Equal shapes, or scalars spread over the others."""
-    return reduce(lambda left, right: union(_meet(a, b) for a in left for b in right), values)
+    """Equal shapes; scalars broadcast."""
+    return reduce(lambda left, right: union(_broadcast(a, b) for a in left for b in right), values)
 
 
-def _meet(left: Shape, right: Shape) -> Shapes:
+def _broadcast(left: Shape, right: Shape) -> Shapes:
     if not left or not right:
         return frozenset({left or right})
     if len(left) != len(right):

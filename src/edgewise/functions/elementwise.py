@@ -30,7 +30,7 @@ def _of_torch(name: str, **fixed: Any) -> Callable[..., Tensor]:
 
 def _elementwise(
     name: str,
-    says: str,
+    summary: str,
     value: Callable[..., Tensor],
     *laws: Law,
     columns: Callable[..., Tensor] | None = None,
@@ -38,7 +38,7 @@ def _elementwise(
 ) -> Definition:
     """The two definitions are one where they would be the same call of torch."""
     found = {Law.ELEMENTWISE, *laws}
-    return Definition(TRANSFORMATION, name, says, value, columns or value, _same, found, **more)
+    return Definition(TRANSFORMATION, name, summary, value, columns or value, _same, found, **more)
 
 
 _MONOTONE = Law.MONOTONE
@@ -54,10 +54,10 @@ ELEMENTWISE = (
     _elementwise("gelu", "x · Φ(x), Φ the normal distribution function", _of_torch("gelu")),
     _elementwise(
         "gelu_tanh", "`gelu` with its approximation by tanh",
-        _of_torch("gelu", approximate="tanh"), also=("gelu_new",)),
+        _of_torch("gelu", approximate="tanh"), aliases=("gelu_new",)),
     _elementwise(
         "silu", "x · sigmoid(x)", _of_torch("silu"), score=lambda s, x: x * s.sigmoid(x),
-        also=("swish",)),
+        aliases=("swish",)),
     _elementwise("elu", "x above 0, eˣ − 1 below", _of_torch("elu"), _MONOTONE),
     _elementwise("softplus", "log(1 + eˣ)", _of_torch("softplus"), _MONOTONE),
     _elementwise("exp", "eˣ", lambda x: x.exp(), _MONOTONE, score=lambda s, x: s.exp(x)),
@@ -71,7 +71,7 @@ ELEMENTWISE = (
     _elementwise("reverse", "1 − x", lambda x: 1 - x, score=lambda s, x: 1.0 - x),
     _elementwise(
         "signum", "1 above 0, else 0", lambda x: (x > 0).to(x.dtype), _MONOTONE,
-        score=lambda s, x: s.where(x > 0, 1.0, 0.0), gradient="0", also=("step",)),
+        score=lambda s, x: s.where(x > 0, 1.0, 0.0), gradient="0", aliases=("step",)),
     _elementwise(
         "lukasiewicz", "sigmoid(6x + 0.5), a smooth truth value",
         lambda x: 1 / (1 + (-6 * x - 0.5).exp()), _MONOTONE,

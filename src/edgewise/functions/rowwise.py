@@ -170,13 +170,13 @@ ROWWISE = (
     _transformation(
         "transp", "the transpose; of a column a row",
         lambda x: x.unsqueeze(0) if x.ndim == 1 else x.mT if x.ndim else x, _transp_columns,
-        _transposed, {Law.LINEAR}, also=("transpose",)),
+        _transposed, {Law.LINEAR}, aliases=("transpose",)),
     _transformation(
         "norm", "(x − mean) / √(variance + eps)", _norm, _norm_columns, _same, options=(EPS,),
-        also=("layer_norm", "layernorm")),
+        aliases=("layer_norm", "layernorm")),
     _transformation(
         "rms_norm", "x / √(mean of x² + eps)", lambda x, eps: x / (x.square().mean() + eps).sqrt(),
-        _rms_norm_columns, _same, options=(EPS,), also=("rmsnorm",)),
+        _rms_norm_columns, _same, options=(EPS,), aliases=("rmsnorm",)),
     _transformation(
         "slice", "some rows, some columns", _slice, _slice_columns, _sliced, {Law.LINEAR},
         (ROWS, COLS)),

@@ -41,7 +41,7 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def aligned(values: Sequence[Tensor]) -> Tensor:
-    """The values stacked: equal shapes, scalars spread over the others."""
+    """The values stacked: equal shapes; scalars broadcast."""
     import torch
 
     shapes = {tuple(value.shape) for value in values if value.ndim}

@@ -141,7 +141,7 @@ class Lifting:
     """What is known about the rows of relations while a plan is grounded.
 
     `by_class` are the relations whose columns hold one row for each class; `row_wise` those that
-    somebody reads row by row; `volatile` those whose values may change.
+    are read row by row; `volatile` those whose values may change.
     """
 
     row_wise: frozenset[str]
@@ -221,13 +221,13 @@ class Lifting:
         return found
 
     def refuse(self, name: str, reason: str) -> None:
-        """Rows of a relation are taken to be all different from here on."""
+        """Treat all rows of a relation as different from here on."""
         self.known[name] = reason
         if self.on:
             self.refusals[name] = reason
 
     def unknown(self, name: str, reason: str, reads: Iterable[str]) -> None:
-        """A relation that is not computed by rules alone; a reason only if there was a hope."""
+        """A relation that rules alone do not compute; reported if all that it reads is lifted."""
         self.known[name] = reason
         if self.on and not any(isinstance(self.known.get(r, reason), str) for r in reads):
             self.refusals[name] = reason

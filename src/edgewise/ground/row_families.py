@@ -13,7 +13,7 @@ from edgewise.layouts.segments import Segments
 
 
 def own_families(item: nodes.Expression) -> nodes.Atom | None:
-    """The one atom of an expression whose families it decides; None if there is none such.
+    """The only atom of an expression, if its keys decide every family of weights in it.
 
     >>> from edgewise import R, V, W
     >>> own_families(R.z(V.H, V.J)[W.a(V.H)[1, 8]])
@@ -32,8 +32,8 @@ def own_families(item: nodes.Expression) -> nodes.Atom | None:
 def by_row(ground: GroundRule) -> dict[int, GroundRule]:
     """Place of an atom → the same body with one grounding for each row of that atom.
 
-    Only where that is fewer. Rows that no grounding reads get the first member of each family;
-    nobody reads what comes of them.
+    Only where that is fewer. Rows that no grounding reads get the first member of each family; the
+    result is not used.
     """
     found = {}
     for at, size in ground.sizes.items():

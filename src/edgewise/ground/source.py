@@ -15,9 +15,9 @@ from edgewise.ground.index import Index, Keys
 
 
 class Live:
-    """Values that belong to somebody else, who may train them or write into them.
+    """Tensors of the caller, who may train them or write into them.
 
-    `column` makes the stored values of a source from the tensors of now.
+    `column` computes the stored values of a source from their current contents.
     """
 
     def __init__(self, leaves: Sequence[Tensor], column: Callable[[], Tensor]) -> None:
@@ -30,7 +30,7 @@ class Live:
 
     @property
     def mark(self) -> tuple[tuple[bool, int], ...]:
-        """What changes when somebody asks for gradients of values, or writes into them."""
+        """Changes when a tensor starts to require gradients, or is written into."""
         return tuple(
             # inference tensors never need gradients, nor do they count writes
             (False, 0) if leaf.is_inference() else (leaf.requires_grad, leaf._version)
@@ -42,8 +42,8 @@ class Live:
 class Source:
     """A data relation: its index, and how to find its column (batch, rows, value...).
 
-    `order` puts values row by row into key order, or repeats them in every sample;
-    `live` makes those anew.
+    `order` puts values row by row into key order, or repeats them in every sample; `live` are
+    the caller's tensors that they come from.
     """
 
     index: Index

@@ -1,7 +1,7 @@
 """Facts as data, read once: relation by relation, as columns of keys and values.
 
-What is plainly right is seen column by column; anything else is checked fact by fact, for the sake
-of the error that says which one is wrong.
+Regular facts are read column by column; anything else is checked fact by fact, so that the error
+names the fact.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class FactTable:
 
     @property
     def leaves(self) -> list[Tensor]:
-        """The values that are tensors of somebody else."""
+        """The tensors of the caller among the values."""
         return [] if self.values is not None else held_tensors(self.atoms)
 
 
@@ -68,8 +68,8 @@ class FactTables:
     samples: int | None = None
 
 
-class _NotPlain(Exception):
-    """Internal: a fact is wrong, or its value is a tensor."""
+class _Irregular(Exception):
+    """Internal: a fact is wrong, or its value is a tensor, and facts are read one by one."""
 
 
 def read_facts(
@@ -88,7 +88,7 @@ def read_facts(
     size, words = None if batch is None else len(samples), set(strings)
     try:
         tables, constants = _by_columns(flat, None if batch is None else numbers, words)
-    except _NotPlain:
+    except _Irregular:
         read = [data_atoms(sample) for sample in samples]
         refuse(program, read)
         for sample in read:
@@ -113,7 +113,7 @@ def _by_columns(
     arities = np.zeros(len(number), np.int64)
     arities[ids] = lengths
     if not np.array_equal(arities[ids], lengths):
-        raise _NotPlain
+        raise _Irregular
     alike = [np.flatnonzero(lengths == arity) for arity in sorted(set(arities.tolist()))]
     columns = [_columns(terms, places, words) for places in alike]
     constants = Constants(words)
@@ -140,7 +140,7 @@ def _columns(terms: list[Any], places: np.ndarray, words: set[str]) -> list[list
     for column in columns:
         kinds = set(map(type, column))
         if not kinds <= {int, str}:
-            raise _NotPlain
+            raise _Irregular
         if str in kinds:
             words.update(column if len(kinds) == 1 else [k for k in column if type(k) is str])
     return columns
@@ -155,9 +155,9 @@ def _codes(column: list[Any], constants: Constants) -> np.ndarray:
     try:
         found = _integers(integers, len(integers))
     except OverflowError:
-        raise _NotPlain from None
+        raise _Irregular from None
     if bool((np.abs(found) >= STRINGS).any()):
-        raise _NotPlain
+        raise _Irregular
     if kinds == {int}:
         return found
     return _integers((STRINGS + ranks[k] if type(k) is str else k for k in column), len(column))
@@ -167,7 +167,7 @@ def _sorted(table: list[Tensor], places: np.ndarray) -> Iterator[tuple[int, Tens
     """The relations of a table: each with its keys in order, and the places of its facts."""
     ordered, order = pack(table)[0].sort(stable=True)
     if bool((ordered[1:] == ordered[:-1]).any()):
-        raise _NotPlain  # one is stated twice
+        raise _Irregular  # one is stated twice
     relations, counts = torch.unique_consecutive(table[0][order], return_counts=True)
     keys = torch.stack(table, 1)[order][:, 1:]
     at = torch.from_numpy(places)[order]
@@ -181,17 +181,17 @@ def _values(weights: list[nodes.Weight | None]) -> Tensor:
     if kinds == {type(None)}:
         return torch.ones(len(weights))
     if type(None) in kinds or any(weight.keys for weight in weights if weight is not None):
-        raise _NotPlain
+        raise _Irregular
     values = [weight.value for weight in weights if weight is not None]
     held = set(map(type, values))
     if held != {float} and held != {tuple}:
-        raise _NotPlain
+        raise _Irregular
     try:
         found = torch.tensor(values, dtype=torch.float64)
     except (ValueError, TypeError):  # of different shapes
-        raise _NotPlain from None
+        raise _Irregular from None
     if bool(found.isnan().any()):
-        raise _NotPlain
+        raise _Irregular
     return found
 
 

@@ -61,7 +61,11 @@ class rows:
 
 @dataclass(frozen=True, eq=False)
 class ragged:
-    """A batch of samples of different sizes: one input for each sample."""
+    """A batch of samples of different sizes: one input for each sample.
+
+    Its samples become rows with the number of the sample as first key, without padding; fused
+    attention pads them to the longest (`physical/extents.py`).
+    """
 
     samples: Sequence[Any]
 

@@ -48,7 +48,7 @@ def _sizes(source: Source) -> tuple[int, ...]:
 
 
 def check_keys(prepared: BoundPlan) -> None:
-    """Refuse keys beyond the dense axes they are joined with: their rows would be lost unseen."""
+    """Refuse keys beyond the dense axes they are joined with: they would be dropped silently."""
     lengths = _axes(prepared)
     own = {rule.head.relation for rule in prepared.plan.rules}
     own |= {fact.atom.relation for fact in prepared.plan.facts}  # not data

@@ -30,7 +30,7 @@ from edgewise.plan.nodes import Plan
 
 
 class UnknownInput(EdgewiseError):
-    """Inputs are given by the names of data relations; a misspelt one would be ignored."""
+    """Inputs are passed by the names of data relations; a misspelt one would be ignored."""
 
     code = "unknown-input"
     example = "Program([R.h(V.X) <= R.a(V.X)]).compile(R.h)(b=torch.ones(3))"
@@ -38,7 +38,7 @@ class UnknownInput(EdgewiseError):
 
 
 class MissingInput(EdgewiseError):
-    """A relation that no rule derives must be given, if only as an empty one."""
+    """A relation that no rule derives must be passed, even if it is empty."""
 
     code = "missing-input"
     example = "Program([R.h(V.X) <= (R.a(V.X), R._b(V.X))]).compile(R.h)(a=torch.ones(3))"
@@ -49,7 +49,7 @@ class MissingInput(EdgewiseError):
 
 
 class DtypeMismatch(EdgewiseError):
-    """A model computes in one precision; an input in another would be converted in silence."""
+    """A model computes in one precision; an input in another would be converted silently."""
 
     code = "dtype-mismatch"
     example = "Program([R.h(V.X) <= R.a(V.X)]).compile(R.h)(a=torch.ones(3, dtype=torch.float64))"
@@ -60,7 +60,7 @@ class DtypeMismatch(EdgewiseError):
 
 
 class DeviceMismatch(EdgewiseError):
-    """A model computes on one device; copying inputs to it at every step would be slow unseen."""
+    """A model computes on one device; copying inputs at every step would be silently slow."""
 
     code = "device-mismatch"
     example = 'Program([R.h(V.X) <= R.a(V.X)]).compile(R.h)(a=torch.ones(3, device="meta"))'
@@ -80,7 +80,7 @@ model(model.ground(b=torch.tensor([[0, 2]])), a=torch.ones(3))"""
 
 
 class InputReader:
-    """Reads what one model may be given: inputs by name, and facts."""
+    """Reads the inputs of one model, by name, and facts."""
 
     def __init__(self, program: Program, plan: Plan, before: Plan) -> None:
         """`before` is the plan without passes, whose constants facts may have too."""
@@ -143,7 +143,7 @@ class InputReader:
                 raise _unknown(name, self.arities)
 
     def missing(self, names: Container[str]) -> str | None:
-        """A relation that must be given and is not among `names`."""
+        """A required relation that is not among `names`."""
         return next((name for name in self.required if name not in names), None)
 
     def refuse_missing(self, names: Container[str]) -> None:

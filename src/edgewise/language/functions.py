@@ -32,7 +32,7 @@ class BadFunction(EdgewiseError):
     instead = "(R.h(V.X) <= R.a(V.X)) | [F.leaky_relu(0.1)]"
 
 
-ELSEWHERE = {other: d.name for d in DEFINITIONS.values() for other in d.also}
+ELSEWHERE = {other: d.name for d in DEFINITIONS.values() for other in d.aliases}
 
 
 def definition(function: nodes.Function) -> Definition:

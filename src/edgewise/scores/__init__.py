@@ -1,4 +1,4 @@
-"""Scores of attention as values: functions of the dot product S and the places I, J, H."""
+"""Scores of attention as values: functions of the dot product S and the positions I, J and H."""
 
 from edgewise.scores.library import (
     alibi,

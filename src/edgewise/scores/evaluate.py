@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from edgewise.scores.nodes import BOOLEAN, REAL, Call, Entry, Leaf, Node, Number
-from edgewise.scores.primitives import PRIMITIVES, kind, wants
+from edgewise.scores.primitives import PRIMITIVES, kind, operand_kinds
 
 
 @dataclass(eq=False)
 class PairScores:
     """Pairs of some heads: `s` (heads, ...) holds their dot products, `i` and `j` (...) their
-    places, `h` (heads, 1...) the numbers of the heads. A table (rows, length) is read at row
+    positions, `h` (heads, 1...) the numbers of the heads. A table (rows, length) is read at row
     h mod rows."""
 
     s: Tensor
@@ -39,9 +39,10 @@ class PairScores:
                 dtype = torch.int64 if node.is_integer else self.s.dtype
                 return torch.tensor(number, dtype=dtype, device=self.s.device)
             case Entry(table):
-                return self._entries(self.tables[table], self.places(node)).to(self.s.dtype)
+                return self._entries(self.tables[table], self.indices(node)).to(self.s.dtype)
             case Call(function, operands):
-                parts = [self._as(x, want) for x, want in zip(operands, wants(node), strict=True)]
+                kinds = operand_kinds(node)
+                parts = [self._as(x, want) for x, want in zip(operands, kinds, strict=True)]
                 return PRIMITIVES[function].torch(*parts)
         raise AssertionError(node)
 
@@ -63,15 +64,15 @@ class PairScores:
             return value.to(self.s.dtype)
         return value.bool() if want == BOOLEAN else value
 
-    def places(self, entry: Entry) -> Tensor:
-        """The index of an entry, cut to the length of its table."""
+    def indices(self, entry: Entry) -> Tensor:
+        """The index of an entry, clamped to its table."""
         index, last = self[entry.index], self.tables[entry.table].shape[1] - 1
         index = index.floor().nan_to_num(0.0) if kind(entry.index) == REAL else index
         return index.clamp(0, last).long()
 
     def add_to(self, total: Tensor, entry: Entry, grad: Tensor) -> None:
         """Add the gradient of an entry for every pair to that of its table."""
-        rows, at, grad = len(total), self.places(entry), grad.expand(self.s.shape)
+        rows, at, grad = len(total), self.indices(entry), grad.expand(self.s.shape)
         if at.ndim == self.s.ndim and len(at) > 1:  # it depends on the head
             at = (self.h % rows) * total.shape[1] + at
             at, total, rows = at.expand(self.s.shape)[None], total.view(1, -1), 1

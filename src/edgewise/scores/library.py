@@ -56,7 +56,7 @@ def where(condition: Score, a: Score | float, b: Score | float) -> Score:
 
 
 def table(values: Tensor, index: Score | float = 0) -> Score:
-    """values[index] or, with a row for each head, values[h, index]; the index is cut to the ends.
+    """values[index] or, with a row for each head, values[h, index]; the index is clamped.
 
     >>> table(torch.zeros(8, 3), minimum(abs(I - J), 2))
     table0[minimum(abs(I - J), 2)]

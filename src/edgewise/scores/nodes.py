@@ -1,4 +1,4 @@
-"""The tree of a score: a function of the dot product, the places of query and key, and tables."""
+"""The tree of a score: a function of the dot product, of positions and of tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 INTEGER, REAL, BOOLEAN = "integer", "real", "boolean"
-PLACES = ("i", "j", "h")  # of the query, of the key, of the head
+POSITIONS = ("i", "j", "h")  # of the query, of the key, of the head
 
 
 class End:
@@ -18,7 +18,7 @@ class End:
 
 
 class Made:
-    """A node made of others: how many levels and parts it has, one that occurs twice twice."""
+    """A node made of others; a part that occurs twice counts twice."""
 
     depth: int
     size: int
@@ -30,7 +30,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Leaf(End):
-    """`s`, the scaled dot product, or one of the places `i`, `j` and `h`."""
+    """`s`, the scaled dot product, or one of the positions `i`, `j` and `h`."""
 
     name: str
 
@@ -53,7 +53,7 @@ class PairValue(End):
 
 @dataclass(frozen=True)
 class Entry(Made):
-    """The entry `index`, cut to the length of the table, of this head's row of table `table`."""
+    """The entry `index`, clamped to the table, of this head's row of table `table`."""
 
     table: int
     index: Node
@@ -74,12 +74,12 @@ class Call(Made):
 
 
 Node = Leaf | Number | PairValue | Entry | Call
-S, I, J, H = (Leaf(name) for name in ("s", *PLACES))  # noqa: E741
+S, I, J, H = (Leaf(name) for name in ("s", *POSITIONS))  # noqa: E741
 ZERO, ONE = Number(0), Number(1)
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """The node and all below it, a node that occurs twice twice."""
+    """The node and all below it; one that occurs twice is yielded twice."""
     yield node
     match node:
         case Call(operands=operands):
@@ -102,7 +102,7 @@ def entries(node: Node) -> tuple[Entry, ...]:
 
 
 def by_distance(node: Node) -> bool:
-    """Whether places occur only as `i - j`.
+    """True if positions occur only as `i - j`.
 
     >>> by_distance(Call("mul", (S, Call("sub", (I, J))))), by_distance(Call("add", (S, I)))
     (True, False)
@@ -120,7 +120,7 @@ def by_distance(node: Node) -> bool:
 
 
 def moved(node: Node, by: int) -> Node:
-    """With queries that stand `by` places later; `i - j` stays visible.
+    """With queries `by` positions later; `i - j` stays visible.
 
     >>> moved(I, 3)
     Call(function='add', operands=(Leaf(name='i'), Number(value=3)))
@@ -179,18 +179,18 @@ def _unscaled(node: Node) -> Node:
     return node
 
 
-SIGNS = {  # as tight as in Python, where `&` binds more than `<`
+SIGNS = {  # sign and precedence, as in Python: `&` binds more tightly than `<`
     "lt": ("<", 1), "le": ("<=", 1), "gt": (">", 1), "ge": (">=", 1), "eq": ("==", 1),
     "ne": ("!=", 1), "or": ("|", 2), "and": ("&", 3), "add": ("+", 4), "sub": ("-", 4),
     "mul": ("*", 5), "div": ("/", 5), "mod": ("%", 5),
 }  # fmt: skip
 NAMES = {"max": "maximum", "min": "minimum"}
-SUM, PRODUCT, CALL = 4, 5, 7  # how tight they bind
+SUM, PRODUCT, CALL = 4, 5, 7  # precedences
 Text = tuple[str, int]
 
 
 def show(node: Node, names: Callable[[Node], Text | None] = lambda node: None) -> str:
-    """`names` may give some nodes a text of their own, and how tight it binds.
+    """The score as code; `names` may give nodes a text of their own and its precedence.
 
     >>> from edgewise.scores.nodes import I, J, S
     >>> show(Call("mul", (Number(2.0), Call("sub", (I, J)))))

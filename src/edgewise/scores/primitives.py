@@ -122,7 +122,7 @@ PRIMITIVES: dict[str, Primitive] = {
 
 @lru_cache(maxsize=4096)
 def kind(node: Node) -> str:
-    """Whether a node is an integer, a real number or a boolean.
+    """The kind of a node: integer, real or boolean.
 
     >>> from edgewise.scores.nodes import I, J, S
     >>> kind(Call("sub", (I, J))), kind(Call("mul", (S, I)))
@@ -147,8 +147,8 @@ def _joined(*operands: Node) -> str:
     return BOOLEAN if kinds == {BOOLEAN} else INTEGER if kinds == {INTEGER} else REAL
 
 
-def wants(node: Call) -> list[str | None]:
-    """The kind that each operand is turned into: None leaves it as it is."""
+def operand_kinds(node: Call) -> list[str | None]:
+    """The kind that each operand is cast to; None: as it is."""
     kinds = {kind(x) for x in node.operands}
     match node.function:
         case "and" | "or" | "not":
@@ -175,7 +175,7 @@ def derivative(node: Node, by: Node) -> Node:
         return ONE
     if not isinstance(node, Call):
         return ZERO
-    if node.function == "where":  # not a product with 0, which could meet an infinity
+    if node.function == "where":  # not a product with 0: 0 · ∞ is not a number
         condition, *cases = node.operands
         return call("where", condition, *(derivative(x, by) for x in cases))
     slopes = PRIMITIVES[node.function].slopes

@@ -60,7 +60,7 @@ class Score:
             raise ScoreTooDeep(
                 f"the score is more than {most}",
                 caller(),
-                "write numbers that differ from place to place as `table(numbers, index)`",
+                "write numbers that depend on positions as `table(numbers, index)`",
             )
 
     def __add__(self, other: Score | float) -> Score:
@@ -118,7 +118,7 @@ class Score:
         return apply("not", self)
 
     def equals(self, other: Score | float) -> Score:
-        """Where both are the same number. (`==` compares whether two scores are one object.)"""
+        """Where both are the same number (`==` compares two scores by identity)."""
         return apply("eq", self, other)
 
     def __bool__(self) -> bool:
@@ -129,7 +129,7 @@ class Score:
         )
 
     def at(self, dot: Score) -> Score:
-        """With another score in the place of the dot product."""
+        """The score of another score instead of the dot product."""
         mine, tables = joined([self, as_score(dot)])
         return Score(nodes.replaced(mine[0], {nodes.S: mine[1]}), tables)
 

@@ -33,7 +33,7 @@ from edgewise.scores.nodes import (
     entries,
     walk,
 )
-from edgewise.scores.primitives import PRIMITIVES, derivative, kind, wants
+from edgewise.scores.primitives import PRIMITIVES, derivative, kind, operand_kinds
 
 PARAMETERS = "s, i, j, h, Tables, Sizes"
 
@@ -155,7 +155,7 @@ class _Lines:
             case Call(function, operands):
                 texts = [
                     self.real(x) if want == REAL else self.name(x)
-                    for x, want in zip(operands, wants(node), strict=True)
+                    for x, want in zip(operands, operand_kinds(node), strict=True)
                 ]
                 return PRIMITIVES[function].triton.format(*texts)
         raise AssertionError(node)
