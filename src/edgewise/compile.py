@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from edgewise.checks import check as check_program
-from edgewise.errors import EdgewiseError, caller
+from edgewise.errors import EdgewiseError, caller, iterates, safe_repr
 from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.language.statements import atoms
@@ -66,7 +66,7 @@ def compile(
     >>> model(x=torch.tensor([1.0, 3.0])).tolist()
     [2.0, 6.0]
     """
-    without = _options(fill, limit, without, seed, dtype)
+    without = _options(fill, limit, without, seed, dtype, check)
     check_program(program)
     plan = lower(program, output)
     stages: dict[str, Any] = {"plan": plan, "without": without}
@@ -91,7 +91,9 @@ def _refuse_names(plan: Plan) -> None:
                 )
 
 
-def _options(fill: Any, limit: Any, without: Any, seed: Any, dtype: Any) -> tuple[str, ...]:
+def _options(
+    fill: Any, limit: Any, without: Any, seed: Any, dtype: Any, check: Any
+) -> tuple[str, ...]:
     """Refuse options that would fail later, or mean something else; the names of passes."""
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise _bad("dtype", dtype, "give a precision: `dtype=torch.float64`")
@@ -99,13 +101,15 @@ def _options(fill: Any, limit: Any, without: Any, seed: Any, dtype: Any) -> tupl
         precision = torch.finfo(dtype or torch.get_default_dtype())
         if isinstance(fill, bool) or not isinstance(fill, int | float):
             raise _bad("fill", fill, "give a number: `fill=0.0`")
-        if math.isfinite(fill) and abs(fill) > precision.max:
+        if precision.max < abs(fill) < math.inf:
             raise _bad("fill", fill, f"give a number that {precision.dtype} has")
+    if not isinstance(check, bool):
+        raise _bad("check", check, "give `check=True` or leave it out")
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise _bad("limit", limit, "give an integer number of groundings: `limit=1_000_000`")
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
         raise _bad("seed", seed, "give an integer from 0 to 2^63 - 1: `seed=0`")
-    if isinstance(without, str | bytes) or not isinstance(without, Iterable):
+    if isinstance(without, str | bytes) or not iterates(without):
         raise _bad("without", without, 'give a list of names: `without=["fuse attention"]`')
     names = tuple(without)
     for name in names:
@@ -115,4 +119,4 @@ def _options(fill: Any, limit: Any, without: Any, seed: Any, dtype: Any) -> tupl
 
 
 def _bad(name: str, value: Any, help: str) -> BadCompileOption:
-    return BadCompileOption(f"`{name}` is {value!r}", caller(), help)
+    return BadCompileOption(f"`{name}` is {safe_repr(value)}", caller(), help)

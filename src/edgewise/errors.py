@@ -4,7 +4,7 @@ import itertools
 import linecache
 import reprlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from types import CodeType
@@ -92,6 +92,21 @@ def safe_repr(item: object) -> str:
         return repr(item)
     except RecursionError:
         return reprlib.repr(item)
+    except Exception:  # of the caller's class, or an integer of more digits than Python prints
+        return f"<{type(item).__name__}>"
+
+
+def named(name: object) -> str:
+    """What was written where a name belongs, for a message."""
+    return name if isinstance(name, str) else safe_repr(name)
+
+
+def iterates(item: object) -> bool:
+    """Whether `for` runs over it: a tensor has `__iter__`, also without an axis."""
+    try:
+        return isinstance(item, Iterable) and iter(item) is not None
+    except Exception:
+        return False
 
 
 def counted(number: int | None, noun: str) -> str:
@@ -109,6 +124,8 @@ def nearest(name: str, names: Sequence[str]) -> str | None:
     >>> nearest("edgse", ["node", "edge"])
     'edge'
     """
+    if not isinstance(name, str):
+        return None
     found = get_close_matches(name, names, n=1, cutoff=0.6)
     if not found:
         found = [known for known in names if known.lower() == name.lower()]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import torch
 from torch import Tensor
 
-from edgewise.errors import caller, nearest
+from edgewise.errors import caller, named, nearest
 from edgewise.inputs.kinds import InputLike, dense, numbers, ragged
 from edgewise.inputs.prepare import check_alike
 from edgewise.inputs.read import InputReader, check_numbers, kinds_of, step_tensor
@@ -108,10 +108,10 @@ class Model(torch.nn.Module):
 
     def weight(self, name: str) -> Tensor:
         """A weight by its name in the program."""
-        if name not in self._paths:
-            near = nearest(str(name), list(self._paths))
+        if not isinstance(name, str) or name not in self._paths:
+            near = nearest(name, list(self._paths))
             raise UnknownWeight(
-                f"the output needs no weight `{name}`",
+                f"the output needs no weight `{named(name)}`",
                 caller(),
                 f"did you mean `{near}`?" if near else f"there are {', '.join(self._paths)}",
             )

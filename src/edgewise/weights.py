@@ -11,7 +11,7 @@ from torch import Tensor
 from edgewise.errors import EdgewiseError, caller, safe_repr, suggest
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.language import nodes
-from edgewise.language.program import BadDefault, Domain, Program, members
+from edgewise.language.program import BadDefault, Domain, Program
 from edgewise.language.statements import applied_functions, name_weights
 from edgewise.language.statements import weights as weights_of
 from edgewise.language.terms import variables
@@ -147,7 +147,8 @@ class WeightTable:
         return made if isinstance(value, Tensor) else made.requires_grad_()
 
     def _shape(self, weight: nodes.Weight) -> tuple[int, ...]:
-        sizes = [len(members(self.domains[v.name])) for v in variables(weight.keys)]
+        domains = [self.domains[v.name] for v in variables(weight.keys)]
+        sizes = [domain if isinstance(domain, int) else len(domain) for domain in domains]
         return (*sizes, *declared_shape(weight))
 
     def _start(self, weight: nodes.Weight, seed: int | None) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from edgewise.checks import wording
-from edgewise.errors import EdgewiseError, Place, caller, safe_repr
+from edgewise.errors import EdgewiseError, Place, caller, iterates, safe_repr
 from edgewise.language import Program, nodes, terms
 from edgewise.language.specials import SPECIALS
 from edgewise.language.statements import atoms
@@ -115,7 +115,7 @@ def listed(facts: Any) -> Iterable[Any]:
     """Facts as they come; an error if they are not a list of something."""
     if isinstance(facts, nodes.Atom | nodes.Fact):
         return [facts]
-    if isinstance(facts, str | bytes | dict) or not isinstance(facts, Iterable):
+    if isinstance(facts, str | bytes | dict) or not iterates(facts):
         raise BadFact(
             f"facts are a list of atoms, not a {type(facts).__name__}",
             caller(),

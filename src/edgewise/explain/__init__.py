@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from edgewise.errors import EdgewiseError, caller, nearest
+from edgewise.errors import EdgewiseError, caller, named, nearest
 from edgewise.explain.work import kernels
 from edgewise.passes import EXECUTION, PIPELINE
 from edgewise.passes.fuse_attention import refusals
@@ -51,10 +51,10 @@ def explain(
     model: Model, data: Data | None, inputs: Mapping[str, Any], stage: str | None = None
 ) -> Explanation:
     """Every stage of a model, or one; kernels are for these inputs, or the shapes seen last."""
-    if stage is not None and stage not in STAGES:
-        near = nearest(str(stage), STAGES)
+    if stage is not None and not (isinstance(stage, str) and stage in STAGES):
+        near = nearest(stage, STAGES)
         raise UnknownStage(
-            f"there is no stage `{stage}`",
+            f"there is no stage `{named(stage)}`",
             caller(),
             f"did you mean `{near}`?" if near else f"there are {', '.join(STAGES)}",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from enum import Enum
@@ -160,7 +161,12 @@ def no_such_row(number: float, rows: int) -> NoSuchRow:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, float | int) else None
+    return float(value) if isinstance(value, float | int) and not _is_huge(value) else None
+
+
+def _is_huge(value: float) -> bool:
+    """Whether an integer is beyond floating point."""
+    return isinstance(value, int) and abs(value) > sys.float_info.max
 
 
 def _probability(value: Any) -> float | None:
@@ -189,7 +195,7 @@ def _count(value: Any) -> int | None:
 
 
 def _axis(value: Any) -> int | None:
-    return value if value in (0, -1) else None
+    return value if isinstance(value, int) and value in (0, -1) else None
 
 
 def _names(value: Any) -> tuple[str, ...] | None:

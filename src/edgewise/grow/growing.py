@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from edgewise.errors import EdgewiseError, caller
+from edgewise.errors import EdgewiseError, caller, safe_repr
 from edgewise.grow.axes import CAUSAL_EXAMPLE
 from edgewise.grow.cache import KeyValueCache
 from edgewise.grow.plan import IncrementalPlan, incremental_plan
@@ -200,5 +200,7 @@ def selected(item: numbers | Tensor, samples: Tensor) -> numbers | Tensor:
 
 def _checked_integer(value: Any, name: str, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise BadAppend(f"`{name}` is {value!r}", caller(), f"give an integer of at least {least}")
+        raise BadAppend(
+            f"`{name}` is {safe_repr(value)}", caller(), f"give an integer of at least {least}"
+        )
     return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.errors import EdgewiseError, caller
+from edgewise.errors import EdgewiseError, caller, iterates
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -70,7 +70,7 @@ class ragged:
     samples: Sequence[Any]
 
     def __post_init__(self) -> None:
-        if isinstance(self.samples, str | bytes | dict) or not isinstance(self.samples, Iterable):
+        if isinstance(self.samples, str | bytes | dict) or not iterates(self.samples):
             raise BadInput(
                 f"`ragged` takes a list of samples, got a {type(self.samples).__name__}",
                 caller(),

@@ -44,7 +44,7 @@ class scope:
             part.isidentifier() or part.isdigit() for part in name.split(".")
         ):
             raise BadBlock(
-                f"`{name!r}` is not a name for a scope", caller(), 'write `scope("layer")`'
+                f"`{safe_repr(name)}` is not a name for a scope", caller(), 'write `scope("layer")`'
             )
         self.name = name
 
@@ -80,7 +80,10 @@ def repeat(
             place,
             "write `repeat(block, 12)(R.x)`, with a function from relations to rules",
         )
-    parameters = tuple(inspect.signature(block).parameters)
+    try:
+        parameters = tuple(inspect.signature(block).parameters)
+    except ValueError:
+        parameters = ()  # a builtin that does not say
 
     def stacked(*inputs: nodes.Atom) -> nodes.Stack:
         if len(inputs) != len(parameters) or not all(isinstance(a, nodes.Atom) for a in inputs):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -116,7 +117,8 @@ def negate(item: nodes.Expression) -> nodes.Expression:
 
 def operand(item: Any, place: Place) -> nodes.Expression:
     if isinstance(item, Real) and not isinstance(item, bool):
-        return nodes.Weight(value=float(item), is_fixed=True, place=place)
+        with suppress(OverflowError):
+            return nodes.Weight(value=float(item), is_fixed=True, place=place)
     if not isinstance(item, nodes.Expression):
         raise BadBody(
             f"`{safe_repr(item)}` is not an atom, an expression or a number",

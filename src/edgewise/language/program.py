@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from edgewise.errors import EdgewiseError, EdgewiseWarning, caller, safe_repr
+from edgewise.errors import EdgewiseError, EdgewiseWarning, caller, named, safe_repr
 from edgewise.functions import Law
 from edgewise.language import blocks, functions, nodes, printer, terms
 from edgewise.language.statements import flatten
@@ -17,6 +17,7 @@ from edgewise.language.symbols import F
 from edgewise.language.text_form.html import to_html
 from edgewise.language.text_form.parser import parse
 from edgewise.language.text_form.printer import to_text
+from edgewise.language.text_form.tokens import BadSyntax
 
 if TYPE_CHECKING:
     import torch
@@ -81,7 +82,7 @@ class Program:
         items = rules if isinstance(rules, list | tuple) else [rules]
         object.__setattr__(self, "statements", flatten(items))
         object.__setattr__(self, "aggregation", _aggregation(aggregation))
-        object.__setattr__(self, "domains", _domains(domains or {}))
+        object.__setattr__(self, "domains", _domains({} if domains is None else domains))
         object.__setattr__(self, "rounds", _rounds(rounds))
 
     @property
@@ -139,7 +140,16 @@ class Program:
     @classmethod
     def load(cls, path: str | Path) -> Program:
         """Read a file in the text form."""
-        return parse(Path(path).read_text(encoding="utf-8"), str(path))
+        try:
+            source = Path(path).read_text(encoding="utf-8")
+        except (OSError, TypeError, ValueError) as problem:  # UnicodeDecodeError is a ValueError
+            why = problem.strerror if isinstance(problem, OSError) else problem
+            raise BadSyntax(
+                f"cannot read `{named(path)}`: {why}",
+                caller(),
+                "give the path of a text file in UTF-8",
+            ) from None
+        return parse(source, str(path))
 
     def text(self) -> str:
         """The program in the text form; `Program.parse` reads it back."""
@@ -253,7 +263,7 @@ def _domains(chosen: Mapping[Any, Any]) -> tuple[tuple[str, Domain], ...]:
     found: dict[str, Domain] = {}
     for variable, values in chosen.items():
         name = variable.name if isinstance(variable, nodes.Variable) else variable
-        is_size = isinstance(values, int) and not isinstance(values, bool) and values > 0
+        is_size = isinstance(values, int) and not isinstance(values, bool) and 0 < values < 1 << 63
         listed = isinstance(values, list | tuple | range) and len(values) > 0
         open_ = listed and any(isinstance(v, nodes.Variable) for v in values)
         if not isinstance(name, str) or not (is_size or listed) or open_:

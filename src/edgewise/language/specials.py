@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from edgewise.errors import EdgewiseError, caller, nearest
+from edgewise.errors import EdgewiseError, caller, nearest, safe_repr
 from edgewise.language import functions, nodes
 
 
@@ -97,6 +97,8 @@ class SpecialNamespace:
         """`fn(f)(X, ..., Y)` holds where f(X, ...) = Y; it computes Y."""
         if not callable(function):
             raise functions.BadFunction(
-                f"`{function!r}` is not a function", caller(), "write `R.special.fn(f)(V.X, V.Y)`"
+                f"`{safe_repr(function)}` is not a function",
+                caller(),
+                "write `R.special.fn(f)(V.X, V.Y)`",
             )
         return nodes.SpecialAtom("fn", function=nodes.Opaque(function), place=caller())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from edgewise.errors import EdgewiseError, Span, caller, safe_repr
+from edgewise.errors import EdgewiseError, Span, caller, iterates, safe_repr
 from edgewise.language import functions, nodes, operators
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _opened(items: Any, depth: int = 0) -> Iterator[nodes.Statement]:
                 )
             case _ if hasattr(item, "statements"):
                 yield from item.statements
-            case Iterable():
+            case _ if iterates(item):
                 yield from _opened(item, depth + 1)
             case _:
                 raise BadStatement(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edgewise.errors import EdgewiseError, caller, nearest
+from edgewise.errors import EdgewiseError, caller, nearest, safe_repr
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.program import Program
@@ -25,7 +25,9 @@ class UnknownOutput(EdgewiseError):
 def lower(program: Program, output: nodes.Atom) -> Plan:
     """The rules, facts and lines that `output` needs, weights named as in the full program."""
     if not isinstance(output, nodes.Atom):
-        raise UnknownOutput(f"`{output!r}` is not a relation", caller(), "write `compile(R.out)`")
+        raise UnknownOutput(
+            f"`{safe_repr(output)}` is not a relation", caller(), "write `compile(R.out)`"
+        )
     if output.negated or output.hidden or output.weight is not None:
         raise UnknownOutput(
             f"`{output!r}` is an occurrence in a body, not a relation",

@@ -55,9 +55,10 @@ def save(model: Model, path: str | Path) -> None:
     parts = {archive.MANIFEST: archive.dump(manifest), archive.RULES: rules}
     try:
         archive.write(path, archive.pack(parts | {archive.WEIGHTS: weights}))
-    except OSError as problem:
+    except (OSError, ValueError) as problem:  # a null byte in a path is a ValueError
+        why = problem.strerror if isinstance(problem, OSError) else problem
         raise NotSavable(
-            f"cannot write `{path}`: {problem.strerror}",
+            f"cannot write `{path}`: {why}",
             caller(),
             "give a path in an existing, writable folder",
         ) from None
