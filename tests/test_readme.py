@@ -29,6 +29,15 @@ def test_files_that_a_page_names_are_there(name):
     assert lost == []
 
 
+def test_names_that_contributing_places_in_a_file_are_there():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    placed = re.findall(r"`(\w+)` (?:in|of) `([\w/]+\.py)`", page)
+    assert len(placed) >= 8
+    for name, path in placed:
+        file = next(p for p in (ROOT / "src" / "edgewise" / path, ROOT / path) if p.exists())
+        assert re.search(rf"\b{name}\b", file.read_text(encoding="utf-8")), f"{name} in {path}"
+
+
 def test_the_readme_is_short_and_shows_a_program_first():
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 150
