@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
@@ -182,6 +183,7 @@ def test_an_exported_program_has_its_graph_in_another_process(tmp_path):
     torch.save((x, Near()(x)), tmp_path / "right.pt")
     source = """
 import sys
+import weakref
 import torch
 from edgewise import attention
 from edgewise.graphs import causal
@@ -268,10 +270,20 @@ def test_the_operator_is_what_torch_expects(terms):
     )
 
 
-def test_what_is_kept_is_kept_once():
-    before = len(NAMED)
-    first = name_of(window(77) | causal())
-    assert name_of(window(77) | causal()) == first
+def test_a_graph_that_prints_shortly_is_not_held():
+    before, graph = len(NAMED), window(77) | causal()
+    name = name_of(graph)
+    assert name_of(window(77) | causal()) == name
+    assert len(NAMED) == before
+    assert thing_of(name) == graph
+    alive = weakref.ref(graph)
+    del graph
+    assert alive() is None
+
+
+def test_what_is_not_written_down_is_held_once():
+    before, graph = len(NAMED), documents([1] * 7001)
+    assert name_of(graph) == name_of(documents([1] * 7001))
     assert len(NAMED) == before + 1
 
 

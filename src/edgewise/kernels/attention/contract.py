@@ -57,6 +57,7 @@ def changes_scores(options: Options, inputs: TermInputs) -> bool:
 
 WORDS = {"score": "a score of its own", "dropout": "dropout"}
 PAIR_TERMS = ("bias", "edge_bias", "edge_scale", "score", "dropout")  # what tiles of scores take
+EDGE_AXIS = {"edge_bias": 2, "edge_scale": 2, "edge_key": 1, "edge_value": 1}  # that of edges
 EDGE_TERMS = (*PAIR_TERMS, "edge_key", "edge_value")
 MANY = 1 << 17  # pieces of a graph that may be scattered
 FIXED = "fixed"  # among features: no table of the score needs a gradient

@@ -25,10 +25,12 @@ from edgewise.kernels.attention.terms import (
     on_edges,
     places,
 )
+from edgewise.kernels.attention.triton_launch import Floats, Launch, Launches, Steps
 from edgewise.kernels.attention.triton_score import Packed, functions, unit_of
 from edgewise.kernels.chosen import no_numba, no_triton
 from edgewise.kernels.edges import numba_attention, reference_attention, triton_attention
 from edgewise.kernels.edges.attention import TERMS, Inputs
+from edgewise.kernels.edges.triton_attention import NO_CODE
 from edgewise.scores.nodes import S
 
 LIMIT = 1 << 29  # scores that gather and scatter store
@@ -140,6 +142,14 @@ class TritonEdgeKernel:
     def forward(
         self, case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms
     ) -> tuple[Tensor, Tensor]:
+        if terms is NO_TERMS and case.score == S:
+            key = (q.stride(), k.stride(), v.stride(), q.get_device())
+            run = case.prepared.get(key)
+            if run is None:
+                run = EdgeForward(case, inputs_of(case, q, k, v, terms))
+                case.prepared[key] = run
+            found: tuple[Tensor, Tensor] = run(q, k, v)
+            return found
         inputs = inputs_of(case, q, k, v, on_edges(case, terms))
         return triton_attention.forward(inputs, _code(case, terms, q.device))
 
@@ -155,6 +165,48 @@ class TritonEdgeKernel:
             tables = Packed.of(tables, dout.device).split(packed, tables)
         each = _terms(found.terms, tables)
         return Grads(found.q, found.k, found.v, off_edges(case, saved.terms, each))
+
+
+class EdgeForward:
+    """The launches of a forward pass without terms, for tensors of some strides."""
+
+    def __init__(self, case: Case, inputs: Inputs) -> None:
+        from edgewise.kernels.attention import triton_parts_kernels
+        from edgewise.kernels.edges import triton_attention_kernels
+
+        call, csr = triton_attention.Call.of(inputs, NO_CODE), inputs.index.rows
+        heads, width = case.b * case.g, call.v.shape[-1]
+        out = triton_attention.empty_rows(call.q, case.n, width)
+        self.case, self.shape = case, (case.b, case.g, case.n)
+        self.size, self.stride = out.shape, out.stride()
+        self.floats = Floats(heads * case.n, heads * csr.slots, heads * csr.slots * width)
+        pairs = ((inputs.q, call.q), (inputs.k, call.k), (inputs.v, call.v))
+        self.as_is = all(x.data_ptr() == y.data_ptr() for x, y in pairs)
+        fixed, grid, meta = call.forward_arguments(out)
+        self.forward = Launch(triton_attention_kernels.forward, grid, meta, fixed)
+        rows = (csr.split, csr.split_ptr, case.n, csr.slots, *triton_attention.merged(out))
+        options = {"BLOCK": 1, "DV": width, "num_warps": 1}
+        self.merge = Launch(triton_parts_kernels.merge, (len(csr.split), heads), options, rows)
+        self.split = csr.is_split
+        self.run = Launches(self._steps)
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        if not self.as_is:
+            q, k, v = (triton_attention.padded(x) for x in (q.flatten(0, 1), k, v))
+        out = q.new_empty_strided(self.size, self.stride)
+        sums = q.new_empty_strided((self.floats.size,), (1,), dtype=torch.float32)
+        self.run(q, k, v, out, sums)
+        lse = self.floats.part(sums, 0).view(self.shape)
+        return out.view(*self.shape, -1)[..., : self.case.dv], lse
+
+    def _steps(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor) -> Steps:
+        lse, part_lse, part_out = (self.floats.part(sums, number) for number in range(3))
+        parts = (part_out, part_lse, part_out, part_lse)
+        tensors = (q, k, v, *(q,) * 7, out, lse, out, lse, *parts)
+        steps: list[tuple[Launch, tuple[Tensor, ...]]] = [(self.forward, tensors)]
+        if self.split:
+            steps.append((self.merge, (out, lse, part_out, part_lse)))
+        return steps
 
 
 def _code(case: Case, terms: Terms, device: torch.device) -> triton_attention.ScoreCode:

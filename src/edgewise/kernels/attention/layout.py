@@ -36,7 +36,7 @@ class Work(NamedTuple):
 
 class Spec(NamedTuple):
     """The shapes and the dtype of a call, as meta tensors, its graph and its device; `fixed` says
-    that no table of the score learns."""
+    that no table of the score learns, `grouped` that tensors are as kernels take them."""
 
     q: Tensor
     k: Tensor
@@ -44,6 +44,7 @@ class Spec(NamedTuple):
     graph: Graph
     device: torch.device
     fixed: bool = False
+    grouped: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -77,7 +78,7 @@ class Layout:
         features = frozenset([*names, *(name for name, flag in flags.items() if flag)])
         if features:
             case = replace(case, features=features, score=options.score)
-        self.on_pairs = case.is_full and "edge_bias" in features
+        self.on_pairs = case.is_full and "edge_bias" in features and not spec.grouped
         if self.on_pairs:
             case = replace(case, features=features - {"edge_bias"} | {"bias"})
         self.case = case

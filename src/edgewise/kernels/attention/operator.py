@@ -4,153 +4,46 @@ A trace cannot look into kernels that are chosen by graph and sizes; it keeps th
 Tensors have the shapes that kernels see; what is around them is traced as plain operations.
 """
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from edgewise.errors import caller
 from edgewise.graphs.cache import cache_of
-from edgewise.graphs.checks import integer
-from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import arguments, reference
+from edgewise.kernels.attention import reference
 from edgewise.kernels.attention.autocast import without_autocast
 from edgewise.kernels.attention.autograd import gradients
-from edgewise.kernels.attention.contract import Case, Grads, Implementation, Saved, Terms, wide
-from edgewise.kernels.attention.errors import AttentionShape
-from edgewise.kernels.attention.registry import choose
+from edgewise.kernels.attention.contract import NO_TERMS, Grads, Options, Saved, Terms, wide
+from edgewise.kernels.attention.prepared import OneKernel, prepare_grouped
 from edgewise.kernels.attention.trace_names import thing_of
 from edgewise.kernels.edges.dropout import Dropout
-from edgewise.scores.nodes import S
 
-EDGES = {"edge_bias": 2, "edge_scale": 2, "edge_key": 1, "edge_value": 1}  # the axis of edges
-
-
-def _decided(
-    tensors: tuple[Tensor, Tensor, Tensor],
-    terms: Terms,
-    request: tuple[str, str, float, int, str | None],
-    lse: bool,
-) -> tuple[Case, Implementation]:
-    """The case of a call, and its kernel: decided once, and cached with the graph."""
-    q, k, v = tensors
-    shapes = (q.shape, k.shape, v.shape, q.dtype, q.device.type)
-    of_terms = tuple([None if x is None else x.shape for x in terms.tensors])
-    cache, n, m = cache_of(thing_of(request[0])), q.shape[2], k.shape[1]
-    key = ("operator", request, lse, shapes, of_terms, terms.drop is None)
-    found = cache.at(n, m).get(key)
-    if found is None:
-        found = _decide(tensors, terms, request, lse)
-        cache.add(n, m, key, found)
-    return found[:2]
+INPUTS = (
+    "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? edge_bias, Tensor? edge_scale, "
+    "Tensor? edge_key, Tensor? edge_value, Tensor[] tables, Tensor? seed, str graph, str score, "
+    "float scale, SymInt offset, float dropout, str? kernel, bool lse"
+)
 
 
-def _decide(
-    tensors: tuple[Tensor, Tensor, Tensor],
-    terms: Terms,
-    request: tuple[str, str, float, int, str | None],
-    lse: bool,
-) -> tuple[Case, Implementation, Pattern]:
-    """With the graph of the case, whose cache lives as long."""
-    graph, score, scale, offset, kernel = request
-    pattern = cache_of(thing_of(graph)).graph
-    pattern = pattern.shift(-offset, 0) if integer(offset, "offset") else pattern
-    case = arguments.build_case(tensors, pattern, scale, tensors[0].device.type)
-    for name, axis in EDGES.items():
-        term = getattr(terms, name)
-        if term is not None and term.shape[axis] != case.pairs:
-            raise AttentionShape(
-                f"`{name}` has numbers for {term.shape[axis]:,} edges, the graph has "
-                f"{case.pairs:,}",
-                caller(),
-                "give one for each pair, in the order of `graph.edges(n, m)`",
-            )
-    features = {name for name in ("bias", *EDGES) if getattr(terms, name) is not None}
-    made = thing_of(score)
-    features |= {"score"} if made != S else set()
-    features |= {"dropout"} if terms.drop is not None else set()
-    features |= {"lse"} if lse or features else set()
-    case = replace(case, features=frozenset(features), score=made)
-    return case, choose(case, kernel).implementation, pattern
-
-
-def _terms(
-    tensors: Sequence[Tensor | None], tables: Sequence[Tensor], seed: Tensor | None, chance: float
-) -> Terms:
-    drop = Dropout(chance, int(seed)) if seed is not None else None
-    return Terms.of([*tensors, *tables], drop)
-
-
-@torch.library.custom_op("edgewise::attend", mutates_args=())
-def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Tensor | None,
-    edge_bias: Tensor | None,
-    edge_scale: Tensor | None,
-    edge_key: Tensor | None,
-    edge_value: Tensor | None,
-    tables: Sequence[Tensor],
-    seed: Tensor | None,
-    graph: str,
-    score: str,
-    scale: float,
-    offset: int,
-    dropout: float,
-    kernel: str | None,
-    lse: bool,
-) -> tuple[Tensor, Tensor]:
-    inputs = (bias, edge_bias, edge_scale, edge_key, edge_value)
-    terms = _terms(inputs, tables, seed, dropout)
-    case, chosen = _decided((q, k, v), terms, (graph, score, scale, offset, kernel), lse)
+def _attend(*inputs: Any) -> tuple[Tensor, Tensor]:
+    (q, k, v), terms, found = _prepared(inputs)
     with without_autocast(q):
-        out, sums = chosen.forward(case, q, k, v, terms)
+        out, sums = found.kernel.forward(found.case, q, k, v, terms)
     return out.contiguous(), sums.contiguous()
 
 
-@attend.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    return q.new_empty(*q.shape[:-1], v.shape[-1]), q.new_empty(q.shape[:-1], dtype=wide(q.dtype))
-
-
-@torch.library.custom_op("edgewise::attend_backward", mutates_args=())
-def attend_backward(
-    dout: Tensor,
-    dlse: Tensor,
-    out: Tensor,
-    sums: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Tensor | None,
-    edge_bias: Tensor | None,
-    edge_scale: Tensor | None,
-    edge_key: Tensor | None,
-    edge_value: Tensor | None,
-    tables: Sequence[Tensor],
-    seed: Tensor | None,
-    graph: str,
-    score: str,
-    scale: float,
-    offset: int,
-    dropout: float,
-    kernel: str | None,
-    lse: bool,
+def _attend_backward(
+    dout: Tensor, dlse: Tensor, out: Tensor, sums: Tensor, *inputs: Any
 ) -> list[Tensor]:
     """The gradients of q, k, v and of every term of the call, in order."""
-    inputs = (bias, edge_bias, edge_scale, edge_key, edge_value)
-    terms = _terms(inputs, tables, seed, dropout)
-    case, chosen = _decided((q, k, v), terms, (graph, score, scale, offset, kernel), lse)
+    (q, k, v), terms, found = _prepared(inputs)
     saved = Saved(q, k, v, terms, out, sums)
-    request = (chosen, case, saved, dout.contiguous(), dlse if lse else None)
+    request = (found.kernel, found.case, saved, dout.contiguous(), dlse if inputs[-1] else None)
     with without_autocast(q):
-        grads = _with_autograd(request) if chosen is reference else gradients(*request)
-    found = [grads.q, grads.k, grads.v, *(x for x in grads.terms.tensors if x is not None)]
-    return [x.contiguous() for x in found]
+        grads = _with_autograd(request) if found.kernel is reference else gradients(*request)
+    each = [grads.q, grads.k, grads.v, *(x for x in grads.terms.tensors if x is not None)]
+    return [x.contiguous() for x in each]
 
 
 def _with_autograd(request: tuple[Any, ...]) -> Grads:
@@ -159,17 +52,49 @@ def _with_autograd(request: tuple[Any, ...]) -> Grads:
         return thread.submit(gradients, *request).result()
 
 
+def _prepared(inputs: tuple[Any, ...]) -> tuple[tuple[Tensor, Tensor, Tensor], Terms, OneKernel]:
+    """q, k and v, the terms, and the prepared call, which is cached with its graph."""
+    q, k, v, *tensors, tables, seed = inputs[:10]
+    graph, score, scale, offset, dropout, kernel, lse = inputs[10:]
+    drop = Dropout(dropout, int(seed)) if seed is not None else None
+    bare = drop is None and not tables and all(x is None for x in tensors)
+    terms = NO_TERMS if bare else Terms.of([*tensors, *tables], drop)
+    pattern, n, m = thing_of(graph), q.shape[2], k.shape[1]
+    of_terms = tuple([None if x is None else x.shape for x in terms.tensors])
+    key = ("operator", *inputs[10:], q.shape, k.shape, v.shape, q.dtype, q.device, of_terms)
+    cache = cache_of(pattern)
+    found: OneKernel | None = cache.at(n, m).get(key)
+    if found is None:
+        lse = lse or not bare  # gradients of terms start from it
+        options = Options(scale, thing_of(score), dropout, offset, lse, False, kernel)
+        found = prepare_grouped(q, k, v, pattern, options, terms)
+        cache.add(n, m, key, found)
+    return (q, k, v), terms, found
+
+
+attend = torch.library.custom_op(
+    "edgewise::attend", _attend, mutates_args=(), schema=f"({INPUTS}) -> (Tensor, Tensor)"
+)
+attend_backward = torch.library.custom_op(
+    "edgewise::attend_backward",
+    _attend_backward,
+    mutates_args=(),
+    schema=f"(Tensor dout, Tensor dlse, Tensor out, Tensor sums, {INPUTS}) -> Tensor[]",
+)
+
+
+@attend.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    return q.new_empty(*q.shape[:-1], v.shape[-1]), q.new_empty(q.shape[:-1], dtype=wide(q.dtype))
+
+
 @attend_backward.register_fake
-def _(
-    dout: Tensor, dlse: Tensor, out: Tensor, sums: Tensor, q: Tensor, k: Tensor, v: Tensor,
-    bias: Tensor | None, edge_bias: Tensor | None, edge_scale: Tensor | None,
-    edge_key: Tensor | None, edge_value: Tensor | None, tables: Sequence[Tensor], *rest: Any,
-) -> list[Tensor]:  # fmt: skip
-    inputs = (q, k, v, bias, edge_bias, edge_scale, edge_key, edge_value, *tables)
-    return [x.new_empty(x.shape) for x in inputs if x is not None]
+def _(dout: Tensor, dlse: Tensor, out: Tensor, sums: Tensor, *inputs: Any) -> list[Tensor]:
+    *tensors, tables = inputs[:9]
+    return [x.new_empty(x.shape) for x in (*tensors, *tables) if x is not None]
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     *tensors, tables, seed = inputs[:10]
     ctx.save_for_backward(*output, *tensors, seed, *tables)
     ctx.request = inputs[10:]
@@ -184,4 +109,4 @@ def _gradients(ctx: Any, dout: Tensor, dlse: Tensor) -> tuple[Any, ...]:
     return (*grads, list(found), None, *(None for _ in ctx.request))
 
 
-attend.register_autograd(_gradients, setup_context=_keep)
+attend.register_autograd(_gradients, setup_context=_save)

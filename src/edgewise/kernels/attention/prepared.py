@@ -17,6 +17,7 @@ from torch.nn import functional
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 from torch.utils._python_dispatch import _disable_current_modes
 
+from edgewise.errors import caller
 from edgewise.graphs.cache import cache_of, cached
 from edgewise.graphs.families import Family, per_sample
 from edgewise.graphs.pattern import Pattern
@@ -24,13 +25,15 @@ from edgewise.kernels.attention import arguments, memory, traced
 from edgewise.kernels.attention.arguments import counts_twice
 from edgewise.kernels.attention.autograd import attend
 from edgewise.kernels.attention.contract import (
+    EDGE_AXIS,
     NO_TERMS,
     Options,
     TermInputs,
+    Terms,
     changes_scores,
     wide,
 )
-from edgewise.kernels.attention.errors import SDPA, refuse_context_parallel
+from edgewise.kernels.attention.errors import SDPA, AttentionShape, refuse_context_parallel
 from edgewise.kernels.attention.layout import Expanded, Layout, Spec, Work
 from edgewise.kernels.attention.registry import Choice, choose
 from edgewise.kernels.attention.split import Graph, GraphPart, check_family, joined, parts_of
@@ -332,6 +335,27 @@ def prepare_call(
         inputs = TermInputs._make([*terms, _meta(lengths), tuple(map(_meta, inputs.tables))])
         spec = Spec(_meta(q), _meta(k), _meta(v), cache_of(graph).graph, device, fixed)
         return Prepared(spec, options, inputs)
+
+
+def prepare_grouped(
+    q: Tensor, k: Tensor, v: Tensor, graph: Pattern, options: Options, terms: Terms
+) -> OneKernel:
+    """The same for tensors as kernels take them, whose score is that of their heads and positions
+    already, as in a trace."""
+    pairs = arguments.pairs_of(graph, q.shape[2], k.shape[1], options.offset)
+    for name, axis in EDGE_AXIS.items():
+        if (term := getattr(terms, name)) is not None and term.shape[axis] != pairs:
+            raise AttentionShape(
+                f"`{name}` has numbers for {term.shape[axis]:,} edges, the graph has {pairs:,}",
+                caller(),
+                "give one for each pair, in the order of `graph.edges(n, m)`",
+            )
+    vectors = [None if x is None else x[:, None] for x in (terms.edge_key, terms.edge_value)]
+    bare = TermInputs._make([terms.bias, terms.edge_bias, terms.edge_scale, *vectors, None, ()])
+    metas = TermInputs._make([_meta(x) for x in bare])
+    tensors = (_meta(q), _meta(k[:, None]), _meta(v[:, None]))
+    spec = Spec(*tensors, cache_of(graph).graph, q.device, grouped=True)
+    return OneKernel(spec, options, metas)
 
 
 def _meta(x: Any) -> Any:

@@ -9,6 +9,7 @@ What is made while a trace runs is not there yet, only how it is made: it is mad
 import ast
 from collections.abc import Callable
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -26,7 +27,7 @@ from edgewise.scores.nodes import Call, Entry, Leaf, Node, Number
 from edgewise.scores.primitives import PRIMITIVES
 
 T = TypeVar("T")
-NAMED: dict[str, Any] = {}
+NAMED: dict[str, Any] = {}  # what is not written down: whoever holds a trace needs it
 _NAMES: dict[Any, str] = {}
 LONGEST = 10_000  # characters
 NOT_READ = (EdgewiseError, ValueError, SyntaxError, TypeError, RecursionError, MemoryError)
@@ -108,30 +109,32 @@ def _read(part: tuple[str, Any]) -> Any:
     how, value = part
     if how == "tuple":
         return tuple(_read(x) for x in value)
-    return NAMED[value] if how == "named" else value
+    return thing_of(value) if how == "named" else value
 
 
 def _placed(thing: Any) -> str:
     key = (type(thing), thing)
-    if key not in _NAMES:
-        name = _text(thing) or f"{HERE}{len(NAMED)}"
-        NAMED[name] = thing
-        _NAMES[key] = name
-    return _NAMES[key]
+    if key in _NAMES:
+        return _NAMES[key]
+    if (text := _text(thing)) is not None:
+        return text
+    name = _NAMES[key] = f"{HERE}{len(NAMED)}"
+    NAMED[name] = thing
+    return name
 
 
 def thing_of(name: str) -> Any:
     """The graph or the score's tree of this name, which may come from another process."""
-    if name not in NAMED:
-        try:
-            NAMED[name] = _parsed(name)
-        except NOT_READ:
-            raise BadOption(
-                f"the trace names a graph or a score that is not here: {name[:100]}",
-                caller(),
-                f"trace it in this process: more than {LONGEST:,} characters are not written down",
-            ) from None
-    return NAMED[name]
+    if name in NAMED:
+        return NAMED[name]
+    try:
+        return _read_again(name)
+    except NOT_READ:
+        raise BadOption(
+            f"the trace names a graph or a score that is not here: {name[:100]}",
+            caller(),
+            f"trace it in this process: more than {LONGEST:,} characters are not written down",
+        ) from None
 
 
 def _text(thing: Any) -> str | None:
@@ -141,6 +144,11 @@ def _text(thing: Any) -> str | None:
         return text if len(text) <= LONGEST and _parsed(text) == thing else None
     except NOT_READ:
         return None
+
+
+@lru_cache(maxsize=64)
+def _read_again(text: str) -> Any:
+    return _parsed(text)
 
 
 def _parsed(text: str) -> Any:

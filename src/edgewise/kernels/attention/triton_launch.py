@@ -67,7 +67,7 @@ class Launches:
     """Launches one after another: `steps(*tensors)`, each with its tensors, of which the first
     `tiles` may have other strides at every call."""
 
-    def __init__(self, steps: Callable[..., Steps], tiles: int) -> None:
+    def __init__(self, steps: Callable[..., Steps], tiles: int = 0) -> None:
         self.steps, self.tiles = steps, tiles
         self.ready: dict[tuple[Any, ...], list[Start]] = {}
 
@@ -142,6 +142,21 @@ class _Bound:
             arguments += expanded
         arguments += [x.data_ptr() for x in tensors[tiles:]]
         return self.start, (*self.grid, stream, *self.how, *arguments, *self.rest)
+
+
+class Floats:
+    """Arrays of float32 in one tensor, each aligned to 16 bytes as kernels assume."""
+
+    def __init__(self, *sizes: int) -> None:
+        self.sizes, self.at = sizes, [0]
+        for size in sizes:
+            self.at.append(self.at[-1] + -(-size // 4) * 4)
+        self.size = self.at[-1]
+
+    def part(self, x: Tensor, number: int) -> Tensor:
+        """One of them; where it has no elements the first, which is not read."""
+        at, size = self.at[number], self.sizes[number]
+        return x[at : at + size] if size else x
 
 
 def _aligned(tensors: tuple[Tensor, ...]) -> bool:

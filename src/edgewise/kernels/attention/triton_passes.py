@@ -19,6 +19,7 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.block_counts import tiling_of
 from edgewise.kernels.attention.contract import Case, cached_by_case
 from edgewise.kernels.attention.triton_launch import (
+    Floats,
     Launch,
     Launches,
     Steps,
@@ -92,11 +93,11 @@ class Passes:
         self.row_parts = (batch * heads * rows.slots, BLOCK)
         self.column_parts = (batch * keys * columns.slots, BLOCK)
         parts_of_rows = self.row_parts[0] * BLOCK
-        self.forward_floats = _Floats(batch * heads * n, parts_of_rows, parts_of_rows * dv)
+        self.forward_floats = Floats(batch * heads * n, parts_of_rows, parts_of_rows * dv)
         self.apart = 8 * rows.slots > self.tiles.height  # much more than what is saved of it
         stats = 2 * batch * heads * self.tiles.height * BLOCK
         parts_of_columns = self.column_parts[0] * BLOCK
-        self.backward_floats = _Floats(
+        self.backward_floats = Floats(
             stats, parts_of_rows * d, parts_of_columns * d, parts_of_columns * dv
         )
         both = (*self.k.units, *self.v.units)
@@ -208,21 +209,6 @@ class Passes:
         if self.column_parts[0]:
             steps.append((self._add_both, (dk, dv, *parts[1:])))
         return steps
-
-
-class _Floats:
-    """Arrays of float32 in one tensor, each aligned to 16 bytes as kernels assume."""
-
-    def __init__(self, *sizes: int) -> None:
-        self.sizes, self.at = sizes, [0]
-        for size in sizes:
-            self.at.append(self.at[-1] + -(-size // 4) * 4)
-        self.size = self.at[-1]
-
-    def part(self, x: Tensor, number: int) -> Tensor:
-        """One of them; where it has no elements the first, which is not read."""
-        at, size = self.at[number], self.sizes[number]
-        return x[at : at + size] if size else x
 
 
 def _launched(steps: Steps, *terms: tuple[Any, ...]) -> None:

@@ -13,6 +13,7 @@ from edgewise.graphs.algebra import Derived, intersection, union
 from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.contract import (
+    EDGE_AXIS,
     EDGE_TERMS,
     FIXED,
     NO_TERMS,
@@ -31,7 +32,6 @@ name = "union"
 nesting = 2  # its parts are computed by kernels below
 MOST = 3
 MERGED = 10.0  # on a GPU: the time to merge a feature of a part's row, in pairs of a dense product
-AXIS = {"edge_bias": 2, "edge_scale": 2, "edge_key": 1, "edge_value": 1}  # of the edges
 WRITTEN_OUT = 64  # an intersection of unions has as many members as all choices of theirs
 
 
@@ -170,15 +170,15 @@ def _numbers(graph: Pattern, n: int, m: int, part: Pattern, device: str) -> Tens
 
 
 def _of_part(case: Case, part: Case, terms: Terms) -> Terms:
-    if case.features.isdisjoint(AXIS):
+    if case.features.isdisjoint(EDGE_AXIS):
         return terms
     at = _numbers(case.graph, case.n, case.m, part.graph, case.device)
 
     def taken(name: str) -> Tensor | None:
         term: Tensor | None = getattr(terms, name)
-        return None if term is None else term.index_select(AXIS[name], at)
+        return None if term is None else term.index_select(EDGE_AXIS[name], at)
 
-    of_edges = (taken(name) for name in ("edge_bias", "edge_scale", "edge_key", "edge_value"))
+    of_edges = (taken(name) for name in EDGE_AXIS)
     return Terms.of([terms.bias, *of_edges, *terms.tables], terms.drop)
 
 
@@ -189,7 +189,7 @@ def _together(case: Case, terms: Terms, parts: list[tuple[Case, Terms]]) -> Term
             total.bias += found.bias
         for sum_, table in zip(total.tables, found.tables, strict=True):
             sum_ += table
-        for name, axis in AXIS.items():
+        for name, axis in EDGE_AXIS.items():
             sum_, grad = getattr(total, name), getattr(found, name)
             if sum_ is not None and grad is not None:
                 at = _numbers(case.graph, case.n, case.m, part.graph, case.device)

@@ -44,7 +44,7 @@ NO_CODE = ScoreCode()
 
 
 @dataclass(frozen=True, eq=False)
-class _Call:
+class Call:
     """One call: tensors with heads in one axis and features next to each other, a power of two of
     them; q stands for what is absent."""
 
@@ -56,7 +56,7 @@ class _Call:
     vector: Tensor
 
     @classmethod
-    def of(cls, inputs: Inputs, score: ScoreCode) -> _Call:
+    def of(cls, inputs: Inputs, score: ScoreCode) -> Call:
         q, v = inputs.q.flatten(0, 1), padded(inputs.v)
         if inputs.kind == 1:
             q, k = (_by_node(x[..., 0])[..., None] for x in (q, inputs.k))
@@ -87,6 +87,15 @@ class _Call:
     def parts(self, heads: int, csr: SplitCSR, width: int) -> Tensor:
         """Memory for partial results."""
         return self.v.new_empty(heads * csr.slots, width, dtype=torch.float32)
+
+    def forward_arguments(self, out: Tensor) -> tuple[tuple[Any, ...], tuple[int], dict[str, Any]]:
+        """What stays the same between calls: the arguments after tensors, the grid, options."""
+        csr, heads = self.inputs.index.rows, len(self.q)
+        counts = (csr.segments, csr.edges, heads, self.inputs.q.shape[1], csr.slots)
+        numbers = (*self.numbers, *counts, *self.drop)
+        strides = (*units(out), *_strides(self.q, self.k, self.v))
+        meta = self.meta(heads, csr, backward=False)
+        return (*work(csr), *numbers, *strides), (_pieces(csr) * heads // meta["H"],), meta
 
     def meta(self, heads: int, csr: SplitCSR, backward: bool = True) -> dict[str, Any]:
         terms, score, d = self.inputs.terms, self.score, max(self.q.shape[-1], 16)
@@ -122,7 +131,7 @@ def _forward(inputs: Inputs, score: ScoreCode) -> tuple[Tensor, Tensor, Tensor, 
     """The output, padded, the log-sum-exp, and of additive numbers `plus` and `share`."""
     from edgewise.kernels.edges import triton_attention_kernels
 
-    call, csr = _Call.of(inputs, score), inputs.index.rows
+    call, csr = Call.of(inputs, score), inputs.index.rows
     heads, width = len(call.q), call.v.shape[-1]
     out = empty_rows(call.v if inputs.kind else call.q, csr.segments, width)
     lse = call.v.new_empty(heads, csr.segments, dtype=torch.float32)
@@ -131,14 +140,9 @@ def _forward(inputs: Inputs, score: ScoreCode) -> tuple[Tensor, Tensor, Tensor, 
         plus, above = torch.empty_like(out), torch.empty_like(lse)
     results = (out, lse, plus, above)
     partial = [call.parts(heads, csr, columns) for columns in (width, 1, width, 1)]
-    counts = (csr.segments, csr.edges, heads, inputs.q.shape[1], csr.slots)
-    meta = call.meta(heads, csr, backward=False)
-    grid = (_pieces(csr) * heads // meta["H"],)
+    fixed, grid, meta = call.forward_arguments(out)
     if grid[0]:
-        triton_attention_kernels.forward[grid](
-            *call.tensors, *results, *partial, *work(csr), *call.numbers, *counts, *call.drop,
-            *units(out), *_strides(call.q, call.k, call.v), **meta
-        )  # fmt: skip
+        triton_attention_kernels.forward[grid](*call.tensors, *results, *partial, *fixed, **meta)
     if csr.is_split:
         _merge(results, partial, csr)
     return results
@@ -169,7 +173,7 @@ def backward(
     inputs: Inputs, out: Tensor, lse: Tensor, dout: Tensor, score: ScoreCode = NO_CODE
 ) -> tuple[EdgeGrads, Tensor | None]:
     """The gradients, and those of packed tables."""
-    call = _Call.of(inputs, score)
+    call = Call.of(inputs, score)
     g, found = (padded(x.flatten(0, 1)) for x in (dout, out))
     stats = call.v.new_empty(g.shape[1], len(g), 2, dtype=torch.float32)
     state = (g, found, lse.flatten(0, 1).contiguous(), stats)
@@ -184,7 +188,7 @@ def backward(
 
 
 def _rows(
-    call: _Call, state: tuple[Tensor, ...]
+    call: Call, state: tuple[Tensor, ...]
 ) -> tuple[Tensor, Tensor | None, dict[str, Tensor], Tensor | None]:
     """dq, and the gradients of the vector, of what edges multiply and add, and of tables."""
     from edgewise.kernels.edges import triton_attention_kernels
@@ -214,7 +218,7 @@ def _rows(
     return dq, dvector, terms, None if unit is None else dtables / unit
 
 
-def _columns(call: _Call, g: Tensor, stats: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+def _columns(call: Call, g: Tensor, stats: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """dk and dv, and the gradients of keys and values of edges."""
     from edgewise.kernels.edges import triton_attention_kernels
 
@@ -271,7 +275,7 @@ def additive_attention_backward(
         found, _ = backward(inputs, out[:, None], lse[:, None], dout[:, None])
         assert found.vector is not None
         return found.q[:, 0], found.k, found.v, found.vector
-    call = _Call.of(inputs, NO_CODE)
+    call = Call.of(inputs, NO_CODE)
     g, out, plus = (padded(x) for x in (dout, out, plus))
     (heads, n, width), dq = g.shape, empty_rows(inputs.q[:, 0], inputs.q.shape[2], 1)
     stats = lse.new_empty(n, heads, 2)
