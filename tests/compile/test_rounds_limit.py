@@ -3,7 +3,7 @@
 import pytest
 
 from edgewise import Program, R, V
-from edgewise.ground.rules import PlanTooLarge
+from edgewise.ground.join import PlanTooLarge
 
 RULES = [R.h(V.X) <= R.a(V.X), R.h(V.Y) <= (R.h(V.X), R._edge(V.X, V.Y))]
 FACTS = [R.a(0)[1.0], R.edge(0, 1), R.edge(1, 0)]

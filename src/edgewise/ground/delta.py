@@ -11,7 +11,7 @@ from torch import Tensor
 from edgewise.ground.body import Body
 from edgewise.ground.index import Keys, distinct_rows
 from edgewise.ground.join import distinct
-from edgewise.ground.rules import Grounder, GroundRule
+from edgewise.ground.rules import Grounder, GroundRule, normalised
 from edgewise.language import nodes
 from edgewise.language.program import Domain
 from edgewise.language.statements import atoms
@@ -30,8 +30,7 @@ class DeltaRule:
     def __init__(self, rule: nodes.Rule, domains: Mapping[str, Domain]) -> None:
         self.rule = rule
         self.body = Body(rule, domains)
-        normalised = (dict(f.arguments).get("agg_terms") for f in rule.functions)
-        free = set(next((names for names in normalised if names), ()))
+        free = set(normalised(rule) or ())
         held = {v.name for atom in atoms(rule.body) for v in variables(atom.terms)}
         free |= {v.name for v in variables(rule.head.terms)} - held
         terms = rule.head.terms

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from edgewise.errors import EdgewiseError
 from edgewise.ground.index import TABLE, Grid, Index, ascending, locate, pack, run_starts
 from edgewise.language import nodes
 
@@ -70,6 +71,30 @@ class Budget:
         if count > self.limit or full:
             self.refused = count
             raise OverBudget(count)
+
+
+class PlanTooLarge(EdgewiseError):
+    """A join that would not fit is refused before it allocates anything."""
+
+    code = "plan-too-large"
+    example = (
+        "Program([R.h(V.X, V.Y) <= (R.a(V.X), R.a(V.Y))]).compile(R.h, limit=10)"
+        ".ground(facts=[R.a(i)[1.0] for i in range(4)])"
+    )
+    instead = (
+        "Program([R.h(V.X, V.Y) <= (R.a(V.X), R.a(V.Y))]).compile(R.h, limit=100)"
+        ".ground(facts=[R.a(i)[1.0] for i in range(4)])"
+    )
+
+
+def too_many_bytes(rule: nodes.Rule, count: int, what: str, needed: int) -> PlanTooLarge:
+    """The error for a rule that takes more memory than there is."""
+    return PlanTooLarge(
+        f"the rule for `{rule.head.relation}` has about {count:,} {what}, which take "
+        f"{needed / 2**30:,.1f} GiB, more than there is memory",
+        rule.place,
+        "add a condition that joins its atoms, or give fewer rows, samples or features at a time",
+    )
 
 
 class OverBudget(Exception):

@@ -10,40 +10,23 @@ import torch
 from torch import Tensor
 
 from edgewise.checks.evaluation import OutOfDomain
-from edgewise.errors import EdgewiseError
 from edgewise.graphs.checks import physical_memory
 from edgewise.ground import conditions
-from edgewise.ground.body import SAMPLES, Body, Literal, join_order
+from edgewise.ground.body import SAMPLES, Body, Literal, join_order, terms_of
 from edgewise.ground.index import Constants, Grid, Index, Keys, index_of, locate, pack, run_starts
-from edgewise.ground.join import Bindings, Budget, OverBudget, distinct, join
+from edgewise.ground.join import (
+    Bindings,
+    Budget,
+    OverBudget,
+    PlanTooLarge,
+    distinct,
+    join,
+    too_many_bytes,
+)
 from edgewise.language import nodes
 from edgewise.language.program import Domain, members
 from edgewise.language.terms import variables
 from edgewise.layouts.segments import Segments, segments
-
-
-class PlanTooLarge(EdgewiseError):
-    """A join that would not fit is refused before it allocates anything."""
-
-    code = "plan-too-large"
-    example = (
-        "Program([R.h(V.X, V.Y) <= (R.a(V.X), R.a(V.Y))]).compile(R.h, limit=10)"
-        ".ground(facts=[R.a(i)[1.0] for i in range(4)])"
-    )
-    instead = (
-        "Program([R.h(V.X, V.Y) <= (R.a(V.X), R.a(V.Y))]).compile(R.h, limit=100)"
-        ".ground(facts=[R.a(i)[1.0] for i in range(4)])"
-    )
-
-
-def too_many_bytes(rule: nodes.Rule, count: int, what: str, needed: int) -> PlanTooLarge:
-    """The error for a rule that takes more memory than there is."""
-    return PlanTooLarge(
-        f"the rule for `{rule.head.relation}` has about {count:,} {what}, which take "
-        f"{needed / 2**30:,.1f} GiB, more than there is memory",
-        rule.place,
-        "add a condition that joins its atoms, or give fewer rows, samples or features at a time",
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +77,32 @@ class GroundRule:
             sizes={},
         )
 
+    def by_row(self) -> dict[int, GroundRule]:
+        """Place of an atom → the same body with one grounding for each row of that atom.
+
+        Where families of weights depend on that row alone and rows are fewer than groundings. Rows
+        that no grounding reads get the first member of each family; the result is not used.
+        """
+        found = {}
+        for at, size in self.sizes.items():
+            rows, own = self.rows[at], {v.name for v in variables(terms_of(self.body.literals[at]))}
+            families = {
+                place: torch.arange(self.count) if members is None else members
+                for place, members in self.rows.items()
+                if isinstance(family := self.body.literals[place], nodes.Weight)
+                and own.issuperset(v.name for v in variables(family.keys))
+            }
+            if rows is None or size >= self.count or not families:
+                continue
+            empty = torch.zeros(size, dtype=torch.int64)
+            chosen = {p: empty.index_copy(0, rows, members) for p, members in families.items()}
+            # a row that stands for several keys has no member of its own
+            if all(torch.equal(chosen[p][rows], members) for p, members in families.items()):
+                each = Segments(size, torch.arange(size), 1)
+                own_rows: dict[int, Tensor | None] = {at: None, **chosen}
+                found[at] = GroundRule(self.body, size, own_rows, {}, Grid((size,)), each)
+        return found
+
 
 @dataclass(frozen=True, eq=False)
 class Grounder:
@@ -122,7 +131,7 @@ class Grounder:
             self.joins[key] = read, distinct(self.bindings(body), body.visible)
         _, bindings = self.joins[key]
         rule = body.rule
-        alike = (key, rule.head.terms, _normalised(rule))
+        alike = (key, rule.head.terms, normalised(rule))
         if alike not in self.grounds:
             self.grounds[alike] = self.finish(body, bindings)
         known = self.grounds[alike]
@@ -336,7 +345,7 @@ class Grounder:
         return index_of(self.keys(head, at_first)), segments(ids, len(firsts))
 
     def _groups(self, rule: nodes.Rule, heads: Index) -> Segments | None:
-        over = _normalised(rule)
+        over = normalised(rule)
         if over is None:
             return None
         fixed = [
@@ -355,7 +364,7 @@ def relabelled(labels: Tensor) -> Segments:
     return segments(ids, int(ids.max()) + 1 if len(ids) else 0)
 
 
-def _normalised(rule: nodes.Rule) -> tuple[str, ...] | None:
+def normalised(rule: nodes.Rule) -> tuple[str, ...] | None:
     """The variables that a function of a rule names, over which rule heads are normalised."""
     found = (dict(f.arguments).get("agg_terms") for f in rule.functions)
     return next((tuple(named) for named in found if named), None)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.functions.definition import ShapeMismatch
+from edgewise.functions.values import canonical
 from edgewise.ground.index import Index, Keys
 
 
@@ -100,15 +101,6 @@ def value_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     if math.prod(shape) == 1:
         return ()
     return shape[:1] if len(shape) == 2 and shape[1] == 1 else shape
-
-
-def canonical(value: Tensor) -> Tensor:
-    return value.reshape(value_shape(tuple(value.shape)))
-
-
-def value_rows(values: Tensor) -> Tensor:
-    """Values (rows, value...) with a value's own shape."""
-    return values.reshape(len(values), *value_shape(tuple(values.shape[1:])))
 
 
 def has_negative_keys(sources: Mapping[str, Source]) -> bool:

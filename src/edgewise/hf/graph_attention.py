@@ -11,7 +11,7 @@ from edgewise.graphs import causal, full, per_head, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.grow.axes import length_dependent
 from edgewise.hf.errors import NotAPrefix
-from edgewise.hf.masks import ModelMask, TokenRuns
+from edgewise.hf.masks import ModelMask, TokenRuns, attend_in_runs
 from edgewise.kernels.attention import attention
 from edgewise.kernels.attention.split import check_family
 
@@ -105,17 +105,12 @@ def _right_padded(
 def _in_runs(
     q: Tensor, k: Tensor, v: Tensor, graph: Graph, parts: list[TokenRuns], options: ScoreOptions
 ) -> Tensor:
-    """Attention with every run as one row of a new batch."""
-    batch, heads, n = q.shape[:3]
-    out = v.new_zeros(batch * n, heads, v.shape[-1])
-    flat = [x.transpose(1, 2).flatten(0, 1) for x in (q, k, v)]
-    for runs in parts:
-        bias = None if options.bias is None else runs.bias(options.bias, q)
-        a, b, c = (x[runs.index].transpose(1, 2) for x in flat)
-        found = _right_padded(a, b, c, graph, runs, replace(options, bias=bias))
-        tokens = found.transpose(1, 2)[runs.inside].to(out.dtype)
-        out = out.index_copy(0, runs.index[runs.inside], tokens)
-    return out.unflatten(0, (batch, n)).transpose(1, 2)
+    return attend_in_runs(
+        q, k, v, options.bias, parts,
+        lambda q, k, v, bias, runs: _right_padded(
+            q, k, v, graph, runs, replace(options, bias=bias)
+        ),
+    )  # fmt: skip
 
 
 def _with_cache(

@@ -142,6 +142,26 @@ class TokenRuns:
         return bias[row[:, :, None], :, at[:, :, None], at[:, None, :]].permute(0, 3, 1, 2)
 
 
+def attend_in_runs(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    parts: list[TokenRuns],
+    attend: Callable[[Tensor, Tensor, Tensor, Tensor | None, TokenRuns], Tensor],
+) -> Tensor:
+    """Attention with every run of tokens as one row of a new batch; the output at padding is 0."""
+    batch, heads, n = q.shape[:3]
+    out = v.new_zeros(batch * n, heads, v.shape[-1])
+    flat = [x.transpose(1, 2).flatten(0, 1) for x in (q, k, v)]
+    for runs in parts:
+        own = None if bias is None else runs.bias(bias, q)
+        a, b, c = (x[runs.index].transpose(1, 2) for x in flat)
+        tokens = attend(a, b, c, own, runs).transpose(1, 2)[runs.inside].to(out.dtype)
+        out = out.index_copy(0, runs.index[runs.inside], tokens)
+    return out.unflatten(0, (batch, n)).transpose(1, 2)
+
+
 def token_runs(mask: ModelMask) -> TokenRuns:
     """From the first to the last real token of each document of each row."""
     known = mask.real if mask.real is not None else mask.documents

@@ -13,7 +13,7 @@ from edgewise.graphs import full
 from edgewise.graphs.pattern import Pattern
 from edgewise.hf.errors import BadProgram, UnsupportedArgument
 from edgewise.hf.graph_attention import ScoreOptions, without_unfilled_cache
-from edgewise.hf.masks import ModelMask, TokenRuns
+from edgewise.hf.masks import ModelMask, attend_in_runs
 from edgewise.language import R
 from edgewise.language.program import Program
 from edgewise.module import Model
@@ -58,7 +58,12 @@ class ProgramAttention(nn.Module):
         self._check(q, v, mask.allowed)
         if mask.runs is None:
             return self._call(q, k, v, options.bias)
-        return self._by_length(q, k, v, mask.runs, options.bias)
+        if mask.runs.holes is not None:
+            raise _refused(
+                "padding between tokens", "it attends to all of them", "a contiguous mask"
+            )
+        parts = mask.runs.by_length()  # runs of equal length are one batch
+        return attend_in_runs(q, k, v, options.bias, parts, lambda *inputs: self._call(*inputs[:4]))
 
     def _call(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         inputs = {"q": q, "k": k, "v": v}
@@ -68,24 +73,6 @@ class ProgramAttention(nn.Module):
             pairs = bias.expand(*q.shape[:-1], k.shape[-2]).to(q.dtype)
             inputs["bias"] = pairs[..., None]  # batch, three keys and a value
         return _output(self.program, inputs)
-
-    def _by_length(
-        self, q: Tensor, k: Tensor, v: Tensor, runs: TokenRuns, bias: Tensor | None
-    ) -> Tensor:
-        """Runs of equal length as one batch each."""
-        if runs.holes is not None:
-            raise _refused(
-                "padding between tokens", "it attends to all of them", "a contiguous mask"
-            )
-        batch, heads, n = q.shape[:3]
-        flat = [x.transpose(1, 2).flatten(0, 1) for x in (q, k, v)]
-        out = flat[2].new_zeros(batch * n, heads, v.shape[-1])
-        for one in runs.by_length():
-            index, part = one.index, None if bias is None else one.bias(bias, q)
-            a, b, c = (x[index].transpose(1, 2) for x in flat)
-            found = self._call(a, b, c, part)
-            out = out.index_copy(0, index.flatten(), found.transpose(1, 2).flatten(0, 1))
-        return out.unflatten(0, (batch, n)).transpose(1, 2)
 
     def _check(self, q: Tensor, v: Tensor, allowed: Pattern) -> None:
         """Refuse a program that attends to keys the model masks, found by gradients.

@@ -12,7 +12,9 @@ from torch import Tensor
 from edgewise.checks.atoms import ArityMismatch, DuplicateFact
 from edgewise.checks.wording import terms
 from edgewise.errors import caller
+from edgewise.functions import columns
 from edgewise.functions.definition import ShapeMismatch
+from edgewise.functions.values import canonical
 from edgewise.ground.index import (
     STRINGS,
     Grid,
@@ -22,7 +24,7 @@ from edgewise.ground.index import (
     index_of,
     pack,
 )
-from edgewise.ground.source import Live, Source, canonical, together, value_rows, value_shape
+from edgewise.ground.source import Live, Source, together, value_shape
 from edgewise.inputs.kinds import ragged, rows
 
 
@@ -72,8 +74,8 @@ def in_every_sample(source: Source, samples: int) -> Source:
     if isinstance(index, Grid):
         found: Index = Grid((samples, *index.sizes))
     else:
-        columns = [index.column(p).repeat(samples) for p in range(index.arity)]
-        found = index_of(torch.stack([torch.arange(samples).repeat_interleave(rows), *columns], 1))
+        first = torch.arange(samples).repeat_interleave(rows).unsqueeze(1)
+        found = index_of(torch.cat([first, index.keys.repeat(samples, 1)], 1))
     return replace(source, index=found, order=order.repeat(samples))
 
 
@@ -84,7 +86,7 @@ def rows_source(name: str, item: rows, arity: int) -> Source:
     values = item.values
     if values is None:
         return source
-    return replace(source, live=Live([values], lambda: value_rows(values)))
+    return replace(source, live=Live([values], lambda: columns.canonical(values, 1)))
 
 
 def check_arity(name: str, item: rows, arity: int) -> None:
@@ -129,7 +131,7 @@ def keyed(name: str, keys: Tensor, values: Tensor | None) -> Source:
                     "give each key once; combine the values before",
                 )
             keys = keys[order]
-    stored = torch.ones(len(keys)) if values is None else value_rows(values)
+    stored = torch.ones(len(keys)) if values is None else columns.canonical(values, 1)
     return Source(index_of(keys), order, stored, shape=tuple(stored.shape[1:]))
 
 
@@ -152,7 +154,7 @@ def ragged_source(name: str, batch: ragged, arity: int) -> Source:
     def column() -> Tensor:
         found = joined()
         assert found is not None
-        return value_rows(found)
+        return columns.canonical(found, 1)
 
     source = keyed(name, keys, joined())
     held = [item.values if isinstance(item, rows) else item for item in batch.samples]
@@ -201,8 +203,7 @@ def _sample_rows(name: str, item: rows | Tensor, arity: int) -> rows:
             "a dense sample is (keys..., value...)",
         )
     grid = Grid(tuple(item.shape[:arity]))
-    keys = torch.stack([grid.column(p) for p in range(arity)]) if arity else torch.zeros(0, 1)
-    return rows(keys.long(), _sample_values(item, arity))
+    return rows(grid.keys.T, _sample_values(item, arity))
 
 
 def fact_source(
@@ -217,7 +218,7 @@ def fact_source(
     def column() -> Tensor:
         found = values()
         if isinstance(found, Tensor):
-            return value_rows(found)
+            return columns.canonical(found, 1)
         alike = len(found) > 1 and all(value is found[0] for value in found)
         stacked = together([canonical(v) for v in (found[:1] if alike else found)], name)
         return stacked.repeat(len(found), *(1,) * (stacked.ndim - 1)) if alike else stacked

@@ -10,7 +10,7 @@ import torch
 
 from edgewise.functions import Law
 from edgewise.graphs.checks import physical_memory
-from edgewise.ground.rules import too_many_bytes
+from edgewise.ground.join import too_many_bytes
 from edgewise.ground.source import Source
 from edgewise.inputs.prepare import batched_relations
 from edgewise.language.functions import definition

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Self
 
 from edgewise.functions import DEFINITIONS, Law
-from edgewise.ground.row_families import by_row
 from edgewise.ground.rules import GroundRule
 from edgewise.kernels.edges import EdgeIndex, edge_index, segment_index
 from edgewise.language import functions, nodes
@@ -67,7 +66,7 @@ class RowAccess:
         """Place of an atom → its rows alone, where a family of weights goes by its key."""
         if not self.project_first:
             return {}
-        inner = by_row(self.ground)
+        inner = self.ground.by_row()
         return {at: type(self)(ground, self.default) for at, ground in inner.items()}
 
     @cached_property

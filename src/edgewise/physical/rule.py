@@ -10,7 +10,7 @@ from torch import Tensor
 
 from edgewise.errors import EdgewiseError
 from edgewise.functions import Law
-from edgewise.ground.row_families import own_families
+from edgewise.ground.body import own_families
 from edgewise.language import functions, nodes
 from edgewise.language.statements import combination
 from edgewise.physical import families

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from edgewise.checks.evaluation import NoFixedPoint
 from edgewise.ground.index import Keys
-from edgewise.ground.rules import PlanTooLarge
+from edgewise.ground.join import PlanTooLarge
 from edgewise.ground.topological import sources
 from edgewise.language import nodes
 from edgewise.physical.column import Column
