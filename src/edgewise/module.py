@@ -103,7 +103,7 @@ class Model(torch.nn.Module):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The relations that data must give: those that no rule derives and no fact states."""
+        """The relations that a caller passes: those that no rule derives and no fact states."""
         return self._reader.required
 
     def weight(self, name: str) -> Tensor:
@@ -129,7 +129,7 @@ class Model(torch.nn.Module):
     def ground(
         self, *, facts: Iterable[FactLike] | ragged | None = None, **inputs: InputLike
     ) -> Data:
-        """Join, check and lay out everything that depends on keys; do it once, step many times."""
+        """Check the inputs, join the rules and build the layouts: once, for any number of steps."""
         given = self._reader.read_to_ground(inputs, self._one)
         data = Data(self._number, given, self._reader.facts(facts), open=facts is None)
         if data.stated.union(given).issuperset(self.inputs):
@@ -139,7 +139,7 @@ class Model(torch.nn.Module):
         return data
 
     def samples(self, data: Data) -> list[Data]:
-        """The samples of a grounded batch one by one, all laid out alike.
+        """The samples of a grounded batch one by one, padded to one layout.
 
         Their parts are filled up to the longest sample's, so that one compiled step serves all.
         """
@@ -156,6 +156,7 @@ class Model(torch.nn.Module):
         return found
 
     def forward(self, data: Data | None = None, /, **inputs: InputLike) -> Tensor | Relation:
+        """The output relation: a tensor where it is on dense axes, else explicit rows."""
         if not torch.compiler.is_compiling():
             found = self._again(data, inputs)
             if found is not None:
@@ -176,7 +177,7 @@ class Model(torch.nn.Module):
     def _ready(
         self, data: Data | None, inputs: dict[str, Any]
     ) -> tuple[ReadyCall, list[Tensor], list[Tensor]] | None:
-        """An earlier call with inputs like these, their tensors, and the weights of now."""
+        """An earlier call with inputs like these, their tensors, and the current weights."""
         held = self._cache if data is None else data
         if type(held) is not Data or held.model != self._number or self.check:
             return None
@@ -213,11 +214,11 @@ class Model(torch.nn.Module):
         return found
 
     def updating(self, *, facts: Iterable[FactLike] = ()) -> Updating:
-        """A model that follows the facts it is told; see `edgewise.update`."""
+        """The output, recomputed where added facts change it; see `edgewise.update`."""
         return import_module("edgewise.update").Updating(self, facts)
 
     def growing(self, capacity: int, **fixed: InputLike) -> Growing:
-        """A causal model that is given its rows a few at a time; see `edgewise.grow`.
+        """A causal model to which rows are appended, with a KV cache; see `edgewise.grow`.
 
         `fixed` inputs are the same for all rows; the others come with every call.
         """
@@ -265,11 +266,11 @@ class Model(torch.nn.Module):
     def why(
         self, atom: nodes.Atom, data: Data | None = None, /, *, sample: int = 0, **inputs: InputLike
     ) -> Why:
-        """The groundings behind a value, by the reference, with the weights of now."""
+        """The groundings behind a value, by the reference evaluator, with the current weights."""
         return import_module("edgewise.replay").replay(self, data, inputs, sample).why(atom)
 
     def draw(self, *items: Data | nodes.Atom, sample: int = 0, **inputs: InputLike) -> Picture:
-        """The network that data (an item) and inputs ground to, or the part behind atoms (SVG).
+        """The network that data and inputs ground to, or the part behind `atoms`, as SVG.
 
         Without data the rules themselves.
         """
@@ -323,7 +324,7 @@ class Model(torch.nn.Module):
         step: Step,
         values: Mapping[str, Tensor],
     ) -> None:
-        """Remember the plan for calls like this one, unless its values are made anew for each."""
+        """Remember the plan for calls like this one, unless its values are recomputed for each."""
         held = self._cache if data is None else data
         found = None if held.volatile else self._key(held, dict(inputs))
         first = [tensor for name, tensor in values.items() if name not in inputs]

@@ -165,7 +165,7 @@ class WeightTable:
         return start if weight.is_fixed else torch.nn.Parameter(start)
 
     def _drawn(self, shape: tuple[int, ...], weight: nodes.Weight, seed: int | None) -> Tensor:
-        """A seed and a name give the same numbers in every precision, whatever else is drawn."""
+        """A seed and a name give the same numbers in every precision, with any other weights."""
         if weight.fill is not None:
             return self._empty(shape, weight, self.dtype).fill_(weight.fill)
         bound = 1 / math.sqrt(shape[-1])

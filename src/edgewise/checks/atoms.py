@@ -13,7 +13,7 @@ from edgewise.language.statements import atoms
 
 
 class ArityMismatch(EdgewiseError):
-    """A relation is a set of tuples of one length; atoms of two lengths could never meet."""
+    """A relation is a set of tuples of one length; atoms of two lengths could never match."""
 
     code = "arity-mismatch"
     example = "Program([R.h(V.X) <= (R.a(V.Y), R._e(V.X, V.Y)), R.g <= R._e(V.X)]).check()"

@@ -291,7 +291,7 @@ def _step(function: nodes.Function, left: Shapes, right: Shapes, place: Place | 
             return f"transpose the left one with {transpose}"
         if product(left, transposed_right):
             return f"transpose the right one with {transpose}"
-        return "give one of them a weight (out, in) that makes the sizes meet"
+        return "give one of them a weight (out, in) that makes the sizes match"
     if elementwise([left, transposed_right]) and (1 in _flat(left) or 1 in _flat(right)):
         return f"transpose one of them with {transpose}"
     if {len(shape) for shape in left} != {len(shape) for shape in right}:

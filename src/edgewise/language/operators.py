@@ -87,7 +87,7 @@ def apply(function: nodes.Function | str, *operands: Any) -> nodes.Apply:
 
 
 def refuse_depth(node: nodes.Apply) -> None:
-    """Bound how deep expressions go, so that whatever walks or reads them has the stack to."""
+    """Bound the depth of expressions, so that no function that walks them overflows the stack."""
     depth = 1 + max((getattr(operand, "depth", 0) for operand in node.operands), default=0)
     if depth > MAX_DEPTH:
         raise BadBody(

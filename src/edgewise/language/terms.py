@@ -1,4 +1,4 @@
-"""What an atom speaks about: variables and constants."""
+"""The terms of atoms: variables and constants."""
 
 from __future__ import annotations
 

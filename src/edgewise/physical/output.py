@@ -200,6 +200,7 @@ class Relation(Mapping[nodes.Atom, Tensor]):
         return (nodes.Atom(self.name, terms) for terms in self._terms())
 
     def items(self) -> ItemsView[nodes.Atom, Tensor]:
+        """Pairs of an atom and its value."""
         return _Items(self)
 
     def __len__(self) -> int:

@@ -92,7 +92,7 @@ class Evaluator:
         return value
 
     def rule(self, ground_rule: RuleGroundings, head: Key, values: Values) -> dict[Key, Tensor]:
-        """W_h · agg over groundings, for a rule head and whatever its softmax normalises it with.
+        """W_h · agg over groundings, for a rule head and those its softmax is normalised over.
 
         Groundings count whose atoms have values: all of them, except in the rounds of a cycle.
         """

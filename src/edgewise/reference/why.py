@@ -72,7 +72,7 @@ class Derivation:
 class Why:
     """An atom, its value, and the derivations behind it; printed, a table.
 
-    `fact` is the value that a fact states, if any; `line` says how several derivations meet.
+    `fact` is the value that a fact states, if any; `line` combines several derivations.
     """
 
     atom: nodes.Atom

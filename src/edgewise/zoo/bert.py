@@ -100,7 +100,7 @@ def pooled(config: Config) -> Statement:
     return (R.pooled <= affine(R.out(0), "pooled", config.size, config.size)) | [F.tanh]
 
 
-def answers(config: Config) -> Statements:
+def readouts(config: Config) -> Statements:
     """What is made of `out(i)`: `pooled`, `logits(i)` and `embedding`."""
     d = config.size
     return [
@@ -122,7 +122,7 @@ def program(config: Config) -> Program:
     if config.buckets:
         domains |= {V.B: config.buckets}
         distances = relative(R.x, R.relative, config.buckets, 128)
-    return Program([*encoder(config, layer, *distances), *answers(config)], domains=domains)
+    return Program([*encoder(config, layer, *distances), *readouts(config)], domains=domains)
 
 
 def unit_mean(x: Atom, mask: Atom, y: Atom) -> Statements:

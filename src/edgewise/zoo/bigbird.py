@@ -35,7 +35,7 @@ class Config(bert.Config):
         return bigbird(self.block, self.random, variant=self.variant, seed=self.seed) & full()
 
 
-def often(x: Atom, config: Config) -> Statements:
+def repeated_keys(x: Atom, config: Config) -> Statements:
     """counted(J) · sparse(I) is what is added to the score of a key that counts several times.
 
     It counts for rows of blocks between the first and the last, unless the text is so short
@@ -69,6 +69,6 @@ def layer(x: Atom, config: Config) -> Statements:
 
 def program(config: Config) -> Program:
     """Reads `token(i)`, `mask(i)` (0 where padded) and `segment(i)`; derives `out(i)`, `pooled`."""
-    counts = often(R.token, config) if config.variant == "hf_eval" else []
+    counts = repeated_keys(R.token, config) if config.variant == "hf_eval" else []
     rules = [*bert.encoder(config, layer, *counts), bert.pooled(config)]
     return Program(rules, domains={V.H: config.heads, V.P: config.positions})

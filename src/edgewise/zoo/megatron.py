@@ -49,6 +49,6 @@ def program(config: Config) -> Program:
         *penalty(R.mask, R.penalty),
         stack,
         *layer_norm(stack.out, R.out, config.size, eps=config.eps),
-        *bert.answers(config),
+        *bert.readouts(config),
     ]
     return Program(rules, domains={V.H: config.heads, V.I: config.positions})

@@ -54,7 +54,7 @@ class Config:
         integer(self.rounds, "rounds")
 
 
-def selves() -> Statements:
+def self_bias() -> Statements:
     """`own(I, J)`: what is added to the score of a token with itself; 0 for all other pairs."""
     pair = R._token(V.I), R._token(V.J), R.special.lt(V.J, V.I)
     return [(R.own(V.I, V.J) <= pair) | [F.reverse], R.own(V.I, V.I)[SELF].fixed() <= R._token(V.I)]
@@ -112,7 +112,7 @@ def program(config: Config) -> Program:
     stack = repeat(lambda a, b: layer(a, b, config), config.layers)(R.x, R.x)
     rules = [
         R.x(V.I) <= word + dropped(W.position(V.I)[size,], config.dropout),
-        *selves(),
+        *self_bias(),
         stack,
         R.both(V.I) <= F.concat(R["layer.y1"](V.I), R["layer.y2"](V.I)),
         *layer_norm(R.both, R.out, 2 * size, eps=config.eps),

@@ -94,20 +94,20 @@ def luong(s: Atom, h: Atom, y: Atom, config: Config) -> Statements:
     ]
 
 
-def reads(config: Config) -> Statements:
+def encoder(config: Config) -> Statements:
     """The encoder: states h(t) of `source(t)`."""
     source = F.lookup(W.source_word[config.source_words, config.size], R.source(V.T))
     first = W["h.first"][config.size,].filled(0.0).fixed()
     return [R.x(V.T) <= dropped(source, config.dropout), *gru(R.x, R.h, config.size, first)]
 
 
-def writes(config: Config) -> Statements:
+def decoder(config: Config) -> Statements:
     """The decoder: states s(t) of `target(t)`, from the state `last` on."""
     target = F.lookup(W.target_word[config.target_words, config.size], R.target(V.T))
     return [R.y(V.T) <= dropped(target, config.dropout), *gru(R.y, R.s, config.size, R.last)]
 
 
-def says(config: Config) -> Statements:
+def readout(config: Config) -> Statements:
     """`logits(t)` of the state s(t), with attention to h."""
     attends = [] if config.attention == "none" else luong(R.s, R.h, R.out, config)
     state = dropped((R.out if attends else R.s)(V.I), config.dropout)
@@ -119,5 +119,5 @@ def program(config: Config) -> Program:
 
     Derives `logits(t)`: a score for every word that may follow the target so far.
     """
-    handed = (R.last <= (R.end(V.T), R.h(V.T))) | [F.product]
-    return Program([*reads(config), handed, *writes(config), *says(config)])
+    passed = (R.last <= (R.end(V.T), R.h(V.T))) | [F.product]
+    return Program([*encoder(config), passed, *decoder(config), *readout(config)])

@@ -148,7 +148,7 @@ def attended(
     return sublayer(x, y, config, rules, heads, read)
 
 
-def computed(x: Atom, y: Atom, config: Config) -> Statements:
+def feed_forward_sublayer(x: Atom, y: Atom, config: Config) -> Statements:
     """The feed-forward sublayer."""
     read = R.mlp_norm if config.norm == "pre" else x
     d, p = config.size, config.dropout
@@ -161,7 +161,7 @@ def encoder_layer(x: Atom, config: Config) -> Statements:
     rotate = config.positions == "rotary"
     return [
         *attended("self", x, R.attended, config, scores, rotate=rotate),
-        *computed(R.attended, R.out, config),
+        *feed_forward_sublayer(R.attended, R.out, config),
     ]
 
 
@@ -170,7 +170,7 @@ def decoder_layer(y: Atom, config: Config) -> Statements:
     return [
         *attended("self", y, R.attended, config, score_terms(config), where=past, rotate=rotate),
         *attended("cross", R.attended, R.crossed, config, (R.penalty(V.J),), to=R.memory),
-        *computed(R.crossed, R.out, config),
+        *feed_forward_sublayer(R.crossed, R.out, config),
     ]
 
 
@@ -183,7 +183,7 @@ def stacked(name: str, x: Atom, layers: int, config: Config) -> list[Statement]:
     return scope(name)([*positions(x, config, both=name == "encoder"), stack, *end])
 
 
-def spoken(x: Atom, config: Config) -> Statements:
+def readout(x: Atom, config: Config) -> Statements:
     """A score for every word; tied, how much the row is like the word."""
     d, words = config.size, config.vocabulary
     if not config.tied:
@@ -200,7 +200,7 @@ def program(config: Config) -> Program:
         *stacked("encoder", R.x, config.layers, config),
         R.memory(V.I) <= R["encoder.out"](V.I),
         *stacked("decoder", R.y, config.decoder_layers, config),
-        *spoken(R["decoder.out"], config),
+        *readout(R["decoder.out"], config),
     ]
     domains = {V.H: config.heads}
     domains |= {V.I: config.length} if config.positions == "learned" else {}

@@ -168,21 +168,24 @@ class RecurrentSteps:
 
         config, weights = model.sizes, model.program.state_dict()
         kind = weights["source_word"].dtype
-        self.writes, self.says = part(rnn.writes(config), R.s), part(rnn.says(config), R.logits)
-        states = part(rnn.reads(config), R.h)(source=numbers(source))
+        self.decoder, self.readout = (
+            part(rnn.decoder(config), R.s),
+            part(rnn.readout(config), R.logits),
+        )
+        states = part(rnn.encoder(config), R.h)(source=numbers(source))
         assert isinstance(states, Tensor)
         self.last = states[torch.arange(len(states), device=source.device), lengths - 1]
         inputs = {"h": states, "mask": mask_of(source, lengths, kind)}
-        self.inputs = {name: inputs[name] for name in inputs if name in self.says.inputs}
+        self.inputs = {name: inputs[name] for name in inputs if name in self.readout.inputs}
         self.remaining = model.longest
 
     def __call__(self, tokens: Tensor) -> Tensor:
         """Append tokens (batch, n) and score what follows the last of them."""
-        states = self.writes(target=numbers(tokens), last=self.last)
+        states = self.decoder(target=numbers(tokens), last=self.last)
         assert isinstance(states, Tensor)
         self.last = states[:, -1]
         self.remaining -= tokens.shape[1]
-        scores = self.says(s=states[:, -1:], **self.inputs)
+        scores = self.readout(s=states[:, -1:], **self.inputs)
         assert isinstance(scores, Tensor)
         return scores[:, 0]
 
