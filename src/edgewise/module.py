@@ -15,6 +15,7 @@ from edgewise.errors import caller, named, nearest
 from edgewise.inputs.kinds import InputLike, dense, numbers, ragged
 from edgewise.inputs.prepare import check_alike
 from edgewise.inputs.read import InputReader, check_numbers, kinds_of, step_tensor
+from edgewise.kernels.attention.errors import NoTransform
 from edgewise.language import nodes
 from edgewise.language.program import FactLike, Program
 from edgewise.physical.data import Data, ForeignData, ReadyCall
@@ -158,6 +159,8 @@ class Model(torch.nn.Module):
     def forward(self, data: Data | None = None, /, **inputs: InputLike) -> Tensor | Relation:
         """The output relation: a tensor where it is on dense axes, else explicit rows."""
         if not torch.compiler.is_compiling():
+            if torch._C._is_tracing():
+                raise _no_jit()
             found = self._again(data, inputs)
             if found is not None:
                 return found
@@ -328,7 +331,8 @@ class Model(torch.nn.Module):
         held = self._cache if data is None else data
         found = None if held.volatile else self._key(held, dict(inputs))
         first = [tensor for name, tensor in values.items() if name not in inputs]
-        if found is None or list(values)[len(first) :] != list(inputs):
+        current = all(_is_current(value, self._one) for value in dense(held.given).values())
+        if found is None or not current or list(values)[len(first) :] != list(inputs):
             return
         if len(held.prepared) >= 256:
             held.prepared.clear()
@@ -359,7 +363,15 @@ class Model(torch.nn.Module):
             tensors = {n: step_tensor(n, t) for n, t in given.items()}
         self._refuse_missing(data, tensors)
         step = self._step(data, tensors)
-        return step, dense(data.given) | data.live(step) | tensors
+        return step, self._grounded(data) | data.live(step) | tensors
+
+    def _grounded(self, data: Data) -> dict[str, Tensor]:
+        """Dense values that were grounded, in the precision and on the device of now."""
+        unit = self._one
+        return {
+            name: value if _is_current(value, unit) else _current(value, unit)
+            for name, value in dense(data.given).items()
+        }
 
     def _refuse_foreign(self, data: Data) -> None:
         if not isinstance(data, Data):
@@ -382,6 +394,29 @@ class Model(torch.nn.Module):
         tracing = torch.compiler.is_compiling()
         ensure(self._handle, data.handle, shapes, unit.dtype, str(unit.device), tracing)
         return data.built[key]
+
+
+def _is_current(value: Tensor, unit: Tensor) -> bool:
+    """Whether a model reads a grounded value as it is."""
+    dtype = unit.dtype if value.is_floating_point() else value.dtype
+    inference = not torch.compiler.is_compiling() and value.is_inference()
+    return value.dtype == dtype and value.device == unit.device and not inference
+
+
+def _current(value: Tensor, unit: Tensor) -> Tensor:
+    """A grounded value as a model reads it: autograd cannot save an inference tensor."""
+    value = value.to(unit.device, unit.dtype if value.is_floating_point() else value.dtype)
+    return (
+        value.clone() if value.is_inference() and not torch.is_inference_mode_enabled() else value
+    )
+
+
+def _no_jit() -> NoTransform:
+    return NoTransform(
+        "`torch.jit.trace` cannot trace a compiled model: it records the results of kernels",
+        caller(),
+        "use `torch.export.export`, or `torch.compile` without an export",
+    )
 
 
 __all__ = ["Data", "Model", "Relation"]

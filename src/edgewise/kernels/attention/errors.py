@@ -89,8 +89,8 @@ class SecondDerivative(EdgewiseError):
 
 
 class NoTransform(EdgewiseError):
-    """Fast kernels are not made of operations that `torch.func` and forward mode can transform; the
-    reference is."""
+    """Fast kernels are not made of operations that `torch.func`, forward mode and `torch.jit` can
+    transform; the reference is."""
 
     code = "no-transform"
     example = "torch.func.grad(lambda x: attention(x, k, v, window(1)).sum())(q)"

@@ -159,6 +159,32 @@ class _Eager(torch.autograd.Function):
         found = ctx.operation.differentiated(ctx, ctx.needs_input_grad[2:], grad, ctx.index)
         return None, None, *found
 
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, Any]:
+        """One call for each element of the batch."""
+        found = [
+            _Eager.apply(
+                *(
+                    x if axis is None else x.select(axis, n)
+                    for x, axis in zip(arguments, in_dims, strict=True)
+                )
+            )
+            for n in range(info.batch_size)
+        ]
+        if isinstance(found[0], Tensor):
+            return torch.stack(found), 0
+        return tuple(map(torch.stack, zip(*found, strict=True))), (0,) * len(found[0])
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        from edgewise.kernels.attention.errors import NoTransform
+
+        raise NoTransform(
+            f"`{ctx.operation.__name__}` has no forward-mode derivative",
+            caller(),
+            "use reverse mode: `torch.func.jacrev`, `torch.func.vjp` or `backward`",
+        )
+
 
 def _refuse_second_derivative(name: str) -> None:
     from edgewise.kernels.attention.errors import SecondDerivative
