@@ -6,11 +6,11 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from edgewise.kernels.edges import EdgeIndex, edge_index, reference_attention
+from edgewise.kernels.edges import EdgeIndex, edge_index, reference
 from edgewise.kernels.edges.attention import additive_operations
 from edgewise.kernels.edges.operators import attend_along
 
-REFERENCE = additive_operations(reference_attention)
+REFERENCE = additive_operations(reference)
 
 
 @dataclass(frozen=True)

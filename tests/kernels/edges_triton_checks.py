@@ -5,7 +5,6 @@ import pytest
 import torch
 from segment_cases import Call, assert_like_reference
 
-from edgewise.kernels.edges import groups as prepared
 from edgewise.kernels.edges import index, reference, triton_attention, triton_segments
 from edgewise.kernels.edges.registry import SEGMENTS
 
@@ -38,11 +37,11 @@ def test_rows_are_the_reference(operation, call):
 )
 def test_products_with_a_family_are_those_of_each_member(dtype, rows, members, m, d, monkeypatch):
     monkeypatch.setattr(triton_segments, "CHUNK", 64)
-    monkeypatch.setattr(prepared, "CHUNK", 64)
+    monkeypatch.setattr(index, "CHUNK", 64)
     torch.manual_seed(0)
     x, y = torch.randn(rows, d).to(dtype), torch.randn(rows, m).to(dtype)
     family = torch.randn(members, m, d).to(dtype)
-    groups = prepared.grouping(torch.randint(members, (rows,)), members)
+    groups = index.grouping(torch.randint(members, (rows,)), members)
     near = {"atol": 1e-4, "rtol": 1e-4} if dtype == torch.float32 else {"atol": 0.1, "rtol": 2e-2}
     found = triton_segments.grouped_linear(x, family, groups)
     torch.testing.assert_close(found, reference.grouped_linear(x, family, groups), **near)

@@ -10,7 +10,7 @@ from torch.library import opcheck
 
 from edgewise.kernels.attention.errors import SecondDerivative
 from edgewise.kernels.edges import EdgeOperation, additive_attention, choose, operators
-from edgewise.kernels.edges.dropout import Dropout
+from edgewise.kernels.edges.attention import Dropout
 from edgewise.kernels.edges.operators import attend_along
 from edgewise.kernels.edges.registry import function
 

@@ -24,7 +24,7 @@ from edgewise.graphs import (
 )
 from edgewise.kernels.attention import IMPLEMENTATIONS, attention, memory
 from edgewise.kernels.attention.errors import KernelRefuses
-from edgewise.kernels.edges.dropout import Dropout
+from edgewise.kernels.edges.attention import Dropout
 from edgewise.scores import H, I, J, S, alibi, relative, softcap, sqrt, table, where
 from edgewise.scores.score import entry
 

@@ -22,7 +22,7 @@ from edgewise.kernels.attention.contract import (
     wide,
 )
 from edgewise.kernels.attention.errors import NoTransform, SecondDerivative
-from edgewise.kernels.edges.dropout import Dropout
+from edgewise.kernels.edges.attention import Dropout
 
 FUSED = "ScaledDotProduct"  # of names of torch's nodes, whose gradient has none
 

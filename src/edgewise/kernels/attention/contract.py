@@ -14,7 +14,7 @@ from edgewise.graphs.algebra import union
 from edgewise.graphs.cache import cache_of, cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.residues import residue_groups
-from edgewise.kernels.edges.dropout import Dropout
+from edgewise.kernels.edges.attention import Dropout
 from edgewise.layouts import Rows
 from edgewise.scores.nodes import Node, S
 

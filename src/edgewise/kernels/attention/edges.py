@@ -28,7 +28,7 @@ from edgewise.kernels.attention.terms import (
 from edgewise.kernels.attention.triton_launch import Floats, Launch, Launches, Steps
 from edgewise.kernels.attention.triton_score import Packed, functions, unit_of
 from edgewise.kernels.chosen import no_numba, no_triton
-from edgewise.kernels.edges import numba_attention, reference_attention, triton_attention
+from edgewise.kernels.edges import numba_attention, reference, triton_attention
 from edgewise.kernels.edges.attention import TERMS, Inputs
 from edgewise.kernels.edges.triton_attention import NO_CODE
 from edgewise.scores.nodes import S
@@ -54,7 +54,7 @@ class EdgeKernel:
             return reason
         if not case.work:
             return "there are no pairs"
-        if self.kernel is reference_attention and case.work > LIMIT:
+        if self.kernel is reference and case.work > LIMIT:
             return f"it would store {case.work:,} scores, more than {LIMIT:,}"
         return case.lacks(*EDGE_TERMS)
 
@@ -218,7 +218,7 @@ def _code(case: Case, terms: Terms, device: torch.device) -> triton_attention.Sc
 
 
 csr = EdgeKernel("csr", numba_attention, 6.0)
-gather = EdgeKernel("gather", reference_attention, 60.0)
+gather = EdgeKernel("gather", reference, 60.0)
 triton_csr = TritonEdgeKernel()
 
 

@@ -20,7 +20,7 @@ from edgewise.kernels.attention.contract import (
     wide,
 )
 from edgewise.kernels.attention.split import Graph, expand_terms, is_vector
-from edgewise.kernels.edges.dropout import Dropout
+from edgewise.kernels.edges.attention import Dropout
 from edgewise.scores.nodes import S
 
 TERMS = ("bias", "edge_bias", "edge_scale", "edge_key", "edge_value")

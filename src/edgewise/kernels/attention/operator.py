@@ -17,7 +17,7 @@ from edgewise.kernels.attention.autograd import gradients
 from edgewise.kernels.attention.contract import NO_TERMS, Grads, Options, Saved, Terms, wide
 from edgewise.kernels.attention.prepared import OneKernel, prepare_grouped
 from edgewise.kernels.attention.trace_names import thing_of
-from edgewise.kernels.edges.dropout import Dropout
+from edgewise.kernels.edges.attention import Dropout
 
 INPUTS = (
     "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? edge_bias, Tensor? edge_scale, "

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from edgewise.kernels.attention.triton_parts_kernels import NUMBERS, parted, strided
-from edgewise.kernels.edges.triton_dropout import survives
+from edgewise.kernels.edges.triton_attention_kernels import survives
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)

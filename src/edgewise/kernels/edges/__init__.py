@@ -3,8 +3,14 @@
 Rows are read where they are: O(rows · d + edges) of memory.
 """
 
-from edgewise.kernels.edges.groups import Grouping, grouping
-from edgewise.kernels.edges.index import EdgeIndex, SplitCSR, edge_index, segment_index
+from edgewise.kernels.edges.index import (
+    EdgeIndex,
+    Grouping,
+    SplitCSR,
+    edge_index,
+    grouping,
+    segment_index,
+)
 from edgewise.kernels.edges.operators import (
     additive_attention,
     grouped_linear,

@@ -1,4 +1,7 @@
-"""Edges as CSR both ways, with long segments split: prepared once for every kernel and step."""
+"""Edges as CSR both ways, with long segments split, and rows by the matrix that multiplies each.
+
+Both are prepared once for every kernel and step.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from edgewise.layouts.ragged import Ints
+from edgewise.layouts.ragged import Ints, pointer, ranges
 
 MOST = 512  # edges of a piece: to add up two of them costs little beside reading them
 LONG, PIECES = 4, 1024  # or so many times the mean, if that still makes so many pieces
+TILE = 64  # rows of one product on a GPU
+CHUNK = 4096  # rows that are summed into one part of a weight's gradient
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +208,7 @@ def edge_index(i: Tensor, j: Tensor, n: int, m: int) -> EdgeIndex:
     back = torch.empty_like(perm)
     back[perm] = torch.arange(len(perm), device=perm.device)
     return EdgeIndex(
-        _split(_pointer(i, n), j, perm), _split(_pointer(j, m), i.index_select(0, perm), back)
+        _split(_pointer_of(i, n), j, perm), _split(_pointer_of(j, m), i.index_select(0, perm), back)
     )
 
 
@@ -215,7 +220,7 @@ def segment_index(i: Tensor, n: int) -> EdgeIndex:
     """
     numbers = torch.arange(len(i))
     columns = _split(torch.arange(len(i) + 1), i, numbers)
-    return EdgeIndex(_split(_pointer(i, n), numbers, numbers), columns)
+    return EdgeIndex(_split(_pointer_of(i, n), numbers, numbers), columns)
 
 
 def consecutive(ptr: Tensor, edges: int) -> SplitCSR:
@@ -224,7 +229,7 @@ def consecutive(ptr: Tensor, edges: int) -> SplitCSR:
     return SplitCSR(ptr, numbers, numbers, ptr, *[ptr[:0]] * 4)
 
 
-def _pointer(ids: Tensor, count: int) -> Tensor:
+def _pointer_of(ids: Tensor, count: int) -> Tensor:
     ends = torch.bincount(ids, minlength=count).cumsum(0)
     return torch.nn.functional.pad(ends, (1, 0))
 
@@ -256,3 +261,60 @@ def _pieces(ptr: Ints, most: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
     slot = np.where(of, np.cumsum(of) - 1, -1)
     split_ptr = np.concatenate([[0], np.cumsum(parts[several])])
     return np.append(low, ptr[-1]), owner, slot, np.flatnonzero(several), split_ptr
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """Member t has the rows order[ptr[t]:ptr[t+1]].
+
+    A tile (a chunk) k has the places from low[k] on, at most TILE (CHUNK) of them and of one
+    member; the chunks of member t are those from chunk_ptr[t] to chunk_ptr[t+1].
+    """
+
+    order: Tensor
+    ptr: Tensor
+    tile_member: Tensor
+    tile_low: Tensor
+    chunk_member: Tensor
+    chunk_low: Tensor
+    chunk_ptr: Tensor
+
+    @property
+    def members(self) -> int:
+        return self.ptr.shape[0] - 1
+
+    @cached_property
+    def tensors(self) -> list[Tensor]:
+        """All of it, as operators take it."""
+        return [getattr(self, name) for name in self.__dataclass_fields__]
+
+    @staticmethod
+    def of(tensors: Sequence[Tensor]) -> Grouping:
+        """Back from `tensors`."""
+        return Grouping(*tensors)
+
+
+def grouping(member: Tensor, count: int) -> Grouping:
+    """Row r is multiplied by matrix `member[r]` of a family of `count`.
+
+    >>> found = grouping(torch.tensor([1, 0, 1]), 2)
+    >>> found.order.tolist(), found.ptr.tolist()
+    ([1, 0, 2], [0, 1, 3])
+    """
+    sizes = torch.bincount(member, minlength=count)
+    ptr = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
+    tiles, chunks = (_tiles(ptr.numpy(), most) for most in (TILE, CHUNK))
+    order = member.argsort(stable=True).int()
+    return Grouping(order, ptr.int(), *tiles[:2], *chunks)
+
+
+def _tiles(ptr: Ints, most: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The member and the start of each piece, and which pieces each member has."""
+    parts = -(-np.diff(ptr) // most)
+    member = np.repeat(np.arange(len(parts)), parts)
+    low = ptr[:-1][member] + ranges(np.zeros(len(parts), np.int64), parts) * most
+    return _int32(member), _int32(low), _int32(pointer(parts))
+
+
+def _int32(values: Ints) -> Tensor:
+    return torch.from_numpy(values.astype(np.int32))

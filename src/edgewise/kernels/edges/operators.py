@@ -6,9 +6,8 @@ a recorder of operations sees one operation, with a rule for its shapes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -18,8 +17,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from edgewise.errors import caller
 from edgewise.kernels.attention.autocast import without_autocast
-from edgewise.kernels.edges.groups import Grouping
-from edgewise.kernels.edges.index import EdgeIndex
+from edgewise.kernels.edges.index import EdgeIndex, Grouping
 from edgewise.kernels.edges.reference import wide
 from edgewise.kernels.edges.registry import EdgeOperation, choose, function
 from edgewise.kernels.flat import Heads, heads_of
@@ -30,23 +28,14 @@ Prepared = EdgeIndex | Grouping
 Gradients = tuple[Tensor | None, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class SavedTensors:
-    """What gradients are computed from; inputs that were not saved are None."""
-
-    needs: Sequence[bool]
-    inputs: list[Any]
-    outputs: list[Tensor]
-    index: Any
-
-
 class Operation:
     """One operation: `schema` is that of its operator, which takes the prepared index last.
 
-    `fake(*inputs, index)` gives empty results, `gradients(saved, grad)` a gradient for each input;
-    `unsaved(needs)` are the inputs that these do not read. Of several results only the first is
-    differentiable, and all are saved. `ordered(results, inputs)` are those of an operator, with
-    the strides that `fake` promises.
+    `fake(*inputs, index)` gives empty results; `gradients(*inputs, *results, index, grad)` how
+    the gradients of the first inputs are computed, where `results` are there if they are several:
+    only the first is differentiable then, and all are saved. `unsaved(needs)` are the inputs that
+    gradients do not read. `ordered(results, inputs)` are those of an operator, with the strides
+    that `fake` promises.
     """
 
     def __init__(
@@ -54,7 +43,7 @@ class Operation:
         schema: str,
         prepared: type[EdgeIndex] | type[Grouping],
         fake: Callable[..., Any],
-        gradients: Callable[[SavedTensors, Tensor], Gradients] | None = None,
+        gradients: Callable[..., Iterable[Callable[[], Tensor]]] | None = None,
         unsaved: Callable[[Sequence[bool]], set[int]] = lambda needs: set(),
         ordered: Callable[..., Any] = lambda found, inputs: found,
     ) -> None:
@@ -117,10 +106,12 @@ class Operation:
         saved, (inputs, outputs) = ctx.saved_tensors, ctx.ends
         read = [x if o is None else o for x, o in zip(saved, ctx.options, strict=False)]
         index = self.prepared.of(saved[outputs:]) if index is None else index
-        found = SavedTensors(needs, read, list(saved[inputs:outputs]), index)
         assert self.gradients is not None
         with without_autocast(grad):
-            return self.gradients(found, grad)
+            each = self.gradients(*read, *saved[inputs:outputs], index, grad)
+            pairs = zip(needs, each, strict=False)
+            found = [compute() if needed else None for needed, compute in pairs]
+        return *found, *[None] * (inputs - len(found))
 
     def _save_operator(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         self.save(ctx, ctx.needs_input_grad, inputs[:-1], output, inputs[-1])
@@ -200,99 +191,66 @@ def _segments(x: Tensor, index: EdgeIndex) -> Tensor:
     return x.new_empty(index.rows.segments, x.shape[1])
 
 
-def _sum_gradients(saved: SavedTensors, grad: Tensor) -> Gradients:
-    x, scale, column_scale = saved.inputs
-    index, for_x, for_scale = saved.index, None, None
-    if saved.needs[0]:
-        if scale is not None and column_scale is None:
-            column_scale = scale.index_select(0, index.rows.perm)
-        for_x = sum_along(grad, column_scale, scale, index=index.transposed)
-    if saved.needs[1]:
-        for_scale = edge_dots(grad, x, index=index)
-    return for_x, for_scale, None
+def _by_columns(scale: Tensor | None, index: EdgeIndex) -> Tensor | None:
+    return None if scale is None else scale.index_select(0, index.rows.perm)
 
 
-sum_along = Operation(  # `column_scale` is the scale as columns list it, if that is known
+sum_along: Operation = Operation(  # `column_scale` is the scale as columns list it, if known
     "segment_sum(Tensor x, Tensor? scale, Tensor? column_scale, Tensor[] index) -> Tensor",
     EdgeIndex,
     lambda x, scale, column_scale, index: _segments(x, index),
-    _sum_gradients,
+    lambda x, scale, column_scale, index, grad: (
+        lambda: sum_along(
+            grad,
+            _by_columns(scale, index) if column_scale is None else column_scale,
+            scale,
+            index=index.transposed,
+        ),
+        lambda: edge_dots(grad, x, index=index),
+    ),
     unsaved=lambda needs: set() if needs[1] else {0},
 )
-
-
-def _dots_gradients(saved: SavedTensors, grad: Tensor) -> Gradients:
-    (y, x), index, for_y, for_x = saved.inputs, saved.index, None, None
-    if saved.needs[0]:
-        for_y = sum_along(x, grad, None, index=index)
-    if saved.needs[1]:
-        across = grad.index_select(0, index.rows.perm)
-        for_x = sum_along(y, across, grad, index=index.transposed)
-    return for_y, for_x
-
-
-edge_dots = Operation(
+edge_dots: Operation = Operation(
     "edge_dots(Tensor y, Tensor x, Tensor[] index) -> Tensor",
     EdgeIndex,
     lambda y, x, index: x.new_empty(index.edges),
-    _dots_gradients,
+    lambda y, x, index, grad: (
+        lambda: sum_along(x, grad, None, index=index),
+        lambda: sum_along(y, _by_columns(grad, index), grad, index=index.transposed),
+    ),
 )
-
-
-def _extreme_gradients(saved: SavedTensors, grad: Tensor) -> Gradients:
-    """Edges that are equal share."""
-    (x, _), (top, ties) = saved.inputs, saved.outputs
-    each = grad / ties.clamp(min=1)
-    return equal_sum(each, top, x, index=saved.index.transposed), None
-
-
-extreme_along = Operation(
+extreme_along: Operation = Operation(  # edges that are equal share the gradient
     "segment_extreme(Tensor x, bool largest, Tensor[] index) -> (Tensor, Tensor)",
     EdgeIndex,
     lambda x, largest, index: (_segments(x, index), _segments(x, index)),
-    _extreme_gradients,
+    lambda x, largest, top, ties, index, grad: (
+        lambda: equal_sum(grad / ties.clamp(min=1), top, x, index=index.transposed),
+    ),
 )
-
-
-def _equal_gradients(saved: SavedTensors, grad: Tensor) -> Gradients:
-    _, x, y = saved.inputs
-    return equal_sum(grad, y, x, index=saved.index.transposed), None, None
-
-
-equal_sum = Operation(
+equal_sum: Operation = Operation(
     "equal_sum(Tensor a, Tensor x, Tensor y, Tensor[] index) -> Tensor",
     EdgeIndex,
     lambda a, x, y, index: _segments(a, index),
-    _equal_gradients,
+    lambda a, x, y, index, grad: (lambda: equal_sum(grad, y, x, index=index.transposed),),
     unsaved=lambda needs: {0},
 )
-
-
-def _linear_gradients(saved: SavedTensors, grad: Tensor) -> Gradients:
-    (x, family), groups = saved.inputs, saved.index
-    for_x = linear_by_group(grad, family.mT, index=groups) if saved.needs[0] else None
-    return for_x, outer_by_group(grad, x, index=groups) if saved.needs[1] else None
-
-
-linear_by_group = Operation(
+linear_by_group: Operation = Operation(
     "grouped_linear(Tensor x, Tensor family, Tensor[] groups) -> Tensor",
     Grouping,
     lambda x, family, groups: x.new_empty(x.shape[0], family.shape[1]),
-    _linear_gradients,
+    lambda x, family, groups, grad: (
+        lambda: linear_by_group(grad, family.mT, index=groups),
+        lambda: outer_by_group(grad, x, index=groups),
+    ),
 )
-
-
-def _outer_gradients(saved: SavedTensors, grad: Tensor) -> Gradients:
-    (y, x), groups = saved.inputs, saved.index
-    for_y = linear_by_group(x, grad, index=groups) if saved.needs[0] else None
-    return for_y, linear_by_group(y, grad.mT, index=groups) if saved.needs[1] else None
-
-
-outer_by_group = Operation(
+outer_by_group: Operation = Operation(
     "grouped_outer(Tensor y, Tensor x, Tensor[] groups) -> Tensor",
     Grouping,
     lambda y, x, groups: x.new_empty(groups.members, y.shape[1], x.shape[1]),
-    _outer_gradients,
+    lambda y, x, groups, grad: (
+        lambda: linear_by_group(x, grad, index=groups),
+        lambda: linear_by_group(y, grad.mT, index=groups),
+    ),
 )
 
 
@@ -322,15 +280,18 @@ def _ordered_attention(found: tuple[Tensor, ...], inputs: Sequence[Any]) -> tupl
     return _in_order(heads, out), lse.contiguous(), _in_order(heads, plus), share
 
 
-def _attention_gradients(saved: SavedTensors, grad: Tensor) -> Gradients:
-    *inputs, slope, dropout = saved.inputs
-    dq, dk, dv, dvector = attention_backward(
-        grad, *saved.outputs, *inputs, slope, dropout, index=saved.index
-    )
-    return dq, dk, dv, None if inputs[3] is None else dvector, None, None, None
+def _attention_gradients(*saved: Any) -> list[Callable[[], Tensor]]:
+    """All are computed at once."""
+    *inputs, out, lse, plus, share, index, grad = saved
+    found = attention_backward(grad, out, lse, plus, share, *inputs, index=index)
+    return [partial(_known, x) for x in found]
 
 
-attend_along = Operation(
+def _known(x: Tensor) -> Tensor:
+    return x
+
+
+attend_along: Operation = Operation(
     "additive_attention(Tensor q, Tensor k, Tensor v, Tensor? vector, Tensor? seed, float slope, "
     "float dropout, Tensor[] index) -> (Tensor, Tensor, Tensor, Tensor)",
     EdgeIndex,

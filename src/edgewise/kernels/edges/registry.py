@@ -28,7 +28,6 @@ from edgewise.kernels.edges import (
     numba_attention,
     numba_segments,
     reference,
-    reference_attention,
     triton_attention,
     triton_segments,
 )
@@ -88,7 +87,7 @@ KERNELS = (
     Kernel("triton", triton_segments.OPERATIONS | triton_attention.OPERATIONS, _triton),
     Kernel(
         "reference",
-        reference.OPERATIONS | additive_operations(reference_attention),
+        reference.OPERATIONS | additive_operations(reference),
         lambda case: None,
     ),
 )

@@ -12,10 +12,26 @@ import triton
 import triton.language as tl
 
 from edgewise.kernels.attention.triton_parts_kernels import NUMBERS as COUNTS
-from edgewise.kernels.edges.triton_dropout import survives
 
 DOT, NUMBERS, VECTOR = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 LOG2E, LN2 = tl.constexpr(1.4426950408889634), tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def mixed(x):
+    """A hash of 32 bits."""
+    x = x ^ (x >> 16)
+    x = x * 0x7FEB352D
+    x = x ^ (x >> 15)
+    x = x * 0x846CA68B
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def survives(seed, least, h, i, j):
+    """Which weights dropout leaves."""
+    row = mixed(mixed((h + seed).to(tl.uint32)) ^ i.to(tl.uint32))
+    return mixed(row ^ j.to(tl.uint32)).to(tl.int64) >= least
 
 
 @triton.jit

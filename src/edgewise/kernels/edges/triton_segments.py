@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.kernels.edges.groups import CHUNK, TILE, Grouping
-from edgewise.kernels.edges.index import EdgeIndex, SplitCSR, consecutive
+from edgewise.kernels.edges.index import CHUNK, TILE, EdgeIndex, Grouping, SplitCSR, consecutive
 
 WIDEST = 128  # columns of one program
 SHORT = 4  # edges of a segment, on average, below which a program takes several segments
