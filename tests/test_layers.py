@@ -28,6 +28,7 @@ LAYERS = [  # each may import those before it
         "inputs",
         "kernels",
         "physical",
+        "pipeline",
         "module",
         "compile",
         "descent",

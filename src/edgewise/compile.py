@@ -16,6 +16,7 @@ from edgewise.language.program import Program
 from edgewise.language.statements import atoms
 from edgewise.module import Model
 from edgewise.passes import optimise
+from edgewise.pipeline import refuse_unknown
 from edgewise.plan.lower import assert_well_formed, lower
 from edgewise.plan.nodes import Plan
 
@@ -67,6 +68,7 @@ def compile(
     [2.0, 6.0]
     """
     without = _options(fill, limit, without, seed, dtype, check)
+    refuse_unknown(without)
     check_program(program)
     plan = lower(program, output)
     stages: dict[str, Any] = {"plan": plan, "without": without}

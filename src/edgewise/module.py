@@ -30,9 +30,9 @@ from edgewise.physical.prepare import (
     ensure_plan,
     fixed,
     refuse_unnamed,
-    to_device,
 )
 from edgewise.physical.step import Step
+from edgewise.physical.symbols import to_device
 from edgewise.physical.tracing import autocasts, handle, lowered
 from edgewise.physical.weights import Slots, at, mark, register
 from edgewise.plan.nodes import Plan

@@ -42,10 +42,10 @@ from edgewise.physical.executable import RelationStep
 from edgewise.physical.merge import laid, merge_of
 from edgewise.physical.output import Relation
 from edgewise.physical.plan import PhysicalPlan, lowered, untraced
-from edgewise.physical.prepare import to_device, uninlined
+from edgewise.physical.prepare import uninlined
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.state import State
-from edgewise.physical.symbols import Lowering
+from edgewise.physical.symbols import Lowering, to_device
 from edgewise.physical.weights import weights_changed
 
 if TYPE_CHECKING:

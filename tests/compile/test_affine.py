@@ -108,7 +108,7 @@ PROGRAMS = {
         [True],
     ),
     "a number": ([R.y(X) <= (R.x(X)["w":4, 3], W.b[0.5])], [False]),
-    "twice": ([R.y(X) <= (R.x(X)["w":4, 3], R.x(X)["v":4, 3], W.b[4,])], [False]),
+    "twice": ([R.y(X) <= (R.x(X)["w":4, 3], R.x(X)["v":4, 3], W.b[4,])], [True]),
     "gathered": (
         [(R.y(X) <= (R.x(V.Y)["w":4, 3], W.b[4,], R._edge(V.Y, X))) | [F.sum, F.avg_agg]],
         [True],

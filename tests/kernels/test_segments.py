@@ -19,7 +19,7 @@ from edgewise.kernels.edges import (
 )
 from edgewise.kernels.edges.operators import edge_dots, equal_sum, extreme_along, sum_along
 from edgewise.kernels.edges.registry import SEGMENTS
-from edgewise.physical.column import Column, Gathered
+from edgewise.physical.gather_passes import along
 
 HUB = Call(4, 6, 30, 3, hub=900)
 NAMED = {kernel.name: kernel for kernel in KERNELS}
@@ -182,7 +182,7 @@ def test_columns_of_any_shape(shape, batch):
     ids = torch.tensor([0, 0, 2, 2, 2])
     x = torch.randn(batch, 5, *shape)
     which = segment_index(ids, 3)
-    found = Gathered(x, which).aggregated("sum_agg")
+    found = along("sum_agg", x, which)
     torch.testing.assert_close(found, x.new_zeros(batch, 3, *shape).index_add(1, ids, x))
 
 
@@ -194,12 +194,8 @@ def test_rows_times_a_number_of_each_sample(aggregation, shape, batches):
     i, j = torch.tensor([[0, 0, 2, 2, 2, 3], [1, 4, 0, 0, 2, 4]])
     x = torch.randn(batches[0], 5, *shape, dtype=torch.float64, requires_grad=True)
     scale = torch.randn(batches[1], 6, dtype=torch.float64, requires_grad=True)
-    column = Gathered(x, edge_index(i, j, 4, 5)).times(Column(scale))
-    assert isinstance(column, Gathered)
-    assert column.aggregates(aggregation)
-    found = column.aggregated(aggregation)
+    found = along(aggregation, x, edge_index(i, j, 4, 5), scale)
     each = x[:, j] * scale.reshape(*scale.shape, *(1,) * len(shape))
-    torch.testing.assert_close(column.data, each)
     expected = each.new_zeros(2, 4, *shape).index_add(1, i, each)
     if aggregation == "avg_agg":
         expected = expected / torch.tensor([2, 1, 3, 1]).reshape(-1, *(1,) * len(shape))

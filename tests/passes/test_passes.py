@@ -10,8 +10,9 @@ import torch
 from edgewise import EdgewiseError, F, Program, R, V
 from edgewise.errors import EdgewiseWarning
 from edgewise.language import nodes
-from edgewise.passes import EXECUTION, PIPELINE, optimise
+from edgewise.passes import ON_RULES, optimise
 from edgewise.passes.fuse_attention import refusals
+from edgewise.pipeline import PASSES
 from edgewise.plan.lower import assert_well_formed, lower
 from edgewise.plan.show import show
 from tests.compile.look_alikes import LOOK_ALIKES
@@ -19,7 +20,7 @@ from tests.compile.rewritings import REWRITINGS
 from tests.compile.terms import TERMS
 
 PLANS = Path(__file__).parents[1] / "golden" / "plans"
-NAMES = [*(step.name for step in PIPELINE), *EXECUTION]
+NAMES = [step.name for step in PASSES]
 CASES = [*REWRITINGS, *TERMS, *(case for _, case in LOOK_ALIKES)]
 
 
@@ -30,13 +31,13 @@ def lowered(program):
 
 def stages(plan):
     """The plan before each pass, the pass, and the plan after it."""
-    for step in PIPELINE:
+    for step in ON_RULES:
         after = step.run(plan)
         yield plan, step, after
         plan = after
 
 
-@pytest.mark.parametrize("step", PIPELINE, ids=lambda step: step.name)
+@pytest.mark.parametrize("step", ON_RULES, ids=lambda step: step.name)
 def test_it_fires_in_its_golden(step, assert_golden):
     folder = step.name.replace(" ", "-")
     plan = lowered(Program.load(PLANS / folder / "program.rules"))
@@ -47,7 +48,7 @@ def test_it_fires_in_its_golden(step, assert_golden):
 
 
 def test_every_golden_has_its_pass():
-    assert {p.name for p in PLANS.iterdir()} == {s.name.replace(" ", "-") for s in PIPELINE}
+    assert {p.name for p in PLANS.iterdir()} == {s.name.replace(" ", "-") for s in ON_RULES}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

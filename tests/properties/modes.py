@@ -13,18 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise import EdgewiseError, F, Program, R, V, W, ragged, rows
+from edgewise import EdgewiseError, F, Program, R, V, W, pipeline, ragged, rows
 from edgewise.errors import EdgewiseWarning
 from edgewise.graphs import causal, window
 from edgewise.language import nodes
 from edgewise.module import Model
-from edgewise.passes import EXECUTION, PIPELINE
 from tests.properties.attentions import difference
 from tests.properties.evaluable import INPUTS, case_of
 from tests.properties.oracle import Key, Oracle, Refused, initial, order
 
 Found = dict[Key, Tensor]
-PASSES = [*(step.name for step in PIPELINE), *EXECUTION]
+PASSES = [step.name for step in pipeline.PASSES]
 # tensors: of numbers and vectors, whose number of axes says which they are
 FILLED = {r.name: r for r in INPUTS if r.name in ("a", "b", "x", "y", "e", "f")}
 SIZE = 4

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller, named, nearest
 from edgewise.explain.work import kernels
-from edgewise.passes import EXECUTION, PIPELINE
+from edgewise.passes import RULES
 from edgewise.passes.fuse_attention import refusals
 from edgewise.physical.step import Step
+from edgewise.pipeline import PASSES
 from edgewise.plan.nodes import Plan
 from edgewise.plan.show import statements
 
@@ -71,7 +72,7 @@ def _stage(name: str, model: Model, data: Data | None, inputs: Mapping[str, Any]
         case "plan":
             return statements(model.stages["plan"])
         case "passes":
-            return _passes(model)
+            return _passes(model, situation(model, data, inputs))
     found = situation(model, data, inputs)
     return None if found is None else kernels(model, *found)
 
@@ -90,14 +91,20 @@ def situation(
     return step, {n: t for n, t in given.items() if t.is_floating_point()} | zeros
 
 
-def _passes(model: Model) -> dict[str, Any]:
-    reasons = {step.name: step.why for step in PIPELINE}
+def _passes(model: Model, found: tuple[Step, dict[str, Tensor]] | None) -> dict[str, Any]:
+    reasons = {step.name: step.why for step in PASSES}
     before, fired = model.stages["plan"], []
     for name, after in model.stages["passes"]:
         fired.append({"pass": name, "why": reasons[name], **_difference(before, after)})
         before = after
     off = list(model.without)
-    running = [{"pass": n, "why": why} for n, why in EXECUTION.items() if n not in off]
+    changed = {} if found is None else model._plan(*found).passes
+    running = [
+        {"pass": p.name, "why": p.why, "on": p.on}
+        | ({"places": changed[p.name]} if changed.get(p.name) else {})
+        for p in PASSES
+        if p.on != RULES and p.name not in off
+    ]
     against = {} if "fuse attention" in off else refusals(before)
     return {"fired": fired, "when running": running, "switched off": off, "not fused": against}
 
@@ -129,10 +136,17 @@ def _passes_text(part: dict[str, Any]) -> str:
         lines.append(f"{fired['pass']}: {fired['why']}")
         lines += [_marked("- ", text) for text in fired["removed"]]
         lines += [_marked("+ ", text) for text in fired["added"]]
-    lines += [f"{running['pass']}: {running['why']}" for running in part["when running"]]
+    lines += [
+        f"{running['pass']}: {running['why']}" + _times(running.get("places", 0))
+        for running in part["when running"]
+    ]
     lines += [f"{name}: switched off" for name in part["switched off"]]
     lines += [f"not fused: `{name}`: {reason}" for name, reason in part["not fused"].items()]
     return "\n".join(lines) or "none"
+
+
+def _times(places: int) -> str:
+    return f" ({places} {'place' if places == 1 else 'places'})" if places else ""
 
 
 def _marked(mark: str, text: str) -> str:

@@ -28,7 +28,7 @@ from edgewise.kernels.edges.registry import SEGMENTS, EdgeOperation
 from edgewise.kernels.edges.registry import choose as choose_along_edges
 from edgewise.physical.attention import AttentionStep
 from edgewise.physical.attention_nodes import ATTEND, ATTEND_ALONG
-from edgewise.physical.families import ALL_MEMBERS
+from edgewise.physical.family_passes import ALL_MEMBERS
 from edgewise.physical.plan import PhysicalPlan, run_node
 from edgewise.physical.recursion import Levels, Rounds
 from edgewise.physical.rule import RuleStep

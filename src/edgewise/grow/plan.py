@@ -59,7 +59,9 @@ class IncrementalPlan:
         if not self._fits("static", tensors):
             with untraced():
                 names = (*values, *weights)
-                self._plans["static"] = lowered_parts(run, names, tensors, device)[0]
+                self._plans["static"] = lowered_parts(
+                    run, names, tensors, device, self.step.without
+                )[0]
         return self._plans["static"]
 
     def appended_plan(
@@ -88,7 +90,7 @@ class IncrementalPlan:
             without, few_rows = self.step.without, cache.rows < MERGED_FROM
             with untraced():
                 self._plans["appended"] = lowered(
-                    run, names, tensors, device, without=without, few_rows=few_rows
+                    run, names, tensors, device, without=without, appending=few_rows
                 )
         return self._plans["appended"]
 

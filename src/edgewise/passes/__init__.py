@@ -1,11 +1,11 @@
-"""The passes, in order: each a named function Plan → Plan with a reason and an off-switch."""
+"""Passes over rules, in order: named functions Plan → Plan. `edgewise.pipeline` lists all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
-from edgewise.errors import EdgewiseError, caller, nearest
 from edgewise.passes.find_patterns import find_patterns
 from edgewise.passes.fuse_attention import fuse_attention
 from edgewise.passes.inline_pairs import inline_pairs
@@ -13,63 +13,56 @@ from edgewise.passes.inline_places import inline_places
 from edgewise.passes.push_sums import push_sums
 from edgewise.plan.nodes import Plan
 
-
-class UnknownPass(EdgewiseError):
-    """Passes are switched off by name; a misspelt one would stay on."""
-
-    code = "unknown-pass"
-    example = 'Program([R.h(V.X) <= R.a(V.X)]).compile(R.h, without=["fuse atention"])'
-    instead = 'Program([R.h(V.X) <= R.a(V.X)]).compile(R.h, without=["fuse attention"])'
+RULES, GROUND, GRAPH = "rules", "ground rules", "graph"
 
 
 @dataclass(frozen=True)
 class Pass:
+    """A rewrite with a reason, of rules (Plan → Plan), of ground rules while they are made, or of
+    the graph of tensor operations, where it gives the number of places it changed.
+
+    `reads_keys` if it depends on which atoms hold; `appending` says whether it is for plans that
+    append rows, or for all others (None: for both).
+    """
+
     name: str
     why: str
-    run: Callable[[Plan], Plan]
+    on: str
+    run: Callable[..., Any]
+    reads_keys: bool = False
+    appending: bool | None = None
 
 
-PIPELINE = (
+ON_RULES = (
     # before the others, which read patterns where rules write arithmetic
-    Pass("find patterns", "pairs defined by arithmetic are never enumerated", find_patterns),
+    Pass("find patterns", "pairs defined by arithmetic are never enumerated", RULES, find_patterns),
     # before fusing, which looks for one score rule and one sum
     Pass(
         "inline pairs",
         "an intermediate relation would materialise a value for each pair",
+        RULES,
         inline_pairs,
     ),
     Pass(
         "inline places",
         "a function of positions would be materialised for each pair",
+        RULES,
         inline_places,
     ),
     Pass(
-        "fuse attention", "one kernel over the pairs; scores are never materialised", fuse_attention
+        "fuse attention",
+        "one kernel over the pairs; scores are never materialised",
+        RULES,
+        fuse_attention,
     ),
-    Pass("push sums", "a sum over one atom is taken before the join, not after", push_sums),
+    Pass("push sums", "a sum over one atom is taken before the join, not after", RULES, push_sums),
 )
-# decided when running, not by rewriting rules
-EXECUTION = {
-    "project rows": "weights are applied once per row, before rows are gathered",
-    "merge projections": "projections of one relation are one product of matrices",
-    "stack embeddings": "rules that differ in facts and their weight are one gather of weights",
-    "lift equal rows": "rows that are sure to be equal are computed once",
-}
 
 
-def optimise(plan: Plan, *, without: tuple[str, ...] = ()) -> tuple[Plan, list[tuple[str, Plan]]]:
-    """The plan after all passes, and what each of them changed."""
-    names = [p.name for p in PIPELINE] + list(EXECUTION)
-    for name in without:
-        if name not in names:
-            near = nearest(name, names)
-            raise UnknownPass(
-                f"there is no pass `{name}`",
-                caller(),
-                f"did you mean `{near}`?" if near else f"there are {', '.join(names)}",
-            )
+def optimise(plan: Plan, *, without: Collection[str] = ()) -> tuple[Plan, list[tuple[str, Plan]]]:
+    """The plan after all passes over rules, and what each of them changed."""
     changes = []
-    for step in PIPELINE:
+    for step in ON_RULES:
         if step.name in without:
             continue
         after = step.run(plan)

@@ -20,7 +20,7 @@ from edgewise.kernels.edges import EdgeIndex
 from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.physical.attention_nodes import additive_output, graph_attention
-from edgewise.physical.column import Column, laid, on_grid
+from edgewise.physical.column import Column, column
 from edgewise.physical.filled_score import FilledScore
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.state import State
@@ -54,7 +54,8 @@ class Side:
             rows = torch.cat([value.data, padding], 1).index_select(1, self.rows)
             data = rows.reshape(self.samples or len(rows), *self.sizes, *value.shape)
         else:
-            data = on_grid(value, self.sizes, self.samples)
+            batch = self.samples or len(value.data)
+            data = value.data.reshape(batch, *self.sizes, *value.shape)
         held = [n for n in order if n in self.names]
         places = [1 + self.names.index(n) for n in held]
         rest = range(1 + len(self.names), data.ndim)
@@ -248,7 +249,8 @@ class AttentionStep:
         out = out.permute(0, *order, out.ndim - 1)
         if self.samples is not None:
             out = out.unsqueeze(0)
-        return laid(out.unflatten(-1, shape or (1,)), axes=out.ndim - 2).take(self.attending_rows)
+        out = out.unflatten(-1, shape or (1,)).flatten(1, out.ndim - 2)
+        return column(out).take(self.attending_rows)
 
 
 def head_names(node: Attention) -> list[str]:

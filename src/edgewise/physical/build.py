@@ -40,7 +40,6 @@ def build(
     limit: int,
     weights: Mapping[str, Tensor],
     shapes: Mapping[str, tuple[int, ...] | None],
-    project_first: bool = True,
     lift: bool = True,
     volatile: frozenset[str] = frozenset(),
     room: Values | None = None,
@@ -54,7 +53,7 @@ def build(
     """
     lines = {line.relation: line for line in plan.lines}
     known = Shapes(weights, plan.aggregation, lines, dict(shapes), {} if found is None else found)
-    builder = _Builder(plan, sources, constants, limit, project_first, known, lift, volatile, room)
+    builder = _Builder(plan, sources, constants, limit, known, lift, volatile, room)
     steps = tuple(builder.steps())
     return Executable(
         builder.sources,
@@ -80,7 +79,6 @@ class _Builder:
         sources: dict[str, Source],
         constants: Constants,
         limit: int,
-        project_first: bool,
         shapes: Shapes,
         lift: bool,
         volatile: frozenset[str],
@@ -94,7 +92,6 @@ class _Builder:
         self.lifting = Lifting(whole, volatile, lift)
         self.classes: dict[str, int] = {}
         self.sources = self._by_class(sources)
-        self.project_first = project_first
         self.lines = {line.relation: line for line in plan.lines}
         domains: Mapping[str, Domain] = dict(plan.domains)
         relations = {name: source.index for name, source in sources.items()}
@@ -239,7 +236,7 @@ class _Builder:
         sizes = [parts[0].rows] if facts else []
         for at, ground in enumerate(grounds, len(sizes)):
             less, places[at] = self.lifting.reduced(ground, known[at], places[at], count)
-            steps.append(RuleStep(less, default, self.project_first))
+            steps.append(RuleStep(less, default))
             if self.room is not None:
                 self.room.check(steps[-1], self.shapes.known.get(relation))
             sizes.append(less.heads.rows)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from edgewise.functions import Law
+from edgewise.functions import DEFINITIONS, Law
 from edgewise.functions.columns import shape_of
 from edgewise.functions.definition import CallFailed, no_such_row
 from edgewise.functions.rowwise import call_failed
 from edgewise.language import nodes
 from edgewise.language.functions import arguments, definition
 from edgewise.layouts.segments import Segments
-from edgewise.physical.column import Column, column, product
+from edgewise.physical.column import Column, column
+from edgewise.physical.result_shapes import described
 from edgewise.physical.symbols import opaque
 
 
@@ -102,18 +102,29 @@ def combine(function: nodes.Function, columns: Sequence[Column]) -> Column:
     found = definition(function)
     if len(columns) == 1 and Law.KEEPS_ONE in found:
         return columns[0]
-    if function.name == "product":  # a scalar times gathered rows stays gathered
-        return reduce(product, columns)
     return column(found.columns([c.data for c in columns], **_options(function)))
 
 
 def aggregate(function: nodes.Function, data: Tensor, parts: Segments) -> Tensor:
-    """One value for each segment."""
+    """One value for each segment; one node, where there are kernels for it."""
     found = definition(function)
     if parts.trivial and Law.KEEPS_ONE in found:
         return data
+    if found.kernel is not None:
+        return aggregate_segments(data, function.name, parts)
     reduced: Tensor = found.columns(data, parts, **arguments(function))
     return reduced
+
+
+def _like_segments(data: Tensor, name: str, parts: Segments) -> Tensor:
+    return described((data.shape[0], parts.count, *data.shape[2:]), data.dtype)
+
+
+@opaque(like=_like_segments)
+def aggregate_segments(data: Tensor, name: str, parts: Segments) -> Tensor:
+    """A sum, mean, maximum or minimum: rewritten by passes, or to its definition at the end."""
+    found: Tensor = DEFINITIONS[name].columns(data, parts)
+    return found
 
 
 def normalise(function: nodes.Function, data: Tensor, groups: Segments) -> Tensor:

@@ -49,7 +49,7 @@ class Merge:
         for members, rows, _ in self.classes:
             chosen = [parts[p].take(r) for p, r in zip(members, rows, strict=True)]
             found.append(self._value(members, chosen, training))
-        return self._assembled(found) if len(found) > 1 else _in_rows(found[0], self.rows)
+        return self._assembled(found) if len(found) > 1 else found[0].expanded(self.rows)
 
     def _value(self, members: tuple[int, ...], chosen: list[Column], training: bool) -> Column:
         if self.facts and members == (0,):
@@ -101,12 +101,6 @@ def _plus(out: Tensor, at: Tensor, more: Tensor) -> Tensor:
     """`more` added to some rows; autocast may have computed either in a lower precision."""
     dtype = torch.promote_types(out.dtype, more.dtype)
     return out.to(dtype).index_add(1, at, more.to(dtype))
-
-
-def _in_rows(value: Column, rows: int) -> Column:
-    if value.rows == rows:
-        return value
-    return Column(value.data.expand(value.data.shape[0], rows, *value.shape))
 
 
 def merged(relation: str, parts: Sequence[Index], facts: bool, line: nodes.Line | None) -> Merge:

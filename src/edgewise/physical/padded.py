@@ -176,7 +176,7 @@ class _Batch:
         numbers = {at: _filled(found[a:b], count, 1) for at, found in ground.numbers.items()}
         groups = None if ground.groups is None else self.groups(ground, heads, sample)
         made = GroundRule(ground.body, count, rows, numbers, Grid((heads.size,)), parts, groups)
-        return replace(step, ground=made, each_member=False)
+        return replace(step, ground=made)
 
     def rows(
         self, ground: GroundRule, at: int, real: tuple[int, int], count: int, sample: int

@@ -1,8 +1,7 @@
-"""Passes over the graph of a physical plan: named functions Graph → Graph, in one order."""
+"""Passes over the graph of a physical plan: each a function with a reason, in one order."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from inspect import unwrap
 from operator import getitem
 from typing import Any
@@ -11,9 +10,59 @@ import torch
 from torch.fx import Graph, Node
 from torch.nn.functional import linear
 
+from edgewise.functions import DEFINITIONS
 from edgewise.kernels.products import Products
+from edgewise.passes import GRAPH, Pass
+from edgewise.physical.family_passes import family_products
+from edgewise.physical.gather_passes import (
+    AGGREGATE,
+    dots_as_products,
+    fuse_gathers,
+    strided_views,
+)
 from edgewise.physical.result_shapes import described
-from edgewise.physical.symbols import input_node, opaque
+from edgewise.physical.row_passes import project_rows
+from edgewise.physical.symbols import Lowering, input_node, opaque
+
+
+def fold_biases(plan: Lowering) -> int:
+    """linear(x, W) + b → linear(x, W, b), for vectors that are weights."""
+    changed = 0
+    for node in list(plan.graph.nodes):
+        if node.target != "add" or len(node.all_input_nodes) != 2:
+            continue
+        for at, (total, vector) in enumerate((node.args, node.args[::-1])):
+            product = _addend(total, node) if _is_weight(vector) else None
+            if product is None:
+                continue
+            shape, size = vector.meta["like"].shape, product.meta["like"].shape[-1]
+            if shape.numel() != size or shape[-1] != size:
+                continue
+            held = vector.args[0] if vector.target == "reshape" else vector
+            with plan.rewriting(product):
+                x, matrix = (plan.symbol(input_node(product, at)) for at in range(2))
+                plan.replace(product, linear(x, matrix, plan.symbol(held).flatten()))
+            node.replace_all_uses_with(input_node(node, at))
+            plan.graph.erase_node(node)
+            changed += 1
+            break
+    return changed
+
+
+def _addend(node: Node, total: Node) -> Node | None:
+    """A product of matrices without a bias among what makes up a sum, and nobody else reads."""
+    if node.meta["like"].shape != total.meta["like"].shape or len(node.users) != 1:
+        return None
+    if node.target is linear:
+        return node if _bias(node) is None else None
+    if node.target == "reshape":  # of numbers, which are vectors of one
+        inner = input_node(node, 0)
+        alone = inner.target is linear and _bias(inner) is None and len(inner.users) == 1
+        return inner if alone and inner.meta["like"].shape[-1] == 1 else None
+    if node.target != "add":
+        return None
+    found = (_addend(part, total) for part in node.all_input_nodes)
+    return next((product for product in found if product is not None), None)
 
 
 @opaque(
@@ -27,12 +76,14 @@ def products(x: torch.Tensor, *matrices: torch.Tensor) -> list[torch.Tensor]:
     return Products(matrices)(x)
 
 
-def merge_projections(graph: Graph) -> None:
+def merge_projections(plan: Lowering) -> int:
     """Matrices that take the same rows are one product: linear(x, W₁), linear(x, W₂), ... →
     linear(x, (W₁, W₂, ...)), split."""
+    graph, changed = plan.graph, 0
     for group in _projections(graph):
         if len(group) < 2:
             continue
+        changed += len(group)
         with graph.inserting_before(group[0]):
             matrices = [_copied(graph, input_node(node, 1)) for node in group]
             sizes = [len(matrix.meta["like"]) for matrix in matrices]
@@ -45,12 +96,16 @@ def merge_projections(graph: Graph) -> None:
                 node.replace_all_uses_with(part)
         for node in group:
             graph.erase_node(node)
+    return changed
 
 
-def read_matrices_once(graph: Graph) -> None:
-    """For rows that are appended: products of few rows, by loops that read each matrix once."""
+def read_matrices_once(plan: Lowering) -> int:
+    """For rows that are appended: linear(x, W₁), linear(x, W₂), ... by loops that read each matrix
+    once."""
+    graph, changed = plan.graph, 0
     for group in _projections(graph):
         x = group[0].args[0]
+        changed += len(group)
         with graph.inserting_before(group[0]):
             matrices = [_copied(graph, input_node(node, 1)) for node in group]
             parts = graph.call_function(unwrap(products), (x, *matrices))
@@ -64,18 +119,104 @@ def read_matrices_once(graph: Graph) -> None:
                 node.replace_all_uses_with(part)
         for node in group:
             graph.erase_node(node)
+    return changed
 
 
-# in order; the reasons of those that can be left out are in `edgewise.passes.EXECUTION`
-PASSES = {"merge projections": merge_projections}
-OF_FEW_ROWS = {"read matrices once": read_matrices_once}
+# in order: biases are part of products when those move before gathers; gathers are fused where they
+# are aggregated, and what is left of them may be views
+ON_GRAPH = (
+    Pass("fold biases", "a product and a vector added to it are one call", GRAPH, fold_biases),
+    Pass(
+        "project rows",
+        "weights are applied once per row, before rows are gathered",
+        GRAPH,
+        project_rows,
+    ),
+    Pass(
+        "family products",
+        "matrices of a family multiply all their rows at once",
+        GRAPH,
+        family_products,
+        reads_keys=True,
+    ),
+    Pass(
+        "dots as products",
+        "dot products of rows that pairs share are numbers of one product of matrices",
+        GRAPH,
+        dots_as_products,
+        reads_keys=True,
+    ),
+    Pass(
+        "fuse gathers",
+        "rows are aggregated where they are, not gathered before",
+        GRAPH,
+        fuse_gathers,
+        reads_keys=True,
+    ),
+    Pass(
+        "strided views",
+        "a gather with a regular stride is a view",
+        GRAPH,
+        strided_views,
+        reads_keys=True,
+    ),
+    Pass(
+        "merge projections",
+        "projections of one relation are one product of matrices",
+        GRAPH,
+        merge_projections,
+        appending=False,
+    ),
+    Pass(
+        "read matrices once",
+        "when rows are appended, reading the matrices is what takes time",
+        GRAPH,
+        read_matrices_once,
+        appending=True,
+    ),
+)
 
 
-def optimise_graph(graph: Graph, without: Collection[str], few_rows: bool) -> None:
-    """Run the passes that are not left out; `few_rows` for a step that appends some."""
-    for name, run in (OF_FEW_ROWS if few_rows else PASSES).items():
-        if name not in without:
-            run(graph)
+def optimise_graph(plan: Lowering, appending: bool) -> dict[str, int]:
+    """Run the passes that are not left out, and rewrite what is left of aggregations to torch
+    functions; how many places each changed."""
+    changed = {}
+    for step in ON_GRAPH:
+        fits = step.appending in (None, appending) and (plan.reads_keys or not step.reads_keys)
+        if fits and step.appending is not None:
+            _collapse_reshapes(plan)  # products of the same rows are found by identity
+        if fits and step.name not in plan.without:
+            changed[step.name] = step.run(plan)
+    _define_aggregations(plan)
+    _collapse_reshapes(plan)
+    return changed
+
+
+def _define_aggregations(plan: Lowering) -> None:
+    for node in list(plan.graph.nodes):
+        if node.target is AGGREGATE:
+            data, name, parts = node.args
+            with plan.rewriting(node):
+                segments = plan.constants[parts.target]
+                plan.replace(node, DEFINITIONS[name].columns(plan.symbol(data), segments))
+
+
+def _collapse_reshapes(plan: Lowering) -> None:
+    """A reshape of a reshape is one of what that reads, none at all to the shape it has, and the
+    same as an equal one before it."""
+    known: dict[Any, Node] = {}
+    for node in list(plan.graph.nodes):
+        if node.target != "reshape":
+            continue
+        read, shape = input_node(node, 0), node.meta["like"].shape
+        while read.target == "reshape":
+            read = input_node(read, 0)
+        same = read if read.meta["like"].shape == shape else known.setdefault((read, shape), node)
+        if same is not node:
+            node.replace_all_uses_with(same)
+            plan.graph.erase_node(node)
+        elif read is not node.args[0]:
+            node.args = (read, node.args[1])
 
 
 def _projections(graph: Graph) -> list[list[Node]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from traceback import walk_tb
 from typing import Any
@@ -32,6 +32,7 @@ class PhysicalPlan:
     device: torch.device
     signature: Signature
     works: tuple[PlanStep, ...] = ()
+    passes: Mapping[str, int] = field(default_factory=dict)  # how many places each changed
 
     def fits(self, tensors: Sequence[Tensor]) -> bool:
         """Whether tensors have the shapes and precisions that it was made for."""
@@ -147,17 +148,18 @@ def lowered(
     device: torch.device,
     *,
     without: Collection[str] = (),
-    few_rows: bool = False,
+    appending: bool = False,
+    analysed: dict[Any, Any] | None = None,
+    reads_keys: bool = True,
 ) -> PhysicalPlan:
     """What `run` computes of tensors like these; `names` are those of placeholders, `without` the
-    passes that are left out."""
-    lowering = Lowering(device)
+    passes that are left out, `analysed` what was found out about constants before."""
+    lowering = Lowering(device, without=without, analysed=analysed)
+    lowering.reads_keys = reads_keys and device.type != "meta"
     symbols = [lowering.placeholder(n, t) for n, t in zip(names, tensors, strict=True)]
     with torch.no_grad():
         result = run(lowering, symbols)
-    found = _finished(lowering, result, [(t.shape, t.dtype) for t in tensors])
-    optimise_graph(found.graph, without, few_rows)
-    return found
+    return _finished(lowering, result, [(t.shape, t.dtype) for t in tensors], appending)
 
 
 def lowered_parts(
@@ -165,24 +167,29 @@ def lowered_parts(
     names: Sequence[str],
     tensors: Sequence[Tensor],
     device: torch.device,
+    without: Collection[str] = (),
 ) -> tuple[PhysicalPlan, dict[str, Symbol]]:
     """The same of a part of a graph that gives several values, and those as symbols."""
-    lowering = Lowering(device)
+    lowering = Lowering(device, without=without)
     symbols = [lowering.placeholder(n, t) for n, t in zip(names, tensors, strict=True)]
     with torch.no_grad():
         found = {name: lowering.lifted(value) for name, value in run(lowering, symbols).items()}
     lowering.graph.output(tuple(map(lowering.node, found.values())))
+    optimise_graph(lowering, appending=False)
     tidy(lowering.graph)
     signature = [(t.shape, t.dtype) for t in tensors]
     return PhysicalPlan(lowering.graph, lowering.constants, device, signature), found
 
 
-def _finished(lowering: Lowering, result: Tensor, signature: Signature) -> PhysicalPlan:
+def _finished(
+    lowering: Lowering, result: Tensor, signature: Signature, appending: bool | None = None
+) -> PhysicalPlan:
     symbol = result if isinstance(result, Symbol) else lowering.lifted(result)
     lowering.graph.output(lowering.node(symbol))
+    changed = {} if appending is None else optimise_graph(lowering, appending)
     tidy(lowering.graph)
     parts = lowering.graph, lowering.constants, lowering.device, signature
-    return PhysicalPlan(*parts, tuple(lowering.works))
+    return PhysicalPlan(*parts, tuple(lowering.works), changed)
 
 
 def _replayed(plan: PhysicalPlan, lowering: Lowering) -> PhysicalPlan:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import fields, is_dataclass
 from typing import Any, Protocol
 
 import torch
@@ -12,28 +11,21 @@ from torch import Tensor
 
 from edgewise.checks.evaluation import OutOfDomain
 from edgewise.errors import caller
-from edgewise.graphs.pattern import Pattern
-from edgewise.ground.body import Body
 from edgewise.ground.embeddings import with_stacks
-from edgewise.ground.index import Constants, Grid, Keys
-from edgewise.ground.rules import GroundRule
-from edgewise.ground.source import Source, has_negative_keys
+from edgewise.ground.source import has_negative_keys
 from edgewise.inputs.prepare import prepare
 from edgewise.inputs.range_check import check_keys
 from edgewise.inputs.read import InputReader, check_device, check_dtype
-from edgewise.language import nodes
-from edgewise.layouts.segments import Segments
 from edgewise.passes import optimise
 from edgewise.physical.build import build
 from edgewise.physical.data import Data, ForeignData
 from edgewise.physical.memory import values_of
-from edgewise.physical.merge import Merge
 from edgewise.physical.output import output_of
 from edgewise.physical.plan import untraced
-from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import Step
+from edgewise.physical.symbols import to_device
 from edgewise.physical.tracing import held, own_errors
-from edgewise.plan.nodes import Attention, Plan
+from edgewise.plan.nodes import Plan
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 INLINING = ("inline pairs", "inline places")
@@ -209,59 +201,10 @@ def _built(
         limit=model.limit,
         weights=weights,
         shapes={name: source.shape for name, source in prepared.sources.items()},
-        project_first="project rows" not in model.without,
         lift=not apart and "lift equal rows" not in model.without,
         volatile=data.volatile,
         room=values_of(prepared.plan, prepared.sources, dtype, device),
         found=model._shapes,
     )
     output = output_of(prepared, executable.relations, weights, model.fill)
-    precompute(executable)
     return to_device(Step(prepared, executable, output, without=model.without), device)
-
-
-# structures without rules inside
-PLAIN = (
-    *(Body, Pattern, nodes.Expression, nodes.Rule, nodes.Line, nodes.Function, Attention, Merge),
-    *(GroundRule, Segments, Source, Grid, Keys, Constants, type),
-)
-
-
-def to_device(thing: Any, device: torch.device) -> Any:
-    """The same structure with its tensors on `device`, those worked out before included."""
-    if device.type == "cpu":
-        return thing  # keys are joined there
-    match thing:
-        case Tensor():
-            return thing.to(device)
-        case dict():
-            return {key: to_device(value, device) for key, value in thing.items()}
-        case tuple():
-            return tuple(to_device(item, device) for item in thing)
-        case list():
-            return [to_device(item, device) for item in thing]
-        case (
-            Body() | Pattern() | nodes.Expression() | nodes.Rule() | nodes.Line() | nodes.Function()
-        ):
-            return thing
-    if is_dataclass(thing) and not isinstance(thing, type):
-        moved = {name: to_device(value, device) for name, value in vars(thing).items()}
-        made = type(thing)(**{f.name: moved.pop(f.name) for f in fields(thing)})
-        vars(made).update(moved)
-        return made
-    return thing
-
-
-def precompute(thing: Any) -> None:
-    """Let every rule inside of a structure work out what depends on keys alone."""
-    match thing:
-        case RuleStep():
-            thing.precompute()
-        case dict():
-            precompute(tuple(thing.values()))
-        case tuple() | list():
-            for item in thing:
-                precompute(item)
-        case _ if is_dataclass(thing) and not isinstance(thing, PLAIN):
-            for field in fields(thing):
-                precompute(getattr(thing, field.name))

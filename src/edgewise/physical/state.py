@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ Found = TypeVar("Found", Column, dict[str, Column])
 
 @dataclass
 class State:
-    """What a step reads: relations computed so far, weights, and values shared between rules."""
+    """What a step reads: relations computed so far, and weights."""
 
     relations: dict[str, Column]
     weights: Mapping[str, Tensor]
@@ -26,9 +26,7 @@ class State:
     dtype: torch.dtype
     device: torch.device
     lowering: Lowering  # that writes the graph
-    shared: dict[tuple[str, str, str | None], Tensor] = field(default_factory=dict)
     numbers: Mapping[str, Column] = field(default_factory=dict)  # integers, not rounded to dtype
-    whole: frozenset[str] = frozenset()  # read in full, though by many steps that read a few rows
     cache: Any = None  # of keys and values, where rows are appended
     positions: Tensor | None = None  # of the rows that are appended
 
@@ -42,6 +40,11 @@ class State:
         work.shapes = tuple(dict.fromkeys(column.shape for column in columns))
         self.lowering.works.append(work)
         return found
+
+    @property
+    def without(self) -> Collection[str]:
+        """The passes that are left out."""
+        return self.lowering.without
 
     def lifted(self, tensor: Tensor) -> Tensor:
         """A constant that computation starts from: an attribute of the graph."""

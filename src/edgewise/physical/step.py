@@ -38,6 +38,7 @@ class Step:
     plans: dict[Mode, PhysicalPlan] = field(default_factory=dict)
     modules: dict[Any, GraphModule] = field(default_factory=dict)  # for tracers
     without: tuple[str, ...] = ()  # passes that are left out
+    analysed: dict[Any, Any] = field(default_factory=dict)  # about constants, by passes
     padded: bool = False  # one sample of a batch, filled up to the longest
     handle: str = ""  # given when it is kept with data
 
@@ -102,7 +103,15 @@ class Step:
 
             with untraced():
                 every = (*names, *weights)
-                found = lowered(run, every, given, unit.device, without=self.without)
+                found = lowered(
+                    run,
+                    every,
+                    given,
+                    unit.device,
+                    without=self.without,
+                    analysed=self.analysed,
+                    reads_keys=not self.padded,
+                )
             self.plans[key] = found
         return found
 

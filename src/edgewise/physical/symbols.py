@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial, wraps
 from typing import Any, TypeVar
 
@@ -18,9 +19,12 @@ from torch import Tensor
 from torch.fx import Graph, Node
 from torch.overrides import handle_torch_function, has_torch_function
 
-from edgewise.kernels.chosen import Chosen
+from edgewise.graphs.pattern import Pattern
+from edgewise.ground.body import Body
+from edgewise.kernels.chosen import Chosen, watched
 from edgewise.kernels.edges.operators import Operation
 from edgewise.kernels.edges.registry import EdgeOperation, note_choice
+from edgewise.language.nodes import Expression, Function, Line, Rule
 from edgewise.physical.result_shapes import META, described, keeps_order, like_result
 
 AS_THEY_ARE = {type(None), bool, int, float, str, slice, torch.dtype, torch.device}
@@ -121,8 +125,18 @@ class PlanStep:
 class Lowering:
     """A graph while it is written: placeholders, constants as attributes, one node per call."""
 
-    def __init__(self, device: torch.device, expanding: bool = False) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        expanding: bool = False,
+        without: Collection[str] = (),
+        analysed: dict[Any, Any] | None = None,
+    ) -> None:
         self.device = device
+        self.without = without  # passes that are left out
+        self.reads_keys = True  # False if the graph must hold for other keys as well
+        self.analysed = {} if analysed is None else analysed  # what was found out about constants
         self.graph = Graph()
         self.constants: dict[str, Any] = {}
         self.label: PlanStep | None = None  # of the nodes that are written now
@@ -139,6 +153,37 @@ class Lowering:
     def argument(self, name: str, thing: Any) -> None:
         """Let a thing that is no tensor, such as a cache, be an argument of the graph."""
         self._held[id(thing)] = thing, self.graph.placeholder(self._free(name)), None
+
+    # rewriting
+
+    def symbol(self, node: Node) -> Symbol:
+        """The value of a node, to compute with."""
+        found = self._symbol(node, node.meta["like"])
+        if node.target == "reshape":
+            found.base = self.symbol(input_node(node, 0))
+        return found
+
+    @contextmanager
+    def rewriting(self, node: Node) -> Iterator[None]:
+        """Inside, what is computed is written before a node, as a part of its step."""
+        self.label = step = node.meta["of"]
+        with self.graph.inserting_before(node), watched() as kernels, torch.no_grad():
+            yield
+        if step is not None:
+            step.kernels += kernels
+
+    def replace(self, node: Node, value: Tensor) -> None:
+        """Let all users of a node read a value instead."""
+        assert isinstance(value, Symbol)
+        node.replace_all_uses_with(self.node(value))
+        self.graph.erase_node(node)
+
+    def analyse(self, key: Any, find: Callable[[], Any], *things: Any) -> Any:
+        """What is found out about constants, once for all graphs of a step. `things` are held: the
+        key has their identities."""
+        if key not in self.analysed:
+            self.analysed[key] = find(), things
+        return self.analysed[key][0]
 
     def _free(self, name: str) -> str:
         name = re.sub(r"\W", "_", name)
@@ -371,3 +416,26 @@ def prepared(function: Any) -> Callable[..., Callable[[Tensor], Any]] | None:
 def is_opaque(function: Any) -> bool:
     """Whether a node calls a kernel."""
     return not isinstance(function, str) and _opaque(function) is not None
+
+
+def to_device(thing: Any, device: torch.device) -> Any:
+    """The same structure with its tensors on `device`, those worked out before included."""
+    if device.type == "cpu":
+        return thing  # keys are joined there
+    match thing:
+        case Tensor():
+            return thing.to(device)
+        case dict():
+            return {key: to_device(value, device) for key, value in thing.items()}
+        case tuple():
+            return tuple(to_device(item, device) for item in thing)
+        case list():
+            return [to_device(item, device) for item in thing]
+        case Body() | Pattern() | Expression() | Rule() | Line() | Function():
+            return thing
+    if is_dataclass(thing) and not isinstance(thing, type):
+        moved = {name: to_device(value, device) for name, value in vars(thing).items()}
+        made = type(thing)(**{f.name: moved.pop(f.name) for f in fields(thing)})
+        vars(made).update(moved)
+        return made
+    return thing

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.ground.index import Keys
-from edgewise.language import nodes
 from edgewise.physical.column import Column
 from edgewise.physical.merge import merged
 from edgewise.physical.recursion.parts import Component, Part, Stage, Task
@@ -28,7 +27,6 @@ class Levels:
     stages: tuple[Stage, ...]
     first: dict[str, Tensor]  # facts that no rule adds to, rows of the facts' column
     order: dict[str, Tensor]  # row of the relation → place among all stages' rows
-    whole: frozenset[str]  # relations from elsewhere of which all stages together read all rows
 
     def __call__(self, state: State) -> dict[str, Column]:
         made: dict[str, dict[int, Column]] = {r: {} for r in self.component.relations}
@@ -36,14 +34,10 @@ class Levels:
         for relation, rows in self.first.items():
             made[relation][0] = facts[relation].take(rows)
         values: dict[int, Column] = {}
-        shared = dict(state.shared)
         for stage in self.stages:
             for number, task in stage.tasks:
                 known = state.relations | _joined(made, task.reads)
-                kept = {key: found for key, found in shared.items() if key[0] in self.whole}
-                own = replace(state, relations=known, shared=kept, whole=self.whole)
-                values[number] = task.step(own)
-                shared = own.shared
+                values[number] = task.step(replace(state, relations=known))
             for part in stage.parts:
                 value = part(values, facts.get(part.relation), state.training)
                 made[part.relation][stage.number] = value
@@ -105,20 +99,7 @@ def by_levels(
         tuple(made),
         {r: rows for r, rows in first.items() if rows is not None},
         {r: order_of(stage, sizes[r], place[r]) for r, stage in atom_stage.items()},
-        _read_whole(component),
     )
-
-
-def _read_whole(component: Component) -> frozenset[str]:
-    """The relations that no rule of a component derives and each that reads them reads in full."""
-    found: dict[str, bool] = {}
-    for ground in component.grounds:
-        for at, size in ground.sizes.items():
-            atom, rows = ground.body.literals[at], ground.rows[at]
-            assert isinstance(atom, nodes.Atom)
-            full = rows is None or len(rows) >= size
-            found[atom.relation] = found.get(atom.relation, True) and full
-    return frozenset(r for r, full in found.items() if full) - component.part
 
 
 def _by_stage(

@@ -72,7 +72,7 @@ class Rounds:
                 return {name: column.data for name, column in found.items()}
 
             listed = [f"a{n}" for n in range(len(names) + len(outer))]
-            plan, made = lowered_parts(run, listed, [*shapes, *outer], state.device)
+            plan, made = lowered_parts(run, listed, [*shapes, *outer], state.device, state.without)
             names, shapes = tuple(made), list(made.values())
             bodies.append((names, plan.function))
         rows = sum(index.rows for index in self.component.relations.values())
@@ -87,7 +87,7 @@ class Rounds:
         facts: Mapping[str, Column],
         state: State,
     ) -> dict[str, Column]:
-        now = replace(state, relations=state.relations | dict(values), shared={})
+        now = replace(state, relations=state.relations | dict(values))
         found = {number: task.step(now) for number, task in stage.tasks}
         return {
             part.relation: part(found, facts.get(part.relation), state.training)
