@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from edgewise.graphs import Pattern, erdos_renyi, errors, parse
-from edgewise.measures import density_map, measure, paths, quotient, spectrum
+from edgewise.measures import density_map, paths, quotient, spectrum
 from edgewise.measures.quotient import MatVec
 
 SOURCES = [
@@ -142,7 +142,7 @@ def test_samples_and_bounds_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spectrum, "EFFORT", 1)
     monkeypatch.setattr(spectrum, "MIDDLE", 0)
     monkeypatch.setattr(spectrum, "WIDEST", 0)
-    monkeypatch.setattr(measure, "MOST_TRIANGLES", 1)
+    monkeypatch.setattr(paths, "MOST_TRIANGLES", 1)
     rough = pattern.stats(1024)
     assert rough.diameter <= exact.diameter
     assert rough.how["diameter"].startswith("bound: at least, from 4 tokens")
@@ -154,7 +154,7 @@ def test_samples_and_bounds_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_search_that_is_cut_does_not_join_what_is_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "EFFORT", 1)
-    monkeypatch.setattr("edgewise.measures.measure.merge_twins", lambda *_: None)
+    monkeypatch.setattr("edgewise.measures.stats.merge_twins", lambda *_: None)
     found = parse("documents([1, 299]) & (causal() | window(3))").stats(300)
     assert (found.components, found.layers, found.how["layers"]) == (2, math.inf, "exact")
     joined = parse("causal() | window(3)").stats(300)

@@ -8,8 +8,7 @@ import numpy as np
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs.checks import integer, one_of, short_repr
 from edgewise.layouts import Rows
-from edgewise.measures import density_map
-from edgewise.measures.density import cell_size
+from edgewise.measures import cell_size, density_map
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

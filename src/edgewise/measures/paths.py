@@ -1,16 +1,20 @@
-"""Distances and connected components: breadth-first search from all tokens or a sample."""
+"""Distances, connected components and triangles: exact, or estimated from a sample of tokens."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import torch
 
-from edgewise.layouts import Rows
-from edgewise.layouts.ragged import Ints, owners
+from edgewise.layouts import Membership, Rows
+from edgewise.layouts.ragged import Bools, Ints, owners
 from edgewise.measures.quotient import MatVec, QuotientGraph
 
 EFFORT = 100_000_000  # edges traversed, about a second
 MAX_STARTS, MIN_STARTS = 64, 3
+MOST_TRIANGLES = 40_000_000
+TOKENS, PAIRS = 1024, 32  # sampled, and pairs of neighbours of each
 
 
 @dataclass(frozen=True)
@@ -122,16 +126,12 @@ def hops_by_matvec(columns: Rows) -> Hops:
     for start in (0, n - 1, *np.random.Generator(np.random.Philox(3)).permutation(sampled)):
         if left > 0 or len(found) < MIN_STARTS:
             most = max(left, 4)
-            found.append(_level_sizes(product, int(start), most))
+            layers = layers_from(product, int(start), most)
+            found.append(np.array([len(layer) for layer in layers], float))
             cut |= len(found[-1]) > most
             left -= len(found[-1])
     weight = np.repeat([0.0, 1.0], [2, len(found) - 2])
-    hops = _averaged(found, weight, complete=False)
-    return Hops(hops.level, hops.longest, hops.shortest, hops.starts, False, cut)
-
-
-def _level_sizes(product: MatVec, start: int, most: int) -> np.ndarray:
-    return np.array([len(layer) for layer in layers_from(product, start, most)], float)
+    return replace(_averaged(found, weight, complete=False), cut=cut)
 
 
 def layers_from(product: MatVec, start: int, most: int) -> Iterator[Ints]:
@@ -167,8 +167,12 @@ def components_of(graph: QuotientGraph) -> Components:
     alone = (graph.degree == 0) & (graph.size > 1)
     extra = int((graph.size[alone] - 1).sum())
     tokens[label[alone]] = 1
+    return _components(count + extra, label, tokens)
+
+
+def _components(count: int, label: Ints, tokens: Ints) -> Components:
     largest = int(np.argmax(tokens))
-    return Components(count + extra, int(tokens[largest]), np.flatnonzero(label == largest))
+    return Components(count, int(tokens[largest]), np.flatnonzero(label == largest))
 
 
 def components_by_rows(rows: Rows) -> Components:
@@ -191,6 +195,70 @@ def components_by_rows(rows: Rows) -> Components:
     i, j = np.concatenate(heads), np.concatenate(tails)
     graph = coo_array((np.ones(len(i), np.int8), (i, j)), shape=(rows.n, rows.n))
     count, label = connected_components(graph, directed=False)
-    tokens = np.bincount(label)
-    largest = int(np.argmax(tokens))
-    return Components(count, int(tokens[largest]), np.flatnonzero(label == largest))
+    return _components(count, label, np.bincount(label))
+
+
+def exact_clustering(graph: QuotientGraph, among: Ints) -> tuple[float, str] | None:
+    """The mean over tokens of 2·triangles / (degree·(degree - 1)), 0 below two neighbours.
+
+    None where counting the triangles would take too long.
+    """
+    from scipy.sparse import csr_array, triu
+
+    rank = np.empty(graph.count, np.int64)
+    rank[np.lexsort((np.arange(graph.count), np.diff(graph.ptr)))] = np.arange(graph.count)
+    order = np.argsort(rank)
+    up = csr_array(triu(graph.matrix[order][:, order], k=1))  # from low degree to high
+    out, into = np.diff(up.indptr), np.bincount(up.indices, minlength=graph.count)
+    if float((out.astype(float) * (into + out)).sum()) > MOST_TRIANGLES:
+        return None
+    size, loop = graph.size[order].astype(float), graph.loop[order].astype(float)
+    closed = _closed_walks(up, size, loop)
+    degree = graph.degree[order]
+    pairs = np.maximum(degree * (degree - 1), 1)
+    each = np.where(degree > 1, closed / pairs, 0)
+    inside = np.zeros(graph.count, bool)
+    inside[among] = True
+    weight = size * inside[order]
+    return float((each * weight).sum() / weight.sum()), "exact"
+
+
+def _closed_walks(up: Any, size: np.ndarray, loop: np.ndarray) -> np.ndarray:
+    """Walks of three edges from a token of each node back to it, along no self-loop."""
+    from scipy.sparse import csr_array, diags_array
+
+    weigh = diags_array(size)
+    first = csr_array((up @ weigh @ up).multiply(up))  # u → v → w with u → w
+    middle = csr_array((up.T @ weigh @ up).multiply(up))  # u → v, u → w with v → w
+    three = 2 * (first @ size + middle @ size + np.asarray(first.T @ size))
+    # Two of the three tokens, or all, in one node: adjacent twins.
+    both = up + up.T
+    others = size - 1
+    with_own = 2 * loop * others * np.asarray(both @ size)
+    with_theirs = np.asarray(both @ (size * loop * others))
+    own = loop * others * np.maximum(size - 2, 0)
+    return np.asarray(three + with_own + with_theirs + own)
+
+
+def estimated_clustering(rows: Rows, loop: Bools, among: Ints) -> tuple[float, str]:
+    """The same, estimated from random pairs of neighbours."""
+    random = np.random.Generator(np.random.Philox(2))
+    token = random.choice(among, TOKENS)
+    wide = rows.expand()
+    size = wide.size
+    before = np.concatenate([[0], np.cumsum(size)])
+    degree = before[wide.ptr[token + 1]] - before[wide.ptr[token]]
+    token, degree = token[degree - loop[token] > 1], degree[degree - loop[token] > 1]
+    if not len(token):
+        return 0.0, f"estimate: {TOKENS} tokens"
+    sampled = (random.random((2, len(token), PAIRS)) * degree[:, None]).astype(np.int64)
+    place = before[wide.ptr[token]][None, :, None] + sampled
+    run = np.searchsorted(before, place, side="right") - 1
+    key = wide.start[run] + (place - before[run]) * wide.step[run]
+    i, j = key
+    joined = Membership(rows)(torch.from_numpy(i.ravel()), torch.from_numpy(j.ravel()))
+    proper = (i != j) & (i != token[:, None]) & (j != token[:, None])
+    hit = joined.numpy().reshape(i.shape) & proper
+    each = hit.sum(axis=1) / np.maximum(proper.sum(axis=1), 1)
+    share = len(token) / TOKENS
+    return float(each.mean() * share), f"estimate: {TOKENS} tokens, {PAIRS} pairs of neighbours"

@@ -1,4 +1,4 @@
-"""Products of a graph with vectors, and its quotient by twins, which has the same measures."""
+"""Graphs made smaller: products with vectors, the quotient by twins, pairs counted on a grid."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from edgewise.layouts import Rows
+from edgewise.layouts.blocks import pairs_in
 from edgewise.layouts.ragged import Bools, Ints, owners, pointer, ranges
+from edgewise.layouts.trapezoid import in_slabs
 
 
 class MatVec:
@@ -160,3 +162,39 @@ def _edges_among(rows: Rows, token: Ints) -> tuple[Ints, Ints] | None:
         order = np.lexsort((index, row[which]))
         which, index = which[order], index[order]
     return pointer(np.bincount(row[which], minlength=len(token))), index
+
+
+CELLS_AT_ONCE = 1 << 22
+
+
+def cell_size(n: int, cells: int) -> int:
+    """The number of tokens per cell for at most `cells` cells."""
+    return max(-(-n // max(cells, 1)), 1)
+
+
+def density_map(rows: Rows, cells: int = 512) -> np.ndarray:
+    """The number of pairs in each cell of a grid of at most cells × cells; O(trapezoids + cells²).
+
+    >>> from edgewise.graphs import causal
+    >>> density_map(causal().rows(1 << 20), 2).tolist()
+    [[137439215616.0, 0.0], [274877906944.0, 137439215616.0]]
+    """
+    size = cell_size(max(rows.n, rows.m), cells)
+    high, wide = -(-rows.n // size), -(-rows.m // size)
+    borders = np.minimum(np.arange(high + 1) * size, rows.n)
+    out = np.zeros(high * wide)
+    _, row, runs = in_slabs(rows.trapezoids(), borders)
+    last = runs.stop + runs.dstop * (runs.bottom - runs.top - 1) - 1
+    low, high_column = runs.start // size, last // size + 1
+    length = high_column - low
+    ends = np.cumsum(length)
+    first = 0
+    while first < len(row):
+        stop = max(int(np.searchsorted(ends, (ends[first] + CELLS_AT_ONCE))), first + 1)
+        some = np.arange(first, stop)
+        which = np.repeat(some, length[some])
+        column = ranges(low[some], length[some])
+        pairs = pairs_in(runs[which], column, size)
+        out += np.bincount(row[which] * wide + column, pairs, minlength=len(out))
+        first = stop
+    return out.reshape(high, wide)

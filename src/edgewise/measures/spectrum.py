@@ -8,8 +8,7 @@ import numpy as np
 
 from edgewise.layouts import Rows
 from edgewise.layouts.ragged import Ints
-from edgewise.measures.density import cell_size, density_map
-from edgewise.measures.quotient import MatVec, QuotientGraph
+from edgewise.measures.quotient import MatVec, QuotientGraph, cell_size, density_map
 
 SMALL, MIDDLE = 400, 1500  # nodes, for a dense solver at first, and as the last resort
 ENOUGH = 1e-4

@@ -11,8 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from edgewise.graphs.drawing import areas
 from edgewise.graphs.pattern import Pattern
-from edgewise.measures import Stats, density_map
-from edgewise.measures.density import cell_size
+from edgewise.measures import Stats, cell_size, density_map
 from edgewise.measures.stats import shortened
 
 INK, QUIET, BLUE, ORANGE = "#1f2933", "#9aa5b1", "#2563eb", "#ea580c"
