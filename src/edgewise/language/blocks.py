@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgewise.errors import EdgewiseError, caller, safe_repr
 from edgewise.language import nodes
-from edgewise.language.statements import flatten
+from edgewise.language.statements import flatten, mapped
 
 if TYPE_CHECKING:
     from edgewise.language.program import RuleLike
@@ -220,23 +220,10 @@ def rename(node: Any, relations: Mapping[str, str], prefix: str) -> Any:
         return rename(item, relations, prefix)
 
     match node:
-        case tuple():
-            return tuple(go(item) for item in node)
         case nodes.Weight(name=str()):
             return replace(node, name=prefix + str(node.name))
-        case nodes.Atom():
-            relation = relations.get(node.relation, node.relation)
-            return replace(node, relation=relation, weight=go(node.weight))
-        case nodes.SpecialAtom():
-            return replace(node, weight=go(node.weight))
-        case nodes.Apply():
-            return replace(node, operands=go(node.operands), weight=go(node.weight))
-        case nodes.Rule():
-            return replace(node, head=go(node.head), body=go(node.body))
-        case nodes.Fact():
-            return nodes.Fact(go(node.atom))
-        case nodes.Line():
-            return replace(node, relation=relations.get(node.relation, node.relation))
+        case nodes.Atom() | nodes.Line():
+            node = replace(node, relation=relations.get(node.relation, node.relation))
         case nodes.Stack():
             # a stack keeps its inside; its name and what it reads move with the scope
             inputs = tuple(relations.get(i, i) for i in node.inputs)
@@ -247,4 +234,4 @@ def rename(node: Any, relations: Mapping[str, str], prefix: str) -> Any:
                 inputs=inputs,
                 statements=tuple(rename(s, inside, "") for s in node.statements),
             )
-    return node
+    return mapped(node, go)

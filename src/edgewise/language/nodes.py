@@ -106,6 +106,10 @@ class Expression:
     def __getitem__(self, item: Any) -> Any:
         return brackets.weighted(self, item)
 
+    def fixed(self) -> Any:
+        """The same with a weight that is not learned."""
+        return brackets.fix(self)
+
     def __invert__(self) -> Expression:
         return operators.negate(self)
 
@@ -208,9 +212,6 @@ class Atom(Expression):
     def __call__(self, *items: Any) -> Atom:
         return terms.with_terms(self, items)
 
-    def fixed(self) -> Atom:
-        return brackets.fix(self)
-
     @property
     def carries_value(self) -> bool:
         return not (self.hidden or self.negated)
@@ -229,9 +230,6 @@ class SpecialAtom(Expression):
 
     def __call__(self, *items: Any) -> SpecialAtom:
         return terms.with_terms(self, items)
-
-    def fixed(self) -> SpecialAtom:
-        return brackets.fix(self)
 
     @property
     def carries_value(self) -> bool:
@@ -264,13 +262,6 @@ class Apply(Expression):
 
     def __post_init__(self) -> None:
         operators.refuse_depth(self)
-
-    def fixed(self) -> Apply:
-        return brackets.fix(self)
-
-    @property
-    def carries_value(self) -> bool:
-        return True
 
 
 @dataclass(frozen=True)

@@ -200,6 +200,24 @@ def _same_expression(before: nodes.Statement, atom: nodes.Atom) -> bool:
     return same and bool(right.text) and atom.weight is None
 
 
+def mapped(node: Any, change: Callable[[Any], Any]) -> Any:
+    """The same node with `change` applied to its parts: weight, operands, head, body."""
+    match node:
+        case tuple():
+            return tuple(map(change, node))
+        case nodes.Atom() | nodes.SpecialAtom():
+            return replace(node, weight=change(node.weight))
+        case nodes.Apply():
+            return replace(node, operands=change(node.operands), weight=change(node.weight))
+        case nodes.Rule():
+            return replace(node, head=change(node.head), body=change(node.body))
+        case nodes.Fact():
+            return nodes.Fact(change(node.atom))
+        case nodes.Stack():
+            return replace(node, statements=change(node.statements))
+    return node
+
+
 def substitute(node: Any, terms: Mapping[str, nodes.Term]) -> Any:
     """The same node with variables replaced, in atoms and in the keys of weights.
 
@@ -212,21 +230,13 @@ def substitute(node: Any, terms: Mapping[str, nodes.Term]) -> Any:
         return substitute(item, terms)
 
     match node:
-        case tuple():
-            return tuple(go(item) for item in node)
         case nodes.Variable():
             return terms.get(node.name, node)
         case nodes.Weight():
             return replace(node, keys=go(node.keys))
-        case nodes.Atom() | nodes.SpecialAtom():
-            return replace(node, terms=go(node.terms), weight=go(node.weight))
-        case nodes.PatternAtom():
-            return replace(node, terms=go(node.terms))
-        case nodes.Apply():
-            return replace(node, operands=go(node.operands), weight=go(node.weight))
-        case nodes.Rule():
-            return replace(node, head=go(node.head), body=go(node.body))
-    return node
+        case nodes.Atom() | nodes.SpecialAtom() | nodes.PatternAtom():
+            node = replace(node, terms=go(node.terms))
+    return mapped(node, go)
 
 
 def name_weights(program: Program) -> tuple[nodes.Statement, ...]:

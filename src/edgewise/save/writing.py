@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from edgewise.errors import EdgewiseError, caller
 from edgewise.language import nodes
 from edgewise.language.program import Program
+from edgewise.language.statements import mapped
 from edgewise.language.text_form.printer import NoTextForm
 from edgewise.module import Model
 from edgewise.save import archive
@@ -138,13 +139,4 @@ def _bare(node: Any, placeholders: dict[int, int]) -> Any:
             if not shape:
                 return replace(node, value=number)
             return replace(node, value=None, shape=shape, fill=number)
-        case tuple():
-            return tuple(_bare(item, placeholders) for item in node)
-        case nodes.Expression() | nodes.Rule() | nodes.Fact() | nodes.Stack() if is_dataclass(node):
-            changed = {
-                f.name: _bare(getattr(node, f.name), placeholders)
-                for f in fields(node)
-                if f.name in ("atom", "head", "body", "weight", "operands", "statements")
-            }
-            return replace(node, **changed)
-    return node
+    return mapped(node, lambda part: _bare(part, placeholders))

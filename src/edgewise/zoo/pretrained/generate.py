@@ -30,18 +30,12 @@ ENDS = (
 def generate(
     pretrained: Pretrained,
     prompt: str,
-    *,
-    most: int = 100,
-    temperature: float | None = None,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    seed: int | None = None,
-    each: Callable[[str], None] | None = None,
+    most: int,
+    seed: int | None,
+    each: Callable[[str], None] | None,
+    **sampling: Any,
 ) -> str:
-    """The continuation of a prompt; `each` is called with every new piece of text.
-
-    Greedy decoding, or sampling if a temperature is given.
-    """
+    """The continuation of a prompt; see `Pretrained.generate`."""
     if "token" not in pretrained.model.inputs or pretrained.output != "logits":
         raise BadPretrained(
             f"`{pretrained.architecture}` is not a language model",
@@ -49,8 +43,9 @@ def generate(
             "use a decoder such as Llama or GPT-2; an encoder gives vectors: `embed`",
         )
     checked_integer(most, "most", 1)
-    if temperature is None and (top_k is not None or top_p is not None):
-        name = "top_k" if top_k is not None else "top_p"
+    temperature, names = sampling["temperature"], ("top_k", "top_p")
+    name = next((n for n in names if sampling[n] is not None), None)
+    if temperature is None and name is not None:
         raise BadDecoding(
             f"`{name}` applies to sampling, and decoding is greedy without a temperature",
             caller(),
@@ -81,24 +76,13 @@ def generate(
         found = greedy(decoder, tokens, most=most, stop=stop, each=stream)
     else:
         generator = torch.Generator().manual_seed(seed) if seed is not None else None
-        found = sample(
-            decoder,
-            tokens,
-            most=most,
-            stop=stop,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            generator=generator,
-            each=stream,
-        )
+        how: Any = {"most": most, "stop": stop, "generator": generator, "each": stream}
+        found = sample(decoder, tokens, **how, **sampling)
     return stream.text_of(_until(found[0].tolist(), stop))
 
 
-def translate(
-    pretrained: Pretrained, texts: Sequence[str], *, most: int = 128, beams: int = 4
-) -> list[str]:
-    """The output of an encoder–decoder for each text, by beam search."""
+def translate(pretrained: Pretrained, texts: Sequence[str], most: int, beams: int) -> list[str]:
+    """The output of an encoder–decoder for each text; see `Pretrained.translate`."""
     model = pretrained.model
     if not {"source", "target"} <= set(model.inputs):
         raise BadPretrained(

@@ -157,12 +157,12 @@ class Pretrained:
 
         Greedy decoding, or sampling if a temperature is given.
         """
-        sampling: Any = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-        return generate(self, prompt, most=most, each=each, **sampling)
+        sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+        return generate(self, prompt, most, seed, each, **sampling)
 
     def translate(self, texts: Sequence[str], *, most: int = 128, beams: int = 4) -> list[str]:
         """The output of an encoder–decoder for each text, by beam search."""
-        return translate(self, texts, most=most, beams=beams)
+        return translate(self, texts, most, beams)
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write it as Hugging Face does, with the weights that the compiled models have now."""
