@@ -57,9 +57,6 @@ class CompositePattern(Pattern):
     def is_arithmetic(self) -> bool:
         return all(part.is_arithmetic for part in _operands(self))
 
-    def compute_rows(self, n: int, m: int) -> Rows:
-        return self.compute_rows_between(n, m, 0, n)
-
 
 @dataclass(frozen=True, repr=False)
 class Associative(CompositePattern):
@@ -297,10 +294,7 @@ class composition(CompositePattern):
 
     first: Pattern
     second: Pattern
-
-    @property
-    def is_arithmetic(self) -> bool:
-        return False
+    is_arithmetic = False
 
     def compute_rows_between(self, n: int, m: int, first: int, last: int) -> Rows:
         return composed(self.first.rows_between(n, m, first, last), self.second.rows(m, m))
@@ -315,10 +309,7 @@ class powered(CompositePattern):
 
     pattern: Pattern
     hops: int
-
-    @property
-    def is_arithmetic(self) -> bool:
-        return False
+    is_arithmetic = False
 
     def compute_rows_between(self, n: int, m: int, first: int, last: int) -> Rows:
         out = self.pattern.rows_between(n, m, first, last)

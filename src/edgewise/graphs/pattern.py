@@ -50,8 +50,8 @@ class ReflectedOperand:
 class Pattern(Cached):
     """A set of pairs (i, j) for any number n of queries and m of keys: i attends to j.
 
-    A subclass defines `trapezoids(n, m)` or `compute_rows(n, m)`, and `mask` where membership is
-    arithmetic on i and j. m defaults to n throughout.
+    A subclass defines `trapezoids`, `compute_rows` or `compute_rows_between`, and `mask` where
+    membership is arithmetic on i and j. m defaults to n throughout.
     """
 
     precedence: ClassVar[int] = 4  # of its repr as an expression; 4 is a call
@@ -116,6 +116,8 @@ class Pattern(Cached):
 
     def compute_rows(self, n: int, m: int) -> Rows:
         """The pairs with i < n and j < m in normal form."""
+        if type(self).compute_rows_between is not Pattern.compute_rows_between:
+            return self.compute_rows_between(n, m, 0, n)
         return rows_of_trapezoids(n, m, self.trapezoids(n, m))
 
     def trapezoids(self, n: int, m: int) -> Trapezoids:

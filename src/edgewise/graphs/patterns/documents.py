@@ -23,6 +23,7 @@ class documents(Pattern):
     """
 
     lengths: Integers
+    is_arithmetic = False
 
     def __post_init__(self) -> None:
         lengths = IntArray(self.lengths, "lengths", axes=1)
@@ -39,10 +40,6 @@ class documents(Pattern):
     def ends(self) -> np.ndarray:
         assert isinstance(self.lengths, IntArray)
         return np.cumsum(self.lengths.array)
-
-    @property
-    def is_arithmetic(self) -> bool:
-        return False
 
     def trapezoids(self, n: int, m: int) -> Trapezoids:
         self._check(n, m)

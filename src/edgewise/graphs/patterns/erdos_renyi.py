@@ -35,9 +35,6 @@ class erdos_renyi(Pattern):
         object.__setattr__(self, "p", probability(self.p))
         required_seed(self.seed, "erdos_renyi")
 
-    def compute_rows(self, n: int, m: int) -> Rows:
-        return self.compute_rows_between(n, m, 0, n)
-
     def compute_rows_between(self, n: int, m: int, first: int, last: int) -> Rows:
         high = last - first
         if self.p < TOO_RARE:

@@ -38,6 +38,7 @@ class lsh(Pattern):
 
     buckets: Integers
     chunk: int | None = field(default=None, kw_only=True)
+    is_arithmetic = False
 
     def __post_init__(self) -> None:
         buckets = IntArray(self.buckets, "buckets")
@@ -50,10 +51,6 @@ class lsh(Pattern):
         if self.chunk is not None:
             integer(self.chunk, "chunk", 1)
         object.__setattr__(self, "buckets", buckets)
-
-    @property
-    def is_arithmetic(self) -> bool:
-        return False
 
     def compute_rows(self, n: int, m: int) -> Rows:
         found = [self._round(bucket) for bucket in self._table(n, m)]

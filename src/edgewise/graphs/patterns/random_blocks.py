@@ -29,9 +29,6 @@ class random_blocks(Pattern):
         integer(self.block, "block", 1)
         required_seed(self.seed, "random_blocks")
 
-    def compute_rows(self, n: int, m: int) -> Rows:
-        return self.compute_rows_between(n, m, 0, n)
-
     def compute_rows_between(self, n: int, m: int, first: int, last: int) -> Rows:
         wide, high = -(-m // self.block), last - first
         count, blocks = min(self.keys, wide), np.arange(first // self.block, -(-last // self.block))

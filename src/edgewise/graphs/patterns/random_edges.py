@@ -27,9 +27,6 @@ class random_edges(Pattern):
         integer(self.keys, "keys")
         required_seed(self.seed, "random_edges")
 
-    def compute_rows(self, n: int, m: int) -> Rows:
-        return self.compute_rows_between(n, m, 0, n)
-
     def count(self, n: int, m: int | None = None) -> int:
         n, m = sequence_lengths(n, m)
         return n * min(self.keys, m)
