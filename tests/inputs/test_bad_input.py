@@ -521,7 +521,7 @@ def test_a_trace_shows_the_error_of_the_model(fullgraph):
     refused("shape-mismatch", lambda: model(a=torch.ones(4, 5), b=b), "length 5")
     refused("dtype-mismatch", lambda: model(a=a.double(), b=b), "`a` is torch.float64")
     refused("device-mismatch", lambda: model(a=a.to("meta"), b=b), "`a` is on meta")
-    refused("bad-input", lambda: model(a, b=b), "a Tensor is given without a name")
+    refused("bad-input", lambda: model(a, b=b), "an input of type Tensor was passed without a name")
     assert model(a=a, b=b).shape == (4, 3)  # nothing is left behind
     with torch.autocast("cpu", torch.bfloat16):
         assert model(a=a.bfloat16(), b=b).shape == (4, 3)

@@ -51,7 +51,7 @@ def test_anything_else_is_refused(item):
 def test_a_new_kind_of_input_is_one_entry(monkeypatch):
     model = Program([R.out(V.X) <= (R.x(V.Y), R._edge(V.X, V.Y))]).compile(R.out)
     x, given = torch.ones(3, 2), Frame([(0, 1), (1, 2)])
-    with pytest.raises(EdgewiseError, match="is a Frame"):
+    with pytest.raises(EdgewiseError, match="has type Frame"):
         model(x=x, edge=given)
     monkeypatch.setattr(read, "READERS", (*read.READERS, frame))
     expected = model.rows(x=x, edge=PAIRS)

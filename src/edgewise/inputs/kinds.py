@@ -72,7 +72,7 @@ class ragged:
     def __post_init__(self) -> None:
         if isinstance(self.samples, str | bytes | dict) or not iterates(self.samples):
             raise BadInput(
-                f"`ragged` takes a list of samples, got a {type(self.samples).__name__}",
+                f"`ragged` takes a list of samples, got {type(self.samples).__name__}",
                 caller(),
                 "write `ragged([first, second])`",
             )

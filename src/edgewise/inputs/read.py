@@ -157,7 +157,7 @@ class InputReader:
         """The error for a thing of this kind in the place of grounded data."""
         names = ", ".join(f"{name}=..." for name in self.required or ("x",))
         return BadInput(
-            f"a {kind} was passed without a name",
+            f"an input of type {kind} was passed without a name",
             caller(),
             f"name it: `model({names})`; only what `model.ground(...)` gives has none",
         )
@@ -232,7 +232,7 @@ def read_one(name: str, item: Any, arity: int) -> Input:
         if found is not None:
             return found
     raise BadInput(
-        f"`{name}` is a {type(item).__name__}",
+        f"`{name}` has type {type(item).__name__}",
         caller(),
         "give a float tensor (dense), an integer tensor (keys), `rows(...)`, `ragged([...])` or "
         "a networkx graph",

@@ -54,8 +54,9 @@ class binary_partition(Pattern):
         """The tokens first ≤ t < last under each node."""
         numbers = IntArray(node, "node").array
         if numbers.size and (numbers.min() < 0 or numbers.max() >= self.nodes):
+            wrong = numbers.max() if numbers.min() >= 0 else numbers.min()
             raise EdgeOutOfRange(
-                f"node {int(numbers.max() if numbers.min() >= 0 else numbers.min())} is missing",
+                f"node {int(wrong)} is out of range",
                 caller(),
                 f"nodes count from 0 to {self.nodes - 1}",
             )
