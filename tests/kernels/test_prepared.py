@@ -4,10 +4,12 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
+from edgewise import F, Program, R, V
 from edgewise.graphs import causal, global_tokens, per_head, per_sample, strided, window
-from edgewise.kernels.attention import attention, choose, prepare
-from edgewise.kernels.attention.errors import AttentionShape, UnsupportedDevice
+from edgewise.kernels.attention import arguments, attention, choose, prepare
+from edgewise.kernels.attention.errors import AttentionShape, SecondDerivative, UnsupportedDevice
 from edgewise.scores import H, S, alibi, relative, softcap
+from edgewise.scores.score import BadScore
 
 GRAPH = window(2) | global_tokens(1)
 EDGES = GRAPH.count(12)
@@ -205,3 +207,42 @@ def test_constants_of_scores_follow_the_call():
     x = torch.empty(2, 4, 12, 8, device="meta")
     with pytest.raises(UnsupportedDevice, match="table of the score"):
         prepare(x, x, x, bias=relative(numbers(4, 7).to("cpu")), device="cuda")
+
+
+def test_a_table_without_numbers_is_refused():
+    q, k, v = inputs()
+    with pytest.raises(UnsupportedDevice, match="a table of the score is on meta, `q` on cpu"):
+        attention(q, k, v, GRAPH, bias=relative(torch.zeros(4, 7, device="meta")))
+
+
+@pytest.mark.parametrize("option", ["bias", "score"])
+@pytest.mark.parametrize("function", [alibi, softcap])
+def test_a_function_that_makes_a_score_must_be_called(option, function):
+    q, k, v = inputs()
+    with pytest.raises(BadScore, match=rf"got a function(.|\n)*`{function.__name__}\(...\)`"):
+        attention(q, k, v, GRAPH, **{option: function})
+
+
+def test_a_copy_of_a_table_follows_what_is_changed_unseen():
+    """By `.data` its version stays as it was."""
+    table = torch.zeros(3)
+    copied = arguments.constants_at((table,), torch.device("meta"))[0]
+    assert arguments.constants_at((table,), torch.device("meta"))[0] is copied
+    table.data += 1
+    assert arguments.constants_at((table,), torch.device("meta"))[0] is not copied
+
+
+def test_torch_alone_is_differentiated_once_in_a_model_too():
+    rules = [
+        (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), R.special.leq(V.J, V.I)))
+        | [F.product, F.softmax_agg(agg_terms=[V.J])],
+        (R.y(V.I) <= (R.w(V.I, V.J), R.x(V.J)[4, 4])) | [F.product],
+    ]
+    x = torch.randn(20, 4, requires_grad=True)
+    (once,) = torch.autograd.grad(Program(rules).compile(R.y, seed=0)(x=x).sum(), x)
+    with pytest.raises(SecondDerivative, match="without="):
+        torch.autograd.grad(Program(rules).compile(R.y, seed=0)(x=x).sum(), x, create_graph=True)
+    listed = Program(rules).compile(R.y, seed=0, without=["fuse attention"])
+    (twice,) = torch.autograd.grad(listed(x=x).sum(), x, create_graph=True)
+    torch.testing.assert_close(twice, once)
+    assert torch.autograd.grad(twice.sum(), x)[0].isfinite().all()

@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from numbers import Real
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ from edgewise.kernels.attention.errors import (
 from edgewise.kernels.attention.trace_names import constant
 from edgewise.scores.score import BadScore, S, Score
 
-_COPIES = WeakTensorKeyDictionary()  # table → device → (its version, the copy)
+_COPIES = WeakTensorKeyDictionary()  # table → device → (what it was, the copy)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -194,12 +195,26 @@ def scores_of(bias: Tensor | Score | None, score: Score | None) -> tuple[Tensor 
         raise BadScore(
             f"`score` must be a score, got {_article(type(score).__name__)}",
             caller(),
-            "write one of `edgewise.scores`, such as `softcap(50.0)` or `S + alibi(8)`",
+            _called(score)
+            or "write one of `edgewise.scores`, such as `softcap(50.0)` or `S + alibi(8)`",
+        )
+    if bias is not None and (help := _called(bias)) is not None:
+        raise BadScore(
+            f"`bias` must be a tensor or a score, got {_article(type(bias).__name__)}",
+            caller(),
+            help,
         )
     combined = S if score is None else score
     if isinstance(bias, Score):
         return None, combined + bias
     return bias, combined
+
+
+def _called(x: object) -> str | None:
+    """What to do with a function that makes a score."""
+    if isinstance(x, Tensor | Score) or not isinstance(x, FunctionType | type):
+        return None
+    return f"call it, such as `{x.__name__}(...)`"
 
 
 @constant
@@ -324,9 +339,11 @@ def table_rows(table: Tensor, lead: tuple[int, ...]) -> Tensor:
 
 
 def check_learned(tables: tuple[Tensor, ...], q: Tensor, device: torch.device) -> None:
-    """Tables that are learned must be where the call is; constants follow it."""
+    """Tables that are learned must be where the call is; constants follow it, but for those
+    without numbers."""
     for table in tables:
-        if table.requires_grad and table.device not in (q.device, device):
+        stays = table.requires_grad or table.is_meta
+        if stays and table.device not in (q.device, device):
             raise UnsupportedDevice(
                 f"a table of the score is on {table.device}, `q` on {q.device}",
                 caller(),
@@ -373,8 +390,10 @@ def constants_at(tables: tuple[Tensor, ...], device: torch.device) -> tuple[Tens
 
 
 def _copied(table: Tensor, device: torch.device) -> Tensor:
+    """A copy, which is made anew where the table is not what it was: its version does not count
+    changes of `.data`."""
     copies = _COPIES.setdefault(table, {})
-    version, copy = copies.get(device, (-1, table))
-    if version != table._version:
-        version, copy = copies[device] = (table._version, table.to(device))
+    before, copy = copies.get(device, (None, table))
+    if before is None or not torch.equal(before, table):
+        before, copy = copies[device] = (table.clone(), table.to(device))
     return copy

@@ -21,10 +21,8 @@ from edgewise.kernels.attention.contract import (
     Terms,
     wide,
 )
-from edgewise.kernels.attention.errors import NoTransform, SecondDerivative
+from edgewise.kernels.attention.errors import NoTransform, refuse_second
 from edgewise.kernels.edges.attention import Dropout
-
-FUSED = "ScaledDotProduct"  # of names of torch's nodes, whose gradient has none
 
 
 def attend(
@@ -176,20 +174,3 @@ def _refuse(kernel: str, what: str) -> None:
         caller(),
         'use `kernel="reference"`; for `vmap`, give a batch: any axes may stand before the heads',
     )
-
-
-def refuse_second(kernel: str) -> None:
-    """An error where the gradient is to be differentiated itself."""
-    raise SecondDerivative(
-        f"the gradient of the kernel `{kernel}` cannot be differentiated",
-        caller(),
-        'use `kernel="reference"`, or `create_graph=False` if this was not meant',
-    )
-
-
-def once(out: Tensor, kernel: str) -> Tensor:
-    """The output of PyTorch's own attention, which says less where it has no second derivative."""
-    fused = out.grad_fn is not None and out.grad_fn.name().startswith(FUSED)
-    if fused and not torch._C._are_functorch_transforms_active():
-        out.register_hook(lambda grad: refuse_second(kernel) if torch.is_grad_enabled() else None)
-    return out

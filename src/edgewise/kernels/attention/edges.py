@@ -25,7 +25,7 @@ from edgewise.kernels.attention.terms import (
     on_edges,
     places,
 )
-from edgewise.kernels.attention.triton_launch import Floats, Launch, Launches, Steps
+from edgewise.kernels.attention.triton_launch import Launch, Launches, Steps
 from edgewise.kernels.attention.triton_score import Packed, functions, unit_of
 from edgewise.kernels.chosen import no_numba, no_triton
 from edgewise.kernels.edges import numba_attention, reference, triton_attention
@@ -177,9 +177,10 @@ class EdgeForward:
         call, csr = triton_attention.Call.of(inputs, NO_CODE), inputs.index.rows
         heads, width = case.b * case.g, call.v.shape[-1]
         out = triton_attention.empty_rows(call.q, case.n, width)
-        self.case, self.shape = case, (case.b, case.g, case.n)
-        self.size, self.stride = out.shape, out.stride()
-        self.floats = Floats(heads * case.n, heads * csr.slots, heads * csr.slots * width)
+        self.dv, self.exact, self.slots = case.dv, width == case.dv, heads * csr.slots
+        self.lse, self.out = (case.b, case.g, case.n), (case.b, case.g, *out.shape[1:])
+        self.lse_stride = (case.g * case.n, case.n, 1)
+        self.out_stride = (case.g * out.stride(0), *out.stride())
         pairs = ((inputs.q, call.q), (inputs.k, call.k), (inputs.v, call.v))
         self.as_is = all(x.data_ptr() == y.data_ptr() for x, y in pairs)
         fixed, grid, meta = call.forward_arguments(out)
@@ -187,24 +188,29 @@ class EdgeForward:
         rows = (csr.split, csr.split_ptr, case.n, csr.slots, *triton_attention.merged(out))
         options = {"BLOCK": 1, "DV": width, "num_warps": 1}
         self.merge = Launch(triton_parts_kernels.merge, (len(csr.split), heads), options, rows)
-        self.split = csr.is_split
         self.run = Launches(self._steps)
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         if not self.as_is:
             q, k, v = (triton_attention.padded(x) for x in (q.flatten(0, 1), k, v))
-        out = q.new_empty_strided(self.size, self.stride)
-        sums = q.new_empty_strided((self.floats.size,), (1,), dtype=torch.float32)
-        self.run(q, k, v, out, sums)
-        lse = self.floats.part(sums, 0).view(self.shape)
-        return out.view(*self.shape, -1)[..., : self.case.dv], lse
+        out = q.new_empty_strided(self.out, self.out_stride)
+        lse = part = q.new_empty_strided(self.lse, self.lse_stride, dtype=torch.float32)
+        if self.slots:
+            part = lse.new_empty(self.slots, self.out[-1] + 4)
+        self.run(q, k, v, out, lse, part)
+        return out if self.exact else out[..., : self.dv], lse
 
-    def _steps(self, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor) -> Steps:
-        lse, part_lse, part_out = (self.floats.part(sums, number) for number in range(3))
+    def _steps(self, *tensors: Tensor) -> Steps:
+        q, k, v, out, lse, part = tensors
+        part_out = part_lse = part
+        if self.slots:
+            flat = part.flatten()
+            part_out, part_lse = flat[4 * self.slots :], flat[: self.slots]
         parts = (part_out, part_lse, part_out, part_lse)
-        tensors = (q, k, v, *(q,) * 7, out, lse, out, lse, *parts)
-        steps: list[tuple[Launch, tuple[Tensor, ...]]] = [(self.forward, tensors)]
-        if self.split:
+        steps: list[tuple[Launch, tuple[Tensor, ...]]] = [
+            (self.forward, (q, k, v, *(q,) * 7, out, lse, out, lse, *parts))
+        ]
+        if self.slots:
             steps.append((self.merge, (out, lse, part_out, part_lse)))
         return steps
 

@@ -154,3 +154,13 @@ def refuse_dtensor(x: Tensor, name: str) -> None:
             f"give `{name}.to_local()` where each process has complete sequences, or "
             f"`{name}.full_tensor()`",
         )
+
+
+def refuse_second(kernel: str) -> None:
+    """An error where the gradient is to be differentiated itself."""
+    raise SecondDerivative(
+        f"the gradient of the kernel `{kernel}` cannot be differentiated",
+        caller(),
+        'use `kernel="reference"`, in a model `compile(..., without=["fuse attention"])`, or '
+        "`create_graph=False` if this was not meant",
+    )

@@ -15,10 +15,11 @@ from torch.nn import functional
 from torch.nn.functional import pad
 from torch.overrides import handle_torch_function, has_torch_function
 
-from edgewise.kernels.attention.errors import SDPA, refuse_context_parallel
+from edgewise.kernels.attention.errors import SDPA, refuse_context_parallel, refuse_second
 
 aten = torch.ops.aten
 FLASH_ON_CPU = torch._scaled_dot_product_flash_attention_for_cpu
+FUSED = "ScaledDotProduct"  # of names of torch's nodes, whose gradient has none
 SHORT = 16  # keys; with fewer and no mask, a row of NaN comes out of PyTorch as 0 on a CPU
 
 
@@ -54,7 +55,16 @@ def fused(
         refuse_context_parallel()
     if mask is None and k.shape[-2] < SHORT and not torch.compiler.is_compiling():
         causal, mask = minding_nan(q, k, causal)
-    return SDPA(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale)
+    out = SDPA(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale)
+    return out if torch.compiler.is_compiling() else _once(out)
+
+
+def _once(out: Tensor) -> Tensor:
+    """Torch's fused attention says less where its gradient is to be differentiated."""
+    fused = out.grad_fn is not None and out.grad_fn.name().startswith(FUSED)
+    if fused and not torch._C._are_functorch_transforms_active():
+        out.register_hook(lambda grad: refuse_second("dense") if torch.is_grad_enabled() else None)
+    return out
 
 
 def minding_nan(q: Tensor, k: Tensor, causal: bool) -> tuple[bool, Tensor | None]:

@@ -10,9 +10,10 @@ from torch.autograd import forward_ad
 from torch.nn.functional import pad
 
 from edgewise.kernels.attention import memory
-from edgewise.kernels.attention.autograd import direct_apply, refuse_second, refuse_transforms
+from edgewise.kernels.attention.autograd import direct_apply, refuse_transforms
 from edgewise.kernels.attention.block_counts import at_least, exactly
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
+from edgewise.kernels.attention.errors import refuse_second
 from edgewise.kernels.attention.triton_launch import has_readable_strides, readable
 from edgewise.kernels.attention.triton_passes import BLOCK, Passes, passes, width
 from edgewise.kernels.attention.triton_score import Packed, unit_of
