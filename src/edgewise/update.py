@@ -7,7 +7,7 @@ addition reads rows in the same pattern.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from edgewise.checks.atoms import listed
-from edgewise.checks.evaluation import fact_and_rule, is_extreme
+from edgewise.checks.evaluation import is_extreme
 from edgewise.errors import EdgewiseError, caller
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.functions.dimensions import show
@@ -27,7 +27,7 @@ from edgewise.ground.index import (
     Keys,
     distinct_rows,
     index_of,
-    locate,
+    rows_of,
     union_of,
 )
 from edgewise.ground.rules import Grounder, GroundRule
@@ -37,9 +37,10 @@ from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.program import FactLike
 from edgewise.language.statements import weights
+from edgewise.physical.build import refuse_facts
 from edgewise.physical.column import Column
 from edgewise.physical.executable import RelationStep
-from edgewise.physical.merge import laid, merge_of
+from edgewise.physical.merge import aligned, merge_of
 from edgewise.physical.output import Relation
 from edgewise.physical.plan import PhysicalPlan, lowered, untraced
 from edgewise.physical.prepare import uninlined
@@ -75,6 +76,9 @@ class Table:
     index: Index
     data: Tensor
 
+    def rows(self, some: Tensor | None) -> Tensor:
+        return self.data if some is None else self.data[some]
+
     def with_rows(self, keys: Tensor, values: Tensor) -> Table:
         """The same with values set at keys, new ones among them; keys are sorted."""
         if not self.index.rows:
@@ -102,9 +106,6 @@ class Table:
                 help="a compiled relation has values of one shape",
             )
         return values
-
-    def recoded(self, code: Callable[[Tensor], Tensor]) -> Table:
-        return Table(index_of(code(self.index.keys)), self.data)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,9 +209,12 @@ class Updating:
             return
         both = Constants([*self._constants.strings, *new.strings])
         old, self._constants = self._constants, both
-        for tables in (self._facts, self._tables):
-            for name, table in tables.items():
-                tables[name] = table.recoded(lambda keys: _coded(keys, old, both))
+        moved: dict[Table, Table] = {}
+        for table in (*self._facts.values(), *self._tables.values()):
+            if table not in moved:
+                moved[table] = Table(index_of(_coded(table.index.keys, old, both)), table.data)
+        self._facts = {name: moved[table] for name, table in self._facts.items()}
+        self._tables = {name: moved[table] for name, table in self._tables.items()}
 
     def _derive(self, changed: dict[str, Tensor], weights: dict[str, Tensor], first: bool) -> None:
         domains = dict(self._plan.domains)
@@ -255,8 +259,8 @@ class Updating:
                 break
             heads = joined
         facts = self._facts_at(derived.relation, heads)
-        if facts is not None:
-            self._refuse_both(derived, facts.index, grounds)
+        if facts is not None and not is_extreme(derived.line):
+            refuse_facts(derived.relation, facts.index, grounds, self._constants)
         index, data = self._values(derived, grounds, facts, weights)
         keys = index.keys
         old = self._tables.get(derived.relation, Table(Keys(keys[:0]), data[:0]))
@@ -275,12 +279,12 @@ class Updating:
         numbers = tuple(n for n, ground in enumerate(grounds) if ground.count)
         reads = rows_read([grounds[n] for n in numbers], self._tables)
         local = [reading(grounds[n], reads) for n in numbers]
-        columns = {n: _taken(self._tables[n].data, rows) for n, rows in reads.items()}
+        columns = {n: self._tables[n].rows(rows) for n, rows in reads.items()}
         parts = [g.heads for g in local]
         if facts is not None:
             parts.insert(0, facts.index)
             columns[derived.relation] = facts.data
-        index, places = laid(parts)
+        index, places = aligned(parts)
         used = {name: weights[name] for name in derived.weights}
         tensors = [*(data.unsqueeze(0) for data in columns.values()), *used.values()]
         key: Hashable = None
@@ -288,22 +292,16 @@ class Updating:
             key = (derived.relation, numbers, *map(_key, local), *map(_bytes, places))
         plan = self._plans.get(key)
         if plan is None or not plan.fits(tensors):
-            sizes = [part.rows for part in parts]
-            stated = facts is not None
-            merge = merge_of(
-                derived.relation, index, index.rows, places, sizes, stated, derived.line
-            )
+            name, sizes, stated = derived.relation, [p.rows for p in parts], facts is not None
+            merge = merge_of(name, index, index.rows, places, sizes, stated, derived.line)
             steps = tuple(RuleStep(g, self._plan.aggregation) for g in local)
-            step = RelationStep(derived.relation, steps, merge, stated)
+            step = RelationStep(name, steps, merge, stated)
             plan = self._lowered(step, list(columns), list(used), tensors)
-            self._remember(key, plan)
+            if key is not None:
+                if len(self._plans) >= MOST_PLANS:
+                    del self._plans[next(iter(self._plans))]
+                self._plans[key] = plan
         return index, plan(*tensors)
-
-    def _remember(self, key: Hashable, plan: PhysicalPlan) -> None:
-        if key is not None:
-            if len(self._plans) >= MOST_PLANS:
-                del self._plans[next(iter(self._plans))]
-            self._plans[key] = plan
 
     def _lowered(
         self,
@@ -334,18 +332,6 @@ class Updating:
         rows = rows[rows >= 0]
         return Table(Keys(facts.index.keys[rows]), facts.data[rows]) if len(rows) else None
 
-    def _refuse_both(
-        self, derived: DerivedRelation, facts: Index, grounds: Sequence[GroundRule]
-    ) -> None:
-        if is_extreme(derived.line):
-            return
-        for ground in grounds:
-            keys = ground.heads.keys
-            both = keys[rows_of(facts, keys) >= 0]
-            if len(both):
-                key = tuple(self._constants.constant(code) for code in both[0].tolist())
-                raise fact_and_rule(derived.relation, key, ground.rule)
-
 
 def _coded(keys: Tensor, old: Constants, new: Constants) -> Tensor:
     """Keys by the numbers that strings have in another order."""
@@ -355,13 +341,6 @@ def _coded(keys: Tensor, old: Constants, new: Constants) -> Tensor:
     is_string = keys >= STRINGS
     moved = ranks[(keys - STRINGS).clamp(min=0, max=len(ranks) - 1)]
     return torch.where(is_string, moved, keys)
-
-
-def rows_of(index: Index, keys: Tensor) -> Tensor:
-    """The row of each key; -1 where it does not hold."""
-    if not keys.shape[1]:
-        return torch.zeros(len(keys), dtype=torch.int64)
-    return locate(index, list(keys.unbind(1)))
 
 
 def rows_read(
@@ -401,10 +380,6 @@ def _key(ground: GroundRule) -> Hashable:
     read = [_bytes(rows) for rows in ground.rows.values()]
     numbers = [(number.dtype, _bytes(number)) for number in ground.numbers.values()]
     return ground.count, *read, *numbers, _bytes(ground.segments.ids), _bytes(groups)
-
-
-def _taken(data: Tensor, rows: Tensor | None) -> Tensor:
-    return data if rows is None else data[rows]
 
 
 def _bytes(tensor: Tensor | None) -> bytes | None:

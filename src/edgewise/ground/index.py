@@ -222,6 +222,13 @@ def _ranked(tables: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     return list(ranks.split([len(table[0]) for table in tables]))
 
 
+def rows_of(index: Index, keys: Tensor) -> Tensor:
+    """The row of each key (rows, arity); -1 where it does not hold."""
+    if not keys.shape[1]:
+        return torch.full((len(keys),), 0 if index.rows else -1)
+    return locate(index, list(keys.unbind(1)))
+
+
 def locate(index: Index, columns: Sequence[Tensor]) -> Tensor:
     """The row of each key; -1 where it does not hold."""
     if isinstance(index, Grid):

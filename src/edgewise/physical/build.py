@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from edgewise.checks.evaluation import cyclic_recursion, fact_and_rule, is_extreme
 from edgewise.ground.body import Body
 from edgewise.ground.colour_refinement import Lifting, own_rows, read_row_wise
 from edgewise.ground.fixpoint import extend, least_fixpoint
-from edgewise.ground.index import Constants, Index, Keys, locate
+from edgewise.ground.index import Constants, Index, Keys, rows_of
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.ground.source import Source
 from edgewise.ground.topological import Cyclic, stages
@@ -23,7 +22,7 @@ from edgewise.physical.attention import AttentionStep
 from edgewise.physical.executable import Executable, RelationStep
 from edgewise.physical.fused import attention_step
 from edgewise.physical.memory import Values
-from edgewise.physical.merge import laid, merge_of, merged
+from edgewise.physical.merge import aligned, merge_of, merged
 from edgewise.physical.recursion import Component, Levels, Rounds, by_levels, by_rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.value_shapes import Shapes
@@ -200,23 +199,15 @@ class _Builder:
 
     def _refuse_facts(self, relation: str, grounds: Sequence[GroundRule]) -> None:
         source = self.sources.get(relation)
-        line = self.lines.get(relation)
-        if source is None or not source.index.rows or is_extreme(line):
-            return
-        for ground in grounds:
-            columns = [ground.heads.column(p) for p in range(ground.heads.arity)]
-            found = locate(source.index, columns) if columns else torch.zeros(ground.heads.rows)
-            if len(found) and bool((found >= 0).any()):
-                at = int((found >= 0).nonzero()[0])
-                key = tuple(self.grounder.constants.constant(int(column[at])) for column in columns)
-                raise fact_and_rule(relation, key, ground.rule)
+        if source is not None and source.index.rows and not is_extreme(self.lines.get(relation)):
+            refuse_facts(relation, source.index, grounds, self.grounder.constants)
 
     def _plain(self, relation: str, grounds: Sequence[GroundRule]) -> RelationStep:
         source = self.sources.get(relation)
         parts: list[Index] = [source.index] if source is not None and source.index.rows else []
         facts = bool(parts)
         parts += [g.heads for g in grounds]
-        index, places = laid(parts)
+        index, places = aligned(parts)
         self.grounder.relations[relation] = index
         default, line = self.plan.aggregation, self.lines.get(relation)
         known = [self.lifting.rule(g, default) for g in grounds]
@@ -259,15 +250,20 @@ class _Builder:
             raise cyclic_recursion(part, rules)
         made = by_rounds(component, self.plan.rounds, self.grounder.limit)
         for relation, rows in made.present[-1].items():
-            index = relations[relation]
-            columns = [index.column(p)[rows] for p in range(index.arity)]
-            keys = torch.stack(columns, 1) if columns else torch.zeros(len(rows), 0).long()
-            self.grounder.relations[relation] = Keys(keys)
+            self.grounder.relations[relation] = Keys(relations[relation].keys[rows])
         return made
 
     def _fact_rows(self, relation: str) -> Tensor:
-        index = self.sources[relation].index
-        columns = [index.column(p) for p in range(index.arity)]
-        if not columns:
-            return torch.zeros(index.rows, dtype=torch.int64)
-        return locate(self.grounder.relations[relation], columns)
+        return rows_of(self.grounder.relations[relation], self.sources[relation].index.keys)
+
+
+def refuse_facts(
+    relation: str, facts: Index, grounds: Iterable[GroundRule], constants: Constants
+) -> None:
+    """Refuse rules that derive an atom which is a fact."""
+    for ground in grounds:
+        keys = ground.heads.keys
+        both = keys[rows_of(facts, keys) >= 0]
+        if len(both):
+            key = tuple(constants.constant(code) for code in both[0].tolist())
+            raise fact_and_rule(relation, key, ground.rule)

@@ -11,7 +11,7 @@ from torch import Tensor
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.functions.dimensions import show
 from edgewise.ground.colour_refinement import classes, mixed
-from edgewise.ground.index import Index, distinct_rows, index_of, locate, same_keys
+from edgewise.ground.index import Index, distinct_rows, index_of, rows_of, same_keys
 from edgewise.language import functions, nodes
 from edgewise.language.statements import SUM, combination
 from edgewise.physical.column import Column, column
@@ -105,24 +105,17 @@ def _plus(out: Tensor, at: Tensor, more: Tensor) -> Tensor:
 
 def merged(relation: str, parts: Sequence[Index], facts: bool, line: nodes.Line | None) -> Merge:
     """Lay the parts of a relation over each other; the first part is the facts if `facts`."""
-    index, places = laid(parts)
+    index, places = aligned(parts)
     return merge_of(relation, index, index.rows, places, [p.rows for p in parts], facts, line)
 
 
-def laid(parts: Sequence[Index]) -> tuple[Index, list[Tensor | None]]:
+def aligned(parts: Sequence[Index]) -> tuple[Index, list[Tensor | None]]:
     """The atoms of all parts, and the row of each part for each: -1 is none, None all in order."""
     if all(same_keys(part, parts[0]) for part in parts[1:]):
         return parts[0], [None] * len(parts)
-    arity = parts[0].arity
-    tables = [
-        torch.stack([p.column(c) for c in range(arity)], 1)
-        if arity
-        else torch.zeros(p.rows, 0, dtype=torch.int64)
-        for p in parts
-    ]
-    index = index_of(distinct_rows(torch.cat(tables)))
-    whole = [index.column(c) for c in range(arity)]
-    return index, [_rows(part, whole, index) for part in parts]
+    index = index_of(distinct_rows(torch.cat([part.keys for part in parts])))
+    keys = index.keys
+    return index, [rows_of(part, keys) for part in parts]
 
 
 def merge_of(
@@ -173,9 +166,3 @@ def _all_or(rows: Tensor, count: int) -> Tensor | None:
     """Some rows of a part; None if they are all of them, in order."""
     whole = len(rows) == count and bool((rows == torch.arange(count)).all())
     return None if whole else rows
-
-
-def _rows(part: Index, whole: list[Tensor], index: Index) -> Tensor:
-    if not part.rows:
-        return torch.full((index.rows,), -1)
-    return locate(part, whole) if whole else torch.zeros(index.rows, dtype=torch.int64)
