@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from edgewise import EdgewiseError, zoo
 from edgewise.zoo.pretrained import MODEL_TYPES
-from edgewise.zoo.pretrained.fields import Fields
 from edgewise.zoo.pretrained.loading import spec_for
+from edgewise.zoo.pretrained.schema import Fields
 
 DEFAULTS = {
     name: spec.write_config(

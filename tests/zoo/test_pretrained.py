@@ -12,7 +12,7 @@ import torch
 
 from edgewise import EdgewiseError, F, numbers, zoo
 from edgewise.zoo.pretrained import MODEL_TYPES, files
-from edgewise.zoo.pretrained.tokens import Tokens
+from edgewise.zoo.pretrained.texts import Tokens
 
 CONFIG = zoo.gpt2.Config(12, 4, 2, 6, 2, 8, dropout=0.0)
 
@@ -77,7 +77,7 @@ def test_every_table_of_names_is_of_the_program_s_weights(name):
 
 
 def _names(program):
-    from edgewise.zoo.pretrained.entries import shapes_of
+    from edgewise.zoo.pretrained.schema import shapes_of
 
     return shapes_of(program)
 

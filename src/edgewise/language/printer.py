@@ -79,9 +79,9 @@ def expression(node: Any, level: int) -> str:
             marked = "~" if node.negated else ""
             return f"{marked}R.special.{name}{_terms(node.terms)}{_bracket(node.weight)}"
         case nodes.PatternAtom():
-            return ("~" if node.negated else "") + _pattern(node.pattern) + _terms(node.terms)
+            return ("~" if node.negated else "") + pattern(node.pattern) + _terms(node.terms)
         case nodes.Weight() if level and _is_number(node):
-            return _nested(node.value)
+            return nested(node.value)
         case nodes.Weight():
             return _weight(node)
         case nodes.Apply():
@@ -89,13 +89,14 @@ def expression(node: Any, level: int) -> str:
     raise TypeError(f"not an expression: {node!r}")
 
 
-def _pattern(pattern: Any) -> str:
-    shown = repr(pattern)
-    return shown if re.fullmatch(r"\w+\(.*\)", shown) and closes_last(shown) else f"({shown})"
+def pattern(item: Any) -> str:
+    """A pattern before its terms: a call as it is, an expression in parentheses."""
+    shown = repr(item)
+    return shown if re.match(r"[a-z]\w*\(", shown) and _closes_last(shown) else f"({shown})"
 
 
-def closes_last(shown: str) -> bool:
-    """Whether the first parenthesis closes at the very end."""
+def _closes_last(shown: str) -> bool:
+    """True if the first parenthesis closes at the very end."""
     depth = 0
     for at, letter in enumerate(shown):
         depth += (letter == "(") - (letter == ")")
@@ -144,7 +145,7 @@ def _arguments(function: nodes.Function) -> str:
 def _argument(name: str, value: Any, alone: bool) -> str:
     if name == "agg_terms" and value is not None:
         return f"agg_terms=[{', '.join(_variable(v) for v in value)}]"
-    shown = _nested(value) if isinstance(value, float) else repr(value)
+    shown = nested(value) if isinstance(value, float) else repr(value)
     return shown if alone else f"{name}={shown}"
 
 
@@ -192,13 +193,16 @@ def _inside(weight: nodes.Weight) -> str:
         if len(weight.shape) == 1:
             return f"({weight.shape[0]},)" if weight.name else f"{weight.shape[0]},"
         return ", ".join(map(str, weight.shape))
-    return _nested(weight.value)
+    return nested(weight.value)
 
 
-def _nested(value: Any) -> str:
+def nested(value: Any) -> str:
+    """Numbers, and lists of them."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(nested, value))}]"
     if isinstance(value, float) and math.isinf(value):
         return "1e999" if value > 0 else "-1e999"
-    return f"[{', '.join(map(_nested, value))}]" if isinstance(value, tuple) else repr(value)
+    return repr(value)
 
 
 def _weight(weight: nodes.Weight) -> str:
@@ -208,7 +212,7 @@ def _weight(weight: nodes.Weight) -> str:
         name = f"W.{weight.name}" if is_plain else f"W[{_string(weight.name)}]"
     inside = _inside(weight) if weight.is_declared else ""
     shape = f"[{inside.strip('()') if weight.shape else inside}]" if inside else ""
-    fill = f".filled({_nested(weight.fill)})" if weight.fill is not None else ""
+    fill = f".filled({nested(weight.fill)})" if weight.fill is not None else ""
     return name + _terms(weight.keys) + shape + fill + (".fixed()" if weight.is_fixed else "")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from edgewise.errors import EdgewiseError, caller
 from edgewise.language import nodes
-from edgewise.language.printer import INFIX, closes_last
+from edgewise.language.printer import INFIX, nested, pattern
 from edgewise.language.text_form import tokens
 
 if TYPE_CHECKING:
@@ -159,12 +159,6 @@ def term_list(items: tuple[nodes.Term, ...]) -> str:
     return f"({', '.join(map(term, items))})" if items else ""
 
 
-def number(value: float) -> str:
-    if math.isinf(value):
-        return "1e999" if value > 0 else "-1e999"
-    return repr(float(value))
-
-
 def expression(node: nodes.Expression, style: Style, level: int = 0) -> str:
     """An expression inside an operator of strength `level`; 0 is an item of a body."""
     match node:
@@ -176,7 +170,7 @@ def expression(node: nodes.Expression, style: Style, level: int = 0) -> str:
         case nodes.SpecialAtom():
             shown = ("!" if node.negated else "") + _special(node, style) + term_list(node.terms)
         case nodes.PatternAtom():
-            shown = ("!@" if node.negated else "@") + _pattern(node.pattern) + term_list(node.terms)
+            shown = ("!@" if node.negated else "@") + pattern(node.pattern) + term_list(node.terms)
         case nodes.Apply():
             shown = _apply(node, style, level)
         case _:
@@ -186,12 +180,6 @@ def expression(node: nodes.Expression, style: Style, level: int = 0) -> str:
 
 def _special(node: nodes.SpecialAtom, style: Style) -> str:
     return f"@fn({_python_object(node.function, style)})" if node.function else f"@{node.name}"
-
-
-def _pattern(pattern: Any) -> str:
-    shown = repr(pattern)
-    is_call = re.match(r"[a-z]\w*\(", shown) and closes_last(shown)
-    return shown if is_call else f"({shown})"
 
 
 def _apply(node: nodes.Apply, style: Style, level: int) -> str:
@@ -240,7 +228,7 @@ def argument(value: Any, style: Style) -> str:
         return _python_object(value, style)
     if isinstance(value, tuple):
         return f"({', '.join(argument(item, style) for item in value)})"
-    return number(value) if isinstance(value, float) else str(value)
+    return nested(value) if isinstance(value, float) else str(value)
 
 
 def _python_object(item: nodes.Opaque, style: Style) -> str:
@@ -258,7 +246,7 @@ def weight(node: nodes.Weight, style: Style, in_expression: bool = False) -> str
     """`{8,2}`, `<0.5>`, `$w={8,2}`, `$q(H)={16,64}`, `$w`."""
     is_number = node.name is None and isinstance(_numbers(node, style), float)
     if is_number and in_expression:  # there a number alone is a constant
-        shown = number(_numbers(node, style))
+        shown = nested(_numbers(node, style))
         return shown if node.is_fixed else f"$={shown}"
     mark = f"${name(node.name)}{term_list(node.keys)}" if node.name is not None else ""
     if not node.is_declared and node.fill is None:
@@ -269,9 +257,9 @@ def weight(node: nodes.Weight, style: Style, in_expression: bool = False) -> str
 
 def _value(node: nodes.Weight, style: Style) -> str:
     if node.value is not None:
-        return _nested(_numbers(node, style))
+        return nested(_numbers(node, style))
     sizes = ",".join(map(str, node.shape or ()))
-    fill = "" if node.fill is None else f" = {number(node.fill)}"
+    fill = "" if node.fill is None else f" = {nested(node.fill)}"
     return f"{{{(sizes + fill).strip()}}}"
 
 
@@ -289,9 +277,3 @@ def _is_finite(value: Any) -> bool:
     if isinstance(value, list):
         return bool(value) and all(map(_is_finite, value))
     return isinstance(value, int | float) and not math.isnan(value)
-
-
-def _nested(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_nested, value))}]"
-    return number(value)

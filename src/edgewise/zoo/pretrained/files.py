@@ -17,7 +17,7 @@ import safetensors.torch
 from torch import Tensor
 
 from edgewise.errors import caller
-from edgewise.zoo.pretrained.entries import BadPretrained, Shape
+from edgewise.zoo.pretrained.schema import BadPretrained, Shape
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 LARGEST_JSON = 1 << 26

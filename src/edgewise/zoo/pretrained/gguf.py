@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from edgewise.zoo.pretrained.architectures import llama
-from edgewise.zoo.pretrained.entries import (
+from edgewise.zoo.pretrained.model import Pretrained
+from edgewise.zoo.pretrained.schema import (
     BadPretrained,
+    Fields,
     Shape,
     TensorEntry,
     check_tensors,
     shapes_of,
     to_ours,
 )
-from edgewise.zoo.pretrained.fields import Fields
-from edgewise.zoo.pretrained.model import Pretrained
-from edgewise.zoo.pretrained.tokens import checked, needed
+from edgewise.zoo.pretrained.texts import checked, needed
 
 SIZES = {  # what GGUF calls the fields of a configuration
     "block_count": "num_hidden_layers",

@@ -12,18 +12,18 @@ from torch import Tensor
 from edgewise.errors import EdgewiseError, caller, nearest
 from edgewise.zoo.pretrained import files
 from edgewise.zoo.pretrained.architectures import MODEL_TYPES
-from edgewise.zoo.pretrained.entries import (
+from edgewise.zoo.pretrained.fetch import SOURCES
+from edgewise.zoo.pretrained.model import TOKENS, Pretrained
+from edgewise.zoo.pretrained.schema import (
     BadPretrained,
+    Fields,
     Shape,
     TensorEntry,
     check_tensors,
     shapes_of,
     to_ours,
 )
-from edgewise.zoo.pretrained.fetch import SOURCES
-from edgewise.zoo.pretrained.fields import Fields
-from edgewise.zoo.pretrained.model import TOKENS, Pretrained
-from edgewise.zoo.pretrained.tokens import read_tokenizer
+from edgewise.zoo.pretrained.texts import read_tokenizer
 
 GENERATION = "generation_config.json"
 

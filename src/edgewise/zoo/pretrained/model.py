@@ -19,10 +19,8 @@ from edgewise.language.program import Program
 from edgewise.module import Model
 from edgewise.zoo.pretrained import files
 from edgewise.zoo.pretrained.architectures import MODEL_TYPES
-from edgewise.zoo.pretrained.entries import BadPretrained, TensorEntry, shapes_of, to_theirs
-from edgewise.zoo.pretrained.fields import Fields
-from edgewise.zoo.pretrained.generate import generate, translate
-from edgewise.zoo.pretrained.tokens import Tokens, listed, padded
+from edgewise.zoo.pretrained.schema import BadPretrained, Fields, TensorEntry, shapes_of, to_theirs
+from edgewise.zoo.pretrained.texts import Tokens, generate, listed, padded, translate
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -6,8 +6,10 @@ To add one, write its file and add it to MODEL_TYPES. A file holds
   relation that it computes by default;
 - ARCHITECTURES, class name → (prefix of tensor names, rule heads that need tensors of their own);
 - TIED, tensors that may be there and must equal another one ("" for one that is ignored);
-- `read_config` and `write_config`, between the fields of `config.json` and `MODEL.Config`;
-- `entries` and `task_heads`, the tensors of the body and of each task head.
+- `read_config` and `write_config`, between the fields of `config.json` and `MODEL.Config`: most by
+  NAMES, our field → theirs, with `Fields.read` and `written`;
+- `entries` and `task_heads`, the tensors of the body and of each task head; those of a layer by
+  LAYER, our name → theirs, with `layers`.
 """
 
 from types import ModuleType

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgewise.zoo import bert as model
-from edgewise.zoo.pretrained.entries import TensorEntry, layers, linear, norm
-from edgewise.zoo.pretrained.fields import Fields, written
+from edgewise.zoo.pretrained.schema import Fields, TensorEntry, layers, linear, norm, written
 
 MODEL_TYPE, MODEL, OUTPUT = "bert", model, "embedding"
 ARCHITECTURES = {"BertModel": ("", ("pooled",)), "BertForMaskedLM": ("bert.", ("logits",))}

@@ -5,8 +5,7 @@ from typing import Any
 from edgewise.zoo import bigbird as model
 from edgewise.zoo.pretrained.architectures import bert
 from edgewise.zoo.pretrained.architectures.bert import entries as entries
-from edgewise.zoo.pretrained.entries import TensorEntry, linear
-from edgewise.zoo.pretrained.fields import Fields
+from edgewise.zoo.pretrained.schema import Fields, TensorEntry, linear
 
 MODEL_TYPE, MODEL, OUTPUT = "big_bird", model, "out"
 ARCHITECTURES = {"BigBirdModel": ("", ("pooled",))}

@@ -5,8 +5,7 @@ from typing import Any
 
 from edgewise.zoo import bert as model
 from edgewise.zoo.pretrained.architectures import bert
-from edgewise.zoo.pretrained.entries import TensorEntry, layers, linear, norm
-from edgewise.zoo.pretrained.fields import Fields, written
+from edgewise.zoo.pretrained.schema import Fields, TensorEntry, layers, linear, norm, written
 
 MODEL_TYPE, MODEL, OUTPUT = "distilbert", model, "embedding"
 ARCHITECTURES = {"DistilBertModel": ("", ()), "DistilBertForMaskedLM": ("distilbert.", ("logits",))}

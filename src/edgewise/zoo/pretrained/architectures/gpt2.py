@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgewise.zoo import gpt2 as model
-from edgewise.zoo.pretrained.entries import TensorEntry, norm
-from edgewise.zoo.pretrained.fields import Fields, written
+from edgewise.zoo.pretrained.schema import Fields, TensorEntry, norm, written
 
 MODEL_TYPE, MODEL, OUTPUT = "gpt2", model, "logits"
 ARCHITECTURES = {"GPT2LMHeadModel": ("transformer.", ()), "GPT2Model": ("", ())}

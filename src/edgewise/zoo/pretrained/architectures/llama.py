@@ -5,8 +5,7 @@ from typing import Any
 
 from edgewise.zoo import llama as model
 from edgewise.zoo.pretrained.architectures import bert
-from edgewise.zoo.pretrained.entries import BadPretrained, TensorEntry
-from edgewise.zoo.pretrained.fields import Fields, head_size, written
+from edgewise.zoo.pretrained.schema import BadPretrained, Fields, TensorEntry, head_size, written
 
 MODEL_TYPE, MODEL, OUTPUT = "llama", model, "logits"
 ARCHITECTURES = {"LlamaForCausalLM": ("model.", ("logits",)), "LlamaModel": ("", ())}

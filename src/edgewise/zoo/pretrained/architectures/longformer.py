@@ -5,8 +5,7 @@ from typing import Any
 
 from edgewise.zoo import longformer as model
 from edgewise.zoo.pretrained.architectures import bert
-from edgewise.zoo.pretrained.entries import BadPretrained, TensorEntry, linear
-from edgewise.zoo.pretrained.fields import Fields
+from edgewise.zoo.pretrained.schema import BadPretrained, Fields, TensorEntry, linear
 
 MODEL_TYPE, MODEL, OUTPUT = "longformer", model, "out"
 ARCHITECTURES = {"LongformerModel": ("", ("pooled",))}

@@ -5,8 +5,7 @@ from typing import Any
 
 from edgewise.zoo import bert as model
 from edgewise.zoo.pretrained.architectures import bert, roberta
-from edgewise.zoo.pretrained.entries import TensorEntry, layers
-from edgewise.zoo.pretrained.fields import Fields
+from edgewise.zoo.pretrained.schema import Fields, TensorEntry, layers
 
 MODEL_TYPE, MODEL, OUTPUT = "mpnet", model, "embedding"
 ARCHITECTURES = {"MPNetModel": ("", ("pooled",)), "MPNetForMaskedLM": ("mpnet.", ("logits",))}

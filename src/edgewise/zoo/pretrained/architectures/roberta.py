@@ -5,8 +5,7 @@ from typing import Any
 from edgewise.zoo import bert as model
 from edgewise.zoo.pretrained.architectures import bert
 from edgewise.zoo.pretrained.architectures.bert import entries as entries
-from edgewise.zoo.pretrained.entries import TensorEntry, linear, norm
-from edgewise.zoo.pretrained.fields import Fields
+from edgewise.zoo.pretrained.schema import Fields, TensorEntry, linear, norm
 
 MODEL_TYPE, MODEL, OUTPUT = "roberta", model, "embedding"
 ARCHITECTURES = {"RobertaModel": ("", ("pooled",)), "RobertaForMaskedLM": ("roberta.", ("logits",))}

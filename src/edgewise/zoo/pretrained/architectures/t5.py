@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgewise.zoo import t5 as model
-from edgewise.zoo.pretrained.entries import TensorEntry
-from edgewise.zoo.pretrained.fields import Fields, activation_name
+from edgewise.zoo.pretrained.schema import Fields, TensorEntry, activation_name
 
 MODEL_TYPE, MODEL, OUTPUT = "t5", model, "logits"
 ARCHITECTURES = {"T5ForConditionalGeneration": ("", ("logits",)), "T5Model": ("", ())}

@@ -5,8 +5,15 @@ from typing import Any
 
 from edgewise.zoo import vit as model
 from edgewise.zoo.pretrained.architectures import bert
-from edgewise.zoo.pretrained.entries import TensorEntry, layers, linear, norm
-from edgewise.zoo.pretrained.fields import Fields, head_size, written
+from edgewise.zoo.pretrained.schema import (
+    Fields,
+    TensorEntry,
+    head_size,
+    layers,
+    linear,
+    norm,
+    written,
+)
 
 MODEL_TYPE, MODEL, OUTPUT = "vit", model, "logits"
 ARCHITECTURES = {"ViTForImageClassification": ("vit.", ("logits",)), "ViTModel": ("", ("pooled",))}
