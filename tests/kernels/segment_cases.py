@@ -63,8 +63,8 @@ calls = st.builds(
 )
 
 KINDS = {
-    "sum": segment_sum,
-    "mean": segment_mean,
+    "sum": lambda x, which, *scale: segment_sum(x, which, *scale),
+    "mean": lambda x, which: segment_mean(x, which),
     "max": lambda x, which: segment_extreme(x, which, largest=True),
     "min": lambda x, which: segment_extreme(x, which, largest=False),
 }
@@ -83,14 +83,14 @@ def results(kind: str, call: Call, dtype: torch.dtype) -> list[Tensor]:
 def plain(kind: str, call: Call, dtype: torch.dtype) -> list[Tensor]:
     """The same by torch alone, written out; ties share, as in `amax`."""
     which, (x, *scale) = call.which(), call.tensors(dtype, kind in ("max", "min"))
-    ids, kept = which.rows.ids.long(), call.segments
+    ids, count = which.rows.ids.long(), call.segments
     read = x[which.rows.index.long()]
     read = read * scale[0][:, None] if scale else read
     if kind in ("max", "min"):
-        start = x.new_full((kept, call.d), -torch.inf if kind == "max" else torch.inf)
+        start = x.new_full((count, call.d), -torch.inf if kind == "max" else torch.inf)
         out = start.scatter_reduce(0, ids[:, None].expand_as(read), read, f"a{kind}")
     else:
-        out = x.new_zeros(kept, call.d).index_add(0, ids, read)
+        out = x.new_zeros(count, call.d).index_add(0, ids, read)
         sizes = which.rows.ptr.diff().clamp(min=1)[:, None]
         out = out / sizes.to(dtype) if kind == "mean" else out
     weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(2)).to(dtype)

@@ -14,7 +14,7 @@ DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
 
 def hub(n, lot, seed=0):
-    """Row 0 hears `lot` keys and key 0 is heard by as many; the last row hears nothing."""
+    """Row 0 attends to `lot` keys and as many rows to key 0; the last row attends to none."""
     random = torch.Generator().manual_seed(seed)
     some = torch.randint(n - 1, (2, 3 * n), generator=random)
     i = torch.cat([some[0], torch.zeros(lot, dtype=torch.int64), torch.arange(lot)])
@@ -47,8 +47,7 @@ def assert_as_exact(found, tensors, graph, **options):
     """No further from float64 than the reference in the same precision, and some rounding."""
 
     def same(x, dtype):
-        given = isinstance(x, torch.Tensor)
-        return x.detach().to(dtype).requires_grad_() if given else x
+        return x.detach().to(dtype).requires_grad_() if isinstance(x, torch.Tensor) else x
 
     def reference(dtype):
         terms = {name: same(x, dtype) for name, x in options.items()}
@@ -104,7 +103,7 @@ def test_what_is_not_a_number_in_a_part_of_a_hub_stays():
     assert not out[1].isnan().any()
 
 
-def test_a_hub_that_hears_nothing_by_its_bias():
+def test_a_hub_that_its_bias_masks():
     n = 1300
     graph = hub(n, 1200)
     tensors = drawn((1, 1, 1), n, (4, 4, 4), torch.float32, False)

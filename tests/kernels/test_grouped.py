@@ -53,7 +53,7 @@ def test_a_gpu_is_refused_where_there_is_none():
     assert dict(choice.refusals)["triton"] == "it runs on a CUDA GPU, not on cpu"
 
 
-@pytest.mark.parametrize("pairs", [6, 40], ids=["few of all", "most of all"])
+@pytest.mark.parametrize("pairs", [6, 40], ids=["some pairs", "most pairs"])
 @pytest.mark.parametrize("aggregation", [F.sum_agg, F.avg_agg])
 def test_rules_with_a_matrix_for_each_type(pairs, aggregation):
     """Heads × types are one wide product where most are there, else each its own: both the same."""

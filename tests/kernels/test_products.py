@@ -1,4 +1,4 @@
-"""A few rows times matrices: as torch computes them, on any number of threads."""
+"""One to eight rows times matrices: as torch computes them, on any number of threads."""
 
 import os
 import threading
@@ -11,12 +11,12 @@ from torch.nn.functional import linear
 
 from edgewise.kernels import products
 from edgewise.kernels import threads as workers
-from edgewise.kernels.products import FEW, Products
+from edgewise.kernels.products import MOST, Products
 from edgewise.kernels.threads import together
 
 
 def assert_product(found, x, matrix):
-    """Within a few roundings of the sizes that are summed."""
+    """As close as rounding allows for the sizes that are summed."""
     exact, size = (
         linear(a, b)
         for a, b in ((x.double(), matrix.double()), (x.double().abs(), matrix.double().abs()))
@@ -52,7 +52,7 @@ def large(dtype=torch.float32):
 
 
 def test_every_thread_takes_its_share(threads):
-    for rows in range(1, FEW + 1):
+    for rows in range(1, MOST + 1):
         x, matrices = torch.randn(rows, 257), large()
         ready = Products(matrices)
         assert ready.refuses(x) is None

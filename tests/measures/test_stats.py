@@ -53,14 +53,14 @@ def test_measures_are_those_of_networkx(source: str) -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_what_is_heard_layer_by_layer(source: str) -> None:
+def test_what_is_reached_layer_by_layer(source: str) -> None:
     stats, dense = parse(source).stats(N), parse(source).dense(N).double()
     step = ((dense + torch.eye(N)) > 0).double()
-    heard = torch.eye(N).double()
+    reached = torch.eye(N).double()
     for share in stats.reach:
-        assert share == pytest.approx(float((heard > 0).double().mean()))
-        heard = heard @ step
-    assert float((heard > 0).double().mean()) == pytest.approx(stats.reach[-1])
+        assert share == pytest.approx(float((reached > 0).double().mean()))
+        reached = reached @ step
+    assert float((reached > 0).double().mean()) == pytest.approx(stats.reach[-1])
     assert stats.layers == (len(stats.reach) - 1 if stats.reach[-1] > 1 - 1e-12 else math.inf)
 
 

@@ -1,4 +1,4 @@
-"""A few rows times matrices: what is read is the matrices, so each is read once, at full width.
+"""One to eight rows times matrices: time goes into reading the matrices, so each is read once.
 
 Libraries for products of matrices are made for many rows. For one to eight on a CPU, loops over the
 rows of the matrix take about as long as reading it does, and the matrices that meet the same rows
@@ -15,7 +15,7 @@ from torch import Tensor
 from edgewise.kernels.chosen import no_numba
 from edgewise.kernels.threads import together
 
-FEW = 8  # rows; with more, blocks of both sides are worth their trouble
+MOST = 8  # rows; with more, blocks of both sides are worth their trouble
 SMALL = 1 << 14  # numbers in matrices, below which starting costs more than computing
 KINDS = (torch.float32, torch.float64)
 CLASSES = (Tensor, torch.nn.Parameter)  # others have a meaning of their own
@@ -60,8 +60,8 @@ class Products:
         if x.is_neg():
             return "the rows are a negated view"
         rows = x.shape[:-1].numel()
-        if not 0 < rows <= FEW:
-            return f"there are {rows} rows, not 1 to {FEW}"
+        if not 0 < rows <= MOST:
+            return f"there are {rows} rows, not 1 to {MOST}"
         if x.dtype != self.matrices[0].dtype or x.device.type != "cpu":
             return "rows and matrices differ in precision or device"
         return None

@@ -96,7 +96,7 @@ class Rows:
 
     @property
     def is_scattered(self) -> bool:
-        """True if rows have several keys, few of them adjacent, as in random graphs."""
+        """True if rows have several keys, mostly not adjacent, as in random graphs."""
         return self.n < self.count() < 2 * len(self.start)
 
     def expand(self) -> "Rows":

@@ -19,6 +19,7 @@ from edgewise.layouts.ragged import Ints, pointer, ranges
 
 MOST = 512  # edges of a piece: to add up two of them costs little beside reading them
 LONG, PIECES = 4, 1024  # or so many times the mean, if that still makes so many pieces
+SMALL = 2**31  # numbers below it are int32
 TILE = 64  # rows of one product on a GPU
 CHUNK = 4096  # rows that are summed into one part of a weight's gradient
 
@@ -119,13 +120,14 @@ class SplitCSR:
             return (numbers + by * steps).flatten()
 
         def joined(ptr: Tensor, edges: int) -> Tensor:
-            return torch.cat([moved(ptr[:-1], edges), ptr.new_full((1,), count * edges)])
+            return torch.cat([moved(ptr[:-1], edges), steps.new_full((1,), count * edges)])
 
-        steps = torch.arange(count, dtype=self.ptr.dtype, device=self.ptr.device)[:, None]
+        kind = _integers(count * max(self.edges, self.segments, rows))
+        steps = torch.arange(count, dtype=kind, device=self.ptr.device)[:, None]
         ptr = joined(self.ptr, self.edges)
         each = ptr, moved(self.index, rows), moved(self.perm, self.edges)
         if not self.is_split:
-            return SplitCSR(*each, ptr, self.owner, self.slot, self.split, self.split_ptr)
+            return SplitCSR(*each, ptr, *[ptr[:0]] * 4)
         slot = torch.where(self.slot < 0, -1, self.slot + self.slots * steps).flatten()
         split = moved(self.split, self.segments), joined(self.split_ptr, self.slots)
         pieces = joined(self.pieces, self.edges)
@@ -207,9 +209,8 @@ def edge_index(i: Tensor, j: Tensor, n: int, m: int) -> EdgeIndex:
     perm = j.argsort(stable=True)
     back = torch.empty_like(perm)
     back[perm] = torch.arange(len(perm), device=perm.device)
-    return EdgeIndex(
-        _split(_pointer_of(i, n), j, perm), _split(_pointer_of(j, m), i.index_select(0, perm), back)
-    )
+    rows = _split(_pointer_of(i, n), j, perm, m)
+    return EdgeIndex(rows, _split(_pointer_of(j, m), i.index_select(0, perm), back, n))
 
 
 def segment_index(i: Tensor, n: int) -> EdgeIndex:
@@ -219,8 +220,8 @@ def segment_index(i: Tensor, n: int) -> EdgeIndex:
     [0, 0, 1]
     """
     numbers = torch.arange(len(i))
-    columns = _split(torch.arange(len(i) + 1), i, numbers)
-    return EdgeIndex(_split(_pointer_of(i, n), numbers, numbers), columns)
+    columns = _split(torch.arange(len(i) + 1), i, numbers, n)
+    return EdgeIndex(_split(_pointer_of(i, n), numbers, numbers, len(i)), columns)
 
 
 def consecutive(ptr: Tensor, edges: int) -> SplitCSR:
@@ -234,15 +235,19 @@ def _pointer_of(ids: Tensor, count: int) -> Tensor:
     return torch.nn.functional.pad(ends, (1, 0))
 
 
-def _split(ptr: Tensor, index: Tensor, perm: Tensor) -> SplitCSR:
+def _split(ptr: Tensor, index: Tensor, perm: Tensor, rows: int) -> SplitCSR:
     """Pieces of about equal size where a segment has too many edges."""
-    kind = torch.int32 if len(index) < 2**31 else torch.int64
+    kind = _integers(max(len(index), len(ptr), rows))
     ptr, index, perm = (x.to(kind) for x in (ptr, index, perm))
     most = max(MOST, min(LONG * len(index) // max(len(ptr) - 1, 1), len(index) // PIECES))
     if not len(index) or int(ptr.diff().max()) <= most:
         return SplitCSR(ptr, index, perm, ptr, *[ptr[:0]] * 4)
     arrays = (torch.from_numpy(x).to(ptr) for x in _pieces(ptr.cpu().numpy(), most))
     return SplitCSR(ptr, index, perm, *arrays)
+
+
+def _integers(most: int) -> torch.dtype:
+    return torch.int32 if most < SMALL else torch.int64
 
 
 def _pieces(ptr: Ints, most: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:

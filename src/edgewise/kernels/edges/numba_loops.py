@@ -56,7 +56,7 @@ def mixed(x):
 
 @njit(nogil=True, cache=True, inline="always")
 def is_dropped(seed, least, h, i, j):
-    """As `kernels.edges.dropout` decides it."""
+    """As `Dropout.keep` decides it."""
     row = mixed(mixed(np.uint64(seed + h) & WORD) ^ np.uint64(i))
     return mixed(row ^ np.uint64(j)) < np.uint64(least)
 
