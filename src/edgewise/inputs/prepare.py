@@ -5,7 +5,7 @@ A batch is one more key: rules over ragged samples get a variable for the sample
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -249,15 +249,24 @@ def _refuse_counts(counts: Mapping[str, int]) -> None:
 
 def batched_relations(rules: Iterable[nodes.Rule], inputs: Iterable[str]) -> set[str]:
     """The relations that differ between samples: ragged inputs and what is derived from them."""
-    found, rules = set(inputs), list(rules)
-    changed = True
-    while changed:
-        changed = False
-        for rule in rules:
-            reads = {a.relation for a in atoms(rule) if isinstance(a, nodes.Atom)}
-            if rule.head.relation not in found and reads & found:
-                found.add(rule.head.relation)
-                changed = True
+    return closure(
+        rules,
+        inputs,
+        lambda rule, found: any(
+            isinstance(a, nodes.Atom) and a.relation in found for a in atoms(rule)
+        ),
+    )
+
+
+def closure(
+    rules: Iterable[nodes.Rule],
+    start: Iterable[str],
+    follows: Callable[[nodes.Rule, set[str]], bool],
+) -> set[str]:
+    """Some relations, and the heads of rules that follow from those found, until none is new."""
+    found, rules = set(start), list(rules)
+    while new := {r.head.relation for r in rules if follows(r, found)} - found:
+        found |= new
     return found
 
 

@@ -12,7 +12,7 @@ from edgewise.errors import caller
 from edgewise.ground.body import SAMPLE, SAMPLES
 from edgewise.ground.index import Grid, KeyOutOfRange
 from edgewise.ground.source import Source
-from edgewise.inputs.prepare import BoundPlan
+from edgewise.inputs.prepare import BoundPlan, closure
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.program import Domain
@@ -26,7 +26,7 @@ def dense_sizes(prepared: BoundPlan) -> dict[str, tuple[int, ...]]:
     """The lengths of the axes of every dense relation."""
     domains = dict(prepared.plan.domains)
     dense = dense_relations(prepared.plan.rules, prepared.dense, domains)
-    sizes = {name: _sizes(prepared.sources[name]) for name in prepared.dense}
+    sizes = {name: prepared.sources[name].index.spans for name in prepared.dense}
     changed = True
     while changed:
         changed = False
@@ -40,11 +40,6 @@ def dense_sizes(prepared: BoundPlan) -> dict[str, tuple[int, ...]]:
                 sizes[rule.head.relation] = longest
                 changed = True
     return sizes
-
-
-def _sizes(source: Source) -> tuple[int, ...]:
-    assert isinstance(source.index, Grid)
-    return source.index.sizes
 
 
 def check_keys(prepared: BoundPlan) -> None:
@@ -79,7 +74,7 @@ def _check(
                 f"`{atom.relation}` has the key {key!r}, but the axis it is joined with has length "
                 f"{int(end.expand(len(column))[at])}",
                 caller(),
-                "give keys from 0 to the length of the dense input, or the input as `rows(...)`",
+                "give keys below the length of the dense input, or the input as `rows(...)`",
             )
 
 
@@ -153,22 +148,13 @@ def dense_relations(
     >>> sorted(dense_relations(rules, ["x"], {}))
     ['q', 'x']
     """
-    dense = set(inputs)
-    rules = list(rules)
-    changed = True
-    while changed:
-        changed = False
-        for rule in rules:
-            if rule.head.relation not in dense and _is_dense(rule, dense, domains):
-                dense.add(rule.head.relation)
-                changed = True
-    return dense
+    return closure(rules, inputs, lambda rule, dense: _is_dense(rule, dense, domains))
 
 
 def _is_dense(rule: nodes.Rule, dense: set[str], domains: Mapping[str, Domain]) -> bool:
     if not all(isinstance(t, nodes.Variable) for t in rule.head.terms):
         return False
-    positive = [a for a in atoms(rule) if isinstance(a, nodes.Atom) and not a.negated]
+    positive = list(_positive(rule))
     ranged = {v.name for a in positive if a.relation in dense for v in variables(a.terms)}
     keyed = {v.name for a in positive for v in variables(a.terms)}
     # a family runs over all of its domain where no atom says which keys there are
@@ -191,8 +177,8 @@ def axis_lengths(
             return None
         ends = [
             sizes[atom.relation][p]
-            for atom in atoms(rule)
-            if isinstance(atom, nodes.Atom) and not atom.negated and atom.relation in sizes
+            for atom in _positive(rule)
+            if atom.relation in sizes
             for p, t in enumerate(atom.terms)
             if t == term
         ]

@@ -105,7 +105,7 @@ def _check_range(name: str, keys: Tensor) -> None:
         raise KeyOutOfRange(
             f"`{name}` has the key {int(wrong[0])}",
             caller(),
-            "give keys from 0 to 2^40; drop padding before, as in `keys[:, (keys >= 0).all(0)]`",
+            "give keys from 0, below 2^40; drop padding first: `keys[:, (keys >= 0).all(0)]`",
         )
 
 
