@@ -20,6 +20,7 @@ Literal = nodes.Atom | nodes.SpecialAtom | nodes.PatternAtom | nodes.Weight
 IndexOf = Callable[[nodes.Atom], Index]
 # of one row: compared on a grid, looked up among keys, or repeated for each match
 COMPARE, LOOK_UP, EXPAND = 1, 4, 8
+MAX_STARTS = 16  # orders that are compared: each takes quadratic time
 
 
 def terms_of(literal: Literal) -> tuple[nodes.Term, ...]:
@@ -106,7 +107,10 @@ def join_order(body: Body, first: int | None, listed: frozenset[int], index: Ind
     """
     if first is not None or len(body.positive) < 2:
         return _JoinOrder(body, listed, index).run(first)[1]
-    found = [_JoinOrder(body, listed, index).run(at) for at in body.positive]
+    starts = list(body.positive)
+    if len(starts) > MAX_STARTS:
+        starts = sorted(starts, key=lambda at: index(body.positive[at]).rows)[:MAX_STARTS]
+    found = [_JoinOrder(body, listed, index).run(at) for at in starts]
     return min(found, key=lambda pair: pair[0])[1]
 
 

@@ -104,8 +104,8 @@ class TooLarge(EdgewiseError):
 
     code = "too-large"
     example = (
-        "x = torch.zeros(1, 1, 1, 4).expand(1, 1, 1 << 22, 4)\n"
-        "attention(x, x, x, window(1 << 16), return_weights=True)"
+        "x = torch.zeros(1, 1, 1, 4).expand(1, 1, 1 << 18, 4)\n"
+        "attention(x, x, x, window(1 << 17), return_weights=True)"
     )
     instead = (
         "x = torch.zeros(1, 1, 1 << 10, 4)\nattention(x, x, x, window(1 << 6), return_weights=True)"
