@@ -24,8 +24,7 @@ from edgewise.kernels.attention.flash import fused
 from edgewise.kernels.attention.prepared import Prepared, Split, prepare_call
 from edgewise.kernels.chosen import Chosen
 from edgewise.kernels.edges import EdgeIndex
-from edgewise.kernels.edges.registry import SEGMENTS, EdgeOperation
-from edgewise.kernels.edges.registry import choose as choose_along_edges
+from edgewise.kernels.edges.registry import SEGMENTS
 from edgewise.physical.attention import AttentionStep
 from edgewise.physical.attention_nodes import ATTEND, ATTEND_ALONG
 from edgewise.physical.family_passes import ALL_MEMBERS
@@ -90,7 +89,7 @@ def _explained(work: PlanStep, nodes: list[Node], plan: PhysicalPlan) -> dict[st
         for node in nodes:
             counter.node(node, plan)
     if isinstance(work.step, AttentionStep):
-        made = _attention(work.step, nodes, plan, counter)
+        made = _attention(work, nodes, plan, counter)
     else:
         made = {"kernel": kernel(work, nodes)} | counter.numbers()
         made |= _reasons(work.step, work.kernels)
@@ -216,12 +215,13 @@ def _reasons(piece: Piece, seen: Sequence[Chosen]) -> dict[str, Any]:
 
 
 def _attention(
-    step: AttentionStep, nodes: list[Node], plan: PhysicalPlan, counter: Counter
+    work: PlanStep, nodes: list[Node], plan: PhysicalPlan, counter: Counter
 ) -> dict[str, Any]:
     """The prepared call of an attention: its kernel, its work, and why not other kernels."""
+    step: AttentionStep = work.step
     attends = {node.target: node for node in nodes if node.op == "call_function"}
     if ATTEND_ALONG in attends:
-        return _additive(step, attends[ATTEND_ALONG], plan, counter)
+        return _additive(work, attends[ATTEND_ALONG], counter)
     call = _prepared(step, attends, plan)
     pairs, flops, size = call.work
     return {
@@ -265,23 +265,21 @@ def _terms(case: Case) -> dict[str, Any]:
     return {"terms": terms} if terms else {}
 
 
-def _additive(
-    step: AttentionStep, node: Node, plan: PhysicalPlan, counter: Counter
-) -> dict[str, Any]:
+def _additive(work: PlanStep, node: Node, counter: Counter) -> dict[str, Any]:
     """Additive attention along listed pairs."""
+    step: AttentionStep = work.step
     assert step.which is not None
+    choice = next(c for c in work.kernels if c.operation == "additive_attention")
     q, k, v = (input_node(node, at).meta["like"] for at in range(3))
     d, dv = q.shape[-1], v.shape[-1]
-    case = EdgeOperation("additive_attention", max(d, dv), v.dtype, plan.device.type)
-    choice = choose_along_edges(case)
     pairs = len(q) * step.which.edges
-    places = q.shape[1] + k.shape[1]
+    rows = q.shape[1] + k.shape[1]
     return {
-        "kernel": f"additive attention ({choice.kernel.name})",
+        "kernel": f"additive attention ({choice.name})",
         "pattern": repr(step.pattern),
         "pairs": pairs,
         "flops": counter.flops + pairs * (3 * d + 2 * dv),
-        "bytes": counter.bytes + len(q) * places * (d + dv) * v.element_size(),
+        "bytes": counter.bytes + len(q) * rows * (d + dv) * v.element_size(),
         "largest": counter.largest,
         "not": dict(choice.refusals),
     }

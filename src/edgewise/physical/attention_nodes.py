@@ -14,6 +14,7 @@ from edgewise.kernels.attention.autocast import in_autocast
 from edgewise.kernels.attention.contract import NO_INPUTS, Options, TermInputs
 from edgewise.kernels.attention.prepared import Prepared, prepare_call
 from edgewise.kernels.edges import EdgeIndex, additive_attention, edge_index
+from edgewise.kernels.edges.registry import EdgeOperation, note_choice
 from edgewise.physical.state import State
 from edgewise.physical.symbols import Symbol, opaque
 from edgewise.plan.nodes import Additive
@@ -131,6 +132,8 @@ def additive_output(step: AttentionStep, state: State) -> tuple[Tensor, tuple[in
     assert isinstance(node.score.products, Additive)
     assert step.which is not None
     dropout = node.dropout if state.training else 0.0
+    width = max(q.shape[-1], v.shape[-1])
+    note_choice(EdgeOperation("additive_attention", width, v.dtype, v.device.type))
     out = _along(q, k, v, step.which, t, node.score.products.slope, dropout)
     return out.reshape(batch, *heads, axes[node.query], out.shape[-1]), rank
 
