@@ -19,7 +19,9 @@ def test_a_page_prints_what_it_says(name):
     assert blocks.executed(page) == page, f"run `python docs/blocks.py {name}` and read it"
 
 
-@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize(
+    "name", ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/explanation/decisions.md"]
+)
 def test_files_that_a_page_names_are_there(name):
     page = (ROOT / name).read_text(encoding="utf-8")
     named = re.findall(r"`((?:[\w-]+/)+[\w-]*(?:\.\w+)?)`", page)
