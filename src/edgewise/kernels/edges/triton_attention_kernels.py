@@ -104,6 +104,33 @@ def products(q, k, Vector, h, x, slope, KIND: tl.constexpr):
 
 
 @triton.jit
+def scored(
+    s, i, j, h, e, some, edges, Factor, Bias, Tables, Sizes,
+    VALUE: tl.constexpr, SCORE: tl.constexpr, FACTOR: tl.constexpr, BIAS: tl.constexpr,
+):  # fmt: skip
+    """Scores of products, what the function of a score is taken of, and the factors of edges."""
+    factor = s
+    if FACTOR:
+        factor = per_edge(Factor, e, h, edges, some)
+        s *= factor
+    before = s
+    if SCORE:
+        s = VALUE(before, i, j, h[None, :], Tables, Sizes)
+    if BIAS:
+        s += per_edge(Bias, e, h, edges, some)
+    return s, before, factor
+
+
+@triton.jit
+def add_to_edges(Grad, each, e, h, edges, x, some, first):
+    """The gradients of the vectors of edges, summed over the queries that share a key."""
+    at = Grad + of_edges(e, h, edges, x)
+    if not first:
+        each += tl.load(at, some[:, None, None], 0.0)
+    tl.store(at, each, mask=some[:, None, None])
+
+
+@triton.jit
 def put(Out, Part, found, h, row, slot, slots, oh, on, D: tl.constexpr):
     """(H, D) of a row, or of a part of one."""
     x = tl.arange(0, D)[None, :]
@@ -155,13 +182,10 @@ def forward(
         else:
             k = gathered(K, EdgeKey, j, e, kh, skh, skm, x, some, edges, EDGE_KEY)
         v = gathered(V, EdgeValue, j, e, kh, svh, svm, y, some, edges, EDGE_VALUE)
-        s = products(q, k, Vector, h, x, slope, KIND)
-        if FACTOR:
-            s *= per_edge(Factor, e, h, edges, some)
-        if SCORE:
-            s = VALUE(s, row, j[:, None], h[None, :], Tables, Sizes)
-        if BIAS:
-            s += per_edge(Bias, e, h, edges, some)
+        s, _before, _factor = scored(
+            products(q, k, Vector, h, x, slope, KIND), row, j[:, None], h, e, some, edges,
+            Factor, Bias, Tables, Sizes, VALUE, SCORE, FACTOR, BIAS,
+        )  # fmt: skip
         s = tl.where(some[:, None], s * LOG2E, float("-inf"))
         new = tl.maximum(top, tl.max(s, 0))
         safe = tl.where(new == float("-inf"), 0.0, new)
@@ -248,15 +272,10 @@ def backward_rows(
         k = gathered(K, EdgeKey, j, e, kh, skh, skm, x, some, edges, EDGE_KEY)
         v = gathered(V, EdgeValue, j, e, kh, svh, svm, y, some, edges, EDGE_VALUE)
         plain = products(q, k, Vector, h, x, slope, KIND)
-        s = plain
-        if FACTOR:
-            factor = per_edge(Factor, e, h, edges, some)
-            s *= factor
-        before = s
-        if SCORE:
-            s = VALUE(s, row, j[:, None], h[None, :], Tables, Sizes)
-        if BIAS:
-            s += per_edge(Bias, e, h, edges, some)
+        s, before, factor = scored(
+            plain, row, j[:, None], h, e, some, edges,
+            Factor, Bias, Tables, Sizes, VALUE, SCORE, FACTOR, BIAS,
+        )  # fmt: skip
         weight = tl.where(some[:, None], tl.exp(s - lse[None, :]), 0.0)
         dp = tl.sum(g[None, :, :] * v, 2)
         if DROP:
@@ -275,9 +294,9 @@ def backward_rows(
             tl.store(DFactor + place, each, mask=some[:, None])
             ds *= factor
         if KIND == VECTOR:
-            bend = slopes(q + k, slope) * ds[:, :, None]
-            acc += tl.sum(weighted(Vector, h, x, bend), 0)
-            dvector += tl.sum((q + k) * bend, 0)
+            dz = slopes(q + k, slope) * ds[:, :, None]
+            acc += tl.sum(weighted(Vector, h, x, dz), 0)
+            dvector += tl.sum((q + k) * dz, 0)
         else:
             acc += tl.sum(ds[:, :, None] * k, 0)
     put(DQ, Part, acc * scale, h, row, slot, slots, oh, on, D)
@@ -324,6 +343,7 @@ def backward_columns(
             stats = Stats + (i[:, None] * (keys * group) + h[None, :]) * 2
             lse = tl.load(stats, mask=some[:, None], other=float("inf"))
             delta = tl.load(stats + 1, mask=some[:, None], other=0.0)
+            e = i
             if BIAS or FACTOR or EDGE_KEY or EDGE_VALUE:
                 e = tl.load(Perm + c, mask=some, other=0).to(tl.int64)
             s = products(q, k, Vector, h, x, slope, KIND)
@@ -334,14 +354,10 @@ def backward_columns(
             if EDGE_VALUE:
                 each = tl.load(EdgeValue + of_edges(e, b, edges, y), some[:, None, None], 0.0)
                 dp += tl.sum(each * g, 2)
-            if FACTOR:
-                factor = per_edge(Factor, e, h, edges, some)
-                s *= factor
-            before = s
-            if SCORE:
-                s = VALUE(s, i[:, None], j, h[None, :], Tables, Sizes)
-            if BIAS:
-                s += per_edge(Bias, e, h, edges, some)
+            s, before, factor = scored(
+                s, i[:, None], j, h, e, some, edges,
+                Factor, Bias, Tables, Sizes, VALUE, SCORE, FACTOR, BIAS,
+            )  # fmt: skip
             p = tl.exp(s - lse)
             weight = p
             if DROP:
@@ -361,17 +377,11 @@ def backward_columns(
                 ds = tl.where(some[:, None], ds, 0.0)
                 dk += tl.sum(weighted(Vector, h, x, slopes(q + k, slope) * ds[:, :, None]), 0)
             if EDGE_KEY:
-                at = DEdgeKey + of_edges(e, b, edges, x)
                 each = ds[:, :, None] * q * scale
-                if near > 0:
-                    each += tl.load(at, some[:, None, None], 0.0)
-                tl.store(at, each, mask=some[:, None, None])
+                add_to_edges(DEdgeKey, each, e, b, edges, x, some, near == 0)
             if EDGE_VALUE:
-                at = DEdgeValue + of_edges(e, b, edges, y)
                 each = weight[:, :, None] * g
-                if near > 0:
-                    each += tl.load(at, some[:, None, None], 0.0)
-                tl.store(at, each, mask=some[:, None, None])
+                add_to_edges(DEdgeValue, each, e, b, edges, y, some, near == 0)
     put(DVal, PartV, dv, b, j, slot, slots, vh, vn, DV)
     if KIND == NUMBERS:
         put_number(DK, PartK, dk, b, j, slot, slots, kh, kn)

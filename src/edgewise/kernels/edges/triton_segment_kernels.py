@@ -20,6 +20,13 @@ def place(Owner, Slot, SPLIT: tl.constexpr):
 
 
 @triton.jit
+def read(X, j, some, c, d, stride):
+    """Columns c of the rows j."""
+    inside = some[:, None] & (c < d)[None, :]
+    return tl.load(X + j[:, None] * stride + c[None, :], mask=inside, other=0.0)
+
+
+@triton.jit
 def put(Out, Part, segment, slot, d, c, value, SPLIT: tl.constexpr):
     if SPLIT and slot >= 0:
         tl.store(Part + slot.to(tl.int64) * d + c, value, mask=c < d)
@@ -39,8 +46,7 @@ def segment_sum(
         e = t + tl.arange(0, E)
         some = e < high
         j = tl.load(Rows + e, mask=some, other=0).to(tl.int64)
-        read = some[:, None] & (c < d)[None, :]
-        x = tl.load(X + j[:, None] * stride + c[None, :], mask=read, other=0.0).to(tl.float32)
+        x = read(X, j, some, c, d, stride).to(tl.float32)
         if SCALE:
             x *= tl.load(Scale + e, mask=some, other=0.0).to(tl.float32)[:, None]
         acc += x
@@ -63,8 +69,7 @@ def segment_sum_short(
     for t in range(0, tl.max(size, 0)):
         some = there & (t < size)
         j = tl.load(Rows + low + t, mask=some, other=0).to(tl.int64)
-        read = some[:, None] & (c < d)[None, :]
-        x = tl.load(X + j[:, None] * stride + c[None, :], mask=read, other=0.0).to(tl.float32)
+        x = read(X, j, some, c, d, stride).to(tl.float32)
         if SCALE:
             x *= tl.load(Scale + low + t, mask=some, other=0.0).to(tl.float32)[:, None]
         acc += x
@@ -95,9 +100,7 @@ def edge_dots(
         for start in range(0, d, D):
             c = start + tl.arange(0, D)
             y = tl.load(Y + segment * other + c, mask=c < d, other=0.0).to(tl.float32)
-            read = some[:, None] & (c < d)[None, :]
-            x = tl.load(X + j[:, None] * stride + c[None, :], mask=read, other=0.0)
-            acc += tl.sum(x.to(tl.float32) * y[None, :], 1)
+            acc += tl.sum(read(X, j, some, c, d, stride).to(tl.float32) * y[None, :], 1)
         tl.store(Out + e, acc.to(Out.dtype.element_ty), mask=some)
 
 
@@ -115,12 +118,12 @@ def segment_extreme(
         e = t + tl.arange(0, E)
         some = e < high
         j = tl.load(Rows + e, mask=some, other=0).to(tl.int64)
-        read = some[:, None] & (c < d)[None, :]
-        x = tl.load(X + j[:, None] * stride + c[None, :], mask=read, other=0.0).to(tl.float32)
-        x = tl.where(read, x * sign, float("-inf"))
+        inside = some[:, None] & (c < d)[None, :]
+        x = read(X, j, some, c, d, stride).to(tl.float32) * sign
+        x = tl.where(inside, x, float("-inf"))
         wrong += tl.sum((x != x).to(tl.int32), 0)
         new = tl.maximum(top, tl.max(x, 0))
-        has = read & (x == new[None, :])
+        has = inside & (x == new[None, :])
         ties = tl.where(new > top, 0.0, ties) + tl.sum(has.to(tl.float32), 0)
         top = new
     top = tl.where(wrong > 0, float("nan"), top) * sign
@@ -143,9 +146,7 @@ def equal_sum(
         e = t + tl.arange(0, E)
         some = e < high
         j = tl.load(Rows + e, mask=some, other=0).to(tl.int64)
-        read = some[:, None] & (c < d)[None, :]
-        x = tl.load(X + j[:, None] * stride + c[None, :], mask=read, other=0.0)
-        a = tl.load(A + j[:, None] * second + c[None, :], mask=read, other=0.0)
+        x, a = read(X, j, some, c, d, stride), read(A, j, some, c, d, second)
         acc += tl.where(x == y[None, :], a.to(tl.float32), 0.0)
     put(Out, Part, segment, slot, d, c, tl.sum(acc, 0), SPLIT)
 
