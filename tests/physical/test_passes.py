@@ -1,64 +1,148 @@
-"""Both sides of every pass over the graph: values and gradients are the same without it."""
+"""Both sides of every pass over the graph: it changes the program it is for, and no value."""
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from edgewise import F, Program, R, V, W
+from edgewise import F, Program, R, V, W, rows
+from edgewise.passes import GRAPH
 from edgewise.physical.passes import ON_GRAPH
 from edgewise.pipeline import PASSES
 from tests.physical.test_plan import CASES, EDGE, assert_equal, values_and_gradients
 
-PROGRAMS = {
-    **CASES,
-    "projections of one relation": (
-        Program(
-            [
-                R.a(V.X) <= R.x(V.X)["a":4, 4],
-                R.b(V.X) <= R.x(V.X)["b":2, 4] + W.shift[2,],
-                R.c(V.X) <= R.x(V.X)["c":4, 4],
-                (R.out(V.X) <= (R.a(V.X).T, R.c(V.X))) | [F.product],
-                R.out(V.X) <= R.b(V.X)["d":1, 2],
-            ]
-        ),
-        (),
-    ),
-    "heads": (
-        Program(
-            [
-                R.q(V.H, V.X) <= R.x(V.X)[W.q(V.H)[2, 4]] + W.qb(V.H)[2,],
-                R.k(V.H, V.X) <= R.x(V.X)[W.k(V.H)[2, 4]],
-                (R.out(V.H, V.X) <= (R.q(V.H, V.X).T, R.k(V.H, V.X))) | [F.product],
-            ],
-            domains={V.H: 3},
-        ),
-        (),
-    ),
-}
+NAMES = [step.name for step in ON_GRAPH]
+PROJECTIONS = Program(
+    [
+        R.a(V.X) <= R.x(V.X)["a":4, 4],
+        R.b(V.X) <= R.x(V.X)["b":2, 4] + W.shift[2,],
+        R.c(V.X) <= R.x(V.X)["c":4, 4],
+        (R.out(V.X) <= (R.a(V.X).T, R.c(V.X))) | [F.product],
+        R.out(V.X) <= R.b(V.X)["d":1, 2],
+    ]
+)
+HEADS = Program(
+    [
+        R.q(V.H, V.X) <= R.x(V.X)[W.q(V.H)[2, 4]] + W.qb(V.H)[2,],
+        R.k(V.H, V.X) <= R.x(V.X)[W.k(V.H)[2, 4]],
+        (R.out(V.H, V.X) <= (R.q(V.H, V.X).T, R.k(V.H, V.X))) | [F.product],
+    ],
+    domains={V.H: 3},
+)
+PROGRAMS = {**CASES, "projections of one relation": (PROJECTIONS, ()), "heads": (HEADS, ())}
+
+
+def compiled(program, left_out):
+    return program.compile(R.out, seed=0, fill=0.0, dtype=torch.float64, without=left_out)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("left_out", [step.name for step in ON_GRAPH])
-def test_without_a_pass_everything_is_the_same(name, left_out):
+@pytest.mark.parametrize("left_out", [*([name] for name in NAMES), NAMES], ids=str)
+def test_without_passes_everything_is_the_same(name, left_out):
     program, keys = PROGRAMS[name]
     x = torch.randn(6, 4, dtype=torch.float64, generator=torch.manual_seed(1))
     found = []
-    for without in ((), (left_out,)):
-        model = program.compile(R.out, seed=0, fill=0.0, dtype=torch.float64, without=without)
+    for without in ((), left_out):
+        model = compiled(program, without)
         data = model.ground(**{key: EDGE for key in keys})
         found.append(values_and_gradients(model, data, x))
     assert_equal(*found)
 
 
-def test_every_pass_over_the_graph_can_be_left_out():
-    assert set(ON_GRAPH) <= set(PASSES)
+def test_passes_over_the_graph_are_in_the_list_of_all():
+    assert tuple(step for step in PASSES if step.on == GRAPH) == ON_GRAPH
 
 
-def test_projections_of_one_relation_are_one_product():
-    program, _ = PROGRAMS["projections of one relation"]
-    for without, products in (((), 2), (("merge projections",), 4)):
-        model = program.compile(R.out, seed=0, without=without)
-        model(x=torch.randn(6, 4))
-        (step,) = model._cache.built.values()
-        (plan,) = step.plans.values()
-        linear = [n for n in plan.graph.nodes if n.target is torch.nn.functional.linear]
-        assert len(linear) == products
+# the program that a pass is for, and a target of which the graph has less with it
+
+
+def edges(n):
+    return rows(torch.tensor([[i % 5 for i in range(n)], [i % 7 for i in range(n)]]).unique(dim=1))
+
+
+def sums(*body):
+    return Program([(R.out(V.I) <= (R.edge(V.I, V.J), *body)) | [F.product]])
+
+
+RELATIONS = Program(
+    [(R.out(V.I) <= (R.edge(V.I, V.K), R.x(V.K)[W.w(V.K)[3, 4]])) | [F.product]], domains={V.K: 7}
+)
+DISTANCES = Program(
+    [(R.out(V.I, V.J) <= (R.x(V.I).T, R.y(V.D), R.special.add(V.J, V.D, V.I))) | [F.product]]
+)
+X = {"x": torch.randn(7, 4, dtype=torch.float64)}
+LONG = {n: torch.randn(96, 4, dtype=torch.float64) for n in ("x", "y")}
+FOR = {
+    "fold biases": (Program([R.out(V.X) <= R.x(V.X)["w":3, 4] + W.b[3,]]), X, "add"),
+    "project rows": (sums(R.x(V.J)["w":3, 4]), {"edge": edges(35), **X}, None),
+    "family products": (HEADS, X, "matmul"),
+    "dots as products": (DISTANCES, LONG, "mul"),
+    "fuse gathers": (sums(R.x(V.J)), {"edge": edges(35), **X}, "index_select"),
+    "strided views": (
+        Program([R.out(V.I, V.J) <= (R.x(V.I), R.y(V.J))]),
+        LONG,
+        "index_select",
+    ),
+    "merge projections": (PROJECTIONS, X, torch.nn.functional.linear),
+}
+
+
+def plan_of(model, inputs):
+    keyed = {n: item for n, item in inputs.items() if not isinstance(item, torch.Tensor)}
+    data = model.ground(**keyed)
+    found = model.rows(data, **{n: item for n, item in inputs.items() if n not in keyed})
+    (step,) = data.built.values()
+    (plan,) = step.plans.values()
+    return plan, found.data
+
+
+@pytest.mark.parametrize("name", FOR)
+def test_a_pass_changes_the_program_that_it_is_for(name):
+    program, inputs, target = FOR[name]
+    (plan, found), (plain, expected) = (
+        plan_of(compiled(program, left_out), inputs) for left_out in ((), (name,))
+    )
+    torch.testing.assert_close(found, expected)
+    assert plan.passes[name]
+    assert name not in plain.passes
+    assert plan.text != plain.text
+    if target is not None:
+        fast, slow = (sum(n.target == target for n in p.graph.nodes) for p in (plan, plain))
+        assert fast < slow
+
+
+def test_matrices_are_read_once_where_rows_are_appended():
+    rules = [
+        (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), R.special.leq(V.J, V.I)))
+        | [F.product, F.softmax_agg(agg_terms=[V.J])],
+        (R.out(V.I) <= (R.w(V.I, V.J), R.x(V.J)[4, 4])) | [F.product],
+    ]
+    x = torch.randn(5, 4, dtype=torch.float64)
+    found = []
+    for left_out in ((), ("read matrices once",), NAMES):
+        growing = compiled(Program(rules), left_out).growing(8)
+        found.append(torch.cat([growing(x=x[:3]), growing(x=x[3:])]))
+    torch.testing.assert_close(found[0], found[1])
+    torch.testing.assert_close(found[0], found[2])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6)), min_size=1, max_size=30),
+    st.sampled_from([F.sum_agg, F.avg_agg, F.max_agg, F.min_agg]),
+    st.sets(st.sampled_from(NAMES)),
+)
+@settings(max_examples=60, deadline=None)
+def test_any_set_of_passes_gives_the_same(pairs, aggregation, left_out):
+    body = (R.edge(V.I, V.J), F.tanh(R.x(V.J)["w":3, 4] + W.b[3,]) + R.y(V.I)["u":3, 4])
+    program = Program([(R.out(V.I) <= body) | [F.product, aggregation]])
+    edge = rows(torch.tensor(sorted(set(pairs))).T, torch.arange(1.0, len(set(pairs)) + 1).double())
+    inputs = {"edge": edge, **X, "y": torch.randn(5, 4, dtype=torch.float64)}
+    found = []
+    for without in ((), tuple(left_out)):
+        model = compiled(program, without)
+        (plan, values) = plan_of(model, inputs)
+        assert set(plan.passes) == {n for n in NAMES if n not in without} - {"read matrices once"}
+        weights = [p for p in model.parameters() if p.requires_grad]
+        found.append((values, *torch.autograd.grad(values.square().sum(), weights)))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b)

@@ -46,7 +46,7 @@ def family_products(plan: Lowering) -> int:
     """A matrix for each grounding times its row → one product for each member, or of all rows with
     all members side by side."""
     changed = 0
-    for node in list(plan.graph.nodes):
+    for node in plan.nodes():
         found = _family_product(plan, node)
         if found is not None and (
             _everywhere(plan, found) or _in_chunks(plan, found) or _by_member(plan, found)

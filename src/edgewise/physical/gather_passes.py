@@ -93,7 +93,7 @@ def strides_of(rows: Tensor, size: int) -> Strides | Stretch | None:
 def strided_views(plan: Lowering) -> int:
     """gather(x, index) → a view of x, where the index is a regular stride."""
     changed = 0
-    for node in list(plan.graph.nodes):
+    for node in plan.nodes():
         gather = gather_of(plan, node)
         if gather is None or len(gather.rows) < LEAST:
             continue
@@ -139,7 +139,7 @@ def dots_as_products(plan: Lowering) -> int:
     in q · rᵀ; materialised, each grounding would read two vectors.
     """
     changed = 0
-    for node in list(plan.graph.nodes):
+    for node in plan.nodes():
         sides = _dot(plan, node)
         if sides is None:
             continue
@@ -228,7 +228,7 @@ LARGEST = (1 << 31) - 1  # entries that kernels count
 def fuse_gathers(plan: Lowering) -> int:
     """aggregate(gather(x) [· scalar]) → one kernel that reads the rows of x where they are."""
     changed = 0
-    for node in list(plan.graph.nodes):
+    for node in plan.nodes():
         if node.target is not AGGREGATE:
             continue
         data, name, parts = node.args

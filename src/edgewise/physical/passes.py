@@ -22,13 +22,13 @@ from edgewise.physical.gather_passes import (
 )
 from edgewise.physical.result_shapes import described
 from edgewise.physical.row_passes import project_rows
-from edgewise.physical.symbols import Lowering, input_node, opaque
+from edgewise.physical.symbols import Lowering, input_node, opaque, set_args
 
 
 def fold_biases(plan: Lowering) -> int:
     """linear(x, W) + b → linear(x, W, b), for vectors that are weights."""
     changed = 0
-    for node in list(plan.graph.nodes):
+    for node in plan.nodes():
         if node.target != "add" or len(node.all_input_nodes) != 2:
             continue
         for at, (total, vector) in enumerate((node.args, node.args[::-1])):
@@ -40,10 +40,10 @@ def fold_biases(plan: Lowering) -> int:
                 continue
             held = vector.args[0] if vector.target == "reshape" else vector
             with plan.rewriting(product):
-                x, matrix = (plan.symbol(input_node(product, at)) for at in range(2))
-                plan.replace(product, linear(x, matrix, plan.symbol(held).flatten()))
+                bias = plan.node(plan.symbol(held).reshape(size))  # type: ignore[arg-type]
+            set_args(product, (*product.args[:2], bias))
             node.replace_all_uses_with(input_node(node, at))
-            plan.graph.erase_node(node)
+            plan.erase(node)
             changed += 1
             break
     return changed
@@ -193,7 +193,7 @@ def optimise_graph(plan: Lowering, appending: bool) -> dict[str, int]:
 
 
 def _define_aggregations(plan: Lowering) -> None:
-    for node in list(plan.graph.nodes):
+    for node in plan.nodes():
         if node.target is AGGREGATE:
             data, name, parts = node.args
             with plan.rewriting(node):
@@ -205,7 +205,7 @@ def _collapse_reshapes(plan: Lowering) -> None:
     """A reshape of a reshape is one of what that reads, none at all to the shape it has, and the
     same as an equal one before it."""
     known: dict[Any, Node] = {}
-    for node in list(plan.graph.nodes):
+    for node in plan.nodes():
         if node.target != "reshape":
             continue
         read, shape = input_node(node, 0), node.meta["like"].shape
@@ -214,7 +214,7 @@ def _collapse_reshapes(plan: Lowering) -> None:
         same = read if read.meta["like"].shape == shape else known.setdefault((read, shape), node)
         if same is not node:
             node.replace_all_uses_with(same)
-            plan.graph.erase_node(node)
+            plan.erase(node)
         elif read is not node.args[0]:
             node.args = (read, node.args[1])
 

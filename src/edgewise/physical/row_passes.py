@@ -13,7 +13,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 from torch.nn.functional import linear
 
-from edgewise.physical.symbols import Lowering
+from edgewise.physical.symbols import Lowering, Symbol
 
 ELEMENTWISE = {"add", "sub", "mul", "neg", "relu", "sigmoid", "tanh", "gelu", "silu", "softplus"}
 ELEMENTWISE |= {"elu", "leaky_relu", "abs", "sin", "cos", "clamp", "square", "to"}
@@ -52,9 +52,9 @@ def project_rows(plan: Lowering) -> int:
     """f(gather(x)) → gather(f(x)) where f is computed row by row, and there are no more rows to
     compute; several products of one relation with one matrix count together."""
     read = _rows_read(plan)
-    products: dict[Any, Tensor] = {}
+    products: dict[Any, Symbol] = {}
     changed = 0
-    for node in list(plan.graph.nodes):
+    for node in plan.nodes():
         gathers = {n: g for n in node.all_input_nodes if (g := gather_of(plan, n)) is not None}
         if not gathers or "like" not in node.meta:
             continue
@@ -69,7 +69,7 @@ def project_rows(plan: Lowering) -> int:
             continue
         with plan.rewriting(node):
             found = products.get(key) if key is not None else None
-            if found is None:
+            if found is None or plan.node(found)._erased:
                 bases = {n: _moved(plan, gather, owner) for n, gather in gathers.items()}
                 found = _called(plan, node, call, bases)
                 if key is not None:
@@ -187,7 +187,7 @@ def _reads_all(plan: Lowering, gather: Gather) -> bool:
     return plan.reads_keys and bool(plan.analyse(("reads all", id(rows), size), find, rows))
 
 
-def _called(plan: Lowering, node: Node, call: tuple[Any, Any], bases: dict[Node, Tensor]) -> Tensor:
+def _called(plan: Lowering, node: Node, call: tuple[Any, Any], bases: dict[Node, Tensor]) -> Symbol:
     """A call of what a node calls, on other values."""
 
     def value(read: Node) -> Any:
@@ -197,7 +197,7 @@ def _called(plan: Lowering, node: Node, call: tuple[Any, Any], bases: dict[Node,
 
     args, kwargs = map_arg(call, value)
     if isinstance(node.target, str):
-        found: Tensor = getattr(args[0], node.target)(*args[1:], **kwargs)
+        found: Symbol = getattr(args[0], node.target)(*args[1:], **kwargs)
     else:
         found = plan.call(node.target, args, kwargs)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from types import CodeType
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor
 from torch.fx import Graph, Node
 
 INLINE = (type(None), bool, int, str)
+MOST = 1 << 22  # characters of source whose code is held
+_CODE: dict[str, CodeType] = {}
 
 
 def text_of(graph: Graph) -> str:
@@ -27,10 +30,19 @@ def function_of(
     """
     writer = _Writer(constants, lifted)
     text = writer.function(graph)
-    # names of ours and whole numbers: nothing that a user wrote is evaluated
-    exec(text, writer.scope)
+    # names of ours and integers: nothing that a user wrote is evaluated
+    exec(_code(text), writer.scope)
     found: Callable[..., Any] = writer.scope["step"]
     return found
+
+
+def _code(text: str) -> CodeType:
+    """The code of a source, which other sizes have too: those are globals."""
+    if text not in _CODE:
+        if sum(map(len, _CODE)) + len(text) > MOST:
+            _CODE.clear()
+        _CODE[text] = compile(text, "<step>", "exec")
+    return _CODE[text]
 
 
 class _Writer:
@@ -80,6 +92,10 @@ class _Writer:
     def text(self, item: Any) -> str:
         if isinstance(item, Node):
             return item.name
+        if self.constants is not None and not self.lifted and _is_size(item):
+            name = f"size{len(self.scope)}"
+            self.scope[name] = item
+            return name
         if type(item) in INLINE:
             return repr(item)
         if isinstance(item, tuple):
@@ -101,3 +117,9 @@ class _Writer:
             self.known[key] = f"_{len(self.known)}"
             self.scope[self.known[key]] = thing
         return self.known[key]
+
+
+def _is_size(item: Any) -> bool:
+    if isinstance(item, tuple | list):
+        return bool(item) and all(type(part) is int for part in item)
+    return type(item) is int

@@ -6,6 +6,7 @@ with tensors runs once on symbols; every torch function that reads one becomes a
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Collection, Iterator
@@ -27,6 +28,7 @@ from edgewise.kernels.edges.registry import EdgeOperation, note_choice
 from edgewise.language.nodes import Expression, Function, Line, Rule
 from edgewise.physical.result_shapes import META, described, keeps_order, like_result
 
+RANDOM = {torch.bernoulli, torch.nn.functional.dropout, torch.randint}
 AS_THEY_ARE = {type(None), bool, int, float, str, slice, torch.dtype, torch.device}
 Found = TypeVar("Found", Tensor, list[Tensor], tuple[Tensor, ...])
 
@@ -80,6 +82,36 @@ class Symbol(Tensor):
     @property
     def mT(self) -> Tensor:  # type: ignore[override]
         return self.transpose(-2, -1)
+
+    # views of all elements in their order: no torch function either, as rules take many
+
+    def reshape(self, *shape: Any) -> Tensor:  # type: ignore[override]
+        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+        known = all(type(size) is int and size >= 0 for size in sizes)
+        if known and math.prod(sizes) == self.like.numel():
+            return self.lowering.reshaped(self, tuple(sizes))
+        found: Tensor = self.lowering.call(Tensor.reshape, (self, *shape), {})
+        return found
+
+    def unsqueeze(self, dim: int) -> Tensor:
+        shape = list(self.like.shape)
+        shape.insert(dim if dim >= 0 else dim + len(shape) + 1, 1)
+        return self.lowering.reshaped(self, tuple(shape))
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:  # type: ignore[override]
+        shape = tuple(self.like.shape)
+        end = end_dim if end_dim >= 0 else end_dim + len(shape)
+        if not 0 <= start_dim <= end < len(shape):
+            found: Tensor = self.lowering.call(Tensor.flatten, (self, start_dim, end_dim), {})
+            return found
+        middle = math.prod(shape[start_dim : end + 1])
+        return self.lowering.reshaped(self, (*shape[:start_dim], middle, *shape[end + 1 :]))
+
+    def to(self, *args: Any, **kwargs: Any) -> Tensor:  # type: ignore[override]
+        if len(args) == 1 and not kwargs and args[0] == self.like.dtype:
+            return self
+        found: Tensor = self.lowering.call(Tensor.to, (self, *args), kwargs)
+        return found
 
     def __len__(self) -> int:
         return self.like.shape[0]
@@ -173,10 +205,22 @@ class Lowering:
             step.kernels += kernels
 
     def replace(self, node: Node, value: Tensor) -> None:
-        """Let all users of a node read a value instead."""
+        """Let all users of a node read a value instead; what it alone has read goes with it."""
         assert isinstance(value, Symbol)
         node.replace_all_uses_with(self.node(value))
+        self.erase(node)
+
+    def erase(self, node: Node) -> None:
+        """Remove a node that nobody reads, and those that nobody reads then."""
+        reads = node.all_input_nodes
         self.graph.erase_node(node)
+        for read in reads:
+            if not read.users and read.op != "placeholder" and is_pure(read):
+                self.erase(read)
+
+    def nodes(self) -> Iterator[Node]:
+        """All nodes, while passes replace some."""
+        return (node for node in list(self.graph.nodes) if not node._erased)
 
     def analyse(self, key: Any, find: Callable[[], Any], *things: Any) -> Any:
         """What is found out about constants, once for all graphs of a step. `things` are held: the
@@ -242,7 +286,7 @@ class Lowering:
         if isinstance(like, Tensor):
             first = args[0]
             if type(first) is Symbol and keeps_order(target, args, first.like, like):
-                return self._reshaped(first.base, like)
+                return self.reshaped(first, like.shape)
             return self._symbol(
                 self._node(op, target, self._named(args), self._named(kwargs)), like
             )
@@ -256,11 +300,14 @@ class Lowering:
         plain = type(like) in (tuple, list)
         return type(like)(parts) if plain else type(like)(tuple(parts))
 
-    def _reshaped(self, base: Symbol, like: Tensor) -> Symbol:
-        """A value that keeps the elements of another in their order: one reshape of that."""
-        if base.shape == like.shape:
+    def reshaped(self, symbol: Symbol, shape: tuple[int, ...]) -> Symbol:
+        """A value that keeps the elements of another in their order: one reshape of its base."""
+        if symbol.like.shape == shape:
+            return symbol
+        base = symbol.base
+        if base.like.shape == shape:
             return base
-        found = self._symbol(None, like)
+        found = self._symbol(None, described(shape, base.like.dtype))
         found.base = base
         return found
 
@@ -275,7 +322,7 @@ class Lowering:
     def _node(self, op: str, target: Any, args: Any, kwargs: Any = None) -> Node:
         name = target if isinstance(target, str) else getattr(target, "__name__", "call")
         node = self.graph.create_node(op, target, name=name)
-        node.args = args  # set afterwards, as torch 2.13 looks at each of them otherwise
+        set_args(node, args)  # afterwards, as torch 2.13 looks at each of them otherwise
         if kwargs:
             node.kwargs = kwargs
         node.meta["of"] = self.label
@@ -337,6 +384,16 @@ def _target(func: Callable[..., Any]) -> tuple[str, Any]:
     if getattr(Tensor, name, None) is func:
         return "call_method", name
     return "call_function", func
+
+
+def set_args(node: Node, args: Any) -> None:
+    """The setter of a node's arguments; by name it goes through tables of the graph first."""
+    Node.args.fset(node, args)  # type: ignore[attr-defined]
+
+
+def is_pure(node: Node) -> bool:
+    """Whether a value that nobody reads need not be computed: it draws no random numbers."""
+    return node.op == "get_attr" or node.target not in RANDOM
 
 
 def input_node(node: Node, at: int) -> Node:

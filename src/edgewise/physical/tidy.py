@@ -5,25 +5,20 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import torch
 from torch.fx import Graph, Node
+
+from edgewise.physical.symbols import is_pure
 
 VIEWS: set[Any] = {"reshape", "transpose", "permute", "expand", "to", "narrow", "split", "unbind"}
 VIEWS |= {"chunk", "expand_as", operator.getitem}
-RANDOM = {torch.bernoulli, torch.nn.functional.dropout, torch.randint}
 
 
 def tidy(graph: Graph) -> None:
     """No values that nobody reads, and an output that is no part of what the graph reads."""
     _own_output(graph)
     for node in reversed(list(graph.nodes)):
-        if not node.users and node.op not in ("placeholder", "output") and _is_pure(node):
+        if not node.users and node.op not in ("placeholder", "output") and is_pure(node):
             graph.erase_node(node)
-
-
-def _is_pure(node: Node) -> bool:
-    """Whether a value that nobody reads need not be computed: it draws no random numbers."""
-    return node.op == "get_attr" or node.target not in RANDOM
 
 
 def _own_output(graph: Graph) -> None:
