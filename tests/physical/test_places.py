@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from edgewise import EdgewiseError, F, Program, R, V, W, numbers
-from edgewise.graphs import window
 
 
 def test_an_error_of_a_node_is_at_its_rule():
@@ -18,14 +17,10 @@ def test_an_error_of_a_node_is_at_its_rule():
 
 
 def test_an_error_of_a_call_is_at_the_call():
-    scores = R.x(V.J).T, R.x(V.I), window(1)(V.I, V.J)
-    model = Program(
-        [
-            (R.w(V.I, V.J) <= scores) | [F.product, F.softmax_agg(agg_terms=[V.J])],
-            (R.o(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product],
-        ]
-    ).compile(R.o)
+    model = Program([R.o(V.X) <= (R.x(V.Y), R._edge(V.Y, V.X))]).compile(R.o)
+    data = model.ground(edge=torch.tensor([[0, 1, 0], [1, 2, 2]]))
+    x = torch.randn(3, 4)
     with pytest.raises(EdgewiseError) as caught:
-        torch.func.grad(lambda x: model(x=x).sum())(torch.randn(9, 4))
+        torch.func.jvp(lambda x: model(data, x=x).data, (x,), (x,))
     assert caught.value.code == "no-transform"
-    assert "model(x=x)" in str(caught.value)
+    assert "model(data, x=x)" in str(caught.value)

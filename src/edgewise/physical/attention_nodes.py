@@ -82,7 +82,8 @@ def attend(
     lengths: Tensor | None,
     tables: list[Tensor],
 ) -> Tensor:
-    """A prepared call; in a precision that autocast chooses, one like it."""
+    """A prepared call; in a precision that autocast chooses one like it, and under a transform of
+    `torch.func` the reference, as users cannot request it."""
     if torch.is_autocast_enabled(q.device.type) or _interpreter() is not None:
         options = prepared.options
         return attention(
@@ -97,6 +98,7 @@ def attend(
             score=Score(options.score, tuple(tables)),
             edge_bias=edge_bias,
             edge_scale=edge_scale,
+            kernel="reference" if _interpreter() is not None else None,
         )
     inputs = NO_INPUTS
     if prepared.takes_inputs:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
@@ -133,9 +134,11 @@ def run_node(node: Node, args: Any, kwargs: Any) -> Any:
 
 @contextmanager
 def untraced() -> Iterator[None]:
-    """Real tensors for every use, also while a step is exported, traced or only evaluated."""
+    """Real tensors for every use, also while a step is exported, traced, transformed (`torch.func`)
+    or only evaluated."""
     modes = torch.utils._python_dispatch._disable_current_modes()
     with ExitStack() as stack, modes, torch._guards.tracing(None), torch.inference_mode(False):
+        stack.enter_context(temporarily_clear_interpreter_stack())
         for _ in range(torch._C._len_torch_function_stack()):
             stack.enter_context(torch.overrides._pop_mode_temporarily())
         yield
