@@ -9,11 +9,12 @@ from edgewise.layouts.composition import (
     residue_order,
     transposed,
 )
-from edgewise.layouts.csr import CSR, csr_of_rows
 from edgewise.layouts.membership import Membership, RowTable, membership_test
 from edgewise.layouts.rows import (
+    CSR,
     Rows,
     compressed,
+    csr_of_rows,
     rows_of_blocks,
     rows_of_keys,
     rows_of_pairs,

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from edgewise.layouts.ragged import Ints, pointer, ranges
-from edgewise.layouts.rows import Rows, compressed
+from edgewise.layouts.rows import Rows, compressed, row_by_row
 from edgewise.layouts.sweep import rows_of_trapezoids
 from edgewise.layouts.trapezoid import Trapezoids, joined, moved_to, trapezoids
 
@@ -214,12 +214,10 @@ def by_residue(rows: Rows, step: int) -> Rows:
     every = period[which] // step
     order = np.lexsort((begin, row))
     row, begin, every, count = row[order], begin[order], every[order], count[order]
-    flat = np.zeros(len(row), np.int64)
     stop = begin + (count - 1) * every + 1
     ptr = pointer(np.bincount(row, minlength=rows.n))
     one = np.where(count == 1, 1, every)
-    top = np.arange(rows.n + 1)
-    return compressed(Rows(rows.n, rows.m, top, ptr, begin, stop, flat, flat, one))
+    return compressed(row_by_row(rows.n, rows.m, ptr, begin, stop, one))
 
 
 def _place(i: Ints, n: int, step: int) -> Ints:

@@ -107,18 +107,9 @@ class Rows:
         count = np.diff(self.ptr)[slab]
         which = ranges(self.ptr[slab], count)
         down = np.repeat(np.arange(self.n) - self.top[slab], count)
-        flat = np.zeros(len(which), np.int64)
-        return Rows(
-            self.n,
-            self.m,
-            np.arange(self.n + 1),
-            pointer(count),
-            self.start[which] + self.dstart[which] * down,
-            self.stop[which] + self.dstop[which] * down,
-            flat,
-            flat,
-            self.step[which],
-        )
+        start = self.start[which] + self.dstart[which] * down
+        stop = self.stop[which] + self.dstop[which] * down
+        return row_by_row(self.n, self.m, pointer(count), start, stop, self.step[which])
 
     def between(self, first: int, last: int) -> "Rows":
         """Rows first ≤ i < last, numbered from 0."""
@@ -179,6 +170,14 @@ class Rows:
         return list(zip(row.start.tolist(), row.stop.tolist(), row.step.tolist(), strict=True))
 
 
+def row_by_row(
+    n: int, m: int, ptr: Ints, start: Ints, stop: Ints, step: Ints | None = None
+) -> Rows:
+    """Rows of one slab each: row i has the progressions ptr[i] to ptr[i+1]."""
+    flat, one = (np.broadcast_to(np.int64(x), len(start)) for x in (0, 1))
+    return Rows(n, m, np.arange(n + 1), ptr, start, stop, flat, flat, one if step is None else step)
+
+
 def rows_of_keys(n: int, m: int, ptr: Ints, keys: Ints) -> Rows:
     """Rows from CSR: sorted distinct keys per row; runs of consecutive keys become one."""
     opens = np.ones(len(keys) + 1, bool)
@@ -192,8 +191,7 @@ def rows_of_keys(n: int, m: int, ptr: Ints, keys: Ints) -> Rows:
         start = keys[places[:-1]]
     stop = np.diff(places)
     stop += start
-    flat, one = (np.broadcast_to(np.int64(x), len(start)) for x in (0, 1))
-    return Rows(n, m, np.arange(n + 1), ptr, start, stop, flat, flat, one)
+    return row_by_row(n, m, ptr, start, stop)
 
 
 def rows_of_blocks(n: int, m: int, block: int, ptr: Ints, columns: Ints) -> Rows:
@@ -218,9 +216,7 @@ def with_pairs(rows: Rows, i: Ints, j: Ints) -> Rows:
     first = np.flatnonzero(opens)
     stop = stop[np.append(first[1:], len(row)) - 1] if len(row) else stop
     ptr = pointer(np.bincount(row[first], minlength=rows.n))
-    flat, ones = np.zeros(len(first), np.int64), np.ones(len(first), np.int64)
-    every = np.arange(rows.n + 1)
-    return Rows(rows.n, rows.m, every, ptr, start[first], stop, flat, flat, ones)
+    return row_by_row(rows.n, rows.m, ptr, start[first], stop)
 
 
 def rows_of_pairs(n: int, m: int, i: Ints, j: Ints) -> Rows:
@@ -277,3 +273,56 @@ def _linked(rows: Rows, count: Ints, slot: Ints, below: Ints, moves: Ints) -> Bo
     turns = np.bincount(rows.slab[below[turned]], minlength=slabs) > 0
     linked[1:] &= ~(turns[1:-1] & linked[:-1])
     return linked
+
+
+@dataclass(frozen=True, eq=False)
+class CSR:
+    """Row i has the keys index[ptr[i]:ptr[i+1]], ascending."""
+
+    n: int
+    m: int
+    ptr: Tensor
+    index: Tensor
+
+    @property
+    def row(self) -> Tensor:
+        """The row of each key."""
+        return torch.repeat_interleave(torch.arange(self.n, dtype=torch.int32), self.ptr.diff())
+
+    @property
+    def T(self) -> "CSR":
+        """The same pairs by columns; `order` of the sort is `argsort(index, stable=True)`."""
+        order = torch.argsort(self.index, stable=True)
+        count = torch.bincount(self.index, minlength=self.m).numpy()
+        ptr = torch.from_numpy(pointer(count)).to(self.ptr.dtype)
+        return CSR(self.m, self.n, ptr, self.row[order])
+
+    def rows(self) -> Rows:
+        ptr, index = self.ptr.numpy().astype(np.int64), self.index.numpy().astype(np.int64)
+        return rows_of_keys(self.n, self.m, ptr, index)
+
+
+def _keys(wide: Rows, ends: Ints) -> Ints:
+    """The keys of runs with step 1, `ends` the cumulated sizes."""
+    count = len(wide.start)
+    if ends[-1] > 2 * count:
+        return ranges(wide.start, np.diff(ends))
+    if ends[-1] == count:
+        return wide.start
+    size = np.diff(ends)  # most are one key
+    out, long = np.repeat(wide.start, size), np.flatnonzero(size > 1)
+    out[ranges(ends[long], size[long])] += ranges(np.zeros(len(long), np.int64), size[long])
+    return out
+
+
+def csr_of_rows(rows: Rows) -> CSR:
+    """Every pair of the rows; int32, as kernels read it."""
+    if (rows.step > 1).any():
+        ptr, keys = pointer(rows.degrees()), rows.edges()[1].numpy()
+    else:
+        wide = rows.expand()
+        ends = pointer(wide.stop - wide.start)
+        ptr, keys = ends[wide.ptr], _keys(wide, ends)
+    small = np.int32 if ptr[-1] < 2**31 else np.int64
+    index = torch.from_numpy(keys.astype(np.int32))
+    return CSR(rows.n, rows.m, torch.from_numpy(ptr.astype(small)), index)
