@@ -14,7 +14,7 @@ from edgewise.functions import (
 from edgewise.functions.columns import canonical as canonical_column
 from edgewise.functions.values import canonical
 from edgewise.language import nodes
-from edgewise.layouts.segments import segments
+from edgewise.layouts.ragged import segments
 from edgewise.physical.functions import Engine
 
 SHAPES = ((), (3,), (1, 3), (2, 3))

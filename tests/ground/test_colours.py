@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 
 from edgewise.ground import colour_refinement as colours
-from edgewise.layouts.segments import segments
+from edgewise.layouts.ragged import segments
 
 SMALL = st.lists(st.tuples(st.integers(0, 5), st.integers(-2, 2)), max_size=30)
 

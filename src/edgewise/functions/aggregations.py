@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Segmented(Protocol):
-    """Which rows belong together: `edgewise.layouts.segments.Segments`."""
+    """Which rows belong together: `edgewise.layouts.ragged.Segments`."""
 
     @property
     def ids(self) -> Tensor: ...

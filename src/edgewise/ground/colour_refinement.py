@@ -22,7 +22,7 @@ from edgewise.ground.source import Source
 from edgewise.language import functions, nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.statements import applied_functions
-from edgewise.layouts.segments import Segments
+from edgewise.layouts.ragged import Segments
 
 MAX_GROUNDINGS = 1 << 22  # beyond, colours cost more than a fraction of the joins
 SAMPLE = 1 << 10  # rule heads that are looked at first where there are many
@@ -98,7 +98,7 @@ def of_values(values: Tensor) -> Tensor:
 def of_segments(colours: Tensor, parts: Segments, *, in_order: bool) -> Classes:
     """Segments that hold the same colours equally often, or in the same order, as classes.
 
-    >>> from edgewise.layouts.segments import segments
+    >>> from edgewise.layouts.ragged import segments
     >>> parts = segments(torch.tensor([0, 0, 1, 2, 2]), 3)
     >>> of_segments(torch.tensor([4, 5, 4, 5, 4]), parts, in_order=False).of.tolist()
     [0, 1, 0]

@@ -26,7 +26,7 @@ from edgewise.ground.join import (
 from edgewise.language import nodes
 from edgewise.language.program import Domain, members
 from edgewise.language.terms import variables
-from edgewise.layouts.segments import Segments, segments
+from edgewise.layouts.ragged import Segments, segments
 
 
 @dataclass(frozen=True, eq=False)

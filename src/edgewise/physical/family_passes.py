@@ -12,7 +12,7 @@ from torch.nn.functional import linear
 from edgewise.functions import DEFINITIONS
 from edgewise.kernels.chosen import Chosen, note
 from edgewise.kernels.edges import Grouping, grouped_linear, grouping
-from edgewise.layouts.segments import Segments, segments
+from edgewise.layouts.ragged import Segments, segments
 from edgewise.physical.gather_passes import AGGREGATE
 from edgewise.physical.row_passes import gather_of
 from edgewise.physical.symbols import Lowering, input_node, to_device

@@ -15,7 +15,7 @@ from edgewise.functions.definition import CallFailed, no_such_row
 from edgewise.functions.rowwise import call_failed
 from edgewise.language import nodes
 from edgewise.language.functions import arguments, definition
-from edgewise.layouts.segments import Segments
+from edgewise.layouts.ragged import Segments
 from edgewise.physical.column import Column, column
 from edgewise.physical.result_shapes import described
 from edgewise.physical.symbols import opaque

@@ -18,7 +18,7 @@ from edgewise.functions import DEFINITIONS, Law
 from edgewise.kernels import edges
 from edgewise.kernels.edges import EdgeIndex, edge_index, segment_index
 from edgewise.kernels.edges.registry import EdgeOperation, note_choice
-from edgewise.layouts.segments import Segments
+from edgewise.layouts.ragged import Segments
 from edgewise.physical.functions import aggregate_segments
 from edgewise.physical.row_passes import Gather, gather_of
 from edgewise.physical.symbols import Lowering, opaque, to_device

@@ -19,7 +19,7 @@ from edgewise.ground.index import Grid, Index
 from edgewise.ground.rules import GroundRule
 from edgewise.ground.source import Source
 from edgewise.language import nodes
-from edgewise.layouts.segments import Segments
+from edgewise.layouts.ragged import Segments
 from edgewise.physical.executable import RelationStep
 from edgewise.physical.merge import Merge
 from edgewise.physical.output import Output

@@ -18,7 +18,7 @@ from edgewise.ground.index import Grid
 from edgewise.ground.rules import GroundRule
 from edgewise.language import functions, nodes
 from edgewise.language.statements import applied_functions, combination, weights
-from edgewise.layouts.segments import Segments
+from edgewise.layouts.ragged import Segments
 from edgewise.physical.column import Column, column, product
 from edgewise.physical.functions import combine, transform
 from edgewise.physical.rule import RuleStep
