@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from edgewise.kernels.attention.autograd import refuse_forward_mode
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
@@ -54,6 +55,15 @@ def cost(case: Case) -> float:
 
 def bind(case: Case, layout: Layout) -> Callable[..., Tensor]:
     """The output alone, through PyTorch's own dispatch and autograd."""
+    if case.g == 1 and len(layout.lead) == 2 and not case.features:
+        causal = not case.is_full
+
+        def direct(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
+            if forward_ad._current_level >= 0:
+                refuse_forward_mode(name, q, k, v)
+            return fused(q, k, v, case.scale, causal=causal)
+
+        return direct
 
     def call(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
         out = attend(case, *layout.tensors(q, k, v), terms)

@@ -1,13 +1,19 @@
 """Attention over the listed edges of a graph, with the kernels of `kernels.edges`."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
+from edgewise.kernels.attention.autograd import attend
 from edgewise.kernels.attention.contract import (
     EDGE_TERMS,
     NO_TERMS,
@@ -32,6 +38,9 @@ from edgewise.kernels.edges import numba_attention, reference, triton_attention
 from edgewise.kernels.edges.attention import TERMS, Inputs
 from edgewise.kernels.edges.triton_attention import NO_CODE
 from edgewise.scores.nodes import S
+
+if TYPE_CHECKING:
+    from edgewise.kernels.attention.layout import Layout
 
 LIMIT = 1 << 29  # scores that gather and scatter store
 HUB = 8e5  # on a GPU: the time of one more edge at one node, whose sums are one after another
@@ -142,14 +151,8 @@ class TritonEdgeKernel:
     def forward(
         self, case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms
     ) -> tuple[Tensor, Tensor]:
-        if terms is NO_TERMS and case.score == S:
-            key = (q.stride(), k.stride(), v.stride(), q.get_device())
-            run = case.prepared.get(key)
-            if run is None:
-                run = EdgeForward(case, inputs_of(case, q, k, v, terms))
-                case.prepared[key] = run
-            found: tuple[Tensor, Tensor] = run(q, k, v)
-            return found
+        if terms is NO_TERMS and "score" not in case.features:
+            return edge_forward(case, (case.b, case.g), q, k, v)(q, k, v)
         inputs = inputs_of(case, q, k, v, on_edges(case, terms))
         return triton_attention.forward(inputs, _code(case, terms, q.device))
 
@@ -166,22 +169,54 @@ class TritonEdgeKernel:
         each = _terms(found.terms, tables)
         return Grads(found.q, found.k, found.v, off_edges(case, saved.terms, each))
 
+    def bind(self, case: Case, layout: Layout) -> Callable[..., Tensor] | None:
+        """A call without terms: where no gradient is needed, nothing is reshaped."""
+        if case.features:
+            return None
+
+        def call(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
+            learns = q.requires_grad or k.requires_grad or v.requires_grad
+            if (learns and torch.is_grad_enabled()) or _is_special(q, k, v):
+                out, _ = attend(self, case, *layout.tensors(q, k, v), terms)
+                return out.reshape(*layout.lead, case.n, case.dv)
+            return edge_forward(case, layout.lead, q, k, v)(q, k, v)[0]
+
+        return call
+
+
+def _is_special(*tensors: Tensor) -> bool:
+    """Whether there is more to tensors than their numbers in memory."""
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return True
+    return any([x.is_neg() for x in tensors])
+
+
+def edge_forward(case: Case, lead: tuple[int, ...], q: Tensor, k: Tensor, v: Tensor) -> EdgeForward:
+    """For tensors of these strides, whose heads are the axes `lead`."""
+    key = (lead, q.stride(), k.stride(), v.stride(), q.get_device())
+    found: EdgeForward | None = case.prepared.get(key)
+    if found is None:
+        found = case.prepared[key] = EdgeForward(case, lead, q, k, v)
+    return found
+
 
 class EdgeForward:
     """The launches of a forward pass without terms, for tensors of some strides."""
 
-    def __init__(self, case: Case, inputs: Inputs) -> None:
+    def __init__(self, case: Case, lead: tuple[int, ...], q: Tensor, k: Tensor, v: Tensor) -> None:
         from edgewise.kernels.attention import triton_parts_kernels
         from edgewise.kernels.edges import triton_attention_kernels
 
+        keys, values = _flat(k, v)
+        inputs = inputs_of(case, q.reshape(case.b, case.g, case.n, -1), keys, values, NO_TERMS)
         call, csr = triton_attention.Call.of(inputs, NO_CODE), inputs.index.rows
         heads, width = case.b * case.g, call.v.shape[-1]
         out = triton_attention.empty_rows(call.q, case.n, width)
         self.dv, self.exact, self.slots = case.dv, width == case.dv, heads * csr.slots
-        self.lse, self.out = (case.b, case.g, case.n), (case.b, case.g, *out.shape[1:])
-        self.lse_stride = (case.g * case.n, case.n, 1)
-        self.out_stride = (case.g * out.stride(0), *out.stride())
-        pairs = ((inputs.q, call.q), (inputs.k, call.k), (inputs.v, call.v))
+        self.lse, self.out = (*lead, case.n), (*lead, case.n, width)
+        self.lse_stride = (*_strides(lead, case.n), 1)
+        self.out_stride = (*_strides(lead, out.stride(0)), *out.stride()[1:])
+        pairs = ((q, call.q), (k, call.k), (v, call.v))
         self.as_is = all(x.data_ptr() == y.data_ptr() for x, y in pairs)
         fixed, grid, meta = call.forward_arguments(out)
         self.forward = Launch(triton_attention_kernels.forward, grid, meta, fixed)
@@ -192,7 +227,7 @@ class EdgeForward:
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         if not self.as_is:
-            q, k, v = (triton_attention.padded(x) for x in (q.flatten(0, 1), k, v))
+            q, k, v = (triton_attention.padded(x) for x in _flat(q, k, v))
         out = q.new_empty_strided(self.out, self.out_stride)
         lse = part = q.new_empty_strided(self.lse, self.lse_stride, dtype=torch.float32)
         if self.slots:
@@ -213,6 +248,16 @@ class EdgeForward:
         if self.slots:
             steps.append((self.merge, (out, lse, part_out, part_lse)))
         return steps
+
+
+def _flat(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """With all heads on one axis."""
+    return tuple(x.reshape(-1, *x.shape[-2:]) for x in tensors)
+
+
+def _strides(lead: tuple[int, ...], step: int) -> tuple[int, ...]:
+    """Of axes of heads, where one head is a step from the next."""
+    return tuple([step * math.prod(lead[at + 1 :]) for at in range(len(lead))])
 
 
 def _code(case: Case, terms: Terms, device: torch.device) -> triton_attention.ScoreCode:

@@ -1,4 +1,5 @@
-"""How the tensors of a call are shaped for kernels, which know no batch and no key heads."""
+"""How the tensors of a call are shaped for kernels, which know no batch and no key heads; and the
+weights themselves, one per pair of the graph: for looking, and for losses on attention."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from torch import Tensor
 from edgewise.graphs.checks import integer
 from edgewise.graphs.families import Family
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import arguments, weights
+from edgewise.kernels.attention import arguments
 from edgewise.kernels.attention.contract import (
     FIXED,
     NO_TERMS,
@@ -20,9 +21,11 @@ from edgewise.kernels.attention.contract import (
     wide,
 )
 from edgewise.kernels.attention.split import Graph, expand_terms, is_vector
+from edgewise.kernels.attention.terms import Scores, Tile, places
 from edgewise.kernels.edges.attention import Dropout
 from edgewise.scores.nodes import S
 
+CHUNK = 1 << 24  # numbers gathered at a time
 TERMS = ("bias", "edge_bias", "edge_scale", "edge_key", "edge_value")
 
 
@@ -103,7 +106,7 @@ class Layout:
     def weights(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs) -> Tensor:
         """p_ij of every pair, (..., heads, e)."""
         tensors, terms = self.tensors(q, k, v), self.terms(inputs, 0)
-        return weights.weights_of(self.case, tensors, terms, self.lead, inputs.lengths)
+        return weights_of(self.case, tensors, terms, self.lead, inputs.lengths)
 
     @property
     def weights_size(self) -> tuple[int, int]:
@@ -178,3 +181,47 @@ class Expanded:
             return inputs
         spec = self.spec
         return expand_terms(inputs, self._expanded, spec.graph, spec.q, spec.k, spec.v)
+
+
+def weights_of(
+    case: Case,
+    tensors: tuple[Tensor, Tensor, Tensor],
+    terms: Terms,
+    lead: tuple[int, ...],
+    lengths: Tensor | None,
+) -> Tensor:
+    """p_ij = exp(s_ij - max_j s_ij) / Σ_j exp(s_ij - max_j s_ij): (*lead, e).
+
+    They are a softmax of their own: beside a log-sum-exp that a kernel rounds otherwise, a weight
+    of large scores would be above 1.
+    """
+    i, j = places(case.graph, case.n, case.m, case.device)
+    dot = _dots(tensors[0], tensors[1], terms.edge_key, i, j) * case.scale
+    tile = Tile(i, j, torch.arange(len(i), device=i.device))
+    score = Scores(case, terms, tile, dot).values().reshape(*lead, len(i))
+    if lengths is not None:
+        there = j < lengths[..., None]
+        score = torch.where(there[..., None, :] if lead else there, score, -torch.inf)
+    return _softmax(score, i, case.n)
+
+
+def _softmax(score: Tensor, i: Tensor, n: int) -> Tensor:
+    """Of each row's scores; 0 in rows where all are -∞."""
+    low = score.new_full((*score.shape[:-1], n), -torch.inf)
+    most = low.scatter_reduce(-1, i.expand(score.shape), score.detach(), "amax")
+    most = torch.where(most == -torch.inf, 0, most)
+    part = torch.exp(score - most[..., i])
+    total = torch.zeros_like(most).index_add(-1, i, part)
+    return part / torch.where(total == 0, 1, total)[..., i]
+
+
+def _dots(q: Tensor, k: Tensor, edge_key: Tensor | None, i: Tensor, j: Tensor) -> Tensor:
+    kind = wide(q.dtype)
+    step = max(CHUNK // max(q.shape[0] * q.shape[1] * q.shape[-1], 1), 1)
+    parts = []
+    for at in range(0, max(len(i), 1), step):
+        part = slice(at, at + step)
+        keys = k[:, j[part]]
+        keys = keys if edge_key is None else keys + edge_key[:, part]
+        parts.append((q[:, :, i[part]].to(kind) * keys[:, None].to(kind)).sum(-1))
+    return torch.cat(parts, -1)

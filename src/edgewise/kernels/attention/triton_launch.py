@@ -123,6 +123,7 @@ class _Bound:
             *(compiled.packed_metadata, None, None, None),
         )
         self.meta = getattr(compiled.metadata, "tensordesc_meta", None) or [None] * launch.tiles
+        self.expanded: dict[tuple[int, int, tuple[int, ...]], list[Any]] = {}
         rest = (*launch.fixed, *launch.none)
         numbers = [x.data_ptr() if isinstance(x, Tensor) else x for x in rest]
         constants = len(launch.kernel.arg_names) - leading - len(rest)
@@ -135,11 +136,15 @@ class _Bound:
 
         arguments: list[Any] = []
         tiles, block = self.launch.tiles, self.launch.options.get("BLOCK", 0)
-        for x, meta in zip(tensors[:tiles], self.meta, strict=True):
-            expanded = make_tensordesc_arg(described(x, block), meta)
-            if meta is None:
-                expanded[0] = x.data_ptr()  # an address, not the tensor: that may go
-            arguments += expanded
+        for at, x in enumerate(tensors[:tiles]):
+            key = (at, x.data_ptr(), x.stride())
+            if key not in self.expanded:
+                if len(self.expanded) >= MOST:
+                    self.expanded.clear()
+                expanded = make_tensordesc_arg(described(x, block), self.meta[at])
+                expanded[0] = key[1] if self.meta[at] is None else expanded[0]  # `x` may go
+                self.expanded[key] = expanded
+            arguments += self.expanded[key]
         arguments += [x.data_ptr() for x in tensors[tiles:]]
         return self.start, (*self.grid, stream, *self.how, *arguments, *self.rest)
 

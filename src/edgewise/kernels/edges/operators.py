@@ -21,7 +21,6 @@ from edgewise.kernels.edges.index import EdgeIndex, Grouping
 from edgewise.kernels.edges.reference import wide
 from edgewise.kernels.edges.registry import EdgeOperation, choose, function
 from edgewise.kernels.flat import Heads, heads_of
-from edgewise.kernels.negated import written
 
 PLAIN = (Tensor, torch.nn.Parameter)
 Prepared = EdgeIndex | Grouping
@@ -137,7 +136,7 @@ class _Eager(torch.autograd.Function):
 
     @staticmethod
     def forward(operation: Operation, index: Prepared, *inputs: Any) -> Any:
-        read = [written(x) if isinstance(x, Tensor) else x for x in inputs]
+        read = [x.resolve_neg() if isinstance(x, Tensor) else x for x in inputs]
         return operation.compute(read, index)
 
     @staticmethod
