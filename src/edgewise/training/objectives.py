@@ -46,16 +46,25 @@ class Average:
         return {name: self._sums[name] / max(self._counts[name], 1) for name in self._sums}
 
 
+class Objective:
+    """What all objectives share: the vocabulary is the corpus's, and nothing is done at the end."""
+
+    def words(self, corpus: Any) -> int:
+        """The size of the vocabulary."""
+        return int(corpus.words)
+
+    def finish(self, model: nn.Module, corpus: Any, device: torch.device) -> dict[str, Any]:
+        """What is measured once, at the end."""
+        return {}
+
+
 @dataclass(frozen=True)
-class Causal:
+class Causal(Objective):
     """-log p(xₜ₊₁ | x₁ … xₜ), the mean over all tokens."""
 
     smoothing: float = number(0.0, least=0.0, below=1.0)
     data: ClassVar = (CharacterData,)
     model: ClassVar = (Gpt,)
-
-    def words(self, corpus: Any) -> int:
-        return int(corpus.words)
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor], seed: int) -> Tensor:
         logits = model(batch["token"]).flatten(0, 1)
@@ -65,12 +74,9 @@ class Causal:
         logits = model(batch["token"]).flatten(0, 1).float()
         found.add("loss", cross_entropy(logits, batch["next"].flatten()), batch["next"].numel())
 
-    def finish(self, model: nn.Module, corpus: Any, device: torch.device) -> dict[str, Any]:
-        return {}
-
 
 @dataclass(frozen=True)
-class Masked:
+class Masked(Objective):
     """-log p(xₜ | the rest) at a `share` of the positions: https://arxiv.org/abs/1810.04805.
 
     Of those, 80 % are replaced by the mask token, 10 % by a random token, 10 % are unchanged.
@@ -107,24 +113,18 @@ class Masked:
         shown = torch.where(chosen & (kind >= 0.9), other, shown)
         return shown, torch.where(chosen, token, IGNORED)
 
-    def finish(self, model: nn.Module, corpus: Any, device: torch.device) -> dict[str, Any]:
-        return {}
-
 
 def _mask(model: Any) -> int:
     return int(model.words) - 1
 
 
 @dataclass(frozen=True)
-class Classification:
+class Classification(Objective):
     """-log p(class | words), the mean over sentences; measured by accuracy."""
 
     smoothing: float = number(0.0, least=0.0, below=1.0)
     data: ClassVar = (LabelledData,)
     model: ClassVar = (Classifier,)
-
-    def words(self, corpus: Any) -> int:
-        return int(corpus.words)
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor], seed: int) -> Tensor:
         logits = model(batch["token"], batch["lengths"])
@@ -144,7 +144,7 @@ class Classification:
 
 
 @dataclass(frozen=True)
-class Translation:
+class Translation(Objective):
     """-log p(yₜ | y before t, x), the mean over pieces that are not padding.
 
     At the end the test part is translated by beam search with a length penalty `alpha`, and

@@ -40,10 +40,17 @@ def layer(x: Atom, config: Config) -> Statements:
             )
         )
         | [F.sum, F.leaky_relu(config.slope), F.softmax_agg(agg_terms=[V.J])],
-        (R.context(V.H, V.I) <= (dropped(R.alpha(V.H, V.I, V.J), config.dropout), R.z(V.H, V.J)))
-        | [F.product],
+        *mixed(R.z, config),
+    ]
+
+
+def mixed(z: Atom, config: Config) -> Statements:
+    """Neighbours by their weights α, heads concatenated, and a bias."""
+    alpha, size = dropped(R.alpha(V.H, V.I, V.J), config.dropout), config.heads * config.outputs
+    return [
+        (R.context(V.H, V.I) <= (alpha, z(V.H, V.J))) | [F.product],
         (R.heads(V.I) <= R.context(V.H, V.I)) | [F.concat_agg],
-        R.out(V.I) <= (R.heads(V.I), W.bias[config.heads * m,].filled(0.0)),
+        R.out(V.I) <= (R.heads(V.I), W.bias[size,].filled(0.0)),
     ]
 
 

@@ -8,29 +8,16 @@ Paper: https://arxiv.org/abs/2105.14491. Parity: `torch_geometric.nn.GATv2Conv`.
 has a self-loop, so a node without edges gives its own sₕᵢ, as in PyG.
 """
 
-from dataclasses import dataclass
-
 from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom
-from edgewise.zoo.parts import Statements, dropped, neighbourhood
-
-
-@dataclass(frozen=True)
-class Config:
-    """`outputs` is the size of one head."""
-
-    inputs: int = 16
-    outputs: int = 4
-    heads: int = 4
-    slope: float = 0.2
-    dropout: float = 0.0
+from edgewise.zoo.gat import Config, mixed
+from edgewise.zoo.parts import Statements, neighbourhood
 
 
 def layer(x: Atom, config: Config) -> Statements:
     """Reads `x(i)` and `neighbour(i, j)`, derives `out(i)`."""
     d, m = config.inputs, config.outputs
     score = F.leaky_relu(config.slope)(R.target(V.H, V.I) + R.source(V.H, V.J))
-    alpha = dropped(R.alpha(V.H, V.I, V.J), config.dropout)
     return [
         R.source(V.H, V.I)
         <= (x(V.I)[W["source.weight"](V.H)[m, d]], W["source.bias"](V.H)[m,].filled(0.0)),
@@ -38,9 +25,7 @@ def layer(x: Atom, config: Config) -> Statements:
         <= (x(V.I)[W["target.weight"](V.H)[m, d]], W["target.bias"](V.H)[m,].filled(0.0)),
         (R.alpha(V.H, V.I, V.J) <= (score[W.attention(V.H)[1, m]], R._neighbour(V.I, V.J)))
         | [F.softmax_agg(agg_terms=[V.J])],
-        (R.context(V.H, V.I) <= (alpha, R.source(V.H, V.J))) | [F.product],
-        (R.heads(V.I) <= R.context(V.H, V.I)) | [F.concat_agg],
-        R.out(V.I) <= (R.heads(V.I), W.bias[config.heads * m,].filled(0.0)),
+        *mixed(R.source, config),
     ]
 
 
