@@ -166,7 +166,7 @@ class Updating:
                 raise CannotUpdate(
                     f"the rules for {names} are recursive",
                     caller(),
-                    "compute anew: `model.ground(...)`",
+                    "compute from scratch: `model.ground(...)`",
                 )
             (name,) = part
             rules = [rule for rule in plan.rules if rule.head.relation == name]

@@ -82,11 +82,11 @@ class EdgeSide:
 
 @dataclass(frozen=True, eq=False)
 class AttentionStep:
-    """Runs one attention node; `index` are the heads that have a key to hear: those of the queries
+    """Runs one attention node; `index` are the heads that attend to a key: those of the queries
     `attending`, or the rows `attending_rows` of ragged samples, where that is not all of them.
 
     Ragged `samples` are padded to the longest; `lengths` are their numbers of keys, where a query
-    could hear padding.
+    could attend to padding.
     """
 
     node: Attention

@@ -115,7 +115,7 @@ if TYPE_CHECKING:
 
 
 def pairs_of(pattern: Pattern, n: int, m: int) -> EdgeIndex:
-    """The keys of each query, laid out for kernels."""
+    """The keys of each query, in the layout of kernels."""
     csr = pattern.csr(n, m)
     return edge_index(csr.row.long(), csr.index.long(), n, m)
 

@@ -110,7 +110,7 @@ class Extents:
 @dataclass(frozen=True, eq=False)
 class Attending:
     """The heads; where they are not all, their queries, or in ragged samples their rows among the
-    padded ones; and the keys of each sample where a query could hear padding."""
+    padded ones; and the keys of each sample where a query could attend to padding."""
 
     index: Index
     queries: Tensor | None = None
@@ -128,10 +128,10 @@ def attending_in_all(node: Attention, extents: Extents, pattern: Any) -> Attendi
         return Attending(grid)
     if not n or not m:
         raise Refused("there are no pairs")
-    hears = torch.as_tensor(pattern.degrees(n, m)) > 0
-    if bool(hears.all()):
+    attends = torch.as_tensor(pattern.degrees(n, m)) > 0
+    if bool(attends.all()):
         return Attending(grid)
-    queries = hears.nonzero()[:, 0]
+    queries = attends.nonzero()[:, 0]
     at = names.index(node.query)
     fewer = Grid((*grid.sizes[:at], len(queries), *grid.sizes[at + 1 :]))
     columns = [fewer.column(p) for p in range(grid.arity)]
@@ -148,8 +148,8 @@ def attending_in_samples(node: Attention, extents: Extents, pattern: Any) -> Att
     first = torch.zeros(n, dtype=torch.int64) if pattern is None else _first_keys(pattern, n, m)
     grid = Grid((len(alive), *(axes[name] for name in names)))
     sample, place = grid.column(0), grid.column(1 + names.index(node.query))
-    hears = (place < queries[sample]) & (first[place] < keys[sample])
-    rows = hears.nonzero()[:, 0]
+    attends = (place < queries[sample]) & (first[place] < keys[sample])
+    rows = attends.nonzero()[:, 0]
     if not len(rows):
         raise Refused("there are no pairs in any sample")
     index = index_of(torch.stack([grid.column(p)[rows] for p in range(grid.arity)], 1))
@@ -160,7 +160,7 @@ def attending_in_samples(node: Attention, extents: Extents, pattern: Any) -> Att
 
 
 def _first_keys(pattern: Pattern, n: int, m: int) -> Tensor:
-    """The first key that each query hears; m where there is none."""
+    """The first key that each query attends to; m where there is none."""
     rows = pattern.rows(n, m).expand()
     first = np.full(n, m, np.int64)
     np.minimum.at(first, rows.slab, rows.start)

@@ -86,7 +86,7 @@ class Output:
                 f"`{self.relation}` has {len(self.places)} of {Grid(sizes).rows} values on its "
                 f"axes {sizes}",
                 caller(),
-                "say what the absent ones are: `compile(..., fill=0.0)`",
+                "give a value for absent elements: `compile(..., fill=0.0)`",
             )
         data = value.data
         if self.places is not None:
@@ -149,7 +149,7 @@ def _places(
         return None, KeyOutOfRange(
             f"`{relation}` is derived for {key}, outside its axes {sizes}",
             caller(),
-            "give keys below the length of the dense inputs, or ask for `model.rows(...)`",
+            "give keys below the length of the dense inputs, or call `model.rows(...)`",
         )
     return (None if len(places) == Grid(sizes).rows else places), None
 

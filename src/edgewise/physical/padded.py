@@ -1,4 +1,4 @@
-"""The samples of a grounded batch one by one, all laid out alike.
+"""The samples of a grounded batch one by one, padded to one layout.
 
 The sample is the first key, so what belongs to one lies in a row. Each part is filled up to the
 longest: groundings that are added read what others read, and belong to heads that nobody reads. So
@@ -28,7 +28,7 @@ from edgewise.physical.step import Step
 
 
 class NotPadded(EdgewiseError):
-    """Samples can be laid out alike if rules run one by one over a ragged batch of rows."""
+    """Samples can be padded to one layout if rules run one by one over a ragged batch of rows."""
 
     code = "not-padded"
     example = """\
@@ -61,7 +61,7 @@ def spread(of_row: Tensor, samples: int) -> Spread:
 
 def refused(reason: str) -> NotPadded:
     return NotPadded(
-        f"the samples cannot be laid out alike: {reason}",
+        f"the samples cannot be padded to one layout: {reason}",
         caller(),
         "give a batch: `model.ground(facts=ragged([...]))`; steps of one sample need no padding",
     )

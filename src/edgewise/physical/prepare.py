@@ -106,10 +106,10 @@ def _ensure(of: str, using: str, shapes: Shapes, dtype: torch.dtype, device: str
     if key not in data.built:
         if data.laid_out:
             raise ForeignData(
-                f"the sample is laid out for another precision, device or input than {dtype}, "
+                f"the sample was prepared for another precision, device or input than {dtype}, "
                 f"{device}",
                 caller(),
-                "lay the samples out again: `model.samples(data)`",
+                "prepare the samples again: `model.samples(data)`",
             )
         if len(data.built) >= 64 and data is model._cache:
             data.built.clear()  # many lengths in a row must not add up

@@ -37,11 +37,11 @@ def mark(tensors: Iterable[Tensor]) -> tuple[object, ...]:
     )
 
 
-def weights_changed(anew: str) -> WeightsChanged:
+def weights_changed(restart: str) -> WeightsChanged:
     return WeightsChanged(
         "the weights changed after values were computed with them",
         caller(),
-        f"start anew: `{anew}`",
+        f"start again: `{restart}`",
     )
 
 
@@ -86,7 +86,7 @@ class Slots:
         self.modules = list(self.tree.values())
 
     def tensors(self) -> list[Tensor] | None:
-        """The weights of now; None where a module was replaced, or a weight made a function."""
+        """The current weights; None where a module was replaced, or a weight made a function."""
         try:
             if not all([held[name] is module for held, name, module in self.modules]):
                 return None

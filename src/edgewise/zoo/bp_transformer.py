@@ -81,7 +81,7 @@ def program(config: Config) -> Program:
     """Reads `token(i)` and `edge(i, j, type)`, which `config.edges(tokens)` lists.
 
     Derives `logits(i)`, and `out(i)` for tokens and spans, the last of them the span of all: as
-    spans lie beyond the axis of the tokens, ask for `model.rows(...)`.
+    spans lie beyond the axis of the tokens, call `model.rows(...)`.
     """
     word = F.lookup(W.word[config.vocabulary, config.size], R.token(V.I))
     nothing = W.nothing[config.size,].filled(0.0).fixed()

@@ -1,4 +1,4 @@
-"""Acyclic recursion: laid out level by level, each level one batch of tensor work."""
+"""Acyclic recursion: scheduled level by level, each level one batch of tensor work."""
 
 from __future__ import annotations
 

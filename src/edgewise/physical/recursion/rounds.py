@@ -135,7 +135,7 @@ def by_rounds(component: Component, count: int | None, limit: int) -> Rounds:
             f"the {count:,} rounds for `{name}` have {total:,} groundings, more than the limit of "
             f"{limit:,}",
             component.grounds[0].rule.place,
-            "ask for fewer rounds, or raise `compile(..., limit=...)`",
+            "use fewer rounds, or raise `compile(..., limit=...)`",
         )
     present = {
         r: component.facts.get(r, torch.zeros(0, dtype=torch.int64)) for r in component.relations
