@@ -44,6 +44,13 @@ def test_a_block_prints_its_output_and_its_errors():
     assert blocks.executed(done) == done
 
 
+def test_the_front_page_links_to_every_page():
+    nav = re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE)
+    links = LINK.findall((ROOT / "docs" / "index.md").read_text())
+    assert len(nav) > 30
+    assert [page for page in nav if page not in links and page != "index.md"] == []
+
+
 def test_every_special_predicate_has_a_meaning():
     assert set(tables.SPECIAL_MEANINGS) == set(tables.SPECIALS)
 
