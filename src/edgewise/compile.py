@@ -89,7 +89,7 @@ def _refuse_names(plan: Plan) -> None:
                 raise ReservedName(
                     f"`{atom.relation}` is an input with the name of an argument of the model",
                     atom.place or rule.place,
-                    f"call the relation `{atom.relation}s`, or anything else",
+                    f"rename the relation, for example to `{atom.relation}_input`",
                 )
 
 

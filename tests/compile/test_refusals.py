@@ -116,7 +116,7 @@ def test_names_of_weights(name: str) -> None:
 )
 def test_names_of_data(name: str) -> None:
     relation = getattr(R, name)
-    with pytest.raises(EdgewiseError, match=f"`{name}` is data") as refused:
+    with pytest.raises(EdgewiseError, match=f"`{name}` is an input") as refused:
         Program([R.h(V.I) <= relation(V.I)]).compile(R.h)
     assert refused.value.code == "reserved-name"
     derived = Program([relation(V.I) <= R.x(V.I), R.h(V.I) <= relation(V.I)]).compile(R.h)

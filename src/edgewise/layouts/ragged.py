@@ -131,7 +131,7 @@ class Segments:
 
     @cached_property
     def sizes(self) -> Tensor:
-        return torch.bincount(self.ids, minlength=self.count)
+        return self.ids.new_zeros(self.count).scatter_add_(0, self.ids, torch.ones_like(self.ids))
 
     @cached_property
     def padded(self) -> Tensor:
