@@ -130,6 +130,17 @@ class TrainingStep:
     ) -> Tensor:
         self.optimiser.zero_grad()
         value = self.loss(self.model(data, **inputs), *targets)
+        if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
+            kind = f"a {type(value).__name__}"
+            if isinstance(value, Tensor):
+                kind = (
+                    "without a gradient" if value.numel() == 1 else f"of shape {tuple(value.shape)}"
+                )
+            raise BadInput(
+                f"the loss is {kind}, not one number with a gradient",
+                caller(),
+                "return such as `(output - target).square().mean()`",
+            )
         value.backward()
         return value.detach().reshape(())
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from edgewise import F, Program, R, V, W, ragged, training_step
+from edgewise.inputs.kinds import BadInput
 
 X, Y = V.X, V.Y
 mse = torch.nn.functional.mse_loss
@@ -346,3 +347,20 @@ def test_what_cannot_be_compiled_says_why():
         step(None, torch.zeros(3, 1), x=x)
     with torch.no_grad(), pytest.raises(RuntimeError, match="does not require grad"):
         step(None, y, x=x)
+
+
+@pytest.mark.parametrize(
+    ("loss", "says"),
+    [
+        (lambda out: out, "of shape (3, 2)"),
+        (lambda out: out.detach().sum(), "without a gradient"),
+        (lambda out: None, "a NoneType"),
+        (lambda out: 0.5, "a float"),
+    ],
+)
+def test_a_loss_is_one_number_with_a_gradient(loss, says):
+    model = Program([R.h(X) <= R.x(X)[2, 2]]).compile(R.h)
+    step = training_step(model, loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(BadInput) as caught:
+        step(None, x=torch.ones(3, 2))
+    assert says in caught.value.message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -165,7 +165,7 @@ def _number(number: float | str | None) -> float | None:
         if number not in ("nan", "inf", "-inf"):
             raise Broken("the manifest has no valid `fill`")
         return float(number)
-    if number is not None and not math.isfinite(float(number)):
+    if number is not None and not abs(number) <= sys.float_info.max:
         raise Broken("the manifest has no valid `fill`")
     return None if number is None else float(number)
 

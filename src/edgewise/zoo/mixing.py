@@ -9,7 +9,7 @@ the equations.
 
 from dataclasses import dataclass
 
-from edgewise.errors import EdgewiseError, caller
+from edgewise.errors import EdgewiseError, caller, safe_repr
 from edgewise.graphs import window
 from edgewise.language import F, Program, R, V, repeat
 from edgewise.language.nodes import Atom, Expression
@@ -38,9 +38,11 @@ class Config:
     where: tuple[Expression, ...] = (window(1)(V.I, V.J),)
 
     def __post_init__(self) -> None:
-        if self.mix not in MIXES:
+        if not isinstance(self.mix, str) or self.mix not in MIXES:
             raise UnknownMix(
-                f"`mix={self.mix!r}` is not one of mean, max", caller(), "write `mix='mean'`"
+                f"`mix={safe_repr(self.mix)}` is not one of mean, max",
+                caller(),
+                "write `mix='mean'`",
             )
 
 
