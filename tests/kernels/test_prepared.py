@@ -8,6 +8,7 @@ from edgewise import F, Program, R, V
 from edgewise.graphs import causal, global_tokens, per_head, per_sample, strided, window
 from edgewise.kernels.attention import arguments, attention, choose, prepare
 from edgewise.kernels.attention.errors import AttentionShape, SecondDerivative, UnsupportedDevice
+from edgewise.kernels.attention.flash import aligned
 from edgewise.scores import H, S, alibi, relative, softcap
 from edgewise.scores.score import BadScore
 
@@ -246,3 +247,12 @@ def test_torch_alone_is_differentiated_once_in_a_model_too():
     (twice,) = torch.autograd.grad(listed(x=x).sum(), x, create_graph=True)
     torch.testing.assert_close(twice, once)
     assert torch.autograd.grad(twice.sum(), x)[0].isfinite().all()
+
+
+def test_what_is_not_aligned_is_copied_for_torch():
+    x = torch.randn(65)
+    whole, moved = x[:64].view(1, 2, 4, 8), x[1:].view(1, 2, 4, 8)
+    found = aligned(whole, moved)
+    assert found[0] is whole
+    assert found[1].data_ptr() % 16 == 0
+    assert torch.equal(found[1], moved)

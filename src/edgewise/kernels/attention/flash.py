@@ -47,16 +47,25 @@ def fused(
 
     A `TorchFunctionMode` sees one function.
     """
-    if not torch.compiler.is_compiling() and has_torch_function((q, k, v)):
+    traced = torch.compiler.is_compiling()
+    if not traced and has_torch_function((q, k, v)):
         return handle_torch_function(
             fused, (q, k, v), q, k, v, scale, causal=causal, mask=mask, dropout=dropout
         )
     if functional.scaled_dot_product_attention is not SDPA:
         refuse_context_parallel()
-    if mask is None and k.shape[-2] < SHORT and not torch.compiler.is_compiling():
+    if traced:
+        return SDPA(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale)
+    if mask is None and k.shape[-2] < SHORT:
         causal, mask = minding_nan(q, k, causal)
-    out = SDPA(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale)
-    return out if torch.compiler.is_compiling() else _once(out)
+    if q.is_cuda:
+        q, k, v = aligned(q, k, v)
+    return _once(SDPA(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale))
+
+
+def aligned(*tensors: Tensor) -> list[Tensor]:
+    """Copies of those that do not start at a multiple of 16 bytes, as cuDNN takes for certain."""
+    return [x.clone() if x.storage_offset() * x.itemsize % 16 else x for x in tensors]
 
 
 def _once(out: Tensor) -> Tensor:
