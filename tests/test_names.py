@@ -70,5 +70,5 @@ def test_no_name_hides_a_module(name):
 
 # What is left to rename; nothing is added here.
 DUPLICATES: set[str] = set()
-VAGUE_FOLDERS = {"physical"}
+VAGUE_FOLDERS = set()
 HIDING_FOLDERS = set()

@@ -1,4 +1,4 @@
-"""The whole pipeline on one screen: rules → checks → plan → passes → module."""
+"""The pipeline on one screen: rules → checks → plan → passes → module."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RESERVED = frozenset({"self", "facts", "stage", "json", "sample", "backward", "c
 
 
 class ReservedName(EdgewiseError):
-    """Data is given by the name of its relation, so it cannot have the name of another argument."""
+    """Data is passed by the name of its relation, which cannot be that of another argument."""
 
     code = "reserved-name"
     example = "Program([R.h(V.X) <= R.facts(V.X)]).compile(R.h)"
@@ -81,11 +81,11 @@ def compile(
 
 
 def _refuse_names(plan: Plan) -> None:
-    """Refuse data relations that could not be given by their names."""
-    given = {rule.head.relation for rule in plan.rules} | {f.atom.relation for f in plan.facts}
+    """Refuse data relations that could not be passed by their names."""
+    derived = {rule.head.relation for rule in plan.rules} | {f.atom.relation for f in plan.facts}
     for rule in plan.rules:
         for atom in atoms(rule.body):
-            if isinstance(atom, nodes.Atom) and atom.relation in RESERVED - given:
+            if isinstance(atom, nodes.Atom) and atom.relation in RESERVED - derived:
                 raise ReservedName(
                     f"`{atom.relation}` is an input with the name of an argument of the model",
                     atom.place or rule.place,

@@ -151,7 +151,7 @@ class Model(torch.nn.Module):
         with untraced():
             whole = build_step(self, data, (), unit.dtype, cpu, apart=True)
             for step in padded_steps(whole):
-                one = Data(self._number, {}, open=False, laid_out=True)
+                one = Data(self._number, {}, open=False, padded=True)
                 one.keep(((), unit.dtype, str(unit.device)), to_device(step, unit.device))
                 found.append(one)
         return found
@@ -331,7 +331,7 @@ class Model(torch.nn.Module):
         held = self._cache if data is None else data
         found = None if held.volatile else self._key(held, dict(inputs))
         first = [tensor for name, tensor in values.items() if name not in inputs]
-        current = all(_is_current(value, self._one) for value in dense(held.given).values())
+        current = all(_is_current(value, self._one) for value in dense(held.inputs).values())
         if found is None or not current or list(values)[len(first) :] != list(inputs):
             return
         if len(held.prepared) >= 256:
@@ -370,7 +370,7 @@ class Model(torch.nn.Module):
         unit = self._one
         return {
             name: value if _is_current(value, unit) else _current(value, unit)
-            for name, value in dense(data.given).items()
+            for name, value in dense(data.inputs).items()
         }
 
     def _refuse_foreign(self, data: Data) -> None:
@@ -385,7 +385,7 @@ class Model(torch.nn.Module):
 
     def _refuse_missing(self, data: Data, names: Iterable[str]) -> None:
         if data.open:  # else facts give all relations that they can
-            self._reader.refuse_missing({*data.given, *names})
+            self._reader.refuse_missing({*data.inputs, *names})
 
     def _step(self, data: Data, tensors: Mapping[str, Any]) -> Step:
         shapes = tuple((n, fixed(tensors[n])) for n in self._reader.arities if n in tensors)

@@ -14,10 +14,10 @@ from edgewise.errors import EdgewiseError, EdgewiseWarning, caller
 from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.physical.attention import AttentionStep
-from edgewise.physical.executable import RelationStep
-from edgewise.physical.recursion import Levels, Rounds
+from edgewise.physical.levels import Levels
+from edgewise.physical.rounds import Rounds
 from edgewise.physical.rule import RuleStep
-from edgewise.physical.step import Step
+from edgewise.physical.step import RelationStep, Step
 from edgewise.reference import Solution, solve
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ SUMMED = Program([(R.h(V.I) <= (R.edge(V.I, V.J), R.x(V.J))) | [F.product]])
 def memory(monkeypatch):
     def of(count):
         monkeypatch.setattr("edgewise.ground.rules.physical_memory", lambda: count)
-        monkeypatch.setattr("edgewise.physical.memory.physical_memory", lambda: count)
+        monkeypatch.setattr("edgewise.physical.build.physical_memory", lambda: count)
 
     return of
 

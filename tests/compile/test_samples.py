@@ -1,4 +1,4 @@
-"""The samples of a batch one by one, all laid out alike: what the batch gives, value by value."""
+"""The samples of a batch one by one, all padded alike: what the batch gives, value by value."""
 
 import pytest
 import torch
@@ -127,7 +127,7 @@ def test_dropout_and_modes():
         ),
     ],
 )
-def test_what_cannot_be_laid_out_alike_says_why(program, inputs, words):
+def test_what_cannot_be_padded_alike_says_why(program, inputs, words):
     model = program.compile(R.h)
     with pytest.raises(EdgewiseError, match=words) as found:
         model.samples(model.ground(**inputs))
@@ -139,7 +139,7 @@ def test_a_sample_of_another_model_or_precision():
     (sample, *_) = model.samples(model.ground(facts=ragged(of(model.program))))
     with pytest.raises(EdgewiseError, match="foreign-data"):
         model_of("sum_agg")(sample)
-    with pytest.raises(EdgewiseError, match="laid out"):
+    with pytest.raises(EdgewiseError, match="another precision"):
         model.float()(sample)
 
 

@@ -686,7 +686,7 @@ ALLOWED = {  # refusals that are part of the language or of a mode
     "cannot-update",
     "cannot-grow",
     "key-out-of-range",  # a dense axis has no strings
-    "not-padded",  # samples of a recursion are not laid out alike
+    "not-padded",  # samples of a recursion are not padded alike
 }
 
 

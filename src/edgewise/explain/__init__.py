@@ -83,11 +83,11 @@ def situation(
     """The step for these inputs; without any, the one built last, on zeros."""
     held = model._cache if data is None else data
     if inputs or not held.built:
-        needed = not inputs and held.open and model._reader.missing(held.given) is not None
+        needed = not inputs and held.open and model._reader.missing(held.inputs) is not None
         return None if needed else model._resolved(data, inputs)
     (shapes, dtype, device), step = list(held.built.items())[-1]
     zeros = {n: torch.zeros(shape, dtype=dtype, device=device) for n, shape in shapes}
-    given = {n: t for n, t in held.given.items() if isinstance(t, Tensor)}
+    given = {n: t for n, t in held.inputs.items() if isinstance(t, Tensor)}
     return step, {n: t for n, t in given.items() if t.is_floating_point()} | zeros
 
 

@@ -28,8 +28,9 @@ from edgewise.kernels.edges.registry import SEGMENTS
 from edgewise.physical.attention import AttentionStep
 from edgewise.physical.attention_nodes import ATTEND, ATTEND_ALONG
 from edgewise.physical.family_passes import ALL_MEMBERS
+from edgewise.physical.levels import Levels
 from edgewise.physical.plan import PhysicalPlan, run_node
-from edgewise.physical.recursion import Levels, Rounds
+from edgewise.physical.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import Step
 from edgewise.physical.symbols import PlanStep, input_node, is_opaque

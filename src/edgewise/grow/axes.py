@@ -28,7 +28,7 @@ from edgewise.language import nodes
 from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import variables
 from edgewise.physical.attention import AttentionStep
-from edgewise.physical.executable import Executable, RelationStep
+from edgewise.physical.step import Executable, RelationStep
 from edgewise.scores.nodes import S, separate
 
 POSITIONS = "give positions as an input of their own: `R.position(V.I)`"

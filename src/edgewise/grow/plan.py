@@ -21,11 +21,9 @@ from edgewise.grow.axes import AppendedAxes, CannotGrow, appended_axes, refusal
 from edgewise.grow.cache import KeyValueCache, PositionTables
 from edgewise.language import nodes
 from edgewise.language.terms import variables
-from edgewise.physical.column import Column
-from edgewise.physical.executable import RelationStep
 from edgewise.physical.plan import PhysicalPlan, lowered, lowered_parts, untraced
-from edgewise.physical.state import State
-from edgewise.physical.step import Step
+from edgewise.physical.state import Column, State
+from edgewise.physical.step import RelationStep, Step
 from edgewise.physical.symbols import Lowering
 
 MERGED_FROM = 64  # rows: below, reading weights dominates, and concatenating them does not pay

@@ -20,13 +20,61 @@ from edgewise.kernels.edges import EdgeIndex
 from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.physical.attention_nodes import additive_output, graph_attention
-from edgewise.physical.column import Column, column
-from edgewise.physical.filled_score import FilledScore
 from edgewise.physical.rule import RuleStep
-from edgewise.physical.state import State
+from edgewise.physical.state import Column, State, column
 from edgewise.physical.symbols import opaque
 from edgewise.plan.nodes import Attention
 from edgewise.scores import S, Score
+from edgewise.scores.nodes import Call, Entry, Node, Number, walk
+from edgewise.scores.primitives import call
+
+Fill = Callable[[State], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class FilledScore:
+    """`fills[n]` is table n of the tree: (batch, heads..., entries)."""
+
+    tree: Node
+    fills: tuple[Fill, ...] = ()
+
+    def __call__(self, state: State) -> Score:
+        return Score(self.tree, tuple(_alone(fill(state)) for fill in self.fills))
+
+
+def by_head(tree: Node) -> list[int]:
+    """The numbers of what a tree reads once for each head."""
+    found = {x.table: None for x in walk(tree) if isinstance(x, Entry) and x.index == Number(0)}
+    return list(found)
+
+
+def by_distance(tree: Node) -> list[int]:
+    """The numbers of what a tree reads for each distance."""
+    found = {x.table: None for x in walk(tree) if isinstance(x, Entry) and x.index != Number(0)}
+    return list(found)
+
+
+def filled(tree: Node, fills: dict[int, Fill], shift: int) -> FilledScore:
+    """The first entry of what is read for each distance is that for I − J = -shift."""
+    tables = {number: n for n, number in enumerate(fills)}
+    return FilledScore(_placed(tree, tables, shift), tuple(fills.values()))
+
+
+def _placed(node: Node, tables: dict[int, int], shift: int) -> Node:
+    match node:
+        case Call(function, operands):
+            return Call(function, tuple(_placed(x, tables, shift) for x in operands))
+        case Entry(table, Number(0) as index):
+            return Entry(tables[table], index)
+        case Entry(table, distance):
+            return Entry(tables[table], call("add", distance, Number(shift)))
+    return node
+
+
+def _alone(values: Tensor) -> Tensor:
+    """Without the axis of the batch where it has one element."""
+    return values if values.shape[0] > 1 else values.squeeze(0)
+
 
 CAUSAL, EVERY = causal(), full()
 Axes = dict[str, int]
@@ -172,10 +220,10 @@ class AttentionStep:
         )
 
     def _cached(self, state: State, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """New rows over what is kept; what a query adds to all its scores changes none."""
+        """New rows over what is cached; what a query adds to all its scores changes none."""
         order = (*self.node.shared, self.node.query, self.node.key)
-        kept = tuple(side for side in self.biases if self.node.key in side.names)
-        bias = self._bias(order, state, kept)
+        of_keys = tuple(side for side in self.biases if self.node.key in side.names)
+        bias = self._bias(order, state, of_keys)
         q = self.spread(q, len(q))
         k, v = (t if self.node.shared else t.unsqueeze(1) for t in (k, v))
         return _attend_cached(q, k, v, bias, self, state.cache)

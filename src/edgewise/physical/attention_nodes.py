@@ -59,8 +59,8 @@ def graph_attention(
     return attend(q, k, v, held, bias, edge_bias, edge_scale, lengths, list(tables))
 
 
-def _operators(q: Tensor, k: Tensor, v: Tensor, prepared: Prepared, *given: Any) -> Tensor:
-    bias, edge_bias, edge_scale, lengths, tables = given
+def _operators(q: Tensor, k: Tensor, v: Tensor, prepared: Prepared, *terms: Any) -> Tensor:
+    bias, edge_bias, edge_scale, lengths, tables = terms
     inputs = TermInputs(bias, edge_bias, edge_scale, lengths=lengths, tables=tuple(tables))
     q, k, v = in_autocast(q, k, v)
     found: Tensor = traced.call(q, k, v, prepared.graph, prepared.options, inputs)

@@ -2,31 +2,82 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from edgewise.checks.evaluation import cyclic_recursion, fact_and_rule, is_extreme
+from edgewise.functions import Law
+from edgewise.graphs.checks import physical_memory
 from edgewise.ground.body import Body
 from edgewise.ground.colour_refinement import Lifting, own_rows, read_row_wise
 from edgewise.ground.fixpoint import extend, least_fixpoint
 from edgewise.ground.index import Constants, Index, Keys, rows_of
+from edgewise.ground.join import too_many_bytes
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.ground.source import Source
 from edgewise.ground.topological import Cyclic, stages
+from edgewise.inputs.prepare import batched_relations
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
+from edgewise.language.functions import definition
 from edgewise.language.program import Domain
 from edgewise.physical.attention import AttentionStep
-from edgewise.physical.executable import Executable, RelationStep
 from edgewise.physical.fused import attention_step
-from edgewise.physical.memory import Values
+from edgewise.physical.levels import Component, Levels, by_levels
 from edgewise.physical.merge import aligned, merge_of, merged
-from edgewise.physical.recursion import Component, Levels, Rounds, by_levels, by_rounds
+from edgewise.physical.rounds import Rounds, by_rounds
 from edgewise.physical.rule import RuleStep
+from edgewise.physical.step import Executable, RelationStep
 from edgewise.physical.value_shapes import Shapes
 from edgewise.plan.nodes import Attention, Plan
+
+
+@dataclass(frozen=True)
+class Values:
+    """What there is for values: bytes, the size of a number, and how often `batched` relations
+    have each row."""
+
+    bytes: int
+    itemsize: int
+    batch: int
+    batched: frozenset[str]
+
+    def check(self, step: RuleStep, shape: tuple[int, ...] | None) -> None:
+        """Refuse a rule whose values, each of `shape`, are more than there is memory for."""
+        if shape is None:
+            return
+        rows = _written(step) * (self.batch if step.rule.head.relation in self.batched else 1)
+        needed = rows * math.prod(shape) * self.itemsize
+        if needed > self.bytes:
+            raise too_many_bytes(step.rule, rows, f"values of {math.prod(shape):,}", needed)
+
+
+def values_of(
+    plan: Plan, sources: Mapping[str, Source], dtype: torch.dtype, device: torch.device
+) -> Values:
+    """The memory of a device, for the values of a plan."""
+    own = {name for name, source in sources.items() if source.batched}
+    batch = max((sources[name].batch for name in own), default=1)
+    if device.type == "cuda":
+        size = int(torch.cuda.get_device_properties(device).total_memory)
+    else:
+        size = physical_memory()
+    return Values(size, dtype.itemsize, batch, frozenset(batched_relations(plan.rules, own)))
+
+
+def _written(step: RuleStep) -> int:
+    """The rows that are surely written out: of heads, and of groundings that are then reduced."""
+    elementwise = Law.ELEMENTWISE in definition(step.aggregation)
+    alike = elementwise and step.rule.head.weight is None
+    if not alike or step.sums_rows:
+        return step.ground.heads.rows
+    return max(step.ground.count, step.ground.heads.rows)
+
 
 Step = RelationStep | Levels | Rounds
 
@@ -41,18 +92,18 @@ def build(
     shapes: Mapping[str, tuple[int, ...] | None],
     lift: bool = True,
     volatile: frozenset[str] = frozenset(),
-    room: Values | None = None,
+    memory: Values | None = None,
     found: dict[Any, Any] | None = None,
 ) -> Executable:
     """Ground every rule of the plan over the sources.
 
     `shapes` are those of the values of sources; weights are needed for theirs only. The values of
-    `volatile` ones may change. `room` is what there is for values, `found` the shapes that rules
+    `volatile` ones may change. `memory` is the budget for values, `found` the shapes that rules
     were found to give before.
     """
     lines = {line.relation: line for line in plan.lines}
     known = Shapes(weights, plan.aggregation, lines, dict(shapes), {} if found is None else found)
-    builder = _Builder(plan, sources, constants, limit, known, lift, volatile, room)
+    builder = _Builder(plan, sources, constants, limit, known, lift, volatile, memory)
     steps = tuple(builder.steps())
     return Executable(
         builder.sources,
@@ -81,14 +132,14 @@ class _Builder:
         shapes: Shapes,
         lift: bool,
         volatile: frozenset[str],
-        room: Values | None,
+        memory: Values | None,
     ) -> None:
-        self.room = room
+        self.memory = memory
         self.shapes = shapes
         self.plan = plan
         fused = [rule for s in plan.steps if isinstance(s, Attention) for rule in s.replaces]
-        whole = read_row_wise(plan.rules, fused) | {plan.output.relation}
-        self.lifting = Lifting(whole, volatile, lift)
+        row_wise = read_row_wise(plan.rules, fused) | {plan.output.relation}
+        self.lifting = Lifting(row_wise, volatile, lift)
         self.classes: dict[str, int] = {}
         self.sources = self._by_class(sources)
         self.lines = {line.relation: line for line in plan.lines}
@@ -228,8 +279,8 @@ class _Builder:
         for at, ground in enumerate(grounds, len(sizes)):
             less, places[at] = self.lifting.reduced(ground, known[at], places[at], count)
             steps.append(RuleStep(less, default))
-            if self.room is not None:
-                self.room.check(steps[-1], self.shapes.known.get(relation))
+            if self.memory is not None:
+                self.memory.check(steps[-1], self.shapes.known.get(relation))
             sizes.append(less.heads.rows)
         merge = merge_of(relation, index, count, places, sizes, facts, line, expand)
         return RelationStep(relation, tuple(steps), merge, facts)

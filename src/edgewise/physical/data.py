@@ -1,4 +1,4 @@
-"""Grounded data: what a model was given, checked and joined once for many steps."""
+"""Grounded data: what a model reads, checked and joined once for many steps."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ class Data:
     def __init__(
         self,
         model: int,
-        given: dict[str, Input],
+        inputs: dict[str, Input],
         facts: FactTables | None = None,
         open: bool = True,
-        laid_out: bool = False,
+        padded: bool = False,
     ) -> None:
         self.model = model
-        self.given = given
+        self.inputs = inputs
         self.facts = facts
-        self.open = open  # whether relations that are not given may still come with a call
-        self.laid_out = laid_out  # one sample of a batch: what is built is all there is
+        self.open = open  # whether relations that are absent may still come with a call
+        self.padded = padded  # one sample of a batch: what is built is all there is
         self.built: dict[Any, Step] = {}
         self.prepared: dict[Any, ReadyCall] = {}  # calls like earlier ones
         self.volatile: frozenset[str] = frozenset()  # values that changed after grounding
@@ -78,7 +78,7 @@ class Data:
             self.volatile |= changed
             self._seen.clear()
             self.prepared.clear()
-            if not self.laid_out:
+            if not self.padded:
                 self.built.clear()
 
     def live(self, step: Step) -> dict[str, Tensor]:
@@ -101,7 +101,7 @@ class Data:
         self.handle = handle(self)  # a copy has its own
 
     def __repr__(self) -> str:
-        return f"<data: {', '.join(self.given) or 'facts'}>"
+        return f"<data: {', '.join(self.inputs) or 'facts'}>"
 
 
 def _lives(step: Step) -> dict[str, Live]:

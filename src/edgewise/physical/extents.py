@@ -84,7 +84,7 @@ class Extents:
             if name in alike and len(ends[self.alive].unique()) > 1:
                 raise Refused(f"axis `{name}` has other lengths in other samples")
 
-    def laid(
+    def padded_grid(
         self, names: tuple[str, ...], index: Index
     ) -> tuple[tuple[str, ...], tuple[int, ...], int | None, Tensor | None]:
         """The axes of an expression but for the sample, their sizes, the number of samples, and

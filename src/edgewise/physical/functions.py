@@ -16,8 +16,8 @@ from edgewise.functions.rowwise import call_failed
 from edgewise.language import nodes
 from edgewise.language.functions import arguments, definition
 from edgewise.layouts.ragged import Segments
-from edgewise.physical.column import Column, column
 from edgewise.physical.result_shapes import described
+from edgewise.physical.state import Column, column
 from edgewise.physical.symbols import opaque
 
 

@@ -14,8 +14,8 @@ from edgewise.ground.colour_refinement import classes, mixed
 from edgewise.ground.index import Index, distinct_rows, index_of, rows_of, same_keys
 from edgewise.language import functions, nodes
 from edgewise.language.statements import SUM, combination
-from edgewise.physical.column import Column, column
 from edgewise.physical.functions import combine, transform
+from edgewise.physical.state import Column, column
 from edgewise.physical.symbols import opaque
 
 
@@ -86,14 +86,14 @@ class Merge:
                 help="a compiled relation has values of one shape",
             )
         batch = next((b for c in found if (b := c.data.shape[0]) != 1), 1)  # it may be 0
-        whole = torch.cat(
+        joined = torch.cat(
             [
                 value.data.expand(batch, len(rows), *value.shape)
                 for value, (_, _, rows) in zip(found, self.classes, strict=True)
             ],
             1,
         )
-        return column(whole).take(self.order)
+        return column(joined).take(self.order)
 
 
 @opaque(like=lambda out, at, more: torch.empty(out.shape, dtype=out.dtype, device="meta"))
@@ -164,5 +164,5 @@ def _added(
 
 def _all_or(rows: Tensor, count: int) -> Tensor | None:
     """Some rows of a part; None if they are all of them, in order."""
-    whole = len(rows) == count and bool((rows == torch.arange(count)).all())
-    return None if whole else rows
+    every = len(rows) == count and bool((rows == torch.arange(count)).all())
+    return None if every else rows

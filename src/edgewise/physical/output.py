@@ -17,7 +17,7 @@ from edgewise.inputs.prepare import BoundPlan
 from edgewise.inputs.range_check import dense_sizes
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
-from edgewise.physical.column import Column
+from edgewise.physical.state import Column
 from edgewise.physical.value_shapes import Shapes
 
 
@@ -36,7 +36,7 @@ class NotTotal(EdgewiseError):
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """How the rows of the output relation are given back.
+    """How the rows of the output relation are returned.
 
     `sizes` are the lengths of its dense axes, None where it has none; `places` are the places of
     its rows on them, None where they are all of them in order.

@@ -20,11 +20,10 @@ from edgewise.ground.rules import GroundRule
 from edgewise.ground.source import Source
 from edgewise.language import nodes
 from edgewise.layouts.ragged import Segments
-from edgewise.physical.executable import RelationStep
 from edgewise.physical.merge import Merge
 from edgewise.physical.output import Output
 from edgewise.physical.rule import RuleStep
-from edgewise.physical.step import Step
+from edgewise.physical.step import RelationStep, Step
 
 
 class NotPadded(EdgewiseError):
@@ -51,7 +50,7 @@ class Spread:
 
 
 def spread(of_row: Tensor, samples: int) -> Spread:
-    """The spread of rows whose samples are given, in order."""
+    """The spread of rows, in the order of their samples."""
     if bool((of_row[1:] < of_row[:-1]).any()):
         raise refused("rows of different samples are mixed")
     counts = torch.bincount(of_row, minlength=samples)
@@ -242,12 +241,12 @@ class _Batch:
         rows: tuple[Tensor | None, ...],
         heads: list[Spread],
     ) -> int:
-        """As many rows as the most that a sample has, or as a part has that is wholly in it."""
+        """As many rows as the most that a sample has, or as a part has that lies in it."""
         if len(merge.classes) == 1:
             return self.spreads[merge.relation].size
-        whole = [heads[p].size for p, r in zip(members, rows, strict=True) if r is None]
+        full = [heads[p].size for p, r in zip(members, rows, strict=True) if r is None]
         of_sample = merge.index.column(0)[of_relation]
-        return whole[0] if whole else int(torch.bincount(of_sample).max())
+        return full[0] if full else int(torch.bincount(of_sample).max())
 
     def places(self, at: Tensor, heads: Spread, where: Spread, sample: int) -> Tensor:
         """Where the heads of a part are added; those that were filled in, to the last row."""

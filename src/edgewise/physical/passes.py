@@ -31,16 +31,17 @@ def fold_biases(plan: Lowering) -> int:
     for node in plan.nodes():
         if node.target != "add" or len(node.all_input_nodes) != 2:
             continue
-        for at, (total, vector) in enumerate((node.args, node.args[::-1])):
+        sides = input_node(node, 0), input_node(node, 1)
+        for at, (total, vector) in enumerate((sides, sides[::-1])):
             product = _addend(total, node) if _is_weight(vector) else None
             if product is None:
                 continue
             shape, size = vector.meta["like"].shape, product.meta["like"].shape[-1]
             if shape.numel() != size or shape[-1] != size:
                 continue
-            held = vector.args[0] if vector.target == "reshape" else vector
             with plan.rewriting(product):
-                bias = plan.node(plan.symbol(held).reshape(size))  # type: ignore[arg-type]
+                held = input_node(vector, 0) if vector.target == "reshape" else vector
+                bias = plan.node(plan.lifted(plan.symbol(held).reshape(size)))
             set_args(product, (*product.args[:2], bias))
             node.replace_all_uses_with(input_node(node, at))
             plan.erase(node)
@@ -195,9 +196,9 @@ def optimise_graph(plan: Lowering, appending: bool) -> dict[str, int]:
 def _define_aggregations(plan: Lowering) -> None:
     for node in plan.nodes():
         if node.target is AGGREGATE:
-            data, name, parts = node.args
+            data, name, parts = input_node(node, 0), str(node.args[1]), input_node(node, 2)
             with plan.rewriting(node):
-                segments = plan.constants[parts.target]
+                segments = plan.constants[str(parts.target)]
                 plan.replace(node, DEFINITIONS[name].columns(plan.symbol(data), segments))
 
 
@@ -220,7 +221,7 @@ def _collapse_reshapes(plan: Lowering) -> None:
 
 
 def _projections(graph: Graph) -> list[list[Node]]:
-    """The products of rows with weights, together where the rows are the same; a recursion keeps
+    """The products of rows with weights, together where the rows are the same; a recursion has
     its own, which it repeats."""
     found: dict[Node, list[Node]] = {}
     for node in graph.nodes:

@@ -17,9 +17,8 @@ from edgewise.inputs.prepare import prepare
 from edgewise.inputs.range_check import check_keys
 from edgewise.inputs.read import InputReader, check_device, check_dtype
 from edgewise.passes import optimise
-from edgewise.physical.build import build
+from edgewise.physical.build import build, values_of
 from edgewise.physical.data import Data, ForeignData
-from edgewise.physical.memory import values_of
 from edgewise.physical.output import output_of
 from edgewise.physical.plan import untraced
 from edgewise.physical.step import Step
@@ -104,7 +103,7 @@ def _ensure(of: str, using: str, shapes: Shapes, dtype: torch.dtype, device: str
     key = (shapes, dtype, device)
     data.forget_changed()
     if key not in data.built:
-        if data.laid_out:
+        if data.padded:
             raise ForeignData(
                 f"the sample was prepared for another precision, device or input than {dtype}, "
                 f"{device}",
@@ -154,21 +153,21 @@ def build_step(
     apart: bool = False,
 ) -> Step:
     """`apart` for rows that are split by sample: classes and fused attention cross samples."""
-    given = data.given | {n: torch.empty(shape, device="meta") for n, shape in shapes}
+    inputs = data.inputs | {n: torch.empty(shape, device="meta") for n, shape in shapes}
     try:
-        return _built(model, model.plan, model.without, data, given, dtype, device, apart)
+        return _built(model, model.plan, model.without, data, inputs, dtype, device, apart)
     except OutOfDomain:
         plan = uninlined(model)
         if plan == model.plan:
             raise
         without = (*model.without, *INLINING)
-        return _built(model, plan, without, data, given, dtype, device, apart)
+        return _built(model, plan, without, data, inputs, dtype, device, apart)
 
 
 def uninlined(model: Compiled) -> Plan:
-    """The plan with helpers as rules of their own.
+    """The plan without inlining: every rule of its own.
 
-    Written into another rule, a helper has the variables of that rule: what ranged over a domain
+    Inlined into another rule, a rule has the variables of that one: what ranged over a domain
     may be bound by an atom, whose other keys are then refused instead of left out.
     """
     return optimise(model.stages["plan"], without=(*model.without, *INLINING))[0]
@@ -179,20 +178,20 @@ def _built(
     plan: Plan,
     without: tuple[str, ...],
     data: Data,
-    given: Mapping[str, Any],
+    inputs: Mapping[str, Any],
     dtype: torch.dtype,
     device: torch.device,
     apart: bool,
 ) -> Step:
     """`without` are the passes that the plan has not gone through."""
-    prepared = prepare(plan, model._reader.arities, given, data.facts, dtype, not apart)
+    prepared = prepare(plan, model._reader.arities, inputs, data.facts, dtype, not apart)
     if has_negative_keys(prepared.sources):  # patterns count from 0, comparisons do not
         plan, _ = optimise(model.stages["plan"], without=(*without, "find patterns"))
-        prepared = prepare(plan, model._reader.arities, given, data.facts, dtype, not apart)
+        prepared = prepare(plan, model._reader.arities, inputs, data.facts, dtype, not apart)
     check_keys(prepared)
     weights: Mapping[str, Tensor] = {name: model.weight(name) for name in model._paths}
     if "stack embeddings" not in model.without:
-        prepared = prepared.stacked(given, weights)
+        prepared = prepared.stacked(inputs, weights)
         weights = with_stacks(weights, prepared.stacks)
     executable = build(
         prepared.plan,
@@ -203,7 +202,7 @@ def _built(
         shapes={name: source.shape for name, source in prepared.sources.items()},
         lift=not apart and "lift equal rows" not in model.without,
         volatile=data.volatile,
-        room=values_of(prepared.plan, prepared.sources, dtype, device),
+        memory=values_of(prepared.plan, prepared.sources, dtype, device),
         found=model._shapes,
     )
     output = output_of(prepared, executable.relations, weights, model.fill)

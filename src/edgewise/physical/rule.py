@@ -17,9 +17,8 @@ from edgewise.functions import DEFINITIONS
 from edgewise.ground.rules import GroundRule
 from edgewise.language import functions, nodes
 from edgewise.language.statements import combination
-from edgewise.physical.column import Column, column, product
 from edgewise.physical.functions import aggregate, combine, normalise, transform
-from edgewise.physical.state import State
+from edgewise.physical.state import Column, State, column, product
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -13,16 +13,71 @@ from torch.fx import GraphModule
 
 from edgewise.functions import Law
 from edgewise.ground.embeddings import with_stacks
+from edgewise.ground.index import Constants, Index
+from edgewise.ground.source import Source
 from edgewise.inputs.prepare import BoundPlan
 from edgewise.language.functions import definition
 from edgewise.language.statements import applied_functions
-from edgewise.physical.column import Column
-from edgewise.physical.executable import Executable
+from edgewise.physical.attention import AttentionStep
+from edgewise.physical.levels import Levels
+from edgewise.physical.merge import Merge
 from edgewise.physical.output import Output
 from edgewise.physical.plan import PhysicalPlan, lowered, untraced
-from edgewise.physical.state import State
+from edgewise.physical.rounds import Rounds
+from edgewise.physical.rule import RuleStep
+from edgewise.physical.state import Column, State
 from edgewise.physical.symbols import Lowering
 from edgewise.plan.nodes import Attention
+
+
+@dataclass(frozen=True, eq=False)
+class RelationStep:
+    """Computes one relation: its rules, put together."""
+
+    relation: str
+    steps: tuple[RuleStep | AttentionStep, ...]
+    merge: Merge
+    facts: bool
+
+    def rules(self) -> Iterator[RuleStep]:
+        """The rule steps inside, those of a fused attention's sides included."""
+        for step in self.steps:
+            if isinstance(step, RuleStep):
+                yield step
+            else:
+                yield from step.rules()
+
+    def __call__(self, state: State) -> dict[str, Column]:
+        parts = [state.relations[self.relation]] if self.facts else []
+        for step in self.steps:
+            parts.append(state.worked(self.relation, step, partial(step, state)))
+        merge = partial(self.merge, parts, state.training)
+        plain = len(parts) == 1 and self.merge.line is None
+        return {self.relation: merge() if plain else state.worked(self.relation, None, merge)}
+
+
+@dataclass(frozen=True, eq=False)
+class Executable:
+    """The steps of a grounded plan, in order."""
+
+    sources: dict[str, Source]
+    steps: tuple[RelationStep | Levels | Rounds, ...]
+    relations: dict[str, Index]
+    constants: Constants
+    refusals: dict[str, str] = field(default_factory=dict)
+    classes: dict[str, int] = field(default_factory=dict)  # of relations computed by class
+    unlifted: dict[str, str] = field(default_factory=dict)  # why rows are not computed by class
+    constant: frozenset[str] = frozenset()  # data whose values decide classes
+
+    def run(self, state: State) -> dict[str, Column]:
+        for step in self.steps:
+            if isinstance(step, RelationStep):
+                state.relations.update(step(state))
+            else:
+                name = ", ".join(step.component.relations)
+                state.relations.update(state.worked(name, step, partial(step, state)))
+        return state.relations
+
 
 # names and precisions of inputs, in training or not, as rows or not
 Mode = tuple[tuple[str, ...], tuple[torch.dtype, ...], bool, bool]
@@ -40,7 +95,7 @@ class Step:
     without: tuple[str, ...] = ()  # passes that are left out
     analysed: dict[Any, Any] = field(default_factory=dict)  # about constants, by passes
     padded: bool = False  # one sample of a batch, filled up to the longest
-    handle: str = ""  # given when it is kept with data
+    handle: str = ""  # set when data holds it
 
     def __call__(
         self,
@@ -57,7 +112,7 @@ class Step:
         if value is None or not value.rows:
             empty = self.output.empty(batch, dtype, device)
             return _reached(empty, (*tensors.values(), *weights.values()))
-        if value.data.shape[0] == 1 and batch > 1:  # the same in every sample, given for each
+        if value.data.shape[0] == 1 and batch > 1:  # the same in every sample: repeated
             return Column(value.data.repeat(batch, *[1] * (value.data.ndim - 1)))
         return value
 
@@ -75,25 +130,25 @@ class Step:
             name: Column(lowering.lifted(source.data(tensors.get(name), weights, dtype)))
             for name, source in self.executable.sources.items()
         }
-        whole = {name: c for name, c in found.items() if not c.data.is_floating_point()}
-        columns = found | {name: Column(c.data.to(dtype)) for name, c in whole.items()}
+        integers = {name: c for name, c in found.items() if not c.data.is_floating_point()}
+        columns = found | {name: Column(c.data.to(dtype)) for name, c in integers.items()}
         weights = with_stacks(weights, self.prepared.stacks)
-        return State(columns, weights, training, dtype, device, lowering, numbers=whole)
+        return State(columns, weights, training, dtype, device, lowering, numbers=integers)
 
     def plan(
         self,
         names: tuple[str, ...],
-        given: Sequence[Tensor],
+        tensors: Sequence[Tensor],
         weights: Sequence[str],
         unit: Tensor,
         training: bool,
         as_rows: bool,
     ) -> PhysicalPlan:
         """The graph for inputs (`names`) and weights like these, which is made once."""
-        kinds = tuple([tensor.dtype for tensor in given[: len(names)]])
+        kinds = tuple([tensor.dtype for tensor in tensors[: len(names)]])
         key = (names, kinds, training and self.is_random, as_rows)
         found = self.plans.get(key)
-        if found is None or not found.fits(given):
+        if found is None or not found.fits(tensors):
 
             def run(lowering: Lowering, symbols: Sequence[Tensor]) -> Tensor:
                 inputs = dict(zip(names, symbols, strict=False))
@@ -106,7 +161,7 @@ class Step:
                 found = lowered(
                     run,
                     every,
-                    given,
+                    tensors,
                     unit.device,
                     without=self.without,
                     analysed=self.analysed,
@@ -126,10 +181,10 @@ class Step:
         return any(fused) or any(Law.RANDOM in definition(f) for f in listed)
 
 
-def _reached(empty: Column, given: Iterable[Tensor]) -> Column:
-    """The same values, none, with gradients to what is given: zeros."""
+def _reached(empty: Column, tensors: Iterable[Tensor]) -> Column:
+    """The same values, none, with gradients to what it reads: zeros."""
     data = empty.data
-    for one in given:
+    for one in tensors:
         if one.is_floating_point():
             data = data + one.flatten()[:0].view(data.shape).to(data)
     return Column(data)

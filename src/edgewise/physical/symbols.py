@@ -85,7 +85,7 @@ class Symbol(Tensor):
 
     # views of all elements in their order: no torch function either, as rules take many
 
-    def reshape(self, *shape: Any) -> Tensor:  # type: ignore[override]
+    def reshape(self, *shape: Any) -> Tensor:
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
         known = all(type(size) is int and size >= 0 for size in sizes)
         if known and math.prod(sizes) == self.like.numel():
@@ -98,7 +98,7 @@ class Symbol(Tensor):
         shape.insert(dim if dim >= 0 else dim + len(shape) + 1, 1)
         return self.lowering.reshaped(self, tuple(shape))
 
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:  # type: ignore[override]
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         shape = tuple(self.like.shape)
         end = end_dim if end_dim >= 0 else end_dim + len(shape)
         if not 0 <= start_dim <= end < len(shape):
@@ -107,7 +107,7 @@ class Symbol(Tensor):
         middle = math.prod(shape[start_dim : end + 1])
         return self.lowering.reshaped(self, (*shape[:start_dim], middle, *shape[end + 1 :]))
 
-    def to(self, *args: Any, **kwargs: Any) -> Tensor:  # type: ignore[override]
+    def to(self, *args: Any, **kwargs: Any) -> Tensor:
         if len(args) == 1 and not kwargs and args[0] == self.like.dtype:
             return self
         found: Tensor = self.lowering.call(Tensor.to, (self, *args), kwargs)

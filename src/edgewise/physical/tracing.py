@@ -35,7 +35,7 @@ _MADE: dict[type[EdgewiseError], type[EdgewiseError]] = {}
 def own_errors() -> Iterator[None]:
     """Inside, an error is raised as one that a trace lets through.
 
-    Dynamo reports what a function raises as a failure of its own, but for a few kinds, of which an
+    Dynamo reports what a function raises as a failure of its own, but for some kinds, of which an
     assertion is the only one that is not its own.
     """
     try:

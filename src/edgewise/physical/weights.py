@@ -14,7 +14,7 @@ Path = tuple[str, ...]
 
 
 class WeightsChanged(EdgewiseError):
-    """What is kept was computed with the weights of then; with others it would be wrong."""
+    """What is cached was computed with the weights of then; with others it would be wrong."""
 
     code = "weights-changed"
     example = """\

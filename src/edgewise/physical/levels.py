@@ -4,19 +4,144 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from edgewise.functions.definition import ShapeMismatch
-from edgewise.ground.index import Keys
-from edgewise.physical.column import Column
-from edgewise.physical.merge import merged
-from edgewise.physical.recursion.parts import Component, Part, Stage, Task
-from edgewise.physical.recursion.places import moved, order_of, places, rows_at, stage_sizes
+from edgewise.ground.index import Index, Keys
+from edgewise.ground.rules import GroundRule
+from edgewise.ground.topological import head_rows, sources
+from edgewise.language import nodes
+from edgewise.physical.merge import Merge, merged
 from edgewise.physical.rule import RuleStep
-from edgewise.physical.state import State
+from edgewise.physical.state import Column, State
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Some heads of one rule; `reads` are the stages of recursive relations it reads, joined."""
+
+    step: RuleStep
+    reads: dict[str, tuple[int, ...]]
+    heads: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some atoms of one relation: their facts, then rows of what tasks computed."""
+
+    relation: str
+    merge: Merge
+    members: tuple[tuple[int, Tensor | None], ...]
+    facts: Tensor | None
+
+    def __call__(
+        self, values: Mapping[int, Column], facts: Column | None, training: bool
+    ) -> Column:
+        start = [] if self.facts is None or facts is None else [facts.take(self.facts)]
+        return self.merge([*start, *(values[t].take(rows) for t, rows in self.members)], training)
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """What is computed at once: tasks (by number), then atoms from their values."""
+
+    number: int
+    tasks: tuple[tuple[int, Task], ...]
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Component:
+    """Relations that need one another, with their ground rules and facts."""
+
+    relations: dict[str, Index]
+    grounds: tuple[GroundRule, ...]
+    facts: dict[str, Tensor]  # relation → rows that are facts
+    lines: Mapping[str, nodes.Line]
+    default: nodes.Function
+
+    @property
+    def part(self) -> set[str]:
+        return set(self.relations)
+
+    @cached_property
+    def heads(self) -> list[Tensor]:
+        return [head_rows(g, self.relations[g.rule.head.relation]) for g in self.grounds]
+
+    def start(self, state: State) -> dict[str, Column]:
+        """The values of facts, relation by relation."""
+        return {r: state.relations[r] for r in self.relations if r in state.relations}
+
+
+def places(atom_stage: Mapping[str, np.ndarray]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """For each atom its place in its stage, and its stage."""
+    found, stages = {}, {}
+    for relation, stage in atom_stage.items():
+        order = np.argsort(stage, kind="stable")
+        sizes = np.bincount(stage, minlength=int(stage.max()) + 1 if len(stage) else 0)
+        starts = np.cumsum(sizes) - sizes
+        place = np.empty(len(stage), dtype=np.int64)
+        place[order] = np.arange(len(stage)) - starts[stage[order]]
+        found[relation] = torch.from_numpy(place)
+        stages[relation] = torch.from_numpy(stage.copy())
+    return found, stages
+
+
+def stage_sizes(atom_stage: Mapping[str, np.ndarray]) -> dict[str, dict[int, int]]:
+    """Sizes of each stage of each relation."""
+    return {
+        relation: dict(
+            zip(*(x.tolist() for x in np.unique(stage, return_counts=True)), strict=True)
+        )
+        for relation, stage in atom_stage.items()
+    }
+
+
+def moved(
+    ground: GroundRule,
+    chosen: Tensor,
+    part: set[str],
+    place: Mapping[str, Tensor],
+    stage_of: Mapping[str, Tensor],
+    sizes: Mapping[str, dict[int, int]],
+) -> tuple[dict[int, Tensor], dict[str, tuple[int, ...]]]:
+    """Rows of recursive atoms as places in the joined stages that the rule reads."""
+    read = {at: rows[chosen] for at, rows in sources(ground, part).items()}
+    names = {at: ground.body.literals[at].relation for at in read}  # type: ignore[union-attr]
+    wanted: dict[str, list[int]] = {}
+    for at, rows in read.items():
+        wanted.setdefault(names[at], []).extend(stage_of[names[at]][rows].unique().tolist())
+    reads = {relation: tuple(sorted(set(numbers))) for relation, numbers in wanted.items()}
+    found = {}
+    for at, rows in read.items():
+        relation = names[at]
+        start, base = 0, torch.zeros(max(reads[relation], default=0) + 1, dtype=torch.int64)
+        for number in reads[relation]:
+            base[number] = start
+            start += sizes[relation][number]
+        found[at] = base[stage_of[relation][rows]] + place[relation][rows]
+    return found, reads
+
+
+def order_of(stage: np.ndarray, sizes: Mapping[int, int], place: Tensor) -> Tensor:
+    """The place of each row among the rows of all stages, one stage after another."""
+    base, start = np.zeros(max(sizes, default=0) + 1, dtype=np.int64), 0
+    for number in sorted(sizes):
+        base[number] = start
+        start += sizes[number]
+    return torch.from_numpy(base[stage]) + place
+
+
+def rows_at(stage: np.ndarray) -> dict[int, Tensor]:
+    """The rows of each stage, ascending."""
+    order = np.argsort(stage, kind="stable")
+    numbers, starts = np.unique(stage[order], return_index=True)
+    rows = np.split(order, starts[1:])
+    return {int(n): torch.from_numpy(r) for n, r in zip(numbers, rows, strict=False)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Cyclic recursion: in rounds, a given number or until nothing changes."""
+"""Cyclic recursion: in rounds, a fixed number or until nothing changes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from edgewise.ground.index import Keys
 from edgewise.ground.join import PlanTooLarge
 from edgewise.ground.topological import sources
 from edgewise.language import nodes
-from edgewise.physical.column import Column
+from edgewise.physical.levels import Component, Part, Stage, Task
 from edgewise.physical.merge import merged
 from edgewise.physical.plan import lowered_parts
-from edgewise.physical.recursion.parts import Component, Part, Stage, Task
 from edgewise.physical.rule import RuleStep
-from edgewise.physical.state import State
+from edgewise.physical.state import Column, State
 from edgewise.physical.symbols import Lowering, opaque
 
 
 @dataclass(frozen=True, eq=False)
 class Rounds:
-    """Cyclic recursion: simultaneous rounds from the facts, as often as asked or until still."""
+    """Cyclic recursion: simultaneous rounds from the facts, a fixed number or until still."""
 
     component: Component
     rounds: tuple[Stage, ...]  # the last one repeats
@@ -145,10 +144,10 @@ def by_rounds(component: Component, count: int | None, limit: int) -> Rounds:
     while count is None or len(made) < count:
         stage, after = _one_round(component, present, len(made))
         made.append(stage)
-        settled = all(torch.equal(after[r], present[r]) for r in after)
+        stable = all(torch.equal(after[r], present[r]) for r in after)
         present = after
         history.append(present)
-        if settled:
+        if stable:
             break
     return Rounds(component, tuple(made), tuple(history), count)
 
