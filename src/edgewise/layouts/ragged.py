@@ -157,7 +157,4 @@ def segments(ids: Tensor, count: int) -> Segments:
     ordered = bool((ids[1:] >= ids[:-1]).all())
     sizes = torch.bincount(ids, minlength=count)
     width = int(sizes[0]) if count and bool((sizes == sizes[0]).all()) else None
-    found = Segments(count, ids, width, ordered)
-    if width is None:
-        vars(found)["sizes"] = sizes  # known before it moves to a device, which may have no data
-    return found
+    return Segments(count, ids, width, ordered)
