@@ -387,7 +387,7 @@ def products(graph, q, k, edge_key, sizes, scale, out, first, last):
 def segment_extreme(graph, x, sign, out, ties, first, last):
     """The largest of sign · x of each piece; NaN stays so."""
     ptr, _, place, rows = graph
-    d = x.shape[1]
+    d, one, zero = x.shape[1], x.dtype.type(1), x.dtype.type(0)
     for p in range(first, last):
         r = place[p] if len(place) else p
         for c in range(d):
@@ -395,12 +395,12 @@ def segment_extreme(graph, x, sign, out, ties, first, last):
             ties[r, c] = 0
         for e in range(ptr[p], ptr[p + 1]):
             ahead(x, rows, e)
+            read, best, count = x[rows[e]], out[r], ties[r]  # so that it vectorises
             for c in range(d):
-                value = sign * x[rows[e], c]
-                top = out[r, c]
-                more = value > top or value != value
-                ties[r, c] = 1 if more else ties[r, c] + (1 if value == top else 0)
-                out[r, c] = value if more else top
+                value, top = sign * read[c], best[c]
+                more = (value > top) | (value != value)
+                count[c] = one if more else count[c] + (one if value == top else zero)
+                best[c] = value if more else top
         for c in range(d):
             out[r, c] *= sign
 
@@ -408,7 +408,7 @@ def segment_extreme(graph, x, sign, out, ties, first, last):
 @njit(nogil=True, cache=True)
 def equal_sum(graph, a, x, y, out, first, last):
     ptr, owner, place, rows = graph
-    d = x.shape[1]
+    d, zero = x.shape[1], a.dtype.type(0)
     for p in range(first, last):
         s = owner[p] if len(owner) else p
         r = place[p] if len(place) else p
@@ -417,9 +417,9 @@ def equal_sum(graph, a, x, y, out, first, last):
         for e in range(ptr[p], ptr[p + 1]):
             ahead(x, rows, e)
             ahead(a, rows, e)
+            read, other, added, total = x[rows[e]], y[s], a[rows[e]], out[r]
             for c in range(d):
-                same = x[rows[e], c] == y[s, c]
-                out[r, c] += a[rows[e], c] if same else 0
+                total[c] += added[c] if read[c] == other[c] else zero
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
