@@ -64,7 +64,8 @@ def fused(
 
 
 def aligned(*tensors: Tensor) -> list[Tensor]:
-    """Copies of those that do not start at a multiple of 16 bytes, as cuDNN takes for certain."""
+    """Copies of those that do not start at a multiple of 16 bytes: torch does not look, and cuDNN
+    gives wrong numbers."""
     return [x.clone() if x.storage_offset() * x.itemsize % 16 else x for x in tensors]
 
 
@@ -94,6 +95,8 @@ def flash(
         q, k, v = even(q, k, v)
     if mask is None and k.shape[-2] < SHORT:
         causal, mask = minding_nan(q, k, causal)
+    if q.is_cuda:
+        q, k, v = aligned(q, k, v)
     if q.is_cuda and cudnn():
         out, lse, *_ = aten._scaled_dot_product_cudnn_attention(
             q, k, v, None, True, 0.0, causal, False, scale=scale
@@ -124,6 +127,7 @@ def flash_backward(
         out, dout = even(q, out, dout)[1:]
     lse = lse.contiguous()
     if q.is_cuda:
+        q, k, v, out, lse, dout = aligned(q, k, v, out, lse, dout)
         seed = torch.empty(2, dtype=torch.uint64, device=q.device)
         sizes = (q.shape[2], k.shape[2])
         if cudnn():
