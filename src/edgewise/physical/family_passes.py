@@ -190,7 +190,7 @@ def _by_member(plan: Lowering, product: FamilyProduct) -> bool:
     """The groundings of one member after another, in one kernel; where rule heads sum over most
     members, Σ W_t x_t is one product with (W_1, W_2, ...)."""
     which, node = product.which, product.node
-    if which is None:
+    if which is None or not product.shape[0]:  # no sample has a product
         return False
     total = _summed(plan, node)
     if total is not None and _side_by_side(plan, product, *total):
