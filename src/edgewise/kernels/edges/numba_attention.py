@@ -191,7 +191,7 @@ class Backward(_Pass):
         return EdgeGrads(cast(dq), cast(dk), cast(columns.summed(dv)), dvector, terms)
 
 
-class Products(_Pass):
+class EdgeProducts(_Pass):
     """scale · q_i·(k_j + key_e) of each edge: (b, g, e)."""
 
     results = ("products",)
@@ -205,7 +205,7 @@ class Products(_Pass):
         return found["products"][..., 0]
 
 
-class ProductsBackward(_Pass):
+class EdgeProductsBackward(_Pass):
     """dq, dk and the gradient of the edges' keys."""
 
     reads = ("weights",)
@@ -235,7 +235,7 @@ def backward(inputs: Inputs, out: Tensor, lse: Tensor, dout: Tensor) -> EdgeGrad
 
 def products_backward(inputs: Inputs, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     weights = (grad * inputs.scale)[..., None]
-    found: tuple[Tensor, Tensor, Tensor | None] = _run(ProductsBackward, inputs, weights)
+    found: tuple[Tensor, Tensor, Tensor | None] = _run(EdgeProductsBackward, inputs, weights)
     return found
 
 
@@ -281,7 +281,7 @@ def _run(kind: Any, inputs: Inputs, *more: Tensor) -> Any:
 
 
 forward: Callable[[Inputs], tuple[Tensor, Tensor]] = partial(_run, Forward)
-products: Callable[[Inputs], Tensor] = partial(_run, Products)
+products: Callable[[Inputs], Tensor] = partial(_run, EdgeProducts)
 
 
 def _tensors(inputs: Inputs) -> dict[str, Tensor]:

@@ -44,7 +44,7 @@ NO_CODE = ScoreCode()
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class EdgeCall:
     """One call: tensors with heads in one axis and features next to each other, a power of two of
     them; q stands for what is absent."""
 
@@ -56,7 +56,7 @@ class Call:
     vector: Tensor
 
     @classmethod
-    def of(cls, inputs: Inputs, score: ScoreCode) -> Call:
+    def of(cls, inputs: Inputs, score: ScoreCode) -> EdgeCall:
         q, v = inputs.q.flatten(0, 1), padded(inputs.v)
         if inputs.kind == 1:
             q, k = (_by_node(x[..., 0])[..., None] for x in (q, inputs.k))
@@ -131,7 +131,7 @@ def _forward(inputs: Inputs, score: ScoreCode) -> tuple[Tensor, Tensor, Tensor, 
     """The output, padded, the log-sum-exp, and of additive numbers `plus` and `share`."""
     from edgewise.kernels.edges import triton_attention_kernels
 
-    call, csr = Call.of(inputs, score), inputs.index.rows
+    call, csr = EdgeCall.of(inputs, score), inputs.index.rows
     heads, width = len(call.q), call.v.shape[-1]
     out = empty_rows(call.v if inputs.kind else call.q, csr.segments, width)
     lse = call.v.new_empty(heads, csr.segments, dtype=torch.float32)
@@ -173,7 +173,7 @@ def backward(
     inputs: Inputs, out: Tensor, lse: Tensor, dout: Tensor, score: ScoreCode = NO_CODE
 ) -> tuple[EdgeGrads, Tensor | None]:
     """The gradients, and those of packed tables."""
-    call = Call.of(inputs, score)
+    call = EdgeCall.of(inputs, score)
     g, found = (padded(x.flatten(0, 1)) for x in (dout, out))
     stats = call.v.new_empty(g.shape[1], len(g), 2, dtype=torch.float32)
     state = (g, found, lse.flatten(0, 1).contiguous(), stats)
@@ -188,7 +188,7 @@ def backward(
 
 
 def _rows(
-    call: Call, state: tuple[Tensor, ...]
+    call: EdgeCall, state: tuple[Tensor, ...]
 ) -> tuple[Tensor, Tensor | None, dict[str, Tensor], Tensor | None]:
     """dq, and the gradients of the vector, of what edges multiply and add, and of tables."""
     from edgewise.kernels.edges import triton_attention_kernels
@@ -218,7 +218,7 @@ def _rows(
     return dq, dvector, terms, None if unit is None else dtables / unit
 
 
-def _columns(call: Call, g: Tensor, stats: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+def _columns(call: EdgeCall, g: Tensor, stats: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """dk and dv, and the gradients of keys and values of edges."""
     from edgewise.kernels.edges import triton_attention_kernels
 
@@ -275,7 +275,7 @@ def additive_attention_backward(
         found, _ = backward(inputs, out[:, None], lse[:, None], dout[:, None])
         assert found.vector is not None
         return found.q[:, 0], found.k, found.v, found.vector
-    call = Call.of(inputs, NO_CODE)
+    call = EdgeCall.of(inputs, NO_CODE)
     g, out, plus = (padded(x) for x in (dout, out, plus))
     (heads, n, width), dq = g.shape, empty_rows(inputs.q[:, 0], inputs.q.shape[2], 1)
     stats = lse.new_empty(n, heads, 2)
