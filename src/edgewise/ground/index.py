@@ -75,6 +75,8 @@ class Keys:
 
     def length(self, position: int) -> int:
         """One more than the largest integer of a column."""
+        if not self.rows or self.ends[position][1] < STRINGS:
+            return self.ends[position][1] + 1 if self.rows else 0
         column = self.keys[:, position]
         integers = column[column < STRINGS]
         return int(integers.max()) + 1 if integers.numel() else 0
@@ -87,13 +89,24 @@ class Keys:
     @cached_property
     def ends(self) -> list[tuple[int, int]]:
         """The least and the largest key of each column; empty without rows."""
-        return _ends([self.keys.unbind(1)]) if self.rows else []
+        if not self.rows or not self.arity:
+            return []
+        low, high = self.keys.aminmax(dim=0)
+        return list(zip(low.tolist(), high.tolist(), strict=True))
 
     @cached_property
     def packed(self) -> tuple[Tensor, Tensor | None]:
-        """Keys as sorted integers, and their order, None where they are sorted."""
-        codes = _codes(self.keys.unbind(1), self.ends)
-        return (codes, None) if ascending(codes) else codes.sort()
+        """Keys as sorted integers, and their order, None where they are sorted; there are some."""
+        columns = self.keys.unbind(1)
+        wide = math.prod(self.spans) >= WIDEST
+        codes = _ranked([columns])[0] if wide else _codes(columns, self.ends)
+        return (codes, None) if ascending(codes) else codes.sort(stable=True)
+
+    def or_grid(self) -> Index:
+        """The same keys as a grid, if they are one."""
+        sizes = tuple(high + 1 for _, high in self.ends)
+        full = self.rows > 0 and math.prod(sizes) == self.rows
+        return Grid(sizes) if full and all(low >= 0 for low, _ in self.ends) else self
 
 
 Index = Grid | Keys
@@ -116,14 +129,7 @@ def index_of(keys: Tensor) -> Index:
     >>> index_of(torch.tensor([[0], [1], [2]]))
     Grid(sizes=(3,))
     """
-    if keys.shape[1] == 0:
-        return Grid(()) if keys.shape[0] else Keys(keys)
-    if keys.shape[0] == 0:
-        return Keys(keys)
-    sizes = tuple((keys.max(0).values + 1).tolist())
-    if math.prod(sizes) == keys.shape[0] and bool((keys >= 0).all()):
-        return Grid(sizes)
-    return Keys(keys)
+    return Keys(keys).or_grid()
 
 
 def offsets_of(indices: Mapping[str, Index]) -> tuple[dict[str, int], int]:
@@ -158,11 +164,8 @@ def distinct_rows(keys: Tensor) -> Tensor:
     """
     if not keys.shape[1] or not keys.shape[0]:
         return keys[:1]
-    (codes,) = pack(keys.unbind(1))
-    if ascending(codes):
-        return keys
-    ordered, order = codes.sort()
-    return keys[order[run_starts(ordered)]]
+    ordered, order = Keys(keys).packed
+    return keys if order is None else keys[order[run_starts(ordered)]]
 
 
 def union_of(old: Index, keys: Tensor) -> tuple[Index, Tensor]:

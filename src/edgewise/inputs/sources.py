@@ -15,15 +15,7 @@ from edgewise.errors import caller
 from edgewise.functions import columns
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.functions.values import canonical
-from edgewise.ground.index import (
-    STRINGS,
-    Grid,
-    Index,
-    KeyOutOfRange,
-    ascending,
-    index_of,
-    pack,
-)
+from edgewise.ground.index import STRINGS, Grid, Index, KeyOutOfRange, Keys, index_of
 from edgewise.ground.source import Live, Source, together, value_shape
 from edgewise.inputs.kinds import ragged, rows
 
@@ -96,43 +88,42 @@ def check_arity(name: str, item: rows, arity: int) -> None:
             caller(),
             f"give an integer tensor of shape ({arity}, rows)",
         )
-    _check_range(name, item.keys)
 
 
-def _check_range(name: str, keys: Tensor) -> None:
-    if keys.numel() and (int(keys.min()) < 0 or int(keys.max()) >= STRINGS):
-        wrong = keys[(keys < 0) | (keys >= STRINGS)]
-        raise KeyOutOfRange(
-            f"`{name}` has the key {int(wrong[0])}",
-            caller(),
-            "give keys from 0, below 2^40; drop padding first: `keys[:, (keys >= 0).all(0)]`",
-        )
+def _check_range(name: str, index: Keys) -> None:
+    for column, (low, high) in enumerate(index.ends):
+        if low < 0 or high >= STRINGS:
+            keys = index.column(column)
+            raise KeyOutOfRange(
+                f"`{name}` has the key {int(keys[(keys < 0) | (keys >= STRINGS)][0])}",
+                caller(),
+                "give keys from 0, below 2^40; drop padding first: `keys[:, (keys >= 0).all(0)]`",
+            )
 
 
 def keyed(name: str, keys: Tensor, values: Tensor | None) -> Source:
     """Keys (rows, arity) in any order, with values (rows, value...) or none."""
-    order = None
-    if not keys.shape[1] and len(keys) > 1:
+    index = Keys(keys)
+    if not index.arity and index.rows > 1:
         raise DuplicateFact(
-            f"`{name}` has no terms, but {len(keys)} values",
+            f"`{name}` has no terms, but {index.rows} values",
             caller(),
             "give one; combine the values before",
         )
-    if keys.shape[1]:
-        (codes,) = pack(keys.unbind(1))
-        if not ascending(codes):
-            ordered, order = codes.sort(stable=True)
-            repeated = (ordered[1:] == ordered[:-1]).nonzero()
-            if len(repeated):
-                key = keys[order[repeated[0, 0]]].tolist()
-                raise DuplicateFact(
-                    f"`{name}` has the key {tuple(key)} twice",
-                    caller(),
-                    "give each key once; combine the values before",
-                )
-            keys = keys[order]
+    _check_range(name, index)
+    ordered, order = index.packed if index.ends else (keys, None)
+    if order is not None:
+        repeated = (ordered[1:] == ordered[:-1]).nonzero()
+        if len(repeated):
+            key = keys[order[repeated[0, 0]]].tolist()
+            raise DuplicateFact(
+                f"`{name}` has the key {tuple(key)} twice",
+                caller(),
+                "give each key once; combine the values before",
+            )
+        index = Keys(keys[order])
     stored = torch.ones(len(keys)) if values is None else columns.canonical(values, 1)
-    return Source(index_of(keys), order, stored, shape=tuple(stored.shape[1:]))
+    return Source(index.or_grid(), order, stored, shape=tuple(stored.shape[1:]))
 
 
 def ragged_source(name: str, batch: ragged, arity: int) -> Source:
