@@ -108,7 +108,7 @@ class Symbol(Tensor):
         return self.lowering.reshaped(self, (*shape[:start_dim], middle, *shape[end + 1 :]))
 
     def to(self, *args: Any, **kwargs: Any) -> Tensor:
-        if len(args) == 1 and not kwargs and args[0] == self.like.dtype:
+        if len(args) == 1 and not kwargs and args[0] is self.like.dtype:
             return self
         found: Tensor = self.lowering.call(Tensor.to, (self, *args), kwargs)
         return found
