@@ -209,7 +209,7 @@ class EdgeForward:
 
         keys, values = _flat(k, v)
         inputs = inputs_of(case, q.reshape(case.b, case.g, case.n, -1), keys, values, NO_TERMS)
-        call, csr = triton_attention.Call.of(inputs, NO_CODE), inputs.index.rows
+        call, csr = triton_attention.EdgeCall.of(inputs, NO_CODE), inputs.index.rows
         heads, width = case.b * case.g, call.v.shape[-1]
         out = triton_attention.empty_rows(call.q, case.n, width)
         self.dv, self.exact, self.slots = case.dv, width == case.dv, heads * csr.slots
