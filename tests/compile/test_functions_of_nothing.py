@@ -36,3 +36,11 @@ def test_arithmetic_as_a_condition() -> None:
     model = Program([rule]).compile(R.h)
     facts = [*(R.x(i)[1.0] for i in range(3)), R.e(0, 1)[1.0], R.e(1, 0)[1.0]]
     assert model.rows(model.ground(facts=facts)).index.tolist() == [[1]]
+
+
+def test_nothing_is_derived_of_learnable_weights():
+    """An output without rows still has gradients to all that it could depend on."""
+    model = Program([R.h(0) <= (R.a(V.Y)["w":2,], R._s)]).compile(R.h)
+    data = model.ground(facts=[R.a(0)[1.5]])
+    for _ in range(3):
+        assert len(model.rows(data)) == 0
