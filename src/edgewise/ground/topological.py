@@ -33,7 +33,14 @@ def sources(ground: GroundRule, part: set[str]) -> dict[int, Tensor]:
 
 
 class Cyclic(Exception):
-    """Internal: the ground program of a component has a cycle."""
+    """Internal: the ground program of a component has a cycle.
+
+    `levels` are those of atoms by relation, -1 for an atom on a cycle or behind one.
+    """
+
+    def __init__(self, levels: dict[str, np.ndarray]) -> None:
+        super().__init__("the ground program has a cycle")
+        self.levels = levels
 
 
 def stages(
@@ -68,25 +75,25 @@ def stages(
         relation: level[offsets[relation] : offsets[relation] + index.rows]
         for relation, index in indices.items()
     }
+    if len(level) and level.min() < 0:
+        raise Cyclic(by_relation)
     return by_relation, [level[unit] for unit in units]
 
 
 def _longest_paths(starts: np.ndarray, ends: np.ndarray, count: int) -> np.ndarray:
-    """The length of the longest path to each node (Kahn, a frontier at a time)."""
+    """The length of the longest path to each node (Kahn, a frontier at a time); -1 for a node on a
+    cycle or behind one."""
     targets = ends[np.argsort(starts, kind="stable")]
     ptr = pointer(np.bincount(starts, minlength=count))
     waiting = np.bincount(ends, minlength=count)
     level = np.zeros(count, dtype=np.int64)
     frontier = np.flatnonzero(waiting == 0)
-    seen = 0
     while len(frontier):
-        seen += len(frontier)
         sizes = ptr[frontier + 1] - ptr[frontier]
         reached = targets[ranges(ptr[frontier], sizes)]
         np.maximum.at(level, reached, np.repeat(level[frontier], sizes) + 1)
         np.subtract.at(waiting, reached, 1)
         candidates = np.unique(reached)
         frontier = candidates[waiting[candidates] == 0]
-    if seen < count:
-        raise Cyclic
+    level[waiting > 0] = -1
     return level

@@ -30,7 +30,7 @@ from edgewise.physical.attention import AttentionStep
 from edgewise.physical.fused import attention_step
 from edgewise.physical.levels import Component, Levels, by_levels
 from edgewise.physical.merge import aligned, merge_of, merged
-from edgewise.physical.rounds import Rounds, by_rounds
+from edgewise.physical.rounds import Rounds, by_rounds, late_samples
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import Executable, RelationStep
 from edgewise.physical.value_shapes import Shapes
@@ -292,14 +292,15 @@ class _Builder:
         try:
             atoms, units = stages(grounds, relations, facts)
             return by_levels(component, atoms, units)
-        except Cyclic:
-            pass
+        except Cyclic as found:
+            levels = found.levels
         rules = [g.rule for g in grounds]
         if all(is_extreme(self.lines.get(r), rules, part, r, self.plan.aggregation) for r in part):
             return by_rounds(component, None, self.grounder.limit)
         if self.plan.rounds is None:
             raise cyclic_recursion(part, rules)
-        made = by_rounds(component, self.plan.rounds, self.grounder.limit)
+        late = late_samples(component, levels, self.plan.rounds)
+        made = by_rounds(component, self.plan.rounds, self.grounder.limit, late)
         for relation, rows in made.present[-1].items():
             self.grounder.relations[relation] = Keys(relations[relation].keys[rows])
         return made

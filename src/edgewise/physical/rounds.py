@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from edgewise.checks.evaluation import NoFixedPoint
+from edgewise.ground.body import SAMPLE
 from edgewise.ground.index import Keys
 from edgewise.ground.join import PlanTooLarge
 from edgewise.ground.topological import sources
@@ -122,11 +124,36 @@ def until_still(start: list[Tensor], outer: list[Tensor], loop: FixedPoint) -> l
     )
 
 
-def by_rounds(component: Component, count: int | None, limit: int) -> Rounds:
+@dataclass(frozen=True, eq=False)
+class Late:
+    """Samples of a ragged batch that start `delay` rounds after the others."""
+
+    samples: Tensor
+    delay: int
+
+
+def late_samples(component: Component, levels: Mapping[str, np.ndarray], count: int) -> Late | None:
+    """Samples with a cycle start late where others, which have none, need more than `count` rounds:
+    each sample then has the values that it has alone."""
+    if any(ground.rule.head.terms[:1] != (SAMPLE,) for ground in component.grounds):
+        return None
+    firsts = [component.relations[name].keys[:, 0] for name in levels]
+    sample, level = torch.cat(firsts), torch.from_numpy(np.concatenate([*levels.values()]))
+    cyclic = torch.unique(sample[level < 0])
+    others = level[~torch.isin(sample, cyclic)]
+    depth = (int(others.max()) + 1) // 2 if len(others) else 0  # rules have levels of their own
+    return Late(cyclic, depth - count) if depth > count else None
+
+
+def by_rounds(
+    component: Component, count: int | None, limit: int, late: Late | None = None
+) -> Rounds:
     """Simulate which atoms hold after each round, and lay each round out.
 
     All rounds together compute at most `limit` groundings, as one rule does.
     """
+    delay = 0 if late is None else late.delay
+    count = None if count is None else count + delay
     total = (count or 0) * sum(ground.count for ground in component.grounds)
     if total > limit:
         name = next(iter(component.relations))
@@ -142,9 +169,10 @@ def by_rounds(component: Component, count: int | None, limit: int) -> Rounds:
     history: list[dict[str, Tensor]] = [present]
     made: list[Stage] = []
     while count is None or len(made) < count:
-        stage, after = _one_round(component, present, len(made))
+        waiting = late.samples if late is not None and len(made) < delay else None
+        stage, after = _one_round(component, present, len(made), waiting)
         made.append(stage)
-        stable = all(torch.equal(after[r], present[r]) for r in after)
+        stable = len(made) > delay and all(torch.equal(after[r], present[r]) for r in after)
         present = after
         history.append(present)
         if stable:
@@ -153,11 +181,13 @@ def by_rounds(component: Component, count: int | None, limit: int) -> Rounds:
 
 
 def _one_round(
-    component: Component, present: Mapping[str, Tensor], number: int
+    component: Component, present: Mapping[str, Tensor], number: int, waiting: Tensor | None
 ) -> tuple[Stage, dict[str, Tensor]]:
     tasks: list[Task] = []
     for ground, heads in zip(component.grounds, component.heads, strict=True):
         alive = torch.ones(ground.count, dtype=torch.bool)
+        if waiting is not None:
+            alive = ~torch.isin(ground.heads.keys[:, 0], waiting)[ground.segments.ids]
         moved = {}
         for at, rows in sources(ground, component.part).items():
             relation = ground.body.literals[at].relation  # type: ignore[union-attr]

@@ -1,0 +1,40 @@
+"""Rounds count towards the limit of groundings, and each sample of a batch has its own."""
+
+import pytest
+
+from edgewise import Program, R, V, ragged
+from edgewise.ground.join import PlanTooLarge
+
+RULES = [R.h(V.X) <= R.a(V.X), R.h(V.Y) <= (R.h(V.X), R._edge(V.X, V.Y))]
+FACTS = [R.a(0)[1.0], R.edge(0, 1), R.edge(1, 0)]
+
+
+def test_too_many_rounds_are_refused() -> None:
+    model = Program(RULES, rounds=10**9).compile(R.h)
+    with pytest.raises(PlanTooLarge, match="1,000,000,000 rounds"):
+        model.ground(facts=FACTS)
+
+
+def test_a_limit_that_is_enough() -> None:
+    model = Program(RULES, rounds=10).compile(R.h, limit=30)
+    assert len(model.rows(model.ground(facts=FACTS))) == 2
+    with pytest.raises(PlanTooLarge, match="10 rounds"):
+        Program(RULES, rounds=10).compile(R.h, limit=29).ground(facts=FACTS)
+
+
+def test_each_sample_of_a_ragged_batch_has_its_own_rounds() -> None:
+    """A sample without a cycle is computed to its end, beside one that has k rounds."""
+    rules = [R.h(V.X) <= R.x(V.X), R.h(V.Y) <= (R.h(V.X)[0.5], R._edge(V.X, V.Y))]
+    program = Program(rules, rounds=2)
+    chain = [R.x(0)[1.0], *(R.edge(n, n + 1) for n in range(5))]
+    cycle = [R.x(0)[3.0], R.edge(0, 1), R.edge(1, 2), R.edge(2, 0)]
+    model = program.compile(R.h, seed=0)
+    found = model.rows(facts=ragged([chain, cycle, [R.x(4)[2.0]]]))
+    expected = {}
+    for number, facts in enumerate([chain, cycle, [R.x(4)[2.0]]]):
+        solution = program.solve(facts, seed=0)
+        for atom, value in solution[R.h(V.X)].items():
+            expected[number, atom.terms[0]] = value.item()
+    assert {atom.terms: value.item() for atom, value in found.items()} == expected
+    assert (0, 5) in expected
+    assert (1, 2) not in expected
