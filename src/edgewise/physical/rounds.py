@@ -109,6 +109,11 @@ class FixedPoint:
 @opaque(like=lambda start, outer, loop: [x.like for x in loop.like])
 def until_still(start: list[Tensor], outer: list[Tensor], loop: FixedPoint) -> list[Tensor]:
     """Rounds until nothing changes: at most one for each atom, and one to see it."""
+    return _repeated(start, outer, loop)
+
+
+@torch.compiler.disable(reason="how many rounds there are depends on values")
+def _repeated(start: list[Tensor], outer: list[Tensor], loop: FixedPoint) -> list[Tensor]:
     values, last = tuple(start), len(loop.bodies) - 1
     for number in range(loop.rows + 2):
         before, (_, body) = values, loop.bodies[min(number, last)]
