@@ -5,6 +5,7 @@ import torch
 
 import edgewise.update
 from edgewise import EdgewiseError, F, Program, R, V, W
+from edgewise.checks.evaluation import OutOfDomain
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.symbols import Symbol
 
@@ -41,7 +42,7 @@ def test_only_what_new_facts_reach_is_computed():
     more = [R.edge("n7", "n100")[2.0], R.edge("n3", "a new one")[1.0], R.x("a new one")[[1.0, 2.0]]]
     found = updating.add(more)
     assert updating.computed["h"] == 2
-    assert updating.computed["out"] == 3  # n7, and n6 and n2 that hear what changed
+    assert updating.computed["out"] == 3  # n7, and n6 and n2, which read what changed
     assert_same(found, at_once(model, [*facts, *more]))
 
 
@@ -124,6 +125,37 @@ def test_bodies_without_relations_hold_from_the_start(name, first):
     for fact in facts[first:]:
         updating.add([fact])
     assert_same(updating.output, at_once(model, facts))
+
+
+WEIGHT_PER_KEY = [
+    R.h(V.H, V.X) <= (R.a(V.X)[W.f(V.H)[1, 1]], R.b(V.X)),
+    (R.out(V.G) <= (R.c(V.G), R.h(V.G, V.X), R.a(V.X)[W.g(V.G)[1, 1]])) | [F.product],
+]
+
+
+def test_keys_outside_a_domain_are_refused_only_in_groundings_that_hold():
+    program = Program(WEIGHT_PER_KEY, domains={V.H: 2, V.G: (0, 2)})
+    model = program.compile(R.out, seed=0, dtype=torch.float64)
+    facts = [R.c(0)[1.0], R.a(0)[2.0], R.a(1)[4.0], R.c(2)[1.0], R.b(0)[3.0], R.b(1)[5.0]]
+    updating = model.updating(facts=facts[:2])
+    assert_same(updating.add(facts[2:]), at_once(model, facts))
+    weights = dict(model.named_parameters())
+    assert_same(updating.output, program.solve(facts, weights=weights)[R.out(V.G)])
+    before = model.updating(facts=[R.c(1)[1.0], R.a(0)[2.0]])
+    assert_same(before.output, {})
+    with pytest.raises(OutOfDomain, match="`G` = 1 has no weight in `g`"):
+        before.add([R.b(0)[3.0]])
+
+
+@pytest.mark.parametrize("facts", [[R.c(1)[1.0], R.a(0)[2.0]], [R.a(0)[2.0], R.c(1)[1.0]]])
+def test_no_pass_leaves_out_a_key_that_has_no_weight(facts):
+    rule = (R.out(V.G) <= (R.c(V.G), R.a(V.X)[W.g(V.G)[1, 1]])) | [F.product]
+    model = Program([rule], domains={V.G: (0, 2)}).compile(R.out, seed=0)
+    updating = model.updating(facts=facts[:1])
+    with pytest.raises(OutOfDomain, match="`G` = 1 has no weight in `g`"):
+        updating.add(facts[1:])
+    with pytest.raises(OutOfDomain, match="`G` = 1 has no weight in `g`"):
+        at_once(model, facts)
 
 
 def test_a_plan_is_reused_where_rows_are_read_in_the_same_pattern(monkeypatch):

@@ -80,6 +80,9 @@ def _pushed(
         return None
     if not own <= _bound((*part, *moved)):  # a number that is computed binds nothing
         return None
+    # a family refuses keys outside its domain in groundings of the rule: a partial has others
+    if {v.name for w in weights(tuple(part)) for v in variables(w.keys)} & _held(rule.body):
+        return None
     shared = sorted(own & elsewhere)
     if not shared and not others:
         return None
@@ -93,11 +96,13 @@ def _pushed(
 
 def _bound(body: tuple[nodes.Expression, ...]) -> set[str]:
     """The variables that atoms bind, or the keys of weights."""
-    found = {v.name for w in weights(body) for v in variables(w.keys)}
-    for atom in atoms(body):
-        if isinstance(atom, nodes.Atom) and not atom.negated:
-            found |= {v.name for v in variables(atom.terms)}
-    return found
+    return _held(body) | {v.name for w in weights(body) for v in variables(w.keys)}
+
+
+def _held(body: tuple[nodes.Expression, ...]) -> set[str]:
+    """The variables that atoms bind."""
+    held = [a for a in atoms(body) if isinstance(a, nodes.Atom) and not a.negated]
+    return {v.name for atom in held for v in variables(atom.terms)}
 
 
 def _fresh(rule: nodes.Rule, taken: set[str]) -> str:
