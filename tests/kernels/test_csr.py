@@ -73,7 +73,8 @@ def assert_as_exact(found, tensors, graph, **options):
 def test_heads_in_any_order(keys, shared, n, d, dv, dtype, beside, biased):
     graph = hub(n, min(n, 9))
     tensors = drawn((keys * shared, keys, keys), n, (d, d, dv), dtype, beside)
-    edge_bias = torch.randn(keys * shared, edges_of(graph, n, n, "cpu").edges).to(dtype)
+    edges = edges_of(graph, n, n, torch.device("cpu")).edges
+    edge_bias = torch.randn(keys * shared, edges).to(dtype)
     edge_bias.requires_grad_()
     options = {"edge_bias": edge_bias} if biased else {}
     found = results(tensors, graph, **options, kernel="csr")
@@ -85,7 +86,7 @@ def test_heads_in_any_order(keys, shared, n, d, dv, dtype, beside, biased):
 def test_a_hub_is_cut_and_put_together(beside, dtype):
     n = 1300
     graph = hub(n, 1200)
-    index = edges_of(graph, n, n, "cpu")
+    index = edges_of(graph, n, n, torch.device("cpu"))
     assert len(index.rows.split) == len(index.columns.split) == 1
     tensors = drawn((2, 2, 2), n, (5, 5, 9), dtype, beside)
     found = results(tensors, graph, kernel="csr")

@@ -82,23 +82,6 @@ def _special_cost(atom: nodes.SpecialAtom, free: set[str]) -> tuple[int, int]:
     return (3 if atom.name == "mul" else 1, 0)
 
 
-def own_families(item: nodes.Expression) -> nodes.Atom | None:
-    """The only atom of an expression, if its keys decide every family of weights in it.
-
-    >>> from edgewise import R, V, W
-    >>> own_families(R.z(V.H, V.J)[W.a(V.H)[1, 8]])
-    R.z(V.H, V.J)[W.a(V.H)[1, 8]]
-    >>> own_families(R.x(V.J)[W.a(V.H)[1, 8]]) is None
-    True
-    """
-    found, families = list(atoms(item)), [w for w in weights(item) if w.keys]
-    if len(found) != 1 or not isinstance(found[0], nodes.Atom) or not families:
-        return None
-    own = {v.name for v in variables(found[0].terms)}
-    inside = all(v.name in own for w in families for v in variables(w.keys))
-    return found[0] if inside else None
-
-
 def join_order(body: Body, first: int | None, listed: frozenset[int], index: IndexOf) -> list[int]:
     """The literals of a body in the order to join them.
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from edgewise.checks.evaluation import OutOfDomain
 from edgewise.graphs.checks import physical_memory
 from edgewise.ground import conditions
-from edgewise.ground.body import SAMPLES, Body, Literal, join_order, terms_of
+from edgewise.ground.body import SAMPLES, Body, Literal, join_order
 from edgewise.ground.index import Constants, Grid, Index, Keys, index_of, locate, pack, run_starts
 from edgewise.ground.join import (
     Bindings,
@@ -76,32 +76,6 @@ class GroundRule:
             groups=groups,
             sizes={},
         )
-
-    def by_row(self) -> dict[int, GroundRule]:
-        """Place of an atom → the same body with one grounding for each row of that atom.
-
-        Where families of weights depend on that row alone and rows are fewer than groundings. Rows
-        that no grounding reads get the first member of each family; the result is not used.
-        """
-        found = {}
-        for at, size in self.sizes.items():
-            rows, own = self.rows[at], {v.name for v in variables(terms_of(self.body.literals[at]))}
-            families = {
-                place: torch.arange(self.count) if members is None else members
-                for place, members in self.rows.items()
-                if isinstance(family := self.body.literals[place], nodes.Weight)
-                and own.issuperset(v.name for v in variables(family.keys))
-            }
-            if rows is None or size >= self.count or not families:
-                continue
-            empty = torch.zeros(size, dtype=torch.int64)
-            chosen = {p: empty.index_copy(0, rows, members) for p, members in families.items()}
-            # a row that stands for several keys has no member of its own
-            if all(torch.equal(chosen[p][rows], members) for p, members in families.items()):
-                each = Segments(size, torch.arange(size), 1)
-                own_rows: dict[int, Tensor | None] = {at: None, **chosen}
-                found[at] = GroundRule(self.body, size, own_rows, {}, Grid((size,)), each)
-        return found
 
 
 @dataclass(frozen=True, eq=False)

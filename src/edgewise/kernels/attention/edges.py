@@ -83,8 +83,8 @@ class EdgeKernel:
     def forward(
         self, case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms
     ) -> tuple[Tensor, Tensor]:
-        if terms is NO_TERMS and "edges" in case.prepared:
-            inputs = Inputs(q, k, v, case.prepared["edges"], case.scale)
+        if terms is NO_TERMS and (index := case.prepared.get(q.device)) is not None:
+            inputs = Inputs(q, k, v, index, case.scale)
         else:
             terms = on_edges(case, terms)
             inputs = inputs_of(case, q, k, v, terms)
@@ -109,7 +109,7 @@ class EdgeKernel:
         return self.kernel is numba_attention
 
     def _scores(self, case: Case, inputs: Inputs, terms: Terms) -> Scores:
-        i, j = places(case.graph, case.n, case.m, case.device)
+        i, j = places(case.graph, case.n, case.m, inputs.q.device)
         tile = Tile(i, j, torch.arange(len(i), device=i.device))
         return Scores(case, terms, tile, self.kernel.products(inputs))
 
@@ -275,9 +275,9 @@ triton_csr = TritonEdgeKernel()
 
 def inputs_of(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Inputs:
     """As kernels along edges take them; the bias of pairs is one of edges already."""
-    index = case.prepared.get("edges")
+    index = case.prepared.get(q.device)
     if index is None:
-        index = case.prepared["edges"] = edges_of(case.graph, case.n, case.m, case.device)
+        index = case.prepared[q.device] = edges_of(case.graph, case.n, case.m, q.device)
     if terms is NO_TERMS:
         return Inputs(q, k, v, index, case.scale)
     listed = {name: x for name in TERMS if (x := getattr(terms, name)) is not None}
@@ -292,7 +292,7 @@ def _longest(case: Case) -> int:
     """The most edges at one query and at one key, unless they are too many to be listed."""
     if _is_large(case):
         return 0
-    found = edges_of(case.graph, case.n, case.m, "cpu")
+    found = edges_of(case.graph, case.n, case.m, torch.device("cpu"))
     return sum(int(half.ptr.diff().max()) for half in (found.rows, found.columns))
 
 

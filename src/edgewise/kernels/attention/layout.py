@@ -195,7 +195,7 @@ def weights_of(
     They are a softmax of their own: beside a log-sum-exp that a kernel rounds otherwise, a weight
     of large scores would be above 1.
     """
-    i, j = places(case.graph, case.n, case.m, case.device)
+    i, j = places(case.graph, case.n, case.m, tensors[0].device)
     dot = _dots(tensors[0], tensors[1], terms.edge_key, i, j) * case.scale
     tile = Tile(i, j, torch.arange(len(i), device=i.device))
     score = Scores(case, terms, tile, dot).values().reshape(*lead, len(i))

@@ -86,7 +86,7 @@ def cheapest(case: Case, nesting: int | None = None) -> Choice:
     costs: dict[Implementation, float] = {}
     least = {found: _least(case, found) for found in implementations}
     for implementation in sorted(implementations, key=lambda found: least[found]):
-        if reason := _too_dear(least[implementation], costs):
+        if reason := _too_costly(least[implementation], costs):
             refusals[implementation.name] = reason
             continue
         reason = implementation.refuses(case)
@@ -116,7 +116,7 @@ def _least(case: Case, implementation: Implementation) -> float:
     return 0.0 if least is None else least(case)
 
 
-def _too_dear(least: float, costs: dict[Implementation, float]) -> str | None:
+def _too_costly(least: float, costs: dict[Implementation, float]) -> str | None:
     """Why a kernel needs no closer look: planning takes longer than small cases themselves."""
     if not least or not costs:
         return None

@@ -18,7 +18,7 @@ from edgewise.scores.primitives import derivative
 
 
 @cached
-def edges_of(graph: Pattern, n: int, m: int, device: str) -> EdgeIndex:
+def edges_of(graph: Pattern, n: int, m: int, device: torch.device) -> EdgeIndex:
     """The edges of a graph, sorted where they are used: a GPU is a hundred times as fast."""
     csr = graph.csr(n, m)
     row = torch.arange(n, dtype=torch.int32, device=device)
@@ -28,21 +28,21 @@ def edges_of(graph: Pattern, n: int, m: int, device: str) -> EdgeIndex:
 
 
 @cached
-def places(graph: Pattern, n: int, m: int, device: str) -> tuple[Tensor, Tensor]:
+def places(graph: Pattern, n: int, m: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """i and j of every edge, in order."""
     rows = edges_of(graph, n, m, device).rows
     return rows.ids.long(), rows.index.long()
 
 
 @cached
-def _flat(graph: Pattern, n: int, m: int, device: str) -> Tensor:
+def _flat(graph: Pattern, n: int, m: int, device: torch.device) -> Tensor:
     i, j = places(graph, n, m, device)
     return i * m + j
 
 
 def numbers(graph: Pattern, n: int, m: int, i: Tensor, j: Tensor) -> Tensor:
-    """The number of each pair (i, j) among the edges; any number where it is no edge."""
-    flat = _flat(graph, n, m, i.device.type)
+    """The number of each pair (i, j) among the edges; any number where it is not an edge."""
+    flat = _flat(graph, n, m, i.device)
     return torch.searchsorted(flat, i * m + j).clamp(max=max(len(flat) - 1, 0))
 
 
@@ -185,7 +185,7 @@ def on_edges(case: Case, terms: Terms) -> Terms:
     """The bias of pairs as one of edges, for kernels that walk along edges."""
     if terms.bias is None:
         return terms
-    tile = Tile(*places(case.graph, case.n, case.m, case.device))
+    tile = Tile(*places(case.graph, case.n, case.m, terms.bias.device))
     extra = _read(terms.bias, tile)
     both = extra if terms.edge_bias is None else terms.edge_bias + extra
     return Terms(**{**vars(terms), "bias": None, "edge_bias": both})
@@ -195,7 +195,7 @@ def off_edges(case: Case, inputs: Terms, found: Terms) -> Terms:
     """The gradients of the terms of a call, from those of `on_edges`."""
     if inputs.bias is None or found.edge_bias is None:
         return found
-    tile = Tile(*places(case.graph, case.n, case.m, case.device))
+    tile = Tile(*places(case.graph, case.n, case.m, inputs.bias.device))
     total = _zeros(inputs.bias, wide(case.dtype))
     _spread(total, tile, found.edge_bias.to(total.dtype))
     edge = None if inputs.edge_bias is None else found.edge_bias

@@ -7,6 +7,7 @@ from math import prod
 from operator import and_
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from edgewise.graphs.algebra import Derived, intersection, union
@@ -164,7 +165,7 @@ def _parts(case: Case) -> tuple[tuple[Implementation, Case], ...]:
 
 
 @cached
-def _numbers(graph: Pattern, n: int, m: int, part: Pattern, device: str) -> Tensor:
+def _numbers(graph: Pattern, n: int, m: int, part: Pattern, device: torch.device) -> Tensor:
     """The numbers of a part's edges among those of the graph."""
     return numbers(graph, n, m, *places(part, n, m, device))
 
@@ -172,11 +173,13 @@ def _numbers(graph: Pattern, n: int, m: int, part: Pattern, device: str) -> Tens
 def _of_part(case: Case, part: Case, terms: Terms) -> Terms:
     if case.features.isdisjoint(EDGE_AXIS):
         return terms
-    at = _numbers(case.graph, case.n, case.m, part.graph, case.device)
 
     def taken(name: str) -> Tensor | None:
         term: Tensor | None = getattr(terms, name)
-        return None if term is None else term.index_select(EDGE_AXIS[name], at)
+        if term is None:
+            return None
+        at = _numbers(case.graph, case.n, case.m, part.graph, term.device)
+        return term.index_select(EDGE_AXIS[name], at)
 
     of_edges = (taken(name) for name in EDGE_AXIS)
     return Terms.of([terms.bias, *of_edges, *terms.tables], terms.drop)
@@ -192,6 +195,6 @@ def _together(case: Case, terms: Terms, parts: list[tuple[Case, Terms]]) -> Term
         for name, axis in EDGE_AXIS.items():
             sum_, grad = getattr(total, name), getattr(found, name)
             if sum_ is not None and grad is not None:
-                at = _numbers(case.graph, case.n, case.m, part.graph, case.device)
+                at = _numbers(case.graph, case.n, case.m, part.graph, grad.device)
                 sum_.index_copy_(axis, at, grad.to(sum_.dtype))
     return total.terms()
