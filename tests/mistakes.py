@@ -226,7 +226,7 @@ VALUES = [
         "a shape of zero",
         "R.h(V.X) <= R.a(V.X)[0, 4]",
         "bad-weight",
-        ("`(0, 4)` is not a shape", "positive integers (out, in)"),
+        ("`(0, 4)` is a shape of size zero", "positive integers (out, in)"),
     ),
     Mistake(
         "a shape of three dimensions",

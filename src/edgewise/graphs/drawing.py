@@ -1,6 +1,7 @@
 """Patterns drawn as text and plotted as figures."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,15 @@ WIDEST = 64
 SHADES = np.array(list("·░▒▓█"))
 KINDS = ("matrix", "ring", "force")
 MOST_NODES = 512
+EXTRAS = {  # optional package → the extra of pyproject.toml that installs it
+    "matplotlib": "plot",
+    "networkx": "graphs",
+    "scipy": "graphs",
+    "transformers": "hf",
+    "gguf": "models",
+    "tokenizers": "models",
+    "sacrebleu": "train",
+}
 
 
 class GraphTooLarge(EdgewiseError):
@@ -31,9 +41,9 @@ class GraphTooLarge(EdgewiseError):
 
 
 class MissingPackage(EdgewiseError):
-    """Figures need matplotlib and measures need SciPy, which attention itself does not.
+    """Some features need packages that attention itself does not, each installed by an extra.
 
-    `pip install 'edgewise[demo]'` installs both.
+    Figures need matplotlib, measures SciPy, Hugging Face models transformers.
     """
 
     code = "missing-package"
@@ -94,10 +104,8 @@ def _figures() -> Any:
 
 
 def require_package(name: str) -> None:
-    """Raise `MissingPackage` if an optional package is not installed."""
-    try:
-        import_module(name)
-    except ModuleNotFoundError:
-        raise MissingPackage(
-            f"this needs `{name}`", caller(), "pip install 'edgewise[demo]' installs it"
-        ) from None
+    """Raise `MissingPackage`, with the extra to install, unless a package is installed."""
+    if find_spec(name) is None:
+        extra = EXTRAS.get(name)
+        package = name if extra is None else f"'edgewise[{extra}]'"
+        raise MissingPackage(f"this needs `{name}`", caller(), f"pip install {package}")

@@ -9,10 +9,10 @@ from typing import Any
 from edgewise.errors import EdgewiseError, Span, caller, nearest
 from edgewise.graphs.algebra import DEEPEST
 from edgewise.graphs.checks import LARGEST, short_repr
-from edgewise.graphs.families import Family, PatternTuple
+from edgewise.graphs.families import Family, Layer, per_layer
 from edgewise.graphs.pattern import Pattern
 
-PatternLike = Pattern | PatternTuple[Any]
+PatternLike = Layer | per_layer
 SUCH_AS = "`window(3) | global_tokens(1)`"
 LONGEST = 1_000_000
 MOST_OPERATORS = 1_000  # in a row and around it: fewer than any recursion limit allows
@@ -62,7 +62,7 @@ def parse_pattern(text: str, names: Mapping[str, Callable[..., Any]]) -> Pattern
     except (RecursionError, MemoryError):
         raise _too_many(text) from None
     out = _PatternReader(text, names).value(tree.body)
-    if not isinstance(out, Pattern | PatternTuple):
+    if not isinstance(out, PatternLike):
         span = Span("<pattern>", 1, 1, len(_line(text, 1)) + 1, source=_line(text, 1))
         raise BadPattern(
             "this is a value, not a pattern", span, "write a pattern, such as `window(3)`"

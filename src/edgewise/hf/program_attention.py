@@ -14,6 +14,7 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.hf.errors import BadProgram, UnsupportedArgument
 from edgewise.hf.graph_attention import ScoreOptions, without_unfilled_cache
 from edgewise.hf.masks import ModelMask, attend_in_runs
+from edgewise.kernels.attention.contract import default_scale
 from edgewise.language import R
 from edgewise.language.program import Program
 from edgewise.module import Model
@@ -54,7 +55,7 @@ class ProgramAttention(nn.Module):
             raise _refused("dropout", "its rules define their own", "F.dropout(0.1) in a rule")
         k, v, mask, options = without_unfilled_cache(q, k, v, mask, options)
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-        q = q * (q.shape[-1] ** -0.5 if options.scale is None else options.scale)
+        q = q * (default_scale(q.shape[-1]) if options.scale is None else options.scale)
         self._check(q, v, mask.allowed)
         if mask.runs is None:
             return self._call(q, k, v, options.bias)

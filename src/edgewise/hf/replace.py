@@ -124,7 +124,7 @@ def graph_of(model: nn.Module) -> Attention | None:
         )
     if "program" in saved:
         return Program.parse(saved["program"])
-    return parse(saved["graph"]) if "graph" in saved else None  # type: ignore[return-value]
+    return parse(saved["graph"]) if "graph" in saved else None
 
 
 def load(path: str | Path, kind: type | None = None, **options: object) -> nn.Module:

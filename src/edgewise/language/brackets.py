@@ -110,10 +110,12 @@ def _named(bracket: Any, place: Place) -> nodes.Weight:
 
 
 def _shape(sizes: tuple[Any, ...], place: Place) -> tuple[int, ...]:
-    good = all(isinstance(s, Integral) and not isinstance(s, bool) and int(s) > 0 for s in sizes)
-    if not good or not 1 <= len(sizes) <= 2:
+    """The shape of a weight; a weight of size zero is refused."""
+    integers = all(isinstance(s, Integral) and not isinstance(s, bool) for s in sizes)
+    if not integers or min(sizes, default=0) < 1 or len(sizes) > 2:
+        zero = integers and 0 in sizes
         raise BadWeight(
-            f"`{safe_repr(sizes)}` is not a shape",
+            f"`{safe_repr(sizes)}` is {'a shape of size zero' if zero else 'not a shape'}",
             place,
             "a tuple is a shape of one or two positive integers (out, in); values go into a list, "
             "`R.a[[1.5, 2.5]]`",
@@ -122,7 +124,7 @@ def _shape(sizes: tuple[Any, ...], place: Place) -> tuple[int, ...]:
 
 
 def value(item: Any, place: Place) -> nodes.Literal | nodes.Opaque:
-    """Numbers as they are, a tensor or an array held."""
+    """Numbers as they are, a tensor or an array held; a value of size zero is refused."""
     if isinstance(item, int) and not isinstance(item, bool) and abs(item) > MAX_INTEGER:
         raise BadWeight("the number is too large", place, "write a float such as `1e30`")
     if isinstance(item, Real) and not isinstance(item, bool):
@@ -136,7 +138,7 @@ def value(item: Any, place: Place) -> nodes.Literal | nodes.Opaque:
             )
         if 0 in item.shape:
             raise BadWeight(
-                f"a value of shape {tuple(item.shape)} has no elements",
+                f"a value of shape {tuple(item.shape)} has size zero",
                 place,
                 "give every dimension at least one element",
             )

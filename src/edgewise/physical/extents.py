@@ -1,4 +1,4 @@
-"""How far the axes of an attention reach: in all, or in each sample of a ragged batch."""
+"""The lengths of the axes of attention: in all, or in each sample, padded where it is ragged."""
 
 from __future__ import annotations
 

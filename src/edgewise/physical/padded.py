@@ -1,4 +1,4 @@
-"""The samples of a grounded batch one by one, padded to one layout.
+"""Padding of ragged batches: the samples of a grounded batch one by one, in one layout.
 
 The sample is the first key, so what belongs to one lies in a row. Each part is filled up to the
 longest: groundings that are added read what others read, and belong to heads that nobody reads. So

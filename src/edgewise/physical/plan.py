@@ -26,7 +26,7 @@ VIEWS |= {"chunk", "expand_as", operator.getitem}
 
 
 def tidy(graph: Graph) -> None:
-    """No values that nobody reads, and an output that is no part of what the graph reads."""
+    """No values that nobody reads, and an output that is not part of what the graph reads."""
     _own_output(graph)
     for node in reversed(list(graph.nodes)):
         if not node.users and node.op not in ("placeholder", "output") and is_pure(node):

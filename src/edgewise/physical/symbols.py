@@ -183,7 +183,7 @@ class Lowering:
         return self._symbol(node, torch.empty(like.shape, dtype=like.dtype, device=META))
 
     def argument(self, name: str, thing: Any) -> None:
-        """Let a thing that is no tensor, such as a cache, be an argument of the graph."""
+        """Let a thing that is not a tensor, such as a cache, be an argument of the graph."""
         self._held[id(thing)] = thing, self.graph.placeholder(self._free(name)), None
 
     # rewriting

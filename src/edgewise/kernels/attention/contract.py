@@ -313,4 +313,5 @@ def _below(stop: np.ndarray, top: np.ndarray) -> bool:
 
 
 def default_scale(d: int) -> float:
+    """The default softmax scale 1/√d, for queries and keys of size d."""
     return 1 / math.sqrt(d) if d else 1.0

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edgewise.graphs.drawing import require_package
 from edgewise.zoo.pretrained.architectures import llama
 from edgewise.zoo.pretrained.model import Pretrained
 from edgewise.zoo.pretrained.schema import (
@@ -20,7 +21,7 @@ from edgewise.zoo.pretrained.schema import (
     shapes_of,
     to_ours,
 )
-from edgewise.zoo.pretrained.texts import checked, needed
+from edgewise.zoo.pretrained.texts import checked
 
 SIZES = {  # what GGUF calls the fields of a configuration
     "block_count": "num_hidden_layers",
@@ -48,7 +49,7 @@ ENDS = ("bos", "eos")
 
 def read_gguf(path: Path, dtype: torch.dtype) -> Pretrained:
     """The model of a GGUF file of the Llama family; quantised weights are dequantised."""
-    needed("gguf", "models")
+    require_package("gguf")
     import gguf
 
     reader = _opened(path, gguf)
@@ -170,7 +171,7 @@ def _tokenizer(fields: Mapping[str, Any], vocabulary: int) -> Any:
     kind, split = fields.get("tokenizer.ggml.model"), fields.get("tokenizer.ggml.pre", "default")
     if kind != "gpt2" or split not in SPLITS or not tokens or not merges:
         return None
-    needed("tokenizers", "models")
+    require_package("tokenizers")
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
     words = {token: k for k, token in enumerate(tokens)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from torch import Tensor
 from edgewise.decode import CachedDecoder, RecomputingDecoder, beam, greedy, sample
 from edgewise.decode.decoder import BadDecoding, checked_integer
 from edgewise.errors import EdgewiseError, caller
-from edgewise.graphs.drawing import MissingPackage
+from edgewise.graphs.drawing import require_package
 from edgewise.inputs.kinds import numbers
 from edgewise.zoo.pretrained.schema import BadPretrained
 
@@ -75,14 +74,6 @@ def listed(texts: Iterable[str]) -> list[str]:
     return found
 
 
-def needed(package: str, extra: str) -> None:
-    """Raise MissingPackage, with the extra to install, unless a package is there."""
-    if find_spec(package) is None:
-        raise MissingPackage(
-            f"this needs `{package}`", caller(), f"pip install 'edgewise[{extra}]'"
-        )
-
-
 @dataclass(frozen=True, eq=False)
 class Tokens:
     """A padded batch: token ids and a mask that is 0 at padding, both (texts, n)."""
@@ -127,7 +118,7 @@ def padded(
 
 def read_tokenizer(path: Path, vocabulary: int) -> Any:
     """A `tokenizer.json`, if it belongs to a model with this vocabulary."""
-    needed("tokenizers", "models")
+    require_package("tokenizers")
     from tokenizers import Tokenizer
 
     try:
