@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from edgewise import F, Program, R, V, W, rows
 from edgewise.passes import GRAPH
+from edgewise.physical import gather_passes
 from edgewise.physical.passes import ON_GRAPH
 from edgewise.pipeline import PASSES
 from tests.physical.test_plan import CASES, EDGE, assert_equal, values_and_gradients
@@ -30,6 +31,13 @@ HEADS = Program(
     domains={V.H: 3},
 )
 PROGRAMS = {**CASES, "projections of one relation": (PROJECTIONS, ()), "heads": (HEADS, ())}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def kernels_of_any_size():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gather_passes, "SMALL_ROWS", 0)
+        yield
 
 
 def compiled(program, left_out):
@@ -109,6 +117,16 @@ def test_a_pass_changes_the_program_that_it_is_for(name):
     if target is not None:
         fast, slow = (sum(n.target == target for n in p.graph.nodes) for p in (plan, plain))
         assert fast < slow
+
+
+@pytest.mark.parametrize(("nodes", "width"), [(20, 4), (2000, 4), (500, 100)])
+def test_small_graphs_are_left_to_torch(nodes, width, monkeypatch):
+    monkeypatch.setattr(gather_passes, "SMALL_ROWS", 1 << 10)
+    i = torch.arange(nodes)
+    edge = torch.stack([i.repeat(2), torch.cat([i, i.roll(1)])])
+    inputs = {"edge": rows(edge), "x": torch.randn(nodes, width)}
+    plan, _ = plan_of(sums(R.x(V.J)).compile(R.out), inputs)
+    assert plan.kernels == ([] if nodes == 20 else ["segment_sum"])
 
 
 def test_matrices_are_read_once_where_rows_are_appended():

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from edgewise import EdgewiseError, F, Program, R, V, W, numbers
+from edgewise.physical import gather_passes
 
 
 def test_an_error_of_a_node_is_at_its_rule():
@@ -16,7 +17,8 @@ def test_an_error_of_a_node_is_at_its_rule():
     assert "R.h(V.I) <= F.lookup" in str(caught.value)
 
 
-def test_an_error_of_a_call_is_at_the_call():
+def test_an_error_of_a_call_is_at_the_call(monkeypatch):
+    monkeypatch.setattr(gather_passes, "SMALL_ROWS", 0)
     model = Program([R.o(V.X) <= (R.x(V.Y), R._edge(V.Y, V.X))]).compile(R.o)
     data = model.ground(edge=torch.tensor([[0, 1, 0], [1, 2, 2]]))
     x = torch.randn(3, 4)

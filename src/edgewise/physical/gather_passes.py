@@ -223,6 +223,9 @@ def segment_extreme(x: Tensor, which: EdgeIndex, *, largest: bool) -> Tensor:
 
 
 LARGEST = (1 << 31) - 1  # entries that kernels count
+# on a CPU a kernel costs 60 µs before its first row, as an autograd function with a prepared index:
+# torch gathers and adds up to so many rows, of so many numbers, in that time
+SMALL_ROWS, SMALL_NUMBERS = 1 << 10, 1 << 15
 
 
 def fuse_gathers(plan: Lowering) -> int:
@@ -263,7 +266,10 @@ def _gathered(plan: Lowering, data: Node, name: str, segments: Segments) -> Alon
         data, scale = factors[0]  # type: ignore[assignment]
         scales.append(scale)  # type: ignore[arg-type]
         gather = gather_of(plan, data)
-    if gather is None or gather.size < 2 or data.meta["like"].ndim < 3:
+    like = data.meta["like"]
+    if gather is None or gather.size < 2 or like.ndim < 3:
+        return None
+    if plan.device.type == "cpu" and _is_small(like.shape):
         return None
     kernel = DEFINITIONS[name].kernel
     if scales and kernel not in ("sum", "mean"):
@@ -271,6 +277,10 @@ def _gathered(plan: Lowering, data: Node, name: str, segments: Segments) -> Alon
     rows, size = gather.rows, gather.size
     which = _index(plan, ("edges", id(segments), id(rows), size), segments, rows, size, kernel)
     return gather.base, scales, which
+
+
+def _is_small(shape: torch.Size) -> bool:
+    return shape[:2].numel() < SMALL_ROWS and shape.numel() < SMALL_NUMBERS
 
 
 def _is_scale(node: Any, product: Node) -> bool:

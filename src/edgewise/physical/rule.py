@@ -177,4 +177,4 @@ class RuleStep:
         rows = self.ground.rows
         if all(rows[at] is None for at in self.ground.sizes):
             return "the groundings of a head lie side by side"
-        return "torch aggregates single numbers as fast"
+        return "torch aggregates single numbers and small graphs as fast"
