@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -96,6 +96,67 @@ def direct_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 
 
 _apply = direct_apply(_Attend)
+
+
+class Bound(Protocol):
+    """A kernel for q, k and v of some shapes and strides, without terms."""
+
+    name: str
+    case: Case
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """The output, and what else the backward pass needs."""
+
+    def backward(self, saved: tuple[Tensor, ...], dout: Tensor) -> tuple[Tensor, ...]:
+        """The gradients of q, k and v; `saved` are these and both results."""
+
+
+class _Differentiable(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, bound: Bound, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out, sums = bound.forward(q, k, v)
+        ctx.save_for_backward(q, k, v, out, sums)
+        ctx.bound = bound
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
+        bound = ctx.bound
+        if torch.is_grad_enabled():
+            refuse_second(bound.name)
+        dout = dout.resolve_neg() if dout.is_neg() else dout
+        try:
+            with without_autocast(dout):
+                return None, *bound.backward(ctx.saved_tensors, dout)
+        except (RuntimeError, MemoryError) as error:
+            memory.explain(error, bound.case, bound.name)
+            raise
+
+
+_differentiable = direct_apply(_Differentiable)
+
+
+class Direct:
+    """A kernel without terms, bound once to tensors of some strides: nothing is between a call of
+    it and its launches."""
+
+    def __init__(self, name: str, bind: Callable[[Tensor, Tensor, Tensor], Bound]) -> None:
+        self.name, self.bind = name, bind
+        self.bound: dict[tuple[Any, ...], Bound] = {}
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
+        if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+            refuse_transforms(self.name, q, k, v)
+        if q.is_neg() or k.is_neg() or v.is_neg():
+            q, k, v = q.resolve_neg(), k.resolve_neg(), v.resolve_neg()
+        key = (q.stride(), k.stride(), v.stride(), q.get_device())
+        bound = self.bound.get(key)
+        if bound is None:
+            bound = self.bound[key] = self.bind(q, k, v)
+        if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+            found: Tensor = _differentiable(bound, q, k, v)
+            return found
+        return bound.forward(q, k, v)[0]
 
 
 def _in_place(inputs: list[Tensor | None], grads: Terms) -> list[Tensor | None]:

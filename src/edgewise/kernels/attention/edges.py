@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from edgewise.kernels.attention.autograd import attend
+from edgewise.kernels.attention.autograd import Direct, gradients
 from edgewise.kernels.attention.contract import (
     EDGE_TERMS,
     NO_TERMS,
@@ -169,26 +168,30 @@ class TritonEdgeKernel:
         each = _terms(found.terms, tables)
         return Grads(found.q, found.k, found.v, off_edges(case, saved.terms, each))
 
-    def bind(self, case: Case, layout: Layout) -> Callable[..., Tensor] | None:
-        """A call without terms: where no gradient is needed, nothing is reshaped."""
+    def bind(self, case: Case, layout: Layout) -> Direct | None:
+        """A call without terms: nothing is reshaped before the backward pass."""
         if case.features:
             return None
-
-        def call(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
-            learns = q.requires_grad or k.requires_grad or v.requires_grad
-            if (learns and torch.is_grad_enabled()) or _is_special(q, k, v):
-                out, _ = attend(self, case, *layout.tensors(q, k, v), terms)
-                return out.reshape(*layout.lead, case.n, case.dv)
-            return edge_forward(case, layout.lead, q, k, v)(q, k, v)[0]
-
-        return call
+        return Direct(self.name, lambda *tensors: BoundEdges(self, case, layout, *tensors))
 
 
-def _is_special(*tensors: Tensor) -> bool:
-    """Whether there is more to tensors than their numbers in memory."""
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
-        return True
-    return any([x.is_neg() for x in tensors])
+class BoundEdges:
+    """Both passes for tensors of some strides."""
+
+    def __init__(
+        self, kernel: TritonEdgeKernel, case: Case, layout: Layout, q: Tensor, k: Tensor, v: Tensor
+    ) -> None:
+        self.kernel, self.name, self.case, self.layout = kernel, kernel.name, case, layout
+        self.forward = EdgeForward(case, layout.lead, q, k, v).__call__
+
+    def backward(self, saved: tuple[Tensor, ...], dout: Tensor) -> tuple[Tensor, ...]:
+        case, (q, k, v, out, lse) = self.case, saved
+        shape = (case.b, case.g, case.n)
+        out, dout = out.reshape(*shape, case.dv), dout.reshape(*shape, case.dv)
+        inputs = self.layout.tensors(q, k, v)
+        state = Saved(*inputs, NO_TERMS, out, lse.reshape(shape))
+        found = gradients(self.kernel, case, state, dout, None)
+        return found.q.reshape(q.shape), found.k.reshape(k.shape), found.v.reshape(v.shape)
 
 
 def edge_forward(case: Case, lead: tuple[int, ...], q: Tensor, k: Tensor, v: Tensor) -> EdgeForward:
@@ -223,7 +226,7 @@ class EdgeForward:
         rows = (csr.split, csr.split_ptr, case.n, csr.slots, *triton_attention.merged(out))
         options = {"BLOCK": 1, "DV": width, "num_warps": 1}
         self.merge = Launch(triton_parts_kernels.merge, (len(csr.split), heads), options, rows)
-        self.run = Launches(self._steps)
+        self.device, self.launches = q.get_device(), Launches(self._steps)
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         if not self.as_is:
@@ -232,7 +235,9 @@ class EdgeForward:
         lse = part = q.new_empty_strided(self.lse, self.lse_stride, dtype=torch.float32)
         if self.slots:
             part = lse.new_empty(self.slots, self.out[-1] + 4)
-        self.run(q, k, v, out, lse, part)
+        results = (out.data_ptr(), lse.data_ptr(), part.data_ptr())
+        key = (q.data_ptr(), k.data_ptr(), v.data_ptr(), *results)
+        self.launches.at(self.device, key, q, k, v, out, lse, part)
         return out if self.exact else out[..., : self.dv], lse
 
     def _steps(self, *tensors: Tensor) -> Steps:

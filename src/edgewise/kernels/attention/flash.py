@@ -5,6 +5,7 @@ masked give zeros; their log-sum-exp is not defined. In the backward pass `out` 
 belong to a larger set of keys, and `lse` is +∞ in rows without any.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -71,10 +72,18 @@ def aligned(*tensors: Tensor) -> list[Tensor]:
 
 def _once(out: Tensor) -> Tensor:
     """Torch's fused attention says less where its gradient is to be differentiated."""
-    fused = out.grad_fn is not None and out.grad_fn.name().startswith(FUSED)
-    if fused and not torch._C._are_functorch_transforms_active():
-        out.register_hook(lambda grad: refuse_second("dense") if torch.is_grad_enabled() else None)
+    node = out.grad_fn
+    if node is None or not node.name().startswith(FUSED):
+        return out
+    if not torch._C._are_functorch_transforms_active():
+        out._backward_hooks = OrderedDict({-1: _refuse_second})  # a hook that nobody removes
+        node._register_hook_dict(out)
     return out
+
+
+def _refuse_second(grad: Tensor) -> None:
+    if torch.is_grad_enabled():
+        refuse_second("dense")
 
 
 def minding_nan(q: Tensor, k: Tensor, causal: bool) -> tuple[bool, Tensor | None]:

@@ -162,7 +162,7 @@ class OneKernel:
 
     def __init__(self, spec: Spec, options: Options, inputs: TermInputs) -> None:
         self.shape, self.layout = spec.shape, Layout(spec, options, inputs)
-        self.case, self.lse = self.layout.case, options.lse
+        self.case, self.lse, self.bare = self.layout.case, options.lse, self.layout.bare
         choice = choose(self.case, options.kernel)
         self.choices, self.kernel = (choice,), choice.implementation
         bind = getattr(self.kernel, "bind", None)
@@ -171,7 +171,7 @@ class OneKernel:
             self.bound = bind(self.case, self.layout)
 
     def run(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs, seed: int) -> Out:
-        terms = NO_TERMS if self.layout.bare else self.layout.terms(inputs, seed)
+        terms = NO_TERMS if self.bare else self.layout.terms(inputs, seed)
         try:
             if self.bound is not None:
                 return self.bound(q, k, v, terms), None

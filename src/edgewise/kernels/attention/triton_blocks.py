@@ -6,15 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn.functional import pad
 
-from edgewise.kernels.attention import memory
-from edgewise.kernels.attention.autograd import direct_apply, refuse_transforms
+from edgewise.kernels.attention.autograd import Direct
 from edgewise.kernels.attention.block_counts import at_least, exactly
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
-from edgewise.kernels.attention.errors import refuse_second
-from edgewise.kernels.attention.triton_launch import has_readable_strides, readable
+from edgewise.kernels.attention.triton_launch import Launches, has_readable_strides, readable
 from edgewise.kernels.attention.triton_passes import BLOCK, Passes, passes, width
 from edgewise.kernels.attention.triton_score import Packed, unit_of
 from edgewise.kernels.chosen import no_triton
@@ -59,8 +56,18 @@ def cost(case: Case) -> float:
 
 
 def bind(case: Case, layout: Layout) -> Direct | None:
-    """A call without terms: nothing between it and its launches."""
-    return Direct(case) if not case.features and len(layout.lead) in (1, 2) else None
+    """A call without terms, for tensors of any strides."""
+    if case.features or len(layout.lead) not in (1, 2):
+        return None
+
+    def bound(q: Tensor, k: Tensor, v: Tensor) -> BoundPasses:
+        how = _how(q, k, v)
+        ready = passes(case, _shape(q, k, how), how.tokens_first, str(q.device))
+        same = ready.exact and not how.folded and q.ndim == 4
+        as_is = same and all(map(has_readable_strides, (q, k, v)))
+        return BoundPasses(ready, how, as_is, q.get_device())
+
+    return Direct(name, bound)
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
@@ -153,48 +160,35 @@ class How(NamedTuple):
     folded: bool
 
 
-class Direct:
-    """(..., heads, n, dv) of tensors with any strides, which decide how they are launched."""
-
-    def __init__(self, case: Case) -> None:
-        self.case = case
-        self.bound: dict[tuple[Any, ...], _BoundPasses] = {}
-
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
-        if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
-            refuse_transforms(name, q, k, v)
-        if q.is_neg() or k.is_neg() or v.is_neg():
-            q, k, v = q.resolve_neg(), k.resolve_neg(), v.resolve_neg()
-        key = (q.stride(), k.stride(), v.stride(), q.get_device())
-        bound = self.bound.get(key)
-        if bound is None:
-            bound = self.bound[key] = self._bind(q, k, v)
-        if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
-            found: Tensor = _apply(bound, q, k, v)
-            return found
-        return bound.forward(q, k, v)[0]
-
-    def _bind(self, q: Tensor, k: Tensor, v: Tensor) -> _BoundPasses:
-        how = _how(q, k, v)
-        ready = passes(self.case, _shape(q, k, how), how.tokens_first, str(q.device))
-        same = ready.exact and not how.folded and q.ndim == 4
-        return _BoundPasses(ready, how, same and all(map(has_readable_strides, (q, k, v))))
-
-
-class _BoundPasses(NamedTuple):
+class BoundPasses:
     """Passes for tensors of some strides; `as_is` if they are read where they are."""
 
-    ready: Passes
-    how: How
-    as_is: bool
+    name = name
+
+    def __init__(self, ready: Passes, how: How, as_is: bool, device: int) -> None:
+        self.ready, self.how, self.as_is, self.device = ready, how, as_is, device
+        self.case, self.launches = ready.case, Launches(ready.forward_steps)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """The output, and numbers that begin with the log-sum-exp."""
-        if self.as_is and not (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
-            return self.ready.launch(q, k, v)
+        if self.as_is:
+            at_q, at_k, at_v = q.data_ptr(), k.data_ptr(), v.data_ptr()
+            if not (at_q | at_k | at_v) & 15:
+                out, sums, scratch = self.ready.results(q)
+                key = (at_q, at_k, at_v, out.data_ptr(), sums.data_ptr(), scratch.data_ptr())
+                self.launches.at(self.device, key, q, k, v, out, sums, scratch)
+                return out, sums
         read = [readable(_as_read(x, self.ready, self.how)) for x in (q, k, v)]
         out, sums = self.ready.launch(*read)
-        return _as_input(out, q.shape, self.ready.case.dv), sums
+        return _as_input(out, q.shape, self.case.dv), sums
+
+    def backward(self, saved: tuple[Tensor, ...], dout: Tensor) -> tuple[Tensor, ...]:
+        ready, (q, k, v, out, sums) = self.ready, saved
+        q4, k4, v4, dout, out = (_as_read(x, ready, self.how) for x in (q, k, v, dout, out))
+        dq, dk, dv = ready.backward((q4, k4, v4), (dout, out, sums))
+        d = q.shape[-1]
+        grads = _as_input(dq, q.shape, d), _as_input(dk, k.shape, d)
+        return *grads, _as_input(dv, v.shape, v.shape[-1])
 
 
 def _how(q: Tensor, k: Tensor, v: Tensor) -> How:
@@ -225,32 +219,3 @@ def _as_input(x: Tensor, shape: torch.Size, features: int) -> Tensor:
     if x.ndim != len(shape) or x.shape[0] != shape[0]:
         x = x.view(*shape[:-1], x.shape[-1])
     return x if x.shape[-1] == features else x[..., :features]
-
-
-class _Direct(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, bound: _BoundPasses, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out, sums = bound.forward(q, k, v)
-        ctx.save_for_backward(q, k, v, out, sums)
-        ctx.bound = bound
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            refuse_second(name)
-        ready, how, _ = ctx.bound
-        q, k, v, out, sums = ctx.saved_tensors
-        read = (q, k, v, dout.resolve_neg() if dout.is_neg() else dout, out)
-        q4, k4, v4, dout, out = (_as_read(x, ready, how) for x in read)
-        try:
-            dq, dk, dv = ready.backward((q4, k4, v4), (dout, out, sums))
-        except (RuntimeError, MemoryError) as error:
-            memory.explain(error, ready.case, name)
-            raise
-        d = q.shape[-1]
-        grads = _as_input(dq, q.shape, d), _as_input(dk, k.shape, d)
-        return None, *grads, _as_input(dv, v.shape, v.shape[-1])
-
-
-_apply = direct_apply(_Direct)

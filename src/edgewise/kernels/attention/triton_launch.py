@@ -69,25 +69,30 @@ class Launches:
 
     def __init__(self, steps: Callable[..., Steps], tiles: int = 0) -> None:
         self.steps, self.tiles = steps, tiles
-        self.ready: dict[tuple[Any, ...], list[Start]] = {}
+        self.ready: dict[tuple[int, tuple[Any, ...]], list[Start]] = {}
 
     def __call__(self, *tensors: Tensor) -> None:
-        index = tensors[0].get_device()
-        if index >= 0 and index != torch._C._cuda_getDevice():  # launches go to the current device
-            with torch.cuda.device(index):
-                self(*tensors)
-            return
-        stream = torch._C._cuda_getCurrentRawStream(index) if index >= 0 else 0
         strides = [x.stride() for x in tensors[: self.tiles]]
-        key = (stream, *[x.data_ptr() for x in tensors], *strides)
-        ready = self.ready.get(key)
+        key = (*[x.data_ptr() for x in tensors], *strides)
+        self.at(tensors[0].get_device(), key, *tensors)
+
+    def at(self, device: int, key: tuple[Any, ...], *tensors: Tensor) -> None:
+        """The same on tensors that have been looked at: `key` holds what differs between calls."""
+        stream = 0
+        if device >= 0:
+            if device != torch._C._cuda_getDevice():  # launches go to the current device
+                with torch.cuda.device(device):
+                    self.at(device, key, *tensors)
+                return
+            stream = torch._C._cuda_getCurrentRawStream(device)
+        ready = self.ready.get((stream, key))
         if ready is None or _is_watched():
-            self._first(key, tensors)
+            self._first((stream, key), tensors)
             return
         for start, arguments in ready:
             start(*arguments)
 
-    def _first(self, key: tuple[Any, ...], tensors: tuple[Tensor, ...]) -> None:
+    def _first(self, key: tuple[int, tuple[Any, ...]], tensors: tuple[Tensor, ...]) -> None:
         found: list[Start] = []
         watched, steps = _is_watched(), self.steps(*tensors)
         for launch, of_launch in steps:

@@ -94,6 +94,7 @@ class Passes:
         self.column_parts = (batch * keys * columns.slots, BLOCK)
         parts_of_rows = self.row_parts[0] * BLOCK
         self.forward_floats = Floats(batch * heads * n, parts_of_rows, parts_of_rows * dv)
+        self.forward_size = (self.forward_floats.size,)
         self.apart = 8 * rows.slots > self.tiles.height  # much more than what is saved of it
         stats = 2 * batch * heads * self.tiles.height * BLOCK
         parts_of_columns = self.column_parts[0] * BLOCK
@@ -107,7 +108,7 @@ class Passes:
         self._merge = self._after(parts.merge, rows, n, self.out.units, DV=dv)
         self._add = self._after(parts.add_up, rows, n, self.q.units, D=d)
         self._add_both = self._after(parts.add_up_both, columns, m, both, D=d, DV=dv)
-        self.run_forward = Launches(self._forward_steps, 3)
+        self.run_forward = Launches(self.forward_steps, 3)
         self.run_backward = Launches(self._backward_steps, 5)
 
     def _pass(self, step: str, kernel: Any, lists: Lists, units: tuple[int, ...]) -> Launch:
@@ -138,30 +139,28 @@ class Passes:
         if terms is None:
             out, sums = self.launch(readable(q), readable(k), readable(v))
         else:
-            tensors = (readable(q), readable(k), readable(v), *self._forward_results(q))
-            _launched(self._forward_steps(*tensors), terms)
+            tensors = (readable(q), readable(k), readable(v), *self.results(q))
+            _launched(self.forward_steps(*tensors), terms)
             out, sums = tensors[3:5]
         return out, self.forward_floats.part(sums, 0).view(self.sums)
 
     def launch(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """The output, and numbers that begin with the log-sum-exp, of tensors that the chip can
         read in blocks."""
-        out, sums, scratch = self._forward_results(q)
+        out, sums, scratch = self.results(q)
         self.run_forward(q, k, v, out, sums, scratch)
         return out, sums
 
-    def _forward_results(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def results(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Memory for the output, the log-sum-exp, and parts of both, of rows that are split."""
-        size, floats = self.forward_floats.size, torch.float32
+        out = q.new_empty_strided(self.out.size, self.out.stride)
+        scratch = sums = q.new_empty_strided(self.forward_size, ONE, dtype=torch.float32)
         if self.apart:
             first = self.forward_floats.at[1]
-            sums = q.new_empty_strided((first,), ONE, dtype=floats)
-            scratch = q.new_empty_strided((size,), ONE, dtype=floats)
-        else:
-            sums = scratch = q.new_empty_strided((size,), ONE, dtype=floats)
-        return q.new_empty_strided(self.out.size, self.out.stride), sums, scratch
+            sums = q.new_empty_strided((first,), ONE, dtype=torch.float32)
+        return out, sums, scratch
 
-    def _forward_steps(
+    def forward_steps(
         self, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor, scratch: Tensor
     ) -> Steps:
         part = self.forward_floats.part
