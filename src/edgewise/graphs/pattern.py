@@ -55,6 +55,8 @@ class Pattern(Cached):
     """
 
     precedence: ClassVar[int] = 4  # of its repr as an expression; 4 is a call
+    # True if membership of (i, j) does not depend on sequence length: `growing` can append to it
+    ignores_lengths: ClassVar[bool] = False
     always_printed: ClassVar[tuple[str, ...]] = ()  # fields in the repr even at their default
     depth: int = 0  # operators on the longest path of an expression, and patterns in it
     total: int = 1

@@ -171,11 +171,6 @@ def refusal(what: str, where: Place | None, help: str = "") -> CannotGrow:
 
 # patterns
 
-# membership of (i, j) does not depend on the lengths
-OF_THE_PAIR = (
-    *(graphs.full, graphs.causal, graphs.window, graphs.dilated, graphs.strided, graphs.fixed),
-    *(graphs.global_tokens, graphs.prefix, graphs.blocks, graphs.sparse_transformer),
-)
 ALGEBRA = (union, intersection, difference, complement, transpose, shifted, restricted)
 
 
@@ -200,7 +195,7 @@ def length_dependent(pattern: graphs.Pattern) -> graphs.Pattern | None:
     >>> length_dependent(graphs.window(2) & graphs.causal()) is None
     True
     """
-    if isinstance(pattern, OF_THE_PAIR):
+    if pattern.ignores_lengths:
         return None
     if isinstance(pattern, Derived):
         return length_dependent(pattern.definition())

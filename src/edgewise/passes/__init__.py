@@ -1,4 +1,8 @@
-"""Passes over rules, in order: named functions Plan → Plan. `edgewise.pipeline` lists all."""
+"""Passes over rules, in order: named functions Plan → Plan. `edgewise.pipeline` lists all.
+
+To add one, such as a pass that removes equal rules, write `passes/<name>.py` and add it to
+ON_RULES.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from edgewise.language import nodes
 if TYPE_CHECKING:
     from edgewise.reference.why import Derivation, Grounding, Why
 
-ROWS = 20  # a table of more rows shows the largest shares and says how many it left out
+# how many groundings `why` prints: those with the largest shares, and how many are left out
+MOST_GROUNDINGS = 20
 BAR = 16
 
 
@@ -129,7 +130,7 @@ def _grounding_rows(derivation: Derivation) -> tuple[list[str], list[list[str]]]
 
 
 def _table(titles: list[str], rows: list[list[str]]) -> list[str]:
-    shown = [titles, *rows[:ROWS]]
+    shown = [titles, *rows[:MOST_GROUNDINGS]]
     widths = [max(len(row[c]) for row in shown) for c in range(len(titles))]
     widths[0] = max(widths[0], 6)
     lines = []
@@ -137,7 +138,7 @@ def _table(titles: list[str], rows: list[list[str]]) -> list[str]:
         cells = [row[0].rjust(widths[0])]
         cells += [cell.ljust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("  ".join(cells).rstrip())
-    left = len(rows) - ROWS
+    left = len(rows) - MOST_GROUNDINGS
     return lines + ([f"   … {left} more"] if left > 0 else [])
 
 
@@ -163,8 +164,8 @@ def _html_table(titles: list[str], rows: list[list[str]]) -> str:
         inside = (f'<{tag} style="text-align:left">{html.escape(c)}</{tag}>' for c in cells)
         return f"<tr>{''.join(inside)}</tr>"
 
-    left = [[f"… {len(rows) - ROWS} more"]] if len(rows) > ROWS else []
-    body = "".join(line(row, "td") for row in rows[:ROWS] + left)
+    left = [[f"… {len(rows) - MOST_GROUNDINGS} more"]] if len(rows) > MOST_GROUNDINGS else []
+    body = "".join(line(row, "td") for row in rows[:MOST_GROUNDINGS] + left)
     return f"<table>{line(titles, 'th')}{body}</table>"
 
 

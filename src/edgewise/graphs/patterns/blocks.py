@@ -18,6 +18,8 @@ class blocks(Pattern):
     [[0, 0], [0, 1], [1, 0], [1, 1], [2, 2]]
     """
 
+    ignores_lengths = True
+
     size: int
 
     def __post_init__(self) -> None:

@@ -18,6 +18,8 @@ class dilated(Pattern):
     [[0, 0], [0, 2], [1, 1], [1, 3], [2, 0], [2, 2], [3, 1], [3, 3]]
     """
 
+    ignores_lengths = True
+
     radius: int
     step: int
 

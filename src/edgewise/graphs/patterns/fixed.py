@@ -23,6 +23,8 @@ class fixed(Pattern):
     [[0, 1], [1, 1], [2, 1]]
     """
 
+    ignores_lengths = True
+
     step: int
     width: int = 1
 

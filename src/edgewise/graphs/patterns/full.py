@@ -17,6 +17,8 @@ class full(Pattern):
     16
     """
 
+    ignores_lengths = True
+
     def trapezoids(self, n: int, m: int) -> Trapezoids:
         return trapezoids((0, n), 0, m)
 

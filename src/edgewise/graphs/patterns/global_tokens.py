@@ -25,6 +25,8 @@ class global_tokens(Pattern):
     8
     """
 
+    ignores_lengths = True
+
     tokens: int | tuple[int, ...]
 
     def __post_init__(self) -> None:

@@ -18,6 +18,8 @@ class prefix(Pattern):
     [[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 1], [2, 2]]
     """
 
+    ignores_lengths = True
+
     length: int
 
     def __post_init__(self) -> None:

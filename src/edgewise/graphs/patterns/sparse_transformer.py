@@ -29,6 +29,8 @@ class sparse_transformer(Pattern):
     [[3, 1], [3, 2], [3, 3]]
     """
 
+    ignores_lengths = True
+
     step: int
     kind: str = "strided"
     width: int = field(default=1, kw_only=True)

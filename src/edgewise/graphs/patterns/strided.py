@@ -20,6 +20,8 @@ class strided(Pattern):
     [[0, 0], [0, 2], [1, 1], [1, 3], [2, 0], [2, 2], [3, 1], [3, 3]]
     """
 
+    ignores_lengths = True
+
     step: int
 
     def __post_init__(self) -> None:

@@ -17,6 +17,8 @@ class window(Pattern):
     [[0, 0], [0, 1], [1, 0], [1, 1], [1, 2], [2, 1], [2, 2]]
     """
 
+    ignores_lengths = True
+
     radius: int
 
     def __post_init__(self) -> None:

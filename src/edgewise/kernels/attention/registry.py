@@ -1,4 +1,5 @@
-"""Every kernel, in order, and the choice among them: one file and one line here add another.
+"""Every kernel, in order, and the choice among them. To add one, such as a banded kernel for a CPU,
+write its file and add it to IMPLEMENTATIONS.
 
 A kernel is a module with `name`, `refuses(case)` (why not, or None), `cost(case)` in pairs of a
 large dense product, `forward` and `backward`. It may have `least(case)`, a lower bound of its cost
