@@ -264,9 +264,16 @@ def closure(
     follows: Callable[[nodes.Rule, set[str]], bool],
 ) -> set[str]:
     """Some relations, and the heads of rules that follow from those found, until none is new."""
-    found, rules = set(start), list(rules)
-    while new := {r.head.relation for r in rules if follows(r, found)} - found:
-        found |= new
+    found, waiting, count = set(start), list(rules), -1
+    while count != len(found):
+        count, open_rules, waiting = len(found), waiting, []
+        for rule in open_rules:
+            if rule.head.relation in found:
+                continue
+            if follows(rule, found):
+                found.add(rule.head.relation)
+            else:
+                waiting.append(rule)
     return found
 
 

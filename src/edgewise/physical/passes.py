@@ -22,7 +22,7 @@ from edgewise.physical.gather_passes import (
 )
 from edgewise.physical.result_shapes import described
 from edgewise.physical.row_passes import project_rows
-from edgewise.physical.symbols import Lowering, input_node, opaque, set_args
+from edgewise.physical.symbols import Lowering, create, input_node, opaque, set_args
 
 
 def fold_biases(plan: Lowering) -> int:
@@ -89,10 +89,10 @@ def merge_projections(plan: Lowering) -> int:
             matrices = [_copied(graph, input_node(node, 1)) for node in group]
             sizes = [len(matrix.meta["like"]) for matrix in matrices]
             wide = _linear(graph, group, matrices, sizes)
-            parts = graph.call_method("split", (wide, sizes, -1))
+            parts = create(graph, "call_method", "split", (wide, sizes, -1))
             parts.meta["of"] = wide.meta["of"]
             for at, node in enumerate(group):
-                part = graph.call_function(getitem, (parts, at))
+                part = create(graph, "call_function", getitem, (parts, at))
                 part.meta.update(node.meta)
                 node.replace_all_uses_with(part)
         for node in group:
@@ -109,13 +109,14 @@ def read_matrices_once(plan: Lowering) -> int:
         changed += len(group)
         with graph.inserting_before(group[0]):
             matrices = [_copied(graph, input_node(node, 1)) for node in group]
-            parts = graph.call_function(unwrap(products), (x, *matrices))
+            parts = create(graph, "call_function", unwrap(products), (x, *matrices))
             parts.meta["of"] = group[0].meta["of"]
             for at, node in enumerate(group):
-                part = graph.call_function(getitem, (parts, at))
+                part = create(graph, "call_function", getitem, (parts, at))
                 part.meta.update(node.meta)
                 if _bias(node) is not None:
-                    part = graph.call_method("add", (part, _copied(graph, _bias(node))))
+                    added = part, _copied(graph, _bias(node))
+                    part = create(graph, "call_method", "add", added)
                     part.meta.update(node.meta)
                 node.replace_all_uses_with(part)
         for node in group:
@@ -244,7 +245,11 @@ def _is_weight(node: Any) -> bool:
 
 
 def _copied(graph: Graph, node: Node) -> Node:
-    return node if node.op == "placeholder" else graph.node_copy(node)
+    if node.op == "placeholder":
+        return node
+    copy = create(graph, node.op, node.target, node.args, node.kwargs)
+    copy.meta.update(node.meta)
+    return copy
 
 
 def _linear(graph: Graph, group: list[Node], matrices: list[Node], sizes: list[int]) -> Node:
@@ -253,7 +258,7 @@ def _linear(graph: Graph, group: list[Node], matrices: list[Node], sizes: list[i
 
     def call(target: Any, args: tuple[Any, ...], shape: tuple[int, ...]) -> Node:
         op = "call_method" if isinstance(target, str) else "call_function"
-        node = graph.create_node(op, target, args)
+        node = create(graph, op, target, args)
         node.meta.update(of=first.meta["of"], like=described(shape, first.meta["like"].dtype))
         return node
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import embedding, scaled_dot_product_attention
 
 from edgewise.kernels.attention.flash import fused
 
@@ -26,7 +27,9 @@ MANY = 1 << 14
 _KNOWN: dict[Any, Any] = {}  # what functions gave for other tensors of the same shapes
 
 
+@lru_cache(MANY)
 def described(shape: torch.Size | tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """A meta tensor; nobody writes into one, so values of one shape share it."""
     return torch.empty(shape, dtype=dtype, device=META)
 
 
@@ -48,7 +51,13 @@ def like_result(
     if name == "index_select":
         x, axis, rows = args
         axis %= x.ndim
-        return described((*x.shape[:axis], len(rows), *x.shape[axis + 1 :]), x.dtype)
+        shape = x.shape
+        return described((*shape[:axis], rows.shape[0], *shape[axis + 1 :]), x.dtype)
+    if name in ("transpose", "permute") and (found := _reordered(name, args, kwargs)) is not None:
+        return found
+    if func is embedding:
+        rows, table = args[:2]
+        return described((*rows.shape, table.shape[1]), table.dtype)
     if func in (fused, scaled_dot_product_attention):  # torch would make all pairs of it
         q, k, v = args[:3]
         lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
@@ -73,6 +82,29 @@ def _view(name: str, args: tuple[Any, ...]) -> Tensor | None:
     shape = tuple(rest[0]) if len(rest) == 1 and isinstance(rest[0], tuple | list) else tuple(rest)
     known = bool(rest) and all(type(size) is int and size >= 0 for size in shape)
     return described(shape, x.dtype) if known and math.prod(shape) == x.numel() else None
+
+
+def _reordered(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """Axes in another order; torch refuses those that are not there."""
+    x, axes = args[0], _leaves(args[1:])
+    rank = x.ndim
+    if kwargs or not all(type(axis) is int and -rank <= axis < rank for axis in axes):
+        return None
+    order = _order(name, rank, axes)
+    if sorted(order) != list(range(rank)):
+        return None
+    shape = x.shape
+    return described(tuple([shape[axis] for axis in order]), x.dtype)
+
+
+def _order(name: str, rank: int, axes: Sequence[int]) -> list[int]:
+    """What `transpose` or `permute` makes of the axes."""
+    order = list(range(rank))
+    if name == "permute":
+        return [order[axis] for axis in axes]
+    first, second = axes
+    order[first], order[second] = order[second], order[first]
+    return order
 
 
 def _of_each(args: tuple[Any, ...]) -> Tensor | None:
@@ -145,12 +177,7 @@ def keeps_order(target: Any, args: tuple[Any, ...], before: Tensor, after: Tenso
 
 def _in_order(method: str, shape: torch.Size, axes: tuple[Any, ...]) -> bool:
     """Whether axes of length 1 alone change their places."""
-    order = list(range(len(shape)))
-    if method == "transpose":
-        first, second = axes
-        order[first], order[second] = order[second], order[first]
-    else:
-        order = [order[axis] for axis in _leaves(axes)]
+    order = _order(method, len(shape), _leaves(axes))
     long = [axis for axis in order if shape[axis] != 1]
     return long == sorted(long)
 

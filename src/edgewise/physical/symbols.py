@@ -93,6 +93,14 @@ class Symbol(Tensor):
         found: Tensor = self.lowering.call(Tensor.reshape, (self, *shape), {})
         return found
 
+    def __getitem__(self, item: Any) -> Tensor:
+        first, shape = item if type(item) is tuple else (item,), self.like.shape
+        alone = len(first) <= len(shape) and shape[: len(first)].numel() == 1
+        if alone and all(type(at) is int and at == 0 for at in first):
+            return self.lowering.reshaped(self, shape[len(first) :])
+        found: Tensor = self.lowering.call(Tensor.__getitem__, (self, item), {})
+        return found
+
     def unsqueeze(self, dim: int) -> Tensor:
         shape = list(self.like.shape)
         shape.insert(dim if dim >= 0 else dim + len(shape) + 1, 1)
@@ -180,7 +188,7 @@ class Lowering:
         """An argument of the graph with the shape and precision of a tensor."""
         node = self.graph.placeholder(self._free(name))
         node.meta.update(name=name, of=None)
-        return self._symbol(node, torch.empty(like.shape, dtype=like.dtype, device=META))
+        return self._symbol(node, described(like.shape, like.dtype))
 
     def argument(self, name: str, thing: Any) -> None:
         """Let a thing that is not a tensor, such as a cache, be an argument of the graph."""
@@ -243,7 +251,7 @@ class Lowering:
             self.constants[name] = thing
             like = None
             if isinstance(thing, Tensor):
-                like = torch.empty(thing.shape, dtype=thing.dtype, device=META)
+                like = described(thing.shape, thing.dtype)
             found = self._held[id(thing)] = thing, self._node("get_attr", name, ()), like
             if like is not None:
                 found[1].meta["like"] = like
@@ -320,11 +328,7 @@ class Lowering:
         return symbol.computed
 
     def _node(self, op: str, target: Any, args: Any, kwargs: Any = None) -> Node:
-        name = target if isinstance(target, str) else getattr(target, "__name__", "call")
-        node = self.graph.create_node(op, target, name=name)
-        set_args(node, args)  # afterwards, as torch 2.13 looks at each of them otherwise
-        if kwargs:
-            node.kwargs = kwargs
+        node = create(self.graph, op, target, args, kwargs)
         node.meta["of"] = self.label
         return node
 
@@ -384,6 +388,16 @@ def _target(func: Callable[..., Any]) -> tuple[str, Any]:
     if getattr(Tensor, name, None) is func:
         return "call_method", name
     return "call_function", func
+
+
+def create(graph: Graph, op: str, target: Any, args: Any, kwargs: Any = None) -> Node:
+    """A node without metadata; arguments come afterwards, as torch 2.13 looks at each otherwise."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "call")
+    node = graph.create_node(op, target, name=name)
+    set_args(node, args)
+    if kwargs:
+        node.kwargs = kwargs
+    return node
 
 
 def set_args(node: Node, args: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -140,16 +140,25 @@ class Shapes:
         if line is None and len(found) == 1:
             (self.known[relation],) = found
             return
-        columns = [_meta(shape) for shape in found if shape is not None]
-        try:
-            listed = line.functions if line else ()
-            value = combine(combination(listed), columns)
-            for function in listed:
-                if functions.kind(function) == functions.TRANSFORMATION:
-                    value = transform(function, value, False)
-            self.known[relation] = value.shape
-        except (EdgewiseError, RuntimeError):
-            self.known[relation] = None
+        listed = line.functions if line else ()
+        key = (listed, frozenset(found))
+        if key not in self.found or "call" in {f.name for f in listed}:
+            self.found[key] = _of_line(
+                listed, [_meta(shape) for shape in found if shape is not None]
+            )
+        self.known[relation] = self.found[key]
+
+
+def _of_line(listed: Sequence[nodes.Function], columns: Sequence[Column]) -> Shape | None:
+    """The shape that functions of a line give of the values of rules."""
+    try:
+        value = combine(combination(listed), columns)
+        for function in listed:
+            if functions.kind(function) == functions.TRANSFORMATION:
+                value = transform(function, value, False)
+    except (EdgewiseError, RuntimeError):
+        return None
+    return value.shape
 
 
 def _meta(shape: Shape) -> Column:
