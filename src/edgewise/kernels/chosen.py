@@ -1,6 +1,7 @@
 """Which kernels the machine can run, and which ones ran, for those who watch."""
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,26 +18,33 @@ class Chosen:
     refusals: tuple[tuple[str, str], ...] = ()
 
 
-_WATCHED: list[list[Chosen]] = []
+class _Watching(threading.local):
+    """The lists of this thread's watchers: what other threads choose is not theirs."""
+
+    def __init__(self) -> None:
+        self.lists: list[list[Chosen]] = []
+
+
+_WATCHING = _Watching()
 
 
 @contextmanager
 def watched() -> Iterator[list[Chosen]]:
     """What is chosen inside, in order, equal choices once."""
     seen: list[Chosen] = []
-    _WATCHED.append(seen)
+    _WATCHING.lists.append(seen)
     try:
         yield seen
     finally:
-        _WATCHED.remove(seen)
+        _WATCHING.lists.pop()
 
 
 def is_watched() -> bool:
-    return bool(_WATCHED)
+    return bool(_WATCHING.lists)
 
 
 def note(choice: Chosen) -> None:
-    for seen in _WATCHED:
+    for seen in _WATCHING.lists:
         if choice not in seen:
             seen.append(choice)
 
