@@ -30,7 +30,7 @@ from edgewise.kernels.attention.terms import (
     on_edges,
     places,
 )
-from edgewise.kernels.attention.triton_launch import Launch, Launches, Steps
+from edgewise.kernels.attention.triton_launch import Launch, Launches, Steps, empty_on, is_current
 from edgewise.kernels.attention.triton_score import Packed, functions, unit_of
 from edgewise.kernels.chosen import no_numba, no_triton
 from edgewise.kernels.edges import numba_attention, reference, triton_attention
@@ -226,15 +226,19 @@ class EdgeForward:
         rows = (csr.split, csr.split_ptr, case.n, csr.slots, *triton_attention.merged(out))
         options = {"BLOCK": 1, "DV": width, "num_warps": 1}
         self.merge = Launch(triton_parts_kernels.merge, (len(csr.split), heads), options, rows)
-        self.device, self.launches = q.get_device(), Launches(self._steps)
+        self.device, self.dtype, self.launches = q.get_device(), q.dtype, Launches(self._steps)
+        self.empty = empty_on(self.device)
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        if not is_current(self.device):
+            with torch.cuda.device(self.device):
+                return self(q, k, v)
         if not self.as_is:
             q, k, v = (triton_attention.padded(x) for x in _flat(q, k, v))
-        out = q.new_empty_strided(self.out, self.out_stride)
-        lse = part = q.new_empty_strided(self.lse, self.lse_stride, dtype=torch.float32)
+        out = self.empty(self.out, self.out_stride, self.dtype)
+        lse = part = self.empty(self.lse, self.lse_stride, torch.float32)
         if self.slots:
-            part = lse.new_empty(self.slots, self.out[-1] + 4)
+            part = self.empty((self.slots * (self.out[-1] + 4),), (1,), torch.float32)
         results = (out.data_ptr(), lse.data_ptr(), part.data_ptr())
         key = (q.data_ptr(), k.data_ptr(), v.data_ptr(), *results)
         self.launches.at(self.device, key, q, k, v, out, lse, part)
@@ -244,8 +248,7 @@ class EdgeForward:
         q, k, v, out, lse, part = tensors
         part_out = part_lse = part
         if self.slots:
-            flat = part.flatten()
-            part_out, part_lse = flat[4 * self.slots :], flat[: self.slots]
+            part_out, part_lse = part[4 * self.slots :], part[: self.slots]
         parts = (part_out, part_lse, part_out, part_lse)
         steps: list[tuple[Launch, tuple[Tensor, ...]]] = [
             (self.forward, (q, k, v, *(q,) * 7, out, lse, out, lse, *parts))

@@ -11,7 +11,13 @@ from torch.nn.functional import pad
 from edgewise.kernels.attention.autograd import Direct
 from edgewise.kernels.attention.block_counts import at_least, exactly
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
-from edgewise.kernels.attention.triton_launch import Launches, has_readable_strides, readable
+from edgewise.kernels.attention.triton_launch import (
+    Launches,
+    empty_on,
+    has_readable_strides,
+    is_current,
+    readable,
+)
 from edgewise.kernels.attention.triton_passes import BLOCK, Passes, passes, width
 from edgewise.kernels.attention.triton_score import Packed, unit_of
 from edgewise.kernels.chosen import no_triton
@@ -167,14 +173,18 @@ class BoundPasses:
 
     def __init__(self, ready: Passes, how: How, as_is: bool, device: int) -> None:
         self.ready, self.how, self.as_is, self.device = ready, how, as_is, device
-        self.case, self.launches = ready.case, Launches(ready.forward_steps)
+        self.case, self.empty = ready.case, empty_on(device)
+        self.launches = Launches(ready.forward_steps)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """The output, and numbers that begin with the log-sum-exp."""
         if self.as_is:
             at_q, at_k, at_v = q.data_ptr(), k.data_ptr(), v.data_ptr()
             if not (at_q | at_k | at_v) & 15:
-                out, sums, scratch = self.ready.results(q)
+                if not is_current(self.device):
+                    with torch.cuda.device(self.device):
+                        return self.forward(q, k, v)
+                out, sums, scratch = self.ready.results(self.empty)
                 key = (at_q, at_k, at_v, out.data_ptr(), sums.data_ptr(), scratch.data_ptr())
                 self.launches.at(self.device, key, q, k, v, out, sums, scratch)
                 return out, sums

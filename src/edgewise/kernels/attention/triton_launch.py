@@ -78,13 +78,11 @@ class Launches:
 
     def at(self, device: int, key: tuple[Any, ...], *tensors: Tensor) -> None:
         """The same on tensors that have been looked at: `key` holds what differs between calls."""
-        stream = 0
-        if device >= 0:
-            if device != torch._C._cuda_getDevice():  # launches go to the current device
-                with torch.cuda.device(device):
-                    self.at(device, key, *tensors)
-                return
-            stream = torch._C._cuda_getCurrentRawStream(device)
+        if not is_current(device):  # launches go to the current device
+            with torch.cuda.device(device):
+                self.at(device, key, *tensors)
+            return
+        stream = torch._C._cuda_getCurrentRawStream(device) if device >= 0 else 0
         ready = self.ready.get((stream, key))
         if ready is None or _is_watched():
             self._first((stream, key), tensors)
@@ -167,6 +165,24 @@ class Floats:
         """One of them; where it has no elements the first, which is not read."""
         at, size = self.at[number], self.sizes[number]
         return x[at : at + size] if size else x
+
+
+Empty = Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], Tensor]
+
+
+def empty_on(device: int) -> Empty:
+    """`torch.empty_strided` without dispatch, which takes most of its time, as Inductor's code has
+    it: on a CPU (-1), or on a GPU that must be the current one."""
+    name = "_empty_strided_cpu" if device < 0 else "_empty_strided_cuda"
+    found: Empty | None = getattr(torch._C._dynamo.guards, name, None)
+    if found is not None:
+        return found
+    place = torch.device("cpu") if device < 0 else torch.device("cuda", device)
+    return lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype, device=place)
+
+
+def is_current(device: int) -> bool:
+    return device < 0 or device == torch._C._cuda_getDevice()
 
 
 def _aligned(tensors: tuple[Tensor, ...]) -> bool:

@@ -19,6 +19,7 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.block_counts import tiling_of
 from edgewise.kernels.attention.contract import Case, cached_by_case
 from edgewise.kernels.attention.triton_launch import (
+    Empty,
     Floats,
     Launch,
     Launches,
@@ -139,7 +140,7 @@ class Passes:
         if terms is None:
             out, sums = self.launch(readable(q), readable(k), readable(v))
         else:
-            tensors = (readable(q), readable(k), readable(v), *self.results(q))
+            tensors = (readable(q), readable(k), readable(v), *self.results(_like(q)))
             _launched(self.forward_steps(*tensors), terms)
             out, sums = tensors[3:5]
         return out, self.forward_floats.part(sums, 0).view(self.sums)
@@ -147,17 +148,16 @@ class Passes:
     def launch(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """The output, and numbers that begin with the log-sum-exp, of tensors that the chip can
         read in blocks."""
-        out, sums, scratch = self.results(q)
+        out, sums, scratch = self.results(_like(q))
         self.run_forward(q, k, v, out, sums, scratch)
         return out, sums
 
-    def results(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def results(self, empty: Empty) -> tuple[Tensor, Tensor, Tensor]:
         """Memory for the output, the log-sum-exp, and parts of both, of rows that are split."""
-        out = q.new_empty_strided(self.out.size, self.out.stride)
-        scratch = sums = q.new_empty_strided(self.forward_size, ONE, dtype=torch.float32)
+        out = empty(self.out.size, self.out.stride, self.case.dtype)
+        scratch = sums = empty(self.forward_size, ONE, torch.float32)
         if self.apart:
-            first = self.forward_floats.at[1]
-            sums = q.new_empty_strided((first,), ONE, dtype=torch.float32)
+            sums = empty((self.forward_floats.at[1],), ONE, torch.float32)
         return out, sums, scratch
 
     def forward_steps(
@@ -208,6 +208,10 @@ class Passes:
         if self.column_parts[0]:
             steps.append((self._add_both, (dk, dv, *parts[1:])))
         return steps
+
+
+def _like(x: Tensor) -> Empty:
+    return lambda size, stride, dtype: x.new_empty_strided(size, stride, dtype=dtype)
 
 
 def _launched(steps: Steps, *terms: tuple[Any, ...]) -> None:
