@@ -397,7 +397,7 @@ FACTS = [
         "facts as a dictionary",
         'Program([R.h(V.X) <= R.a(V.X)]).solve({"a": 1.0})',
         "bad-fact",
-        ("not a dict", "`[R.a(1)[0.5], R.e(1, 2)]`"),
+        ("got dict", "`[R.a(1)[0.5], R.e(1, 2)]`"),
     ),
     Mistake(
         "a shape where data needs a value",

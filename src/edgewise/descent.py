@@ -38,19 +38,19 @@ def training_step(model: Model, loss: Loss, optimiser: torch.optim.Optimizer) ->
     """
     if not isinstance(model, Model):
         raise BadInput(
-            f"expected a compiled model, not a {type(model).__name__}",
+            f"expected a compiled model, got {type(model).__name__}",
             caller(),
             "write `training_step(program.compile(R.h), loss, optimiser)`",
         )
     if not callable(loss):
         raise BadInput(
-            f"expected a loss function, not a {type(loss).__name__}",
+            f"expected a loss function, got {type(loss).__name__}",
             caller(),
             "write `training_step(model, torch.nn.functional.mse_loss, optimiser)`",
         )
     if not isinstance(optimiser, torch.optim.Optimizer):
         raise BadInput(
-            f"expected a torch optimiser, not a {type(optimiser).__name__}",
+            f"expected a torch optimiser, got {type(optimiser).__name__}",
             caller(),
             "write `training_step(model, loss, torch.optim.Adam(model.parameters()))`",
         )

@@ -117,7 +117,7 @@ def listed(facts: Any) -> Iterable[Any]:
         return [facts]
     if isinstance(facts, str | bytes | dict) or not iterates(facts):
         raise BadFact(
-            f"facts are a list of atoms, not a {type(facts).__name__}",
+            f"facts are a list of atoms, got {type(facts).__name__}",
             caller(),
             "write `[R.a(1)[0.5], R.e(1, 2)]`",
         )

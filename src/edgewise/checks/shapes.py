@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from edgewise.checks import wording
 from edgewise.checks.weight_names import of_weight
-from edgewise.errors import Caller, EdgewiseError, Place
+from edgewise.errors import Caller, EdgewiseError, Place, counted
 from edgewise.functions import Law
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.functions.dimensions import (
@@ -227,11 +227,12 @@ def weight_mismatch(item: nodes.Expression, weight: Shape, shapes: Shapes) -> Ed
             "element in the body, `R.a * W.w[...]`",
         )
     out, into = weight
-    step = f"give the weight {rows} columns: `[{out}, {rows}]`"
+    fitting = f"give {what} {counted(into, 'row')}"
+    step = f"give the weight {counted(rows, 'column')}: `[{out}, {rows}]`; or {fitting}"
     if rows is None:
         step = "a weight is (out, in): its columns are the rows of what it multiplies"
     elif rows == out:
-        step = f"did you mean `[{into}, {out}]`?"
+        step = f"did you mean `[{into}, {out}]`? Otherwise {fitting}"
     return ShapeMismatch(
         f"the weight of {what} is (out, in) = ({out}, {into}), but {what} {describe(shapes)}",
         place,

@@ -76,7 +76,7 @@ def _against(weight: nodes.Weight, declared: dict[str, nodes.Weight]) -> Iterato
         yield UndefinedWeight(
             f"the weight `{name}` has no shape and no value anywhere",
             weight.place,
-            suggest(name, list(declared), f'give it one: `["{name}": 64, 32]`'),
+            suggest(name, list(declared), f"give it one: {wording.weight_with_shape(weight)}"),
         )
         return
     if len(first.keys) != len(weight.keys):

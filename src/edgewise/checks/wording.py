@@ -31,6 +31,15 @@ def function(place: Place | None, name: str) -> str:
     return f"F.{name}" if isinstance(place, Caller) else name
 
 
+def weight_with_shape(item: nodes.Weight) -> str:
+    """A named weight with a shape: `W.p(V.I)[64, 32]`, in text `$p(I)={64, 32}`."""
+    if isinstance(item.place, Caller):
+        alone = f"`{item!r}[64, 32]`"
+        return alone if item.keys else f'`["{item.name}": 64, 32]`, or alone {alone}'
+    shown = [t.name if isinstance(t, nodes.Variable) else repr(t) for t in item.keys]
+    return f"`${item.name}{'(' + ', '.join(shown) + ')' if shown else ''}={{64, 32}}`"
+
+
 def name(item: nodes.Expression) -> str:
     """What an item of a body is called."""
     match item:

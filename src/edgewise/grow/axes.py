@@ -29,7 +29,7 @@ from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import variables
 from edgewise.physical.attention import AttentionStep
 from edgewise.physical.step import Executable, RelationStep
-from edgewise.scores.nodes import S, separate
+from edgewise.scores.nodes import I, J, Node, S, separate, walk
 
 POSITIONS = "give positions as an input of their own: `R.position(V.I)`"
 CAUSAL_EXAMPLE = """\
@@ -133,7 +133,7 @@ class AppendedAxes:
             raise refusal(f"`{relation}` attends to positions that it does not have", where)
         tree, added, factor = separate(node.score.tree)
         if tree != S or factor is not None:
-            raise refusal(f"the score of `{relation}` is more than dot products and biases", where)
+            raise refusal(f"the score of `{relation}` {_more_than_biases(tree, factor)}", where)
         for n in added:
             if len(self.names((node.score.reads[n],), where)) > 1:
                 raise refusal(f"the score of `{relation}` joins positions", where)
@@ -159,6 +159,15 @@ def appended_axes(executable: Executable, inputs: Iterable[str], capacity: int) 
                 if reason is not None:
                     raise refusal(reason, one.rule.place)
     return axes
+
+
+def _more_than_biases(tree: Node, factor: int | None) -> str:
+    """A cache adds values of relations to dot products; it has no other terms of a score."""
+    if any(part in (I, J) for part in walk(tree)):
+        return "has a term computed from positions"
+    if factor is not None:
+        return "multiplies its dot product with a value of each pair"
+    return "has no dot product" if S not in walk(tree) else "is a function of its dot product"
 
 
 def _axes_of(head: nodes.Atom, name: str) -> list[int]:

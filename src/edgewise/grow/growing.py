@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from edgewise.errors import EdgewiseError, caller, safe_repr
+from edgewise.errors import EdgewiseError, caller, counted, safe_repr
 from edgewise.grow.axes import CAUSAL_EXAMPLE
 from edgewise.grow.cache import KeyValueCache
 from edgewise.grow.plan import IncrementalPlan, incremental_plan
@@ -121,11 +121,11 @@ class Growing:
             self._functions[appended] = appended.bound(bound).function
         return self._functions[appended](*values.values(), positions, *static.values(), cache)
 
-    def take(self, samples: Tensor) -> None:
+    def take(self, samples: Tensor | Sequence[int]) -> None:
         """Continue with these samples of the batch, in this order; one may come several times."""
         if self._batch is None:
             raise BadAppend("there is no batch yet", caller(), "append rows first")
-        _refuse_samples(samples, self._batch)
+        samples = _checked_samples(samples, self._batch).to(self.model._one.device)
         for name in self._batched:
             self._fixed[name] = selected(self._fixed[name], samples)
         for name, value in self._static.items():
@@ -158,7 +158,7 @@ class Growing:
         batch = max(sources[name].batch for name in inputs)
         if self._batch not in (None, batch):
             raise BadAppend(
-                f"the batch has {batch} samples and had {self._batch}",
+                f"the batch has {counted(batch, 'sample')} and had {self._batch}",
                 caller(),
                 "continue with some of the samples by `growing.take(samples)`",
             )
@@ -172,19 +172,22 @@ class Growing:
         return rows
 
 
-def _refuse_samples(samples: Any, batch: int) -> None:
+def _checked_samples(samples: Any, batch: int) -> Tensor:
+    if isinstance(samples, list | tuple) and all(type(n) is int for n in samples):
+        samples = torch.tensor(samples, dtype=torch.int64)
     integers = isinstance(samples, Tensor) and samples.dtype in (torch.int64, torch.int32)
     if not integers or samples.ndim != 1 or not len(samples):
         raise BadAppend(
             "`samples` is not a list of integers",
             caller(),
-            "give their numbers: `growing.take(torch.tensor([0, 0, 1]))`",
+            "give their numbers: `growing.take([0, 0, 1])`",
         )
     outside = samples[(samples < 0) | (samples >= batch)]
     if len(outside):
         raise BadAppend(
             f"there is no sample {int(outside[0])} among {batch}", caller(), "count from 0"
         )
+    return samples
 
 
 def _is_dense(item: Any) -> bool:

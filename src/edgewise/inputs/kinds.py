@@ -13,6 +13,7 @@ from torch import Tensor
 from edgewise.errors import EdgewiseError, caller, iterates
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+TAKEN = "int64, int32, int16, int8 or uint8"
 
 
 class BadInput(EdgewiseError):
@@ -38,7 +39,7 @@ class rows:
         keys = _tensor(self.keys, "keys")
         if keys.dtype not in INTEGERS or keys.ndim not in (1, 2):
             raise BadInput(
-                f"keys are an integer tensor (arity, rows), got {keys.dtype} {tuple(keys.shape)}",
+                f"keys are a tensor (arity, rows) of {TAKEN}, got {keys.dtype} {tuple(keys.shape)}",
                 caller(),
                 "write `rows(keys, values)` with one row of keys for each term"
                 if keys.dtype != torch.bool
@@ -95,9 +96,11 @@ class numbers:
         values = _tensor(self.values, "values")
         if values.dtype not in INTEGERS:
             raise BadInput(
-                f"`numbers` takes integers, got {values.dtype}",
+                f"`numbers` takes {TAKEN}, got {values.dtype}",
                 caller(),
-                "give a float tensor as it is: `model(x=tensor)`",
+                "give a float tensor as it is: `model(x=tensor)`"
+                if values.is_floating_point()
+                else "convert them: `numbers(tensor.long())`",
             )
         object.__setattr__(self, "values", values.long())
 

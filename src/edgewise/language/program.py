@@ -256,7 +256,7 @@ def _domains(chosen: Mapping[Any, Any]) -> tuple[tuple[str, Domain], ...]:
     place = caller()
     if not isinstance(chosen, Mapping):
         raise BadDefault(
-            f"domains are a mapping, not a {type(chosen).__name__}",
+            f"domains are a mapping, got {type(chosen).__name__}",
             place,
             "write `domains={V.H: 8}`",
         )

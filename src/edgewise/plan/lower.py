@@ -22,6 +22,12 @@ class UnknownOutput(EdgewiseError):
     instead = "Program([R.h(V.X) <= R.a(V.X)]).compile(R.h)"
 
 
+def _derived(relations: list[str]) -> str:
+    if not relations:
+        return "the program has no rules: write one that derives it"
+    return f"rules derive {', '.join(relations)}"
+
+
 def lower(program: Program, output: nodes.Atom) -> Plan:
     """The rules, facts and lines that `output` needs, weights named as in the full program."""
     if not isinstance(output, nodes.Atom):
@@ -43,7 +49,7 @@ def lower(program: Program, output: nodes.Atom) -> Plan:
         raise UnknownOutput(
             f"no rule derives `{output.relation}`",
             caller(),
-            f"did you mean `R.{near}`?" if near else f"rules derive {', '.join(graph)}",
+            f"did you mean `R.{near}`?" if near else _derived(list(graph)),
         )
     wanted, waiting = set(), [relation]
     while waiting:

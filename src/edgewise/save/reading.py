@@ -53,7 +53,7 @@ def load(path: str | Path) -> Model:
     """The model that `save` wrote: the same program, weights and outputs."""
     if not isinstance(path, str | Path):
         raise BadModelFile(
-            f"expected a path, got a {type(path).__name__}",
+            f"expected a path, got {type(path).__name__}",
             caller(),
             'write `load("model.edgewise")`',
         )

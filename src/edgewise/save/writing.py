@@ -41,7 +41,7 @@ def save(model: Model, path: str | Path) -> None:
     """
     if not isinstance(path, str | Path):
         raise NotSavable(
-            f"expected a path, got a {type(path).__name__}",
+            f"expected a path, got {type(path).__name__}",
             caller(),
             'write `model.save("model.edgewise")`',
         )
