@@ -110,11 +110,12 @@ def test_a_memory_is_fixed_and_batches_are_chosen_from():
     torch.testing.assert_close(rest, expected.detach())
 
 
-def test_one_sample_may_become_several():
+@pytest.mark.parametrize("samples", [[0, 0, 0], torch.tensor([0, 0, 0])], ids=["list", "tensor"])
+def test_one_sample_may_become_several(samples):
     model, x = decoder(), torch.randn(1, 6, 8, dtype=torch.float64)
     growing = model.growing(6)
     growing(x=x[:, :5])
-    growing.take(torch.tensor([0, 0, 0]))
+    growing.take(samples)
     rest = growing(x=x[:, 5:].expand(3, 1, 8))
     torch.testing.assert_close(rest, model(x=x)[:, 5:].detach().expand(3, 1, 8))
 
@@ -192,6 +193,13 @@ def in_pairs(*where):
     ]
 
 
+def scored(score):
+    return [
+        (R.w(V.I, V.J) <= (score, R.special.leq(V.J, V.I))) | [F.softmax_agg(agg_terms=[V.J])],
+        (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product],
+    ]
+
+
 @pytest.mark.parametrize(
     ("rules", "reason"),
     [
@@ -204,6 +212,8 @@ def in_pairs(*where):
         (in_pairs(window(2)(V.I, V.J)), "later"),
         (in_pairs((random_edges(2, seed=0) & causal())(V.I, V.J)), "depend on the number of rows"),
         (in_pairs(R.special.lt(V.J, V.I)), "no key"),
+        (scored(R.x(V.J).T @ R.x(V.I) + R.special.sub_eval(V.J, V.I)), "computed from positions"),
+        (scored(F.tanh(R.x(V.J).T @ R.x(V.I))), "function of its dot product"),
         ([(R.h(V.I) <= R.x(V.I)) | [F.softmax_agg(agg_terms=[V.I])]], "over all positions"),
     ],
 )
