@@ -105,3 +105,84 @@ def test_it_is_taken_or_refused(door, thing):
     for enter in DOORS[door]:
         with contextlib.suppress(EdgewiseError):
             enter(THINGS[thing])
+
+
+NAN = float("nan")
+VALUES = {
+    "meta": torch.ones(2, 3, device="meta"),
+    "a column on meta": torch.ones(2, 1, device="meta"),
+    "a vector on meta": torch.ones(3, device="meta"),
+    "sparse": torch.eye(3).to_sparse(),
+    "complex": torch.ones(2, 3, dtype=torch.complex64),
+    "NaN": torch.tensor([[1.0, NAN, 1.0]]),
+    "a parameter with NaN": torch.nn.Parameter(torch.tensor([[1.0, NAN, 1.0]])),
+    "an array with NaN": np.array([[1.0, NAN, 1.0]]),
+    "words": np.array(["a"]),
+    "masked": np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0]),
+    "long doubles": np.ones(3, np.longdouble),
+}
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+def test_values_without_numbers_are_refused(value):
+    with pytest.raises(EdgewiseError):
+        Program([R.h(V.I) <= R.x(V.I)[value]]).compile(R.h)
+    with pytest.raises(EdgewiseError):
+        Program([R.h(V.I) <= R.x(V.I)[value]]).solve(FACTS)
+    with pytest.raises(EdgewiseError):
+        PROGRAM.solve([R.x(0)[value]])
+    with pytest.raises(EdgewiseError):
+        MODEL.ground(facts=[R.x(0)[value]])
+
+
+@pytest.mark.parametrize("name", ["meta", "sparse", "words", "masked"])
+def test_weights_set_without_numbers_are_refused(name):
+    with pytest.raises(EdgewiseError):
+        Program([R.h(V.I) <= R.x(V.I)["w":2, 3]]).solve(FACTS, weights={"w": VALUES[name]})
+
+
+def test_arrays_of_other_machines_are_read():
+    value = np.arange(3, dtype=">f4")
+    program = Program([R.h(V.I) <= R.x(V.I)[2.0]])
+    assert program.solve([R.x(0)[value]])[R.h(0)].tolist() == [0.0, 2.0, 4.0]
+    model = Program([R.h(V.I) <= R.x(V.I)[value[None]]]).compile(R.h)
+    assert model(x=torch.ones(2, 3)).flatten().tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("sizes", [(10**20, 3), (3, 10**20), (2**62,), (2**63, 2**63)])
+def test_sizes_that_are_too_large_are_refused(sizes):
+    with pytest.raises(EdgewiseError, match="too large"):
+        R.x(V.I)[sizes]
+
+
+def test_a_weight_may_have_any_name():
+    for name in ("self", "for", "torch", "forward", "step"):
+        model = Program([R.h(V.I) <= R.x(V.I)[name:2, 3]]).compile(R.h, seed=0)
+        traced = torch.compile(model, backend="eager", fullgraph=True)
+        torch.testing.assert_close(traced(x=X), model(x=X))
+
+
+def test_a_model_without_numbers_is_not_saved(tmp_path):
+    model = PROGRAM.compile(R.h).to("meta")
+    with pytest.raises(EdgewiseError, match="meta"):
+        model.save(tmp_path / "model.edgewise")
+
+
+def test_precisions_that_torch_only_stores_are_refused():
+    with pytest.raises(EdgewiseError, match="float8"):
+        PROGRAM.compile(R.h, dtype=torch.float8_e4m3fn)
+    with pytest.raises(EdgewiseError, match="float8"):
+        PROGRAM.solve(FACTS, dtype=torch.float8_e4m3fn)
+
+
+def test_inputs_without_names_are_refused():
+    data = GRAPH.ground(e=torch.tensor([[0], [1]]))
+    calls = [
+        lambda: MODEL(X), lambda: MODEL(X, X), lambda: MODEL.rows(X, X), lambda: MODEL.ground(X),
+        lambda: GRAPH(data, X), lambda: MODEL.growing(16)(X),
+        lambda: torch.compile(MODEL, backend="eager")(X, X),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.raises(EdgewiseError, match="without a name") as caught:
+            call()
+        assert "x=..." in str(caught.value)

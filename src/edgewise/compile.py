@@ -19,6 +19,7 @@ from edgewise.passes import optimise
 from edgewise.pipeline import refuse_unknown
 from edgewise.plan.lower import assert_well_formed, lower
 from edgewise.plan.nodes import Plan
+from edgewise.weights import PRECISIONS
 
 LIMIT = 100_000_000
 
@@ -97,7 +98,7 @@ def _options(
     fill: Any, limit: Any, without: Any, seed: Any, dtype: Any, check: Any
 ) -> tuple[str, ...]:
     """Refuse options that would fail later, or mean something else; the names of passes."""
-    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype in PRECISIONS):
         raise _bad("dtype", dtype, "give a precision: `dtype=torch.float64`")
     if fill is not None:
         precision = torch.finfo(dtype or torch.get_default_dtype())

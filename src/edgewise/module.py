@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Never, overload
 
 import torch
 from torch import Tensor
@@ -128,9 +128,14 @@ class Model(torch.nn.Module):
         return import_module("edgewise.save").load(path)
 
     def ground(
-        self, *, facts: Iterable[FactLike] | ragged | None = None, **inputs: InputLike
+        self,
+        *unnamed: Never,
+        facts: Iterable[FactLike] | ragged | None = None,
+        **inputs: InputLike,
     ) -> Data:
         """Check the inputs, join the rules and build the layouts: once, for any number of steps."""
+        if unnamed:
+            self._refuse_unnamed(unnamed[0])
         given = self._reader.read_to_ground(inputs, self._one)
         data = Data(self._number, given, self._reader.facts(facts), open=facts is None)
         if data.stated.union(given).issuperset(self.inputs):
@@ -156,8 +161,12 @@ class Model(torch.nn.Module):
                 found.append(one)
         return found
 
-    def forward(self, data: Data | None = None, /, **inputs: InputLike) -> Tensor | Relation:
+    def forward(
+        self, data: Data | None = None, /, *unnamed: Never, **inputs: InputLike
+    ) -> Tensor | Relation:
         """The output relation: a tensor where it is on dense axes, else explicit rows."""
+        if unnamed:
+            self._refuse_unnamed(unnamed[0] if isinstance(data, Data) else data)
         if not torch.compiler.is_compiling():
             if torch._C._is_tracing():
                 raise _no_jit()
@@ -210,8 +219,10 @@ class Model(torch.nn.Module):
             tensors.append(item)
         return tuple(key), tensors
 
-    def rows(self, data: Data | None = None, /, **inputs: InputLike) -> Relation:
+    def rows(self, data: Data | None = None, /, *unnamed: Never, **inputs: InputLike) -> Relation:
         """The output as explicit rows, whatever its layout: only the atoms that hold."""
+        if unnamed:
+            self._refuse_unnamed(unnamed[0] if isinstance(data, Data) else data)
         found = self._output(data, inputs, as_rows=True)
         assert isinstance(found, Relation)
         return found
@@ -346,7 +357,7 @@ class Model(torch.nn.Module):
         """The step for these inputs, and its dense values."""
         if torch.compiler.is_compiling():
             if data is not None and not isinstance(data, Data):
-                refuse_unnamed(self._handle, type(data).__name__)
+                self._refuse_unnamed(data)
             check_names(self._handle, (data or self._cache).handle, tuple(inputs))
             check_kinds(self._handle, kinds_of(inputs), autocasts(self._one.device))
         if data is not None:
@@ -373,9 +384,14 @@ class Model(torch.nn.Module):
             for name, value in dense(data.inputs).items()
         }
 
+    def _refuse_unnamed(self, thing: Any) -> None:
+        if torch.compiler.is_compiling():
+            refuse_unnamed(self._handle, type(thing).__name__)
+        raise self._reader.unnamed(type(thing).__name__)
+
     def _refuse_foreign(self, data: Data) -> None:
         if not isinstance(data, Data):
-            raise self._reader.unnamed(type(data).__name__)
+            self._refuse_unnamed(data)
         if data.model != self._number:
             raise ForeignData(
                 "the data was not grounded by this model",

@@ -7,14 +7,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from edgewise.errors import EdgewiseError, caller, safe_repr, suggest
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.language import nodes
+from edgewise.language.brackets import BadWeight, dense
 from edgewise.language.program import BadDefault, Domain, Program
 from edgewise.language.statements import applied_functions, name_weights
 from edgewise.language.statements import weights as weights_of
 from edgewise.language.terms import variables
+
+# torch stores other floating-point numbers, but does not compute with them
+PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 class UnknownWeight(EdgewiseError):
@@ -70,9 +75,9 @@ def _check_options(seed: Any, dtype: Any) -> None:
             caller(),
             "write an integer from 0 to 2^63 - 1",
         )
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+    if not isinstance(dtype, torch.dtype) or dtype not in PRECISIONS:
         raise BadDefault(
-            f"`dtype={safe_repr(dtype)}` is not a floating-point dtype",
+            f"`dtype={safe_repr(dtype)}` is not a precision to compute in",
             caller(),
             "give, for example, `torch.float32`",
         )
@@ -131,6 +136,8 @@ class WeightTable:
         )
 
     def _set(self, weight: nodes.Weight, value: Any) -> Tensor:
+        if hasattr(value, "shape") and hasattr(value, "dtype"):
+            value = dense(value, caller())
         try:
             made = value if isinstance(value, Tensor) else exact(value, self.dtype)
         except (TypeError, ValueError, RuntimeError):
@@ -155,7 +162,10 @@ class WeightTable:
         if weight.shape is not None:
             start = self._drawn(self._shape(weight), weight, seed)
         else:
-            thing = weight.value.thing if isinstance(weight.value, nodes.Opaque) else weight.value
+            thing: Any = weight.value
+            if isinstance(thing, nodes.Opaque):
+                thing = thing.thing
+                _refuse_complex_and_nan(thing, weight)
             if isinstance(thing, torch.nn.Parameter) or (
                 isinstance(thing, Tensor) and thing.requires_grad
             ):
@@ -186,6 +196,21 @@ class WeightTable:
                 weight.place,
                 "a weight is (out, in): give it the lengths of the values it maps",
             ) from None
+
+
+def _refuse_complex_and_nan(thing: Any, weight: nodes.Weight) -> None:
+    tensor = thing if isinstance(thing, Tensor) else torch.as_tensor(thing, device="cpu")
+    if tensor.is_complex():
+        raise BadWeight(
+            f"the weight `{weight.name}` has complex numbers", weight.place, "give real ones"
+        )
+    tensor = tensor if tensor.dtype in PRECISIONS else tensor.double()
+    if not isinstance(tensor, FakeTensor) and bool(tensor.isnan().any()):
+        raise BadWeight(
+            f"the value of the weight `{weight.name}` holds NaN",
+            weight.place,
+            "give numbers: `torch.nan_to_num(value)`",
+        )
 
 
 def called_modules(rules: Iterable[nodes.Rule]) -> list[torch.nn.Module]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import torch
 from torch import Tensor
@@ -76,8 +76,10 @@ class Growing:
     def capacity(self) -> int:
         return self.cache.capacity
 
-    def __call__(self, **inputs: Any) -> Tensor | Relation:
+    def __call__(self, *unnamed: Never, **inputs: Any) -> Tensor | Relation:
         """The output at the new rows: its growing axis is as long as theirs."""
+        if unnamed:
+            raise self.model._reader.unnamed(type(unnamed[0]).__name__, "growing")
         with torch.no_grad():
             return self._append(inputs)
 

@@ -153,13 +153,14 @@ class InputReader:
                 f"`{missing}` is missing", caller(), f"call `model({missing}=...)` or ground it"
             )
 
-    def unnamed(self, kind: str) -> BadInput:
+    def unnamed(self, kind: str, callee: str = "model") -> BadInput:
         """The error for a thing of this kind in the place of grounded data."""
         names = ", ".join(f"{name}=..." for name in self.required or ("x",))
         return BadInput(
             f"an input of type {kind} was passed without a name",
             caller(),
-            f"name it: `model({names})`; only what `model.ground(...)` gives has none",
+            f"name it: `{callee}({names})`"
+            + ("; only what `model.ground(...)` gives has none" if callee == "model" else ""),
         )
 
 

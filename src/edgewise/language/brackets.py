@@ -11,6 +11,7 @@ from edgewise.errors import EdgewiseError, Place, caller, safe_repr
 from edgewise.language import nodes
 
 MAX_INTEGER = 10**300
+MAX_SIZE = 2**40
 
 
 class BadWeight(EdgewiseError):
@@ -112,6 +113,12 @@ def _named(bracket: Any, place: Place) -> nodes.Weight:
 def _shape(sizes: tuple[Any, ...], place: Place) -> tuple[int, ...]:
     """The shape of a weight; a weight of size zero is refused."""
     integers = all(isinstance(s, Integral) and not isinstance(s, bool) for s in sizes)
+    if integers and len(sizes) <= 2 and max(sizes, default=0) > MAX_SIZE:
+        raise BadWeight(
+            f"a shape with a size of {safe_repr(max(sizes))} is too large",
+            place,
+            "a weight is (out, in): give it the lengths of the values it maps",
+        )
     if not integers or min(sizes, default=0) < 1 or len(sizes) > 2:
         zero = integers and 0 in sizes
         raise BadWeight(
@@ -130,6 +137,7 @@ def value(item: Any, place: Place) -> nodes.Literal | nodes.Opaque:
     if isinstance(item, Real) and not isinstance(item, bool):
         return _number(item, place)
     if hasattr(item, "shape") and hasattr(item, "dtype"):
+        item = dense(item, place)
         if len(item.shape) > 2:
             raise BadWeight(
                 f"a value is a scalar, a vector or a matrix, this has shape {tuple(item.shape)}",
@@ -142,9 +150,7 @@ def value(item: Any, place: Place) -> nodes.Literal | nodes.Opaque:
                 place,
                 "give every dimension at least one element",
             )
-        # torch reads no array with negative strides
-        reversed_axes = any(step < 0 for step in getattr(item, "strides", None) or ())
-        return nodes.Opaque(item.copy() if reversed_axes else item)
+        return nodes.Opaque(item)
     if isinstance(item, list) and item:
         return _list(item, place)
     raise BadWeight(
@@ -152,6 +158,40 @@ def value(item: Any, place: Place) -> nodes.Literal | nodes.Opaque:
         place,
         "write a number, a list of numbers (a column), a list of lists (a matrix) or a tensor",
     )
+
+
+def dense(item: Any, place: Place) -> Any:
+    """A tensor or an array that holds its numbers; an array as torch reads it."""
+    if hasattr(item.dtype, "kind"):
+        return _array(item, place)
+    layout = "nested" if getattr(item, "is_nested", False) else str(getattr(item, "layout", ""))
+    if layout not in ("", "torch.strided"):
+        raise BadWeight(f"a tensor of layout {layout}", place, "write `value.to_dense()`")
+    if getattr(item, "is_meta", False):
+        raise BadWeight(
+            "a tensor on the device meta has no numbers",
+            place,
+            "make it on another device, or write a shape alone: `R.a(V.X)[64, 32]`",
+        )
+    return item
+
+
+def _array(item: Any, place: Place) -> Any:
+    import numpy as np  # whoever has an array has loaded it
+
+    if item.dtype.kind not in "fiub" or item.dtype.itemsize > 8:
+        raise BadWeight(
+            f"an array of {item.dtype}", place, "give floats or integers of at most 64 bits"
+        )
+    if np.ma.is_masked(item):
+        raise BadWeight(
+            "an array with masked elements", place, "give them numbers: `array.filled(0.0)`"
+        )
+    # torch reads neither negative strides nor the bytes of other machines
+    if not getattr(item.dtype, "isnative", True):
+        return item.astype(item.dtype.newbyteorder("="))
+    reversed_axes = any(step < 0 for step in getattr(item, "strides", None) or ())
+    return item.copy() if reversed_axes else item
 
 
 def _list(items: list[Any], place: Place) -> nodes.Literal:

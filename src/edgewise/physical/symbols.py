@@ -239,7 +239,8 @@ class Lowering:
 
     def _free(self, name: str) -> str:
         name = re.sub(r"\W", "_", name)
-        name = name if name.isidentifier() else f"p{name}"
+        # the function of a module has an argument `self`
+        name = name if name.isidentifier() and name != "self" else f"p{name}"
         return self.graph._graph_namespace.create_name(name, None)
 
     def constant(self, thing: Any) -> Node:

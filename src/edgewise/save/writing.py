@@ -93,6 +93,12 @@ def _tensors(model: Model) -> tuple[dict[str, Tensor], dict[str, str]]:
     ties: dict[str, str] = {}
     first: dict[int, str] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
+        if tensor.is_meta:
+            raise NotSavable(
+                f"`{name}` is on the device meta and has no numbers",
+                caller(),
+                "load numbers first: `model.to_empty(device=...)`, `model.load_state_dict(...)`",
+            )
         known = first.setdefault(id(tensor), name)
         if known == name:
             tensors[name] = tensor.detach().cpu().contiguous().clone()
