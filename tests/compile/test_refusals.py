@@ -91,7 +91,9 @@ def test_a_relation_without_terms_has_one_value() -> None:
 
 
 @pytest.mark.parametrize(
-    "samples", [torch.tensor([7]), torch.tensor([0.5]), [0], torch.zeros(0).long()], ids=str
+    "samples",
+    [torch.tensor([7]), torch.tensor([0.5]), [0.5], ["a"], torch.zeros(0).long()],
+    ids=str,
 )
 def test_samples_to_go_on_with(samples: Any) -> None:
     growing = _model().growing(8)
