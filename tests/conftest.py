@@ -34,6 +34,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: files[item.path])
 
 
+@pytest.fixture(autouse=True, scope="module")
+def compiles_anew() -> None:
+    """Dynamo counts what it compiled of a function in a process, and stops at a limit."""
+    if dynamo := sys.modules.get("torch._dynamo"):
+        dynamo.reset()
+
+
 @pytest.fixture
 def assert_golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """Compare a text with the file of that name in tests/golden."""
