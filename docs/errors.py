@@ -29,11 +29,14 @@ Kind = type[EdgewiseError] | type[EdgewiseWarning]
 
 
 def every() -> list[Kind]:
-    """All kinds of errors and warnings that the package defines, by code."""
+    """All kinds of errors and warnings that the package defines, by code.
+
+    One that only changes how Python sees another, as for traces, has no code of its own.
+    """
     _load_kinds()
     found = [*_below(EdgewiseError), *_below(EdgewiseWarning)]
-    own = (k for k in found if k.__module__.startswith("edgewise.") and k is not SeveralErrors)
-    return sorted(own, key=lambda k: k.code)
+    own = (k for k in found if k.__module__.startswith("edgewise.") and "code" in vars(k))
+    return sorted((k for k in own if k is not SeveralErrors), key=lambda k: k.code)
 
 
 @functools.cache
