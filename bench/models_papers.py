@@ -91,7 +91,7 @@ def of_xlnet(large: bool, dtype: torch.dtype) -> Case:
 
 
 def of_reformer(large: bool, dtype: torch.dtype) -> Case:
-    config = zoo.reformer.Config(**sizes(large, positions=256, rounds=0))
+    config = zoo.reformer.Config(**sizes(large, length=256, rounds=0))
     peer = reformer.theirs(config).to(dtype)
     model = compiled(zoo.reformer, config, "out", dtype)
     with_their_weights(model, peer, reformer.names(config))
@@ -121,7 +121,7 @@ def of_transformer(large: bool, dtype: torch.dtype) -> Case:
 
 
 def of_sparse(large: bool, dtype: torch.dtype) -> Case:
-    config = zoo.sparse.Config(**sizes(large, positions=256, step=16))
+    config = zoo.sparse.Config(**sizes(large, length=256, step=16))
     model = compiled(zoo.sparse, config, "logits", dtype)
     weights = {name: model.weight(name) for name in zoo.sparse.program(config).weights()}
     token = tokens(large)

@@ -319,7 +319,7 @@ def test_weights_and_configuration_belong_together(tmp_path, folder):
 def test_what_older_versions_saved_is_read(tmp_path, folder):
     """The published GPT-2 holds its masks, the published BERT names its norms otherwise."""
     tensors = safetensors.torch.load_file(folder / files.WEIGHTS)
-    n = CONFIG.positions
+    n = CONFIG.length
     masks = {f"transformer.h.{k}.attn.bias": torch.ones(1, 1, n, n) for k in range(CONFIG.layers)}
     safetensors.torch.save_file(tensors | masks, folder / files.WEIGHTS)
     assert torch.equal(

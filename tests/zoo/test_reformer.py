@@ -20,9 +20,9 @@ def theirs(config):
     made = transformers.ReformerConfig(
         vocab_size=config.vocabulary, hidden_size=config.size, num_attention_heads=config.heads,
         attention_head_size=config.size // config.heads, feed_forward_size=config.hidden,
-        attn_layers=["lsh"] * config.layers, max_position_embeddings=config.positions,
+        attn_layers=["lsh"] * config.layers, max_position_embeddings=config.length,
         axial_pos_embds=False, is_decoder=True, hidden_dropout_prob=0.0, hash_seed=0,
-        lsh_attention_probs_dropout_prob=0.0, lsh_attn_chunk_length=config.positions,
+        lsh_attention_probs_dropout_prob=0.0, lsh_attn_chunk_length=config.length,
         layer_norm_eps=config.eps, hidden_act="relu", use_cache=False,
     )  # fmt: skip
     return transformers.ReformerModel(made).double().train()  # its layers are undone in training

@@ -35,7 +35,7 @@ class Config:
     heads: int = 12
     hidden: int = 3072
     layers: int = 12
-    positions: int = 512
+    length: int = 512
     first: int = 0
     types: int = 2
     buckets: int = 0
@@ -44,9 +44,9 @@ class Config:
     dropout: float = 0.1
 
 
-ROBERTA = Config(vocabulary=50_265, positions=514, first=2, types=1, eps=1e-5)
+ROBERTA = Config(vocabulary=50_265, length=514, first=2, types=1, eps=1e-5)
 DISTILBERT = Config(layers=6, types=0)
-MPNET = Config(vocabulary=30_527, positions=514, first=2, types=0, buckets=32)
+MPNET = Config(vocabulary=30_527, length=514, first=2, types=0, buckets=32)
 Variant = TypeVar("Variant", bound=Config)
 
 
@@ -117,7 +117,7 @@ def program(config: Config) -> Program:
     """Reads `token(i)`, `mask(i)` (0 where padded) and `segment(i)`; derives `out(i)`, and from it
     `pooled`, `logits(i)` (of masked tokens) and `embedding` (of the text, of length 1).
     """
-    domains = {V.H: config.heads, V.P: config.positions}
+    domains = {V.H: config.heads, V.P: config.length}
     distances: Statements = []
     if config.buckets:
         domains |= {V.B: config.buckets}

@@ -22,7 +22,7 @@ class Config(bert.Config):
     """`variant`: `uniform` draws random blocks with `seed`, `hf_eval` repeats block 0."""
 
     vocabulary: int = 50_358
-    positions: int = 4096
+    length: int = 4096
     activation: Function = F.gelu_tanh
     block: int = 64
     random: int = 3
@@ -71,4 +71,4 @@ def program(config: Config) -> Program:
     """Reads `token(i)`, `mask(i)` (0 where padded) and `segment(i)`; derives `out(i)`, `pooled`."""
     counts = repeated_keys(R.token, config) if config.variant == "hf_eval" else []
     rules = [*bert.encoder(config, layer, *counts), bert.pooled(config)]
-    return Program(rules, domains={V.H: config.heads, V.P: config.positions})
+    return Program(rules, domains={V.H: config.heads, V.P: config.length})

@@ -24,7 +24,7 @@ class Config:
     heads: int = 12
     hidden: int = 3072
     layers: int = 12
-    positions: int = 1024
+    length: int = 1024
     activation: Function = F.gelu_tanh
     eps: float = 1e-5
     dropout: float = 0.1
@@ -60,5 +60,5 @@ def program(config: Config) -> Program:
     stack = repeat(lambda x: layer(x, config, config.where), config.layers)(R.x)
     return Program(
         [*embeddings(R.x, config), stack, *readout(stack.out, config)],
-        domains={V.H: config.heads, V.I: config.positions},
+        domains={V.H: config.heads, V.I: config.length},
     )

@@ -31,7 +31,7 @@ class Config:
     d: int = 128
     hidden: int = 11_008
     layers: int = 32
-    positions: int = 2048
+    length: int = 2048
     base: float = 10_000.0
     stretch: tuple[float, float, float, float] | None = None
     eps: float = 1e-6

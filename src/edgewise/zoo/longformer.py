@@ -21,7 +21,7 @@ class Config(bert.Config):
     """The first `tokens` are global; each token attends to `radius` keys on each side."""
 
     vocabulary: int = 50_265
-    positions: int = 4098
+    length: int = 4098
     first: int = 2
     types: int = 1
     eps: float = 1e-5
@@ -56,4 +56,4 @@ def globally(x: Atom, config: Config) -> Statements:
 def program(config: Config) -> Program:
     """Reads `token(i)`, `mask(i)` (0 where padded) and `segment(i)`; derives `out(i)`, `pooled`."""
     rules = [*bert.encoder(config, layer), bert.pooled(config)]
-    return Program(rules, domains={V.H: config.heads, V.P: config.positions})
+    return Program(rules, domains={V.H: config.heads, V.P: config.length})

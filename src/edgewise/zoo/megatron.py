@@ -51,4 +51,4 @@ def program(config: Config) -> Program:
         *layer_norm(stack.out, R.out, config.size, eps=config.eps),
         *bert.readouts(config),
     ]
-    return Program(rules, domains={V.H: config.heads, V.I: config.positions})
+    return Program(rules, domains={V.H: config.heads, V.I: config.length})

@@ -42,7 +42,7 @@ class Config:
     heads: int = 2
     hidden: int = 512
     layers: int = 6
-    positions: int = 4096
+    length: int = 4096
     directions: int = 32
     rounds: int = 4
     activation: Function = F.relu
@@ -118,5 +118,5 @@ def program(config: Config) -> Program:
         *layer_norm(R.both, R.out, 2 * size, eps=config.eps),
         R.logits(V.I) <= (R.out(V.I)["logits.weight":words, 2 * size], W["logits.bias"][words,]),
     ]
-    domains = {V.H: config.heads, V.I: config.positions}
+    domains = {V.H: config.heads, V.I: config.length}
     return Program(rules, domains=domains | ({V.N: config.rounds} if config.rounds else {}))

@@ -45,5 +45,5 @@ def program(config: Config) -> Program:
     stack = repeat(lambda x: two_layers(x, config), config.layers // 2, name="pair")(R.x)
     return Program(
         [*gpt2.embeddings(R.x, config), stack, *gpt2.readout(stack.out, config)],
-        domains={V.H: config.heads, V.I: config.positions},
+        domains={V.H: config.heads, V.I: config.length},
     )

@@ -92,7 +92,7 @@ class Pretrained:
             )
         rows = [found.ids for found in self.tokenizer.encode_batch(listed(texts))]
         first = getattr(self.config, "first", 0)
-        longest = getattr(self.config, "positions", UNLIMITED) - first
+        longest = getattr(self.config, "length", UNLIMITED) - first
         pad = max(first - 1, 0)
         how: Any = {"truncate": truncate, "multiple": multiple, "which": which}
         return padded(rows, longest=longest, pad=pad, **how)

@@ -175,16 +175,16 @@ def generate(
         raise BadDecoding(
             "the prompt has no tokens", caller(), "begin with a word or a start token"
         )
-    left = pretrained.config.positions - tokens.shape[1]
+    left = pretrained.config.length - tokens.shape[1]
     if left < 1:
         raise TextTooLong(
             f"the prompt has {tokens.shape[1]} tokens, no position is left",
             caller(),
-            f"the model has {pretrained.config.positions} positions: shorten it",
+            f"the model has {pretrained.config.length} positions: shorten it",
         )
     most = min(most, left)
     capacity = -(-(tokens.shape[1] + most) // STEPS) * STEPS
-    growing = pretrained.model.growing(min(capacity, pretrained.config.positions))
+    growing = pretrained.model.growing(min(capacity, pretrained.config.length))
     decoder = CachedDecoder(growing, "token")
     stop = ends_of_text(pretrained)
     stream = _Stream(_Continuation(pretrained.tokenizer, tokens[0].tolist()), each, stop)

@@ -14,7 +14,7 @@ NAMES = {
     "vocabulary": "vocab_size",
     "hidden": "intermediate_size",
     "layers": "num_hidden_layers",
-    "positions": "max_position_embeddings",
+    "length": "max_position_embeddings",
     "activation": "hidden_act",
     "eps": "layer_norm_eps",
     "dropout": "hidden_dropout_prob",

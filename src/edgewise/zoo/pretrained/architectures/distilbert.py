@@ -15,7 +15,7 @@ NAMES = {
     "vocabulary": "vocab_size",
     "hidden": "hidden_dim",
     "layers": "n_layers",
-    "positions": "max_position_embeddings",
+    "length": "max_position_embeddings",
     "activation": "activation",
     "dropout": "dropout",
 }

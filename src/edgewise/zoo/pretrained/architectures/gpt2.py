@@ -27,12 +27,12 @@ def read_config(fields: Fields) -> model.Config:
     fields.fixed("tie_word_embeddings", True)
     found = fields.read(NAMES, activation="gelu_new", eps=1e-5, dropout=0.1)
     hidden = fields.size("n_inner", default=4 * found["size"])
-    return model.Config(**found, hidden=hidden, positions=fields.size("n_positions", "n_ctx"))
+    return model.Config(**found, hidden=hidden, length=fields.size("n_positions", "n_ctx"))
 
 
 def write_config(config: model.Config) -> dict[str, Any]:
     rates = dict.fromkeys(("embd_pdrop", "attn_pdrop"), config.dropout)
-    sizes = {"n_inner": config.hidden, "n_positions": config.positions}
+    sizes = {"n_inner": config.hidden, "n_positions": config.length}
     return written(config, NAMES) | sizes | rates
 
 

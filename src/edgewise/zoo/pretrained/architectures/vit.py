@@ -17,7 +17,7 @@ from edgewise.zoo.pretrained.schema import (
 
 MODEL_TYPE, MODEL, OUTPUT = "vit", model, "logits"
 ARCHITECTURES = {"ViTForImageClassification": ("vit.", ("logits",)), "ViTModel": ("", ("pooled",))}
-NAMES = {k: v for k, v in bert.NAMES.items() if k not in ("vocabulary", "positions")}
+NAMES = {k: v for k, v in bert.NAMES.items() if k not in ("vocabulary", "length")}
 LAYER = {
     "norm1": "layernorm_before",
     **{k: bert.LAYER[k].replace("self", "attention") for k in ("q", "k", "v")},
