@@ -1,13 +1,15 @@
 """What is chosen for a GPU: hubs are split, and no kernel computes what its parts cannot."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from edgewise.graphs import cache, global_tokens, random_edges, window
+from edgewise.graphs import cache, causal, full, global_tokens, random_edges, window
 from edgewise.graphs.cache import cache_of
-from edgewise.kernels.attention import Case, choose, union
+from edgewise.kernels.attention import Case, attention, choose, dense, union
 from edgewise.kernels.attention.registry import IMPLEMENTATIONS
 
 pytest.importorskip("triton")
@@ -95,3 +97,30 @@ def test_what_is_clearly_dearer_is_not_planned():
         assert left_out not in made
         costs = {x.name: x.cost(case(graph)) for x in IMPLEMENTATIONS if x.name in (best, other)}
         assert costs[best] < costs[other]
+
+
+def test_shared_keys_are_read_once_where_torch_can():
+    grouped = replace(case(full()), b=8, g=4, n=1)
+    assert dense.takes_groups(grouped)
+    for other in ({"dtype": torch.float32}, {"d": 96}, {"d": 12, "dv": 12}, {"device": "cpu"}):
+        assert not dense.takes_groups(replace(grouped, **other))
+
+
+@pytest.mark.parametrize("lead", [(2, 8), (8,)], ids=str)
+@pytest.mark.parametrize("graph", [full(), causal()], ids=repr)
+def test_torch_groups_heads_as_we_do(lead, graph, monkeypatch):
+    """On a CPU too, where nothing is gained by it; and where torch may not, keys are repeated."""
+    monkeypatch.setattr(dense, "takes_groups", lambda case: True)
+    cache.clear()
+    q = torch.randn(*lead, 20, 16, dtype=torch.float64, requires_grad=True)
+    k, v = (torch.randn(*lead[:-1], 2, 20, 16).double().requires_grad_() for _ in range(2))
+    found = []
+    for kernel, backend in (
+        ("dense", SDPBackend.FLASH_ATTENTION), ("dense", SDPBackend.MATH), ("reference", None)
+    ):  # fmt: skip
+        with nullcontext() if backend is None else sdpa_kernel(backend):
+            out = attention(q, k, v, graph, kernel=kernel)
+        found.append([out, *torch.autograd.grad(out.square().sum(), (q, k, v))])
+    for mine, right in [*zip(found[0], found[2], strict=True), *zip(*found[1:], strict=True)]:
+        torch.testing.assert_close(mine, right)
+    cache.clear()

@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 
 from edgewise.kernels.attention.autograd import refuse_forward_mode
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
-from edgewise.kernels.attention.flash import flash, flash_backward, fused
+from edgewise.kernels.attention.flash import FLASH_WIDEST, flash, flash_backward, fused
 from edgewise.kernels.attention.materialised import NUMBERS
 from edgewise.scores.evaluate import PairScores
 from edgewise.scores.nodes import ONE, H, Number, S, replaced, walk
@@ -55,13 +55,16 @@ def cost(case: Case) -> float:
 
 def bind(case: Case, layout: Layout) -> Callable[..., Tensor]:
     """The output alone, through PyTorch's own dispatch and autograd."""
-    if case.g == 1 and len(layout.lead) == 2 and not case.features:
-        causal = not case.is_full
+    if not case.features and len(layout.lead) in (1, 2) and (case.g == 1 or takes_groups(case)):
+        causal, grouped = not case.is_full, case.g > 1
 
         def direct(q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Tensor:
             if forward_ad._current_level >= 0:
                 refuse_forward_mode(name, q, k, v)
-            return fused(q, k, v, case.scale, causal=causal)
+            if q.ndim == 4:
+                return fused(q, k, v, case.scale, causal=causal, grouped=grouped)
+            q, k, v = q[None], k[None], v[None]
+            return fused(q, k, v, case.scale, causal=causal, grouped=grouped)[0]
 
         return direct
 
@@ -70,6 +73,13 @@ def bind(case: Case, layout: Layout) -> Callable[..., Tensor]:
         return out.reshape(*layout.lead, case.n, case.dv)
 
     return call
+
+
+def takes_groups(case: Case) -> bool:
+    """Whether PyTorch has a kernel that reads keys once for all heads that share them: its flash
+    attention and cuDNN's."""
+    even = case.d == case.dv <= FLASH_WIDEST and case.d % 8 == 0
+    return case.device == "cuda" and case.dtype.itemsize == 2 and even
 
 
 def attend(

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.backends.cuda import cudnn_sdp_enabled, flash_sdp_enabled
 from torch.nn import functional
 from torch.nn.functional import pad
 from torch.overrides import handle_torch_function, has_torch_function
@@ -21,6 +22,7 @@ from edgewise.kernels.attention.errors import SDPA, refuse_context_parallel, ref
 aten = torch.ops.aten
 FLASH_ON_CPU = torch._scaled_dot_product_flash_attention_for_cpu
 FUSED = "ScaledDotProduct"  # of names of torch's nodes, whose gradient has none
+FLASH_WIDEST = 256  # features
 SHORT = 16  # keys; with fewer and no mask, a row of NaN comes out of PyTorch as 0 on a CPU
 
 
@@ -43,25 +45,33 @@ def fused(
     causal: bool = False,
     mask: Tensor | None = None,
     dropout: float = 0.0,
+    grouped: bool = False,
 ) -> Tensor:
     """`scaled_dot_product_attention`: the output alone, by PyTorch's own dispatch and autograd.
 
-    A `TorchFunctionMode` sees one function.
+    `grouped` says that heads share keys. A `TorchFunctionMode` sees one function.
     """
     traced = torch.compiler.is_compiling()
     if not traced and has_torch_function((q, k, v)):
         return handle_torch_function(
-            fused, (q, k, v), q, k, v, scale, causal=causal, mask=mask, dropout=dropout
-        )
+            fused, (q, k, v), q, k, v, scale,
+            causal=causal, mask=mask, dropout=dropout, grouped=grouped,
+        )  # fmt: skip
     if functional.scaled_dot_product_attention is not SDPA:
         refuse_context_parallel()
-    if traced:
-        return SDPA(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale)
-    if mask is None and k.shape[-2] < SHORT:
-        causal, mask = minding_nan(q, k, causal)
-    if q.is_cuda:
-        q, k, v = aligned(q, k, v)
-    return _once(SDPA(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale))
+    if not traced:
+        if mask is None and k.shape[-2] < SHORT:
+            causal, mask = minding_nan(q, k, causal)
+        if q.is_cuda:
+            q, k, v = aligned(q, k, v)
+        if grouped and not (flash_sdp_enabled() or cudnn_sdp_enabled()):  # others know no groups
+            times, grouped = q.shape[1] // k.shape[1], False
+            k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)
+    out = SDPA(
+        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale,
+        enable_gqa=grouped,
+    )  # fmt: skip
+    return out if traced else _once(out)
 
 
 def aligned(*tensors: Tensor) -> list[Tensor]:
