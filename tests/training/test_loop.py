@@ -327,7 +327,7 @@ def test_the_best_model_is_measured_where_the_recipe_says_so(tmp_path, monkeypat
     for measured in found:
         assert measured.keys() == best.keys()
         assert all(torch.equal(measured[name], best[name]) for name in best)
-    (tmp_path / "run" / "best.safetensors").write_bytes(b"")
+    (tmp_path / "run" / "model.safetensors").write_bytes(b"")
     with pytest.raises(EdgewiseError, match="truncated or corrupt"):
         ran(recipe, tmp_path / "run", data=tmp_path, resume=True)
 

@@ -29,7 +29,7 @@ def test_every_example_comes_once_in_each_round(count, size, seed):
 def test_characters_are_windows_and_what_comes_next(tmp_path):
     (tmp_path / "text.txt").write_text("abcdefghij" * 30)
     corpus = CharacterData(path="text.txt", context=7).read(tmp_path)
-    assert corpus.alphabet == "abcdefghij"
+    assert corpus.tokenizer.decode(range(10)) == "abcdefghij"
     batch = corpus.batch(4, 0, 1)
     assert batch["token"].shape == (4, 7)
     assert torch.equal(batch["next"], (batch["token"] + 1) % 10)
@@ -77,7 +77,8 @@ def test_labelled_sentences(tmp_path):
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"1 a good film\n0 bad\n"))
     (tmp_path / "b").write_text("0 a new word\n")
     corpus = LabelledData(train="a", validation="b", test="b").read(tmp_path)
-    assert corpus.known == ["<pad>", "<unknown>", "a", "bad", "film", "good"]
+    known = corpus.tokenizer.get_vocab()
+    assert sorted(known, key=known.get) == ["<pad>", "<unknown>", "a", "bad", "film", "good"]
     (batch,) = corpus.validation(8)
     assert batch["token"].tolist() == [[2, 1, 1]]
     assert batch["label"].tolist() == [0]

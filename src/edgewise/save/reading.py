@@ -24,7 +24,6 @@ from edgewise.save.archive import Broken
 MAX_STATEMENTS = 1_000_000
 DTYPES = {"float64", "float32", "float16", "bfloat16"}
 OPTIONS = {
-    "format": int,
     "edgewise": str,
     "output": str,
     "fill": int | float | str | None,
@@ -33,7 +32,6 @@ OPTIONS = {
     "dtype": str,
     "frozen": list,
     "ties": dict,
-    "parts": dict,
 }
 
 
@@ -60,9 +58,9 @@ def load(path: str | Path) -> Model:
     try:
         parts = archive.read(Path(path))
         manifest = _manifest(parts)
-        program = _program(parts[archive.RULES])
-        tensors = _tensors(parts[archive.WEIGHTS], manifest)
-        return _model(program, manifest, tensors)
+        program = parsed(parts[archive.RULES])
+        tensors = _tensors(parts[archive.WEIGHTS])
+        return assembled(program, manifest, tensors)
     except Broken as problem:
         raise BadModelFile(
             f"`{path}` is not an Edgewise model file: {problem}", caller(), problem.help
@@ -76,6 +74,18 @@ def _manifest(parts: Mapping[str, bytes]) -> dict[str, Any]:
             f"format {manifest.get('format')!r}, this version reads {archive.FORMAT}",
             "load it with the version of Edgewise that saved it",
         )
+    check_options(manifest)
+    hashes = manifest.get("parts")
+    if not isinstance(hashes, dict):
+        raise Broken("the manifest has no valid `parts`")
+    for name in (archive.RULES, archive.WEIGHTS):
+        if hashes.get(name) != archive.digest(parts[name]):
+            raise Broken(f"the hash of `{name}` differs from the manifest")
+    return manifest
+
+
+def check_options(manifest: Mapping[str, Any]) -> None:
+    """Refuse options that no model was saved with."""
     for name, kind in OPTIONS.items():
         value = manifest.get(name)
         if name not in manifest or not isinstance(value, kind) or isinstance(value, bool):
@@ -83,17 +93,13 @@ def _manifest(parts: Mapping[str, bytes]) -> dict[str, Any]:
     words = [*manifest["without"], *manifest["frozen"], *manifest["ties"].values()]
     if not all(isinstance(word, str) for word in words):
         raise Broken("the manifest holds a name that is not a string")
-    for name in (archive.RULES, archive.WEIGHTS):
-        if manifest["parts"].get(name) != archive.digest(parts[name]):
-            raise Broken(f"the hash of `{name}` differs from the manifest")
     if not isinstance(manifest.get("check", False), bool):  # absent in older files
         raise Broken("the manifest has no valid `check`")
     if manifest["dtype"] not in DTYPES or manifest["limit"] < 0:
         raise Broken("the manifest has an unknown dtype or limit")
-    return manifest
 
 
-def _program(rules: bytes) -> Program:
+def parsed(rules: bytes) -> Program:
     try:
         program = Program.parse(rules.decode(), file=archive.RULES)
     except (EdgewiseError, ValueError, RecursionError) as problem:
@@ -114,23 +120,31 @@ def _first_line(problem: Exception) -> str:
     return problem.message if isinstance(problem, EdgewiseError) else type(problem).__name__
 
 
-def _tensors(data: bytes, manifest: Mapping[str, Any]) -> dict[str, Tensor]:
+def _tensors(data: bytes) -> dict[str, Tensor]:
     try:
-        tensors = safetensors.torch.load(data)
+        return safetensors.torch.load(data)
     except Exception as problem:  # safetensors raises several types
         raise Broken(f"cannot read the weights: {type(problem).__name__}") from None
+
+
+def _tied(manifest: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights with those that are another one under a second name."""
     for name, tensor in tensors.items():
         if not tensor.is_floating_point():
             raise Broken(f"the weight `{name}` is {tensor.dtype}")
+    found = dict(tensors)
     for name, other in manifest["ties"].items():
         if name in tensors or other not in tensors:
             raise Broken(f"the weight `{name}` is tied to `{other}`, which is not there")
-        tensors[name] = tensors[other]
-    return tensors
+        found[name] = tensors[other]
+    return found
 
 
-def _model(program: Program, manifest: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Model:
+def assembled(
+    program: Program, manifest: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> Model:
     """Build on the meta device, compare names and shapes, then load the weights."""
+    tensors = _tied(manifest, tensors)
     try:
         with torch.device("meta"):
             model = compile(

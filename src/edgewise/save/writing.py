@@ -46,10 +46,10 @@ def save(model: Model, path: str | Path) -> None:
             'write `model.save("model.edgewise")`',
         )
     path = Path(path)
-    rules = _rules(model).encode()
-    tensors, ties = _tensors(model)
+    rules = rules_text(model).encode()
+    tensors, ties = tensors_of(model)
     weights = safetensors.torch.save(tensors)
-    manifest = _options(model) | {
+    manifest = options_of(model) | {
         "ties": ties,
         "parts": {archive.RULES: archive.digest(rules), archive.WEIGHTS: archive.digest(weights)},
     }
@@ -65,7 +65,8 @@ def save(model: Model, path: str | Path) -> None:
         ) from None
 
 
-def _options(model: Model) -> dict[str, Any]:
+def options_of(model: Model) -> dict[str, Any]:
+    """How the program was compiled, and which weights do not learn."""
     unit = model.get_buffer("_unit")
     state = model.state_dict(keep_vars=True).items()
     parameters = {n: t for n, t in state if isinstance(t, torch.nn.Parameter)}
@@ -87,7 +88,7 @@ def _number(number: float | None) -> float | str | None:
     return number if number is None or math.isfinite(number) else repr(float(number))
 
 
-def _tensors(model: Model) -> tuple[dict[str, Tensor], dict[str, str]]:
+def tensors_of(model: Model) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The state by name, each tensor once, and the names tied to another."""
     tensors: dict[str, Tensor] = {}
     ties: dict[str, str] = {}
@@ -107,7 +108,8 @@ def _tensors(model: Model) -> tuple[dict[str, Tensor], dict[str, str]]:
     return tensors, ties
 
 
-def _rules(model: Model) -> str:
+def rules_text(model: Model) -> str:
+    """The rules as text that `Program.parse` reads back; tensors are among the weights."""
     program = model.program
     placeholders: dict[int, int] = {}
     bare = Program(

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from edgewise.errors import Span
 from edgewise.save.archive import digest
-from edgewise.save.archive import write as put
 from edgewise.training.errors import BadCheckpoint
 
 FORMAT = 1
@@ -70,11 +69,6 @@ def write(root: Path, state: TrainingState, *, keep: int) -> Path:
     for old in steps(root)[:-keep]:
         _drop(folder(root, old))
     return final
-
-
-def write_weights(path: Path, model: torch.nn.Module) -> None:
-    """Write the weights of a model atomically."""
-    put(path, safetensors.torch.save(_plain(model.state_dict())))
 
 
 def read_weights(path: Path, model: torch.nn.Module) -> None:

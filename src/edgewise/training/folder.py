@@ -1,4 +1,26 @@
-"""The folder of a run: one run and one process at a time, its metrics and its loss curve."""
+"""The folder of a run: one run and one process at a time, its metrics and its loss curve.
+
+A run is a model. Its folder holds, each file written atomically:
+
+- `recipe.toml`: the recipe with all its defaults, so that `edgewise train RUN/recipe.toml` repeats
+  the run;
+- `config.json`: `model_type` "edgewise"; `task`, the verb that fits (generate, translate, classify,
+  embed); the sections `model` and `objective` of the recipe; `sizes`, what `build` reads of a
+  corpus; `tokens`, special token ids by name; `labels` of classes; `program`, the options that the
+  rules were compiled with; `files`, the hashes of the next two;
+- `rules.txt`: the program in its text form; it defines the model;
+- `tokenizer.json`: of the package `tokenizers`; absent where the data is not text;
+- `model.safetensors`: the weights to use by their names in the rules, the best ones or the last,
+  with their step and their hash in the header; written with the first checkpoint and again
+  whenever there are better or later ones;
+- `README.md`: the model card;
+- `metrics.jsonl`, `loss.png`, `summary.json`: what was measured;
+- `checkpoints/`: what resuming needs; nothing else reads it.
+
+The first two groups are written by `training/model_files.py`, before the first step.
+`edgewise.load(RUN)` and `zoo.from_pretrained(RUN)` read `config.json`, `rules.txt`,
+`tokenizer.json` and `model.safetensors` only, so a folder of these four can be shared.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +41,7 @@ try:
 except ImportError:  # a system without it
     fcntl = None  # type: ignore[assignment]
 
-RECIPE = "recipe.json"
+RECIPE = "recipe.toml"
 
 
 def check(folder: Path, resume: bool) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from edgewise.errors import Span
 from edgewise.graphs.drawing import require_package
 from edgewise.save.archive import write
-from edgewise.training import checkpoint, folder
+from edgewise.training import checkpoint, folder, model_files
 from edgewise.training.checkpoint import TrainingState
 from edgewise.training.errors import BadCheckpoint, Diverged, NotWritable
 from edgewise.training.folder import Metrics, plot, rows
@@ -25,7 +25,6 @@ from edgewise.training.optimiser import adamw, scheduler
 from edgewise.training.randomness import deterministic, seed_of
 from edgewise.training.recipe import Recipe
 
-BEST = "best.safetensors"
 LOWER = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -74,7 +73,7 @@ class _TrainingRun:
         words = self.objective.words(corpus)
         seed = seed_of(self.how.seed, "weights")
         wide = torch.float64 if self.how.precision == "float64" else torch.float32
-        self.model: nn.Module = recipe.model.build(words, corpus, seed).to(device, wide)
+        self.model: Any = recipe.model.build(words, corpus, seed).to(device, wide)
         self.optimiser = adamw(self.model, self.how, device)
         self.scheduler = scheduler(self.optimiser, self.how)
         self.scaler = torch.amp.GradScaler(
@@ -132,7 +131,7 @@ class _TrainingRun:
     def _locked(self) -> Iterator[Event]:
         checkpoint.clean(self.checkpoints)
         if self.step == 0:
-            _begin(self.out, self.recipe)
+            model_files.describe(self.out, self.recipe, self.corpus, self.model.program)
         metrics = Metrics(self.out / "metrics.jsonl", self.step)
         size = sum(p.numel() for p in self.model.parameters())
         yield Event("start", self.step, {"parameters": size, "words": self._words()})
@@ -222,7 +221,7 @@ class _TrainingRun:
         self._finite(means.get("loss", 0.0))
         loss = means.get("loss", math.inf)
         if loss < self.best and self.how.measured == "best":
-            checkpoint.write_weights(self.out / BEST, self.model)
+            model_files.write_weights(self.out, self.model.program, self.step)
         self.best = min(self.best, loss)
         return {f"validation {name}": value for name, value in means.items()}
 
@@ -240,11 +239,12 @@ class _TrainingRun:
             "scaler": self.scaler.state_dict(),
             "losses": losses,
             "best": None if math.isinf(self.best) else self.best,
-            "vocabulary": self.corpus.vocabulary,
         }
         optimiser = checkpoint.optimiser_tensors(self.model, self.optimiser)
         state = TrainingState(self.step, self.model.state_dict(), optimiser, numbers)
         path = checkpoint.write(self.checkpoints, state, keep=self.how.keep)
+        if self.how.measured == "last" or math.isinf(self.best):
+            model_files.write_weights(self.out, self.model.program, self.step)
         return Event("checkpoint", self.step, {"path": str(path)})
 
     def _identity(self) -> dict[str, Any]:
@@ -253,7 +253,7 @@ class _TrainingRun:
     @torch.no_grad()
     def _ended(self, metrics: Metrics) -> Event:
         if self.how.measured == "best" and math.isfinite(self.best):
-            checkpoint.read_weights(self.out / BEST, self.model)
+            checkpoint.read_weights(self.out / model_files.WEIGHTS, self.model.program)
         self.model.eval()
         final = self.objective.finish(self.model, self.corpus, self.device)
         known = rows(metrics.path)
@@ -272,10 +272,6 @@ class _TrainingRun:
         write(self.out / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
         write(self.out / "loss.png", plot(known, self.recipe.path.stem))
         return Event("end", self.step, summary)
-
-
-def _begin(out: Path, recipe: Recipe) -> None:
-    write(out / folder.RECIPE, (json.dumps(recipe.json(), indent=1) + "\n").encode())
 
 
 def _same_run(found: Any, wanted: dict[str, Any], path: Path) -> None:

@@ -13,12 +13,13 @@ from torch.nn.functional import cross_entropy
 from edgewise.graphs.drawing import require_package
 from edgewise.training.data.characters import CharacterData
 from edgewise.training.data.labelled import LabelledData
-from edgewise.training.data.pairs import END, PAD, START, PairData
+from edgewise.training.data.pairs import PairData
 from edgewise.training.models.classifier import Classifier
 from edgewise.training.models.language import Encoder, Gpt
 from edgewise.training.models.translation import Recurrent, Translator
 from edgewise.training.randomness import generator
 from edgewise.training.schema import number
+from edgewise.training.tokenizers import END, PAD, START, masked
 
 IGNORED = -100  # the target at places without a loss
 
@@ -47,11 +48,20 @@ class Average:
 
 
 class Objective:
-    """What all objectives share: the vocabulary is the corpus's, and nothing is done at the end."""
+    """What all objectives share: the vocabulary is the corpus's, and nothing is done at the end.
+
+    `task` is the verb of the command that a trained model is for.
+    """
+
+    task: ClassVar[str]
 
     def words(self, corpus: Any) -> int:
         """The size of the vocabulary."""
         return int(corpus.words)
+
+    def tokenizer(self, corpus: Any) -> Any:
+        """The tokenizer of the model."""
+        return corpus.tokenizer
 
     def finish(self, model: nn.Module, corpus: Any, device: torch.device) -> dict[str, Any]:
         """What is measured once, at the end."""
@@ -63,6 +73,7 @@ class Causal(Objective):
     """-log p(xₜ₊₁ | x₁ … xₜ), the mean over all tokens."""
 
     smoothing: float = number(0.0, least=0.0, below=1.0)
+    task: ClassVar = "generate"
     data: ClassVar = (CharacterData,)
     model: ClassVar = (Gpt,)
 
@@ -83,11 +94,15 @@ class Masked(Objective):
     """
 
     share: float = number(0.15, least=0.0, below=1.0)
+    task: ClassVar = "embed"
     data: ClassVar = (CharacterData,)
     model: ClassVar = (Encoder,)
 
     def words(self, corpus: Any) -> int:
         return int(corpus.words) + 1  # the last one is the mask token
+
+    def tokenizer(self, corpus: Any) -> Any:
+        return masked(corpus.tokenizer)
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor], seed: int) -> Tensor:
         shown, target = self.corrupted(batch["token"], _mask(model), seed)
@@ -123,6 +138,7 @@ class Classification(Objective):
     """-log p(class | words), the mean over sentences; measured by accuracy."""
 
     smoothing: float = number(0.0, least=0.0, below=1.0)
+    task: ClassVar = "classify"
     data: ClassVar = (LabelledData,)
     model: ClassVar = (Classifier,)
 
@@ -154,6 +170,7 @@ class Translation(Objective):
     smoothing: float = number(0.1, least=0.0, below=1.0)
     beams: int = number(5, least=1)
     alpha: float = number(1.0, least=0.0)
+    task: ClassVar = "translate"
     data: ClassVar = (PairData,)
     model: ClassVar = (Translator, Recurrent)
 

@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edgewise.graphs.drawing import require_package
 from edgewise.training.data.files import bad, digest, text_of
 from edgewise.training.randomness import generator
 from edgewise.training.schema import number
+from edgewise.training.tokenizers import characters, letters
 
 Batch = dict[str, Tensor]
 
@@ -25,7 +27,9 @@ class CharacterData:
     context: int = number(least=1)
     held_out: float = number(0.1, least=0.0, below=1.0)
 
-    def read(self, folder: Path) -> CharacterCorpus:
+    def read(self, folder: Path, tokenizer: Any = None) -> CharacterCorpus:
+        """The corpus; with a `tokenizer` of a run, in its token ids."""
+        require_package("tokenizers")
         path = folder / self.path
         text = text_of(path)
         cut = len(text) - int(len(text) * self.held_out)
@@ -39,26 +43,27 @@ class CharacterData:
             raise bad(
                 f"all characters are {text[0]!r}: the text needs at least two", path, "give a text"
             )
-        return CharacterCorpus(text, cut, self.context)
+        if tokenizer is None:
+            tokenizer = characters("".join(sorted(set(text))))
+        return CharacterCorpus(text, tokenizer, cut, self.context)
 
 
 class CharacterCorpus:
-    def __init__(self, text: str, cut: int, context: int) -> None:
-        self.alphabet = "".join(sorted(set(text)))
-        places = {character: i for i, character in enumerate(self.alphabet)}
-        tokens = torch.tensor([places[character] for character in text])
+    def __init__(self, text: str, tokenizer: Any, cut: int, context: int) -> None:
+        self.tokenizer = tokenizer
+        tokens = torch.tensor(letters(tokenizer, text))
         self.parts = tokens[:cut], tokens[cut:]
         self.context = context
         self.fingerprint = digest(text, str(cut), str(context))
 
     @property
     def words(self) -> int:
-        return len(self.alphabet)
+        return int(self.tokenizer.get_vocab_size())
 
     @property
-    def vocabulary(self) -> dict[str, Any]:
-        """What decodes token ids, for the checkpoint."""
-        return {"alphabet": self.alphabet}
+    def sizes(self) -> dict[str, int]:
+        """What models read of a corpus, for `config.json`."""
+        return {"words": self.words, "context": self.context}
 
     def batch(self, size: int, seed: int, step: int) -> Batch:
         tokens = self.parts[0]

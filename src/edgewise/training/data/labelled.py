@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edgewise.graphs.drawing import require_package
 from edgewise.training.data.files import bad, digest, examples, lines_of, padded
 from edgewise.training.schema import number
+from edgewise.training.tokenizers import PAD, UNKNOWN, words
 
 Batch = dict[str, Tensor]
-PAD, UNKNOWN = 0, 1
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,9 @@ class LabelledData:
     longest: int = number(64, least=1)
     path: str = "."
 
-    def read(self, folder: Path) -> LabelledCorpus:
+    def read(self, folder: Path, tokenizer: Any = None) -> LabelledCorpus:
+        """The corpus; with a `tokenizer` of a run, in its token ids."""
+        require_package("tokenizers")
         names = {"train": self.train, "validation": self.validation, "test": self.test}
         parts = {part: _read(folder / self.path / name) for part, name in names.items()}
         classes = 1 + max(label for label, _ in parts["train"])
@@ -47,7 +50,11 @@ class LabelledData:
                         folder / self.path / names[part],
                         "number the classes from 0, and train on all of them",
                     )
-        return LabelledCorpus(parts, self.seen, self.longest)
+        return LabelledCorpus(parts, tokenizer or self._learned(parts["train"]), self.longest)
+
+    def _learned(self, rows: list[tuple[int, list[str]]]) -> Any:
+        counts = Counter(word for _, words in rows for word in words)
+        return words(sorted(word for word, count in counts.items() if count >= self.seen))
 
 
 def _read(path: Path) -> list[tuple[int, list[str]]]:
@@ -66,29 +73,32 @@ def _read(path: Path) -> list[tuple[int, list[str]]]:
 
 class LabelledCorpus:
     def __init__(
-        self, parts: dict[str, list[tuple[int, list[str]]]], seen: int, longest: int
+        self, parts: dict[str, list[tuple[int, list[str]]]], tokenizer: Any, longest: int
     ) -> None:
-        counts = Counter(word for _, words in parts["train"] for word in words)
-        self.known = ["<pad>", "<unknown>", *sorted(w for w, c in counts.items() if c >= seen)]
-        self.longest = longest
-        places = {word: i for i, word in enumerate(self.known)}
-        self.parts = {
-            part: [
-                (label, [places.get(word, UNKNOWN) for word in words[:longest]] or [UNKNOWN])
-                for label, words in rows
-            ]
-            for part, rows in parts.items()
-        }
+        self.tokenizer, self.longest = tokenizer, longest
+        self.parts = {part: self._tokens(rows) for part, rows in parts.items()}
         self.classes = 1 + max(label for label, _ in self.parts["train"])
-        self.fingerprint = digest(repr(parts), str((seen, longest)))
+        self.fingerprint = digest(repr(parts), tokenizer.to_str(), str(longest))
+
+    def _tokens(self, rows: list[tuple[int, list[str]]]) -> list[tuple[int, list[int]]]:
+        found = self.tokenizer.encode_batch([" ".join(words) for _, words in rows])
+        return [
+            (label, one.ids[: self.longest] or [UNKNOWN])
+            for (label, _), one in zip(rows, found, strict=True)
+        ]
 
     @property
     def words(self) -> int:
-        return len(self.known)
+        return int(self.tokenizer.get_vocab_size())
 
     @property
-    def vocabulary(self) -> dict[str, Any]:
-        return {"words": self.known, "classes": self.classes}
+    def sizes(self) -> dict[str, int]:
+        """What models read of a corpus, for `config.json`."""
+        return {"words": self.words, "longest": self.longest, "classes": self.classes}
+
+    @property
+    def labels(self) -> list[str]:
+        return [str(label) for label in range(self.classes)]
 
     def batch(self, size: int, seed: int, step: int) -> Batch:
         rows = self.parts["train"]

@@ -16,10 +16,9 @@ from torch import Tensor
 from edgewise.graphs.drawing import require_package
 from edgewise.training.data.files import bad, digest, examples, lines_of, padded
 from edgewise.training.schema import number
+from edgewise.training.tokenizers import END, PAD, START, pieces
 
 Batch = dict[str, Tensor]
-SPECIAL = ["<pad>", "<unknown>", "<start>", "<end>"]
-PAD, UNKNOWN, START, END = range(4)
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,8 @@ class PairData:
     longest: int = number(48, least=2)
     path: str = "."
 
-    def read(self, folder: Path) -> PairCorpus:
+    def read(self, folder: Path, tokenizer: Any = None) -> PairCorpus:
+        """The corpus; with a `tokenizer` of a run, in its token ids."""
         require_package("tokenizers")
         parts = {}
         for part in ("train", "validation", "test"):
@@ -57,7 +57,10 @@ class PairData:
                     "line i of one is the translation of line i of the other",
                 )
             parts[part] = list(zip(*sides, strict=True))
-        corpus = PairCorpus(parts, self.pieces, self.longest)
+        if tokenizer is None:
+            lines = [line for pair in parts["train"] for line in pair]
+            tokenizer = pieces(lines, self.pieces, lower=self.lower)
+        corpus = PairCorpus(parts, tokenizer, self.longest)
         if not corpus.train:
             raise bad(
                 f"no pair of sentences has fewer than {self.longest} pieces",
@@ -71,20 +74,22 @@ class PairData:
 
 
 class PairCorpus:
-    def __init__(self, parts: dict[str, list[tuple[str, str]]], pieces: int, longest: int) -> None:
-        self.texts, self.longest = parts, longest
-        self.tokenizer = _learned([line for pair in parts["train"] for line in pair], pieces)
+    def __init__(
+        self, parts: dict[str, list[tuple[str, str]]], tokenizer: Any, longest: int
+    ) -> None:
+        self.texts, self.tokenizer, self.longest = parts, tokenizer, longest
         self.parts = {name: self._pieces(pairs) for name, pairs in parts.items()}
         self.train = [p for p in self.parts["train"] if max(map(len, p)) < longest]
-        self.fingerprint = digest(repr(parts), str((pieces, longest)))
+        self.fingerprint = digest(repr(parts), tokenizer.to_str(), str(longest))
 
     @property
     def words(self) -> int:
         return int(self.tokenizer.get_vocab_size())
 
     @property
-    def vocabulary(self) -> dict[str, Any]:
-        return {"tokenizer": self.tokenizer.to_str()}
+    def sizes(self) -> dict[str, int]:
+        """What models read of a corpus, for `config.json`."""
+        return {"words": self.words, "longest": self.longest}
 
     def _pieces(self, pairs: list[tuple[str, str]]) -> list[tuple[list[int], list[int]]]:
         sides = [self.tokenizer.encode_batch([p[side] for p in pairs]) for side in (0, 1)]
@@ -124,18 +129,3 @@ def _wide(rows: Tensor, width: int) -> Tensor:
     out = rows.new_full((len(rows), width), PAD)
     out[:, : rows.shape[1]] = rows
     return out
-
-
-def _learned(lines: list[str], pieces: int) -> Any:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE(unk_token=SPECIAL[UNKNOWN]))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Metaspace(), pre_tokenizers.Punctuation()]
-    )
-    tokenizer.decoder = decoders.Metaspace()
-    trainer = trainers.BpeTrainer(
-        vocab_size=pieces, special_tokens=SPECIAL, show_progress=False, min_frequency=2
-    )
-    tokenizer.train_from_iterator(lines, trainer)
-    return tokenizer
