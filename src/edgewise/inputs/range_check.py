@@ -44,15 +44,19 @@ def dense_sizes(prepared: BoundPlan) -> dict[str, tuple[int, ...]]:
 
 def check_keys(prepared: BoundPlan) -> None:
     """Refuse keys beyond the dense axes they are joined with: they would be dropped silently."""
-    lengths = _axes(prepared)
-    own = {rule.head.relation for rule in prepared.plan.rules}
+    rules = prepared.plan.rules
+    own = {rule.head.relation for rule in rules}
     own |= {fact.atom.relation for fact in prepared.plan.facts}  # not data
-    for rule in prepared.plan.rules:
-        ends = _ends(rule, lengths)
-        for atom in _positive(rule):
-            source = prepared.sources.get(atom.relation)
-            if source is not None and atom.relation not in own | set(lengths):
-                _check(prepared, atom, source, ends)
+    dense = _dense_axes(prepared)
+    keyed = {name: s for name, s in prepared.sources.items() if name not in own | dense.keys()}
+    if not keyed:
+        return
+    lengths = _axes(prepared, dense)
+    for rule in rules:
+        read = [atom for atom in _positive(rule) if atom.relation in keyed]
+        ends = _ends(rule, lengths) if read else {}
+        for atom in read:
+            _check(prepared, atom, keyed[atom.relation], ends)
 
 
 def _check(
@@ -78,8 +82,8 @@ def _check(
             )
 
 
-def _axes(prepared: BoundPlan) -> Lengths:
-    """The lengths of dense relations; a ragged one has one for each sample."""
+def _dense_axes(prepared: BoundPlan) -> dict[str, tuple[Tensor, ...]]:
+    """The lengths of dense data; ragged data has one for each sample."""
     found: dict[str, tuple[Tensor, ...]] = {}
     for name, source in prepared.sources.items():
         if source.lengths is not None:
@@ -87,7 +91,12 @@ def _axes(prepared: BoundPlan) -> Lengths:
         elif source.dense and isinstance(source.index, Grid):
             first = 1 if name in prepared.in_batch or name == SAMPLES else 0
             found[name] = tuple(torch.tensor([size]) for size in source.index.sizes[first:])
-    rules = prepared.plan.rules
+    return found
+
+
+def _axes(prepared: BoundPlan, data: Lengths) -> Lengths:
+    """The lengths of dense data and of what is derived from it."""
+    found, rules = dict(data), prepared.plan.rules
     own: dict[str, list[nodes.Rule]] = {}
     for rule in rules:
         own.setdefault(rule.head.relation, []).append(rule)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -166,10 +167,24 @@ def untraced() -> Iterator[None]:
     or only evaluated."""
     modes = torch.utils._python_dispatch._disable_current_modes()
     with ExitStack() as stack, modes, torch._guards.tracing(None), torch.inference_mode(False):
+        stack.enter_context(_uncollected())
         stack.enter_context(temporarily_clear_interpreter_stack())
         for _ in range(torch._C._len_torch_function_stack()):
             stack.enter_context(torch.overrides._pop_mode_temporarily())
         yield
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No garbage collection: grounding and lowering make many objects that stay, and their number
+    starts collections that look at every object of the process."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def lowered(
