@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from edgewise.checks.evaluation import OutOfDomain
 from edgewise.graphs.checks import physical_memory
 from edgewise.ground import conditions
 from edgewise.ground.body import SAMPLES, Body, Literal, join_order
+from edgewise.ground.grids import on_grid
 from edgewise.ground.index import Constants, Grid, Index, Keys, index_of, locate, pack, run_starts
 from edgewise.ground.join import (
     Bindings,
@@ -99,18 +101,34 @@ class Grounder:
     def ground(self, body: Body) -> GroundRule:
         """The ground rule; bodies that read keys in the same way share one join, and all of what
         comes of it where heads are alike: the layers of a model are joined once."""
-        read = [self._of(a) for a in body.literals if isinstance(a, nodes.Atom)]
-        key = (tuple(self._read(literal) for literal in body.literals), body.visible)
-        if key not in self.joins:
-            self.joins[key] = read, distinct(self.bindings(body), body.visible)
-        _, bindings = self.joins[key]
         rule = body.rule
+        key = (tuple(self._read(literal) for literal in body.literals), body.visible)
         alike = (key, rule.head.terms, normalised(rule))
         if alike not in self.grounds:
-            self.grounds[alike] = self.finish(body, bindings)
+            self.grounds[alike] = self._on_grid(body) or self.finish(body, self._joined(key, body))
         known = self.grounds[alike]
         rows, numbers, sizes = dict(known.rows), dict(known.numbers), dict(known.sizes)
         return replace(known, body=body, rows=rows, numbers=numbers, sizes=sizes)
+
+    def _on_grid(self, body: Body) -> GroundRule | None:
+        """The ground rule where all that it reads is dense."""
+        with self._budget(body) as budget:
+            found = on_grid(body, self._grid_of, budget.check)
+        if found is None:
+            return None
+        sizes = {at: self._of(atom).rows for at, atom in body.positive.items()}
+        groups = self._groups(body.rule, found.heads)
+        parts = found.heads, found.segments, groups, sizes
+        return GroundRule(body, found.count, found.rows, {}, *parts)
+
+    def _grid_of(self, literal: nodes.Atom | nodes.Weight) -> Index:
+        return self._of(literal) if isinstance(literal, nodes.Atom) else self.domain(literal)
+
+    def _joined(self, key: Any, body: Body) -> Bindings:
+        if key not in self.joins:
+            read = [self._of(a) for a in body.literals if isinstance(a, nodes.Atom)]
+            self.joins[key] = read, distinct(self.bindings(body), body.visible)
+        return self.joins[key][1]
 
     def _read(self, literal: Literal) -> Any:
         """What a literal says about keys, whatever its weight and the name of its relation."""
@@ -125,12 +143,19 @@ class Grounder:
 
     def bindings(self, body: Body, first: int | None = None, new: Index | None = None) -> Bindings:
         """All assignments; with `first`, that atom takes its rows from `new` alone."""
-        budget = Budget(self.limit, len(body.visible) + len(body.literals), physical_memory())
         bindings = Bindings()
-        try:
+        with self._budget(body) as budget:
             for at in join_order(body, first, self._generators(body), self._of):
                 replaced = new if at == first else None
                 bindings = self.extended(body, at, bindings, budget, replaced)
+        return bindings
+
+    @contextmanager
+    def _budget(self, body: Body) -> Iterator[Budget]:
+        """What the groundings of a rule may take; inside, one that has more is refused."""
+        budget = Budget(self.limit, len(body.visible) + len(body.literals), physical_memory())
+        try:
+            yield budget
         except OverBudget:
             if budget.refused <= self.limit:
                 needed = budget.each * budget.refused
@@ -141,7 +166,6 @@ class Grounder:
                 body.rule.place,
                 "add a condition that joins its atoms, or raise `compile(..., limit=...)`",
             ) from None
-        return bindings
 
     def extended(
         self, body: Body, at: int, bindings: Bindings, budget: Budget, replaced: Index | None = None
