@@ -5,13 +5,14 @@ PYTHONPATH=src:bench python bench/gpt_step.py
 
 import os
 import time
+from types import SimpleNamespace
 
 import torch
 from measure import gpu_ms, write
 from torch import nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
-from edgewise.training.models.language import Gpt, LanguageModel
+from edgewise.training.models.language import Gpt
 
 CUDA = torch.cuda.is_available()
 SIZES = {"layers": 6, "heads": 6, "size": 384} if CUDA else {"layers": 2, "heads": 2, "size": 64}
@@ -100,7 +101,7 @@ def main():
     for dropout in (0.2, 0.0):
         theirs = Plain(**SIZES, dropout=dropout).to(DEVICE)
         config = Gpt(**SIZES, dropout=dropout, attention_dropout=dropout)
-        ours = LanguageModel(config, WORDS, CONTEXT, 0).to(DEVICE)
+        ours = config.build(WORDS, SimpleNamespace(context=CONTEXT), 0).to(DEVICE)
         copy_weights(ours, theirs)
         token = torch.randint(WORDS, (BATCH, CONTEXT), device=DEVICE)
         same = ours.eval()(token), theirs.eval()(token)

@@ -1,18 +1,15 @@
 """Models of recipes: padding is nothing, and decoding is what training saw."""
 
+from types import SimpleNamespace as Sizes
+
 import pytest
 import torch
 
 from edgewise import numbers
 from edgewise.decode import RecomputingDecoder, beam
-from edgewise.training.models.classifier import Classifier, ClassifierModel
-from edgewise.training.models.language import Encoder, LanguageModel
-from edgewise.training.models.translation import (
-    Recurrent,
-    RecurrentModel,
-    Translator,
-    TranslatorModel,
-)
+from edgewise.training.models.classifier import Classifier
+from edgewise.training.models.language import Encoder
+from edgewise.training.models.translation import Recurrent, Translator
 
 SMALL = {"layers": 2, "heads": 2, "size": 8, "hidden": 12}
 START, STOP = 2, 3
@@ -23,7 +20,9 @@ def tokens(*shape, words=20):
 
 
 def test_padding_does_not_change_a_class():
-    model = ClassifierModel(Classifier(**SMALL, dropout=0.1), 20, 9, 3, 0).double().eval()
+    model = (
+        Classifier(**SMALL, dropout=0.1).build(20, Sizes(longest=9, classes=3), 0).double().eval()
+    )
     token, lengths = tokens(3, 9), torch.tensor([9, 4, 1])
     out = model(token, lengths)
     assert out.shape == (3, 3)
@@ -33,7 +32,7 @@ def test_padding_does_not_change_a_class():
 
 
 def test_padding_does_not_change_a_translation():
-    model = TranslatorModel(Translator(**SMALL, dropout=0.1), 20, 30, 0).double().eval()
+    model = Translator(**SMALL, dropout=0.1).build(20, Sizes(longest=15), 0).double().eval()
     source, lengths, token = tokens(3, 9), torch.tensor([9, 4, 1]), tokens(3, 5)
     out = model(source, lengths, token)
     assert out.shape == (3, 5, 20)
@@ -48,7 +47,7 @@ def test_padding_does_not_change_a_translation():
 @pytest.mark.parametrize("beams", [1, 3])
 def test_the_translations_are_the_likeliest_that_are_followed(beams):
     """With one beam every piece is the likeliest after those before it."""
-    model = TranslatorModel(Translator(**SMALL), 20, 12, 0).double().eval()
+    model = Translator(**SMALL).build(20, Sizes(longest=6), 0).double().eval()
     source, lengths = tokens(4, 7), torch.tensor([7, 3, 5, 1])
     how = {"start": START, "stop": STOP, "beams": beams, "alpha": 1.0}
     found = model.translate(source, lengths, **how)
@@ -67,7 +66,7 @@ def test_the_translations_are_the_likeliest_that_are_followed(beams):
 
 @pytest.mark.parametrize("attention", ["none", "dot", "general", "concat"])
 def test_a_recurrent_model_writes_from_its_last_state_what_it_writes_from_the_start(attention):
-    model = RecurrentModel(Recurrent(8, attention, 0.1), 20, 12, 0).double().eval()
+    model = Recurrent(8, attention, 0.1).build(20, Sizes(longest=6), 0).double().eval()
     source, lengths = tokens(4, 7), torch.tensor([7, 3, 5, 1])
     how = {"beams": 3, "most": 11, "stop": STOP, "alpha": 1.0}
     first = torch.full((4, 1), START)
@@ -93,7 +92,7 @@ def how_of(how):
 @pytest.mark.parametrize("attention", ["none", "general"])
 def test_what_a_recurrent_model_reads_does_not_fade_before_it_is_trained(attention):
     """Words, what is added of them to a state, and logits begin with about the same size."""
-    model = RecurrentModel(Recurrent(64, attention, 0.0), 300, 12, 0).eval()
+    model = Recurrent(64, attention, 0.0).build(300, Sizes(longest=6), 0).eval()
     source = torch.randint(4, 300, (8, 9), generator=torch.Generator().manual_seed(0))
     logits = model(source, torch.full((8,), 9), source)
     assert 0.3 < float(logits.detach().std()) < 3
@@ -102,7 +101,7 @@ def test_what_a_recurrent_model_reads_does_not_fade_before_it_is_trained(attenti
 
 
 def test_an_encoder_hears_both_sides():
-    model = LanguageModel(Encoder(**SMALL, graph="window(1)"), 20, 9, 0).double().eval()
+    model = Encoder(**SMALL, graph="window(1)").build(20, Sizes(context=9), 0).double().eval()
     token = tokens(1, 9)
     other = token.clone()
     other[0, 8] = 4 + (other[0, 8] - 3) % 16

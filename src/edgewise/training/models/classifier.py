@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from edgewise.inputs.kinds import numbers
 from edgewise.language import F, Program, R, V
+from edgewise.module import Model
 from edgewise.training.models.language import initialise
 from edgewise.training.schema import Mistakes, check_heads, number
 from edgewise.zoo import transformer
@@ -28,7 +29,14 @@ class Classifier:
         yield from check_heads(self.size, self.heads)
 
     def build(self, words: int, corpus: Any, seed: int) -> ClassifierModel:
-        return ClassifierModel(self, words, corpus.longest, corpus.classes, seed)
+        rules = program(self, words, corpus.longest, corpus.classes)
+        compiled = rules.compile(R.logits, seed=seed)
+        initialise(compiled, self.layers, seed)
+        return self.module(compiled, words, corpus)
+
+    def module(self, program: Model, words: int, corpus: Any) -> ClassifierModel:
+        """The module around a compiled program."""
+        return ClassifierModel(program, words)
 
 
 def program(config: Classifier, words: int, longest: int, classes: int) -> Program:
@@ -60,13 +68,10 @@ def program(config: Classifier, words: int, longest: int, classes: int) -> Progr
 class ClassifierModel(nn.Module):
     """The compiled program: token ids and lengths → logits (batch, classes)."""
 
-    def __init__(
-        self, config: Classifier, words: int, longest: int, classes: int, seed: int
-    ) -> None:
+    def __init__(self, program: Model, words: int) -> None:
         super().__init__()
         self.words = words
-        self.program = program(config, words, longest, classes).compile(R.logits, seed=seed)
-        initialise(self.program, config.layers, seed)
+        self.program = program
 
     def forward(self, token: Tensor, lengths: Tensor) -> Tensor:
         mask = mask_of(token, lengths, self.program.weight("word").dtype)

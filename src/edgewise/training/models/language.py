@@ -17,6 +17,7 @@ from edgewise.graphs import Pattern, causal, parse
 from edgewise.inputs.kinds import numbers
 from edgewise.language import F, Program, R, V, W, repeat, scope
 from edgewise.language.nodes import Atom
+from edgewise.module import Model
 from edgewise.training.schema import Mistakes, check_heads, check_patterns, number
 from edgewise.zoo import encoder, gpt2
 from edgewise.zoo.parts import Statements, dropped, layer_norm, linear, pre_norm
@@ -47,7 +48,13 @@ class Gpt:
             yield "graphs", what, f"give a number of graphs that divides {self.heads}"
 
     def build(self, words: int, corpus: Any, seed: int) -> LanguageModel:
-        return LanguageModel(self, words, corpus.context, seed)
+        compiled = self.program(words, corpus.context).compile(R.logits, seed=seed)
+        initialise(compiled, self.layers, seed)
+        return self.module(compiled, words, corpus)
+
+    def module(self, program: Model, words: int, corpus: Any) -> LanguageModel:
+        """The module around a compiled program."""
+        return LanguageModel(program, words, corpus.context)
 
     def patterns(self) -> list[Pattern]:
         found = [parse(text) for text in self.graphs]
@@ -113,7 +120,13 @@ class Encoder:
         yield from check_patterns("graph", [self.graph])
 
     def build(self, words: int, corpus: Any, seed: int) -> LanguageModel:
-        return LanguageModel(self, words, corpus.context, seed)
+        compiled = self.program(words, corpus.context).compile(R.logits, seed=seed)
+        initialise(compiled, self.layers, seed)
+        return self.module(compiled, words, corpus)
+
+    def module(self, program: Model, words: int, corpus: Any) -> LanguageModel:
+        """The module around a compiled program."""
+        return LanguageModel(program, words, corpus.context)
 
     @property
     def rules(self) -> encoder.Config:
@@ -148,11 +161,10 @@ class Encoder:
 class LanguageModel(nn.Module):
     """The compiled program: token ids → logits."""
 
-    def __init__(self, config: Gpt | Encoder, words: int, context: int, seed: int) -> None:
+    def __init__(self, program: Model, words: int, context: int) -> None:
         super().__init__()
         self.words, self.context = words, context
-        self.program = config.program(words, context).compile(R.logits, seed=seed)
-        initialise(self.program, config.layers, seed)
+        self.program = program
 
     def forward(self, token: Tensor) -> Tensor:
         out: Tensor = self.program(token=numbers(token))

@@ -43,7 +43,14 @@ class Translator:
             yield "size", f"{self.size} is odd", "positions are pairs of sine and cosine"
 
     def build(self, words: int, corpus: Any, seed: int) -> TranslatorModel:
-        return TranslatorModel(self, words, LENGTH_FACTOR * corpus.longest, seed)
+        rules = program(self, words, LENGTH_FACTOR * corpus.longest)
+        compiled = rules.compile(R.logits, seed=seed)
+        _xavier(compiled, seed)
+        return self.module(compiled, words, corpus)
+
+    def module(self, program: Model, words: int, corpus: Any) -> TranslatorModel:
+        """The module around a compiled program."""
+        return TranslatorModel(program, words, LENGTH_FACTOR * corpus.longest)
 
 
 def program(config: Translator, words: int, longest: int) -> Program:
@@ -67,11 +74,10 @@ def program(config: Translator, words: int, longest: int) -> Program:
 class TranslatorModel(nn.Module):
     """The compiled program: source and target so far → logits of the next token."""
 
-    def __init__(self, config: Translator, words: int, longest: int, seed: int) -> None:
+    def __init__(self, program: Model, words: int, longest: int) -> None:
         super().__init__()
         self.words, self.longest = words, longest
-        self.program = program(config, words, longest).compile(R.logits, seed=seed)
-        _xavier(self.program, seed)
+        self.program = program
 
     def forward(self, source: Tensor, lengths: Tensor, token: Tensor) -> Tensor:
         mask = mask_of(source, lengths, self.program.weight("word").dtype)
@@ -115,24 +121,31 @@ class Recurrent:
     dropout: float = number(0.0, least=0.0, below=1.0)
 
     def build(self, words: int, corpus: Any, seed: int) -> RecurrentModel:
-        return RecurrentModel(self, words, LENGTH_FACTOR * corpus.longest, seed)
+        compiled = rnn.program(self.rules(words)).compile(R.logits, seed=seed)
+        _recurrent_scale(compiled, self.size, seed)
+        return self.module(compiled, words, corpus)
+
+    def module(self, program: Model, words: int, corpus: Any) -> RecurrentModel:
+        """The module around a compiled program."""
+        return RecurrentModel(program, self.rules(words), LENGTH_FACTOR * corpus.longest)
+
+    def rules(self, words: int) -> rnn.Config:
+        return rnn.Config(
+            source_words=words,
+            target_words=words,
+            size=self.size,
+            attention=self.attention,
+            dropout=self.dropout,
+        )
 
 
 class RecurrentModel(nn.Module):
     """The compiled program: source and target so far → logits of the next token."""
 
-    def __init__(self, config: Recurrent, words: int, longest: int, seed: int) -> None:
+    def __init__(self, program: Model, sizes: rnn.Config, longest: int) -> None:
         super().__init__()
-        self.words, self.longest = words, longest
-        self.sizes = rnn.Config(
-            source_words=words,
-            target_words=words,
-            size=config.size,
-            attention=config.attention,
-            dropout=config.dropout,
-        )
-        self.program = rnn.program(self.sizes).compile(R.logits, seed=seed)
-        _recurrent_scale(self.program, config.size, seed)
+        self.words, self.longest, self.sizes = sizes.source_words, longest, sizes
+        self.program = program
 
     def forward(self, source: Tensor, lengths: Tensor, token: Tensor) -> Tensor:
         """Logits (batch, n, words) of what follows each token."""

@@ -20,11 +20,20 @@ from edgewise.module import Model
 from edgewise.zoo.pretrained import files
 from edgewise.zoo.pretrained.architectures import MODEL_TYPES
 from edgewise.zoo.pretrained.schema import BadPretrained, Fields, TensorEntry, shapes_of, to_theirs
-from edgewise.zoo.pretrained.texts import Tokens, generate, listed, padded, translate
+from edgewise.zoo.pretrained.texts import (
+    Tokens,
+    cached_decoder,
+    generate,
+    listed,
+    padded,
+    translate,
+)
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from tokenizers import Tokenizer
+
+    from edgewise.decode.decoder import Decoder
 
 # the special tokens of a configuration
 TOKENS = tuple(f"{name}_token_id" for name in ("bos", "eos", "pad", "decoder_start"))
@@ -139,6 +148,10 @@ class Pretrained:
                     )
                 found[some] = model(**self.inputs(tokens)).to("cpu")
         return found
+
+    def decoder(self, read: int, most: int) -> tuple[Decoder, int]:
+        """Scores of the next token after a prompt of `read` tokens, and how many can follow."""
+        return cached_decoder(self, read, most)
 
     def generate(
         self,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from edgewise.decode import CachedDecoder, RecomputingDecoder, beam, greedy, sample
-from edgewise.decode.decoder import BadDecoding, checked_integer
+from edgewise.decode.decoder import BadDecoding, Decoder, checked_integer
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs.drawing import require_package
 from edgewise.inputs.kinds import numbers
@@ -175,17 +175,7 @@ def generate(
         raise BadDecoding(
             "the prompt has no tokens", caller(), "begin with a word or a start token"
         )
-    left = pretrained.config.length - tokens.shape[1]
-    if left < 1:
-        raise TextTooLong(
-            f"the prompt has {tokens.shape[1]} tokens, no position is left",
-            caller(),
-            f"the model has {pretrained.config.length} positions: shorten it",
-        )
-    most = min(most, left)
-    capacity = -(-(tokens.shape[1] + most) // STEPS) * STEPS
-    growing = pretrained.model.growing(min(capacity, pretrained.config.length))
-    decoder = CachedDecoder(growing, "token")
+    decoder, most = pretrained.decoder(tokens.shape[1], most)
     stop = ends_of_text(pretrained)
     stream = _Stream(_Continuation(pretrained.tokenizer, tokens[0].tolist()), each, stop)
     if temperature is None:
@@ -195,6 +185,21 @@ def generate(
         how: Any = {"most": most, "stop": stop, "generator": generator, "each": stream}
         found = sample(decoder, tokens, **how, **sampling)
     return stream.text_of(_until(found[0].tolist(), stop))
+
+
+def cached_decoder(pretrained: Pretrained, read: int, most: int) -> tuple[Decoder, int]:
+    """A decoder for `read` tokens and as many of `most` more as there are positions for."""
+    length = pretrained.config.length
+    if read >= length:
+        raise TextTooLong(
+            f"the prompt has {read} tokens, no position is left",
+            caller(),
+            f"the model has {length} positions: shorten it",
+        )
+    most = min(most, length - read)
+    capacity = -(-(read + most) // STEPS) * STEPS
+    growing = pretrained.model.growing(min(capacity, length))
+    return CachedDecoder(growing, "token"), most
 
 
 def translate(pretrained: Pretrained, texts: Sequence[str], most: int, beams: int) -> list[str]:
