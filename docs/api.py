@@ -26,6 +26,7 @@ MODULES = {  # what else is public, by the `__all__` of each
     "edgewise.zoo.parts": "Parts of models, as blocks of rules",
     "edgewise.hf": "Hugging Face models",
     "edgewise.training": "Training from recipes",
+    "edgewise.viz": "Pictures",
 }
 
 

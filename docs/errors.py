@@ -84,6 +84,7 @@ def _names() -> dict[str, Any]:
     names |= {name: getattr(edgewise, name) for name in edgewise.__all__}
     kernels = importlib.import_module("edgewise.kernels.attention")
     names |= {"attention": kernels.attention, "math": math, "torch": torch, "__name__": FILE}
+    names["viz"] = importlib.import_module("edgewise.viz")
     return names | {name: torch.zeros(1, 2, 8, 4) for name in "qkv"}
 
 

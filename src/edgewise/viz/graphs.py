@@ -6,23 +6,22 @@ from typing import Any
 
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from edgewise.graphs.drawing import areas
 from edgewise.graphs.pattern import Pattern
 from edgewise.measures import Stats, cell_size, density_map
 from edgewise.measures.stats import shortened
+from edgewise.viz.figure import BLUE, INK, ORANGE, QUIET, NotebookFigure
 
-INK, QUIET, BLUE, ORANGE = "#1f2933", "#9aa5b1", "#2563eb", "#ea580c"
 MAP = LinearSegmentedColormap.from_list("pairs", ["#e3ebfb", "#7ea6f4", BLUE, "#12307d"])
 # No more cells than the axes have pixels: every cell is drawn, a line of one token too.
 CELLS, COMPARED, SKETCH = 400, 256, 64
 
 
-def plot(pattern: Pattern, n: int, kind: str) -> Figure:
+def plot(pattern: Pattern, n: int, kind: str) -> NotebookFigure:
     """The pattern on n tokens: "matrix", "ring" or "force"."""
-    figure = Figure(figsize=(6.4, 6.6), dpi=120, facecolor="white", layout="constrained")
+    figure = NotebookFigure(figsize=(6.4, 6.6), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     if kind == "matrix":
         shown = matrix(axes, pattern, n)
@@ -113,10 +112,10 @@ def _springs(n: int, ends: np.ndarray) -> np.ndarray:
     return np.asarray(place - place.mean(axis=0))
 
 
-def compare(patterns: Sequence[Pattern], n: int) -> Figure:
+def compare(patterns: Sequence[Pattern], n: int) -> NotebookFigure:
     """A column for each pattern: its code, its matrix, a sketch of its graph, its measures."""
     wide = len(patterns)
-    figure = Figure(figsize=(3.5 * wide + 0.6, 9.2), dpi=120, facecolor="white")
+    figure = NotebookFigure(figsize=(3.5 * wide + 0.6, 9.2), dpi=120)
     figure.suptitle(f"{n:,} tokens", x=0.5, y=0.985, fontsize=13, color=INK)
     grid = figure.add_gridspec(
         3, wide, height_ratios=[3, 2.6, 2.2], left=0.07, right=0.99, top=0.89, bottom=0.02,
