@@ -57,6 +57,9 @@ EXTRAS = {  # packages that only some folders may import: the others work withou
     "sacrebleu": {"training"},
     "tokenizers": {"zoo", "training"},
     "gguf": {"zoo"},
+    "pyarrow": {"training"},
+    "datasets": {"training"},
+    "tensorboard": {"training"},
     "networkx": {"graphs"},
     "scipy": {"graphs", "measures"},
 }

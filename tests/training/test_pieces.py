@@ -10,11 +10,11 @@ from tiny_recipe import loaded
 from torch.nn.functional import cross_entropy
 
 from edgewise import EdgewiseError
-from edgewise.training.data.characters import CharacterData
-from edgewise.training.data.files import examples
+from edgewise.training.data.batches import IGNORED, Buckets, examples
 from edgewise.training.data.labelled import LabelledData
-from edgewise.training.data.pairs import END, PAD, START, PairData
-from edgewise.training.objectives import IGNORED, Masked
+from edgewise.training.data.pairs import PairData
+from edgewise.training.data.text import TextData
+from edgewise.training.objectives import Masked
 
 
 @given(st.integers(1, 20), st.integers(1, 9), st.integers(0, 5))
@@ -26,9 +26,28 @@ def test_every_example_comes_once_in_each_round(count, size, seed):
     assert torch.equal(examples(count, size, seed, 3), examples(count, size, seed, 3))
 
 
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=60),
+    st.integers(1, 9),
+    st.integers(8, 99),
+    st.integers(0, 3),
+)
+def test_buckets_have_every_example_once_in_each_epoch(lengths, size, tokens, seed):
+    buckets = Buckets(lengths, size, tokens)
+    once = len(buckets._order(seed, 0))
+    for epoch in (1, 0):
+        seen = []
+        for step in range(epoch * once, (epoch + 1) * once):
+            width, chosen = buckets.batch(seed, step)
+            assert len(chosen) == 1 or len(chosen) <= min(size, tokens // width)
+            assert all(width - 8 < lengths[i] <= width for i in chosen.tolist())
+            seen += chosen.tolist()
+        assert sorted(seen) == list(range(len(lengths)))
+
+
 def test_characters_are_windows_and_what_comes_next(tmp_path):
     (tmp_path / "text.txt").write_text("abcdefghij" * 30)
-    corpus = CharacterData(path="text.txt", context=7).read(tmp_path)
+    corpus = TextData(path="text.txt", tokenizer="characters", context=7).read(tmp_path)
     assert corpus.tokenizer.decode(range(10)) == "abcdefghij"
     batch = corpus.batch(4, 0, 1)
     assert batch["token"].shape == (4, 7)
@@ -36,7 +55,7 @@ def test_characters_are_windows_and_what_comes_next(tmp_path):
     assert torch.equal(batch["token"], corpus.batch(4, 0, 1)["token"])
     assert not torch.equal(batch["token"], corpus.batch(4, 0, 2)["token"])
     held = torch.cat([b["token"].flatten() for b in corpus.validation(2)])
-    assert torch.equal(held, corpus.parts[1][: len(held)])
+    assert torch.equal(held, corpus.parts["validation"][: len(held)])
     assert len(held) == 28
 
 
@@ -95,7 +114,7 @@ def test_a_line_without_a_class(tmp_path):
 def test_a_class_that_was_never_trained(tmp_path):
     (tmp_path / "a").write_text("1 good\n0 bad\n")
     (tmp_path / "b").write_text("1 good\n2 odd\n")
-    with pytest.raises(EdgewiseError, match="line 2 has class 2"):
+    with pytest.raises(EdgewiseError, match="row 2 has class 2"):
         LabelledData(train="a", validation="b", test="a").read(tmp_path)
 
 
@@ -113,12 +132,14 @@ def test_pairs_of_sentences(tmp_path):
     batch = corpus.batch(4, 0, 0)
     assert batch["source"].shape == (4, 20)
     assert batch["token"].shape == batch["next"].shape == (4, 20)
-    assert (batch["token"][:, 0] == START).all()
-    assert torch.equal(batch["token"][:, 1:], batch["next"][:, :-1].masked_fill(
-        batch["next"][:, :-1] == END, END))  # fmt: skip
+    pad, start, end = (corpus.tokens[role] for role in ("pad", "start", "end"))
+    assert (batch["token"][:, 0] == start).all()
+    after, following = batch["token"][:, 1:], batch["next"][:, :-1]
+    assert torch.equal(after[after != pad], following[(following != IGNORED) & (following != end)])
+    assert ((batch["next"] == end).sum(1) == 1).all()
     for row, length in zip(batch["source"], batch["lengths"].tolist(), strict=True):
-        assert row[length - 1] == END
-        assert (row[length:] == PAD).all()
+        assert row[length - 1] == end
+        assert (row[length:] == pad).all()
     assert [corpus.text(b) for _, b in corpus.parts["test"][:2]] == [
         "a dog runs.",
         "two dogs, and a cat!",
@@ -147,10 +168,10 @@ def test_files_without_a_sentence(tmp_path, part, end):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("0 a\n0 b\n", "all lines have class 0"), ("² a\n", "the number of a class")]
+    ("text", "said"), [("0 a\n0 b\n", "all rows have class 0"), ("² a\n", "the number of a class")]
 )
 def test_classes_that_are_none(tmp_path, text, said):
     (tmp_path / "lines").write_text(text)
     with pytest.raises(EdgewiseError, match=said) as caught:
-        LabelledData("lines", "lines", "lines").read(tmp_path)
+        LabelledData(train="lines", validation="lines", test="lines").read(tmp_path)
     assert caught.value.code == "bad-data"

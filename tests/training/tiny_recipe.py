@@ -8,8 +8,9 @@ TEXT = "to be, or not to be, that is the question: whether 'tis nobler in the mi
 
 RECIPE = """\
 [data]
-kind = "characters"
+kind = "text"
 path = "text.txt"
+tokenizer = "characters"
 context = 8
 
 [model]

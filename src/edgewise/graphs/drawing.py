@@ -29,6 +29,9 @@ EXTRAS = {  # optional package → the extra of pyproject.toml that installs it
     "gguf": "models",
     "tokenizers": "models",
     "sacrebleu": "train",
+    "pyarrow": "data",
+    "datasets": "data",
+    "tensorboard": "train",
 }
 
 

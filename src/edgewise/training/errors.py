@@ -5,8 +5,9 @@ from edgewise.errors import EdgewiseError
 RECIPE = '''\
 recipe = """
 [data]
-kind = "characters"
+kind = "text"
 path = "text.txt"
+tokenizer = "characters"
 context = 8
 
 [model]

@@ -43,7 +43,7 @@ def describe(out: Path, recipe: Recipe, corpus: Any, model: Model) -> None:
         "model": sections["model"],
         "objective": sections["objective"],
         "sizes": {**corpus.sizes, "words": recipe.objective.words(corpus)},
-        "tokens": _special(tokenizer),
+        "tokens": _special(tokenizer) | corpus.tokens,
         "labels": list(getattr(corpus, "labels", ())),
         "program": options_of(model) | {"ties": tensors_of(model)[1]},
         "files": {name: digest(data) for name, data in parts.items()},

@@ -11,17 +11,16 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from edgewise.graphs.drawing import require_package
-from edgewise.training.data.characters import CharacterData
+from edgewise.training.data.batches import IGNORED
 from edgewise.training.data.labelled import LabelledData
 from edgewise.training.data.pairs import PairData
+from edgewise.training.data.text import TextData
 from edgewise.training.models.classifier import Classifier
 from edgewise.training.models.language import Encoder, Gpt
 from edgewise.training.models.translation import Recurrent, Translator
 from edgewise.training.randomness import generator
-from edgewise.training.schema import number
-from edgewise.training.tokenizers import END, PAD, START, masked
-
-IGNORED = -100  # the target at places without a loss
+from edgewise.training.schema import Mistakes, number
+from edgewise.training.tokenizers import masked
 
 
 class Average:
@@ -48,7 +47,7 @@ class Average:
 
 
 class Objective:
-    """What all objectives share: the vocabulary is the corpus's, and nothing is done at the end.
+    """What all objectives share: the vocabulary is the corpus's, the test part is measured once.
 
     `task` is the verb of the command that a trained model is for.
     """
@@ -63,9 +62,15 @@ class Objective:
         """The tokenizer of the model."""
         return corpus.tokenizer
 
+    def measure(self, model: nn.Module, batch: dict[str, Tensor], found: Average) -> None:
+        raise NotImplementedError
+
     def finish(self, model: nn.Module, corpus: Any, device: torch.device) -> dict[str, Any]:
-        """What is measured once, at the end."""
-        return {}
+        """What is measured once, at the end: the test part, if there is one."""
+        found = Average()
+        for batch in corpus.validation(64, "test") if "test" in corpus.parts else ():
+            self.measure(model, {name: t.to(device) for name, t in batch.items()}, found)
+        return {f"test {name}": value for name, value in found.means().items()}
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,7 @@ class Causal(Objective):
 
     smoothing: float = number(0.0, least=0.0, below=1.0)
     task: ClassVar = "generate"
-    data: ClassVar = (CharacterData,)
+    data: ClassVar = (TextData,)
     model: ClassVar = (Gpt,)
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor], seed: int) -> Tensor:
@@ -95,7 +100,7 @@ class Masked(Objective):
 
     share: float = number(0.15, least=0.0, below=1.0)
     task: ClassVar = "embed"
-    data: ClassVar = (CharacterData,)
+    data: ClassVar = (TextData,)
     model: ClassVar = (Encoder,)
 
     def words(self, corpus: Any) -> int:
@@ -151,25 +156,19 @@ class Classification(Objective):
         found.add("loss", cross_entropy(logits, label), len(label))
         found.add("accuracy", (logits.argmax(1) == label).float().mean(), len(label))
 
-    def finish(self, model: nn.Module, corpus: Any, device: torch.device) -> dict[str, Any]:
-        """Accuracy on the test part, once, at the end."""
-        found = Average()
-        for batch in corpus.validation(64, "test"):
-            self.measure(model, {name: t.to(device) for name, t in batch.items()}, found)
-        return {f"test {name}": value for name, value in found.means().items()}
-
 
 @dataclass(frozen=True)
 class Translation(Objective):
-    """-log p(yₜ | y before t, x), the mean over pieces that are not padding.
+    """-log p(yₜ | y before t, x), the mean over tokens that are not padding.
 
     At the end the test part is translated by beam search with a length penalty `alpha`, and
-    measured by sacrebleu, lower-cased.
+    measured by sacrebleu, lower-cased. Of several penalties the one with the best BLEU on the
+    validation part is used.
     """
 
     smoothing: float = number(0.1, least=0.0, below=1.0)
     beams: int = number(5, least=1)
-    alpha: float = number(1.0, least=0.0)
+    alpha: float | list = 1.0
     task: ClassVar = "translate"
     data: ClassVar = (PairData,)
     model: ClassVar = (Translator, Recurrent)
@@ -181,20 +180,55 @@ class Translation(Objective):
     def loss(self, model: nn.Module, batch: dict[str, Tensor], seed: int) -> Tensor:
         return _entropy(_logits(model, batch), batch, self.smoothing)
 
+    def check(self) -> Mistakes:
+        for alpha in _listed(self.alpha):
+            if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not alpha >= 0:
+                yield "alpha", f"the length penalty {alpha!r} is not a number ≥ 0", "give 1.0"
+        if self.alpha == []:
+            yield "alpha", "the list of length penalties is empty", "give 1.0"
+
     def measure(self, model: nn.Module, batch: dict[str, Tensor], found: Average) -> None:
-        count = int((batch["next"] != PAD).sum())
+        count = int((batch["next"] != IGNORED).sum())
         found.add("loss", _entropy(_logits(model, batch).float(), batch, 0.0), count)
 
     def finish(self, model: Any, corpus: Any, device: torch.device) -> dict[str, Any]:
         """The translations of the test part and their BLEU."""
+        alphas = _listed(self.alpha)
+        part = "test" if "test" in corpus.parts else "validation"
+        written: dict[float, list[str]] = {}
+        scores: dict[float, float] = {}
+        if len(alphas) > 1 or part == "validation":
+            for alpha in alphas:
+                written[alpha] = self._translated(model, corpus, device, "validation", alpha)
+                scores[alpha] = bleu(written[alpha], _targets(corpus, "validation"))
+        best = max(alphas, key=lambda alpha: scores.get(alpha, 0.0))
+        found: dict[str, Any] = {"alpha": best}
+        if scores:
+            found["validation bleu"] = scores[best]
+        if part == "validation":
+            return found | {"translations": written[best]}
+        translations = self._translated(model, corpus, device, part, best)
+        score = bleu(translations, _targets(corpus, part))
+        return found | {"translations": translations, "test bleu": score}
+
+    def _translated(
+        self, model: Any, corpus: Any, device: torch.device, part: str, alpha: float
+    ) -> list[str]:
+        tokens = {"start": corpus.tokens["start"], "stop": corpus.tokens["end"]}
         written: list[str] = []
-        how = {"start": START, "stop": END, "beams": self.beams, "alpha": self.alpha}
-        for batch in corpus.validation(256, "test"):
+        for batch in corpus.validation(256, part):
             source, lengths = batch["source"].to(device), batch["lengths"].to(device)
-            rows = model.translate(source, lengths, **how)
+            rows = model.translate(source, lengths, beams=self.beams, alpha=alpha, **tokens)
             written += [corpus.text(row) for row in rows.tolist()]
-        wanted = [target for _, target in corpus.texts["test"]]
-        return {"translations": written, "test bleu": bleu(written, wanted)}
+        return written
+
+
+def _listed(alpha: Any) -> list[Any]:
+    return alpha if isinstance(alpha, list) else [alpha]
+
+
+def _targets(corpus: Any, part: str) -> list[str]:
+    return [target for _, target in corpus.texts[part]]
 
 
 def bleu(written: list[str], wanted: list[str]) -> float:
@@ -210,7 +244,9 @@ def _logits(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
 
 def _entropy(logits: Tensor, batch: dict[str, Tensor], smoothing: float) -> Tensor:
     wanted = batch["next"].flatten()
-    return cross_entropy(logits.flatten(0, 1), wanted, ignore_index=PAD, label_smoothing=smoothing)
+    return cross_entropy(
+        logits.flatten(0, 1), wanted, ignore_index=IGNORED, label_smoothing=smoothing
+    )
 
 
 OBJECTIVES = {

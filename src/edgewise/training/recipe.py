@@ -156,9 +156,9 @@ class _RecipeReader:
 
     def _value(self, section: str, key: str, value: Any, kind: Any, limits: Any) -> Any:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if kind is float and number:
-            value = float(value)
         options = kind.__args__ if hasattr(kind, "__args__") else (kind,)
+        if float in options and number:
+            value = float(value)
         if type(value) not in options:
             wanted = " or ".join(WORDS.get(option, str(option)) for option in options)
             return self._say(f"`{key}` is {value!r}, not {wanted}", section, key, f"give {wanted}")
@@ -185,9 +185,10 @@ class _RecipeReader:
                     "kind",
                     f"choose one of {', '.join(kinds)}",
                 )
-        check = getattr(recipe.model, "check", None)
-        for key, what, help in check() if check else ():
-            self._say(what, "model", key, help)
+        for name in KINDS:
+            check = getattr(getattr(recipe, name), "check", None)
+            for key, what, help in check() if check else ():
+                self._say(what, name, key, help)
 
     def _say(self, what: str, section: str | None, key: str, help: str) -> None:
         self.errors.append(BadRecipe(what, self._place(section, key), help))

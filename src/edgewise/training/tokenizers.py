@@ -77,6 +77,37 @@ def pieces(lines: Iterable[str], size: int, *, lower: bool) -> Any:
     return made
 
 
+def subwords(kind: str, texts: Iterable[str], size: int, *, lower: bool) -> Any:
+    """Tokens of bytes ("byte_bpe", as GPT-2), "wordpiece" (as BERT) or "unigram" (SentencePiece).
+
+    Bytes represent every text exactly; the others know the characters of the texts.
+    """
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    how: Any = {"vocab_size": size, "special_tokens": list(SPECIAL), "show_progress": False}
+    match kind:
+        case "byte_bpe":
+            made = Tokenizer(models.BPE())
+            made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+            made.decoder = decoders.ByteLevel()
+            every = sorted(pre_tokenizers.ByteLevel.alphabet())
+            trainer: Any = trainers.BpeTrainer(**how, initial_alphabet=every)
+        case "wordpiece":
+            made = Tokenizer(models.WordPiece(unk_token=SPECIAL[UNKNOWN]))
+            made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+            made.decoder = decoders.WordPiece()
+            trainer = trainers.WordPieceTrainer(**how)
+        case _:
+            made = Tokenizer(models.Unigram())
+            made.pre_tokenizer = pre_tokenizers.Metaspace()
+            made.decoder = decoders.Metaspace()
+            trainer = trainers.UnigramTrainer(**how, unk_token=SPECIAL[UNKNOWN])
+    if lower:
+        made.normalizer = normalizers.Lowercase()
+    made.train_from_iterator(texts, trainer)
+    return made
+
+
 def masked(tokenizer: Any) -> Any:
     """A copy with a mask token as the last one."""
     from tokenizers import Tokenizer

@@ -1,11 +1,12 @@
-"""The data of a run, one file for each kind.
+"""The data of a run: files → columns → parts → tokens → batches.
 
 A `[data]` section reads a corpus, which gives the batch of any step and iterates over its
-validation and test parts.
+validation and test parts. To add a task, write its section and add it to DATA; to add a format,
+extend `files.py`.
 """
 
-from edgewise.training.data.characters import CharacterData
 from edgewise.training.data.labelled import LabelledData
 from edgewise.training.data.pairs import PairData
+from edgewise.training.data.text import TextData
 
-DATA = {"characters": CharacterData, "labelled": LabelledData, "pairs": PairData}
+DATA = {"text": TextData, "labelled": LabelledData, "pairs": PairData}

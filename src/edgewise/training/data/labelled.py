@@ -1,95 +1,149 @@
-"""Sentences with a class each: a line is the number of the class, a space and the words."""
+"""Sentences, or pairs of them, with a class each."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from edgewise.graphs.drawing import require_package
-from edgewise.training.data.files import bad, digest, examples, lines_of, padded
+from edgewise.training.data.batches import Batch, Buckets, digest, examples, padded
+from edgewise.training.data.files import LINES, Columns, bad, shown
+from edgewise.training.data.splits import Splits
+from edgewise.training.data.tokens import (
+    LEARNED,
+    encoded,
+    separated,
+    size_of,
+    special_token,
+    tokenizer_of,
+)
 from edgewise.training.schema import number
-from edgewise.training.tokenizers import PAD, UNKNOWN, words
-
-Batch = dict[str, Tensor]
 
 
-@dataclass(frozen=True)
-class LabelledData:
-    """Three files of lines; words seen less than `seen` times in training are one unknown word."""
+@dataclass(frozen=True, kw_only=True)
+class LabelledData(Splits):
+    """The columns `text`, `label` and, for pairs of sentences, `second`.
 
-    train: str
-    validation: str
-    test: str
+    A line of a text file is the number of a class, a space and the text. Texts are truncated to
+    `longest` tokens; words seen less than `seen` times are unknown. Labels are integers or strings.
+    `batch_tokens` makes batches of similar length with at most so many tokens, padding included.
+    """
+
+    text: str = "text"
+    second: str = ""
+    label: str = "label"
+    tokenizer: str = "words"
+    pieces: int = number(8000, least=300)
     seen: int = number(1, least=1)
     longest: int = number(64, least=1)
-    path: str = "."
+    batch_tokens: int = number(0, least=0)
 
     def read(self, folder: Path, tokenizer: Any = None) -> LabelledCorpus:
         """The corpus; with a `tokenizer` of a run, in its token ids."""
-        require_package("tokenizers")
-        names = {"train": self.train, "validation": self.validation, "test": self.test}
-        parts = {part: _read(folder / self.path / name) for part, name in names.items()}
-        classes = 1 + max(label for label, _ in parts["train"])
-        if classes == 1:
-            raise bad(
-                "all lines have class 0",
-                folder / self.path / self.train,
-                "give lines of at least two classes",
-            )
-        for part, rows in parts.items():
-            for at, (label, _) in enumerate(rows, start=1):
-                if label >= classes:
-                    raise bad(
-                        f"line {at} has class {label}, the training part has {classes} classes",
-                        folder / self.path / names[part],
-                        "number the classes from 0, and train on all of them",
-                    )
-        return LabelledCorpus(parts, tokenizer or self._learned(parts["train"]), self.longest)
+        tables = {part: _of_lines(table) for part, table in self.parts(folder).items()}
+        texts = {part: self._sentences(table) for part, table in tables.items()}
+        names: dict[str, str] = {}
+        if tokenizer is None or self.tokenizer not in LEARNED:
+            learn = [side for sides in texts["train"] for side in sides]
+            how: Any = {"pieces": self.pieces, "seen": self.seen}
+            tokenizer, names = tokenizer_of(self.tokenizer, folder, learn, **how)
+        tokens = {role: special_token(tokenizer, role, names) for role in ("pad", "unknown")}
+        if self.second:
+            separated(tokenizer, names)
+        tokenizer.enable_truncation(self.longest)
+        labels = _classes(tables["train"], self.label)
+        numbered = {part: _numbers(table, self.label, labels) for part, table in tables.items()}
+        return LabelledCorpus(self, texts, numbered, labels, (tokenizer, tokens))
 
-    def _learned(self, rows: list[tuple[int, list[str]]]) -> Any:
-        counts = Counter(word for _, words in rows for word in words)
-        return words(sorted(word for word, count in counts.items() if count >= self.seen))
+    def _sentences(self, table: Columns) -> list[tuple[str, ...]]:
+        names = (self.text, self.second) if self.second else (self.text,)
+        return list(zip(*(table.texts(name) for name in names), strict=True))
 
 
-def _read(path: Path) -> list[tuple[int, list[str]]]:
-    found = []
-    for at, line in enumerate(lines_of(path), start=1):
+def _of_lines(table: Columns) -> Columns:
+    """The class and the text of each line of a text file."""
+    if LINES not in table.values:
+        return table
+    labels, texts = [], []
+    lines = table.values[LINES]
+    for at, line in enumerate(lines[:-1] if not lines[-1] else lines, start=1):
         label, _, words = line.strip().partition(" ")
         if not (label.isascii() and label.isdigit()):
-            raise bad(
-                f"line {at} does not begin with the number of a class: {line[:40]!r}",
-                path,
-                "write, for example, `1 a fine film`",
-            )
-        found.append((int(label), words.split()))
-    return found
+            what = f"line {at} does not begin with the number of a class: {line[:40]!r}"
+            raise bad(what, table.path, "write, for example, `1 a fine film`")
+        labels.append(int(label))
+        texts.append(words)
+    return Columns(table.path, {"label": labels, "text": texts})
+
+
+def _labels(table: Columns, name: str) -> list[Any]:
+    """Integers or strings; integers of a CSV file are strings there, true and false are 1 and 0."""
+    found = table.column(name)
+    for at, label in enumerate(found, start=1):
+        if not isinstance(label, int | str) or label == "":
+            what = f"`{name}` in row {at:,} is {shown(label)}, not an integer or a string"
+            raise bad(what, table.path, "a class is an integer or a string")
+    if all(isinstance(x, int) or x.removeprefix("-").isdecimal() for x in found):
+        return [int(label) for label in found]
+    return [str(label) for label in found]
+
+
+def _classes(table: Columns, name: str) -> list[str]:
+    """The names of the classes: those of the file, or the labels of the training part, sorted."""
+    found = sorted(set(_labels(table, name)))
+    if len(found) < 2:
+        what = f"all rows have class {found[0]}"
+        raise bad(what, table.path, "give rows of at least two classes")
+    if name in table.classes and all(isinstance(label, int) for label in found):
+        return table.classes[name]
+    return [str(label) for label in found]
+
+
+def _numbers(table: Columns, name: str, classes: list[str]) -> list[int]:
+    labels = _labels(table, name)
+    if name in table.classes and all(isinstance(label, int) for label in labels):
+        labels = [classes[x] if 0 <= x < len(classes) else x for x in labels]
+    known = {label: number for number, label in enumerate(classes)}
+    for at, label in enumerate(labels, start=1):
+        if str(label) not in known:
+            what = f"row {at:,} has class {label}, which no row of the training part has"
+            help = f"the classes are {', '.join(classes[:8])}"
+            raise bad(what, table.path, help)
+    return [known[str(label)] for label in labels]
 
 
 class LabelledCorpus:
     def __init__(
-        self, parts: dict[str, list[tuple[int, list[str]]]], tokenizer: Any, longest: int
+        self,
+        how: LabelledData,
+        texts: dict[str, list[tuple[str, ...]]],
+        numbers: dict[str, list[int]],
+        labels: list[str],
+        tokenizer: tuple[Any, dict[str, int]],
     ) -> None:
-        self.tokenizer, self.longest = tokenizer, longest
-        self.parts = {part: self._tokens(rows) for part, rows in parts.items()}
-        self.classes = 1 + max(label for label, _ in self.parts["train"])
-        self.fingerprint = digest(repr(parts), tokenizer.to_str(), str(longest))
+        self.tokenizer, self.tokens = tokenizer
+        self.labels, self.longest = labels, how.longest
+        self.parts = {
+            part: [
+                (label, row or [self.tokens["unknown"]])
+                for label, row in zip(numbers[part], self._encoded(rows), strict=True)
+            ]
+            for part, rows in texts.items()
+        }
+        self.fingerprint = digest(repr(texts), repr(numbers), self.tokenizer.to_str())
+        self._batch_tokens = how.batch_tokens
+        self._buckets: Buckets | None = None
 
-    def _tokens(self, rows: list[tuple[int, list[str]]]) -> list[tuple[int, list[int]]]:
-        found = self.tokenizer.encode_batch([" ".join(words) for _, words in rows])
-        return [
-            (label, one.ids[: self.longest] or [UNKNOWN])
-            for (label, _), one in zip(rows, found, strict=True)
-        ]
+    def _encoded(self, rows: list[tuple[str, ...]]) -> list[list[int]]:
+        pairs = [row if len(row) == 2 else row[0] for row in rows]
+        return encoded(self.tokenizer, pairs, special=True)
 
     @property
     def words(self) -> int:
-        return int(self.tokenizer.get_vocab_size())
+        return size_of(self.tokenizer)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -97,19 +151,26 @@ class LabelledCorpus:
         return {"words": self.words, "longest": self.longest, "classes": self.classes}
 
     @property
-    def labels(self) -> list[str]:
-        return [str(label) for label in range(self.classes)]
+    def classes(self) -> int:
+        return len(self.labels)
 
     def batch(self, size: int, seed: int, step: int) -> Batch:
         rows = self.parts["train"]
-        return _batch([rows[i] for i in examples(len(rows), size, seed, step).tolist()])
+        if not self._batch_tokens:
+            return self._batch([rows[i] for i in examples(len(rows), size, seed, step).tolist()])
+        if self._buckets is None or self._buckets.size != size:
+            self._buckets = Buckets([len(row) for _, row in rows], size, self._batch_tokens)
+        width, chosen = self._buckets.batch(seed, step)
+        return self._batch([rows[i] for i in chosen.tolist()], width)
 
     def validation(self, size: int, part: str = "validation") -> Iterator[Batch]:
         rows = self.parts[part]
         for first in range(0, len(rows), size):
-            yield _batch(rows[first : first + size])
+            yield self._batch(rows[first : first + size])
 
-
-def _batch(rows: list[tuple[int, list[int]]]) -> Batch:
-    token, lengths = padded([words for _, words in rows], PAD)
-    return {"token": token, "lengths": lengths, "label": torch.tensor([label for label, _ in rows])}
+    def _batch(self, rows: list[tuple[int, list[int]]], width: int = 0) -> Batch:
+        token, lengths = padded(
+            [row for _, row in rows], self.tokens["pad"], min(width, self.longest)
+        )
+        label = torch.tensor([label for label, _ in rows])
+        return {"token": token, "lengths": lengths, "label": label}

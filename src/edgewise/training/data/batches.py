@@ -1,0 +1,79 @@
+"""Examples → batches: the examples of any step are drawn from the seed and its number."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from edgewise.training.randomness import generator
+
+Batch = dict[str, Tensor]
+IGNORED = -100  # the target at places without a loss
+BUCKET = 8  # widths of batches of similar length are multiples of this
+
+
+def digest(*texts: str) -> str:
+    """A fingerprint of the data: equal if all texts are."""
+    found = hashlib.sha256()
+    for text in texts:
+        found.update(text.encode() + b"\0")
+    return found.hexdigest()
+
+
+def examples(count: int, size: int, seed: int, step: int) -> Tensor:
+    """Indices of the examples of a step; each epoch has its own order, drawn from the seed."""
+    found, at = [], step * size
+    while size > 0:
+        epoch, first = divmod(at, count)
+        order = torch.randperm(count, generator=generator(seed, "round", epoch))
+        found.append(order[first : first + size])
+        at, size = at + len(found[-1]), size - len(found[-1])
+    return torch.cat(found)
+
+
+class Buckets:
+    """Batches of examples of similar length: at most `size` examples and `tokens` tokens.
+
+    Lengths are rounded up to multiples of 8, so a model is grounded for a handful of shapes; every
+    example comes once in each epoch, in batches whose order is drawn from the seed.
+    """
+
+    def __init__(self, lengths: Sequence[int], size: int, tokens: int) -> None:
+        self.widths = [-(-length // BUCKET) * BUCKET for length in lengths]
+        self.size, self.tokens = size, tokens
+        self._epoch: tuple[int, int, list[tuple[int, Tensor]]] | None = None
+
+    def batch(self, seed: int, step: int) -> tuple[int, Tensor]:
+        """The width of a batch and its examples."""
+        if self._epoch is None or self._epoch[0] != seed:
+            self._epoch = (seed, 0, self._order(seed, 0))
+        epoch, at = divmod(step, len(self._epoch[2]))  # all epochs have as many batches
+        if self._epoch[1] != epoch:
+            self._epoch = (seed, epoch, self._order(seed, epoch))
+        return self._epoch[2][at]
+
+    def _order(self, seed: int, epoch: int) -> list[tuple[int, Tensor]]:
+        draws = generator(seed, "buckets", epoch)
+        order = torch.randperm(len(self.widths), generator=draws)
+        widths = torch.tensor(self.widths)[order]
+        found = [
+            (width, chosen)
+            for width in sorted(set(self.widths))
+            for chosen in order[widths == width].split(self._most(width))
+        ]
+        return [found[i] for i in torch.randperm(len(found), generator=draws).tolist()]
+
+    def _most(self, width: int) -> int:
+        return max(1, min(self.size, self.tokens // width))
+
+
+def padded(rows: Sequence[Sequence[int]], fill: int = 0, width: int = 0) -> tuple[Tensor, Tensor]:
+    """Rows of different lengths as one tensor of at least `width` columns, and their lengths."""
+    lengths = torch.tensor([len(row) for row in rows])
+    out = torch.full((len(rows), max([width, *map(len, rows)])), fill)
+    for i, row in enumerate(rows):
+        out[i, : len(row)] = torch.tensor(row, dtype=torch.long)
+    return out, lengths
