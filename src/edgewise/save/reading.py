@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from edgewise.save import archive
 from edgewise.save.archive import Broken
 
 MAX_STATEMENTS = 1_000_000
+OF_FOLDERS = ("config.json", "recipe.toml", "recipe.json")  # a checkpoint, a run, an older run
 DTYPES = {"float64", "float32", "float16", "bfloat16"}
 OPTIONS = {
     "edgewise": str,
@@ -48,13 +50,19 @@ load("model.edgewise")"""
 
 
 def load(path: str | Path) -> Model:
-    """The model that `save` wrote: the same program, weights and outputs."""
+    """The model that `save` wrote: the same program, weights and outputs.
+
+    A folder is a run of a recipe or a checkpoint; `zoo.from_pretrained` gives its tokenizer too.
+    """
     if not isinstance(path, str | Path):
         raise BadModelFile(
             f"expected a path, got {type(path).__name__}",
             caller(),
             'write `load("model.edgewise")`',
         )
+    if any((Path(path) / name).is_file() for name in OF_FOLDERS):
+        found: Model = import_module("edgewise.zoo").from_pretrained(path).model
+        return found
     try:
         parts = archive.read(Path(path))
         manifest = _manifest(parts)

@@ -103,3 +103,44 @@ import torch
 from edgewise.training.randomness import deterministic
 with deterministic(False):
     torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))"""
+
+
+class BadRun(EdgewiseError):
+    """A run is a model once it has weights; its files are checked before anything is built."""
+
+    code = "bad-run"
+    example = (
+        RECIPE
+        + """\
+from edgewise import zoo
+run(recipe)
+Path("run/rules.txt").write_text("logits(I) :- token(I).")
+zoo.from_pretrained("run")"""
+    )
+    instead = (
+        RECIPE
+        + """\
+from edgewise import zoo
+run(recipe)
+model = zoo.from_pretrained("run")"""
+    )
+
+
+class WrongTask(EdgewiseError):
+    """A model is for one task: a translator translates, a classifier classifies."""
+
+    code = "wrong-task"
+    example = (
+        RECIPE
+        + """\
+from edgewise import zoo
+run(recipe)
+zoo.from_pretrained("run").translate(["to be"])"""
+    )
+    instead = (
+        RECIPE
+        + """\
+from edgewise import zoo
+run(recipe)
+zoo.from_pretrained("run").generate("to be", most=3)"""
+    )

@@ -9,23 +9,38 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
 
+from edgewise.errors import Span
 from edgewise.module import Model
-from edgewise.save.archive import digest, write
+from edgewise.save import archive
+from edgewise.save.archive import Broken, digest, write
+from edgewise.save.reading import assembled, check_options, parsed
 from edgewise.save.writing import options_of, rules_text, tensors_of
+from edgewise.training.errors import BadRun
 from edgewise.training.folder import RECIPE
 from edgewise.training.recipe import Recipe
 from edgewise.training.tokenizers import MASK, SPECIAL
+from edgewise.zoo.pretrained.schema import BadPretrained
+from edgewise.zoo.pretrained.texts import read_tokenizer
 
 MODEL_TYPE, FORMAT = "edgewise", 1
 CONFIG, RULES, TOKENIZER = "config.json", "rules.txt", "tokenizer.json"
 WEIGHTS = "model.safetensors"
+OLDER = "recipe.json"  # only runs of older versions have it
+AGAIN = "the folder is incomplete or damaged: copy it again"
+FIELDS = {
+    **{"task": str, "model": dict, "objective": dict, "sizes": dict, "tokens": dict},
+    **{"labels": list, "program": dict, "files": dict},
+}
+LARGEST_SIZE = 1 << 31
 
 
 def describe(out: Path, recipe: Recipe, corpus: Any, model: Model) -> None:
@@ -59,6 +74,102 @@ def write_weights(out: Path, model: Model, step: int) -> None:
     tensors, _ = tensors_of(model)
     header = {"format": "pt", "step": str(step), "sha256": hash_of(tensors)}
     write(out / WEIGHTS, safetensors.torch.save(tensors, metadata=header))
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFiles:
+    """What the files of a run hold; `step` is that of the weights, if they say so."""
+
+    config: dict[str, Any]
+    model: Model
+    tokenizer: Any
+    step: int | None
+
+
+def read(folder: Path) -> ModelFiles:
+    """Read a model; every file is checked before anything is built."""
+    config = _config(folder)
+    rules = _checked(folder, RULES, config)
+    tokenizer = _tokenizer(folder, config) if TOKENIZER in config["files"] else None
+    tensors, step = read_weights(folder)
+    try:
+        check_options(config["program"])
+        model = assembled(parsed(rules), config["program"], tensors)
+    except Broken as problem:
+        raise bad(folder, str(problem), AGAIN) from None
+    return ModelFiles(config, model.eval(), tokenizer, step)
+
+
+def read_weights(folder: Path) -> tuple[dict[str, Tensor], int | None]:
+    """The weights of a run and their step."""
+    path = folder / WEIGHTS
+    if not path.is_file():
+        help = "wait for its first checkpoint, or continue it: `edgewise train`"
+        raise bad(folder, "the run has no weights yet", help)
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (safetensors.SafetensorError, OSError, ValueError):
+        raise bad(folder, f"`{WEIGHTS}` is truncated or corrupt", AGAIN) from None
+    if header.get("sha256", hash_of(tensors)) != hash_of(tensors):
+        raise bad(folder, f"the hash of `{WEIGHTS}` differs from its header", AGAIN)
+    step = header.get("step", "")
+    return tensors, int(step) if step.isascii() and step.isdigit() else None
+
+
+def bad(folder: Path, what: str, help: str) -> BadRun:
+    return BadRun(what, Span.of("<run>", folder), help)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    try:
+        found = archive.parse((folder / CONFIG).read_bytes())
+    except OSError as problem:
+        raise bad(folder, *_without_config(folder, problem)) from None
+    except Broken:
+        raise bad(folder, f"`{CONFIG}` is not a JSON object: truncated or corrupt", AGAIN) from None
+    if found.get("model_type") != MODEL_TYPE or found.get("format") != FORMAT:
+        kind, version = found.get("model_type"), found.get("format")
+        what = f"`{CONFIG}` is of the kind {kind!r}, format {version!r}"[:120]
+        help = f"this version of Edgewise reads {MODEL_TYPE!r}, format {FORMAT}"
+        raise bad(folder, what, help)
+    for name, kind in FIELDS.items():
+        if not isinstance(found.get(name), kind):
+            raise bad(folder, f"`{CONFIG}` has no valid `{name}`", AGAIN)
+    numbers = (*found["sizes"].values(), *found["tokens"].values())
+    if not all(type(n) is int and 0 <= n < LARGEST_SIZE for n in numbers):
+        raise bad(folder, f"`{CONFIG}` has no valid `sizes` or `tokens`", AGAIN)
+    return found
+
+
+def _without_config(folder: Path, problem: OSError) -> tuple[str, str]:
+    if (folder / OLDER).is_file():
+        what = "the run is of an older version, which saved no tokenizer and no rules"
+        return what, "train it again; `checkpoints/` has its weights as safetensors"
+    if (folder / RECIPE).is_file():
+        what = f"the run has no `{CONFIG}`: it was interrupted before its first step"
+        return what, "run its recipe again"
+    return f"`{CONFIG}` cannot be read: {problem.strerror}", "give the folder of a run"
+
+
+def _checked(folder: Path, name: str, config: Mapping[str, Any]) -> bytes:
+    """A file with the hash that the configuration says."""
+    try:
+        data = (folder / name).read_bytes()
+    except OSError as problem:
+        raise bad(folder, f"`{name}` cannot be read: {problem.strerror}", AGAIN) from None
+    if digest(data) != config["files"].get(name):
+        raise bad(folder, f"the hash of `{name}` differs from `{CONFIG}`", AGAIN)
+    return data
+
+
+def _tokenizer(folder: Path, config: Mapping[str, Any]) -> Any:
+    _checked(folder, TOKENIZER, config)
+    try:
+        return read_tokenizer(folder / TOKENIZER, config["sizes"].get("words", 0))
+    except BadPretrained as problem:
+        raise bad(folder, problem.message, AGAIN) from None
 
 
 def hash_of(tensors: Mapping[str, Tensor]) -> str:

@@ -93,6 +93,17 @@ def load(path: str | Path) -> Recipe:
     return _RecipeReader(path, text).recipe(tables)
 
 
+def section(name: str, table: dict[str, Any], path: Path) -> Any:
+    """One checked section, as a run has it in its configuration."""
+    reader = _RecipeReader(path, "")
+    found = reader.section(name, table)
+    check = getattr(found, "check", None)
+    for _, what, help in check() if check else ():
+        reader.errors.append(BadRecipe(what, _file_span(path), help))
+    raise_all(reader.errors)
+    return found
+
+
 def _syntax(problem: tomllib.TOMLDecodeError, path: Path, text: str) -> BadRecipe:
     what = str(problem)
     found = re.search(r"line (\d+), column (\d+)", what)
@@ -120,14 +131,14 @@ class _RecipeReader:
         for name in tables:
             if name not in SECTIONS:
                 self._say(f"there is no section `{name}`", None, name, _near(name, SECTIONS))
-        parts = {name: self._section(name, tables.get(name)) for name in SECTIONS}
+        parts = {name: self.section(name, tables.get(name)) for name in SECTIONS}
         raise_all(self.errors)
         recipe = Recipe(**parts, path=self.path)
         self._fits(recipe)
         raise_all(self.errors)
         return recipe
 
-    def _section(self, name: str, table: Any) -> Any:
+    def section(self, name: str, table: Any) -> Any:
         if not isinstance(table, dict):
             what = "is missing" if table is None else "is not a table"
             return self._say(f"the section `[{name}]` {what}", None, name, f"add `[{name}]`")

@@ -139,5 +139,9 @@ def letters(tokenizer: Any, text: str) -> list[int]:
         raise UnknownCharacter(
             f"the model has no token for {problem.args[0]!r}",
             caller(),
-            f"leave out {odd[:20]!r}; it knows {''.join(sorted(known))[:120]!r}",
+            f"leave out {odd[:20]!r}; it knows {_alphabet(known)!r}",
         ) from None
+
+
+def _alphabet(known: Iterable[str]) -> str:
+    return "".join(sorted(name for name in known if len(name) == 1))[:120]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,8 @@ class Classifier:
     size: int = number(least=1)
     hidden: int = number(least=1)
     dropout: float = number(0.0, least=0.0, below=1.0)
+
+    states: ClassVar = "encoder.out"  # what `embed` takes the mean of
 
     def check(self) -> Mistakes:
         yield from check_heads(self.size, self.heads)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -114,6 +114,8 @@ class Encoder:
     hidden: int = number(least=1)
     dropout: float = number(0.0, least=0.0, below=1.0)
     graph: str = "full()"
+
+    states: ClassVar = "final"  # what `embed` takes the mean of
 
     def check(self) -> Mistakes:
         yield from check_heads(self.size, self.heads)

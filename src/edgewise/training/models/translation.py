@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,8 @@ class Translator:
     hidden: int = number(least=1)
     dropout: float = number(0.0, least=0.0, below=1.0)
     tied: bool = False
+
+    states: ClassVar = "encoder.out"  # what `embed` takes the mean of
 
     def check(self) -> Mistakes:
         yield from check_heads(self.size, self.heads)

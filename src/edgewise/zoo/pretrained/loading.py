@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,10 +27,11 @@ from edgewise.zoo.pretrained.schema import (
 from edgewise.zoo.pretrained.texts import read_tokenizer
 
 GENERATION = "generation_config.json"
+RECIPES = ("recipe.toml", "recipe.json")  # of a run, and of one of an older version
 
 
 def from_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> Pretrained:
-    """The model of a checkpoint: a folder as Hugging Face saves it, or a GGUF file."""
+    """The model of a checkpoint: a folder as Hugging Face saves it, a GGUF file, or a run."""
     if not isinstance(path, str | Path):
         raise BadPretrained(
             f"a path is a string, not {type(path).__name__}", caller(), "give the path of a folder"
@@ -44,10 +46,24 @@ def from_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
             from edgewise.zoo.pretrained.gguf import read_gguf
 
             return read_gguf(path, dtype)
+        if is_run(path):
+            run: Pretrained = import_module("edgewise.training.run").read_run(path, dtype)
+            return run
         return _folder(path, dtype)
     except EdgewiseError as error:
         error.place = error.place or caller()
         raise
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder holds a run of a recipe, or a model that was exported from one."""
+    config = path / files.CONFIG
+    if not config.is_file():
+        return any((path / name).is_file() for name in RECIPES)
+    try:
+        return files.read_json(config).get("model_type") == "edgewise"
+    except BadPretrained:
+        return (path / RECIPES[0]).is_file()
 
 
 def _folder(path: Path, dtype: torch.dtype) -> Pretrained:

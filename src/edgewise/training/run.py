@@ -1,0 +1,261 @@
+"""A trained run as a model: texts in, texts, classes or vectors out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from edgewise.decode.decoder import Decoder, checked_integer
+from edgewise.errors import EdgewiseError, caller
+from edgewise.graphs.checks import integer
+from edgewise.inputs.kinds import numbers
+from edgewise.language import nodes
+from edgewise.module import Model
+from edgewise.training import model_files
+from edgewise.training.errors import WrongTask
+from edgewise.training.models.classifier import mask_of
+from edgewise.training.recipe import section
+from edgewise.training.tokenizers import encoded
+from edgewise.zoo.pretrained.model import UNLIMITED, Pretrained
+from edgewise.zoo.pretrained.schema import BadPretrained
+from edgewise.zoo.pretrained.texts import TextTooLong, Tokens, listed, padded
+
+DOES = {  # what a model of each task does
+    "generate": "continues texts",
+    "translate": "translates texts",
+    "classify": "classifies texts",
+    "embed": "embeds texts",
+}
+
+
+@dataclass(eq=False)
+class Run(Pretrained):
+    """What `from_pretrained` gives for a run: the model, its tokenizer and its task.
+
+    `module` is the model as it was trained, `step` the step of its weights. `classify`, `embed`,
+    `generate` and `translate` say so if the model is for another task.
+    """
+
+    task: str = ""
+    module: Any = None
+    step: int | None = None
+    labels: list[str] = field(default_factory=list)
+
+    @property
+    def output(self) -> str:
+        return str(self.table["program"]["output"])
+
+    @property
+    def model(self) -> Model:
+        model: Model = self.module.program
+        return model
+
+    def compile(self, relation: str) -> Model:
+        if relation == self.output:
+            return self.model
+        if relation not in self.compiled:
+            model = self.program.compile(nodes.Atom(relation), dtype=self.dtype).eval()
+            state = self.model.state_dict()
+            model.load_state_dict({name: state[name] for name in model.state_dict()})
+            self.compiled[relation] = model
+        return self.compiled[relation]
+
+    def rows(self, texts: Sequence[str]) -> list[list[int]]:
+        """The token ids of each text; a text without tokens is an error."""
+        found = encoded(self._tokenizer(), listed(texts))
+        for k, row in enumerate(found):
+            if not row:
+                raise BadPretrained(f"text {k} has no tokens", caller(), "leave it out")
+        return found
+
+    def _tokenizer(self) -> Any:
+        if self.tokenizer is None:
+            raise BadPretrained("the run has no tokenizer", caller(), "give inputs to `model`")
+        return self.tokenizer
+
+    def tokens(
+        self,
+        texts: Sequence[str],
+        *,
+        truncate: bool = False,
+        multiple: int = 1,
+        which: Sequence[int] | None = None,
+    ) -> Tokens:
+        how: Any = {"truncate": truncate, "multiple": multiple, "which": which}
+        return padded(encoded(self._tokenizer(), listed(texts)), longest=self.config.length, **how)
+
+    def decoder(self, read: int, most: int) -> tuple[Decoder, int]:
+        """Cached rows while all tokens fit; beyond, the last tokens predict the next."""
+        if read + most <= self.config.length:
+            return super().decoder(read, most)
+        return WindowDecoder(self.model, self.config.length), most
+
+    def generate(self, prompt: str, **options: Any) -> str:
+        """The continuation of a prompt; see `Pretrained.generate`.
+
+        Tokens after the context are predicted from as many tokens as the context has.
+        """
+        self._check_task("generate")
+        (row,) = encoded(self._tokenizer(), listed([prompt]))
+        if len(row) > self.config.length:
+            raise TextTooLong(
+                f"the prompt has {len(row)} tokens, the model reads {self.config.length}",
+                caller(),
+                "shorten it: the last tokens count most",
+            )
+        return super().generate(prompt, **options)
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        *,
+        most: int | None = None,
+        beams: int | None = None,
+        batch: int = 32,
+        truncate: bool = False,
+    ) -> list[str]:
+        """The translation of each text, by beam search as the recipe says or with `beams`."""
+        self._check_task("translate")
+        if most is not None:
+            checked_integer(most, "most", 1)
+        how = {"beams": self.table["objective"].get("beams", 5) if beams is None else beams}
+        start, stop = (self.table["tokens"][name] for name in ("start", "end"))
+        how |= {"alpha": self.table["objective"].get("alpha", 1.0), "start": start, "stop": stop}
+        rows = [[*row, stop] for row in self.rows(texts)]
+        found: list[str] = [""] * len(rows)
+        with torch.inference_mode():
+            for some, read in self._batches(rows, batch, truncate):
+                lengths = read.mask.sum(1).long()
+                for k, row in zip(
+                    some, self.module.translate(read.numbers, lengths, **how), strict=True
+                ):
+                    ids = row.tolist()
+                    ids = ids[: ids.index(stop)] if stop in ids else ids
+                    found[k] = str(self.tokenizer.decode(ids if most is None else ids[:most]))
+        return found
+
+    def classify(
+        self, texts: Sequence[str], *, batch: int = 32, truncate: bool = False
+    ) -> list[dict[str, float]]:
+        """The probability of each class by its label, the most likely first, for each text."""
+        self._check_task("classify")
+        rows = self.rows(texts)
+        found: list[dict[str, float]] = [{}] * len(rows)
+        with torch.inference_mode():
+            for some, read in self._batches(rows, batch, truncate):
+                shares = self.module(read.numbers, read.mask.sum(1).long()).double().softmax(-1)
+                for k, row in zip(some, shares.tolist(), strict=True):
+                    pairs = zip(self.labels, row, strict=True)
+                    found[k] = dict(sorted(pairs, key=lambda pair: -pair[1]))
+        return found
+
+    def embed(self, texts: Sequence[str], *, batch: int = 32, truncate: bool = False) -> Tensor:
+        """The mean of the last states of each text, of unit length."""
+        relation = getattr(self.config.model, "states", None)
+        if relation is None:
+            raise self._wrong("embed")
+        model, rows = self.compile(relation), self.rows(texts)
+        found: list[Tensor] = [torch.empty(0)] * len(rows)
+        with torch.inference_mode():
+            for some, read in self._batches(
+                rows, batch, truncate, exact="mask" not in model.inputs
+            ):
+                mask = mask_of(read.numbers, read.mask.sum(1), self.dtype)
+                known = dict.fromkeys(("token", "source"), numbers(read.numbers)) | {"mask": mask}
+                states: Any = model(**{name: known[name] for name in model.inputs})
+                means = (states * mask).sum(1) / mask.sum(1)
+                for k, row in zip(some, normalize(means, dim=-1), strict=True):
+                    found[k] = row.cpu()
+        return torch.stack(found) if found else torch.zeros(0, self.config.size)
+
+    def _batches(
+        self, rows: list[list[int]], batch: int, truncate: bool, *, exact: bool = False
+    ) -> Iterator[tuple[list[int], Tokens]]:
+        """Rows of similar lengths together, or with `exact` of equal lengths."""
+        batch, longest = integer(batch, "batch", 1), self.config.length
+        order = sorted(range(len(rows)), key=lambda k: len(rows[k]))
+        while order:
+            count = batch
+            if exact:
+                first = min(len(rows[order[0]]), longest)
+                count = min(batch, sum(min(len(rows[k]), longest) == first for k in order))
+            some, order = order[:count], order[count:]
+            how: Any = {"truncate": truncate, "which": some}
+            yield some, padded([rows[k] for k in some], longest=longest, **how)
+
+    def _check_task(self, verb: str) -> None:
+        if verb != self.task:
+            raise self._wrong(verb)
+
+    def _wrong(self, verb: str) -> WrongTask:
+        what = f"the model {DOES[self.task]}, it does not {verb}"
+        return WrongTask(what, caller(), f"use `{self.task}`")
+
+
+class WindowDecoder:
+    """Next-token scores from the last `length` tokens, which are recomputed for each.
+
+    A causal model: tokens after the last one, which pad a short text, change nothing before them.
+    """
+
+    def __init__(self, model: Model, length: int) -> None:
+        self.model, self.length = model, length
+        self.tokens: Tensor | None = None
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        tokens = tokens if self.tokens is None else torch.cat([self.tokens, tokens], 1)
+        self.tokens = tokens[:, -self.length :]
+        last = self.tokens.shape[1] - 1
+        wide = self.tokens.new_zeros((len(tokens), self.length))
+        wide[:, : last + 1] = self.tokens
+        with torch.inference_mode():
+            scores: Any = self.model(token=numbers(wide))
+        out: Tensor = scores[:, last]
+        return out
+
+    def take(self, samples: Tensor) -> None:
+        assert self.tokens is not None
+        self.tokens = self.tokens.index_select(0, samples)
+
+    @property
+    def remaining(self) -> int:
+        return UNLIMITED
+
+
+def read_run(path: Path, dtype: torch.dtype = torch.float32) -> Run:
+    """The model of a run's folder."""
+    files = model_files.read(path)
+    config, sizes = files.config, SimpleNamespace(**files.config["sizes"])
+    try:
+        model = section("model", config["model"], path / model_files.CONFIG)
+        task = section("objective", config["objective"], path / model_files.CONFIG).task
+        module = model.module(files.model.to(dtype), sizes.words, sizes)
+    except (EdgewiseError, AttributeError) as problem:
+        missing = f"`sizes` lacks `{getattr(problem, 'name', '')}`"
+        what = problem.message if isinstance(problem, EdgewiseError) else missing
+        raise model_files.bad(path, f"`{model_files.CONFIG}`: {what}", model_files.AGAIN) from None
+    length = getattr(module, "context", getattr(module, "longest", getattr(sizes, "longest", 0)))
+    return Run(
+        spec=sys.modules[type(model).__module__],
+        architecture=config["model"]["kind"],
+        config=SimpleNamespace(
+            model=model, vocabulary=sizes.words, length=length or UNLIMITED, size=model.size
+        ),
+        program=files.model.program,
+        weights={n: p.detach() for n, p in files.model.named_parameters()},
+        tokenizer=files.tokenizer,
+        table=config,
+        dtype=dtype,
+        task=task,
+        module=module.eval(),
+        step=files.step,
+        labels=[str(label) for label in config["labels"]],
+    )
