@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable
+from operator import is_
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from edgewise.errors import caller
 from edgewise.inputs.kinds import BadInput
 from edgewise.module import Data, Model
 from edgewise.physical.data import ReadyCall
+from edgewise.physical.gradients import Gradients, NotCompiledError
 from edgewise.physical.plan import PhysicalPlan
 from edgewise.physical.tracing import autocasts
 
 Loss = Callable[..., Tensor]
 Ready = tuple[ReadyCall, list[Tensor], list[Tensor]]
 COMPILED = 8  # layouts that one step compiles: each takes seconds
-# Dynamo's own, its backends' included: the loss breaks the graph, changes too often, no compiler
-NOT_COMPILED = (
-    torch._dynamo.exc.TorchDynamoException,
-    torch._dynamo.exc.FailOnRecompileLimitHit,
-)
+OWN = {Tensor, torch.nn.Parameter}
 
 
 def training_step(model: Model, loss: Loss, optimiser: torch.optim.Optimizer) -> TrainingStep:
@@ -32,9 +31,9 @@ def training_step(model: Model, loss: Loss, optimiser: torch.optim.Optimizer) ->
 
     It is the loop `optimiser.zero_grad(); value = loss(model(data, **inputs), *targets);
     value.backward(); optimiser.step()`, with less overhead for small samples: from the third call
-    with a layout on, forward, loss and gradients are one function of `torch.compile`. A call that
-    cannot be compiled is that plain loop, and `step.plain` says why: a loss that Dynamo cannot
-    trace, or that reads numbers which change more often than `torch.compile` recompiles.
+    with a layout on, forward, loss and gradients are one compiled function. A call that cannot be
+    compiled is that plain loop, and `step.plain` says why: a loss that Dynamo cannot trace, or that
+    reads numbers which change more often than `torch.compile` recompiles.
     """
     if not isinstance(model, Model):
         raise BadInput(
@@ -68,7 +67,7 @@ class TrainingStep:
         closure = inspect.signature(type(optimiser).step).parameters.get("closure")
         self._needs_closure = closure is not None and closure.default is inspect.Parameter.empty
         self._layouts: WeakKeyDictionary[PhysicalPlan, _Layout] = WeakKeyDictionary()
-        self._compiled: dict[Hashable, dict[Hashable, _Gradients]] = {}
+        self._compiled: dict[Hashable, dict[Hashable, Gradients]] = {}
         self._count = 0
 
     def __call__(self, data: Data | None, /, *targets: Any, **inputs: Any) -> Tensor:
@@ -90,31 +89,29 @@ class TrainingStep:
     ) -> Tensor:
         """The loss; its gradients are in the weights."""
         found = self.model._ready(data, inputs)
-        self.plain = self._refuses(found, targets)
-        if found is None or self.plain is not None:
-            return self._run_plain(data, targets, inputs)
+        if found is None:
+            self.plain = "no earlier call had inputs like these, or their values change"
+            return self._run_plain(data, targets, inputs)[1]
         ready, values, weights = found
         layout = self._layout(ready)
-        kind = (
-            *((t.shape, t.dtype, t.device) for t in targets),
-            *(w.requires_grad for w in weights),
-        )
+        values = [*ready.first, *values]
+        self.plain = layout.refuses or self._refuses(values, weights, targets)
+        if self.plain is not None:
+            return self._run_plain(data, targets, inputs)[1]
+        kind = _kind(targets, values, weights)
         gradients = layout.compiled.get(kind)
         if gradients is not None:
-            if gradients.failed is None:
-                try:
-                    return gradients(weights, [*ready.first, *values], layout.tensors, targets)
-                except NOT_COMPILED as error:
-                    gradients.failed = _reason(error)
-            self.plain = gradients.failed
-            return self._run_plain(data, targets, inputs)
+            try:
+                return gradients(weights, [*values, *weights, *layout.tensors], targets)
+            except NotCompiledError as error:
+                self.plain = str(error)
+            return self._run_plain(data, targets, inputs)[1]
         if self._count >= COMPILED:
             self.plain = f"{COMPILED} layouts are compiled: pad samples with `model.samples`"
-            return self._run_plain(data, targets, inputs)
+            return self._run_plain(data, targets, inputs)[1]
         self.plain = "the first call with a layout is plain: its errors are those of PyTorch"
-        value = self._run_plain(data, targets, inputs)
-        reached = [at for at, weight in enumerate(weights) if weight.grad is not None]
-        layout.compiled[kind] = _Gradients(layout.function, self.loss, reached)
+        output, value = self._run_plain(data, targets, inputs)
+        layout.compiled[kind] = Gradients(layout.function, self.loss, output, len(values))
         self._count += 1
         return value
 
@@ -127,9 +124,11 @@ class TrainingStep:
 
     def _run_plain(
         self, data: Data | None, targets: tuple[Any, ...], inputs: dict[str, Any]
-    ) -> Tensor:
+    ) -> tuple[Any, Tensor]:
+        """The output of the model, and the loss."""
         self.optimiser.zero_grad()
-        value = self.loss(self.model(data, **inputs), *targets)
+        output = self.model(data, **inputs)
+        value = self.loss(output, *targets)
         if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
             kind = f"a {type(value).__name__}"
             if isinstance(value, Tensor):
@@ -142,42 +141,49 @@ class TrainingStep:
                 "return such as `(output - target).square().mean()`",
             )
         value.backward()
-        return value.detach().reshape(())
+        return output, value.detach().reshape(())
 
-    def _refuses(self, found: Ready | None, targets: tuple[Any, ...]) -> str | None:
+    def _refuses(
+        self, values: list[Tensor], weights: list[Tensor], targets: tuple[Any, ...]
+    ) -> str | None:
         """Why a call is not compiled: it must do all that the plain loop does, or not be."""
         model = self.model
-        if found is None:
-            return "no earlier call had inputs like these, or their values change"
-        ready, values, weights = found
-        if reason := self._layout(ready).refuses:
-            return reason
         if autocasts(model._one.device):
             return "autocast is on"
         if not torch.is_grad_enabled():
             return "gradients are switched off"
+        if torch.is_anomaly_enabled() or is_in_torch_dispatch_mode():
+            return "anomaly detection or a dispatch mode is on, which see single operations"
         if not all(isinstance(target, Tensor) for target in targets):
             return "a target is not a tensor"
-        if any(tensor.requires_grad for tensor in (*ready.first, *values, *targets)):
+        if any(t.requires_grad for t in (*values, *targets)):
             return "an input or a target requires a gradient"
+        if any(t.is_neg() for t in values) or not set(map(type, weights)) <= OWN:
+            return "an input is a lazy negation, or a weight is a tensor of another class"
         trained = [weight for weight in weights if weight.requires_grad]
-        groups = self.optimiser.param_groups
-        if {id(p) for group in groups for p in group["params"]} != {id(w) for w in trained}:
+        owned = [p for group in self.optimiser.param_groups for p in group["params"]]
+        same = len(trained) == len(owned) and (  # the same order is cheap to see
+            all(map(is_, trained, owned)) or set(map(id, trained)) == set(map(id, owned))
+        )
+        if not same:
             return "the optimiser's parameters are not the trained weights of the model"
-        if len({weight.dtype for weight in trained}) != 1:
-            return "the weights have several precisions"
         hooks = (model._forward_hooks, model._forward_pre_hooks, model._backward_hooks)
-        tensor_hooks = ((w._backward_hooks, w._post_accumulate_grad_hooks) for w in trained)
-        if any(hooks) or any(map(any, tensor_hooks)):
+        tensor_hooks = [w._backward_hooks or w._post_accumulate_grad_hooks for w in trained]
+        if any(hooks) or any(tensor_hooks):
             return "hooks are registered"
         return None
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, torch._dynamo.exc.FailOnRecompileLimitHit):
-        limit = torch._dynamo.config.recompile_limit
-        return f"`torch.compile` compiled it {limit} times: what the loss reads keeps changing"
-    return f"`torch.compile` cannot compile it: {str(error).strip().splitlines()[0]}"
+def _kind(
+    targets: tuple[Tensor, ...], values: list[Tensor], weights: list[Tensor]
+) -> tuple[Hashable, ...]:
+    """What compiled code depends on beside the layout."""
+    return (
+        *[(t.shape, t.dtype, t.device) for t in targets],
+        *[t.stride() for t in values],
+        *[w.stride() for w in weights],
+        *[w.requires_grad for w in weights],
+    )
 
 
 class _Layout:
@@ -185,7 +191,7 @@ class _Layout:
 
     def __init__(self, ready: ReadyCall) -> None:
         plan = ready.plan
-        self.compiled: dict[Hashable, _Gradients] = {}
+        self.compiled: dict[Hashable, Gradients] = {}
         self.refuses = None if ready.output.is_dense else "the output is a relation of rows"
         if kernels := plan.kernels:
             self.refuses = f"it calls `{kernels[0]}`, which is not a torch operation"
@@ -197,53 +203,5 @@ class _Layout:
         names = [n for n, x in scope.items() if n not in own and not isinstance(x, Tensor)]
         things = [scope[name] for name in names]
         marks = [repr(x) if isinstance(x, plain) else id(x) for x in things]
-        kinds = [*plan.signature, *((t.shape, t.dtype) for t in self.tensors)]
+        kinds = [*plan.signature, *((t.shape, t.stride(), t.dtype) for t in self.tensors)]
         self.key = (plan.device, plan.text, *names, *marks, *kinds)
-
-
-class _Gradients:
-    """Forward, loss and gradients of some weights, compiled; Dynamo guards what the loss reads."""
-
-    def __init__(self, forward: Callable[..., Tensor], loss: Loss, reached: list[int]) -> None:
-        self.reached = reached
-        self.failed: str | None = None  # why it is not compiled
-
-        def gradients(
-            weights: list[Tensor],
-            values: list[Tensor],
-            constants: list[Tensor],
-            targets: tuple[Tensor, ...],
-        ) -> tuple[Tensor, Tensor]:
-            def value(trained: list[Tensor]) -> Tensor:
-                used = list(weights)
-                for at, weight in zip(reached, trained, strict=True):
-                    used[at] = weight
-                return loss(forward(*values, *used, *constants), *targets).reshape(())
-
-            found, at = torch.func.grad_and_value(value)([weights[at] for at in reached])
-            # one buffer: no gradient shares memory with another, or with an input
-            return at, torch.cat([gradient.flatten() for gradient in found])
-
-        # Dynamo limits how often one code is compiled; every layout has its own
-        gradients.__code__ = gradients.__code__.replace()
-        self.function = torch.compile(
-            gradients, fullgraph=True, dynamic=False, options={"fallback_random": True}
-        )
-
-    def __call__(
-        self,
-        weights: list[Tensor],
-        values: list[Tensor],
-        constants: list[Tensor],
-        targets: tuple[Tensor, ...],
-    ) -> Tensor:
-        with torch.no_grad():
-            value, flat = self.function(weights, values, constants, targets)
-            trained = [weights[at] for at in self.reached]
-            parts = flat.split([weight.numel() for weight in trained])
-            for weight in weights:
-                weight.grad = None
-            for weight, part in zip(trained, parts, strict=True):
-                weight.grad = part.view(weight.shape)
-        found: Tensor = value
-        return found
