@@ -32,7 +32,7 @@ def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "all-minilm-l6-v2" in out
     assert main(["models", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert {m["name"]: m["model_types"] for m in found["models"]}["llama"] == ["llama"]
+    assert {m["name"]: m["model_types"] for m in found["models"]}["gpt2"] == ["gpt2"]
     assert len(found["models"]) == len(zoo.MODELS)
 
 

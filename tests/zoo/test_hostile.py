@@ -2,19 +2,15 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small import SMALL
 
-from edgewise import EdgewiseError, zoo
+from edgewise import EdgewiseError
 from edgewise.zoo.pretrained import MODEL_TYPES
 from edgewise.zoo.pretrained.loading import spec_for
-from edgewise.zoo.pretrained.schema import Fields
+from edgewise.zoo.pretrained.schema import read_config
 
 DEFAULTS = {
-    name: spec.write_config(
-        getattr(zoo.bert, name.upper())
-        if name in ("roberta", "distilbert", "mpnet")
-        else spec.MODEL.Config()
-    )
-    for name, spec in MODEL_TYPES.items()
+    name: spec.write_config(read_config(spec, SMALL[name])) for name, spec in MODEL_TYPES.items()
 }
 plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
 numbers = st.integers(-2, 9) | st.sampled_from([0, 1 << 20, (1 << 20) + 1, 10**30, -1, 0.0, 1.0])
@@ -41,13 +37,13 @@ def test_any_configuration_is_read_or_refused(name, data):
             st.dictionaries(words, things | st.sampled_from(["llama3", "yarn"]))
         )
     spec = MODEL_TYPES[name]
-    config, refusal = tried(lambda: spec.read_config(Fields(table)))
+    config, refusal = tried(lambda: read_config(spec, table))
     if refusal is not None:
         assert refusal.code == "bad-pretrained"
         assert refusal.help
         return
     assert spec.MODEL.program(config).statements  # made without any weight
-    assert spec.read_config(Fields(spec.write_config(config))) == config
+    assert read_config(spec, spec.write_config(config)) == config
 
 
 @given(things, things)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from theirs import assert_equal, fused, pair, transformers
+from theirs import assert_equal, fused, pair, transformers, with_exact_numbers
 
 from edgewise import numbers
 
@@ -181,22 +181,9 @@ def test_llama(drawn, batch, queries, tied, rotary):
     assert fused(both.ours.model, token=numbers(token))
 
     def run(model):
-        return _with_exact_angles(model)(token, attention_mask=mask).logits
+        return with_exact_numbers(model)(token, attention_mask=mask).logits
 
     assert_equal(both, "logits", {"token": numbers(token)}, run, mask.bool())
-
-
-def _with_exact_angles(model):
-    """Their speeds of rotation are stored in float32: here they are computed again."""
-    rotary = model.model.rotary_emb
-    config = rotary.config
-    exact, _ = (
-        rotary.compute_default_rope_parameters(config)
-        if (config.rope_parameters["rope_type"] == "default")
-        else transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["llama3"](config)
-    )
-    rotary.inv_freq = exact.double()
-    return model
 
 
 @few

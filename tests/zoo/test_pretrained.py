@@ -9,11 +9,20 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from small import SMALL
 
 from edgewise import EdgewiseError, F, numbers, zoo
+from edgewise.language.nodes import Atom
 from edgewise.zoo.pretrained import MODEL_TYPES, files
+from edgewise.zoo.pretrained.model import learnable, table_of
+from edgewise.zoo.pretrained.schema import read_config, shapes_of
 from edgewise.zoo.pretrained.texts import Tokens
 
+# rules of BERT that a model type has no tensors for
+FOLLOWS, POOLED = ({f"{n}.{w}" for w in ("weight", "bias")} for n in ("follows", "pooled"))
+CLASSIFIERS = {f"{n}.{w}" for n in ("classes", "tags", "span") for w in ("weight", "bias")}
+UNREAD = dict.fromkeys(("roberta", "distilbert", "mpnet"), FOLLOWS)
+UNREAD |= dict.fromkeys(("longformer", "big_bird"), FOLLOWS | CLASSIFIERS)
 CONFIG = zoo.gpt2.Config(12, 4, 2, 6, 2, 8, dropout=0.0)
 
 
@@ -60,26 +69,21 @@ def test_what_is_saved_is_read(folder):
 def test_every_table_of_names_is_of_the_program_s_weights(name):
     """Each weight of the program once, and nothing else."""
     spec = MODEL_TYPES[name]
-    config = spec.MODEL.Config()
-    if name in ("roberta", "distilbert", "mpnet"):
-        config = getattr(zoo.bert, name.upper())
-    for architecture, (prefix, _) in spec.ARCHITECTURES.items():
-        entries = list(spec.entries(config, prefix))
-        entries += [e for head in spec.task_heads(config, prefix).values() for e in head]
+    config = read_config(spec, SMALL[name])
+    known, used = set(shapes_of(spec.MODEL.program(config))), set()
+    for architecture, (_, heads, output) in spec.ARCHITECTURES.items():
+        entries = table_of(spec, config, architecture, ())
         ours = [e.ours for e in entries]
         assert len(set(ours)) == len(ours), architecture
-        places = [(e.theirs, e.chunk) for e in entries]
+        places = [(e.theirs, e.part) for e in entries]
         assert len(set(places)) == len(places), architecture
-        known = set(_names(spec.MODEL.program(config)))
         assert set(ours) <= known
-        left = known - set(ours)
-        assert left <= {"pooled.weight", "pooled.bias"}, (architecture, left)
-
-
-def _names(program):
-    from edgewise.zoo.pretrained.schema import shapes_of
-
-    return shapes_of(program)
+        used |= set(ours)
+        model = spec.MODEL.program(config).compile(Atom(output or spec.OUTPUT), seed=0)
+        assert set(learnable(model)) <= set(ours), architecture
+        assert set(heads) <= set(spec.task_heads(config, ""))
+    optional = [e.ours for relation in spec.OPTIONAL for e in spec.task_heads(config, "")[relation]]
+    assert known - used - set(optional) <= UNREAD.get(name, set())
 
 
 def test_shards_are_one_checkpoint(folder):

@@ -99,10 +99,33 @@ def assert_gradients(both: Pair, relation: str) -> None:
         torch.testing.assert_close(found, expected[name], atol=1e-8, rtol=1e-7, msg=name)
 
 
+def with_exact_numbers(model: Any) -> Any:
+    """Their angles and scales are stored in float32: here they are computed again."""
+    for module in model.modules():
+        if hasattr(module, "scalar_embed_scale"):
+            module.embed_scale = torch.tensor(module.scalar_embed_scale, dtype=torch.float64)
+        for name in [n for n, _ in module.named_buffers(recurse=False) if "inv_freq" in n]:
+            kind = name.removesuffix("inv_freq").removesuffix("original_").removesuffix("_") or None
+            own = module.config.rope_parameters
+            rope = (own[kind] if kind else own)["rope_type"]
+            functions = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS
+            compute = functions.get(rope, module.compute_default_rope_parameters)
+            setattr(module, name, compute(module.config, layer_type=kind)[0].double())
+    return model
+
+
 def fused(model: Any, **inputs: Any) -> bool:
     """Whether every softmax over pairs became one attention."""
     found = model.explain(json=True, stage="passes", **inputs)
     return not found["passes"]["not fused"]
 
 
-__all__ = ["KeepDouble", "Pair", "assert_equal", "fused", "pair", "transformers"]
+__all__ = [
+    "KeepDouble",
+    "Pair",
+    "assert_equal",
+    "fused",
+    "pair",
+    "transformers",
+    "with_exact_numbers",
+]

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from edgewise.graphs.drawing import require_package
-from edgewise.zoo.pretrained.architectures import llama
+from edgewise.zoo.pretrained.architectures.llama import LLAMA
 from edgewise.zoo.pretrained.model import Pretrained
 from edgewise.zoo.pretrained.schema import (
     BadPretrained,
-    Fields,
     Shape,
     TensorEntry,
     check_tensors,
+    read_config,
     shapes_of,
     to_ours,
 )
@@ -60,9 +60,9 @@ def read_gguf(path: Path, dtype: torch.dtype) -> Pretrained:
             f"unsupported GGUF architecture {kind!r}"[:120], help="supported: llama"
         )
     tensors = {tensor.name: tensor for tensor in reader.tensors}
-    config = llama.read_config(Fields(_table(fields, "output.weight" not in tensors)))
+    config = read_config(LLAMA, _table(fields, "output.weight" not in tensors))
     _refuse_others(fields, config)
-    program = llama.MODEL.program(config)
+    program = LLAMA.MODEL.program(config)
     shapes = {name: tuple(int(n) for n in t.shape)[::-1] for name, t in tensors.items()}
     listed = list(entries(config))
     check_tensors(listed, shapes, shapes_of(program), ["rope_freqs.weight"])
@@ -78,10 +78,10 @@ def read_gguf(path: Path, dtype: torch.dtype) -> Pretrained:
             weights[name] = _halves(weights[name])
     tokenizer = _tokenizer(fields, config.vocabulary)
     ends = {f"{name}_token_id": fields.get(f"tokenizer.ggml.{name}_token_id") for name in ENDS}
-    table = llama.write_config(config) | {
+    table = LLAMA.write_config(config) | {
         name: token for name, token in ends.items() if token is not None
     }
-    return Pretrained(llama, "LlamaForCausalLM", config, program, weights, tokenizer, table, dtype)
+    return Pretrained(LLAMA, "LlamaForCausalLM", config, program, weights, tokenizer, table, dtype)
 
 
 def entries(config: Any) -> Iterator[TensorEntry]:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from edgewise.errors import EdgewiseError, caller, nearest
+from edgewise.errors import EdgewiseError, caller, nearest, raise_all
 from edgewise.zoo.pretrained import files
 from edgewise.zoo.pretrained.architectures import MODEL_TYPES
 from edgewise.zoo.pretrained.fetch import SOURCES
-from edgewise.zoo.pretrained.model import TOKENS, Pretrained
+from edgewise.zoo.pretrained.model import TOKENS, Pretrained, table_of
 from edgewise.zoo.pretrained.schema import (
     BadPretrained,
-    Fields,
+    CheckpointSpec,
     Shape,
     TensorEntry,
     check_tensors,
+    read_config,
     shapes_of,
     to_ours,
 )
@@ -51,7 +51,9 @@ def from_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
             return run
         return _folder(path, dtype)
     except EdgewiseError as error:
-        error.place = error.place or caller()
+        place = caller()
+        for one in (error, *error.errors):
+            one.place = one.place or place
         raise
 
 
@@ -79,7 +81,7 @@ def _folder(path: Path, dtype: torch.dtype) -> Pretrained:
         generation = files.read_json(path / GENERATION)
         table |= {name: generation[name] for name in TOKENS if generation.get(name) is not None}
     spec, named = spec_for(table)
-    config = spec.read_config(Fields(table))
+    config = read_config(spec, table)
     program = spec.MODEL.program(config)
     found = files.weight_files(path)
     shapes = files.tensor_shapes(found)
@@ -100,7 +102,7 @@ def _folder(path: Path, dtype: torch.dtype) -> Pretrained:
     )
 
 
-def spec_for(table: dict[str, Any]) -> tuple[ModuleType, str]:
+def spec_for(table: dict[str, Any]) -> tuple[CheckpointSpec, str]:
     """The file in `architectures/` for a configuration, and its architecture."""
     kind = table.get("model_type")
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
@@ -119,37 +121,43 @@ def spec_for(table: dict[str, Any]) -> tuple[ModuleType, str]:
 
 
 def entries_for(
-    spec: ModuleType, config: Any, named: str, found: dict[str, Shape]
+    spec: CheckpointSpec, config: Any, named: str, found: dict[str, Shape]
 ) -> tuple[str, list[TensorEntry], dict[str, str]]:
     """The architecture, the tensors it must have, and those it may have tied to others.
 
-    A configuration may name another architecture than its file holds: the tensors decide.
+    A configuration may name another architecture than its file holds: the tensors decide, and the
+    name where they fit both.
     """
-    usual = spec.ARCHITECTURES[named][0]
-    prefix = usual if any(name.startswith(usual) for name in found) else ""
-    entries = list(spec.entries(config, prefix))
-    heads = {
-        relation: extra
-        for relation, extra in spec.task_heads(config, prefix).items()
-        if any(e.theirs in found for e in extra)
-    }
-    entries += [e for extra in heads.values() for e in extra]
-    order = (named, *spec.ARCHITECTURES)
-    fitting = (a for a in order if spec.ARCHITECTURES[a][0] == prefix)
-    architecture = next((a for a in fitting if set(heads) <= set(spec.ARCHITECTURES[a][1])), named)
-    words = next(e.theirs for e in entries if e.ours == "word") if spec.TIED else ""
+    best, least = None, len(found) + 1
+    for architecture in (named, *spec.ARCHITECTURES):
+        entries = table_of(spec, config, architecture, found)
+        tied = _tied(spec, entries)
+        wanted = {e.theirs for e in entries}
+        wrong = len(wanted - found.keys()) + len(found.keys() - wanted - tied.keys())
+        if best is None or wrong < least:
+            best, least = (architecture, entries, tied), wrong
+        if not wrong:
+            break
+    assert best is not None
+    return best
+
+
+def _tied(spec: CheckpointSpec, entries: list[TensorEntry]) -> dict[str, str]:
+    """Tensors that may be there → those that they must equal."""
     wanted = {e.theirs for e in entries}
-    tied = {}
-    for name, other in spec.TIED.items():
-        if name not in wanted:
-            tied[name] = other if other in wanted or not other else words
-    return architecture, entries, tied
+    words = next((e.theirs for e in entries if e.ours == "word"), "")
+    tied = {name: other for name, other in spec.TIED.items() if name not in wanted}
+    return {n: o if o in wanted or not o else words for n, o in tied.items()}
 
 
 def _check_tied(theirs: dict[str, Tensor], tied: dict[str, str]) -> None:
-    for name, other in tied.items():
-        if other and name in theirs and not torch.equal(theirs[name], theirs[other]):
-            raise BadPretrained(
+    raise_all(
+        [
+            BadPretrained(
                 f"the tensor `{name}` differs from `{other}`, to which the rules tie it",
                 help="untied checkpoints of this architecture are not supported",
             )
+            for name, other in tied.items()
+            if other and name in theirs and not torch.equal(theirs[name], theirs[other])
+        ]
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from edgewise.errors import caller
+from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs.checks import integer
 from edgewise.inputs.kinds import InputLike, numbers
 from edgewise.language import nodes
@@ -19,7 +19,14 @@ from edgewise.language.program import Program
 from edgewise.module import Model
 from edgewise.zoo.pretrained import files
 from edgewise.zoo.pretrained.architectures import MODEL_TYPES
-from edgewise.zoo.pretrained.schema import BadPretrained, Fields, TensorEntry, shapes_of, to_theirs
+from edgewise.zoo.pretrained.schema import (
+    BadPretrained,
+    CheckpointSpec,
+    TensorEntry,
+    read_config,
+    shapes_of,
+    to_theirs,
+)
 from edgewise.zoo.pretrained.texts import (
     Tokens,
     cached_decoder,
@@ -49,7 +56,7 @@ class Pretrained:
     that describes the checkpoint, and `model` the program compiled for `output`.
     """
 
-    spec: ModuleType
+    spec: CheckpointSpec
     architecture: str
     config: Any
     program: Program
@@ -62,7 +69,7 @@ class Pretrained:
     @property
     def output(self) -> str:
         """The relation that the model is for: `embedding` of a text, `logits` of tokens."""
-        return str(self.spec.OUTPUT)
+        return self.spec.ARCHITECTURES[self.architecture].output or self.spec.OUTPUT
 
     @property
     def model(self) -> Model:
@@ -197,13 +204,20 @@ def learnable(model: Model) -> list[str]:
     return [n for n in model._paths if isinstance(model.weight(n), torch.nn.Parameter)]
 
 
-def table_of(spec: ModuleType, config: Any, architecture: str) -> Iterator[TensorEntry]:
-    """The tensors of an architecture: the body and its task heads."""
-    prefix, heads = spec.ARCHITECTURES[architecture]
-    yield from spec.entries(config, prefix)
-    for relation, entries in spec.task_heads(config, prefix).items():
-        if relation in heads:
-            yield from entries
+def table_of(
+    spec: CheckpointSpec, config: Any, architecture: str, found: Collection[str]
+) -> list[TensorEntry]:
+    """The tensors of an architecture: the body, its task heads, and optional ones of `found`.
+
+    `found` are names of tensors, or of our weights.
+    """
+    prefix, heads, _ = spec.ARCHITECTURES[architecture]
+    entries = list(spec.entries(config, prefix))
+    for relation, own in spec.task_heads(config, prefix).items():
+        optional = relation in spec.OPTIONAL and any({e.ours, e.theirs} & set(found) for e in own)
+        if relation in heads or optional:
+            entries += own
+    return entries
 
 
 def save_pretrained(
@@ -212,7 +226,7 @@ def save_pretrained(
     config: DataclassInstance,
     weights: Mapping[str, Tensor],
     *,
-    spec: ModuleType | None = None,
+    spec: CheckpointSpec | None = None,
     architecture: str | None = None,
     tokenizer: Tokenizer | None = None,
     tokens: Mapping[str, int | list[int]] | None = None,
@@ -223,11 +237,11 @@ def save_pretrained(
     the first of the model type) does not have are left out. `tokens` are special token ids by their
     names in `config.json`, such as `eos_token_id`.
     """
-    spec = spec or spec_of(model)
+    spec = spec or spec_of(model, config)
     architecture = architecture or next(iter(spec.ARCHITECTURES))
     check_saved(spec, architecture, config)
-    entries = list(table_of(spec, config, architecture))
-    missing = [e.ours for e in entries if e.ours not in weights and not _optional(spec, config, e)]
+    entries = table_of(spec, config, architecture, weights)
+    missing = [e.ours for e in entries if e.ours not in weights]
     if missing:
         raise BadPretrained(
             f"the weight `{missing[0]}` is missing", caller(), f"`{architecture}` has it"
@@ -255,7 +269,7 @@ def save_pretrained(
             tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def check_saved(spec: ModuleType, architecture: str, config: Any) -> None:
+def check_saved(spec: CheckpointSpec, architecture: str, config: Any) -> None:
     """Refuse a configuration that `config.json` cannot express."""
     if architecture not in spec.ARCHITECTURES:
         raise BadPretrained(
@@ -269,27 +283,36 @@ def check_saved(spec: ModuleType, architecture: str, config: Any) -> None:
             caller(),
             f"give a `zoo.{spec.MODEL.__name__.rpartition('.')[2]}.Config`",
         )
-    again = spec.read_config(Fields(spec.write_config(config)))
-    for name in (f.name for f in fields(config)):
-        if getattr(again, name) != getattr(config, name):
-            raise BadPretrained(
-                f"`{spec.MODEL_TYPE}` cannot express `{name}` = {getattr(config, name)!r:.80}",
-                caller(),
-                "save it with `model.save(path)`, which keeps the rules",
-            )
+    for name in unsaid(spec, config):
+        raise BadPretrained(
+            f"`{spec.MODEL_TYPE}` cannot express `{name}` = {getattr(config, name)!r:.80}",
+            caller(),
+            "save it with `model.save(path)`, which keeps the rules",
+        )
 
 
-def _optional(spec: ModuleType, config: Any, entry: TensorEntry) -> bool:
-    """True for the weights of task heads, which a checkpoint may lack."""
-    return any(entry.ours == e.ours for head in spec.task_heads(config, "").values() for e in head)
+def unsaid(spec: CheckpointSpec, config: Any) -> list[str]:
+    """The fields of a configuration that `config.json` cannot express."""
+    again = read_config(spec, spec.write_config(config))
+    return [f.name for f in fields(config) if getattr(again, f.name) != getattr(config, f.name)]
 
 
-def spec_of(model: ModuleType) -> ModuleType:
-    for spec in MODEL_TYPES.values():
-        if spec.MODEL is model:
-            return spec
-    raise BadPretrained(
-        f"`{model.__name__}` has no Hugging Face architecture",
-        caller(),
-        "save it with `model.save(path)`",
-    )
+def spec_of(model: ModuleType, config: Any) -> CheckpointSpec:
+    """The first model type of these rules that can express the configuration, or else the first."""
+    known = [spec for spec in MODEL_TYPES.values() if spec.MODEL is model]
+    if not known:
+        raise BadPretrained(
+            f"`{model.__name__}` has no Hugging Face architecture",
+            caller(),
+            "save it with `model.save(path)`",
+        )
+    if not isinstance(config, known[0].MODEL.Config):
+        return known[0]
+    return next((spec for spec in known if _expresses(spec, config)), known[0])
+
+
+def _expresses(spec: CheckpointSpec, config: Any) -> bool:
+    try:
+        return not unsaid(spec, config)
+    except EdgewiseError:
+        return False

@@ -4,15 +4,16 @@ To add one, write its file and add it to MODEL_TYPES. A file holds
 
 - MODEL_TYPE, the `model_type` of its `config.json`; MODEL, the module of the zoo; OUTPUT, the
   relation that it computes by default;
-- ARCHITECTURES, class name → (prefix of tensor names, rule heads that need tensors of their own);
+- ARCHITECTURES, class name → prefix of tensor names, task heads, output; OPTIONAL, task heads that
+  any class may have;
 - TIED, tensors that may be there and must equal another one ("" for one that is ignored);
 - `read_config` and `write_config`, between the fields of `config.json` and `MODEL.Config`: most by
   NAMES, our field → theirs, with `Fields.read` and `written`;
 - `entries` and `task_heads`, the tensors of the body and of each task head; those of a layer by
   LAYER, our name → theirs, with `layers`.
-"""
 
-from types import ModuleType
+A decoder of the Llama family is an entry of FAMILY in `llama.py`.
+"""
 
 from edgewise.zoo.pretrained.architectures import (
     bert,
@@ -27,11 +28,12 @@ from edgewise.zoo.pretrained.architectures import (
     t5,
     vit,
 )
+from edgewise.zoo.pretrained.schema import CheckpointSpec
 
-MODEL_TYPES: dict[str, ModuleType] = {
+MODEL_TYPES: dict[str, CheckpointSpec] = {
     spec.MODEL_TYPE: spec
     for spec in (
         *(bert, roberta, distilbert, mpnet, megatron),
-        *(gpt2, llama, t5, vit, longformer, bigbird),
+        *(gpt2, *llama.FAMILY, t5, vit, longformer, bigbird),
     )
 }

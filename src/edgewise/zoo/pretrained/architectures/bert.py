@@ -4,10 +4,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgewise.zoo import bert as model
-from edgewise.zoo.pretrained.schema import Fields, TensorEntry, layers, linear, norm, written
+from edgewise.zoo.pretrained.schema import (
+    Architecture,
+    Fields,
+    TensorEntry,
+    layers,
+    linear,
+    norm,
+    written,
+)
 
 MODEL_TYPE, MODEL, OUTPUT = "bert", model, "embedding"
-ARCHITECTURES = {"BertModel": ("", ("pooled",)), "BertForMaskedLM": ("bert.", ("logits",))}
+OPTIONAL = ("pooled", "follows")
 NAMES = {
     "size": "hidden_size",
     "heads": "num_attention_heads",
@@ -32,14 +40,30 @@ LAYER = {
 TIED = {
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
-    "cls.seq_relationship.weight": "",  # whether one sentence follows another
-    "cls.seq_relationship.bias": "",
+}
+
+
+def architectures(name: str, prefix: str) -> dict[str, Architecture]:
+    """The classes of a family of encoders: the body, masked tokens, classifiers."""
+    return {
+        f"{name}Model": Architecture(""),
+        f"{name}ForMaskedLM": Architecture(prefix, ("logits",)),
+        f"{name}ForSequenceClassification": Architecture(prefix, ("pooled", "classes"), "classes"),
+        f"{name}ForTokenClassification": Architecture(prefix, ("tags",), "tags"),
+        f"{name}ForQuestionAnswering": Architecture(prefix, ("span",), "span"),
+    }
+
+
+ARCHITECTURES = architectures("Bert", "bert.") | {
+    "BertForPreTraining": Architecture("bert.", ("pooled", "logits", "follows")),
+    "BertForNextSentencePrediction": Architecture("bert.", ("pooled", "follows"), "follows"),
 }
 
 
 def read_config(fields: Fields) -> model.Config:
     fields.fixed("position_embedding_type", "absolute")
-    return model.Config(**sizes(fields), types=fields.size("type_vocab_size", default=2))
+    types = fields.size("type_vocab_size", default=2)
+    return model.Config(**sizes(fields), types=types, labels=fields.labels())
 
 
 def sizes(fields: Fields) -> dict[str, Any]:
@@ -50,7 +74,16 @@ def sizes(fields: Fields) -> dict[str, Any]:
 
 def write_config(config: model.Config) -> dict[str, Any]:
     more = {"type_vocab_size": config.types, "attention_probs_dropout_prob": config.dropout}
-    return written(config, NAMES) | more
+    return written(config, NAMES) | more | classes(config.labels)
+
+
+def classes(labels: int) -> dict[str, Any]:
+    """Names of classes, which say how many there are."""
+    names = {k: f"LABEL_{k}" for k in range(labels)}
+    return {
+        "id2label": {str(k): v for k, v in names.items()},
+        "label2id": {v: k for k, v in names.items()},
+    }
 
 
 def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
@@ -80,4 +113,15 @@ def task_heads(config: model.Config, prefix: str) -> dict[str, list[TensorEntry]
             *norm("guessed", "cls.predictions.transform.LayerNorm"),
             TensorEntry("logits.bias", "cls.predictions.bias"),
         ],
+        "follows": linear("follows", "cls.seq_relationship"),
+        **classifiers("classifier"),
+    }
+
+
+def classifiers(classes: str) -> dict[str, list[TensorEntry]]:
+    """Of texts, of tokens, and of where an answer begins and ends."""
+    return {
+        "classes": linear("classes", classes),
+        "tags": linear("tags", "classifier"),
+        "span": linear("span", "qa_outputs"),
     }

@@ -5,10 +5,11 @@ from typing import Any
 from edgewise.zoo import bigbird as model
 from edgewise.zoo.pretrained.architectures import bert
 from edgewise.zoo.pretrained.architectures.bert import entries as entries
-from edgewise.zoo.pretrained.schema import Fields, TensorEntry, linear
+from edgewise.zoo.pretrained.schema import Architecture, Fields, TensorEntry, linear
 
 MODEL_TYPE, MODEL, OUTPUT = "big_bird", model, "out"
-ARCHITECTURES = {"BigBirdModel": ("", ("pooled",))}
+ARCHITECTURES = {"BigBirdModel": Architecture("")}
+OPTIONAL = ("pooled",)
 TIED: dict[str, str] = {}
 
 
@@ -18,6 +19,7 @@ def read_config(fields: Fields) -> model.Config:
     fields.fixed("attention_type", "block_sparse")
     return model.Config(
         **bert.sizes(fields),
+        labels=fields.labels(),
         types=fields.size("type_vocab_size", default=2),
         block=fields.size("block_size", default=64),
         random=fields.size("num_random_blocks", default=3, least=0),

@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
+from edgewise.language import F
 from edgewise.zoo import bert as model
 from edgewise.zoo.pretrained.architectures import bert
 from edgewise.zoo.pretrained.schema import Fields, TensorEntry, layers, linear, norm, written
 
 MODEL_TYPE, MODEL, OUTPUT = "distilbert", model, "embedding"
-ARCHITECTURES = {"DistilBertModel": ("", ()), "DistilBertForMaskedLM": ("distilbert.", ("logits",))}
+ARCHITECTURES = bert.architectures("DistilBert", "distilbert.")
+OPTIONAL: tuple[str, ...] = ()
 NAMES = {
     "size": "dim",
     "heads": "n_heads",
@@ -33,11 +35,13 @@ TIED = {"vocab_projector.weight": "embeddings.word_embeddings.weight"}
 
 
 def read_config(fields: Fields) -> model.Config:
-    return model.Config(**fields.read(NAMES, activation="gelu", dropout=0.1), types=0)
+    found = fields.read(NAMES, activation="gelu", dropout=0.1)
+    return model.Config(**found, types=0, labels=fields.labels(), pooling=F.relu)
 
 
 def write_config(config: model.Config) -> dict[str, Any]:
-    return written(config, NAMES) | {"attention_dropout": config.dropout}
+    more = {"attention_dropout": config.dropout, **bert.classes(config.labels)}
+    return written(config, NAMES) | more
 
 
 def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
@@ -47,9 +51,11 @@ def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
 
 def task_heads(config: model.Config, prefix: str) -> dict[str, list[TensorEntry]]:
     return {
+        "pooled": linear("pooled", "pre_classifier"),
+        **bert.classifiers("classifier"),
         "logits": [
             *linear("guess", "vocab_transform"),
             *norm("guessed", "vocab_layer_norm"),
             TensorEntry("logits.bias", "vocab_projector.bias"),
-        ]
+        ],
     }

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgewise.zoo import gpt2 as model
-from edgewise.zoo.pretrained.schema import Fields, TensorEntry, norm, written
+from edgewise.zoo.pretrained.schema import Architecture, Fields, TensorEntry, norm, written
 
 MODEL_TYPE, MODEL, OUTPUT = "gpt2", model, "logits"
-ARCHITECTURES = {"GPT2LMHeadModel": ("transformer.", ()), "GPT2Model": ("", ())}
+ARCHITECTURES = {"GPT2LMHeadModel": Architecture("transformer."), "GPT2Model": Architecture("")}
+OPTIONAL: tuple[str, ...] = ()
 NAMES = {
     "size": "n_embd",
     "heads": "n_head",
@@ -43,19 +44,22 @@ def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
         ours, theirs = f"layer.{i}", f"{prefix}h.{i}"
         yield from norm(f"{ours}.norm1", f"{theirs}.ln_1")
         for k, name in enumerate("qkv"):
-            yield from _transposed(f"{ours}.{name}", f"{theirs}.attn.c_attn", 2, (k, 3))
-        yield from _transposed(f"{ours}.attended", f"{theirs}.attn.c_proj")
+            part = k * config.size, 3 * config.size
+            yield from transposed(f"{ours}.{name}", f"{theirs}.attn.c_attn", 2, part)
+        yield from transposed(f"{ours}.attended", f"{theirs}.attn.c_proj")
         yield from norm(f"{ours}.norm2", f"{theirs}.ln_2")
-        yield from _transposed(f"{ours}.mlp", f"{theirs}.mlp.c_fc")
-        yield from _transposed(f"{ours}.out", f"{theirs}.mlp.c_proj")
+        yield from transposed(f"{ours}.mlp", f"{theirs}.mlp.c_fc")
+        yield from transposed(f"{ours}.out", f"{theirs}.mlp.c_proj")
     yield from norm("out", f"{prefix}ln_f")
 
 
-def _transposed(
-    ours: str, theirs: str, joined: int = 1, chunk: tuple[int, int] = (0, 1)
+def transposed(
+    ours: str, theirs: str, joined: int = 1, part: tuple[int, int] | None = None
 ) -> Iterator[TensorEntry]:
-    yield TensorEntry(f"{ours}.weight", f"{theirs}.weight", joined, transposed=True, chunk=chunk)
-    yield TensorEntry(f"{ours}.bias", f"{theirs}.bias", joined, chunk=chunk)
+    """A matrix (in, out) and its bias; `part` is where ours starts among how many outputs."""
+    columns, rows = ((1, *part), (0, *part)) if part else (None, None)
+    yield TensorEntry(f"{ours}.weight", f"{theirs}.weight", joined, columns, order=(1, 0))
+    yield TensorEntry(f"{ours}.bias", f"{theirs}.bias", joined, rows)
 
 
 def task_heads(config: model.Config, prefix: str) -> dict[str, list[TensorEntry]]:

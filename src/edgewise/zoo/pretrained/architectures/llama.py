@@ -1,102 +1,304 @@
-"""Llama-style decoders as Hugging Face saves them."""
+"""Llama and the decoders of its family as Hugging Face saves them: an entry of FAMILY each."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
+from edgewise.language import F
 from edgewise.zoo import llama as model
 from edgewise.zoo.pretrained.architectures import bert
-from edgewise.zoo.pretrained.schema import BadPretrained, Fields, TensorEntry, head_size, written
+from edgewise.zoo.pretrained.schema import Architecture, Fields, TensorEntry, linear, written
 
-MODEL_TYPE, MODEL, OUTPUT = "llama", model, "logits"
-ARCHITECTURES = {"LlamaForCausalLM": ("model.", ("logits",)), "LlamaModel": ("", ())}
 NAMES = {
     **{k: v for k, v in bert.NAMES.items() if k != "activation"},
     **{"eps": "rms_norm_eps", "dropout": "attention_dropout"},
 }
-TIED = {"lm_head.weight": "model.embed_tokens.weight"}
 STRETCH = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+ATTENTION, MLP = ("q", "k", "v", "attended"), ("gate", "up", "out")
+KINDS = FULL, LOCAL = "full_attention", "sliding_attention"
+LAYER = {
+    **{name: f"self_attn.{name}_proj" for name in "qkv"},
+    **{"attended": "self_attn.o_proj", "gate": "mlp.gate_proj", "up": "mlp.up_proj"},
+    "out": "mlp.down_proj",
+}
+NORMS = {"norm1": "input_layernorm", "norm2": "post_attention_layernorm"}
+GEMMA_NORMS = {
+    "norm1": "input_layernorm",
+    "attended_norm": "post_attention_layernorm",
+    "norm2": "pre_feedforward_layernorm",
+    "out_norm": "post_feedforward_layernorm",
+}
+QK_NORMS = {"q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm"}
 
 
-def read_config(fields: Fields) -> model.Config:
-    for name in ("attention_bias", "mlp_bias"):
-        fields.fixed(name, False)
-    fields.fixed("hidden_act", "silu")
-    found = fields.read(NAMES, eps=1e-6, dropout=0.0)
-    heads = found["heads"]
-    groups = fields.size("num_key_value_heads", default=heads)
-    head_size(heads, groups, "num_attention_heads")
-    d = fields.size("head_dim", default=found["size"] // heads, least=2)
-    head_size(d, 2, "head_dim")
-    base, stretch = _rotary(fields)
-    return model.Config(
-        **found,
-        groups=groups,
-        d=d,
-        base=base,
-        stretch=stretch,
-        tied=fields.table.get("tie_word_embeddings") is True,
-    )
+@dataclass(frozen=True)
+class LlamaVariant:
+    """A decoder of the family: what distinguishes it from Llama.
+
+    - name: its classes are `{name}ForCausalLM` and `{name}Model`.
+    - constants: fields of `Config` that `config.json` does not have.
+    - biases: a field of `config.json` that is true → the projections that then have a bias.
+    - norms: our norms of a layer → theirs. joined: q, k, v are one tensor, gate and up another.
+    - window: whether `sliding_window` applies to `no` layer, to `all` or to `some`: to those that
+      `layer_types` says or, without it, `is_local` of a layer and the fields. It may be `optional`:
+      on with `use_sliding_window`.
+    - two_rotaries: layers with and without a window have `rope_parameters` of their own.
+    - partial: some features of a head may not be rotated.
+    - caps: our caps → theirs, with their defaults. scalar: the default of `query_pre_attn_scalar`,
+      where that is a field; head: that of `head_dim`, where it is not size / heads.
+    - fixed: fields of which one value is supported.
+    """
+
+    MODEL_TYPE: str
+    name: str
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    biases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    norms: Mapping[str, str] = field(default_factory=lambda: NORMS)
+    joined: bool = False
+    window: str = "no"
+    is_local: Callable[[int, Fields], bool] = lambda i, fields: True
+    optional: bool = False
+    two_rotaries: bool = False
+    partial: bool = False
+    caps: Mapping[str, tuple[str, float | None]] = field(default_factory=dict)
+    scalar: int | None = None
+    head: int | None = None
+    tied: bool = False
+    activation: str = "hidden_act"
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    body: str = ""
+
+    MODEL: ModuleType = model
+    OUTPUT: str = "logits"
+    OPTIONAL: tuple[str, ...] = ()
+
+    @property
+    def ARCHITECTURES(self) -> dict[str, Architecture]:
+        body = self.body or f"{self.name}Model"
+        heads = Architecture("model.", ("logits",))
+        return {f"{self.name}ForCausalLM": heads, body: Architecture("", (), "out")}
+
+    @property
+    def TIED(self) -> dict[str, str]:
+        return {"lm_head.weight": "model.embed_tokens.weight"}
+
+    def read_config(self, fields: Fields) -> model.Config:
+        self._refuse_others(fields)
+        found = fields.read(NAMES, eps=1e-6, dropout=0.0)
+        heads, more = found["heads"], dict(self.constants)
+        groups = fields.size("num_key_value_heads", default=heads)
+        fields.divided(heads, groups, "num_attention_heads")
+        d = fields.size("head_dim", default=self.head or found["size"] // heads, least=2)
+        if "activation" not in more:
+            usual = "silu" if self.activation == "hidden_act" else "gelu_pytorch_tanh"
+            more["activation"] = fields.activation(self.activation, default=usual)
+        if self.scalar is not None:
+            more["scale"] = fields.positive("query_pre_attn_scalar", default=self.scalar) ** -0.5
+        more |= {ours: fields.cap(*theirs) for ours, theirs in self.caps.items()}
+        biases = (b for n, own in self.biases.items() if fields.flag(n, default=False) for b in own)
+        more.setdefault("biases", tuple(biases))
+        tied = fields.flag("tie_word_embeddings", default=self.tied)
+        window = self._window(fields, found["layers"])
+        rotary = self._rotary(fields, d)
+        return model.Config(**found, **window, **rotary, **more, groups=groups, d=d, tied=tied)
+
+    def _refuse_others(self, fields: Fields) -> None:
+        """Fields that the rules support for other members of the family."""
+        none = dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping"))
+        none |= {"sliding_window": None} if self.window == "no" else {}
+        none |= {"layer_types": None} if self.window == "all" else {}
+        none |= {} if self.partial else {"partial_rotary_factor": 1.0}
+        biases = {"attention_bias": False, "mlp_bias": False}
+        known = {*self.biases, *(theirs for theirs, _ in self.caps.values())}
+        for name, value in {**none, **biases, **self.fixed}.items():
+            if name not in known:
+                fields.fixed(name, value, None)
+
+    def _window(self, fields: Fields, layers: int) -> dict[str, Any]:
+        table = fields.table
+        off = self.optional and not fields.flag("use_sliding_window", default=False)
+        kinds = table.get("layer_types") if self.window == "some" else None
+        if self.window == "no" or off or table.get("sliding_window") is None:
+            if isinstance(kinds, list) and LOCAL in kinds:
+                fields.problem("`layer_types` has windows of no size", "give `sliding_window`")
+            return {}
+        if kinds is None:
+            local = tuple(i for i in range(layers) if self.is_local(i, fields))
+        elif isinstance(kinds, list) and len(kinds) == layers and all(k in KINDS for k in kinds):
+            local = tuple(i for i, kind in enumerate(kinds) if kind == LOCAL)
+        else:
+            wanted = f"{layers} times {FULL!r} or {LOCAL!r}"
+            return fields.refuse("layer_types", kinds, wanted, {})
+        return {"window": fields.size("sliding_window"), "local": local} if local else {}
+
+    def _rotary(self, fields: Fields, d: int) -> dict[str, Any]:
+        inner = fields.inside("rope_parameters")
+        if not self.two_rotaries:
+            return rotary(fields, inner, d)
+        if inner.table:
+            found = rotary(fields, inner.inside(FULL), d, base=1e6)
+            near = rotary(fields, inner.inside(LOCAL), d)
+        else:
+            found = rotary(fields, inner, d, base=1e6)
+            near = {"base": fields.positive("rope_local_base_freq", default=1e4), "stretch": None}
+        if near["stretch"]:
+            fields.problem("local layers have scaled rotary positions", "only global ones may")
+        return found | {"local_base": near["base"]}
+
+    def write_config(self, config: model.Config) -> dict[str, Any]:
+        made = {
+            **written(config, NAMES),
+            "num_key_value_heads": config.groups,
+            "head_dim": config.d,
+            "tie_word_embeddings": config.tied,
+            "rope_parameters": rope_parameters(config),
+            **self.fixed,
+        }
+        names = {self.activation: "activation"} if "activation" not in self.constants else {}
+        made |= written(config, {ours: theirs for theirs, ours in names.items()})
+        if self.two_rotaries:
+            near = {"rope_type": "default", "rope_theta": config.local_base}
+            made["rope_parameters"] = {FULL: rope_parameters(config), LOCAL: near}
+        if self.scalar is not None:
+            made["query_pre_attn_scalar"] = _scalar_of(config.scale)
+        made |= {theirs: getattr(config, ours) for ours, (theirs, _) in self.caps.items()}
+        made |= {n: set(own) <= set(config.biases) for n, own in self.biases.items()}
+        if self.window != "no":
+            made["sliding_window"] = config.window
+        if self.optional:
+            made["use_sliding_window"] = bool(config.window)
+        if self.window == "some":
+            kinds = (LOCAL if i in config.local else FULL for i in range(config.layers))
+            made["layer_types"] = list(kinds)
+        return made
+
+    def entries(self, config: model.Config, prefix: str) -> Iterator[TensorEntry]:
+        yield TensorEntry("word", f"{prefix}embed_tokens.weight")
+        norms = {**self.norms, **(QK_NORMS if config.qk_norm else {})}
+        for i in range(config.layers):
+            ours, theirs = f"layer.{i}", f"{prefix}layers.{i}"
+            for our, their in norms.items():
+                yield TensorEntry(f"{ours}.{our}.gain", f"{theirs}.{their}.weight")
+            for our, their in LAYER.items():
+                if self.joined and our not in ("attended", "out"):
+                    continue
+                keys = {"q": 3, "k": 2, "v": 2}.get(our, 1)
+                at, bias = f"{ours}.{our}", our in config.biases
+                yield from linear(at, f"{theirs}.{their}", joined=keys, bias=bias)
+            if self.joined:
+                yield from joined(config, ours, theirs)
+        yield TensorEntry("out.gain", f"{prefix}norm.weight")
+
+    def task_heads(self, config: model.Config, prefix: str) -> dict[str, list[TensorEntry]]:
+        return {"logits": [] if config.tied else [TensorEntry("logits.weight", "lm_head.weight")]}
 
 
-def _rotary(fields: Fields) -> tuple[float, tuple[float, float, float, float] | None]:
-    table_ = fields.table.get("rope_parameters") or fields.table.get("rope_scaling") or {}
-    if not isinstance(table_, dict):
-        raise BadPretrained(
-            "the configuration has `rope_parameters` that is not a JSON object",
-            help="give a JSON object",
-        )
-    inner = Fields({**fields.table, **table_})
-    kind = table_.get("rope_type", table_.get("type", "default"))
-    base = inner.number("rope_theta", default=10_000.0)
-    if base < 1:
-        raise BadPretrained(
-            f"the configuration has `rope_theta` = {base}", help="it must be at least 1"
-        )
-    if kind == "default":
-        return base, None
-    if kind == "llama3":
-        factor, low, high, length = (inner.number(name) for name in STRETCH)
-        if not factor or not low < high:
-            raise BadPretrained(
-                "`rope_parameters` need factor > 0 and low_freq_factor < high_freq_factor",
-                help="check them",
-            )
-        return base, (factor, low, high, length)
-    raise BadPretrained(
+def joined(config: model.Config, ours: str, theirs: str) -> Iterator[TensorEntry]:
+    """Queries, keys and values are the rows of one matrix, gates and values those of another."""
+    q, k, hidden = config.heads * config.d, config.groups * config.d, config.hidden
+    at, rows = f"{theirs}.self_attn.qkv_proj.weight", q + 2 * k
+    for name, keys, start in (("q", 3, 0), ("k", 2, q), ("v", 2, q + k)):
+        yield TensorEntry(f"{ours}.{name}.weight", at, keys, (0, start, rows))
+    for k, name in enumerate(("gate", "up")):
+        part = 0, k * hidden, 2 * hidden
+        yield TensorEntry(f"{ours}.{name}.weight", f"{theirs}.mlp.gate_up_proj.weight", part=part)
+
+
+def rotary(
+    fields: Fields, table: Fields, d: int, base: float = 10_000.0, part: float = 1.0
+) -> dict[str, Any]:
+    """`base`, `stretch` and `rotated`, which older files have outside of `rope_parameters`."""
+    inner = table if table.table else fields.inside("rope_scaling")
+    inner = Fields({**fields.table, **inner.table}, fields.problems)
+    kind = inner.table.get("rope_type", inner.table.get("type", "default"))
+    found = inner.number("rope_theta", default=base)
+    if found < 1:
+        fields.refuse("rope_theta", found, "at least 1", None)
+    share = inner.number("partial_rotary_factor", default=part)
+    features = int(d * share)
+    if not 2 <= features <= d or features % 2:
+        fields.problem(f"{features} of {d} features of a head are rotated", "rotate pairs of them")
+        features = d
+    made: dict[str, Any] = {"base": found, "rotated": None if features == d else features}
+    match kind:
+        case "default":
+            return made | {"stretch": None}
+        case "linear":
+            return made | {"stretch": (inner.positive("factor"),)}
+        case "llama3":
+            factor, low, high, length = (inner.number(name) for name in STRETCH)
+            if not factor or not low < high:
+                fields.problem(
+                    "`rope_parameters` need factor > 0 and low_freq_factor < high_freq_factor",
+                    "check them",
+                )
+            return made | {"stretch": (factor, low, high, length)}
+    fields.problem(
         f"the configuration has rotary positions of the type {kind!r}"[:120],
-        help="supported: `default` and `llama3`",
+        "supported: `default`, `linear` and `llama3`",
     )
+    return made | {"stretch": None}
 
 
-def write_config(config: model.Config) -> dict[str, Any]:
-    rotary: dict[str, Any] = {"rope_type": "default", "rope_theta": config.base}
-    if config.stretch:
-        rotary |= {"rope_type": "llama3", **dict(zip(STRETCH, config.stretch, strict=True))}
-        rotary[STRETCH[-1]] = int(rotary[STRETCH[-1]])
-    return {
-        **written(config, NAMES),
-        "num_key_value_heads": config.groups,
-        "head_dim": config.d,
-        "rope_parameters": rotary,
-        "tie_word_embeddings": config.tied,
-        "hidden_act": "silu",
-    }
+def rope_parameters(config: model.Config) -> dict[str, Any]:
+    found: dict[str, Any] = {"rope_type": "default", "rope_theta": config.base}
+    if config.rotated is not None:
+        found["partial_rotary_factor"] = config.rotated / config.d
+    match config.stretch:
+        case (factor,):
+            found |= {"rope_type": "linear", "factor": factor}
+        case (*_,):
+            found |= {"rope_type": "llama3", **dict(zip(STRETCH, config.stretch, strict=True))}
+            found[STRETCH[-1]] = int(found[STRETCH[-1]])
+    return found
 
 
-def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
-    yield TensorEntry("word", f"{prefix}embed_tokens.weight")
-    for i in range(config.layers):
-        ours, theirs = f"layer.{i}", f"{prefix}layers.{i}"
-        yield TensorEntry(f"{ours}.norm1.gain", f"{theirs}.input_layernorm.weight")
-        yield TensorEntry(f"{ours}.q.weight", f"{theirs}.self_attn.q_proj.weight", joined=3)
-        yield TensorEntry(f"{ours}.k.weight", f"{theirs}.self_attn.k_proj.weight", joined=2)
-        yield TensorEntry(f"{ours}.v.weight", f"{theirs}.self_attn.v_proj.weight", joined=2)
-        yield TensorEntry(f"{ours}.attended.weight", f"{theirs}.self_attn.o_proj.weight")
-        yield TensorEntry(f"{ours}.norm2.gain", f"{theirs}.post_attention_layernorm.weight")
-        for our, their in {"gate": "gate_proj", "up": "up_proj", "out": "down_proj"}.items():
-            yield TensorEntry(f"{ours}.{our}.weight", f"{theirs}.mlp.{their}.weight")
-    yield TensorEntry("out.gain", f"{prefix}norm.weight")
+def _scalar_of(scale: float | None) -> float:
+    """The number whose inverse root is the scale: an integer where it is very nearly one."""
+    found = (scale or 1.0) ** -2
+    return round(found) if abs(found - round(found)) < 1e-9 * found else found
 
 
-def task_heads(config: model.Config, prefix: str) -> dict[str, list[TensorEntry]]:
-    return {} if config.tied else {"logits": [TensorEntry("logits.weight", "lm_head.weight")]}
+def _after(i: int, fields: Fields) -> bool:
+    return i >= fields.size("max_window_layers", default=28, least=0)
+
+
+GEMMA = {"shifted": True, "scaled": True}
+LOGITS_CAP = "final_logit_softcapping"
+CAUSAL = {"use_bidirectional_attention": False}
+LLAMA = LlamaVariant("llama", "Llama", biases={"attention_bias": ATTENTION, "mlp_bias": MLP})
+FAMILY = (
+    LLAMA,
+    LlamaVariant("mistral", "Mistral", window="all"),
+    LlamaVariant(
+        "qwen2", "Qwen2", {"biases": ("q", "k", "v")},
+        window="some", is_local=_after, optional=True,
+    ),
+    LlamaVariant(
+        "qwen3", "Qwen3", {"qk_norm": True}, {"attention_bias": ATTENTION},
+        window="some", is_local=_after, optional=True, head=128,
+    ),
+    LlamaVariant(
+        "gemma", "Gemma", {**GEMMA, "activation": F.gelu_tanh}, {"attention_bias": ATTENTION},
+        head=256, tied=True, fixed=CAUSAL,
+    ),
+    LlamaVariant(
+        "gemma2", "Gemma2", {**GEMMA, "post_norm": True}, {"attention_bias": ATTENTION},
+        GEMMA_NORMS, window="some", is_local=lambda i, _: i % 2 == 0, scalar=256,
+        caps={"cap": ("attn_logit_softcapping", 50.0), "logits_cap": (LOGITS_CAP, 30.0)},
+        head=256, tied=True, activation="hidden_activation", fixed=CAUSAL,
+    ),
+    LlamaVariant(
+        "gemma3_text", "Gemma3", {**GEMMA, "post_norm": True, "qk_norm": True},
+        {"attention_bias": ATTENTION}, GEMMA_NORMS, window="some", scalar=256,
+        two_rotaries=True, caps={"logits_cap": (LOGITS_CAP, None)},
+        is_local=lambda i, fields: (i + 1) % fields.size("sliding_window_pattern", default=6) > 0,
+        head=256, tied=True, activation="hidden_activation", body="Gemma3TextModel",
+        fixed=CAUSAL,
+    ),
+    LlamaVariant(
+        "phi3", "Phi3", window="all", joined=True, partial=True,
+        fixed={"resid_pdrop": 0.0, "embd_pdrop": 0.0},
+    ),
+)  # fmt: skip

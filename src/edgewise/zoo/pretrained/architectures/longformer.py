@@ -5,10 +5,11 @@ from typing import Any
 
 from edgewise.zoo import longformer as model
 from edgewise.zoo.pretrained.architectures import bert
-from edgewise.zoo.pretrained.schema import BadPretrained, Fields, TensorEntry, linear
+from edgewise.zoo.pretrained.schema import Architecture, Fields, TensorEntry, linear
 
 MODEL_TYPE, MODEL, OUTPUT = "longformer", model, "out"
-ARCHITECTURES = {"LongformerModel": ("", ("pooled",))}
+ARCHITECTURES = {"LongformerModel": Architecture("")}
+OPTIONAL = ("pooled",)
 TIED: dict[str, str] = {}
 
 
@@ -16,12 +17,15 @@ def read_config(fields: Fields) -> model.Config:
     width = fields.table.get("attention_window", 512)
     windows = width if isinstance(width, list) and width else [width]
     if len(set(map(repr, windows))) > 1:
-        raise BadPretrained(
-            "the layers have different windows", help="the rules repeat one layer: give one window"
+        fields.problem(
+            "the layers have different windows", "the rules repeat one layer: give one window"
         )
-    window = Fields({"attention_window": windows[0]}).size("attention_window", least=2)
+    window = Fields({"attention_window": windows[0]}, fields.problems).size(
+        "attention_window", least=2
+    )
     return model.Config(
         **bert.sizes(fields),
+        labels=fields.labels(),
         types=fields.size("type_vocab_size", default=1),
         first=fields.size("pad_token_id", default=1, least=0) + 1,
         radius=window // 2,

@@ -9,17 +9,16 @@ from edgewise.zoo.pretrained.architectures.bert import write_config as write_con
 from edgewise.zoo.pretrained.schema import Fields, TensorEntry, layers, norm
 
 MODEL_TYPE, MODEL, OUTPUT = "megatron-bert", model, "embedding"
-ARCHITECTURES = {
-    "MegatronBertModel": ("", ("pooled",)),
-    "MegatronBertForMaskedLM": ("bert.", ("logits",)),
-}
+ARCHITECTURES = bert.architectures("MegatronBert", "bert.")
+OPTIONAL = bert.OPTIONAL
 LAYER = bert.LAYER | {"norm1": "attention.ln", "norm2": "ln"}
 TIED = bert.TIED
 
 
 def read_config(fields: Fields) -> model.Config:
     fields.fixed("position_embedding_type", "absolute")
-    return model.Config(**bert.sizes(fields), types=fields.size("type_vocab_size", default=2))
+    types = fields.size("type_vocab_size", default=2)
+    return model.Config(**bert.sizes(fields), types=types, labels=fields.labels())
 
 
 def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:

@@ -5,10 +5,13 @@ from typing import Any
 
 from edgewise.zoo import bert as model
 from edgewise.zoo.pretrained.architectures import bert, roberta
-from edgewise.zoo.pretrained.schema import Fields, TensorEntry, layers
+from edgewise.zoo.pretrained.schema import Architecture, Fields, TensorEntry, layers
 
 MODEL_TYPE, MODEL, OUTPUT = "mpnet", model, "embedding"
-ARCHITECTURES = {"MPNetModel": ("", ("pooled",)), "MPNetForMaskedLM": ("mpnet.", ("logits",))}
+ARCHITECTURES = bert.architectures("MPNet", "mpnet.") | {
+    "MPNetForSequenceClassification": Architecture("mpnet.", ("classes",), "classes"),
+}
+OPTIONAL = roberta.OPTIONAL
 LAYER = bert.LAYER | {
     **{name: f"attention.attn.{name}" for name in ("q", "k", "v")},
     **{"attended": "attention.attn.o", "norm1": "attention.LayerNorm"},
@@ -19,7 +22,8 @@ FIRST, BUCKETS = 2, 32  # whatever a configuration says
 
 def read_config(fields: Fields) -> model.Config:
     fields.fixed("relative_attention_num_buckets", BUCKETS)
-    return model.Config(**bert.sizes(fields), types=0, first=FIRST, buckets=BUCKETS)
+    more: Any = {"types": 0, "first": FIRST, "buckets": BUCKETS, "labels": fields.labels()}
+    return model.Config(**bert.sizes(fields), **more)
 
 
 def write_config(config: model.Config) -> dict[str, Any]:

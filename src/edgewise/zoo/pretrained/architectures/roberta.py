@@ -5,10 +5,13 @@ from typing import Any
 from edgewise.zoo import bert as model
 from edgewise.zoo.pretrained.architectures import bert
 from edgewise.zoo.pretrained.architectures.bert import entries as entries
-from edgewise.zoo.pretrained.schema import Fields, TensorEntry, linear, norm
+from edgewise.zoo.pretrained.schema import Architecture, Fields, TensorEntry, linear, norm
 
 MODEL_TYPE, MODEL, OUTPUT = "roberta", model, "embedding"
-ARCHITECTURES = {"RobertaModel": ("", ("pooled",)), "RobertaForMaskedLM": ("roberta.", ("logits",))}
+ARCHITECTURES = bert.architectures("Roberta", "roberta.") | {
+    "RobertaForSequenceClassification": Architecture("roberta.", ("classes",), "classes"),
+}
+OPTIONAL = ("pooled",)
 TIED = {
     "lm_head.decoder.weight": "embeddings.word_embeddings.weight",
     "lm_head.decoder.bias": "lm_head.bias",
@@ -18,7 +21,8 @@ TIED = {
 def read_config(fields: Fields) -> model.Config:
     fields.fixed("position_embedding_type", "absolute")
     first = fields.size("pad_token_id", default=1, least=0) + 1
-    return model.Config(**bert.sizes(fields), types=fields.size("type_vocab_size"), first=first)
+    types, labels = fields.size("type_vocab_size"), fields.labels()
+    return model.Config(**bert.sizes(fields), types=types, first=first, labels=labels)
 
 
 def write_config(config: model.Config) -> dict[str, Any]:
@@ -26,7 +30,13 @@ def write_config(config: model.Config) -> dict[str, Any]:
 
 
 def task_heads(config: model.Config, prefix: str) -> dict[str, list[TensorEntry]]:
-    return {"pooled": linear("pooled", f"{prefix}pooler.dense"), "logits": guess("lm_head")}
+    heads = bert.classifiers("classifier.out_proj")
+    heads["classes"] += linear("pooled", "classifier.dense")
+    return {
+        "pooled": linear("pooled", f"{prefix}pooler.dense"),
+        "logits": guess("lm_head"),
+        **heads,
+    }
 
 
 def guess(at: str) -> list[TensorEntry]:

@@ -4,10 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgewise.zoo import t5 as model
-from edgewise.zoo.pretrained.schema import Fields, TensorEntry, activation_name
+from edgewise.zoo.pretrained.schema import Architecture, Fields, TensorEntry, activation_name
 
 MODEL_TYPE, MODEL, OUTPUT = "t5", model, "logits"
-ARCHITECTURES = {"T5ForConditionalGeneration": ("", ("logits",)), "T5Model": ("", ())}
+ARCHITECTURES = {
+    "T5ForConditionalGeneration": Architecture("", ("logits",)),
+    "T5Model": Architecture("", (), "decoder.out"),
+}
+OPTIONAL: tuple[str, ...] = ()
 TIED = {
     "encoder.embed_tokens.weight": "shared.weight",
     "decoder.embed_tokens.weight": "shared.weight",
@@ -34,7 +38,9 @@ def read_config(fields: Fields) -> model.Config:
         decoder_layers=fields.layers("num_decoder_layers", default=layers),
         buckets=buckets,
         far=fields.size("relative_attention_max_distance", default=128, least=buckets // 2 + 1),
-        activation=Fields({"feed_forward_proj": name}).activation("feed_forward_proj"),
+        activation=Fields({"feed_forward_proj": name}, fields.problems).activation(
+            "feed_forward_proj"
+        ),
         gated=gated,
         tied=_ties(fields),
         scaled=fields.flag("scale_decoder_outputs", default=_ties(fields)),
@@ -104,4 +110,4 @@ def _feed_forward(ours: str, theirs: str, gated: bool) -> Iterator[TensorEntry]:
 
 
 def task_heads(config: model.Config, prefix: str) -> dict[str, list[TensorEntry]]:
-    return {} if config.tied else {"logits": [TensorEntry("logits.weight", "lm_head.weight")]}
+    return {"logits": [] if config.tied else [TensorEntry("logits.weight", "lm_head.weight")]}

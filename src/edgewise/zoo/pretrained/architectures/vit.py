@@ -6,9 +6,9 @@ from typing import Any
 from edgewise.zoo import vit as model
 from edgewise.zoo.pretrained.architectures import bert
 from edgewise.zoo.pretrained.schema import (
+    Architecture,
     Fields,
     TensorEntry,
-    head_size,
     layers,
     linear,
     norm,
@@ -16,7 +16,11 @@ from edgewise.zoo.pretrained.schema import (
 )
 
 MODEL_TYPE, MODEL, OUTPUT = "vit", model, "logits"
-ARCHITECTURES = {"ViTForImageClassification": ("vit.", ("logits",)), "ViTModel": ("", ("pooled",))}
+ARCHITECTURES = {
+    "ViTForImageClassification": Architecture("vit.", ("logits",)),
+    "ViTModel": Architecture("", (), "out"),
+}
+OPTIONAL = ("pooled",)
 NAMES = {k: v for k, v in bert.NAMES.items() if k not in ("vocabulary", "length")}
 LAYER = {
     "norm1": "layernorm_before",
@@ -31,13 +35,12 @@ def read_config(fields: Fields) -> model.Config:
     fields.fixed("qkv_bias", True)
     fields.fixed("pooler_act", "tanh")
     image, patch = fields.size("image_size"), fields.size("patch_size")
-    head_size(image, patch, "image_size")
-    labels = fields.table.get("id2label")
+    fields.divided(image, patch, "image_size", "pixels")
     return model.Config(
         image=image,
         patch=patch,
         channels=fields.size("num_channels", default=3),
-        classes=max(len(labels), 1) if isinstance(labels, dict) else 2,
+        classes=fields.labels(),
         **fields.read(NAMES, activation="gelu", eps=1e-12, dropout=0.0),
     )
 
@@ -47,8 +50,7 @@ def write_config(config: model.Config) -> dict[str, Any]:
         "image_size": config.image,
         "patch_size": config.patch,
         "num_channels": config.channels,
-        "id2label": {str(k): f"LABEL_{k}" for k in range(config.classes)},
-        "label2id": {f"LABEL_{k}": k for k in range(config.classes)},
+        **bert.classes(config.classes),
         "attention_probs_dropout_prob": config.dropout,
         **written(config, NAMES),
     }
