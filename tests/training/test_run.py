@@ -27,6 +27,7 @@ def test_a_run_is_the_model_that_was_trained(kind: str) -> None:
     module.load_state_dict(last)
     run = zoo.from_pretrained(folder)
     assert run.step == 4
+    assert repr(run).startswith(f"Run({run.architecture}, to {run.task}, ")
     assert run.program == module.program.program
     batch = {n: t for n, t in corpus.batch(3, 0, 0).items() if n not in ("next", "label")}
     with torch.no_grad():
@@ -59,6 +60,24 @@ def test_classes_do_not_depend_on_the_batch() -> None:
         assert one == pytest.approx(other, abs=1e-6)
         assert sum(one.values()) == pytest.approx(1)
         assert list(one.values()) == sorted(one.values(), reverse=True)
+
+
+def test_pairs_of_texts_are_classified() -> None:
+    run = zoo.from_pretrained(run_of("pairs"))
+    (found,) = run.classify([("a dog", "the dog")])
+    assert set(found) == {"same", "other"}
+    assert found != run.classify([("the dog", "a dog")])[0]
+
+
+def test_a_text_ends_at_its_end_token() -> None:
+    run = zoo.from_pretrained(run_of("subwords"))
+    assert run.table["eos_token_id"] == run.tokenizer.token_to_id("<end>")
+    with torch.no_grad():
+        run.model.weight("out.gain").zero_()
+        run.model.weight("out.bias").copy_(
+            1e4 * run.model.weight("word")[run.table["eos_token_id"]]
+        )
+    assert run.generate("to be", most=30, temperature=1.0, seed=1) == ""
 
 
 @pytest.mark.parametrize("kind", ["embed", "classify", "translate"])
@@ -99,10 +118,13 @@ def test_another_task_names_the_verb_that_fits(kind: str, verb: str) -> None:
         ("generate", lambda run: run.generate("to bé"), "unknown-character"),
         ("generate", lambda run: run.generate(""), "bad-decoding"),
         ("generate", lambda run: run.generate("to be or not to"), "text-too-long"),
+        ("subwords", lambda run: run.translate(["to be"]), "wrong-task"),
         ("embed", lambda run: run.embed(["to be or not to"]), "text-too-long"),
         ("classify", lambda run: run.classify([""]), "bad-pretrained"),
         ("classify", lambda run: run.classify(["a"] * 2 + ["a " * 9]), "text-too-long"),
         ("classify", lambda run: run.classify("a"), "bad-text"),
+        ("pairs", lambda run: run.classify(["a dog"]), "bad-text"),
+        ("pairs", lambda run: run.classify([("a dog", 3)]), "bad-text"),
         ("translate", lambda run: run.translate(["a", " "]), "bad-pretrained"),
         ("translate", lambda run: run.translate(["a " * 30]), "text-too-long"),
         ("translate", lambda run: run.translate(["a"], beams=0), "bad-decoding"),

@@ -20,8 +20,9 @@ checkpoint = 2
 SIZES = "layers = 1\nheads = 2\nsize = 8\n"
 CHARACTERS = """\
 [data]
-kind = "characters"
+kind = "text"
 path = "text.txt"
+tokenizer = "characters"
 context = 8
 """
 RECIPES = {
@@ -74,6 +75,16 @@ kind = "translation"
 beams = 2
 {TRAINING}""",
 }
+RECIPES["subwords"] = (
+    RECIPES["generate"]
+    .replace('"characters"', '"byte_bpe"\npieces = 300')
+    .replace("context = 8", "context = 8\nheld_out = 0.2")
+)
+RECIPES["pairs"] = (
+    RECIPES["classify"]
+    .replace('"labelled"', '"labelled"\nsecond = "second"')
+    .replace("train.txt", "train.csv")
+)
 RECIPES["recurrent"] = (
     RECIPES["translate"]
     .replace('"translator"\nhidden = 8', '"recurrent"')
@@ -82,6 +93,7 @@ RECIPES["recurrent"] = (
 TEXTS = {
     "text.txt": "to be, or not to be, that is the question\n" * 20,
     "train.txt": "1 a fine film\n0 a bad film\n1 good\n0 dull and long\n" * 8,
+    "train.csv": "text,second,label\n" + "a dog,the dog,same\na cat,a man,other\n" * 8,
     "train.en": "a man walks\na dog runs\ntwo men sit on a bench\n" * 4,
     "train.de": "ein mann geht\nein hund rennt\nzwei maenner sitzen auf einer bank\n" * 4,
 }

@@ -6,8 +6,8 @@ A run is a model. Its folder holds, each file written atomically:
   the run;
 - `config.json`: `model_type` "edgewise"; `task`, the verb that fits (generate, translate, classify,
   embed); the sections `model` and `objective` of the recipe; `sizes`, what `build` reads of a
-  corpus; `tokens`, special token ids by name; `labels` of classes; `program`, the options that the
-  rules were compiled with; `files`, the hashes of the next two;
+  corpus; `tokens`, special token ids by name; `texts`, 2 for pairs of texts; `labels` of classes;
+  `program`, the options that the rules were compiled with; `files`, the hashes of the next two;
 - `rules.txt`: the program in its text form; it defines the model;
 - `tokenizer.json`: of the package `tokenizers`; absent where the data is not text;
 - `model.safetensors`: the weights to use by their names in the rules, the best ones or the last,

@@ -59,6 +59,7 @@ def describe(out: Path, recipe: Recipe, corpus: Any, model: Model) -> None:
         "objective": sections["objective"],
         "sizes": {**corpus.sizes, "words": recipe.objective.words(corpus)},
         "tokens": _special(tokenizer) | corpus.tokens,
+        "texts": 2 if getattr(recipe.data, "second", "") else 1,
         "labels": list(getattr(corpus, "labels", ())),
         "program": options_of(model) | {"ties": tensors_of(model)[1]},
         "files": {name: digest(data) for name, data in parts.items()},

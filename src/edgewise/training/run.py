@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -26,8 +26,9 @@ from edgewise.training.recipe import section
 from edgewise.training.tokenizers import encoded
 from edgewise.zoo.pretrained.model import UNLIMITED, Pretrained
 from edgewise.zoo.pretrained.schema import BadPretrained
-from edgewise.zoo.pretrained.texts import TextTooLong, Tokens, listed, padded
+from edgewise.zoo.pretrained.texts import BadText, TextTooLong, Tokens, listed, padded
 
+Text = str | tuple[str, str]
 DOES = {  # what a model of each task does
     "generate": "continues texts",
     "translate": "translates texts",
@@ -36,7 +37,7 @@ DOES = {  # what a model of each task does
 }
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Run(Pretrained):
     """What `from_pretrained` gives for a run: the model, its tokenizer and its task.
 
@@ -48,6 +49,10 @@ class Run(Pretrained):
     module: Any = None
     step: int | None = None
     labels: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        size = sum(weight.numel() for weight in self.weights.values())
+        return f"Run({self.architecture}, to {self.task}, {size:,} weights, step {self.step})"
 
     @property
     def output(self) -> str:
@@ -68,13 +73,30 @@ class Run(Pretrained):
             self.compiled[relation] = model
         return self.compiled[relation]
 
-    def rows(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of each text; a text without tokens is an error."""
-        found = encoded(self._tokenizer(), listed(texts))
+    def rows(self, texts: Sequence[Text], *, truncate: bool = False) -> list[list[int]]:
+        """The token ids of each text, or pair of texts; a text without tokens is an error."""
+        tokenizer, special = self._tokenizer(), self.task == "classify"
+        self._check_texts(texts)
+        if truncate and special:  # as in training: a last special token stays
+            tokenizer.enable_truncation(self.config.length)
+        found = encoded(tokenizer, list(texts), special=special)
+        tokenizer.no_truncation()
         for k, row in enumerate(found):
             if not row:
                 raise BadPretrained(f"text {k} has no tokens", caller(), "leave it out")
         return found
+
+    def _check_texts(self, texts: Sequence[Text]) -> None:
+        """Texts, or pairs of them where the model was trained on pairs."""
+        pairs = self.table.get("texts") == 2
+        if not pairs or isinstance(texts, str):
+            listed(cast("Sequence[str]", texts))
+            return
+        for k, pair in enumerate(texts):
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                what = f"the model reads pairs of texts, text {k} is {pair!r:.60}"
+                raise BadText(what, caller(), 'give pairs: `[("a text", "another")]`')
+            listed(pair)
 
     def _tokenizer(self) -> Any:
         if self.tokenizer is None:
@@ -143,11 +165,14 @@ class Run(Pretrained):
         return found
 
     def classify(
-        self, texts: Sequence[str], *, batch: int = 32, truncate: bool = False
+        self, texts: Sequence[Text], *, batch: int = 32, truncate: bool = False
     ) -> list[dict[str, float]]:
-        """The probability of each class by its label, the most likely first, for each text."""
+        """The probability of each class by its label, the most likely first, for each text.
+
+        A text is a pair of texts if the model was trained on pairs.
+        """
         self._check_task("classify")
-        rows = self.rows(texts)
+        rows = self.rows(texts, truncate=truncate)
         found: list[dict[str, float]] = [{}] * len(rows)
         with torch.inference_mode():
             for some, read in self._batches(rows, batch, truncate):
@@ -252,7 +277,8 @@ def read_run(path: Path, dtype: torch.dtype = torch.float32) -> Run:
         program=files.model.program,
         weights={n: p.detach() for n, p in files.model.named_parameters()},
         tokenizer=files.tokenizer,
-        table=config,
+        table=config
+        | ({"eos_token_id": config["tokens"]["end"]} if "end" in config["tokens"] else {}),
         dtype=dtype,
         task=task,
         module=module.eval(),

@@ -117,16 +117,20 @@ def masked(tokenizer: Any) -> Any:
     return made
 
 
-def encoded(tokenizer: Any, texts: list[str]) -> list[list[int]]:
-    """The token ids of texts; a character without a token is an error.
+def encoded(tokenizer: Any, texts: list[Any], *, special: bool = False) -> list[list[int]]:
+    """The token ids of texts, or of pairs; a character without a token is an error.
 
     >>> encoded(characters("abc"), ["abba", "cab"])
     [[0, 1, 1, 0], [2, 0, 1]]
     """
     try:
-        return [list(found.ids) for found in tokenizer.encode_batch(texts)]
+        found = tokenizer.encode_batch(texts, add_special_tokens=special)
     except Exception:  # the package raises plain Exception where there is no unknown token
-        return [letters(tokenizer, text) for text in texts]
+        for text in texts:
+            for side in (text,) if isinstance(text, str) else text:
+                letters(tokenizer, side)
+        raise
+    return [list(one.ids) for one in found]
 
 
 def letters(tokenizer: Any, text: str) -> list[int]:

@@ -14,13 +14,13 @@ from edgewise.training.data.files import LINES, Columns, bad, shown
 from edgewise.training.data.splits import Splits
 from edgewise.training.data.tokens import (
     LEARNED,
-    encoded,
     separated,
     size_of,
     special_token,
     tokenizer_of,
 )
 from edgewise.training.schema import number
+from edgewise.training.tokenizers import encoded
 
 
 @dataclass(frozen=True, kw_only=True)

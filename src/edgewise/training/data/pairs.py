@@ -11,9 +11,10 @@ from typing import Any
 from edgewise.training.data.batches import IGNORED, Batch, Buckets, digest, examples, padded
 from edgewise.training.data.files import LINES, Columns, bad, lines_of
 from edgewise.training.data.splits import NAMES, Splits
-from edgewise.training.data.tokens import LEARNED, encoded, size_of, special_token, tokenizer_of
+from edgewise.training.data.tokens import LEARNED, size_of, special_token, tokenizer_of
 from edgewise.training.models.translation import LENGTH_FACTOR
 from edgewise.training.schema import number
+from edgewise.training.tokenizers import encoded
 
 Sentences = list[tuple[str, str]]
 

@@ -13,10 +13,10 @@ from torch import Tensor
 from edgewise.training.data.batches import Batch, digest
 from edgewise.training.data.files import LINES, Columns, bad
 from edgewise.training.data.splits import Splits
-from edgewise.training.data.tokens import LEARNED, encoded, size_of, special_token, tokenizer_of
+from edgewise.training.data.tokens import LEARNED, size_of, special_token, tokenizer_of
 from edgewise.training.randomness import generator
 from edgewise.training.schema import number
-from edgewise.training.tokenizers import letters
+from edgewise.training.tokenizers import encoded, letters
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Any
 from edgewise.graphs.drawing import require_package
 from edgewise.training import tokenizers
 from edgewise.training.data.files import bad, text_of
+from edgewise.training.tokenizers import encoded
 
 LEARNED = ("characters", "words", "bpe", "byte_bpe", "wordpiece", "unigram")
 SEPARATOR = "<separator>"
@@ -89,11 +90,6 @@ def special_token(tokenizer: Any, role: str, names: dict[str, str]) -> int:
             return int(found)
     tokenizer.add_special_tokens([f"<{role}>"])
     return int(tokenizer.token_to_id(f"<{role}>"))
-
-
-def encoded(tokenizer: Any, texts: Sequence[Any], *, special: bool = False) -> list[list[int]]:
-    """The token ids of texts, or of pairs of texts."""
-    return [row.ids for row in tokenizer.encode_batch(list(texts), add_special_tokens=special)]
 
 
 def separated(tokenizer: Any, names: dict[str, str]) -> None:
