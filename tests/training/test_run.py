@@ -73,10 +73,9 @@ def test_a_text_ends_at_its_end_token() -> None:
     run = zoo.from_pretrained(run_of("subwords"))
     assert run.table["eos_token_id"] == run.tokenizer.token_to_id("<end>")
     with torch.no_grad():
-        run.model.weight("out.gain").zero_()
-        run.model.weight("out.bias").copy_(
-            1e4 * run.model.weight("word")[run.table["eos_token_id"]]
-        )
+        for name, value in (("word", 0), ("out.gain", 0), ("out.bias", 100)):
+            run.model.weight(name).fill_(value)
+        run.model.weight("word")[run.table["eos_token_id"]] = 1
     assert run.generate("to be", most=30, temperature=1.0, seed=1) == ""
 
 
