@@ -13,7 +13,7 @@ from edgewise.errors import Caller, EdgewiseError
 if TYPE_CHECKING:
     import typer
 
-VERBS = ("graph", "models", "embed", "search", "generate", "translate", "train")
+VERBS = ("graph", "models", "embed", "search", "generate", "translate", "classify", "train")
 BAD_INPUT = 2
 
 

@@ -1,14 +1,19 @@
-"""What the verbs that run a checkpoint share: opening it, and reading texts."""
+"""What the verbs that run a model share: opening it, and reading texts."""
 
+import json
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from edgewise.errors import EdgewiseError, Span, caller
+from edgewise.training.run import Run
 from edgewise.zoo.pretrained import Pretrained, cached, from_pretrained
 from edgewise.zoo.pretrained.fetch import SOURCES, fetch
+
+STDIN = "-"
 
 
 class NoTexts(EdgewiseError):
@@ -23,15 +28,26 @@ from edgewise.cli.checkpoint import read_texts
 read_texts(["a text"], None)"""
 
 
-Model = Annotated[str, typer.Argument(help="a folder, or a name that `edgewise models` lists")]
-File = Annotated[Path | None, typer.Option(help="a file with one text per line")]
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="the folder of a run or of a checkpoint, a GGUF file, or a name that "
+        "`edgewise models` lists"
+    ),
+]
+Texts = Annotated[list[str] | None, typer.Argument(help="texts")]
+File = Annotated[
+    Path | None, typer.Option(help="a file with one text per line; - is the standard input")
+]
 Truncate = Annotated[bool, typer.Option("--truncate", help="truncate texts that are too long")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON, one object per line")]
+Batch = Annotated[int, typer.Option(help="how many texts are computed together")]
 
 
 def opened(model: str) -> Pretrained:
     """The model of a folder or file, or of a known name, which is downloaded once."""
     if Path(model).exists() or model not in SOURCES:
-        return from_pretrained(Path(model))
+        return _noted(from_pretrained(Path(model)), model)
     if cached(model) is None:
         size = SOURCES[model].megabytes
         with Console(stderr=True).status(f"fetching {model}, {size} MB"):
@@ -39,20 +55,56 @@ def opened(model: str) -> Pretrained:
     return from_pretrained(fetch(model))
 
 
-def read_texts(texts: list[str], file: Path | None) -> list[str]:
-    """The texts of the command line and of a file, one per line."""
+def _noted(found: Pretrained, model: str) -> Pretrained:
+    if isinstance(found, Run) and found.step == 0:
+        note(f"{model} is not trained yet: its weights are those of step 0")
+    return found
+
+
+def note(text: str) -> None:
+    """A remark beside the output."""
+    print(f"note: {text}", file=sys.stderr)
+
+
+def note_unknown(model: Pretrained, texts: list[str]) -> None:
+    """Say which parts of texts the tokenizer does not know, if its vocabulary is not open."""
+    unknown = model.table.get("tokens", {}).get("unknown") if isinstance(model, Run) else None
+    if unknown is None:
+        return
+    odd: dict[str, None] = {}
+    for text in texts:
+        found = model.tokenizer.encode(text)
+        pairs = zip(found.ids, found.offsets, strict=True)
+        odd |= dict.fromkeys(text[a:b] for token, (a, b) in pairs if token == unknown and b > a)
+    if odd:
+        more = f" and {len(odd) - 8} more" if len(odd) > 8 else ""
+        shown = ", ".join(f"`{word}`" for word in list(odd)[:8])
+        note(f"not in the vocabulary, read as unknown: {shown}{more}")
+
+
+def read_texts(texts: list[str], file: Path | None, *, blank: bool = False) -> list[str]:
+    """The texts of the command line and of a file, one per line; blank lines only if wanted."""
     found = list(texts)
     if file is not None:
-        try:
-            lines = file.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as problem:
-            reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8"
-            raise NoTexts(
-                f"cannot read the file: {reason}",
-                Span.of("<file>", file),
-                "give a text file with one text per line",
-            ) from None
-        found += [line for line in lines if line.strip()]
-    if not found:
-        raise NoTexts("no texts", caller(), 'write one: "a text", or --file FILE')
+        found += [line for line in _lines(file) if blank or line.strip()]
+    if not any(text.strip() for text in found):
+        what = "the texts are empty" if found else "no texts"
+        raise NoTexts(what, caller(), 'write one: "a text", or --file FILE')
     return found
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        data = sys.stdin.buffer.read() if str(file) == STDIN else file.read_bytes()
+        return data.decode("utf-8").removesuffix("\n").splitlines()
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8"
+        raise NoTexts(
+            f"cannot read the file: {reason}",
+            Span.of("<file>", file),
+            "give a text file with one text per line",
+        ) from None
+
+
+def json_line(**values: Any) -> str:
+    return json.dumps(values, ensure_ascii=False)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edgewise.cli.checkpoint import File, Model, Truncate, opened, read_texts
+from edgewise.cli.checkpoint import Batch, File, Json, Model, Texts, Truncate, opened, read_texts
 from edgewise.cli.graph import CannotWrite
 from edgewise.errors import Span
 from edgewise.save.archive import write
@@ -17,16 +17,18 @@ FORMATS = (".json", ".npy")
 
 def embed(
     model: Model,
-    texts: Annotated[list[str] | None, typer.Argument(help="texts")] = None,
+    texts: Texts = None,
     file: File = None,
     out: Annotated[Path | None, typer.Option(help="write the vectors: .json or .npy")] = None,
+    batch: Batch = 32,
     truncate: Truncate = False,
+    as_json: Json = False,
 ) -> None:
-    """Embed texts as vectors of unit length."""
+    """Embed texts as vectors of unit length: JSON, one object per line, or a file."""
     if out is not None:
         check_out(out)
     rows = read_texts(texts or [], file)
-    vectors = opened(model).embed(rows, truncate=truncate)
+    vectors = opened(model).embed(rows, batch=batch, truncate=truncate)
     if out is not None and out.suffix == ".npy":
         import numpy as np
 

@@ -1,18 +1,41 @@
 """`edgewise translate`: texts through an encoder–decoder."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from edgewise.cli.checkpoint import opened
+from edgewise.cli.checkpoint import (
+    File,
+    Json,
+    Model,
+    Texts,
+    Truncate,
+    json_line,
+    note_unknown,
+    opened,
+    read_texts,
+)
 
 
 def translate(
-    model: Annotated[str, typer.Argument(help="the folder of an encoder–decoder, such as T5")],
-    texts: Annotated[list[str], typer.Argument(help="texts to translate")],
-    most: Annotated[int, typer.Option(help="maximum number of new tokens")] = 128,
-    beams: Annotated[int, typer.Option(help="beam size")] = 4,
+    model: Model,
+    texts: Texts = None,
+    file: File = None,
+    most: Annotated[int | None, typer.Option(help="maximum number of new tokens")] = None,
+    beams: Annotated[
+        int | None, typer.Option(help="beam size; by default that of the recipe, or 4")
+    ] = None,
+    truncate: Truncate = False,
+    as_json: Json = False,
 ) -> None:
-    """Translate texts with an encoder–decoder, by beam search."""
-    for line in opened(model).translate(texts, most=most, beams=beams):
-        typer.echo(line)
+    """Translate texts with an encoder–decoder, by beam search; blank lines stay blank."""
+    every = read_texts(texts or [], file, blank=True)
+    found = opened(model)
+    options = {"most": most, "beams": beams}
+    how: Any = {name: value for name, value in options.items() if value is not None}
+    texts = [text for text in every if text.strip()]
+    written = iter(found.translate(texts, truncate=truncate, **how))
+    for text in every:
+        line = next(written) if text.strip() else ""
+        typer.echo(json_line(text=text, translation=line) if as_json else line)
+    note_unknown(found, every)

@@ -24,7 +24,7 @@ from edgewise.training.errors import WrongTask
 from edgewise.training.models.classifier import mask_of
 from edgewise.training.recipe import section
 from edgewise.training.tokenizers import encoded
-from edgewise.zoo.pretrained.model import UNLIMITED, Pretrained
+from edgewise.zoo.pretrained.model import UNLIMITED, Pretrained, shares_of
 from edgewise.zoo.pretrained.schema import BadPretrained
 from edgewise.zoo.pretrained.texts import BadText, TextTooLong, Tokens, listed, padded
 
@@ -176,10 +176,9 @@ class Run(Pretrained):
         found: list[dict[str, float]] = [{}] * len(rows)
         with torch.inference_mode():
             for some, read in self._batches(rows, batch, truncate):
-                shares = self.module(read.numbers, read.mask.sum(1).long()).double().softmax(-1)
-                for k, row in zip(some, shares.tolist(), strict=True):
-                    pairs = zip(self.labels, row, strict=True)
-                    found[k] = dict(sorted(pairs, key=lambda pair: -pair[1]))
+                scores = self.module(read.numbers, read.mask.sum(1).long())
+                for k, row in zip(some, scores, strict=True):
+                    found[k] = shares_of(self.labels, row)
         return found
 
     def embed(self, texts: Sequence[str], *, batch: int = 32, truncate: bool = False) -> Tensor:

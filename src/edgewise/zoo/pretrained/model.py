@@ -135,11 +135,30 @@ class Pretrained:
             raise BadPretrained(
                 f"`{self.architecture}` gives no text embedding", caller(), "use an encoder"
             )
+        return self._rows(texts, self.config.size, batch, truncate)
+
+    def classify(
+        self, texts: Sequence[str], *, batch: int = 32, truncate: bool = False
+    ) -> list[dict[str, float]]:
+        """The probability of each class by its label, the most likely first, for each text."""
+        if self.output != "classes":
+            raise BadPretrained(
+                f"`{self.architecture}` does not classify texts",
+                caller(),
+                "use a checkpoint with a classifier, such as `BertForSequenceClassification`",
+            )
+        scores = self._rows(texts, self.config.labels, batch, truncate)
+        names = self.table.get("id2label") or {}
+        labels = [str(names.get(str(k), f"LABEL_{k}")) for k in range(self.config.labels)]
+        return [shares_of(labels, row) for row in scores]
+
+    def _rows(self, texts: Sequence[str], size: int, batch: int, truncate: bool) -> Tensor:
+        """What the model gives for each text, one row (texts, size)."""
         texts, batch = listed(texts), integer(batch, "batch", 1)
         order = sorted(
             range(len(texts)), key=lambda k: len(texts[k])
         )  # texts of similar length together: little padding
-        found = torch.zeros(len(texts), self.config.size, dtype=self.dtype)
+        found = torch.zeros(len(texts), size, dtype=self.dtype)
         model = self.model
         with torch.inference_mode():
             for start in range(0, len(order), batch):
@@ -178,9 +197,11 @@ class Pretrained:
         sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
         return generate(self, prompt, most, seed, each, **sampling)
 
-    def translate(self, texts: Sequence[str], *, most: int = 128, beams: int = 4) -> list[str]:
+    def translate(
+        self, texts: Sequence[str], *, most: int = 128, beams: int = 4, truncate: bool = False
+    ) -> list[str]:
         """The output of an encoder–decoder for each text, by beam search."""
-        return translate(self, texts, most, beams)
+        return translate(self, texts, most, beams, truncate)
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write it as Hugging Face does, with the weights that the compiled models have now."""
@@ -197,6 +218,16 @@ class Pretrained:
             tokenizer=self.tokenizer,
             tokens={name: self.table[name] for name in TOKENS if name in self.table},
         )
+
+
+def shares_of(labels: Sequence[str], scores: Tensor) -> dict[str, float]:
+    """The probabilities of classes by their labels, the most likely first.
+
+    >>> shares_of(["no", "yes"], torch.tensor([0.0, 0.0]))
+    {'no': 0.5, 'yes': 0.5}
+    """
+    pairs = zip(labels, scores.double().softmax(-1).tolist(), strict=True)
+    return dict(sorted(pairs, key=lambda pair: -pair[1]))
 
 
 def learnable(model: Model) -> list[str]:

@@ -202,7 +202,9 @@ def cached_decoder(pretrained: Pretrained, read: int, most: int) -> tuple[Decode
     return CachedDecoder(growing, "token"), most
 
 
-def translate(pretrained: Pretrained, texts: Sequence[str], most: int, beams: int) -> list[str]:
+def translate(
+    pretrained: Pretrained, texts: Sequence[str], most: int, beams: int, truncate: bool
+) -> list[str]:
     """The output of an encoder–decoder for each text; see `Pretrained.translate`."""
     model = pretrained.model
     if not {"source", "target"} <= set(model.inputs):
@@ -212,7 +214,7 @@ def translate(pretrained: Pretrained, texts: Sequence[str], most: int, beams: in
             "use an encoder–decoder such as T5",
         )
     checked_integer(most, "most", 1)
-    read = pretrained.tokens(texts)
+    read = pretrained.tokens(texts, truncate=truncate)
     start = (*named_tokens(pretrained, "decoder_start_token_id"), 0)[0]
     ends = ends_of_text(pretrained)
     if not ends:

@@ -1,0 +1,46 @@
+"""`edgewise classify`: the classes of texts."""
+
+from typing import Annotated, Any
+
+import typer
+
+from edgewise.cli.checkpoint import (
+    Batch,
+    File,
+    Json,
+    Model,
+    Truncate,
+    json_line,
+    note_unknown,
+    opened,
+    read_texts,
+)
+from edgewise.graphs.checks import integer
+
+
+def classify(
+    model: Model,
+    texts: Annotated[
+        list[str] | None, typer.Argument(help="texts; a pair of texts has a tab between them")
+    ] = None,
+    file: File = None,
+    top: Annotated[int, typer.Option(help="how many classes to show")] = 1,
+    batch: Batch = 32,
+    truncate: Truncate = False,
+    as_json: Json = False,
+) -> None:
+    """Print the most likely class of each text and its probability."""
+    count = integer(top, "top", 1)
+    every = read_texts(texts or [], file)
+    found = opened(model)
+    pairs = found.table.get("texts") == 2
+    rows: list[Any] = [tuple(text.split("\t")) if pairs else text for text in every]
+    for text, shares in zip(
+        every, found.classify(rows, batch=batch, truncate=truncate), strict=True
+    ):
+        if as_json:
+            typer.echo(json_line(text=text, label=next(iter(shares)), probabilities=shares))
+        else:
+            best = list(shares.items())[:count]
+            typer.echo("  ".join([*(f"{label} {share:.3f}" for label, share in best), text]))
+    note_unknown(found, every)

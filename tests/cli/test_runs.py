@@ -1,0 +1,140 @@
+"""The verbs on runs of recipes, as a user types them."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import edgewise
+from edgewise import zoo
+from edgewise.cli import main
+from edgewise.training import model_files
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
+from tiny_runs import copied, run_of
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(list(arguments)) == 0
+    return capsys.readouterr().out
+
+
+def lines(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict]:
+    return [json.loads(line) for line in said(capsys, *arguments, "--json").splitlines()]
+
+
+def test_generate(capsys: pytest.CaptureFixture[str]) -> None:
+    run, how = str(run_of("generate")), ["--most", "12"]
+    expected = zoo.from_pretrained(run).generate("to be", most=12)
+    assert said(capsys, "generate", run, "to be", *how) == f"to be{expected}\n"
+    found = lines(capsys, "generate", run, "to be", "not", *how)
+    assert found[0] == {"prompt": "to be", "text": expected}
+    assert [one["prompt"] for one in found] == ["to be", "not"]
+
+
+@pytest.mark.parametrize("kind", ["generate", "subwords"])
+def test_a_text_begins_without_a_prompt(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_of(kind)
+    start = "\n" if kind == "generate" else "<end>"
+    expected = zoo.from_pretrained(run).generate(start, most=5)
+    assert lines(capsys, "generate", str(run), "--most", "5") == [{"prompt": "", "text": expected}]
+
+
+def test_translate_a_file_line_by_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, texts = str(run_of("translate")), "a man walks\n\na dog runs\n"
+    (tmp_path / "texts.txt").write_text(texts)
+    first, second = zoo.from_pretrained(run).translate(["a man walks", "a dog runs"])
+    out = said(capsys, "translate", run, "--file", str(tmp_path / "texts.txt"))
+    assert out == f"{first}\n\n{second}\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(texts.encode())))
+    found = lines(capsys, "translate", run, "--file", "-")
+    assert found[2] == {"text": "a dog runs", "translation": second}
+    assert found[1] == {"text": "", "translation": ""}
+
+
+def test_classify(capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(run_of("classify"))
+    assert main(["classify", run, "a fine movie", "bad", "--top", "2"]) == 0
+    found = capsys.readouterr()
+    assert found.err == "note: not in the vocabulary, read as unknown: `movie`\n"
+    assert len(found.out.splitlines()) == 2
+    (one,) = lines(capsys, "classify", run, "a fine film")
+    (expected,) = zoo.from_pretrained(run).classify(["a fine film"])
+    assert one == {"text": "a fine film", "label": next(iter(expected)), "probabilities": expected}
+
+
+def test_pairs_have_a_tab_between_them(capsys: pytest.CaptureFixture[str]) -> None:
+    (one,) = lines(capsys, "classify", str(run_of("pairs")), "a dog\tthe dog")
+    assert set(one["probabilities"]) == {"same", "other"}
+
+
+def test_embed_and_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(run_of("classify"))
+    found = lines(capsys, "embed", run, "a film", "bad", "--batch", "1")
+    vectors = zoo.from_pretrained(run).embed(["a film", "bad"])
+    for one, vector in zip(found, vectors.tolist(), strict=True):
+        assert one["vector"] == pytest.approx(vector, abs=1e-6)
+    (tmp_path / "texts.txt").write_text("a film\nbad\n")
+    out = said(capsys, "search", run, "bad", "--file", str(tmp_path / "texts.txt"))
+    assert out.startswith("1.000  bad")
+
+
+def test_an_untrained_run_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = copied("generate", tmp_path)
+    model_files.write_weights(run, edgewise.load(run), 0)
+    assert main(["generate", str(run), "to", "--most", "2"]) == 0
+    assert "not trained yet" in capsys.readouterr().err
+
+
+MISTAKES = {
+    "a folder of something else": (["generate", "EMPTY", "a"], "bad-pretrained", "config.json"),
+    "no such folder": (["translate", "no/such", "a"], "bad-pretrained", "no folder"),
+    "another task": (["translate", "classify", "a"], "wrong-task", "use `classify`"),
+    "no vectors": (["embed", "generate", "to be"], "wrong-task", "use `generate`"),
+    "no weights": (["generate", "NONE", "to be"], "bad-run", "no weights yet"),
+    "damaged": (["generate", "DAMAGED", "to be"], "bad-run", "rules.txt"),
+    "an unknown character": (["generate", "generate", "Zoë"], "unknown-character", "'Z'"),
+    "too long": (["classify", "classify", "a " * 9], "text-too-long", "9 tokens"),
+    "too long a prompt": (["generate", "generate", "to be or not"], "text-too-long", "12 tokens"),
+    "empty": (["classify", "classify", ""], "no-texts", "empty"),
+    "an empty translation": (["translate", "translate", "  "], "no-texts", "empty"),
+    "no texts": (["classify", "classify"], "no-texts", "--file"),
+    "no file": (["classify", "classify", "--file", "none.txt"], "no-texts", "none.txt"),
+    "no pair": (["classify", "pairs", "a dog"], "bad-text", "pairs"),
+    "a bad number": (["generate", "generate", "to", "--most", "0"], "bad-decoding", "most"),
+    "a bad beam": (["translate", "translate", "a", "--beams", "0"], "bad-decoding", "beams"),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_a_mistake_is_shown_without_a_traceback(
+    what: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (verb, model, *rest), code, words = MISTAKES[what]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "EMPTY").mkdir()
+    if model in ("NONE", "DAMAGED"):
+        copied("generate", tmp_path).rename(tmp_path / model)
+        (tmp_path / model / ("model.safetensors" if model == "NONE" else "rules.txt")).unlink()
+    elif model.islower() and "/" not in model:
+        model = str(run_of(model))
+    assert main([verb, model, *rest]) == 2
+    error = capsys.readouterr().err
+    assert f"error[{code}]" in error
+    assert words in error
+    assert "\nhelp: " in error
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("verb", ["generate", "translate", "classify", "embed", "search"])
+def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = said(capsys, verb, "--help")
+    assert "--json" in out
+    assert "--file" in out
