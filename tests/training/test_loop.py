@@ -86,7 +86,7 @@ def test_a_run_that_is_continued_is_the_same_bit_for_bit(tmp_path, stop, precisi
             break
     events.close()
     torch.randn(3)  # what happens in between does not matter
-    started = ran(recipe, tmp_path / "cut", resume=True)[0]
+    started = ran(recipe, tmp_path / "cut")[0]
     assert started.step == stop // 4 * 4
     assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
     assert measures(tmp_path / "cut") == measures(tmp_path / "whole")
@@ -98,7 +98,7 @@ def test_resuming_a_run_that_ended_changes_nothing(tmp_path):
     before = weights(tmp_path / "run"), measures(tmp_path / "run")
     left = tmp_path / "run" / "checkpoints" / ".old-step-00000008"
     left.mkdir()  # by a kill while it was let go
-    assert [e.kind for e in ran(recipe, tmp_path / "run", resume=True)] == ["start", "end"]
+    assert [e.kind for e in ran(recipe, tmp_path / "run")] == ["start", "end"]
     assert not left.exists()
     assert (weights(tmp_path / "run"), measures(tmp_path / "run")) == before
 
@@ -112,7 +112,7 @@ for moment, count in enumerate((1, 2, 5, 9, 12, 6)):
     seen, said = os.pipe()
     child = os.fork()
     if not child:
-        for event in training.train(recipe, out, resume=True):
+        for event in training.train(recipe, out):
             os.write(said, b".")
         os._exit(0)
     os.read(seen, 1)
@@ -138,7 +138,7 @@ def test_a_kill_at_any_moment_loses_no_checkpoint(tmp_path):
     for step in checkpoint.steps(out / "checkpoints"):
         checkpoint.read(out / "checkpoints", step)
     recipe = training.load(path)
-    assert ran(recipe, out, resume=True)[0].step == reached[-1]
+    assert ran(recipe, out)[0].step == reached[-1]
     ran(recipe, tmp_path / "whole")
     assert weights(out, 40) == weights(tmp_path / "whole", 40)
     assert measures(out) == measures(tmp_path / "whole")
@@ -194,7 +194,7 @@ def test_a_checkpoint_that_is_not_whole_is_refused(case, tmp_path):
     spoil(path)
     before = measures(tmp_path / "run")
     with pytest.raises(EdgewiseError) as caught:
-        ran(recipe, tmp_path / "run", resume=True)
+        ran(recipe, tmp_path / "run")
     assert caught.value.code == "bad-checkpoint"
     assert said in str(caught.value)
     assert measures(tmp_path / "run") == before
@@ -203,21 +203,24 @@ def test_a_checkpoint_that_is_not_whole_is_refused(case, tmp_path):
 def test_another_recipe_does_not_go_on(tmp_path):
     stopped(tmp_path)
     changed = loaded(tmp_path, RECIPE.replace("rate = 0.01", "rate = 0.02"))
-    with pytest.raises(EdgewiseError, match=r"`rate = 0.01`"):
-        ran(changed, tmp_path / "run", resume=True)
+    with pytest.raises(EdgewiseError, match=r"`training.rate` is 0.01 there, 0.02 here") as caught:
+        ran(changed, tmp_path / "run")
+    assert caught.value.code == "other-recipe"
+    assert "recipe.toml" in caught.value.help
 
 
 def test_other_data_does_not_go_on(tmp_path):
     recipe, _ = stopped(tmp_path)
     (tmp_path / "text.txt").write_text(TEXT.replace("not", "now"))
-    with pytest.raises(EdgewiseError, match="other data"):
-        ran(recipe, tmp_path / "run", resume=True)
+    with pytest.raises(EdgewiseError, match="other data") as caught:
+        ran(recipe, tmp_path / "run")
+    assert caught.value.code == "other-recipe"
 
 
 def test_a_run_does_not_overwrite_another(tmp_path):
     recipe, _ = stopped(tmp_path)
     with pytest.raises(EdgewiseError) as caught:
-        ran(recipe, tmp_path / "run")
+        ran(recipe, tmp_path / "run", resume=False)
     assert caught.value.code == "run-exists"
 
 
@@ -229,7 +232,7 @@ def test_what_is_logged_does_not_depend_on_where_it_stopped(tmp_path):
     while next(events).step < 4:
         pass
     events.close()
-    ran(recipe, tmp_path / "cut", resume=True)
+    ran(recipe, tmp_path / "cut")
     assert measures(tmp_path / "cut") == measures(tmp_path / "whole")
 
 
@@ -250,10 +253,10 @@ def test_two_runs_do_not_share_a_folder(tmp_path):
     while next(events).step < 4:
         pass
     with pytest.raises(EdgewiseError, match="another run") as caught:
-        ran(recipe, tmp_path / "run", resume=True)
+        ran(recipe, tmp_path / "run")
     assert caught.value.code == "run-exists"
     list(events)
-    assert ran(recipe, tmp_path / "run", resume=True)[-1].kind == "end"
+    assert ran(recipe, tmp_path / "run")[-1].kind == "end"
 
 
 def test_a_disk_without_room_stops_the_run_and_keeps_its_checkpoints(tmp_path, monkeypatch):
@@ -274,7 +277,7 @@ def test_a_disk_without_room_stops_the_run_and_keeps_its_checkpoints(tmp_path, m
     assert "No space left" in str(caught.value)
     monkeypatch.undo()
     assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [0, 4]
-    ran(recipe, tmp_path / "run", resume=True)
+    ran(recipe, tmp_path / "run")
     ran(recipe, tmp_path / "whole")
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
@@ -322,14 +325,14 @@ def test_the_best_model_is_measured_where_the_recipe_says_so(tmp_path, monkeypat
     assert losses[5] == 0 < losses[12]
     for step in (12, 8):  # as if stopped between 8 and 12, and after the end
         shutil.rmtree(checkpoint.folder(tmp_path / "run" / "checkpoints", step))
-        ran(recipe, tmp_path / "run", data=tmp_path, resume=True)
+        ran(recipe, tmp_path / "run", data=tmp_path)
     assert len(found) == 3
     for measured in found:
         assert measured.keys() == best.keys()
         assert all(torch.equal(measured[name], best[name]) for name in best)
     (tmp_path / "run" / "model.safetensors").write_bytes(b"")
     with pytest.raises(EdgewiseError, match="truncated or corrupt"):
-        ran(recipe, tmp_path / "run", data=tmp_path, resume=True)
+        ran(recipe, tmp_path / "run", data=tmp_path)
 
 
 def test_weights_that_are_no_numbers_are_not_kept(tmp_path):

@@ -1,5 +1,9 @@
-"""`edgewise train`: run a recipe, or resume it."""
+"""`edgewise train`: run a recipe, or continue it."""
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,8 +12,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from edgewise.errors import EdgewiseError, Span
-from edgewise.training import Event, load
+from edgewise.training import Estimate, Event, Recipe, estimate, load
 from edgewise.training import train as run
+
+UNITS = ("", "k", "M", "G", "T", "P", "E")
+PICTURE = 32  # tokens of a graph that is drawn
+INTERRUPTED = 130  # the exit code of a command that was interrupted
 
 
 class NoSuchDevice(EdgewiseError):
@@ -30,25 +38,72 @@ def train(
     data: Annotated[Path | None, typer.Option(help="the folder that its data is in")] = None,
     out: Annotated[Path | None, typer.Option(help="the folder to write the run to")] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="continue from the last checkpoint")
-    ] = False,
+        bool, typer.Option("--resume/--no-resume", help="continue a run that is there")
+    ] = True,
     device: Annotated[str | None, typer.Option(help="cpu or cuda")] = None,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="write events for TensorBoard too")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print weights, FLOPs and memory; train nothing")
+    ] = False,
 ) -> None:
-    """Train a model from a recipe; metrics, checkpoints and a plot go to a folder."""
+    """Train a model from a recipe; metrics, checkpoints and a plot go to a folder.
+
+    Ctrl-C once saves and ends, twice stops at once; the same command continues.
+    """
     check_device(device)
     loaded = load(recipe)
     out = Path("runs") / recipe.stem if out is None else out
-    events = run(loaded, out, data=data, resume=resume, device=device)
-    console = Console()
+    console = Console(highlight=False)
+    if dry_run:
+        _show(console, loaded, estimate(loaded, data=data))
+        return
+    with _interruptible(console) as stop:
+        how: Any = {"resume": resume, "device": device, "tensorboard": tensorboard, "stop": stop}
+        last = _follow(console, run(loaded, out, data=data, **how), loaded, out)
+    if last == "interrupted":
+        raise typer.Exit(INTERRUPTED)
+
+
+def _follow(console: Console, events: Iterator[Event], recipe: Recipe, out: Path) -> str:
+    """Show events as they come, with a bar and the time left on a terminal; the last kind."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-        task = progress.add_task(recipe.stem, total=loaded.training.steps)
+    kind, quiet = "", not console.is_terminal
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=quiet) as progress:
+        task = progress.add_task(recipe.path.stem, total=recipe.training.steps)
         for event in events:
+            kind = event.kind
             progress.update(task, completed=event.step)
-            if event.kind == "step":
+            if kind == "step":
                 progress.update(task, description=f"loss {event.values['loss']:.4f}")
             elif line := _line(event, out):
-                progress.console.print(line, highlight=False)
+                progress.console.print(line, soft_wrap=True)
+    return kind
+
+
+@contextmanager
+def _interruptible(console: Console) -> Iterator[threading.Event]:
+    """The first SIGINT or SIGTERM sets the event, the second stops the process as usual."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # only the main thread handles signals
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def interrupt(number: int, frame: object) -> None:
+        stop.set()
+        for known, handler in before.items():
+            signal.signal(known, handler)
+        console.print("saving after this step; once more stops at once")
+
+    for number in before:
+        signal.signal(number, interrupt)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def check_device(device: str | None) -> None:
@@ -70,6 +125,8 @@ def _line(event: Event, out: Path) -> str | None:
             return f"{event.values['parameters']:,} weights{where}, in {out}"
         case "evaluate":
             return f"step {event.step:,}: {_shown(event.values)}"
+        case "interrupted":
+            return f"saved at step {event.step:,}; the same command continues"
         case "end":
             return "\n".join(
                 f"{name}: {_number(value)}"
@@ -85,3 +142,35 @@ def _shown(values: dict[str, Any]) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.4f}"
+
+
+def _show(console: Console, recipe: Recipe, cost: Estimate) -> None:
+    """What a run will cost, and the graphs of its attention."""
+    console.print(f"{cost.parameters:,} weights, {cost.words:,} tokens in the vocabulary")
+    console.print(
+        f"{cost.steps:,} steps of {_amount(cost.step_flops)}FLOP, {_amount(cost.flops)}FLOP in all"
+    )
+    parts = [f"{name} {_amount(size)}B" for name, size in cost.memory.items() if size]
+    console.print(f"{_amount(sum(cost.memory.values()))}B of memory: {', '.join(parts)}")
+    for name, graph in recipe_graphs(recipe).items():
+        console.print(f"\n{name}, the first {PICTURE} tokens:\n{graph.draw(PICTURE)}")
+
+
+def recipe_graphs(recipe: Recipe) -> dict[str, Any]:
+    """The patterns that the model of a recipe names."""
+    from edgewise.graphs import Pattern, parse
+
+    section = recipe.json()["model"]
+    named = [section.get("graph"), *(section.get("graphs") or ())]
+    texts = [text for text in named if isinstance(text, str) and text]
+    found = {text: parse(text) for text in texts}
+    return {text: graph for text, graph in found.items() if isinstance(graph, Pattern)}
+
+
+def _amount(number: float) -> str:
+    """Three digits and a unit: 12.3 G."""
+    for unit in UNITS[:-1]:
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.3g} {UNITS[-1]}"

@@ -3,7 +3,8 @@
 `edgewise train RECIPE.toml` is this from the command line.
 """
 
+from edgewise.training.cost import Estimate, estimate
 from edgewise.training.loop import Event, train
 from edgewise.training.recipe import Recipe, load
 
-__all__ = ["Event", "Recipe", "load", "train"]
+__all__ = ["Estimate", "Event", "Recipe", "estimate", "load", "train"]

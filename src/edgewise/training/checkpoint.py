@@ -1,17 +1,19 @@
 """Checkpoints: one folder each, written atomically.
 
-`model.safetensors` has the weights, `optimiser.safetensors` the state of the optimiser,
-`manifest.json` the step, the recipe, other state and the hash of each file. A folder is written
-under a temporary name, synced and renamed, so a reader never sees a partial one.
+`model.safetensors` has the weights, `average.safetensors` their moving average if there is one,
+`optimiser.safetensors` the state of the optimiser, `manifest.json` the step, the recipe, other
+state and the hash of each file. A folder is written under a temporary name, synced and renamed, so
+a reader never sees a partial one.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ from edgewise.training.errors import BadCheckpoint
 
 FORMAT = 1
 MODEL, OPTIMISER, MANIFEST = "model.safetensors", "optimiser.safetensors", "manifest.json"
+AVERAGE = "average.safetensors"
+TEMPORARY = re.compile(r"\.[\w-]+\.\w+\.[a-z0-9_]{8}")  # of files that are written atomically
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +39,7 @@ class TrainingState:
     model: Mapping[str, Tensor]
     optimiser: Mapping[str, Tensor]
     numbers: Mapping[str, Any]
+    average: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 def folder(root: Path, step: int) -> Path:
@@ -47,11 +52,10 @@ def write(root: Path, state: TrainingState, *, keep: int) -> Path:
     clean(root)
     final = folder(root, state.step)
     made = root / f".new-{final.name}"
-    made.mkdir()
-    parts = {
-        MODEL: safetensors.torch.save(_plain(state.model)),
-        OPTIMISER: safetensors.torch.save(_plain(state.optimiser)),
-    }
+    tensors = {MODEL: state.model, OPTIMISER: state.optimiser}
+    if state.average:
+        tensors[AVERAGE] = state.average
+    parts = {name: safetensors.torch.save(_plain(part)) for name, part in tensors.items()}
     manifest = {
         "format": FORMAT,
         "step": state.step,
@@ -59,9 +63,14 @@ def write(root: Path, state: TrainingState, *, keep: int) -> Path:
         "files": {name: digest(data) for name, data in parts.items()},
     }
     parts[MANIFEST] = json.dumps(manifest, indent=1, allow_nan=False).encode()
-    for name, data in parts.items():
-        _put(made / name, data)
-    _sync(made)
+    try:
+        made.mkdir()
+        for name, data in parts.items():
+            _put(made / name, data)
+        _sync(made)
+    except OSError:  # such as a full disk: free what was written of it
+        shutil.rmtree(made, ignore_errors=True)
+        raise
     if final.exists():
         _drop(final)
     os.rename(made, final)
@@ -77,16 +86,17 @@ def read_weights(path: Path, model: torch.nn.Module) -> None:
         found = safetensors.torch.load(path.read_bytes())
     except Exception:  # safetensors raises several types
         raise broken(path, "not a safetensors file: truncated or corrupt") from None
-    _compare(model.state_dict(), found, path, path.name)
+    compare(model.state_dict(), found, path, path.name)
     model.load_state_dict(found)
 
 
 def clean(root: Path) -> None:
-    """Remove temporary folders that a killed run left behind."""
-    for left in root.glob(".new-*"):
+    """Remove temporary folders and files that a killed run left behind."""
+    for left in (*root.glob(".new-*"), *root.glob(".old-*")):
         shutil.rmtree(left)
-    for left in root.glob(".old-*"):
-        shutil.rmtree(left)
+    for left in root.parent.glob(".*"):
+        if TEMPORARY.fullmatch(left.name) and left.is_file():
+            left.unlink()
 
 
 def steps(root: Path) -> list[int]:
@@ -107,7 +117,7 @@ def read(root: Path, step: int) -> TrainingState:
     if kind != FORMAT or written != step:
         raise broken(path, f"format {kind} and step {written}, expected {FORMAT} and {step}")
     found = {}
-    for name in (MODEL, OPTIMISER):
+    for name in (MODEL, OPTIMISER, *((AVERAGE,) if AVERAGE in files else ())):
         try:
             data = (path / name).read_bytes()
         except OSError as problem:
@@ -118,7 +128,7 @@ def read(root: Path, step: int) -> TrainingState:
             found[name] = safetensors.torch.load(data)
         except Exception:  # safetensors raises several types
             raise broken(path, f"`{name}` is truncated or corrupt") from None
-    return TrainingState(step, found[MODEL], found[OPTIMISER], numbers)
+    return TrainingState(step, found[MODEL], found[OPTIMISER], numbers, found.get(AVERAGE, {}))
 
 
 def broken(path: Path, what: str) -> BadCheckpoint:
@@ -171,7 +181,7 @@ def restore(
 ) -> None:
     """Load a state into a model and its optimiser; names and shapes must agree."""
     weights = model.state_dict()
-    _compare(weights, state.model, path, MODEL)
+    compare(weights, state.model, path, MODEL)
     named = dict(model.named_parameters())
     states: dict[str, dict[str, Tensor]] = {}
     for full, tensor in state.optimiser.items():
@@ -193,9 +203,10 @@ def _on_device(optimiser: torch.optim.Optimizer) -> bool:
     return bool(optimiser.defaults.get("fused") or optimiser.defaults.get("capturable"))
 
 
-def _compare(
+def compare(
     wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path, file: str
 ) -> None:
+    """Refuse tensors with other names or shapes than those of a model."""
     for name in (*wanted, *found):
         a, b = wanted.get(name), found.get(name)
         if a is None or b is None or a.shape != b.shape:

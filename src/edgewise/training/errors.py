@@ -60,16 +60,24 @@ class BadCheckpoint(EdgewiseError):
 run(recipe)
 weights = Path("run/checkpoints/step-00000002/model.safetensors")
 weights.write_bytes(weights.read_bytes()[:-1])
-run(recipe, resume=True)"""
+run(recipe)"""
     )
-    instead = RECIPE + "run(recipe)\nevents = run(recipe, resume=True)"
+    instead = RECIPE + "run(recipe)\nevents = run(recipe)"
+
+
+class OtherRecipe(EdgewiseError):
+    """A run continues with the recipe and the data that it began with; others are another run."""
+
+    code = "other-recipe"
+    example = RECIPE + 'run(recipe)\nrun(recipe + "rate = 0.01")'
+    instead = RECIPE + 'run(recipe)\nevents = run(recipe + "rate = 0.01", "other")'
 
 
 class RunExists(EdgewiseError):
     """A run never overwrites another one: its folder is new, or the run is resumed."""
 
     code = "run-exists"
-    example = RECIPE + "run(recipe)\nrun(recipe)"
+    example = RECIPE + "run(recipe)\nrun(recipe, resume=False)"
     instead = RECIPE + 'run(recipe)\nevents = run(recipe, "other")'
 
 

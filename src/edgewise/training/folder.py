@@ -14,7 +14,9 @@ A run is a model. Its folder holds, each file written atomically:
   with their step and their hash in the header; written with the first checkpoint and again
   whenever there are better or later ones;
 - `README.md`: the model card;
-- `metrics.jsonl`, `loss.png`, `summary.json`: what was measured;
+- `best.safetensors`: the best weights, where `model.safetensors` has the last ones;
+- `metrics.jsonl`, `metrics.csv`, `loss.png`, `loss.svg`, `tensorboard/`, `summary.json`: what was
+  measured;
 - `checkpoints/`: what resuming needs; nothing else reads it.
 
 The first two groups are written by `training/model_files.py`, before the first step.
@@ -51,7 +53,9 @@ def check(folder: Path, resume: bool) -> None:
     if not (folder / RECIPE).is_file():
         raise _exists("the folder holds files of something else", folder, "choose another")
     if not resume:
-        raise _exists("the folder is not empty", folder, "choose another, or pass `--resume`")
+        raise _exists(
+            "the folder is not empty", folder, "choose another, or leave out `--no-resume`"
+        )
 
 
 @contextmanager
@@ -111,8 +115,8 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def plot(found: list[dict[str, Any]], title: str) -> bytes:
-    """The loss over the steps, in training and validation, as a PNG."""
+def plot(found: list[dict[str, Any]], title: str, kind: str = "png") -> bytes:
+    """The loss over the steps, in training and validation, as a PNG or an SVG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -125,8 +129,9 @@ def plot(found: list[dict[str, Any]], title: str) -> bytes:
             marked = {"marker": "o", "markersize": 3} if label == "validation" else {"alpha": 0.7}
             axes.plot(*zip(*points, strict=True), label=label, **marked)
     axes.set(xlabel="step", ylabel="loss", title=title)
-    axes.legend()
+    if axes.lines:
+        axes.legend()
     axes.grid(alpha=0.3)
     data = io.BytesIO()
-    figure.savefig(data, format="png")
+    figure.savefig(data, format=kind)
     return data.getvalue()

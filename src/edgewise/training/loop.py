@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,23 +16,25 @@ import torch
 from torch import Tensor, nn
 
 from edgewise.errors import Span
-from edgewise.graphs.drawing import require_package
 from edgewise.save.archive import write
-from edgewise.training import checkpoint, folder, model_files
+from edgewise.training import checkpoint, folder, logs, model_files
+from edgewise.training.average import WeightAverage
 from edgewise.training.checkpoint import TrainingState
-from edgewise.training.errors import BadCheckpoint, Diverged, NotWritable
-from edgewise.training.folder import Metrics, plot, rows
+from edgewise.training.errors import Diverged, NotWritable
+from edgewise.training.logs import Logs
 from edgewise.training.objectives import Average
 from edgewise.training.optimiser import adamw, scheduler
 from edgewise.training.randomness import deterministic, seed_of
 from edgewise.training.recipe import Recipe
+from edgewise.training.same import same_data, same_recipe, tokenizer_of_run
 
+BEST = "best.safetensors"
 LOWER = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened: `kind` is "start", "step", "evaluate", "checkpoint" or "end"."""
+    """What happened: start, step, evaluate, checkpoint, and at last end or interrupted."""
 
     kind: str
     step: int
@@ -42,24 +46,36 @@ def train(
     out: str | Path,
     *,
     data: str | Path | None = None,
-    resume: bool = False,
+    resume: bool = True,
     device: str | torch.device | None = None,
+    tensorboard: bool = False,
+    stop: threading.Event | None = None,
 ) -> Iterator[Event]:
     """Run a recipe in the folder `out` and yield events as they happen.
 
-    The folder gets `metrics.jsonl`, `checkpoints/`, `loss.png` and `summary.json`. Paths in
-    the recipe are relative to `data`, by default to the folder of the recipe. With `resume` the run
-    continues from the newest checkpoint in `out`, bit for bit as if it had not been interrupted.
+    `edgewise.training.folder` says what the folder holds. Paths in the recipe are relative to
+    `data`, by default to the folder of the recipe. A run that is there continues from its newest
+    checkpoint, bit for bit as if it had not been interrupted; `resume=False` refuses it. When
+    `stop` is set, the run saves a checkpoint after the step and ends.
     """
     out = Path(out)
-    require_package("matplotlib")  # for the loss curve
-    found = checkpoint.steps(out / "checkpoints")
+    logs.require(tensorboard)
     folder.check(out, resume)
-    corpus = recipe.data.read(Path(data) if data is not None else recipe.path.parent)
+    same_recipe(out, recipe)
+    where = Path(data) if data is not None else recipe.path.parent
+    corpus = recipe.data.read(where, tokenizer_of_run(out, recipe))
     run = _TrainingRun(recipe, corpus, torch.device(device or _device()), out)
-    if found:
-        run.resume(found[-1])
-    return run.events()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with folder.alone(out):
+            run.resume()
+            yield from run.events(tensorboard, stop or threading.Event())
+    except OSError as problem:
+        raise NotWritable(
+            f"the run cannot be written: {problem.strerror or problem}",
+            Span.of("<out>", out),
+            "free disk space or choose another folder; the same command continues the run",
+        ) from None
 
 
 def _device() -> str:
@@ -79,7 +95,9 @@ class _TrainingRun:
         self.scaler = torch.amp.GradScaler(
             device.type, enabled=self.how.precision == "float16", init_scale=2.0**14
         )
+        self.average = WeightAverage(self.model, self.how.ema) if self.how.ema else None
         self.best = math.inf
+        self.worse = 0  # evaluations since the best
         self.step = 0
         self.losses: list[Tensor] = []  # since the last logged line
         self.fast: Any = torch.compile(self.model) if self.how.compile else self.model
@@ -88,67 +106,69 @@ class _TrainingRun:
     def checkpoints(self) -> Path:
         return self.out / "checkpoints"
 
-    def resume(self, step: int) -> None:
-        path = checkpoint.folder(self.checkpoints, step)
-        state = checkpoint.read(self.checkpoints, step)
-        _same_run(state.numbers, self._identity(), path)
+    def resume(self) -> None:
+        """Continue from the newest checkpoint, if there is one."""
+        checkpoint.clean(self.checkpoints)
+        found = checkpoint.steps(self.checkpoints)
+        if not found:
+            return
+        path = checkpoint.folder(self.checkpoints, found[-1])
+        state = checkpoint.read(self.checkpoints, found[-1])
+        same_data(state.numbers, self.corpus.fingerprint, path)
         checkpoint.restore(self.model, self.optimiser, state, path)
+        if self.average:
+            checkpoint.compare(self.average.values, state.average, path, checkpoint.AVERAGE)
+            names = self.average.values
+            self.average.values = {n: state.average[n].to(self.device) for n in names}
         try:
-            curves = {
-                "lr_lambdas": [None] * len(self.optimiser.param_groups)
-            }  # functions are not saved
-            self.scheduler.load_state_dict(dict(state.numbers["scheduler"]) | curves)
-            self.scaler.load_state_dict(dict(state.numbers["scaler"]))
-            best = state.numbers["best"]
-            self.best = math.inf if best is None else float(best)
-            losses = [float(loss) for loss in state.numbers.get("losses", ())]
-            self.losses = [torch.tensor(loss, device=self.device) for loss in losses]
+            self._restore_numbers(state.numbers)
         except (KeyError, TypeError, ValueError, RuntimeError):
-            raise checkpoint.broken(
-                path, "its scheduler, scaler or losses cannot be restored"
-            ) from None
-        for group, rate in zip(
-            self.optimiser.param_groups, self.scheduler.get_last_lr(), strict=True
-        ):
-            group["lr"] = rate
+            what = "its scheduler, scaler or losses cannot be restored"
+            raise checkpoint.broken(path, what) from None
         self.step = state.step
 
-    def events(self) -> Iterator[Event]:
-        try:
-            yield from self._events()
-        except OSError as problem:
-            raise NotWritable(
-                f"the run cannot be written: {problem.strerror or problem}",
-                Span.of("<out>", self.out),
-                "free disk space or choose another folder; `--resume` continues the run",
-            ) from None
+    def _restore_numbers(self, numbers: Any) -> None:
+        curves = {"lr_lambdas": [None] * len(self.optimiser.param_groups)}  # functions
+        self.scheduler.load_state_dict(dict(numbers["scheduler"]) | curves)
+        self.scaler.load_state_dict(dict(numbers["scaler"]))
+        self.best = math.inf if numbers["best"] is None else float(numbers["best"])
+        self.worse = int(numbers["worse"])
+        losses = [float(loss) for loss in numbers["losses"]]
+        self.losses = [
+            torch.tensor(loss, dtype=torch.float64, device=self.device) for loss in losses
+        ]
+        rates = self.scheduler.get_last_lr()
+        for group, rate in zip(self.optimiser.param_groups, rates, strict=True):
+            group["lr"] = rate
 
-    def _events(self) -> Iterator[Event]:
-        self.out.mkdir(parents=True, exist_ok=True)
-        with folder.alone(self.out):
-            yield from self._locked()
-
-    def _locked(self) -> Iterator[Event]:
-        checkpoint.clean(self.checkpoints)
+    def events(self, tensorboard: bool, stop: threading.Event) -> Iterator[Event]:
         if self.step == 0:
             model_files.describe(self.out, self.recipe, self.corpus, self.model.program)
-        metrics = Metrics(self.out / "metrics.jsonl", self.step)
-        size = sum(p.numel() for p in self.model.parameters())
-        yield Event("start", self.step, {"parameters": size, "words": self._words()})
-        if not checkpoint.steps(self.checkpoints):
-            yield self._saved(metrics)
+        else:
+            self._write_current()  # a kill may have come after the checkpoint
+        log = Logs(self.out, self.step, tensorboard=tensorboard)
         try:
-            yield from self._steps(metrics)
-            yield self._ended(metrics)
+            size = sum(p.numel() for p in self.model.parameters())
+            words = int(self.objective.words(self.corpus))
+            yield Event("start", self.step, {"parameters": size, "words": words})
+            if not checkpoint.steps(self.checkpoints):
+                yield self._saved(log)
+            yield from self._steps(log, stop)
+            if self._done():
+                yield self._ended(log)
+            else:
+                log.tables(self.recipe.path.stem)
+                yield Event("interrupted", self.step, {"steps": self.how.steps})
         finally:
-            metrics.close()
+            log.close()
 
-    def _words(self) -> int:
-        return int(self.objective.words(self.corpus))
+    def _done(self) -> bool:
+        """After the last step, or without improvement for too long."""
+        return self.step >= self.how.steps or 0 < self.how.patience <= self.worse
 
-    def _steps(self, metrics: Metrics) -> Iterator[Event]:
+    def _steps(self, log: Logs, stop: threading.Event) -> Iterator[Event]:
         how, before, since = self.how, time.perf_counter(), self.step
-        while self.step < how.steps:
+        while not self._done():
             with deterministic(how.deterministic):
                 self.losses.append(self._one())
             self.step += 1
@@ -157,26 +177,31 @@ class _TrainingRun:
                 now = time.perf_counter()
                 values = self._logged((now - before) / (self.step - since))
                 before, since = now, self.step
-                metrics.add(step=self.step, **values)
+                log.add(self.step, values)
                 yield Event("step", self.step, values)
             if self.step % how.evaluate == 0 or last:
                 values = self._evaluated()
-                metrics.add(step=self.step, **values)
+                log.add(self.step, values)
                 yield Event("evaluate", self.step, values)
                 before, since = time.perf_counter(), self.step
-            if self.step % how.checkpoint == 0 or last:
-                yield self._saved(metrics)
+            if self.step % how.checkpoint == 0 or self._done() or stop.is_set():
+                yield self._saved(log)
                 before, since = time.perf_counter(), self.step
+            if stop.is_set():
+                return
 
     def _one(self) -> Tensor:
         """One step; its loss stays on the device."""
         how = self.how
         torch.manual_seed(seed_of(how.seed, "step", self.step))
-        batch = self._moved(self.corpus.batch(how.batch, how.seed, self.step))
         self.fast.train()
-        with self._precision():
-            loss = self.objective.loss(self.fast, batch, seed_of(how.seed, "loss", self.step))
-        self.scaler.scale(loss).backward()
+        losses = []
+        for at in range(self.step * how.accumulate, (self.step + 1) * how.accumulate):
+            batch = self._moved(self.corpus.batch(how.batch, how.seed, at))
+            with self._precision():
+                loss = self.objective.loss(self.fast, batch, seed_of(how.seed, "loss", at))
+            self.scaler.scale(loss / how.accumulate).backward()
+            losses.append(loss.detach())
         if how.clip:
             self.scaler.unscale_(self.optimiser)
             nn.utils.clip_grad_norm_(self.model.parameters(), how.clip)
@@ -184,7 +209,9 @@ class _TrainingRun:
         self.scaler.update()
         self.optimiser.zero_grad(set_to_none=True)
         self.scheduler.step()
-        return loss.detach()
+        if self.average:
+            self.average.update(self.model, self.step)
+        return torch.stack(losses).mean()
 
     def _precision(self) -> torch.autocast:
         lower = LOWER.get(self.how.precision)
@@ -210,54 +237,69 @@ class _TrainingRun:
                 "lower `rate`, raise `warmup`, or set `clip`",
             )
 
+    def _averaged(self) -> AbstractContextManager[None]:
+        """The model has the weights to evaluate and to save inside."""
+        return self.average.applied(self.model) if self.average else nullcontext()
+
     @torch.no_grad()
     def _evaluated(self) -> dict[str, float]:
         self.model.eval()
         found = Average()
-        with self._precision():
-            for batch in self.corpus.validation(max(self.how.batch, 32)):
-                self.objective.measure(self.model, self._moved(batch), found)
-        means = found.means()
+        with self._averaged():
+            with self._precision():
+                for batch in self.corpus.validation(max(self.how.batch, 32)):
+                    self.objective.measure(self.model, self._moved(batch), found)
+            means = found.means()
+            loss = means.get("loss", math.inf)
+            if loss < self.best:
+                self._write_weights(model_files.WEIGHTS if self._measures_best else BEST)
         self._finite(means.get("loss", 0.0))
-        loss = means.get("loss", math.inf)
-        if loss < self.best and self.how.measured == "best":
-            model_files.write_weights(self.out, self.model.program, self.step)
+        self.worse = 0 if loss < self.best else self.worse + 1
         self.best = min(self.best, loss)
         return {f"validation {name}": value for name, value in means.items()}
 
-    def _saved(self, metrics: Metrics) -> Event:
+    @property
+    def _measures_best(self) -> bool:
+        return bool(self.how.measured == "best")
+
+    def _write_weights(self, name: str) -> None:
+        model_files.write_weights(self.out, self.model.program, self.step, name)
+
+    def _write_current(self) -> None:
+        """Write the weights of this step as those to use, unless better ones are."""
+        if not self._measures_best or math.isinf(self.best):
+            with self._averaged():
+                self._write_weights(model_files.WEIGHTS)
+
+    def _saved(self, log: Logs) -> Event:
         losses = [loss.item() for loss in self.losses]
         self._finite(sum(losses))
         if not all(bool(weight.isfinite().all()) for weight in self.model.parameters()):
             self._finite(math.nan)  # the loss of the next step
-        metrics.sync()
+        log.sync()
+        scheduled = {k: v for k, v in self.scheduler.state_dict().items() if k != "lr_lambdas"}
         numbers = {
-            **self._identity(),
-            "scheduler": {
-                k: v for k, v in self.scheduler.state_dict().items() if k != "lr_lambdas"
-            },
+            "recipe": self.recipe.json(),
+            "data": self.corpus.fingerprint,
+            "scheduler": scheduled,
             "scaler": self.scaler.state_dict(),
             "losses": losses,
             "best": None if math.isinf(self.best) else self.best,
+            "worse": self.worse,
         }
         optimiser = checkpoint.optimiser_tensors(self.model, self.optimiser)
-        state = TrainingState(self.step, self.model.state_dict(), optimiser, numbers)
+        average = self.average.values if self.average else {}
+        state = TrainingState(self.step, self.model.state_dict(), optimiser, numbers, average)
         path = checkpoint.write(self.checkpoints, state, keep=self.how.keep)
-        if self.how.measured == "last" or math.isinf(self.best):
-            model_files.write_weights(self.out, self.model.program, self.step)
+        self._write_current()
         return Event("checkpoint", self.step, {"path": str(path)})
 
-    def _identity(self) -> dict[str, Any]:
-        return {"recipe": self.recipe.json(), "data": self.corpus.fingerprint}
-
     @torch.no_grad()
-    def _ended(self, metrics: Metrics) -> Event:
-        if self.how.measured == "best" and math.isfinite(self.best):
-            checkpoint.read_weights(self.out / model_files.WEIGHTS, self.model.program)
+    def _ended(self, log: Logs) -> Event:
+        checkpoint.read_weights(self.out / model_files.WEIGHTS, self.model.program)
         self.model.eval()
         final = self.objective.finish(self.model, self.corpus, self.device)
-        known = rows(metrics.path)
-        measured = [row for row in known if "validation loss" in row]
+        measured = [row for row in log.rows() if "validation loss" in row]
         summary = {
             "recipe": self.recipe.json(),
             "steps": self.step,
@@ -270,25 +312,5 @@ class _TrainingRun:
             if isinstance(value, list):
                 write(self.out / f"{name}.txt", "".join(f"{line}\n" for line in value).encode())
         write(self.out / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
-        write(self.out / "loss.png", plot(known, self.recipe.path.stem))
+        log.tables(self.recipe.path.stem)
         return Event("end", self.step, summary)
-
-
-def _same_run(found: Any, wanted: dict[str, Any], path: Path) -> None:
-    """Refuse to resume with another recipe or other data."""
-    place = Span.of("<checkpoint>", path)
-    if found.get("data") != wanted["data"]:
-        raise BadCheckpoint("the checkpoint was trained on other data", place, "give the same data")
-    before, now = found.get("recipe"), wanted["recipe"]
-    if before == now:
-        return
-    for section, values in now.items():
-        for key, value in values.items():
-            old = (before or {}).get(section, {}).get(key)
-            if old != value:
-                raise BadCheckpoint(
-                    f"the recipe of the run has `{key} = {old!r}` in `[{section}]`, not {value!r}",
-                    place,
-                    "resume with the same recipe, or start a new run in another folder",
-                )
-    raise BadCheckpoint("the checkpoint's recipe differs", place, "start a new run")

@@ -70,11 +70,11 @@ def describe(out: Path, recipe: Recipe, corpus: Any, model: Model) -> None:
     write(out / CONFIG, (json.dumps(config, indent=1, ensure_ascii=False) + "\n").encode())
 
 
-def write_weights(out: Path, model: Model, step: int) -> None:
+def write_weights(out: Path, model: Model, step: int, name: str = WEIGHTS) -> None:
     """Write the weights to use, by their names in the rules."""
     tensors, _ = tensors_of(model)
     header = {"format": "pt", "step": str(step), "sha256": hash_of(tensors)}
-    write(out / WEIGHTS, safetensors.torch.save(tensors, metadata=header))
+    write(out / name, safetensors.torch.save(tensors, metadata=header))
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from edgewise.training.models.language import Encoder, Gpt
 from edgewise.training.models.translation import Recurrent, Translator
 from edgewise.training.randomness import generator
 from edgewise.training.schema import Mistakes, number
-from edgewise.training.tokenizers import masked
+from edgewise.training.tokenizers import MASK, masked
 
 
 class Average:
@@ -104,10 +104,10 @@ class Masked(Objective):
     model: ClassVar = (Encoder,)
 
     def words(self, corpus: Any) -> int:
-        return int(corpus.words) + 1  # the last one is the mask token
+        return int(corpus.words) + (not _has_mask(corpus))  # the last one is the mask token
 
     def tokenizer(self, corpus: Any) -> Any:
-        return masked(corpus.tokenizer)
+        return corpus.tokenizer if _has_mask(corpus) else masked(corpus.tokenizer)
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor], seed: int) -> Tensor:
         shown, target = self.corrupted(batch["token"], _mask(model), seed)
@@ -132,6 +132,11 @@ class Masked(Objective):
         shown = torch.where(chosen & (kind < 0.8), mask, token)
         shown = torch.where(chosen & (kind >= 0.9), other, shown)
         return shown, torch.where(chosen, token, IGNORED)
+
+
+def _has_mask(corpus: Any) -> bool:
+    """Whether the tokenizer is that of a run of this objective."""
+    return corpus.tokenizer.token_to_id(MASK) == int(corpus.words) - 1
 
 
 def _mask(model: Any) -> int:

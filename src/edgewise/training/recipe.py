@@ -25,9 +25,11 @@ class Training:
     """Optimisation, logging and checkpoints.
 
     AdamW with weight decay on matrices. The learning rate grows over `warmup` steps, then follows
-    `schedule`: cosine to `least_rate`, 1/√step (noam), or constant. The final evaluation is of the
-    last model, or of the best by validation loss. `deterministic` makes GPU runs reproducible bit
-    for bit, at some cost in speed.
+    `schedule`: cosine to `least_rate`, 1/√step (noam), or constant. A step is one batch, or the
+    mean gradient of `accumulate` of them. `ema` is the decay of a moving average of the weights,
+    which is then what is evaluated and saved. `patience` stops after so many evaluations without
+    a lower validation loss. The final evaluation is of the last model, or of the best by validation
+    loss. `deterministic` makes GPU runs reproducible bit for bit, at some cost in speed.
     """
 
     steps: int = number(least=0)
@@ -42,6 +44,9 @@ class Training:
     eps: float = number(1e-8, least=0.0)
     weight_decay: float = number(0.1, least=0.0)
     clip: float = number(1.0, least=0.0)
+    accumulate: int = number(1, least=1)
+    ema: float = number(0.0, least=0.0, below=1.0)
+    patience: int = number(0, least=0)
     precision: str = one_of("float32", "float32", "bfloat16", "float16", "float64")
     compile: bool = False
     deterministic: bool = False

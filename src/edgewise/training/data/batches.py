@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import torch
@@ -13,14 +12,6 @@ from edgewise.training.randomness import generator
 Batch = dict[str, Tensor]
 IGNORED = -100  # the target at places without a loss
 BUCKET = 8  # widths of batches of similar length are multiples of this
-
-
-def digest(*texts: str) -> str:
-    """A fingerprint of the data: equal if all texts are."""
-    found = hashlib.sha256()
-    for text in texts:
-        found.update(text.encode() + b"\0")
-    return found.hexdigest()
 
 
 def examples(count: int, size: int, seed: int, step: int) -> Tensor:

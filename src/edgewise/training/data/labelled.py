@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
-from edgewise.training.data.batches import Batch, Buckets, digest, examples, padded
+from edgewise.training.data.batches import Batch, Buckets, examples, padded
 from edgewise.training.data.files import LINES, Columns, bad, shown
 from edgewise.training.data.splits import Splits
 from edgewise.training.data.tokens import (
     LEARNED,
+    fingerprint,
     separated,
     size_of,
     special_token,
@@ -56,7 +57,9 @@ class LabelledData(Splits):
         tokenizer.enable_truncation(self.longest)
         labels = _classes(tables["train"], self.label)
         numbered = {part: _numbers(table, self.label, labels) for part, table in tables.items()}
-        return LabelledCorpus(self, texts, numbered, labels, (tokenizer, tokens))
+        corpus = LabelledCorpus(self, texts, numbered, labels, (tokenizer, tokens))
+        corpus.fingerprint = fingerprint(self.tokenizer, tokenizer, repr(texts), repr(numbered))
+        return corpus
 
     def _sentences(self, table: Columns) -> list[tuple[str, ...]]:
         names = (self.text, self.second) if self.second else (self.text,)
@@ -116,6 +119,8 @@ def _numbers(table: Columns, name: str, classes: list[str]) -> list[int]:
 
 
 class LabelledCorpus:
+    fingerprint: str
+
     def __init__(
         self,
         how: LabelledData,
@@ -133,7 +138,6 @@ class LabelledCorpus:
             ]
             for part, rows in texts.items()
         }
-        self.fingerprint = digest(repr(texts), repr(numbers), self.tokenizer.to_str())
         self._batch_tokens = how.batch_tokens
         self._buckets: Buckets | None = None
 

@@ -8,10 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from edgewise.training.data.batches import IGNORED, Batch, Buckets, digest, examples, padded
+from edgewise.training.data.batches import IGNORED, Batch, Buckets, examples, padded
 from edgewise.training.data.files import LINES, Columns, bad, lines_of
 from edgewise.training.data.splits import NAMES, Splits
-from edgewise.training.data.tokens import LEARNED, size_of, special_token, tokenizer_of
+from edgewise.training.data.tokens import (
+    LEARNED,
+    fingerprint,
+    size_of,
+    special_token,
+    tokenizer_of,
+)
 from edgewise.training.models.translation import LENGTH_FACTOR
 from edgewise.training.schema import number
 from edgewise.training.tokenizers import encoded
@@ -47,6 +53,7 @@ class PairData(Splits):
             tokenizer, names = tokenizer_of(self.tokenizer, folder, learn, **how)
         tokens = {role: special_token(tokenizer, role, names) for role in ("pad", "start", "end")}
         corpus = PairCorpus(texts, tokenizer, tokens, self.longest, self.batch_tokens)
+        corpus.fingerprint = fingerprint(self.tokenizer, tokenizer, repr(texts))
         if not corpus.train:
             what = f"no pair of sentences has fewer than {self.longest} tokens"
             raise bad(what, folder / self.path, "raise `longest`")
@@ -96,6 +103,8 @@ def _there(file: Path) -> bool:
 
 
 class PairCorpus:
+    fingerprint: str
+
     def __init__(
         self,
         texts: dict[str, Sentences],
@@ -107,7 +116,6 @@ class PairCorpus:
         self.texts, self.tokenizer, self.tokens, self.longest = texts, tokenizer, tokens, longest
         self.parts = {part: self._encoded(pairs) for part, pairs in texts.items()}
         self.train = [p for p in self.parts["train"] if max(map(len, p)) < longest]
-        self.fingerprint = digest(repr(texts), tokenizer.to_str(), str(longest))
         self._batch_tokens = batch_tokens
         self._buckets: Buckets | None = None
 

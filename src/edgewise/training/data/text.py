@@ -10,10 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.training.data.batches import Batch, digest
+from edgewise.training.data.batches import Batch
 from edgewise.training.data.files import LINES, Columns, bad
 from edgewise.training.data.splits import Splits
-from edgewise.training.data.tokens import LEARNED, size_of, special_token, tokenizer_of
+from edgewise.training.data.tokens import (
+    LEARNED,
+    fingerprint,
+    size_of,
+    special_token,
+    tokenizer_of,
+)
 from edgewise.training.randomness import generator
 from edgewise.training.schema import number
 from edgewise.training.tokenizers import encoded, letters
@@ -45,6 +51,7 @@ class TextData(Splits):
             tokenizer, names = tokenizer_of(self.tokenizer, folder, learn, pieces=self.pieces)
         end = None if self.tokenizer == "characters" else special_token(tokenizer, "end", names)
         corpus = TextCorpus(texts, tokenizer, self.context, end)
+        corpus.fingerprint = fingerprint(self.tokenizer, tokenizer, repr(texts))
         self._check(corpus, folder / self.path)
         return corpus
 
@@ -75,13 +82,14 @@ class TextData(Splits):
 class TextCorpus:
     """`end` is the token after each document; without one, tokens are characters."""
 
+    fingerprint: str
+
     def __init__(
         self, texts: dict[str, list[str]], tokenizer: Any, context: int, end: int | None
     ) -> None:
         self.tokenizer, self.context = tokenizer, context
         self.tokens = {} if end is None else {"end": end}
         self.parts = {part: self._tokens(found) for part, found in texts.items()}
-        self.fingerprint = digest(repr(texts), tokenizer.to_str(), str(context))
 
     @property
     def words(self) -> int:

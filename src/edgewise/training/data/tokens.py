@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -90,6 +91,14 @@ def special_token(tokenizer: Any, role: str, names: dict[str, str]) -> int:
             return int(found)
     tokenizer.add_special_tokens([f"<{role}>"])
     return int(tokenizer.token_to_id(f"<{role}>"))
+
+
+def fingerprint(name: str, tokenizer: Any, *texts: str) -> str:
+    """Equal if the texts are, and the tokenizer if it was not learned from them."""
+    found = hashlib.sha256()
+    for text in (*texts, "" if name in LEARNED else tokenizer.to_str()):
+        found.update(text.encode() + b"\0")
+    return found.hexdigest()
 
 
 def separated(tokenizer: Any, names: dict[str, str]) -> None:

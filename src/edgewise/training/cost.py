@@ -1,0 +1,99 @@
+"""What a run will cost: weights, FLOPs and memory, before it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from edgewise.training.randomness import seed_of
+from edgewise.training.recipe import Recipe
+
+BACKWARD = 2  # gradients of inputs and of weights cost as much as the forward pass, each
+MOMENTS = 2  # of AdamW
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Numbers of a run: FLOPs of a step are 3 × those of the forward passes of its batch.
+
+    `memory` is in bytes: weights, gradients, optimiser, average and activations, which are what
+    autograd stores in a forward pass.
+    """
+
+    parameters: int
+    words: int
+    steps: int
+    step_flops: float
+    memory: dict[str, int]
+
+    @property
+    def flops(self) -> float:
+        return self.steps * self.step_flops
+
+
+def estimate(recipe: Recipe, *, data: str | Path | None = None) -> Estimate:
+    """The cost of a recipe on its data; the model is built, and run on two examples."""
+    corpus = recipe.data.read(Path(data) if data is not None else recipe.path.parent)
+    how, words = recipe.training, recipe.objective.words(corpus)
+    model: Any = recipe.model.build(words, corpus, seed_of(how.seed, "weights"))
+    batch = corpus.batch(how.batch, how.seed, 0)
+    rows = len(next(iter(batch.values())))
+    few = {name: tensor[:2] for name, tensor in batch.items()}
+    count = len(next(iter(few.values())))
+    parameters = sum(p.numel() for p in model.parameters())
+    size = 8 if how.precision == "float64" else 4
+    weights = size * parameters
+    activations = stored_bytes(recipe, model, few) * rows // count
+    if how.precision in ("bfloat16", "float16"):
+        activations //= 2
+    return Estimate(
+        parameters=parameters,
+        words=words,
+        steps=how.steps,
+        step_flops=(1 + BACKWARD)
+        * forward_flops(recipe, model, few)
+        * rows
+        / count
+        * how.accumulate,
+        memory={
+            "weights": weights,
+            "gradients": weights,
+            "optimiser": MOMENTS * weights,
+            "average": weights if how.ema else 0,
+            "activations": activations,
+        },
+    )
+
+
+def forward_flops(recipe: Recipe, model: Any, batch: dict[str, Tensor]) -> int:
+    """The FLOPs of a forward pass, of the kernels that run for this batch."""
+    seen: list[dict[str, Any]] = []
+    hook = model.program.register_forward_pre_hook(
+        lambda module, args, inputs: seen.append(inputs), with_kwargs=True
+    )
+    with torch.no_grad():
+        recipe.objective.loss(model.eval(), batch, 0)
+    hook.remove()
+    shown = [model.program.explain(**inputs, stage="kernels").to_json() for inputs in seen]
+    return sum(int(one["kernels"]["total"]["flops"]) for one in shown)
+
+
+def stored_bytes(recipe: Recipe, model: nn.Module, batch: dict[str, Tensor]) -> int:
+    """The bytes that autograd stores for the backward pass; a weight is none of them."""
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    stored: dict[int, int] = {}
+
+    def count(tensor: Tensor) -> Tensor:
+        memory = tensor.untyped_storage()
+        if memory.data_ptr() not in weights:
+            stored[memory.data_ptr()] = memory.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        loss = recipe.objective.loss(model.train(), batch, 0)
+    del loss
+    return sum(stored.values())

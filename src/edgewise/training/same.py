@@ -1,0 +1,60 @@
+"""Whether a folder holds the same run: its recipe, its data and its tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from edgewise.errors import Span
+from edgewise.graphs.drawing import require_package
+from edgewise.training import model_files
+from edgewise.training.data.tokens import opened
+from edgewise.training.errors import OtherRecipe
+from edgewise.training.folder import RECIPE
+from edgewise.training.recipe import Recipe, load
+
+SHOWN = 6  # differences that an error lists
+
+
+def same_recipe(out: Path, recipe: Recipe) -> None:
+    """Refuse a folder with a run of another recipe, and say how they differ."""
+    if not (out / RECIPE).is_file():
+        return
+    found = list(differences(load(out / RECIPE).json(), recipe.json()))
+    if found:
+        more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        raise OtherRecipe(
+            f"the folder has a run of another recipe: {'; '.join(found[:SHOWN])}{more}",
+            Span.of("<out>", out),
+            f"choose another folder, or continue that run with `{out / RECIPE}`",
+        )
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """`section.key` and both values, where two recipes differ.
+
+    >>> list(differences({"training": {"rate": 0.1}}, {"training": {"rate": 0.2}}))
+    ['`training.rate` is 0.1 there, 0.2 here']
+    """
+    for section in dict.fromkeys((*before, *now)):
+        old, new = before.get(section, {}), now.get(section, {})
+        for key in dict.fromkeys((*old, *new)):
+            if old.get(key) != new.get(key):
+                yield f"`{section}.{key}` is {old.get(key)!r} there, {new.get(key)!r} here"
+
+
+def same_data(numbers: Mapping[str, Any], fingerprint: str, path: Path) -> None:
+    """Refuse to resume with other data."""
+    if numbers.get("data") != fingerprint:
+        place = Span.of("<checkpoint>", path)
+        raise OtherRecipe("the run was trained on other data", place, "give the same data")
+
+
+def tokenizer_of_run(out: Path, recipe: Recipe) -> Any:
+    """The tokenizer that a run learned, so that it need not be learned again."""
+    file = out / model_files.TOKENIZER
+    if not file.is_file() or not any((out / "checkpoints").glob("step-*")):
+        return None
+    require_package("tokenizers")
+    return opened(file)[0]
