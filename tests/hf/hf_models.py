@@ -59,6 +59,34 @@ def t5():
     return T5ForConditionalGeneration(T5Config(vocab_size=29, dropout_rate=0.0, **sizes, **ends))
 
 
+def gemma2():
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    sizes = {"num_key_value_heads": 2, "head_dim": 4, "attn_logit_softcapping": 2.0}
+    ends = {"bos_token_id": 0, "eos_token_id": None, "pad_token_id": 0}
+    return Gemma2ForCausalLM(Gemma2Config(**TEXT, **sizes, **ends, sliding_window=4))
+
+
+def gpt_oss():
+    from transformers import GptOssConfig, GptOssForCausalLM
+
+    sizes = {"num_key_value_heads": 2, "head_dim": 4, "num_local_experts": 2, "sliding_window": 4}
+    ends = {"bos_token_id": 0, "eos_token_id": None, "pad_token_id": 0}
+    config = GptOssConfig(**TEXT, **sizes, **ends, num_experts_per_tok=1)
+    model = GptOssForCausalLM._from_config(config, experts_implementation="eager")
+    for layer in model.model.layers:
+        torch.nn.init.normal_(layer.self_attn.sinks)
+    return model
+
+
+class BySample(list):
+    """Graphs of samples for the reference: (samples, heads, n, n)."""
+
+    def dense(self, n):
+        parts = [graph.dense(n) for graph in self]
+        return torch.stack([p.expand(4, n, n) for p in parts])
+
+
 def built(make, dtype=torch.float64):
     torch.manual_seed(0)
     return make().to(dtype).eval()
@@ -81,6 +109,8 @@ def register_reference(graphs):
         dropout=0.0,
         scaling=None,
         position_bias=None,
+        softcap=None,
+        s_aux=None,
         **_,
     ):
         layer = getattr(module, "layer_idx", None) or 0
@@ -92,9 +122,14 @@ def register_reference(graphs):
         groups = query.shape[1] // key.shape[1]
         key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
         scores = query @ key.transpose(-1, -2) * scaling
+        scores = scores if softcap is None else softcap * (scores / softcap).tanh()
         scores = scores if position_bias is None else scores + position_bias
-        weights = scores.masked_fill(~allowed, -torch.inf).softmax(-1).nan_to_num(0.0)
-        return (weights @ value).transpose(1, 2), None
+        scores = scores.masked_fill(~allowed, -torch.inf)
+        if s_aux is not None:
+            sink = s_aux.to(scores)[:, None, None].expand(*scores.shape[:-1], 1)
+            scores = torch.cat([scores, sink], -1)
+        weights = scores.softmax(-1).nan_to_num(0.0)[..., :m]
+        return (weights @ value).transpose(1, 2), weights
 
     def mask(*args, **kwargs):
         kwargs |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}

@@ -61,14 +61,27 @@ def test_a_bias_is_a_relation():
     torch.testing.assert_close(hidden(model, tokens()), hidden(other, tokens()))
 
 
-def test_generation_without_a_cache():
-    model = models.built(models.llama)
-    how = {"max_new_tokens": 5, "do_sample": False}
-    wanted = hf.use(copy.deepcopy(model), window(2)).generate(tokens(1, 5), **how)
+@pytest.mark.parametrize("cache", [None, "dynamic", "static"])
+@pytest.mark.parametrize("make", [models.llama, models.gpt2])
+def test_generation(make, cache):
+    """Also of rows that are padded on the left."""
+    model = models.built(make)
+    real = torch.arange(6) >= torch.tensor([[0], [4]])
+    how = {"max_new_tokens": 5, "do_sample": False, "attention_mask": real.long()}
+    wanted = hf.use(copy.deepcopy(model), window(2)).generate(tokens(2, 6), **how)
     hf.use(model, rules((causal() & window(2))(V.I, V.J)))
-    assert torch.equal(model.generate(tokens(1, 5), use_cache=False, **how), wanted)
-    with pytest.raises(EdgewiseError, match="a cache"):
-        model.generate(tokens(1, 5), use_cache=True, **how)
+    how |= {"use_cache": False} if cache is None else {"cache_implementation": cache}
+    assert torch.equal(model.generate(tokens(2, 6), **how), wanted)
+
+
+def test_a_program_that_reads_queries_of_other_tokens_has_no_cache():
+    both = (R.q(V.H, V.J), R.v(V.H, V.I), causal()(V.I, V.J))
+    average = (R.out(V.H, V.I) <= both) | [F.elproduct]
+    model = hf.use(models.built(models.llama), Program([average]))
+    how = {"max_new_tokens": 2, "do_sample": False}
+    model.generate(tokens(1, 5), use_cache=False, **how)
+    with pytest.raises(EdgewiseError, match="queries of other tokens"):
+        model.generate(tokens(1, 5), **how)
 
 
 BAD = {
@@ -105,7 +118,7 @@ BAD = {
     "a program that reads something else": (
         models.bert,
         Program([R.out(V.H, V.I) <= R.x(V.H, V.I)]),
-        "bad-program",
+        "missing-relation",
         "reads `x`",
     ),
     "an output of another shape": (
@@ -135,3 +148,63 @@ def test_places_may_have_weights():
     place = R.v(V.H, V.I)[W.place(V.I)[4, 4]]
     program = Program([R.out(V.H, V.I) <= place], domains={V.I: 9})
     assert hidden(hf.use(models.built(models.llama), program), tokens()).isfinite().all()
+
+
+def dropping(p):
+    from transformers import BertConfig, BertModel
+
+    config = {**models.TEXT, **models.QUIET, "attention_probs_dropout_prob": p}
+    torch.manual_seed(0)
+    return BertModel(BertConfig(**config)).double()
+
+
+def test_dropout_of_the_model_is_that_of_the_softmax():
+    """In training its mean is the output without; the weights of the rules stay parameters."""
+    program = rules(window(2)(V.I, V.J), score=(R.k(V.H, V.J)["near":1, 4],))
+    model = hf.use(dropping(0.3), program)
+    before = dict(model.named_parameters())
+    attention = model.encoder.layer[0].attention
+    x = torch.randn(1, 9, 16, dtype=torch.float64)
+    wanted = attention.eval()(x)[0]
+    torch.manual_seed(0)
+    drawn = attention.train().self(x.expand(6000, -1, -1))[0]
+    torch.testing.assert_close(drawn.mean(0), attention.eval().self(x)[0][0], atol=5e-3, rtol=0.0)
+    assert drawn.std(0).min() > 1e-3
+    torch.testing.assert_close(attention.eval()(x)[0], wanted)
+    assert {n: id(p) for n, p in model.named_parameters()} == {n: id(p) for n, p in before.items()}
+    loss = hidden(model.train(), tokens()).square().sum()
+    assert models.gradients(model, loss).keys() >= {n for n in before if "near" in n}
+
+
+def test_dropout_of_weights_is_that_of_a_mask():
+    """A key with all the weight is dropped with chance p and divided by 1 - p otherwise."""
+    model = hf.use(dropping(0.25), rules(window(0)(V.I, V.J))).train()
+    inner = model.encoder.layer[0].attention.self
+    x = torch.randn(200, 9, 16, dtype=torch.float64)
+    out = inner(x)[0].unflatten(-1, (4, 4))
+    value = inner.value(x).unflatten(-1, (4, 4)) / 0.75
+    dropped = (out == 0).all(-1)
+    torch.testing.assert_close(out[~dropped], value[~dropped])
+    assert abs(dropped.double().mean().item() - 0.25) < 0.02
+
+
+def test_dropout_of_the_rules_takes_the_place_of_the_models():
+    own = Program([R.out(V.H, V.I) <= F.dropout(0.5)(R.v(V.H, V.I))])
+    model = hf.use(dropping(0.3), own).train()
+    inner = model.encoder.layer[0].attention.self
+    x = torch.randn(50, 9, 16, dtype=torch.float64)
+    out = inner(x)[0]
+    assert abs((out == 0).double().mean().item() - 0.5) < 0.03
+
+
+def test_dropout_without_a_softmax_says_so():
+    model = hf.use(dropping(0.3), Program([R.out(V.H, V.I) <= R.v(V.H, V.I)]))
+    assert hidden(model.eval(), tokens()).isfinite().all()
+    with pytest.raises(EdgewiseError, match="no rule of the program has a softmax"):
+        hidden(model.train(), tokens())
+
+
+def test_weights_of_a_program_are_refused():
+    model = hf.use(models.built(models.bert), rules())
+    with pytest.raises(EdgewiseError, match="output_attentions"):
+        model(tokens(), output_attentions=True)

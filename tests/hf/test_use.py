@@ -82,14 +82,6 @@ def test_padding_on_the_right(make, graph):
 SAMPLES = per_sample(window(1), GRAPHS["per head"], window(1) | global_tokens(1), window(1))
 
 
-class BySample(list):
-    """Graphs of samples for the reference: (samples, heads, n, n)."""
-
-    def dense(self, n):
-        parts = [graph.dense(n) for graph in self]
-        return torch.stack([p.expand(4, n, n) for p in parts])
-
-
 @pytest.mark.parametrize("layered", [False, True], ids=["all layers", "per layer"])
 @pytest.mark.parametrize("make", TEXTS.values(), ids=TEXTS)
 def test_graphs_of_samples(make, layered):
@@ -98,7 +90,7 @@ def test_graphs_of_samples(make, layered):
     ids = tokens(4).masked_fill(~real, 1)
     model = models.built(make)
     other = copy.deepcopy(model)
-    by = BySample(SAMPLES)
+    by = models.BySample(SAMPLES)
     other.set_attn_implementation(
         models.register_reference((by, strided(2)) if layered else Of(by))
     )
@@ -349,12 +341,6 @@ def test_a_part_that_was_switched_alone_is_restored_with_the_whole():
     assert torch.equal(hidden(hf.restore(model), tokens()), plain)
 
 
-def gemma2():
-    from transformers import Gemma2Config, Gemma2ForCausalLM
-
-    return Gemma2ForCausalLM(Gemma2Config(**models.TEXT, num_key_value_heads=2, head_dim=4))
-
-
 def longformer():
     from transformers import LongformerConfig, LongformerModel
 
@@ -362,8 +348,28 @@ def longformer():
 
 
 BAD = {
-    "softcap": (gemma2, window(1), {}, "unsupported-argument", "`softcap`"),
-    "weights": (models.bert, window(1), {"output_attentions": True}, "unsupported-argument", ""),
+    "flash": (
+        models.bert,
+        window(1),
+        {"cu_seq_lens_q": torch.tensor([0, 9])},
+        "unsupported-argument",
+        "`cu_seq_lens_q`",
+    ),
+    "a relation without a program": (
+        models.bert,
+        window(1),
+        {"arc": torch.zeros(2, 2, 1).long()},
+        "unsupported-argument",
+        "`arc`",
+    ),
+    "no such part": (models.bert, {"decoder": window(1)}, {}, "unknown-part", "`encoder`"),
+    "a part twice": (
+        models.bert,
+        {"encoder": window(1), "encoder.layer.0": window(2)},
+        {},
+        "unknown-part",
+        "inside another",
+    ),
     "its own attention": (longformer, window(1), {}, "not-pluggable", "LongformerModel"),
     "no graph": (models.bert, 3, {}, "not-an-attention", "got int"),
     "layers": (

@@ -5,6 +5,8 @@ to longer contexts. A saved model stores its graph: `load` restores it, `graph_o
 """
 
 from edgewise.hf.long_context import longer
-from edgewise.hf.replace import graph_of, load, restore, use
+from edgewise.hf.replace import load, restore, use
+from edgewise.hf.saved import graph_of
+from edgewise.hf.sparse_weights import AttentionWeights
 
-__all__ = ["graph_of", "load", "longer", "restore", "use"]
+__all__ = ["AttentionWeights", "graph_of", "load", "longer", "restore", "use"]

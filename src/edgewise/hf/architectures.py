@@ -25,10 +25,10 @@ IGNORED_ARGUMENTS = {
     *("position_ids", "cache_position", "use_cache", "is_causal", "sliding_window", "layer_idx"),
     *("output_hidden_states", "return_dict", "num_items_in_batch", "position_embeddings"),
 }
+FLASH = "an argument of flash attention: packed rows are given by `position_ids`"
 UNSUPPORTED_ARGUMENTS = {
-    "output_attentions": "attention weights are not materialised",
-    "softcap": "scores are not capped",
-    "s_aux": "attention sinks are not supported",
+    **{f"cu_seq_lens_{side}": FLASH for side in "qk"},
+    **{f"max_length_{side}": FLASH for side in "qk"},
 }
 # Mask functions of `transformers.masking_utils`, from the values their closures hold.
 MASK_FUNCTIONS: dict[str, Callable[[dict[str, Any]], Pattern]] = {

@@ -9,6 +9,19 @@ from edgewise import hf
 model = BertModel(BertConfig(vocab_size=9, {TINY}))
 """
 
+GPT = """\
+from transformers import GPT2Config, GPT2LMHeadModel
+from edgewise import hf
+model = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=8, n_head=2, n_layer=1, n_positions=16))
+"""
+
+ARCS = """\
+program = Program([
+    (R.score(V.H, V.I, V.J) <= (R.k(V.H, V.J).T @ R.q(V.H, V.I), R.arc(V.I, V.J)))
+    | [F.softmax_agg(agg_terms=[V.J])],
+    (R.out(V.H, V.I) <= (R.score(V.H, V.I, V.J), R.v(V.H, V.J))) | [F.product],
+])"""
+
 
 class NotPluggable(EdgewiseError):
     """Only a model that looks up its attention function in transformers can use another one.
@@ -44,7 +57,9 @@ class UnsupportedArgument(EdgewiseError):
 
     code = "unsupported-argument"
     example = (
-        BERT + "hf.use(model, window(3))\nmodel(torch.ones(1, 4).long(), output_attentions=True)"
+        BERT
+        + "hf.use(model, window(3))\n"
+        + "model(torch.ones(1, 4).long(), cu_seq_lens_q=torch.tensor([0, 4]))"
     )
     instead = BERT + "hf.use(model, window(3))\nmodel(torch.ones(1, 4).long())"
 
@@ -74,12 +89,69 @@ from edgewise.hf.graph_attention import check_prefix
 check_prefix(causal() & window(3))"""
 
 
+class EvictedKeys(EdgewiseError):
+    """A growing cache retains the keys that later tokens attend to: others cannot come back."""
+
+    code = "evicted-keys"
+    example = f"""{GPT}\
+hf.use(model, window(2) & causal())
+past = model(torch.ones(1, 8).long()).past_key_values
+hf.use(model, window(4) & causal())
+model(torch.ones(1, 1).long(), past_key_values=past)"""
+    instead = f"""{GPT}\
+hf.use(model, window(4) & causal())
+past = model(torch.ones(1, 8).long()).past_key_values
+model(torch.ones(1, 1).long(), past_key_values=past)"""
+
+
 class BadProgram(EdgewiseError):
     """A program used as attention reads q, k and v and derives a row per query."""
 
     code = "bad-program"
-    example = BERT + "hf.use(model, Program([R.out(V.H, V.I) <= R.values(V.H, V.I)]))"
+    example = f"""{BERT}\
+hf.use(model.eval(), Program([R.out(V.I) <= R.v(V.H, V.I)]))
+model(torch.ones(1, 4).long())"""
     instead = BERT + "hf.use(model, Program([R.out(V.H, V.I) <= R.v(V.H, V.I)]))"
+
+
+class MissingRelation(EdgewiseError):
+    """A program that reads more than q, k and v gets it with every batch, by name."""
+
+    code = "missing-relation"
+    example = (
+        BERT
+        + f"""{ARCS}
+hf.use(model, program)(torch.ones(1, 4).long())"""
+    )
+    instead = (
+        BERT
+        + f"""{ARCS}
+hf.use(model, program)(torch.ones(1, 4).long(), arc=torch.tensor([[[0, 1, 2], [1, 2, 3]]]))"""
+    )
+
+
+class BadRelation(EdgewiseError):
+    """A relation of the batch has the samples and tokens of the batch."""
+
+    code = "bad-relation"
+    example = (
+        BERT
+        + f"""{ARCS}
+hf.use(model, program)(torch.ones(1, 4).long(), arc=torch.tensor([[[0, 1, 2], [1, 2, 9]]]))"""
+    )
+    instead = (
+        BERT
+        + f"""{ARCS}
+hf.use(model, program)(torch.ones(1, 4).long(), arc=torch.tensor([[[0, 1, 2], [1, 2, -1]]]))"""
+    )
+
+
+class UnknownPart(EdgewiseError):
+    """A part of a model is the name of a module, as `named_modules` lists them, with attention."""
+
+    code = "unknown-part"
+    example = BERT + 'hf.use(model, {"decoder": window(3)})'
+    instead = BERT + 'hf.use(model, {"encoder": window(3)})'
 
 
 class NoPositions(EdgewiseError):

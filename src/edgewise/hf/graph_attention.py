@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,22 +11,29 @@ from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs import causal, full, per_head, per_sample
 from edgewise.graphs.pattern import Pattern
 from edgewise.grow.axes import length_dependent
-from edgewise.hf.errors import NotAPrefix
+from edgewise.hf.errors import EvictedKeys, NotAPrefix
+from edgewise.hf.eviction import Graph, retained_positions
 from edgewise.hf.masks import ModelMask, TokenRuns, attend_in_runs
 from edgewise.kernels.attention import attention
 from edgewise.kernels.attention.split import check_family
+from edgewise.scores import softcap
 
-Graph = Pattern | per_head
 TESTED_LENGTH = 33  # at which a graph must be causal
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreOptions:
-    """Scale, dropout and bias of the scores; `bias` broadcasts to (batch, heads, n, m)."""
+    """Scale, dropout and bias of the scores; `bias` broadcasts to (batch, heads, n, m).
+
+    `softcap` c makes c·tanh(s/c) of a score s before the bias; `sinks` (heads,) are scores that
+    each softmax has beside those of its keys.
+    """
 
     scale: float | None
     dropout: float = 0.0
     bias: Tensor | None = None
+    softcap: float | None = None
+    sinks: Tensor | None = None
 
 
 def attend(
@@ -43,7 +51,7 @@ def attend(
     """
     if isinstance(graph, per_sample):
         return _per_sample(q, k, v, graph, mask, options)
-    graph = _intersected(graph, mask.allowed)
+    graph = mask.restricted(graph)
     if mask.first_query or mask.first_key:
         return _with_cache(q, k, v, graph, mask, options)
     k, v, mask, options = without_unfilled_cache(q, k, v, mask, options)
@@ -88,10 +96,54 @@ def without_unfilled_cache(
     return k[..., :n, :], v[..., :n, :], mask, replace(options, bias=bias)
 
 
+class Called(NamedTuple):
+    """What the kernel returns: the output; weights (batch, heads, e), log-sum-exp if requested."""
+
+    out: Tensor
+    weights: Tensor | None = None
+    lse: Tensor | None = None
+
+
+def call_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    graph: Graph,
+    options: ScoreOptions,
+    *,
+    lengths: Tensor | None = None,
+    edge_bias: Tensor | None = None,
+    return_weights: bool = False,
+) -> Called:
+    """The kernel with the scores of `options`, without their sinks."""
+    return_lse = options.sinks is not None
+    found = attention(
+        q, k, v, graph,
+        scale=options.scale,
+        dropout=options.dropout,
+        bias=options.bias,
+        score=None if options.softcap is None else softcap(options.softcap),
+        lengths=lengths,
+        edge_bias=edge_bias,
+        return_lse=return_lse,
+        return_weights=return_weights,
+    )  # fmt: skip
+    out, *more = found if isinstance(found, tuple) else (found,)
+    return Called(out, more[-1] if return_weights else None, more[0] if return_lse else None)
+
+
+def sink_share(lse: Tensor, sinks: Tensor) -> Tensor:
+    """What a sink with score s leaves of the weights: σ(lse - s), (batch, heads, n)."""
+    return torch.sigmoid(lse - sinks.to(lse.dtype)[:, None])
+
+
 def _attention(
     q: Tensor, k: Tensor, v: Tensor, graph: Graph, o: ScoreOptions, lengths: Tensor | None = None
 ) -> Tensor:
-    return attention(q, k, v, graph, scale=o.scale, dropout=o.dropout, bias=o.bias, lengths=lengths)
+    out, _, lse = call_attention(q, k, v, graph, o, lengths=lengths)
+    if lse is None or o.sinks is None:
+        return out
+    return (out * sink_share(lse, o.sinks)[..., None]).to(out.dtype)
 
 
 def _right_padded(
@@ -117,30 +169,46 @@ def _with_cache(
     q: Tensor, k: Tensor, v: Tensor, graph: Graph, mask: ModelMask, options: ScoreOptions
 ) -> Tensor:
     """Queries after a cache, each row with an offset of its own."""
-    device, n, m = q.device, q.shape[-2], k.shape[-2]
+    allowed = allowed_after_cache(q, k, graph, mask)
+    return _attention(q, k, v, full(), _masked(options, allowed))
+
+
+def allowed_after_cache(q: Tensor, k: Tensor, graph: Graph, mask: ModelMask) -> Tensor:
+    """Which cached keys each query attends to: (batch or 1, heads or 1, n, m)."""
     check_prefix(graph)
-    i = mask.first_query + torch.arange(n, device=device)[:, None]
-    j = mask.first_key + torch.arange(m, device=device)
+    n = q.shape[-2]
+    i = mask.first_query + torch.arange(n, device=q.device)[:, None]
+    j = key_positions(graph, mask, n, k)
+    length = max(int(j[-1]) + 1, mask.first_query + n)
+    real = None if mask.real is None else mask.real[:, None, None, j - mask.first_key]
     if mask.starts is not None:
         i, j = i - mask.starts[:, None, None], j - mask.starts[:, None, None]
-    size = mask.first_key + m
-    length = max(size, mask.first_query + n)
     allowed = torch.stack([one.contains(i, j, length) for one in _each(graph)], -3)
-    if mask.real is not None:
-        allowed = allowed & mask.real[:, None, None, :m]
-    return _attention(q, k, v, full(), _masked(options, allowed))
+    allowed = allowed if allowed.ndim == 4 else allowed[None]
+    return allowed if real is None else allowed & real
+
+
+def key_positions(graph: Graph | per_sample, mask: ModelMask, n: int, k: Tensor) -> Tensor:
+    """The positions of the keys: those that the cache retains, then those of the n queries."""
+    m, first = k.shape[-2], mask.first_query
+    if mask.first_key or m >= first + n:
+        return mask.first_key + torch.arange(m, device=k.device)
+    held = None
+    if not isinstance(graph, per_sample):
+        held = retained_positions(graph, first, mask.distinct_starts)
+    if held is None or len(held) + n != m:
+        raise EvictedKeys(
+            f"the cache has {m - n} of {first} keys, not those that `{graph!r}` needs",
+            caller(),
+            "start with a new cache after `hf.use`, and give every call the same mask",
+        )
+    return torch.cat([held, torch.arange(first, first + n)]).to(k.device)
 
 
 def _masked(options: ScoreOptions, allowed: Tensor) -> ScoreOptions:
     """Scores of -∞ where `allowed` is False."""
     low = torch.zeros(allowed.shape, device=allowed.device).masked_fill(~allowed, -torch.inf)
     return replace(options, bias=low if options.bias is None else options.bias + low)
-
-
-def _intersected(graph: Graph, allowed: Pattern) -> Graph:
-    if allowed == full() or graph == allowed:
-        return graph
-    return allowed if graph == full() else graph & allowed
 
 
 @lru_cache(maxsize=256)

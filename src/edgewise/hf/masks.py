@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,8 @@ from edgewise.graphs import full
 from edgewise.graphs.pattern import Pattern
 from edgewise.hf.architectures import MASK_FUNCTIONS, PACKED_MASK
 from edgewise.hf.errors import UnknownMask
+
+GraphLike = TypeVar("GraphLike")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +36,17 @@ class ModelMask:
 
     def contiguous(self) -> "ModelMask":
         return self
+
+    def restricted(self, graph: GraphLike) -> GraphLike:
+        """The pairs of a graph, or of graphs per head or sample, that the model allows."""
+        if self.allowed == full() or graph == self.allowed:
+            return graph
+        return self.allowed if graph == full() else graph & self.allowed  # type: ignore
+
+    @cached_property
+    def distinct_starts(self) -> frozenset[int]:
+        """The positions of the first tokens of all rows."""
+        return frozenset({0} if self.starts is None else self.starts.tolist())
 
     def select(self, rows: list[int]) -> "ModelMask":
         """The mask of some rows of the batch."""
@@ -115,7 +128,8 @@ class TokenRuns:
 
     `index` (runs, longest) are indices into the flattened (batch · tokens), `lengths` the number
     of tokens, `inside` (runs, longest) which are tokens. `holes` (runs, longest) is True at padding
-    between tokens; `are_rows` if the runs are the rows of the batch, padded on the right.
+    between tokens; `are_rows` if the runs are the rows of the batch, padded on the right, each of
+    `row_length` tokens.
     """
 
     index: Tensor
@@ -123,6 +137,12 @@ class TokenRuns:
     inside: Tensor
     holes: Tensor | None
     are_rows: bool
+    row_length: int = 0
+
+    def places(self) -> tuple[list[int], list[int], list[int]]:
+        """Of each run its row of the batch, its first token and its length."""
+        rows, firsts = self.index[:, 0] // self.row_length, self.index[:, 0] % self.row_length
+        return rows.tolist(), firsts.tolist(), self.lengths.tolist()
 
     def by_length(self) -> "list[TokenRuns]":
         """The runs grouped by length."""
@@ -131,7 +151,8 @@ class TokenRuns:
             some = self.lengths == n
             holes = None if self.holes is None else self.holes[some, :n]
             index, inside = self.index[some, :n], self.inside[some, :n]
-            found.append(TokenRuns(index, self.lengths[some], inside, holes, False))
+            own = TokenRuns(index, self.lengths[some], inside, holes, False, self.row_length)
+            found.append(own)
         return found
 
     def bias(self, bias: Tensor, q: Tensor) -> Tensor:
@@ -185,4 +206,4 @@ def token_runs(mask: ModelMask) -> TokenRuns:
     index = rows[:, None] * n + (first[:, None] + steps).clamp_max(n - 1)
     holes = inside & ~real.flatten()[index]
     are_rows = mask.documents is None and bool((first[lengths > 0] == 0).all())
-    return TokenRuns(index, lengths, inside, holes if bool(holes.any()) else None, are_rows)
+    return TokenRuns(index, lengths, inside, holes if bool(holes.any()) else None, are_rows, n)

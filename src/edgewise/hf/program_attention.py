@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from edgewise.compile import compile
@@ -13,124 +16,174 @@ from edgewise.graphs import full
 from edgewise.graphs.pattern import Pattern
 from edgewise.hf.errors import BadProgram, UnsupportedArgument
 from edgewise.hf.graph_attention import ScoreOptions, without_unfilled_cache
-from edgewise.hf.masks import ModelMask, attend_in_runs
+from edgewise.hf.masks import ModelMask, TokenRuns, attend_in_runs
+from edgewise.hf.probe import Probe, output
+from edgewise.hf.program_dropout import with_dropout
+from edgewise.hf.relations import BatchRelation, GroundedBatch
 from edgewise.kernels.attention.contract import default_scale
 from edgewise.language import R
 from edgewise.language.program import Program
 from edgewise.module import Model
 
 INPUTS = {"q", "k", "v", "bias"}
-PROBED_QUERIES = 16
 
 
 def compile_attention(program: Program, model: nn.Module) -> ProgramAttention:
     """The program as a module, in the precision and on the device of the model."""
+    return ProgramAttention(program, _compiled(program, next(model.parameters())))
+
+
+def _compiled(program: Program, like: Tensor) -> Model:
     made = compile(program, R.out)
-    for name in made.inputs:
-        if name not in INPUTS:
+    if not INPUTS.issuperset(made.inputs):
+        made = compile(program, R.out, fill=0.0)  # a token without pairs has an output of 0
+    return made.to(like.device, like.dtype)
+
+
+def check_relations(model: nn.Module, relations: frozenset[str]) -> None:
+    """Refuse relations that cannot reach the attention as arguments of the model's call."""
+    parameters = inspect.signature(model.forward).parameters
+    accepts = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    for name in sorted(relations):
+        if name in parameters or not accepts:
+            why = "has an argument of that name" if accepts else "takes no other arguments"
             raise BadProgram(
-                f"the program reads `{name}`, which attention has no input for",
+                f"the program reads `{name}`, but `{type(model).__name__}` {why}",
                 caller(),
-                "read `q(H, I)`, `k(H, J)`, `v(H, J)`, and `bias(H, I, J)` where there is a bias",
+                "read `q(H, I)`, `k(H, J)`, `v(H, J)`, and relations by other names",
             )
-    like = next(model.parameters())
-    return ProgramAttention(made.to(like.device, like.dtype))
 
 
 class ProgramAttention(nn.Module):
     """The compiled program of one layer; its weights are parameters of the model."""
 
-    def __init__(self, program: Model) -> None:
+    def __init__(self, source: Program, program: Model) -> None:
         super().__init__()
+        self.source = source
         self.program = program
-        self._checked: dict[Pattern, int] = {}  # per mask the length up to which it was checked
+        self._dropout = 0.0
+        self._checked: dict[Pattern | str, int] = {}  # the length up to which it was checked
+        self._batch = GroundedBatch()
+
+    @property
+    def relations(self) -> tuple[str, ...]:
+        """What it reads beside q, k, v and bias."""
+        return tuple(name for name in self.program.inputs if name not in INPUTS)
+
+    def copy(self) -> ProgramAttention:
+        """For another layer, with weights of its own; its rules are checked and joined once."""
+        other = copy.deepcopy(self)
+        other._checked, other._batch = self._checked, self._batch
+        return other
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: ModelMask, options: ScoreOptions
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: ModelMask,
+        options: ScoreOptions,
+        relations: Mapping[str, Any],
     ) -> Tensor:
         """q (batch, heads, n, d), k and v (batch, key heads, m, d) → (batch, heads, n, d)."""
+        if options.softcap is not None or options.sinks is not None:
+            raise _refused("a cap or sinks of scores", "its rules define the scores", "a rule")
+        self._set_dropout(options.dropout)
+        n = q.shape[-2]
         if mask.first_query or mask.first_key:
-            raise _refused("a cache", "it computes all tokens", "use_cache=False")
-        if options.dropout:
-            raise _refused("dropout", "its rules define their own", "F.dropout(0.1) in a rule")
-        k, v, mask, options = without_unfilled_cache(q, k, v, mask, options)
+            q, k, v, mask = self._after_cache(q, k, v, mask, options)
+        else:
+            k, v, mask, options = without_unfilled_cache(q, k, v, mask, options)
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
         q = q * (default_scale(q.shape[-1]) if options.scale is None else options.scale)
-        self._check(q, v, mask.allowed)
+        batch = self._batch.read(relations, self.relations, self.source, q)
+        self._check(Probe(self.program, q, v, batch), mask.allowed)
         if mask.runs is None:
-            return self._call(q, k, v, options.bias)
-        if mask.runs.holes is not None:
-            raise _refused(
-                "padding between tokens", "it attends to all of them", "a contiguous mask"
-            )
-        parts = mask.runs.by_length()  # runs of equal length are one batch
-        return attend_in_runs(q, k, v, options.bias, parts, lambda *inputs: self._call(*inputs[:4]))
+            out = self._call(q, k, v, options.bias, None, batch)
+        elif mask.runs.holes is not None:
+            raise _refused("padding between tokens", "it attends to all", "a contiguous mask")
+        else:
+            out = attend_in_runs(
+                q, k, v, options.bias, mask.runs.by_length(),
+                lambda a, b, c, bias, runs: self._call(a, b, c, bias, runs, batch),
+            )  # fmt: skip
+        return out[..., q.shape[-2] - n :, :]
 
-    def _call(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        inputs = {"q": q, "k": k, "v": v}
+    def refuse_weights(self) -> None:
+        raise _refused(
+            "`output_attentions`",
+            "its relations are its own",
+            "program.compile(R.score)(q=q, k=k, v=v)",
+        )
+
+    def _after_cache(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: ModelMask, options: ScoreOptions
+    ) -> tuple[Tensor, Tensor, Tensor, ModelMask]:
+        """Queries of zeros for the cached tokens: a row of the output reads its own query alone."""
+        if mask.first_key or self.relations or options.bias is not None:
+            why = "keys are evicted" if mask.first_key else "it reads relations or a bias"
+            raise _refused("this cache", why, "use_cache=False")
+        if "queries" not in self._checked:
+            Probe(self.program, q, v, {}).check_queries()
+            self._checked["queries"] = 1
+        size = mask.first_query + q.shape[-2]
+        real = None if mask.real is None else mask.real[:, :size]
+        real = None if real is None or bool(real.all()) else real
+        mask = replace(mask, first_query=0, real=real)
+        q = nn.functional.pad(q, (0, 0, size - q.shape[-2], 0))
+        return q, k[..., :size, :], v[..., :size, :], mask
+
+    def _set_dropout(self, p: float) -> None:
+        """The model's dropout of attention weights, on what the program's softmaxes derive."""
+        if not p or p == self._dropout:
+            return
+        source = with_dropout(self.source, p)
+        if source is not None:
+            made = _compiled(source, self.program._one).train(self.program.training)
+            for path, weight in self.program.named_parameters():
+                owner, _, leaf = path.rpartition(".")
+                made.get_submodule(owner)._parameters[leaf] = weight
+            self.program = made
+            self._batch = GroundedBatch()
+        self._dropout = p
+
+    def _call(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        runs: TokenRuns | None,
+        batch: Mapping[str, BatchRelation],
+    ) -> Tensor:
+        inputs: dict[str, Any] = {"q": q, "k": k, "v": v}
         if bias is not None:
             if "bias" not in self.program.inputs:
                 raise _refused("a score bias", "it reads none", "R.bias(V.H, V.I, V.J)")
             pairs = bias.expand(*q.shape[:-1], k.shape[-2]).to(q.dtype)
             inputs["bias"] = pairs[..., None]  # batch, three keys and a value
-        return _output(self.program, inputs)
+        if not batch:
+            return output(self.program, inputs)
+        values, data = self._batch.inputs(self.program, runs)
+        return output(self.program, inputs | {name: x.to(q) for name, x in values.items()}, data)
 
-    def _check(self, q: Tensor, v: Tensor, allowed: Pattern) -> None:
-        """Refuse a program that attends to keys the model masks, found by gradients.
+    def _check(self, probe: Probe, allowed: Pattern) -> None:
+        """Refuse a program that attends to keys the model masks.
 
         Checked for the next power of two, so that a growing text is rarely checked again.
         """
-        n = q.shape[-2]
+        n = probe.q.shape[-2]
         if allowed == full() or n <= self._checked.get(allowed, 0):
             return
         more = 1 << (n - 1).bit_length()
         try:
-            self._probe(q, v, allowed, more)
+            probe.check_pairs(allowed, more)
         except BadProgram:
             raise
         except EdgewiseError:  # its weights may be for n positions only
             more = n
-            self._probe(q, v, allowed, n)
+            probe.check_pairs(allowed, n)
         self._checked[allowed] = more
-
-    def _probe(self, q: Tensor, v: Tensor, allowed: Pattern, n: int) -> None:
-        probe = copy.deepcopy(self.program).eval()
-        generator = torch.Generator().manual_seed(0)
-        shapes = [(1, q.shape[1], n, x.shape[-1]) for x in (q, q, v)]
-        every = torch.arange(n)
-        with torch.enable_grad():
-            leaves = [torch.randn(s, generator=generator).to(q).requires_grad_() for s in shapes]
-            named = dict(zip("qkv", leaves, strict=True))
-            if "bias" in probe.inputs:
-                named["bias"] = torch.zeros(1, q.shape[1], n, n, 1).to(q)
-            out = _output(probe, named)
-            for i in torch.linspace(0, n - 1, min(n, PROBED_QUERIES)).long().tolist():
-                rows = torch.autograd.grad(
-                    out[0, :, i].sum(), leaves[1:], retain_graph=True, allow_unused=True
-                )
-                effect = sum(g[0].abs().sum((0, 2)).cpu() for g in rows if g is not None)
-                wrong = torch.as_tensor(effect > 0) & ~allowed.contains(torch.tensor(i), every, n)
-                if bool(wrong.any()):
-                    raise BadProgram(
-                        f"query {i} attends to key {int(wrong.nonzero()[0])}, outside the mask "
-                        f"`{allowed!r}`",
-                        caller(),
-                        "add the condition to the score, such as `R.special.leq(V.J, V.I)`",
-                    )
-
-
-def _output(program: Model, inputs: dict[str, Tensor]) -> Tensor:
-    """The output of a program for q, k and v: a row for every query."""
-    out = program(**{name: t for name, t in inputs.items() if name in program.inputs})
-    wanted = (*inputs["q"].shape[:-1], inputs["v"].shape[-1])
-    if not isinstance(out, Tensor) or out.shape != wanted:
-        shown = tuple(out.shape) if isinstance(out, Tensor) else "rows"
-        raise BadProgram(
-            f"`out` is {shown}, the model expects {wanted}",
-            caller(),
-            "derive `R.out(V.H, V.I)` for every query: a vector for each head and token",
-        )
-    return out
 
 
 def _refused(what: str, why: str, instead: str) -> UnsupportedArgument:

@@ -1,0 +1,259 @@
+"""Which keys of a cache later tokens can attend to, and a cache layer that evicts the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from edgewise.errors import caller
+from edgewise.graphs import blocks, dilated, full, global_tokens, per_head, window
+from edgewise.graphs.algebra import Derived, difference, intersection, restricted, union
+from edgewise.graphs.pattern import Pattern
+from edgewise.hf.errors import EvictedKeys
+from edgewise.hf.masks import ModelMask
+
+Graph = Pattern | per_head
+
+
+@dataclass(frozen=True)
+class Retained:
+    """Positions j < t that queries from t on may attend to: j ≥ t - radius, or j ∈ tokens.
+
+    `radius` is None where all are needed.
+    """
+
+    radius: int | None
+    tokens: frozenset[int] = frozenset()
+
+
+ALL = Retained(None)
+
+
+@lru_cache(maxsize=4096)
+def retained(graph: Graph, t: int) -> Retained:
+    """A superset of the keys before t that any query from t on attends to.
+
+    >>> from edgewise.graphs import causal
+    >>> retained(causal() & (window(4) | global_tokens(1)), 100)
+    Retained(radius=4, tokens=frozenset({0}))
+    """
+    match graph:
+        case per_head():
+            return _union([retained(one, t) for one in graph])
+        case union():
+            return _union([retained(one, t) for one in graph.members])
+        case intersection():
+            return _intersection([retained(one, t) for one in graph.members])
+        case difference():
+            return retained(graph.left, t)
+        case restricted():
+            return retained(graph.pattern, t)
+        case Derived():
+            return retained(graph.definition(), t)
+        case window():
+            return Retained(graph.radius)
+        case dilated():
+            return Retained(graph.radius * graph.step)
+        case blocks():
+            return Retained(t % graph.size)
+        case global_tokens():
+            tokens = range(graph.tokens) if isinstance(graph.tokens, int) else graph.tokens
+            return Retained(0, frozenset(tokens)) if t > max(tokens, default=-1) else ALL
+        case _:
+            return ALL
+
+
+def _union(parts: list[Retained]) -> Retained:
+    radii = [part.radius for part in parts]
+    if None in radii:
+        return ALL
+    tokens = frozenset[int]().union(*(part.tokens for part in parts))
+    return Retained(max(radius for radius in radii if radius is not None), tokens)
+
+
+def _intersection(parts: list[Retained]) -> Retained:
+    """(near r ∪ T) ∩ (near s ∪ U) ⊆ near min(r, s) ∪ T ∪ U."""
+    limited = [part for part in parts if part.radius is not None]
+    if not limited:
+        return ALL
+    tokens = frozenset[int]().union(*(part.tokens for part in limited))
+    return Retained(min(part.radius for part in limited if part.radius is not None), tokens)
+
+
+def retained_positions(graph: Graph, t: int, starts: frozenset[int]) -> Tensor | None:
+    """The positions before t that a cache retains, sorted; None if all.
+
+    Rows count from `starts`, the positions of their first tokens: their union is retained.
+    """
+    first, tokens = t, set()
+    for start in starts:
+        own = retained(graph, max(t - start, 0))
+        if own.radius is None:
+            return None
+        first = min(first, t - own.radius)
+        tokens |= {start + token for token in own.tokens}
+    first = max(first, 0)
+    early = sorted(token for token in tokens if token < first)
+    if len(early) == first:
+        return None
+    return torch.tensor([*early, *range(first, t)], dtype=torch.long)
+
+
+@cache
+def layer_class() -> type[Any]:
+    """The class of cache layers that evict; transformers is imported at the first use."""
+    from transformers.cache_utils import DynamicLayer
+
+    class EvictingLayer(DynamicLayer):
+        """Keys and values of the positions that later tokens can attend to."""
+
+        is_croppable = False
+        keys: Any
+        values: Any
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.graph: Graph = full()
+            self.starts = frozenset({0})
+            self.seen = 0
+            self.positions = torch.empty(0, dtype=torch.long)
+            self.record_past = False  # tokens may be taken back until `crop`
+            self.expected = False  # set by `install` for the next update
+
+        def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+            super().lazy_initialization(key_states, value_states)
+            self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
+
+        @torch.compiler.disable
+        def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
+            """The retained keys and values, and the new ones; the layer then evicts."""
+            if not self.is_initialized:
+                self.lazy_initialization(key_states, value_states)
+            n = key_states.shape[-2]
+            if not self.expected and len(self.positions) < self.seen:
+                raise _other_graph(self.graph)
+            self.expected = False
+            before = retained_positions(self.graph, self.seen, self.starts)
+            extra = before is not None and len(before) < len(self.positions)
+            held: Any = self._held(before) if extra and before is not None else slice(None)
+            returned = (
+                torch.cat([self.keys[:, :, held], key_states], -2),
+                torch.cat([self.values[:, :, held], value_states], -2),
+            )
+            new = torch.arange(self.seen, self.seen + n)
+            if self.record_past:
+                self.keys = torch.cat([self.keys, key_states], -2)
+                self.values = torch.cat([self.values, value_states], -2)
+            else:
+                self.keys, self.values = returned
+                self.positions = self.positions if before is None else before
+            self.positions = torch.cat([self.positions, new])
+            self.seen += n
+            if not self.record_past:
+                self._evict()
+            return returned
+
+        def _held(self, positions: Tensor) -> Tensor:
+            """Where `positions` are among the cached ones."""
+            found = torch.searchsorted(self.positions, positions).clamp_max(len(self.positions) - 1)
+            enough = len(positions) <= len(self.positions)
+            if not enough or not torch.equal(self.positions[found], positions):
+                raise EvictedKeys(
+                    "tokens were taken back from a cache that evicts keys",
+                    caller(),
+                    "call `cache.activate_past_recording()` before, or start with a new cache",
+                )
+            return found.to(self.keys.device)
+
+        def _evict(self) -> None:
+            needed = retained_positions(self.graph, self.seen, self.starts)
+            if needed is not None and len(needed) < len(self.positions):
+                held = self._held(needed)
+                self.keys, self.values = self.keys[:, :, held], self.values[:, :, held]
+                self.positions = needed
+
+        def get_seq_length(self) -> int:
+            return self.seen
+
+        def activate_past_recording(self) -> None:
+            self.record_past = True
+
+        def crop(self, tokens_to_remove: int) -> None:
+            count = abs(tokens_to_remove)
+            if not self.is_initialized:
+                return
+            left = self.positions < self.seen - count
+            self.seen -= count
+            self.positions = self.positions[left]
+            self.keys = self.keys[:, :, : len(self.positions)]
+            self.values = self.values[:, :, : len(self.positions)]
+            needed = retained_positions(self.graph, self.seen, self.starts)
+            self._held(torch.arange(self.seen) if needed is None else needed)
+            self._evict()
+
+        def reset(self) -> None:
+            super().reset()
+            self.seen, self.positions = 0, torch.empty(0, dtype=torch.long)
+
+    return EvictingLayer
+
+
+def install(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A pre-hook of an attention module: an empty layer of a growing cache becomes one that evicts.
+
+    The hook sees the cache wherever the model creates it.
+    """
+    from transformers.cache_utils import Cache, EncoderDecoderCache
+
+    own, at = getattr(module, "_edgewise", None), getattr(module, "layer_idx", None)
+    found = [one for one in (*args, *kwargs.values()) if isinstance(one, Cache)]
+    masks = [one for one in (*args, *kwargs.values()) if isinstance(one, ModelMask)]
+    if own is None or not found or not masks or not isinstance(at, int):
+        return
+    held = found[0].self_attention_cache if isinstance(found[0], EncoderDecoderCache) else found[0]
+    while held.layer_class_to_replicate is not None and len(held.layers) <= at:
+        held.layers.append(held.layer_class_to_replicate())
+    _replace_layers(held)
+    layer: Any = held.layers[at] if at < len(held.layers) else None
+    if not isinstance(layer, layer_class()):
+        return
+    graph, starts = masks[0].restricted(own.graph), masks[0].distinct_starts
+    if not layer.is_initialized:
+        layer.graph, layer.starts = graph, starts
+    elif (graph, starts) != (layer.graph, layer.starts) and len(layer.positions) < layer.seen:
+        raise _other_graph(layer.graph)
+    layer.expected = True
+
+
+def _other_graph(graph: Graph) -> EvictedKeys:
+    return EvictedKeys(
+        f"the cache has the keys that `{graph!r}` needs, and those alone",
+        caller(),
+        "start with a new cache after `hf.use`, and give every call the same mask",
+    )
+
+
+def _replace_layers(cache: Any) -> None:
+    """Empty layers that grow become layers that evict, of nothing until `install` sets a graph."""
+    from transformers.cache_utils import DynamicLayer
+
+    for at, layer in enumerate(cache.layers):
+        if type(layer) is DynamicLayer and not layer.is_initialized:
+            cache.layers[at] = layer_class()()
+
+
+def prepare_for_generation(model: Any, generation_config: Any, inputs: Any, *rest: Any) -> None:
+    """`_prepare_cache_for_generation` with layers that evict: speculative decoding marks those
+    whose tokens it takes back before any of them is called.
+    """
+    type(model)._prepare_cache_for_generation(model, generation_config, inputs, *rest)
+    cache = inputs.get("past_key_values")
+    cache = getattr(cache, "self_attention_cache", cache)
+    if cache is not None:
+        _replace_layers(cache)
+        if generation_config.is_assistant:
+            cache.activate_past_recording()
