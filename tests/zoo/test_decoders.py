@@ -90,3 +90,51 @@ def test_bodies(name):
     both, token = pair(body(config), 0), torch.randint(3, 20, (2, 5))
     run = lambda model: with_exact_numbers(model)(token).last_hidden_state  # noqa: E731
     assert_equal(both, both.ours.output, {"token": numbers(token)}, run)
+
+
+@few
+@given(data=st.data())
+def test_gpt(data):
+    heads, (token, mask, _) = data.draw(st.integers(1, 3)), data.draw(batches())
+    config = transformers.OpenAIGPTConfig(
+        vocab_size=data.draw(st.integers(20, 30)),
+        n_embd=heads * data.draw(st.sampled_from([1, 4, 5])),
+        n_head=heads,
+        n_layer=2,
+        n_positions=12,
+        afn=data.draw(st.sampled_from(["gelu", "relu", "swish"])),
+    )
+    both = pair(transformers.OpenAIGPTLMHeadModel(config), 0)
+    assert fused(both.ours.model, token=numbers(token))
+
+    def run(model):
+        return model(token, attention_mask=mask).logits
+
+    assert_equal(both, "logits", {"token": numbers(token)}, run, mask.bool())
+
+
+@few
+@given(data=st.data())
+def test_phi(data):
+    groups, queries = data.draw(st.integers(1, 2)), data.draw(st.integers(1, 2))
+    token, mask, _ = data.draw(batches())
+    share = data.draw(st.sampled_from([0.25, 0.5, 0.75, 1.0]))
+    rotary = {"rope_type": "default", "rope_theta": 30.0, "partial_rotary_factor": share}
+    config = transformers.PhiConfig(
+        vocab_size=data.draw(st.integers(20, 30)),
+        hidden_size=groups * queries * 8,
+        num_attention_heads=groups * queries,
+        num_key_value_heads=groups,
+        intermediate_size=data.draw(st.integers(1, 9)),
+        num_hidden_layers=2,
+        max_position_embeddings=12,
+        rope_parameters=rotary,
+        tie_word_embeddings=data.draw(st.booleans()),
+    )
+    both = pair(transformers.PhiForCausalLM(config), 0)
+    assert fused(both.ours.model, token=numbers(token))
+
+    def run(model):
+        return with_exact_numbers(model)(token, attention_mask=mask).logits
+
+    assert_equal(both, "logits", {"token": numbers(token)}, run, mask.bool())

@@ -7,6 +7,7 @@ R.out(V.I) <= (R.aggregated(V.I), W.bias[4,].filled(0.0))
 
 from edgewise.zoo import (
     adaptive_span,
+    albert,
     bert,
     bigbird,
     bp_transformer,
@@ -14,11 +15,13 @@ from edgewise.zoo import (
     convolution,
     convs2s,
     deberta,
+    electra,
     encoder,
     gat,
     gatv2,
     gcn,
     gin,
+    gpt,
     gpt2,
     graphsage,
     llama,
@@ -26,6 +29,7 @@ from edgewise.zoo import (
     megatron,
     mixing,
     parts,
+    phi,
     reformer,
     rgcn,
     rnn,
@@ -41,6 +45,7 @@ from edgewise.zoo.pretrained import Pretrained, fetch, from_pretrained, save_pre
 __all__ = [
     "Pretrained",
     "adaptive_span",
+    "albert",
     "bert",
     "bigbird",
     "bp_transformer",
@@ -48,6 +53,7 @@ __all__ = [
     "convolution",
     "convs2s",
     "deberta",
+    "electra",
     "encoder",
     "fetch",
     "from_pretrained",
@@ -55,6 +61,7 @@ __all__ = [
     "gatv2",
     "gcn",
     "gin",
+    "gpt",
     "gpt2",
     "graphsage",
     "llama",
@@ -62,6 +69,7 @@ __all__ = [
     "megatron",
     "mixing",
     "parts",
+    "phi",
     "reformer",
     "rgcn",
     "rnn",
@@ -75,7 +83,7 @@ __all__ = [
 ]
 
 TRANSFORMERS = (
-    *(transformer, bert, gpt2, llama, t5, vit, deberta, megatron, xlnet),
+    *(transformer, bert, electra, albert, gpt, gpt2, llama, phi, t5, vit, deberta, megatron, xlnet),
     *(longformer, bigbird, sparse),
     *(transformer_xl, compressive, adaptive_span, bp_transformer, reformer),
 )

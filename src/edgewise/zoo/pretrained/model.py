@@ -243,11 +243,13 @@ def table_of(
     `found` are names of tensors, or of our weights.
     """
     prefix, heads, _ = spec.ARCHITECTURES[architecture]
-    entries = list(spec.entries(config, prefix))
-    for relation, own in spec.task_heads(config, prefix).items():
-        optional = relation in spec.OPTIONAL and any({e.ours, e.theirs} & set(found) for e in own)
-        if relation in heads or optional:
-            entries += own
+    known = spec.task_heads(config, prefix)
+    entries = [*spec.entries(config, prefix), *(e for head in heads for e in known[head])]
+    held = {e.ours for e in entries}
+    for relation in spec.OPTIONAL:
+        own = known[relation]
+        if relation not in heads and not any(e.ours in held for e in own):
+            entries += own if any({e.ours, e.theirs} & set(found) for e in own) else []
     return entries
 
 

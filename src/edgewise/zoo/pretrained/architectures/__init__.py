@@ -16,14 +16,18 @@ A decoder of the Llama family is an entry of FAMILY in `llama.py`.
 """
 
 from edgewise.zoo.pretrained.architectures import (
+    albert,
     bert,
     bigbird,
     distilbert,
+    electra,
+    gpt,
     gpt2,
     llama,
     longformer,
     megatron,
     mpnet,
+    phi,
     roberta,
     t5,
     vit,
@@ -33,7 +37,7 @@ from edgewise.zoo.pretrained.schema import CheckpointSpec
 MODEL_TYPES: dict[str, CheckpointSpec] = {
     spec.MODEL_TYPE: spec
     for spec in (
-        *(bert, roberta, distilbert, mpnet, megatron),
-        *(gpt2, *llama.FAMILY, t5, vit, longformer, bigbird),
+        *(bert, roberta, distilbert, mpnet, megatron, electra, albert, longformer, bigbird),
+        *(gpt, gpt2, *llama.FAMILY, phi, t5, vit),
     )
 }

@@ -43,14 +43,19 @@ def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
     for i in range(config.layers):
         ours, theirs = f"layer.{i}", f"{prefix}h.{i}"
         yield from norm(f"{ours}.norm1", f"{theirs}.ln_1")
-        for k, name in enumerate("qkv"):
-            part = k * config.size, 3 * config.size
-            yield from transposed(f"{ours}.{name}", f"{theirs}.attn.c_attn", 2, part)
+        yield from queries(config, ours, theirs)
         yield from transposed(f"{ours}.attended", f"{theirs}.attn.c_proj")
         yield from norm(f"{ours}.norm2", f"{theirs}.ln_2")
         yield from transposed(f"{ours}.mlp", f"{theirs}.mlp.c_fc")
         yield from transposed(f"{ours}.out", f"{theirs}.mlp.c_proj")
     yield from norm("out", f"{prefix}ln_f")
+
+
+def queries(config: Any, ours: str, theirs: str) -> Iterator[TensorEntry]:
+    """Queries, keys and values, which are the columns of one matrix."""
+    for k, name in enumerate("qkv"):
+        part = k * config.size, 3 * config.size
+        yield from transposed(f"{ours}.{name}", f"{theirs}.attn.c_attn", 2, part)
 
 
 def transposed(

@@ -241,7 +241,7 @@ def rotary(
     return made | {"stretch": None}
 
 
-def rope_parameters(config: model.Config) -> dict[str, Any]:
+def rope_parameters(config: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"rope_type": "default", "rope_theta": config.base}
     if config.rotated is not None:
         found["partial_rotary_factor"] = config.rotated / config.d

@@ -15,6 +15,9 @@ OPTIONAL = ("pooled",)
 TIED = {
     "lm_head.decoder.weight": "embeddings.word_embeddings.weight",
     "lm_head.decoder.bias": "lm_head.bias",
+    # beside a classifier, which has a layer of its own, and never used
+    "roberta.pooler.dense.weight": "",
+    "roberta.pooler.dense.bias": "",
 }
 
 

@@ -1,0 +1,108 @@
+"""Encoders with their task heads against `transformers`, in float64, values and gradients."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from test_parity import batches, few, rows, settings_of, sizes
+from theirs import assert_equal, pair, transformers
+
+TASKS = {
+    "ForSequenceClassification": ("classes", "logits"),
+    "ForTokenClassification": ("tags", "logits"),
+    "ForQuestionAnswering": ("span", None),
+    "ForMaskedLM": ("logits", "logits"),
+    "ForPreTraining": ("replaced", "logits"),
+    "ForNextSentencePrediction": ("follows", "logits"),
+}
+OWN = {
+    "Bert": {},
+    "Roberta": {},
+    "MPNet": {},
+    "MegatronBert": {},
+    "Electra": {"embedding_size": [3, 8]},
+    "Albert": {"embedding_size": [3, 8], "num_hidden_groups": [1, 2], "inner_group_num": [1, 2]},
+}
+CASES = [
+    *((name, task) for name in OWN for task in list(TASKS)[:3]),
+    *(("Electra", "ForMaskedLM"), ("Albert", "ForMaskedLM"), ("Electra", "ForPreTraining")),
+    ("Bert", "ForNextSentencePrediction"),
+]
+
+
+@pytest.mark.parametrize(("name", "task"), CASES)
+@few
+@given(data=st.data())
+def test_task_heads(name, task, data):
+    drawn, (token, mask, segment) = data.draw(sizes), data.draw(batches())
+    own = {k: data.draw(st.sampled_from(values)) for k, values in OWN[name].items()}
+    labels = 2 if task == "ForQuestionAnswering" else data.draw(st.integers(1, 4))
+    layers = max(2, drawn["num_hidden_layers"])
+    table = settings_of(drawn, **own, num_labels=labels) | {"num_hidden_layers": layers}
+    config = getattr(transformers, f"{name}Config")(**table)
+    both = pair(getattr(transformers, f"{name}{task}")(config), 0)
+    relation, field = TASKS[task]
+    assert (both.ours.output == relation) is (task != "ForMaskedLM")
+    typed = "segment" in both.ours.compile(relation).inputs
+
+    def run(model):
+        found = model(token, attention_mask=mask, **({"token_type_ids": segment} if typed else {}))
+        if field is None:
+            return torch.stack([found.start_logits, found.end_logits], -1)
+        return found[field]
+
+    real = None if relation in ("classes", "follows") else mask.bool()
+    assert_equal(both, relation, rows(token, mask, segment if typed else None), run, real)
+
+
+@pytest.mark.parametrize("task", list(TASKS)[:3])
+def test_distilbert(task):
+    torch.manual_seed(0)
+    config = transformers.DistilBertConfig(
+        vocab_size=20, dim=6, n_heads=2, hidden_dim=5, n_layers=2, max_position_embeddings=16,
+        num_labels=2 if task == "ForQuestionAnswering" else 3,
+    )  # fmt: skip
+    both = pair(getattr(transformers, f"DistilBert{task}")(config), 0)
+    token, mask = torch.randint(3, 20, (2, 7)), torch.ones(2, 7).long()
+    mask[1, 4:] = 0
+    relation, field = TASKS[task]
+
+    def run(model):
+        found = model(token, attention_mask=mask)
+        return found[field] if field else torch.stack([found.start_logits, found.end_logits], -1)
+
+    real = None if relation == "classes" else mask.bool()
+    assert_equal(both, relation, rows(token, mask), run, real)
+
+
+@pytest.mark.parametrize("name", ["Electra", "Albert"])
+def test_bodies(name):
+    table = {
+        "vocab_size": 20, "hidden_size": 6, "num_attention_heads": 2, "num_hidden_layers": 3,
+        "intermediate_size": 5, "max_position_embeddings": 9, "embedding_size": 6,
+    }  # fmt: skip
+    config = getattr(transformers, f"{name}Config")(**table)
+    both = pair(getattr(transformers, f"{name}Model")(config), 1)
+    token, mask = torch.randint(3, 20, (2, 9)), torch.ones(2, 9).long()
+    segment = torch.randint(0, 2, token.shape)
+
+    def run(model):
+        return model(token, attention_mask=mask, token_type_ids=segment).last_hidden_state
+
+    assert_equal(both, "out", rows(token, mask, segment), run)
+
+
+def test_what_pretraining_learned_is_read_and_saved():
+    """A published BERT holds both heads of its pretraining, and names one of them or both."""
+    sizes = {"vocab_size": 20, "hidden_size": 6, "num_attention_heads": 2, "num_hidden_layers": 1}
+    config = transformers.BertConfig(**sizes, intermediate_size=5, max_position_embeddings=9)
+    both = pair(transformers.BertForPreTraining(config), 0)
+    token, mask, segment = torch.randint(3, 20, (2, 5)), torch.ones(2, 5).long(), torch.ones(2, 5)
+    inputs = rows(token, mask, segment.long())
+
+    def run(model, field):
+        return model(token, token_type_ids=segment.long())[field]
+
+    assert_equal(both, "follows", inputs, lambda model: run(model, "seq_relationship_logits"))
+    both = pair(transformers.BertForPreTraining(config), 0)
+    assert_equal(both, "logits", inputs, lambda model: run(model, "prediction_logits"))
