@@ -49,36 +49,34 @@ def inputs(n, heads=16, d=64, dtype=BF16, shared=1, m=None):
 
 
 def tune_blocks(name, graph, n):
-    q, k, v = (x.detach() for x in inputs(n))
-    case, heads = case_of(q, k, v, graph), q.shape[1]
-    kept = dict(triton_passes.LAUNCH)
+    tensors = [x.detach() for x in inputs(n)]
+    case, heads = case_of(*tensors, graph), tensors[0].shape[1]
+    made = (case, (1, heads, heads), (False,) * 3, "cuda")
+    usual = dict(triton_passes.LAUNCH)
     for step, settings in SETTINGS.items():
         for setting in settings:
             triton_passes.LAUNCH[step] = setting
             try:
-                ready = triton_passes.Passes(case, (1, heads, heads), (False,) * 3, "cuda")
-                ms = do_bench(step_of(ready, step, q, k, v), warmup=5, rep=20, return_mode="median")
+                ms = do_bench(step_of(made, step, tensors), warmup=5, rep=20, return_mode="median")
                 note(tune=name, step=step, setting=setting, ms=round(ms, 4))
             except Exception as error:  # a setting that does not fit the chip
                 note(tune=name, step=step, setting=setting, failed=str(error)[:60])
-        triton_passes.LAUNCH.update(kept)
+        triton_passes.LAUNCH.update(usual)
 
 
-def step_of(ready, step, q, k, v):
-    """One pass alone, after a whole call has filled what it reads."""
-    out, lse = ready.forward(q, k, v)
-    launch = {"forward": ready._forward, "rows": ready._rows, "columns": ready._columns}[step]
-    given, call = [], launch.__call__
-
-    def kept(*tensors, terms=None):
-        given.append(tensors)
-        call(*tensors, terms=terms)
-
-    names = {"forward": "_forward", "rows": "_rows", "columns": "_columns"}
-    setattr(ready, names[step], kept)
-    ready.forward(q, k, v)
-    ready.backward((q, k, v), (torch.randn_like(out), out, lse))
-    return lambda: call(*given[0])
+def step_of(made, step, tensors):
+    """One launch alone, on what a call before it has filled."""
+    ahead, back = triton_passes.ForwardPass(*made), triton_passes.BackwardPass(*made)
+    out, sums, scratch = ahead.results(triton_passes._like(tensors[0]))
+    launches = ahead.steps(*tensors, out, sums, scratch)
+    if step != "forward":
+        ahead.run(*tensors, out, sums, scratch)
+        grads = [torch.empty_like(x) for x in tensors]
+        numbers = torch.empty(back.floats.size, device="cuda")
+        launches = back.steps(*tensors, torch.randn_like(out), out, sums, *grads, numbers)
+    launch, of_launch = launches[1 if step == "columns" else 0]
+    launch(*of_launch)
+    return lambda: launch(*of_launch)
 
 
 def profile():

@@ -77,7 +77,7 @@ def test_classes_of_odd_lengths_need_no_plan_of_cudnn():
     for n, name in ((N, "dense"), (N - 64, "triton_blocks"), (N - 1, "triton_blocks")):
         strides = replace(case(strided(64) & causal()), n=n, m=n)
         assert {part[2].name for part in permuted._plan(strides)} == {name}
-    wide = replace(strides, d=192, dv=192)
+    wide = replace(strides, d=320, dv=320)
     assert {part[2].name for part in permuted._plan(wide)} == {"dense"}
 
 

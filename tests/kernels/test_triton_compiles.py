@@ -1,23 +1,30 @@
 """The block kernels compile for a Hopper GPU, which needs none: the interpreter checks no types."""
 
+import subprocess
+
 import pytest
 import torch
 
 pytest.importorskip("triton", reason="triton is not installed")
 
 from triton import compile as compiled
+from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from edgewise.graphs import window
 from edgewise.kernels.attention import triton_block_kernels as kernels
-from edgewise.kernels.attention.triton_passes import BLOCK, LAUNCH
+from edgewise.kernels.attention import triton_passes
+from edgewise.kernels.attention.contract import Case
+from edgewise.kernels.attention.triton_launch import width
+from edgewise.kernels.attention.triton_passes import block_of, launch_options
 from edgewise.kernels.attention.triton_score import functions
 from edgewise.scores import S as S_
 from edgewise.scores.library import alibi, relative, softcap
 from edgewise.scores.nodes import S
 
 TYPES = {
-    "*bf16": "Out DQ DK DV_ Bias", "*i32": "Items LayerPtr Ends Sizes",
+    "*i32": "Items LayerPtr Ends Sizes",
     "*i64": "Stats Work DTables DBias",
     "*fp32": "Lse PartOut PartLse Part PartK PartV Tables Unit",
     "fp32": "scale keep",
@@ -29,7 +36,40 @@ PASSES = {
 }
 
 
+SHARED = 227 << 10  # bytes of shared memory of a multiprocessor of an H200
 DISTANCES = S_ + relative(torch.zeros(1, 5))
+
+
+@pytest.fixture(autouse=True)
+def hopper(monkeypatch):
+    monkeypatch.setattr(triton_passes, "has_engine", lambda: True)
+
+
+def compiled_pass(step, case, one=True, batch=False):
+    """A pass as it is launched for a case; its terms are all or none."""
+    kernel, kind = PASSES[step], {torch.bfloat16: "bf16", torch.float32: "fp32"}[case.dtype]
+    code, more, block = functions(case.score), case.score != S, block_of(case, step)
+    wide = [width(x) for x in (case.d, case.dv)]
+    constants = {"BLOCK": block, "D": case.d, "DV": case.dv, "WD": wide[0], "WV": wide[1]}
+    constants |= {"ONE": one, "BATCH": batch, "PRECISION": "ieee" if kind == "fp32" else "tf32"}
+    constants |= {"VALUE": code.value, "SLOPE": code.slope, "SPREAD": code.spread}
+    constants |= {"SCORE": more, "BIAS": more, "DROP": more}
+    types = dict.fromkeys(constants, "constexpr")
+    types |= {name: found for found, names in TYPES.items() for name in names.split()}
+    types |= {name: f"*{kind}" for name in ("Out", "DQ", "DK", "DV_", "Bias")}
+    tiles = zip("QKVG", (wide[0], *wide, wide[1]), strict=True)
+    types |= {x: f"tensordesc<{kind}[1, 1, {block}, {size}]>" for x, size in tiles}
+    if step == "rows":  # which reads the output
+        types["Out"] = types["V"]
+    signature = {name: types.get(name, "i32") for name in kernel.arg_names}
+    places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
+    source, options = ASTSource(kernel, signature, places), launch_options(step, case)
+    return compiled(source, target=GPUTarget("cuda", 90, 32), options=options)
+
+
+def case_of(d, dv, dtype=torch.bfloat16, score=S):
+    features = frozenset() if score == S else frozenset({"score", "bias", "dropout"})
+    return Case(1, 1, 512, 512, d, dv, dtype, "cuda", window(9), 0.1, features, score)
 
 
 @pytest.mark.parametrize("step", PASSES)
@@ -42,23 +82,21 @@ DISTANCES = S_ + relative(torch.zeros(1, 5))
     ],
 )
 def test_a_pass_compiles(step, d, dv, one, score, batch):
-    kernel, (warps, stages, registers) = PASSES[step], LAUNCH[step]
-    code, more = functions(score), score != S
-    constants = {"BLOCK": BLOCK, "D": d, "DV": dv, "ONE": one, "BATCH": batch}
-    constants |= {"PRECISION": "tf32"}
-    constants |= {"VALUE": code.value, "SLOPE": code.slope, "SPREAD": code.spread}
-    constants |= {"SCORE": more, "BIAS": more, "DROP": more}
-    types = dict.fromkeys(constants, "constexpr")
-    types |= {name: kind for kind, names in TYPES.items() for name in names.split()}
-    widths = zip("QKVG", (d, d, dv, dv), strict=True)
-    types |= {x: f"tensordesc<bf16[1, 1, {BLOCK}, {width}]>" for x, width in widths}
-    if step == "rows":  # which reads the output
-        types["Out"] = types["V"]
-    signature = {name: types.get(name, "i32") for name in kernel.arg_names}
-    places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
-    options = {"num_warps": warps, "num_stages": stages}
-    if max(d, dv) == 64 and not more:
-        options["maxnreg"] = registers
-    source = ASTSource(kernel, signature, places)
-    made = compiled(source, target=GPUTarget("cuda", 90, 32), options=options)
+    made = compiled_pass(step, case_of(d, dv, score=score), one, batch)
     assert "wgmma.mma_async" in made.asm["ptx"]
+
+
+@pytest.mark.parametrize("step", PASSES)
+def test_the_widest_heads_fit_on_the_chip(step):
+    made = compiled_pass(step, case_of(256, 192))
+    assert "wgmma.mma_async" in made.asm["ptx"]
+    assert made.metadata.shared <= SHARED
+
+
+@pytest.mark.parametrize("step", PASSES)
+def test_float32_stays_in_registers(step, tmp_path):
+    file = tmp_path / "pass.cubin"
+    file.write_bytes(compiled_pass(step, case_of(64, 64, torch.float32)).asm["cubin"])
+    command = [knobs.nvidia.cuobjdump.path, "-res-usage", str(file)]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "STACK:0 " in found

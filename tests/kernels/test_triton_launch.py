@@ -170,3 +170,6 @@ def test_what_cannot_be_read_in_blocks_is_copied():
         assert found.data_ptr() % 16 == 0
     beside = torch.randn(2, 20, 3, 16).transpose(1, 2)
     assert readable(beside) is beside
+    narrow = torch.randn(2, 3, 20, 13)
+    assert torch.equal(readable(narrow), narrow)
+    assert readable(narrow).stride() == (960, 320, 16, 1)

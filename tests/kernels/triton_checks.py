@@ -7,7 +7,7 @@ import torch
 from cases import NAN_GRAPHS, TERMS, Call, assert_no_worse_than_reference, nan_rows
 
 from edgewise.graphs import bigbird, cache, causal, documents, global_tokens, strided, window
-from edgewise.kernels.attention import attention, triton_blocks, triton_passes
+from edgewise.kernels.attention import attention, triton_blocks, triton_lists, triton_passes
 from edgewise.kernels.attention.errors import KernelRefuses, SecondDerivative
 from edgewise.kernels.attention.triton_launch import Launch
 from edgewise.kernels.edges import index
@@ -17,7 +17,7 @@ from edgewise.scores import relative
 @pytest.fixture(autouse=True)
 def small_items(monkeypatch):
     """So that rows are split, too."""
-    monkeypatch.setattr(triton_passes, "LEAST", 2)
+    monkeypatch.setattr(triton_lists, "LEAST", 2)
     monkeypatch.setattr(index, "MOST", 4)
     cache.clear()
 
@@ -39,6 +39,39 @@ GRAPHS = [
 def test_blocks_are_as_exact_as_the_reference(graph, dtype):
     call = Call(graph, (1,), 1, 2, 100, 100, 8, 4, dtype)
     assert_no_worse_than_reference(call, "triton_blocks")
+
+
+@pytest.mark.parametrize(
+    ("d", "dv", "dtype", "terms"),
+    [
+        *((20, 20, torch.float32, ()), (33, 130, torch.float32, ())),
+        *((80, 8, torch.float16, ()), (3, 24, torch.float16, ("bias",))),
+    ],
+)
+def test_heads_have_any_size(d, dv, dtype, terms):
+    """Tiles are powers of two, of which only features are read and written."""
+    graph = window(20) & causal() | global_tokens(1)
+    call = Call(graph, (1,), 1, 2, 70, 70, d, dv, dtype, terms=terms)
+    assert_no_worse_than_reference(call, "triton_blocks")
+
+
+def test_wide_heads_on_a_chip_that_copies_tiles(monkeypatch):
+    """It has larger blocks for them."""
+    monkeypatch.setattr(triton_passes, "has_engine", lambda: True)
+    call = Call(window(20) & causal(), (1,), 1, 2, 70, 70, 192, 256, torch.float16)
+    assert_no_worse_than_reference(call, "triton_blocks")
+
+
+def test_nothing_beyond_the_features_is_read_or_written():
+    """Heads are parts of wider rows, with what is not a number beside them."""
+    rows = torch.full((3, 2, 70, 48), float("nan"))
+    rows[..., 8:32] = torch.randn(3, 2, 70, 24)
+    q, k, v = (x[..., 8:32].requires_grad_() for x in rows)
+    found = both_ways((q, k, v), window(5))
+    right = attention(q, k, v, window(5), kernel="reference")
+    grads = torch.autograd.grad(right.sum(), (q, k, v))
+    for mine, other in zip(found, (right, *grads), strict=True):
+        torch.testing.assert_close(mine, other)
 
 
 @pytest.mark.parametrize("terms", [(), *((x,) for x in TERMS if "edge" not in x)])
@@ -97,6 +130,22 @@ def test_edges_write_results_as_their_inputs_lie():
     for mine, right in zip(*found, strict=True):
         torch.testing.assert_close(mine, right)
         assert mine.transpose(0, 1).is_contiguous()
+
+
+@pytest.mark.parametrize("lead", [(), (2,), (2, 4)], ids=str)
+@pytest.mark.parametrize("d", [16, 5])
+def test_edges_are_bound_to_tensors_of_any_shape(lead, d):
+    """Twice: the second call is looked up. The gradient of a sum has no strides."""
+    graph, shared = global_tokens(1) | window(2), (*lead[:-1], 2) if lead else ()
+    q = torch.randn(*lead, 9, d, requires_grad=True)
+    k, v = (torch.randn(*shared, 9, d, requires_grad=True) for _ in range(2))
+    for weigh in (torch.sum, lambda out: out.square().sum()) * 2:
+        found = []
+        for kernel in ("triton_csr", "reference"):
+            out = attention(q, k, v, graph, kernel=kernel)
+            found.append([out, *torch.autograd.grad(weigh(out), [q, k, v])])
+        for mine, right in zip(*found, strict=True):
+            torch.testing.assert_close(mine, right)
 
 
 @pytest.mark.parametrize("kernel", ["triton_blocks", "triton_csr"])
@@ -194,7 +243,7 @@ def test_a_window_and_global_tokens_are_one_launch_and_what_puts_parts_together(
     )
     cpu = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=cpu, acc_events=True) as ran:
-        monkeypatch.setattr(triton_blocks, "passes", None)  # nothing is looked up again
+        monkeypatch.setattr(triton_blocks, "forward_pass", None)  # nothing is looked up again
         monkeypatch.setattr(Launch, "_plainly", lambda *_: None)  # whose interpreter copies
         both_ways(tensors, window(5) | global_tokens(1))
     assert names == [

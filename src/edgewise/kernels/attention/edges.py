@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from edgewise.kernels.attention.autograd import Direct, gradients
+from edgewise.kernels.attention.autograd import Direct
+from edgewise.kernels.attention.bound_edges import BoundEdges, edge_forward, inputs_of
 from edgewise.kernels.attention.contract import (
     EDGE_TERMS,
     NO_TERMS,
@@ -30,12 +30,10 @@ from edgewise.kernels.attention.terms import (
     on_edges,
     places,
 )
-from edgewise.kernels.attention.triton_launch import Launch, Launches, Steps, empty_on, is_current
 from edgewise.kernels.attention.triton_score import Packed, functions, unit_of
 from edgewise.kernels.chosen import no_numba, no_triton
 from edgewise.kernels.edges import numba_attention, reference, triton_attention
 from edgewise.kernels.edges.attention import TERMS, Inputs
-from edgewise.kernels.edges.triton_attention import NO_CODE
 from edgewise.scores.nodes import S
 
 if TYPE_CHECKING:
@@ -172,100 +170,9 @@ class TritonEdgeKernel:
         """A call without terms: nothing is reshaped before the backward pass."""
         if case.features:
             return None
-        return Direct(self.name, lambda *tensors: BoundEdges(self, case, layout, *tensors))
-
-
-class BoundEdges:
-    """Both passes for tensors of some strides."""
-
-    def __init__(
-        self, kernel: TritonEdgeKernel, case: Case, layout: Layout, q: Tensor, k: Tensor, v: Tensor
-    ) -> None:
-        self.kernel, self.name, self.case, self.layout = kernel, kernel.name, case, layout
-        self.forward = EdgeForward(case, layout.lead, q, k, v).__call__
-
-    def backward(self, saved: tuple[Tensor, ...], dout: Tensor) -> tuple[Tensor, ...]:
-        case, (q, k, v, out, lse) = self.case, saved
-        shape = (case.b, case.g, case.n)
-        out, dout = out.reshape(*shape, case.dv), dout.reshape(*shape, case.dv)
-        inputs = self.layout.tensors(q, k, v)
-        state = Saved(*inputs, NO_TERMS, out, lse.reshape(shape))
-        found = gradients(self.kernel, case, state, dout, None)
-        return found.q.reshape(q.shape), found.k.reshape(k.shape), found.v.reshape(v.shape)
-
-
-def edge_forward(case: Case, lead: tuple[int, ...], q: Tensor, k: Tensor, v: Tensor) -> EdgeForward:
-    """For tensors of these strides, whose heads are the axes `lead`."""
-    key = (lead, q.stride(), k.stride(), v.stride(), q.get_device())
-    found: EdgeForward | None = case.prepared.get(key)
-    if found is None:
-        found = case.prepared[key] = EdgeForward(case, lead, q, k, v)
-    return found
-
-
-class EdgeForward:
-    """The launches of a forward pass without terms, for tensors of some strides."""
-
-    def __init__(self, case: Case, lead: tuple[int, ...], q: Tensor, k: Tensor, v: Tensor) -> None:
-        from edgewise.kernels.attention import triton_parts_kernels
-        from edgewise.kernels.edges import triton_attention_kernels
-
-        keys, values = _flat(k, v)
-        inputs = inputs_of(case, q.reshape(case.b, case.g, case.n, -1), keys, values, NO_TERMS)
-        call, csr = triton_attention.EdgeCall.of(inputs, NO_CODE), inputs.index.rows
-        heads, width = case.b * case.g, call.v.shape[-1]
-        out = triton_attention.empty_rows(call.q, case.n, width)
-        self.dv, self.exact, self.slots = case.dv, width == case.dv, heads * csr.slots
-        self.lse, self.out = (*lead, case.n), (*lead, case.n, width)
-        self.lse_stride = (*_strides(lead, case.n), 1)
-        self.out_stride = (*_strides(lead, out.stride(0)), *out.stride()[1:])
-        pairs = ((q, call.q), (k, call.k), (v, call.v))
-        self.as_is = all(x.data_ptr() == y.data_ptr() for x, y in pairs)
-        fixed, grid, meta = call.forward_arguments(out)
-        self.forward = Launch(triton_attention_kernels.forward, grid, meta, fixed)
-        rows = (csr.split, csr.split_ptr, case.n, csr.slots, *triton_attention.merged(out))
-        options = {"BLOCK": 1, "DV": width, "num_warps": 1}
-        self.merge = Launch(triton_parts_kernels.merge, (len(csr.split), heads), options, rows)
-        self.device, self.dtype, self.launches = q.get_device(), q.dtype, Launches(self._steps)
-        self.empty = empty_on(self.device)
-
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        if not is_current(self.device):
-            with torch.cuda.device(self.device):
-                return self(q, k, v)
-        if not self.as_is:
-            q, k, v = (triton_attention.padded(x) for x in _flat(q, k, v))
-        out = self.empty(self.out, self.out_stride, self.dtype)
-        lse = part = self.empty(self.lse, self.lse_stride, torch.float32)
-        if self.slots:
-            part = self.empty((self.slots * (self.out[-1] + 4),), (1,), torch.float32)
-        results = (out.data_ptr(), lse.data_ptr(), part.data_ptr())
-        key = (q.data_ptr(), k.data_ptr(), v.data_ptr(), *results)
-        self.launches.at(self.device, key, q, k, v, out, lse, part)
-        return out if self.exact else out[..., : self.dv], lse
-
-    def _steps(self, *tensors: Tensor) -> Steps:
-        q, k, v, out, lse, part = tensors
-        part_out = part_lse = part
-        if self.slots:
-            part_out, part_lse = part[4 * self.slots :], part[: self.slots]
-        parts = (part_out, part_lse, part_out, part_lse)
-        steps: list[tuple[Launch, tuple[Tensor, ...]]] = [
-            (self.forward, (q, k, v, *(q,) * 7, out, lse, out, lse, *parts))
-        ]
-        if self.slots:
-            steps.append((self.merge, (out, lse, part_out, part_lse)))
-        return steps
-
-
-def _flat(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """With all heads on one axis."""
-    return tuple(x.reshape(-1, *x.shape[-2:]) for x in tensors)
-
-
-def _strides(lead: tuple[int, ...], step: int) -> tuple[int, ...]:
-    """Of axes of heads, where one head is a step from the next."""
-    return tuple([step * math.prod(lead[at + 1 :]) for at in range(len(lead))])
+        return Direct(
+            self.name, lambda *tensors: BoundEdges(self.name, case, layout.lead, *tensors)
+        )
 
 
 def _code(case: Case, terms: Terms, device: torch.device) -> triton_attention.ScoreCode:
@@ -279,17 +186,6 @@ def _code(case: Case, terms: Terms, device: torch.device) -> triton_attention.Sc
 csr = EdgeKernel("csr", numba_attention, 6.0)
 gather = EdgeKernel("gather", reference, 60.0)
 triton_csr = TritonEdgeKernel()
-
-
-def inputs_of(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> Inputs:
-    """As kernels along edges take them; the bias of pairs is one of edges already."""
-    index = case.prepared.get(q.device)
-    if index is None:
-        index = case.prepared[q.device] = edges_of(case.graph, case.n, case.m, q.device)
-    if terms is NO_TERMS:
-        return Inputs(q, k, v, index, case.scale)
-    listed = {name: x for name in TERMS if (x := getattr(terms, name)) is not None}
-    return Inputs(q, k, v, index, case.scale, terms=listed, drop=terms.drop)
 
 
 def _terms(found: Mapping[str, Tensor], tables: tuple[Tensor, ...] = ()) -> Terms:

@@ -1,8 +1,9 @@
 """Flash attention over lists of blocks, in Triton. Imported only by the function that launches it.
 
-One program is one item (triton_passes) of one head: it keeps its rows (or columns) in registers
+One program is one item (triton_lists) of one head: it keeps its rows (or columns) in registers
 and walks through its list. What is read by tiles are descriptors of (batch, heads, tokens,
-features) for the copy engine of the chip, with zeros beyond the last token. What is written has
+features) for the copy engine of the chip, with zeros beyond the last token, and beyond the last
+feature: D and DV of them lie in tiles of WD and WV, powers of two. What is written has
 its features side by side; three numbers per tensor say how many times `features` apart elements of
 the batch (ob), heads (oh) and tokens (on) are, so that it can lie as the inputs do.
 
@@ -16,7 +17,7 @@ walked in one loop, because ptxas runs the products of two loops one after the o
 import triton
 import triton.language as tl
 
-from edgewise.kernels.attention.triton_parts_kernels import NUMBERS, parted, strided
+from edgewise.kernels.attention.triton_parts_kernels import NUMBERS, cells, parted, strided
 from edgewise.kernels.edges.triton_attention_kernels import survives
 
 LOG2E = tl.constexpr(1.4426950408889634)
@@ -88,23 +89,24 @@ def forward(
     VALUE: tl.constexpr, SLOPE: tl.constexpr, SPREAD: tl.constexpr,
     SCORE: tl.constexpr, BIAS: tl.constexpr, DROP: tl.constexpr,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
+    WD: tl.constexpr, WV: tl.constexpr,
     ONE: tl.constexpr, BATCH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     item, h = placed(first, items, many)
     row, slot = tl.load(Items + 4 * item), tl.load(Items + 4 * item + 1)
     low, high = tl.load(Items + 4 * item + 2), tl.load(Items + 4 * item + 3)
-    r, y = tl.arange(0, BLOCK), tl.arange(0, DV)
+    r, y = tl.arange(0, BLOCK), tl.arange(0, WV)
     b, near = parted(h, heads, BATCH)
-    q = Q.load([b, near, row * BLOCK, 0]).reshape(BLOCK, D)
+    q = Q.load([b, near, row * BLOCK, 0]).reshape(BLOCK, WD)
     shared = near // group
     top = tl.full([BLOCK], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
-    acc = tl.zeros([BLOCK, DV], tl.float32)
+    acc = tl.zeros([BLOCK, WV], tl.float32)
     factor = 1.0 if SCORE or BIAS else scale * LOG2E
     for t in range(low, high):
         block, kind = halves(tl.load(Work + t))
-        k = K.load([b, shared, block * BLOCK, 0]).reshape(BLOCK, D)
-        v = V.load([b, shared, block * BLOCK, 0]).reshape(BLOCK, DV)
+        k = K.load([b, shared, block * BLOCK, 0]).reshape(BLOCK, WD)
+        v = V.load([b, shared, block * BLOCK, 0]).reshape(BLOCK, WV)
         # Of full blocks too: a load that is always there is fetched while the last tile runs.
         ends = tl.load(Ends + tl.maximum(kind, 0) * BLOCK + r)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
@@ -133,11 +135,11 @@ def forward(
         there = own < n
         tl.store(Lse + far * n + own, lse, mask=there)
         to = strided(h, own, heads, ob, oh, on, BATCH)[:, None] * DV + y
-        tl.store(Out + to, acc.to(Out.dtype.element_ty), mask=there[:, None])
+        tl.store(Out + to, acc.to(Out.dtype.element_ty), mask=cells(there, y, DV, WV))
     else:
         at = (far * slots + slot) * BLOCK + r
         tl.store(PartLse + at, lse)
-        tl.store(PartOut + at[:, None] * DV + y, acc)
+        tl.store(PartOut + at[:, None] * WV + y, acc)
 
 
 @triton.jit(do_not_specialize=NUMBERS)
@@ -149,6 +151,7 @@ def backward_rows(
     VALUE: tl.constexpr, SLOPE: tl.constexpr, SPREAD: tl.constexpr,
     SCORE: tl.constexpr, BIAS: tl.constexpr, DROP: tl.constexpr,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
+    WD: tl.constexpr, WV: tl.constexpr,
     ONE: tl.constexpr, BATCH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of the rows of one item.
@@ -160,12 +163,12 @@ def backward_rows(
     item, h = placed(first, items, many)
     row, slot = tl.load(Items + 4 * item), tl.load(Items + 4 * item + 1)
     low, high = tl.load(Items + 4 * item + 2), tl.load(Items + 4 * item + 3)
-    r, x = tl.arange(0, BLOCK), tl.arange(0, D)
+    r, x = tl.arange(0, BLOCK), tl.arange(0, WD)
     i, far = row * BLOCK + r, h.to(tl.int64)
     b, near = parted(h, heads, BATCH)
-    q = Q.load([b, near, row * BLOCK, 0]).reshape(BLOCK, D)
-    g = G.load([b, near, row * BLOCK, 0]).reshape(BLOCK, DV)
-    out = Out.load([b, near, row * BLOCK, 0]).reshape(BLOCK, DV)
+    q = Q.load([b, near, row * BLOCK, 0]).reshape(BLOCK, WD)
+    g = G.load([b, near, row * BLOCK, 0]).reshape(BLOCK, WV)
+    out = Out.load([b, near, row * BLOCK, 0]).reshape(BLOCK, WV)
     delta = tl.sum(g.to(tl.float32) * out.to(tl.float32), 1)
     lse = tl.load(Lse + far * n + i, mask=i < n, other=float("inf")) * LOG2E
     lse = tl.where(lse == float("-inf"), float("inf"), lse)  # the row is empty: weights are 0
@@ -173,12 +176,12 @@ def backward_rows(
     word |= delta.to(tl.int32, bitcast=True).to(tl.int64) << 32
     tl.store(Stats + far * (tl.cdiv(n, BLOCK) * BLOCK) + i, word)
     shared = near // group
-    acc = tl.zeros([BLOCK, D], tl.float32)
+    acc = tl.zeros([BLOCK, WD], tl.float32)
     factor = 1.0 if SCORE or BIAS else scale * LOG2E
     for t in range(low, high):
         block, kind = halves(tl.load(Work + t))
-        k = K.load([b, shared, block * BLOCK, 0]).reshape(BLOCK, D)
-        v = V.load([b, shared, block * BLOCK, 0]).reshape(BLOCK, DV)
+        k = K.load([b, shared, block * BLOCK, 0]).reshape(BLOCK, WD)
+        v = V.load([b, shared, block * BLOCK, 0]).reshape(BLOCK, WV)
         ends = tl.load(Ends + tl.maximum(kind, 0) * BLOCK + r)
         s = tl.dot(q, tl.trans(k), input_precision=PRECISION)
         if SCORE or BIAS or DROP:
@@ -206,9 +209,9 @@ def backward_rows(
     acc *= scale
     if slot < 0:
         to = strided(h, i, heads, ob, oh, on, BATCH)[:, None] * D + x
-        tl.store(DQ + to, acc.to(DQ.dtype.element_ty), mask=i[:, None] < n)
+        tl.store(DQ + to, acc.to(DQ.dtype.element_ty), mask=cells(i < n, x, D, WD))
     else:
-        tl.store(Part + ((far * slots + slot) * BLOCK + r)[:, None] * D + x, acc)
+        tl.store(Part + ((far * slots + slot) * BLOCK + r)[:, None] * WD + x, acc)
 
 
 @triton.jit(do_not_specialize=NUMBERS)
@@ -219,17 +222,18 @@ def backward_columns(
     VALUE: tl.constexpr, SLOPE: tl.constexpr, SPREAD: tl.constexpr,
     SCORE: tl.constexpr, BIAS: tl.constexpr, DROP: tl.constexpr,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
+    WD: tl.constexpr, WV: tl.constexpr,
     ONE: tl.constexpr, BATCH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of the keys of one item, over the query heads that share them; keys down."""
     item, own = placed(first, items, many)
     column, slot = tl.load(Items + 4 * item), tl.load(Items + 4 * item + 1)
     low, high = tl.load(Items + 4 * item + 2), tl.load(Items + 4 * item + 3)
-    r, x, y = tl.arange(0, BLOCK), tl.arange(0, D), tl.arange(0, DV)
+    r, x, y = tl.arange(0, BLOCK), tl.arange(0, WD), tl.arange(0, WV)
     b, shared = parted(own, heads // group, BATCH)
-    k = K.load([b, shared, column * BLOCK, 0]).reshape(BLOCK, D)
-    v = V.load([b, shared, column * BLOCK, 0]).reshape(BLOCK, DV)
-    dk, dv = tl.zeros([BLOCK, D], tl.float32), tl.zeros([BLOCK, DV], tl.float32)
+    k = K.load([b, shared, column * BLOCK, 0]).reshape(BLOCK, WD)
+    v = V.load([b, shared, column * BLOCK, 0]).reshape(BLOCK, WV)
+    dk, dv = tl.zeros([BLOCK, WD], tl.float32), tl.zeros([BLOCK, WV], tl.float32)
     factor = 1.0 if SCORE or BIAS else scale * LOG2E
     each = tl.cdiv(n.to(tl.int64), BLOCK) * BLOCK
     for near in range(shared * group, (shared + 1) * group):
@@ -238,8 +242,8 @@ def backward_columns(
             head += b * heads
         for t in range(low, high):
             block, kind = halves(tl.load(Work + t))
-            q = Q.load([b, near, block * BLOCK, 0]).reshape(BLOCK, D)
-            g = G.load([b, near, block * BLOCK, 0]).reshape(BLOCK, DV)
+            q = Q.load([b, near, block * BLOCK, 0]).reshape(BLOCK, WD)
+            g = G.load([b, near, block * BLOCK, 0]).reshape(BLOCK, WV)
             a, c = halves(tl.load(Stats + head * each + block * BLOCK + r))
             lse, delta = a.to(tl.float32, bitcast=True), c.to(tl.float32, bitcast=True)
             s = tl.dot(k, tl.trans(q), input_precision=PRECISION)
@@ -268,10 +272,10 @@ def backward_columns(
     j = column * BLOCK + r
     if slot < 0:
         to = strided(own, j, heads // group, kb, kh, kn, BATCH)[:, None] * D + x
-        tl.store(DK + to, dk.to(DK.dtype.element_ty), mask=j[:, None] < m)
+        tl.store(DK + to, dk.to(DK.dtype.element_ty), mask=cells(j < m, x, D, WD))
         to_v = strided(own, j, heads // group, vb, vh, vn, BATCH)[:, None] * DV + y
-        tl.store(DV_ + to_v, dv.to(DV_.dtype.element_ty), mask=j[:, None] < m)
+        tl.store(DV_ + to_v, dv.to(DV_.dtype.element_ty), mask=cells(j < m, y, DV, WV))
     else:
         at = ((own.to(tl.int64) * slots + slot) * BLOCK + r)[:, None]
-        tl.store(PartK + at * D + x, dk)
-        tl.store(PartV + at * DV + y, dv)
+        tl.store(PartK + at * WD + x, dk)
+        tl.store(PartV + at * WV + y, dv)

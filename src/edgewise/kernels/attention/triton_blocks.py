@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from edgewise.kernels.attention.autograd import Direct
 from edgewise.kernels.attention.block_counts import at_least, exactly
@@ -18,7 +18,13 @@ from edgewise.kernels.attention.triton_launch import (
     is_current,
     readable,
 )
-from edgewise.kernels.attention.triton_passes import BLOCK, Passes, passes, width
+from edgewise.kernels.attention.triton_passes import (
+    BackwardPass,
+    Shape,
+    backward_pass,
+    block_of,
+    forward_pass,
+)
 from edgewise.kernels.attention.triton_score import Packed, unit_of
 from edgewise.kernels.chosen import no_triton
 
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
 
 name = "triton_blocks"
 PAIR = 1.4  # the time of a pair in pairs of a dense product
-WIDEST = 128
+WIDEST = 256
 MOST_HEADS = 65535  # of one launch, over the batch
 
 
@@ -51,14 +57,16 @@ def least(case: Case) -> float:
     """What it costs at least, without looking at all rows."""
     if case.device == "cpu" or refuses(case) is not None:
         return 0.0
-    found = at_least(case.graph, case.n, case.m, BLOCK)
-    return PAIR * case.b * case.g * found * BLOCK * BLOCK
+    block = block_of(case)
+    found = at_least(case.graph, case.n, case.m, block)
+    return PAIR * case.b * case.g * found * block * block
 
 
 def cost(case: Case) -> float:
     slow = 1e3 if case.device == "cpu" else PAIR
-    found = exactly(case.graph, case.n, case.m, BLOCK)
-    return slow * case.b * case.g * found * BLOCK * BLOCK
+    block = block_of(case)
+    found = exactly(case.graph, case.n, case.m, block)
+    return slow * case.b * case.g * found * block * block
 
 
 def bind(case: Case, layout: Layout) -> Direct | None:
@@ -66,32 +74,25 @@ def bind(case: Case, layout: Layout) -> Direct | None:
     if case.features or len(layout.lead) not in (1, 2):
         return None
 
-    def bound(q: Tensor, k: Tensor, v: Tensor) -> BoundPasses:
-        how = _how(q, k, v)
-        ready = passes(case, _shape(q, k, how), how.tokens_first, str(q.device))
-        same = ready.exact and not how.folded and q.ndim == 4
-        as_is = same and all(map(has_readable_strides, (q, k, v)))
-        return BoundPasses(ready, how, as_is, q.get_device())
-
-    return Direct(name, bound)
+    return Direct(name, lambda *tensors: BoundPasses(case, *tensors))
 
 
 def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[Tensor, Tensor]:
-    q, k, v = _heads(padded(q)), padded(k)[None], padded(v)[None]
-    out, lse = _passes(case, q).forward(q, k, v, _extra(case, terms, q))
+    q, k, v = _heads(q), k[None], v[None]
+    out, lse = forward_pass(case, *_heads_alone(case, q))(q, k, v, _extra(case, terms, q))
     shape = (case.b, case.g, case.n)
-    return _cut(out.view(*shape, -1), case.dv), lse.view(shape)
+    return out.view(*shape, case.dv), lse.view(shape)
 
 
 def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
-    q, out, g = (_heads(padded(x)) for x in (saved.q, saved.out, dout))
-    k, v = padded(saved.k)[None], padded(saved.v)[None]
+    q, out, g = (_heads(x) for x in (saved.q, saved.out, dout))
+    k, v = saved.k[None], saved.v[None]
     lse = saved.lse.contiguous()
     lse = lse.clone() if lse.data_ptr() % 16 else lse
     extra, total = _extra(case, saved.terms, q), _IntegerGrads(case, saved.terms, g, v)
-    found = _passes(case, q).backward((q, k, v), (g, out, lse), extra, total.buffers)
-    dq, dk, dv = found[0].view(case.b, case.g, case.n, -1), found[1][0], found[2][0]
-    return Grads(_cut(dq, case.d), _cut(dk, case.d), _cut(dv, case.dv), total.terms())
+    ready = backward_pass(case, *_heads_alone(case, q))
+    dq, dk, dv = ready((q, k, v), (g, out, lse), extra, total.buffers)
+    return Grads(dq.view(case.b, case.g, case.n, case.d), dk[0], dv[0], total.terms())
 
 
 def _heads(x: Tensor) -> Tensor:
@@ -99,9 +100,9 @@ def _heads(x: Tensor) -> Tensor:
     return x.transpose(0, 1) if x.shape[1] == 1 else x.reshape(1, -1, *x.shape[2:])
 
 
-def _passes(case: Case, q: Tensor) -> Passes:
-    shape = (1, case.b * case.g, case.b)
-    return passes(case, shape, (False, False, False), str(q.device))
+def _heads_alone(case: Case, q: Tensor) -> tuple[Shape, tuple[bool, ...], str]:
+    """What passes over one element of a batch are made of."""
+    return (1, case.b * case.g, case.b), (False, False, False), str(q.device)
 
 
 class _IntegerGrads:
@@ -145,19 +146,6 @@ def _extra(case: Case, terms: Terms, q: Tensor) -> tuple[Any, ...] | None:
     return (tables, sizes, bias, *strides, case.m, *chance)
 
 
-def _cut(x: Tensor, features: int) -> Tensor:
-    """Without the features of the padding."""
-    return x if x.shape[-1] == features else x[..., :features]
-
-
-def padded(x: Tensor) -> Tensor:
-    """With features next to each other, their number a power of two of at least 16."""
-    missing = width(x.shape[-1]) - x.shape[-1]
-    if missing:
-        return pad(x, (0, missing))
-    return x if x.stride(-1) == 1 else x.contiguous()
-
-
 class How(NamedTuple):
     """How a call lies in memory: whether q, k and v have tokens before heads, and whether the
     heads of all samples are one axis of theirs."""
@@ -171,10 +159,21 @@ class BoundPasses:
 
     name = name
 
-    def __init__(self, ready: Passes, how: How, as_is: bool, device: int) -> None:
-        self.ready, self.how, self.as_is, self.device = ready, how, as_is, device
-        self.case, self.empty = ready.case, empty_on(device)
-        self.launches = Launches(ready.forward_steps)
+    def __init__(self, case: Case, q: Tensor, k: Tensor, v: Tensor) -> None:
+        self.case, self.how, self.device = case, _how(q, k, v), q.get_device()
+        fits = case.dv * q.itemsize % 16 == 0 and all(map(has_readable_strides, (q, k, v)))
+        self.as_is = fits and not self.how.folded and q.ndim == 4
+        self.args = (case, _shape(q, k, self.how), self.how.tokens_first, str(q.device))
+        self.empty, self.ahead = empty_on(self.device), forward_pass(*self.args)
+        self.launches = Launches(self.ahead.steps)
+
+    @cached_property
+    def back(self) -> BackwardPass:
+        return backward_pass(*self.args)
+
+    @cached_property
+    def launches_back(self) -> Launches:
+        return Launches(self.back.steps)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """The output, and numbers that begin with the log-sum-exp."""
@@ -184,21 +183,28 @@ class BoundPasses:
                 if not is_current(self.device):
                     with torch.cuda.device(self.device):
                         return self.forward(q, k, v)
-                out, sums, scratch = self.ready.results(self.empty)
+                out, sums, scratch = self.ahead.results(self.empty)
                 key = (at_q, at_k, at_v, out.data_ptr(), sums.data_ptr(), scratch.data_ptr())
                 self.launches.at(self.device, key, q, k, v, out, sums, scratch)
                 return out, sums
-        read = [readable(_as_read(x, self.ready, self.how)) for x in (q, k, v)]
-        out, sums = self.ready.launch(*read)
-        return _as_input(out, q.shape, self.case.dv), sums
+        read = [readable(_as_read(x, self.how)) for x in (q, k, v)]
+        out, sums = self.ahead.launch(*read)
+        return _as_input(out, q.shape), sums
 
     def backward(self, saved: tuple[Tensor, ...], dout: Tensor) -> tuple[Tensor, ...]:
-        ready, (q, k, v, out, sums) = self.ready, saved
-        q4, k4, v4, dout, out = (_as_read(x, ready, self.how) for x in (q, k, v, dout, out))
-        dq, dk, dv = ready.backward((q4, k4, v4), (dout, out, sums))
-        d = q.shape[-1]
-        grads = _as_input(dq, q.shape, d), _as_input(dk, k.shape, d)
-        return *grads, _as_input(dv, v.shape, v.shape[-1])
+        q, k, v, out, sums = saved
+        if self.as_is and not (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
+            if not is_current(self.device):
+                with torch.cuda.device(self.device):
+                    return self.backward(saved, dout)
+            g, grads = readable(dout), self.back.results(self.empty)
+            tensors = (q, k, v, g, out, sums, *grads)
+            key = (*[x.data_ptr() for x in tensors], g.stride())
+            self.launches_back.at(self.device, key, *tensors)
+            return grads[:3]
+        q4, k4, v4, dout, out = (_as_read(x, self.how) for x in (q, k, v, dout, out))
+        dq, dk, dv = self.back((q4, k4, v4), (dout, out, sums))
+        return _as_input(dq, q.shape), _as_input(dk, k.shape), _as_input(dv, v.shape)
 
 
 def _how(q: Tensor, k: Tensor, v: Tensor) -> How:
@@ -217,15 +223,12 @@ def _shape(q: Tensor, k: Tensor, how: How) -> tuple[int, int, int]:
     return (1, batch * heads, batch * keys) if how.folded else (batch, heads, keys)
 
 
-def _as_read(x: Tensor, ready: Passes, how: How) -> Tensor:
+def _as_read(x: Tensor, how: How) -> Tensor:
     """(batch, heads, tokens, features) as the passes take it."""
-    x = x if ready.exact else padded(x)
     if how.folded:
         return x.reshape(1, -1, *x.shape[2:])
     return x if x.ndim == 4 else x[None]
 
 
-def _as_input(x: Tensor, shape: torch.Size, features: int) -> Tensor:
-    if x.ndim != len(shape) or x.shape[0] != shape[0]:
-        x = x.view(*shape[:-1], x.shape[-1])
-    return x if x.shape[-1] == features else x[..., :features]
+def _as_input(x: Tensor, shape: torch.Size) -> Tensor:
+    return x.view(shape) if x.ndim != len(shape) or x.shape[0] != shape[0] else x

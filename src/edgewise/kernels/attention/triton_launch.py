@@ -74,14 +74,13 @@ class Launches:
     def __call__(self, *tensors: Tensor) -> None:
         strides = [x.stride() for x in tensors[: self.tiles]]
         key = (*[x.data_ptr() for x in tensors], *strides)
-        self.at(tensors[0].get_device(), key, *tensors)
+        device = tensors[0].get_device()
+        with nullcontext() if is_current(device) else torch.cuda.device(device):
+            self.at(device, key, *tensors)  # launches go to the current device
 
     def at(self, device: int, key: tuple[Any, ...], *tensors: Tensor) -> None:
-        """The same on tensors that have been looked at: `key` holds what differs between calls."""
-        if not is_current(device):  # launches go to the current device
-            with torch.cuda.device(device):
-                self.at(device, key, *tensors)
-            return
+        """The same on tensors that have been looked at, of the current device: `key` holds what
+        differs between calls."""
         stream = torch._C._cuda_getCurrentRawStream(device) if device >= 0 else 0
         ready = self.ready.get((stream, key))
         if ready is None or _is_watched():
@@ -216,7 +215,12 @@ def described(x: Tensor, block: int) -> Any:
     )
 
     steps, _ = _layout(x.shape, x.stride(), x.dtype)
-    return TensorDescriptor(x, list(x.shape), steps, [1, 1, block, x.shape[-1]])
+    return TensorDescriptor(x, list(x.shape), steps, [1, 1, block, width(x.shape[-1])])
+
+
+def width(features: int) -> int:
+    """Of the tile that they lie in: a power of two of at least 16."""
+    return max(16, 1 << (features - 1).bit_length())
 
 
 def has_readable_strides(x: Tensor) -> bool:
@@ -226,7 +230,8 @@ def has_readable_strides(x: Tensor) -> bool:
 def readable(x: Tensor) -> Tensor:
     """`x`, or a copy where the chip could not read it in blocks."""
     if x.data_ptr() % 16 or not has_readable_strides(x):
-        return torch.empty_like(x, memory_format=torch.contiguous_format).copy_(x)
+        d, unit = x.shape[-1], 16 // x.itemsize  # rows are multiples of 16 bytes apart
+        return x.new_empty(*x.shape[:-1], -(-d // unit) * unit)[..., :d].copy_(x)
     return x
 
 
@@ -235,7 +240,8 @@ def _layout(
     size: torch.Size, stride: tuple[int, ...], dtype: torch.dtype
 ) -> tuple[list[int], bool]:
     """The strides, where axes of one element have any, and whether the chip can read them."""
-    steps = [step if count > 1 else size[-1] for step, count in zip(stride, size, strict=True)]
+    unit = 16 // dtype.itemsize
+    steps = [step if count > 1 else unit for step, count in zip(stride, size, strict=True)]
     steps[-1] = 1
     fits = stride[-1] == 1 and all(x > 0 and x * dtype.itemsize % 16 == 0 for x in steps[:-1])
     return steps, fits

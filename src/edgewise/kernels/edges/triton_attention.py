@@ -41,6 +41,8 @@ class ScoreCode(NamedTuple):
 
 
 NO_CODE = ScoreCode()
+# What stays the same between calls of a kernel: its arguments after tensors, the grid, options.
+Arguments = tuple[tuple[Any, ...], tuple[int], dict[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,14 +90,28 @@ class EdgeCall:
         """Memory for partial results."""
         return self.v.new_empty(heads * csr.slots, width, dtype=torch.float32)
 
-    def forward_arguments(self, out: Tensor) -> tuple[tuple[Any, ...], tuple[int], dict[str, Any]]:
-        """What stays the same between calls: the arguments after tensors, the grid, options."""
+    def forward_arguments(self, out: Tensor) -> Arguments:
         csr, heads = self.inputs.index.rows, len(self.q)
         counts = (csr.segments, csr.edges, heads, self.inputs.q.shape[1], csr.slots)
         numbers = (*self.numbers, *counts, *self.drop)
         strides = (*units(out), *_strides(self.q, self.k, self.v))
         meta = self.meta(heads, csr, backward=False)
         return (*work(csr), *numbers, *strides), (_pieces(csr) * heads // meta["H"],), meta
+
+    def rows_arguments(self, dq: Tensor, g: Tensor, out: Tensor) -> Arguments:
+        inputs, csr, heads = self.inputs, self.inputs.index.rows, len(self.q)
+        counts = (csr.segments, csr.edges, heads, inputs.q.shape[1], csr.slots, _pieces(csr))
+        strides = (*units(dq), *_strides(self.q, self.k, self.v, g, out))
+        fixed, meta = (*work(csr), *self.numbers, *counts, *self.drop), self.meta(heads, csr)
+        return (*fixed, *strides), (_pieces(csr) * heads // meta["H"],), meta
+
+    def columns_arguments(self, dk: Tensor, dv: Tensor, g: Tensor) -> Arguments:
+        inputs, csr, keys = self.inputs, self.inputs.index.columns, len(self.k)
+        counts, meta = (csr.edges, keys, inputs.q.shape[1], csr.slots), self.meta(keys, csr)
+        lists = (*work(csr), inputs.index.rows.perm)
+        strides = (*units(dk), *units(dv), *_strides(self.q, self.k, self.v, g))
+        fixed = (*lists, *self.numbers, *counts, *self.drop, *strides)
+        return fixed, (_pieces(csr) * keys // meta["H"],), meta
 
     def meta(self, heads: int, csr: SplitCSR, backward: bool = True) -> dict[str, Any]:
         terms, score, d = self.inputs.terms, self.score, max(self.q.shape[-1], 16)
@@ -155,7 +171,7 @@ def _merge(results: tuple[Tensor, ...], partial: list[Tensor], csr: SplitCSR) ->
     out, lse, plus, above = results
     triton_parts_kernels.merge[len(csr.split), len(out)](
         out, lse, partial[0], partial[1], csr.split, csr.split_ptr, csr.segments, csr.slots,
-        *merged(out), BLOCK=1, DV=out.shape[2], num_warps=1
+        *merged(out), BLOCK=1, DV=out.shape[2], WV=out.shape[2], num_warps=1
     )  # fmt: skip
     if not above.numel():
         return
@@ -194,25 +210,20 @@ def _rows(
     from edgewise.kernels.edges import triton_attention_kernels
 
     inputs, csr, heads, d = call.inputs, call.inputs.index.rows, len(call.q), call.q.shape[-1]
-    dq, meta = empty_rows(call.q, csr.segments, d), call.meta(heads, csr)
+    dq = empty_rows(call.q, csr.segments, d)
     listed = {name: inputs.terms[name] for name in NUMBERS if name in inputs.terms}
     terms = {name: x.new_empty(x.shape) for name, x in listed.items()}
     unit, tables, part = call.score.unit, call.score.tables, call.parts(heads, csr, d)
-    dtables = torch.zeros(tables.shape if tables is not None else (1,), dtype=torch.int64)
-    dtables = dtables.to(dq.device)
+    shape = (0,) if tables is None else tables.shape
+    dtables = torch.zeros(shape, dtype=torch.int64, device=dq.device)
     dvector = (
         None if inputs.kind != 2 else dq.new_empty(heads, _pieces(csr), d, dtype=torch.float32)
     )
     each = (dq if x is None else x for x in (dvector, *(terms.get(name) for name in NUMBERS)))
     into = (dq, *each, dtables, part if unit is None else unit, part)
-    counts = (csr.segments, csr.edges, heads, inputs.q.shape[1], csr.slots, _pieces(csr))
-    g, out = state[:2]
-    grid = (_pieces(csr) * heads // meta["H"],)
+    fixed, grid, meta = call.rows_arguments(dq, *state[:2])
     if grid[0]:
-        triton_attention_kernels.backward_rows[grid](
-            *call.tensors, *state, *into, *work(csr), *call.numbers, *counts, *call.drop,
-            *units(dq), *_strides(call.q, call.k, call.v, g, out), **meta
-        )  # fmt: skip
+        triton_attention_kernels.backward_rows[grid](*call.tensors, *state, *into, *fixed, **meta)
     if csr.is_split:
         _add_up(dq, part, csr)
     return dq, dvector, terms, None if unit is None else dtables / unit
@@ -232,14 +243,10 @@ def _columns(call: EdgeCall, g: Tensor, stats: Tensor) -> tuple[Tensor, Tensor, 
     }
     parts = [call.parts(keys, csr, x.shape[-1]) for x in (dk, dv)]
     into = (dk, dv, *(each.get(name, dk) for name in widths), *parts)
-    meta, counts = call.meta(keys, csr), (csr.edges, keys, inputs.q.shape[1], csr.slots)
-    grid = (_pieces(csr) * keys // meta["H"],)
+    fixed, grid, meta = call.columns_arguments(dk, dv, g)
     if grid[0]:
-        triton_attention_kernels.backward_columns[grid](
-            *call.tensors, g, stats, *into, *work(csr), inputs.index.rows.perm, *call.numbers,
-            *counts, *call.drop, *units(dk), *units(dv), *_strides(call.q, call.k, call.v, g),
-            **meta
-        )  # fmt: skip
+        columns = triton_attention_kernels.backward_columns
+        columns[grid](*call.tensors, g, stats, *into, *fixed, **meta)
     if csr.is_split:
         for grad, part in ((dk, parts[0]), (dv, parts[1])):
             _add_up(grad, part, csr)
@@ -295,7 +302,7 @@ def _add_up(out: Tensor, part: Tensor, csr: SplitCSR) -> None:
 
     triton_parts_kernels.add_up[len(csr.split), len(out)](
         out, part, csr.split, csr.split_ptr, csr.segments, csr.slots,
-        *merged(out), BLOCK=1, D=out.shape[-1], num_warps=1
+        *merged(out), BLOCK=1, D=out.shape[-1], WD=out.shape[-1], num_warps=1
     )  # fmt: skip
 
 
