@@ -6,6 +6,12 @@ SIZES = {
     "vocab_size": 12, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 6,
     "num_hidden_layers": 2, "max_position_embeddings": 16,
 }  # fmt: skip
+BOTH = {
+    **{f"{side}_layers": 2 for side in ("encoder", "decoder")},
+    **{f"{side}_attention_heads": 2 for side in ("encoder", "decoder")},
+    **{f"{side}_ffn_dim": 5 for side in ("encoder", "decoder")},
+    "vocab_size": 12, "d_model": 8,
+}  # fmt: skip
 GROUPED = {**SIZES, "num_key_value_heads": 1, "head_dim": 4}
 SMALL: dict[str, dict[str, Any]] = {
     "bert": SIZES,
@@ -23,6 +29,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "gpt2": {"vocab_size": 12, "n_embd": 8, "n_head": 2, "n_layer": 2, "n_positions": 16},
     "openai-gpt": {"vocab_size": 12, "n_embd": 8, "n_head": 2, "n_layer": 2, "n_positions": 16},
     "t5": {"vocab_size": 12, "d_model": 6, "d_kv": 4, "d_ff": 5, "num_heads": 2, "num_layers": 2},
+    **{name: {**BOTH, "max_position_embeddings": 16} for name in ("bart", "mbart", "marian")},
+    "whisper": {**BOTH, "num_mel_bins": 3, "max_source_positions": 4, "max_target_positions": 16},
     "vit": {
         **{k: v for k, v in SIZES.items() if k not in ("vocab_size", "max_position_embeddings")},
         "image_size": 4, "patch_size": 2,

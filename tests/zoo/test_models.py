@@ -45,6 +45,8 @@ SIZES = {
     zoo.bp_transformer: {"k": 1, "clip": 1},
     zoo.t5: {"d": 2, "decoder_layers": 1, "buckets": 4},
     zoo.transformer: {"decoder_layers": 1},
+    zoo.bart: {"decoder_layers": 1},
+    zoo.whisper: {"decoder_layers": 1, "mels": 2, "frames": 2},
 }
 TEXT = {"vocabulary": 6, "size": 4, "heads": 2, "hidden": 4, "layers": 2, "dropout": 0.0}
 WITH_MEMORY = {zoo.transformer_xl: [R.memory], zoo.compressive: [R.memory, R.compressed]}
@@ -88,8 +90,9 @@ def text_facts(model, n: int):
     if model is zoo.bp_transformer:
         edges = model.Config(k=1, clip=1).edges(n).keys.T.tolist()
         return [R.token(i)[float(i)] for i in range(n)] + [R.edge(*one) for one in edges]
+    sound = [R.feature(t)[[0.5 * t, 1.0]] for t in range(n)] if model is zoo.whisper else []
     past = product(WITH_MEMORY.get(model, []), range(2), range(2))
-    return [memory(k, j)[[1.0, 0.0, -1.0, 0.5 * j]] for memory, k, j in past] + [
+    return [*sound, *(memory(k, j)[[1.0, 0.0, -1.0, 0.5 * j]] for memory, k, j in past)] + [
         R[name](i)[float((i + 1) % count) if count else 1.0]
         for name, count in names.items()
         if name in read

@@ -61,9 +61,17 @@ def saved_and_read(model: Any) -> Pretrained:
 
 
 def assert_equal(
-    both: Pair, relation: str, inputs: dict[str, Any], run: Any, real: Tensor | None = None
+    both: Pair,
+    relation: str,
+    inputs: dict[str, Any],
+    run: Any,
+    real: Tensor | None = None,
+    fixed: tuple[str, ...] = (),
 ) -> None:
-    """Outputs, the gradients of every weight, and what `transformers` loads of what we save."""
+    """Outputs, the gradients of every weight, and what `transformers` loads of what we save.
+
+    `fixed` weights are not learned there.
+    """
     model = both.ours.compile(relation)
     real = torch.ones(()).bool() if real is None else real
     with KeepDouble():
@@ -79,7 +87,7 @@ def assert_equal(
     (ours * direction).sum().backward()
     with KeepDouble():
         (theirs * direction).sum().backward()
-    assert_gradients(both, relation)
+    assert_gradients(both, relation, fixed)
     with tempfile.TemporaryDirectory() as folder:
         both.ours.save_pretrained(Path(folder) / "saved")
         again = type(both.theirs).from_pretrained(f"{folder}/saved", dtype=torch.float64).eval()
@@ -87,7 +95,7 @@ def assert_equal(
         torch.testing.assert_close(run(again), theirs, atol=1e-9, rtol=1e-9)
 
 
-def assert_gradients(both: Pair, relation: str) -> None:
+def assert_gradients(both: Pair, relation: str, fixed: tuple[str, ...] = ()) -> None:
     """Their gradients, written in the place of their weights, are read under our names."""
     model = both.ours.compile(relation)
     with torch.no_grad():
@@ -95,7 +103,7 @@ def assert_gradients(both: Pair, relation: str) -> None:
             grad = parameter.grad
             parameter.copy_(torch.zeros_like(parameter) if grad is None else grad)
     expected = saved_and_read(both.theirs).weights
-    for name in learnable(model):
+    for name in set(learnable(model)) - set(fixed):
         parameter = model.weight(name)
         found = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         torch.testing.assert_close(found, expected[name], atol=1e-8, rtol=1e-7, msg=name)
@@ -106,6 +114,12 @@ def with_exact_numbers(model: Any) -> Any:
     for module in model.modules():
         if hasattr(module, "scalar_embed_scale"):
             module.embed_scale = torch.tensor(module.scalar_embed_scale, dtype=torch.float64)
+        if hasattr(module, "create_weight"):
+            count, size = module.weight.shape
+            angles = torch.arange(count).double()[:, None] * 10_000.0 ** (
+                -torch.arange(0, size, 2).double() / size
+            )
+            module.weight.data = torch.cat([angles.sin(), angles.cos()], 1)
         for name in [n for n, _ in module.named_buffers(recurse=False) if "inv_freq" in n]:
             kind = name.removesuffix("inv_freq").removesuffix("original_").removesuffix("_") or None
             own = module.config.rope_parameters

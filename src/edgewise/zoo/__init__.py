@@ -8,6 +8,7 @@ R.out(V.I) <= (R.aggregated(V.I), W.bias[4,].filled(0.0))
 from edgewise.zoo import (
     adaptive_span,
     albert,
+    bart,
     bert,
     bigbird,
     bp_transformer,
@@ -38,6 +39,7 @@ from edgewise.zoo import (
     transformer,
     transformer_xl,
     vit,
+    whisper,
     xlnet,
 )
 from edgewise.zoo.pretrained import Pretrained, fetch, from_pretrained, save_pretrained
@@ -46,6 +48,7 @@ __all__ = [
     "Pretrained",
     "adaptive_span",
     "albert",
+    "bart",
     "bert",
     "bigbird",
     "bp_transformer",
@@ -79,11 +82,28 @@ __all__ = [
     "transformer",
     "transformer_xl",
     "vit",
+    "whisper",
     "xlnet",
 ]
 
 TRANSFORMERS = (
-    *(transformer, bert, electra, albert, gpt, gpt2, llama, phi, t5, vit, deberta, megatron, xlnet),
+    *(
+        transformer,
+        bert,
+        electra,
+        albert,
+        gpt,
+        gpt2,
+        llama,
+        phi,
+        t5,
+        bart,
+        whisper,
+        vit,
+        deberta,
+        megatron,
+        xlnet,
+    ),
     *(longformer, bigbird, sparse),
     *(transformer_xl, compressive, adaptive_span, bp_transformer, reformer),
 )

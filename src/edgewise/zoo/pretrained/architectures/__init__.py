@@ -12,11 +12,13 @@ To add one, write its file and add it to MODEL_TYPES. A file holds
 - `entries` and `task_heads`, the tensors of the body and of each task head; those of a layer by
   LAYER, our name → theirs, with `layers`.
 
-A decoder of the Llama family is an entry of FAMILY in `llama.py`.
+A decoder of the Llama family is an entry of FAMILY in `llama.py`, an encoder–decoder of BART's one
+of FAMILY in `bart.py`.
 """
 
 from edgewise.zoo.pretrained.architectures import (
     albert,
+    bart,
     bert,
     bigbird,
     distilbert,
@@ -31,6 +33,7 @@ from edgewise.zoo.pretrained.architectures import (
     roberta,
     t5,
     vit,
+    whisper,
 )
 from edgewise.zoo.pretrained.schema import CheckpointSpec
 
@@ -38,6 +41,7 @@ MODEL_TYPES: dict[str, CheckpointSpec] = {
     spec.MODEL_TYPE: spec
     for spec in (
         *(bert, roberta, distilbert, mpnet, megatron, electra, albert, longformer, bigbird),
-        *(gpt, gpt2, *llama.FAMILY, phi, t5, vit),
+        *(gpt, gpt2, *llama.FAMILY, phi, t5, *bart.FAMILY),
+        *(vit, whisper),
     )
 }
