@@ -45,7 +45,7 @@ def relative_scores(x, z, w, at, config, far):
 
 def after(x, heard, w, at):
     mid = normed(x + affine(heard.transpose(1, 2).flatten(2), w, f"{at}attended"), w, f"{at}norm1")
-    return normed(mid + affine(affine(mid, w, f"{at}mlp").relu(), w, f"{at}added"), w, f"{at}out")
+    return normed(mid + affine(affine(mid, w, f"{at}mlp").relu(), w, f"{at}added"), w, f"{at}norm2")
 
 
 def xl(w, config, token, memory):

@@ -118,6 +118,8 @@ def test_is_a_page_with_a_paper_a_config_and_few_rules(model):
     config = model.Config()
     if model is zoo.albert:  # layers that share weights are written out
         config = replace(config, layers=1)
+    if model is zoo.sparse:  # two kinds of layers
+        config = replace(config, layers=2)
     assert printed_rules(model.program(config).statements) <= limit
 
 

@@ -291,7 +291,7 @@ def test_a_save_goes_where_a_link_leads(tmp_path, folder, monkeypatch):
 
 
 NOT_SAID = {
-    "a graph": (zoo.gpt2, {"where": ()}, "cannot express `where`"),
+    "a graph": (zoo.gpt2, {"graph": "window(2)"}, "cannot express `graph`"),
     "an activation": (zoo.gpt2, {"activation": F.sigmoid}, "no name for the activation"),
     "a gate": (zoo.t5, {"gated": True, "activation": F.gelu}, "cannot express `activation`"),
 }

@@ -26,7 +26,7 @@ def written(config: sparse.Config, weights: dict, token: torch.Tensor) -> torch.
     n, d = token.shape[1], config.size // config.heads
     x = weights["word"][token] + weights["position"][:n]
     for k in range(config.layers):
-        half = f"pair.{k // 2}.{'near' if k % 2 == 0 else 'far'}.0"
+        half = f"layer.{k}"
         w = {m.removeprefix(f"{half}."): t for m, t in weights.items() if m.startswith(half)}
         mask = mask_of(n, config.step, config.kind, config.width, k % 2 == 1)
         z = f.layer_norm(x, (config.size,), w["norm1.gain"], w["norm1.bias"], config.eps)

@@ -12,6 +12,10 @@ from torch import Tensor, nn
 from edgewise import EdgewiseError, F, R, numbers
 from edgewise.reference.arithmetic import bucket
 from edgewise.zoo import transformer
+from edgewise.zoo.layers import BUCKETS, FAR_BUCKET
+
+NORMS = ("post", "pre")
+POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "relative")
 
 few = settings(max_examples=4, phases=[Phase.explicit, Phase.generate])
 
@@ -59,7 +63,7 @@ class Scores(nn.Module):
     def __init__(self, config: transformer.Config, both: bool) -> None:
         super().__init__()
         self.config, self.both = config, both
-        self.relative = nn.Parameter(torch.empty(transformer.BUCKETS, config.heads))
+        self.relative = nn.Parameter(torch.empty(BUCKETS, config.heads))
 
     def forward(self, n: int) -> Tensor:
         heads = self.config.heads
@@ -69,7 +73,7 @@ class Scores(nn.Module):
             return -slope[:, None, None] * distance
         if self.config.positions == "relative":
             at = [
-                [bucket(j - i, transformer.BUCKETS, transformer.FAR_BUCKET, both=self.both)
+                [bucket(j - i, BUCKETS, FAR_BUCKET, both=self.both)
                  for j in range(n)] for i in range(n)
             ]  # fmt: skip
             return self.relative[torch.tensor(at)].permute(2, 0, 1)
@@ -174,14 +178,14 @@ def _norm(name: str, norm: nn.LayerNorm) -> dict[str, Tensor]:
     return {f"{name}.gain": norm.weight, f"{name}.bias": norm.bias}
 
 
-@pytest.mark.parametrize("norm", transformer.NORMS)
-@pytest.mark.parametrize("positions", transformer.POSITIONS)
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("positions", POSITIONS)
 @few
 @given(st.integers(1, 3), st.sampled_from([2, 4]), st.integers(1, 7), st.integers(1, 6))
 def test_the_transformer_is_the_paper_s(positions, norm, heads, d, n, m):
     torch.manual_seed(n)
     config = transformer.Config(
-        11, heads * d, heads, 5, 2, 1, 9, positions, norm, dropout=0.0
+        11, heads * d, heads, 5, 2, 1, 9, positions=positions, norm=norm, dropout=0.0
     )  # fmt: skip
     theirs = Written(config).double()
     for parameter in theirs.parameters():
@@ -208,11 +212,11 @@ def test_the_transformer_is_the_paper_s(positions, norm, heads, d, n, m):
         torch.testing.assert_close(found, gradient, atol=1e-9, rtol=1e-8, msg=name)
 
 
-@pytest.mark.parametrize("norm", transformer.NORMS)
+@pytest.mark.parametrize("norm", NORMS)
 def test_written_out_it_is_torch_s(norm):
     """The reference above against `torch.nn.Transformer`'s own layers."""
     torch.manual_seed(0)
-    config = transformer.Config(11, 6, 2, 5, 1, 1, 9, "rotary", norm, dropout=0.0)
+    config = transformer.Config(11, 6, 2, 5, 1, 1, 9, positions="rotary", norm=norm, dropout=0.0)
     layer = Layer(config, None, True).double()
     own = nn.TransformerDecoderLayer(
         6, 2, 5, 0.0, norm_first=norm == "pre", batch_first=True, dtype=torch.float64

@@ -10,27 +10,23 @@ Paper: https://arxiv.org/abs/1905.07799. Parity: `torch`, by the equations, in
 tests/zoo/test_memory.py.
 """
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from edgewise.graphs.checks import integer
-from edgewise.language import F, Program, R, V, W, repeat
-from edgewise.language.nodes import Atom
-from edgewise.zoo.parts import (
-    Statements,
-    dropped,
-    feed_forward,
-    head_size,
-    heads,
-    layer_norm,
-    linear,
-    residual,
-)
+from edgewise.language import F, Program, R, V, W
+from edgewise.language.nodes import Atom, Expression, Function
+from edgewise.zoo import block, layers
+from edgewise.zoo.block import Edges
+from edgewise.zoo.parts import Statements, dropped, head_size, heads, linear
 
 
 @dataclass(frozen=True)
-class Config:
-    """`span` is S, the largest span a head can learn; `ramp` is R, the width of its soft end."""
+class Config(block.Block):
+    """`span` is S, the largest span a head can learn; `ramp` is R, the width of its soft end.
+
+    A `graph` restricts the pairs inside the spans.
+    """
 
     vocabulary: int = 10_000
     size: int = 512
@@ -41,8 +37,14 @@ class Config:
     ramp: int = 32
     eps: float = 1e-5
     dropout: float = 0.1
+    activation: Function = F.relu
+
+    OWN: ClassVar = {"norm": "post", "positions": "relative"}
+    FITS: ClassVar = {"positions": ("relative", "none"), "aggregation": ("softmax",)}
+    PER_HEAD: ClassVar = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         integer(self.span, "span", 1)
         integer(self.ramp, "ramp", 1)
 
@@ -51,26 +53,37 @@ def masks(config: Config) -> Statements:
     """`place(D)`, and `mask(H, D)`: the soft mask of head H at distance D + 1."""
     z, ramp = W.span(V.H)[1,].filled(0.0), 1 / config.ramp
     far = R.special.add_eval(V.D, 1)[-ramp].fixed()
+    place = W.place(V.D)[head_size(config.size, config.heads),]
+    if config.positions == "none":
+        place = W.place(V.D)[1,].filled(1.0).fixed()
     return [
-        R.place(V.D) <= W.place(V.D)[head_size(config.size, config.heads),],
+        R.place(V.D) <= place,
         R.z(V.H) <= F.clamp(0, config.span)(z),
         R.mask(V.H, V.D) <= (F.clamp(0, 1)(R.z(V.H)[ramp].fixed() + far + 1.0), R._place(V.D)),
     ]
 
 
-def attention(x: Atom, y: Atom, config: Config) -> Statements:
+def attention(x: Atom, y: Atom, config: Config, edges: Edges) -> Statements:
     """Softmax over the last S tokens, masked by distance and normalised again."""
+    ((_, where),) = edges
     size, h = config.size, V.H
     d = head_size(size, config.heads)
-    query, weights = R.q(h, V.I)[1 / math.sqrt(d)].fixed(), R.weights(h, V.I, V.J)
+    query, weights = layers.scaled(R.q(h, V.I), layers.factor(config, d)), R.weights(h, V.I, V.J)
     back = R.special.add(V.J, V.D, V.S), R.special.next(V.S, V.I)  # d = i - j - 1
+    near: tuple[Expression, ...] = (*back, R._place(V.D))
+    to_place: Statements = []
+    if config.positions == "relative":
+        pair = R.place(V.D).T, query, R.hidden[x.relation](V.J), *back
+        to_place, near = (
+            [(R.to_place(h, V.I, V.J) <= pair) | [F.product]],
+            (R.to_place(h, V.I, V.J),),
+        )
     return [
         *heads(x, R.q, size, d, bias=False),
         *heads(x, R.k, size, d, bias=False),
         *heads(x, R.v, size, d, bias=False),
-        (R.to_place(h, V.I, V.J) <= (R.place(V.D).T, query, R.hidden[x.relation](V.J), *back))
-        | [F.product],
-        (R.weights(h, V.I, V.J) <= (R.k(h, V.J).T @ query, R.to_place(h, V.I, V.J)))
+        *to_place,
+        (R.weights(h, V.I, V.J) <= (R.k(h, V.J).T @ query, *near, *where))
         | [F.sum, F.softmax_agg(agg_terms=[V.J])],
         (R.masked(h, V.I, V.J) <= (weights, R.mask(h, V.D), *back)) | [F.product],
         R.left(h, V.I) <= R.masked(h, V.I, V.J),
@@ -80,27 +93,31 @@ def attention(x: Atom, y: Atom, config: Config) -> Statements:
     ]
 
 
-def layer(x: Atom, config: Config) -> Statements:
-    size, hidden, p, eps = config.size, config.hidden, config.dropout, config.eps
-    return [
-        *masks(config),
-        *attention(x, R.heads, config),
-        R.attended(V.I) <= x(V.I),
-        R.attended(V.I) <= R.heads(V.I)[W["attended.weight"][size, size]],
-        *layer_norm(R.attended, R.norm1, size, eps=eps),
-        *feed_forward(R.norm1, R.mlp, size, hidden, p=p),
-        *residual(R.norm1, R.mlp, R.added, hidden, size, p),
-        *layer_norm(R.added, R.norm2, size, eps=eps),
-    ]
+def layer(x: Atom, config: Config, edges: Edges) -> Statements:
+    rules, mid = layers.sublayer(
+        x,
+        R.attended,
+        R.norm1,
+        lambda read: attention(read, R.heads, config, edges),
+        R.heads,
+        config.size,
+        replace(config, dropout=0.0),  # weights are dropped, not what they give
+        bias=False,
+        all_rows=False,
+    )
+    rest = layers.feed_forward(mid, R.added, R.norm2, config, p=config.dropout)
+    return [*masks(config), *rules, *rest]
 
 
 def program(config: Config) -> Program:
     """Reads `token(i)`, derives `logits(i)`; `layer.k.z(h)` is the span of a head."""
     word = F.lookup(W.word[config.vocabulary, config.size], R.token(V.I))
-    stack = repeat(lambda x: layer(x, config), config.layers)(R.x)
+    edges = block.edges(config, config.layers)
+    stack, (last,) = block.stacked(lambda pairs: lambda x: layer(x, config, pairs), edges, R.x)
     rules = [
         R.x(V.I) <= dropped(word, config.dropout),
-        stack,
-        *linear(stack.out, R.logits, config.size, config.vocabulary),
+        *stack,
+        *layers.ended(last, R.out, config),
+        *linear(R.out, R.logits, config.size, config.vocabulary),
     ]
     return Program(rules, domains={V.H: config.heads, V.D: config.span})

@@ -10,25 +10,17 @@ Parity: `transformers.BertModel`, `RobertaModel`, `DistilBertModel`, `MPNetModel
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
-from edgewise.language import F, Program, R, V, W, repeat
-from edgewise.language.nodes import Atom, Expression, Function, Statement
-from edgewise.zoo.parts import (
-    Statements,
-    affine,
-    attention,
-    dropped,
-    layer_norm,
-    linear,
-    penalty,
-    post_norm,
-    relative,
-)
+from edgewise.language import F, Program, R, V, W
+from edgewise.language.nodes import Atom, Expression, Function, Statement, Variable
+from edgewise.zoo import block, layers
+from edgewise.zoo.block import Edges
+from edgewise.zoo.parts import Statements, affine, dropped, layer_norm, linear, penalty, relative
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(block.Block):
     """`first` is the position of the first token, `buckets` those of relative positions (MPNet).
 
     `labels` are the classes of a classifier, `pooling` is the activation of `pooled`; embeddings
@@ -51,6 +43,8 @@ class Config:
     pooling: Function = F.tanh
     embedding: int | None = None
 
+    OWN: ClassVar = {"norm": "post", "positions": "learned"}
+
     @property
     def width(self) -> int:
         """The size of embeddings."""
@@ -66,46 +60,50 @@ Variant = TypeVar("Variant", bound=Config)
 def embeddings(y: Atom, config: Config) -> Statements:
     """Reads `token(i)` and, with types, `segment(i)`."""
     d, projects = config.width, config.embedding is not None
-    known = F.lookup(W.word[config.vocabulary, d], R.token(V.I)) + W.position(V.P)[d,]
+    word: Expression = F.lookup(W.word[config.vocabulary, d], R.token(V.I))
+    made: Statements = []
+    at: tuple[Expression, ...] = ()
+    if config.positions == "learned":
+        word, at = word + W.position(V.P)[d,], (R.special.add(V.I, config.first, V.P),)
+    else:
+        made, word = layers.placed(word, R.token, y, config, size=d)
     if config.types:
-        known = known + F.lookup(W.type[config.types, d], R.segment(V.I))
+        word = word + F.lookup(W.type[config.types, d], R.segment(V.I))
+    last = R.known if config.norm == "none" else R.embedded
     return [
-        R.known(V.I) <= (known, R.special.add(V.I, config.first, V.P)),
-        *layer_norm(R.known, R.embedded, d, eps=config.eps),
-        (R.narrow if projects else y)(V.I) <= dropped(R.embedded(V.I), config.dropout),
+        *made,
+        R.known(V.I) <= (word, *at),
+        *([] if config.norm == "none" else layer_norm(R.known, R.embedded, d, eps=config.eps)),
+        (R.narrow if projects else y)(V.I) <= dropped(last(V.I), config.dropout),
         *(linear(R.narrow, y, d, config.size) if projects else []),
     ]
 
 
-def layer(x: Atom, config: Config) -> Statements:
-    d, p = config.size, config.dropout
+def layer(x: Atom, config: Config, edges: Edges) -> Statements:
     scores: tuple[Expression, ...] = (R.penalty(V.J),)
     scores += (R.relative(V.H, V.I, V.J),) if config.buckets else ()
-    return [
-        *attention(x, R.heads, d, config.heads, p=p, scores=scores),
-        *added(x, R.heads, R.norm2, config),
-    ]
-
-
-def added(x: Atom, read: Atom, y: Atom, config: Config) -> Statements:
-    """The rest of a layer: what attention read is added to x, then the hidden layer."""
-    return post_norm(
-        x, read, y, config.size, config.hidden,
-        activation=config.activation, eps=config.eps, p=config.dropout,
-    )  # fmt: skip
+    return layers.layer(
+        x, lambda read: layers.attention(read, R.heads, config, edges, scores=scores), config
+    )
 
 
 def encoder(
-    config: Variant, block: Callable[[Atom, Variant], Statements], *before: Statement
+    config: Variant,
+    made: Callable[[Atom, Variant, Edges], Statements],
+    embedded: Callable[[Atom, Variant], Statements] = embeddings,
+    *before: Statement,
+    own: tuple[Expression, ...] = (),
 ) -> Statements:
-    """Embeddings and a stack of blocks: derives `out(i)`, the last hidden row of every token."""
-    stack = repeat(lambda x: block(x, config), config.layers)(R.x)
+    """Embeddings and a stack of layers: derives `out(i)`, the last hidden row of every token."""
+    edges = block.edges(config, config.layers, own=own)
+    stack, (last,) = block.stacked(lambda pairs: lambda x: made(x, config, pairs), edges, R.x)
     return [
-        *embeddings(R.x, config),
+        *embedded(R.x, config),
         *penalty(R.mask, R.penalty),
+        *layers.positions(R.x, config),
         *before,
-        stack,
-        R.out(V.I) <= stack.out(V.I),
+        *stack,
+        *layers.ended(last, R.out, config),
     ]
 
 
@@ -150,12 +148,20 @@ def program(config: Config) -> Program:
     `pooled`, `logits(i)` (of masked tokens), `embedding` (of the text, of length 1), `classes`,
     `tags(i)`, `span(i)` and `follows` (does the second sentence follow the first?).
     """
-    domains = {V.H: config.heads, V.P: config.length}
     distances: Statements = []
     if config.buckets:
-        domains |= {V.B: config.buckets}
         distances = relative(R.x, R.relative, config.buckets, 128)
-    return Program([*encoder(config, layer, *distances), *readouts(config)], domains=domains)
+    rules = [*encoder(config, layer, embeddings, *distances), *readouts(config)]
+    return Program(rules, domains=domains(config))
+
+
+def domains(config: Config) -> dict[Variable, int]:
+    """Positions are counted from `first` on."""
+    known = layers.domains(
+        config, **({"P": config.length} if config.positions == "learned" else {})
+    )
+    known.pop(V.I, None)
+    return known | ({V.B: config.buckets} if config.buckets else {})
 
 
 def unit_mean(x: Atom, mask: Atom, y: Atom) -> Statements:

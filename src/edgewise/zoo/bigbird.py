@@ -10,16 +10,21 @@ Paper: https://arxiv.org/abs/2007.14062. Parity: `transformers.BigBirdModel`, in
 import math
 from dataclasses import dataclass
 
+from edgewise.errors import caller
 from edgewise.graphs import Pattern, bigbird, full
 from edgewise.language import F, Program, R, V
 from edgewise.language.nodes import Atom, Expression, Function
-from edgewise.zoo import bert
-from edgewise.zoo.parts import Statements, attention
+from edgewise.zoo import bert, layers
+from edgewise.zoo.block import BadConfig, Edges
+from edgewise.zoo.parts import Statements
 
 
 @dataclass(frozen=True)
 class Config(bert.Config):
-    """`variant`: `uniform` draws random blocks with `seed`, `hf_eval` repeats block 0."""
+    """`variant`: `uniform` draws random blocks with `seed`, `hf_eval` repeats block 0.
+
+    A `graph` takes the place of the blocks.
+    """
 
     vocabulary: int = 50_358
     length: int = 4096
@@ -29,9 +34,18 @@ class Config(bert.Config):
     variant: str = "uniform"
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.variant == "hf_eval" and (self.graph is not None or self.aggregation != "softmax"):
+            raise BadConfig(
+                "`variant='hf_eval'` repeats keys of BigBird's own blocks, in their scores",
+                caller(),
+                "write `variant='uniform'` with another graph or aggregation",
+            )
+
     @property
-    def graph(self) -> Pattern:
-        """The set of pairs; rules give their multiplicity."""
+    def pattern(self) -> Pattern:
+        """BigBird's set of pairs; rules give their multiplicity."""
         return bigbird(self.block, self.random, variant=self.variant, seed=self.seed) & full()
 
 
@@ -55,20 +69,18 @@ def repeated_keys(x: Atom, config: Config) -> Statements:
     ]
 
 
-def layer(x: Atom, config: Config) -> Statements:
-    d, p = config.size, config.dropout
+def layer(x: Atom, config: Config, edges: Edges) -> Statements:
     scores: tuple[Expression, ...] = (R.penalty(V.J),)
     if config.variant == "hf_eval":
         scores += (R.counted(V.J).T @ R.sparse(V.I),)
-    where = (config.graph(V.I, V.J),)
-    return [
-        *attention(x, R.heads, d, config.heads, p=p, scores=scores, where=where),
-        *bert.added(x, R.heads, R.norm2, config),
-    ]
+    return layers.layer(
+        x, lambda read: layers.attention(read, R.heads, config, edges, scores=scores), config
+    )
 
 
 def program(config: Config) -> Program:
     """Reads `token(i)`, `mask(i)` (0 where padded) and `segment(i)`; derives `out(i)`, `pooled`."""
     counts = repeated_keys(R.token, config) if config.variant == "hf_eval" else []
-    rules = [*bert.encoder(config, layer, *counts), bert.pooled(config)]
-    return Program(rules, domains={V.H: config.heads, V.P: config.length})
+    own = (config.pattern(V.I, V.J),)
+    rules = [*bert.encoder(config, layer, bert.embeddings, *counts, own=own), bert.pooled(config)]
+    return Program(rules, domains=bert.domains(config))

@@ -8,21 +8,23 @@ Paper: https://arxiv.org/abs/1911.04070. Parity: `torch`, by the equations, in
 tests/zoo/test_bp_transformer.py.
 """
 
-import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
 from edgewise.graphs import binary_partition
 from edgewise.graphs.checks import integer
 from edgewise.inputs.kinds import rows
-from edgewise.language import F, Program, R, V, W, repeat
-from edgewise.language.nodes import Atom
-from edgewise.zoo.parts import Statements, attended, dropped, head_size, heads, post_norm
+from edgewise.language import F, Program, R, V, W
+from edgewise.language.nodes import Atom, Expression, Function
+from edgewise.zoo import block, layers
+from edgewise.zoo.block import Edges
+from edgewise.zoo.parts import Statements, dropped, head_size, heads
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(block.Block):
     """A node attends to `k` nodes per level and side; levels above `clip` share their types."""
 
     vocabulary: int = 10_000
@@ -35,8 +37,14 @@ class Config:
     causal: bool = True
     eps: float = 1e-5
     dropout: float = 0.1
+    activation: Function = F.relu
+
+    OWN: ClassVar = {"norm": "post", "positions": "relative"}
+    FITS: ClassVar = {"positions": ("relative", "none")}
+    NO_GRAPH: ClassVar = "its graph is the relation `edge(i, j, type)`: see `Config.edges`"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         integer(self.k, "k", 1)
         integer(self.clip, "clip")
 
@@ -54,27 +62,34 @@ class Config:
         return rows(torch.cat([graph.edges(graph.nodes), graph.edge_types()[None]]))
 
 
-def attention(x: Atom, y: Atom, config: Config) -> Statements:
+def attention(x: Atom, y: Atom, config: Config, edges: Edges) -> Statements:
     """Attention along edges; the vector of an edge's type is added to its key, in all heads."""
-    size, h = config.size, V.H
+    size, h, placed = config.size, V.H, config.positions == "relative"
     d = head_size(size, config.heads)
-    query = R.q(h, V.I)[1 / math.sqrt(d)].fixed()
+    values, value = heads(x, R.v, size, d), R.v(h, V.J)
+    if config.aggregation != "softmax":
+        return [*values, *layers.attend(x, y, value, (), config, edges)]
+    query = layers.scaled(R.q(h, V.I), layers.factor(config, d))
+    typed = R.type(V.T).T, query, R._edge(V.I, V.J, V.T)
+    terms: tuple[Expression, ...] = (R.k(h, V.J).T @ query,)
+    terms += (R.to_type(h, V.I, V.J),) if placed else ()
+    made: Statements = [
+        R.type(V.T) <= W.type(V.T)[d,],
+        (R.to_type(h, V.I, V.J) <= typed) | [F.product],
+    ]
     return [
         *heads(x, R.q, size, d),
         *heads(x, R.k, size, d),
-        *heads(x, R.v, size, d),
-        R.type(V.T) <= W.type(V.T)[d,],
-        (R.to_type(h, V.I, V.J) <= (R.type(V.T).T, query, R._edge(V.I, V.J, V.T))) | [F.product],
-        (R.weights(h, V.I, V.J) <= (R.k(h, V.J).T @ query, R.to_type(h, V.I, V.J)))
-        | [F.sum, F.softmax_agg(agg_terms=[V.J])],
-        *attended(y, R.v, config.dropout),
+        *values,
+        *(made if placed else []),
+        *layers.attend(x, y, value, terms, config, edges),
     ]
 
 
-def layer(x: Atom, config: Config) -> Statements:
-    size, hidden, p = config.size, config.hidden, config.dropout
-    rest = post_norm(x, R.heads, R.norm2, size, hidden, eps=config.eps, p=p, hidden_p=p)
-    return [*attention(x, R.heads, config), *rest]
+def layer(x: Atom, config: Config, edges: Edges) -> Statements:
+    return layers.layer(
+        x, lambda read: attention(read, R.heads, config, edges), config, p=config.dropout
+    )
 
 
 def program(config: Config) -> Program:
@@ -85,12 +100,16 @@ def program(config: Config) -> Program:
     """
     word = F.lookup(W.word[config.vocabulary, config.size], R.token(V.I))
     nothing = W.nothing[config.size,].filled(0.0).fixed()
-    stack = repeat(lambda x: layer(x, config), config.layers)(R.x)
+    typed = config.positions == "relative"  # the types of edges are those of their places
+    own = () if typed else (R._linked(V.I, V.J),)
+    edges = block.edges(config, config.layers, own=own)
+    stack, (last,) = block.stacked(lambda pairs: lambda x: layer(x, config, pairs), edges, R.x)
     rules: Statements = [
         R.x(V.I) <= dropped(word, config.dropout),
         R.x(V.I) <= (nothing, R._edge(V.I, V.J, V.T), ~R._token(V.I)),
-        stack,
-        R.out(V.I) <= stack.out(V.I),
+        *([] if typed else [R.linked(V.I, V.J) <= R._edge(V.I, V.J, V.T)]),
+        *stack,
+        *layers.ended(last, R.out, config),
         R.logits(V.I) <= (R.out(V.I)["word" : config.vocabulary, config.size], R._token(V.I)),
     ]
-    return Program(rules, domains={V.H: config.heads, V.T: config.types})
+    return Program(rules, domains={V.H: config.heads} | ({V.T: config.types} if typed else {}))

@@ -14,10 +14,12 @@ tests/zoo/test_memory.py.
 import math
 from dataclasses import dataclass
 
+from edgewise.errors import caller
 from edgewise.graphs.checks import integer
 from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom
 from edgewise.zoo import transformer_xl as xl
+from edgewise.zoo.block import BadConfig, Edges
 from edgewise.zoo.parts import Statements, head_size
 
 
@@ -42,6 +44,12 @@ class Config(xl.Config):
         super().__post_init__()
         integer(self.compressed, "compressed")
         integer(self.rate, "rate", 1)
+        if self.loss and self.aggregation != "softmax":
+            raise BadConfig(
+                f"`aggregation={self.aggregation!r}` has no scores for the loss of compression",
+                caller(),
+                "write `loss=False`",
+            )
 
     @property
     def past(self) -> tuple[tuple[str, int], ...]:
@@ -87,8 +95,8 @@ def recalled(name: str, d: int) -> Statements:
     ]
 
 
-def layer(x: Atom, depth: Atom, states: Atom, config: Config) -> xl.Carried:
-    rules, outputs = xl.layer(x, depth, states, config)
+def layer(x: Atom, depth: Atom, states: Atom, config: Config, edges: Edges) -> xl.Carried:
+    rules, outputs = xl.layer(x, depth, states, config, edges)
     return [*short(depth, config), *(loss(config) if config.loss else []), *rules], outputs
 
 
@@ -98,5 +106,8 @@ def program(config: Config) -> Program:
     Derives `logits(i)` and `states(l, i)` as Transformer-XL does, and in every layer l what becomes
     of its memory, `layer.l.short(k)`, and `layer.l.loss`.
     """
-    rules = xl.stacked(config, lambda x, depth, states: layer(x, depth, states, config))
+    rules = xl.stacked(
+        config,
+        lambda edges: lambda x, depth, states: layer(x, depth, states, config, edges),
+    )
     return Program(rules, domains={V.H: config.heads, V.T: config.rate})

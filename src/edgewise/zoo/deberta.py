@@ -6,26 +6,18 @@
 Paper: https://arxiv.org/abs/2006.03654. Parity: `transformers.DebertaModel`.
 """
 
-import math
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
-from edgewise.language import F, Program, R, V, W, repeat
-from edgewise.language.nodes import Atom, Function
-from edgewise.zoo.parts import (
-    Statements,
-    attended,
-    dropped,
-    head_size,
-    heads,
-    layer_norm,
-    penalty,
-    post_norm,
-)
+from edgewise.language import F, Program, R, V, W
+from edgewise.language.nodes import Atom, Expression, Function
+from edgewise.zoo import block, layers
+from edgewise.zoo.block import Edges
+from edgewise.zoo.parts import Statements, dropped, head_size, heads, layer_norm, penalty
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(block.Block):
     """`reach` is k: places further apart than that are taken to be k apart."""
 
     vocabulary: int = 50_265
@@ -37,6 +29,9 @@ class Config:
     activation: Function = F.gelu
     eps: float = 1e-7
     dropout: float = 0.1
+
+    OWN: ClassVar = {"norm": "post", "positions": "relative"}
+    FITS: ClassVar = {"positions": ("relative", "none")}
 
 
 def distances(x: Atom, reach: int) -> Statements:
@@ -59,54 +54,58 @@ def distances(x: Atom, reach: int) -> Statements:
     ]
 
 
-def attention(x: Atom, y: Atom, config: Config) -> Statements:
+def attention(x: Atom, y: Atom, config: Config, edges: Edges) -> Statements:
     """Three score terms: content to content, content to place, place to content."""
-    d, size = head_size(config.size, config.heads), config.size
-    factor = 1 / math.sqrt(3 * d)
-    near, h = R._near(V.I, V.J, V.D), V.H
-    place = R.place(V.D)
+    d, size, h = head_size(config.size, config.heads), config.size, V.H
+    values = heads(x, R.v, size, d)
+    terms: tuple[Expression, ...] = (R.penalty(V.J),)
+    if config.aggregation != "softmax":
+        return [*values, *layers.attend(x, y, R.v(h, V.J), terms, config, edges)]
+    placed = config.positions == "relative"
+    factor = layers.factor(config, 3 * d if placed else d)
+    content = R.k(h, V.J).T @ layers.scaled(R.q(h, V.I), factor)
+    apart = [R.to_place(h, V.I, V.J), R.from_place(h, V.I, V.J)] if placed else []
+    terms = (content, *(layers.scaled(term, factor) for term in apart), *terms)
     return [
         *heads(x, R.q, size, d),
         *heads(x, R.k, size, d, bias=False),
-        *heads(x, R.v, size, d),
+        *values,
+        *(places(d, size) if placed else []),
+        *layers.attend(x, y, R.v(h, V.J), terms, config, edges),
+    ]
+
+
+def places(d: int, size: int) -> Statements:
+    """What a query makes of the place of a key, and a key of that of a query."""
+    near, h, place = R._near(V.I, V.J, V.D), V.H, R.place(V.D)
+    return [
         R.place_k(h, V.D) <= place[W["place_k.weight"](h)[d, size]],
         R.place_q(h, V.D) <= (place[W["place_q.weight"](h)[d, size]], W["place_q.bias"](h)[d,]),
         (R.to_place(h, V.I, V.J) <= (R.place_k(h, V.D).T, R.q(h, V.I), near)) | [F.product],
         (R.from_place(h, V.I, V.J) <= (R.place_q(h, V.D).T, R.k(h, V.J), near)) | [F.product],
-        (
-            R.weights(h, V.I, V.J)
-            <= (
-                R.k(h, V.J).T @ R.q(h, V.I)[factor].fixed(),
-                R.to_place(h, V.I, V.J)[factor].fixed(),
-                R.from_place(h, V.I, V.J)[factor].fixed(),
-                R.penalty(V.J),
-            )
-        )
-        | [F.sum, F.softmax_agg(agg_terms=[V.J])],
-        *attended(y, R.v, config.dropout),
     ]
 
 
-def layer(x: Atom, config: Config) -> Statements:
-    how: Any = {"activation": config.activation, "eps": config.eps, "p": config.dropout}
-    return [
-        *attention(x, R.heads, config),
-        *post_norm(x, R.heads, R.norm2, config.size, config.hidden, **how),
-    ]
+def layer(x: Atom, config: Config, edges: Edges) -> Statements:
+    return layers.layer(x, lambda read: attention(read, R.heads, config, edges), config)
 
 
 def program(config: Config) -> Program:
     """Reads `token(i)` and `mask(i)` (0 where padded), derives `out(i)`."""
-    d = config.size
-    stack = repeat(lambda x: layer(x, config), config.layers)(R.x)
+    d, placed = config.size, config.positions == "relative"
+    edges = block.edges(config, config.layers)
+    stack, (last,) = block.stacked(lambda pairs: lambda x: layer(x, config, pairs), edges, R.x)
+    norms = config.norm != "none"
+    row = R.embedded(V.I) if norms else R.word(V.I)
     rules = [
         R.word(V.I) <= F.lookup(W.word[config.vocabulary, d], R.token(V.I)),
-        *layer_norm(R.word, R.embedded, d, eps=config.eps),
-        R.x(V.I) <= dropped(R.embedded(V.I) * R.mask(V.I), config.dropout),
+        *(layer_norm(R.word, R.embedded, d, eps=config.eps) if norms else []),
+        R.x(V.I) <= dropped(row * R.mask(V.I), config.dropout),
         *penalty(R.mask, R.penalty),
-        *distances(R.token, config.reach),
-        R.place(V.D) <= W.place(V.D)[d,],
-        stack,
-        R.out(V.I) <= stack.out(V.I),
+        *(distances(R.token, config.reach) if placed else []),
+        *([R.place(V.D) <= W.place(V.D)[d,]] if placed else []),
+        *stack,
+        *layers.ended(last, R.out, config),
     ]
-    return Program(rules, domains={V.H: config.heads, V.D: 2 * config.reach})
+    domains = {V.H: config.heads} | ({V.D: 2 * config.reach} if placed else {})
+    return Program(rules, domains=domains)

@@ -8,32 +8,36 @@ Parity: `torch.nn.TransformerEncoder(norm_first=True, norm=LayerNorm(d))`.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
-from edgewise.language import F, Program, R, V, repeat
-from edgewise.language.nodes import Atom, Expression, Function
-from edgewise.zoo.parts import Statements, attention, layer_norm, pre_norm
+from edgewise.language import F, Program, R
+from edgewise.language.nodes import Atom, Function
+from edgewise.zoo import block, layers
+from edgewise.zoo.block import Edges
+from edgewise.zoo.parts import Statements
 
 
 @dataclass(frozen=True)
-class Config:
-    """`where` holds conditions on `V.I` and `V.J`: what a row may attend to."""
-
+class Config(block.Block):
     size: int = 768
     heads: int = 12
     hidden: int = 3072
     layers: int = 12
     activation: Function = F.relu
     dropout: float = 0.1
-    where: tuple[Expression, ...] = ()
     eps: float = 1e-5
 
+    FITS: ClassVar = {"positions": ("none", "rotary", "alibi", "relative")}
 
-def layer(x: Atom, config: Config) -> Statements:
-    d, p = config.size, config.dropout
-    attends = attention(R.norm1, R.heads, d, config.heads, p=p, where=config.where)
-    how: Any = {"activation": config.activation, "eps": config.eps, "p": p, "hidden_p": p}
-    return pre_norm(x, attends, R.out, d, config.hidden, **how)
+
+def layer(x: Atom, config: block.Config, edges: Edges) -> Statements:
+    return layers.layer(
+        x,
+        lambda read: layers.attention(read, R.heads, config, edges),
+        config,
+        out=R.out,
+        p=config.dropout,
+    )
 
 
 def program(config: Config) -> Program:
@@ -42,8 +46,10 @@ def program(config: Config) -> Program:
     >>> len(program(Config()).statements[0].statements)
     11
     """
-    stack = repeat(lambda x: layer(x, config), config.layers)(R.x)
+    stack, (last,) = block.stacked(
+        lambda edges: lambda x: layer(x, config, edges), block.edges(config, config.layers), R.x
+    )
     return Program(
-        [stack, *layer_norm(stack.out, R.out, config.size, eps=config.eps)],
-        domains={V.H: config.heads},
+        [*layers.positions(R.x, config), *stack, *layers.ended(last, R.out, config)],
+        domains=layers.domains(config),
     )

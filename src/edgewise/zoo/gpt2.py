@@ -8,17 +8,19 @@ after https://arxiv.org/abs/1706.03762. Parity: `transformers.GPT2LMHeadModel`.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
-from edgewise.language import F, Program, R, V, W, repeat
-from edgewise.language.nodes import Atom, Expression, Function
-from edgewise.zoo.parts import Statements, attention, dropped, layer_norm, pre_norm
+from edgewise.language import F, Program, R, V, W
+from edgewise.language.nodes import Atom, Function, Statement
+from edgewise.zoo import block, layers
+from edgewise.zoo.block import Edges
+from edgewise.zoo.parts import Statements, dropped
+
+PAST = (R.special.leq(V.J, V.I),)
 
 
 @dataclass(frozen=True)
-class Config:
-    """`where` holds conditions on `V.I` and `V.J`: what a token may attend to."""
-
+class Config(block.Block):
     vocabulary: int = 50_257
     size: int = 768
     heads: int = 12
@@ -28,37 +30,38 @@ class Config:
     activation: Function = F.gelu_tanh
     eps: float = 1e-5
     dropout: float = 0.1
-    where: tuple[Expression, ...] = (R.special.leq(V.J, V.I),)
+
+    OWN: ClassVar = {"positions": "learned"}
 
 
-def layer(
-    x: Atom, config: Config, where: tuple[Expression, ...], *, everywhere: bool = True
-) -> Statements:
-    """`everywhere`: every token attends to some; else those that attend to none are unchanged."""
-    d, p = config.size, config.dropout
-    attends = attention(R.norm1, R.heads, d, config.heads, p=p, where=where)
-    how: Any = {"activation": config.activation, "eps": config.eps, "p": p}
-    return pre_norm(x, attends, R.out, d, config.hidden, everywhere=everywhere, **how)
+def layer(x: Atom, config: Config, edges: Edges) -> Statements:
+    return layers.layer(
+        x, lambda read: layers.attention(read, R.heads, config, edges), config, out=R.out
+    )
 
 
 def embeddings(y: Atom, config: Config) -> Statements:
-    d = config.size
-    word = F.lookup(W.word[config.vocabulary, d], R.token(V.I))
-    return [y(V.I) <= dropped(word + W.position(V.I)[d,], config.dropout)]
+    word = F.lookup(W.word[config.vocabulary, config.size], R.token(V.I))
+    made, word = layers.placed(word, R.token, y, config)
+    return [*made, y(V.I) <= dropped(word, config.dropout)]
 
 
 def readout(x: Atom, config: Config) -> Statements:
     """A score for every word that may come next, by the table that words were read from."""
     return [
-        *layer_norm(x, R.out, config.size, eps=config.eps),
+        *layers.ended(x, R.out, config),
         R.logits(V.I) <= R.out(V.I)["word" : config.vocabulary, config.size],
     ]
 
 
 def program(config: Config) -> Program:
     """Reads `token(i)`, derives `out(i)` and `logits(i)`. Padding at the end needs no mask."""
-    stack = repeat(lambda x: layer(x, config, config.where), config.layers)(R.x)
-    return Program(
-        [*embeddings(R.x, config), stack, *readout(stack.out, config)],
-        domains={V.H: config.heads, V.I: config.length},
-    )
+    edges = block.edges(config, config.layers, own=PAST, past=PAST)
+    stack, (last,) = block.stacked(lambda pairs: lambda x: layer(x, config, pairs), edges, R.x)
+    rules: list[Statement] = [
+        *embeddings(R.x, config),
+        *layers.positions(R.x, config, both=False),
+        *stack,
+        *readout(last, config),
+    ]
+    return Program(rules, domains=layers.domains(config))

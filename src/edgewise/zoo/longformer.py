@@ -8,17 +8,22 @@ Paper: https://arxiv.org/abs/2004.05150. Parity: `transformers.LongformerModel`,
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from edgewise.graphs import global_tokens, window
-from edgewise.language import F, Program, R, V, W, scope
+from edgewise.language import Program, R, V, W, scope
 from edgewise.language.nodes import Atom
-from edgewise.zoo import bert
-from edgewise.zoo.parts import Statements, attention, head_size
+from edgewise.zoo import bert, layers
+from edgewise.zoo.block import Edges, everywhere
+from edgewise.zoo.parts import Statements, head_size
 
 
 @dataclass(frozen=True)
 class Config(bert.Config):
-    """The first `tokens` are global; each token attends to `radius` keys on each side."""
+    """The first `tokens` are global; each token attends to `radius` keys on each side.
+
+    A `graph` takes the place of the window and the columns of the global tokens.
+    """
 
     vocabulary: int = 50_265
     length: int = 4098
@@ -28,18 +33,29 @@ class Config(bert.Config):
     radius: int = 256
     tokens: int = 1
 
+    FITS: ClassVar = {"positions": ("learned", "sinusoidal", "none")}
 
-def layer(x: Atom, config: Config) -> Statements:
-    d, p, g = config.size, config.dropout, config.tokens
-    graph = window(config.radius) | global_tokens(g) if g else window(config.radius)
-    near = attention(
-        x, R.heads, d, config.heads, p=p, scores=(R.penalty(V.J),), where=(graph(V.I, V.J),)
+
+def layer(x: Atom, config: Config, edges: Edges) -> Statements:
+    # a global token attends to all, whatever the graph
+    return layers.layer(
+        x,
+        lambda read: attention(read, config, edges),
+        config,
+        all_rows=everywhere(config.graph),
     )
+
+
+def attention(x: Atom, config: Config, edges: Edges) -> Statements:
+    """Derives `heads(i)`: near ones for most tokens, others for global ones."""
+    scores, g = (R.penalty(V.J),), config.tokens
+    if not g:
+        return layers.attention(x, R.heads, config, edges, scores=scores)
+    near = layers.attention(x, R.near, config, edges, scores=scores)
     return [
-        *near[:-1],
-        *(globally(x, config) if g else []),
-        (R.heads(V.I) <= (R.context(V.H, V.I), R.special.geq(V.I, g))) | [F.concat_agg],
-        *bert.added(x, R.heads, R.norm2, config),
+        *near,
+        *globally(x, config),
+        R.heads(V.I) <= (R.near(V.I), R.special.geq(V.I, g)),
     ]
 
 
@@ -47,13 +63,16 @@ def globally(x: Atom, config: Config) -> Statements:
     """The rows of global tokens."""
     d, first = config.size, R.special.lt(V.I, config.tokens)
     size = head_size(d, config.heads)
-    rules = attention(x, R.all, d, config.heads, p=config.dropout, scores=(R.penalty(V.J),))
+    rules = layers.attention(x, R.all, config, ((config.heads, ()),), scores=(R.penalty(V.J),))
     query = x(V.I)[W["q.weight"](V.H)[size, d]], W["q.bias"](V.H)[size,], first
-    joined = (R.heads(V.I) <= R["global.context"](V.H, V.I)) | [F.concat_agg]
-    return [*scope("global")([R.q(V.H, V.I) <= query, *rules[1:-1]]), joined]
+    if config.aggregation == "softmax":
+        rules = [R.q(V.H, V.I) <= query, *rules[1:]]
+    return [*scope("global")(rules), R.heads(V.I) <= (R["global.all"](V.I), first)]
 
 
 def program(config: Config) -> Program:
     """Reads `token(i)`, `mask(i)` (0 where padded) and `segment(i)`; derives `out(i)`, `pooled`."""
-    rules = [*bert.encoder(config, layer), bert.pooled(config)]
-    return Program(rules, domains={V.H: config.heads, V.P: config.length})
+    near = window(config.radius)
+    graph = near | global_tokens(config.tokens) if config.tokens else near
+    rules = [*bert.encoder(config, layer, own=(graph(V.I, V.J),)), bert.pooled(config)]
+    return Program(rules, domains=bert.domains(config))

@@ -59,14 +59,22 @@ def dropped(x: Expression, p: float) -> Expression:
 
 
 def residual(
-    x: Atom, z: Atom, y: Atom, inputs: int, outputs: int, p: float, *, everywhere: bool = True
+    x: Atom,
+    z: Atom,
+    y: Atom,
+    inputs: int,
+    outputs: int,
+    p: float,
+    *,
+    everywhere: bool = True,
+    bias: bool = True,
 ) -> Statements:
-    """A residual connection: yᵢ = xᵢ + dropout(W zᵢ + b).
+    """A residual connection: yᵢ = xᵢ + dropout(W zᵢ + b), or without b.
 
     If z is not derived for every row, two rules leave the other rows unchanged.
     """
-    weight, bias = affine(z(V.I), y.relation, inputs, outputs)
-    added = dropped(weight + bias, p)
+    weight, shift = affine(z(V.I), y.relation, inputs, outputs)
+    added = dropped(weight + shift if bias else weight, p)
     return [y(V.I) <= x(V.I) + added] if everywhere else [y(V.I) <= x(V.I), y(V.I) <= added]
 
 

@@ -14,28 +14,26 @@ is what it computes inside a chunk; `torch`, by the equations, with them.
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from edgewise.graphs.checks import integer
-from edgewise.language import F, Program, R, V, W, repeat
+from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom, Expression, Function, Statement
-from edgewise.zoo.parts import (
-    Statements,
-    attended,
-    dropped,
-    feed_forward,
-    head_size,
-    heads,
-    layer_norm,
-    residual,
-)
+from edgewise.zoo import block, layers
+from edgewise.zoo.block import Edges
+from edgewise.zoo.parts import Statements, dropped, head_size, heads, layer_norm, residual
 
+PAST = (R.special.leq(V.J, V.I),)
 SELF, OTHER = -1e4, -1e9  # a token alone in its buckets attends to itself, never to another bucket
 SHARP = 1e15  # softmax of numbers that are so far apart is exactly 1 for the largest, else 0
 
 
 @dataclass(frozen=True)
-class Config:
-    """Tokens are hashed `rounds` times into 2 · `directions` buckets; if never, all are alike."""
+class Config(block.Block):
+    """Tokens are hashed `rounds` times into 2 · `directions` buckets; if never, all are alike.
+
+    A `graph` restricts the pairs inside the buckets.
+    """
 
     vocabulary: int = 320
     size: int = 256
@@ -49,7 +47,15 @@ class Config:
     eps: float = 1e-12
     dropout: float = 0.1
 
+    OWN: ClassVar = {"scale": "none", "positions": "learned"}
+    FITS: ClassVar = {
+        "norm": ("pre", "none"),
+        "aggregation": ("softmax",),
+        "positions": ("learned", "sinusoidal", "none"),
+    }
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         integer(self.directions, "directions", 1)
         integer(self.rounds, "rounds")
 
@@ -74,49 +80,67 @@ def hashed(q: Atom, config: Config) -> Statements:
     ]
 
 
-def attention(x: Atom, y: Atom, config: Config) -> Statements:
+def attention(x: Atom, y: Atom, config: Config, edges: Edges) -> Statements:
     size, h = config.size, V.H
     d = head_size(size, config.heads)
-    scores: tuple[Expression, ...] = (R.k(h, V.J).T @ R.q(h, V.I), R.own(V.I, V.J))
+    query = layers.scaled(R.q(h, V.I), layers.factor(config, d))
+    scores: tuple[Expression, ...] = (R.k(h, V.J).T @ query, R.own(V.I, V.J))
     scores += (R.apart(h, V.I, V.J),) if config.rounds else ()
     return [
         *heads(x, R.q, size, d, bias=False),
         *heads(x, R.v, size, d, bias=False),
         R.k(h, V.I) <= F.rms_norm(eps=1e-6)(R.q(h, V.I))[1 / math.sqrt(d)].fixed(),
         *(hashed(R.q, config) if config.rounds else []),
-        (R.weights(h, V.I, V.J) <= (*scores, R.special.leq(V.J, V.I)))
-        | [F.sum, F.softmax_agg(agg_terms=[V.J])],
-        *attended(y, R.v, config.dropout),
+        *layers.attend(x, y, R.v(h, V.J), scores, config, edges),
     ]
 
 
-def layer(a: Atom, b: Atom, config: Config) -> tuple[list[Statement], tuple[Atom, Atom]]:
+def layer(
+    a: Atom, b: Atom, config: Config, edges: Edges
+) -> tuple[list[Statement], tuple[Atom, Atom]]:
     """Carries two rows for every token, each changed by what is made of the other."""
-    size, hidden, p, eps = config.size, config.hidden, config.dropout, config.eps
-    added = R.heads(V.I)[W["y1.weight"][size, size]]
-    rules = [
-        *layer_norm(b, R.norm1, size, eps=eps),
-        *attention(R.norm1, R.heads, config),
-        R.y1(V.I) <= a(V.I) + dropped(added, p),
-        *layer_norm(R.y1, R.norm2, size, eps=eps),
-        *feed_forward(R.norm2, R.mlp, size, hidden, activation=config.activation, p=p),
-        *residual(b, R.mlp, R.y2, hidden, size, p),
+    size, p, pre = config.size, config.dropout, config.norm == "pre"
+    added = dropped(R.heads(V.I)[W["y1.weight"][size, size]], p)
+    total = block.everywhere(config.graph)
+    rules: Statements = [
+        *(layer_norm(b, R.norm1, size, eps=config.eps) if pre else []),
+        *attention(R.norm1 if pre else b, R.heads, config, edges),
+        *([R.y1(V.I) <= a(V.I) + added] if total else [R.y1(V.I) <= a(V.I), R.y1(V.I) <= added]),
+    ]
+    if config.feed_forward == "none":
+        return [*rules, R.y2(V.I) <= b(V.I)], (R.y1, R.y2)
+    rules += [
+        *(layer_norm(R.y1, R.norm2, size, eps=config.eps) if pre else []),
+        *layers.hidden_layer(R.norm2 if pre else R.y1, R.mlp, config, p=p),
+        *residual(b, R.mlp, R.y2, layers.hidden_size(config), size, p),
     ]
     return rules, (R.y1, R.y2)
+
+
+def embeddings(y: Atom, config: Config) -> Statements:
+    size = config.size
+    word = dropped(F.lookup(W.word[config.vocabulary, size], R.token(V.I)), config.dropout)
+    if config.positions == "learned":
+        return [y(V.I) <= word + dropped(W.position(V.I)[size,], config.dropout)]
+    made, row = layers.placed(word, R.token, y, config)
+    return [*made, y(V.I) <= row]
 
 
 def program(config: Config) -> Program:
     """Reads `token(i)`, derives `out(i)` and `logits(i)`. Padding at the end needs no mask."""
     size, words = config.size, config.vocabulary
-    word = dropped(F.lookup(W.word[words, size], R.token(V.I)), config.dropout)
-    stack = repeat(lambda a, b: layer(a, b, config), config.layers)(R.x, R.x)
+    edges = block.edges(config, config.layers, own=PAST, past=PAST)
+    stack, (one, two) = block.stacked(
+        lambda pairs: lambda a, b: layer(a, b, config, pairs), edges, R.x, R.x
+    )
+    both = R.out if config.norm == "none" else R.both
     rules = [
-        R.x(V.I) <= word + dropped(W.position(V.I)[size,], config.dropout),
+        *embeddings(R.x, config),
         *self_bias(),
-        stack,
-        R.both(V.I) <= F.concat(R["layer.y1"](V.I), R["layer.y2"](V.I)),
-        *layer_norm(R.both, R.out, 2 * size, eps=config.eps),
+        *stack,
+        both(V.I) <= F.concat(one(V.I), two(V.I)),
+        *(layer_norm(R.both, R.out, 2 * size, eps=config.eps) if config.norm == "pre" else []),
         R.logits(V.I) <= (R.out(V.I)["logits.weight":words, 2 * size], W["logits.bias"][words,]),
     ]
-    domains = {V.H: config.heads, V.I: config.length}
-    return Program(rules, domains=domains | ({V.N: config.rounds} if config.rounds else {}))
+    rounds = {V.N: config.rounds} if config.rounds else {}
+    return Program(rules, domains=layers.domains(config) | rounds)

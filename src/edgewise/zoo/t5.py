@@ -7,15 +7,21 @@ Paper: https://arxiv.org/abs/1910.10683. Parity: `transformers.T5ForConditionalG
 """
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from edgewise.graphs.checks import integer
-from edgewise.language import F, Program, R, V, W, repeat, scope
+from edgewise.language import F, Program, R, V, W, scope
 from edgewise.language.nodes import Atom, Expression, Function, Statement
-from edgewise.zoo.parts import Statements, attention, dropped, penalty, relative, rms_norm
+from edgewise.zoo import block, layers
+from edgewise.zoo.block import Edges, everywhere
+from edgewise.zoo.parts import Statements, dropped, penalty, relative, rms_norm
+
+PAST = (R.special.leq(V.J, V.I),)
+PLAIN: Any = {"norm": rms_norm, "bias": False}
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(block.Block):
     """`d` features per head; `gated`: W₂ (f(W₁ x) ⊙ W₃ x) instead of W₂ f(W₁ x) (T5 1.1).
 
     `tied`: words are scored by the table that they were read from; `scaled`: by 1 / √size of it.
@@ -38,71 +44,84 @@ class Config:
     eps: float = 1e-6
     dropout: float = 0.1
 
+    OWN: ClassVar = {"scale": "none", "positions": "relative"}
+    FITS: ClassVar = {"positions": ("relative", "alibi", "sinusoidal", "none")}
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         integer(self.far, "far", integer(self.buckets, "buckets", 4) // 2 + 1)
 
 
 def attended(
-    x: Atom,
-    y: Atom,
-    config: Config,
-    *scores: Expression,
-    to: Atom | None = None,
-    ahead: bool = True,
-) -> Statements:
-    """A sublayer of attention: norm, attention, what it adds."""
-    size, inner = config.size, config.heads * config.d
-    where = () if ahead else (R.special.leq(V.J, V.I),)
-    norm, heads = R[f"{y.relation}_norm"], R[f"{y.relation}_heads"]
-    added = heads(V.I)[W[f"{y.relation}.weight"][size, inner]]
-    rules = attention(
-        norm, heads, size, config.heads, d=config.d, to=to, scale=1.0, bias=False,
-        p=config.dropout, scores=scores, where=where,
-    )  # fmt: skip
-    return [
-        *rms_norm(x, norm, size, eps=config.eps),
-        *scope(y.relation)(rules[:-1]),
-        (heads(V.I) <= R[f"{y.relation}.context"](V.H, V.I)) | [F.concat_agg],
-        y(V.I) <= x(V.I) + dropped(added, config.dropout),
-    ]
+    x: Atom, y: Atom, config: Config, edges: Edges, *scores: Expression, to: Atom | None = None
+) -> tuple[Statements, Atom]:
+    """A sublayer of attention: its rules, and the relation of what it gives."""
+
+    def rules(read: Atom) -> Statements:
+        return scope(y.relation)(
+            layers.attention(
+                read,
+                R.heads,
+                config,
+                edges,
+                d=config.d,
+                to=to,
+                bias=False,
+                scores=scores,
+                placed=to is None,
+            )
+        )
+
+    heads, norm = R[f"{y.relation}.heads"], R[f"{y.relation}_norm"]
+    total, width = to is not None or everywhere(config.graph), config.heads * config.d
+    return layers.sublayer(x, y, norm, rules, heads, width, config, all_rows=total, **PLAIN)
 
 
 def feed_forward(x: Atom, y: Atom, config: Config) -> Statements:
-    size, hidden, p = config.size, config.hidden, config.dropout
-    made = [
-        *rms_norm(x, R.norm, size, eps=config.eps),
-        (R.mlp(V.I) <= R.norm(V.I)[W["mlp.weight"][hidden, size]]) | [config.activation],
-    ]
-    inner: Expression = R.mlp(V.I)
-    if config.gated:
-        made.append(R.gate(V.I) <= R.norm(V.I)[W["gate.weight"][hidden, size]])
-        inner = R.mlp(V.I) * R.gate(V.I)
-    added = F.identity(dropped(inner, p))[W[f"{y.relation}.weight"][size, hidden]]
-    return [*made, y(V.I) <= x(V.I) + dropped(added, p)]
+    """W₂ f(W₁ x), or with `gated` W₂ (f(W₁ x) ⊙ W₃ x)."""
+    size, hidden, p = config.size, layers.hidden_size(config), config.dropout
+    if config.feed_forward == "none":
+        return []
+    if config.feed_forward in (*block.ACTIVATIONS, *block.GATED):
+        return layers.feed_forward(x, y, R.norm, config, p=p, **PLAIN)
+
+    def rules(read: Atom) -> Statements:
+        made = (R.mlp(V.I) <= read(V.I)[W["mlp.weight"][hidden, size]]) | [config.activation]
+        gate = R.gate(V.I) <= read(V.I)[W["gate.weight"][hidden, size]]
+        inner = R.mlp(V.I) * R.gate(V.I) if config.gated else R.mlp(V.I)
+        return [made, *([gate] if config.gated else []), R.inner(V.I) <= dropped(inner, p)]
+
+    return layers.sublayer(x, y, R.norm, rules, R.inner, hidden, config, **PLAIN)[0]
 
 
-def encoder_layer(x: Atom, config: Config) -> Statements:
-    return [
-        *attended(x, R.self, config, R.relative(V.H, V.I, V.J), R.penalty(V.J)),
-        *feed_forward(R.self, R.out, config),
-    ]
+def encoder_layer(x: Atom, config: Config, edges: Edges) -> Statements:
+    rules, mid = attended(x, R.self, config, edges, R.penalty(V.J))
+    return [*rules, *feed_forward(mid, R.out, config)]
 
 
-def decoder_layer(y: Atom, config: Config) -> Statements:
-    return [
-        *attended(y, R.self, config, R.relative(V.H, V.I, V.J), ahead=False),
-        *attended(R.self, R.cross, config, R.penalty(V.J), to=R.memory),
-        *feed_forward(R.cross, R.out, config),
-    ]
+def decoder_layer(y: Atom, config: Config, edges: Edges) -> Statements:
+    own, mid = attended(y, R.self, config, edges)
+    every = ((config.heads, ()),)
+    cross, last = attended(mid, R.cross, config, every, R.penalty(V.J), to=R.memory)
+    return [*own, *cross, *feed_forward(last, R.out, config)]
 
 
-def stacked(name: str, x: Atom, layers: int, config: Config) -> list[Statement]:
+def stacked(name: str, x: Atom, count: int, config: Config) -> list[Statement]:
     """A stack with its relative positions and the norm at its end."""
     decodes = name == "decoder"
-    block = decoder_layer if decodes else encoder_layer
-    stack = repeat(lambda u: block(u, config), layers)(x)
-    bias = relative(x, R.relative, config.buckets, config.far, both=not decodes)
-    return [*bias, stack, *rms_norm(stack.out, R.out, config.size, eps=config.eps)]
+    made, past = (decoder_layer, PAST) if decodes else (encoder_layer, ())
+    edges = block.edges(config, count, own=past, past=past)
+    stack, (last,) = block.stacked(lambda pairs: lambda u: made(u, config, pairs), edges, x)
+    before = layers.positions(x, config, both=not decodes)
+    if config.positions == "relative":
+        before = relative(x, R.relative, config.buckets, config.far, both=not decodes)
+    return [*before, *stack, *layers.ended(last, R.out, config, norm=rms_norm)]
+
+
+def embedded(token: Atom, y: Atom, config: Config) -> Statements:
+    word = F.lookup(W.word[config.vocabulary, config.size], token(V.I))
+    made, row = layers.placed(word, token, y, config)
+    return [*made, y(V.I) <= dropped(row, config.dropout)]
 
 
 def program(config: Config) -> Program:
@@ -110,12 +129,12 @@ def program(config: Config) -> Program:
 
     `memory(i)` is the encoder's output, `encoder.out(i)`.
     """
-    size, words = config.size, W.word[config.vocabulary, config.size]
+    size = config.size
     scale = config.size**-0.5 if config.scaled else 1.0
     table = "word" if config.tied else "logits.weight"
     rules = [
-        R.x(V.I) <= dropped(F.lookup(words, R.source(V.I)), config.dropout),
-        R.y(V.I) <= dropped(F.lookup(words, R.target(V.I)), config.dropout),
+        *embedded(R.source, R.x, config),
+        *embedded(R.target, R.y, config),
         *penalty(R.mask, R.penalty),
         *scope("encoder")(stacked("encoder", R.x, config.layers, config)),
         R.memory(V.I) <= dropped(R["encoder.out"](V.I), config.dropout),
@@ -123,4 +142,7 @@ def program(config: Config) -> Program:
         R.scaled(V.I) <= dropped(R["decoder.out"](V.I), config.dropout)[scale].fixed(),
         R.logits(V.I) <= R.scaled(V.I)[table : config.vocabulary, size],
     ]
-    return Program(rules, domains={V.H: config.heads, V.B: config.buckets})
+    domains = layers.domains(config)
+    if config.positions == "relative":
+        domains |= {V.B: config.buckets}
+    return Program(rules, domains=domains)

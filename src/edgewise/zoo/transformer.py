@@ -4,7 +4,7 @@
     decoder   the same over j ≤ i, and between the two + attention over the encoder's rows
 
 A norm stands after each sum (post-norm, as in the paper) or before each sublayer, and once at the
-end (pre-norm). Positions: `sinusoidal`, `learned`, `rotary`, `alibi`, `relative`.
+end (pre-norm). A `graph` is that of both stacks; the decoder attends to all rows of the encoder.
 
 Papers: https://arxiv.org/abs/1706.03762, https://arxiv.org/abs/2002.04745 (pre-norm),
 https://arxiv.org/abs/2108.12409 (ALiBi), https://arxiv.org/abs/1910.10683 (relative).
@@ -13,40 +13,19 @@ Parity: `torch.nn.TransformerEncoder` and `torch.nn.TransformerDecoder`.
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
-from edgewise.errors import EdgewiseError, caller, suggest
-from edgewise.language import F, Program, R, V, W, repeat, scope
-from edgewise.language.nodes import Atom, Expression, Fact, Function, Statement
-from edgewise.zoo.parts import (
-    Statements,
-    attention,
-    dropped,
-    feed_forward,
-    head_size,
-    layer_norm,
-    linear,
-    penalty,
-    relative,
-    residual,
-    rotary,
-    speeds,
-)
+from edgewise.language import F, Program, R, V, W, scope
+from edgewise.language.nodes import Atom, Expression, Function, Statement
+from edgewise.zoo import block, layers
+from edgewise.zoo.block import Edges, everywhere
+from edgewise.zoo.parts import Statements, dropped, linear, penalty
 
-POSITIONS = ("sinusoidal", "learned", "rotary", "alibi", "relative")
-NORMS = ("post", "pre")
-BUCKETS, FAR_BUCKET = 32, 128
-
-
-class BadConfig(EdgewiseError):
-    """A model's configuration names one of the variants that its rules implement."""
-
-    code = "bad-config"
-    example = "from edgewise.zoo import transformer\ntransformer.Config(positions='rotatory')"
-    instead = "from edgewise.zoo import transformer\ntransformer.Config(positions='rotary')"
+PAST = (R.special.leq(V.J, V.I),)
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(block.Block):
     vocabulary: int = 37_000
     size: int = 512
     heads: int = 8
@@ -54,133 +33,74 @@ class Config:
     layers: int = 6
     decoder_layers: int = 6
     length: int = 1024
-    positions: str = "sinusoidal"
-    norm: str = "post"
     activation: Function = F.relu
     eps: float = 1e-5
     dropout: float = 0.1
     tied: bool = False  # whether the table of words is that of the logits too
 
-    def __post_init__(self) -> None:
-        for name, known in (("positions", POSITIONS), ("norm", NORMS)):
-            value = getattr(self, name)
-            if value not in known:
-                raise BadConfig(
-                    f"`{name}={value!r}` is not one of {', '.join(known)}",
-                    caller(),
-                    suggest(str(value), known, f"write `{name}={known[0]!r}`"),
-                )
+    OWN: ClassVar = {"norm": "post", "positions": "sinusoidal"}
 
 
 def embedded(token: Atom, y: Atom, config: Config) -> Statements:
     """√d · word(token), and where positions are vectors the vector of the place."""
-    d, made = config.size, []
+    d = config.size
     word = F.lookup(W.word[config.vocabulary, d], token(V.I))[math.sqrt(d)].fixed()
-    if config.positions == "learned":
-        word = word + W.position(V.I)[d,]
-    if config.positions == "sinusoidal":
-        angle, rows = R[f"{y.relation}_angle"], R.hidden[token.relation]
-        angles = R.special.add_eval(V.I, 0), W.speed[list(speeds(d))].fixed(), rows(V.I)
-        made = [(angle(V.I) <= angles) | [F.product]]
-        word = word + alternating(F.sin(angle(V.I)), F.cos(angle(V.I)), d)
-    return [*made, y(V.I) <= dropped(word, config.dropout)]
+    made, row = layers.placed(word, token, y, config)
+    return [*made, y(V.I) <= dropped(row, config.dropout)]
 
 
-def alternating(a: Expression, b: Expression, size: int) -> Expression:
-    """The elements of two vectors interleaved: a₀, b₀, a₁, b₁, ..."""
-    return F.reshape(size)(F.transp(F.reshape((2, size // 2))(F.concat(a, b))))
-
-
-def positions(x: Atom, config: Config, *, both: bool) -> list[Statement]:
-    """The rules behind positions that are part of the scores."""
-    match config.positions:
-        case "rotary":
-            return [*rotary(x, speeds(head_size(config.size, config.heads)))]
-        case "alibi":
-            rows = R.hidden[x.relation]
-            far = F.abs(R.special.sub_eval(V.I, V.J))
-            slopes = [2.0 ** (-8 * (h + 1) / config.heads) for h in range(config.heads)]
-            return [
-                R.distance(V.I, V.J) <= (far, rows(V.I), rows(V.J)),
-                *(Fact(R.slope(h)[-slope].fixed()) for h, slope in enumerate(slopes)),
-            ]
-        case "relative":
-            return [*relative(x, R.relative, BUCKETS, FAR_BUCKET, both=both)]
-    return []
-
-
-def score_terms(config: Config) -> tuple[Expression, ...]:
-    match config.positions:
-        case "alibi":
-            return (R.slope(V.H) * R.distance(V.I, V.J),)
-        case "relative":
-            return (R.relative(V.H, V.I, V.J),)
-    return ()
-
-
-def sublayer(
-    x: Atom, y: Atom, config: Config, rules: Statements, inner: Atom, read: Atom
-) -> Statements:
-    """`rules` derive `inner` from `read`; y is x with it, normed after or before."""
-    d, width = config.size, config.hidden if inner.relation == "mlp" else config.size
-    if config.norm == "pre":
-        norm = layer_norm(x, read, d, eps=config.eps)
-        return [*norm, *rules, *residual(x, inner, y, width, d, config.dropout)]
-    total = R[f"{y.relation}_sum"]
-    added = residual(x, inner, total, width, d, config.dropout)
-    return [*rules, *added, *layer_norm(total, y, d, eps=config.eps)]
+def names(y: Atom, norm: str, config: Config) -> tuple[Atom, Atom]:
+    """The relations of the sum and of the norm of a sublayer, one of which is y."""
+    return (R[f"{y.relation}_sum"], y) if config.norm == "post" else (y, R[norm])
 
 
 def attended(
-    name: str, x: Atom, y: Atom, config: Config, scores: tuple[Expression, ...],
-    *, to: Atom | None = None, where: tuple[Expression, ...] = (), rotate: bool = False,
+    name: str, x: Atom, y: Atom, config: Config, edges: Edges, *scores: Expression,
+    to: Atom | None = None,
 ) -> Statements:  # fmt: skip
-    read = R[f"{name}_norm"] if config.norm == "pre" else x
-    heads = R[f"{name}_heads"]
-    attends = attention(
-        read, heads, config.size, config.heads, to=to, p=config.dropout, scores=scores,
-        where=where, rotate=rotate,
-    )  # fmt: skip
-    rules = [
-        *scope(name)(attends[:-1]),
-        (heads(V.I) <= R[f"{name}.context"](V.H, V.I)) | [F.concat_agg],
-    ]
-    return sublayer(x, y, config, rules, heads, read)
+    """A sublayer of attention, of x to itself or to another relation."""
+
+    def rules(read: Atom) -> Statements:
+        return scope(name)(
+            layers.attention(read, R.heads, config, edges, to=to, scores=scores, placed=to is None)
+        )
+
+    total = to is not None or everywhere(config.graph)
+    return layers.sublayer(
+        x, *names(y, f"{name}_norm", config), rules, R[f"{name}.heads"], config.size, config,
+        all_rows=total,
+    )[0]  # fmt: skip
 
 
-def feed_forward_sublayer(x: Atom, y: Atom, config: Config) -> Statements:
-    """The feed-forward sublayer."""
-    read = R.mlp_norm if config.norm == "pre" else x
-    d, p = config.size, config.dropout
-    rules = feed_forward(read, R.mlp, d, config.hidden, activation=config.activation, p=p)
-    return sublayer(x, y, config, rules, R.mlp, read)
-
-
-def encoder_layer(x: Atom, config: Config) -> Statements:
-    scores = (*score_terms(config), R.penalty(V.J))
-    rotate = config.positions == "rotary"
+def encoder_layer(x: Atom, config: Config, edges: Edges) -> Statements:
     return [
-        *attended("self", x, R.attended, config, scores, rotate=rotate),
-        *feed_forward_sublayer(R.attended, R.out, config),
+        *attended("self", x, R.attended, config, edges, R.penalty(V.J)),
+        *feed_forward(R.attended, config),
     ]
 
 
-def decoder_layer(y: Atom, config: Config) -> Statements:
-    rotate, past = config.positions == "rotary", (R.special.leq(V.J, V.I),)
+def decoder_layer(y: Atom, config: Config, edges: Edges) -> Statements:
+    every = ((config.heads, ()),)
     return [
-        *attended("self", y, R.attended, config, score_terms(config), where=past, rotate=rotate),
-        *attended("cross", R.attended, R.crossed, config, (R.penalty(V.J),), to=R.memory),
-        *feed_forward_sublayer(R.crossed, R.out, config),
+        *attended("self", y, R.attended, config, edges),
+        *attended("cross", R.attended, R.crossed, config, every, R.penalty(V.J), to=R.memory),
+        *feed_forward(R.crossed, config),
     ]
 
 
-def stacked(name: str, x: Atom, layers: int, config: Config) -> list[Statement]:
+def feed_forward(x: Atom, config: Config) -> Statements:
+    sums, norm = names(R.out, "mlp_norm", config)
+    return layers.feed_forward(x, sums, norm, config, p=config.dropout)
+
+
+def stacked(name: str, x: Atom, count: int, config: Config) -> list[Statement]:
     """A stack in a scope of its own; with norms inside there is one more at its end."""
-    block = decoder_layer if name == "decoder" else encoder_layer
-    stack = repeat(lambda u: block(u, config), layers)(x)
-    last = layer_norm(stack.out, R.out, config.size, eps=config.eps)
-    end = last if config.norm == "pre" else [R.out(V.I) <= stack.out(V.I)]
-    return scope(name)([*positions(x, config, both=name == "encoder"), stack, *end])
+    decodes = name == "decoder"
+    made, past = (decoder_layer, PAST) if decodes else (encoder_layer, ())
+    edges = block.edges(config, count, own=past, past=past)
+    stack, (last,) = block.stacked(lambda pairs: lambda u: made(u, config, pairs), edges, x)
+    before = layers.positions(x, config, both=not decodes)
+    return scope(name)([*before, *stack, *layers.ended(last, R.out, config)])
 
 
 def readout(x: Atom, config: Config) -> Statements:
@@ -202,7 +122,4 @@ def program(config: Config) -> Program:
         *stacked("decoder", R.y, config.decoder_layers, config),
         *readout(R["decoder.out"], config),
     ]
-    domains = {V.H: config.heads}
-    domains |= {V.I: config.length} if config.positions == "learned" else {}
-    domains |= {V.B: BUCKETS} if config.positions == "relative" else {}
-    return Program(rules, domains=domains)
+    return Program(rules, domains=layers.domains(config))

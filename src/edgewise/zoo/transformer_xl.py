@@ -11,22 +11,28 @@ Paper: https://arxiv.org/abs/1901.02860. Parity: `torch`, by the equations, in
 tests/zoo/test_memory.py.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any, ClassVar
 
+from edgewise.graphs import causal
 from edgewise.graphs.checks import integer
-from edgewise.language import F, Program, R, V, W, repeat
-from edgewise.language.nodes import Atom, Expression, Fact, Statement, Variable
-from edgewise.zoo.parts import Statements, attended, dropped, head_size, heads, post_norm, speeds
+from edgewise.language import F, Program, R, V, W
+from edgewise.language.nodes import Atom, Expression, Fact, Function, Statement, Variable
+from edgewise.zoo import block, layers
+from edgewise.zoo.block import Edges
+from edgewise.zoo.parts import Statements, dropped, head_size, heads, speeds
 
 Carried = tuple[list[Statement], tuple[Atom, ...]]
 
 
 @dataclass(frozen=True)
-class Config:
-    """`memory` is m, the number of rows that every layer remembers."""
+class Config(block.Block):
+    """`memory` is m, the number of rows that every layer remembers.
+
+    A `graph` is one of all tokens, those remembered before those of the segment.
+    """
 
     vocabulary: int = 267_735
     size: int = 410
@@ -36,8 +42,13 @@ class Config:
     memory: int = 150
     eps: float = 1e-5
     dropout: float = 0.1
+    activation: Function = F.relu
+
+    OWN: ClassVar = {"norm": "post", "positions": "relative"}
+    FITS: ClassVar = {"positions": ("relative", "none")}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         integer(self.memory, "memory")
 
     @property
@@ -88,37 +99,59 @@ def remembered(x: Atom, depth: Atom, y: Atom, config: Config) -> Statements:
     ]
 
 
-def attention(x: Atom, z: Atom, y: Atom, config: Config) -> Statements:
+def attention(x: Atom, z: Atom, y: Atom, config: Config, edges: Edges) -> Statements:
     """Attention of the rows of x to those of z, where they stand `config.shift` further on."""
-    size, h = config.size, V.H
+    size, h, placed = config.size, V.H, config.positions == "relative"
     d = head_size(size, config.heads)
-    scale = 1 / math.sqrt(d)
-    shift = R.special.add(V.I, config.shift, V.S)
-    far = R.hidden[z.relation](V.J), shift, R.special.add(V.J, V.D, V.S)
+    values, value = heads(z, R.value, size, d, bias=False), R.value(h, V.J)
+    if config.aggregation != "softmax":
+        return [*values, *layers.attend(x, y, value, (), config, edges)]
+    scale = layers.factor(config, d)
+    query = R.q(h, V.I) + R.u(h) if placed else R.q(h, V.I)
+    terms: tuple[Expression, ...] = (R.k(h, V.J).T @ R.content(h, V.I),)
+    terms += (R.to_place(h, V.I, V.J),) if placed else ()
     return [
         *heads(x, R.q, size, d, bias=False),
         *heads(z, R.k, size, d, bias=False),
-        *heads(z, R.value, size, d, bias=False),
+        *values,
+        R.content(h, V.I) <= F.identity(query)[scale].fixed(),
+        *(to_places(z, config, scale) if placed else []),
+        *layers.attend(x, y, value, terms, config, edges),
+    ]
+
+
+def to_places(z: Atom, config: Config, scale: float) -> Statements:
+    """The score of the distance from row i to a row of z."""
+    size, h = config.size, V.H
+    d = head_size(size, config.heads)
+    far = R.special.add(V.I, config.shift, V.S), R.special.add(V.J, V.D, V.S)
+    pair = R.away(h, V.D).T, R.placed(h, V.I), R.hidden[z.relation](V.J), *far
+    return [
         R.away(h, V.D) <= R.place(V.D)[W["away.weight"](h)[d, size]],
-        R.content(h, V.I) <= (R.q(h, V.I) + R.u(h))[scale].fixed(),
         R.placed(h, V.I) <= (R.q(h, V.I) + R.v(h))[scale].fixed(),
-        (R.to_place(h, V.I, V.J) <= (R.away(h, V.D).T, R.placed(h, V.I), *far)) | [F.product],
-        (R.weights(h, V.I, V.J) <= (R.k(h, V.J).T @ R.content(h, V.I), R.to_place(h, V.I, V.J)))
-        | [F.sum, F.softmax_agg(agg_terms=[V.J])],
-        *attended(y, R.value, config.dropout),
+        (R.to_place(h, V.I, V.J) <= pair) | [F.product],
     ]
 
 
-def layer(x: Atom, depth: Atom, states: Atom, config: Config) -> Carried:
+def edges_of(config: Config) -> tuple[Edges, ...]:
+    """Rows before and at the own one; relative positions imply as much."""
+    past = (causal().shift(-config.shift, 0)(V.I, V.J),)
+    own = () if config.positions == "relative" else past
+    return block.edges(config, config.layers, own=own, past=past, shift=config.shift)
+
+
+def layer(x: Atom, depth: Atom, states: Atom, config: Config, edges: Edges) -> Carried:
     """Carries the rows, their depth, and the inputs of all layers so far."""
-    size, hidden, p = config.size, config.hidden, config.dropout
-    rules = [
-        *remembered(x, depth, R.z, config),
-        *attention(x, R.z, R.heads, config),
-        *post_norm(x, R.heads, R.out, size, hidden, eps=config.eps, p=p, hidden_p=p),
-        *states_of(depth, states, R.out),
-    ]
-    return rules, (R.out, R.deeper, R.states)
+
+    def attends(read: Atom) -> Statements:
+        return [
+            *remembered(read, depth, R.z, config),
+            *attention(read, R.z, R.heads, config, edges),
+        ]
+
+    made = layers.layer(x, attends, config, p=config.dropout)
+    rules = [*made, *states_of(depth, states, block.last(made))]
+    return rules, (block.last(made), R.deeper, R.states)
 
 
 def states_of(depth: Atom, states: Atom, y: Atom) -> Statements:
@@ -135,22 +168,29 @@ def program(config: Config) -> Program:
 
     Derives `logits(i)` and `states(l, i)`, the inputs of layer l: the last m are the next memory.
     """
-    rules = stacked(config, lambda x, depth, states: layer(x, depth, states, config))
+    rules = stacked(
+        config,
+        lambda edges: lambda x, depth, states: layer(x, depth, states, config, edges),
+    )
     return Program(rules, domains={V.H: config.heads})
 
 
-def stacked(config: Config, block: Callable[[Atom, Atom, Atom], Carried]) -> list[Statement]:
+def stacked(
+    config: Config, made: Callable[[Edges], Callable[[Atom, Atom, Atom], Any]]
+) -> list[Statement]:
     """Embeddings, layers that carry the states, and a score for every word."""
     size = config.size
     word = F.lookup(W.word[config.vocabulary, size], R.token(V.I))
-    stack = repeat(block, config.layers)(R.x, R.depth, R.first)
-    out, _, states = (R[f"layer.{name}"] for name in stack.outputs)
+    stack, (last, _, states) = block.stacked(made, edges_of(config), R.x, R.depth, R.first)
+    pre = config.norm == "pre"
+    out = R.out if pre else last
     return [
         Fact(R.depth(0)),
         R.x(V.I) <= dropped(word, config.dropout),
         R.first(0, V.I) <= R.x(V.I),
-        *places(R.x, config),
-        stack,
+        *(places(R.x, config) if config.positions == "relative" else []),
+        *stack,
+        *(layers.ended(last, R.out, config) if pre else []),
         R.states(V.L, V.I) <= states(V.L, V.I),
         R.logits(V.I) <= out(V.I)["word" : config.vocabulary, size],
     ]

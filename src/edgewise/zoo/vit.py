@@ -6,15 +6,16 @@ Paper: https://arxiv.org/abs/2010.11929. Parity: `transformers.ViTForImageClassi
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from edgewise.language import F, Program, R, V, W, repeat
+from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Function
-from edgewise.zoo import encoder
-from edgewise.zoo.parts import Statements, affine, dropped, layer_norm
+from edgewise.zoo import block, encoder, layers
+from edgewise.zoo.parts import Statements, affine, dropped
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(block.Block):
     """Square images of `image`² points with `channels` numbers each, in patches of `patch`²."""
 
     image: int = 224
@@ -29,6 +30,13 @@ class Config:
     eps: float = 1e-12
     dropout: float = 0.0
 
+    OWN: ClassVar = {"positions": "learned"}
+
+    @property
+    def length(self) -> int:
+        """Rows: a class and the patches."""
+        return self.side**2 + 1
+
     @property
     def side(self) -> int:
         """Patches along one side."""
@@ -41,12 +49,14 @@ def embeddings(config: Config) -> Statements:
     width = config.channels * patch * patch
     row, column = R.special.div(V.Y, patch, V.P), R.special.div(V.X, patch, V.Q)
     places = R.special.mul(V.P, config.side, V.A), R.special.add(V.A, V.Q, V.K)
+    made, known = layers.placed(R.known(V.I), R.known, R.x, config)
     return [
         (R.patch(V.P, V.Q) <= (R.pixel(V.C, V.Y, V.X), row, column)) | [F.concat_agg],
         R.known(0) <= W["class"][d,],
         R.known(V.I)
         <= (*affine(R.patch(V.P, V.Q), "patch", width, d), *places, R.special.next(V.K, V.I)),
-        R.x(V.I) <= dropped(R.known(V.I) + W.position(V.I)[d,], config.dropout),
+        *made,
+        R.x(V.I) <= dropped(known, config.dropout),
     ]
 
 
@@ -54,16 +64,16 @@ def program(config: Config) -> Program:
     """Reads `pixel(c, y, x)`, derives `out(i)` and from row 0 `pooled` and the scores of classes,
     `logits`.
     """
-    inner = encoder.Config(
-        config.size, config.heads, config.hidden, config.layers, config.activation,
-        config.dropout, eps=config.eps,
-    )  # fmt: skip
-    stack = repeat(lambda x: encoder.layer(x, inner), config.layers)(R.x)
+    edges = block.edges(config, config.layers)
+    stack, (last,) = block.stacked(
+        lambda pairs: lambda x: encoder.layer(x, config, pairs), edges, R.x
+    )
     rules = [
         *embeddings(config),
-        stack,
-        *layer_norm(stack.out, R.out, config.size, eps=config.eps),
+        *layers.positions(R.x, config),
+        *stack,
+        *layers.ended(last, R.out, config),
         (R.pooled <= affine(R.out(0), "pooled", config.size, config.size)) | [F.tanh],
         R.logits <= affine(R.out(0), "logits", config.size, config.classes),
     ]
-    return Program(rules, domains={V.H: config.heads, V.I: config.side**2 + 1})
+    return Program(rules, domains=layers.domains(config))

@@ -10,16 +10,19 @@ to j: it encodes the factorisation order.
 Paper: https://arxiv.org/abs/1906.08237. Parity: `transformers.XLNetModel`.
 """
 
-import math
 from dataclasses import dataclass
+from typing import ClassVar
 
-from edgewise.language import F, Program, R, V, W, repeat
+from edgewise.errors import caller
+from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom, Expression, Function, Statement
+from edgewise.zoo import block, layers
+from edgewise.zoo.block import BadConfig, Edges
 from edgewise.zoo.parts import FAR, Statements, affine, dropped, head_size, heads, penalty, speeds
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(block.Block):
     """`kinds` of segments are distinguished; `guesses` adds the second (query) stream."""
 
     vocabulary: int = 32_000
@@ -32,6 +35,18 @@ class Config:
     activation: Function = F.gelu
     eps: float = 1e-12
     dropout: float = 0.1
+
+    OWN: ClassVar = {"norm": "post", "positions": "relative"}
+    FITS: ClassVar = {"positions": ("relative", "none")}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.guesses and self.aggregation != "softmax":
+            raise BadConfig(
+                f"`aggregation={self.aggregation!r}` has no scores in which tokens could be hidden",
+                caller(),
+                "write `guesses=False`",
+            )
 
 
 def places(config: Config) -> Statements:
@@ -60,72 +75,94 @@ def keys(x: Atom, config: Config) -> Statements:
     size, h = config.size, V.H
     d = head_size(size, config.heads)
     weight = W["place.weight"](h)[d, size]
-    return [
-        *heads(x, R.k, size, d, bias=False),
-        *heads(x, R.value, size, d, bias=False),
+    values = heads(x, R.value, size, d, bias=False)
+    if config.aggregation != "softmax":
+        return values
+    placed: Statements = [
         R.behind_k(h, V.D) <= R.behind(V.D)[weight],
         R.ahead_k(h, V.D) <= R.ahead(V.D)[weight],
     ]
+    own = heads(x, R.k, size, d, bias=False)
+    return [*own, *values, *(placed if config.positions == "relative" else [])]
 
 
-def attention(x: Atom, y: Atom, config: Config, *scores: Expression) -> Statements:
+def attention(x: Atom, y: Atom, config: Config, edges: Edges, *scores: Expression) -> Statements:
     """Attention of the rows of one stream; both streams share the weights."""
     size, h, at = config.size, V.H, y.relation
     d = head_size(size, config.heads)
-    scale = 1 / math.sqrt(d)
-    q, place, weights, context = (
-        R[f"{at}_{part}"] for part in ("q", "place", "weights", "context")
-    )
+    scale = layers.factor(config, d)
+    q, place, kind = (R[f"{at}_{part}"] for part in ("q", "place", "kind"))
+    content, same, other = (R[f"{at}_{part}"] for part in ("content", "same", "other"))
 
     def query(bias: str) -> Expression:
         return (q(h, V.I) + W[bias](h)[d,])[scale].fixed()
 
-    content, placed, kind = (R[f"{at}_{part}"] for part in ("content", "placed", "kind"))
-    same, other = R[f"{at}_same"], R[f"{at}_other"]
-    pair = h, V.I, V.J
-    back, on = R.special.add(V.J, V.D, V.I), R.special.add(V.I, V.D, V.J)
+    def attend(*terms: Expression) -> Statements:
+        return layers.attend(
+            x, y, R.value(h, V.J), terms, config, edges,
+            context=R[f"{at}_context"], weights=R[f"{at}_weights"],
+        )  # fmt: skip
+
+    if config.aggregation != "softmax":
+        return attend(*scores)
+    placed = config.positions == "relative"
     return [
         q(h, V.I) <= x(V.I)[W["q.weight"](h)[d, size]],
         content(h, V.I) <= query("u"),
-        placed(h, V.I) <= query("v"),
+        *(to_places(at, place, query("v")) if placed else []),
         kind(h, V.I) <= query("w"),
-        (place(*pair) <= (R.behind_k(h, V.D).T, placed(h, V.I), R._k(h, V.J), back)) | [F.product],
-        (place(*pair) <= (R.ahead_k(h, V.D).T, placed(h, V.I), R._k(h, V.J), on)) | [F.product],
         same(h, V.I) <= kind(h, V.I)[W.same(h)[1, d]],
         other(h, V.I) <= kind(h, V.I)[W.other(h)[1, d]],
-        (
-            weights(*pair)
-            <= (
-                R.k(h, V.J).T @ content(h, V.I),
-                place(*pair),
-                R.same(V.I, V.J) * same(h, V.I),
-                R.other(V.I, V.J) * other(h, V.I),
-                *scores,
-            )
-        )
-        | [F.sum, F.softmax_agg(agg_terms=[V.J])],
-        (context(h, V.I) <= (dropped(weights(*pair), config.dropout), R.value(h, V.J)))
-        | [F.product],
-        (y(V.I) <= context(h, V.I)) | [F.concat_agg],
+        *attend(
+            R.k(h, V.J).T @ content(h, V.I),
+            *((place(h, V.I, V.J),) if placed else ()),
+            R.same(V.I, V.J) * same(h, V.I),
+            R.other(V.I, V.J) * other(h, V.I),
+            *scores,
+        ),
     ]
 
 
-def stream(x: Atom, y: Atom, config: Config, *scores: Expression) -> Statements:
-    """A layer of a stream."""
-    size, p, at = config.size, config.dropout, y.relation
-    heads_, attended, mid, inner, added = (
-        R[f"{at}_{part}"] for part in ("heads", "attended", "mid", "inner", "added")
-    )
-    hidden = affine(mid(V.I), "mlp", size, config.hidden)
-    weight, bias = affine(inner(V.I), "added", config.hidden, size)
-    back = heads_(V.I)[W["attended.weight"][size, size]]
+def to_places(at: str, place: Atom, query: Expression) -> Statements:
+    """The score of the distance from i to j, behind or ahead."""
+    h, placed, pair = V.H, R[f"{at}_placed"], (V.H, V.I, V.J)
+    back, on = R.special.add(V.J, V.D, V.I), R.special.add(V.I, V.D, V.J)
     return [
-        *attention(x, heads_, config, *scores),
-        attended(V.I) <= x(V.I) + dropped(back, p),
-        mid(V.I) <= _normed(attended(V.I), "norm1", config),
-        inner(V.I) <= dropped(config.activation(hidden[0] + hidden[1]), p),
-        added(V.I) <= mid(V.I) + dropped(weight + bias, p),
-        y(V.I) <= _normed(added(V.I), "norm2", config),
+        placed(h, V.I) <= query,
+        (place(*pair) <= (R.behind_k(h, V.D).T, placed(h, V.I), R._k(h, V.J), back)) | [F.product],
+        (place(*pair) <= (R.ahead_k(h, V.D).T, placed(h, V.I), R._k(h, V.J), on)) | [F.product],
+    ]
+
+
+def stream(
+    x: Atom, read: Atom, y: Atom, config: Config, edges: Edges, *scores: Expression
+) -> Statements:
+    """A layer of a stream, whose attention reads the rows `read` of x; streams share weights."""
+    size, p, at = config.size, config.dropout, y.relation
+    heads_, attended, inner, added = (
+        R[f"{at}_{part}"] for part in ("heads", "attended", "inner", "added")
+    )
+    back = dropped(heads_(V.I)[W["attended.weight"][size, size]], p)
+    both = [attended(V.I) <= x(V.I), attended(V.I) <= back]
+    mid = attended if config.norm == "none" else R[f"{at}_mid"]
+    rows = mid if config.norm == "post" else attended
+    rules: Statements = [
+        *attention(read, heads_, config, edges, *scores),
+        *([attended(V.I) <= x(V.I) + back] if block.everywhere(config.graph) else both),
+    ]
+    if config.norm == "post":
+        rules.append(mid(V.I) <= _normed(attended(V.I), "norm1", config))
+    if config.feed_forward == "none":
+        return [*rules, y(V.I) <= rows(V.I)]
+    if config.norm == "pre":
+        rules.append(mid(V.I) <= _normed(attended(V.I), "norm2", config))
+    weight, bias = affine(inner(V.I), "added", layers.hidden_size(config), size)
+    last = _normed(added(V.I), "norm2", config) if config.norm == "post" else added(V.I)
+    return [
+        *rules,
+        *layers.hidden_layer(mid, inner, config, p=p),
+        added(V.I) <= rows(V.I) + dropped(weight + bias, p),
+        y(V.I) <= last,
     ]
 
 
@@ -134,15 +171,30 @@ def _normed(x: Expression, name: str, config: Config) -> Expression:
     return F.norm(eps=config.eps)(x) * gain.filled(1.0) + bias.filled(0.0)
 
 
-def layer(x: Atom, config: Config) -> Statements:
-    return [*keys(x, config), *stream(x, R.out, config, R.penalty(V.J))]
+def _read(x: Atom, y: Atom, config: Config) -> tuple[Statements, Atom]:
+    """What attention reads of the rows of a stream: with norms inside, their norms."""
+    if config.norm != "pre":
+        return [], x
+    return [y(V.I) <= _normed(x(V.I), "norm1", config)], y
 
 
-def two_streams(x: Atom, g: Atom, config: Config) -> tuple[list[Statement], tuple[Atom, Atom]]:
+def layer(x: Atom, config: Config, edges: Edges) -> Statements:
+    norm, read = _read(x, R.norm1, config)
+    rules = stream(x, read, R.out, config, edges, R.penalty(V.J))
+    return [*norm, *keys(read, config), *rules]
+
+
+def two_streams(
+    x: Atom, g: Atom, config: Config, edges: Edges
+) -> tuple[list[Statement], tuple[Atom, Atom]]:
+    norm, read = _read(x, R.norm1, config)
+    norm_g, read_g = _read(g, R.guess_norm1, config)
     rules = [
-        *keys(x, config),
-        *stream(x, R.out, config, R.penalty(V.J), R.masked(V.I, V.J)),
-        *stream(g, R.guess, config, R.penalty(V.J), R.unseen(V.I, V.J)),
+        *norm,
+        *norm_g,
+        *keys(read, config),
+        *stream(x, read, R.out, config, edges, R.penalty(V.J), R.masked(V.I, V.J)),
+        *stream(g, read_g, R.guess, config, edges, R.penalty(V.J), R.unseen(V.I, V.J)),
     ]
     return rules, (R.out, R.guess)
 
@@ -152,25 +204,27 @@ def program(config: Config) -> Program:
 
     With `guesses` it reads `hides(i, j)` too and derives `guess(i)`; no token may hide all.
     """
-    size, p = config.size, config.dropout
+    size, p, edges = config.size, config.dropout, block.edges(config, config.layers)
     rules: list[Statement] = [
         R.x(V.I) <= dropped(F.lookup(W.word[config.vocabulary, size], R.token(V.I)), p),
         *penalty(R.mask, R.penalty),
-        *places(config),
-        *segments(config),
+        *(places(config) if config.positions == "relative" else []),
+        *(segments(config) if config.aggregation == "softmax" else []),
     ]
-    if config.guesses:
-        both = repeat(lambda x, g: two_streams(x, g, config), config.layers)(R.x, R.g)
-        rules += [
-            R.g(V.I) <= (dropped(W.blank[size,], p), R._token(V.I)),
-            R.unseen(V.I, V.J) <= R.hides(V.I, V.J)[FAR].fixed(),
-            R.masked(V.I, V.J) <= (R.unseen(V.I, V.J), R.special.neq(V.I, V.J)),
-            R.masked(V.I, V.I) <= R.hides(V.I, V.I)[0.0].fixed(),  # the first stream knows itself
-            both,
-            R.out(V.I) <= R["layer.out"](V.I),
-            R.guess(V.I) <= R["layer.guess"](V.I),
-        ]
-    else:
-        stack = repeat(lambda x: layer(x, config), config.layers)(R.x)
-        rules += [stack, R.out(V.I) <= stack.out(V.I)]
+    if not config.guesses:
+        stack, (last,) = block.stacked(lambda pairs: lambda x: layer(x, config, pairs), edges, R.x)
+        rules += [*stack, *layers.ended(last, R.out, config)]
+        return Program(rules, domains={V.H: config.heads})
+    both, (last, guess) = block.stacked(
+        lambda pairs: lambda x, g: two_streams(x, g, config, pairs), edges, R.x, R.g
+    )
+    rules += [
+        R.g(V.I) <= (dropped(W.blank[size,], p), R._token(V.I)),
+        R.unseen(V.I, V.J) <= R.hides(V.I, V.J)[FAR].fixed(),
+        R.masked(V.I, V.J) <= (R.unseen(V.I, V.J), R.special.neq(V.I, V.J)),
+        R.masked(V.I, V.I) <= R.hides(V.I, V.I)[0.0].fixed(),  # the first stream knows itself
+        *both,
+        *layers.ended(last, R.out, config),
+        *layers.ended(guess, R.guess, config),
+    ]
     return Program(rules, domains={V.H: config.heads})
