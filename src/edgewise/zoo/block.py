@@ -16,7 +16,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from edgewise.errors import EdgewiseError, caller, safe_repr, suggest
 from edgewise.graphs import (
@@ -51,6 +51,7 @@ FEED_FORWARDS = ("none", *ACTIVATIONS, *GATED)
 
 Conditions = tuple[Expression, ...]
 Graph = Pattern | per_head | per_layer | str | Conditions | None
+Kind = TypeVar("Kind")
 Edges = tuple[tuple[int, Conditions], ...]  # so many heads, and the conditions on their pairs
 
 
@@ -281,18 +282,18 @@ def everywhere(graph: Any) -> bool:
 
 
 def stacked(
-    block: Callable[[Edges], Callable[..., Any]], layers: Sequence[Edges], *inputs: Atom
+    block: Callable[[Kind], Callable[..., Any]], layers: Sequence[Kind], *inputs: Atom
 ) -> tuple[list[Statement], tuple[Atom, ...]]:
     """A block for each layer, named `layer.0` and so on: rules, and the outputs of the last.
 
-    Layers that are alike print as one block.
+    `layers` says of each what is its own, such as its edges. Layers that are alike print as one block.
     """
     if len(set(layers)) == 1:
         stack = repeat(block(layers[0]), len(layers))(*inputs)
         return [stack], tuple(R[f"layer.{name}"] for name in stack.outputs)
     rules: list[Statement] = []
-    for k, pairs in enumerate(layers):
-        made = block(pairs)(*inputs)
+    for k, kind in enumerate(layers):
+        made = block(kind)(*inputs)
         own, outputs = made if isinstance(made, tuple) else (made, (last(made),))
         rules += scope(f"layer.{k}")(own)
         inputs = tuple(R[f"layer.{k}.{output.relation}"] for output in outputs)

@@ -64,20 +64,18 @@ def sublayer(
     norm: Norm = layer_norm,
     bias: bool = True,
     all_rows: bool = True,
+    adds: Callable[..., Statements] = residual,
 ) -> tuple[Statements, Atom]:
     """What `rules` derive as `inner` (of `width` numbers) from the rows they read, added to x.
 
     Gives the rules, and the relation of the sum: `added`, or `normed` where the norm stands last.
+    `adds` are the rules of the residual connection.
     """
     size, eps = config.size, config.eps
     how: Any = {"everywhere": all_rows, "bias": bias}
     read = normed if config.norm == "pre" else x
     before = norm(x, normed, size, eps=eps) if config.norm == "pre" else []
-    made = [
-        *before,
-        *rules(read),
-        *residual(x, inner, added, width, size, config.dropout, **how),
-    ]
+    made = [*before, *rules(read), *adds(x, inner, added, width, size, config.dropout, **how)]
     if config.norm == "post":
         return [*made, *norm(added, normed, size, eps=eps)], normed
     return made, added

@@ -14,15 +14,22 @@ Parity: `transformers.LlamaForCausalLM`, and those of the others.
 
 import math
 from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
 
+from edgewise.errors import caller
 from edgewise.graphs import causal, window
-from edgewise.language import F, Program, R, V, W, repeat, scope
-from edgewise.language.nodes import Atom, Expression, Function, Statement, Variable
-from edgewise.zoo.parts import Statements, dropped, rotary, speeds
+from edgewise.language import F, Program, R, V, W, scope
+from edgewise.language.nodes import Atom, Expression, Function, Variable
+from edgewise.zoo import block, layers
+from edgewise.zoo.block import BadConfig, Edges
+from edgewise.zoo.parts import Statements, rotary, speeds
+
+PAST = (R.special.leq(V.J, V.I),)
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(block.Block):
     """`d` features per head; `tied`: words are scored by the table that they were read from.
 
     - stretch: slows rotary positions down, by a factor, or (factor, low, high, length) as Llama 3.
@@ -30,7 +37,7 @@ class Config:
     - biases: the projections with a bias, of `q`, `k`, `v`, `attended`, `gate`, `up`, `out`.
     - window: in the layers `local` a token attends to so many tokens, itself included; their
       rotary base is `local_base`, if that is another.
-    - scale: of scores, by default 1 / √d. cap: scores are cap · tanh(score / cap).
+    - cap: scores are cap · tanh(score / cap).
     - qk_norm: queries and keys are normed; post_norm: what a sublayer gives is, too.
     - shifted: the gain of a norm is 1 + weight. scaled: embeddings are multiplied by √size.
     """
@@ -54,13 +61,25 @@ class Config:
     window: int | None = None
     local: tuple[int, ...] = ()
     local_base: float | None = None
-    scale: float | None = None
     cap: float | None = None
     logits_cap: float | None = None
     qk_norm: bool = False
     post_norm: bool = False
     shifted: bool = False
     scaled: bool = False
+
+    OWN: ClassVar = {"positions": "rotary"}
+    FITS: ClassVar = {"positions": ("rotary", "learned", "sinusoidal", "none")}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for heads, _ in {run for edges in block.edges(self, self.layers) for run in edges}:
+            if heads * self.groups % self.heads:
+                raise BadConfig(
+                    f"{self.heads // self.groups} heads share keys, and so a graph",
+                    caller(),
+                    f"give at most {self.groups} patterns, a divisor of it",
+                )
 
     @property
     def speeds(self) -> tuple[float, ...]:
@@ -100,94 +119,134 @@ def turned(x: Atom, y: Atom, config: Config, at: str, *keys: Variable) -> Statem
     if config.qk_norm:
         row = norm(row, f"{x.relation}_norm", config.d, config)
     r, cos, sin = config.rotated, R[f"{at}cos"](V.I), R[f"{at}sin"](V.I)
+    if config.positions != "rotary":
+        return [y(*keys, V.I) <= row]
     if r is None:
         return [y(*keys, V.I) <= F.rotate(row, cos, sin)]
     first, rest = F.slice(rows=(0, r))(row), F.slice(rows=(r, config.d))(row)
     return [y(*keys, V.I) <= F.concat(F.rotate(first, cos, sin), rest)]
 
 
-def attention(x: Atom, config: Config, *, local: bool) -> Statements:
-    """Derives `heads(i)`; a local layer attends to the last `window` tokens."""
+def attention(x: Atom, config: Config, edges: Edges, *, local: bool) -> Statements:
+    """Derives `heads(i)`."""
     d, size = config.d, config.size
     at = "local." if local and config.local_base else ""
-    where: Expression = R.special.leq(V.J, V.I)
-    if local and config.window:
-        where = (causal() & window(config.window - 1))(V.I, V.J)
-    scale = 1 / math.sqrt(d) if config.scale is None else config.scale
-    query = R.rotated_q(V.G, V.U, V.I)[scale / (config.cap or 1.0)].fixed()
-    score = R.rotated_k(V.G, V.J).T @ query
+    heads = (V.G, V.U)
+    runs = tuple((count * config.groups // config.heads, where) for count, where in edges)
+    values = projected(x, R.v, size, d, config, V.G)
+    attend = partial(layers.attend, x, R.heads, R.v(V.G, V.J), keys=heads)
+    if config.aggregation != "softmax":
+        return [*values, *attend((), config, runs)]
+    scale = layers.factor(config, d) / (config.cap or 1.0)
+    score = R.rotated_k(V.G, V.J).T @ layers.scaled(R.rotated_q(V.G, V.U, V.I), scale)
     score = F.tanh(score) * config.cap if config.cap else score
-    weights = dropped(R.weights(V.G, V.U, V.I, V.J), config.dropout)
     return [
         *projected(x, R.q, size, d, config, V.G, V.U),
         *projected(x, R.k, size, d, config, V.G),
-        *projected(x, R.v, size, d, config, V.G),
+        *values,
         *turned(R.q, R.rotated_q, config, at, V.G, V.U),
         *turned(R.k, R.rotated_k, config, at, V.G),
-        (R.weights(V.G, V.U, V.I, V.J) <= (score, where)) | [F.sum, F.softmax_agg(agg_terms=[V.J])],
-        (R.context(V.G, V.U, V.I) <= (weights, R.v(V.G, V.J))) | [F.product],
-        (R.heads(V.I) <= R.context(V.G, V.U, V.I)) | [F.concat_agg],
+        *attend((score,), config, runs),
     ]
 
 
-def added(x: Atom, z: Atom, y: Atom, inputs: int, config: Config) -> Statements:
+def added(
+    x: Atom, z: Atom, y: Atom, inputs: int, size: int, p: float, *, config: Config,
+    everywhere: bool, bias: bool,
+) -> Statements:  # fmt: skip
     """A residual connection: y = x + W z, the latter normed with `post_norm`."""
-    size, name = config.size, y.relation
+    name = y.relation
     items: tuple[Expression, ...] = (z(V.I)[W[f"{name}.weight"][size, inputs]],)
     items += (W[f"{name}.bias"][size,],) if name in config.biases else ()
-    if not config.post_norm:
-        return [y(V.I) <= (x(V.I), *items)]
-    made = R[f"{name}_sublayer"]
-    return [made(V.I) <= items, y(V.I) <= x(V.I) + norm(made(V.I), f"{name}_norm", size, config)]
+    made: Statements = []
+    if config.post_norm:
+        made = [R[f"{name}_sublayer"](V.I) <= items]
+        items = (norm(R[f"{name}_sublayer"](V.I), f"{name}_norm", size, config),)
+    if everywhere:
+        return [*made, y(V.I) <= (x(V.I), *items)]
+    return [*made, y(V.I) <= x(V.I), y(V.I) <= items]
 
 
-def layer(x: Atom, config: Config, *, local: bool = False) -> Statements:
-    size, hidden = config.size, config.hidden
+def hidden_layer(x: Atom, config: Config) -> Statements:
+    """silu(W₁ x) ⊙ W₂ x, or another kind."""
+    size, hidden, kind = config.size, layers.hidden_size(config), str(config.feed_forward)
+    if kind in block.ACTIVATIONS:
+        made = projected(x, R.up, size, hidden, config)
+        return [*made, R.mlp(V.I) <= block.ACTIVATIONS[kind](R.up(V.I))]
+    activation = block.GATED.get(kind, config.activation)
     return [
-        R.norm1(V.I) <= norm(x(V.I), "norm1", size, config),
-        *attention(R.norm1, config, local=local),
-        *added(x, R.heads, R.attended, config.heads * config.d, config),
-        R.norm2(V.I) <= norm(R.attended(V.I), "norm2", size, config),
-        *projected(R.norm2, R.gate, size, hidden, config),
-        *projected(R.norm2, R.up, size, hidden, config),
-        R.mlp(V.I) <= config.activation(R.gate(V.I)) * R.up(V.I),
-        *added(R.attended, R.mlp, R.out, hidden, config),
+        *projected(x, R.gate, size, hidden, config),
+        *projected(x, R.up, size, hidden, config),
+        R.mlp(V.I) <= activation(R.gate(V.I)) * R.up(V.I),
     ]
 
 
-def stacked(config: Config) -> tuple[list[Statement], Atom]:
-    """All layers and their output; those that differ are written one by one."""
-    kinds = [i in config.local for i in range(config.layers)]
-    if len(set(kinds)) == 1:
-        stack = repeat(lambda x: layer(x, config, local=kinds[0]), config.layers)(R.x)
-        return [stack], stack.out
-    rules: list[Statement] = []
-    x = R.x
-    for i, local in enumerate(kinds):
-        rules += scope(f"layer.{i}")(layer(x, config, local=local))
-        x = R[f"layer.{i}.out"]
-    return rules, x
+def layer(x: Atom, config: Config, edges: Edges, *, local: bool = False) -> Statements:
+    hidden = layers.hidden_size(config)
+
+    def normed(x: Atom, y: Atom, size: int, *, eps: float) -> Statements:
+        return [y(V.I) <= norm(x(V.I), y.relation, size, config)]
+
+    sublayer = partial(
+        layers.sublayer, config=config, norm=normed, adds=partial(added, config=config)
+    )
+    rules, mid = sublayer(
+        x, R.attended, R.norm1, lambda read: attention(read, config, edges, local=local),
+        R.heads, config.heads * config.d, all_rows=block.everywhere(config.graph),
+    )  # fmt: skip
+    if config.feed_forward == "none":
+        return rules
+    rest, _ = sublayer(
+        mid, R.out, R.norm2, lambda read: hidden_layer(read, config), R.mlp, hidden
+    )
+    return [*rules, *rest]
+
+
+def edges_of(config: Config) -> tuple[Edges, ...]:
+    """A local layer attends to the last `window` tokens."""
+    if config.graph is not None:
+        return block.edges(config, config.layers, past=PAST)
+    near = (causal() & window(config.window - 1))(V.I, V.J) if config.window else None
+    return tuple(
+        ((config.heads, (near,) if near is not None and i in config.local else PAST),)
+        for i in range(config.layers)
+    )
 
 
 def program(config: Config) -> Program:
     """Reads `token(i)`, derives `out(i)` and `logits(i)`. Padding at the end needs no mask."""
     size, words = config.size, config.vocabulary
+    kinds = [(edges, i in config.local) for i, edges in enumerate(edges_of(config))]
+    stack, (last,) = block.stacked(
+        lambda kind: lambda x: layer(x, config, kind[0], local=kind[1]), kinds, R.x
+    )
     word = F.lookup(W.word[words, size], R.token(V.I))
-    rules, last = stacked(config)
-    local = rotary(R.token, speeds(config.rotated or config.d, config.local_base or 1.0))
+    made, row = layers.placed(
+        word[math.sqrt(size)].fixed() if config.scaled else word, R.token, R.x, config
+    )
     score = R.out(V.I)["word" if config.tied else "logits.weight" : words, size]
     capped = config.logits_cap
+    end = norm(last(V.I), "out", size, config) if config.norm == "pre" else last(V.I)
     rules = [
-        R.x(V.I) <= (word[math.sqrt(size)].fixed() if config.scaled else word),
-        *rotary(R.token, config.speeds),
-        *(scope("local")(local) if config.local_base else []),
-        *rules,
-        R.out(V.I) <= norm(last(V.I), "out", size, config),
+        *made,
+        R.x(V.I) <= row,
+        *(rotations(config) if config.positions == "rotary" else []),
+        *stack,
+        R.out(V.I) <= end,
         *([R.score(V.I) <= score] if capped else []),
         R.logits(V.I) <= (F.tanh(R.score(V.I) * (1 / capped)) * capped if capped else score),
     ]
-    groups = {V.G: config.groups, V.U: config.heads // config.groups}
-    return Program(rules, domains=groups)
+    domains = {V.G: config.groups, V.U: config.heads // config.groups}
+    return Program(
+        rules, domains=domains | ({V.I: config.length} if config.positions == "learned" else {})
+    )
+
+
+def rotations(config: Config) -> Statements:
+    """The angles of all positions, and those of local layers."""
+    local = rotary(R.token, speeds(config.rotated or config.d, config.local_base or 1.0))
+    own = rotary(R.token, config.speeds)
+    return [*own, *(scope("local")(local) if config.local_base else [])]
 
 
 def _slowed(speed: float, factor: float, low: float, high: float, length: float) -> float:

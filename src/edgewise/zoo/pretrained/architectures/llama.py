@@ -254,9 +254,9 @@ def rope_parameters(config: Any) -> dict[str, Any]:
     return found
 
 
-def _scalar_of(scale: float | None) -> float:
+def _scalar_of(scale: float | str | None) -> float:
     """The number whose inverse root is the scale: an integer where it is very nearly one."""
-    found = (scale or 1.0) ** -2
+    found = scale**-2 if isinstance(scale, int | float) and scale else 1.0
     return round(found) if abs(found - round(found)) < 1e-9 * found else found
 
 
