@@ -24,7 +24,7 @@ GRAPHS = [
 
 
 def decoder(graph=CAUSAL, heads=2, layers=2):
-    config = encoder.Config(size=8, heads=heads, hidden=16, layers=layers, where=(graph(V.I, V.J),))
+    config = encoder.Config(size=8, heads=heads, hidden=16, layers=layers, graph=graph)
     return encoder.program(config).compile(R.out, seed=0, dtype=torch.float64).eval()
 
 
@@ -291,7 +291,7 @@ def test_two_that_grow_side_by_side_do_not_mix():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_matrices_large_enough_for_loops_of_our_own(dtype, batch):
-    config = encoder.Config(size=128, heads=4, hidden=256, layers=2, where=(CAUSAL(V.I, V.J),))
+    config = encoder.Config(size=128, heads=4, hidden=256, layers=2, graph=CAUSAL)
     model = encoder.program(config).compile(R.out, seed=0, dtype=dtype).eval()
     x = torch.randn(batch, 9, 128, dtype=dtype)
     growing = model.growing(9)

@@ -89,7 +89,7 @@ def test_the_encoder_is_torch_s(n, layers, size, heads, activation):
 
 def test_a_condition_makes_it_causal():
     torch.manual_seed(0)
-    config = encoder.Config(8, 2, 8, 2, where=(R.special.leq(V.J, V.I),))
+    config = encoder.Config(8, 2, 8, 2, graph="causal()")
     model = torch_encoder(config, "relu")
     x = torch.randn(5, 8, dtype=torch.float64)
     mask = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)

@@ -19,7 +19,7 @@ layers = 1
 heads = 2
 size = 8
 dropout = 0.1
-graphs = ["window(2)", "strided(3)"]
+graph = ["window(2)", "strided(3)"]
 
 [objective]
 kind = "causal"

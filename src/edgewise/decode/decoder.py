@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
+from edgewise.grow.axes import CannotGrow
 from edgewise.grow.growing import Growing, selected
 from edgewise.inputs.kinds import numbers
 
@@ -108,6 +109,14 @@ class RecomputingDecoder:
     @property
     def remaining(self) -> int:
         return self.capacity - (0 if self.tokens is None else self.tokens.shape[1])
+
+
+def decoder_of(model: Model, token: str, capacity: int, **fixed: Any) -> Decoder:
+    """With a cache where the rules of the model allow one, otherwise by recomputing all tokens."""
+    try:
+        return CachedDecoder(model.growing(capacity, **fixed), token)
+    except CannotGrow:
+        return RecomputingDecoder(model, token, capacity, **fixed)
 
 
 def checked_prompt(decoder: Decoder, prompt: Any, most: int, stop: Stop) -> Tensor:

@@ -194,11 +194,11 @@ def _special(tokenizer: Any) -> dict[str, int]:
 def toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
     """Tables of numbers, strings and lists as TOML; what is None is left out.
 
-    >>> print(toml({"model": {"kind": "gpt", "tied": True, "graphs": ["window(2)"]}}), end="")
+    >>> print(toml({"model": {"kind": "gpt", "tied": True, "graph": ["window(2)"]}}), end="")
     [model]
     kind = "gpt"
     tied = true
-    graphs = ["window(2)"]
+    graph = ["window(2)"]
     """
     blocks = []
     for section, table in tables.items():

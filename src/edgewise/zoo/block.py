@@ -78,6 +78,7 @@ class Block:
     feed_forward: str | int | None = None
     aggregation: str | None = None
     positions: str | None = None
+    attention_dropout: float | None = None  # of attention weights; by default as of rows
 
     OWN: ClassVar[Mapping[str, Any]] = {}
     FITS: ClassVar[Mapping[str, tuple[str, ...]]] = {}
@@ -144,6 +145,8 @@ class Config(Protocol):
     def aggregation(self) -> str | None: ...
     @property
     def positions(self) -> str | None: ...
+    @property
+    def attention_dropout(self) -> float | None: ...
 
 
 def _one_of(model: type, name: str, value: Any, known: Sequence[str]) -> None:
@@ -286,7 +289,7 @@ def stacked(
 ) -> tuple[list[Statement], tuple[Atom, ...]]:
     """A block for each layer, named `layer.0` and so on: rules, and the outputs of the last.
 
-    `layers` says of each what is its own, such as its edges. Layers that are alike print as one block.
+    `layers` says what is each one's own, such as its edges. Equal layers print as one block.
     """
     if len(set(layers)) == 1:
         stack = repeat(block(layers[0]), len(layers))(*inputs)

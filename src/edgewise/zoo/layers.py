@@ -264,9 +264,10 @@ def _aggregated(
     if config.aggregation == "softmax":
         softmax = F.softmax_agg(agg_terms=[V.J])
         weight = weights(*keys, V.I, V.J)
+        p = config.dropout if config.attention_dropout is None else config.attention_dropout
         return [
             (weight <= (*scores, *where)) | [F.sum, softmax],
-            (y(*keys, V.I) <= (dropped(weight, config.dropout), value)) | [F.product],
+            (y(*keys, V.I) <= (dropped(weight, p), value)) | [F.product],
         ]
     # of all keys, without conditions, one aggregate serves every row
     row, rows = ((_row(x),), (V.I,)) if where else ((), ())

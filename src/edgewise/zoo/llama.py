@@ -196,9 +196,7 @@ def layer(x: Atom, config: Config, edges: Edges, *, local: bool = False) -> Stat
     )  # fmt: skip
     if config.feed_forward == "none":
         return rules
-    rest, _ = sublayer(
-        mid, R.out, R.norm2, lambda read: hidden_layer(read, config), R.mlp, hidden
-    )
+    rest, _ = sublayer(mid, R.out, R.norm2, lambda read: hidden_layer(read, config), R.mlp, hidden)
     return [*rules, *rest]
 
 

@@ -11,24 +11,21 @@ from torch import Tensor, nn
 from edgewise.inputs.kinds import numbers
 from edgewise.language import F, Program, R, V
 from edgewise.module import Model
+from edgewise.training.models.knobs import Transformer, stack_sizes
 from edgewise.training.models.language import initialise
-from edgewise.training.schema import Mistakes, check_heads, number
-from edgewise.zoo import transformer
+from edgewise.training.schema import number
+from edgewise.zoo import layers, transformer
 from edgewise.zoo.parts import affine, dropped, penalty
 
 
-@dataclass(frozen=True)
-class Classifier:
-    layers: int = number(least=1)
-    heads: int = number(least=1)
-    size: int = number(least=1)
+@dataclass(frozen=True, kw_only=True)
+class Classifier(Transformer):
     hidden: int = number(least=1)
-    dropout: float = number(0.0, least=0.0, below=1.0)
 
     states: ClassVar = "encoder.out"  # what `embed` takes the mean of
 
-    def check(self) -> Mistakes:
-        yield from check_heads(self.size, self.heads)
+    def sizes(self, words: int, length: int) -> transformer.Config:
+        return stack_sizes(self, words, length)
 
     def build(self, words: int, corpus: Any, seed: int) -> ClassifierModel:
         rules = program(self, words, corpus.longest, corpus.classes)
@@ -43,18 +40,7 @@ class Classifier:
 
 def program(config: Classifier, words: int, longest: int, classes: int) -> Program:
     """Reads `token(i)`, `mask(i)` and `share(i)`, derives `logits`, a score for each class."""
-    d = config.size
-    sizes = transformer.Config(
-        vocabulary=words,
-        size=d,
-        heads=config.heads,
-        hidden=config.hidden,
-        layers=config.layers,
-        length=longest,
-        positions="learned",
-        norm="pre",
-        dropout=config.dropout,
-    )
+    d, sizes = config.size, config.sizes(words, longest)
     return Program(
         [
             *transformer.embedded(R.token, R.x, sizes),
@@ -63,7 +49,7 @@ def program(config: Classifier, words: int, longest: int, classes: int) -> Progr
             (R.mean <= (R.share(V.I), R["encoder.out"](V.I))) | [F.product],
             R.logits <= affine(dropped(R.mean, config.dropout), "logits", d, classes),
         ],
-        domains={V.I: longest, V.H: config.heads},
+        domains=layers.domains(sizes),
     )
 
 

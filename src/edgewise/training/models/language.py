@@ -7,45 +7,31 @@ GPT has the sizes, initial values and the tied table of tokens of GPT-2
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from edgewise.graphs import Pattern, causal, parse
 from edgewise.inputs.kinds import numbers
-from edgewise.language import F, Program, R, V, W, repeat, scope
-from edgewise.language.nodes import Atom
+from edgewise.language import F, Program, R
 from edgewise.module import Model
-from edgewise.training.schema import Mistakes, check_heads, check_patterns, number
-from edgewise.zoo import encoder, gpt2
-from edgewise.zoo.parts import Statements, dropped, layer_norm, linear, pre_norm
+from edgewise.training.models.knobs import Transformer
+from edgewise.training.schema import number
+from edgewise.zoo import block, encoder, gpt2, layers
+from edgewise.zoo.parts import linear
 
 STD = 0.02
 
 
-@dataclass(frozen=True)
-class Gpt:
+@dataclass(frozen=True, kw_only=True)
+class Gpt(Transformer):
     """`dropout` applies to rows, `attention_dropout` to attention weights.
 
-    `graphs` has one pattern, or several among which the heads are divided evenly; each is
-    intersected with `causal()`.
+    A token attends to earlier ones of its graph; the hidden layer is 4 · size wide.
     """
 
-    layers: int = number(least=1)
-    heads: int = number(least=1)
-    size: int = number(least=1)
-    dropout: float = number(0.0, least=0.0, below=1.0)
     attention_dropout: float = number(0.0, least=0.0, below=1.0)
-    graphs: list = field(default_factory=lambda: ["causal()"])
-
-    def check(self) -> Mistakes:
-        yield from check_heads(self.size, self.heads)
-        yield from check_patterns("graphs", self.graphs)
-        if not self.graphs or self.heads % len(self.graphs):
-            what = f"{self.heads} heads cannot be divided among {len(self.graphs)} graphs"
-            yield "graphs", what, f"give a number of graphs that divides {self.heads}"
 
     def build(self, words: int, corpus: Any, seed: int) -> LanguageModel:
         compiled = self.program(words, corpus.context).compile(R.logits, seed=seed)
@@ -56,71 +42,24 @@ class Gpt:
         """The module around a compiled program."""
         return LanguageModel(program, words, corpus.context)
 
-    def patterns(self) -> list[Pattern]:
-        found = [parse(text) for text in self.graphs]
-        return [p if p == causal() else p & causal() for p in found if isinstance(p, Pattern)]
+    def sizes(self, words: int, length: int) -> gpt2.Config:
+        return gpt2.Config(
+            words, self.size, self.heads, 4 * self.size, self.layers, length,
+            activation=F.gelu, dropout=self.dropout, attention_dropout=self.attention_dropout,
+            **self.knobs(),
+        )  # fmt: skip
 
     def program(self, words: int, context: int) -> Program:
         """Reads `token(i)`, derives `logits(i)`, a score for each word."""
-        sizes = gpt2.Config(
-            words, self.size, heads=self.heads, layers=self.layers, dropout=self.dropout
-        )
-        stack = repeat(lambda x: _layer(x, self), self.layers)(R.x)
-        return Program(
-            [*gpt2.embeddings(R.x, sizes), stack, *gpt2.readout(stack.out, sizes)],
-            domains={V.I: context, V.T: 3, V.H: self.heads // len(self.graphs)},
-        )
+        return gpt2.program(self.sizes(words, context))
 
 
-def _layer(x: Atom, config: Gpt) -> Statements:
-    """The layer of GPT-2, with heads in groups that have a graph each."""
-    d, attends = config.size, _attention(R.norm1, R.heads, config)
-    return pre_norm(x, attends, R.out, d, 4 * d, activation=F.gelu, p=config.dropout)
-
-
-def _attention(x: Atom, y: Atom, config: Gpt) -> Statements:
-    """The groups of heads, concatenated."""
-    rules: Statements = []
-    groups = []
-    for g, graph in enumerate(config.patterns()):
-        group = R[f"group{g}_out"]
-        rules += scope(f"group{g}")(_group(x, graph, config))
-        rules.append((group(V.I) <= R[f"group{g}.context"](V.H, V.I)) | [F.concat_agg])
-        groups.append(group(V.I))
-    return [*rules, (y(V.I) <= tuple(groups)) | [F.concat]]
-
-
-def _group(x: Atom, graph: Pattern, config: Gpt) -> Statements:
-    """Heads that attend along one graph; one matrix gives queries (0), keys (1) and values (2)."""
-    size, d = config.size, config.size // config.heads
-    matrix, bias = W["qkv.weight"](V.T, V.H)[d, size], W["qkv.bias"](V.T, V.H)[d,]
-    query = R.qkv(0, V.H, V.I)[1 / math.sqrt(d)].fixed()
-    weights = dropped(R.weights(V.H, V.I, V.J), config.attention_dropout)
-    return [
-        R.qkv(V.T, V.H, V.I) <= (x(V.I)[matrix], bias),
-        (R.weights(V.H, V.I, V.J) <= (R.qkv(1, V.H, V.J).T @ query, graph(V.I, V.J)))
-        | [F.softmax_agg(agg_terms=[V.J])],
-        (R.context(V.H, V.I) <= (weights, R.qkv(2, V.H, V.J))) | [F.product],
-    ]
-
-
-@dataclass(frozen=True)
-class Encoder:
-    """`graph`: the pairs that attend to each other."""
-
-    layers: int = number(least=1)
-    heads: int = number(least=1)
-    size: int = number(least=1)
+@dataclass(frozen=True, kw_only=True)
+class Encoder(Transformer):
     hidden: int = number(least=1)
-    dropout: float = number(0.0, least=0.0, below=1.0)
-    graph: str = "full()"
 
     states: ClassVar = "final"  # what `embed` takes the mean of
 
-    def check(self) -> Mistakes:
-        yield from check_heads(self.size, self.heads)
-        yield from check_patterns("graph", [self.graph])
-
     def build(self, words: int, corpus: Any, seed: int) -> LanguageModel:
         compiled = self.program(words, corpus.context).compile(R.logits, seed=seed)
         initialise(compiled, self.layers, seed)
@@ -130,33 +69,29 @@ class Encoder:
         """The module around a compiled program."""
         return LanguageModel(program, words, corpus.context)
 
-    @property
-    def rules(self) -> encoder.Config:
-        graph = parse(self.graph)
-        assert isinstance(graph, Pattern)
-        return encoder.Config(
-            size=self.size,
-            heads=self.heads,
-            hidden=self.hidden,
-            layers=self.layers,
-            activation=F.gelu,
-            dropout=self.dropout,
-            where=() if self.graph == "full()" else (graph(V.I, V.J),),
-        )
+    def sizes(self, words: int, length: int) -> gpt2.Config:
+        return gpt2.Config(
+            words, self.size, self.heads, self.hidden, self.layers, length,
+            activation=F.gelu, dropout=self.dropout, **self.knobs(),
+        )  # fmt: skip
 
     def program(self, words: int, context: int) -> Program:
         """Reads `token(i)`, derives `logits(i)`, a score for each word."""
-        d = self.size
-        embedded = F.lookup(W.word[words, d], R.token(V.I)) + W.place(V.I)[d,]
-        stack = repeat(lambda x: encoder.layer(x, self.rules), self.layers)(R.embedded)
+        config = self.sizes(words, context)
+        stack, (last,) = block.stacked(
+            lambda edges: lambda x: encoder.layer(x, config, edges),
+            block.edges(config, self.layers),
+            R.x,
+        )
         return Program(
             [
-                R.embedded(V.I) <= dropped(embedded, self.dropout),
-                stack,
-                *layer_norm(stack.out, R.final, d),
-                *linear(R.final, R.logits, d, words),
+                *gpt2.embeddings(R.x, config),
+                *layers.positions(R.x, config),
+                *stack,
+                *layers.ended(last, R.final, config),
+                *linear(R.final, R.logits, self.size, words),
             ],
-            domains={V.I: context, V.H: self.heads},
+            domains=layers.domains(config),
         )
 
 

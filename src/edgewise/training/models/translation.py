@@ -1,4 +1,4 @@
-"""Models of translation: the pre-norm Transformer, and a recurrent encoder–decoder.
+"""Models of translation: the Transformer, and a recurrent encoder–decoder.
 
 Both languages have one vocabulary.
 """
@@ -12,40 +12,37 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from edgewise.decode import CachedDecoder, beam
+from edgewise.decode import beam, decoder_of
 from edgewise.inputs.kinds import numbers
 from edgewise.language import R
 from edgewise.language.nodes import Atom
 from edgewise.language.program import Program
 from edgewise.module import Model
 from edgewise.training.models.classifier import mask_of
-from edgewise.training.schema import Mistakes, check_heads, number, one_of
+from edgewise.training.models.knobs import Transformer, stack_sizes
+from edgewise.training.schema import number, one_of
 from edgewise.zoo import rnn, transformer
+from edgewise.zoo.block import POSITIONS
 from edgewise.zoo.parts import Statements
 
 LENGTH_FACTOR = 2  # translations may be this much longer than the longest training sentence
 
 
-@dataclass(frozen=True)
-class Translator:
+@dataclass(frozen=True, kw_only=True)
+class Translator(Transformer):
     """`tied`: input embeddings and output projection share one table."""
 
-    layers: int = number(least=1)
-    heads: int = number(least=1)
-    size: int = number(least=2)
     hidden: int = number(least=1)
-    dropout: float = number(0.0, least=0.0, below=1.0)
+    positions: str = one_of("sinusoidal", *POSITIONS)
     tied: bool = False
 
     states: ClassVar = "encoder.out"  # what `embed` takes the mean of
 
-    def check(self) -> Mistakes:
-        yield from check_heads(self.size, self.heads)
-        if self.size % 2:
-            yield "size", f"{self.size} is odd", "positions are pairs of sine and cosine"
+    def sizes(self, words: int, length: int) -> transformer.Config:
+        return stack_sizes(self, words, length, tied=self.tied)
 
     def build(self, words: int, corpus: Any, seed: int) -> TranslatorModel:
-        rules = program(self, words, LENGTH_FACTOR * corpus.longest)
+        rules = transformer.program(self.sizes(words, LENGTH_FACTOR * corpus.longest))
         compiled = rules.compile(R.logits, seed=seed)
         _xavier(compiled, seed)
         return self.module(compiled, words, corpus)
@@ -53,24 +50,6 @@ class Translator:
     def module(self, program: Model, words: int, corpus: Any) -> TranslatorModel:
         """The module around a compiled program."""
         return TranslatorModel(program, words, LENGTH_FACTOR * corpus.longest)
-
-
-def program(config: Translator, words: int, longest: int) -> Program:
-    """Reads `source(i)`, `mask(i)` and `target(i)`, derives `logits(i)`."""
-    return transformer.program(
-        transformer.Config(
-            vocabulary=words,
-            size=config.size,
-            heads=config.heads,
-            hidden=config.hidden,
-            layers=config.layers,
-            decoder_layers=config.layers,
-            length=longest,
-            norm="pre",
-            dropout=config.dropout,
-            tied=config.tied,
-        )
-    )
 
 
 class TranslatorModel(nn.Module):
@@ -92,9 +71,9 @@ class TranslatorModel(nn.Module):
     ) -> Tensor:
         """The best translations (batch, n), found by beam search."""
         mask = mask_of(source, lengths, self.program.weight("word").dtype)
-        growing = self.program.growing(self.longest, source=numbers(source), mask=mask)
+        read = {"source": numbers(source), "mask": mask}
         first = torch.full((len(source), 1), start, device=source.device)
-        decoder = CachedDecoder(growing, "target")
+        decoder = decoder_of(self.program, "target", self.longest, **read)
         most = self.longest - 1
         return beam(decoder, first, beams=beams, most=most, stop=stop, alpha=alpha)[0]
 
