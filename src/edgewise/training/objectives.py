@@ -17,6 +17,7 @@ from edgewise.training.data.pairs import PairData
 from edgewise.training.data.text import TextData
 from edgewise.training.models.classifier import Classifier
 from edgewise.training.models.language import Encoder, Gpt
+from edgewise.training.models.pretrained import FineTuned
 from edgewise.training.models.translation import Recurrent, Translator
 from edgewise.training.randomness import generator
 from edgewise.training.schema import Mistakes, number
@@ -150,7 +151,7 @@ class Classification(Objective):
     smoothing: float = number(0.0, least=0.0, below=1.0)
     task: ClassVar = "classify"
     data: ClassVar = (LabelledData,)
-    model: ClassVar = (Classifier,)
+    model: ClassVar = (Classifier, FineTuned)
 
     def loss(self, model: nn.Module, batch: dict[str, Tensor], seed: int) -> Tensor:
         logits = model(batch["token"], batch["lengths"])

@@ -194,6 +194,7 @@ class Run(Pretrained):
             ):
                 mask = mask_of(read.numbers, read.mask.sum(1), self.dtype)
                 known = dict.fromkeys(("token", "source"), numbers(read.numbers)) | {"mask": mask}
+                known["segment"] = numbers(torch.zeros_like(read.numbers))
                 states: Any = model(**{name: known[name] for name in model.inputs})
                 means = (states * mask).sum(1) / mask.sum(1)
                 for k, row in zip(some, normalize(means, dim=-1), strict=True):

@@ -7,10 +7,11 @@ Paper: https://arxiv.org/abs/1909.11942. Parity: `transformers.AlbertModel`.
 
 from dataclasses import dataclass
 
-from edgewise.language import F, Program, R, V
+from edgewise.language import F, Program, R
 from edgewise.language.blocks import defined, rename
 from edgewise.language.nodes import Atom, Function, Statement
-from edgewise.zoo import bert
+from edgewise.zoo import bert, block, layers
+from edgewise.zoo.block import Edges
 from edgewise.zoo.parts import penalty
 
 
@@ -27,32 +28,36 @@ class Config(bert.Config):
     inner: int = 1
 
 
-def shared(x: Atom, config: Config, at: str, weights: str) -> list[Statement]:
+def shared(
+    x: Atom, config: Config, edges: Edges, at: str, weights: str
+) -> tuple[list[Statement], Atom]:
     """A layer whose relations are in the scope `at`, its weights in the scope `weights`."""
-    rules = bert.layer(x, config)
+    rules = bert.layer(x, config, edges)
     relations = {name: f"{at}.{name}" for name in defined(rules)}
-    return [rename(rule, relations, f"{weights}.") for rule in rules]
+    out = R[f"{at}.{block.last(rules).relation}"]
+    return [rename(rule, relations, f"{weights}.") for rule in rules], out
 
 
 def stacked(config: Config) -> tuple[list[Statement], Atom]:
-    rules: list[Statement] = []
+    made: list[Statement] = []
     x = R.x
-    for i in range(config.layers):
+    for i, edges in enumerate(block.edges(config, config.layers)):
         group = i * config.groups // config.layers
         for k in range(config.inner):
-            rules += shared(x, config, f"layer.{i}.{k}", f"group.{group}.{k}")
-            x = R[f"layer.{i}.{k}.norm2"]
-    return rules, x
+            rules, x = shared(x, config, edges, f"layer.{i}.{k}", f"group.{group}.{k}")
+            made += rules
+    return made, x
 
 
 def program(config: Config) -> Program:
     """Reads and derives what `zoo.bert` does; `follows` says whether sentences are in order."""
-    layers, last = stacked(config)
+    stack, last = stacked(config)
     rules = [
         *bert.embeddings(R.x, config),
         *penalty(R.mask, R.penalty),
-        *layers,
-        R.out(V.I) <= last(V.I),
+        *layers.positions(R.x, config),
+        *stack,
+        *layers.ended(last, R.out, config),
         *bert.readouts(config),
     ]
-    return Program(rules, domains={V.H: config.heads, V.P: config.length})
+    return Program(rules, domains=bert.domains(config))

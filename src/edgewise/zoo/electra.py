@@ -36,4 +36,4 @@ def program(config: Config) -> Program:
         *bert.classifiers(config),
         *bert.unit_mean(R.out, R.mask, R.embedding),
     ]
-    return Program(rules, domains={V.H: config.heads, V.P: config.length})
+    return Program(rules, domains=bert.domains(config))

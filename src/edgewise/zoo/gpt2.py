@@ -34,9 +34,9 @@ class Config(block.Block):
     OWN: ClassVar = {"positions": "learned"}
 
 
-def layer(x: Atom, config: Config, edges: Edges) -> Statements:
+def layer(x: Atom, config: Config, edges: Edges, out: Atom = R.out) -> Statements:
     return layers.layer(
-        x, lambda read: layers.attention(read, R.heads, config, edges), config, out=R.out
+        x, lambda read: layers.attention(read, R.heads, config, edges), config, out=out
     )
 
 
@@ -54,10 +54,13 @@ def readout(x: Atom, config: Config) -> Statements:
     ]
 
 
-def program(config: Config) -> Program:
-    """Reads `token(i)`, derives `out(i)` and `logits(i)`. Padding at the end needs no mask."""
+def program(config: Config, out: Atom = R.out) -> Program:
+    """Reads `token(i)`, derives `out(i)` and `logits(i)`. Padding at the end needs no mask.
+
+    `out` is the relation of the last sum of a layer.
+    """
     edges = block.edges(config, config.layers, own=PAST, past=PAST)
-    stack, (last,) = block.stacked(lambda pairs: lambda x: layer(x, config, pairs), edges, R.x)
+    stack, (last,) = block.stacked(lambda pairs: lambda x: layer(x, config, pairs, out), edges, R.x)
     rules: list[Statement] = [
         *embeddings(R.x, config),
         *layers.positions(R.x, config, both=False),

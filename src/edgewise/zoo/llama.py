@@ -15,7 +15,7 @@ Parity: `transformers.LlamaForCausalLM`, and those of the others.
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from edgewise.errors import caller
 from edgewise.graphs import causal, window
@@ -234,10 +234,13 @@ def program(config: Config) -> Program:
         *([R.score(V.I) <= score] if capped else []),
         R.logits(V.I) <= (F.tanh(R.score(V.I) * (1 / capped)) * capped if capped else score),
     ]
-    domains = {V.G: config.groups, V.U: config.heads // config.groups}
-    return Program(
-        rules, domains=domains | ({V.I: config.length} if config.positions == "learned" else {})
-    )
+    return Program(rules, domains=domains(config))
+
+
+def domains(config: Any) -> dict[Variable, int]:
+    """Those of groups, of the heads of a group, and of learned positions."""
+    found = {V.G: config.groups, V.U: config.heads // config.groups}
+    return found | ({V.I: config.length} if config.positions == "learned" else {})
 
 
 def rotations(config: Config) -> Statements:

@@ -7,15 +7,17 @@ Parity: `transformers.PhiForCausalLM`.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from edgewise.language import F, Program, R, V, W, repeat
-from edgewise.language.nodes import Atom, Function
-from edgewise.zoo import llama
-from edgewise.zoo.parts import Statements, affine, dropped, feed_forward, layer_norm, rotary
+from edgewise.language import F, Program, R, V, W
+from edgewise.language.nodes import Atom, Expression, Function
+from edgewise.zoo import block, layers, llama
+from edgewise.zoo.block import Edges
+from edgewise.zoo.parts import Statements, affine, dropped, layer_norm
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(block.Block):
     """`rotated` features of each head are rotated; `dropout` is that of attention."""
 
     vocabulary: int = 51_200
@@ -36,38 +38,58 @@ class Config:
     residual_dropout: float = 0.0
     tied: bool = False
 
+    OWN: ClassVar = llama.Config.OWN
+    FITS: ClassVar = {**llama.Config.FITS, "norm": ("pre", "none")}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.attention  # checks the graph against the groups
+
     @property
     def attention(self) -> llama.Config:
         """What attention is like."""
         return llama.Config(
             size=self.size, heads=self.heads, groups=self.groups, d=self.d, base=self.base,
             stretch=self.stretch, rotated=self.rotated, dropout=self.dropout,
-            biases=("q", "k", "v"),
+            biases=("q", "k", "v"), layers=self.layers, graph=self.graph, scale=self.scale,
+            aggregation=self.aggregation, positions=self.positions,
+            attention_dropout=self.attention_dropout,
         )  # fmt: skip
 
 
-def layer(x: Atom, config: Config) -> Statements:
-    size, hidden, p = config.size, config.hidden, config.residual_dropout
+def layer(x: Atom, config: Config, edges: Edges) -> Statements:
+    size, p, normed = config.size, config.residual_dropout, config.norm == "pre"
     weight, bias = affine(R.heads(V.I), "attended", config.heads * config.d, size)
-    out, out_bias = affine(R.mlp(V.I), "out", hidden, size)
-    return [
-        *layer_norm(x, R.norm, size, eps=config.eps),
-        *llama.attention(R.norm, config.attention, local=False),
-        *feed_forward(R.norm, R.mlp, size, hidden, activation=config.activation),
-        R.out(V.I) <= x(V.I) + dropped(weight + bias, p) + dropped(out + out_bias, p),
+    out, out_bias = affine(R.mlp(V.I), "out", layers.hidden_size(config), size)
+    read, attended = R.norm if normed else x, dropped(weight + bias, p)
+    rows: Expression = x(V.I)
+    rules: Statements = [
+        *(layer_norm(x, R.norm, size, eps=config.eps) if normed else []),
+        *llama.attention(read, config.attention, edges, local=False),
     ]
+    if config.feed_forward != "none":
+        rules += layers.hidden_layer(read, R.mlp, config)
+        rows = rows + dropped(out + out_bias, p)
+    if block.everywhere(config.graph):
+        return [*rules, R.out(V.I) <= rows + attended]
+    return [*rules, R.out(V.I) <= attended, R.out(V.I) <= F.identity(rows)]
 
 
 def program(config: Config) -> Program:
     """Reads `token(i)`, derives `out(i)` and `logits(i)`. Padding at the end needs no mask."""
     size, words = config.size, config.vocabulary
-    stack = repeat(lambda x: layer(x, config), config.layers)(R.x)
+    stack, (last,) = block.stacked(
+        lambda edges: lambda x: layer(x, config, edges), llama.edges_of(config.attention), R.x
+    )
     table = W["word" if config.tied else "logits.weight"]
+    word = F.lookup(W.word[words, size], R.token(V.I))
+    made, row = layers.placed(word, R.token, R.x, config)
     rules = [
-        R.x(V.I) <= dropped(F.lookup(W.word[words, size], R.token(V.I)), config.embedding_dropout),
-        *rotary(R.token, config.attention.speeds),
-        stack,
-        *layer_norm(stack.out, R.out, size, eps=config.eps),
+        *made,
+        R.x(V.I) <= dropped(row, config.embedding_dropout),
+        *(llama.rotations(config.attention) if config.positions == "rotary" else []),
+        *stack,
+        *layers.ended(last, R.out, config),
         R.logits(V.I) <= (R.out(V.I)[table[words, size]], W["logits.bias"][words,]),
     ]
-    return Program(rules, domains={V.G: config.groups, V.U: config.heads // config.groups})
+    return Program(rules, domains=llama.domains(config))

@@ -13,6 +13,7 @@ from edgewise.graphs.drawing import require_package
 from edgewise.training import tokenizers
 from edgewise.training.data.files import bad, text_of
 from edgewise.training.tokenizers import encoded
+from edgewise.zoo.pretrained.fetch import SOURCES, checkpoint_of
 
 LEARNED = ("characters", "words", "bpe", "byte_bpe", "wordpiece", "unigram")
 SEPARATOR = "<separator>"
@@ -49,6 +50,8 @@ def tokenizer_of(
             return tokenizers.pieces(texts, pieces, lower=lower), {}
         case _ if name in LEARNED:
             return tokenizers.subwords(name, texts, pieces, lower=lower), {}
+    if name in SOURCES and not (folder / name).exists():
+        return opened(checkpoint_of(name))
     if not (folder / name).exists():
         what = f"there is no tokenizer `{name}`"
         raise bad(what, folder / name, f"give a file, or one of {', '.join(LEARNED)}")

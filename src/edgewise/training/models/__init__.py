@@ -2,6 +2,7 @@
 
 from edgewise.training.models.classifier import Classifier
 from edgewise.training.models.language import Encoder, Gpt
+from edgewise.training.models.pretrained import FineTuned
 from edgewise.training.models.translation import Recurrent, Translator
 
 MODELS = {
@@ -10,4 +11,5 @@ MODELS = {
     "classifier": Classifier,
     "recurrent": Recurrent,
     "translator": Translator,
+    "pretrained": FineTuned,
 }

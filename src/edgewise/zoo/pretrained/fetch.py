@@ -108,6 +108,12 @@ def fetch(name: str, *, only_cached: bool = False) -> Path:
     return found
 
 
+def checkpoint_of(path: str | Path) -> Path:
+    """The path itself, or of a known name the checkpoint that is fetched once."""
+    known = not Path(path).exists() and str(path) in SOURCES
+    return fetch(str(path)) if known else Path(path)
+
+
 def _fetched(source: Download, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
