@@ -3,7 +3,8 @@
     aᵢ = norm1(xᵢ + O attention(x)_{j ≤ i}),   yᵢ = norm2(aᵢ + W₂ gelu(W₁ aᵢ))
     logitsᵢ = word · yᵢ
 
-Paper: https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf.
+Paper: https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf,
+after https://arxiv.org/abs/1706.03762.
 Parity: `transformers.OpenAIGPTLMHeadModel`.
 """
 
