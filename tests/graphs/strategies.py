@@ -104,6 +104,9 @@ CASES: dict[str, st.SearchStrategy[Case]] = {
     "fixed": anywhere(fixed),
     "from_blocks": listed(blocks=True),
     "from_edges": listed(),
+    "grid": st.builds(graphs.grid, st.integers(1, 7), st.integers(1, 7), small).map(
+        lambda pattern: (pattern, pattern.height * pattern.width, pattern.height * pattern.width)
+    ),
     "lsh": buckets(),
     "sparse_transformer": anywhere(sparse),
     "syntax": st.tuples(forests(), st.integers(0, 30)).map(

@@ -23,7 +23,7 @@ TEXTS = {  # larger than the examples of the docstrings: for 512 tokens and bloc
     "from_blocks": "from_blocks([[0, 1], [1, 1]], 128)", "from_edges": "from_edges([[3, 500]])",
     "tree": f"tree({[-1, *range(299), 100, *range(300, 511)]})",
     "syntax": f"syntax({[-1, *range(511)]}, 3)",
-    "lsh": f"lsh({[[i % 7 for i in range(512)]]}, chunk=64)",
+    "grid": "grid(16, 32, 3)", "lsh": f"lsh({[[i % 7 for i in range(512)]]}, chunk=64)",
 }  # fmt: skip
 TEXTS |= {name: example(name) for name in PATTERNS if name not in TEXTS}
 FIELDS = ("num_blocks", "indices")
@@ -58,6 +58,7 @@ def test_blocks_are_those_of_create_block_mask(name: str, block: int) -> None:
 LONG = 4096
 LONG_TEXTS = TEXTS | {  # those that are made for a number of tokens, or too small to tell much
     "documents": "documents([1000, 1500, 0, 1596])", "window": "window(300)",
+    "grid": "grid(64, 64, 5)",
     "erdos_renyi": "erdos_renyi(0.0002, seed=1)", "bigbird": "bigbird(64, 3, seed=1)",
     "binary_partition": "binary_partition(4, tokens=2049)",
     "tree": f"tree({[-1, *range(2999), 100, *range(3000, 4095)]})",

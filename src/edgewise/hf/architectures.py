@@ -16,6 +16,8 @@ from edgewise.graphs.pattern import Pattern
 POSITION_TABLES = ("position_embeddings", "wpe", "embed_positions", "position_embedding")
 POSITION_FIELDS = ("max_position_embeddings", "n_positions")
 ROTARY_CLASS = "RotaryEmbedding"  # in the name of a module class
+# Parameters of tokens before the patches of an image.
+SPECIAL_TOKENS = ("cls_token", "class_embedding", "distillation_token", "register_tokens")
 # Attributes of an attention module or its config with the number of query heads.
 HEAD_FIELDS = ("num_heads", "num_attention_heads", "n_heads")
 # In the lower-case path of a cross-attention module, which stays dense.

@@ -154,6 +154,14 @@ class UnknownPart(EdgewiseError):
     instead = BERT + 'hf.use(model, {"encoder": window(3)})'
 
 
+class NotAnImageModel(EdgewiseError):
+    """Neighbourhoods of patches need the sizes of the image and of a patch."""
+
+    code = "not-an-image-model"
+    example = BERT + "hf.neighbourhood(model, 1)"
+    instead = BERT + "hf.use(model, window(1))"
+
+
 class NoPositions(EdgewiseError):
     """`longer` needs a learned position table or rotary embeddings."""
 

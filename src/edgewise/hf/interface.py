@@ -15,7 +15,7 @@ from edgewise.hf.errors import NotPluggable, UnsupportedArgument
 from edgewise.hf.eviction import Graph
 from edgewise.hf.graph_attention import ScoreOptions, attend
 from edgewise.hf.masks import ModelMask, build_mask
-from edgewise.hf.program_attention import ProgramAttention
+from edgewise.hf.program_attention import no_program_weights
 from edgewise.hf.sparse_weights import AttentionWeights, attend_with_weights
 
 NAME = "edgewise"
@@ -25,12 +25,13 @@ NAME = "edgewise"
 class ModuleAttention:
     """What one attention module of a model computes; `index` counts self-attention modules.
 
-    `relations` are the names that the model's call may pass to programs.
+    `graph` is None where its submodule `NAME` is a program; `relations` are the names that the
+    model's call may pass to programs.
     """
 
     name: str
     index: int
-    graph: Graph | per_sample | ProgramAttention
+    graph: Graph | per_sample | None
     relations: frozenset[str] = frozenset()
 
 
@@ -66,10 +67,11 @@ def forward(
     mask, bias = _mask_and_bias(attention_mask, module, query, key, rest)
     options = ScoreOptions(scaling, dropout, _sum(position_bias, bias), softcap, s_aux)
     weights = None
-    if isinstance(own.graph, ProgramAttention):
+    if own.graph is None:
         if wanted:
-            own.graph.refuse_weights()
-        out = own.graph.attend(query, key, value, mask, options, relations)
+            raise no_program_weights()
+        program = module.get_submodule(NAME)  # an adapter may have replaced it
+        out = program(query, key, value, mask, options, relations)
     elif wanted:
         out, weights = attend_with_weights(query, key, value, own.graph, mask, options)
     else:

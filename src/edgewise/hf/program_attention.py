@@ -76,7 +76,7 @@ class ProgramAttention(nn.Module):
         other._checked, other._batch = self._checked, self._batch
         return other
 
-    def attend(
+    def forward(
         self,
         q: Tensor,
         k: Tensor,
@@ -108,13 +108,6 @@ class ProgramAttention(nn.Module):
                 lambda a, b, c, bias, runs: self._call(a, b, c, bias, runs, batch),
             )  # fmt: skip
         return out[..., q.shape[-2] - n :, :]
-
-    def refuse_weights(self) -> None:
-        raise _refused(
-            "`output_attentions`",
-            "its relations are its own",
-            "program.compile(R.score)(q=q, k=k, v=v)",
-        )
 
     def _after_cache(
         self, q: Tensor, k: Tensor, v: Tensor, mask: ModelMask, options: ScoreOptions
@@ -184,6 +177,11 @@ class ProgramAttention(nn.Module):
             more = n
             probe.check_pairs(allowed, n)
         self._checked[allowed] = more
+
+
+def no_program_weights() -> UnsupportedArgument:
+    why, instead = "its relations are its own", "program.compile(R.score)(q=q, k=k, v=v)"
+    return _refused("`output_attentions`", why, instead)
 
 
 def _refused(what: str, why: str, instead: str) -> UnsupportedArgument:

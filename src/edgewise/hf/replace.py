@@ -67,12 +67,13 @@ def use(model: nn.Module, attention: Attention) -> nn.Module:
     restore(model)
     indices = {name: index for index, name in enumerate(self_attention)}
     for name, module in modules:
-        graph = chosen.get(name, full())
-        if isinstance(graph, ProgramAttention):
-            module.add_module(NAME, graph)
+        attend = chosen.get(name, full())
+        graph = None if isinstance(attend, ProgramAttention) else attend
+        if isinstance(attend, ProgramAttention):
+            module.add_module(NAME, attend)
         own = ModuleAttention(name, indices.get(name, -1), graph, relations)
         module._edgewise = own  # type: ignore[assignment]
-        if name in indices and not isinstance(graph, ProgramAttention):
+        if name in indices and graph is not None:
             hook = torch.compiler.disable(eviction.install)
             handle = module.register_forward_pre_hook(hook, with_kwargs=True)
             setattr(module, CACHE_HOOK, handle)
@@ -98,8 +99,7 @@ def restore(model: nn.Module) -> nn.Module:
     """Restore the attention that a model had before `use`."""
     for module in list(model.modules()):
         module.__dict__.pop("_edgewise", None)
-        if isinstance(module._modules.get(NAME), ProgramAttention):
-            del module._modules[NAME]
+        module._modules.pop(NAME, None)
         module.__dict__.pop(PREPARE, None)
         if CACHE_HOOK in module.__dict__:
             module.__dict__.pop(CACHE_HOOK).remove()

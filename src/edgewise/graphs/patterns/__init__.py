@@ -20,6 +20,7 @@ from edgewise.graphs.patterns.from_edges import from_pyg as from_pyg
 from edgewise.graphs.patterns.from_edges import from_scipy as from_scipy
 from edgewise.graphs.patterns.full import full as full
 from edgewise.graphs.patterns.global_tokens import global_tokens as global_tokens
+from edgewise.graphs.patterns.grid import grid as grid
 from edgewise.graphs.patterns.longformer import longformer as longformer
 from edgewise.graphs.patterns.longformer import longformer_layers as longformer_layers
 from edgewise.graphs.patterns.lsh import lsh as lsh
