@@ -230,3 +230,24 @@ def nan_rows(graph: Pattern | None, kernel: str | None, value: float, term: str)
     assert v.grad is not None
     assert q.grad.isnan().any(-1)[0].nonzero().tolist() == [[0, row], [1, row]]
     assert v.grad[:, :, j[i == row]].isnan().all()
+
+
+def minus_infinite_row(graph: Pattern | None, kernel: str | None, term: str) -> None:
+    """All scores of row 3 of 8 are -∞: as a row without keys, it gives 0 and no gradient."""
+    n, row = 8, 3
+    random = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 2, n, 8, generator=random, requires_grad=True) for _ in range(3))
+    i, _ = (graph or full()).edges(n)
+    bias = torch.zeros(1, 2, n, n) if term == "bias" else torch.zeros(2, len(i))
+    bias[(..., row, slice(None)) if term == "bias" else (..., i == row)] = -torch.inf
+    bias.requires_grad_()
+    more = {term: bias}
+    out, lse = attention(q, k, v, graph, kernel=kernel, return_lse=True, **more)
+    alone = attention(q, k, v, graph, kernel=kernel, **more)
+    for found in (out, alone):
+        assert found[:, :, row].eq(0).all()
+        assert found.isfinite().all()
+    assert lse[:, :, row].eq(-torch.inf).all()
+    grads = torch.autograd.grad(alone.square().sum(), (q, k, v, bias))
+    assert all(grad.isfinite().all() for grad in grads)
+    assert grads[0][:, :, row].eq(0).all()

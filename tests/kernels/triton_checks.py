@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from cases import NAN_GRAPHS, TERMS, Call, assert_no_worse_than_reference, nan_rows
+from cases import (
+    NAN_GRAPHS,
+    TERMS,
+    Call,
+    assert_no_worse_than_reference,
+    minus_infinite_row,
+    nan_rows,
+)
 
 from edgewise.graphs import bigbird, cache, causal, documents, global_tokens, strided, window
 from edgewise.kernels.attention import attention, triton_blocks, triton_lists, triton_passes
@@ -193,6 +200,13 @@ def test_what_is_not_a_number_stays_so(graph, kernel):
     nan_rows(graph, kernel, float("nan"), "q")
     if kernel == "triton_csr":
         nan_rows(graph, kernel, float("nan"), "edge_bias")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "term"), [("triton_blocks", "bias"), ("triton_csr", "edge_bias")]
+)
+def test_a_row_of_minus_infinite_scores_is_as_one_without_keys(kernel, term):
+    minus_infinite_row(window(2), kernel, term)
 
 
 def heads_of(*shape, tokens_first, d=16):

@@ -233,7 +233,10 @@ class Functions:
         return torch.where(flat, 0 * variance, torch.where(flat, 1.0, variance) ** 0.5)
 
     def softmax(self, x: Tensor) -> Tensor:
-        raised = (x - x.detach().max()).exp()
+        top = x.detach().max()
+        if bool(top == -torch.inf):
+            return x.masked_fill(x == -torch.inf, 0) * 0
+        raised = (x - top).exp()
         return raised / raised.sum()
 
     def sparsemax(self, x: Tensor) -> Tensor:

@@ -80,13 +80,15 @@ def padded(data: Tensor, parts: Segmented, fill: float) -> Tensor:
 
 
 def softmax(data: Tensor, parts: Segmented) -> Tensor:
-    """The softmax of each segment, row by row."""
+    """The softmax of each segment, row by row; 0 where all are −∞."""
     rows = folded(data, parts)
     if rows is not None:
-        return rows.softmax(2).reshape(data.shape)
+        return columns.softmax(rows, 2).reshape(data.shape)
     top = extreme(data.detach(), parts, "amax")
+    top = top.masked_fill(top == -INF, 0)
     powers = (data - top.index_select(1, parts.ids)).exp()
-    return powers / total(powers, parts).index_select(1, parts.ids)
+    sums = total(powers, parts)
+    return powers / sums.masked_fill(sums == 0, 1).index_select(1, parts.ids)
 
 
 def unpadded(table: Tensor, parts: Segmented) -> Tensor:
@@ -255,8 +257,8 @@ AGGREGATIONS = (
         "lse_agg", "log Σ eˣ, a smooth maximum", of_stacked(lambda x: x.logsumexp(0)), _lse, _same,
         {*_EACH, Law.MONOTONE, Law.ASSOCIATIVE}),
     _normalised(
-        "softmax_agg", "eˣ over the sum of all eˣ of a group", lambda x: x.softmax(0),
-        lambda table: table.softmax(-1), softmax),
+        "softmax_agg", "eˣ over the sum of all eˣ of a group; 0 where all are −∞", values.softmax,
+        lambda table: columns.softmax(table, -1), softmax),
     _normalised(
         "sparsemax_agg", "the nearest numbers ≥ 0 that sum to 1 in a group", values.sparsemax,
         lambda table: columns.sparsemax(table, -1),

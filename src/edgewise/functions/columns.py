@@ -89,6 +89,20 @@ def _times_vector(matrix: Tensor, vector: Tensor) -> Tensor:
     return (matrix @ vector.unsqueeze(-1)).squeeze(-1)
 
 
+def softmax(x: Tensor, dim: int) -> Tensor:
+    """eˣ / Σ eˣ; 0 where all are −∞, as a sum over no keys is: nothing has a weight.
+
+    >>> import torch
+    >>> softmax(torch.tensor([[0.0, 0.0], [-torch.inf, -torch.inf]]), 1)
+    tensor([[0.5000, 0.5000],
+            [0.0000, 0.0000]])
+    """
+    import torch
+
+    found: Tensor = torch.ops.aten._safe_softmax(x, dim)
+    return found
+
+
 def sparsemax(x: Tensor, dim: int) -> Tensor:
     """The point of the simplex nearest to x: max(x − τ, 0) with τ such that it sums to 1.
 

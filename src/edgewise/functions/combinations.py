@@ -298,9 +298,9 @@ COMBINATIONS = (
         lambda operands: SCALAR if len(operands) == 2 and elementwise(operands) else NOTHING,
         {Law.ORDER_FREE}, takes=PAIR, arity=2, variadic=lambda: SCALAR),
     _combination(
-        "softmax_comb", "the softmax of the scalars, as a vector",
-        lambda items: values.scalars(items, "softmax_comb").softmax(0),
-        lambda items: _scalar_columns(items, "softmax_comb").softmax(-1), _vector,
+        "softmax_comb", "the softmax of the scalars, as a vector; 0 where all are −∞",
+        lambda items: values.softmax(values.scalars(items, "softmax_comb")),
+        lambda items: columns.softmax(_scalar_columns(items, "softmax_comb"), -1), _vector,
         takes=SCALARS, counterpart="softmax_agg", variadic=lambda: VECTOR),
     _combination(
         "sparsemax_comb", "the sparsemax of the scalars, as a vector",

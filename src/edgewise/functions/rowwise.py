@@ -160,9 +160,9 @@ _transformation = partial(Definition, TRANSFORMATION)
 
 ROWWISE = (
     _transformation(
-        "softmax", "eˣ over the sum of all eˣ of the value",
-        lambda x: x.flatten().softmax(0).reshape(x.shape),
-        lambda x: _over_numbers(x, lambda flat: flat.softmax(-1)), _same),
+        "softmax", "eˣ over the sum of all eˣ of the value; 0 where all are −∞",
+        lambda x: values.softmax(x.flatten()).reshape(x.shape),
+        lambda x: _over_numbers(x, lambda flat: columns.softmax(flat, -1)), _same),
     _transformation(
         "sparsemax", "the nearest numbers ≥ 0 that sum to 1",
         lambda x: values.sparsemax(x.flatten()).reshape(x.shape),

@@ -68,6 +68,12 @@ def scalars(values: Sequence[Tensor], name: str) -> Tensor:
     return torch.stack(list(values))
 
 
+def softmax(x: Tensor) -> Tensor:
+    """Of a vector: eˣ / Σ eˣ; 0 where all are −∞."""
+    lowest = x == -float("inf")
+    return x.masked_fill(lowest, 0) * 0 if bool(lowest.all()) else x.softmax(0)
+
+
 def sparsemax(x: Tensor) -> Tensor:
     """Of a vector: max(x − τ, 0), where the largest numbers that share 1 decide τ."""
     ordered = x.sort(descending=True).values

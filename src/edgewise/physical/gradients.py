@@ -162,6 +162,8 @@ def _small_product(a: Tensor, b: Tensor) -> Any:
     """A product of small matrices as loops, which Inductor fuses with what is before and after."""
     if a.numel() * b.shape[-1] > SMALL or a.dtype not in (torch.float32, torch.float64):
         return NotImplemented
+    if b.ndim == 2 and b.stride(0) == 1:  # a buffer of its own, or each sum is across one vector
+        b = b.clone(memory_format=torch.contiguous_format).as_strided(b.shape, (b.shape[1], 1))
     return (a.unsqueeze(-1) * b.unsqueeze(-3)).sum(-2)
 
 

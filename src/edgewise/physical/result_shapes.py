@@ -19,8 +19,9 @@ from edgewise.kernels.attention.flash import fused
 
 META = torch.device("meta")
 OF_EACH = {"add", "sub", "mul", "div", "true_divide", "neg", "exp", "log", "sqrt", "tanh", "relu"}
-OF_EACH |= {"sigmoid", "square", "abs", "gelu", "silu", "leaky_relu", "dropout", "softmax"}
+OF_EACH |= {"sigmoid", "square", "abs", "gelu", "silu", "leaky_relu", "dropout"}
 OF_EACH |= {"layer_norm", "rms_norm", "__rsub__", "__rtruediv__", "rsub", "maximum", "minimum"}
+OF_EACH |= {"_safe_softmax"}
 VIEWS = {"reshape", "view", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose", "permute"}
 VIEWS |= {"expand", "__getitem__", "split", "unbind", "chunk", "narrow", "to", "expand_as"}
 MANY = 1 << 14

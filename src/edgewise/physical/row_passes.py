@@ -20,7 +20,7 @@ ELEMENTWISE |= {"elu", "leaky_relu", "abs", "sin", "cos", "clamp", "square", "to
 ELEMENTWISE |= {"maximum", "minimum", "__rsub__", "rsub", "gt"}
 # with an infinite value or slope somewhere: a row that nobody reads would add 0 · ∞ to a gradient
 SINGULAR = {"div", "true_divide", "__rtruediv__", "sqrt", "log", "exp", "reciprocal"}
-REDUCTIONS = {"sum", "mean", "amax", "amin", "softmax"}
+REDUCTIONS = {"sum", "mean", "amax", "amin", "_safe_softmax"}
 NORMS = {"layer_norm", "rms_norm"}
 
 
