@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from edgewise.checks.evaluation import NotANumber
 from edgewise.errors import EdgewiseError, caller, safe_repr, suggest
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.language import nodes
@@ -151,6 +152,9 @@ class WeightTable:
                 caller(),
                 "`program.weights(seed=0)` gives weights of the right shapes",
             )
+        if made.is_complex() or (not isinstance(made, FakeTensor) and bool(made.isnan().any())):
+            what = "is complex" if made.is_complex() else "holds NaN"
+            raise NotANumber(f"the weight `{weight.name}` {what}", caller(), "set it to numbers")
         return made if isinstance(value, Tensor) else made.requires_grad_()
 
     def _shape(self, weight: nodes.Weight) -> tuple[int, ...]:

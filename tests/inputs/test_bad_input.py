@@ -525,3 +525,36 @@ def test_a_trace_shows_the_error_of_the_model(fullgraph):
     assert model(a=a, b=b).shape == (4, 3)  # nothing is left behind
     with torch.autocast("cpu", torch.bfloat16):
         assert model(a=a.bfloat16(), b=b).shape == (4, 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_models_in_precisions_that_torch_only_stores(dtype):
+    model = Program([R.h(V.X) <= R.a(V.X)["w":2, 2]]).compile(R.h)
+    model(a=torch.ones(3, 2))
+    model.to(dtype)
+    for x in (torch.ones(3, 2), torch.ones(3, 2).to(dtype)):
+        for call in (model, model.ground):
+            with pytest.raises(EdgewiseError) as caught:
+                call(a=x)
+            assert caught.value.code == "dtype-mismatch"
+            assert "does not compute" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("weight", "code"),
+    [
+        (torch.full((2, 2), torch.nan), "not-a-number"),
+        ([[1.0, 2.0], [3.0, torch.nan]], "not-a-number"),
+        (torch.ones(2, 2, dtype=torch.complex64), "not-a-number"),
+        (torch.ones(3, 2), "shape-mismatch"),
+        (torch.ones(2), "shape-mismatch"),
+        ([[1.0, 2.0], [3.0]], "unknown-weight"),
+        (None, "unknown-weight"),
+    ],
+)
+def test_weights_that_solve_refuses(weight, code):
+    program = Program([R.h(V.X) <= R.a(V.X)["w":2, 2]])
+    with pytest.raises(EdgewiseError) as caught:
+        program.solve([R.a(0)[[1.0, 2.0]]], weights={"w": weight})
+    assert caught.value.code == code
+    assert "`w`" in caught.value.message

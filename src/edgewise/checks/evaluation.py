@@ -15,7 +15,7 @@ ROUNDS = 100_000
 
 
 class NotANumber(EdgewiseError):
-    """A NaN in a fact would spread to every value that depends on it."""
+    """A NaN in a fact or a weight would spread to every value that depends on it."""
 
     code = "not-a-number"
     example = 'Program([R.h <= R.a]).solve([R.a[torch.tensor(float("nan"))]])'
@@ -137,8 +137,8 @@ def cyclic_recursion(part: Iterable[str], rules: Iterable[nodes.Rule]) -> Cyclic
 
 def endless(rule: nodes.Rule) -> TooManyGroundings:
     return TooManyGroundings(
-        f"the rule for `{rule.head.relation}` derives more than {LIMIT:,} atoms, or does not end "
-        f"after {ROUNDS:,} rounds",
+        f"the rule for `{rule.head.relation}` derives more than {LIMIT:,} atoms, does not end in "
+        f"{ROUNDS:,} rounds, or counts beyond all integers of data and rules",
         rule.place,
         "add an atom with finitely many facts that binds the variable that grows",
     )

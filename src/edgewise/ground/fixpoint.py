@@ -7,8 +7,10 @@ recursion is evaluated semi-naively, round by round.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -16,13 +18,25 @@ from torch import Tensor
 
 from edgewise.checks.evaluation import ROUNDS, OutOfDomain, endless
 from edgewise.ground.body import Body, Literal
-from edgewise.ground.index import Index, Keys, distinct_rows, index_of, locate, offsets_of, pack
+from edgewise.ground.index import (
+    STRINGS,
+    Grid,
+    Index,
+    Keys,
+    distinct_rows,
+    index_of,
+    locate,
+    offsets_of,
+    pack,
+)
 from edgewise.ground.join import Bindings, Budget, OverBudget
 from edgewise.ground.rules import Grounder
 from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.layouts.ragged import pointer, ranges
 
+WINDOW = 1_000  # rounds
+LINEAR = {"leq", "lt", "geq", "gt", "eq", "neq", "in", "alldiff", "add", "sub", "next"}
 MAX_CANDIDATES = 1 << 20  # beyond, rounds that join only what is new may do with fewer
 
 
@@ -52,13 +66,16 @@ def least_fixpoint(grounder: Grounder, bodies: Sequence[Body], part: set[str]) -
     if found is not None:
         grounder.relations.update(found)
         return
+    growth = _Growth(grounder, bodies)
     new: dict[str, Tensor] = {}
     for body in bodies:
         _derive(grounder, body, None, None, new)
     _accept(grounder, new)
-    for _ in range(ROUNDS):
+    for at in range(ROUNDS):
         if not new:
             return
+        if at > WINDOW and growth.is_endless(new):
+            break
         last, new = {name: index_of(keys) for name, keys in new.items()}, {}
         for body in bodies:
             for at, atom in body.positive.items():
@@ -66,6 +83,43 @@ def least_fixpoint(grounder: Grounder, bodies: Sequence[Body], part: set[str]) -
                     _derive(grounder, body, at, last[atom.relation], new)
         _accept(grounder, new)
     raise endless(bodies[0].rule)
+
+
+class _Growth:
+    """Whether keys outgrow all integers that data and rules name: then they count without end.
+
+    Sums and comparisons of n integers reach n times the largest; products may reach further.
+    """
+
+    def __init__(self, grounder: Grounder, bodies: Sequence[Body]) -> None:
+        self.before = list(grounder.relations.values())
+        self.bodies = bodies
+        self.rounds = 0  # in which keys were larger
+
+    @cached_property
+    def largest(self) -> float:
+        literals = [literal for body in self.bodies for literal in body.literals]
+        for literal in literals:
+            if not isinstance(literal, nodes.Atom) and getattr(literal, "name", "") not in LINEAR:
+                return math.inf
+        heads = [body.rule.head for body in self.bodies]
+        terms = [term for literal in (*heads, *literals) for term in getattr(literal, "terms", ())]
+        named = [abs(term) for term in terms if isinstance(term, int)]
+        return max([1, *named, *map(_largest, self.before)]) * (len(literals) + 1)
+
+    def is_endless(self, new: Mapping[str, Tensor]) -> bool:
+        """Whether keys of this round, and of many before it, are larger."""
+        larger = max(_largest(Keys(keys)) for keys in new.values()) > self.largest
+        self.rounds = self.rounds + 1 if larger else 0
+        return self.rounds > WINDOW
+
+
+def _largest(index: Index) -> int:
+    """The largest integer of its keys, less the sign."""
+    if isinstance(index, Grid):
+        return max(index.sizes, default=0)
+    integers = index.keys[index.keys < STRINGS].abs()
+    return int(integers.max()) if integers.numel() else 0
 
 
 def _derive(

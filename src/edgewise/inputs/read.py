@@ -27,6 +27,7 @@ from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.language.statements import arities_of
 from edgewise.plan.nodes import Plan
+from edgewise.weights import PRECISIONS
 
 
 class UnknownInput(EdgewiseError):
@@ -94,6 +95,7 @@ class InputReader:
 
     def read(self, inputs: Mapping[str, Any], unit: Tensor) -> dict[str, Input]:
         """Inputs of relations that the output needs, of the precision and device of `unit`."""
+        check_precision(unit)
         found = {}
         casts = unit.device.type != "meta" and torch.is_autocast_enabled(unit.device.type)
         self.refuse_unknown(inputs)
@@ -185,6 +187,16 @@ def check_dtype(name: str, dtype: torch.dtype, unit: Tensor) -> None:
             f"`{name}` is {dtype}, the model {unit.dtype}",
             caller(),
             f"convert one of them: `x.to({unit.dtype})` or `model.to({dtype})`",
+        )
+
+
+def check_precision(unit: Tensor) -> None:
+    """Refuse a model that was converted to numbers which torch only stores."""
+    if unit.dtype not in PRECISIONS:
+        raise DtypeMismatch(
+            f"the model is {unit.dtype}, in which torch does not compute",
+            caller(),
+            "convert it: `model.to(torch.bfloat16)`",
         )
 
 
