@@ -213,7 +213,6 @@ def scored(score):
         (in_pairs((random_edges(2, seed=0) & causal())(V.I, V.J)), "depend on the number of rows"),
         (in_pairs(R.special.lt(V.J, V.I)), "no key"),
         (scored(R.x(V.J).T @ R.x(V.I) + R.special.sub_eval(V.J, V.I)), "computed from positions"),
-        (scored(F.tanh(R.x(V.J).T @ R.x(V.I))), "function of its dot product"),
         ([(R.h(V.I) <= R.x(V.I)) | [F.softmax_agg(agg_terms=[V.I])]], "over all positions"),
     ],
 )
@@ -224,6 +223,23 @@ def test_what_cannot_grow_says_why(rules, reason):
         growing(x=torch.ones(2, 4))
     assert found.value.code == "cannot-grow"
     assert growing.length == 0
+
+
+@pytest.mark.parametrize("graph", [causal(), causal() & window(2)])
+@pytest.mark.parametrize("steps", [(7,), (1,) * 7, (3, 1, 2, 1)])
+def test_scores_that_are_a_function_of_the_dot_product_grow(graph, steps):
+    score = F.tanh(R.x(V.J).T @ R.x(V.I)) * 2.0
+    rules = [
+        R.bias(V.I) <= R.x(V.I)[1, 4],
+        (R.w(V.I, V.J) <= (score, R.bias(V.J), graph(V.I, V.J)))
+        | [F.sum, F.softmax_agg(agg_terms=[V.J])],
+        (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product],
+    ]
+    model = Program(rules).compile(R.h, seed=0, dtype=torch.float64).eval()
+    x = torch.randn(2, 7, 4, dtype=torch.float64)
+    growing = model.growing(9)
+    found = torch.cat([growing(x=part) for part in x.split(steps, 1)], 1)
+    torch.testing.assert_close(found, model(x=x), atol=1e-12, rtol=0)
 
 
 def test_a_relation_beside_the_axis_must_grow_with_it():

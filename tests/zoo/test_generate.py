@@ -43,6 +43,58 @@ def t5():
     return transformers.T5ForConditionalGeneration(config)
 
 
+def both(name, **own):
+    """An encoder–decoder of BART's family."""
+    two = {
+        f"{side}_{n}": 2 for side in ("encoder", "decoder") for n in ("layers", "attention_heads")
+    }
+    hidden = {f"{side}_ffn_dim": 16 for side in ("encoder", "decoder")}
+    tokens = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0, "bos_token_id": 0}
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=len(WORDS), d_model=12, init_std=0.9, **two | hidden | tokens | own
+    )
+    kind = "MarianMTModel" if name == "Marian" else f"{name}ForConditionalGeneration"
+    return getattr(transformers, kind)(config)
+
+
+def decoder(name, **own):
+    config = "Gemma3TextConfig" if name == "Gemma3" else f"{name}Config"
+    sizes = {
+        "vocab_size": len(WORDS), "hidden_size": 24, "intermediate_size": 40,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "max_position_embeddings": 64, "eos_token_id": 1, "bos_token_id": None, "pad_token_id": 1,
+        "initializer_range": 0.6,
+    }  # fmt: skip
+    return getattr(transformers, f"{name}ForCausalLM")(getattr(transformers, config)(**sizes | own))
+
+
+def gpt():
+    config = transformers.OpenAIGPTConfig(
+        vocab_size=len(WORDS), n_embd=24, n_layer=2, n_head=4, n_positions=64, eos_token_id=1,
+        initializer_range=0.6,
+    )  # fmt: skip
+    return transformers.OpenAIGPTLMHeadModel(config)
+
+
+KINDS = ["sliding_attention", "full_attention"]
+DECODERS = {
+    "gpt": gpt,
+    "qwen2": lambda: decoder("Qwen2"),
+    "qwen3": lambda: decoder("Qwen3", head_dim=8),
+    "mistral": lambda: decoder("Mistral", sliding_window=4),
+    "gemma2": lambda: decoder("Gemma2", head_dim=8, sliding_window=4, attn_logit_softcapping=2.0),
+    "gemma3": lambda: decoder("Gemma3", head_dim=8, sliding_window=4, layer_types=KINDS),
+    "phi": lambda: decoder("Phi", hidden_size=32),
+    "phi3": lambda: decoder("Phi3"),
+}
+BOTH = {"bart": "Bart", "mbart": "MBart", "marian": "Marian"}
+CONSTRAINTS = {
+    "forced_eos_token_id": 1, "forced_bos_token_id": 7, "suppress_tokens": [3, 9],
+    "begin_suppress_tokens": [5], "min_length": 5, "no_repeat_ngram_size": 2,
+    "repetition_penalty": 1.3, "bad_words_ids": [[4], [8, 11]],
+}  # fmt: skip
+
+
 def saved(make, folder):
     torch.manual_seed(0)
     theirs = make().eval()
@@ -51,7 +103,9 @@ def saved(make, folder):
     return theirs
 
 
-@pytest.mark.parametrize("make", [llama, gpt2])
+@pytest.mark.parametrize(
+    "make", [llama, gpt2, *DECODERS.values()], ids=["llama", "gpt2", *DECODERS]
+)
 def test_the_likeliest_tokens_are_theirs(make, tmp_path):
     theirs = saved(make, tmp_path)
     ours = zoo.from_pretrained(tmp_path)
@@ -76,6 +130,63 @@ def test_a_translation_is_the_likeliest_row(tmp_path):
         row = theirs.generate(ids, max_new_tokens=8, do_sample=False)[0, 1:].tolist()
         kept = row[: row.index(1)] if 1 in row else row
         assert got == ours.tokenizer.decode(kept)
+
+
+@pytest.mark.parametrize("constrained", [False, True])
+@pytest.mark.parametrize("name", BOTH)
+def test_a_translation_is_theirs(name, constrained, tmp_path):
+    theirs = saved(lambda: both(BOTH[name], max_position_embeddings=32), tmp_path)
+    for option, value in (CONSTRAINTS if constrained else {}).items():
+        setattr(theirs.generation_config, option, value)
+    theirs.generation_config.save_pretrained(tmp_path)
+    ours = zoo.from_pretrained(tmp_path)
+    texts = ["w3 w1 w4 w1 w5", "w9 w2"]
+    found = ours.translate(texts, most=12, beams=1)
+    for text, got in zip(texts, found, strict=True):
+        ids = torch.tensor([ours.tokenizer.encode(text).ids])
+        row = theirs.generate(ids, max_new_tokens=12, do_sample=False, num_beams=1)[0, 1:].tolist()
+        assert got == ours.tokenizer.decode(row[: row.index(1)] if 1 in row else row)
+
+
+def test_sound_becomes_the_tokens_that_theirs_becomes(tmp_path):
+    sizes = {"num_mel_bins": 3, "max_source_positions": 5, "max_target_positions": 32}
+    theirs = saved(lambda: both("Whisper", **sizes, begin_suppress_tokens=[4]), tmp_path)
+    ours = zoo.from_pretrained(tmp_path)
+    sound = torch.randn(2, 3, 10)
+    found = ours.respond(feature=sound.mT, prompt=[0, 7], most=9)
+    start = torch.tensor([[0, 7]] * 2)
+    plain = transformers.GenerationMixin.generate
+    rows = plain(theirs, sound, decoder_input_ids=start, max_new_tokens=9, do_sample=False)
+    for got, row in zip(found, rows[:, 2:].tolist(), strict=True):
+        assert got == (row[: row.index(1)] if 1 in row else row)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("suppress_tokens", [99]), ("forced_eos_token_id", "x"), ("min_length", -1),
+        ("bad_words_ids", [[]]), ("repetition_penalty", 0), ("sequence_bias", [[[1], 2.0]]),
+        ("encoder_no_repeat_ngram_size", 3),
+    ],
+)  # fmt: skip
+def test_constraints_that_are_none(option, value, tmp_path):
+    saved(lambda: both("Bart", max_position_embeddings=32), tmp_path)
+    ours = zoo.from_pretrained(tmp_path)
+    ours.table[option] = value
+    with pytest.raises(EdgewiseError, match=option) as caught:
+        ours.translate(["w1"], most=2)
+    assert caught.value.code == "bad-pretrained"
+
+
+def test_constraints_are_saved(tmp_path):
+    theirs = saved(lambda: both("Bart", max_position_embeddings=32), tmp_path / "theirs")
+    theirs.generation_config.suppress_tokens = [3, 4]
+    theirs.generation_config.save_pretrained(tmp_path / "theirs")
+    zoo.from_pretrained(tmp_path / "theirs").save_pretrained(tmp_path / "ours")
+    again = type(theirs).from_pretrained(tmp_path / "ours").generation_config
+    assert again.suppress_tokens == [3, 4]
+    assert again.forced_eos_token_id == theirs.generation_config.forced_eos_token_id
+    assert again.eos_token_id == 1
 
 
 def test_draws_are_reproducible(tmp_path):

@@ -29,7 +29,7 @@ from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import variables
 from edgewise.physical.attention import AttentionStep
 from edgewise.physical.step import Executable, RelationStep
-from edgewise.scores.nodes import I, J, Node, S, separate, walk
+from edgewise.scores.nodes import Call, I, J, Node, Number, S, separate, walk
 
 POSITIONS = "give positions as an input of their own: `R.position(V.I)`"
 CAUSAL_EXAMPLE = """\
@@ -132,7 +132,7 @@ class AppendedAxes:
         if query - {node.query} or key - {node.key} or not query:
             raise refusal(f"`{relation}` attends to positions that it does not have", where)
         tree, added, factor = separate(node.score.tree)
-        if tree != S or factor is not None:
+        if factor is not None or not _of_dot_product(tree):
             raise refusal(f"the score of `{relation}` {_more_than_biases(tree, factor)}", where)
         for n in added:
             if len(self.names((node.score.reads[n],), where)) > 1:
@@ -161,13 +161,19 @@ def appended_axes(executable: Executable, inputs: Iterable[str], capacity: int) 
     return axes
 
 
+def _of_dot_product(tree: Node) -> bool:
+    """Whether a score is a function of the dot product alone, such as a capped one."""
+    parts = list(walk(tree))
+    return S in parts and all(part == S or isinstance(part, Call | Number) for part in parts)
+
+
 def _more_than_biases(tree: Node, factor: int | None) -> str:
-    """A cache adds values of relations to dot products; it has no other terms of a score."""
+    """A cache adds values of relations to a function of the dot product, and has no other terms."""
     if any(part in (I, J) for part in walk(tree)):
         return "has a term computed from positions"
     if factor is not None:
         return "multiplies its dot product with a value of each pair"
-    return "has no dot product" if S not in walk(tree) else "is a function of its dot product"
+    return "has no dot product" if S not in walk(tree) else "reads a table"
 
 
 def _axes_of(head: nodes.Atom, name: str) -> list[int]:

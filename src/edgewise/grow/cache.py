@@ -12,6 +12,8 @@ from edgewise.ground.rules import GroundRule
 from edgewise.kernels.attention.flash import fused
 from edgewise.physical.attention import CAUSAL, AttentionStep
 from edgewise.physical.attention_nodes import graph_attention
+from edgewise.scores.evaluate import PairScores
+from edgewise.scores.nodes import Node, S
 
 # of a literal of a ground rule: what it reads at each position, (before, capacity, after)
 PositionTables = dict[GroundRule, dict[int, Tensor]]
@@ -37,6 +39,7 @@ class KeyValueCache:
     ) -> Tensor:
         """New queries over all keys so far; each is (batch, shared..., rows, size)."""
         name, rows = step.node.head.relation, q.shape[-2]
+        score = S if step.tree is None else step.tree.tree
         k, v = self._appended(name, "key", k, -2), self._appended(name, "value", v, -2)
         bias = None if bias is None else self._appended(name, "bias", bias, -1)
         if rows == 1:
@@ -44,13 +47,14 @@ class KeyValueCache:
             if attended is not None:
                 k, v = k.index_select(-2, attended), v.index_select(-2, attended)
                 bias = None if bias is None else bias.index_select(-1, attended)
-            return _one_query(q, k, v, bias)
+            return _one_query(q, k, v, bias) if score == S else _one_scored(q, k, v, bias, score)
         k, v = (_for_all_heads(t, q) for t in (k, v))
         if bias is not None:
             bias = bias.expand(*q.shape[:-1], k.shape[-2])
-        if not self.length:
+        if not self.length and score == S:
             return step.kernel(q, k, v, bias, 0.0)
-        return graph_attention(q, k, v, step.pattern.shift(-self.length, 0), bias=bias, dropout=0.0)
+        pairs = step.pattern.shift(-self.length, 0) if self.length else step.pattern
+        return graph_attention(q, k, v, pairs, bias=bias, dropout=0.0, score=score)
 
     def at_positions(self, ground: GroundRule, at: int, positions: Tensor) -> Tensor | None:
         """What a literal reads at the positions of the new rows, None if it reads no position."""
@@ -94,6 +98,14 @@ class KeyValueCache:
 def _for_all_heads(cached: Tensor, q: Tensor) -> Tensor:
     """Keys or values that several heads share, for each of them."""
     return cached.expand(*q.shape[:-2], *cached.shape[-2:])
+
+
+def _one_scored(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, score: Node) -> Tensor:
+    """One query per head whose scores are a function of its dot products."""
+    k, v = (_for_all_heads(t, q) for t in (k, v))
+    none = q.new_empty(0)
+    scores = PairScores(q @ k.mT, none, none, none, ())[score]
+    return (scores if bias is None else scores + bias).softmax(-1) @ v
 
 
 def _one_query(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:

@@ -31,7 +31,7 @@ from edgewise.zoo.parts import (
 
 @dataclass(frozen=True)
 class Config:
-    """`first` is the position of the first token; without it positions are sines and cosines.
+    """`offset` is the position of the first token; without it positions are sines and cosines.
 
     - inside: norms are inside the sublayers, with one more at the end (mBART), not after the sums.
     - normed: embeddings are normed. scaled: embeddings of words are multiplied by √size.
@@ -44,7 +44,7 @@ class Config:
     layers: int = 12
     decoder_layers: int = 12
     length: int = 1024
-    first: int | None = 2
+    offset: int | None = 2
     inside: bool = False
     normed: bool = True
     scaled: bool = False
@@ -57,7 +57,7 @@ class Config:
 
 
 MARIAN = Config(
-    58_101, 512, 8, 2048, 6, 6, 512, first=None, normed=False, scaled=True, activation=F.silu
+    58_101, 512, 8, 2048, 6, 6, 512, offset=None, normed=False, scaled=True, activation=F.silu
 )
 
 
@@ -80,9 +80,9 @@ def embedded(side: str, token: Atom, y: Atom, config: Config) -> Statements:
 
 def position(side: str, rows: Atom, config: Config, length: int) -> tuple[Statements, Expression]:
     """The vector of a position: a learned one, or sines and cosines of its angles."""
-    if config.first is not None:
-        table = W[f"{side}.position"][length + config.first, config.size]
-        return [], F.lookup(table, R.special.add_eval(V.I, config.first))
+    if config.offset is not None:
+        table = W[f"{side}.position"][length + config.offset, config.size]
+        return [], F.lookup(table, R.special.add_eval(V.I, config.offset))
     angle, speed = R[f"{side}_angle"], W.speed[list(speeds(config.size))].fixed()
     angles = R.special.add_eval(V.I, 0), speed, R.hidden[rows.relation](V.I)
     return [(angle(V.I) <= angles) | [F.product]], F.concat(F.sin(angle(V.I)), F.cos(angle(V.I)))

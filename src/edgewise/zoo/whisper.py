@@ -27,7 +27,7 @@ class Config(bart.Config):
     layers: int = 4
     decoder_layers: int = 4
     length: int = 448
-    first: int | None = 0
+    offset: int | None = 0
     inside: bool = True
     normed: bool = False
     dropout: float = 0.0

@@ -23,7 +23,8 @@ CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.
 LARGEST_JSON = 1 << 26
 KINDS = {"F64", "F32", "F16", "BF16"}
 LONGEST_NAME = 255
-WRITTEN = {CONFIG, WEIGHTS, "tokenizer.json"}
+GENERATION = "generation_config.json"
+WRITTEN = {CONFIG, WEIGHTS, GENERATION, "tokenizer.json"}
 # what older versions saved with the weights: numbers that are computed, not learned
 COMPUTED = ("position_ids", ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 
@@ -174,5 +175,9 @@ def _replace(path: Path, made: Path) -> None:
 
 
 def write(folder: Path, table: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-    (folder / CONFIG).write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / CONFIG, table)
     safetensors.torch.save_file(dict(weights), folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def write_json(path: Path, table: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")

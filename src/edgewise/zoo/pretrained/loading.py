@@ -12,6 +12,7 @@ from torch import Tensor
 from edgewise.errors import EdgewiseError, caller, nearest, raise_all
 from edgewise.zoo.pretrained import files
 from edgewise.zoo.pretrained.architectures import MODEL_TYPES
+from edgewise.zoo.pretrained.constraints import NAMES, UNSUPPORTED
 from edgewise.zoo.pretrained.fetch import SOURCES
 from edgewise.zoo.pretrained.model import TOKENS, Pretrained, table_of
 from edgewise.zoo.pretrained.schema import (
@@ -26,7 +27,6 @@ from edgewise.zoo.pretrained.schema import (
 )
 from edgewise.zoo.pretrained.texts import read_tokenizer
 
-GENERATION = "generation_config.json"
 RECIPES = ("recipe.toml", "recipe.json")  # of a run, and of one of an older version
 
 
@@ -77,9 +77,12 @@ def _folder(path: Path, dtype: torch.dtype) -> Pretrained:
             help=known if near else "give the folder that holds `config.json`",
         )
     table = files.read_json(path / files.CONFIG)
-    if (path / GENERATION).is_file():  # overrides the special tokens of config.json
-        generation = files.read_json(path / GENERATION)
-        table |= {name: generation[name] for name in TOKENS if generation.get(name) is not None}
+    if (path / files.GENERATION).is_file():  # overrides what config.json says of tokens
+        generation, known = (
+            files.read_json(path / files.GENERATION),
+            (*TOKENS, *NAMES, *UNSUPPORTED),
+        )
+        table |= {name: generation[name] for name in known if generation.get(name) is not None}
     spec, named = spec_for(table)
     config = read_config(spec, table)
     program = spec.MODEL.program(config)

@@ -19,6 +19,7 @@ from edgewise.language.program import Program
 from edgewise.module import Model
 from edgewise.zoo.pretrained import files
 from edgewise.zoo.pretrained.architectures import MODEL_TYPES
+from edgewise.zoo.pretrained.constraints import NAMES
 from edgewise.zoo.pretrained.schema import (
     BadPretrained,
     CheckpointSpec,
@@ -33,6 +34,7 @@ from edgewise.zoo.pretrained.texts import (
     generate,
     listed,
     padded,
+    respond,
     translate,
 )
 
@@ -203,6 +205,16 @@ class Pretrained:
         """The output of an encoder–decoder for each text, by beam search."""
         return translate(self, texts, most, beams, truncate)
 
+    def respond(
+        self, *, prompt: Sequence[int] | None = None, most: int = 128, beams: int = 1, **inputs: Any
+    ) -> list[list[int]]:
+        """The token ids that an encoder–decoder gives for its inputs by name, by beam search.
+
+        Whisper's is `feature`, (batch, frames, numbers). `prompt` are the tokens to begin with, by
+        default the start token of the checkpoint.
+        """
+        return respond(self, prompt, most, beams, inputs)
+
     def save_pretrained(self, path: str | Path) -> None:
         """Write it as Hugging Face does, with the weights that the compiled models have now."""
         now = dict(self.weights)
@@ -216,8 +228,13 @@ class Pretrained:
             spec=self.spec,
             architecture=self.architecture,
             tokenizer=self.tokenizer,
-            tokens={name: self.table[name] for name in TOKENS if name in self.table},
+            tokens=self._said(*TOKENS, "id2label", "label2id"),
+            generation=self._said(*NAMES),
         )
+
+    def _said(self, *names: str) -> dict[str, Any]:
+        """Fields of the configuration that are there."""
+        return {name: self.table[name] for name in names if self.table.get(name) is not None}
 
 
 def shares_of(labels: Sequence[str], scores: Tensor) -> dict[str, float]:
@@ -262,13 +279,15 @@ def save_pretrained(
     spec: CheckpointSpec | None = None,
     architecture: str | None = None,
     tokenizer: Tokenizer | None = None,
-    tokens: Mapping[str, int | list[int]] | None = None,
+    tokens: Mapping[str, Any] | None = None,
+    generation: Mapping[str, Any] | None = None,
 ) -> None:
     """Write weights so that `transformers` loads them; a failure leaves no partial folder.
 
     `weights` are those of `model.program(config)` by name; those that the architecture (by default
     the first of the model type) does not have are left out. `tokens` are special token ids by their
-    names in `config.json`, such as `eos_token_id`.
+    names in `config.json`, such as `eos_token_id`; `generation` are fields that
+    `generation_config.json` has besides.
     """
     spec = spec or spec_of(model, config)
     architecture = architecture or next(iter(spec.ARCHITECTURES))
@@ -298,6 +317,9 @@ def save_pretrained(
     }
     with files.new_folder(Path(path)) as folder:
         files.write(folder, table, theirs)
+        if generation:
+            own = {name: table[name] for name in TOKENS if table.get(name) is not None}
+            files.write_json(folder / files.GENERATION, {**own, **generation})
         if tokenizer is not None:
             tokenizer.save(str(folder / "tokenizer.json"))
 

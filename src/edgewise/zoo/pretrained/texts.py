@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,11 @@ from edgewise.decode.decoder import BadDecoding, Decoder, checked_integer
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs.drawing import require_package
 from edgewise.inputs.kinds import numbers
+from edgewise.zoo.pretrained.constraints import (
+    ConstrainedDecoder,
+    Constraints,
+    read_constraints,
+)
 from edgewise.zoo.pretrained.schema import BadPretrained
 
 if TYPE_CHECKING:
@@ -177,6 +182,7 @@ def generate(
         )
     decoder, most = pretrained.decoder(tokens.shape[1], most)
     stop = ends_of_text(pretrained)
+    decoder = constrained(pretrained, decoder, stop, most)
     stream = _Stream(_Continuation(pretrained.tokenizer, tokens[0].tolist()), each, stop)
     if temperature is None:
         found = greedy(decoder, tokens, most=most, stop=stop, each=stream)
@@ -213,19 +219,55 @@ def translate(
             caller(),
             "use an encoder–decoder such as T5",
         )
-    checked_integer(most, "most", 1)
     read = pretrained.tokens(texts, truncate=truncate)
-    start = (*named_tokens(pretrained, "decoder_start_token_id"), 0)[0]
+    mask = read.mask.to(pretrained.dtype).unsqueeze(-1)
+    rows = respond(pretrained, None, most, beams, {"source": numbers(read.numbers), "mask": mask})
+    return [str(pretrained.tokenizer.decode(row)) for row in rows]
+
+
+def respond(
+    pretrained: Pretrained,
+    prompt: Sequence[int] | None,
+    most: int,
+    beams: int,
+    inputs: Mapping[str, Any],
+) -> list[list[int]]:
+    """The tokens of an encoder–decoder after a prompt; see `Pretrained.respond`."""
+    model = pretrained.model
+    if "target" not in model.inputs or set(model.inputs) != {"target", *inputs}:
+        others = ", ".join(f"`{name}`" for name in model.inputs if name != "target")
+        raise BadPretrained(
+            f"`{pretrained.architecture}` reads {', '.join(model.inputs)}, not {', '.join(inputs)}",
+            caller(),
+            f"give {others}" if "target" in model.inputs else "use an encoder–decoder such as T5",
+        )
+    checked_integer(most, "most", 1)
+    begun = list(prompt or (*named_tokens(pretrained, "decoder_start_token_id"), 0)[:1])
     ends = ends_of_text(pretrained)
     if not ends:
         raise BadPretrained(
             "the checkpoint names no end token", caller(), "add `eos_token_id` to its `config.json`"
         )
-    mask = read.mask.to(pretrained.dtype).unsqueeze(-1)
-    decoder = RecomputingDecoder(model, "target", most + 1, source=numbers(read.numbers), mask=mask)
-    begun = torch.full((len(read.numbers), 1), start)
-    rows, _ = beam(decoder, begun, beams=beams, most=most, stop=ends[0])
-    return [str(pretrained.tokenizer.decode(_until(row.tolist(), ends))) for row in rows]
+    most = min(most, getattr(pretrained.config, "length", len(begun) + most) - len(begun) + 1)
+    decoder: Decoder
+    if getattr(pretrained.config, "buckets", 0):  # biases of pairs of positions are not cached
+        decoder = RecomputingDecoder(model, "target", len(begun) + most, **inputs)
+    else:
+        decoder = CachedDecoder(model.growing(len(begun) + most, **inputs), "target")
+    decoder = constrained(pretrained, decoder, ends, most)
+    rows = max(len(item.values if isinstance(item, numbers) else item) for item in inputs.values())
+    tokens = torch.tensor(begun).expand(rows, -1)
+    found, _ = beam(decoder, tokens, beams=beams, most=most, stop=ends[0])
+    return [_until(row.tolist(), ends) for row in found]
+
+
+def constrained(
+    pretrained: Pretrained, decoder: Decoder, ends: tuple[int, ...], most: int
+) -> Decoder:
+    """A decoder under what the checkpoint says of the tokens that may follow."""
+    found = read_constraints(pretrained.table, ends, pretrained.config.vocabulary)
+    plain = found == Constraints(ends=ends)
+    return decoder if plain else ConstrainedDecoder(decoder, found, most)
 
 
 def ends_of_text(pretrained: Pretrained) -> tuple[int, ...]:

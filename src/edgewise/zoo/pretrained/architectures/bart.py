@@ -58,7 +58,7 @@ class BartVariant:
         for side in ("encoder", "decoder"):
             for prefix in ("model.", ""):
                 found[f"{prefix}{side}.embed_tokens.weight"] = f"{prefix}shared.weight"
-                if self.constants["first"] is None:  # computed, not learned
+                if self.constants["offset"] is None:  # computed, not learned
                     found[f"{prefix}{side}.embed_positions.weight"] = ""
         return found
 
@@ -68,7 +68,7 @@ class BartVariant:
         fields.equal("decoder_vocab_size", "vocab_size", fields.table.get("vocab_size"))
         scaled = fields.flag("scale_embedding", default=False)
         found = sizes(fields)
-        if self.constants["first"] is None:
+        if self.constants["offset"] is None:
             fields.divided(found["size"], 2, "d_model", "numbers: sines and cosines")
         return model.Config(**found, **self.constants, scaled=scaled)
 
@@ -78,7 +78,7 @@ class BartVariant:
     def entries(self, config: model.Config, prefix: str) -> Iterator[TensorEntry]:
         yield TensorEntry("word", f"{prefix}shared.weight")
         for side in ("encoder", "decoder"):
-            if config.first is not None:
+            if config.offset is not None:
                 at = f"{prefix}{side}.embed_positions.weight"
                 yield TensorEntry(f"{side}.position", at)
             if config.normed:
@@ -134,7 +134,7 @@ def layer(config: model.Config, ours: str, theirs: str, side: str) -> Iterator[T
     )
 
 
-BART = {"first": 2, "inside": False, "normed": True}
+BART = {"offset": 2, "inside": False, "normed": True}
 FAMILY = (
     BartVariant("bart", "BartModel", "BartForConditionalGeneration", BART, TOKENS),
     BartVariant(
@@ -143,7 +143,7 @@ FAMILY = (
     ),
     BartVariant(
         "marian", "MarianModel", "MarianMTModel",
-        {"first": None, "inside": False, "normed": False},
+        {"offset": None, "inside": False, "normed": False},
         {"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 0},
     ),
 )  # fmt: skip
