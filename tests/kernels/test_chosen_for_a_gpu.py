@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from edgewise.graphs import cache, causal, full, global_tokens, random_edges, window
+from edgewise.graphs import cache, causal, from_edges, full, global_tokens, random_edges, window
 from edgewise.graphs.cache import cache_of
 from edgewise.kernels.attention import Case, attention, choose, dense, union
+from edgewise.kernels.attention.contract import touched_blocks
 from edgewise.kernels.attention.registry import IMPLEMENTATIONS
 
 pytest.importorskip("triton")
@@ -97,6 +98,29 @@ def test_what_is_clearly_dearer_is_not_planned():
         assert left_out not in made
         costs = {x.name: x.cost(case(graph)) for x in IMPLEMENTATIONS if x.name in (best, other)}
         assert costs[best] < costs[other]
+
+
+def neighbourhood(side, radius):
+    """All pairs of pixels at most `radius` apart in both directions."""
+    y, x = (z.flatten() for z in torch.meshgrid(*[torch.arange(side)] * 2, indexing="ij"))
+    edges = []
+    for step in range(-radius, radius + 1):
+        for along in range(-radius, radius + 1):
+            inside = (y + step >= 0) & (y + step < side) & (x + along >= 0) & (x + along < side)
+            i = (y * side + x)[inside]
+            edges.append(torch.stack([i, i + step * side + along]))
+    return from_edges(torch.cat(edges, 1))
+
+
+def test_neighbourhoods_of_pixels_are_blocks():
+    """They have many pieces, but in each block row the same blocks."""
+    graph = neighbourhood(128, 6)
+    assert choose(case(graph)).name == "triton_blocks"
+    blocks = graph.blocks(N, N, block=64).count
+    assert touched_blocks(graph, N, N, 64) == pytest.approx(blocks, rel=0.1)
+    scattered = case(random_edges(64, seed=0))
+    assert choose(scattered).name == "triton_csr"
+    assert "scattered over about 6" in choose(scattered).refusals["triton_blocks"]
 
 
 def test_shared_keys_are_read_once_where_torch_can():

@@ -60,6 +60,7 @@ PAIR_TERMS = ("bias", "edge_bias", "edge_scale", "score", "dropout")  # what til
 EDGE_AXIS = {"edge_bias": 2, "edge_scale": 2, "edge_key": 1, "edge_value": 1}  # that of edges
 EDGE_TERMS = (*PAIR_TERMS, "edge_key", "edge_value")
 MANY = 1 << 17  # pieces of a graph that may be scattered
+BLOCK_ROWS = 32  # about how many are looked at
 FIXED = "fixed"  # among features: no table of the score needs a gradient
 Function = TypeVar("Function", bound=Callable[..., Any])
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -141,14 +142,16 @@ class Case:
     def scattered(self, block: int) -> str | None:
         """The refusal of block kernels where nearly every pair would be a block of its own.
 
-        An estimate from the number of pieces, so that a large random graph is not cut up first.
+        An estimate, so that a large random graph is not cut up first: what so many pieces would
+        touch by chance, or what they do touch in some block rows, if that is less.
         """
         if self.pairs < MANY or residue_groups(self.graph, self.n, self.m) is not None:
             return None
         if (pieces := pieces_of(self.graph, self.n, self.m)) < MANY:
             return None
         places = (self.n / block + 1) * (self.m / block + 1)
-        found = places * -math.expm1(-pieces / places)
+        chance = places * -math.expm1(-pieces / places)
+        found = min(chance, touched_blocks(self.graph, self.n, self.m, block))
         if found * block * block < 80 * self.pairs:
             return None
         return f"its {self.pairs:,} pairs are scattered over about {found:,.0f} blocks of {block}"
@@ -293,6 +296,24 @@ def pieces_of(graph: Pattern, n: int, m: int) -> int:
     if isinstance(graph, union):
         return sum(pieces_of(member, n, m) for member in graph.members)
     return len(graph.rows(n, m).start)
+
+
+@cached
+def touched_blocks(graph: Pattern, n: int, m: int, block: int) -> float:
+    """About how many blocks hold pairs, from block rows spread over the graph: in a neighbourhood
+    of pixels, say, the pieces of all rows are in the same ones."""
+    if isinstance(graph, union):
+        return sum(touched_blocks(member, n, m, block) for member in graph.members)
+    rows, tops = graph.rows(n, m), range(0, n, max(n // BLOCK_ROWS, block))
+    found = 0
+    for top in tops:
+        part = rows.between(top, min(top + block, n))
+        last = part.stop + part.dstop * (part.height[part.slab] - 1) - 1
+        ends = np.zeros(m // block + 2, np.int64)
+        np.add.at(ends, part.start // block, 1)
+        np.add.at(ends, last // block + 1, -1)
+        found += int(np.count_nonzero(np.cumsum(ends)))
+    return found * (n / block) / max(len(tops), 1)
 
 
 def is_full(rows: Rows) -> bool:
