@@ -139,6 +139,7 @@ def test_every_tokenizer_is_learned_and_read_again(kind, tmp_path):
     text = corpus.tokenizer.decode(corpus.parts["train"][:40].tolist())
     lossy = kind in ("words", "wordpiece", "unigram", "bpe")
     assert (" ".join(text.split())[:20] == TEXT[:20]) if lossy else TEXT.startswith(text)
+    assert section.read(tmp_path).tokenizer.to_str() == corpus.tokenizer.to_str()
     (tmp_path / "tokenizer.json").write_text(corpus.tokenizer.to_str())
     again = section.read(tmp_path, tokenizer=corpus.tokenizer)
     assert again.fingerprint == corpus.fingerprint

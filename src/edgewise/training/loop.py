@@ -310,7 +310,8 @@ class _TrainingRun:
         }
         for name, value in final.items():
             if isinstance(value, list):
-                write(self.out / f"{name}.txt", "".join(f"{line}\n" for line in value).encode())
+                lines = [" ".join(line.splitlines()) for line in value]  # one for each example
+                write(self.out / f"{name}.txt", "".join(f"{line}\n" for line in lines).encode())
         write(self.out / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
         log.tables(self.recipe.path.stem)
         return Event("end", self.step, summary)

@@ -3,7 +3,9 @@
 Each is a tokenizer of the package `tokenizers`, complete: it takes text as a user types it.
 """
 
-from collections.abc import Iterable
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from edgewise.errors import EdgewiseError, caller
@@ -11,6 +13,7 @@ from edgewise.errors import EdgewiseError, caller
 SPECIAL = ("<pad>", "<unknown>", "<start>", "<end>")
 PAD, UNKNOWN, START, END = range(4)
 MASK = "<mask>"
+ADDED = 1e-4  # between the scores of characters that the trainer of unigrams adds
 
 
 class UnknownCharacter(EdgewiseError):
@@ -77,34 +80,78 @@ def pieces(lines: Iterable[str], size: int, *, lower: bool) -> Any:
     return made
 
 
-def subwords(kind: str, texts: Iterable[str], size: int, *, lower: bool) -> Any:
+def subwords(kind: str, texts: Sequence[str], size: int, *, lower: bool) -> Any:
     """Tokens of bytes ("byte_bpe", as GPT-2), "wordpiece" (as BERT) or "unigram" (SentencePiece).
 
-    Bytes represent every text exactly; the others know the characters of the texts.
+    Bytes represent every text exactly; the others know the characters of the texts. The same texts
+    give the same tokenizer.
     """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
     how: Any = {"vocab_size": size, "special_tokens": list(SPECIAL), "show_progress": False}
-    match kind:
-        case "byte_bpe":
-            made = Tokenizer(models.BPE())
-            made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-            made.decoder = decoders.ByteLevel()
-            every = sorted(pre_tokenizers.ByteLevel.alphabet())
-            trainer: Any = trainers.BpeTrainer(**how, initial_alphabet=every)
-        case "wordpiece":
-            made = Tokenizer(models.WordPiece(unk_token=SPECIAL[UNKNOWN]))
-            made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-            made.decoder = decoders.WordPiece()
-            trainer = trainers.WordPieceTrainer(**how)
-        case _:
-            made = Tokenizer(models.Unigram())
-            made.pre_tokenizer = pre_tokenizers.Metaspace()
-            made.decoder = decoders.Metaspace()
-            trainer = trainers.UnigramTrainer(**how, unk_token=SPECIAL[UNKNOWN])
-    if lower:
-        made.normalizer = normalizers.Lowercase()
-    made.train_from_iterator(texts, trainer)
+    small = [normalizers.Lowercase()] if lower else []
+    if kind == "wordpiece":
+        return _wordpieces(texts, size, small)
+    made = Tokenizer(models.BPE() if kind == "byte_bpe" else models.Unigram())
+    made.normalizer = normalizers.Sequence(small)
+    if kind == "byte_bpe":
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        made.decoder = decoders.ByteLevel()
+        every = sorted(pre_tokenizers.ByteLevel.alphabet())
+        made.train_from_iterator(texts, trainers.BpeTrainer(**how, initial_alphabet=every))
+        return made
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    made.decoder = decoders.Metaspace()
+    made.train_from_iterator(texts, trainers.UnigramTrainer(**how, unk_token=SPECIAL[UNKNOWN]))
+    return _ordered(made)
+
+
+def _ordered(unigram: Any) -> Any:
+    """A unigram tokenizer that does not depend on the order of a hash table of its trainer.
+
+    Sums of scores are rounded, and characters that were added last, each with a slightly higher
+    score than the one before, have the same.
+    """
+    from tokenizers import Tokenizer
+
+    table = json.loads(unigram.to_str())
+    special, rest = [], []
+    for piece, score in table["model"]["vocab"]:
+        (special if piece in SPECIAL else rest).append((piece, score))
+    least = min((score for _, score in rest), default=0.0)
+    most = least + ADDED * (1 + sum(len(piece) == 1 for piece, _ in rest))
+    rest = [(p, round(least if len(p) == 1 and s <= most else s, 4)) for p, s in rest]
+    rest.sort(key=lambda one: (-one[1], one[0]))
+    table["model"]["vocab"] = [*special, *rest]
+    return Tokenizer.from_str(json.dumps(table))
+
+
+def _wordpieces(texts: Sequence[str], size: int, normal: list[Any]) -> Any:
+    """Subwords of a byte-pair encoding, marked by ## inside a word, the most frequent ones.
+
+    The trainer of the package breaks ties by the order of a hash table; this one does not.
+    """
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    pairs = Tokenizer(models.BPE())
+    pairs.normalizer = normalizers.Sequence(normal)
+    pairs.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    pairs.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=size, show_progress=False))
+    counts: Counter[str] = Counter()
+    for row in pairs.encode_batch(list(texts)):
+        before = [None, *row.word_ids]
+        for token, word, last in zip(row.tokens, row.word_ids, before, strict=False):
+            counts[token if word != last else f"##{token}"] += 1
+    letters = sorted(token for token in pairs.get_vocab() if len(token) == 1)
+    known = dict.fromkeys([*SPECIAL, *letters, *(f"##{letter}" for letter in letters)])
+    for token, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0])):
+        if len(known) < size:
+            known[token] = None
+    vocabulary = {token: i for i, token in enumerate(known)}
+    made = Tokenizer(models.WordPiece(vocabulary, unk_token=SPECIAL[UNKNOWN]))
+    made.normalizer, made.pre_tokenizer = pairs.normalizer, pairs.pre_tokenizer
+    made.decoder = decoders.WordPiece()
+    made.add_special_tokens(list(SPECIAL))
     return made
 
 

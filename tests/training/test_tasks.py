@@ -1,0 +1,117 @@
+"""Every task from own data to its end, interrupted and continued: one small run each."""
+
+import json
+
+import pytest
+from test_loop import measures, ran
+
+from edgewise import training
+
+FILMS = [
+    {"a": f"a {w} film", "b": f"number {i}", "label": w}
+    for i in range(12)
+    for w in ("fine", "dull")
+]
+PAIRS = [
+    {"translation": {"en": f"{n} dogs run", "de": f"{n} hunde laufen"}}
+    for n in ("two", "ten", "six")
+] * 8
+TRAINING = """
+[training]
+steps = 6
+batch = 4
+log = 1
+evaluate = 3
+checkpoint = 3
+warmup = 1
+"""
+SMALL = "layers = 1\nheads = 2\nsize = 8\n"
+TASKS = {
+    "causal": f"""
+[data]
+kind = "text"
+text = "a"
+path = "films.jsonl"
+context = 4
+pieces = 300
+[model]
+kind = "gpt"
+{SMALL}
+[objective]
+kind = "causal"
+""",
+    "masked": f"""
+[data]
+kind = "text"
+text = "a"
+path = "films.jsonl"
+tokenizer = "wordpiece"
+held_out = 0.5
+context = 4
+pieces = 300
+[model]
+kind = "encoder"
+hidden = 8
+{SMALL}
+[objective]
+kind = "masked"
+share = 0.5
+""",
+    "pairs of sentences": f"""
+[data]
+kind = "labelled"
+text = "a"
+second = "b"
+path = "films.jsonl"
+longest = 12
+batch_tokens = 32
+tokenizer = "unigram"
+pieces = 300
+[model]
+kind = "classifier"
+hidden = 8
+{SMALL}
+[objective]
+kind = "classification"
+""",
+    "translation": f"""
+[data]
+kind = "pairs"
+path = "pairs.jsonl"
+source = "en"
+target = "de"
+pieces = 300
+longest = 16
+batch_tokens = 64
+tokenizer = "byte_bpe"
+[model]
+kind = "translator"
+hidden = 8
+{SMALL}
+[objective]
+kind = "translation"
+beams = 2
+alpha = [0.6, 1]
+""",
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_from_its_data_to_its_end(task, tmp_path):
+    for name, rows in (("films", FILMS), ("pairs", PAIRS)):
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / f"{name}.jsonl").write_text(text)
+    (tmp_path / "recipe.toml").write_text(TASKS[task] + TRAINING)
+    recipe = training.load(tmp_path / "recipe.toml")
+    events = training.train(recipe, tmp_path / "cut")
+    while next(events).step < 4:
+        pass
+    events.close()
+    ran(recipe, tmp_path / "cut")
+    (*_, end) = ran(recipe, tmp_path / "run")
+    assert measures(tmp_path / "cut") == measures(tmp_path / "run")
+    assert end.values["validation loss"] > 0
+    if task == "translation":
+        assert end.values["alpha"] in (0.6, 1)
+        assert 0 <= end.values["validation bleu"] <= 100
+        assert len((tmp_path / "run" / "translations.txt").read_text().split("\n")) == 3
