@@ -86,10 +86,13 @@ def caller() -> Caller:
     return Caller(frame.f_code, frame.f_lasti)
 
 
+LONGEST = 400  # characters of a caller's own text in a message
+
+
 def safe_repr(item: object) -> str:
-    """`repr(item)` for a message, abbreviated if it is nested too deeply to print."""
+    """`repr(item)` for a message, abbreviated if it is long or nested too deeply to print."""
     try:
-        return repr(item)
+        return _short(repr(item))
     except RecursionError:
         return reprlib.repr(item)
     except Exception:  # of the caller's class, or an integer of more digits than Python prints
@@ -98,7 +101,11 @@ def safe_repr(item: object) -> str:
 
 def named(name: object) -> str:
     """What was written where a name belongs, for a message."""
-    return name if isinstance(name, str) else safe_repr(name)
+    return _short(name) if isinstance(name, str) else safe_repr(name)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def iterates(item: object) -> bool:

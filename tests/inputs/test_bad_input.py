@@ -35,7 +35,7 @@ def x(n=3, d=3, **options):
     return torch.ones(n, d, **options)
 
 
-def refused(code, call, *words):
+def assert_refused(code, call, *words):
     with pytest.raises(EdgewiseError) as caught:
         call()
     error = caught.value
@@ -294,7 +294,7 @@ def test_bad_input(case):
     before = model(good, x=x()).data
     state, generator = copy.deepcopy(model.state_dict()), torch.get_rng_state()
     cached = len(model._cache.built)
-    refused(code, lambda: call(model), *words)
+    assert_refused(code, lambda: call(model), *words)
     # nothing changed
     assert torch.equal(generator, torch.get_rng_state())
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in state.items())
@@ -304,8 +304,8 @@ def test_bad_input(case):
 
 def test_dense_batches_of_different_sizes():
     a, b = torch.ones(2, 3, 4), torch.ones(3, 3, 4)
-    refused("batch-mismatch", lambda: pairs()(x=a, y=b), "x: 2", "y: 3")
-    refused("batch-mismatch", lambda: pairs()(x=a[:1], y=b), "x: 1", "y: 3")
+    assert_refused("batch-mismatch", lambda: pairs()(x=a, y=b), "x: 2", "y: 3")
+    assert_refused("batch-mismatch", lambda: pairs()(x=a[:1], y=b), "x: 1", "y: 3")
 
 
 def test_an_unbatched_relation_holds_in_every_sample():
@@ -314,7 +314,9 @@ def test_an_unbatched_relation_holds_in_every_sample():
 
 
 def test_values_that_do_not_meet():
-    refused("shape-mismatch", lambda: pairs()(x=torch.ones(3, 2), y=torch.ones(3, 4)), "2", "4")
+    assert_refused(
+        "shape-mismatch", lambda: pairs()(x=torch.ones(3, 2), y=torch.ones(3, 4)), "2", "4"
+    )
 
 
 def test_lengths_intersect_and_never_broadcast():
@@ -326,22 +328,22 @@ def test_lengths_intersect_and_never_broadcast():
 def test_an_output_that_is_not_total():
     program = Program([R.out(V.I) <= (R.x(V.I), R.special.lt(V.I, 2))])
     given = torch.ones(3, 4)
-    refused("not-total", lambda: program.compile(R.out)(x=given), "2 of 3", "fill=0.0")
+    assert_refused("not-total", lambda: program.compile(R.out)(x=given), "2 of 3", "fill=0.0")
     assert program.compile(R.out, fill=7.0)(x=given)[2].tolist() == [7.0] * 4
     assert len(program.compile(R.out).rows(x=given)) == 2
 
 
 def test_a_key_outside_of_the_domain():
     program = Program([R.out(V.I) <= R.x(V.I)[W.e(V.I)[2,]]], domains={V.I: 3})
-    refused("out-of-domain", lambda: program.compile(R.out)(x=torch.ones(5)), "`I` = 3")
+    assert_refused("out-of-domain", lambda: program.compile(R.out)(x=torch.ones(5)), "`I` = 3")
 
 
 def test_a_value_is_asked_with_an_atom_of_the_relation():
     found = layer()(x=rows(torch.arange(3), x()), edge=EDGES)
     assert found[R.out(1)].shape == (2,)
-    refused("bad-query", lambda: found["out"])
-    refused("bad-query", lambda: found[R.h(1)])
-    refused("not-derivable", lambda: found[R.out(9)])
+    assert_refused("bad-query", lambda: found["out"])
+    assert_refused("bad-query", lambda: found[R.h(1)])
+    assert_refused("not-derivable", lambda: found[R.out(9)])
 
 
 # nothing at all
@@ -416,12 +418,12 @@ def test_no_samples_and_empty_samples():
 
 
 def test_an_input_without_a_name():
-    refused("bad-input", lambda: layer()(x()), "Tensor", "x=...")
+    assert_refused("bad-input", lambda: layer()(x()), "Tensor", "x=...")
 
 
 def test_a_weight_that_is_not_there():
-    refused("unknown-weight", lambda: layer().weight("out.hh"), "`out.hh`", "`out.h`")
-    refused("unknown-weight", lambda: layer().weight("nothing"), "h.x, out.h")
+    assert_refused("unknown-weight", lambda: layer().weight("out.hh"), "`out.hh`", "`out.h`")
+    assert_refused("unknown-weight", lambda: layer().weight("nothing"), "h.x, out.h")
 
 
 @pytest.mark.parametrize(
@@ -434,28 +436,30 @@ def test_a_weight_that_is_not_there():
     ],
 )
 def test_sparse_tensors_are_refused(make):
-    refused("bad-input", lambda: layer().ground(x=make(), edge=EDGES), "sparse_coo", "to_dense")
+    assert_refused(
+        "bad-input", lambda: layer().ground(x=make(), edge=EDGES), "sparse_coo", "to_dense"
+    )
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_nested_tensors_are_refused():
     nested = torch.nested.nested_tensor([x(2), x(3)])
-    refused("bad-input", lambda: layer().ground(x=nested, edge=EDGES), "nested", "ragged")
+    assert_refused("bad-input", lambda: layer().ground(x=nested, edge=EDGES), "nested", "ragged")
 
 
 @pytest.mark.parametrize("size", [10**9, 10**10])
 def test_a_weight_that_does_not_fit(size):
     program = Program([R.out <= R.a["w":size, size]])
     for build in (lambda: program.compile(R.out), lambda: program.solve([R.a[1.0]])):
-        refused("weight-too-large", build, "`w`", "GiB", str(size))
+        assert_refused("weight-too-large", build, "`w`", "GiB", str(size))
     filled = Program([R.out <= R.a[W.w[size, size].filled(0.5)]])
-    refused("weight-too-large", lambda: filled.compile(R.out), "GiB")
+    assert_refused("weight-too-large", lambda: filled.compile(R.out), "GiB")
 
 
 def test_facts_of_different_shapes_are_named():
     facts = [R.a(0)[[1.0, 2.0]], R.a(1)[1.0]]
     model = Program([R.out(V.X) <= R.a(V.X)]).compile(R.out)
-    refused("shape-mismatch", lambda: model.ground(facts=facts), "`a`", "test_bad_input.py")
+    assert_refused("shape-mismatch", lambda: model.ground(facts=facts), "`a`", "test_bad_input.py")
 
 
 @pytest.mark.parametrize(
@@ -470,10 +474,10 @@ def test_facts_of_different_shapes_are_named():
 )
 def test_they_are_named_before_all_inputs_are_there(facts):
     model = Program([R.out(V.X) <= (R.a(V.X), R.x(V.X))]).compile(R.out)
-    refused("shape-mismatch", lambda: model.ground(facts=facts), "`a`", "test_bad_input.py")
+    assert_refused("shape-mismatch", lambda: model.ground(facts=facts), "`a`", "test_bad_input.py")
     own = Program([R.out(V.X) <= (R.a(V.X), R.x(V.X)), R.a(7)[2.0]]).compile(R.out)
     vector = [R.a(0)[[1.0, 2.0]]]
-    refused("shape-mismatch", lambda: own.ground(facts=vector), "`a`", "[(), (2,)]")
+    assert_refused("shape-mismatch", lambda: own.ground(facts=vector), "`a`", "[(), (2,)]")
     own.ground(facts=[R.a(7)[[3.0, 3.0]], *vector])  # replaces the program's own
 
 
@@ -484,7 +488,7 @@ def test_numbers_of_a_call_are_checked_where_asked():
     assert plain(data, x=wrong).data.isnan().any()  # looking at every number would take as long
     data = checked.ground(edge=EDGES)
     for _ in range(3):
-        refused("not-a-number", lambda: checked(data, x=wrong), "`x`")
+        assert_refused("not-a-number", lambda: checked(data, x=wrong), "`x`")
         checked(data, x=x())
 
 
@@ -496,7 +500,7 @@ def test_a_plan_too_large_says_so_before_it_allocates(conditions):
     given = rows(torch.arange(n), torch.ones(n))
     tracemalloc.start()
     before = torch_bytes()
-    refused("plan-too-large", lambda: model.ground(x=given), "`out`", "1,000,000", "limit")
+    assert_refused("plan-too-large", lambda: model.ground(x=given), "`out`", "1,000,000", "limit")
     assert tracemalloc.get_traced_memory()[1] < 50 << 20
     tracemalloc.stop()
     assert torch_bytes() - before < 400 << 20  # one pair in eight bytes would be 320 GB
@@ -516,12 +520,14 @@ def test_a_trace_shows_the_error_of_the_model(fullgraph):
     program = Program([R.h(V.X) <= (R.a(V.X)[3, 2], R.b(V.X)[3, 2])])
     model = torch.compile(program.compile(R.h), backend="eager", fullgraph=fullgraph)
     a, b = torch.ones(4, 2), torch.ones(4, 2)
-    refused("missing-input", lambda: model(a=a), "`b` is missing")
-    refused("unknown-input", lambda: model(a=a, b=b, c=a), "no relation `c`")
-    refused("shape-mismatch", lambda: model(a=torch.ones(4, 5), b=b), "length 5")
-    refused("dtype-mismatch", lambda: model(a=a.double(), b=b), "`a` is torch.float64")
-    refused("device-mismatch", lambda: model(a=a.to("meta"), b=b), "`a` is on meta")
-    refused("bad-input", lambda: model(a, b=b), "an input of type Tensor was passed without a name")
+    assert_refused("missing-input", lambda: model(a=a), "`b` is missing")
+    assert_refused("unknown-input", lambda: model(a=a, b=b, c=a), "no relation `c`")
+    assert_refused("shape-mismatch", lambda: model(a=torch.ones(4, 5), b=b), "length 5")
+    assert_refused("dtype-mismatch", lambda: model(a=a.double(), b=b), "`a` is torch.float64")
+    assert_refused("device-mismatch", lambda: model(a=a.to("meta"), b=b), "`a` is on meta")
+    assert_refused(
+        "bad-input", lambda: model(a, b=b), "an input of type Tensor was passed without a name"
+    )
     assert model(a=a, b=b).shape == (4, 3)  # nothing is left behind
     with torch.autocast("cpu", torch.bfloat16):
         assert model(a=a.bfloat16(), b=b).shape == (4, 3)

@@ -1,6 +1,5 @@
 """What attention takes beyond q, k and v: terms, dropout, precision, derivatives, memory."""
 
-import contextlib
 import functools
 
 import pytest
@@ -27,6 +26,7 @@ from edgewise.kernels.attention.errors import KernelRefuses
 from edgewise.kernels.edges.attention import Dropout
 from edgewise.scores import H, I, J, S, alibi, relative, softcap, sqrt, table, where
 from edgewise.scores.score import entry
+from tests.refusals import assert_taken_or_refused
 
 GRAPHS = {
     "empty": window(3) - full(),
@@ -378,8 +378,7 @@ OPTIONS = ["graph", "scale", "bias", "score", "edge_bias", "edge_scale", "edge_k
 @pytest.mark.parametrize("option", OPTIONS)
 def test_wrong_things_are_errors_of_ours(option):
     for thing in THINGS:
-        with contextlib.suppress(EdgewiseError):
-            attention(q, q, q, **{option: thing})
+        assert_taken_or_refused(functools.partial(attention, q, q, q, **{option: thing}))
 
 
 def test_a_bias_has_any_strides():

@@ -34,7 +34,8 @@ def parts(node: Any) -> Iterator[Any]:
 @given(evaluable())
 @settings(deadline=None, max_examples=100)
 def test_every_case_solves(case):
-    case.program.solve(case.facts, seed=0)
+    solution = case.program.solve(case.facts, seed=0)
+    assert set(solution.computed) <= {rule.head.relation for rule in case.program.rules}
 
 
 def test_the_cases_cover_the_language():

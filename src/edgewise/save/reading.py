@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from edgewise.compile import compile
-from edgewise.errors import EdgewiseError, caller
+from edgewise.errors import EdgewiseError, caller, named
 from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.module import Model
@@ -60,7 +61,7 @@ def load(path: str | Path) -> Model:
             caller(),
             'write `load("model.edgewise")`',
         )
-    if any((Path(path) / name).is_file() for name in OF_FOLDERS):
+    if any(isfile(Path(path) / name) for name in OF_FOLDERS):  # no error for any text
         found: Model = import_module("edgewise.zoo").from_pretrained(path).model
         return found
     try:
@@ -71,7 +72,7 @@ def load(path: str | Path) -> Model:
         return assembled(program, manifest, tensors)
     except Broken as problem:
         raise BadModelFile(
-            f"`{path}` is not an Edgewise model file: {problem}", caller(), problem.help
+            f"`{named(str(path))}` is not an Edgewise model file: {problem}", caller(), problem.help
         ) from None
 
 
