@@ -170,6 +170,43 @@ def test_an_encoder_and_a_decoder_with_sinks():
     assert sizes(found.past_key_values.cross_attention_cache) == [9, 9]
 
 
+def bart():
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    sides = ("encoder", "decoder")
+    sizes = {f"{side}_layers": 2 for side in sides} | {f"{side}_ffn_dim": 16 for side in sides}
+    sizes |= {f"{side}_attention_heads": 4 for side in sides}
+    ends = {"eos_token_id": None, "forced_eos_token_id": None, "decoder_start_token_id": 2}
+    config = BartConfig(vocab_size=29, d_model=16, max_position_embeddings=64, **sizes, **ends)
+    return BartForConditionalGeneration(config)
+
+
+def bert_decoder():
+    from transformers import BertConfig, BertLMHeadModel
+
+    ends = {"bos_token_id": 0, "eos_token_id": None, "pad_token_id": 0}
+    return BertLMHeadModel(BertConfig(**models.TEXT, **ends, is_decoder=True))
+
+
+@pytest.mark.parametrize("make", [bart, bert_decoder, models.gemma2])
+def test_other_decoders(make):
+    model = hf.use(models.built(make), SINKS)
+    how = {**HOW, "pad_token_id": 1, "num_beams": 2}
+    found = model.generate(tokens(), **how)
+    assert torch.equal(found, model.generate(tokens(), use_cache=False, **how))
+
+
+def test_a_conversation():
+    """A cache is continued by a longer text, also in chunks."""
+    model = hf.use(models.built(models.llama), SINKS)
+    first = model.generate(tokens(2, 7), return_dict_in_generate=True, **HOW)
+    more = torch.cat([first.sequences, tokens(2, 4)], 1)
+    wanted = model.generate(more, use_cache=False, **HOW)
+    found = model.generate(more, past_key_values=first.past_key_values, **HOW)
+    assert torch.equal(found, wanted)
+    assert torch.equal(model.generate(more, prefill_chunk_size=5, **HOW), wanted)
+
+
 @pytest.mark.parametrize("graph", [*GRAPHS.values(), full(), SINKS - window(1)], ids=repr)
 def test_what_is_retained_is_all_that_later_tokens_attend_to(graph):
     for one in graph if isinstance(graph, per_layer) else [graph]:

@@ -1,5 +1,7 @@
 """A model that is saved keeps what it attends along, and is loaded with it."""
 
+import json
+import pickle
 import subprocess
 import sys
 
@@ -18,6 +20,7 @@ RULES = Program([
     (R.out(V.H, V.I) <= (R.score(V.H, V.I, V.J), R.v(V.H, V.J))) | [F.product],
 ])  # fmt: skip
 ATTENTIONS = {
+    "parts": {"encoder.layer.1": window(1)},
     "a union": window(1) | global_tokens(1),
     "edges": from_edges(torch.tensor([[0, 1, 2], [1, 2, 0]])) | window(0),
     "layers": per_layer(window(1), per_head(window(2), causal(), full(), global_tokens(2))),
@@ -85,6 +88,37 @@ def test_what_has_no_text_says_so(tmp_path, attention):
     with pytest.raises(EdgewiseError) as caught:
         hf.load(tmp_path)
     assert caught.value.code == "not-saved"
+
+
+@pytest.mark.parametrize(
+    ("stored", "code"),
+    [
+        ({"graph": "__import__('os').remove('x')"}, "bad-pattern"),
+        ({"graph": "window(3"}, "bad-pattern"),
+        ({"program": "out(H"}, "syntax-error"),
+        ({"parts": [1]}, "not-saved"),
+        ({"parts": {"encoder": {}}}, "not-saved"),
+        ({"parts": {"decoder": {"graph": "window(1)"}}}, "unknown-part"),
+        ("window(1)", "not-saved"),
+        ({}, "not-saved"),
+    ],
+    ids=str,
+)
+def test_a_damaged_config_is_refused(tmp_path, stored, code):
+    hf.use(models.built(models.bert), window(1)).save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"edgewise": stored}))
+    with pytest.raises(EdgewiseError) as caught:
+        hf.load(tmp_path)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize("make", [models.bert, models.llama])
+def test_pickled_it_attends_as_before(make):
+    model = hf.use(models.built(make), window(1) | global_tokens(1))
+    again = pickle.loads(pickle.dumps(model))
+    assert torch.equal(again(TOKENS)[0], model(TOKENS)[0])
+    assert hf.graph_of(hf.restore(again)) is None
 
 
 def test_a_part_says_that_it_is_not_saved_with_the_larger_model(tmp_path):

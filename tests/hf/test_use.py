@@ -363,6 +363,14 @@ BAD = {
         "`arc`",
     ),
     "no such part": (models.bert, {"decoder": window(1)}, {}, "unknown-part", "`encoder`"),
+    "no part": (models.bert, {}, {}, "unknown-part", "no part"),
+    "a mask of another batch": (
+        models.llama,
+        window(1),
+        {"mask": torch.ones(3, 9)},
+        "unknown-mask",
+        "3 rows, the batch 2",
+    ),
     "a part twice": (
         models.bert,
         {"encoder": window(1), "encoder.layer.0": window(2)},
@@ -392,7 +400,7 @@ def test_what_cannot_be_done_says_so(case):
         hidden(hf.use(model, graph), tokens(), **more)
     assert caught.value.code == code
     assert text in str(caught.value)
-    if code != "unsupported-argument":
+    if code not in ("unsupported-argument", "unknown-mask"):
         assert model.config._attn_implementation == before
 
 

@@ -202,6 +202,7 @@ def layer_class() -> type[Any]:
     return EvictingLayer
 
 
+@torch.compiler.disable
 def install(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """A pre-hook of an attention module: an empty layer of a growing cache becomes one that evicts.
 
@@ -246,11 +247,13 @@ def _replace_layers(cache: Any) -> None:
             cache.layers[at] = layer_class()()
 
 
-def prepare_for_generation(model: Any, generation_config: Any, inputs: Any, *rest: Any) -> None:
+def prepare_for_generation(
+    model: Any, generation_config: Any, inputs: dict[str, Any], *rest: Any, **named: Any
+) -> None:
     """`_prepare_cache_for_generation` with layers that evict: speculative decoding marks those
     whose tokens it takes back before any of them is called.
     """
-    type(model)._prepare_cache_for_generation(model, generation_config, inputs, *rest)
+    type(model)._prepare_cache_for_generation(model, generation_config, inputs, *rest, **named)
     cache = inputs.get("past_key_values")
     cache = getattr(cache, "self_attention_cache", cache)
     if cache is not None:

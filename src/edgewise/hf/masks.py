@@ -78,6 +78,12 @@ def build_mask(
     allowed, documents = read_mask_function(mask_function)
     real = starts = None
     if attention_mask is not None:
+        if len(attention_mask) != batch_size:
+            raise UnknownMask(
+                f"the attention mask has {len(attention_mask)} rows, the batch {batch_size}",
+                caller(),
+                "give a mask (batch, tokens)",
+            )
         starts = attention_mask.long().argmax(1)
         real = attention_mask[:, kv_offset : kv_offset + kv_length].bool()
         missing = kv_length - real.shape[1]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from types import MethodType
 from typing import Any
 
-import torch
 from torch import nn
 
 from edgewise.errors import caller, nearest
@@ -74,12 +73,11 @@ def use(model: nn.Module, attention: Attention) -> nn.Module:
         own = ModuleAttention(name, indices.get(name, -1), graph, relations)
         module._edgewise = own  # type: ignore[assignment]
         if name in indices and graph is not None:
-            hook = torch.compiler.disable(eviction.install)
-            handle = module.register_forward_pre_hook(hook, with_kwargs=True)
+            handle = module.register_forward_pre_hook(eviction.install, with_kwargs=True)
             setattr(module, CACHE_HOOK, handle)
     for module in model.modules():
         if hasattr(type(module), PREPARE):
-            setattr(module, PREPARE, MethodType(eviction.prepare_for_generation, module))
+            setattr(module, PREPARE, partial(eviction.prepare_for_generation, module))
     register()
     _copy_configs(model)
     owners = [one for one in (model, *(module for _, module in modules)) if hasattr(one, "config")]
@@ -181,6 +179,8 @@ def _per_module(
     """The attention of each self-attention module that has one of its own."""
     if not isinstance(attention, Mapping):
         return dict(zip(names, _per_layer(model, attention, len(names)), strict=True))
+    if not attention:
+        raise UnknownPart("the mapping names no part", caller(), f"name one, such as `{names[0]}`")
     found: dict[str, Any] = {}
     for path, one in attention.items():
         inside = [name for name in names if f"{name}.".startswith(f"{path}.")]

@@ -36,11 +36,12 @@ def graph_of(model: nn.Module) -> Attention | None:
     in_use = getattr(model, IN_USE, None)
     if in_use is not None:
         return in_use
-    saved: dict[str, Any] = getattr(getattr(model, "config", None), NAME, None) or {}
-    if not saved:
+    saved = getattr(getattr(model, "config", None), NAME, None)
+    if saved is None:
         return None
-    if "parts" in saved:
-        return {path: _from_config(one) for path, one in saved["parts"].items()}
+    parts = saved.get("parts") if isinstance(saved, dict) else None
+    if isinstance(parts, dict):
+        return {path: _from_config(one) for path, one in parts.items()}
     return _from_config(saved)
 
 
@@ -61,13 +62,14 @@ def to_config(attention: Attention) -> dict[str, Any]:
     return {"graph": text} if exact else {"missing": f"`{text[:80]}` has no exact text form"}
 
 
-def _from_config(saved: dict[str, str]) -> One:
-    if "program" in saved:
-        return Program.parse(saved["program"])
-    if "graph" in saved:
-        return parse(saved["graph"])
+def _from_config(saved: Any) -> One:
+    texts = saved if isinstance(saved, dict) else {}
+    if "program" in texts:
+        return Program.parse(texts["program"])
+    if "graph" in texts:
+        return parse(texts["graph"])
     raise NotSaved(
-        f"the graph of this model was not saved with it: {saved.get('missing', 'no text')}",
+        f"the graph of this model was not saved with it: {texts.get('missing', 'no text')}",
         caller(),
         "set it again: `hf.use(model, graph)`",
     )
