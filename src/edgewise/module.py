@@ -19,6 +19,7 @@ from edgewise.kernels.attention.errors import NoTransform
 from edgewise.language import nodes
 from edgewise.language.program import FactLike, Program
 from edgewise.physical.data import Data, ForeignData, ReadyCall
+from edgewise.physical.lowering import to_device
 from edgewise.physical.output import Relation
 from edgewise.physical.padded import padded_steps
 from edgewise.physical.plan import PhysicalPlan, untraced
@@ -32,7 +33,6 @@ from edgewise.physical.prepare import (
     refuse_unnamed,
 )
 from edgewise.physical.step import Step
-from edgewise.physical.symbols import to_device
 from edgewise.physical.tracing import autocasts, handle, lowered
 from edgewise.physical.weights import Slots, at, mark, register
 from edgewise.plan.nodes import Plan

@@ -17,10 +17,10 @@ from torch.fx.node import map_arg
 
 from edgewise.physical.attention import AttentionStep
 from edgewise.physical.levels import Levels
+from edgewise.physical.lowering import PlanStep, input_node
 from edgewise.physical.plan import PhysicalPlan, run_node
 from edgewise.physical.rounds import Rounds
 from edgewise.physical.rule import RuleStep
-from edgewise.physical.symbols import PlanStep, input_node
 from edgewise.plan.show import show_step
 
 if TYPE_CHECKING:

@@ -38,6 +38,7 @@ from edgewise.language.dependencies import components, needs
 from edgewise.language.program import FactLike
 from edgewise.language.statements import weights
 from edgewise.physical.build import refuse_facts
+from edgewise.physical.lowering import Lowering, to_device
 from edgewise.physical.merge import aligned, merge_of
 from edgewise.physical.output import Relation
 from edgewise.physical.plan import PhysicalPlan, lowered, untraced
@@ -45,7 +46,6 @@ from edgewise.physical.prepare import uninlined
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.state import Column, State
 from edgewise.physical.step import RelationStep
-from edgewise.physical.symbols import Lowering, to_device
 from edgewise.physical.weights import weights_changed
 
 if TYPE_CHECKING:

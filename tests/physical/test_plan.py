@@ -7,8 +7,8 @@ import torch
 
 from edgewise import F, Program, R, V, W, rows
 from edgewise.graphs import window
+from edgewise.physical.opaque import opaque
 from edgewise.physical.plan import lowered
-from edgewise.physical.symbols import opaque
 
 X, Y = V.X, V.Y
 EDGE = torch.tensor([[0, 1, 2, 3, 3, 5], [1, 2, 0, 0, 4, 4]])

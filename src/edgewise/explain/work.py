@@ -29,11 +29,12 @@ from edgewise.physical.attention import AttentionStep
 from edgewise.physical.attention_nodes import ATTEND, ATTEND_ALONG
 from edgewise.physical.family_passes import ALL_MEMBERS
 from edgewise.physical.levels import Levels
+from edgewise.physical.lowering import PlanStep, input_node
+from edgewise.physical.opaque import is_opaque
 from edgewise.physical.plan import PhysicalPlan, run_node
 from edgewise.physical.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import Step
-from edgewise.physical.symbols import PlanStep, input_node, is_opaque
 from edgewise.profile import Piece, groundings, label
 from edgewise.scores.nodes import S
 from edgewise.scores.nodes import show as show_score

@@ -42,6 +42,8 @@ def stacked(
         if form is not None and isinstance(rule, nodes.Rule):
             groups.setdefault(form, []).append(rule)
     several = {form: rules for form, rules in groups.items() if len(rules) > 1}
+    if not several:
+        return plan, {}, {}
     sources: dict[str, Source] = {}
     stacks: dict[str, tuple[str, ...]] = {}
     replaced: dict[nodes.Rule, nodes.Rule | None] = {}

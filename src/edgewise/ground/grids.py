@@ -43,8 +43,9 @@ def on_grid(
     ids, inner = torch.arange(heads.rows), count // heads.rows
     ids = ids.repeat_interleave(inner) if inner > 1 else ids
     read = {at: _names(terms_of(literal)) or () for at, literal in enumerate(body.literals)}
-    rows = {at: _rows(names, sizes) for at, names in read.items()}
-    return GridRule(count, heads, Segments(heads.rows, ids, inner), rows)
+    rows = {names: _rows(names, sizes) for names in read.values()}
+    parts = Segments(heads.rows, ids, inner), {at: rows[names] for at, names in read.items()}
+    return GridRule(count, heads, *parts)
 
 
 def _lengths(body: Body, index: Callable[[Read], Index]) -> dict[str, int] | None:

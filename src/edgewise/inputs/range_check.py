@@ -27,18 +27,18 @@ def dense_sizes(prepared: BoundPlan) -> dict[str, tuple[int, ...]]:
     domains = dict(prepared.plan.domains)
     dense = dense_relations(prepared.plan.rules, prepared.dense, domains)
     sizes = {name: prepared.sources[name].index.spans for name in prepared.dense}
+    rules = [rule for rule in prepared.plan.rules if rule.head.relation in dense]
+    heads = [(rule.head.relation, _head_axes(rule, domains)) for rule in rules]
     changed = True
     while changed:
         changed = False
-        for rule in prepared.plan.rules:
-            found = axis_lengths(rule, sizes, domains)
-            old = sizes.get(rule.head.relation, found)
-            if found is None or old is None or rule.head.relation not in dense:
-                continue
-            longest = tuple(map(max, found, old))
-            if sizes.get(rule.head.relation) != longest:
-                sizes[rule.head.relation] = longest
-                changed = True
+        for relation, axes in heads:
+            found = None if axes is None else _shortest(axes, sizes)
+            if found is not None:
+                longest = tuple(map(max, found, sizes.get(relation, found)))
+                if sizes.get(relation) != longest:
+                    sizes[relation] = longest
+                    changed = True
     return sizes
 
 
@@ -176,25 +176,30 @@ def _is_dense(rule: nodes.Rule, dense: set[str], domains: Mapping[str, Domain]) 
     return all(v.name in ranged for v in variables(rule.head.terms))
 
 
-def axis_lengths(
-    rule: nodes.Rule, sizes: Mapping[str, tuple[int, ...]], domains: Mapping[str, Domain]
-) -> tuple[int, ...] | None:
-    """The lengths of the axes of a dense rule's head: lengths intersect, they never broadcast."""
-    found = []
+Axis = tuple[list[tuple[str, int]], int | None]  # of relations, and the size of a domain
+
+
+def _head_axes(rule: nodes.Rule, domains: Mapping[str, Domain]) -> list[Axis] | None:
+    """The axes that each term of a rule head runs along; None where one is not a variable."""
+    found: list[Axis] = []
+    keys = {key for weight in weights(rule) for key in weight.keys}
     for term in rule.head.terms:
         if not isinstance(term, nodes.Variable):
             return None
-        ends = [
-            sizes[atom.relation][p]
-            for atom in _positive(rule)
-            if atom.relation in sizes
-            for p, t in enumerate(atom.terms)
-            if t == term
+        read = [
+            (a.relation, p) for a in _positive(rule) for p, t in enumerate(a.terms) if t == term
         ]
-        held = any(term == key for weight in weights(rule) for key in weight.keys)
-        domain = domains.get(term.name) if held else None
-        if isinstance(domain, int):
-            ends.append(domain)
+        domain = domains.get(term.name) if term in keys else None
+        found.append((read, domain if isinstance(domain, int) else None))
+    return found
+
+
+def _shortest(axes: Iterable[Axis], sizes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:
+    """The lengths of a rule head's axes: lengths intersect, they never broadcast."""
+    found = []
+    for read, domain in axes:
+        ends = [sizes[relation][p] for relation, p in read if relation in sizes]
+        ends += [] if domain is None else [domain]
         if not ends:
             return None
         found.append(min(ends))

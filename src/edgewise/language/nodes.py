@@ -5,7 +5,7 @@ Two nodes are equal if they say the same; where they were written (`place`) does
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from edgewise.errors import Place, caller
@@ -272,6 +272,17 @@ class Rule:
     body: tuple[Expression, ...]
     functions: tuple[Function, ...] = ()
     place: Place | None = field(default=None, compare=False, repr=False)
+
+    def __hash__(self) -> int:
+        # worked out once: a rule is the key of many tables, and holds many terms
+        found: int | None = vars(self).get("_hash")
+        if found is None:
+            found = vars(self)["_hash"] = hash((self.head, self.body, self.functions))
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        # strings have other hashes in another process
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __or__(self, items: Any) -> Rule:
         return replace(self, functions=self.functions + functions.listed(items))

@@ -144,8 +144,12 @@ def assigned_variables(rule: nodes.Rule) -> tuple[str, ...]:
     >>> assigned_variables(R.h(V.X) <= (R.a(V.Y)[W.w(V.T)[2,]], R._e(V.Z, V.X), R.b(V.U)))
     ('X', 'Y', 'T', 'U')
     """
+    return _listed(rule, _assigned)
+
+
+def _assigned(rule: nodes.Rule) -> Iterator[str]:
     terms = (*rule.head.terms, *_carried(rule.body))
-    return tuple(dict.fromkeys(t.name for t in terms if isinstance(t, nodes.Variable)))
+    return iter(dict.fromkeys(t.name for t in terms if isinstance(t, nodes.Variable)))
 
 
 def _carried(node: Any) -> Iterator[nodes.Term]:

@@ -20,9 +20,9 @@ from edgewise.kernels.edges import EdgeIndex
 from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.physical.attention_nodes import additive_output, graph_attention
+from edgewise.physical.opaque import opaque
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.state import Column, State, column
-from edgewise.physical.symbols import opaque
 from edgewise.plan.nodes import Attention
 from edgewise.scores import S, Score
 from edgewise.scores.nodes import Call, Entry, Node, Number, walk

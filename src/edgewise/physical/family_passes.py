@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -14,9 +15,10 @@ from edgewise.kernels.chosen import Chosen, note
 from edgewise.kernels.edges import Grouping, grouped_linear, grouping
 from edgewise.layouts.ragged import Segments, segments
 from edgewise.physical.gather_passes import AGGREGATE
+from edgewise.physical.lowering import Lowering, input_node, to_device
 from edgewise.physical.row_passes import gather_of
-from edgewise.physical.symbols import Lowering, input_node, to_device
 
+PRODUCTS = ("matmul", "__matmul__", torch.matmul)
 DENSE = 2  # places of heads × members for each grounding, up to which products are one matrix's
 
 _MOST = "most heads meet most members: their matrices side by side are one product"
@@ -46,7 +48,7 @@ def family_products(plan: Lowering) -> int:
     """A matrix for each grounding times its row → one product for each member, or of all rows with
     all members side by side."""
     changed = 0
-    for node in plan.nodes():
+    for node in chain.from_iterable(map(plan.nodes, PRODUCTS)):
         found = _family_product(plan, node)
         if found is not None and (
             _everywhere(plan, found) or _in_chunks(plan, found) or _by_member(plan, found)
@@ -56,8 +58,6 @@ def family_products(plan: Lowering) -> int:
 
 
 def _family_product(plan: Lowering, node: Node) -> FamilyProduct | None:
-    if node.target not in ("matmul", "__matmul__", torch.matmul):
-        return None
     matrices, vectors = (input_node(node, at) for at in range(2))
     shape, columns = matrices.meta["like"].shape, vectors.meta["like"].shape
     count = node.meta["like"].shape[1]

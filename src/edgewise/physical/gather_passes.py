@@ -20,8 +20,9 @@ from edgewise.kernels.edges import EdgeIndex, edge_index, segment_index
 from edgewise.kernels.edges.registry import EdgeOperation, note_choice
 from edgewise.layouts.ragged import Segments
 from edgewise.physical.functions import aggregate_segments
+from edgewise.physical.lowering import Lowering, to_device
+from edgewise.physical.opaque import opaque
 from edgewise.physical.row_passes import Gather, gather_of
-from edgewise.physical.symbols import Lowering, opaque, to_device
 
 AGGREGATE = unwrap(aggregate_segments)
 
@@ -71,6 +72,7 @@ def strides_of(rows: Tensor, size: int) -> Strides | Stretch | None:
     >>> strides_of(torch.arange(2, 5), 6)
     Stretch(first=2, count=3)
     """
+    rows = rows.cpu()
     if 0 < len(rows) < size:
         first = int(rows[0])
         one = torch.equal(rows, torch.arange(first, first + len(rows)))
@@ -93,13 +95,12 @@ def strides_of(rows: Tensor, size: int) -> Strides | Stretch | None:
 def strided_views(plan: Lowering) -> int:
     """gather(x, index) → a view of x, where the index is a regular stride."""
     changed = 0
-    for node in plan.nodes():
+    for node in plan.nodes("index_select"):
         gather = gather_of(plan, node)
         if gather is None or len(gather.rows) < LEAST:
             continue
         rows, size = gather.rows, gather.size
-        find = partial(strides_of, rows.cpu(), size)
-        way = plan.analyse(("strides", id(rows), size), find, rows)
+        way = plan.analyse(("strides", id(rows), size), partial(strides_of, rows, size), rows)
         if way is not None:
             with plan.rewriting(node):
                 plan.replace(node, way(plan.symbol(gather.base)))
@@ -139,7 +140,7 @@ def dots_as_products(plan: Lowering) -> int:
     in q · rᵀ; materialised, each grounding would read two vectors.
     """
     changed = 0
-    for node in plan.nodes():
+    for node in plan.nodes("sum"):
         sides = _dot(plan, node)
         if sides is None:
             continue
@@ -163,7 +164,7 @@ def dots_as_products(plan: Lowering) -> int:
 
 def _dot(plan: Lowering, node: Node) -> tuple[Gather, Gather] | None:
     """The gathers whose rows a node multiplies and sums."""
-    of_all = node.target == "sum" and node.args[1:] == (-1,) and node.kwargs == {"keepdim": True}
+    of_all = node.args[1:] == (-1,) and node.kwargs == {"keepdim": True}
     times: Any = node.args[0] if of_all else None
     if times is None or times.target != "mul" or times.meta["like"].ndim != 3:
         return None
@@ -231,9 +232,7 @@ SMALL_ROWS, SMALL_NUMBERS = 1 << 10, 1 << 15
 def fuse_gathers(plan: Lowering) -> int:
     """aggregate(gather(x) [· scalar]) → one kernel that reads the rows of x where they are."""
     changed = 0
-    for node in plan.nodes():
-        if node.target is not AGGREGATE:
-            continue
+    for node in plan.nodes(AGGREGATE):
         data, name, parts = node.args
         assert isinstance(data, Node)
         assert isinstance(name, str)

@@ -20,16 +20,17 @@ from edgewise.physical.gather_passes import (
     fuse_gathers,
     strided_views,
 )
+from edgewise.physical.lowering import Lowering, create, input_node, set_args
+from edgewise.physical.opaque import opaque
 from edgewise.physical.result_shapes import described
 from edgewise.physical.row_passes import project_rows
-from edgewise.physical.symbols import Lowering, create, input_node, opaque, set_args
 
 
 def fold_biases(plan: Lowering) -> int:
     """linear(x, W) + b → linear(x, W, b), for vectors that are weights."""
     changed = 0
-    for node in plan.nodes():
-        if node.target != "add" or len(node.all_input_nodes) != 2:
+    for node in plan.nodes("add"):
+        if len(node.all_input_nodes) != 2:
             continue
         sides = input_node(node, 0), input_node(node, 1)
         for at, (total, vector) in enumerate((sides, sides[::-1])):
@@ -81,7 +82,7 @@ def merge_projections(plan: Lowering) -> int:
     """Matrices that take the same rows are one product: linear(x, W₁), linear(x, W₂), ... →
     linear(x, (W₁, W₂, ...)), split."""
     graph, changed = plan.graph, 0
-    for group in _projections(graph):
+    for group in _projections(plan):
         if len(group) < 2:
             continue
         changed += len(group)
@@ -104,7 +105,7 @@ def read_matrices_once(plan: Lowering) -> int:
     """For rows that are appended: linear(x, W₁), linear(x, W₂), ... by loops that read each matrix
     once."""
     graph, changed = plan.graph, 0
-    for group in _projections(graph):
+    for group in _projections(plan):
         x = group[0].args[0]
         changed += len(group)
         with graph.inserting_before(group[0]):
@@ -195,21 +196,18 @@ def optimise_graph(plan: Lowering, appending: bool) -> dict[str, int]:
 
 
 def _define_aggregations(plan: Lowering) -> None:
-    for node in plan.nodes():
-        if node.target is AGGREGATE:
-            data, name, parts = input_node(node, 0), str(node.args[1]), input_node(node, 2)
-            with plan.rewriting(node):
-                segments = plan.constants[str(parts.target)]
-                plan.replace(node, DEFINITIONS[name].columns(plan.symbol(data), segments))
+    for node in plan.nodes(AGGREGATE):
+        data, name, parts = input_node(node, 0), str(node.args[1]), input_node(node, 2)
+        with plan.rewriting(node):
+            segments = plan.constants[str(parts.target)]
+            plan.replace(node, DEFINITIONS[name].columns(plan.symbol(data), segments))
 
 
 def _collapse_reshapes(plan: Lowering) -> None:
     """A reshape of a reshape is one of what that reads, none at all to the shape it has, and the
     same as an equal one before it."""
     known: dict[Any, Node] = {}
-    for node in plan.nodes():
-        if node.target != "reshape":
-            continue
+    for node in plan.nodes("reshape"):
         read, shape = input_node(node, 0), node.meta["like"].shape
         while read.target == "reshape":
             read = input_node(read, 0)
@@ -221,12 +219,12 @@ def _collapse_reshapes(plan: Lowering) -> None:
             node.args = (read, node.args[1])
 
 
-def _projections(graph: Graph) -> list[list[Node]]:
+def _projections(plan: Lowering) -> list[list[Node]]:
     """The products of rows with weights, together where the rows are the same; a recursion has
     its own, which it repeats."""
     found: dict[Node, list[Node]] = {}
-    for node in graph.nodes:
-        if node.target is linear and _is_weight(node.args[1]) and node.meta["of"] is not None:
+    for node in plan.nodes(linear):
+        if _is_weight(node.args[1]) and node.meta["of"] is not None:
             bias = _bias(node)
             if (bias is None or _is_weight(bias)) and not node.meta["of"].recursive:
                 found.setdefault(input_node(node, 0), []).append(node)

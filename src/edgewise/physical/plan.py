@@ -19,8 +19,10 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from edgewise.errors import EdgewiseError, Place
+from edgewise.physical.lowering import Lowering, PlanStep, is_pure
+from edgewise.physical.opaque import is_opaque, prepared
 from edgewise.physical.passes import optimise_graph
-from edgewise.physical.symbols import Lowering, PlanStep, Symbol, is_opaque, is_pure, prepared
+from edgewise.physical.symbols import Symbol
 
 VIEWS: set[Any] = {"reshape", "transpose", "permute", "expand", "to", "narrow", "split", "unbind"}
 VIEWS |= {"chunk", "expand_as", operator.getitem}
@@ -205,7 +207,7 @@ def lowered(
     symbols = [lowering.placeholder(n, t) for n, t in zip(names, tensors, strict=True)]
     with torch.no_grad():
         result = run(lowering, symbols)
-    return _finished(lowering, result, [(t.shape, t.dtype) for t in tensors], appending)
+        return _finished(lowering, result, [(t.shape, t.dtype) for t in tensors], appending)
 
 
 def lowered_parts(
@@ -220,8 +222,8 @@ def lowered_parts(
     symbols = [lowering.placeholder(n, t) for n, t in zip(names, tensors, strict=True)]
     with torch.no_grad():
         found = {name: lowering.lifted(value) for name, value in run(lowering, symbols).items()}
-    lowering.graph.output(tuple(map(lowering.node, found.values())))
-    optimise_graph(lowering, appending=False)
+        lowering.graph.output(tuple(map(lowering.node, found.values())))
+        optimise_graph(lowering, appending=False)
     tidy(lowering.graph)
     signature = [(t.shape, t.dtype) for t in tensors]
     return PhysicalPlan(lowering.graph, lowering.constants, device, signature), found

@@ -19,10 +19,10 @@ from edgewise.inputs.read import InputReader, check_device, check_dtype
 from edgewise.passes import optimise
 from edgewise.physical.build import build, values_of
 from edgewise.physical.data import Data, ForeignData
+from edgewise.physical.lowering import to_device
 from edgewise.physical.output import output_of
 from edgewise.physical.plan import untraced
 from edgewise.physical.step import Step
-from edgewise.physical.symbols import to_device
 from edgewise.physical.tracing import held, own_errors
 from edgewise.plan.nodes import Plan
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import embedding, scaled_dot_product_attention
 
 from edgewise.kernels.attention.flash import fused
+from edgewise.physical.symbols import Symbol
 
 META = torch.device("meta")
 OF_EACH = {"add", "sub", "mul", "div", "true_divide", "neg", "exp", "log", "sqrt", "tanh", "relu"}
@@ -42,39 +43,49 @@ def like_result(
 ) -> Any:
     """Meta tensors like the results of a call; `meta` makes arguments such tensors."""
     name = getattr(func, "__name__", "")
-    if name in OF_EACH and (found := _of_each(args)) is not None:
+    rule = _OF_FUNCTIONS.get(func) or _OF_NAMES.get(name)
+    if rule is not None and (found := rule(name, args, kwargs)) is not None:
         return found
-    if name in ("reshape", "view", "to") and (found := _view(name, args)) is not None:
+    with torch._C.DisableTorchFunctionSubclass():
+        key = None if name in VIEWS else _key(func, args, kwargs)
+        if key is not None and key in _KNOWN:
+            return _made(_KNOWN[key])
+        found = func(*meta(args), **meta(kwargs))
+        if key is not None and (isinstance(found, Tensor) or type(found) in (tuple, list)):
+            if len(_KNOWN) > MANY:
+                _KNOWN.clear()
+            _KNOWN[key] = _description(found)
         return found
-    if name == "linear":
-        x, matrix = args[:2]
-        return described((*x.shape[:-1], matrix.shape[0]), x.dtype)
-    if name == "index_select":
-        x, axis, rows = args
-        axis %= x.ndim
-        shape = x.shape
-        return described((*shape[:axis], rows.shape[0], *shape[axis + 1 :]), x.dtype)
-    if name in ("transpose", "permute") and (found := _reordered(name, args, kwargs)) is not None:
-        return found
-    if func is embedding:
-        rows, table = args[:2]
-        return described((*rows.shape, table.shape[1]), table.dtype)
-    if func in (fused, scaled_dot_product_attention):  # torch would make all pairs of it
-        q, k, v = args[:3]
-        lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
-        return described((*lead, q.shape[-2], v.shape[-1]), q.dtype)
-    key = None if name in VIEWS else _key(func, args, kwargs)
-    if key is not None and key in _KNOWN:
-        return _made(_KNOWN[key])
-    found = func(*meta(args), **meta(kwargs))
-    if key is not None and (isinstance(found, Tensor) or type(found) in (tuple, list)):
-        if len(_KNOWN) > MANY:
-            _KNOWN.clear()
-        _KNOWN[key] = _description(found)
-    return found
 
 
-def _view(name: str, args: tuple[Any, ...]) -> Tensor | None:
+# rules: the result of a function by its name and arguments, None where torch says
+
+
+def _linear(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    x, matrix = args[:2]
+    return described((*x.shape[:-1], matrix.shape[0]), x.dtype)
+
+
+def _selected(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    x, axis, rows = args
+    shape = x.shape
+    axis %= len(shape)
+    return described((*shape[:axis], rows.shape[0], *shape[axis + 1 :]), x.dtype)
+
+
+def _embedded(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    rows, table = args[:2]
+    return described((*rows.shape, table.shape[1]), table.dtype)
+
+
+def _attended(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """Torch would make all pairs of it."""
+    q, k, v = args[:3]
+    lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
+    return described((*lead, q.shape[-2], v.shape[-1]), q.dtype)
+
+
+def _view(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     """A reshape to lengths that are all there, or a cast; torch does others, and refuses them."""
     x, *rest = args
     if name == "to":
@@ -108,9 +119,9 @@ def _order(name: str, rank: int, axes: Sequence[int]) -> list[int]:
     return order
 
 
-def _of_each(args: tuple[Any, ...]) -> Tensor | None:
+def _of_each(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     """A result with the shape in which all tensors meet, if they have one precision."""
-    tensors = [a for a in args if isinstance(a, Tensor)]
+    tensors = [a.like if type(a) is Symbol else a for a in args if isinstance(a, Tensor)]
     first = tensors[0]
     if not first.is_floating_point() or any(t.dtype != first.dtype for t in tensors[1:]):
         return None
@@ -129,6 +140,20 @@ def _met(tensors: list[Tensor]) -> torch.Size:
         ):
             return torch.broadcast_shapes(*(t.shape for t in tensors))
     return widest
+
+
+_OF_NAMES: dict[str, Callable[..., Tensor | None]] = {
+    **dict.fromkeys(OF_EACH, _of_each),
+    **dict.fromkeys(("reshape", "view", "to"), _view),
+    **dict.fromkeys(("transpose", "permute"), _reordered),
+    "linear": _linear,
+    "index_select": _selected,
+}
+_OF_FUNCTIONS: dict[Callable[..., Any], Callable[..., Tensor | None]] = {
+    embedding: _embedded,
+    fused: _attended,
+    scaled_dot_product_attention: _attended,
+}
 
 
 def _key(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -162,18 +187,21 @@ def _made(known: Any) -> Any:
 RESHAPES = {"reshape", "view", "flatten", "unflatten", "squeeze", "unsqueeze"}
 
 
-def keeps_order(target: Any, args: tuple[Any, ...], before: Tensor, after: Tensor) -> bool:
+IN_ORDER = {*RESHAPES, operator.getitem, "expand", "transpose", "permute"}  # may keep it
+
+
+def keeps_order(target: Any, args: tuple[Any, ...], after: Any) -> bool:
     """Whether a call of a method (by name), or of `getitem`, keeps all elements in their order."""
-    if before.dtype != after.dtype:
+    before: Tensor = args[0].like
+    if not isinstance(after, Tensor) or before.dtype != after.dtype:
         return False
     if target in RESHAPES:
         return True
+    if before.numel() != after.numel():
+        return False
     if target is operator.getitem:
-        basic = all(i is None or isinstance(i, int | slice) for i in _leaves(args[1]))
-        return basic and before.numel() == after.numel()
-    if target == "expand":
-        return before.numel() == after.numel()
-    return target in ("transpose", "permute") and _in_order(target, before.shape, args[1:])
+        return all(i is None or isinstance(i, int | slice) for i in _leaves(args[1]))
+    return target == "expand" or _in_order(target, before.shape, args[1:])
 
 
 def _in_order(method: str, shape: torch.Size, axes: tuple[Any, ...]) -> bool:

@@ -16,11 +16,12 @@ from edgewise.ground.join import PlanTooLarge
 from edgewise.ground.topological import sources
 from edgewise.language import nodes
 from edgewise.physical.levels import Component, Part, Stage, Task
+from edgewise.physical.lowering import Lowering
 from edgewise.physical.merge import merged
+from edgewise.physical.opaque import opaque
 from edgewise.physical.plan import lowered_parts
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.state import Column, State
-from edgewise.physical.symbols import Lowering, opaque
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,8 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 from torch.nn.functional import linear
 
-from edgewise.physical.symbols import Lowering, Symbol
+from edgewise.physical.lowering import Lowering
+from edgewise.physical.symbols import Symbol
 
 ELEMENTWISE = {"add", "sub", "mul", "neg", "relu", "sigmoid", "tanh", "gelu", "silu", "softplus"}
 ELEMENTWISE |= {"elu", "leaky_relu", "abs", "sin", "cos", "clamp", "square", "to"}
@@ -54,9 +55,12 @@ def project_rows(plan: Lowering) -> int:
     read = _rows_read(plan)
     products: dict[Any, Symbol] = {}
     changed = 0
-    for node in plan.nodes():
+    readers = {user for gather in plan.nodes("index_select") for user in gather.users}
+    for node in [*plan.graph.nodes] if readers else []:
+        if node not in readers or "like" not in node.meta:
+            continue
         gathers = {n: g for n in node.all_input_nodes if (g := gather_of(plan, n)) is not None}
-        if not gathers or "like" not in node.meta:
+        if not gathers:
             continue
         owner = _owner(plan, list(gathers.values()))
         if owner is None:
@@ -74,7 +78,9 @@ def project_rows(plan: Lowering) -> int:
                 found = _called(plan, node, call, bases)
                 if key is not None:
                     products[key] = found
-            plan.replace(node, found.index_select(1, plan.symbol(owner.index)))
+            gather = found.index_select(1, plan.symbol(owner.index))
+            readers.update(node.users)
+            plan.replace(node, gather)
         changed += 1
     return changed
 
@@ -82,8 +88,8 @@ def project_rows(plan: Lowering) -> int:
 def _rows_read(plan: Lowering) -> Counter[Any]:
     """How many rows all products of one base with one matrix read."""
     read: Counter[Any] = Counter()
-    for node in plan.graph.nodes:
-        if node.target is linear and (gather := gather_of(plan, node.args[0])) is not None:
+    for node in plan.nodes(linear):
+        if (gather := gather_of(plan, node.args[0])) is not None:
             read[gather.base, *node.args[1:]] += len(gather.rows)
     return read
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from edgewise.functions import columns
 from edgewise.kernels.chosen import watched
-from edgewise.physical.symbols import Lowering, PlanStep
+from edgewise.physical.lowering import Lowering, PlanStep
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,13 +20,13 @@ from edgewise.language.functions import definition
 from edgewise.language.statements import applied_functions
 from edgewise.physical.attention import AttentionStep
 from edgewise.physical.levels import Levels
+from edgewise.physical.lowering import Lowering
 from edgewise.physical.merge import Merge
 from edgewise.physical.output import Output
 from edgewise.physical.plan import PhysicalPlan, lowered, untraced
 from edgewise.physical.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.state import Column, State
-from edgewise.physical.symbols import Lowering
 from edgewise.plan.nodes import Attention
 
 

@@ -1,36 +1,16 @@
-"""Lowering: what is computed on symbols is written into a graph instead.
-
-A symbol is a tensor of which shape and precision are known and numbers are not. Code that computes
-with tensors runs once on symbols; every torch function that reads one becomes a node.
-"""
+"""Symbols: tensors of which shape and precision are known and numbers are not."""
 
 from __future__ import annotations
 
 import math
-import operator
-import re
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
-from functools import partial, wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.fx import Graph, Node
-from torch.overrides import handle_torch_function, has_torch_function
+from torch.fx import Node
 
-from edgewise.graphs.pattern import Pattern
-from edgewise.ground.body import Body
-from edgewise.kernels.chosen import Chosen, watched
-from edgewise.kernels.edges.operators import Operation
-from edgewise.kernels.edges.registry import EdgeOperation, note_choice
-from edgewise.language.nodes import Expression, Function, Line, Rule
-from edgewise.physical.result_shapes import META, described, keeps_order, like_result
-
-RANDOM = {torch.bernoulli, torch.nn.functional.dropout, torch.randint}
-AS_THEY_ARE = {type(None), bool, int, float, str, slice, torch.dtype, torch.device}
-Found = TypeVar("Found", Tensor, list[Tensor], tuple[Tensor, ...])
+if TYPE_CHECKING:
+    from edgewise.physical.lowering import Lowering
 
 
 class Symbol(Tensor):
@@ -82,6 +62,20 @@ class Symbol(Tensor):
     @property
     def mT(self) -> Tensor:  # type: ignore[override]
         return self.transpose(-2, -1)
+
+    # calls that torch would hand back to `__torch_function__`
+
+    def __mul__(self, other: Any) -> Tensor:
+        found: Tensor = self.lowering.call(Tensor.mul, (self, other), {})
+        return found
+
+    def __add__(self, other: Any) -> Tensor:
+        found: Tensor = self.lowering.call(Tensor.add, (self, other), {})
+        return found
+
+    def index_select(self, dim: int, index: Tensor) -> Tensor:  # type: ignore[override]
+        found: Tensor = self.lowering.call(Tensor.index_select, (self, dim, index), {})
+        return found
 
     # views of all elements in their order: no torch function either, as rules take many
 
@@ -136,6 +130,8 @@ class Symbol(Tensor):
 
 def _first(args: Any, kwargs: Any) -> Symbol:
     """A symbol among the arguments of a call."""
+    if args and type(args[0]) is Symbol:
+        return args[0]
     for item in (*args, *(kwargs or {}).values()):
         if type(item) is Symbol:
             return item
@@ -144,370 +140,3 @@ def _first(args: Any, kwargs: Any) -> Symbol:
             if found is not None:
                 return found
     raise NotImplementedError("a torch function reads symbols in a structure of its own")
-
-
-@dataclass(eq=False)
-class PlanStep:
-    """One step of a plan, of which nodes are part: a rule, an attention, a recursion, or (None) the
-    rules of a relation together; and the kernels that were chosen for it."""
-
-    relation: str
-    step: Any
-    kernels: list[Chosen]
-    rows: int = 0
-    shapes: tuple[tuple[int, ...], ...] = ()
-
-    @property
-    def recursive(self) -> bool:
-        return hasattr(self.step, "component")
-
-
-class Lowering:
-    """A graph while it is written: placeholders, constants as attributes, one node per call."""
-
-    def __init__(
-        self,
-        device: torch.device,
-        *,
-        expanding: bool = False,
-        without: Collection[str] = (),
-        analysed: dict[Any, Any] | None = None,
-    ) -> None:
-        self.device = device
-        self.without = without  # passes that are left out
-        self.reads_keys = True  # False if the graph must hold for other keys as well
-        self.analysed = {} if analysed is None else analysed  # what was found out about constants
-        self.graph = Graph()
-        self.constants: dict[str, Any] = {}
-        self.label: PlanStep | None = None  # of the nodes that are written now
-        self.works: list[PlanStep] = []
-        self.expanding = expanding
-        self._held: dict[int, tuple[Any, Node, Tensor | None]] = {}
-
-    def placeholder(self, name: str, like: Tensor) -> Symbol:
-        """An argument of the graph with the shape and precision of a tensor."""
-        node = self.graph.placeholder(self._free(name))
-        node.meta.update(name=name, of=None)
-        return self._symbol(node, described(like.shape, like.dtype))
-
-    def argument(self, name: str, thing: Any) -> None:
-        """Let a thing that is not a tensor, such as a cache, be an argument of the graph."""
-        self._held[id(thing)] = thing, self.graph.placeholder(self._free(name)), None
-
-    # rewriting
-
-    def symbol(self, node: Node) -> Symbol:
-        """The value of a node, to compute with."""
-        found = self._symbol(node, node.meta["like"])
-        if node.target == "reshape":
-            found.base = self.symbol(input_node(node, 0))
-        return found
-
-    @contextmanager
-    def rewriting(self, node: Node) -> Iterator[None]:
-        """Inside, what is computed is written before a node, as a part of its step."""
-        self.label = step = node.meta["of"]
-        with self.graph.inserting_before(node), watched() as kernels, torch.no_grad():
-            yield
-        if step is not None:
-            step.kernels += kernels
-
-    def replace(self, node: Node, value: Tensor) -> None:
-        """Let all users of a node read a value instead; what it alone has read goes with it."""
-        assert isinstance(value, Symbol)
-        node.replace_all_uses_with(self.node(value))
-        self.erase(node)
-
-    def erase(self, node: Node) -> None:
-        """Remove a node that nobody reads, and those that nobody reads then."""
-        reads = node.all_input_nodes
-        self.graph.erase_node(node)
-        for read in reads:
-            if not read.users and read.op != "placeholder" and is_pure(read):
-                self.erase(read)
-
-    def nodes(self) -> Iterator[Node]:
-        """All nodes, while passes replace some."""
-        return (node for node in list(self.graph.nodes) if not node._erased)
-
-    def analyse(self, key: Any, find: Callable[[], Any], *things: Any) -> Any:
-        """What is found out about constants, once for all graphs of a step. `things` are held: the
-        key has their identities."""
-        if key not in self.analysed:
-            self.analysed[key] = find(), things
-        return self.analysed[key][0]
-
-    def _free(self, name: str) -> str:
-        name = re.sub(r"\W", "_", name)
-        # the function of a module has an argument `self`
-        name = name if name.isidentifier() and name != "self" else f"p{name}"
-        return self.graph._graph_namespace.create_name(name, None)
-
-    def constant(self, thing: Any) -> Node:
-        """Anything that stays as it is, as an attribute of the graph."""
-        found = self._held.get(id(thing))
-        if found is None:
-            kind = "index" if isinstance(thing, Tensor) and not thing.is_floating_point() else ""
-            name = f"{kind or type(thing).__name__.lower().strip('_')}{len(self.constants)}"
-            self.constants[name] = thing
-            like = None
-            if isinstance(thing, Tensor):
-                like = described(thing.shape, thing.dtype)
-            found = self._held[id(thing)] = thing, self._node("get_attr", name, ()), like
-            if like is not None:
-                found[1].meta["like"] = like
-        return found[1]
-
-    def lifted(self, tensor: Tensor) -> Symbol:
-        """A constant as a symbol, so that what is computed from it is computed at every call."""
-        if isinstance(tensor, Symbol):
-            return tensor
-        node = self.constant(tensor)
-        like = self._held[id(tensor)][2]
-        assert like is not None
-        return self._symbol(node, like)
-
-    def call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Write down one call of a torch function, or of an opaque one; its results."""
-        kernel = _opaque(func)
-        if kernel is not None:
-            if self.expanding and kernel.operators is not None:
-                return kernel.operators(*args, **kwargs)
-            return self._results(func, args, kwargs, kernel.like(*args, **kwargs))
-        if getattr(func, "__name__", "") == "__get__":
-            return self._property(func, args[0])
-        with torch._C.DisableTorchFunctionSubclass():
-            like = like_result(func, args, kwargs, self._like)
-        if func is Tensor.to and like is args[0].like:
-            return args[0]
-        return self._results(func, args, kwargs, like)
-
-    def _property(self, getter: Any, symbol: Symbol) -> Any:
-        name = getter.__self__.__name__
-        if name in ("T", "H", "data", "grad", "real", "imag"):
-            raise NotImplementedError(f"`Tensor.{name}` of a symbol")
-        return getattr(symbol.like, name)
-
-    def _results(
-        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], like: Any
-    ) -> Any:
-        op, target = _target(func)
-        if isinstance(like, Tensor):
-            first = args[0]
-            if type(first) is Symbol and keeps_order(target, args, first.like, like):
-                return self.reshaped(first, like.shape)
-            return self._symbol(
-                self._node(op, target, self._named(args), self._named(kwargs)), like
-            )
-        node = self._node(op, target, self._named(args), self._named(kwargs))
-        if not isinstance(like, tuple | list):
-            raise NotImplementedError(f"`{func}` reads a number off a symbol")
-        parts = [
-            self._symbol(self._node("call_function", operator.getitem, (node, at)), part)
-            for at, part in enumerate(like)
-        ]
-        plain = type(like) in (tuple, list)
-        return type(like)(parts) if plain else type(like)(tuple(parts))
-
-    def reshaped(self, symbol: Symbol, shape: tuple[int, ...]) -> Symbol:
-        """A value that keeps the elements of another in their order: one reshape of its base."""
-        if symbol.like.shape == shape:
-            return symbol
-        base = symbol.base
-        if base.like.shape == shape:
-            return base
-        found = self._symbol(None, described(shape, base.like.dtype))
-        found.base = base
-        return found
-
-    def node(self, symbol: Symbol) -> Node:
-        """What computes a symbol; a reshape is written down when it is first read."""
-        if symbol.computed is None:
-            read = (self.node(symbol.base), tuple(symbol.shape))
-            symbol.computed = self._node("call_method", "reshape", read)
-            symbol.computed.meta["like"] = symbol.like
-        return symbol.computed
-
-    def _node(self, op: str, target: Any, args: Any, kwargs: Any = None) -> Node:
-        node = create(self.graph, op, target, args, kwargs)
-        node.meta["of"] = self.label
-        return node
-
-    def _symbol(self, node: Node | None, like: Tensor) -> Symbol:
-        symbol = like.as_subclass(Symbol)
-        symbol.computed, symbol.like, symbol.lowering, symbol.base = node, like, self, symbol
-        if node is not None:
-            node.meta["like"] = like
-        return symbol
-
-    def _named(self, item: Any) -> Any:
-        """Arguments as a graph takes them: nodes for tensors and for things of ours."""
-        kind = type(item)
-        if kind is Symbol:
-            return self.node(item)
-        if kind in AS_THEY_ARE:
-            return item
-        match item:
-            case torch.Size():
-                return tuple(item)
-            case tuple():
-                return tuple([self._named(part) for part in item])
-            case list():
-                return [self._named(part) for part in item]
-            case dict():
-                return {key: self._named(part) for key, part in item.items()}
-        return item if item is Ellipsis else self.constant(item)
-
-    def _like(self, item: Any) -> Any:
-        """Arguments without numbers."""
-        kind = type(item)
-        if kind is Symbol:
-            return item.like
-        if kind in AS_THEY_ARE and kind is not torch.device:
-            return item
-        match item:
-            case Tensor():
-                self.constant(item)
-                return self._held[id(item)][2]
-            case torch.Size():
-                return item
-            case tuple():
-                return tuple([self._like(part) for part in item])
-            case list():
-                return [self._like(part) for part in item]
-            case dict():
-                return {key: self._like(part) for key, part in item.items()}
-            case torch.device():
-                return META
-        return item
-
-
-def _target(func: Callable[..., Any]) -> tuple[str, Any]:
-    name = getattr(func, "__name__", "")
-    if name == "__getitem__":
-        return "call_function", operator.getitem
-    if getattr(Tensor, name, None) is func:
-        return "call_method", name
-    return "call_function", func
-
-
-def create(graph: Graph, op: str, target: Any, args: Any, kwargs: Any = None) -> Node:
-    """A node without metadata; arguments come afterwards, as torch 2.13 looks at each otherwise."""
-    name = target if isinstance(target, str) else getattr(target, "__name__", "call")
-    node = graph.create_node(op, target, name=name)
-    set_args(node, args)
-    if kwargs:
-        node.kwargs = kwargs
-    return node
-
-
-def set_args(node: Node, args: Any) -> None:
-    """The setter of a node's arguments; by name it goes through tables of the graph first."""
-    Node.args.fset(node, args)  # type: ignore[attr-defined]
-
-
-def is_pure(node: Node) -> bool:
-    """Whether a value that nobody reads need not be computed: it draws no random numbers."""
-    return node.op == "get_attr" or node.target not in RANDOM
-
-
-def input_node(node: Node, at: int) -> Node:
-    """The node that an argument of a node is."""
-    found = node.args[at]
-    assert isinstance(found, Node)
-    return found
-
-
-# functions that are one node, whatever they do inside
-
-
-@dataclass(frozen=True)
-class OpaqueNode:
-    """`like` gives meta tensors of the shapes of results, `operators` the same result by operators
-    of torch, for tracers that cannot look inside; `prepare(*others)` the function of the first
-    argument alone, where the others stay."""
-
-    like: Callable[..., Any]
-    operators: Callable[..., Any] | None = None
-    prepare: Callable[..., Callable[[Tensor], Any]] | None = None
-
-
-_OPAQUE: dict[Callable[..., Any], OpaqueNode] = {}
-
-
-def opaque(
-    like: Callable[..., Any],
-    operators: Callable[..., Any] | None = None,
-    prepare: Callable[..., Callable[[Tensor], Any]] | None = None,
-) -> Callable[[Callable[..., Found]], Callable[..., Found]]:
-    """Make a function one node of a graph."""
-
-    def decorate(function: Callable[..., Found]) -> Callable[..., Found]:
-        _OPAQUE[function] = OpaqueNode(like, operators, prepare)
-
-        @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Found:
-            tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
-            tensors += [t for a in args if isinstance(a, list) for t in a]
-            symbolic = any(type(t) is Symbol for t in tensors)  # a trace lowers the step as well
-            traced = torch.compiler.is_compiling() and not symbolic
-            if traced or not has_torch_function(tensors):
-                return function(*args, **kwargs)
-            found: Found = handle_torch_function(function, tensors, *args, **kwargs)
-            return found
-
-        return call
-
-    return decorate
-
-
-def _opaque(function: Any) -> OpaqueNode | None:
-    if isinstance(function, Operation):
-        return OpaqueNode(partial(_like_operation, function), partial(_as_operator, function))
-    return _OPAQUE.get(function)
-
-
-def _like_operation(operation: Operation, *inputs: Any, index: Any) -> Any:
-    rows = [x for x in inputs if isinstance(x, Tensor) and x.ndim > 1]
-    width = max(int(x.shape[-1]) for x in rows)
-    note_choice(EdgeOperation(operation.__name__, width, rows[0].dtype, rows[0].device.type))
-    metas = [described(x.shape, x.dtype) if isinstance(x, Tensor) else x for x in inputs]
-    return operation.operator(*metas, index.tensors)
-
-
-def _as_operator(operation: Operation, *inputs: Any, index: Any) -> Any:
-    return operation.operator(*inputs, index.tensors)
-
-
-def prepared(function: Any) -> Callable[..., Callable[[Tensor], Any]] | None:
-    """How an opaque function is made ready for one that knows all arguments but the first."""
-    found = None if isinstance(function, str) else _OPAQUE.get(function)
-    return None if found is None else found.prepare
-
-
-def is_opaque(function: Any) -> bool:
-    """Whether a node calls a kernel."""
-    return not isinstance(function, str) and _opaque(function) is not None
-
-
-def to_device(thing: Any, device: torch.device) -> Any:
-    """The same structure with its tensors on `device`, those worked out before included."""
-    if device.type == "cpu":
-        return thing  # keys are joined there
-    match thing:
-        case Tensor():
-            return thing.to(device)
-        case dict():
-            return {key: to_device(value, device) for key, value in thing.items()}
-        case tuple():
-            return tuple(to_device(item, device) for item in thing)
-        case list():
-            return [to_device(item, device) for item in thing]
-        case Body() | Pattern() | Expression() | Rule() | Line() | Function():
-            return thing
-    if is_dataclass(thing) and not isinstance(thing, type):
-        moved = {name: to_device(value, device) for name, value in vars(thing).items()}
-        made = type(thing)(**{f.name: moved.pop(f.name) for f in fields(thing)})
-        vars(made).update(moved)
-        return made
-    return thing
