@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,7 +29,7 @@ from edgewise.ground.join import (
 from edgewise.language import nodes
 from edgewise.language.program import Domain, members
 from edgewise.language.terms import variables
-from edgewise.layouts.ragged import Segments, segments
+from edgewise.layouts.ragged import Ints, Segments, segments
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +78,40 @@ class GroundRule:
             segments=segments(ids, len(left)),
             groups=groups,
             sizes={},
+        )
+
+
+def split(
+    ground: GroundRule, chosen: Tensor, starts: Ints, moved: Mapping[int, Tensor]
+) -> Iterator[tuple[GroundRule, Tensor]]:
+    """The rule on several stretches of its groundings, in order, each from one of `starts`, and the
+    ground heads of each; `moved` are new rows of some atoms. As `on` of each, but all at once."""
+    count = np.diff(starts, append=len(chosen)).tolist()
+    labels = ground.segments.ids[chosen]
+    fresh = run_starts(labels).numpy()
+    fresh[starts] = True
+    firsts, ids = np.flatnonzero(fresh), np.cumsum(fresh) - 1
+    own = ids[starts]  # the first segment of each stretch
+    sizes = np.diff(firsts, append=len(chosen))
+    low, high = np.minimum.reduceat(sizes, own), np.maximum.reduceat(sizes, own)
+    widths = [int(a) if a == b else None for a, b in zip(low, high, strict=True)]
+    heads = labels[torch.from_numpy(firsts)].split(np.diff(own, append=len(firsts)).tolist())
+    labels_ = torch.from_numpy(ids - np.repeat(own, count)).split(count)
+    rows = {at: chosen if old is None else old[chosen] for at, old in ground.rows.items()}
+    pieces = {at: every.split(count) for at, every in (rows | dict(moved)).items()}
+    numbers = {at: every[chosen].split(count) for at, every in ground.numbers.items()}
+    for k, left in enumerate(heads):
+        yield (
+            replace(
+                ground,
+                count=count[k],
+                rows={at: each[k] for at, each in pieces.items()},
+                numbers={at: each[k] for at, each in numbers.items()},
+                segments=Segments(len(left), labels_[k], widths[k]),
+                groups=None if ground.groups is None else relabelled(ground.groups.ids[left]),
+                sizes={},
+            ),
+            left,
         )
 
 

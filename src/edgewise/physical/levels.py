@@ -12,7 +12,7 @@ from torch import Tensor
 
 from edgewise.functions.definition import ShapeMismatch
 from edgewise.ground.index import Index, Keys
-from edgewise.ground.rules import GroundRule
+from edgewise.ground.rules import GroundRule, split
 from edgewise.ground.topological import head_rows, sources
 from edgewise.language import nodes
 from edgewise.physical.merge import Merge, merged
@@ -104,26 +104,37 @@ def stage_sizes(atom_stage: Mapping[str, np.ndarray]) -> dict[str, dict[int, int
 def moved(
     ground: GroundRule,
     chosen: Tensor,
+    task: np.ndarray,
     part: set[str],
     place: Mapping[str, Tensor],
     stage_of: Mapping[str, Tensor],
     sizes: Mapping[str, dict[int, int]],
-) -> tuple[dict[int, Tensor], dict[str, tuple[int, ...]]]:
-    """Rows of recursive atoms as places in the joined stages that the rule reads."""
-    read = {at: rows[chosen] for at, rows in sources(ground, part).items()}
-    names = {at: ground.body.literals[at].relation for at in read}  # type: ignore[union-attr]
-    wanted: dict[str, list[int]] = {}
-    for at, rows in read.items():
-        wanted.setdefault(names[at], []).extend(stage_of[names[at]][rows].unique().tolist())
-    reads = {relation: tuple(sorted(set(numbers))) for relation, numbers in wanted.items()}
-    found = {}
-    for at, rows in read.items():
-        relation = names[at]
-        start, base = 0, torch.zeros(max(reads[relation], default=0) + 1, dtype=torch.int64)
-        for number in reads[relation]:
-            base[number] = start
-            start += sizes[relation][number]
-        found[at] = base[stage_of[relation][rows]] + place[relation][rows]
+) -> tuple[dict[int, Tensor], list[dict[str, tuple[int, ...]]]]:
+    """Rows of recursive atoms as places in the joined stages that a task reads, and those stages;
+    `task` is that of each grounding, ascending."""
+    read: dict[str, dict[int, Tensor]] = {}
+    for at, rows in sources(ground, part).items():
+        literal = ground.body.literals[at]
+        assert isinstance(literal, nodes.Atom)
+        read.setdefault(literal.relation, {})[at] = rows[chosen]
+    found: dict[int, Tensor] = {}
+    reads: list[dict[str, tuple[int, ...]]] = [{} for _ in range(int(task.max()) + 1)]
+    for relation, own in read.items():
+        stages = max(sizes[relation], default=0) + 1
+        codes = {at: task * stages + stage_of[relation][rows].numpy() for at, rows in own.items()}
+        every = np.unique(np.concatenate(list(codes.values())))
+        tasks, numbers = every // stages, every % stages
+        rows_of_stage = np.zeros(stages, dtype=np.int64)
+        rows_of_stage[list(sizes[relation])] = list(sizes[relation].values())
+        before = np.cumsum(rows_of_stage[numbers]) - rows_of_stage[numbers]
+        first = np.searchsorted(tasks, tasks)  # of the same task
+        base = torch.from_numpy(before - before[first])
+        for at, rows in own.items():
+            index = torch.from_numpy(np.searchsorted(every, codes[at]))
+            found[at] = base[index] + place[relation][rows]
+        starts = np.flatnonzero(np.diff(tasks, prepend=-1))
+        for k, stretch in zip(tasks[starts].tolist(), np.split(numbers, starts[1:]), strict=True):
+            reads[k][relation] = tuple(stretch.tolist())
     return found, reads
 
 
@@ -200,12 +211,15 @@ def by_levels(
     tasks: list[Task] = []
     at_stage: dict[int, list[int]] = {}
     for rule, ground in enumerate(component.grounds):
-        for number, chosen in _by_stage(component, rule, atom_stage, unit_stage[rule]):
-            rows, reads = moved(ground, chosen, component.part, place, stage_of, sizes)
-            step = RuleStep(ground.on(chosen, rows), component.default)
-            heads = component.heads[rule][torch.unique(ground.segments.ids[chosen])]
-            at_stage.setdefault(number, []).append(len(tasks))
-            tasks.append(Task(step, reads, heads))
+        if not ground.count:
+            continue
+        chosen, starts, stages = _by_stage(component, rule, atom_stage, unit_stage[rule])
+        task = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(chosen)))
+        rows, reads = moved(ground, chosen, task, component.part, place, stage_of, sizes)
+        for k, (part, heads) in enumerate(split(ground, chosen, starts, rows)):
+            at_stage.setdefault(stages[k], []).append(len(tasks))
+            step = RuleStep(part, component.default)
+            tasks.append(Task(step, reads[k], component.heads[rule][heads]))
     numbers = sorted({*at_stage, *(n for s in sizes.values() for n in s if n)})
     stage_rows = {relation: rows_at(stage) for relation, stage in atom_stage.items()}
     adding = _adding(tasks, atom_stage)
@@ -229,8 +243,9 @@ def by_levels(
 
 def _by_stage(
     component: Component, rule: int, atom_stage: Mapping[str, np.ndarray], units: np.ndarray
-) -> Iterator[tuple[int, Tensor]]:
-    """The groundings of one rule by the stage that computes them.
+) -> tuple[Tensor, np.ndarray, list[int]]:
+    """The groundings of one rule ordered by the stage that computes them, where each stage starts,
+    and which one it is.
 
     A head is computed together with its atom; a softmax group as soon as all it reads is there.
     """
@@ -239,13 +254,10 @@ def _by_stage(
         stage = atom_stage[ground.rule.head.relation][component.heads[rule].numpy()]
     else:
         stage = np.maximum(units, 1)
-    if not ground.count:
-        return
     of_grounding = stage[ground.segments.ids.numpy()]
     order = np.argsort(of_grounding, kind="stable")
     values, starts = np.unique(of_grounding[order], return_index=True)
-    for value, chosen in zip(values, np.split(order, starts[1:]), strict=True):
-        yield int(value), torch.from_numpy(chosen)
+    return torch.from_numpy(order), starts, values.tolist()
 
 
 def _parts(
@@ -260,9 +272,15 @@ def _parts(
         if number not in stage_rows[relation]:
             continue
         rows = stage_rows[relation][number]
-        members, parts = [], []
+        everything = Keys(torch.arange(len(rows)).unsqueeze(1))
+        members: list[tuple[int, Tensor | None]] = []
+        parts = []
         for t in adding.get((relation, number), ()):
             heads = tasks[t].heads
+            if torch.equal(heads, rows):
+                members.append((t, None))
+                parts.append(everything)
+                continue
             mine = torch.isin(heads, rows)
             chosen = None if bool(mine.all()) else mine.nonzero()[:, 0]
             members.append((t, chosen))
@@ -272,7 +290,6 @@ def _parts(
         if facts is not None:
             held = component.facts[relation][facts]
             parts.insert(0, Keys(torch.searchsorted(rows, held).unsqueeze(1)))
-        everything = Keys(torch.arange(len(rows)).unsqueeze(1))
         parts = [everything if _same(part, everything) else part for part in parts]
         merge = merged(relation, parts, facts is not None, component.lines.get(relation))
         yield Part(relation, merge, tuple(members), facts)
@@ -285,7 +302,8 @@ def _adding(
     found: dict[tuple[str, int], list[int]] = {}
     for t, task in enumerate(tasks):
         relation = task.step.rule.head.relation
-        for number in np.unique(atom_stage[relation][task.heads.numpy()]).tolist():
+        stages = atom_stage[relation][task.heads.numpy()]
+        for number in dict.fromkeys(stages.tolist()):
             found.setdefault((relation, number), []).append(t)
     return found
 
@@ -300,4 +318,4 @@ def _facts_at(component: Component, relation: str, rows: Tensor) -> Tensor | Non
 
 
 def _same(a: Keys, b: Keys) -> bool:
-    return a.rows == b.rows and bool((a.keys == b.keys).all())
+    return a is b or (a.rows == b.rows and bool((a.keys == b.keys).all()))

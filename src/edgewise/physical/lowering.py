@@ -237,9 +237,9 @@ class Lowering:
             return item
         if isinstance(item, tuple):
             return tuple([self._named(part) for part in item])
-        if kind is list:
+        if isinstance(item, list):
             return [self._named(part) for part in item]
-        if kind is dict:
+        if isinstance(item, dict):
             return {key: self._named(part) for key, part in item.items()}
         return self.constant(item)
 

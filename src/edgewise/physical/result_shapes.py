@@ -85,6 +85,56 @@ def _attended(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tenso
     return described((*lead, q.shape[-2], v.shape[-1]), q.dtype)
 
 
+def _like_first(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    return described(args[0].shape, args[0].dtype)
+
+
+def _new(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """A tensor of some lengths, in the precision of another."""
+    x, *rest = args
+    sizes = rest[0] if isinstance(rest[0], tuple) else tuple(rest)
+    known = not kwargs and all(type(size) is int for size in sizes)
+    return described(tuple(sizes), x.dtype) if known else None
+
+
+def _multiplied(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """A product of matrices; torch refuses those that do not fit."""
+    a, b = (x.shape for x in args)
+    fits = min(len(a), len(b)) > 1 and a[-1] == b[-2] and args[0].dtype == args[1].dtype
+    if not fits:
+        return None
+    lead = a[:-2] if a[:-2] == b[:-2] else torch.broadcast_shapes(a[:-2], b[:-2])
+    return described((*lead, a[-2], b[-1]), args[0].dtype)
+
+
+def _concatenated(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """Tensors that are alike but for one axis; torch refuses others."""
+    tensors, axis = args if len(args) == 2 else (args[0], kwargs.get("dim", 0))
+    first = tensors[0]
+    rank, shapes = first.ndim, [tuple(t.shape) for t in tensors]
+    if not -rank <= axis < rank or any(t.dtype != first.dtype for t in tensors):
+        return None
+    axis %= rank
+    if len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) > 1:
+        return None
+    if any(len(shape) != rank for shape in shapes):
+        return None
+    total = sum(shape[axis] for shape in shapes)
+    return described((*shapes[0][:axis], total, *shapes[0][axis + 1 :]), first.dtype)
+
+
+def _summed(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """Floats summed over one axis."""
+    x = args[0]
+    if len(args) != 2 or type(args[1]) is not int or not x.is_floating_point():
+        return None
+    if kwargs.keys() - {"keepdim"} or not -x.ndim <= args[1] < x.ndim:
+        return None
+    shape, axis = x.shape, args[1] % x.ndim
+    middle = (1,) if kwargs.get("keepdim") else ()
+    return described((*shape[:axis], *middle, *shape[axis + 1 :]), x.dtype)
+
+
 def _view(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     """A reshape to lengths that are all there, or a cast; torch does others, and refuses them."""
     x, *rest = args
@@ -146,6 +196,11 @@ _OF_NAMES: dict[str, Callable[..., Tensor | None]] = {
     **dict.fromkeys(OF_EACH, _of_each),
     **dict.fromkeys(("reshape", "view", "to"), _view),
     **dict.fromkeys(("transpose", "permute"), _reordered),
+    **dict.fromkeys(("index_add", "index_copy", "scatter_add"), _like_first),
+    **dict.fromkeys(("matmul", "__matmul__"), _multiplied),
+    "new_zeros": _new,
+    "cat": _concatenated,
+    "sum": _summed,
     "linear": _linear,
     "index_select": _selected,
 }

@@ -100,6 +100,18 @@ class Symbol(Tensor):
         shape.insert(dim if dim >= 0 else dim + len(shape) + 1, 1)
         return self.lowering.reshaped(self, tuple(shape))
 
+    def squeeze(self, dim: int) -> Tensor:  # type: ignore[override]
+        shape = list(self.like.shape)
+        if shape[dim] == 1:
+            shape.pop(dim)
+        return self.lowering.reshaped(self, tuple(shape))
+
+    def expand(self, *sizes: Any) -> Tensor:
+        if tuple(sizes) == tuple(self.like.shape):
+            return self
+        found: Tensor = self.lowering.call(Tensor.expand, (self, *sizes), {})
+        return found
+
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         shape = tuple(self.like.shape)
         end = end_dim if end_dim >= 0 else end_dim + len(shape)
