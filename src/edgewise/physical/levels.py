@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +16,7 @@ from edgewise.ground.rules import GroundRule, split
 from edgewise.ground.topological import head_rows, sources
 from edgewise.language import nodes
 from edgewise.physical.merge import Merge, merged
+from edgewise.physical.repeats import Repeats
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.state import Column, State
 
@@ -170,10 +171,10 @@ class Levels:
         for relation, rows in self.first.items():
             made[relation][0] = facts[relation].take(rows)
         values: dict[int, Column] = {}
+        compute = Repeats(state)
         for stage in self.stages:
             for number, task in stage.tasks:
-                known = state.relations | _joined(made, task.reads)
-                values[number] = task.step(replace(state, relations=known))
+                values[number] = compute(task.step, _joined(made, task.reads))
             for part in stage.parts:
                 value = part(values, facts.get(part.relation), state.training)
                 made[part.relation][stage.number] = value

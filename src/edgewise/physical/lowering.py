@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import Graph, Node
+from torch.fx.node import map_arg
 
 from edgewise.graphs.pattern import Pattern
 from edgewise.ground.body import Body
@@ -89,6 +90,34 @@ class Lowering:
         node = self.graph.create_node("placeholder", "", name=_identifier(name))
         node.target = node.name  # which is no other's
         return node
+
+    # what was written
+
+    @property
+    def last(self) -> Node:
+        """The last node so far."""
+        return next(iter(reversed(self.graph.nodes)))
+
+    def written_after(self, last: Node) -> list[Node]:
+        """The nodes from there on."""
+        found = []
+        for node in reversed(self.graph.nodes):
+            if node is last:
+                break
+            found.append(node)
+        return found[::-1]
+
+    def copied(self, nodes: Iterable[Node], others: Mapping[Node, Node]) -> dict[Node, Node]:
+        """Write nodes again where they read, or draw random numbers, with some nodes replaced by
+        others; the copies."""
+        found = dict(others)
+        for node in nodes:
+            if is_pure(node) and not any(read in found for read in node.all_input_nodes):
+                continue
+            args, kwargs = map_arg((node.args, node.kwargs), lambda read: found.get(read, read))
+            found[node] = create(self.graph, node.op, node.target, args, kwargs)
+            found[node].meta.update(node.meta)
+        return found
 
     # rewriting
 

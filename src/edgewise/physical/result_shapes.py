@@ -81,7 +81,7 @@ def _embedded(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tenso
 def _attended(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """Torch would make all pairs of it."""
     q, k, v = args[:3]
-    lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
+    lead = broadcast(q.shape[:-2], k.shape[:-2], v.shape[:-2])
     return described((*lead, q.shape[-2], v.shape[-1]), q.dtype)
 
 
@@ -103,8 +103,7 @@ def _multiplied(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ten
     fits = min(len(a), len(b)) > 1 and a[-1] == b[-2] and args[0].dtype == args[1].dtype
     if not fits:
         return None
-    lead = a[:-2] if a[:-2] == b[:-2] else torch.broadcast_shapes(a[:-2], b[:-2])
-    return described((*lead, a[-2], b[-1]), args[0].dtype)
+    return described((*broadcast(a[:-2], b[:-2]), a[-2], b[-1]), args[0].dtype)
 
 
 def _concatenated(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
@@ -177,19 +176,23 @@ def _of_each(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor
         return None
     if len(tensors) == 1:
         return described(first.shape, first.dtype)
-    return described(_met(tensors), first.dtype)
+    return described(broadcast(*(t.shape for t in tensors)), first.dtype)
 
 
-def _met(tensors: list[Tensor]) -> torch.Size:
-    """`torch.broadcast_shapes`, which takes its time, where it has something to do."""
-    widest = max((t.shape for t in tensors), key=len)
-    for tensor in tensors:
-        own = tensor.shape
-        if own != widest and not all(
-            a in (1, b) for a, b in zip(own[::-1], widest[::-1], strict=False)
-        ):
-            return torch.broadcast_shapes(*(t.shape for t in tensors))
-    return widest
+def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """`torch.broadcast_shapes`, which takes its time and has the errors.
+
+    >>> broadcast((4, 1), (3,))
+    (4, 3)
+    """
+    found = [1] * max(map(len, shapes))
+    for shape in shapes:
+        for at, size in enumerate(reversed(shape), 1):
+            if size != 1 and found[-at] != size:
+                if found[-at] != 1:
+                    return torch.broadcast_shapes(*shapes)
+                found[-at] = size
+    return tuple(found)
 
 
 _OF_NAMES: dict[str, Callable[..., Tensor | None]] = {

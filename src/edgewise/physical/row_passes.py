@@ -13,7 +13,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 from torch.nn.functional import linear
 
-from edgewise.physical.lowering import Lowering
+from edgewise.physical.lowering import Lowering, input_node, set_args
 from edgewise.physical.symbols import Symbol
 
 ELEMENTWISE = {"add", "sub", "mul", "neg", "relu", "sigmoid", "tanh", "gelu", "silu", "softplus"}
@@ -68,6 +68,11 @@ def project_rows(plan: Lowering) -> int:
         key = (owner.base, *node.args[1:]) if node.target is linear else None
         if owner.size > max(len(owner.rows), read.get(key, 0)):
             continue
+        if key in products and _reads_instead(plan, node, plan.node(products[key])):
+            readers.update(node.users)
+            plan.replace(node, plan.symbol(input_node(node, 0)))
+            changed += 1
+            continue
         call = _on_rows(plan, node, gathers, owner)
         if call is None:
             continue
@@ -83,6 +88,16 @@ def project_rows(plan: Lowering) -> int:
             plan.replace(node, gather)
         changed += 1
     return changed
+
+
+def _reads_instead(plan: Lowering, node: Node, product: Node) -> bool:
+    """Let the gather that a product reads, and nobody else, gather the rows of a product of all."""
+    gather = input_node(node, 0)
+    if len(gather.users) > 1 or product._erased or not product < gather:
+        return False
+    set_args(gather, (product, *gather.args[1:]))
+    gather.meta["like"] = node.meta["like"]
+    return True
 
 
 def _rows_read(plan: Lowering) -> Counter[Any]:
