@@ -68,6 +68,20 @@ def test_a_pass_says_why_and_what():
     assert fired[1]["added"][0].startswith("R.out(V.I) = attention from I over J")
 
 
+def test_passes_over_the_graph_are_shown_where_they_changed_something():
+    rules = [
+        R.q(V.I) <= R.x(V.I)["q":2, 2],
+        R.k(V.I) <= R.x(V.I)["k":2, 2],
+        R.out(V.I) <= (R.q(V.I), R.k(V.I)),
+    ]
+    compiled = Program(rules).compile(R.out, seed=0)
+    assert compiled.explain(stage="passes", json=True)["passes"]["when running"] is None
+    assert "when running: none yet: give inputs" in str(compiled.explain(stage="passes"))
+    found = compiled.explain(x=torch.ones(3, 2), stage="passes", json=True)["passes"]
+    (merged,) = found["when running"]
+    assert (merged["pass"], merged["on"], merged["places"]) == ("merge projections", "graph", 2)
+
+
 def test_a_pass_that_is_off_is_shown():
     found = model(without=["fuse attention", "merge projections"]).explain(stage="passes")
     assert "fuse attention: switched off" in repr(found)

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller, named, nearest
 from edgewise.explain.work import kernels
-from edgewise.passes import RULES
 from edgewise.passes.fuse_attention import refusals
 from edgewise.physical.step import Step
 from edgewise.pipeline import PASSES
@@ -98,15 +97,23 @@ def _passes(model: Model, found: tuple[Step, dict[str, Tensor]] | None) -> dict[
         fired.append({"pass": name, "why": reasons[name], **_difference(before, after)})
         before = after
     off = list(model.without)
-    changed = {} if found is None else model._plan(*found).passes
-    running = [
-        {"pass": p.name, "why": p.why, "on": p.on}
-        | ({"places": changed[p.name]} if changed.get(p.name) else {})
-        for p in PASSES
-        if p.on != RULES and p.name not in off
-    ]
+    running = None if found is None else _running(model, *found)
     against = {} if "fuse attention" in off else refusals(before)
     return {"fired": fired, "when running": running, "switched off": off, "not fused": against}
+
+
+def _running(model: Model, step: Step, values: dict[str, Tensor]) -> list[dict[str, Any]]:
+    """The passes over ground rules and the graph that changed something, and in how many places."""
+    changed = {
+        "stack embeddings": len(step.prepared.stacks),
+        "lift equal rows": len(step.executable.classes),
+        **model._plan(step, values).passes,
+    }
+    return [
+        {"pass": p.name, "why": p.why, "on": p.on, "places": changed[p.name]}
+        for p in PASSES
+        if changed.get(p.name)
+    ]
 
 
 def _difference(before: Plan, after: Plan) -> dict[str, list[str]]:
@@ -136,17 +143,16 @@ def _passes_text(part: dict[str, Any]) -> str:
         lines.append(f"{fired['pass']}: {fired['why']}")
         lines += [_marked("- ", text) for text in fired["removed"]]
         lines += [_marked("+ ", text) for text in fired["added"]]
-    lines += [
-        f"{running['pass']}: {running['why']}" + _times(running.get("places", 0))
-        for running in part["when running"]
-    ]
+    running = part["when running"]
+    lines += [f"when running: {UNSEEN}"] if running is None else []
+    lines += [f"{p['pass']}: {p['why']} ({_times(p['places'])})" for p in running or ()]
     lines += [f"{name}: switched off" for name in part["switched off"]]
     lines += [f"not fused: `{name}`: {reason}" for name, reason in part["not fused"].items()]
     return "\n".join(lines) or "none"
 
 
 def _times(places: int) -> str:
-    return f" ({places} {'place' if places == 1 else 'places'})" if places else ""
+    return f"{places:,} {'place' if places == 1 else 'places'}"
 
 
 def _marked(mark: str, text: str) -> str:
