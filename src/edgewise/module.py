@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from edgewise.viz import Picture
 
 _NUMBERS = itertools.count()
+CALLS = 256  # whose plans are found by shapes alone
 PLAIN = (Tensor, torch.nn.Parameter, numbers)
 
 
@@ -345,7 +346,7 @@ class Model(torch.nn.Module):
         current = all(_is_current(value, self._one) for value in dense(held.inputs).values())
         if found is None or not current or list(values)[len(first) :] != list(inputs):
             return
-        if len(held.prepared) >= 256:
+        if len(held.prepared) >= CALLS:
             held.prepared.clear()
         self._slots = Slots(self, self._paths.values())
         weights = plan.signature[len(values) :]

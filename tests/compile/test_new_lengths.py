@@ -1,12 +1,15 @@
 """A model at a length it has not seen: what does not depend on the length is not found again."""
 
 import copy
+import gc
+import weakref
 
 import pytest
 import torch
 
 from edgewise import F, Program, R, V, W, rows
 from edgewise.ground.rules import Grounder
+from edgewise.physical import data
 from edgewise.physical.value_shapes import Shapes
 from edgewise.zoo import encoder
 
@@ -105,3 +108,27 @@ def test_what_reads_alike_over_other_keys_is_joined_anew():
     torch.testing.assert_close(
         torch.stack(list(found.values())), torch.stack(list(solved.values()))
     )
+
+
+def test_many_lengths_are_held_in_bounded_bytes(monkeypatch):
+    """What is built for a length goes with the oldest ones, in bytes and in number."""
+    monkeypatch.setattr(data, "BUDGET", 1 << 20)
+    program = Program([(R.h(V.I) <= (R.x(V.I), R.x(V.J))) | [F.sum, F.sum_agg]])
+    model = program.compile(R.h, seed=0, without=["push sums"])
+    alive: list[weakref.ref] = []
+    for n in range(1, 201):
+        x = torch.ones(n)
+        assert torch.equal(model(x=x), torch.full((n,), 2.0 * n))
+        alive.append(weakref.ref(list(model._cache.built.values())[-1]))
+    held = model._cache.built.values()
+    assert 0 < len(held) <= 64
+    assert sum(step.bytes for step in held) <= max(1 << 20, model._cache.built[key_of(200)].bytes)
+    gc.collect()
+    assert sum(step() is not None for step in alive) == len(held)
+    assert len(model._cache.prepared) == len(held)
+    tensors = [t for step in held for plan in step.plans.values() for t in plan.tensors]
+    assert sum(t.nbytes for t in tensors) < 1 << 20
+
+
+def key_of(n):
+    return ((("x", (n,)),), torch.float32, "cpu")

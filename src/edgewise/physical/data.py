@@ -17,6 +17,8 @@ from edgewise.physical.plan import PhysicalPlan, Signature
 from edgewise.physical.step import Step
 from edgewise.physical.tracing import handle
 
+LENGTHS, BUDGET = 64, 256 << 20  # for how many shapes, and in how many bytes, plans are held
+
 
 class ForeignData(EdgewiseError):
     """Data is joined for the rules of one model and holds nothing that another could use."""
@@ -65,11 +67,22 @@ class Data:
     def keep(self, key: Hashable, step: Step) -> None:
         """Remember what was built, and the values that it takes to be constant."""
         object.__setattr__(step, "handle", handle(step))
+        if not self.padded:
+            self._forget_oldest(step.bytes)
         self.built[key] = step
         for name, live in _lives(step).items():
             self._seen[name] = live, live.mark
             if live.trained:
                 self.volatile |= {name}
+
+    def _forget_oldest(self, more: int) -> None:
+        """Make way for what takes so many bytes: many lengths in a row must not add up."""
+        total = more + sum(step.bytes for step in self.built.values())
+        while self.built and (len(self.built) >= LENGTHS or total > BUDGET):
+            old = self.built.pop(next(iter(self.built)))
+            total -= old.bytes
+            calls = self.prepared.items()
+            self.prepared = {key: call for key, call in calls if call.output is not old.output}
 
     def forget_changed(self) -> None:
         """Leave what was built if values that were taken to be constant are not."""

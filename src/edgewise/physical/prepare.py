@@ -110,8 +110,6 @@ def _ensure(of: str, using: str, shapes: Shapes, dtype: torch.dtype, device: str
                 caller(),
                 "prepare the samples again: `model.samples(data)`",
             )
-        if len(data.built) >= 64 and data is model._cache:
-            data.built.clear()  # many lengths in a row must not add up
         with untraced():
             data.keep(key, build_step(model, data, shapes, dtype, torch.device(device)))
 

@@ -14,6 +14,7 @@ from torch.fx import GraphModule
 from edgewise.functions import Law
 from edgewise.ground.embeddings import with_stacks
 from edgewise.ground.index import Constants, Index
+from edgewise.ground.rules import GroundRule
 from edgewise.ground.source import Source
 from edgewise.inputs.prepare import BoundPlan
 from edgewise.language.functions import definition
@@ -79,6 +80,7 @@ class Executable:
         return state.relations
 
 
+COPIES = 4  # of an index: as it is, by segment, and both ways in kernels over edges
 # names and precisions of inputs, in training or not, as rows or not
 Mode = tuple[tuple[str, ...], tuple[torch.dtype, ...], bool, bool]
 
@@ -169,6 +171,17 @@ class Step:
                 )
             self.plans[key] = found
         return found
+
+    @cached_property
+    def bytes(self) -> int:
+        """About what is held for it: the rows that literals read, and what plans make of them."""
+        grounds: list[GroundRule] = []
+        for part in self.executable.steps:
+            rules = part.rules() if isinstance(part, RelationStep) else ()
+            grounds += [step.ground for step in rules]
+            grounds += () if isinstance(part, RelationStep) else part.component.grounds
+        keys = sum(i.rows * i.arity for i in self.executable.relations.values())
+        return 8 * (keys + COPIES * sum(g.count * (1 + len(g.rows)) for g in grounds))
 
     @cached_property
     def is_random(self) -> bool:
