@@ -61,6 +61,8 @@ EXTRAS = {  # packages that only some folders may import: the others work withou
     "gguf": {"zoo"},
     "pyarrow": {"training"},
     "datasets": {"training"},
+    "onnx": {"training"},
+    "onnxscript": {"training"},
     "tensorboard": {"training"},
     "networkx": {"graphs"},
     "scipy": {"graphs", "measures"},

@@ -90,6 +90,43 @@ def test_an_untrained_run_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "not trained yet" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind", ["generate", "embed", "classify", "translate", "pairs"])
+def test_evaluate_measures_what_the_end_of_training_did(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_of(kind)
+    summary = json.loads((run / "summary.json").read_text())
+    (found,) = lines(capsys, "evaluate", str(run), "--data", str(run.parent))
+    assert found["loss"] == pytest.approx(summary["validation loss"], abs=1e-6)
+    if "test bleu" in summary:
+        (found,) = lines(capsys, "evaluate", str(run), "--data", str(run.parent), "--part", "test")
+        assert found["bleu"] == pytest.approx(summary["test bleu"])
+
+
+def test_evaluate_on_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, path = str(run_of("classify")), tmp_path / "texts.csv"
+    path.write_text("text,label\na fine film,1\nbad,0\ndull,1\n")
+    shares = zoo.from_pretrained(run).classify(["a fine film", "bad", "dull"])
+    right = [next(iter(row)) == label for row, label in zip(shares, "101", strict=True)]
+    (found,) = lines(capsys, "evaluate", run, "--file", str(path))
+    assert found["accuracy"] == pytest.approx(sum(right) / 3)
+    run, path = str(run_of("generate")), run_of("generate").parent / "text.txt"
+    (found,) = lines(capsys, "evaluate", run, "--file", str(path))
+    assert 1 < found["perplexity"] < 15
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(json.dumps({"en": "a dog", "de": "ein hund"}))
+    assert "bleu: " in said(capsys, "evaluate", str(run_of("translate")), "--file", str(path))
+
+
+def test_a_run_is_exported_and_pushed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = copied("generate", tmp_path)
+    assert "from_pretrained" in said(capsys, "export", str(run), "--to", "safetensors")
+    assert main(["generate", f"{run}-safetensors", "to", "--most", "2"]) == 0
+    capsys.readouterr()
+    out = said(capsys, "push", str(run), "--to", str(tmp_path / "hub"), "--name", "me/small")
+    assert f"hf upload me/small {tmp_path / 'hub'}" in out
+
+
 MISTAKES = {
     "a folder of something else": (["generate", "EMPTY", "a"], "bad-pretrained", "config.json"),
     "no such folder": (["translate", "no/such", "a"], "bad-pretrained", "no folder"),
@@ -104,6 +141,12 @@ MISTAKES = {
     "an empty translation": (["translate", "translate", "  "], "no-texts", "empty"),
     "no texts": (["classify", "classify"], "no-texts", "--file"),
     "no file": (["classify", "classify", "--file", "none.txt"], "no-texts", "none.txt"),
+    "no such format": (["export", "generate", "--to", "onx"], "not-exportable", "`onnx`"),
+    "no layout": (["export", "generate", "--to", "gguf"], "not-exportable", "Llama"),
+    "no data": (["evaluate", "generate"], "bad-data", "--data"),
+    "no such part": (["evaluate", "pairs", "--data", "HERE", "--part", "x"], "bad-data", "x"),
+    "no measure": (["evaluate", "embed", "--file", "EMPTY"], "bad-data", "EMPTY"),
+    "not a run": (["push", "EMPTY", "--to", "hub"], "bad-pretrained", "config.json"),
     "no pair": (["classify", "pairs", "a dog"], "bad-text", "pairs"),
     "a bad number": (["generate", "generate", "to", "--most", "0"], "bad-decoding", "most"),
     "a bad beam": (["translate", "translate", "a", "--beams", "0"], "bad-decoding", "beams"),
@@ -125,7 +168,8 @@ def test_a_mistake_is_shown_without_a_traceback(
         (tmp_path / model / ("model.safetensors" if model == "NONE" else "rules.txt")).unlink()
     elif model.islower() and "/" not in model:
         model = str(run_of(model))
-    assert main([verb, model, *rest]) == 2
+    here = str(Path(model).parent)
+    assert main([verb, model, *(here if word == "HERE" else word for word in rest)]) == 2
     error = capsys.readouterr().err
     assert f"error[{code}]" in error
     assert words in error
@@ -133,7 +177,14 @@ def test_a_mistake_is_shown_without_a_traceback(
     assert "Traceback" not in error
 
 
-@pytest.mark.parametrize("verb", ["generate", "translate", "classify", "embed", "search"])
+@pytest.mark.parametrize("verb", ["export", "push", "train"])
+def test_other_verbs_have_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "folder" in said(capsys, verb, "--help")
+
+
+@pytest.mark.parametrize(
+    "verb", ["generate", "translate", "classify", "embed", "search", "evaluate"]
+)
 def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = said(capsys, verb, "--help")
     assert "--json" in out

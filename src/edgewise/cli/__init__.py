@@ -13,7 +13,10 @@ from edgewise.errors import Caller, EdgewiseError
 if TYPE_CHECKING:
     import typer
 
-VERBS = ("graph", "models", "embed", "search", "generate", "translate", "classify", "train")
+VERBS = (
+    *("graph", "models", "train", "generate", "translate", "classify", "embed", "search"),
+    *("evaluate", "export", "push"),
+)
 BAD_INPUT = 2
 
 

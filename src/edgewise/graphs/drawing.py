@@ -32,6 +32,8 @@ EXTRAS = {  # optional package → the extra of pyproject.toml that installs it
     "pyarrow": "data",
     "datasets": "data",
     "tensorboard": "train",
+    "onnx": "onnx",
+    "onnxscript": "onnx",
 }
 
 

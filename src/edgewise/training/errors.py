@@ -152,3 +152,23 @@ from edgewise import zoo
 run(recipe)
 zoo.from_pretrained("run").generate("to be", most=3)"""
     )
+
+
+class NotExportable(EdgewiseError):
+    """A format holds the models that it has a layout for; safetensors with rules hold every one."""
+
+    code = "not-exportable"
+    example = (
+        RECIPE
+        + """\
+from edgewise.training import export
+run(recipe)
+export.export("run", "gguf", "model.gguf")"""
+    )
+    instead = (
+        RECIPE
+        + """\
+from edgewise.training import export
+run(recipe)
+export.export("run", "safetensors", "exported")"""
+    )

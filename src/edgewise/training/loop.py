@@ -19,6 +19,7 @@ from edgewise.errors import Span
 from edgewise.save.archive import write
 from edgewise.training import checkpoint, folder, logs, model_files
 from edgewise.training.average import WeightAverage
+from edgewise.training.card import write_card
 from edgewise.training.checkpoint import TrainingState
 from edgewise.training.errors import Diverged, NotWritable
 from edgewise.training.logs import Logs
@@ -314,4 +315,5 @@ class _TrainingRun:
                 write(self.out / f"{name}.txt", "".join(f"{line}\n" for line in lines).encode())
         write(self.out / "summary.json", (json.dumps(summary, indent=1) + "\n").encode())
         log.tables(self.recipe.path.stem)
+        write_card(self.out)
         return Event("end", self.step, summary)

@@ -24,9 +24,10 @@ from edgewise.save import archive
 from edgewise.save.archive import Broken, digest, write
 from edgewise.save.reading import assembled, check_options, parsed
 from edgewise.save.writing import options_of, rules_text, tensors_of
+from edgewise.training.card import write_card
 from edgewise.training.errors import BadRun
 from edgewise.training.folder import RECIPE
-from edgewise.training.recipe import Recipe
+from edgewise.training.recipe import SECTIONS, Recipe
 from edgewise.training.tokenizers import MASK, SPECIAL
 from edgewise.zoo.pretrained.schema import BadPretrained
 from edgewise.zoo.pretrained.texts import read_tokenizer
@@ -49,7 +50,8 @@ def describe(out: Path, recipe: Recipe, corpus: Any, model: Model) -> None:
     tokenizer = recipe.objective.tokenizer(corpus)
     if tokenizer is not None:
         parts[TOKENIZER] = tokenizer.to_str(pretty=True).encode()
-    sections = recipe.json()
+    tables = recipe.json()
+    sections = {name: tables[name] for name in SECTIONS}
     config = {
         "model_type": MODEL_TYPE,
         "format": FORMAT,
@@ -68,6 +70,7 @@ def describe(out: Path, recipe: Recipe, corpus: Any, model: Model) -> None:
     for name, data in parts.items():
         write(out / name, data)
     write(out / CONFIG, (json.dumps(config, indent=1, ensure_ascii=False) + "\n").encode())
+    write_card(out)
 
 
 def write_weights(out: Path, model: Model, step: int, name: str = WEIGHTS) -> None:

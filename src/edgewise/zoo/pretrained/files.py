@@ -25,6 +25,10 @@ KINDS = {"F64", "F32", "F16", "BF16"}
 LONGEST_NAME = 255
 GENERATION = "generation_config.json"
 WRITTEN = {CONFIG, WEIGHTS, GENERATION, "tokenizer.json"}
+BESIDE = {  # what exports of a run have too
+    *("README.md", "rules.txt", "recipe.toml", "tokenizer_config.json", ".gitattributes"),
+    *("summary.json", "metrics.jsonl", "loss.png"),
+}
 # what older versions saved with the weights: numbers that are computed, not learned
 COMPUTED = ("position_ids", ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 
@@ -141,7 +145,8 @@ def new_folder(path: Path) -> Iterator[Path]:
         raise BadPretrained(
             f"`{path}` cannot be written", caller(), "give a folder inside one that exists"
         )
-    others = sorted({p.name for p in path.iterdir()} - WRITTEN) if path.is_dir() else []
+    names = {p.name for p in path.iterdir()} if path.is_dir() else set()
+    others = sorted(names - WRITTEN - (BESIDE if {CONFIG, WEIGHTS} <= names else set()))
     if others or path == Path.cwd():
         what = f"holds `{others[0]}`, which would be lost" if others else "is the folder you are in"
         raise BadPretrained(f"`{path}` {what}", caller(), "give a new folder")

@@ -1,0 +1,125 @@
+"""A model as an ONNX file, for inputs of one shape.
+
+Attention along a sparsity pattern is one operator in a trace; here it is masked attention, the
+mask a constant.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from edgewise.errors import caller
+from edgewise.graphs import Pattern
+from edgewise.graphs.drawing import require_package
+from edgewise.inputs.kinds import numbers
+from edgewise.kernels.attention.trace_names import thing_of
+from edgewise.save.archive import write
+from edgewise.training.errors import NotExportable
+from edgewise.zoo.pretrained.model import Pretrained
+
+PACKAGES = ("onnx", "onnxscript")
+MASKED = -1e30
+INTEGERS = ("token", "segment", "source", "target")  # inputs that are token ids
+SCORE = "('leaf', 's')"  # q · k alone
+
+
+def to_onnx(model: Pretrained, path: Path, *, batch: int = 1, length: int | None = None) -> None:
+    """Write a model as ONNX for a batch of `batch` texts of `length` tokens.
+
+    Inputs have the names that the rules read; a mask is 1 at tokens and 0 at padding.
+    """
+    for package in PACKAGES:
+        require_package(package)
+    n = min(model.config.length, 128) if length is None else length
+    module = _Named(model)
+    inputs = tuple(module.example(batch, n))
+    problem: Any
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            traced = torch.export.export(module, inputs)
+            write(path, _translated(traced, inputs, list(model.model.inputs)))
+    except torch.onnx.errors.OnnxExporterError as found:
+        problem = found
+        while problem.__cause__ is not None:
+            problem = problem.__cause__
+        raise NotExportable(
+            f"torch cannot write this model as ONNX: {str(problem)[:160]}",
+            caller(),
+            "`--to safetensors` writes every model",
+        ) from None
+
+
+class _Named(nn.Module):
+    """The model with its inputs in order, as tensors."""
+
+    def __init__(self, model: Pretrained) -> None:
+        super().__init__()
+        self.program = model.model
+        self.dtype: torch.dtype = model.dtype
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        named = zip(self.program.inputs, inputs, strict=True)
+        out: Tensor = self.program(**{n: numbers(x) if n in INTEGERS else x for n, x in named})
+        return out
+
+    def example(self, batch: int, n: int) -> list[Tensor]:
+        ones = torch.ones(batch, n, 1, dtype=self.dtype)
+        known = dict.fromkeys(INTEGERS, torch.zeros(batch, n, dtype=torch.int64))
+        floats = {"mask": ones, "share": ones / n, "end": ones}
+        return [(known | floats)[name].clone() for name in self.program.inputs]
+
+
+def _translated(traced: Any, inputs: Sequence[Tensor], names: list[str]) -> bytes:
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)  # packages that it does not find
+    try:
+        made = torch.onnx.export(
+            traced,
+            tuple(inputs),
+            dynamo=True,
+            verbose=False,
+            input_names=names,
+            output_names=["output"],
+            custom_translation_table={torch.ops.edgewise.attend.default: _attend},
+        )
+    finally:
+        log.setLevel(level)
+    assert made is not None
+    data: bytes = made.model_proto.SerializeToString()
+    return data
+
+
+def _attend(q: Any, k: Any, v: Any, *rest: Any) -> tuple[Any, Any]:
+    """The operator `edgewise::attend` in ONNX: softmax over the pairs of a pattern."""
+    from onnxscript import opset18
+
+    op: Any = opset18
+    *terms, tables, seed, graph, score, scale, offset, _, _, _ = rest
+    pattern = thing_of(graph)
+    plain = score == SCORE and isinstance(pattern, Pattern) and not (tables or offset)
+    if not plain or seed is not None or any(term is not None for term in terms):
+        raise NotImplementedError(f"attention with terms, along {pattern}")
+    here = pattern.dense(q.shape[2], k.shape[1])
+    one, last = op.Constant(value_ints=[1]), op.Constant(value_ints=[-1])
+    mask, hidden = _constant(here.float()), _constant(torch.where(here, 0.0, MASKED))
+    factor = op.CastLike(op.Constant(value_float=float(scale)), q)
+    keys = op.Transpose(op.Unsqueeze(k, one), perm=[0, 1, 3, 2])
+    scores = op.Add(op.Mul(op.MatMul(q, keys), factor), op.CastLike(hidden, q))
+    shares = op.Mul(op.Softmax(scores, axis=-1), op.CastLike(mask, q))  # rows without keys: 0
+    return op.MatMul(shares, op.Unsqueeze(v, one)), op.ReduceLogSumExp(scores, last, keepdims=0)
+
+
+def _constant(values: Tensor) -> Any:
+    from onnx import numpy_helper
+    from onnxscript import opset18 as op
+
+    return op.Constant(value=numpy_helper.from_array(values.numpy()))

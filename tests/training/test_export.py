@@ -1,0 +1,117 @@
+"""Runs in the formats of others, and what is measured on them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_runs import run_of, trained
+
+from edgewise import EdgewiseError, zoo
+from edgewise.training.export import export, push
+from edgewise.training.export_onnx import _Named
+
+KINDS = ("generate", "classify", "translate")
+
+
+def outputs(folder: Path) -> torch.Tensor:
+    run = zoo.from_pretrained(folder)
+    inputs = _Named(run).example(2, 8)
+    with torch.no_grad():
+        return _Named(run)(*inputs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_safetensors_hold_every_model(kind: str, tmp_path: Path) -> None:
+    said = export(run_of(kind), "safetensors", tmp_path / "out")
+    assert "from_pretrained" in said
+    assert torch.equal(outputs(tmp_path / "out"), outputs(run_of(kind)))
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    wanted = {"config.json", "rules.txt", "tokenizer.json", "model.safetensors"}
+    assert names == wanted | {"README.md", "recipe.toml"}
+    export(run_of(kind), "safetensors", tmp_path / "out")  # replaces its own export
+
+
+def test_without_a_layout_the_folder_is_ours(tmp_path: Path) -> None:
+    said = export(run_of("classify"), "hf", tmp_path / "out")
+    assert "no layout of a `classifier`" in said
+    assert "transformers does not" in said
+    assert zoo.from_pretrained(tmp_path / "out").classify(["a fine film"])
+
+
+def test_onnx_gives_equal_outputs(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    sparse = {"size = 8\n": 'size = 8\ngraphs = ["window(2)", "strided(3)"]\n'}
+    run = trained(tmp_path, "generate", **sparse)
+    export(run, "onnx", tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    tokens = torch.randint(10, (1, 8), generator=torch.Generator().manual_seed(0))
+    (found,) = session.run(None, {"token": tokens.numpy()})
+    with torch.no_grad():
+        expected = zoo.from_pretrained(run).module(tokens)
+    np.testing.assert_allclose(found, expected.numpy(), atol=1e-6)
+
+
+def test_gguf_holds_a_llama(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({a: k for k, a in enumerate([*letters, "to"])}, [("t", "o")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    config = zoo.llama.Config(260, 16, heads=4, hidden=24, layers=2, length=32, groups=2, d=4)
+    weights = zoo.llama.program(config).weights(seed=0, dtype=torch.float32)
+    how = {"tokenizer": tokenizer, "tokens": {"eos_token_id": 3}}
+    zoo.save_pretrained(tmp_path / "model", zoo.llama, config, weights, **how)
+    export(tmp_path / "model", "gguf", tmp_path / "model.gguf")
+    ours, found = (zoo.from_pretrained(tmp_path / name) for name in ("model", "model.gguf"))
+    assert found.table["eos_token_id"] == 3
+    assert found.tokenizer.encode("to be é").ids == tokenizer.encode("to be é").ids
+    assert ours.generate("to be", most=8) == found.generate("to be", most=8)
+    for name, weight in ours.weights.items():
+        assert torch.equal(weight, found.weights[name])
+
+
+@pytest.mark.parametrize(
+    ("kind", "to", "out", "words"),
+    [
+        ("generate", "gguf", "model.gguf", "written for Llama"),
+        ("generate", "gguf", "model", "not the name of a file in the format GGUF"),
+        ("generate", "onnx", "model.bin", "the format ONNX"),
+        ("generate", "onx", "model", "no format `onx`"),
+        ("generate", "onnx", "no/such/model.onnx", "cannot be written"),
+        ("generate", "hf", "no/such/model", "cannot be written"),
+    ],
+)
+def test_what_cannot_be_exported_is_said(
+    kind: str, to: str, out: str, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(EdgewiseError, match=words):
+        export(run_of(kind), to, tmp_path / out)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_for_the_hub_has_a_card(tmp_path: Path) -> None:
+    for _ in range(2):  # the second replaces the first
+        push(run_of("translate"), tmp_path / "hub", name="me/small")
+    card = (tmp_path / "hub" / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: edgewise\npipeline_tag: translation\n")
+    assert 'zoo.from_pretrained("me/small")' in card
+    assert "test bleu" in card
+    assert "encoder" in card
+    assert "*.safetensors filter=lfs" in (tmp_path / "hub" / ".gitattributes").read_text()
+    assert "checkpoints" not in {path.name for path in (tmp_path / "hub").iterdir()}
+    assert zoo.from_pretrained(tmp_path / "hub").translate(["a dog"])
+    (tmp_path / "hub" / "notes.txt").write_text("mine")
+    with pytest.raises(EdgewiseError, match="would be lost"):
+        push(run_of("translate"), tmp_path / "hub")
+
+
+def test_a_run_has_a_card_of_its_results() -> None:
+    card = (run_of("classify") / "README.md").read_text()
+    summary = json.loads((run_of("classify") / "summary.json").read_text())
+    assert f"| test accuracy | {summary['test accuracy']:.4f} |" in card
+    assert "Classes: 0, 1." in card
