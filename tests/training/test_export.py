@@ -33,6 +33,37 @@ def test_safetensors_hold_every_model(kind: str, tmp_path: Path) -> None:
     export(run_of(kind), "safetensors", tmp_path / "out")  # replaces its own export
 
 
+@pytest.mark.parametrize("kind", ["generate", "subwords"])
+def test_transformers_reads_a_gpt(kind: str, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    run = zoo.from_pretrained(run_of(kind), dtype=torch.float64)
+    run.save_pretrained(tmp_path / "model")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "model", dtype=torch.float64
+    )
+    tokens = torch.randint(
+        run.config.vocabulary, (2, 8), generator=torch.Generator().manual_seed(0)
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(tokens).logits, run.module(tokens), rtol=0, atol=1e-12)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert tokenizer("to be, that")["input_ids"] == run.rows(["to be, that"])[0]
+    assert tokenizer.decode(run.rows(["to be, that"])[0]) == "to be, that"
+    again = zoo.from_pretrained(tmp_path / "model", dtype=torch.float64)
+    assert again.generate("to be", most=3) == run.generate("to be", most=3)
+
+
+def test_a_gpt_is_exported_in_the_layout_of_transformers(tmp_path: Path) -> None:
+    assert "transformers reads it" in export(run_of("generate"), "hf", tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: transformers\n")
+    assert zoo.from_pretrained(tmp_path / "out").architecture == "GPT2LMHeadModel"
+    sparse = {"size = 8\n": 'size = 8\ngraph = "window(2)"\ndropout = 0.1\n'}
+    run = trained(tmp_path, "generate", **sparse)
+    assert "cannot express `graph`" in export(run, "hf", tmp_path / "sparse")
+    assert zoo.from_pretrained(tmp_path / "sparse").generate("to", most=9)
+
+
 def test_without_a_layout_the_folder_is_ours(tmp_path: Path) -> None:
     said = export(run_of("classify"), "hf", tmp_path / "out")
     assert "no layout of a `classifier`" in said
@@ -43,7 +74,7 @@ def test_without_a_layout_the_folder_is_ours(tmp_path: Path) -> None:
 def test_onnx_gives_equal_outputs(tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
     onnxruntime = pytest.importorskip("onnxruntime")
-    sparse = {"size = 8\n": 'size = 8\ngraphs = ["window(2)", "strided(3)"]\n'}
+    sparse = {"size = 8\n": 'size = 8\ngraph = ["window(2)", "strided(3)"]\n'}
     run = trained(tmp_path, "generate", **sparse)
     export(run, "onnx", tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from edgewise import zoo
 from edgewise.errors import EdgewiseError, caller, suggest
+from edgewise.graphs import causal, parse
 from edgewise.training import model_files
 from edgewise.training.card import CARD, card
 from edgewise.training.errors import NotExportable
@@ -136,7 +137,7 @@ FORMATS: dict[str, Callable[[Path, Pretrained, Path], str]] = {
 
 def no_layout(run: Run) -> str | None:
     """Why no architecture of transformers is this model, if none is."""
-    if not isinstance(run.config.model, Gpt) or not hasattr(Gpt, "sizes"):
+    if not isinstance(run.config.model, Gpt):
         return f"transformers has no layout of a `{run.architecture}`"
     try:
         zoo.pretrained.model.check_saved(zoo.pretrained.MODEL_TYPES["gpt2"], LAYOUT, _sizes(run))
@@ -148,11 +149,12 @@ def no_layout(run: Run) -> str | None:
 LAYOUT = "GPT2LMHeadModel"
 
 
-def _sizes(run: Run) -> Any:
+def _sizes(run: Run) -> zoo.gpt2.Config:
     """The configuration without dropout, which a trained model does not have."""
-    config = run.config.model.sizes(run.config.vocabulary, run.config.length)
-    rates = {f.name: 0.0 for f in fields(config) if f.name.endswith("dropout")}
-    return replace(config, **rates)
+    config: zoo.gpt2.Config = run.config.model.sizes(run.config.vocabulary, run.config.length)
+    all_earlier = isinstance(config.graph, str) and parse(config.graph) == causal()
+    graph = None if all_earlier else config.graph  # as GPT-2 has it anyway
+    return replace(config, dropout=0.0, attention_dropout=None, graph=graph)
 
 
 def save_run(run: Run, path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,6 +18,7 @@ from torch.nn.functional import normalize
 from edgewise.decode.decoder import Decoder, checked_integer
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs.checks import integer
+from edgewise.grow.axes import CannotGrow
 from edgewise.inputs.kinds import numbers
 from edgewise.language import nodes
 from edgewise.module import Model
@@ -117,7 +120,8 @@ class Run(Pretrained):
     def decoder(self, read: int, most: int) -> tuple[Decoder, int]:
         """Cached rows while all tokens fit; beyond, the last tokens predict the next."""
         if read + most <= self.config.length:
-            return super().decoder(read, most)
+            with suppress(CannotGrow):
+                return super().decoder(read, most)
         return WindowDecoder(self.model, self.config.length), most
 
     def generate(self, prompt: str, **options: Any) -> str:
@@ -200,6 +204,10 @@ class Run(Pretrained):
                 for k, row in zip(some, normalize(means, dim=-1), strict=True):
                     found[k] = row.cpu()
         return torch.stack(found) if found else torch.zeros(0, self.config.size)
+
+    def save_pretrained(self, path: str | Path) -> None:
+        """Write it as Hugging Face does, if the model has such a layout."""
+        import_module("edgewise.training.export").save_run(self, Path(path))
 
     def _batches(
         self, rows: list[list[int]], batch: int, truncate: bool, *, exact: bool = False
