@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from edgewise import zoo
 from edgewise.errors import EdgewiseError, caller, suggest
 from edgewise.graphs import causal, parse
 from edgewise.training import model_files
@@ -19,9 +18,11 @@ from edgewise.training.export_onnx import to_onnx
 from edgewise.training.folder import RECIPE
 from edgewise.training.models.language import Gpt
 from edgewise.training.run import Run
-from edgewise.zoo.pretrained import Pretrained, from_pretrained
+from edgewise.zoo import gpt2
+from edgewise.zoo.pretrained import MODEL_TYPES, Pretrained, from_pretrained, save_pretrained
 from edgewise.zoo.pretrained.files import new_folder
 from edgewise.zoo.pretrained.gguf_writing import write_gguf
+from edgewise.zoo.pretrained.model import check_saved
 from edgewise.zoo.pretrained.schema import BadPretrained
 
 MODEL = (model_files.CONFIG, model_files.RULES, model_files.TOKENIZER, model_files.WEIGHTS)
@@ -140,7 +141,7 @@ def no_layout(run: Run) -> str | None:
     if not isinstance(run.config.model, Gpt):
         return f"transformers has no layout of a `{run.architecture}`"
     try:
-        zoo.pretrained.model.check_saved(zoo.pretrained.MODEL_TYPES["gpt2"], LAYOUT, _sizes(run))
+        check_saved(MODEL_TYPES["gpt2"], LAYOUT, _sizes(run))
     except EdgewiseError as problem:
         return problem.message
     return None
@@ -149,9 +150,9 @@ def no_layout(run: Run) -> str | None:
 LAYOUT = "GPT2LMHeadModel"
 
 
-def _sizes(run: Run) -> zoo.gpt2.Config:
+def _sizes(run: Run) -> gpt2.Config:
     """The configuration without dropout, which a trained model does not have."""
-    config: zoo.gpt2.Config = run.config.model.sizes(run.config.vocabulary, run.config.length)
+    config: gpt2.Config = run.config.model.sizes(run.config.vocabulary, run.config.length)
     all_earlier = isinstance(config.graph, str) and parse(config.graph) == causal()
     graph = None if all_earlier else config.graph  # as GPT-2 has it anyway
     return replace(config, dropout=0.0, attention_dropout=None, graph=graph)
@@ -166,7 +167,7 @@ def save_run(run: Run, path: Path) -> None:
     tokens = {} if end is None else {"bos_token_id": end, "eos_token_id": end}
     weights = {n: p.detach() for n, p in run.model.named_parameters()}
     how: Any = {"tokenizer": run.tokenizer, "tokens": tokens}
-    zoo.save_pretrained(path, zoo.gpt2, _sizes(run), weights, **how)
+    save_pretrained(path, gpt2, _sizes(run), weights, **how)
     if run.tokenizer is not None:
         table: dict[str, Any] = {
             "tokenizer_class": "PreTrainedTokenizerFast",
