@@ -1,4 +1,5 @@
-"""Attention on a GPU against FlexAttention, SDPA and HF BigBird; bf16, 16 heads of 64.
+"""Attention on a GPU against FlexAttention, SDPA and HF BigBird; bf16, 16 heads of 64, and other
+sizes of heads, float32, shared keys and single queries.
 
 PYTHONPATH=src:bench python3 bench/attention_gpu.py [--warm] [section ...]
 
@@ -16,8 +17,9 @@ from measure import commit, gpu_ms, issue_us, skip, write, written
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
-from edgewise.graphs import bigbird, causal, full, strided, tree, window
+from edgewise.graphs import bigbird, causal, from_edges, full, prefix, strided, tree, window
 from edgewise.kernels.attention import attention, case_of, choose
+from edgewise.scores import softcap
 
 COPY, PRODUCT = 4.3e12, 790e12  # bytes and operations per second that an H200 reaches, measured
 RESULTS: list[dict[str, object]] = []
@@ -32,10 +34,14 @@ def note(**values: object) -> None:
     print(" ".join(f"{k}={v}" for k, v in values.items()), flush=True)
 
 
-def inputs(n, heads=16, d=64, dtype=torch.bfloat16):
+def inputs(n, heads=16, d=64, dtype=torch.bfloat16, keys=None, m=None, batch=1):
+    """q of n tokens, k and v of m; `keys` are the heads of both, `heads` unless said."""
     torch.manual_seed(0)
-    shape = (1, heads, n, d)
-    return [torch.randn(shape, device="cuda", dtype=dtype, requires_grad=True) for _ in range(3)]
+    of_keys = (batch, keys or heads, m or n, d)
+    return [
+        torch.randn(shape, device="cuda", dtype=dtype, requires_grad=True)
+        for shape in ((batch, heads, n, d), of_keys, of_keys)
+    ]
 
 
 def both_ways(run, tensors):
@@ -72,19 +78,25 @@ def rates(pairs, n, ours, heads=16, d=64):
     }
 
 
-def compare(name, graph, n, **peers):
-    """Ours, and each peer on the same tensors; a peer is a function of them and n."""
-    tensors = inputs(n)
+def compare(name, graph, n, made=None, score=None, **peers):
+    """Ours, and each peer on the same tensors; a peer is a function of them and n. `made` says how
+    `inputs` differ from the usual ones."""
+    tensors = inputs(n, **(made or {}))
     start = time.perf_counter()
-    choice = choose(case_of(*tensors, graph))
-    row = {"case": name, "n": n, "kernel": choice.name}
-    row["plan_s"] = round(time.perf_counter() - start, 4)
-    ours = both_ways(lambda: attention(*tensors, graph), tensors)
-    row["ours"] = {**ours, **rates((graph or full()).count(n), n, ours)}
+    row = {"case": name, "n": n}
+    if score is None:
+        row["kernel"] = choose(case_of(*tensors, graph)).name
+        row["plan_s"] = round(time.perf_counter() - start, 4)
+
+    def mine():
+        return attention(*tensors, graph, score=score)
+
+    ours = both_ways(mine, tensors)
+    row["ours"] = ours if made else {**ours, **rates((graph or full()).count(n), n, ours)}
     for peer_name, peer in peers.items():
         try:
             run = peer(tensors, n)
-            expected, got = run().float(), attention(*tensors, graph).float()
+            expected, got = run().float(), mine().float()
             row["difference"] = f"{((expected - got).norm() / expected.norm()).item():.1e}"
             del expected, got
             row[peer_name] = both_ways(run, tensors)
@@ -95,11 +107,21 @@ def compare(name, graph, n, **peers):
     note(**row)
 
 
-def with_flex(graph, mask_mod):
+def with_flex(graph, mask_mod, score_mod=None):
     def peer(tensors, n):
         mask = graph.block_mask(n).to("cuda")
         mask.mask_mod = mask_mod
-        return lambda: flex(*tensors, block_mask=mask)
+        shared = tensors[0].shape[1] != tensors[1].shape[1]
+        return lambda: flex(*tensors, score_mod, mask, enable_gqa=shared)
+
+    return peer
+
+
+def with_sdpa(is_causal):
+    def peer(tensors, n):
+        q, k, v = tensors
+        shared = q.shape[1] != k.shape[1]
+        return lambda: scaled_dot_product_attention(q, k, v, is_causal=is_causal, enable_gqa=shared)
 
     return peer
 
@@ -152,11 +174,64 @@ def branches(count, length, prefix):
 def dense():
     for n in (16384, 65536):
         for name, graph in (("full", None), ("causal", causal())):
+            compare(name, graph, n, sdpa=with_sdpa(graph is not None))
 
-            def peer(tensors, n, is_causal=graph is not None):
-                return lambda: scaled_dot_product_attention(*tensors, is_causal=is_causal)
 
-            compare(name, graph, n, sdpa=peer)
+def sizes():
+    """Sizes of heads that are not a power of two, or wide; and float32."""
+    graph = window(256)
+    peer = with_flex(graph, lambda b, h, i, j: (i - j).abs() <= 256)
+    for d in (80, 96, 112, 128):
+        compare(f"window ±256, d {d}", graph, 16384, {"d": d}, flex=peer)
+    for d in (64, 128):
+        made = {"d": d, "dtype": torch.float32}
+        compare(f"window ±256, d {d}, float32", graph, 16384, made, flex=peer)
+    graph = window(1023) & causal()
+    peer = with_flex(graph, lambda b, h, i, j: (j <= i) & (i - j <= 1023))
+    for d in (192, 256):
+        compare(f"causal window 1,024, d {d}", graph, 8192, {"d": d}, flex=peer)
+
+
+def shared_keys():
+    """32 heads on 8: causal, and one query over a long cache."""
+    made = {"heads": 32, "keys": 8, "d": 128}
+    compare("causal, d 128, 32 on 8", causal(), 8192, made, sdpa=with_sdpa(True))
+    for m, batch in ((65536, 1), (8192, 32)):
+        name, cache = f"one query, batch {batch}, {m:,} keys", {**made, "m": m, "batch": batch}
+        compare(name, None, 1, cache, sdpa=with_sdpa(False))
+    graph = window(4095) & causal()
+    peer = with_flex(graph, lambda b, h, i, j: (j <= i) & (i - j <= 4095))
+    compare("causal window 4,096, d 128, 32 on 8", graph, 32768, made, flex=peer)
+
+
+def pixels():
+    """Neighbourhoods of 13×13 in an image of 128×128, listed as edges."""
+    side, radius = 128, 6
+    axis = torch.arange(side, dtype=torch.int16)
+    y, x = (z.flatten() for z in torch.meshgrid(axis, axis, indexing="ij"))
+    apart = torch.maximum((y[:, None] - y).abs(), (x[:, None] - x).abs())
+    graph = from_edges((apart <= radius).nonzero().T)
+
+    def near(b, h, i, j):
+        rows, columns = i // side - j // side, i % side - j % side
+        return (rows.abs() <= radius) & (columns.abs() <= radius)
+
+    compare("image 128×128, 13×13", graph, side * side, flex=with_flex(graph, near))
+
+
+def prefixes():
+    """A prefix that all attend to, and scores that are capped."""
+    graph = prefix(2048)
+    peer = with_flex(graph, lambda b, h, i, j: (j <= i) | (j < 2048))
+    compare("prefix 2,048", graph, 16384, flex=peer)
+    graph = window(1023) & causal()
+    capped = with_flex(
+        graph,
+        lambda b, h, i, j: (j <= i) & (i - j <= 1023),
+        lambda s, b, h, i, j: 50.0 * torch.tanh(s / 50.0),
+    )
+    compare("softcap, causal window 1,024, d 128", graph, 16384, {"d": 128}, softcap(50.0),
+            flex=capped)  # fmt: skip
 
 
 def million():
@@ -234,6 +309,7 @@ def lengths():
 
 SECTIONS = {
     "windows": windows, "bigbirds": bigbirds, "strides": strides, "trees": trees, "dense": dense,
+    "sizes": sizes, "shared keys": shared_keys, "pixels": pixels, "prefixes": prefixes,
     "million": million, "huggingface": huggingface, "lengths": lengths,
 }  # fmt: skip
 

@@ -212,6 +212,13 @@ def main():
         check("more keys", window(40), 100, BF16, kernel, heads=2, m=333)
         check("two tokens", window(1), 2, BF16, kernel, heads=3)
         check("many heads", window(90), 700, BF16, kernel, heads=40)
+    for d in (80, 112, 192, 256):
+        for dtype in (BF16, torch.float32):
+            both = window(40) & causal() | global_tokens(1)
+            check(f"d {d}", both, 700, dtype, "triton_blocks", heads=2, shared=2, d=d)
+    for graph in (full(), causal()):
+        check("shared keys", graph, 700, BF16, "dense", heads=2, shared=4, batch=2)
+    check("one query", full(), 1, BF16, "dense", heads=2, shared=4, m=5000)
     for batch, shared in ((1, 1), (2, 1), (2, 2)):
         layout = {"heads": 3, "batch": batch, "shared": shared, "beside": True}
         both = global_tokens(1) | window(40)

@@ -12,7 +12,13 @@ from torch.autograd import forward_ad
 
 from edgewise.kernels.attention.autograd import refuse_forward_mode
 from edgewise.kernels.attention.contract import Case, Grads, Saved, Terms
-from edgewise.kernels.attention.flash import FLASH_WIDEST, flash, flash_backward, fused
+from edgewise.kernels.attention.flash import (
+    FLASH_WIDEST,
+    flash,
+    flash_backward,
+    flash_on_gpu,
+    fused,
+)
 from edgewise.kernels.attention.materialised import NUMBERS
 from edgewise.scores.evaluate import PairScores
 from edgewise.scores.nodes import ONE, H, Number, S, replaced, walk
@@ -79,7 +85,7 @@ def takes_groups(case: Case) -> bool:
     """Whether PyTorch has a kernel that reads keys once for all heads that share them: its flash
     attention and cuDNN's."""
     even = case.d == case.dv <= FLASH_WIDEST and case.d % 8 == 0
-    return case.device == "cuda" and case.dtype.itemsize == 2 and even
+    return case.device == "cuda" and case.dtype.itemsize == 2 and even and flash_on_gpu()
 
 
 def attend(

@@ -31,6 +31,12 @@ def _hopper() -> bool:
     return torch.cuda.get_device_capability()[0] >= 9
 
 
+@lru_cache
+def flash_on_gpu() -> bool:
+    """Whether torch has flash attention for the GPU, if there is one: from Ampere on."""
+    return not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] >= 8
+
+
 def cudnn() -> bool:
     """cuDNN's attention is faster from Hopper on; its backward pass is not deterministic."""
     return _hopper() and not torch.are_deterministic_algorithms_enabled()

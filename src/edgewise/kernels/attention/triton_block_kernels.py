@@ -135,7 +135,7 @@ def forward(
         there = own < n
         tl.store(Lse + far * n + own, lse, mask=there)
         to = strided(h, own, heads, ob, oh, on, BATCH)[:, None] * DV + y
-        tl.store(Out + to, acc.to(Out.dtype.element_ty), mask=cells(there, y, DV, WV))
+        tl.store(Out + to, acc.to(Out.dtype.element_ty), mask=cells(there[:, None], y, DV, WV))
     else:
         at = (far * slots + slot) * BLOCK + r
         tl.store(PartLse + at, lse)
@@ -209,7 +209,7 @@ def backward_rows(
     acc *= scale
     if slot < 0:
         to = strided(h, i, heads, ob, oh, on, BATCH)[:, None] * D + x
-        tl.store(DQ + to, acc.to(DQ.dtype.element_ty), mask=cells(i < n, x, D, WD))
+        tl.store(DQ + to, acc.to(DQ.dtype.element_ty), mask=cells(i[:, None] < n, x, D, WD))
     else:
         tl.store(Part + ((far * slots + slot) * BLOCK + r)[:, None] * WD + x, acc)
 
@@ -272,9 +272,9 @@ def backward_columns(
     j = column * BLOCK + r
     if slot < 0:
         to = strided(own, j, heads // group, kb, kh, kn, BATCH)[:, None] * D + x
-        tl.store(DK + to, dk.to(DK.dtype.element_ty), mask=cells(j < m, x, D, WD))
+        tl.store(DK + to, dk.to(DK.dtype.element_ty), mask=cells(j[:, None] < m, x, D, WD))
         to_v = strided(own, j, heads // group, vb, vh, vn, BATCH)[:, None] * DV + y
-        tl.store(DV_ + to_v, dv.to(DV_.dtype.element_ty), mask=cells(j < m, y, DV, WV))
+        tl.store(DV_ + to_v, dv.to(DV_.dtype.element_ty), mask=cells(j[:, None] < m, y, DV, WV))
     else:
         at = ((own.to(tl.int64) * slots + slot) * BLOCK + r)[:, None]
         tl.store(PartK + at * WD + x, dk)

@@ -36,12 +36,11 @@ def strided(h, i, heads, ob, oh, on, BATCH: tl.constexpr):
 
 
 @triton.jit
-def cells(rows, x, D: tl.constexpr, WD: tl.constexpr):
+def cells(inside, x, D: tl.constexpr, WD: tl.constexpr):
     """Which numbers of a tile are written: those of some rows, of the features that exist."""
-    found = rows[:, None]
     if WD > D:
-        found = found & (x < D)[None, :]
-    return found
+        inside = inside & (x < D)[None, :]
+    return inside
 
 
 @triton.jit(do_not_specialize=NUMBERS)
@@ -70,7 +69,7 @@ def merge(
     tl.store(Lse + h * n + i, tl.where(some, safe + tl.log(total), float("-inf")), mask=i < n)
     out = (acc / total[:, None]).to(Out.dtype.element_ty)
     at = strided(h, i, heads, ob, oh, on, True)[:, None] * DV + y
-    tl.store(Out + at, out, mask=cells(i < n, y, DV, WV))
+    tl.store(Out + at, out, mask=cells(i[:, None] < n, y, DV, WV))
 
 
 @triton.jit
@@ -84,7 +83,7 @@ def summed(Sum, Part, Split, SplitPtr, n, slots, heads, ob, oh, on,
         acc += tl.load(Part + ((h * slots + t) * BLOCK + r)[:, None] * WD + x)
     i = tl.load(Split + s) * BLOCK + r
     at = strided(h, i, heads, ob, oh, on, True)[:, None] * D + x
-    tl.store(Sum + at, acc.to(Sum.dtype.element_ty), mask=cells(i < n, x, D, WD))
+    tl.store(Sum + at, acc.to(Sum.dtype.element_ty), mask=cells(i[:, None] < n, x, D, WD))
 
 
 @triton.jit(do_not_specialize=NUMBERS)
