@@ -13,7 +13,8 @@ import torch
 HERE = Path(__file__).parent
 PARTS = {"all", "measure", "models_papers", "plots", "pyneuralogic_peer", "pyneuralogic_rules",
          "page"}  # fmt: skip
-TUNING = {"tune_attention_gpu": "it tries launch settings: run it by hand"}
+TUNING = {"tune_attention_gpu": "it tries launch settings: run it by hand",
+          "training": "it trains for minutes on a GPU: run it by hand"}  # fmt: skip
 PACKAGES = {"gnn_gpu": ["torch_geometric"], "gnn_pyg": ["torch_geometric"],
             "graph_attention_cpu": ["torch_geometric"], "hf_long": ["transformers"],
             "generate": ["transformers", "gguf"], "models": ["transformers"]}  # fmt: skip
