@@ -22,6 +22,14 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "mpnet": SIZES,
     "electra": {**SIZES, "embedding_size": 3},
+    **{
+        name: {
+            **SIZES, "relative_attention": True, "position_biased_input": False,
+            "pos_att_type": ["c2p", "p2c"],
+        }
+        for name in ("deberta", "deberta-v2")
+    },
+    "xlnet": {"vocab_size": 12, "d_model": 8, "n_head": 2, "d_inner": 5, "n_layer": 2},
     "albert": {**SIZES, "embedding_size": 3},
     "megatron-bert": SIZES,
     "longformer": {**SIZES, "attention_window": 4},

@@ -21,12 +21,24 @@ OWN = {
     "MPNet": {},
     "MegatronBert": {},
     "Electra": {"embedding_size": [3, 8]},
+    "Deberta": {"max_relative_positions": [-1, 3]},
+    "DebertaV2": {
+        "position_buckets": [-1, 4, 8],
+        "max_relative_positions": [-1, 7],
+        "share_att_key": [True, False],
+        "norm_rel_ebd": ["none", "layer_norm"],
+    },
     "Albert": {"embedding_size": [3, 8], "num_hidden_groups": [1, 2], "inner_group_num": [1, 2]},
 }
 CASES = [
     *((name, task) for name in OWN for task in list(TASKS)[:3]),
-    *(("Electra", "ForMaskedLM"), ("Albert", "ForMaskedLM"), ("Electra", "ForPreTraining")),
-    ("Bert", "ForNextSentencePrediction"),
+    *(
+        ("Electra", "ForMaskedLM"),
+        ("Albert", "ForMaskedLM"),
+        ("Deberta", "ForMaskedLM"),
+        ("Electra", "ForPreTraining"),
+    ),
+    *(("DebertaV2", "ForMaskedLM"), ("Bert", "ForNextSentencePrediction")),
 ]
 
 
@@ -39,6 +51,9 @@ def test_task_heads(name, task, data):
     labels = 2 if task == "ForQuestionAnswering" else data.draw(st.integers(1, 4))
     layers = max(2, drawn["num_hidden_layers"])
     table = settings_of(drawn, **own, num_labels=labels) | {"num_hidden_layers": layers}
+    if name.startswith("Deberta"):
+        table |= {"relative_attention": True, "position_biased_input": False, "type_vocab_size": 0}
+        table |= {"pos_att_type": ["p2c", "c2p"]}
     config = getattr(transformers, f"{name}Config")(**table)
     both = pair(getattr(transformers, f"{name}{task}")(config), 0)
     relation, field = TASKS[task]
@@ -52,7 +67,9 @@ def test_task_heads(name, task, data):
         return found[field]
 
     real = None if relation in ("classes", "follows") else mask.bool()
-    assert_equal(both, relation, rows(token, mask, segment if typed else None), run, real)
+    inputs = rows(token, mask, segment if typed else None)
+    tolerance = 1e-7 if name.startswith("Deberta") else 1e-9  # their scale of scores is in float32
+    assert_equal(both, relation, inputs, run, real, tolerance=tolerance)
 
 
 @pytest.mark.parametrize("task", list(TASKS)[:3])
@@ -106,3 +123,31 @@ def test_what_pretraining_learned_is_read_and_saved():
     assert_equal(both, "follows", inputs, lambda model: run(model, "seq_relationship_logits"))
     both = pair(transformers.BertForPreTraining(config), 0)
     assert_equal(both, "logits", inputs, lambda model: run(model, "prediction_logits"))
+
+
+@pytest.mark.parametrize(
+    ("task", "relation"),
+    [("LMHeadModel", "logits"), ("Model", "out"), ("ForTokenClassification", "tags")],
+)
+@few
+@given(data=st.data())
+def test_xlnet(task, relation, data):
+    token, mask, segment = data.draw(batches())
+    heads = data.draw(st.integers(1, 3))
+    config = transformers.XLNetConfig(
+        vocab_size=data.draw(st.integers(20, 30)),
+        d_model=heads * data.draw(st.sampled_from([2, 4])),
+        n_head=heads,
+        n_layer=2,
+        d_inner=data.draw(st.integers(1, 9)),
+        ff_activation=data.draw(st.sampled_from(["gelu", "relu"])),
+        num_labels=data.draw(st.integers(2, 4)),
+    )
+    both = pair(getattr(transformers, f"XLNet{task}")(config), 0)
+    assert both.ours.output == relation
+
+    def run(model):
+        found = model(token, attention_mask=mask.double(), token_type_ids=segment)
+        return found.last_hidden_state if relation == "out" else found.logits
+
+    assert_equal(both, relation, rows(token, mask, segment), run, mask.bool())

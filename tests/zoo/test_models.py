@@ -37,6 +37,7 @@ SIZES = {
     zoo.phi: {"groups": 1, "d": 4, "rotated": 2},
     zoo.bigbird: {"block": 1, "random": 1},
     zoo.deberta: {"reach": 3},
+    zoo.deberta_v2: {"reach": 6, "buckets": 4},
     zoo.sparse: {"step": 2},
     zoo.transformer_xl: {"memory": 2},
     zoo.compressive: {"memory": 2, "compressed": 2, "rate": 2, "loss": True},

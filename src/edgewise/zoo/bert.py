@@ -10,7 +10,7 @@ Parity: `transformers.BertModel`, `RobertaModel`, `DistilBertModel`, `MPNetModel
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom, Expression, Function, Statement, Variable
@@ -49,6 +49,25 @@ class Config(block.Block):
     def width(self) -> int:
         """The size of embeddings."""
         return self.embedding or self.size
+
+
+class EncoderSizes(Protocol):
+    """What the rules after an encoder read of its configuration."""
+
+    @property
+    def vocabulary(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def labels(self) -> int: ...
+    @property
+    def pooling(self) -> Function: ...
+    @property
+    def eps(self) -> float: ...
+    @property
+    def dropout(self) -> float: ...
 
 
 ROBERTA = Config(vocabulary=50_265, length=514, first=2, types=1, eps=1e-5)
@@ -107,7 +126,7 @@ def encoder(
     ]
 
 
-def pooled(config: Config) -> Statement:
+def pooled(config: EncoderSizes) -> Statement:
     """The row of the first token, through a layer."""
     return (R.pooled <= affine(R.out(0), "pooled", config.size, config.size)) | [config.pooling]
 
@@ -123,7 +142,7 @@ def readouts(config: Config) -> Statements:
     ]
 
 
-def masked_tokens(config: Config, activation: Function) -> Statements:
+def masked_tokens(config: EncoderSizes, activation: Function) -> Statements:
     """A score for every word that may stand at i, by the table that words were read from."""
     d, words = config.width, config.vocabulary
     return [
@@ -133,7 +152,7 @@ def masked_tokens(config: Config, activation: Function) -> Statements:
     ]
 
 
-def classifiers(config: Config) -> Statements:
+def classifiers(config: EncoderSizes) -> Statements:
     """`classes` of the text, `tags(i)` of a token, and `span(i)`: does an answer begin or end?"""
     d, row = config.size, dropped(R.out(V.I), config.dropout)
     return [

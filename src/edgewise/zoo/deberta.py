@@ -11,14 +11,17 @@ from typing import ClassVar
 
 from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom, Expression, Function
-from edgewise.zoo import block, layers
+from edgewise.zoo import bert, block, layers
 from edgewise.zoo.block import Edges
 from edgewise.zoo.parts import Statements, dropped, head_size, heads, layer_norm, penalty
 
 
 @dataclass(frozen=True)
 class Config(block.Block):
-    """`reach` is k: places further apart than that are taken to be k apart."""
+    """`reach` is k: places further apart than that are taken to be k apart.
+
+    `labels` are the classes of a classifier, `pooling` is the activation of `pooled`.
+    """
 
     vocabulary: int = 50_265
     size: int = 768
@@ -29,9 +32,17 @@ class Config(block.Block):
     activation: Function = F.gelu
     eps: float = 1e-7
     dropout: float = 0.1
+    length: int = 512
+    labels: int = 2
+    pooling: Function = F.gelu
 
     OWN: ClassVar = {"norm": "post", "positions": "relative"}
     FITS: ClassVar = {"positions": ("relative", "none")}
+
+    @property
+    def width(self) -> int:
+        """The size of embeddings."""
+        return self.size
 
 
 def distances(x: Atom, reach: int) -> Statements:
@@ -91,7 +102,9 @@ def layer(x: Atom, config: Config, edges: Edges) -> Statements:
 
 
 def program(config: Config) -> Program:
-    """Reads `token(i)` and `mask(i)` (0 where padded), derives `out(i)`."""
+    """Reads `token(i)` and `mask(i)` (0 where padded), derives `out(i)`, and from it what
+    `zoo.bert` does: `pooled`, `logits(i)`, `embedding`, `classes`, `tags(i)` and `span(i)`.
+    """
     d, placed = config.size, config.positions == "relative"
     edges = block.edges(config, config.layers)
     stack, (last,) = block.stacked(lambda pairs: lambda x: layer(x, config, pairs), edges, R.x)
@@ -106,6 +119,17 @@ def program(config: Config) -> Program:
         *([R.place(V.D) <= W.place(V.D)[d,]] if placed else []),
         *stack,
         *layers.ended(last, R.out, config),
+        *readouts(config),
     ]
     domains = {V.H: config.heads} | ({V.D: 2 * config.reach} if placed else {})
     return Program(rules, domains=domains)
+
+
+def readouts(config: Config) -> Statements:
+    """What is made of `out(i)`."""
+    return [
+        bert.pooled(config),
+        *bert.masked_tokens(config, config.activation),
+        *bert.classifiers(config),
+        *bert.unit_mean(R.out, R.mask, R.embedding),
+    ]

@@ -23,7 +23,10 @@ from edgewise.zoo.parts import FAR, Statements, affine, dropped, head_size, head
 
 @dataclass(frozen=True)
 class Config(block.Block):
-    """`kinds` of segments are distinguished; `guesses` adds the second (query) stream."""
+    """`kinds` of segments are distinguished; `guesses` adds the second (query) stream.
+
+    `labels` are the classes of a token.
+    """
 
     vocabulary: int = 32_000
     size: int = 1024
@@ -35,6 +38,7 @@ class Config(block.Block):
     activation: Function = F.gelu
     eps: float = 1e-12
     dropout: float = 0.1
+    labels: int = 2
 
     OWN: ClassVar = {"norm": "post", "positions": "relative"}
     FITS: ClassVar = {"positions": ("relative", "none")}
@@ -200,9 +204,11 @@ def two_streams(
 
 
 def program(config: Config) -> Program:
-    """Reads `token(i)`, `mask(i)` (0 where padded) and `segment(i)`; derives `out(i)`.
+    """Reads `token(i)`, `mask(i)` (0 where padded) and `segment(i)`; derives `out(i)`, and from it
+    `logits(i)` (of words) and `tags(i)`.
 
-    With `guesses` it reads `hides(i, j)` too and derives `guess(i)`; no token may hide all.
+    With `guesses` it reads `hides(i, j)` too and derives `guess(i)`, from which then the words are
+    scored; no token may hide all.
     """
     size, p, edges = config.size, config.dropout, block.edges(config, config.layers)
     rules: list[Statement] = [
@@ -213,7 +219,8 @@ def program(config: Config) -> Program:
     ]
     if not config.guesses:
         stack, (last,) = block.stacked(lambda pairs: lambda x: layer(x, config, pairs), edges, R.x)
-        rules += [*stack, *layers.ended(last, R.out, config)]
+        blank = R.blank <= W.blank[size,]  # unread, and part of a checkpoint
+        rules += [blank, *stack, *layers.ended(last, R.out, config), *readouts(R.out, config)]
         return Program(rules, domains={V.H: config.heads})
     both, (last, guess) = block.stacked(
         lambda pairs: lambda x, g: two_streams(x, g, config, pairs), edges, R.x, R.g
@@ -226,5 +233,15 @@ def program(config: Config) -> Program:
         *both,
         *layers.ended(last, R.out, config),
         *layers.ended(guess, R.guess, config),
+        *readouts(R.guess, config),
     ]
     return Program(rules, domains={V.H: config.heads})
+
+
+def readouts(x: Atom, config: Config) -> Statements:
+    """A score for every word, by the table that words were read from, and one for every class."""
+    words, d = config.vocabulary, config.size
+    return [
+        R.logits(V.I) <= (x(V.I)["word":words, d], W["logits.bias"][words,]),
+        R.tags(V.I) <= affine(R.out(V.I), "tags", d, config.labels),
+    ]

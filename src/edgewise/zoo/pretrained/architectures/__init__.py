@@ -21,6 +21,8 @@ from edgewise.zoo.pretrained.architectures import (
     bart,
     bert,
     bigbird,
+    deberta,
+    deberta_v2,
     distilbert,
     electra,
     gpt,
@@ -34,6 +36,7 @@ from edgewise.zoo.pretrained.architectures import (
     t5,
     vit,
     whisper,
+    xlnet,
 )
 from edgewise.zoo.pretrained.schema import CheckpointSpec
 
@@ -41,6 +44,7 @@ MODEL_TYPES: dict[str, CheckpointSpec] = {
     spec.MODEL_TYPE: spec
     for spec in (
         *(bert, roberta, distilbert, mpnet, megatron, electra, albert, longformer, bigbird),
+        *(deberta, deberta_v2, xlnet),
         *(gpt, gpt2, *llama.FAMILY, phi, t5, *bart.FAMILY),
         *(vit, whisper),
     )
