@@ -22,10 +22,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--golden-update", action="store_true", help="write the golden files instead of comparing"
     )
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in a random order")
+    parser.addoption("--reverse", action="store_true", help="run the tests from last to first")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In a random order of files, and of the tests of each: fixtures of a file are made once."""
+    """In reverse, or a random order of files and of the tests of each: they share fixtures."""
+    if config.getoption("--reverse"):
+        items.reverse()
     seed = config.getoption("--shuffle")
     if seed is not None:
         draw = random.Random(seed)
