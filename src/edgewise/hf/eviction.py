@@ -31,6 +31,7 @@ class Retained:
 
 
 ALL = Retained(None)
+FAR = 1 << 40  # beyond all global tokens
 
 
 @lru_cache(maxsize=4096)
@@ -84,6 +85,7 @@ def _intersection(parts: list[Retained]) -> Retained:
     return Retained(min(part.radius for part in limited if part.radius is not None), tokens)
 
 
+@lru_cache(maxsize=64)  # the layers of a step
 def retained_positions(graph: Graph, t: int, starts: frozenset[int]) -> Tensor | None:
     """The positions before t that a cache retains, sorted; None if all.
 
@@ -100,7 +102,13 @@ def retained_positions(graph: Graph, t: int, starts: frozenset[int]) -> Tensor |
     early = sorted(token for token in tokens if token < first)
     if len(early) == first:
         return None
-    return torch.tensor([*early, *range(first, t)], dtype=torch.long)
+    return torch.cat([torch.tensor(early, dtype=torch.long), torch.arange(first, t)])
+
+
+def evicts(graph: object) -> bool:
+    """True if a cache along the graph needs fewer keys than all, from some length on."""
+    known = isinstance(graph, Pattern | per_head)
+    return known and retained(graph, FAR).radius is not None  # type: ignore[arg-type]
 
 
 @cache

@@ -175,6 +175,14 @@ def _with_cache(
 
 def allowed_after_cache(q: Tensor, k: Tensor, graph: Graph, mask: ModelMask) -> Tensor:
     """Which cached keys each query attends to: (batch or 1, heads or 1, n, m)."""
+    known = mask.allowed_after_cache
+    key = (graph, q.shape[-2], k.shape[-2], k.device)
+    if key not in known:
+        known[key] = _allowed_after_cache(q, k, graph, mask)
+    return known[key]
+
+
+def _allowed_after_cache(q: Tensor, k: Tensor, graph: Graph, mask: ModelMask) -> Tensor:
     check_prefix(graph)
     n = q.shape[-2]
     i = mask.first_query + torch.arange(n, device=q.device)[:, None]

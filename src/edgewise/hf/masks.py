@@ -44,6 +44,11 @@ class ModelMask:
         return self.allowed if graph == full() else graph & self.allowed  # type: ignore
 
     @cached_property
+    def allowed_after_cache(self) -> dict[Any, Tensor]:
+        """The pairs of each graph and number of keys, computed once for all layers of a step."""
+        return {}
+
+    @cached_property
     def distinct_starts(self) -> frozenset[int]:
         """The positions of the first tokens of all rows."""
         return frozenset({0} if self.starts is None else self.starts.tolist())

@@ -72,7 +72,7 @@ def use(model: nn.Module, attention: Attention) -> nn.Module:
             module.add_module(NAME, attend)
         own = ModuleAttention(name, indices.get(name, -1), graph, relations)
         module._edgewise = own  # type: ignore[assignment]
-        if name in indices and graph is not None:
+        if name in indices and getattr(module, "is_causal", True) and eviction.evicts(graph):
             handle = module.register_forward_pre_hook(eviction.install, with_kwargs=True)
             setattr(module, CACHE_HOOK, handle)
     for module in model.modules():
