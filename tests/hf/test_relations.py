@@ -202,3 +202,16 @@ def test_a_cache_is_refused():
     cache = model(tokens(3), arc=ARCS).past_key_values
     with pytest.raises(EdgewiseError, match="it reads relations"):
         model(tokens(3, 1), arc=ARCS, past_key_values=cache)
+
+
+def test_packed_texts():
+    """Keys are places of the packed row; arcs between texts are none."""
+    program = Program(rules(R._arc(V.I, V.J), causal()(V.I, V.J)))
+    model = hf.use(models.built(models.llama), program)
+    ids, places = tokens(1, 9), torch.tensor([[0, 1, 2, 3, 0, 1, 0, 1, 2]])
+    arcs = ARCS[:1] | torch.eye(9).bool()
+    out = hidden(model, ids, position_ids=places, arc=arcs, use_cache=False)
+    for first, stop in ((0, 4), (4, 6), (6, 9)):
+        own = arcs[:, first:stop, first:stop]
+        alone = hidden(model, ids[:, first:stop], arc=own, use_cache=False)
+        torch.testing.assert_close(out[:, first:stop], alone)

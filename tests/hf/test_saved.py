@@ -84,7 +84,9 @@ def test_restored_it_is_saved_as_it_was(tmp_path):
     ids=["a Python function", "a long list"],
 )
 def test_what_has_no_text_says_so(tmp_path, attention):
-    hf.use(models.built(models.bert), attention).save_pretrained(tmp_path)
+    model = hf.use(models.built(models.bert), attention)
+    with pytest.warns(EdgewiseWarning, match="has no text to save"):
+        model.save_pretrained(tmp_path)
     with pytest.raises(EdgewiseError) as caught:
         hf.load(tmp_path)
     assert caught.value.code == "not-saved"

@@ -147,3 +147,15 @@ def test_caps_and_sinks_are_those_of_transformers(make):
     grads = [models.gradients(model, out.logits.square().sum()) for out in (found, wanted)]
     for name in grads[0]:
         torch.testing.assert_close(grads[0][name], grads[1][name], atol=1e-4, rtol=1e-4)
+
+
+def test_packed_texts():
+    model = hf.use(models.built(models.llama), window(2) | global_tokens(1))
+    ids, places = tokens(1, 9), torch.tensor([[0, 1, 2, 3, 0, 1, 0, 1, 2]])
+    options = {"use_cache": False, "output_attentions": True}
+    found = model(ids, position_ids=places, **options).attentions[1].to_dense()
+    for first, stop in ((0, 4), (4, 6), (6, 9)):
+        alone = model(ids[:, first:stop], **options).attentions[1].to_dense()
+        torch.testing.assert_close(found[:, :, first:stop, first:stop], alone)
+        found[:, :, first:stop, first:stop] = 0
+    assert not found.any()

@@ -175,14 +175,26 @@ class NotSaved(EdgewiseError):
 
     code = "not-saved"
     example = f"""{BERT}\
-import tempfile
-rule = (R.out(V.H, V.I) <= R.v(V.H, V.I)) | [F.call(abs)]
-hf.use(model, Program([rule])).save_pretrained(folder := tempfile.mkdtemp())
-hf.load(folder)"""
+model.config.edgewise = {{}}
+hf.graph_of(model)"""
     instead = f"""{BERT}\
 import tempfile
 hf.use(model, window(3)).save_pretrained(folder := tempfile.mkdtemp())
 hf.load(folder)"""
+
+
+class GraphNotSaved(EdgewiseWarning):
+    """Python functions in rules and long lists of edges have no text that a config could store."""
+
+    code = "graph-not-saved"
+    example = f"""{BERT}\
+import tempfile
+rule = (R.out(V.H, V.I) <= R.v(V.H, V.I)) | [F.call(abs)]
+hf.use(model, Program([rule])).save_pretrained(tempfile.mkdtemp())"""
+    instead = f"""{BERT}\
+import tempfile
+rule = (R.out(V.H, V.I) <= R.v(V.H, V.I)) | [F.abs]
+hf.use(model, Program([rule])).save_pretrained(tempfile.mkdtemp())"""
 
 
 class PartNotSaved(EdgewiseWarning):

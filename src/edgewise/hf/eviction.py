@@ -108,7 +108,7 @@ def retained_positions(graph: Graph, t: int, starts: frozenset[int]) -> Tensor |
 def evicts(graph: object) -> bool:
     """True if a cache along the graph needs fewer keys than all, from some length on."""
     known = isinstance(graph, Pattern | per_head)
-    return known and retained(graph, FAR).radius is not None  # type: ignore[arg-type]
+    return known and retained(graph, FAR).radius is not None
 
 
 @cache

@@ -27,7 +27,7 @@ from edgewise.hf.saved import (
     graph_of,
     load_program_weights,
     to_config,
-    warn_part,
+    warn_not_saved,
 )
 from edgewise.language.program import Program
 
@@ -86,7 +86,7 @@ def use(model: nn.Module, attention: Attention) -> nn.Module:
     setattr(model, BEFORE, before)
     _set_implementation(model, [(config, NAME) for config, _ in before])
     setattr(model, IN_USE, attention)
-    setattr(model, HOOK, model.register_state_dict_pre_hook(warn_part))
+    setattr(model, HOOK, model.register_state_dict_pre_hook(warn_not_saved))
     if hasattr(model, "config"):  # saved, so that transformers loads no other attention
         setattr(model.config, NAME, to_config(attention))
         vars(model.config)["attn_implementation"] = NAME

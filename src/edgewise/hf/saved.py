@@ -11,10 +11,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from edgewise.errors import EdgewiseError, caller
+from edgewise.errors import EdgewiseError, EdgewiseWarning, caller
 from edgewise.graphs import parse, per_head, per_layer, per_sample
 from edgewise.graphs.pattern import Pattern
-from edgewise.hf.errors import NotSaved, PartNotSaved
+from edgewise.hf.errors import GraphNotSaved, NotSaved, PartNotSaved
 from edgewise.hf.interface import NAME
 from edgewise.hf.program_attention import ProgramAttention
 from edgewise.language.program import Program
@@ -75,19 +75,29 @@ def _from_config(saved: Any) -> One:
     )
 
 
-def warn_part(model: nn.Module, prefix: str, _: bool) -> None:
-    """Warn if a model is saved as part of a larger one, whose config has no graph."""
-    frame = sys._getframe() if prefix else None
+def warn_not_saved(model: nn.Module, prefix: str, _: bool) -> None:
+    """Warn if a graph is lost in `save_pretrained`: it has no text, or is that of a part."""
+    stored = str(getattr(getattr(model, "config", None), NAME, ""))
+    frame = sys._getframe() if prefix or "'missing'" in stored else None
     while frame is not None and frame.f_code.co_name != "save_pretrained":
         frame = frame.f_back
-    if frame is not None:
+    if frame is None:
+        return
+    warning: EdgewiseWarning
+    if prefix:
         part = prefix.removesuffix(".")
         warning = PartNotSaved(
             f"the graph of `{part}` is not saved with the larger model",
             caller(),
             f"set it on the larger model, `hf.use(model, {{{part!r}: graph}})`; or save the part",
         )
-        warnings.warn(warning, stacklevel=2)
+    else:
+        warning = GraphNotSaved(
+            "the graph of this model has no text to save",
+            caller(),
+            "set it again after loading: `hf.use(model, graph)`",
+        )
+    warnings.warn(warning, stacklevel=2)
 
 
 def load_program_weights(model: nn.Module, path: str | Path) -> None:
