@@ -73,7 +73,7 @@ class Symbol(Tensor):
         found: Tensor = self.lowering.call(Tensor.add, (self, other), {})
         return found
 
-    def index_select(self, dim: int, index: Tensor) -> Tensor:  # type: ignore[override]
+    def index_select(self, dim: int, index: Tensor) -> Tensor:
         found: Tensor = self.lowering.call(Tensor.index_select, (self, dim, index), {})
         return found
 
@@ -106,7 +106,7 @@ class Symbol(Tensor):
             shape.pop(dim)
         return self.lowering.reshaped(self, tuple(shape))
 
-    def expand(self, *sizes: Any) -> Tensor:
+    def expand(self, *sizes: Any) -> Tensor:  # type: ignore[override]
         if tuple(sizes) == tuple(self.like.shape):
             return self
         found: Tensor = self.lowering.call(Tensor.expand, (self, *sizes), {})

@@ -115,7 +115,8 @@ def _ordered(unigram: Any) -> Any:
     from tokenizers import Tokenizer
 
     table = json.loads(unigram.to_str())
-    special, rest = [], []
+    special: list[tuple[str, float]] = []
+    rest: list[tuple[str, float]] = []
     for piece, score in table["model"]["vocab"]:
         (special if piece in SPECIAL else rest).append((piece, score))
     least = min((score for _, score in rest), default=0.0)

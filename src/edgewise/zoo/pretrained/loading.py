@@ -78,11 +78,11 @@ def _folder(path: Path, dtype: torch.dtype) -> Pretrained:
         )
     table = files.read_json(path / files.CONFIG)
     if (path / files.GENERATION).is_file():  # overrides what config.json says of tokens
-        generation, known = (
-            files.read_json(path / files.GENERATION),
-            (*TOKENS, *NAMES, *UNSUPPORTED),
+        generation = files.read_json(path / files.GENERATION)
+        said = (
+            name for name in (*TOKENS, *NAMES, *UNSUPPORTED) if generation.get(name) is not None
         )
-        table |= {name: generation[name] for name in known if generation.get(name) is not None}
+        table |= {name: generation[name] for name in said}
     spec, named = spec_for(table)
     config = read_config(spec, table)
     program = spec.MODEL.program(config)

@@ -32,7 +32,9 @@ TIED = {
 def read_config(fields: Fields) -> model.Config:
     fields.fixed("position_embedding_type", "absolute")
     found = fields.read(bert.NAMES, activation="gelu_new", eps=1e-12, dropout=0.0)
-    groups = {ours: fields.layers(theirs, default=1) for ours, theirs in GROUPS.items()}
+    groups: dict[str, Any] = {
+        ours: fields.layers(theirs, default=1) for ours, theirs in GROUPS.items()
+    }
     if groups["groups"] > found["layers"]:
         fields.refuse("num_hidden_groups", groups["groups"], "at most the number of layers", 1)
     return model.Config(

@@ -104,7 +104,7 @@ def tables(prefix: str, types: bool = True) -> Iterator[TensorEntry]:
         yield TensorEntry("type", f"{at}.token_type_embeddings.weight")
 
 
-def task_heads(config: model.Config, prefix: str) -> dict[str, list[TensorEntry]]:
+def task_heads(config: Any, prefix: str) -> dict[str, list[TensorEntry]]:
     """What a checkpoint may have beyond the encoder, by the relation that needs it."""
     return {
         "pooled": linear("pooled", f"{prefix}pooler.dense"),

@@ -36,10 +36,11 @@ def read_config(fields: Fields) -> model.Config:
     groups = fields.size("num_key_value_heads", default=heads)
     fields.divided(heads, groups, "num_attention_heads")
     d = fields.size("head_dim", default=found["size"] // heads, least=2)
+    rates: dict[str, Any] = {ours: fields.rate(theirs) for ours, theirs in RATES.items()}
     return model.Config(
         **found,
         **llama.rotary(fields, fields.inside("rope_parameters"), d, part=0.5),
-        **{ours: fields.rate(theirs) for ours, theirs in RATES.items()},
+        **rates,
         groups=groups,
         d=d,
         tied=fields.flag("tie_word_embeddings", default=False),
