@@ -6,7 +6,7 @@ from torch.overrides import TorchFunctionMode
 
 from edgewise import F, Program, R, V
 from edgewise.graphs import causal, global_tokens, per_head, per_sample, strided, window
-from edgewise.kernels.attention import arguments, attention, choose, prepare
+from edgewise.kernels.attention import attention, choose, prepare, term_arguments
 from edgewise.kernels.attention.errors import AttentionShape, SecondDerivative, UnsupportedDevice
 from edgewise.kernels.attention.flash import aligned
 from edgewise.scores import H, S, alibi, relative, softcap
@@ -196,7 +196,7 @@ def test_mistakes_are_found_when_it_is_prepared():
 
 def test_constants_of_scores_follow_the_call():
     """Here, as a meta tensor: a GPU is another device of the same kind."""
-    from edgewise.kernels.attention.arguments import constants_at
+    from edgewise.kernels.attention.term_arguments import constants_at
 
     (slopes,) = alibi(4).tables
     (first,), (again,) = (constants_at((slopes,), torch.device("meta")) for _ in range(2))
@@ -227,10 +227,10 @@ def test_a_function_that_makes_a_score_must_be_called(option, function):
 def test_a_copy_of_a_table_follows_what_is_changed_unseen():
     """By `.data` its version stays as it was."""
     table = torch.zeros(3)
-    copied = arguments.constants_at((table,), torch.device("meta"))[0]
-    assert arguments.constants_at((table,), torch.device("meta"))[0] is copied
+    copied = term_arguments.constants_at((table,), torch.device("meta"))[0]
+    assert term_arguments.constants_at((table,), torch.device("meta"))[0] is copied
     table.data += 1
-    assert arguments.constants_at((table,), torch.device("meta"))[0] is not copied
+    assert term_arguments.constants_at((table,), torch.device("meta"))[0] is not copied
 
 
 def test_torch_alone_is_differentiated_once_in_a_model_too():

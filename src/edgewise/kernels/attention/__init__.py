@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import arguments, traced
+from edgewise.kernels.attention import arguments, term_arguments, traced
 from edgewise.kernels.attention import operator as operator
-from edgewise.kernels.attention.arguments import constants_at, warn_counted_once
+from edgewise.kernels.attention.arguments import warn_counted_once
 from edgewise.kernels.attention.autocast import in_autocast, without_autocast
 from edgewise.kernels.attention.cached import key_of, key_with_terms, recall, remember
 from edgewise.kernels.attention.contract import (
@@ -127,7 +127,7 @@ def attention(
         prepared = recall(graph, key)
         if prepared is not None and not prepared.warns:
             return prepared.call(q, k, v, NO_INPUTS)
-    bias, combined = arguments.scores_of(bias, score)
+    bias, combined = term_arguments.scores_of(bias, score)
     terms = (bias, edge_bias, edge_scale, edge_key, edge_value, lengths)
     key = key_with_terms(q, k, v, graph, options, combined, terms)
     prepared = None if key is None else recall(graph, key)
@@ -140,9 +140,9 @@ def attention(
     if prepared.warns:
         warn_counted_once(prepared.graph, edge_bias)
     if lengths is not None:
-        terms = (*terms[:5], arguments.check_lengths(lengths, q, k))
+        terms = (*terms[:5], term_arguments.check_lengths(lengths, q, k))
     return prepared.call(
-        q, k, v, TermInputs._make((*terms, constants_at(combined.tables, q.device)))
+        q, k, v, TermInputs._make((*terms, term_arguments.constants_at(combined.tables, q.device)))
     )
 
 
@@ -181,7 +181,7 @@ def prepare(
     >>> call.choice.name, call.work.pairs, call(*torch.randn(3, 1, 2, 9, 4)).shape
     ('csr', 50, torch.Size([1, 2, 9, 4]))
     """
-    bias, combined = arguments.scores_of(bias, score)
+    bias, combined = term_arguments.scores_of(bias, score)
     terms = (bias, edge_bias, edge_scale, edge_key, edge_value, lengths)
     options = (scale, dropout, offset, return_lse, return_weights, kernel)
     place = None if device is None else torch.device(device)
@@ -208,10 +208,10 @@ def _prepared(
     arguments.check_flag(lse, "return_lse")
     arguments.check_flag(weights, "return_weights")
     chance = arguments.check_dropout(dropout)
-    arguments.check_terms(pattern, terms[:5], q, device)
-    arguments.check_learned(score.tables, q, device)
+    term_arguments.check_terms(pattern, terms[:5], q, device)
+    term_arguments.check_learned(score.tables, q, device)
     if terms[5] is not None:
-        arguments.check_lengths(terms[5], q, k)
+        term_arguments.check_lengths(terms[5], q, k)
     scale = default_scale(q.shape[-1]) if scale is None else float(scale)
     chosen = Options(scale, score.node, chance, offset, lse, weights, kernel)
     return prepare_call(q, k, v, pattern, chosen, TermInputs._make((*terms, score.tables)), device)
@@ -240,7 +240,7 @@ def _in_trace(
     chance = arguments.check_dropout(dropout)
     scale = default_scale(q.shape[-1]) if scale is None else float(scale)
     chosen = Options(scale, score.node, chance, offset, lse, weights, kernel)
-    arguments.check_learned(score.tables, q, q.device)
+    term_arguments.check_learned(score.tables, q, q.device)
     tables = tuple([table.to(q.device) for table in score.tables])
     with without_autocast(q):
         return traced.call(q, k, v, pattern, chosen, TermInputs._make((*terms, tables)))

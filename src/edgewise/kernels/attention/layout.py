@@ -10,7 +10,7 @@ from torch import Tensor
 from edgewise.graphs.checks import integer
 from edgewise.graphs.families import Family
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import arguments
+from edgewise.kernels.attention import arguments, term_arguments
 from edgewise.kernels.attention.contract import (
     FIXED,
     NO_TERMS,
@@ -75,7 +75,7 @@ class Layout:
         names = [name for name in TERMS if getattr(inputs, name) is not None]
         self.terms_of = [_Shape(getattr(inputs, name), name, case, spec) for name in names]
         for table in inputs.tables:
-            arguments.check_table(table, spec.q)
+            term_arguments.check_table(table, spec.q)
         flags = {"score": options.score != S, "dropout": bool(self.dropout), "lse": options.lse}
         flags[FIXED] = bool(inputs.tables) and spec.fixed
         features = frozenset([*names, *(name for name, flag in flags.items() if flag)])
@@ -96,7 +96,7 @@ class Layout:
         if self.bare:
             return NO_TERMS
         found = {shape.name: shape(getattr(inputs, shape.name)) for shape in self.terms_of}
-        tables = tuple([arguments.table_rows(table, self.heads) for table in inputs.tables])
+        tables = tuple([term_arguments.table_rows(table, self.heads) for table in inputs.tables])
         drop = Dropout(self.dropout, seed) if self.dropout else None
         if self.on_pairs:  # where all pairs are edges, a bias of edges is one of pairs
             square = found.pop("edge_bias").unflatten(-1, (self.case.n, self.case.m))
@@ -135,7 +135,7 @@ class _Shape:
             "edge_key": (case.pairs, case.d),
             "edge_value": (case.pairs, case.dv),
         }.get(name, (case.pairs,))
-        arguments.check_broadcast(term, name, (*lead, *last))
+        term_arguments.check_broadcast(term, name, (*lead, *last))
         missing = len(lead) + len(last) - term.ndim
         if name == "bias":  # the axes after the heads may stay 1
             last = ((1,) * missing + tuple(term.shape))[len(lead) :]
@@ -143,7 +143,7 @@ class _Shape:
         self.expanded, self.shape = (*lead, *last), (*rows, *last)
 
     def __call__(self, term: Tensor) -> Tensor:
-        term = arguments.as_bias(term, self.dtype)[self.axes]
+        term = term_arguments.as_bias(term, self.dtype)[self.axes]
         return term.expand(self.expanded).reshape(self.shape)
 
 
@@ -155,9 +155,9 @@ class Expanded:
         assert isinstance(spec.graph, Family)
         if inputs.bias is not None:
             lead = (*spec.heads, spec.q.shape[-2], spec.k.shape[-2])
-            arguments.check_broadcast(inputs.bias, "bias", lead)
+            term_arguments.check_broadcast(inputs.bias, "bias", lead)
         for table in inputs.tables:
-            arguments.check_table(table, spec.q)
+            term_arguments.check_table(table, spec.q)
 
         def checked(term: Tensor, name: str, lead: tuple[int, ...], graph: Any) -> Tensor:
             arguments.check_strided(term, name)
@@ -165,7 +165,7 @@ class Expanded:
             n, m = spec.q.shape[-2], spec.k.shape[-2]
             pairs = arguments.pairs_of(graph, n, m, options.offset)
             shape = (*lead, pairs, *(last if is_vector(name) else ()))
-            arguments.check_broadcast(term, name, shape)
+            term_arguments.check_broadcast(term, name, shape)
             self.shapes[name] = shape
             return self._expanded(term, name)
 
@@ -173,7 +173,7 @@ class Expanded:
 
     def _expanded(self, term: Tensor, name: str, *_: Any) -> Tensor:
         shape = self.shapes[name]
-        term = arguments.as_bias(term, self.spec.q.dtype)
+        term = term_arguments.as_bias(term, self.spec.q.dtype)
         return term[(None,) * (len(shape) - term.ndim)].expand(shape)
 
     def __call__(self, inputs: TermInputs) -> TermInputs:

@@ -21,7 +21,7 @@ from edgewise.errors import caller
 from edgewise.graphs.cache import cache_of, cached
 from edgewise.graphs.families import Family, per_sample
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import arguments, memory, traced
+from edgewise.kernels.attention import arguments, memory, term_arguments, traced
 from edgewise.kernels.attention.arguments import counts_twice
 from edgewise.kernels.attention.autograd import attend
 from edgewise.kernels.attention.contract import (
@@ -246,7 +246,7 @@ class MaskedKeys:
 
     def _biased(self, mask: Tensor, inputs: TermInputs) -> TermInputs:
         bias = inputs.bias
-        bias = None if bias is None else arguments.as_bias(bias, self.dtype)
+        bias = None if bias is None else term_arguments.as_bias(bias, self.dtype)
         return inputs._replace(lengths=None, bias=mask if bias is None else mask + bias)
 
     def run(self, q: Tensor, k: Tensor, v: Tensor, inputs: TermInputs, seed: int) -> Out:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from edgewise.graphs.families import per_head, per_sample
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import arguments
+from edgewise.kernels.attention import arguments, term_arguments
 from edgewise.kernels.attention.contract import EdgeTerm, Options, TermInputs
 from edgewise.kernels.attention.split import Graph, check_family, expand_terms, is_vector, parts_of
 from edgewise.kernels.attention.trace_names import name_of
@@ -64,7 +64,7 @@ def _call(
     rows, keys = grouped[0].shape[:2], grouped[1].shape[:1]
     drawn = torch.randint(1 << 31, ()) + seed if options.dropout else None
     for table in inputs.tables:
-        arguments.check_table(table, q)
+        term_arguments.check_table(table, q)
     out, lse = torch.ops.edgewise.attend(
         *grouped,
         _shaped(_bias(q, k, inputs), heads, rows, 2, q),
@@ -72,7 +72,7 @@ def _call(
         _shaped(inputs.edge_scale, heads, rows, 1, q),
         _shaped(inputs.edge_key, shared, keys, 2, q),
         _shaped(inputs.edge_value, shared, keys, 2, q),
-        [arguments.table_rows(table, heads) for table in inputs.tables],
+        [term_arguments.table_rows(table, heads) for table in inputs.tables],
         drawn,
         name_of(graph),
         name_of(score),
