@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from edgewise.errors import EdgewiseError, Span
+from edgewise.graphs import Pattern, causal, parse
 from edgewise.training import Estimate, Event, Recipe, estimate, load
 from edgewise.training import train as run
 
@@ -152,19 +153,28 @@ def _show(console: Console, recipe: Recipe, cost: Estimate) -> None:
     )
     parts = [f"{name} {_amount(size)}B" for name, size in cost.memory.items() if size]
     console.print(f"{_amount(sum(cost.memory.values()))}B of memory: {', '.join(parts)}")
-    for name, graph in recipe_graphs(recipe).items():
-        console.print(f"\n{name}, the first {PICTURE} tokens:\n{graph.draw(PICTURE)}")
+    for name, picture in pictures(recipe).items():
+        console.print(f"\n{name}, the first {PICTURE} tokens:\n{picture}")
 
 
-def recipe_graphs(recipe: Recipe) -> dict[str, Any]:
-    """The patterns that the model of a recipe names."""
-    from edgewise.graphs import Pattern, parse
-
+def pictures(recipe: Recipe) -> dict[str, str]:
+    """The attention graphs of a model, drawn; conditions, which are not patterns, are not."""
     section = recipe.json()["model"]
-    named = [section.get("graph"), *(section.get("graphs") or ())]
-    texts = [text for text in named if isinstance(text, str) and text]
-    found = {text: parse(text) for text in texts}
-    return {text: graph for text, graph in found.items() if isinstance(graph, Pattern)}
+    if "graph" not in section:
+        return {}
+    named = section["graph"] or ("causal()" if section["kind"] == "gpt" else "full()")
+    found = {}
+    for text in named if isinstance(named, list) else [named]:
+        for graph in _patterns(parse(text)) if "@" not in text else ():
+            shown = graph & causal() if section["kind"] == "gpt" else graph
+            found[repr(graph)] = shown.draw(PICTURE)
+    return found
+
+
+def _patterns(graph: Any) -> Iterator[Pattern]:
+    """One pattern, or those of layers and heads."""
+    for one in (graph,) if isinstance(graph, Pattern) else graph:
+        yield from (one,) if isinstance(one, Pattern) else _patterns(one)
 
 
 def _amount(number: float) -> str:
