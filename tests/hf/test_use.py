@@ -435,6 +435,15 @@ def test_a_graph_of_one_length_is_cut():
     torch.testing.assert_close(out[1, :3], hidden(model, tokens()[1:, :3])[0])
 
 
+def test_a_graph_as_text():
+    model = hf.use(models.built(models.bert), "window(1) | global_tokens(1)")
+    assert hf.graph_of(model) == window(1) | global_tokens(1)
+    hf.use(model, {"encoder.layer.0": "per_head(window(1), window(2), full(), causal())"})
+    assert hf.graph_of(model)["encoder.layer.0"][3] == causal()
+    with pytest.raises(EdgewiseError, match="windows"):
+        hf.use(model, "windows(1)")
+
+
 def test_no_model():
     with pytest.raises(EdgewiseError, match="expected a model"):
         hf.use(None, window(2))

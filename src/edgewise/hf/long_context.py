@@ -15,12 +15,10 @@ from torch import nn
 
 from edgewise.errors import caller
 from edgewise.graphs.checks import integer, one_of
-from edgewise.graphs.families import per_head, per_layer, per_sample
-from edgewise.graphs.pattern import Pattern
 from edgewise.hf.architectures import POSITION_FIELDS, POSITION_TABLES, ROTARY_CLASS
 from edgewise.hf.errors import NoPositions
 from edgewise.hf.replace import use
-from edgewise.language.program import Program
+from edgewise.hf.saved import Attention
 
 ROTARY = ("linear", "dynamic", "yarn")
 
@@ -28,7 +26,7 @@ ROTARY = ("linear", "dynamic", "yarn")
 def longer(
     model: nn.Module,
     positions: int,
-    attention: Pattern | per_head | per_sample | per_layer | Program,
+    attention: Attention | str,
     *,
     rotary: str = "linear",
 ) -> nn.Module:

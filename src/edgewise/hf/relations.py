@@ -214,6 +214,6 @@ class _Reader:
         return BadRelation(
             f"`{self.name}`: {what}",
             caller(),
-            f"pass keys (batch, {arity}, rows), or values for every token (batch"
-            f"{', tokens' * arity}, size)",
+            f"pass integer keys (batch, {arity}, rows), or a boolean tensor or floats "
+            f"(batch{', tokens' * arity})",
         )

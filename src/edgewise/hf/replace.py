@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from edgewise.errors import caller, nearest
-from edgewise.graphs import full, per_head, per_layer, per_sample
+from edgewise.graphs import full, parse, per_head, per_layer, per_sample
 from edgewise.graphs.drawing import require_package
 from edgewise.graphs.pattern import Pattern
 from edgewise.hf import eviction
@@ -37,7 +37,7 @@ CACHE_HOOK = "_edgewise_cache_hook"
 PREPARE = "_prepare_cache_for_generation"
 
 
-def use(model: nn.Module, attention: Attention) -> nn.Module:
+def use(model: nn.Module, attention: Attention | str) -> nn.Module:
     """Replace the self-attention of a Hugging Face model by a graph or a program.
 
     The model's own mask (causal, sliding window, packed sequences, padding) still applies: it is
@@ -47,8 +47,9 @@ def use(model: nn.Module, attention: Attention) -> nn.Module:
     already scaled, `k(H, J)` and `v(H, J)` and derives `out(H, I)`; its weights become parameters
     of the model, separate for each layer; other relations that it reads come with every batch, as
     arguments of the model's call: `model(input_ids, arc=...)`. A mapping from names of modules,
-    such as `{"encoder": window(3)}`, replaces the attention inside these alone. A saved model
-    stores its graph or program in its config: `load` restores it.
+    such as `{"encoder": window(3)}`, replaces the attention inside these alone. A graph may be
+    text, as `repr` prints it. A saved model stores its graph or program in its config: `load`
+    restores it.
 
     >>> from transformers import BertConfig, BertModel
     >>> from edgewise.graphs import global_tokens, window
@@ -56,8 +57,9 @@ def use(model: nn.Module, attention: Attention) -> nn.Module:
     >>> model = use(model, window(256) | global_tokens(1))
     """
     modules = attention_modules(model)
+    parsed: Attention = _parsed(attention)
     self_attention = [name for name, module in modules if not is_cross_attention(name, module)]
-    chosen = _per_module(model, attention, self_attention)
+    chosen = _per_module(model, parsed, self_attention)
     for name, module in modules:
         _check_heads(chosen.get(name, full()), module, name)
     programs = [one for one in chosen.values() if isinstance(one, ProgramAttention)]
@@ -85,10 +87,10 @@ def use(model: nn.Module, attention: Attention) -> nn.Module:
     before = [(config, config._attn_implementation) for config in configs]
     setattr(model, BEFORE, before)
     _set_implementation(model, [(config, NAME) for config, _ in before])
-    setattr(model, IN_USE, attention)
+    setattr(model, IN_USE, parsed)
     setattr(model, HOOK, model.register_state_dict_pre_hook(warn_not_saved))
     if hasattr(model, "config"):  # saved, so that transformers loads no other attention
-        setattr(model.config, NAME, to_config(attention))
+        setattr(model.config, NAME, to_config(parsed))
         vars(model.config)["attn_implementation"] = NAME
     return model
 
@@ -171,6 +173,13 @@ def _set_implementation(model: nn.Module, names: list[tuple[Any, str]]) -> None:
     for config, name in names:
         if config._attn_implementation != name:
             config._attn_implementation = name
+
+
+def _parsed(attention: Any) -> Any:
+    """Graphs that are texts as patterns."""
+    if isinstance(attention, Mapping):
+        return {path: _parsed(one) for path, one in attention.items()}
+    return parse(attention) if isinstance(attention, str) else attention
 
 
 def _per_module(
