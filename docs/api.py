@@ -32,7 +32,7 @@ MODULES = {  # what else is public, by the `__all__` of each
 
 RESULTS = (  # made by functions of ours, never by their constructors
     *("Model", "Data", "Relation", "Growing", "Updating"),
-    *("Solution", "Why", "Explanation", "Profile", "Picture", "Pretrained"),
+    *("Solution", "Why", "Explanation", "Profile", "Picture", "Pretrained", "Run"),
 )
 INTERNAL = {  # methods that other modules of ours call
     "Data": ("keep", "forget_changed", "live", "stated"),

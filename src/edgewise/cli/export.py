@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from edgewise.training.export import export as write
+from edgewise.training.sharing import export as write
 
 SUFFIXES = {"gguf": ".gguf", "onnx": ".onnx"}
 

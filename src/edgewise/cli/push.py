@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from edgewise.training.export import push as prepare
+from edgewise.training.sharing import push as prepare
 
 
 def push(

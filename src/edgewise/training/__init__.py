@@ -6,5 +6,7 @@
 from edgewise.training.cost import Estimate, estimate
 from edgewise.training.loop import Event, train
 from edgewise.training.recipe import Recipe, load
+from edgewise.training.run import Run
+from edgewise.training.sharing import export, push
 
-__all__ = ["Estimate", "Event", "Recipe", "estimate", "load", "train"]
+__all__ = ["Estimate", "Event", "Recipe", "Run", "estimate", "export", "load", "push", "train"]

@@ -161,14 +161,12 @@ class NotExportable(EdgewiseError):
     example = (
         RECIPE
         + """\
-from edgewise.training import export
 run(recipe)
-export.export("run", "gguf", "model.gguf")"""
+training.export("run", "gguf", "model.gguf")"""
     )
     instead = (
         RECIPE
         + """\
-from edgewise.training import export
 run(recipe)
-export.export("run", "safetensors", "exported")"""
+training.export("run", "safetensors", "exported")"""
     )

@@ -207,7 +207,7 @@ class Run(Pretrained):
 
     def save_pretrained(self, path: str | Path) -> None:
         """Write it as Hugging Face does, if the model has such a layout."""
-        import_module("edgewise.training.export").save_run(self, Path(path))
+        import_module("edgewise.training.sharing").save_run(self, Path(path))
 
     def _batches(
         self, rows: list[list[int]], batch: int, truncate: bool, *, exact: bool = False
