@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     import typer
 
 VERBS = (
-    *("graph", "models", "train", "generate", "translate", "classify", "embed", "search"),
+    *(
+        "graph",
+        "models",
+        "train",
+        "compare",
+        "generate",
+        "translate",
+        "classify",
+        "embed",
+        "search",
+    ),
     *("evaluate", "export", "push"),
 )
 BAD_INPUT = 2

@@ -15,6 +15,7 @@ from edgewise.errors import EdgewiseError, Span
 from edgewise.graphs import Pattern, causal, parse
 from edgewise.training import Estimate, Event, Recipe, estimate, load
 from edgewise.training import train as run
+from edgewise.training.overrides import folder_name
 
 UNITS = ("", "k", "M", "G", "T", "P", "E")
 PICTURE = 32  # tokens of a graph that is drawn
@@ -42,6 +43,10 @@ def train(
         bool, typer.Option("--resume/--no-resume", help="continue a run that is there")
     ] = True,
     device: Annotated[str | None, typer.Option(help="cpu or cuda")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="change a key of the recipe: model.graph='window(64)'"),
+    ] = None,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="write events for TensorBoard too")
     ] = False,
@@ -54,8 +59,8 @@ def train(
     Ctrl-C once saves and ends, twice stops at once; the same command continues.
     """
     check_device(device)
-    loaded = load(recipe)
-    out = Path("runs") / recipe.stem if out is None else out
+    loaded = load(recipe, settings or ())
+    out = Path("runs") / folder_name(recipe.stem, settings or ()) if out is None else out
     console = Console(highlight=False)
     if dry_run:
         _show(console, loaded, estimate(loaded, data=data))

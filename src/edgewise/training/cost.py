@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 from edgewise.training.randomness import seed_of
 from edgewise.training.recipe import Recipe
+from edgewise.zoo.layers import AGGREGATED
 
 BACKWARD = 2  # gradients of inputs and of weights cost as much as the forward pass, each
 MOMENTS = 2  # of AdamW
+COST = "cost.json"  # of a run: weights, FLOPs of a step, pairs of attention
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,7 @@ def estimate(recipe: Recipe, *, data: str | Path | None = None) -> Estimate:
         parameters=parameters,
         words=words,
         steps=how.steps,
-        step_flops=(1 + BACKWARD)
-        * forward_flops(recipe, model, few)
-        * rows
-        / count
-        * how.accumulate,
+        step_flops=_step_flops(recipe, forward_work(recipe, model, few)["flops"], rows / count),
         memory={
             "weights": weights,
             "gradients": weights,
@@ -69,8 +67,25 @@ def estimate(recipe: Recipe, *, data: str | Path | None = None) -> Estimate:
     )
 
 
-def forward_flops(recipe: Recipe, model: Any, batch: dict[str, Tensor]) -> int:
-    """The FLOPs of a forward pass, of the kernels that run for this batch."""
+def _step_flops(recipe: Recipe, forward: int, times: float) -> float:
+    return (1 + BACKWARD) * forward * times * recipe.training.accumulate
+
+
+def recorded(recipe: Recipe, model: Any, corpus: Any, device: torch.device) -> dict[str, Any]:
+    """What a run writes about its cost, from two examples of its first batch."""
+    batch = corpus.batch(recipe.training.batch, recipe.training.seed, 0)
+    rows = len(next(iter(batch.values())))
+    some = {name: tensor[:2].to(device) for name, tensor in batch.items()}
+    work = forward_work(recipe, model, some)
+    return {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "step_flops": _step_flops(recipe, work["flops"], rows / min(rows, 2)),
+        "pairs": work["pairs"],
+    }
+
+
+def forward_work(recipe: Recipe, model: Any, batch: dict[str, Tensor]) -> dict[str, int]:
+    """The FLOPs of a forward pass and the pairs of a text that attend, in all layers and heads."""
     seen: list[dict[str, Any]] = []
     hook = model.program.register_forward_pre_hook(
         lambda module, args, inputs: seen.append(inputs), with_kwargs=True
@@ -79,7 +94,22 @@ def forward_flops(recipe: Recipe, model: Any, batch: dict[str, Tensor]) -> int:
         recipe.objective.loss(model.eval(), batch, 0)
     hook.remove()
     shown = [model.program.explain(**inputs, stage="kernels").to_json() for inputs in seen]
-    return sum(int(one["kernels"]["total"]["flops"]) for one in shown)
+    relations = [relation for one in shown for relation in one["kernels"]["relations"]]
+    return {
+        "flops": sum(int(one["kernels"]["total"]["flops"]) for one in shown),
+        "pairs": sum(
+            _pairs(one["relation"], step, len(next(iter(batch.values()))))
+            for one in relations
+            for step in one["steps"]
+        ),
+    }
+
+
+def _pairs(relation: str, step: dict[str, Any], samples: int) -> int:
+    """Pairs of attention in one sample, or of values that are aggregated without scores."""
+    if "pairs" in step:
+        return int(step["pairs"]) // samples
+    return int(step["groundings"]) if relation.endswith(AGGREGATED) else 0
 
 
 def stored_bytes(recipe: Recipe, model: nn.Module, batch: dict[str, Tensor]) -> int:

@@ -15,6 +15,7 @@ A run is a model. Its folder holds, each file written atomically:
   whenever there are better or later ones;
 - `README.md`: the model card;
 - `best.safetensors`: the best weights, where `model.safetensors` has the last ones;
+- `cost.json`: weights, FLOPs of a step and pairs of attention, which `edgewise compare` reads;
 - `metrics.jsonl`, `metrics.csv`, `loss.png`, `loss.svg`, `tensorboard/`, `summary.json`: what was
   measured;
 - `checkpoints/`: what resuming needs; nothing else reads it.

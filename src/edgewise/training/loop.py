@@ -21,6 +21,7 @@ from edgewise.training import checkpoint, folder, logs, model_files
 from edgewise.training.average import WeightAverage
 from edgewise.training.card import write_card
 from edgewise.training.checkpoint import TrainingState
+from edgewise.training.cost import COST, recorded
 from edgewise.training.errors import Diverged, NotWritable
 from edgewise.training.logs import Logs
 from edgewise.training.objectives import Average
@@ -145,6 +146,8 @@ class _TrainingRun:
     def events(self, tensorboard: bool, stop: threading.Event) -> Iterator[Event]:
         if self.step == 0:
             model_files.describe(self.out, self.recipe, self.corpus, self.model.program)
+            cost = recorded(self.recipe, self.model, self.corpus, self.device)
+            write(self.out / COST, (json.dumps(cost, indent=1) + "\n").encode())
         else:
             self._write_current()  # a kill may have come after the checkpoint
         log = Logs(self.out, self.step, tensorboard=tensorboard)

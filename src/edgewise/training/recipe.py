@@ -6,6 +6,7 @@ import json
 import math
 import re
 import tomllib
+from collections.abc import Iterable
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -15,6 +16,7 @@ from edgewise.training.data import DATA
 from edgewise.training.errors import BadRecipe
 from edgewise.training.models import MODELS
 from edgewise.training.objectives import OBJECTIVES
+from edgewise.training.overrides import Places, overridden
 from edgewise.training.schema import number, one_of
 
 MAX_INT = 2**31
@@ -81,8 +83,11 @@ KINDS: dict[str, dict[str, Any]] = {"data": DATA, "model": MODELS, "objective": 
 SECTIONS = (*KINDS, "training")
 
 
-def load(path: str | Path) -> Recipe:
-    """Read and check a recipe; all its errors are reported together."""
+def load(path: str | Path, settings: Iterable[str] = ()) -> Recipe:
+    """Read and check a recipe; all its errors are reported together.
+
+    `settings` change keys: `["model.graph=window(64)", "training.seed=2"]`.
+    """
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -95,7 +100,8 @@ def load(path: str | Path) -> Recipe:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise _syntax(problem, path, text) from None
-    return _RecipeReader(path, text).recipe(tables)
+    tables, places = overridden(tables, settings)
+    return _RecipeReader(path, text, places).recipe(tables)
 
 
 def section(name: str, table: dict[str, Any], path: Path) -> Any:
@@ -128,8 +134,8 @@ def _file_span(path: Path) -> Span:
 class _RecipeReader:
     """Checks tables against the sections, and knows the line of every key."""
 
-    def __init__(self, path: Path, text: str) -> None:
-        self.path, self.lines = path, text.splitlines()
+    def __init__(self, path: Path, text: str, places: Places | None = None) -> None:
+        self.path, self.lines, self.places = path, text.splitlines(), places or {}
         self.errors: list[EdgewiseError] = []
 
     def recipe(self, tables: dict[str, Any]) -> Recipe:
@@ -210,7 +216,10 @@ class _RecipeReader:
         self.errors.append(BadRecipe(what, self._place(section, key), help))
 
     def _place(self, section: str | None, key: str) -> Span:
-        """The line of a key, of a section's header, or of the first line."""
+        """The setting or the line of a key, the line of a section's header, or the first line."""
+        known = (section, key) if section is not None else (key, "")
+        if known in self.places:
+            return self.places[known]
         inside: str | None = None
         for at, line in enumerate(self.lines, start=1):
             header = re.match(r"\s*\[+\s*([^\]]+?)\s*\]+", line)

@@ -20,6 +20,8 @@ from edgewise.zoo import block, layers
 from edgewise.zoo.block import Edges
 from edgewise.zoo.parts import Statements, dropped, head_size, heads, linear
 
+LEAST = 1e-12  # of the weights that masks leave: where they leave none, nothing is read
+
 
 @dataclass(frozen=True)
 class Config(block.Block):
@@ -89,7 +91,7 @@ def attention(x: Atom, y: Atom, config: Config, edges: Edges) -> Statements:
         R.left(h, V.I) <= R.masked(h, V.I, V.J),
         (R.mean(h, V.I) <= (dropped(R.masked(h, V.I, V.J), config.dropout), R.v(h, V.J)))
         | [F.product],
-        (y(V.I) <= F.inverse(R.left(h, V.I)) * R.mean(h, V.I)) | [F.concat_agg],
+        (y(V.I) <= F.inverse(F.clamp(LEAST, 1)(R.left(h, V.I))) * R.mean(h, V.I)) | [F.concat_agg],
     ]
 
 

@@ -29,6 +29,7 @@ from edgewise.zoo.parts import (
 
 BUCKETS, FAR_BUCKET = 32, 128
 MOST = 1e30  # keys
+AGGREGATED = "_of"  # what the relation of aggregated values ends with
 PADDED = R.penalty(V.J)  # the score of a padded key; see `parts.penalty`
 Norm = Callable[..., Statements]
 
@@ -272,26 +273,22 @@ def _aggregated(
     # of all keys, without conditions, one aggregate serves every row
     row, rows = ((_row(x),), (V.I,)) if where else ((), ())
     heads_ = tuple(key for key in keys if key in value.terms)
-    found, count = R[f"{y.relation}_of"], R[f"{y.relation}_count"]
-    padded = PADDED in scores
-    total = (R.mask(V.J), value) if padded else (value,)
-    match config.aggregation:
-        case "max":
-            body = value + PADDED if padded else value
-            made = [(found(*heads_, *rows) <= (body, *row, *where)) | [F.max_agg]]
-        case "sum":
-            made = [(found(*heads_, *rows) <= (*total, *row, *where)) | [F.product]]
-        case _ if padded:
-            share = F.inverse(F.clamp(1, MOST)(count(*rows)))
-            sums = R[f"{y.relation}_sum"]
-            made = [
-                (sums(*heads_, *rows) <= (*total, *row, *where)) | [F.product],
-                count(*rows) <= (R.mask(V.J), *row, *where),
-                found(*heads_, *rows) <= share * sums(*heads_, *rows),
-            ]
-        case _:
-            made = [(found(*heads_, *rows) <= (value, *row, *where)) | [F.avg_agg]]
-    return [*made, y(*keys, V.I) <= (found(*heads_, *rows), _row(x), *_others(keys, heads_))]
+    found = R[f"{y.relation}{AGGREGATED}"](*heads_, *rows)
+    count = R[f"{y.relation}_count"](*rows)
+    padded, mean = PADDED in scores, config.aggregation == "mean"
+    out: Expression = found
+    made: Statements = []
+    if config.aggregation == "max":
+        made = [(found <= (value + PADDED if padded else value, *row, *where)) | [F.max_agg]]
+    elif mean and not padded:
+        made = [(found <= (value, *row, *where)) | [F.avg_agg]]
+    else:
+        total = (R.mask(V.J), value) if padded else (value,)
+        made = [(found <= (*total, *row, *where)) | [F.product]]
+    if mean and padded:
+        made.append(count <= (R.mask(V.J), *row, *where))
+        out = F.inverse(F.clamp(1, MOST)(count)) * found
+    return [*made, y(*keys, V.I) <= (out, _row(x), *_others(keys, heads_))]
 
 
 def _others(keys: tuple[Variable, ...], known: tuple[Variable, ...]) -> tuple[Expression, ...]:
