@@ -47,12 +47,12 @@ def reference(model, graph):
     return other
 
 
-FEW = ("sinks", "heads", "layers")
-DECODERS = {"gpt2": GRAPHS, "llama": FEW, "mistral": FEW, "gpt_oss": FEW}
+SOME = ("sinks", "heads", "layers")
+DECODERS = {"gpt2": GRAPHS, "llama": SOME, "mistral": SOME, "gpt_oss": SOME}
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
-@pytest.mark.parametrize(("name", "graph"), [(n, g) for n, few in DECODERS.items() for g in few])
+@pytest.mark.parametrize(("name", "graph"), [(n, g) for n, some in DECODERS.items() for g in some])
 def test_logits_are_those_of_a_dense_mask(name, graph, cache):
     model = hf.use(models.built(getattr(models, name)), GRAPHS[graph])
     how = {**HOW, "return_dict_in_generate": True, "output_logits": True}

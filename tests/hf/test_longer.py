@@ -1,4 +1,4 @@
-"""Dense pretrained models made long: positions extended, weights kept."""
+"""Dense pretrained models made long: positions extended, weights unchanged."""
 
 import copy
 

@@ -144,7 +144,7 @@ def test_what_is_no_attention_says_so(case):
 
 
 def test_places_may_have_weights():
-    """What is asked of a longer text is asked of this one where there is none longer."""
+    """A program for one length is checked at that length."""
     place = R.v(V.H, V.I)[W.place(V.I)[4, 4]]
     program = Program([R.out(V.H, V.I) <= place], domains={V.I: 9})
     assert hidden(hf.use(models.built(models.llama), program), tokens()).isfinite().all()

@@ -59,11 +59,11 @@ class Of:
         return self.pairs[:, None]
 
 
-def assert_same(model, program, given, pairs, real):
+def assert_same(model, program, arguments, pairs, real):
     other = reference(model, pairs)
     hf.use(model, program)
     ids = tokens(3)
-    ours = hidden(model, ids, real.long(), **given)[real]
+    ours = hidden(model, ids, real.long(), **arguments)[real]
     theirs = hidden(other, ids, real.long())[real]
     torch.testing.assert_close(ours, theirs)
     mine, yours = (
@@ -79,8 +79,8 @@ def assert_same(model, program, given, pairs, real):
 def test_arcs(padding, form):
     real = REAL[padding]
     arcs = ARCS & real[:, None] & real[:, :, None] | torch.eye(9).bool()
-    given = {"dense": arcs, "keys": padded_keys(arcs), "list": [a.nonzero().T for a in arcs]}
-    assert_same(models.built(models.bert), AROUND, {"arc": given[form]}, arcs, real)
+    arguments = {"dense": arcs, "keys": padded_keys(arcs), "list": [a.nonzero().T for a in arcs]}
+    assert_same(models.built(models.bert), AROUND, {"arc": arguments[form]}, arcs, real)
 
 
 @pytest.mark.parametrize("padding", REAL)
@@ -156,10 +156,10 @@ def test_part_of_a_model():
     arcs = ARCS | torch.eye(9).bool()
     out = hidden(model, tokens(3), decoder_input_ids=tokens(3, 5), arc=arcs)
     assert out.isfinite().all()
-    whole = hidden(model, tokens(3), decoder_input_ids=tokens(3, 5), arc=torch.ones(3, 9, 9).bool())
-    assert not torch.allclose(out, whole)
+    every = hidden(model, tokens(3), decoder_input_ids=tokens(3, 5), arc=torch.ones(3, 9, 9).bool())
+    assert not torch.allclose(out, every)
     hf.use(model, {"decoder": window(2)})
-    torch.testing.assert_close(hidden(model, tokens(3), decoder_input_ids=tokens(3, 5)), whole)
+    torch.testing.assert_close(hidden(model, tokens(3), decoder_input_ids=tokens(3, 5)), every)
 
 
 BAD = {
@@ -171,7 +171,7 @@ BAD = {
     "another arity": (AROUND, {"arc": torch.zeros(3, 3, 1).long()}, "bad-relation", "(2, rows)"),
     "text": (AROUND, {"arc": "arcs"}, "bad-relation", "got str"),
     "floats in a list": (AROUND, {"arc": [torch.ones(2, 1)] * 3}, "bad-relation", "integer"),
-    "too few labels": (SAME, {"speaker": SPEAKERS[:, :5]}, "bad-relation", "5 labels"),
+    "labels of other tokens": (SAME, {"speaker": SPEAKERS[:, :5]}, "bad-relation", "5 labels"),
     "an argument of the model": (
         Program([R.out(V.H, V.I) <= (R.v(V.H, V.I), R.token_type_ids(V.I))]),
         {},
@@ -183,10 +183,10 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_relations(case):
-    program, given, code, text = BAD[case]
+    program, arguments, code, text = BAD[case]
     model = models.built(models.bert)
     with pytest.raises(EdgewiseError) as caught:
-        hidden(hf.use(model, program), tokens(3), **given)
+        hidden(hf.use(model, program), tokens(3), **arguments)
     assert caught.value.code == code
     assert text in str(caught.value)
 

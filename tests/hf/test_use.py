@@ -121,7 +121,7 @@ def test_graphs_of_samples_are_as_many_as_samples():
 
 @pytest.mark.parametrize("make", TEXTS.values(), ids=TEXTS)
 def test_padding_on_the_left_counts_as_nothing(make):
-    """Each row hears what it would hear alone, whatever the graph says about positions."""
+    """Each row attends as it would alone, whatever the graph says about positions."""
     model = hf.use(models.built(make), window(1) | global_tokens(1) | strided(4))
     real = torch.arange(9) >= torch.tensor([[0], [3], [8]])
     ids = tokens(3)
@@ -149,7 +149,7 @@ def test_a_row_of_padding_alone_leaves_the_others_as_they_are():
 
 
 @pytest.mark.parametrize("make", DECODERS.values(), ids=DECODERS)
-def test_packed_texts_hear_themselves(make):
+def test_packed_texts_attend_to_themselves(make):
     model = hf.use(models.built(make), window(2) | global_tokens(1))
     ids = tokens(1, 9)
     places = torch.tensor([[0, 1, 2, 3, 0, 1, 0, 1, 2]])
@@ -207,7 +207,7 @@ def test_images():
 
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_an_encoder_and_a_decoder(side):
-    """Both hear along the graph, with T5's own bias; cross-attention stays dense."""
+    """Both attend along the graph, with T5's own bias; cross-attention stays dense."""
     real = torch.arange(9) < torch.tensor([[9], [5]])
     real = real if side == "right" else real.flip(1)
     ids, answers = tokens(), tokens(2, 7)

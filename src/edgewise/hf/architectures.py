@@ -27,7 +27,7 @@ IGNORED_ARGUMENTS = {
     *("position_ids", "cache_position", "use_cache", "is_causal", "sliding_window", "layer_idx"),
     *("output_hidden_states", "return_dict", "num_items_in_batch", "position_embeddings"),
 }
-FLASH = "an argument of flash attention: packed rows are given by `position_ids`"
+FLASH = "an argument of flash attention: packed rows come as `position_ids`"
 UNSUPPORTED_ARGUMENTS = {
     **{f"cu_seq_lens_{side}": FLASH for side in "qk"},
     **{f"max_length_{side}": FLASH for side in "qk"},

@@ -115,18 +115,18 @@ class GroundedBatch:
         self.data: dict[Any, Data | None] = {}
 
     def read(
-        self, given: Mapping[str, Any], names: Sequence[str], program: Program, q: Tensor
+        self, arguments: Mapping[str, Any], names: Sequence[str], program: Program, q: Tensor
     ) -> dict[str, BatchRelation]:
         """The relations `names` of a batch for queries q (batch, heads, n, d), checked."""
         for name in names:
-            if name not in given:
+            if name not in arguments:
                 raise MissingRelation(
                     f"the program reads `{name}`, which the batch does not have",
                     caller(),
                     f"call `model(..., {name}=...)`; under `Trainer` set "
                     "`remove_unused_columns=False`",
                 )
-        items = tuple(given[name] for name in names)
+        items = tuple(arguments[name] for name in names)
         key = (q.shape[0], q.shape[-2], *map(_version, items))
         if key != self.key:
             arities, axes = arities_of(program.rules, program.facts), token_axes(program)
