@@ -39,6 +39,12 @@ SMALL: dict[str, dict[str, Any]] = {
     "t5": {"vocab_size": 12, "d_model": 6, "d_kv": 4, "d_ff": 5, "num_heads": 2, "num_layers": 2},
     **{name: {**BOTH, "max_position_embeddings": 16} for name in ("bart", "mbart", "marian")},
     "whisper": {**BOTH, "num_mel_bins": 3, "max_source_positions": 4, "max_target_positions": 16},
+    "clip_text_model": SIZES,
+    "clip_vision_model": {**SIZES, "image_size": 4, "patch_size": 2},
+    "clip": {
+        "text_config": SIZES, "vision_config": {**SIZES, "image_size": 4, "patch_size": 2},
+        "projection_dim": 5,
+    },
     "vit": {
         **{k: v for k, v in SIZES.items() if k not in ("vocab_size", "max_position_embeddings")},
         "image_size": 4, "patch_size": 2,

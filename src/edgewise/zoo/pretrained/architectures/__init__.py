@@ -21,6 +21,7 @@ from edgewise.zoo.pretrained.architectures import (
     bart,
     bert,
     bigbird,
+    clip,
     deberta,
     deberta_v2,
     distilbert,
@@ -46,6 +47,6 @@ MODEL_TYPES: dict[str, CheckpointSpec] = {
         *(bert, roberta, distilbert, mpnet, megatron, electra, albert, longformer, bigbird),
         *(deberta, deberta_v2, xlnet),
         *(gpt, gpt2, *llama.FAMILY, phi, t5, *bart.FAMILY),
-        *(vit, whisper),
+        *(vit, whisper, *clip.FAMILY),
     )
 }

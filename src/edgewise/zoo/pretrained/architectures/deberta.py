@@ -79,6 +79,6 @@ def tables(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
     yield TensorEntry("place", f"{prefix}encoder.rel_embeddings.weight")
 
 
-def task_heads(config: model.Config, prefix: str) -> dict[str, list[TensorEntry]]:
+def task_heads(config: Any, prefix: str) -> dict[str, list[TensorEntry]]:
     heads = {k: v for k, v in bert.task_heads(config, prefix).items() if k != "follows"}
     return heads | {"pooled": linear("pooled", "pooler.dense")}
