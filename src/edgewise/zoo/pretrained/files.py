@@ -16,7 +16,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from edgewise.errors import caller
+from edgewise.errors import caller, raise_all
 from edgewise.zoo.pretrained.schema import BadPretrained, Shape
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -77,9 +77,8 @@ def weight_files(folder: Path) -> list[Path]:
         raise BadPretrained(
             f"`{INDEX}` names no files", help="the checkpoint is incomplete: save it again"
         )
-    for name in listed:
-        if not (folder / name).is_file():
-            raise BadPretrained(f"the shard `{name}` is missing", help="fetch it")
+    absent = [name for name in listed if not (folder / name).is_file()]
+    raise_all([BadPretrained(f"the shard `{name}` is missing", help="fetch it") for name in absent])
     return [folder / name for name in listed]
 
 
@@ -94,18 +93,19 @@ def _plain(names: dict[Any, Any]) -> bool:
 def tensor_shapes(files: list[Path]) -> dict[str, Shape]:
     """The tensors of all files with their shapes, read from the headers alone."""
     found: dict[str, Shape] = {}
+    problems = []
     for path in files:
         with _opened(path) as file:
             for theirs, name in _names(file):
                 piece = file.get_slice(theirs)
                 if name in found:
-                    raise BadPretrained(f"the tensor `{name}` is in two shards", help="check them")
-                if piece.get_dtype() not in KINDS:
-                    raise BadPretrained(
-                        f"the tensor `{name}` holds {piece.get_dtype()}",
-                        help=f"weights are {', '.join(sorted(KINDS))}",
-                    )
+                    said = f"the tensor `{name}` is in two shards"
+                    problems.append(BadPretrained(said, help="check them"))
+                if (kind := piece.get_dtype()) not in KINDS:
+                    known = f"weights are {', '.join(sorted(KINDS))}"
+                    problems.append(BadPretrained(f"the tensor `{name}` holds {kind}", help=known))
                 found[name] = tuple(piece.get_shape())
+    raise_all(problems)
     return found
 
 
