@@ -206,7 +206,12 @@ class Pretrained:
         return translate(self, texts, most, beams, truncate)
 
     def respond(
-        self, *, prompt: Sequence[int] | None = None, most: int = 128, beams: int = 1, **inputs: Any
+        self,
+        *,
+        prompt: Sequence[int] | None = None,
+        most: int = 128,
+        beams: int = 1,
+        **inputs: InputLike,
     ) -> list[list[int]]:
         """The token ids that an encoder–decoder gives for its inputs by name, by beam search.
 
@@ -279,8 +284,8 @@ def save_pretrained(
     spec: CheckpointSpec | None = None,
     architecture: str | None = None,
     tokenizer: Tokenizer | None = None,
-    tokens: Mapping[str, Any] | None = None,
-    generation: Mapping[str, Any] | None = None,
+    tokens: Mapping[str, object] | None = None,
+    generation: Mapping[str, object] | None = None,
 ) -> None:
     """Write weights so that `transformers` loads them; a failure leaves no partial folder.
 
