@@ -11,7 +11,7 @@ from torch import Tensor
 from edgewise.errors import EdgewiseError, caller
 from edgewise.grow.axes import CannotGrow
 from edgewise.grow.growing import Growing, selected
-from edgewise.inputs.kinds import numbers
+from edgewise.inputs.kinds import InputLike, numbers
 
 if TYPE_CHECKING:
     from edgewise.module import Model
@@ -86,7 +86,7 @@ class RecomputingDecoder:
     decoder, biases per pair of positions. `fixed` are the other inputs.
     """
 
-    def __init__(self, model: Model, token: str, capacity: int, **fixed: Any) -> None:
+    def __init__(self, model: Model, token: str, capacity: int, **fixed: InputLike) -> None:
         self.model = model
         self.token = token
         self.capacity = capacity
@@ -111,7 +111,7 @@ class RecomputingDecoder:
         return self.capacity - (0 if self.tokens is None else self.tokens.shape[1])
 
 
-def decoder_of(model: Model, token: str, capacity: int, **fixed: Any) -> Decoder:
+def decoder_of(model: Model, token: str, capacity: int, **fixed: InputLike) -> Decoder:
     """With a cache where the rules of the model allow one, otherwise by recomputing all tokens."""
     try:
         return CachedDecoder(model.growing(capacity, **fixed), token)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -124,7 +124,17 @@ class Run(Pretrained):
                 return super().decoder(read, most)
         return WindowDecoder(self.model, self.config.length), most
 
-    def generate(self, prompt: str, **options: Any) -> str:
+    def generate(
+        self,
+        prompt: str,
+        *,
+        most: int = 100,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        each: Callable[[str], None] | None = None,
+    ) -> str:
         """The continuation of a prompt; see `Pretrained.generate`.
 
         Tokens after the context are predicted from as many tokens as the context has.
@@ -137,7 +147,8 @@ class Run(Pretrained):
                 caller(),
                 "shorten it: the last tokens count most",
             )
-        return super().generate(prompt, **options)
+        how: Any = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        return super().generate(prompt, most=most, each=each, **how)
 
     def translate(
         self,

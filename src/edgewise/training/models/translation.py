@@ -71,7 +71,7 @@ class TranslatorModel(nn.Module):
     ) -> Tensor:
         """The best translations (batch, n), found by beam search."""
         mask = mask_of(source, lengths, self.program.weight("word").dtype)
-        read = {"source": numbers(source), "mask": mask}
+        read: dict[str, Any] = {"source": numbers(source), "mask": mask}
         first = torch.full((len(source), 1), start, device=source.device)
         decoder = decoder_of(self.program, "target", self.longest, **read)
         most = self.longest - 1
