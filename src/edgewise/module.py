@@ -33,7 +33,7 @@ from edgewise.physical.prepare import (
     refuse_unnamed,
 )
 from edgewise.physical.step import Step
-from edgewise.physical.tracing import autocasts, handle, lowered
+from edgewise.physical.tracing import autocast_dtype, autocasts, handle
 from edgewise.physical.weights import Slots, at, mark, register
 from edgewise.plan.nodes import Plan
 from edgewise.weights import UnknownWeight, WeightTable, called_modules
@@ -313,7 +313,7 @@ class Model(torch.nn.Module):
         if torch.compiler.is_compiling():
             names, shapes = tuple(values), tuple(map(fixed, values.values()))
             kinds = tuple(value.dtype for value in values.values())
-            lower = lowered(unit.device)
+            lower = autocast_dtype(unit.device)
             mode = (self.training, as_rows)
             ensure_plan(self._handle, names, shapes, kinds, mode, lower, step.handle)
             found = step.modules[names, kinds, mode, lower](*given)

@@ -1,4 +1,4 @@
-"""The command `edgewise`: one file per verb.
+"""The command `edgewise`: one file per verb (subcommand).
 
 To add a verb, write `cli/<verb>.py` with a function of the same name, and add it to VERBS.
 """

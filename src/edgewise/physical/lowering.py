@@ -1,7 +1,7 @@
 """Lowering: what is computed on symbols is written into a graph instead.
 
-Code that computes with tensors runs once on symbols; every torch function that reads one becomes a
-node.
+Code that computes with tensors runs once on symbols; a torch function that reads one becomes a
+node, unless its result is known from the shape.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def _let_through(kind: type[EdgewiseError]) -> type[EdgewiseError]:
     return _MADE[kind]
 
 
-def lowered(device: torch.device) -> torch.dtype | None:
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
     """The precision of autocast, where it is on."""
     return torch.get_autocast_dtype(device.type) if autocasts(device) else None
 

@@ -1,4 +1,7 @@
-"""Why an atom has its value: the groundings behind it, what each gives, and its share."""
+"""Why an atom has its value: the groundings behind it, what each gives, and its share.
+
+`reference/render.py` prints it, and says how many groundings at most.
+"""
 
 import math
 from collections.abc import Callable, Sequence

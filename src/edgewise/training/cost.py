@@ -44,19 +44,19 @@ def estimate(recipe: Recipe, *, data: str | Path | None = None) -> Estimate:
     model: Any = recipe.model.build(words, corpus, seed_of(how.seed, "weights"))
     batch = corpus.batch(how.batch, how.seed, 0)
     rows = len(next(iter(batch.values())))
-    few = {name: tensor[:2] for name, tensor in batch.items()}
-    count = len(next(iter(few.values())))
+    two = {name: tensor[:2] for name, tensor in batch.items()}
+    count = len(next(iter(two.values())))
     parameters = sum(p.numel() for p in model.parameters())
     size = 8 if how.precision == "float64" else 4
     weights = size * parameters
-    activations = stored_bytes(recipe, model, few) * rows // count
+    activations = stored_bytes(recipe, model, two) * rows // count
     if how.precision in ("bfloat16", "float16"):
         activations //= 2
     return Estimate(
         parameters=parameters,
         words=words,
         steps=how.steps,
-        step_flops=_step_flops(recipe, forward_work(recipe, model, few)["flops"], rows / count),
+        step_flops=_step_flops(recipe, forward_work(recipe, model, two)["flops"], rows / count),
         memory={
             "weights": weights,
             "gradients": weights,

@@ -1,4 +1,4 @@
-"""What may vary in the layer of any Transformer: the knobs of every `Config`.
+"""What may vary in the layer of any Transformer: knobs of a `Config`.
 
     graph         the pairs that attend: a pattern or its text, one per layer or per head, or
                   conditions on I and J
@@ -65,7 +65,7 @@ class BadConfig(EdgewiseError):
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """The knobs of a layer; what is not given is as in the model's paper.
+    """The knobs of a layer; the defaults are those of the model's paper.
 
     `graph` is that of self-attention; a decoder attends to earlier tokens only. Patterns per layer
     are used in turns, patterns per head divide the heads evenly. A token with no key is unchanged

@@ -205,58 +205,6 @@ def feed_forward(
     return [(y(V.I) <= affine(x(V.I), y.relation, size, hidden)) | functions]
 
 
-def post_norm(
-    x: Atom,
-    z: Atom,
-    y: Atom,
-    size: int,
-    hidden: int,
-    *,
-    activation: Function = F.relu,
-    eps: float = 1e-5,
-    p: float = 0.0,
-    hidden_p: float = 0.0,
-) -> Statements:
-    """What follows attention z in a post-norm layer; `hidden_p` is the dropout of the hidden layer.
-
-    aᵢ = norm1(xᵢ + O zᵢ),   yᵢ = norm2(aᵢ + W₂ activation(W₁ aᵢ))
-    """
-    return [
-        *residual(x, z, R.attended, size, size, p),
-        *layer_norm(R.attended, R.norm1, size, eps=eps),
-        *feed_forward(R.norm1, R.mlp, size, hidden, activation=activation, p=hidden_p),
-        *residual(R.norm1, R.mlp, R.added, hidden, size, p),
-        *layer_norm(R.added, y, size, eps=eps),
-    ]
-
-
-def pre_norm(
-    x: Atom,
-    attends: Statements,
-    y: Atom,
-    size: int,
-    hidden: int,
-    *,
-    activation: Function = F.relu,
-    eps: float = 1e-5,
-    p: float = 0.0,
-    hidden_p: float = 0.0,
-    everywhere: bool = True,
-) -> Statements:
-    """A pre-norm layer, whose rules `attends` derive `heads(i)` from `norm1(i)`.
-
-    aᵢ = xᵢ + O attention(norm1(x))ᵢ,   yᵢ = aᵢ + W₂ activation(W₁ norm2(a)ᵢ)
-    """
-    return [
-        *layer_norm(x, R.norm1, size, eps=eps),
-        *attends,
-        *residual(x, R.heads, R.attended, size, size, p, everywhere=everywhere),
-        *layer_norm(R.attended, R.norm2, size, eps=eps),
-        *feed_forward(R.norm2, R.mlp, size, hidden, activation=activation, p=hidden_p),
-        *residual(R.attended, R.mlp, y, hidden, size, p),
-    ]
-
-
 def embedding(token: Atom, y: Atom, size: int) -> Statements:
     """The learnable vector of the token T that stands at I: `token(I, T)` is a fact.
 

@@ -41,8 +41,8 @@ class Transformer:
         graph: Any = self.graph or None
         if isinstance(graph, list):
             graph = per_head(*(p for p in map(parse, graph) if isinstance(p, Pattern)))
-        given = {name: getattr(self, name) for name in NAMES}
-        return given | {"graph": graph, "feed_forward": self.feed_forward or None}
+        chosen = {name: getattr(self, name) for name in NAMES}
+        return chosen | {"graph": graph, "feed_forward": self.feed_forward or None}
 
     def sizes(self, words: int, length: int) -> Any:
         """The configuration of the zoo's model."""
