@@ -1,6 +1,8 @@
 """Runs side by side, at equal steps and at equal FLOPs."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from tiny_recipe import put
@@ -67,6 +69,22 @@ def test_the_command_prints_a_table_a_picture_and_json(runs, tmp_path, capsys):
     assert main(["compare", *paths, "--by", "flops", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["run"] for row in rows] == paths
+
+
+def test_a_picture_that_cannot_be_written_is_an_error(runs, tmp_path, capsys):
+    for name, words in (("no/loss.png", "no such folder"), ("loss.jpg", ".png or .svg")):
+        assert main(["compare", str(runs["own"]), "--plot", str(tmp_path / name)]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_losses_of_other_data_are_pointed_out(runs, tmp_path, capsys):
+    other = Path(shutil.copytree(runs["own"], tmp_path / "other"))
+    recipe = (other / "recipe.toml").read_text()
+    (other / "recipe.toml").write_text(recipe.replace('"characters"', '"words"'))
+    assert main(["compare", str(runs["own"]), str(runs["window"])]) == 0
+    assert "note:" not in capsys.readouterr().out
+    assert main(["compare", str(runs["own"]), str(other)]) == 0
+    assert "differ in `data.tokenizer`: their losses may not" in capsys.readouterr().out
 
 
 def test_a_run_that_has_not_ended_is_compared_too(runs, tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_runs import run_of, trained
+from tiny_runs import copied, run_of, trained
 
 from edgewise import EdgewiseError, zoo
 from edgewise.training.export_onnx import _Named
@@ -112,6 +112,7 @@ def test_gguf_holds_a_llama(tmp_path: Path) -> None:
         ("generate", "gguf", "model.gguf", "written for Llama"),
         ("generate", "gguf", "model", "not the name of a file in the format GGUF"),
         ("generate", "onnx", "model.bin", "the format ONNX"),
+        ("recurrent", "onnx", "model.onnx", "a recurrent model cannot be written as ONNX"),
         ("generate", "onx", "model", "no format `onx`"),
         ("generate", "onnx", "no/such/model.onnx", "cannot be written"),
         ("generate", "hf", "no/such/model", "cannot be written"),
@@ -123,6 +124,13 @@ def test_what_cannot_be_exported_is_said(
     with pytest.raises(EdgewiseError, match=words):
         export(run_of(kind), to, tmp_path / out)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_card_does_not_need_the_summary(tmp_path: Path) -> None:
+    run = copied("generate", tmp_path)
+    (run / "summary.json").write_text('{"steps": ')
+    push(run, tmp_path / "hub")
+    assert "At step 4" in (tmp_path / "hub" / "README.md").read_text()
 
 
 def test_a_folder_for_the_hub_has_a_card(tmp_path: Path) -> None:

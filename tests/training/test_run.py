@@ -153,6 +153,7 @@ def older(folder: Path) -> None:
 
 def interrupted(folder: Path) -> None:
     (folder / "config.json").unlink()
+    shutil.rmtree(folder / "checkpoints")
 
 
 def changed_weights(folder: Path) -> None:
@@ -180,6 +181,7 @@ DAMAGE = {
     "no weights yet": no_weights,
     "older version": older,
     "before its first step": interrupted,
+    "the run has no `config.json`": lambda f: (f / "config.json").unlink(),
     "differs from its header": changed_weights,
     "the weight `word` is": other_shape,
     "`model.safetensors` is truncated": lambda f: (f / "model.safetensors").write_bytes(b"abc"),
@@ -207,6 +209,53 @@ def test_a_damaged_folder_is_refused(what: str, tmp_path: Path) -> None:
         assert found.value.code == "bad-run"
         assert what in found.value.message
         assert found.value.help
+
+
+def without_end(folder: Path) -> None:
+    table = json.loads((folder / "config.json").read_text())
+    del table["tokens"]["end"]
+    (folder / "config.json").write_text(json.dumps(table))
+
+
+OTHER_TASK = {
+    "`task` is 'fly'": ("generate", config(task="fly")),
+    "`tokens` lacks `end`": ("translate", without_end),
+    "the token `start` is 999": ("translate", config(tokens={"start": 999, "end": 0})),
+    "there are 1 labels, 2 classes": ("classify", config(labels=["fine"])),
+}
+
+
+@pytest.mark.parametrize("what", OTHER_TASK)
+def test_a_configuration_that_does_not_fit_its_task_is_refused(what: str, tmp_path: Path) -> None:
+    kind, damage = OTHER_TASK[what]
+    folder = copied(kind, tmp_path)
+    damage(folder)
+    with pytest.raises(edgewise.EdgewiseError) as found:
+        zoo.from_pretrained(folder)
+    assert found.value.code == "bad-run"
+    assert what in found.value.message
+
+
+RESUMED = ("`config.json` is not a JSON", "the run has no `config.json`", "the hash of `rules.txt`")
+
+
+@pytest.mark.parametrize("what", [*RESUMED, "the hash of `tokenizer.json`"])
+def test_a_damaged_run_is_not_resumed(what: str, tmp_path: Path) -> None:
+    folder = copied("generate", tmp_path)
+    (DAMAGE[what] if what in RESUMED else swapped)(folder)
+    recipe = training.load(run_of("generate").parent / "generate.toml")
+    with pytest.raises(edgewise.EdgewiseError) as found:
+        list(training.train(recipe, folder))
+    assert found.value.code == "bad-run"
+    assert what in found.value.message
+
+
+def swapped(folder: Path) -> None:
+    """A valid tokenizer that gives two characters each other's ids."""
+    table = json.loads((folder / "tokenizer.json").read_text())
+    ids = table["model"]["vocab"]
+    ids["e"], ids["t"] = ids["t"], ids["e"]
+    (folder / "tokenizer.json").write_text(json.dumps(table))
 
 
 def test_four_files_are_enough(tmp_path: Path) -> None:

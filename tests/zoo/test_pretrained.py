@@ -195,7 +195,7 @@ def test_a_pickle_is_not_opened(folder):
 
 def test_nothing_there(tmp_path):
     assert "there is no folder" in refusal(tmp_path / "none")
-    assert "`config.json` cannot be read" in refusal(tmp_path)
+    assert "config.json` cannot be read" in refusal(tmp_path)
     assert "there is no file" in refusal(tmp_path / "none.gguf")
 
 

@@ -9,11 +9,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from edgewise.cli.embed import check_out, put_file
 from edgewise.graphs.drawing import require_package
-from edgewise.save.archive import write
 from edgewise.training.comparison import compared, differing, picture, read_record
 
 UNITS = ("", "k", "M", "G", "T", "P", "E")
+PICTURES = (".png", ".svg")
+# settings that change what a loss measures
+MEASURED = {
+    *("data.kind", "data.path", "data.tokenizer", "objective.kind", "objective.smoothing"),
+}
 
 
 class By(StrEnum):
@@ -32,17 +37,22 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Compare runs: settings that differ, losses, measures and cost."""
+    if plot is not None:
+        require_package("matplotlib")
+        check_out(plot, PICTURES)
     records = [read_record(path) for path in runs]
     rows = compared(records, by.value)
     if plot is not None:
-        require_package("matplotlib")
-        kind = "svg" if plot.suffix == ".svg" else "png"
-        write(plot, picture(records, by.value, kind))
+        put_file(plot, picture(records, by.value, plot.suffix[1:]))
     if as_json:
         print(json.dumps(rows, indent=1))
         return
     console = Console(highlight=False)
-    console.print(table_of(rows, differing(records), by.value))
+    names = differing(records)
+    console.print(table_of(rows, names, by.value))
+    if other := [f"`{name}`" for name in names if name in MEASURED]:
+        what = f"note: the runs differ in {', '.join(other)}: their losses may not be comparable"
+        console.print(what, soft_wrap=True)
     if plot is not None:
         console.print(f"the loss curves are in {plot}", soft_wrap=True)
 

@@ -34,7 +34,7 @@ def embed(
 
         data = BytesIO()
         np.save(data, vectors.numpy())
-        _put(out, data.getvalue())
+        put_file(out, data.getvalue())
         return
     shown = [
         {"text": text, "vector": [round(x, 6) for x in v.tolist()]}
@@ -44,10 +44,10 @@ def embed(
     if out is None:
         print(lines)
     else:
-        _put(out, (lines + "\n").encode())
+        put_file(out, (lines + "\n").encode())
 
 
-def _put(path: Path, data: bytes) -> None:
+def put_file(path: Path, data: bytes) -> None:
     try:
         write(path, data)
     except OSError as problem:
@@ -57,9 +57,9 @@ def _put(path: Path, data: bytes) -> None:
         ) from None
 
 
-def check_out(path: Path) -> None:
+def check_out(path: Path, formats: tuple[str, ...] = FORMATS) -> None:
     place = Span.of("<out>", path)
-    if path.suffix not in FORMATS:
-        raise CannotWrite("unknown file format", place, f"end the name in {FORMATS[0]} or .npy")
+    if path.suffix not in formats:
+        raise CannotWrite("unknown file format", place, f"end the name in {' or '.join(formats)}")
     if not path.absolute().parent.is_dir():
         raise CannotWrite("no such folder", place, f"make it: mkdir -p {path.parent}")

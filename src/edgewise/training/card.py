@@ -43,7 +43,8 @@ def card(folder: Path, *, name: str | None = None, transformers: bool = False) -
         _use(config, title, transformers),
         _measured(folder),
         _rules(folder),
-        f"## Recipe\n\n`edgewise train {RECIPE}` repeats the run.\n\n```toml\n{recipe.strip()}\n```"
+        f"## Recipe\n\n`edgewise train {RECIPE} --data FOLDER` repeats the run; its data is in the "
+        f"folder.\n\n```toml\n{recipe.strip()}\n```"
         if recipe
         else "",
     ]
@@ -101,7 +102,10 @@ def _use(config: dict[str, Any], title: str, transformers: bool) -> str:
 
 def _summary(folder: Path) -> dict[str, Any]:
     path = folder / "summary.json"
-    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError:
+        found = {}  # damaged: the card says what the metrics say
     return found if isinstance(found, dict) else {}
 
 

@@ -125,7 +125,8 @@ def _accuracy(model: Pretrained, columns: Columns, names: dict[str, str]) -> Mea
     for at, label in enumerate(labels, start=1):
         if label not in known:
             what = f"row {at:,} has class {label!r:.60}, which the model does not know"
-            raise bad(what, columns.path, f"its classes are {', '.join(known)}"[:200])
+            there = ", ".join(dict.fromkeys(known.values()))
+            raise bad(what, columns.path, f"its classes are {there}"[:200])
     found = Average()
     for label, row in zip(labels, shares, strict=True):
         share = torch.tensor(max(row[known[label]], 1e-300), dtype=torch.float64)

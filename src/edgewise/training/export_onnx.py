@@ -27,6 +27,7 @@ from edgewise.zoo.pretrained.model import Pretrained
 PACKAGES = ("onnx", "onnxscript")
 MASKED = -1e30
 INTEGERS = ("token", "segment", "source", "target")  # inputs that are token ids
+SAFETENSORS = "`--to safetensors` writes every model"
 SCORE = "('leaf', 's')"  # q · k alone
 
 
@@ -35,6 +36,9 @@ def to_onnx(model: Pretrained, path: Path, *, batch: int = 1, length: int | None
 
     Inputs have the names that the rules read; a mask is 1 at tokens and 0 at padding.
     """
+    if model.architecture == "recurrent":
+        what = "a recurrent model cannot be written as ONNX: its rules are a loop over the tokens"
+        raise NotExportable(what, caller(), SAFETENSORS)
     for package in PACKAGES:
         require_package(package)
     n = min(model.config.length, 128) if length is None else length
@@ -51,9 +55,9 @@ def to_onnx(model: Pretrained, path: Path, *, batch: int = 1, length: int | None
         while problem.__cause__ is not None:
             problem = problem.__cause__
         raise NotExportable(
-            f"torch cannot write this model as ONNX: {str(problem)[:160]}",
+            f"the model cannot be written as ONNX: {str(problem)[:160]}",
             caller(),
-            "`--to safetensors` writes every model",
+            SAFETENSORS,
         ) from None
 
 
@@ -107,7 +111,9 @@ def _attend(q: Any, k: Any, v: Any, *rest: Any) -> tuple[Any, Any]:
     pattern = thing_of(graph)
     plain = score == SCORE and isinstance(pattern, Pattern) and not (tables or offset)
     if not plain or seed is not None or any(term is not None for term in terms):
-        raise NotImplementedError(f"attention with terms, along {pattern}")
+        raise NotImplementedError(
+            f"the scores of its attention are more than q · k, along {pattern}"
+        )
     here = pattern.dense(q.shape[2], k.shape[1])
     one, last = op.Constant(value_ints=[1]), op.Constant(value_ints=[-1])
     mask, hidden = _constant(here.float()), _constant(torch.where(here, 0.0, MASKED))

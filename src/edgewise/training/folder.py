@@ -2,8 +2,8 @@
 
 A run is a model. Its folder holds, each file written atomically:
 
-- `recipe.toml`: the recipe with all its defaults, so that `edgewise train RUN/recipe.toml` repeats
-  the run;
+- `recipe.toml`: the recipe with all its defaults, so that `edgewise train RUN/recipe.toml
+  --data FOLDER` repeats the run;
 - `config.json`: `model_type` "edgewise"; `task`, the verb that fits (generate, translate, classify,
   embed); the sections `model` and `objective` of the recipe; `sizes`, what `build` reads of a
   corpus; `tokens`, special token ids by name; `texts`, 2 for pairs of texts; `labels` of classes;

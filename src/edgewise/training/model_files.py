@@ -104,6 +104,15 @@ def read(folder: Path) -> ModelFiles:
     return ModelFiles(config, model.eval(), tokenizer, step)
 
 
+def check(folder: Path) -> dict[str, Any]:
+    """The configuration of a run, whose rules and tokenizer are those that it was written with."""
+    config = _config(folder)
+    for name in config["files"]:
+        if name in (RULES, TOKENIZER):
+            _checked(folder, name, config)
+    return config
+
+
 def read_weights(folder: Path) -> tuple[dict[str, Tensor], int | None]:
     """The weights of a run and their step."""
     path = folder / WEIGHTS
@@ -151,6 +160,8 @@ def _without_config(folder: Path, problem: OSError) -> tuple[str, str]:
     if (folder / OLDER).is_file():
         what = "the run is of an older version, which saved no tokenizer and no rules"
         return what, "train it again; `checkpoints/` has its weights as safetensors"
+    if (folder / "checkpoints").is_dir():
+        return f"the run has no `{CONFIG}`", AGAIN
     if (folder / RECIPE).is_file():
         what = f"the run has no `{CONFIG}`: it was interrupted before its first step"
         return what, "run its recipe again"

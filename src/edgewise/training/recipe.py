@@ -188,6 +188,8 @@ class _RecipeReader:
             help = _near(str(value), limits["choices"])
             return self._say(f"`{key}` cannot be {value!r}", section, key, help)
         below = limits.get("below", MAX_INT if type(value) is int else math.inf)
+        if number and not limits and type(value) is float and not math.isfinite(value):
+            return self._say(f"`{key}` is {value}", section, key, "give a finite number")
         if number and not limits.get("least", value) <= value < below:
             wanted = f"at least {limits.get('least')}"
             wanted += f" and below {below}" if "below" in limits or value >= below else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -274,6 +274,22 @@ class WindowDecoder:
         return UNLIMITED
 
 
+def _mismatch(config: Mapping[str, Any], task: str) -> str | None:
+    """What of the task, special tokens or labels does not fit the model, if anything."""
+    tokens, labels, sizes = config["tokens"], config["labels"], config["sizes"]
+    if config["task"] != task:
+        return f"`task` is {config['task']!r:.60}, the objective is to {task}"
+    for name in ("start", "end") if task == "translate" else ():
+        if name not in tokens:
+            return f"`tokens` lacks `{name}`"
+    for name, number in tokens.items():
+        if number >= sizes["words"]:
+            return f"the token `{name}` is {number}, the model has a vocabulary of {sizes['words']}"
+    if task == "classify" and len(labels) != sizes.get("classes"):
+        return f"there are {len(labels)} labels, {sizes.get('classes')} classes"
+    return None
+
+
 def read_run(path: Path, dtype: torch.dtype = torch.float32) -> Run:
     """The model of a run's folder."""
     files = model_files.read(path)
@@ -286,6 +302,8 @@ def read_run(path: Path, dtype: torch.dtype = torch.float32) -> Run:
         missing = f"`sizes` lacks `{getattr(problem, 'name', '')}`"
         what = problem.message if isinstance(problem, EdgewiseError) else missing
         raise model_files.bad(path, f"`{model_files.CONFIG}`: {what}", model_files.AGAIN) from None
+    if (mismatch := _mismatch(config, task)) is not None:
+        raise model_files.bad(path, f"`{model_files.CONFIG}`: {mismatch}", model_files.AGAIN)
     length = getattr(module, "context", getattr(module, "longest", getattr(sizes, "longest", 0)))
     return Run(
         spec=sys.modules[type(model).__module__],

@@ -27,7 +27,8 @@ def same_recipe(out: Path, recipe: Recipe) -> None:
         raise OtherRecipe(
             f"the folder has a run of another recipe: {'; '.join(found[:SHOWN])}{more}",
             Span.of("<out>", out),
-            f"choose another folder, or continue that run with `{out / RECIPE}`",
+            f"choose another folder, or continue that run: "
+            f"`edgewise train {out / RECIPE} --out {out} --data FOLDER`",
         )
 
 
@@ -52,9 +53,10 @@ def same_data(numbers: Mapping[str, Any], fingerprint: str, path: Path) -> None:
 
 
 def tokenizer_of_run(out: Path, recipe: Recipe) -> Any:
-    """The tokenizer that a run learned, so that it need not be learned again."""
-    file = out / model_files.TOKENIZER
-    if not file.is_file() or not any((out / "checkpoints").glob("step-*")):
+    """The tokenizer that a run learned; others would give the tokens other ids."""
+    if not any((out / "checkpoints").glob("step-*")):
+        return None
+    if model_files.TOKENIZER not in model_files.check(out)["files"]:
         return None
     require_package("tokenizers")
-    return opened(file)[0]
+    return opened(out / model_files.TOKENIZER)[0]

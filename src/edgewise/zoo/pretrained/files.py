@@ -49,8 +49,8 @@ def read_json(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
     except OSError as problem:
         raise BadPretrained(
-            f"`{path.name}` cannot be read: {problem.strerror}",
-            help=f"a checkpoint is a folder with {CONFIG} and {WEIGHTS}",
+            f"`{path}` cannot be read: {problem.strerror}",
+            help=f"a run or a checkpoint is a folder with {CONFIG} and {WEIGHTS}",
         ) from None
     except (ValueError, RecursionError):
         raise BadPretrained(f"`{path.name}` is not JSON", help="check the file") from None
