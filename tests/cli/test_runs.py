@@ -13,7 +13,7 @@ from edgewise.cli import main
 from edgewise.training import model_files
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
-from tiny_runs import copied, run_of
+from tiny_runs import copied, run_of, trained
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -32,6 +32,14 @@ def test_generate(capsys: pytest.CaptureFixture[str]) -> None:
     found = lines(capsys, "generate", run, "to be", "not", *how)
     assert found[0] == {"prompt": "to be", "text": expected}
     assert [one["prompt"] for one in found] == ["to be", "not"]
+
+
+def test_generate_says_which_words_are_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = trained(tmp_path, "generate", characters="words")
+    assert main(["generate", str(run), "to zebra", "--most", "1"]) == 0
+    assert "read as unknown: `zebra`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["generate", "subwords"])
@@ -147,7 +155,7 @@ MISTAKES = {
     "no such part": (["evaluate", "pairs", "--data", "HERE", "--part", "x"], "bad-data", "x"),
     "no measure": (["evaluate", "embed", "--file", "EMPTY"], "bad-data", "EMPTY"),
     "not a run": (["push", "EMPTY", "--to", "hub"], "bad-pretrained", "config.json"),
-    "no pair": (["classify", "pairs", "a dog"], "bad-text", "pairs"),
+    "no pair": (["classify", "pairs", "a dog"], "bad-text", "with a tab"),
     "a bad number": (["generate", "generate", "to", "--most", "0"], "bad-decoding", "most"),
     "a bad beam": (["translate", "translate", "a", "--beams", "0"], "bad-decoding", "beams"),
 }

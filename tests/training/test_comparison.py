@@ -82,9 +82,9 @@ def test_losses_of_other_data_are_pointed_out(runs, tmp_path, capsys):
     recipe = (other / "recipe.toml").read_text()
     (other / "recipe.toml").write_text(recipe.replace('"characters"', '"words"'))
     assert main(["compare", str(runs["own"]), str(runs["window"])]) == 0
-    assert "note:" not in capsys.readouterr().out
+    assert not capsys.readouterr().err
     assert main(["compare", str(runs["own"]), str(other)]) == 0
-    assert "differ in `data.tokenizer`: their losses may not" in capsys.readouterr().out
+    assert "differ in `data.tokenizer`: their losses may not" in capsys.readouterr().err
 
 
 def test_a_run_that_has_not_ended_is_compared_too(runs, tmp_path):

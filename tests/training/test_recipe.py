@@ -117,3 +117,16 @@ def test_bad_data_stops_a_run_before_it_starts(case, tmp_path):
     assert caught.value.code == "bad-data"
     assert said in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_path_of_a_recipe_is_not_a_recipe(tmp_path):
+    path = put(tmp_path)
+    for use in (
+        lambda: list(training.train(path, tmp_path / "run")),
+        lambda: training.estimate(path),
+    ):
+        with pytest.raises(EdgewiseError, match="expected a recipe") as caught:
+            use()
+        assert "training.load" in caught.value.help
+    with pytest.raises(EdgewiseError, match="a string, not int"):
+        training.load(3)

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from edgewise.cli.checkpoint import note
 from edgewise.cli.embed import check_out, put_file
 from edgewise.graphs.drawing import require_package
 from edgewise.training.comparison import compared, differing, picture, read_record
@@ -41,18 +42,16 @@ def compare(
         require_package("matplotlib")
         check_out(plot, PICTURES)
     records = [read_record(path) for path in runs]
-    rows = compared(records, by.value)
+    rows, names = compared(records, by.value), differing(records)
+    if other := [f"`{name}`" for name in names if name in MEASURED]:
+        note(f"the runs differ in {', '.join(other)}: their losses may not be comparable")
     if plot is not None:
         put_file(plot, picture(records, by.value, plot.suffix[1:]))
     if as_json:
         print(json.dumps(rows, indent=1))
         return
     console = Console(highlight=False)
-    names = differing(records)
     console.print(table_of(rows, names, by.value))
-    if other := [f"`{name}`" for name in names if name in MEASURED]:
-        what = f"note: the runs differ in {', '.join(other)}: their losses may not be comparable"
-        console.print(what, soft_wrap=True)
     if plot is not None:
         console.print(f"the loss curves are in {plot}", soft_wrap=True)
 

@@ -4,7 +4,16 @@ from typing import Annotated, Any
 
 import typer
 
-from edgewise.cli.checkpoint import File, Json, Model, NoTexts, json_line, opened, read_texts
+from edgewise.cli.checkpoint import (
+    File,
+    Json,
+    Model,
+    NoTexts,
+    json_line,
+    note_unknown,
+    opened,
+    read_texts,
+)
 from edgewise.errors import caller
 from edgewise.zoo.pretrained import Pretrained
 
@@ -39,6 +48,7 @@ def generate(
             typer.echo(json_line(prompt=shown, text=found.generate(prompt, **how)))
         else:
             _stream(found, prompt, shown, how)
+    note_unknown(found, texts)
 
 
 def _stream(model: Pretrained, prompt: str, shown: str, how: dict[str, Any]) -> None:

@@ -60,7 +60,8 @@ def read(path: Path) -> dict[str, bytes]:
     except FileNotFoundError:
         raise Broken("no such file", "check the path") from None
     except (IsADirectoryError, PermissionError) as problem:
-        raise Broken(f"cannot read it ({problem.strerror})", "give a file") from None
+        help = "give a file, or the folder of a run"
+        raise Broken(f"cannot read it ({problem.strerror})", help) from None
     except (zipfile.BadZipFile, EOFError, OSError, RuntimeError, NotImplementedError, ValueError):
         raise Broken("truncated or corrupt archive") from None
 

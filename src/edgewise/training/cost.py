@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from edgewise.training.randomness import seed_of
-from edgewise.training.recipe import Recipe
+from edgewise.training.recipe import Recipe, check_recipe
 from edgewise.zoo.layers import AGGREGATED
 
 BACKWARD = 2  # gradients of inputs and of weights cost as much as the forward pass, each
@@ -39,6 +39,7 @@ class Estimate:
 
 def estimate(recipe: Recipe, *, data: str | Path | None = None) -> Estimate:
     """The cost of a recipe on its data; the model is built, and run on two examples."""
+    check_recipe(recipe)
     corpus = recipe.data.read(Path(data) if data is not None else recipe.path.parent)
     how, words = recipe.training, recipe.objective.words(corpus)
     model: Any = recipe.model.build(words, corpus, seed_of(how.seed, "weights"))

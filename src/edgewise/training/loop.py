@@ -27,7 +27,7 @@ from edgewise.training.logs import Logs
 from edgewise.training.objectives import Average
 from edgewise.training.optimiser import adamw, scheduler
 from edgewise.training.randomness import deterministic, seed_of
-from edgewise.training.recipe import Recipe
+from edgewise.training.recipe import Recipe, check_recipe
 from edgewise.training.same import same_data, same_recipe, tokenizer_of_run
 
 BEST = "best.safetensors"
@@ -60,6 +60,7 @@ def train(
     checkpoint, bit for bit as if it had not been interrupted; `resume=False` refuses it. When
     `stop` is set, the run saves a checkpoint after the step and ends.
     """
+    check_recipe(recipe)
     out = Path(out)
     logs.require(tensorboard)
     folder.check(out, resume)

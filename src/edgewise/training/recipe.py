@@ -11,7 +11,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from edgewise.errors import EdgewiseError, Span, raise_all, suggest
+from edgewise.errors import EdgewiseError, Span, caller, raise_all, suggest
 from edgewise.training.data import DATA
 from edgewise.training.errors import BadRecipe
 from edgewise.training.models import MODELS
@@ -88,6 +88,9 @@ def load(path: str | Path, settings: Iterable[str] = ()) -> Recipe:
 
     `settings` change keys: `["model.graph=window(64)", "training.seed=2"]`.
     """
+    if not isinstance(path, str | Path):
+        what = f"the path of a recipe is a string, not {type(path).__name__}"
+        raise BadRecipe(what, caller(), 'write `load("recipe.toml")`')
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -102,6 +105,13 @@ def load(path: str | Path, settings: Iterable[str] = ()) -> Recipe:
         raise _syntax(problem, path, text) from None
     tables, places = overridden(tables, settings)
     return _RecipeReader(path, text, places).recipe(tables)
+
+
+def check_recipe(recipe: Any) -> None:
+    """Refuse what is not a recipe, such as the path of one."""
+    if not isinstance(recipe, Recipe):
+        what = f"expected a recipe, got {recipe!r:.60}"
+        raise BadRecipe(what, caller(), "read it first: `training.load(path)`")
 
 
 def section(name: str, table: dict[str, Any], path: Path) -> Any:

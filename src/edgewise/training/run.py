@@ -98,7 +98,8 @@ class Run(Pretrained):
         for k, pair in enumerate(texts):
             if not isinstance(pair, tuple) or len(pair) != 2:
                 what = f"the model reads pairs of texts, text {k} is {pair!r:.60}"
-                raise BadText(what, caller(), 'give pairs: `[("a text", "another")]`')
+                help = 'give pairs: `[("a text", "another")]`; in a shell, with a tab between'
+                raise BadText(what, caller(), help)
             listed(pair)
 
     def _tokenizer(self) -> Any:
