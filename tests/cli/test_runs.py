@@ -152,6 +152,7 @@ MISTAKES = {
     "no such format": (["export", "generate", "--to", "onx"], "not-exportable", "`onnx`"),
     "no layout": (["export", "generate", "--to", "gguf"], "not-exportable", "Llama"),
     "no data": (["evaluate", "generate"], "bad-data", "--data"),
+    "no such file": (["evaluate", "generate", "--file", "no.txt"], "bad-data", "check `--file`"),
     "no such part": (["evaluate", "pairs", "--data", "HERE", "--part", "x"], "bad-data", "x"),
     "no measure": (["evaluate", "embed", "--file", "EMPTY"], "bad-data", "EMPTY"),
     "not a run": (["push", "EMPTY", "--to", "hub"], "bad-pretrained", "config.json"),

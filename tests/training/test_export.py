@@ -57,6 +57,9 @@ def test_a_gpt_is_exported_in_the_layout_of_transformers(tmp_path: Path) -> None
     assert "transformers reads it" in export(run_of("generate"), "hf", tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: transformers\n")
+    assert "graph ," not in card  # what is as in the paper is not listed
+    table = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert table["eos_token_id"] is table["bos_token_id"] is None  # not GPT-2's 50256
     assert zoo.from_pretrained(tmp_path / "out").architecture == "GPT2LMHeadModel"
     sparse = {"size = 8\n": 'size = 8\ngraph = "window(2)"\ndropout = 0.1\n'}
     run = trained(tmp_path, "generate", **sparse)

@@ -64,7 +64,9 @@ def _front(config: dict[str, Any], transformers: bool) -> str:
 
 def _what(config: dict[str, Any], folder: Path) -> str:
     options = ", ".join(
-        f"{key} {_shown(value)}" for key, value in config["model"].items() if key != "kind"
+        f"{key} {_shown(value)}"
+        for key, value in config["model"].items()
+        if key != "kind" and value != ""  # empty: as in the paper
     )
     words = config["sizes"].get("words")
     labels = config.get("labels")

@@ -54,6 +54,8 @@ def on_recipe(run: Run, folder: Path, data: Path, part: str) -> Measures:
 
 def on_file(model: Pretrained, file: Path, folder: Path) -> Measures:
     """Perplexity, accuracy or BLEU on all texts of a file."""
+    if not file.exists():
+        raise bad("there is no such file", file, "check `--file`")
     names = dict(COLUMNS)
     if isinstance(model, Run) and (folder / RECIPE).is_file():
         data = recipes.load(folder / RECIPE).data

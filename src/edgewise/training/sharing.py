@@ -164,7 +164,7 @@ def save_run(run: Run, path: Path) -> None:
     if why is not None:
         raise NotExportable(why, caller(), "`--to safetensors` writes every model")
     end = run.table["tokens"].get("end")
-    tokens = {} if end is None else {"bos_token_id": end, "eos_token_id": end}
+    tokens = {"bos_token_id": end, "eos_token_id": end}  # null, or transformers takes GPT-2's
     weights = {n: p.detach() for n, p in run.model.named_parameters()}
     how: Any = {"tokenizer": run.tokenizer, "tokens": tokens}
     save_pretrained(path, gpt2, _sizes(run), weights, **how)
