@@ -60,7 +60,11 @@ def test_a_gpt_is_exported_in_the_layout_of_transformers(tmp_path: Path) -> None
     assert "graph ," not in card  # what is as in the paper is not listed
     table = json.loads((tmp_path / "out" / "config.json").read_text())
     assert table["eos_token_id"] is table["bos_token_id"] is None  # not GPT-2's 50256
-    assert zoo.from_pretrained(tmp_path / "out").architecture == "GPT2LMHeadModel"
+    read = zoo.from_pretrained(tmp_path / "out")
+    size = sum(weight.numel() for weight in read.weights.values())
+    assert repr(read) == f"Pretrained(GPT2LMHeadModel, logits, {size:,} weights)"
+    read.save_pretrained(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["eos_token_id"] is None
     sparse = {"size = 8\n": 'size = 8\ngraph = "window(2)"\ndropout = 0.1\n'}
     run = trained(tmp_path, "generate", **sparse)
     assert "cannot express `graph`" in export(run, "hf", tmp_path / "sparse")

@@ -50,7 +50,7 @@ UNLIMITED = 1 << 30  # positions of a model with relative positions only
 WIDTH_MULTIPLE = 16  # a model is grounded once per width: round widths up to reuse it
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Pretrained:
     """What `from_pretrained` gives.
 
@@ -66,7 +66,11 @@ class Pretrained:
     tokenizer: Any = None
     table: dict[str, Any] = field(default_factory=dict)
     dtype: torch.dtype = torch.float32
-    compiled: dict[str, Model] = field(default_factory=dict, repr=False)
+    compiled: dict[str, Model] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        size = sum(weight.numel() for weight in self.weights.values())
+        return f"Pretrained({self.architecture}, {self.output}, {size:,} weights)"
 
     @property
     def output(self) -> str:
@@ -233,7 +237,9 @@ class Pretrained:
             spec=self.spec,
             architecture=self.architecture,
             tokenizer=self.tokenizer,
-            tokens=self._said(*TOKENS, "id2label", "label2id"),
+            # a null is said too: without it transformers takes the default of the model type
+            tokens={name: self.table[name] for name in TOKENS if name in self.table}
+            | self._said("id2label", "label2id"),
             generation=self._said(*NAMES),
         )
 
