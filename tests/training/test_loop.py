@@ -112,8 +112,9 @@ def test_a_kill_at_any_moment_loses_nothing():
     """`kills.py` says more; this is the same with a smaller count."""
     script = Path(__file__).with_name("kills.py")
     command = [sys.executable, str(script), "--count", "5", "--seed", "3"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert len(said.partition(":")[2].split()) == 5
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert len(ended.stdout.partition(":")[2].split()) == 5
 
 
 def stopped(folder):
