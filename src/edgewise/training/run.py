@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -125,21 +125,8 @@ class Run(Pretrained):
                 return super().decoder(read, most)
         return WindowDecoder(self.model, self.config.length), most
 
-    def generate(
-        self,
-        prompt: str,
-        *,
-        most: int = 100,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int | None = None,
-        each: Callable[[str], None] | None = None,
-    ) -> str:
-        """The continuation of a prompt; see `Pretrained.generate`.
-
-        Tokens after the context are predicted from as many tokens as the context has.
-        """
+    def check_prompt(self, prompt: str) -> None:
+        """Tokens after the context are predicted from as many tokens as the context has."""
         self._check_task("generate")
         (row,) = encoded(self._tokenizer(), listed([prompt]))
         if len(row) > self.config.length:
@@ -148,8 +135,6 @@ class Run(Pretrained):
                 caller(),
                 "shorten it: the last tokens count most",
             )
-        how: Any = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-        return super().generate(prompt, most=most, each=each, **how)
 
     def translate(
         self,

@@ -25,13 +25,8 @@ STD = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gpt(Transformer):
-    """`dropout` applies to rows, `attention_dropout` to attention weights.
-
-    A token attends to earlier ones of its graph; the hidden layer is 4 · size wide.
-    """
-
-    attention_dropout: float = number(0.0, least=0.0, below=1.0)
+class LanguageTransformer(Transformer):
+    """A Transformer that scores every word of the vocabulary at each position."""
 
     def build(self, words: int, corpus: Any, seed: int) -> LanguageModel:
         compiled = self.program(words, corpus.context).compile(R.logits, seed=seed)
@@ -41,6 +36,20 @@ class Gpt(Transformer):
     def module(self, program: Model, words: int, corpus: Any) -> LanguageModel:
         """The module around a compiled program."""
         return LanguageModel(program, words, corpus.context)
+
+    def program(self, words: int, context: int) -> Program:
+        """Reads `token(i)`, derives `logits(i)`, a score for each word."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpt(LanguageTransformer):
+    """`dropout` applies to rows, `attention_dropout` to attention weights.
+
+    A token attends to earlier ones of its graph; the hidden layer is 4 · size wide.
+    """
+
+    attention_dropout: float = number(0.0, least=0.0, below=1.0)
 
     def sizes(self, words: int, length: int) -> gpt2.Config:
         return gpt2.Config(
@@ -50,24 +59,14 @@ class Gpt(Transformer):
         )  # fmt: skip
 
     def program(self, words: int, context: int) -> Program:
-        """Reads `token(i)`, derives `logits(i)`, a score for each word."""
         return gpt2.program(self.sizes(words, context))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Encoder(Transformer):
+class Encoder(LanguageTransformer):
     hidden: int = number(least=1)
 
     states: ClassVar = "final"  # what `embed` takes the mean of
-
-    def build(self, words: int, corpus: Any, seed: int) -> LanguageModel:
-        compiled = self.program(words, corpus.context).compile(R.logits, seed=seed)
-        initialise(compiled, self.layers, seed)
-        return self.module(compiled, words, corpus)
-
-    def module(self, program: Model, words: int, corpus: Any) -> LanguageModel:
-        """The module around a compiled program."""
-        return LanguageModel(program, words, corpus.context)
 
     def sizes(self, words: int, length: int) -> gpt2.Config:
         return gpt2.Config(
@@ -76,7 +75,6 @@ class Encoder(Transformer):
         )  # fmt: skip
 
     def program(self, words: int, context: int) -> Program:
-        """Reads `token(i)`, derives `logits(i)`, a score for each word."""
         config = self.sizes(words, context)
         stack, (last,) = block.stacked(
             lambda edges: lambda x: encoder.layer(x, config, edges),

@@ -185,6 +185,9 @@ class Pretrained:
         """Scores of the next token after a prompt of `read` tokens, and how many can follow."""
         return cached_decoder(self, read, most)
 
+    def check_prompt(self, prompt: str) -> None:
+        """Refuse a prompt that the model cannot continue."""
+
     def generate(
         self,
         prompt: str,
@@ -200,6 +203,7 @@ class Pretrained:
 
         Greedy decoding, or sampling if a temperature is given.
         """
+        self.check_prompt(prompt)
         sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
         return generate(self, prompt, most, seed, each, **sampling)
 
