@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis
+import numpy as np
 import pytest
+import torch
 
 GOLDEN = Path(__file__).parent / "golden"
 sys.path.insert(0, str(Path(__file__).parent))  # helpers of tests are imported by name
@@ -35,6 +37,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         draw.shuffle(items)
         files = {item.path: draw.random() for item in items}
         items.sort(key=lambda item: files[item.path])
+
+
+@pytest.fixture(autouse=True)
+def draws_the_same() -> None:
+    """A test that fails, fails again: what it draws does not depend on the tests before it."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True, scope="module")
