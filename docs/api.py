@@ -24,6 +24,7 @@ MODULES = {  # what else is public, by the `__all__` of each
     "edgewise.decode": "Decoding",
     "edgewise.zoo": "Models and checkpoints",
     "edgewise.zoo.parts": "Parts of models, as blocks of rules",
+    "edgewise.zoo.rope_scaling": "Rotary positions of long texts",
     "edgewise.hf": "Hugging Face models",
     "edgewise.training": "Training from recipes",
     "edgewise.viz": "Pictures",

@@ -92,7 +92,7 @@ def test_files_that_are_not_all_there(checkpoint, tmp_path):
 @pytest.mark.parametrize(
     ("name", "said", "field"),
     [
-        ("llama", {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "'yarn'"),
+        ("llama", {"rope_parameters": {"rope_type": "axial", "factor": 2.0}}, "'axial'"),
         ("mistral", {"layer_types": ["full_attention"] * 2}, "layer_types"),
         ("llama", {"sliding_window": 4}, "sliding_window"),
         ("qwen2", {"layer_types": ["chunked_attention"] * 2, "use_sliding_window": True,

@@ -77,6 +77,12 @@ def gpt():
 
 
 KINDS = ["sliding_attention", "full_attention"]
+LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 100.0, "short_factor": [1.0, 1.5, 2.0],
+    "long_factor": [2.0, 4.0, 8.0],
+}  # fmt: skip
+YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0}
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0}
 DECODERS = {
     "gpt": gpt,
     "qwen2": lambda: decoder("Qwen2"),
@@ -86,6 +92,11 @@ DECODERS = {
     "gemma3": lambda: decoder("Gemma3", head_dim=8, sliding_window=4, layer_types=KINDS),
     "phi": lambda: decoder("Phi", hidden_size=32),
     "phi3": lambda: decoder("Phi3"),
+    "longrope": lambda: decoder(
+        "Phi3", original_max_position_embeddings=12, rope_parameters=LONGROPE
+    ),
+    "yarn": lambda: decoder("Qwen3", head_dim=8, rope_parameters=YARN),
+    "dynamic": lambda: decoder("Mistral", rope_parameters=DYNAMIC),
 }
 BOTH = {"bart": "Bart", "mbart": "MBart", "marian": "Marian"}
 CONSTRAINTS = {

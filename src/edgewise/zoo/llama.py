@@ -24,6 +24,7 @@ from edgewise.language.nodes import Atom, Expression, Function, Variable
 from edgewise.zoo import block, layers
 from edgewise.zoo.block import BadConfig, Edges
 from edgewise.zoo.parts import Statements, rotary, speeds
+from edgewise.zoo.rope_scaling import Scaling, scaled_rotary
 
 PAST = (R.special.leq(V.J, V.I),)
 
@@ -32,7 +33,7 @@ PAST = (R.special.leq(V.J, V.I),)
 class Config(block.Block):
     """`d` features per head; `tied`: words are scored by the table that they were read from.
 
-    - stretch: slows rotary positions down, by a factor, or (factor, low, high, length) as Llama 3.
+    - scaling: how rotary positions are scaled for long texts, one of `zoo.rope_scaling`.
     - rotated: how many features of a head are rotated, by default all.
     - biases: the projections with a bias, of `q`, `k`, `v`, `attended`, `gate`, `up`, `out`.
     - window: in the layers `local` a token attends to so many tokens, itself included; their
@@ -51,7 +52,7 @@ class Config(block.Block):
     layers: int = 32
     length: int = 2048
     base: float = 10_000.0
-    stretch: tuple[float, ...] | None = None
+    scaling: Scaling | None = None
     eps: float = 1e-6
     dropout: float = 0.0
     tied: bool = False
@@ -80,18 +81,6 @@ class Config(block.Block):
                     caller(),
                     f"give at most {self.groups} patterns, a divisor of it",
                 )
-
-    @property
-    def speeds(self) -> tuple[float, ...]:
-        found = speeds(self.rotated or self.d, self.base)
-        match self.stretch:
-            case None:
-                return found
-            case (factor,):
-                return tuple(speed / factor for speed in found)
-            case (factor, low, high, length):
-                return tuple(_slowed(speed, factor, low, high, length) for speed in found)
-        raise AssertionError(self.stretch)
 
 
 def norm(x: Expression, name: str, size: int, config: Config) -> Expression:
@@ -245,13 +234,7 @@ def domains(config: Any) -> dict[Variable, int]:
 
 def rotations(config: Config) -> Statements:
     """The angles of all positions, and those of local layers."""
-    local = rotary(R.token, speeds(config.rotated or config.d, config.local_base or 1.0))
-    own = rotary(R.token, config.speeds)
+    d = config.rotated or config.d
+    local = rotary(R.token, speeds(d, config.local_base or 1.0))
+    own = scaled_rotary(R.token, config.scaling, speeds(d, config.base), d, config.base)
     return [*own, *(scope("local")(local) if config.local_base else [])]
-
-
-def _slowed(speed: float, factor: float, low: float, high: float, length: float) -> float:
-    """Slow turns are slowed by `factor`, fast ones not at all, those between in part."""
-    turns = length * speed / (2 * math.pi)
-    share = min(max((turns - low) / (high - low), 0.0), 1.0)
-    return (1 - share) * speed / factor + share * speed

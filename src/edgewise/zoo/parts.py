@@ -169,18 +169,23 @@ def relative(x: Atom, y: Atom, buckets: int, far: int, *, both: bool = True) -> 
     return [y(V.H, V.I, V.J) <= (W[y.relation](V.B, V.H)[1,], near, rows(V.I), rows(V.J))]
 
 
-def rotary(x: Atom, speeds: Sequence[float]) -> Statements:
-    """The cos and sin of the angles i · speed of every position i of x.
+def rotary(x: Atom, speeds: Sequence[float] | Atom, *, amplitude: float = 1.0) -> Statements:
+    """The cos and sin of the angles i · speed of every position i of x, times `amplitude`.
 
     https://arxiv.org/abs/2104.09864
     """
-    speed = W.speed[list(speeds)].fixed()
+    speed = speeds if isinstance(speeds, Atom) else W.speed[list(speeds)].fixed()
     return [
         (R.angle(V.I) <= (R.special.add_eval(V.I, 0), speed, R.hidden[x.relation](V.I)))
         | [F.product],
-        R.cos(V.I) <= F.cos(R.angle(V.I)),
-        R.sin(V.I) <= F.sin(R.angle(V.I)),
+        R.cos(V.I) <= times(F.cos(R.angle(V.I)), amplitude),
+        R.sin(V.I) <= times(F.sin(R.angle(V.I)), amplitude),
     ]
+
+
+def times(x: Expression, factor: float) -> Expression:
+    """A fixed multiple; of 1, the expression itself."""
+    return x if factor == 1 else x * factor
 
 
 def rotated(x: Atom, y: Atom) -> Statements:

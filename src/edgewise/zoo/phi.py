@@ -14,6 +14,7 @@ from edgewise.language.nodes import Atom, Expression, Function
 from edgewise.zoo import block, layers, llama
 from edgewise.zoo.block import Edges
 from edgewise.zoo.parts import Statements, affine, dropped, layer_norm
+from edgewise.zoo.rope_scaling import Scaling
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Config(block.Block):
     layers: int = 24
     length: int = 2048
     base: float = 10_000.0
-    stretch: tuple[float, ...] | None = None
+    scaling: Scaling | None = None
     rotated: int | None = 32
     activation: Function = F.gelu_tanh
     eps: float = 1e-5
@@ -50,7 +51,7 @@ class Config(block.Block):
         """What attention is like."""
         return llama.Config(
             size=self.size, heads=self.heads, groups=self.groups, d=self.d, base=self.base,
-            stretch=self.stretch, rotated=self.rotated, dropout=self.dropout,
+            scaling=self.scaling, rotated=self.rotated, dropout=self.dropout,
             biases=("q", "k", "v"), layers=self.layers, graph=self.graph, scale=self.scale,
             aggregation=self.aggregation, positions=self.positions,
             attention_dropout=self.attention_dropout,

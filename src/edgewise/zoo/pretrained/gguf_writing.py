@@ -51,8 +51,8 @@ def refuse_others(model: Pretrained) -> str:
     kind = getattr(model.spec, "MODEL_TYPE", model.architecture)
     if kind != "llama":
         raise _refused(f"GGUF files are written for Llama, and the model is `{kind}`")
-    if model.config.stretch is not None:
-        raise _refused("rotary positions that are stretched are not written as GGUF")
+    if model.config.scaling is not None:
+        raise _refused("rotary positions that are scaled are not written as GGUF")
     found = json.loads(model.tokenizer.to_str()) if model.tokenizer is not None else {}
     before = found.get("pre_tokenizer") or {}
     parts = before["pretokenizers"] if before.get("type") == "Sequence" else [before]

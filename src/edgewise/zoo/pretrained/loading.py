@@ -25,6 +25,7 @@ from edgewise.zoo.pretrained.schema import (
     shapes_of,
     to_ours,
 )
+from edgewise.zoo.pretrained.text_parts import TEXT_PARTS
 from edgewise.zoo.pretrained.texts import read_tokenizer
 
 RECIPES = ("recipe.toml", "recipe.json")  # of a run, and of one of an older version
@@ -83,14 +84,18 @@ def _folder(path: Path, dtype: torch.dtype) -> Pretrained:
             name for name in (*TOKENS, *NAMES, *UNSUPPORTED) if generation.get(name) is not None
         )
         table |= {name: generation[name] for name in said}
+    part = TEXT_PARTS.get(str(table.get("model_type")))
+    table = part.table(table) if part else table
     spec, named = spec_for(table)
     config = read_config(spec, table)
     program = spec.MODEL.program(config)
     found = files.weight_files(path)
     shapes = files.tensor_shapes(found)
+    shapes = part.only(shapes) if part else shapes
     architecture, entries, tied = entries_for(spec, config, named, shapes)
     check_tensors(entries, shapes, shapes_of(program), tied)
     theirs = files.tensors(found)
+    theirs = part.only(theirs) if part else theirs
     _check_tied(theirs, tied)
     tokenizer, words = path / "tokenizer.json", getattr(config, "vocabulary", 0)
     return Pretrained(
@@ -110,7 +115,8 @@ def spec_for(table: dict[str, Any]) -> tuple[CheckpointSpec, str]:
     kind = table.get("model_type")
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
         raise BadPretrained(
-            f"unsupported `model_type` {kind!r}"[:120], help=f"supported: {', '.join(MODEL_TYPES)}"
+            f"unsupported `model_type` {kind!r}"[:120],
+            help=f"supported: {', '.join((*MODEL_TYPES, *TEXT_PARTS))}",
         )
     spec = MODEL_TYPES[kind]
     named = table.get("architectures")

@@ -20,7 +20,9 @@ from edgewise.zoo.pretrained.constraints import (
     Constraints,
     read_constraints,
 )
+from edgewise.zoo.pretrained.long_texts import LengthDecoder
 from edgewise.zoo.pretrained.schema import BadPretrained
+from edgewise.zoo.rope_scaling import Dynamic, LongRope
 
 if TYPE_CHECKING:
     from edgewise.zoo.pretrained.model import Pretrained
@@ -203,9 +205,11 @@ def cached_decoder(pretrained: Pretrained, read: int, most: int) -> tuple[Decode
             f"the model has {length} positions: shorten it",
         )
     most = min(most, length - read)
-    capacity = -(-(read + most) // STEPS) * STEPS
-    growing = pretrained.model.growing(min(capacity, length))
-    return CachedDecoder(growing, "token"), most
+    capacity = min(-(-(read + most) // STEPS) * STEPS, length)
+    scaling = getattr(pretrained.config, "scaling", None)
+    if isinstance(scaling, Dynamic | LongRope):
+        return LengthDecoder(pretrained, scaling, capacity), most
+    return CachedDecoder(pretrained.model.growing(capacity), "token"), most
 
 
 def translate(

@@ -8,13 +8,13 @@ from typing import Any
 from edgewise.language import F
 from edgewise.zoo import llama as model
 from edgewise.zoo.pretrained.architectures import bert
+from edgewise.zoo.pretrained.rope import ORIGINAL, parameters, read_rotary, written_rotary
 from edgewise.zoo.pretrained.schema import Architecture, Fields, TensorEntry, linear, written
 
 NAMES = {
     **{k: v for k, v in bert.NAMES.items() if k != "activation"},
     **{"eps": "rms_norm_eps", "dropout": "attention_dropout"},
 }
-STRETCH = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
 ATTENTION, MLP = ("q", "k", "v", "attended"), ("gate", "up", "out")
 KINDS = FULL, LOCAL = "full_attention", "sliding_attention"
 LAYER = {
@@ -47,7 +47,8 @@ class LlamaVariant:
     - partial: some features of a head may not be rotated.
     - caps: our caps → theirs, with their defaults. scalar: the default of `query_pre_attn_scalar`,
       where that is a field; head: that of `head_dim`, where it is not size / heads.
-    - fixed: fields of which one value is supported.
+    - fixed: fields of which one value is supported. original: the default of the length in
+      training, where that is a field of its own.
     """
 
     MODEL_TYPE: str
@@ -68,6 +69,7 @@ class LlamaVariant:
     activation: str = "hidden_act"
     fixed: Mapping[str, Any] = field(default_factory=dict)
     body: str = ""
+    original: int | None = None
 
     MODEL: ModuleType = model
     OUTPUT: str = "logits"
@@ -133,16 +135,16 @@ class LlamaVariant:
         return {"window": fields.size("sliding_window"), "local": local} if local else {}
 
     def _rotary(self, fields: Fields, d: int) -> dict[str, Any]:
-        inner = fields.inside("rope_parameters")
+        inner = parameters(fields)
         if not self.two_rotaries:
-            return rotary(fields, inner, d)
-        if inner.table:
-            found = rotary(fields, inner.inside(FULL), d, base=1e6)
-            near = rotary(fields, inner.inside(LOCAL), d)
+            return read_rotary(fields, inner, d, original=self.original)
+        if FULL in inner.table or LOCAL in inner.table:
+            found = read_rotary(fields, inner.inside(FULL), d, base=1e6)
+            near = read_rotary(fields, inner.inside(LOCAL), d)
         else:
-            found = rotary(fields, inner, d, base=1e6)
-            near = {"base": fields.positive("rope_local_base_freq", default=1e4), "stretch": None}
-        if near["stretch"]:
+            found = read_rotary(fields, inner, d, base=1e6)
+            near = {"base": fields.positive("rope_local_base_freq", default=1e4), "scaling": None}
+        if near["scaling"]:
             fields.problem("local layers have scaled rotary positions", "only global ones may")
         return found | {"local_base": near["base"]}
 
@@ -152,14 +154,16 @@ class LlamaVariant:
             "num_key_value_heads": config.groups,
             "head_dim": config.d,
             "tie_word_embeddings": config.tied,
-            "rope_parameters": rope_parameters(config),
+            "rope_parameters": written_rotary(config),
             **self.fixed,
         }
         names = {self.activation: "activation"} if "activation" not in self.constants else {}
         made |= written(config, {ours: theirs for theirs, ours in names.items()})
         if self.two_rotaries:
             near = {"rope_type": "default", "rope_theta": config.local_base}
-            made["rope_parameters"] = {FULL: rope_parameters(config), LOCAL: near}
+            made["rope_parameters"] = {FULL: written_rotary(config), LOCAL: near}
+        if self.original is not None and ORIGINAL in made["rope_parameters"]:
+            made[ORIGINAL] = made["rope_parameters"][ORIGINAL]
         if self.scalar is not None:
             made["query_pre_attn_scalar"] = _scalar_of(config.scale)
         made |= {theirs: getattr(config, ours) for ours, (theirs, _) in self.caps.items()}
@@ -203,55 +207,6 @@ def joined(config: model.Config, ours: str, theirs: str) -> Iterator[TensorEntry
     for k, name in enumerate(("gate", "up")):
         part = 0, k * hidden, 2 * hidden
         yield TensorEntry(f"{ours}.{name}.weight", f"{theirs}.mlp.gate_up_proj.weight", part=part)
-
-
-def rotary(
-    fields: Fields, table: Fields, d: int, base: float = 10_000.0, part: float = 1.0
-) -> dict[str, Any]:
-    """`base`, `stretch` and `rotated`, which older files have outside of `rope_parameters`."""
-    inner = table if table.table else fields.inside("rope_scaling")
-    inner = Fields({**fields.table, **inner.table}, fields.problems)
-    kind = inner.table.get("rope_type", inner.table.get("type", "default"))
-    found = inner.number("rope_theta", default=base)
-    if found < 1:
-        fields.refuse("rope_theta", found, "at least 1", None)
-    share = inner.number("partial_rotary_factor", default=part)
-    features = int(d * share)
-    if not 2 <= features <= d or features % 2:
-        fields.problem(f"{features} of {d} features of a head are rotated", "rotate pairs of them")
-        features = d
-    made: dict[str, Any] = {"base": found, "rotated": None if features == d else features}
-    match kind:
-        case "default":
-            return made | {"stretch": None}
-        case "linear":
-            return made | {"stretch": (inner.positive("factor"),)}
-        case "llama3":
-            factor, low, high, length = (inner.number(name) for name in STRETCH)
-            if not factor or not low < high:
-                fields.problem(
-                    "`rope_parameters` need factor > 0 and low_freq_factor < high_freq_factor",
-                    "check them",
-                )
-            return made | {"stretch": (factor, low, high, length)}
-    fields.problem(
-        f"the configuration has rotary positions of the type {kind!r}"[:120],
-        "supported: `default`, `linear` and `llama3`",
-    )
-    return made | {"stretch": None}
-
-
-def rope_parameters(config: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {"rope_type": "default", "rope_theta": config.base}
-    if config.rotated is not None:
-        found["partial_rotary_factor"] = config.rotated / config.d
-    match config.stretch:
-        case (factor,):
-            found |= {"rope_type": "linear", "factor": factor}
-        case (*_,):
-            found |= {"rope_type": "llama3", **dict(zip(STRETCH, config.stretch, strict=True))}
-            found[STRETCH[-1]] = int(found[STRETCH[-1]])
-    return found
 
 
 def _scalar_of(scale: float | str | None) -> float:
@@ -298,7 +253,7 @@ FAMILY = (
         fixed=CAUSAL,
     ),
     LlamaVariant(
-        "phi3", "Phi3", window="all", joined=True, partial=True,
+        "phi3", "Phi3", window="all", joined=True, partial=True, original=4096,
         fixed={"resid_pdrop": 0.0, "embd_pdrop": 0.0},
     ),
 )  # fmt: skip

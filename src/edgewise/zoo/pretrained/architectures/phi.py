@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgewise.zoo import phi as model
-from edgewise.zoo.pretrained.architectures import bert, llama
+from edgewise.zoo.pretrained.architectures import bert
+from edgewise.zoo.pretrained.rope import parameters, read_rotary, written_rotary
 from edgewise.zoo.pretrained.schema import (
     Architecture,
     Fields,
@@ -39,7 +40,7 @@ def read_config(fields: Fields) -> model.Config:
     rates: dict[str, Any] = {ours: fields.rate(theirs) for ours, theirs in RATES.items()}
     return model.Config(
         **found,
-        **llama.rotary(fields, fields.inside("rope_parameters"), d, part=0.5),
+        **read_rotary(fields, parameters(fields), d, part=0.5),
         **rates,
         groups=groups,
         d=d,
@@ -53,7 +54,7 @@ def write_config(config: model.Config) -> dict[str, Any]:
         **written(config, NAMES | RATES),
         "num_key_value_heads": config.groups,
         "head_dim": config.d,
-        "rope_parameters": llama.rope_parameters(config) | share,
+        "rope_parameters": written_rotary(config) | share,
         "tie_word_embeddings": config.tied,
     }
 
