@@ -29,6 +29,7 @@ LAYERS = [  # each may import those before it
         "kernels",
         "physical",
         "pipeline",
+        "execution",
         "module",
         "compile",
         "descent",

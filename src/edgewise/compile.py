@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,8 @@ from edgewise.checks import check as check_program
 from edgewise.errors import EdgewiseError, caller, iterates, safe_repr
 from edgewise.language import nodes
 from edgewise.language.program import Program
-from edgewise.language.statements import atoms
+from edgewise.language.statements import atoms, name_weights
+from edgewise.language.statements import weights as weights_of
 from edgewise.module import Model
 from edgewise.passes import optimise
 from edgewise.pipeline import refuse_unknown
@@ -46,7 +47,7 @@ class BadCompileOption(EdgewiseError):
 
 def compile(
     program: Program,
-    output: nodes.Atom,
+    output: nodes.Atom | Sequence[nodes.Atom],
     *,
     fill: float | None = None,
     limit: int = LIMIT,
@@ -54,12 +55,15 @@ def compile(
     seed: int | None = None,
     dtype: torch.dtype | None = None,
     check: bool = False,
+    weights: Model | Mapping[str, torch.Tensor] | None = None,
 ) -> Model:
-    """A torch module that computes one relation of a program.
+    """A torch module that computes one relation of a program, or a list of them.
 
+    Constants choose rows: of `R.g(3, V.X)` those with 3, of `R.g(3, 4)` the value of one atom. A
+    model for a list returns a dictionary by name.
     `fill` is the value of absent atoms in a dense output that is not total; `limit` the most
     groundings a rule may have; `without` names passes to leave out; `seed` draws the weights, each
-    by its name, as in `solve`.
+    by its name, as in `solve`; `weights` shares those of another model, or has some by name.
     What is grounded must be numbers; with `check=True` the tensors of every call are looked at
     too, which waits for a GPU.
 
@@ -67,18 +71,60 @@ def compile(
     >>> model = compile(Program([R.h(V.I) <= R.x(V.I)[2.0]]), R.h)
     >>> model(x=torch.tensor([1.0, 3.0])).tolist()
     [2.0, 6.0]
+    >>> rules = [R.h(V.I) <= R.x(V.I)[2.0], R.g <= R.h(V.I)]
+    >>> compile(Program(rules), [R.h(1), R.g])(x=torch.tensor([1.0, 3.0]))
+    {'h': tensor(6.), 'g': tensor(8.)}
     """
     without = _options(fill, limit, without, seed, dtype, check)
     refuse_unknown(without)
     check_program(program)
-    plan = lower(program, output)
+    several = isinstance(output, list | tuple)
+    outputs: Sequence[nodes.Atom] = output if isinstance(output, list | tuple) else (output,)
+    if not outputs:
+        raise _bad("output", output, "name at least one relation: `compile([R.out])`")
+    plan = lower(program, *outputs, several=several)
     stages: dict[str, Any] = {"plan": plan, "without": without}
     plan, stages["passes"] = optimise(plan, without=without)
     if os.environ.get("EDGEWISE_CHECK"):
         for _, made in (("plan", stages["plan"]), *stages["passes"]):
             assert_well_formed(made)
     _refuse_names(plan)
-    return Model(program, plan, stages, fill=fill, limit=limit, seed=seed, dtype=dtype, check=check)
+    held = _shared(program, plan, weights, dtype or torch.get_default_dtype())
+    options: dict[str, Any] = {"fill": fill, "limit": limit, "seed": seed, "dtype": dtype}
+    return Model(program, plan, stages, **options, check=check, weights=held)
+
+
+def _shared(
+    program: Program,
+    plan: Plan,
+    weights: Model | Mapping[str, torch.Tensor] | None,
+    dtype: torch.dtype,
+) -> dict[str, torch.Tensor]:
+    """The weights that are not drawn: parameters as they are, other tensors as initial values."""
+    if weights is None:
+        return {}
+    if not isinstance(weights, Model | Mapping):
+        raise _bad("weights", weights, "give a compiled model, or tensors by name")
+    found = weights._weights() if isinstance(weights, Model) else dict(weights)
+    used = {w.name: w for s in (*plan.rules, *plan.facts) for w in weights_of(s)}
+    every = {w.name for s in name_weights(program) for w in weights_of(s)}
+    shared = {}
+    for name, tensor in found.items():
+        if isinstance(weights, Mapping) and name not in every:
+            raise _bad("weights", name, f"the program has {', '.join(sorted(map(str, every)))}")
+        if isinstance(tensor, torch.nn.Parameter) and tensor.dtype != dtype:
+            raise _bad("weights", tensor.dtype, f"share weights in {dtype}, or give `dtype`")
+        if name in used:
+            shared[name] = _own(tensor, used[name], dtype)
+    return shared
+
+
+def _own(tensor: Any, weight: nodes.Weight, dtype: torch.dtype) -> Any:
+    """A weight that is shared, or begins with the numbers of a tensor."""
+    if isinstance(tensor, torch.nn.Parameter) or not isinstance(tensor, torch.Tensor):
+        return tensor
+    start = tensor.detach().to(dtype).clone()
+    return start if weight.is_fixed else torch.nn.Parameter(start)
 
 
 def _refuse_names(plan: Plan) -> None:

@@ -192,7 +192,7 @@ class _Layout:
     def __init__(self, ready: ReadyCall) -> None:
         plan = ready.plan
         self.compiled: dict[Hashable, Gradients] = {}
-        self.refuses = None if ready.output.is_dense else "the output is a relation of rows"
+        self.refuses = None if ready.outputs.is_dense else "an output is a relation of rows"
         if kernels := plan.kernels:
             self.refuses = f"it calls `{kernels[0]}`, which is not a torch operation"
         self.tensors = plan.tensors

@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Never, overload
 
 import torch
-from torch import Tensor
 
-from edgewise.errors import caller, named, nearest
-from edgewise.inputs.kinds import InputLike, dense, numbers, ragged
+from edgewise.errors import caller
+from edgewise.execution import Execution
+from edgewise.inputs.kinds import InputLike, ragged
 from edgewise.inputs.prepare import check_alike
-from edgewise.inputs.read import InputReader, check_numbers, kinds_of, step_tensor
 from edgewise.kernels.attention.errors import NoTransform
 from edgewise.language import nodes
-from edgewise.language.program import FactLike, Program
-from edgewise.physical.data import Data, ForeignData, ReadyCall
+from edgewise.language.program import FactLike
+from edgewise.physical.data import Data
 from edgewise.physical.lowering import to_device
-from edgewise.physical.output import Relation
+from edgewise.physical.output import Relation, Returned
 from edgewise.physical.padded import padded_steps
-from edgewise.physical.plan import PhysicalPlan, untraced
-from edgewise.physical.prepare import (
-    build_step,
-    check_kinds,
-    check_names,
-    ensure,
-    ensure_plan,
-    fixed,
-    refuse_unnamed,
-)
-from edgewise.physical.step import Step
-from edgewise.physical.tracing import autocast_dtype, autocasts, handle
-from edgewise.physical.weights import Slots, at, mark, register
-from edgewise.plan.nodes import Plan
-from edgewise.weights import UnknownWeight, WeightTable, called_modules
+from edgewise.physical.plan import untraced
+from edgewise.physical.prepare import build_step
 
 if TYPE_CHECKING:
     from edgewise.explain import Explanation
@@ -46,78 +31,13 @@ if TYPE_CHECKING:
     from edgewise.update import Updating
     from edgewise.viz import Picture
 
-_NUMBERS = itertools.count()
-CALLS = 256  # whose plans are found by shapes alone
-PLAIN = (Tensor, torch.nn.Parameter, numbers)
 
-
-class Model(torch.nn.Module):
-    """A program compiled for one of its relations.
+class Model(Execution):
+    """A program compiled for one of its relations, or for several, which it returns by name.
 
     `model(x=...)` where nothing needs grounding; `data = model.ground(edge=...)` once and
     `model(data, x=...)` at every step where something does.
     """
-
-    def __init__(
-        self,
-        program: Program,
-        plan: Plan,
-        stages: dict[str, Any],
-        *,
-        fill: float | None,
-        limit: int,
-        seed: int | None,
-        dtype: torch.dtype | None,
-        check: bool = False,
-    ) -> None:
-        super().__init__()
-        self.program = program
-        self.plan = plan
-        self.stages = stages
-        self.fill = fill
-        self.limit = limit
-        self.check = check
-        self.without = tuple(stages.get("without", ()))
-        precision = dtype or torch.get_default_dtype()
-        self.register_buffer("_unit", torch.ones((), dtype=precision), persistent=False)
-        statements: list[nodes.Statement] = [*plan.rules, *plan.facts]
-        table = WeightTable(statements, dict(plan.domains), seed=seed, dtype=precision)
-        for name, tensor in table.tensors.items():
-            if name not in table.learnable and isinstance(tensor, torch.nn.Parameter):
-                tensor.requires_grad_(False)
-        self._reader = InputReader(program, plan, stages.get("plan", plan))
-        self._number = next(_NUMBERS)
-        self._cache = Data(self._number, {})
-        self._shapes: dict[Any, Any] = {}
-        self._slots = Slots(self, ())
-        self._handle = handle(self)
-        self._paths: dict[str, tuple[str, ...]] = {}
-        self._paths = register(self, table.tensors)  # weights take names that are left
-        for number, module in enumerate(called_modules(plan.rules)):
-            name = f"called{number}"
-            while hasattr(self, name):
-                name += "_"
-            self.add_module(name, module)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._handle = handle(self)  # a copy has its own
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The relations that a caller passes: those that no rule derives and no fact states."""
-        return self._reader.required
-
-    def weight(self, name: str) -> Tensor:
-        """A weight by its name in the program."""
-        if not isinstance(name, str) or name not in self._paths:
-            near = nearest(name, list(self._paths))
-            raise UnknownWeight(
-                f"the output needs no weight `{named(name)}`",
-                caller(),
-                f"did you mean `{near}`?" if near else f"there are {', '.join(self._paths)}",
-            )
-        return at(self, self._paths[name])
 
     def save(self, path: str | Path) -> None:
         """Write weights, rules and options to one file that `edgewise.load` reads."""
@@ -164,8 +84,11 @@ class Model(torch.nn.Module):
 
     def forward(
         self, data: Data | None = None, /, *unnamed: Never, **inputs: InputLike
-    ) -> Tensor | Relation:
-        """The output relation: a tensor where it is on dense axes, else explicit rows."""
+    ) -> Returned:
+        """The output relation: a tensor where it is on dense axes, else explicit rows.
+
+        Of a model with several outputs, a dictionary of them by name.
+        """
         if unnamed:
             self._refuse_unnamed(unnamed[0] if isinstance(data, Data) else data)
         if not torch.compiler.is_compiling():
@@ -176,56 +99,13 @@ class Model(torch.nn.Module):
                 return found
         return self._output(data, inputs, as_rows=False)
 
-    def _again(self, data: Data | None, inputs: dict[str, Any]) -> Tensor | Relation | None:
-        """The output by the plan of an earlier call with inputs like these; None if there is none.
-
-        Names, shapes, precisions and devices are the key, so nothing needs to be checked.
-        """
-        found = self._ready(data, inputs)
-        if found is None:
-            return None
-        ready, tensors, weights = found
-        return ready.output.shown(ready.plan(*ready.first, *tensors, *weights), False)
-
-    def _ready(
-        self, data: Data | None, inputs: dict[str, Any]
-    ) -> tuple[ReadyCall, list[Tensor], list[Tensor]] | None:
-        """An earlier call with inputs like these, their tensors, and the current weights."""
-        held = self._cache if data is None else data
-        if type(held) is not Data or held.model != self._number or self.check:
-            return None
-        found = self._key(held, inputs)
-        prepared = None if found is None else held.prepared.get(found[0])
-        weights = None if prepared is None else self._slots.tensors()
-        if found is None or prepared is None or weights is None:
-            return None
-        if [(weight.shape, weight.dtype) for weight in weights] != prepared.weights:
-            return None
-        return prepared, found[1], weights
-
-    def _key(self, data: Data, inputs: dict[str, Any]) -> tuple[Any, list[Tensor]] | None:
-        """What decides the plan of a call, and the tensors of its inputs."""
-        data.forget_changed()
-        unit = self._buffers["_unit"]
-        assert unit is not None
-        device = unit.device
-        key = [self.training, unit.dtype, device, autocasts(device)]
-        tensors = []
-        for name, item in inputs.items():
-            kind = type(item)
-            item = item.values.unsqueeze(-1) if kind is numbers else item
-            if kind not in PLAIN or item.is_nested:
-                return None
-            key += (name, kind is numbers, item.shape, item.dtype, item.device, item.layout)
-            tensors.append(item)
-        return tuple(key), tensors
-
-    def rows(self, data: Data | None = None, /, *unnamed: Never, **inputs: InputLike) -> Relation:
+    def rows(
+        self, data: Data | None = None, /, *unnamed: Never, **inputs: InputLike
+    ) -> Relation | dict[str, Relation]:
         """The output as explicit rows, whatever its layout: only the atoms that hold."""
         if unnamed:
             self._refuse_unnamed(unnamed[0] if isinstance(data, Data) else data)
-        found = self._output(data, inputs, as_rows=True)
-        assert isinstance(found, Relation)
+        found: Any = self._output(data, inputs, as_rows=True)
         return found
 
     def updating(self, *, facts: Iterable[FactLike] = ()) -> Updating:
@@ -290,142 +170,6 @@ class Model(torch.nn.Module):
         Without data the rules themselves.
         """
         return import_module("edgewise.replay").draw(self, items, inputs, sample)
-
-    @property
-    def _one(self) -> Tensor:
-        unit = self._unit
-        assert isinstance(unit, Tensor)
-        return unit
-
-    def _mark(self) -> tuple[object, ...]:
-        """What changes with a weight, or the precision or device of the model."""
-        return mark((self._one, *self._weights().values()))
-
-    def _weights(self) -> dict[str, Tensor]:
-        return {name: at(self, path) for name, path in self._paths.items()}
-
-    def _output(
-        self, data: Data | None, inputs: Mapping[str, Any], as_rows: bool
-    ) -> Tensor | Relation:
-        step, values = self._resolved(data, inputs)
-        weights, unit = self._weights(), self._one
-        given = [*values.values(), *weights.values()]
-        if torch.compiler.is_compiling():
-            names, shapes = tuple(values), tuple(map(fixed, values.values()))
-            kinds = tuple(value.dtype for value in values.values())
-            lower = autocast_dtype(unit.device)
-            mode = (self.training, as_rows)
-            ensure_plan(self._handle, names, shapes, kinds, mode, lower, step.handle)
-            found = step.modules[names, kinds, mode, lower](*given)
-        else:
-            plan = step.plan(tuple(values), given, tuple(weights), unit, self.training, as_rows)
-            if not as_rows:
-                self._prepare(data, inputs, plan, step, values)
-            found = plan(*given)
-        return step.output.shown(found, as_rows)
-
-    def _plan(self, step: Step, values: Mapping[str, Tensor]) -> PhysicalPlan:
-        """The plan of a step for these values."""
-        weights = self._weights()
-        given = [*values.values(), *weights.values()]
-        as_rows = not step.output.is_dense
-        return step.plan(tuple(values), given, tuple(weights), self._one, self.training, as_rows)
-
-    def _prepare(
-        self,
-        data: Data | None,
-        inputs: Mapping[str, Any],
-        plan: PhysicalPlan,
-        step: Step,
-        values: Mapping[str, Tensor],
-    ) -> None:
-        """Remember the plan for calls like this one, unless its values are recomputed for each."""
-        held = self._cache if data is None else data
-        found = None if held.volatile else self._key(held, dict(inputs))
-        first = [tensor for name, tensor in values.items() if name not in inputs]
-        current = all(_is_current(value, self._one) for value in dense(held.inputs).values())
-        if found is None or not current or list(values)[len(first) :] != list(inputs):
-            return
-        if len(held.prepared) >= CALLS:
-            held.prepared.clear()
-        self._slots = Slots(self, self._paths.values())
-        weights = plan.signature[len(values) :]
-        held.prepared[found[0]] = ReadyCall(plan, first, weights, step.output)
-
-    def _resolved(
-        self, data: Data | None, inputs: Mapping[str, Any]
-    ) -> tuple[Step, dict[str, Tensor]]:
-        """The step for these inputs, and its dense values."""
-        if torch.compiler.is_compiling():
-            if data is not None and not isinstance(data, Data):
-                self._refuse_unnamed(data)
-            check_names(self._handle, (data or self._cache).handle, tuple(inputs))
-            check_kinds(self._handle, kinds_of(inputs), autocasts(self._one.device))
-        if data is not None:
-            self._refuse_foreign(data)
-        given = self._reader.read(inputs, self._one)
-        if self.check and not torch.compiler.is_compiling():
-            check_numbers(given)
-        if data is None:
-            tensors = dense(given)
-            rest = {n: t for n, t in given.items() if n not in tensors}
-            check_numbers(rest)
-            data = Data(self._number, rest) if rest else self._cache
-        else:
-            tensors = {n: step_tensor(n, t) for n, t in given.items()}
-        self._refuse_missing(data, tensors)
-        step = self._step(data, tensors)
-        return step, self._grounded(data) | data.live(step) | tensors
-
-    def _grounded(self, data: Data) -> dict[str, Tensor]:
-        """Dense values that were grounded, in the precision and on the device of now."""
-        unit = self._one
-        return {
-            name: value if _is_current(value, unit) else _current(value, unit)
-            for name, value in dense(data.inputs).items()
-        }
-
-    def _refuse_unnamed(self, thing: Any) -> None:
-        if torch.compiler.is_compiling():
-            refuse_unnamed(self._handle, type(thing).__name__)
-        raise self._reader.unnamed(type(thing).__name__)
-
-    def _refuse_foreign(self, data: Data) -> None:
-        if not isinstance(data, Data):
-            self._refuse_unnamed(data)
-        if data.model != self._number:
-            raise ForeignData(
-                "the data was not grounded by this model",
-                caller(),
-                "call `data = model.ground(...)` on the same model",
-            )
-
-    def _refuse_missing(self, data: Data, names: Iterable[str]) -> None:
-        if data.open:  # else facts give all relations that they can
-            self._reader.refuse_missing({*data.inputs, *names})
-
-    def _step(self, data: Data, tensors: Mapping[str, Any]) -> Step:
-        shapes = tuple((n, fixed(tensors[n])) for n in self._reader.arities if n in tensors)
-        unit = self._one
-        key = (shapes, unit.dtype, str(unit.device))
-        tracing = torch.compiler.is_compiling()
-        ensure(self._handle, data.handle, shapes, unit.dtype, str(unit.device), tracing)
-        return data.built[key]
-
-
-def _is_current(value: Tensor, unit: Tensor) -> bool:
-    """Whether a model reads a grounded value as it is."""
-    dtype = unit.dtype if value.is_floating_point() else value.dtype
-    inference = not torch.compiler.is_compiling() and value.is_inference()
-    return value.dtype == dtype and value.device == unit.device and not inference
-
-
-def _current(value: Tensor, unit: Tensor) -> Tensor:
-    """A grounded value as a model reads it: autograd cannot save an inference tensor."""
-    value = value.to(unit.device, unit.dtype if value.is_floating_point() else value.dtype)
-    return (
-        value.clone() if value.is_inference() and not torch.is_inference_mode_enabled() else value
-    )
 
 
 def _no_jit() -> NoTransform:

@@ -17,7 +17,7 @@ from torch.fx.node import map_arg
 
 from edgewise.physical.attention import AttentionStep
 from edgewise.physical.levels import Levels
-from edgewise.physical.lowering import PlanStep, input_node
+from edgewise.physical.lowering import PlanStep
 from edgewise.physical.plan import PhysicalPlan, run_node
 from edgewise.physical.rounds import Rounds
 from edgewise.physical.rule import RuleStep
@@ -154,10 +154,11 @@ class _Run:
         self.marks.append((work, _Moment(self.plan.device)))
 
     def _backward(self, leaves: list[Tensor]) -> None:
-        output = self.values[input_node(self.plan.graph.output_node(), 0)]
-        if not leaves or not output.requires_grad:
+        made = [self.values[node] for node in self.plan.graph.output_node().all_input_nodes]
+        total = sum((output.sum() for output in made if output.requires_grad), torch.zeros(()))
+        if not leaves or not total.requires_grad:
             return
-        torch.autograd.grad(output.sum(), leaves, allow_unused=True)
+        torch.autograd.grad(total, leaves, allow_unused=True)
         marks = [*self.marks, (None, _Moment(self.plan.device))]
         for (work, start), (_, end) in pairwise(marks):
             if work is not None:

@@ -47,6 +47,7 @@ from edgewise.physical.rule import RuleStep
 from edgewise.physical.state import Column, State
 from edgewise.physical.step import RelationStep
 from edgewise.physical.weights import weights_changed
+from edgewise.plan.nodes import Plan
 
 if TYPE_CHECKING:
     from edgewise.module import Model
@@ -127,6 +128,7 @@ class Updating:
 
     def __init__(self, model: Model, facts: Iterable[Any]) -> None:
         self.model = model
+        _refuse_outputs(model.plan)
         # a rule that is inlined into another would refuse keys that it never has by itself
         self._plan = uninlined(model) if model.plan.domains else model.plan
         self.computed: dict[str, int] = {}
@@ -141,10 +143,11 @@ class Updating:
     @property
     def output(self) -> Relation:
         """The output relation, as rows."""
-        name = self._plan.output.relation
+        (output,) = self._plan.outputs
+        name = output.relation
         table = self._tables.get(name)
         if table is None:
-            empty = torch.zeros(len(self._plan.output.terms), 0, dtype=torch.int64)
+            empty = torch.zeros(len(output.terms), 0, dtype=torch.int64)
             return Relation(name, empty, self.model._one.new_zeros(0), self._constants, False)
         return Relation(name, table.index.keys.T, table.data.clone(), self._constants, False)
 
@@ -330,6 +333,16 @@ class Updating:
         rows = rows_of(facts.index, heads)
         rows = rows[rows >= 0]
         return Table(Keys(facts.index.keys[rows]), facts.data[rows]) if len(rows) else None
+
+
+def _refuse_outputs(plan: Plan) -> None:
+    """Refuse several outputs, and some rows of one."""
+    if not plan.is_one_relation:
+        raise CannotUpdate(
+            "the model was compiled for several outputs, or some rows of one",
+            caller(),
+            f"compile it for one relation: `compile(R.{plan.outputs[0].relation})`",
+        )
 
 
 def _coded(keys: Tensor, old: Constants, new: Constants) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller, counted, safe_repr
-from edgewise.grow.axes import CAUSAL_EXAMPLE
+from edgewise.grow.axes import CAUSAL_EXAMPLE, CannotGrow
 from edgewise.grow.cache import KeyValueCache
 from edgewise.grow.plan import IncrementalPlan, incremental_plan
 from edgewise.inputs.kinds import numbers
@@ -57,6 +57,12 @@ class Growing:
         self.model = model
         self.cache = KeyValueCache(_checked_integer(capacity, "capacity", 1))
         self._fixed: dict[str, Any] = {n: t for n, t in fixed.items() if _is_dense(t)}
+        if not model.plan.is_one_relation:
+            raise CannotGrow(
+                "the model was compiled for several outputs, or some rows of one",
+                caller(),
+                f"compile it for one relation: `compile(R.{model.plan.outputs[0].relation})`",
+            )
         others = {n: t for n, t in fixed.items() if n not in self._fixed}
         self._data = model.ground(**others) if others else None
         self._batched: set[str] = set()

@@ -77,7 +77,7 @@ def prepare(
         own |= set(facts.tables) if facts is not None and facts.samples is not None else set()
         # the keys of the output begin with the sample, whatever data reaches it
         derived = {rule.head.relation for rule in plan.rules}
-        in_batch = batched_relations(plan.rules, own | (derived & {plan.output.relation}))
+        in_batch = batched_relations(plan.rules, own | (derived & plan.wanted))
         for name in sources.keys() & in_batch - own:
             sources[name] = in_every_sample(sources[name], samples)
         plan = batched_plan(plan if fuse else replace(plan, steps=plan.rules), in_batch)
@@ -101,6 +101,8 @@ def strings(plan: Plan) -> Iterator[str]:
         terms += () if isinstance(domain, int) else domain
     for fact in plan.facts:
         terms += fact.atom.terms
+    for output in plan.outputs:
+        terms += output.terms
     return (term for term in terms if isinstance(term, str))
 
 
@@ -303,12 +305,10 @@ def with_sample(node: Any, batched: set[str]) -> Any:
 
 
 def batched_plan(plan: Plan, in_batch: set[str]) -> Plan:
-    output = plan.output
-    if output.relation in in_batch:
-        output = replace(output, terms=(SAMPLE, *output.terms))
+    outputs = tuple(with_sample(output, in_batch) for output in plan.outputs)
     lines = tuple(with_sample(line, in_batch) for line in plan.lines)
     steps = tuple(_batched_step(step, in_batch) for step in plan.steps)
-    return replace(plan, output=output, steps=steps, lines=lines)
+    return replace(plan, outputs=outputs, steps=steps, lines=lines)
 
 
 def _batched_step(step: Step, in_batch: set[str]) -> Step:

@@ -180,7 +180,7 @@ class Program:
 
     def compile(
         self,
-        output: nodes.Atom,
+        output: nodes.Atom | Sequence[nodes.Atom],
         *,
         fill: float | None = None,
         limit: int | None = None,
@@ -188,17 +188,23 @@ class Program:
         seed: int | None = None,
         dtype: torch.dtype | None = None,
         check: bool = False,
+        weights: Model | Mapping[str, Tensor] | None = None,
     ) -> Model:
-        """A `torch.nn.Module` that computes one relation.
+        """A `torch.nn.Module` that computes one relation, or a list of them.
 
+        - output: `R.out`; `R.g(3, V.X)` for the rows that have a constant; of a list, such as
+          `[R.out, R.memory]`, the model returns a dictionary by name.
         - fill: the value of absent atoms in a dense output.
         - limit: the most groundings that a rule may have.
         - without: passes to switch off, by name.
         - seed: draws the initial weights, each by its name, as `solve` does; 0 to 2^63 - 1.
         - dtype: of the weights; torch's default if None.
         - check: check the tensors of every call for NaN too, which synchronises a GPU.
+        - weights: another model, whose parameters are shared by name, or parameters by name;
+          a tensor that is not a parameter is the initial value of one.
         """
-        options = {"fill": fill, "without": without, "seed": seed, "dtype": dtype, "check": check}
+        options: dict[str, Any] = {"fill": fill, "without": without, "seed": seed}
+        options |= {"dtype": dtype, "check": check, "weights": weights}
         options |= {} if limit is None else {"limit": limit}
         return _stage("compile").compile(self, output, **options)
 

@@ -84,7 +84,7 @@ def _user(plan: Plan, score: nodes.Rule) -> nodes.Rule:
         for a in atoms(rule.body)
         if isinstance(a, nodes.Atom) and a.relation == relation
     ]
-    if relation == plan.output.relation:
+    if relation in plan.wanted:
         raise NotAttention(f"`{relation}` is the output")
     if len(uses) != 1:
         raise NotAttention(f"`{relation}` is read in {len(uses)} places")

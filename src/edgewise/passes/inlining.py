@@ -20,7 +20,7 @@ Domains = Sequence[tuple[str, Any]]  # of variables, by name
 def derived_by_one_rule(plan: Plan) -> set[str]:
     """The relations that are nothing but one rule: no fact, line, recursion or output."""
     heads = Counter(rule.head.relation for rule in plan.rules)
-    more = {plan.output.relation, *(line.relation for line in plan.lines)}
+    more = {*plan.wanted, *(line.relation for line in plan.lines)}
     more |= {fact.atom.relation for fact in plan.facts}
     more |= {name for part in components(needs(plan.rules)) if len(part) > 1 for name in part}
     return {name for name, count in heads.items() if count == 1} - more

@@ -138,7 +138,7 @@ class _Builder:
         self.shapes = shapes
         self.plan = plan
         fused = [rule for s in plan.steps if isinstance(s, Attention) for rule in s.replaces]
-        row_wise = read_row_wise(plan.rules, fused) | {plan.output.relation}
+        row_wise = read_row_wise(plan.rules, fused) | plan.wanted
         self.lifting = Lifting(row_wise, volatile, lift)
         self.classes: dict[str, int] = {}
         self.sources = self._by_class(sources)

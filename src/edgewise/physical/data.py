@@ -12,7 +12,7 @@ from edgewise.errors import EdgewiseError
 from edgewise.ground.source import Live
 from edgewise.inputs.facts import FactTables
 from edgewise.inputs.kinds import Input
-from edgewise.physical.output import Output
+from edgewise.physical.output import Outputs
 from edgewise.physical.plan import PhysicalPlan, Signature
 from edgewise.physical.step import Step
 from edgewise.physical.tracing import handle
@@ -39,7 +39,7 @@ class ReadyCall:
     plan: PhysicalPlan
     first: list[Tensor]
     weights: Signature
-    output: Output
+    outputs: Outputs
 
 
 class Data:
@@ -82,7 +82,7 @@ class Data:
             old = self.built.pop(next(iter(self.built)))
             total -= old.bytes
             calls = self.prepared.items()
-            self.prepared = {key: call for key, call in calls if call.output is not old.output}
+            self.prepared = {key: call for key, call in calls if call.outputs is not old.outputs}
 
     def forget_changed(self) -> None:
         """Leave what was built if values that were taken to be constant are not."""

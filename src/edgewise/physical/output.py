@@ -1,9 +1,9 @@
-"""The output of a grounded plan: on dense axes, or as explicit rows."""
+"""The outputs of a grounded plan: on dense axes, or as explicit rows."""
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import ItemsView, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -36,10 +36,11 @@ class NotTotal(EdgewiseError):
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """How the rows of the output relation are returned.
+    """How the rows of an output relation are returned.
 
-    `sizes` are the lengths of its dense axes, None where it has none; `places` are the places of
-    its rows on them, None where they are all of them in order.
+    `rows` are those of the relation that are returned, None for all of them; `sizes` are the
+    lengths of their dense axes, None where there are none; `places` are the places of the rows
+    on them, None where they are all of them in order.
     """
 
     relation: str
@@ -52,6 +53,7 @@ class Output:
     outside: KeyOutOfRange | None = None  # why there is no dense form
     shape: tuple[int, ...] = ()  # of an empty output, whose values show none
     real: int | None = None  # the rows that count, where others were filled in
+    rows: Tensor | None = None
 
     @property
     def is_dense(self) -> bool:
@@ -62,12 +64,10 @@ class Output:
     def empty(self, batch: int, dtype: torch.dtype, device: torch.device) -> Column:
         return Column(torch.zeros(batch, 0, *self.shape, dtype=dtype, device=device))
 
-    def __call__(self, value: Column, as_rows: bool = False) -> Tensor | Relation:
-        return self.shown(self.tensor(value, as_rows), as_rows)
-
     def tensor(self, value: Column, as_rows: bool) -> Tensor:
         """The values, on dense axes if there are any and they are wanted."""
         value = value if self.real is None else Column(value.data[:, : self.real])
+        value = value.take(self.rows) if value.rows else value
         if self.sizes is not None and not as_rows:
             return self._dense(value, self.sizes)
         return value.data if self.batched else value.data.squeeze(0)
@@ -97,29 +97,103 @@ class Output:
         return found if self.batched else found.squeeze(0)
 
 
-def output_of(
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """What a model returns: one output, or several by their `names`."""
+
+    parts: tuple[Output, ...]
+    names: tuple[str, ...] = ()
+
+    @property
+    def is_dense(self) -> bool:
+        return all(part.is_dense for part in self.parts)
+
+    def tensors(self, values: Sequence[Column], as_rows: bool) -> Tensor | tuple[Tensor, ...]:
+        """The values of each output, as a plan computes them."""
+        found = [part.tensor(v, as_rows) for part, v in zip(self.parts, values, strict=True)]
+        return tuple(found) if self.names else found[0]
+
+    def shown(self, found: Any, as_rows: bool) -> Returned:
+        """What the user gets of such tensors."""
+        if not self.names:
+            return self.parts[0].shown(found, as_rows)
+        each = zip(self.names, self.parts, found, strict=True)
+        return {name: part.shown(data, as_rows) for name, part, data in each}
+
+
+def outputs_of(
+    prepared: BoundPlan,
+    relations: Mapping[str, Index],
+    weights: Mapping[str, Tensor],
+    fill: float | None,
+) -> Outputs:
+    """Where the rows of the outputs go."""
+    plan = prepared.plan
+    parts = tuple(_output_of(q, prepared, relations, weights, fill) for q in plan.outputs)
+    return Outputs(parts, plan.names)
+
+
+def _output_of(
+    query: nodes.Atom,
     prepared: BoundPlan,
     relations: Mapping[str, Index],
     weights: Mapping[str, Tensor],
     fill: float | None,
 ) -> Output:
-    """Where the rows of the output go."""
-    constants = prepared.constants
-    name, arity = prepared.plan.output.relation, len(prepared.plan.output.terms)
-    index = relations[name]
-    columns = [index.column(p) for p in range(arity)]
-    keys = torch.stack(columns) if columns else torch.zeros(0, index.rows, dtype=torch.int64)
+    name, constants, index = query.relation, prepared.constants, relations[query.relation]
+    rows = _matching(query, index, constants)
+    columns = [index.column(p) for p in range(index.arity)]
+    columns = columns if rows is None else [column[rows] for column in columns]
+    count = index.rows if rows is None else len(rows)
+    keys = torch.stack(columns) if columns else torch.zeros(0, count, dtype=torch.int64)
     batched = any(source.batched for source in prepared.sources.values())
-    shape = () if index.rows else _shape(prepared, weights)
-    sizes = dense_sizes(prepared).get(name)
+    shape = () if index.rows else _shape(prepared, name, weights)
+    found = Output(name, keys, constants, batched, shape=shape, rows=rows)
+    free = free_positions(query)
+    sizes: tuple[int, ...] | None = () if query.terms and not free else None
+    sizes = dense_sizes(prepared).get(name) if sizes is None else sizes
     if sizes is None:
-        return Output(name, keys, constants, batched, shape=shape)
-    places, outside = _places(name, index, sizes, constants)
-    return Output(name, keys, constants, batched, sizes, places, fill, outside, shape)
+        return found
+    if len(free) == index.arity and index == Grid(sizes):
+        return replace(found, sizes=sizes, fill=fill)
+    sizes = tuple(sizes[p] for p in free)
+    places, outside = _places(name, keys[free], count, sizes, constants)
+    return replace(found, sizes=sizes, places=places, fill=fill, outside=outside)
 
 
-def _shape(prepared: BoundPlan, weights: Mapping[str, Tensor]) -> tuple[int, ...]:
-    """The shape of the output's values by the rules alone; a scalar where they do not say."""
+def free_positions(query: nodes.Atom) -> list[int]:
+    """The first place of each variable.
+
+    >>> from edgewise.language import R, V
+    >>> free_positions(R.g(V.X, 3, V.X, V.Y))
+    [0, 3]
+    """
+    return [p for p, term in enumerate(query.terms) if _is_first(query.terms, p, term)]
+
+
+def _is_first(terms: tuple[nodes.Term, ...], place: int, term: nodes.Term) -> bool:
+    return isinstance(term, nodes.Variable) and terms.index(term) == place
+
+
+def _matching(query: nodes.Atom, index: Index, constants: Constants) -> Tensor | None:
+    """The rows that have the constants of a query, and equal keys for equal variables."""
+    free = free_positions(query)
+    if len(free) == len(query.terms):
+        return None
+    fits = torch.ones(index.rows, dtype=torch.bool)
+    for place, term in enumerate(query.terms):
+        if place in free:
+            continue
+        column = index.column(place)
+        if isinstance(term, nodes.Variable):
+            fits &= column == index.column(query.terms.index(term))
+        else:
+            fits &= column == constants.code(term)
+    return fits.nonzero()[:, 0]
+
+
+def _shape(prepared: BoundPlan, name: str, weights: Mapping[str, Tensor]) -> tuple[int, ...]:
+    """The shape of an output's values by the rules alone; a scalar where they do not say."""
     plan = prepared.plan
     lines = {line.relation: line for line in plan.lines}
     known = {name: source.shape for name, source in prepared.sources.items()}
@@ -130,18 +204,16 @@ def _shape(prepared: BoundPlan, weights: Mapping[str, Tensor]) -> tuple[int, ...
             reads = needs(own, values_only=True)[relation]
             if not part & reads:
                 shapes.learn(relation, dict.fromkeys(own))
-    return shapes.known.get(plan.output.relation) or ()
+    return shapes.known.get(name) or ()
 
 
 def _places(
-    relation: str, index: Index, sizes: tuple[int, ...], constants: Constants
+    relation: str, keys: Tensor, count: int, sizes: tuple[int, ...], constants: Constants
 ) -> tuple[Tensor | None, KeyOutOfRange | None]:
-    """The places of the rows on the axes, and the error if one lies outside."""
-    if index == Grid(sizes):
-        return None, None
-    columns = [index.column(p) for p in range(index.arity)]
+    """The places of `count` rows on the axes, and the error if one lies outside."""
+    columns = list(keys.unbind(0))
     if not columns:
-        return torch.zeros(index.rows, dtype=torch.int64), None
+        return None if count else torch.zeros(0, dtype=torch.int64), None
     places = locate(Grid(sizes), columns)
     outside = (places < 0).nonzero()
     if len(outside):
@@ -218,3 +290,6 @@ class _Items(ItemsView[nodes.Atom, Tensor]):
     def __iter__(self) -> Iterator[tuple[nodes.Atom, Tensor]]:
         data = self._mapping.data
         return zip(self._mapping, data.unbind(1 if self._mapping.batched else 0), strict=True)
+
+
+Returned = Tensor | Relation | dict[str, Tensor | Relation]

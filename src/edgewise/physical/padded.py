@@ -21,7 +21,7 @@ from edgewise.ground.source import Source
 from edgewise.language import nodes
 from edgewise.layouts.ragged import Segments
 from edgewise.physical.merge import Merge
-from edgewise.physical.output import Output
+from edgewise.physical.output import Output, Outputs
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import RelationStep, Step
 
@@ -107,7 +107,7 @@ class _Batch:
             for s, parts in zip(sources, relations, strict=True)
         ]
         return [
-            Step(self.step.prepared, one, self.output(sample), padded=True)
+            Step(self.step.prepared, one, Outputs((self.output(sample),)), padded=True)
             for sample, one in enumerate(made)
         ]
 

@@ -29,27 +29,30 @@ VIEWS |= {"chunk", "expand_as", operator.getitem}
 
 
 def tidy(graph: Graph) -> None:
-    """No values that nobody reads, and an output that is not part of what the graph reads."""
-    _own_output(graph)
+    """No values that nobody reads."""
     for node in reversed(list(graph.nodes)):
         if not node.users and node.op not in ("placeholder", "output") and is_pure(node):
             graph.erase_node(node)
 
 
-def _own_output(graph: Graph) -> None:
-    """Copy an output that is a view of what the graph reads or holds: callers write into it."""
-    last = graph.output_node()
-    made: Any = last.args[0]
-    node = made
-    if not isinstance(made, Node):
-        return  # of a part, whose values stay inside
-    while node.target in VIEWS and node.op not in ("placeholder", "get_attr"):
-        node = node.all_input_nodes[0]
-    if node.op in ("placeholder", "get_attr"):
+def _own_outputs(graph: Graph) -> None:
+    """Copy an output that is a view of what the graph reads or holds, or of another output:
+    callers write into it."""
+    last, seen = graph.output_node(), set[Node]()
+
+    def own(made: Node) -> Node:
+        node = made
+        while node.target in VIEWS and node.op not in ("placeholder", "get_attr"):
+            node = node.all_input_nodes[0]
+        if node.op not in ("placeholder", "get_attr") and node not in seen:
+            seen.add(node)
+            return made
         with graph.inserting_before(last):
             copy = graph.call_method("clone", (made,))
             copy.meta.update(made.meta)
-        last.args = (copy,)
+        return copy
+
+    last.args = map_arg(last.args, own)
 
 
 Signature = list[tuple[torch.Size, torch.dtype]]
@@ -96,9 +99,10 @@ class PhysicalPlan:
         """The names of nodes that are opaque."""
         return [node.target.__name__ for node in self.graph.nodes if is_opaque(node.target)]
 
-    def __call__(self, *tensors: Tensor) -> Tensor:
+    def __call__(self, *tensors: Tensor) -> Any:
+        """What the graph gives: a tensor, or one for each of several outputs."""
         try:
-            found: Tensor = self.function(*tensors)
+            found = self.function(*tensors)
         except EdgewiseError as error:
             if error.place is None:
                 error.place = self._place_of(error)
@@ -190,7 +194,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def lowered(
-    run: Callable[[Lowering, Sequence[Symbol]], Tensor],
+    run: Callable[[Lowering, Sequence[Symbol]], Tensor | tuple[Tensor, ...]],
     names: Sequence[str],
     tensors: Sequence[Tensor],
     device: torch.device,
@@ -230,11 +234,18 @@ def lowered_parts(
 
 
 def _finished(
-    lowering: Lowering, result: Tensor, signature: Signature, appending: bool | None = None
+    lowering: Lowering,
+    result: Tensor | tuple[Tensor, ...],
+    signature: Signature,
+    appending: bool | None = None,
 ) -> PhysicalPlan:
-    symbol = result if isinstance(result, Symbol) else lowering.lifted(result)
-    lowering.graph.output(lowering.node(symbol))
+    def written(value: Tensor) -> Node:
+        return lowering.node(value if isinstance(value, Symbol) else lowering.lifted(value))
+
+    made = tuple(map(written, result)) if isinstance(result, tuple) else written(result)
+    lowering.graph.output(made)
     changed = {} if appending is None else optimise_graph(lowering, appending)
+    _own_outputs(lowering.graph)
     tidy(lowering.graph)
     parts = lowering.graph, lowering.constants, lowering.device, signature
     return PhysicalPlan(*parts, tuple(lowering.works), changed)

@@ -20,7 +20,7 @@ from edgewise.passes import optimise
 from edgewise.physical.build import build, values_of
 from edgewise.physical.data import Data, ForeignData
 from edgewise.physical.lowering import to_device
-from edgewise.physical.output import output_of
+from edgewise.physical.output import outputs_of
 from edgewise.physical.plan import untraced
 from edgewise.physical.step import Step
 from edgewise.physical.tracing import held, own_errors
@@ -203,5 +203,5 @@ def _built(
         memory=values_of(prepared.plan, prepared.sources, dtype, device),
         found=model._shapes,
     )
-    output = output_of(prepared, executable.relations, weights, model.fill)
-    return to_device(Step(prepared, executable, output, without=model.without), device)
+    outputs = outputs_of(prepared, executable.relations, weights, model.fill)
+    return to_device(Step(prepared, executable, outputs, without=model.without), device)

@@ -23,7 +23,7 @@ from edgewise.physical.attention import AttentionStep
 from edgewise.physical.levels import Levels
 from edgewise.physical.lowering import Lowering
 from edgewise.physical.merge import Merge
-from edgewise.physical.output import Output
+from edgewise.physical.output import Output, Outputs
 from edgewise.physical.plan import PhysicalPlan, lowered, untraced
 from edgewise.physical.rounds import Rounds
 from edgewise.physical.rule import RuleStep
@@ -91,7 +91,7 @@ class Step:
 
     prepared: BoundPlan
     executable: Executable
-    output: Output
+    outputs: Outputs
     plans: dict[Mode, PhysicalPlan] = field(default_factory=dict)
     modules: dict[Any, GraphModule] = field(default_factory=dict)  # for tracers
     without: tuple[str, ...] = ()  # passes that are left out
@@ -107,16 +107,27 @@ class Step:
         device: torch.device,
         training: bool,
         lowering: Lowering,
-    ) -> Column:
+    ) -> list[Column]:
+        """The values of the relation of each output."""
         state = self.state(tensors, weights, dtype, device, training, lowering)
-        value = self.executable.run(state).get(self.output.relation)
+        computed = self.executable.run(state)
         batch = max((source.batch for source in self.prepared.sources.values()), default=1)
-        if value is None or not value.rows:
-            empty = self.output.empty(batch, dtype, device)
-            return _reached(empty, (*tensors.values(), *weights.values()))
-        if value.data.shape[0] == 1 and batch > 1:  # the same in every sample: repeated
-            return Column(value.data.repeat(batch, *[1] * (value.data.ndim - 1)))
-        return value
+        found = []
+        for output in self.outputs.parts:
+            value = computed.get(output.relation)
+            if value is None or not value.rows:
+                empty = output.empty(batch, dtype, device)
+                value = _reached(empty, (*tensors.values(), *weights.values()))
+            elif value.data.shape[0] == 1 and batch > 1:  # the same in every sample: repeated
+                value = Column(value.data.repeat(batch, *[1] * (value.data.ndim - 1)))
+            found.append(value)
+        return found
+
+    @property
+    def output(self) -> Output:
+        """The output, where there is one alone."""
+        (output,) = self.outputs.parts
+        return output
 
     def state(
         self,
@@ -152,11 +163,11 @@ class Step:
         found = self.plans.get(key)
         if found is None or not found.fits(tensors):
 
-            def run(lowering: Lowering, symbols: Sequence[Tensor]) -> Tensor:
+            def run(lowering: Lowering, symbols: Sequence[Tensor]) -> Any:
                 inputs = dict(zip(names, symbols, strict=False))
                 held = dict(zip(weights, symbols[len(names) :], strict=True))
-                value = self(inputs, held, unit.dtype, unit.device, training, lowering)
-                return self.output.tensor(value, as_rows)
+                values = self(inputs, held, unit.dtype, unit.device, training, lowering)
+                return self.outputs.tensors(values, as_rows)
 
             with untraced():
                 every = (*names, *weights)

@@ -1,4 +1,4 @@
-"""A program as a plan for one relation: named weights, only what it needs; what a plan must be."""
+"""A program as a plan for its outputs: named weights, only what they need; what a plan must be."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgewise.plan.score import names_in
 
 
 class UnknownOutput(EdgewiseError):
-    """A compiled model computes one relation, and something must derive it."""
+    """A compiled model computes relations, and something must derive each of them."""
 
     code = "unknown-output"
     example = "Program([R.h(V.X) <= R.a(V.X)]).compile(R.hh)"
@@ -28,8 +28,45 @@ def _derived(relations: list[str]) -> str:
     return f"rules derive {', '.join(relations)}"
 
 
-def lower(program: Program, output: nodes.Atom) -> Plan:
-    """The rules, facts and lines that `output` needs, weights named as in the full program."""
+def lower(program: Program, *outputs: nodes.Atom, several: bool = False) -> Plan:
+    """The rules, facts and lines that `outputs` need, weights named as in the full program.
+
+    `several` outputs are returned by name.
+    """
+    statements = name_weights(program)
+    rules = [s for s in statements if isinstance(s, nodes.Rule)]
+    graph = needs(rules)
+    queries = tuple(_query(program, output, rules, graph) for output in outputs)
+    names = tuple(output.relation for output in outputs)
+    for name in names:
+        if names.count(name) > 1:
+            raise UnknownOutput(
+                f"`{name}` is an output twice, and outputs are returned by name",
+                caller(),
+                f"write it once, and choose rows by `model(..., want={{{name!r}: ...}})`",
+            )
+    wanted, waiting = set(), [query.relation for query in queries]
+    while waiting:
+        name = waiting.pop()
+        if name not in wanted:
+            wanted.add(name)
+            waiting += graph.get(name, ())
+    return Plan(
+        queries,
+        tuple(r for r in rules if r.head.relation in wanted),
+        tuple(s for s in statements if isinstance(s, nodes.Fact) and s.atom.relation in wanted),
+        tuple(s for s in statements if isinstance(s, nodes.Line) and s.relation in wanted),
+        program.aggregation,
+        program.domains,
+        program.rounds,
+        names=names if several else (),
+    )
+
+
+def _query(
+    program: Program, output: nodes.Atom, rules: list[nodes.Rule], graph: dict[str, set[str]]
+) -> nodes.Atom:
+    """What an output asks of its relation: every term a variable, or a constant."""
     if not isinstance(output, nodes.Atom):
         raise UnknownOutput(
             f"`{safe_repr(output)}` is not a relation", caller(), "write `compile(R.out)`"
@@ -41,9 +78,6 @@ def lower(program: Program, output: nodes.Atom) -> Plan:
             f"write `compile(R.{output.relation})`",
         )
     relation = program.aliases.get(output.relation, output.relation)
-    statements = name_weights(program)
-    rules = [s for s in statements if isinstance(s, nodes.Rule)]
-    graph = needs(rules)
     if relation not in graph:
         near = nearest(relation, list(graph))
         raise UnknownOutput(
@@ -51,30 +85,15 @@ def lower(program: Program, output: nodes.Atom) -> Plan:
             caller(),
             f"did you mean `R.{near}`?" if near else _derived(list(graph)),
         )
-    wanted, waiting = set(), [relation]
-    while waiting:
-        name = waiting.pop()
-        if name not in wanted:
-            wanted.add(name)
-            waiting += graph.get(name, ())
     arity = next(len(r.head.terms) for r in rules if r.head.relation == relation)
-    named = {t.name for t in output.terms if isinstance(t, nodes.Variable)}
-    if (output.terms and len(named) != arity) or len(output.terms) not in (0, arity):
+    if len(output.terms) not in (0, arity):
         raise UnknownOutput(
-            f"a model computes all of `{output.relation}`, not `{output!r}`",
+            f"`{output.relation}` has {arity} terms, `{output!r}` {len(output.terms)}",
             caller(),
-            f"write `compile(R.{output.relation})`, and select from its output",
+            f"write `compile(R.{output.relation})` for all of it",
         )
     variables = tuple(nodes.Variable(f"X{i}") for i in range(arity))
-    return Plan(
-        nodes.Atom(relation, variables),
-        tuple(r for r in rules if r.head.relation in wanted),
-        tuple(s for s in statements if isinstance(s, nodes.Fact) and s.atom.relation in wanted),
-        tuple(s for s in statements if isinstance(s, nodes.Line) and s.relation in wanted),
-        program.aggregation,
-        program.domains,
-        program.rounds,
-    )
+    return nodes.Atom(relation, output.terms or variables)
 
 
 class BadPlan(AssertionError):
@@ -109,8 +128,9 @@ def problems(plan: Plan, inputs: frozenset[str] | None = None) -> Iterator[str]:
 
 
 def _output(plan: Plan) -> Iterator[str]:
-    if all(rule.head.relation != plan.output.relation for rule in plan.rules):
-        yield f"nothing derives the output `{plan.output.relation}`"
+    derived = {rule.head.relation for rule in plan.rules}
+    for relation in sorted(plan.wanted - derived):
+        yield f"nothing derives the output `{relation}`"
 
 
 def _defined(plan: Plan, inputs: frozenset[str] | None) -> Iterator[str]:
@@ -121,7 +141,7 @@ def _defined(plan: Plan, inputs: frozenset[str] | None) -> Iterator[str]:
     if inputs is not None:
         for relation in sorted(set().union(*graph.values()) - derived - stated - inputs):
             yield f"`{relation}` is read and nothing gives it"
-    read = {plan.output.relation}.union(*graph.values())
+    read = plan.wanted.union(*graph.values())
     for relation in sorted(derived - read):
         yield f"`{relation}` is derived and nothing reads it"
 

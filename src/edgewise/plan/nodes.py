@@ -121,9 +121,12 @@ Step = nodes.Rule | Attention
 
 @dataclass(frozen=True)
 class Plan:
-    """What is computed for one output relation."""
+    """What is computed for some outputs: atoms whose constants, if any, choose among their rows.
 
-    output: nodes.Atom
+    `names` are those of several outputs, which a model returns by name; empty for one alone.
+    """
+
+    outputs: tuple[nodes.Atom, ...]
     steps: tuple[Step, ...]
     facts: tuple[nodes.Fact, ...]
     lines: tuple[nodes.Line, ...]
@@ -131,6 +134,19 @@ class Plan:
     domains: tuple[tuple[str, Domain], ...]
     rounds: int | None
     notes: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @cached_property
+    def wanted(self) -> frozenset[str]:
+        """The relations of the outputs."""
+        return frozenset(output.relation for output in self.outputs)
+
+    @property
+    def is_one_relation(self) -> bool:
+        """Whether the output is one relation, all of it."""
+        terms = self.outputs[0].terms
+        variables = {term for term in terms if isinstance(term, nodes.Variable)}
+        return not self.names and len(variables) == len(terms)
 
     @cached_property
     def rules(self) -> tuple[nodes.Rule, ...]:

@@ -102,6 +102,8 @@ def check_options(manifest: Mapping[str, Any]) -> None:
     words = [*manifest["without"], *manifest["frozen"], *manifest["ties"].values()]
     if not all(isinstance(word, str) for word in words):
         raise Broken("the manifest holds a name that is not a string")
+    if not isinstance(manifest.get("outputs", []), list):
+        raise Broken("the manifest has no valid `outputs`")
     if not isinstance(manifest.get("check", False), bool):  # absent in older files
         raise Broken("the manifest has no valid `check`")
     if manifest["dtype"] not in DTYPES or manifest["limit"] < 0:
@@ -123,6 +125,30 @@ def _count(statements: tuple[nodes.Statement, ...]) -> int:
     return sum(
         s.count * _count(s.statements) if isinstance(s, nodes.Stack) else 1 for s in statements
     )
+
+
+def _outputs(manifest: Mapping[str, Any]) -> nodes.Atom | list[nodes.Atom]:
+    """The relation that was compiled, or several, or some rows."""
+    if "outputs" not in manifest:  # all of one relation
+        return nodes.Atom(manifest["output"])
+    found = []
+    for item in manifest["outputs"]:
+        match item:
+            case [str(name), [*terms]] if all(map(_is_term, terms)):
+                made = [nodes.Variable(f"X{t[0]}") if isinstance(t, list) else t for t in terms]
+                found.append(nodes.Atom(name, tuple(made)))
+            case _:
+                raise Broken("the manifest has no valid `outputs`")
+    if manifest.get("several") is True:
+        return found
+    if len(found) != 1:
+        raise Broken("the manifest has no valid `outputs`")
+    return found[0]
+
+
+def _is_term(term: Any) -> bool:
+    is_place = isinstance(term, list) and len(term) == 1 and type(term[0]) is int
+    return is_place or type(term) in (int, str)
 
 
 def _first_line(problem: Exception) -> str:
@@ -158,7 +184,7 @@ def assembled(
         with torch.device("meta"):
             model = compile(
                 program,
-                nodes.Atom(manifest["output"]),
+                _outputs(manifest),
                 fill=_number(manifest["fill"]),
                 limit=manifest["limit"],
                 without=manifest["without"],

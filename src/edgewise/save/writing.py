@@ -73,7 +73,8 @@ def options_of(model: Model) -> dict[str, Any]:
     return {
         "format": archive.FORMAT,
         "edgewise": sys.modules["edgewise"].__version__,
-        "output": model.plan.output.relation,
+        "output": model.plan.outputs[0].relation,
+        **_queries(model),
         "fill": _number(model.fill),
         "limit": model.limit,
         "without": list(model.without),
@@ -81,6 +82,22 @@ def options_of(model: Model) -> dict[str, Any]:
         "dtype": str(unit.dtype).removeprefix("torch."),
         "frozen": sorted(n for n, p in parameters.items() if not p.requires_grad),
     }
+
+
+def _queries(model: Model) -> dict[str, Any]:
+    """Outputs that are more than one relation: their names and terms, `{}` for a variable."""
+    plan = model.plan
+    if plan.is_one_relation:
+        return {}
+    terms = [[_term(t, q.terms) for t in q.terms] for q in plan.outputs]
+    names = plan.names or (plan.outputs[0].relation,)
+    outputs = [[name, own] for name, own in zip(names, terms, strict=True)]
+    return {"outputs": outputs, "several": bool(plan.names)}
+
+
+def _term(term: nodes.Term, terms: tuple[nodes.Term, ...]) -> int | str | list[int]:
+    """A constant as it is, a variable as the place where it occurs first."""
+    return [terms.index(term)] if isinstance(term, nodes.Variable) else term
 
 
 def _number(number: float | None) -> float | str | None:
