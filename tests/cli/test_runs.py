@@ -34,6 +34,20 @@ def test_generate(capsys: pytest.CaptureFixture[str]) -> None:
     assert [one["prompt"] for one in found] == ["to be", "not"]
 
 
+def test_a_temperature_of_zero_is_greedy(capsys: pytest.CaptureFixture[str]) -> None:
+    run, how = str(run_of("generate")), ["to be", "--most", "12"]
+    plain = said(capsys, "generate", run, *how)
+    assert said(capsys, "generate", run, *how, "--temperature", "0", "--seed", "1") == plain
+
+
+@pytest.mark.parametrize("verb", ["generate", "translate", "classify"])
+def test_every_verb_takes_a_device(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run, text = str(run_of(verb)), {"generate": "to", "translate": "a man", "classify": "bad"}[verb]
+    assert said(capsys, verb, run, text, "--device", "cpu") == said(capsys, verb, run, text)
+    assert main([verb, run, text, "--device", "gpu"]) == 2
+    assert "error[no-such-device]" in capsys.readouterr().err
+
+
 def test_generate_says_which_words_are_unknown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,31 +1,25 @@
 """The command `edgewise`: one file per verb (subcommand).
 
-To add a verb, write `cli/<verb>.py` with a function of the same name, and add it to VERBS.
+To add a verb, write `cli/<verb>.py` with a function of the same name, and add it to VERBS. A verb
+imports torch and models when it runs, not when its file is imported: `--help` takes no longer than
+typer does.
 """
 
+import ast
 import sys
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from edgewise.errors import Caller, EdgewiseError
+from edgewise.errors import Caller, EdgewiseError, suggest
 
 if TYPE_CHECKING:
     import typer
 
 VERBS = (
-    *(
-        "graph",
-        "models",
-        "train",
-        "compare",
-        "generate",
-        "translate",
-        "classify",
-        "embed",
-        "search",
-    ),
-    *("evaluate", "export", "push"),
+    *("graph", "models", "train", "compare", "generate", "translate", "classify", "embed"),
+    *("search", "evaluate", "export", "push"),
 )
 BAD_INPUT = 2
 
@@ -51,11 +45,9 @@ def _app() -> "typer.Typer":
     import typer
 
     app = typer.Typer(
-        add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True,
+        cls=_verbs(), pretty_exceptions_enable=False, no_args_is_help=True,
         help="Networks over structured data as weighted rules.",
     )  # fmt: skip
-    for verb in VERBS:
-        app.command()(getattr(import_module(f"edgewise.cli.{verb}"), verb))
 
     @app.callback(invoke_without_command=True)
     def root(
@@ -66,3 +58,45 @@ def _app() -> "typer.Typer":
             raise typer.Exit
 
     return app
+
+
+def _verbs() -> type:
+    """A group whose list of verbs is read from their files; only the verb that runs is imported."""
+    import typer
+    from typer.core import TyperGroup
+
+    class Verbs(TyperGroup):
+        def list_commands(self, ctx: Any) -> list[str]:
+            return list(VERBS)
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            return (
+                _command(cmd_name, lambda: None, summary(cmd_name)) if cmd_name in VERBS else None
+            )
+
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+            if args and args[0] not in VERBS and not args[0].startswith("-"):
+                ctx.fail(f"there is no verb `{args[0]}`; {suggest(args[0], VERBS)}")
+            name, command, rest = super().resolve_command(ctx, args)
+            if name in VERBS:
+                command = _command(name, getattr(import_module(f"edgewise.cli.{name}"), name))
+            return name, command, rest
+
+    def _command(name: str, function: Any, help: str | None = None) -> Any:
+        app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+        app.command(name, help=help)(function)
+        return typer.main.get_command(app)
+
+    return Verbs
+
+
+def summary(verb: str) -> str:
+    """The first line of a verb's docstring.
+
+    >>> summary("push")
+    'Prepare a folder for the hub: the model, its card and what was measured; nothing is sent.'
+    """
+    tree = ast.parse(Path(__file__).with_name(f"{verb}.py").read_text(encoding="utf-8"))
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+    found = next(node for node in functions if node.name == verb)
+    return (ast.get_docstring(found) or "").partition("\n")[0]

@@ -3,15 +3,14 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from edgewise.errors import EdgewiseError, Span, caller
-from edgewise.training.run import Run
-from edgewise.zoo.pretrained import Pretrained, cached, from_pretrained
-from edgewise.zoo.pretrained.fetch import SOURCES, fetch
+
+if TYPE_CHECKING:
+    from edgewise.zoo.pretrained import Pretrained
 
 STDIN = "-"
 
@@ -28,6 +27,18 @@ from edgewise.cli.checkpoint import read_texts
 read_texts(["a text"], None)"""
 
 
+class NoSuchDevice(EdgewiseError):
+    """A model is on the CPU or on a CUDA GPU that this machine has."""
+
+    code = "no-such-device"
+    example = """\
+from edgewise.cli.checkpoint import check_device
+check_device("gpu")"""
+    instead = """\
+from edgewise.cli.checkpoint import check_device
+check_device("cpu")"""
+
+
 Model = Annotated[
     str,
     typer.Argument(
@@ -41,24 +52,45 @@ File = Annotated[
 ]
 Truncate = Annotated[bool, typer.Option("--truncate", help="truncate texts that are too long")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON, one object per line")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda; by default cpu")]
 Batch = Annotated[int, typer.Option(help="how many texts are computed together")]
 
 
-def opened(model: str) -> Pretrained:
+def opened(model: str, device: str | None = None) -> "Pretrained":
     """The model of a folder or file, or of a known name, which is downloaded once."""
-    if Path(model).exists() or model not in SOURCES:
-        return _noted(from_pretrained(Path(model)), model)
-    if cached(model) is None:
-        size = SOURCES[model].megabytes
-        with Console(stderr=True).status(f"fetching {model}, {size} MB"):
-            fetch(model)
-    return from_pretrained(fetch(model))
+    from edgewise.zoo.pretrained import from_pretrained
+    from edgewise.zoo.pretrained.fetch import SOURCES
 
-
-def _noted(found: Pretrained, model: str) -> Pretrained:
-    if isinstance(found, Run) and found.step == 0:
+    check_device(device)
+    known = model in SOURCES and not Path(model).exists()
+    found = from_pretrained(_fetched(model) if known else Path(model))
+    if getattr(found, "step", None) == 0:
         note(f"{model} is not trained yet: its weights are those of step 0")
-    return found
+    return found if device is None else found.to(device)
+
+
+def _fetched(name: str) -> Path:
+    from rich.console import Console
+
+    from edgewise.zoo.pretrained import cached
+    from edgewise.zoo.pretrained.fetch import SOURCES, fetch
+
+    if cached(name) is None:
+        with Console(stderr=True).status(f"fetching {name}, {SOURCES[name].megabytes} MB"):
+            fetch(name)
+    return fetch(name)
+
+
+def check_device(device: str | None) -> None:
+    import torch
+
+    known = {"cpu", *(("cuda",) if torch.cuda.is_available() else ())}
+    if device is not None and device not in known:
+        raise NoSuchDevice(
+            f"there is no device `{device}`",
+            Span.of("<device>", device),
+            f"choose one of {', '.join(sorted(known))}",
+        )
 
 
 def note(text: str) -> None:
@@ -66,8 +98,10 @@ def note(text: str) -> None:
     print(f"note: {text}", file=sys.stderr)
 
 
-def note_unknown(model: Pretrained, texts: list[str]) -> None:
+def note_unknown(model: "Pretrained", texts: list[str]) -> None:
     """Say which parts of texts the tokenizer does not know, if its vocabulary is not open."""
+    from edgewise.training.run import Run
+
     unknown = model.table.get("tokens", {}).get("unknown") if isinstance(model, Run) else None
     if unknown is None:
         return

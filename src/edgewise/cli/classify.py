@@ -6,6 +6,7 @@ import typer
 
 from edgewise.cli.checkpoint import (
     Batch,
+    Device,
     File,
     Json,
     Model,
@@ -15,7 +16,6 @@ from edgewise.cli.checkpoint import (
     opened,
     read_texts,
 )
-from edgewise.graphs.checks import integer
 
 
 def classify(
@@ -27,12 +27,15 @@ def classify(
     top: Annotated[int, typer.Option(help="how many classes to show")] = 1,
     batch: Batch = 32,
     truncate: Truncate = False,
+    device: Device = None,
     as_json: Json = False,
 ) -> None:
     """Print the most likely class of each text and its probability."""
+    from edgewise.graphs.checks import integer
+
     count = integer(top, "top", 1)
     every = read_texts(texts or [], file)
-    found = opened(model)
+    found = opened(model, device)
     pairs = found.table.get("texts") == 2
     rows: list[Any] = [tuple(text.split("\t")) if pairs else text for text in every]
     for text, shares in zip(

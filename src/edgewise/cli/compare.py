@@ -3,16 +3,15 @@
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from edgewise.cli.checkpoint import note
 from edgewise.cli.embed import check_out, put_file
-from edgewise.graphs.drawing import require_package
-from edgewise.training.comparison import compared, differing, picture, read_record
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 UNITS = ("", "k", "M", "G", "T", "P", "E")
 PICTURES = (".png", ".svg")
@@ -38,6 +37,11 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Compare runs: settings that differ, losses, measures and cost."""
+    from rich.console import Console
+
+    from edgewise.graphs.drawing import require_package
+    from edgewise.training.comparison import compared, differing, picture, read_record
+
     if plot is not None:
         require_package("matplotlib")
         check_out(plot, PICTURES)
@@ -56,8 +60,10 @@ def compare(
         console.print(f"the loss curves are in {plot}", soft_wrap=True)
 
 
-def table_of(rows: list[dict[str, Any]], settings: list[str], by: str) -> Table:
+def table_of(rows: list[dict[str, Any]], settings: list[str], by: str) -> "Table":
     """A column for each run, so that many settings and measures fit."""
+    from rich.table import Table
+
     at = f"validation loss at {by}"
     end = rows[0][at]
     table = Table(title=f"losses at {_shown(by, end)} {'steps' if by == 'steps' else 'FLOPs'}")

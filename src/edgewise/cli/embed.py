@@ -7,10 +7,19 @@ from typing import Annotated
 
 import typer
 
-from edgewise.cli.checkpoint import Batch, File, Json, Model, Texts, Truncate, opened, read_texts
+from edgewise.cli.checkpoint import (
+    Batch,
+    Device,
+    File,
+    Json,
+    Model,
+    Texts,
+    Truncate,
+    opened,
+    read_texts,
+)
 from edgewise.cli.graph import CannotWrite
 from edgewise.errors import Span
-from edgewise.save.archive import write
 
 FORMATS = (".json", ".npy")
 
@@ -22,13 +31,14 @@ def embed(
     out: Annotated[Path | None, typer.Option(help="write the vectors: .json or .npy")] = None,
     batch: Batch = 32,
     truncate: Truncate = False,
+    device: Device = None,
     as_json: Json = False,
 ) -> None:
     """Embed texts as vectors of unit length: JSON, one object per line, or a file."""
     if out is not None:
         check_out(out)
     rows = read_texts(texts or [], file)
-    vectors = opened(model).embed(rows, batch=batch, truncate=truncate)
+    vectors = opened(model, device).embed(rows, batch=batch, truncate=truncate)
     if out is not None and out.suffix == ".npy":
         import numpy as np
 
@@ -48,6 +58,8 @@ def embed(
 
 
 def put_file(path: Path, data: bytes) -> None:
+    from edgewise.save.archive import write
+
     try:
         write(path, data)
     except OSError as problem:

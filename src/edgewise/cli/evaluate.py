@@ -5,11 +5,8 @@ from typing import Annotated
 
 import typer
 
-from edgewise.cli.checkpoint import Json, Model, json_line, opened
+from edgewise.cli.checkpoint import Device, Json, Model, json_line, opened
 from edgewise.errors import Span
-from edgewise.training.errors import BadRun
-from edgewise.training.evaluation import on_file, on_recipe
-from edgewise.training.run import Run
 
 
 def evaluate(
@@ -22,10 +19,15 @@ def evaluate(
         Path | None,
         typer.Option(help="a file to measure on: text, JSON lines, CSV or Parquet"),
     ] = None,
+    device: Device = None,
     as_json: Json = False,
 ) -> None:
     """Measure a model on the data of its recipe, or on a file."""
-    found = opened(model)
+    from edgewise.training.errors import BadRun
+    from edgewise.training.evaluation import on_file, on_recipe
+    from edgewise.training.run import Run
+
+    found = opened(model, device)
     if file is not None:
         means = on_file(found, file, Path(model))
     elif isinstance(found, Run):

@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from edgewise.training.sharing import export as write
-
 SUFFIXES = {"gguf": ".gguf", "onnx": ".onnx"}
 
 
@@ -24,6 +22,8 @@ def export(
     ] = None,
 ) -> None:
     """Write a model for transformers, llama.cpp or ONNX, or as safetensors with its rules."""
+    from edgewise.training.sharing import export as write
+
     base = model.absolute()
     place = out or base.with_name(base.name + SUFFIXES.get(to, f"-{to}"))
     typer.echo(f"{place}: {write(model, to, place)}")

@@ -1,10 +1,11 @@
 """`edgewise generate`: the continuation of a prompt."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from edgewise.cli.checkpoint import (
+    Device,
     File,
     Json,
     Model,
@@ -15,7 +16,9 @@ from edgewise.cli.checkpoint import (
     read_texts,
 )
 from edgewise.errors import caller
-from edgewise.zoo.pretrained import Pretrained
+
+if TYPE_CHECKING:
+    from edgewise.zoo.pretrained import Pretrained
 
 BEGINS = ("bos_token_id", "eos_token_id")  # what a text begins with, or follows
 
@@ -28,7 +31,7 @@ def generate(
     file: File = None,
     most: Annotated[int, typer.Option(help="maximum number of new tokens")] = 100,
     temperature: Annotated[
-        float | None, typer.Option(help="sampling temperature; greedy decoding by default")
+        float | None, typer.Option(help="sampling temperature; greedy decoding by default and at 0")
     ] = None,
     top_k: Annotated[int | None, typer.Option(help="sample from the k most likely tokens")] = None,
     top_p: Annotated[
@@ -36,11 +39,12 @@ def generate(
         typer.Option(help="sample from the smallest set of tokens of this total probability"),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="seed of sampling")] = None,
+    device: Device = None,
     as_json: Json = False,
 ) -> None:
     """Continue texts with a decoder, token after token."""
     texts = read_texts(prompts or [], file) if prompts or file else []
-    found = opened(model)
+    found = opened(model, device)
     how: dict[str, Any] = {"most": most, "temperature": temperature, "seed": seed}
     how |= {"top_k": top_k, "top_p": top_p}
     for prompt, shown in [(text, text) for text in texts] or [(_start(found), "")]:
@@ -51,7 +55,7 @@ def generate(
     note_unknown(found, texts)
 
 
-def _stream(model: Pretrained, prompt: str, shown: str, how: dict[str, Any]) -> None:
+def _stream(model: "Pretrained", prompt: str, shown: str, how: dict[str, Any]) -> None:
     begun = [shown]  # printed with the first token, since errors come before it
 
     def show(piece: str) -> None:
@@ -62,7 +66,7 @@ def _stream(model: Pretrained, prompt: str, shown: str, how: dict[str, Any]) -> 
     typer.echo("".join(begun))
 
 
-def _start(model: Pretrained) -> str:
+def _start(model: "Pretrained") -> str:
     """What the tokenizer reads as the beginning of a text: a special token, or a line break."""
     if model.tokenizer is not None:
         for name in BEGINS:

@@ -2,13 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from edgewise.errors import EdgewiseError, Span
-from edgewise.graphs import Pattern, parse
-from edgewise.graphs.checks import integer
+
+if TYPE_CHECKING:
+    from edgewise.graphs import Pattern
 
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -50,6 +51,9 @@ def graph(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON, with the measures")] = False,
 ) -> None:
     """Draw an attention pattern, print its measures, or write a figure of it."""
+    from edgewise.graphs import Pattern, parse
+    from edgewise.graphs.checks import integer
+
     found = parse(pattern)
     if not isinstance(found, Pattern):
         raise SeveralGraphs(
@@ -68,7 +72,7 @@ def graph(
         print(f"{found!r}, {n:,} tokens, {found.count(n):,} edges\n{found.draw(n)}")
 
 
-def _write(pattern: Pattern, n: int, path: Path, kind: str) -> None:
+def _write(pattern: "Pattern", n: int, path: Path, kind: str) -> None:
     place = Span.of("<png>", path)
     if path.suffix.lower() not in FORMATS:
         raise CannotWrite("unknown file format", place, f"end the name in {', '.join(FORMATS)}")

@@ -2,18 +2,14 @@
 
 import inspect
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from edgewise.errors import EdgewiseError, Span, suggest
-from edgewise.language.nodes import Stack
-from edgewise.language.program import Program
-from edgewise.zoo import MODELS
-from edgewise.zoo.pretrained import MODEL_TYPES, cached
-from edgewise.zoo.pretrained.fetch import SOURCES
 
-NAMES = {model.__name__.rpartition(".")[2]: model for model in MODELS}
+if TYPE_CHECKING:
+    from edgewise.language.program import Program
 
 
 class UnknownModel(EdgewiseError):
@@ -33,10 +29,13 @@ def models(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """List models and checkpoints, or print one model as rules."""
+    from edgewise.zoo.pretrained import cached
+    from edgewise.zoo.pretrained.fetch import SOURCES
+
     if name is not None:
         print(f"{inspect.getdoc(_model(name))}\n\n{_model(name).program(_model(name).Config())}")
         return
-    found = [_row(key, model) for key, model in NAMES.items()]
+    found = [_row(key, model) for key, model in _names().items()]
     ready = [
         {"name": key, "what": s.what, "megabytes": s.megabytes, "fetched": cached(key) is not None}
         for key, s in SOURCES.items()
@@ -52,25 +51,36 @@ def models(
         print(f"{one['name']:<22} {one['megabytes']:>5}  {one['what']}")
 
 
+def _names() -> dict[str, Any]:
+    from edgewise.zoo import MODELS
+
+    return {model.__name__.rpartition(".")[2]: model for model in MODELS}
+
+
 def _model(name: str) -> Any:
-    if name not in NAMES:
+    known = _names()
+    if name not in known:
         raise UnknownModel(
             f"there is no model `{name}`",
             Span.of("<model>", name),
-            suggest(name, list(NAMES)),
+            suggest(name, list(known)),
         )
-    return NAMES[name]
+    return known[name]
 
 
 def _row(name: str, model: Any) -> dict[str, Any]:
+    from edgewise.zoo.pretrained import MODEL_TYPES
+
     types = [spec.MODEL_TYPE for spec in MODEL_TYPES.values() if spec.MODEL is model]
     return {"name": name, "rules": rules_of(model.program(model.Config())), "model_types": types}
 
 
-def rules_of(program: Program) -> int:
+def rules_of(program: "Program") -> int:
     """The rules that a reader sees: those of a stack once."""
     return _count(program.statements)
 
 
 def _count(statements: Any) -> int:
+    from edgewise.language.nodes import Stack
+
     return sum(_count(s.statements) if isinstance(s, Stack) else 1 for s in statements)

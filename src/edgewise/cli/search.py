@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from edgewise.cli.checkpoint import Model, Truncate, opened, read_texts
-from edgewise.graphs.checks import integer
+from edgewise.cli.checkpoint import Device, Model, Truncate, opened, read_texts
 
 
 def search(
@@ -16,12 +15,15 @@ def search(
     file: Annotated[Path, typer.Option(help="a file with one text per line")],
     top: Annotated[int, typer.Option(help="how many to show")] = 5,
     truncate: Truncate = False,
+    device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:
     """Find the lines of a file nearest in meaning to a query, with their cosine similarity."""
+    from edgewise.graphs.checks import integer
+
     count = integer(top, "top", 1)
     texts = read_texts([], file)
-    vectors = opened(model).embed([query, *texts], truncate=truncate)
+    vectors = opened(model, device).embed([query, *texts], truncate=truncate)
     near = vectors[1:] @ vectors[0]
     best = near.topk(min(count, len(texts)))
     pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)

@@ -5,34 +5,21 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from edgewise.errors import EdgewiseError, Span
-from edgewise.graphs import Pattern, causal, parse
-from edgewise.training import Estimate, Event, Recipe, estimate, load
-from edgewise.training import train as run
-from edgewise.training.overrides import folder_name
+from edgewise.cli.checkpoint import check_device
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from edgewise.graphs import Pattern
+    from edgewise.training import Estimate, Event, Recipe
 
 UNITS = ("", "k", "M", "G", "T", "P", "E")
 PICTURE = 32  # tokens of a graph that is drawn
 INTERRUPTED = 130  # the exit code of a command that was interrupted
-
-
-class NoSuchDevice(EdgewiseError):
-    """A run is on the CPU or on a CUDA GPU that this machine has."""
-
-    code = "no-such-device"
-    example = """\
-from pathlib import Path
-from edgewise.cli.train import train
-train(Path("a.toml"), device="gpu")"""
-    instead = """\
-from edgewise.cli.train import check_device
-check_device("cpu")"""
 
 
 def train(
@@ -58,6 +45,12 @@ def train(
 
     Ctrl-C once saves and ends, twice stops at once; the same command continues.
     """
+    from rich.console import Console
+
+    from edgewise.training import estimate, load
+    from edgewise.training import train as run
+    from edgewise.training.overrides import folder_name
+
     check_device(device)
     loaded = load(recipe, settings or ())
     out = Path("runs") / folder_name(recipe.stem, settings or ()) if out is None else out
@@ -72,11 +65,15 @@ def train(
         raise typer.Exit(INTERRUPTED)
 
 
-def _follow(console: Console, events: Iterator[Event], recipe: Recipe, out: Path) -> str:
+def _follow(console: "Console", events: Iterator["Event"], recipe: "Recipe", out: Path) -> str:
     """Show events as they come, with a bar and the time left on a terminal; the last kind."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    from rich import progress as bars
+
+    columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.MofNCompleteColumn())
     kind, quiet = "", not console.is_terminal
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=quiet) as progress:
+    with bars.Progress(
+        *columns, bars.TimeRemainingColumn(), console=console, disable=quiet
+    ) as progress:
         task = progress.add_task(recipe.path.stem, total=recipe.training.steps)
         for event in events:
             kind = event.kind
@@ -89,7 +86,7 @@ def _follow(console: Console, events: Iterator[Event], recipe: Recipe, out: Path
 
 
 @contextmanager
-def _interruptible(console: Console) -> Iterator[threading.Event]:
+def _interruptible(console: "Console") -> Iterator[threading.Event]:
     """The first SIGINT or SIGTERM sets the event, the second stops the process as usual."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -112,19 +109,7 @@ def _interruptible(console: Console) -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def check_device(device: str | None) -> None:
-    import torch
-
-    known = {"cpu", *(("cuda",) if torch.cuda.is_available() else ())}
-    if device is not None and device not in known:
-        raise NoSuchDevice(
-            f"there is no device `{device}`",
-            Span.of("<device>", device),
-            f"choose one of {', '.join(sorted(known))}",
-        )
-
-
-def _line(event: Event, out: Path) -> str | None:
+def _line(event: "Event", out: Path) -> str | None:
     match event.kind:
         case "start":
             where = f" from step {event.step:,}" if event.step else ""
@@ -150,7 +135,7 @@ def _number(value: float) -> str:
     return f"{value:.4f}"
 
 
-def _show(console: Console, recipe: Recipe, cost: Estimate) -> None:
+def _show(console: "Console", recipe: "Recipe", cost: "Estimate") -> None:
     """What a run will cost, and the graphs of its attention."""
     console.print(f"{cost.parameters:,} weights, {cost.words:,} tokens in the vocabulary")
     console.print(
@@ -162,8 +147,10 @@ def _show(console: Console, recipe: Recipe, cost: Estimate) -> None:
         console.print(f"\n{name}, the first {PICTURE} tokens:\n{picture}")
 
 
-def pictures(recipe: Recipe) -> dict[str, str]:
+def pictures(recipe: "Recipe") -> dict[str, str]:
     """The attention graphs of a model, drawn; conditions, which are not patterns, are not."""
+    from edgewise.graphs import causal, parse
+
     section = recipe.json()["model"]
     if "graph" not in section:
         return {}
@@ -176,8 +163,10 @@ def pictures(recipe: Recipe) -> dict[str, str]:
     return found
 
 
-def _patterns(graph: Any) -> Iterator[Pattern]:
+def _patterns(graph: Any) -> Iterator["Pattern"]:
     """One pattern, or those of layers and heads."""
+    from edgewise.graphs import Pattern
+
     for one in (graph,) if isinstance(graph, Pattern) else graph:
         yield from (one,) if isinstance(one, Pattern) else _patterns(one)
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from edgewise.cli.checkpoint import (
+    Device,
     File,
     Json,
     Model,
@@ -26,11 +27,12 @@ def translate(
         int | None, typer.Option(help="beam size; by default that of the recipe, or 4")
     ] = None,
     truncate: Truncate = False,
+    device: Device = None,
     as_json: Json = False,
 ) -> None:
     """Translate texts with an encoder–decoder, by beam search; blank lines stay blank."""
     every = read_texts(texts or [], file, blank=True)
-    found = opened(model)
+    found = opened(model, device)
     options = {"most": most, "beams": beams}
     how: Any = {name: value for name, value in options.items() if value is not None}
     texts = [text for text in every if text.strip()]

@@ -41,7 +41,8 @@ def on_recipe(run: Run, folder: Path, data: Path, part: str) -> Measures:
         raise bad(what, data, "give the data of the recipe, or `--file FILE`")
     found = Average()
     with torch.inference_mode():
-        for batch in corpus.validation(BATCH, part):
+        for read in corpus.validation(BATCH, part):
+            batch = {name: tensor.to(run.device) for name, tensor in read.items()}
             recipe.objective.measure(run.module, batch, found)
     means = found.means()
     if run.task == "generate":
@@ -93,7 +94,7 @@ def _perplexity(model: Pretrained, columns: Columns, names: dict[str, str]) -> M
     documents = ["\n".join(texts)] if LINES in columns else texts
     width, found = min(model.config.length, LONGEST), Average()
     for text in documents:
-        tokens = _tokens(model, text)
+        tokens = _tokens(model, text).to(model.device)
         windows = [tokens[at : at + width + 1] for at in range(0, len(tokens) - 1, width)]
         for window in windows:
             with torch.inference_mode():

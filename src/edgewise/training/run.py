@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor
@@ -66,6 +66,10 @@ class Run(Pretrained):
         model: Model = self.module.program
         return model
 
+    def to(self, device: str | torch.device) -> Self:
+        self.module.to(device)
+        return super().to(device)
+
     def compile(self, relation: str) -> Model:
         if relation == self.output:
             return self.model
@@ -73,7 +77,7 @@ class Run(Pretrained):
             model = self.program.compile(nodes.Atom(relation), dtype=self.dtype).eval()
             state = self.model.state_dict()
             model.load_state_dict({name: state[name] for name in model.state_dict()})
-            self.compiled[relation] = model
+            self.compiled[relation] = model.to(self.device)
         return self.compiled[relation]
 
     def rows(self, texts: Sequence[Text], *, truncate: bool = False) -> list[list[int]]:
@@ -116,7 +120,8 @@ class Run(Pretrained):
         which: Sequence[int] | None = None,
     ) -> Tokens:
         how: Any = {"truncate": truncate, "multiple": multiple, "which": which}
-        return padded(encoded(self._tokenizer(), listed(texts)), longest=self.config.length, **how)
+        rows = encoded(self._tokenizer(), listed(texts))
+        return padded(rows, longest=self.config.length, **how).to(self.device)
 
     def decoder(self, read: int, most: int) -> tuple[Decoder, int]:
         """Cached rows while all tokens fit; beyond, the last tokens predict the next."""
@@ -219,7 +224,8 @@ class Run(Pretrained):
                 count = min(batch, sum(min(len(rows[k]), longest) == first for k in order))
             some, order = order[:count], order[count:]
             how: Any = {"truncate": truncate, "which": some}
-            yield some, padded([rows[k] for k in some], longest=longest, **how)
+            read = padded([rows[k] for k in some], longest=longest, **how)
+            yield some, read.to(self.device)
 
     def _check_task(self, verb: str) -> None:
         if verb != self.task:

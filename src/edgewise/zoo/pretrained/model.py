@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 # the special tokens of a configuration
 TOKENS = tuple(f"{name}_token_id" for name in ("bos", "eos", "pad", "decoder_start"))
+CPU = torch.device("cpu")
 UNLIMITED = 1 << 30  # positions of a model with relative positions only
 WIDTH_MULTIPLE = 16  # a model is grounded once per width: round widths up to reuse it
 
@@ -67,6 +68,7 @@ class Pretrained:
     table: dict[str, Any] = field(default_factory=dict)
     dtype: torch.dtype = torch.float32
     compiled: dict[str, Model] = field(default_factory=dict)
+    device: torch.device = CPU
 
     def __repr__(self) -> str:
         size = sum(weight.numel() for weight in self.weights.values())
@@ -82,6 +84,13 @@ class Pretrained:
         """The program compiled for `output`, with the weights of the checkpoint."""
         return self.compile(self.output)
 
+    def to(self, device: str | torch.device) -> Self:
+        """The same, computed on a device."""
+        self.device = torch.device(device)
+        for model in self.compiled.values():
+            model.to(self.device)
+        return self
+
     def compile(self, relation: str) -> Model:
         """A module that computes a relation of the program, with the weights of the checkpoint."""
         if relation not in self.compiled:
@@ -96,7 +105,7 @@ class Pretrained:
             with torch.no_grad():
                 for name in learnable(model):
                     model.weight(name).copy_(self.weights[name])
-            self.compiled[relation] = model.eval()
+            self.compiled[relation] = model.eval().to(self.device)
         return self.compiled[relation]
 
     def tokens(
@@ -117,7 +126,7 @@ class Pretrained:
         longest = getattr(self.config, "length", UNLIMITED) - first
         pad = max(first - 1, 0)
         how: Any = {"truncate": truncate, "multiple": multiple, "which": which}
-        return padded(rows, longest=longest, pad=pad, **how)
+        return padded(rows, longest=longest, pad=pad, **how).to(self.device)
 
     def inputs(self, tokens: Tokens, relation: str | None = None) -> dict[str, InputLike]:
         """What `model` reads for a batch of texts."""
@@ -201,7 +210,7 @@ class Pretrained:
     ) -> str:
         """The continuation of a prompt, at most `most` tokens; `each` is called with new text.
 
-        Greedy decoding, or sampling if a temperature is given.
+        Greedy decoding, or sampling if a temperature above 0 is given.
         """
         self.check_prompt(prompt)
         sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}

@@ -88,6 +88,9 @@ class Tokens:
     numbers: Tensor
     mask: Tensor
 
+    def to(self, device: torch.device) -> Tokens:
+        return Tokens(self.numbers.to(device), self.mask.to(device))
+
 
 def padded(
     rows: Sequence[Sequence[int]],
@@ -167,10 +170,11 @@ def generate(
         )
     checked_integer(most, "most", 1)
     temperature, names = sampling["temperature"], ("top_k", "top_p")
+    is_greedy = temperature is None or temperature == 0
     name = next((n for n in names if sampling[n] is not None), None)
-    if temperature is None and name is not None:
+    if is_greedy and name is not None:
         raise BadDecoding(
-            f"`{name}` applies to sampling, and decoding is greedy without a temperature",
+            f"`{name}` applies to sampling, and decoding is greedy without a temperature above 0",
             caller(),
             "give a temperature too, such as 1.0",
         )
@@ -186,10 +190,11 @@ def generate(
     stop = ends_of_text(pretrained)
     decoder = constrained(pretrained, decoder, stop, most)
     stream = _Stream(_Continuation(pretrained.tokenizer, tokens[0].tolist()), each, stop)
-    if temperature is None:
+    if is_greedy:
         found = greedy(decoder, tokens, most=most, stop=stop, each=stream)
     else:
-        generator = torch.Generator().manual_seed(seed) if seed is not None else None
+        draws = torch.Generator(pretrained.device)
+        generator = draws.manual_seed(seed) if seed is not None else None
         how: Any = {"most": most, "stop": stop, "generator": generator, "each": stream}
         found = sample(decoder, tokens, **how, **sampling)
     return stream.text_of(_until(found[0].tolist(), stop))
@@ -260,7 +265,7 @@ def respond(
         decoder = CachedDecoder(model.growing(len(begun) + most, **inputs), "target")
     decoder = constrained(pretrained, decoder, ends, most)
     rows = max(len(item.values if isinstance(item, numbers) else item) for item in inputs.values())
-    tokens = torch.tensor(begun).expand(rows, -1)
+    tokens = torch.tensor(begun, device=pretrained.device).expand(rows, -1)
     found, _ = beam(decoder, tokens, beams=beams, most=most, stop=ends[0])
     return [_until(row.tolist(), ends) for row in found]
 
