@@ -82,7 +82,9 @@ class Conditions:
     def compared(self) -> list[nodes.Expression]:
         x, y, s = self.some(), self.pick([self.some(), 2]), R.special
         options = [s.leq(x, y), s.lt(x, y), s.geq(x, y), s.gt(x, y), s.maxcard(2, x, y, 0)]
-        atom = self.pick(options)
+        options += [x - y <= 1, abs(x - y) > 1, x + 2 * y != 3, (x - y) % 2 == 0, x // 2 >= y - 1]
+        options += [y - x < 2, x % y == 0, x - y == 1, x // 2 == y // 2] if y is not x else []
+        atom = self.pick([o for o in options if not isinstance(o, bool)])
         return [~atom if self.chance(2) else atom]
 
     def computed(self) -> list[nodes.Expression]:
@@ -90,6 +92,7 @@ class Conditions:
         options = [s.sub(x, y, V.D), s.sub(x, V.D, 1), s.sub(V.D, x, y), s.add(x, y, V.D)]
         options += [s.add(V.D, 1, x), s.mul(x, 2, V.D), s.mul(V.D, 2, x), s.mod(x, y, V.D)]
         options += [s.div(x, y, V.D), s.next(x, V.D), s.next(V.D, x), s.eq(V.D, x)]
+        options += [x - y + 1 == V.D, x - V.D == 2 * y] if isinstance(x, nodes.Variable) else []
         tests = [[], [s.leq(V.D, 1)], [s.mod(V.D, 2, 0)], [s.neq(V.D, y)]]
         made = [self.pick(options), *self.pick(tests)]
         if "D" not in self.bound and self.chance(3):

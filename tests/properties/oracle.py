@@ -271,6 +271,13 @@ def bucket(distance: int, buckets: int, far: int, both: bool) -> int:
 
 def holds(atom: nodes.SpecialAtom, keys: Key) -> bool:
     """A special predicate on constants, over the natural numbers."""
+    if atom.formula is not None:
+        if any(isinstance(k, str) for k in keys):
+            return False
+        try:  # as Python computes what is printed
+            return bool(eval(atom.formula.shown([f"({k})" for k in keys])))
+        except ZeroDivisionError:
+            return False
     match atom.name:
         case "eq":
             return keys[0] == keys[1]
@@ -307,6 +314,10 @@ def holds(atom: nodes.SpecialAtom, keys: Key) -> bool:
         case ("bucket" | "bucket_before") as name, (i, j, count, far, c):
             return bucket(j - i, count, far, name == "bucket") == c
     raise NotImplementedError(atom.name)
+
+
+def is_equation(atom: nodes.SpecialAtom) -> bool:
+    return atom.formula is not None and atom.formula.sign == "=="
 
 
 def number(name: str, keys: Key) -> float | None:
@@ -541,7 +552,7 @@ class Oracle(Functions):
         for atom in rule.specials:
             if isinstance(atom, nodes.SpecialAtom) and not atom.negated and not atom.carries_value:
                 free = {n for n in variables(atom.terms) if n not in bound}
-                if len(free) == 1 and atom.name in COMPUTES:
+                if len(free) == 1 and (atom.name in COMPUTES or is_equation(atom)):
                     (name,) = free
                     for value in self._candidates(atom, bound):
                         if holds(atom, ground(atom.terms, bound | {name: value})):
@@ -567,7 +578,9 @@ class Oracle(Functions):
         """Every value that the one open term of arithmetic could have."""
         keys = [bound.get(t.name) if isinstance(t, nodes.Variable) else t for t in atom.terms]
         known = [k for k in keys if k is not None]
-        most = max([k for k in known if isinstance(k, int)], default=0)
+        most = max([abs(k) for k in known if isinstance(k, int)], default=0)
+        if atom.formula is not None:
+            return [*range(-10 * most - 10, 10 * most + 10)]
         return [*range(most * max(most, 2) + 2), *{k for k in known if isinstance(k, str) or k < 0}]
 
     def _check_domains(self, rule: Rule, bound: Bound) -> None:

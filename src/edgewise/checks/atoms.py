@@ -62,7 +62,7 @@ def _specials(program: Program) -> Iterator[EdgewiseError]:
     for atom in (a for rule in program.rules for a in atoms(rule)):
         got = len(getattr(atom, "terms", ()))
         match atom:
-            case nodes.SpecialAtom():
+            case nodes.SpecialAtom(formula=None):
                 least, most = SPECIALS[atom.name].least, SPECIALS[atom.name].most
             case nodes.PatternAtom():
                 least, most = 2, 2

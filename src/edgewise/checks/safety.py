@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from edgewise.checks import wording
 from edgewise.errors import EdgewiseError, nearest
 from edgewise.language import Program, nodes, terms
-from edgewise.language.specials import SPECIALS
+from edgewise.language.specials import computes
 from edgewise.language.statements import atoms, weights
 
 
@@ -74,8 +74,7 @@ def _computed(atom: nodes.SpecialAtom, bound: set[str]) -> set[str]:
         for i, term in enumerate(atom.terms)
         if isinstance(term, nodes.Variable) and term.name not in bound
     ]
-    can = {position % len(atom.terms) for position in SPECIALS[atom.name].computes}
-    if len(free) == 1 and free[0] in can:
+    if len(free) == 1 and free[0] in computes(atom):
         return {v.name for v in terms.variables(atom.terms)}
     return set()
 

@@ -45,7 +45,7 @@ def name(item: nodes.Expression) -> str:
     match item:
         case nodes.Atom():
             return item.relation
-        case nodes.SpecialAtom():
+        case nodes.SpecialAtom(formula=None):
             return f"special.{item.name}"
         case nodes.PatternAtom():
             return repr(item.pattern)

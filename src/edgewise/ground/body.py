@@ -10,7 +10,7 @@ from functools import cached_property
 from edgewise.ground.index import Grid, Index
 from edgewise.language import nodes
 from edgewise.language.program import Domain
-from edgewise.language.specials import SPECIALS
+from edgewise.language.specials import computes
 from edgewise.language.statements import assigned_variables, atoms, weights
 from edgewise.language.terms import variables
 
@@ -72,11 +72,10 @@ class Body:
 
 def _special_cost(atom: nodes.SpecialAtom, free: set[str]) -> tuple[int, int]:
     """The cost of a predicate with one unbound variable, which some can compute."""
-    arity, computes = len(atom.terms), SPECIALS[atom.name].computes
     places = [
         p for p, t in enumerate(atom.terms) if isinstance(t, nodes.Variable) and t.name in free
     ]
-    if len(places) > 1 or not {places[0], places[0] - arity} & set(computes):
+    if len(places) > 1 or places[0] not in computes(atom):
         return (5, 1)
     # a factor of 0 leaves the other one open, so `mul` lets atoms bind it first
     return (3 if atom.name == "mul" else 1, 0)

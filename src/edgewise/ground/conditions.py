@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from edgewise.checks.evaluation import call_raised, not_a_key
+from edgewise.ground import formulas
 from edgewise.ground.body import SAMPLE, Body
 from edgewise.ground.index import STRINGS, Constants, Grid, Index, index_of
 from edgewise.language import nodes
@@ -30,6 +31,8 @@ def _between(columns: Sequence[Tensor], least: int) -> Tensor:
 
 def holds(atom: nodes.SpecialAtom, columns: Sequence[Tensor], constants: Constants) -> Tensor:
     """Where the predicate holds, before negation."""
+    if atom.formula is not None:
+        return formulas.holds(atom.formula, columns)
     match atom.name, columns:
         case "eq", (x, y):
             return x == y
@@ -57,6 +60,8 @@ def computed(
     atom: nodes.SpecialAtom, columns: Sequence[Tensor | None], constants: Constants, count: int
 ) -> tuple[Tensor, Tensor]:
     """The one missing column of `count` rows from the others, and where there is a value for it."""
+    if atom.formula is not None:
+        return formulas.computed(atom.formula, columns, count)
     known = [column for column in columns if column is not None]
     if atom.name == "eq":
         return known[0], torch.ones_like(known[0], dtype=torch.bool)

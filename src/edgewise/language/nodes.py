@@ -10,18 +10,28 @@ from typing import Any
 
 from edgewise.errors import Place, caller
 from edgewise.language import brackets, functions, operators, printer, terms
+from edgewise.language.term_expressions import Comparable, Equality, Formula, TermExpression
 
 Constant = int | str
 Number = float | int
 Literal = Number | tuple[Number, ...] | tuple[tuple[Number, ...], ...]
 
 
-@dataclass(frozen=True)
-class Variable:
-    """A variable of a rule, such as `V.I`."""
+@dataclass(frozen=True, eq=False)
+class Variable(Comparable):
+    """A variable of a rule, such as `V.I`; comparisons of variables are conditions."""
 
     name: str
     place: Place | None = field(default=None, compare=False, repr=False)
+
+    def __eq__(self, other: object) -> Any:
+        return NotImplemented if isinstance(other, TermExpression) else Equality(self, "==", other)
+
+    def __ne__(self, other: object) -> Any:
+        return NotImplemented if isinstance(other, TermExpression) else Equality(self, "!=", other)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def __repr__(self) -> str:
         return f"V.{self.name}"
@@ -95,11 +105,7 @@ class Expression:
         )
 
     def __bool__(self) -> bool:
-        raise operators.NoTruthValue(
-            f"`{self!r}` has no truth value",
-            caller(),
-            "write a body as a tuple `(a, b)`, and negation as `~b`",
-        )
+        raise operators.no_truth_value(self)
 
     __iter__ = None  # brackets hold a weight: without this, `list(R.a)` would never end
 
@@ -127,8 +133,12 @@ class Expression:
     def __radd__(self, other: Any) -> Apply:
         return operators.apply("sum", other, self)
 
-    __and__ = __add__
-    __rand__ = __radd__
+    def __and__(self, other: Any) -> Apply:
+        operators.refuse_joined(self, other)
+        return operators.apply("sum", self, other)
+
+    def __rand__(self, other: Any) -> Apply:
+        return self & other
 
     def __mul__(self, other: Any) -> Apply:
         return operators.apply("elproduct", self, other)
@@ -219,13 +229,17 @@ class Atom(Expression):
 
 @dataclass(frozen=True, repr=False)
 class SpecialAtom(Expression):
-    """A predicate on constants that is computed, such as `R.special.leq(V.J, V.I)`."""
+    """A predicate on constants that is computed, such as `R.special.leq(V.J, V.I)`.
+
+    One that is called `formula` compares integer expressions over its terms.
+    """
 
     name: str
     terms: tuple[Term, ...] = ()
     weight: Weight | None = None
     negated: bool = False
     function: Opaque | None = None
+    formula: Formula | None = None
     place: Place | None = field(default=None, compare=False, repr=False)
 
     def __call__(self, *items: Any) -> SpecialAtom:

@@ -9,6 +9,7 @@ from typing import Any
 
 from edgewise.errors import EdgewiseError, Place, caller, safe_repr
 from edgewise.language import nodes
+from edgewise.language.term_expressions import Comparable, Equality
 
 MAX_DEPTH = 75
 
@@ -67,6 +68,30 @@ class ConditionInExpression(EdgewiseError):
     code = "condition-in-expression"
     example = "R.h(V.X) <= R.a(V.X) + R._b(V.X)"
     instead = "R.h(V.X) <= (R.a(V.X), R._b(V.X))"
+
+
+def no_truth_value(item: nodes.Expression) -> NoTruthValue:
+    help = "write a body as a tuple `(a, b)`, and negation as `~b`"
+    if isinstance(item, nodes.SpecialAtom):
+        help = "a chain such as `0 <= V.I <= 5` is two conditions: write `0 <= V.I, V.I <= 5`"
+    return NoTruthValue(f"`{item!r}` has no truth value", caller(), help)
+
+
+def conditions_joined(place: Place) -> BadOperator:
+    return BadOperator(
+        "`&` and `|` do not join conditions",
+        place,
+        "write conditions side by side in the body, `(a, b)`; for either of two, write two rules",
+    )
+
+
+def refuse_joined(*items: Any) -> None:
+    """Refuse `a & b` where one is a condition: of two values `&` is the sum."""
+    for item in items:
+        if isinstance(item, Comparable | Equality) or (
+            isinstance(item, nodes.Expression) and not item.carries_value
+        ):
+            raise conditions_joined(caller())
 
 
 def apply(function: nodes.Function | str, *operands: Any) -> nodes.Apply:
@@ -141,6 +166,7 @@ def rule(head: Any, body: Any) -> nodes.Rule:
             f"`{safe_repr(head)}` cannot be a rule head", place, "a rule head is `R.name(terms)`"
         )
     items = tuple(body) if isinstance(body, tuple | list) else (body,)
+    items = tuple(i.condition if isinstance(i, Equality) else i for i in items)
     for item in items:
         if isinstance(item, nodes.Rule):
             raise ChainedRule(

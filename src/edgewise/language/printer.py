@@ -73,6 +73,9 @@ def expression(node: Any, level: int) -> str:
         case nodes.Atom():
             marked = ("~" if node.negated else "") + _relation(node.relation, node.hidden)
             return marked + _terms(node.terms) + _bracket(node.weight)
+        case nodes.SpecialAtom(formula=formula) if formula is not None:
+            shown = formula.shown([_term(term) for term in node.terms])
+            return f"~({shown})" if node.negated else shown
         case nodes.SpecialAtom():
             name = f"fn({node.function!r})" if node.function else node.name
             name = "_in" if name == "in" else name

@@ -51,6 +51,13 @@ SPECIALS = {
 }
 
 
+def computes(atom: nodes.SpecialAtom) -> tuple[int, ...]:
+    """The places of the terms that a predicate can compute, each from all the others."""
+    if atom.formula is not None:
+        return atom.formula.computes
+    return tuple(place % max(len(atom.terms), 1) for place in SPECIALS[atom.name].computes)
+
+
 class UnknownSpecial(EdgewiseError):
     """`R.special` holds the predicates on constants that are computed."""
 

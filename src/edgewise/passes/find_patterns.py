@@ -10,6 +10,7 @@ from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import variables
+from edgewise.passes.formula_patterns import formula_pattern
 from edgewise.plan.nodes import Plan
 
 Pair = tuple[str, str]
@@ -101,6 +102,10 @@ def _pattern(
         i, j, _ = (v.name for v in variables(special.terms))
         return (i, j), pattern, on_it
     match special.name, special.terms:
+        case "formula", (nodes.Variable(name=a), nodes.Variable(name=b)) if (
+            special.formula is not None and not {a, b} & distances.keys()
+        ):
+            return (a, b), formula_pattern(special.formula), []
         case (  # not eq and neq, which strings meet too
             ("leq" | "lt" | "geq" | "gt" | "next"),
             (nodes.Variable(name=a), nodes.Variable(name=b)),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from edgewise.functions import Law
 from edgewise.language import functions, nodes
-from edgewise.language.specials import SPECIALS
+from edgewise.language.specials import computes
 from edgewise.language.statements import aggregation_of, atoms, weights
 from edgewise.language.terms import variables
 from edgewise.passes.inlining import derived_by_one_rule, inlined_into, keeps_domains
@@ -77,8 +77,7 @@ def _computed(specials: Sequence[nodes.SpecialAtom], names: set[str]) -> set[str
                 for p, t in enumerate(atom.terms)
                 if isinstance(t, nodes.Variable) and t.name not in known
             ]
-            can = {p % len(atom.terms) for p in SPECIALS[atom.name].computes}
-            if len(free) == 1 and free[0] in can and not atom.negated:
+            if len(free) == 1 and free[0] in computes(atom) and not atom.negated:
                 known |= {v.name for v in variables(atom.terms)}
     return known - names
 

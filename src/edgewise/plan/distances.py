@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgewise.language import nodes
-from edgewise.language.specials import SPECIALS
+from edgewise.language.specials import computes
 from edgewise.language.terms import variables
 
 Form = tuple[int, int, int] | None  # a·I + b·J + c, or any function of I − J
@@ -54,10 +54,10 @@ class _Known:
     def follows(self, item: nodes.Expression) -> bool:
         """Whether enough is known to compute or test a condition."""
         match item:
-            case nodes.SpecialAtom(name=name, terms=terms):
+            case nodes.SpecialAtom(terms=terms):
                 unknown = [p for p, t in enumerate(terms) if self._is_unknown(t)]
-                can = {p % len(terms) for p in SPECIALS[name].computes}
-                return not unknown or (len(unknown) == 1 and unknown[0] in can and not item.negated)
+                able = len(unknown) == 1 and unknown[0] in computes(item)
+                return not unknown or (able and not item.negated)
             case nodes.Atom(terms=terms):
                 return not item.negated or not any(map(self._is_unknown, terms))
         return False

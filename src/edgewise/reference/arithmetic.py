@@ -1,18 +1,22 @@
 """Index arithmetic over the natural numbers: `R.special.*`."""
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any
 
 from edgewise.checks.evaluation import call_raised, not_a_key
 from edgewise.language import nodes
+from edgewise.language.term_expressions import Formula, Tree, solved
 
 Key = nodes.Constant | None
 
 
 def holds(atom: nodes.SpecialAtom, keys: Sequence[nodes.Constant]) -> bool:
     """Whether a special predicate holds of constants; on strings only the ones that compare."""
+    if atom.formula is not None:
+        return _formula_holds(atom.formula, keys)
     match atom.name, keys:
         case "eq", (x, y):
             return x == y
@@ -39,6 +43,8 @@ def holds(atom: nodes.SpecialAtom, keys: Sequence[nodes.Constant]) -> bool:
 
 def computed(atom: nodes.SpecialAtom, keys: Sequence[Key]) -> Key:
     """The one argument that is missing, from the others; None if there is none."""
+    if atom.formula is not None:
+        return _formula_solved(atom.formula, keys)
     if atom.name == "eq":
         return keys[0] if keys[1] is None else keys[1]
     if atom.function is not None:
@@ -47,6 +53,41 @@ def computed(atom: nodes.SpecialAtom, keys: Sequence[Key]) -> Key:
         return None
     result = _solved(atom.name, keys)
     return result if result is not None and result >= 0 else None
+
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv,
+    "%": operator.mod, "abs": operator.abs, "<=": operator.le, "<": operator.lt,
+    ">=": operator.ge, ">": operator.gt, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
+
+
+def _value(tree: Tree, keys: Sequence[Any]) -> int:
+    if isinstance(tree, int):
+        return tree
+    name, *operands = tree
+    if name == "term":
+        return keys[operands[0]]  # type: ignore[index,no-any-return]
+    return OPERATORS[name](*(_value(operand, keys) for operand in operands))  # type: ignore[no-any-return]
+
+
+def _formula_holds(formula: Formula, keys: Sequence[nodes.Constant]) -> bool:
+    if any(isinstance(key, str) for key in keys):
+        return False
+    try:
+        sides = _value(formula.left, keys), _value(formula.right, keys)
+    except ZeroDivisionError:
+        return False
+    return bool(OPERATORS[formula.sign](*sides))
+
+
+def _formula_solved(formula: Formula, keys: Sequence[Key]) -> Key:
+    if any(isinstance(key, str) for key in keys):
+        return None
+    try:
+        return int(solved(formula, keys.index(None), lambda side: _value(side, keys)))
+    except ZeroDivisionError:
+        return None
 
 
 def _solved(name: str, keys: Sequence[Any]) -> int | None:

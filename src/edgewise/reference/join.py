@@ -8,7 +8,7 @@ from functools import cached_property
 from edgewise.checks.evaluation import OutOfDomain
 from edgewise.language import nodes
 from edgewise.language.program import Domain, members
-from edgewise.language.specials import SPECIALS
+from edgewise.language.specials import computes
 from edgewise.language.statements import assigned_variables, atoms, weights
 from edgewise.language.terms import order, variables
 from edgewise.reference.arithmetic import computed, evaluated, holds
@@ -200,11 +200,10 @@ def _delay(literal: Literal, bound: set[str]) -> tuple[int, int]:
         return (0, 0)
     if isinstance(literal, nodes.Atom) and not literal.negated:
         return (2, len(free) - len(literal.terms))
-    if isinstance(literal, nodes.SpecialAtom) and not literal.negated and len(free) == 1:
-        computes, arity = SPECIALS[literal.name].computes, len(literal.terms)
-        if free[0] in computes or free[0] - arity in computes:
-            # a factor of 0 leaves the other one open, so `mul` lets atoms bind it first
-            return (3 if literal.name == "mul" else 1, 0)
+    can = isinstance(literal, nodes.SpecialAtom) and not literal.negated and len(free) == 1
+    if can and free[0] in computes(literal):  # type: ignore[arg-type]
+        # a factor of 0 leaves the other one open, so `mul` lets atoms bind it first
+        return (3 if literal.name == "mul" else 1, 0)  # type: ignore[union-attr]
     return (5, len(free))
 
 

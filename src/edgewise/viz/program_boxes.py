@@ -287,7 +287,11 @@ def predicate_label(atom: nodes.SpecialAtom) -> str:
     ('J ≤ I', 'I − J = D')
     """
     t = [x.name if isinstance(x, nodes.Variable) else str(x) for x in atom.terms]
-    if atom.name in INFIX and len(t) == 2:
+    if atom.formula is not None:
+        shown = atom.formula.shown(t, "mod")
+        for sign, symbol in (("<=", "≤"), (">=", "≥"), ("!=", "≠"), ("==", "="), (" - ", " − ")):
+            shown = shown.replace(sign, symbol)
+    elif atom.name in INFIX and len(t) == 2:
         shown = f"{t[0]} {INFIX[atom.name]} {t[1]}"
     elif atom.name in ARITHMETIC and len(t) == 3:
         shown = f"{t[0]} {ARITHMETIC[atom.name]} {t[1]} = {t[2]}"

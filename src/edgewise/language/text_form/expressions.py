@@ -11,6 +11,7 @@ from typing import Any
 from edgewise.errors import EdgewiseError, Span, nearest
 from edgewise.language import brackets, functions, nodes, operators, printer, specials
 from edgewise.language.specials import SPECIALS
+from edgewise.language.text_form.comparisons import compares_terms, term_comparison
 from edgewise.language.text_form.lists import call_arguments, near_function
 from edgewise.language.text_form.tokens import MAX_DEPTH, Cursor, Token
 from edgewise.language.text_form.values import (
@@ -33,6 +34,8 @@ def item(cursor: Cursor) -> nodes.Expression:
     """One item of a body; a number alone is a learnable offset, as everywhere outside of sums."""
     if cursor.kind in NUMBERS and cursor.ahead().kind in (",", ".", "end"):
         return weight(cursor)
+    if compares_terms(cursor):
+        return term_comparison(cursor)
     return expression(cursor, 0)
 
 
@@ -147,6 +150,11 @@ def primary(cursor: Cursor) -> nodes.Expression:
 
 def _negated(cursor: Cursor) -> nodes.Expression:
     first = cursor.next()
+    if cursor.kind == "(" and compares_terms(cursor):
+        cursor.next()
+        found = term_comparison(cursor)
+        cursor.expect(")", "close the parenthesis that is open")
+        return _at(cursor, first, lambda: operators.negate(found))
     if cursor.kind in ("!", *SOFT, "("):
         raise cursor.mistake("only an atom can be negated", help="write `!b(X)`; `~b(X)` is 1 − b")
     inner = primary(cursor)

@@ -167,6 +167,9 @@ def expression(node: nodes.Expression, style: Style, level: int = 0) -> str:
         case nodes.Atom():
             marks = ("!" if node.negated else "") + ("*" if node.hidden else "")
             shown = marks + relation(node.relation, style) + term_list(node.terms)
+        case nodes.SpecialAtom(formula=formula) if formula is not None:
+            shown = formula.shown([term(item) for item in node.terms], "mod")
+            shown = f"!({shown})" if node.negated else shown
         case nodes.SpecialAtom():
             shown = ("!" if node.negated else "") + _special(node, style) + term_list(node.terms)
         case nodes.PatternAtom():

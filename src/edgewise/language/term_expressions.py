@@ -1,0 +1,286 @@
+"""Comparisons of terms as conditions: `V.J <= V.I`, `V.I - V.J <= 5`, `V.I % 3 == 0`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+from edgewise.errors import caller, safe_repr
+from edgewise.language import nodes, operators, terms
+
+COMPARED = {"<=": "leq", "<": "lt", ">=": "geq", ">": "gt", "==": "eq", "!=": "neq"}
+MIRRORED = {"<=": ">=", "<": ">", ">=": "<=", ">": "<", "==": "==", "!=": "!="}
+OPPOSITE = {"==": "!=", "!=": "=="}
+STRENGTH = {"+": 1, "-": 1, "*": 2, "//": 2, "%": 2}
+MOST_OPERATORS = 50
+# an integer, the place of a term in its atom, or an operator with its operands
+Tree = int | tuple[str, "Tree"] | tuple[str, "Tree", "Tree"]
+
+
+@dataclass(frozen=True)
+class Formula:
+    """What a special atom compares: two integer expressions in which `("term", p)` is its term p.
+
+    The arithmetic is that of the integers, with `//` and `%` as in Python; on strings and where it
+    divides by 0, a formula does not hold.
+    """
+
+    sign: str
+    left: Tree
+    right: Tree
+
+    @property
+    def computes(self) -> tuple[int, ...]:
+        """The terms that an equation gives a value: those that stand once, below `+` and `-`."""
+        if self.sign != "==":
+            return ()
+        places = [*_places(self.left), *_places(self.right)]
+        once = {place for place, _ in places if sum(place == p for p, _ in places) == 1}
+        return tuple(sorted(place for place, linear in places if linear and place in once))
+
+    def shown(self, items: Sequence[str], mod: str = "%") -> str:
+        """The formula with its terms as `items`.
+
+        >>> from edgewise.language import V
+        >>> (V.I - (V.J + 1) <= 2 * V.K).formula.shown(["I", "J", "K"])
+        'I - (J + 1) <= 2 * K'
+        """
+        sides = (_shown(side, items, mod, 0) for side in (self.left, self.right))
+        return f" {self.sign} ".join(sides)
+
+
+def _places(tree: Tree, linear: bool = True) -> list[tuple[int, bool]]:
+    """Every term of a tree, and whether only `+` and `-` stand above it."""
+    if isinstance(tree, int):
+        return []
+    name, *operands = tree
+    if name == "term":
+        return [(operands[0], linear)]  # type: ignore[list-item]
+    below = linear and name in ("+", "-")
+    return [found for operand in operands for found in _places(operand, below)]
+
+
+def _shown(tree: Tree, items: Sequence[str], mod: str, level: int) -> str:
+    if isinstance(tree, int):
+        return str(tree) if tree >= 0 or not level else f"({tree})"
+    name, *operands = tree
+    if name == "term":
+        return items[operands[0]]  # type: ignore[index]
+    if name == "abs":
+        return f"abs({_shown(operands[0], items, mod, 0)})"
+    strength = STRENGTH[name]
+    left = _shown(operands[0], items, mod, strength)
+    right = _shown(operands[1], items, mod, strength + 1)
+    text = f"{left} {mod if name == '%' else name} {right}"
+    return f"({text})" if level > strength else text
+
+
+class Comparable:
+    """A term that can be computed with and compared: a variable, or an expression over some."""
+
+    def __add__(self, other: Any) -> TermExpression:
+        return _applied("+", self, other)
+
+    def __radd__(self, other: Any) -> TermExpression:
+        return _applied("+", other, self)
+
+    def __sub__(self, other: Any) -> TermExpression:
+        return _applied("-", self, other)
+
+    def __rsub__(self, other: Any) -> TermExpression:
+        return _applied("-", other, self)
+
+    def __mul__(self, other: Any) -> TermExpression:
+        return _applied("*", self, other)
+
+    def __rmul__(self, other: Any) -> TermExpression:
+        return _applied("*", other, self)
+
+    def __floordiv__(self, other: Any) -> TermExpression:
+        return _applied("//", self, other)
+
+    def __rfloordiv__(self, other: Any) -> TermExpression:
+        return _applied("//", other, self)
+
+    def __mod__(self, other: Any) -> TermExpression:
+        return _applied("%", self, other)
+
+    def __rmod__(self, other: Any) -> TermExpression:
+        return _applied("%", other, self)
+
+    def __neg__(self) -> TermExpression:
+        return _applied("-", 0, self)
+
+    def __abs__(self) -> TermExpression:
+        return _applied("abs", self)
+
+    def __truediv__(self, other: Any) -> Any:
+        raise operators.BadOperator(
+            "keys are integers, which `/` does not divide",
+            caller(),
+            "write `//`, which rounds down",
+        )
+
+    def __le__(self, other: Any) -> nodes.SpecialAtom:
+        return compared(self, "<=", other)
+
+    def __lt__(self, other: Any) -> nodes.SpecialAtom:
+        return compared(self, "<", other)
+
+    def __ge__(self, other: Any) -> nodes.SpecialAtom:
+        return compared(self, ">=", other)
+
+    def __gt__(self, other: Any) -> nodes.SpecialAtom:
+        return compared(self, ">", other)
+
+    def __and__(self, other: Any) -> Any:
+        raise operators.conditions_joined(caller())
+
+    __rand__ = __or__ = __ror__ = __and__
+
+
+class TermExpression(Comparable):
+    """`V.I - V.J`: an integer computed from terms, to be compared."""
+
+    def __init__(self, name: str, *operands: Any) -> None:
+        self.name = name
+        self.operands = operands
+        self.size = 1 + sum(o.size for o in operands if isinstance(o, TermExpression))
+
+    def __eq__(self, other: object) -> Any:
+        return compared(self, "==", other)
+
+    def __ne__(self, other: object) -> Any:
+        return compared(self, "!=", other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise operators.NoTruthValue(
+            f"`{self!r}` has no truth value", caller(), "compare it: `V.I - V.J <= 5`"
+        )
+
+    def __repr__(self) -> str:
+        items: list[nodes.Variable] = []
+        tree = _tree(self, items)
+        return _shown(tree, [repr(item) for item in items], "%", 0)
+
+
+class Equality:
+    """`V.I == V.J`: in a body a condition; asked for its truth, whether both are one term."""
+
+    __slots__ = ("decided", "is_equal", "left", "right", "sign")
+
+    def __init__(self, left: nodes.Variable, sign: str, right: Any) -> None:
+        self.left = left
+        self.sign = sign
+        self.right = right
+        self.is_equal = isinstance(right, nodes.Variable) and right.name == left.name
+        self.decided = False
+
+    def __bool__(self) -> bool:
+        self.decided = True
+        return self.is_equal == (self.sign == "==")
+
+    def __invert__(self) -> nodes.SpecialAtom:
+        return compared(self.left, OPPOSITE[self.sign], self.right)
+
+    def __and__(self, other: Any) -> Any:
+        raise operators.conditions_joined(caller())
+
+    __rand__ = __or__ = __ror__ = __and__
+
+    @property
+    def condition(self) -> nodes.SpecialAtom:
+        if self.decided:  # `a == b == c` is `a == b and b == c` to Python, which drops one
+            raise operators.NoTruthValue(
+                f"Python has used the truth of `{self!r}`, in a chain or with `and`, `or`, `not`",
+                caller(),
+                "write conditions side by side in the body: `V.I == V.J, V.J == V.K`",
+            )
+        return compared(self.left, self.sign, self.right)
+
+    def __repr__(self) -> str:
+        return f"{self.left!r} {self.sign} {self.right!r}"
+
+
+def _applied(name: str, *operands: Any) -> TermExpression:
+    found = tuple(_operand(operand) for operand in operands)
+    made = TermExpression(name, *found)
+    if made.size > MOST_OPERATORS:
+        raise terms.BadTerm(
+            f"the expression has more than {MOST_OPERATORS} operators",
+            caller(),
+            "compute a part of it in a condition of its own: `V.D == V.I - V.J`",
+        )
+    return made
+
+
+def _operand(item: Any) -> Any:
+    if isinstance(item, Comparable):
+        return item
+    if isinstance(item, Integral) and not isinstance(item, bool):
+        return int(item)
+    value = isinstance(item, nodes.Expression)
+    raise terms.BadTerm(
+        f"`{safe_repr(item)}` is {'a value' if value else 'not an integer'}, and keys are integers",
+        caller(),
+        "a value of a key is `R.special.add_eval(V.I, 0)`"
+        if value
+        else "compute with variables and integers: `V.I - V.J <= 5`",
+    )
+
+
+def compared(left: Any, sign: str, right: Any) -> nodes.SpecialAtom:
+    """The condition `left sign right`: a predicate of two terms, or a formula.
+
+    >>> from edgewise.language import V
+    >>> V.J <= V.I, V.I - V.J <= 5, abs(V.I - V.J) % 3 != 0, 4 > V.I
+    (R.special.leq(V.J, V.I), V.I - V.J <= 5, abs(V.I - V.J) % 3 != 0, R.special.lt(V.I, 4))
+    """
+    place = caller()
+    if not any(isinstance(side, TermExpression) for side in (left, right)):
+        pair = terms.checked((left, right), place)
+        return nodes.SpecialAtom(COMPARED[sign], pair, place=place)
+    if not isinstance(left, Comparable):
+        left, sign, right = right, MIRRORED[sign], left
+    items: list[nodes.Variable] = []
+    formula = Formula(sign, _tree(left, items), _tree(_operand(right), items))
+    return nodes.SpecialAtom("formula", tuple(items), formula=formula, place=place)
+
+
+def _tree(item: Any, items: list[nodes.Variable]) -> Tree:
+    """An expression as a tree, with every variable in `items` once."""
+    if isinstance(item, int):
+        return item
+    if isinstance(item, nodes.Variable):
+        names = [variable.name for variable in items]
+        if item.name not in names:
+            items.append(item)
+            return ("term", len(names))
+        return ("term", names.index(item.name))
+    name, operands = item.name, [_tree(operand, items) for operand in item.operands]
+    return (name, *operands)
+
+
+def solved(formula: Formula, at: int, value: Callable[[Tree], Any]) -> Any:
+    """Term `at` of an equation, where `value` gives the sides that do not hold it."""
+    left, right = formula.left, formula.right
+    if at in {place for place, _ in _places(right)}:
+        left, right = right, left
+    return _isolated(left, at, value(right), value)
+
+
+def _isolated(tree: Tree, at: int, target: Any, value: Callable[[Tree], Any]) -> Any:
+    assert not isinstance(tree, int)
+    name, *operands = tree
+    if name == "term":
+        return target
+    first, second = operands
+    if at in {place for place, _ in _places(first)}:
+        other = value(second)
+        return _isolated(first, at, target - other if name == "+" else target + other, value)
+    other = value(first)
+    return _isolated(second, at, target - other if name == "+" else other - target, value)
