@@ -108,9 +108,9 @@ class Model(Execution):
         found: Any = self._output(data, inputs, as_rows=True)
         return found
 
-    def updating(self, *, facts: Iterable[FactLike] = ()) -> Updating:
-        """The output, recomputed where added facts change it; see `edgewise.update`."""
-        return import_module("edgewise.update").Updating(self, facts)
+    def updating(self, *, facts: Iterable[FactLike] = (), **inputs: InputLike) -> Updating:
+        """The output, recomputed where edits of facts change it; see `edgewise.update`."""
+        return import_module("edgewise.update").Updating(self, facts, inputs)
 
     def growing(self, capacity: int, **fixed: InputLike) -> Growing:
         """A causal model to which rows are appended, with a KV cache; see `edgewise.grow`.

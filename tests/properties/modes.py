@@ -451,6 +451,25 @@ def updating(trial: Trial) -> None:
         assert_values(keyed(tracker.output), wanted)
 
 
+def edits(trial: Trial) -> None:
+    """Facts that are added, changed and removed, several at once, compared after every edit."""
+    random, facts = trial.random(), list(trial.facts)
+    random.shuffle(facts)
+    model = model_of(trial)
+    known = {(f.relation, f.terms): f for f in facts if random.random() < 0.7}
+    tracker = model.updating(facts=list(known.values()))
+    for _ in range(random.randint(2, 5)):
+        removed = [known.pop(key) for key in list(known) if random.random() < 0.2]
+        more = [f for f in facts if random.random() < 0.2]
+        added = {(f.relation, f.terms): random.choice([f, _changed(f, random)]) for f in more}
+        known |= added
+        plain = [nodes.Atom(f.relation, f.terms) for f in removed]
+        tracker.edit(add=list(added.values()), remove=plain)
+        now = list(known.values())
+        wanted, _ = expected(trial, now, leaves(now))
+        assert_values(keyed(tracker.output), wanted)
+
+
 def causal_trial(seed: int) -> Trial:
     """Layers over one sequence in which no place needs a later one."""
     choices = random.Random(seed)
@@ -667,6 +686,7 @@ MODES: dict[str, Callable[[Trial], None]] = {
     "batch": batched,
     "call": called,
     "updating": updating,
+    "edits": edits,
     "growing": growing,
     "save": saved,
     "text": as_text,
@@ -685,7 +705,6 @@ SLOW = ("compile", "compile batch", "export")
 MAKERS: dict[str, Callable[[int], Trial]] = {"growing": causal_trial}
 ALLOWED = {  # refusals that are part of the language or of a mode
     "shape-mismatch",  # a compiled relation has values of one shape
-    "cannot-update",
     "cannot-grow",
     "key-out-of-range",  # a dense axis has no strings
     "not-padded",  # samples of a recursion are not padded alike

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-import edgewise.update
 from edgewise import EdgewiseError, F, Program, R, V, W
 from edgewise.checks.evaluation import OutOfDomain
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.symbols import Symbol
+from edgewise.update import values
 
 TWO_HOPS = [
     R.h(V.X) <= (R.edge(V.X, V.Y), R.x(V.Y)[W.w[2, 2]]),
@@ -160,10 +160,8 @@ def test_no_pass_leaves_out_a_key_that_has_no_weight(facts):
 
 def test_a_plan_is_reused_where_rows_are_read_in_the_same_pattern(monkeypatch):
     made = []
-    lowered = edgewise.update.lowered
-    monkeypatch.setattr(
-        edgewise.update, "lowered", lambda *a, **k: made.append(a) or lowered(*a, **k)
-    )
+    lowered = values.lowered
+    monkeypatch.setattr(values, "lowered", lambda *a, **k: made.append(a) or lowered(*a, **k))
     model = Program(TWO_HOPS).compile(R.out, seed=0, dtype=torch.float64)
     facts = chain(30)
     updating = model.updating(facts=facts)

@@ -76,10 +76,10 @@ class Keys:
     def length(self, position: int) -> int:
         """One more than the largest integer of a column."""
         if not self.rows or self.ends[position][1] < STRINGS:
-            return self.ends[position][1] + 1 if self.rows else 0
+            return max(self.ends[position][1] + 1, 0) if self.rows else 0
         column = self.keys[:, position]
         integers = column[column < STRINGS]
-        return int(integers.max()) + 1 if integers.numel() else 0
+        return max(int(integers.max()) + 1, 0) if integers.numel() else 0
 
     @property
     def spans(self) -> tuple[int, ...]:

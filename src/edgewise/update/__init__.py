@@ -1,0 +1,5 @@
+"""Incremental evaluation: facts are added, changed and removed; what they reach is recomputed."""
+
+from edgewise.update.updating import Updating
+
+__all__ = ["Updating"]
