@@ -17,7 +17,8 @@ from theirs import (
 
 from edgewise import numbers
 from edgewise.zoo.pretrained.architectures import MODEL_TYPES
-from edgewise.zoo.pretrained.schema import BadPretrained, read_config
+from edgewise.zoo.pretrained.fields import BadPretrained
+from edgewise.zoo.pretrained.schema import read_config
 
 LINEAR = {"rope_type": "linear", "rope_theta": 300.0, "factor": 4.0}
 NEAR = {"rope_type": "default", "rope_theta": 20.0}

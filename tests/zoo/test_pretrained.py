@@ -15,7 +15,8 @@ from edgewise import EdgewiseError, F, numbers, zoo
 from edgewise.language.nodes import Atom
 from edgewise.zoo.pretrained import MODEL_TYPES, files
 from edgewise.zoo.pretrained.model import learnable, table_of
-from edgewise.zoo.pretrained.schema import read_config, shapes_of
+from edgewise.zoo.pretrained.schema import read_config
+from edgewise.zoo.pretrained.tensors import shapes_of
 from edgewise.zoo.pretrained.texts import Tokens
 
 # rules of BERT that a model type has no tensors for

@@ -29,7 +29,7 @@ from edgewise.training.errors import BadRun
 from edgewise.training.folder import RECIPE
 from edgewise.training.recipe import SECTIONS, Recipe
 from edgewise.training.tokenizers import MASK, SPECIAL
-from edgewise.zoo.pretrained.schema import BadPretrained
+from edgewise.zoo.pretrained.fields import BadPretrained
 from edgewise.zoo.pretrained.texts import read_tokenizer
 
 MODEL_TYPE, FORMAT = "edgewise", 1

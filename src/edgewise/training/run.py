@@ -27,8 +27,8 @@ from edgewise.training.errors import WrongTask
 from edgewise.training.models.classifier import mask_of
 from edgewise.training.recipe import section
 from edgewise.training.tokenizers import encoded
+from edgewise.zoo.pretrained.fields import BadPretrained
 from edgewise.zoo.pretrained.model import UNLIMITED, Pretrained, shares_of
-from edgewise.zoo.pretrained.schema import BadPretrained
 from edgewise.zoo.pretrained.texts import BadText, TextTooLong, Tokens, listed, padded
 
 Text = str | tuple[str, str]

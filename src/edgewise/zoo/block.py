@@ -90,6 +90,8 @@ class Block:
         for name, value in (own | dict(self.OWN)).items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
+        if self.attention_dropout == getattr(self, "dropout", None):
+            object.__setattr__(self, "attention_dropout", None)
         choices = {"norm": NORMS, "aggregation": AGGREGATIONS, "positions": POSITIONS}
         for name, known in choices.items():
             _one_of(type(self), name, getattr(self, name), self.FITS.get(name, known))

@@ -6,9 +6,9 @@ file. Nothing is evaluated, and no pickle is opened.
 
 from edgewise.zoo.pretrained.architectures import MODEL_TYPES
 from edgewise.zoo.pretrained.fetch import cached, fetch
+from edgewise.zoo.pretrained.fields import BadPretrained
 from edgewise.zoo.pretrained.loading import from_pretrained
 from edgewise.zoo.pretrained.model import Pretrained, save_pretrained
-from edgewise.zoo.pretrained.schema import BadPretrained
 
 __all__ = [
     "MODEL_TYPES",

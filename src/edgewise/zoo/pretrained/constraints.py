@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller
-from edgewise.zoo.pretrained.schema import BadPretrained
+from edgewise.zoo.pretrained.fields import BadPretrained
 
 if TYPE_CHECKING:
     from edgewise.decode.decoder import Decoder

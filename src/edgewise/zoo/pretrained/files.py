@@ -17,7 +17,8 @@ import safetensors.torch
 from torch import Tensor
 
 from edgewise.errors import caller, raise_all
-from edgewise.zoo.pretrained.schema import BadPretrained, Shape
+from edgewise.zoo.pretrained.fields import BadPretrained
+from edgewise.zoo.pretrained.tensors import Shape
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 LARGEST_JSON = 1 << 26

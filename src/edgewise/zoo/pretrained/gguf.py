@@ -11,16 +11,10 @@ from torch import Tensor
 
 from edgewise.graphs.drawing import require_package
 from edgewise.zoo.pretrained.architectures.llama import LLAMA
+from edgewise.zoo.pretrained.fields import BadPretrained
 from edgewise.zoo.pretrained.model import Pretrained
-from edgewise.zoo.pretrained.schema import (
-    BadPretrained,
-    Shape,
-    TensorEntry,
-    check_tensors,
-    read_config,
-    shapes_of,
-    to_ours,
-)
+from edgewise.zoo.pretrained.schema import read_config
+from edgewise.zoo.pretrained.tensors import Shape, TensorEntry, check_tensors, shapes_of, to_ours
 from edgewise.zoo.pretrained.texts import checked
 
 SIZES = {  # what GGUF calls the fields of a configuration

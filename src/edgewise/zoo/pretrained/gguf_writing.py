@@ -13,9 +13,10 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.graphs.drawing import require_package
+from edgewise.zoo.pretrained.fields import BadPretrained
 from edgewise.zoo.pretrained.gguf import CONTROL, ENDS, SIZES, entries
 from edgewise.zoo.pretrained.model import Pretrained, learnable
-from edgewise.zoo.pretrained.schema import BadPretrained, to_theirs
+from edgewise.zoo.pretrained.tensors import to_theirs
 
 NORMAL = 1  # the type of a token that is text
 PLAIN = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}

@@ -14,17 +14,10 @@ from edgewise.zoo.pretrained import files
 from edgewise.zoo.pretrained.architectures import MODEL_TYPES
 from edgewise.zoo.pretrained.constraints import NAMES, UNSUPPORTED
 from edgewise.zoo.pretrained.fetch import SOURCES
+from edgewise.zoo.pretrained.fields import BadPretrained
 from edgewise.zoo.pretrained.model import TOKENS, Pretrained, table_of
-from edgewise.zoo.pretrained.schema import (
-    BadPretrained,
-    CheckpointSpec,
-    Shape,
-    TensorEntry,
-    check_tensors,
-    read_config,
-    shapes_of,
-    to_ours,
-)
+from edgewise.zoo.pretrained.schema import CheckpointSpec, read_config
+from edgewise.zoo.pretrained.tensors import Shape, TensorEntry, check_tensors, shapes_of, to_ours
 from edgewise.zoo.pretrained.text_parts import TEXT_PARTS
 from edgewise.zoo.pretrained.texts import read_tokenizer
 

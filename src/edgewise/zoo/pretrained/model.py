@@ -20,14 +20,9 @@ from edgewise.module import Model
 from edgewise.zoo.pretrained import files
 from edgewise.zoo.pretrained.architectures import MODEL_TYPES
 from edgewise.zoo.pretrained.constraints import NAMES
-from edgewise.zoo.pretrained.schema import (
-    BadPretrained,
-    CheckpointSpec,
-    TensorEntry,
-    read_config,
-    shapes_of,
-    to_theirs,
-)
+from edgewise.zoo.pretrained.fields import BadPretrained
+from edgewise.zoo.pretrained.schema import CheckpointSpec, read_config
+from edgewise.zoo.pretrained.tensors import TensorEntry, shapes_of, to_theirs
 from edgewise.zoo.pretrained.texts import (
     Tokens,
     cached_decoder,

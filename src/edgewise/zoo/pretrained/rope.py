@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from edgewise.zoo import rope_scaling as kinds
-from edgewise.zoo.pretrained.schema import Fields
+from edgewise.zoo.pretrained.fields import Fields
 
 LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor")
 ORIGINAL = "original_max_position_embeddings"

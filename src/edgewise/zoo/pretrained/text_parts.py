@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edgewise.zoo.pretrained.schema import BadPretrained
+from edgewise.zoo.pretrained.fields import BadPretrained
 
 
 @dataclass(frozen=True)

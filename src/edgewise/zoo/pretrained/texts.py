@@ -20,8 +20,8 @@ from edgewise.zoo.pretrained.constraints import (
     Constraints,
     read_constraints,
 )
+from edgewise.zoo.pretrained.fields import BadPretrained
 from edgewise.zoo.pretrained.long_texts import LengthDecoder
-from edgewise.zoo.pretrained.schema import BadPretrained
 from edgewise.zoo.rope_scaling import Dynamic, LongRope
 
 if TYPE_CHECKING:

@@ -6,7 +6,9 @@ from types import ModuleType
 from typing import Any
 
 from edgewise.zoo import bart as model
-from edgewise.zoo.pretrained.schema import Architecture, Fields, TensorEntry, linear, norm, written
+from edgewise.zoo.pretrained.fields import Fields, written
+from edgewise.zoo.pretrained.schema import Architecture
+from edgewise.zoo.pretrained.tensors import TensorEntry, linear, norm
 
 NAMES = {
     "size": "d_model",

@@ -4,15 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgewise.zoo import bert as model
-from edgewise.zoo.pretrained.schema import (
-    Architecture,
-    Fields,
-    TensorEntry,
-    layers,
-    linear,
-    norm,
-    written,
-)
+from edgewise.zoo.pretrained.fields import Fields, written
+from edgewise.zoo.pretrained.schema import Architecture
+from edgewise.zoo.pretrained.tensors import TensorEntry, layers, linear, norm
 
 MODEL_TYPE, MODEL, OUTPUT = "bert", model, "embedding"
 OPTIONAL = ("pooled", "follows")
@@ -26,6 +20,7 @@ NAMES = {
     "activation": "hidden_act",
     "eps": "layer_norm_eps",
     "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
 }
 LAYER = {
     "q": "attention.self.query",
@@ -73,8 +68,8 @@ def sizes(fields: Fields) -> dict[str, Any]:
 
 
 def write_config(config: model.Config) -> dict[str, Any]:
-    more = {"type_vocab_size": config.types, "attention_probs_dropout_prob": config.dropout}
-    return written(config, NAMES) | more | classes(config.labels)
+    types = {"type_vocab_size": config.types}
+    return written(config, NAMES) | types | classes(config.labels)
 
 
 def classes(labels: int) -> dict[str, Any]:

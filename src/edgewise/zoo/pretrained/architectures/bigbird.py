@@ -5,7 +5,9 @@ from typing import Any
 from edgewise.zoo import bigbird as model
 from edgewise.zoo.pretrained.architectures import bert
 from edgewise.zoo.pretrained.architectures.bert import entries as entries
-from edgewise.zoo.pretrained.schema import Architecture, Fields, TensorEntry, linear
+from edgewise.zoo.pretrained.fields import Fields
+from edgewise.zoo.pretrained.schema import Architecture
+from edgewise.zoo.pretrained.tensors import TensorEntry, linear
 
 MODEL_TYPE, MODEL, OUTPUT = "big_bird", model, "out"
 ARCHITECTURES = {"BigBirdModel": Architecture("")}

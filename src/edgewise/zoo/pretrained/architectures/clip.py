@@ -7,14 +7,9 @@ from typing import Any
 
 from edgewise.zoo import clip as model
 from edgewise.zoo.pretrained.architectures import bert
-from edgewise.zoo.pretrained.schema import (
-    Architecture,
-    Fields,
-    TensorEntry,
-    layers,
-    norm,
-    written,
-)
+from edgewise.zoo.pretrained.fields import Fields, written
+from edgewise.zoo.pretrained.schema import Architecture
+from edgewise.zoo.pretrained.tensors import TensorEntry, layers, norm
 
 TOWER = {k: bert.NAMES[k] for k in ("size", "heads", "hidden", "layers", "eps")}
 TOWER |= {"dropout": "attention_dropout"}

@@ -5,7 +5,8 @@ from typing import Any
 
 from edgewise.zoo import deberta as model
 from edgewise.zoo.pretrained.architectures import bert
-from edgewise.zoo.pretrained.schema import Fields, TensorEntry, layers, linear, norm, written
+from edgewise.zoo.pretrained.fields import Fields, written
+from edgewise.zoo.pretrained.tensors import TensorEntry, layers, linear, norm
 
 MODEL_TYPE, MODEL, OUTPUT = "deberta", model, "embedding"
 ARCHITECTURES = bert.architectures("Deberta", "deberta.")
@@ -48,7 +49,6 @@ def write_config(config: model.Config) -> dict[str, Any]:
     return {
         **written(config, NAMES),
         **bert.classes(config.labels),
-        "attention_probs_dropout_prob": config.dropout,
         "relative_attention": True,
         "position_biased_input": False,
         "pos_att_type": ["c2p", "p2c"],

@@ -8,7 +8,8 @@ from edgewise.zoo.pretrained.architectures import bert, deberta
 from edgewise.zoo.pretrained.architectures.deberta import OPTIONAL as OPTIONAL
 from edgewise.zoo.pretrained.architectures.deberta import TIED as TIED
 from edgewise.zoo.pretrained.architectures.deberta import task_heads as task_heads
-from edgewise.zoo.pretrained.schema import Fields, TensorEntry, layers, linear, norm
+from edgewise.zoo.pretrained.fields import Fields
+from edgewise.zoo.pretrained.tensors import TensorEntry, layers, linear, norm
 
 MODEL_TYPE, MODEL, OUTPUT = "deberta-v2", model, "embedding"
 ARCHITECTURES = bert.architectures("DebertaV2", "deberta.")

@@ -6,7 +6,8 @@ from typing import Any
 from edgewise.language import F
 from edgewise.zoo import bert as model
 from edgewise.zoo.pretrained.architectures import bert
-from edgewise.zoo.pretrained.schema import Fields, TensorEntry, layers, linear, norm, written
+from edgewise.zoo.pretrained.fields import Fields, written
+from edgewise.zoo.pretrained.tensors import TensorEntry, layers, linear, norm
 
 MODEL_TYPE, MODEL, OUTPUT = "distilbert", model, "embedding"
 ARCHITECTURES = bert.architectures("DistilBert", "distilbert.")
@@ -20,6 +21,7 @@ NAMES = {
     "length": "max_position_embeddings",
     "activation": "activation",
     "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
 }
 LAYER = {
     "q": "attention.q_lin",
@@ -40,8 +42,7 @@ def read_config(fields: Fields) -> model.Config:
 
 
 def write_config(config: model.Config) -> dict[str, Any]:
-    more = {"attention_dropout": config.dropout, **bert.classes(config.labels)}
-    return written(config, NAMES) | more
+    return written(config, NAMES) | bert.classes(config.labels)
 
 
 def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:

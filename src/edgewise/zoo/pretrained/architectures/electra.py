@@ -6,7 +6,9 @@ from typing import Any
 from edgewise.language import F
 from edgewise.zoo import electra as model
 from edgewise.zoo.pretrained.architectures import bert
-from edgewise.zoo.pretrained.schema import Architecture, Fields, TensorEntry, linear, norm
+from edgewise.zoo.pretrained.fields import Fields
+from edgewise.zoo.pretrained.schema import Architecture
+from edgewise.zoo.pretrained.tensors import TensorEntry, linear, norm
 
 MODEL_TYPE, MODEL, OUTPUT = "electra", model, "embedding"
 ARCHITECTURES = bert.architectures("Electra", "electra.") | {

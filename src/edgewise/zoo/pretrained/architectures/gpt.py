@@ -6,7 +6,9 @@ from typing import Any
 from edgewise.language import F
 from edgewise.zoo import gpt as model
 from edgewise.zoo.pretrained.architectures import gpt2
-from edgewise.zoo.pretrained.schema import Architecture, Fields, TensorEntry, norm, written
+from edgewise.zoo.pretrained.fields import Fields, written
+from edgewise.zoo.pretrained.schema import Architecture
+from edgewise.zoo.pretrained.tensors import TensorEntry, norm
 
 MODEL_TYPE, MODEL, OUTPUT = "openai-gpt", model, "logits"
 ARCHITECTURES = {
@@ -34,9 +36,8 @@ def read_config(fields: Fields) -> model.Config:
 
 
 def write_config(config: model.Config) -> dict[str, Any]:
-    rates = dict.fromkeys(("embd_pdrop", "attn_pdrop"), config.dropout)
     name = next((n for n, f in ACTIVATIONS.items() if f == config.activation), None)
-    return written(config, NAMES) | rates | {"afn": name}
+    return written(config, NAMES) | {"embd_pdrop": config.dropout, "afn": name}
 
 
 def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgewise.zoo import gpt2 as model
-from edgewise.zoo.pretrained.schema import Architecture, Fields, TensorEntry, norm, written
+from edgewise.zoo.pretrained.fields import Fields, written
+from edgewise.zoo.pretrained.schema import Architecture
+from edgewise.zoo.pretrained.tensors import TensorEntry, norm
 
 MODEL_TYPE, MODEL, OUTPUT = "gpt2", model, "logits"
 ARCHITECTURES = {"GPT2LMHeadModel": Architecture("transformer."), "GPT2Model": Architecture("")}
@@ -17,6 +19,7 @@ NAMES = {
     "activation": "activation_function",
     "eps": "layer_norm_epsilon",
     "dropout": "resid_pdrop",
+    "attention_dropout": "attn_pdrop",
 }
 TIED = {"lm_head.weight": "transformer.wte.weight"}
 
@@ -32,9 +35,8 @@ def read_config(fields: Fields) -> model.Config:
 
 
 def write_config(config: model.Config) -> dict[str, Any]:
-    rates = dict.fromkeys(("embd_pdrop", "attn_pdrop"), config.dropout)
-    sizes = {"n_inner": config.hidden, "n_positions": config.length}
-    return written(config, NAMES) | sizes | rates
+    more = {"n_inner": config.hidden, "n_positions": config.length, "embd_pdrop": config.dropout}
+    return written(config, NAMES) | more
 
 
 def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:

@@ -8,11 +8,13 @@ from typing import Any
 from edgewise.language import F
 from edgewise.zoo import llama as model
 from edgewise.zoo.pretrained.architectures import bert
+from edgewise.zoo.pretrained.fields import Fields, written
 from edgewise.zoo.pretrained.rope import ORIGINAL, parameters, read_rotary, written_rotary
-from edgewise.zoo.pretrained.schema import Architecture, Fields, TensorEntry, linear, written
+from edgewise.zoo.pretrained.schema import Architecture
+from edgewise.zoo.pretrained.tensors import TensorEntry, linear
 
 NAMES = {
-    **{k: v for k, v in bert.NAMES.items() if k != "activation"},
+    **{k: v for k, v in bert.NAMES.items() if k not in ("activation", "attention_dropout")},
     **{"eps": "rms_norm_eps", "dropout": "attention_dropout"},
 }
 ATTENTION, MLP = ("q", "k", "v", "attended"), ("gate", "up", "out")
@@ -47,6 +49,8 @@ class LlamaVariant:
     - partial: some features of a head may not be rotated.
     - caps: our caps → theirs, with their defaults. scalar: the default of `query_pre_attn_scalar`,
       where that is a field; head: that of `head_dim`, where it is not size / heads.
+    - activation: the name of that field; usual: its default. gelu_is_tanh: by `gelu` the first
+      files meant the approximation by tanh.
     - fixed: fields of which one value is supported. original: the default of the length in
       training, where that is a field of its own.
     """
@@ -67,6 +71,8 @@ class LlamaVariant:
     head: int | None = None
     tied: bool = False
     activation: str = "hidden_act"
+    usual: str = "silu"
+    gelu_is_tanh: bool = False
     fixed: Mapping[str, Any] = field(default_factory=dict)
     body: str = ""
     original: int | None = None
@@ -92,9 +98,9 @@ class LlamaVariant:
         groups = fields.size("num_key_value_heads", default=heads)
         fields.divided(heads, groups, "num_attention_heads")
         d = fields.size("head_dim", default=self.head or found["size"] // heads, least=2)
-        if "activation" not in more:
-            usual = "silu" if self.activation == "hidden_act" else "gelu_pytorch_tanh"
-            more["activation"] = fields.activation(self.activation, default=usual)
+        more["activation"] = fields.activation(self.activation, default=self.usual)
+        if self.gelu_is_tanh and fields.table.get(self.activation) == "gelu":
+            more["activation"] = F.gelu_tanh
         if self.scalar is not None:
             more["scale"] = fields.positive("query_pre_attn_scalar", default=self.scalar) ** -0.5
         more |= {ours: fields.cap(*theirs) for ours, theirs in self.caps.items()}
@@ -157,8 +163,9 @@ class LlamaVariant:
             "rope_parameters": written_rotary(config),
             **self.fixed,
         }
-        names = {self.activation: "activation"} if "activation" not in self.constants else {}
-        made |= written(config, {ours: theirs for theirs, ours in names.items()})
+        made |= written(config, {"activation": self.activation})
+        if self.gelu_is_tanh and config.activation == F.gelu:
+            made[self.activation] = "gelu_python"
         if self.two_rotaries:
             near = {"rope_type": "default", "rope_theta": config.local_base}
             made["rope_parameters"] = {FULL: written_rotary(config), LOCAL: near}
@@ -235,22 +242,23 @@ FAMILY = (
         window="some", is_local=_after, optional=True, head=128,
     ),
     LlamaVariant(
-        "gemma", "Gemma", {**GEMMA, "activation": F.gelu_tanh}, {"attention_bias": ATTENTION},
-        head=256, tied=True, fixed=CAUSAL,
+        "gemma", "Gemma", GEMMA, {"attention_bias": ATTENTION},
+        head=256, tied=True, fixed=CAUSAL, usual="gelu_pytorch_tanh", gelu_is_tanh=True,
     ),
     LlamaVariant(
         "gemma2", "Gemma2", {**GEMMA, "post_norm": True}, {"attention_bias": ATTENTION},
         GEMMA_NORMS, window="some", is_local=lambda i, _: i % 2 == 0, scalar=256,
         caps={"cap": ("attn_logit_softcapping", 50.0), "logits_cap": (LOGITS_CAP, 30.0)},
-        head=256, tied=True, activation="hidden_activation", fixed=CAUSAL,
+        head=256, tied=True, activation="hidden_activation",
+        usual="gelu_pytorch_tanh", fixed=CAUSAL,
     ),
     LlamaVariant(
         "gemma3_text", "Gemma3", {**GEMMA, "post_norm": True, "qk_norm": True},
         {"attention_bias": ATTENTION}, GEMMA_NORMS, window="some", scalar=256,
         two_rotaries=True, caps={"logits_cap": (LOGITS_CAP, None)},
         is_local=lambda i, fields: (i + 1) % fields.size("sliding_window_pattern", default=6) > 0,
-        head=256, tied=True, activation="hidden_activation", body="Gemma3TextModel",
-        fixed=CAUSAL,
+        head=256, tied=True, activation="hidden_activation",
+        usual="gelu_pytorch_tanh", body="Gemma3TextModel", fixed=CAUSAL,
     ),
     LlamaVariant(
         "phi3", "Phi3", window="all", joined=True, partial=True, original=4096,

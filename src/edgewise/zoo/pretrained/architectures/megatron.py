@@ -6,7 +6,8 @@ from edgewise.zoo import megatron as model
 from edgewise.zoo.pretrained.architectures import bert
 from edgewise.zoo.pretrained.architectures.bert import task_heads as task_heads
 from edgewise.zoo.pretrained.architectures.bert import write_config as write_config
-from edgewise.zoo.pretrained.schema import Fields, TensorEntry, layers, norm
+from edgewise.zoo.pretrained.fields import Fields
+from edgewise.zoo.pretrained.tensors import TensorEntry, layers, norm
 
 MODEL_TYPE, MODEL, OUTPUT = "megatron-bert", model, "embedding"
 ARCHITECTURES = bert.architectures("MegatronBert", "bert.")

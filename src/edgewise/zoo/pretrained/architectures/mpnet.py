@@ -5,7 +5,9 @@ from typing import Any
 
 from edgewise.zoo import bert as model
 from edgewise.zoo.pretrained.architectures import bert, roberta
-from edgewise.zoo.pretrained.schema import Architecture, Fields, TensorEntry, layers
+from edgewise.zoo.pretrained.fields import Fields
+from edgewise.zoo.pretrained.schema import Architecture
+from edgewise.zoo.pretrained.tensors import TensorEntry, layers
 
 MODEL_TYPE, MODEL, OUTPUT = "mpnet", model, "embedding"
 ARCHITECTURES = bert.architectures("MPNet", "mpnet.") | {

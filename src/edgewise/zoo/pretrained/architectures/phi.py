@@ -5,15 +5,10 @@ from typing import Any
 
 from edgewise.zoo import phi as model
 from edgewise.zoo.pretrained.architectures import bert
+from edgewise.zoo.pretrained.fields import Fields, written
 from edgewise.zoo.pretrained.rope import parameters, read_rotary, written_rotary
-from edgewise.zoo.pretrained.schema import (
-    Architecture,
-    Fields,
-    TensorEntry,
-    linear,
-    norm,
-    written,
-)
+from edgewise.zoo.pretrained.schema import Architecture
+from edgewise.zoo.pretrained.tensors import TensorEntry, linear, norm
 
 MODEL_TYPE, MODEL, OUTPUT = "phi", model, "logits"
 ARCHITECTURES = {
@@ -21,7 +16,8 @@ ARCHITECTURES = {
     "PhiModel": Architecture("", (), "out"),
 }
 OPTIONAL: tuple[str, ...] = ()
-NAMES = bert.NAMES | {"dropout": "attention_dropout"}
+NAMES = {k: v for k, v in bert.NAMES.items() if k != "attention_dropout"}
+NAMES |= {"dropout": "attention_dropout"}
 RATES = {"embedding_dropout": "embd_pdrop", "residual_dropout": "resid_pdrop"}
 LAYER = {
     **{name: f"self_attn.{name}_proj" for name in "qkv"},

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from edgewise.zoo import t5 as model
-from edgewise.zoo.pretrained.schema import Architecture, Fields, TensorEntry, activation_name
+from edgewise.zoo.pretrained.fields import Fields, activation_name
+from edgewise.zoo.pretrained.schema import Architecture
+from edgewise.zoo.pretrained.tensors import TensorEntry
 
 MODEL_TYPE, MODEL, OUTPUT = "t5", model, "logits"
 ARCHITECTURES = {

@@ -5,15 +5,9 @@ from typing import Any
 
 from edgewise.zoo import vit as model
 from edgewise.zoo.pretrained.architectures import bert
-from edgewise.zoo.pretrained.schema import (
-    Architecture,
-    Fields,
-    TensorEntry,
-    layers,
-    linear,
-    norm,
-    written,
-)
+from edgewise.zoo.pretrained.fields import Fields, written
+from edgewise.zoo.pretrained.schema import Architecture
+from edgewise.zoo.pretrained.tensors import TensorEntry, layers, linear, norm
 
 MODEL_TYPE, MODEL, OUTPUT = "vit", model, "logits"
 ARCHITECTURES = {
@@ -51,7 +45,6 @@ def write_config(config: model.Config) -> dict[str, Any]:
         "patch_size": config.patch,
         "num_channels": config.channels,
         **bert.classes(config.classes),
-        "attention_probs_dropout_prob": config.dropout,
         **written(config, NAMES),
     }
 

@@ -5,7 +5,9 @@ from typing import Any
 
 from edgewise.zoo import whisper as model
 from edgewise.zoo.pretrained.architectures import bart
-from edgewise.zoo.pretrained.schema import Architecture, Fields, TensorEntry
+from edgewise.zoo.pretrained.fields import Fields
+from edgewise.zoo.pretrained.schema import Architecture
+from edgewise.zoo.pretrained.tensors import TensorEntry
 
 MODEL_TYPE, MODEL, OUTPUT = "whisper", model, "logits"
 ARCHITECTURES = {

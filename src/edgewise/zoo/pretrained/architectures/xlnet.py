@@ -5,14 +5,9 @@ from typing import Any
 
 from edgewise.zoo import xlnet as model
 from edgewise.zoo.pretrained.architectures import bert
-from edgewise.zoo.pretrained.schema import (
-    Architecture,
-    Fields,
-    TensorEntry,
-    linear,
-    norm,
-    written,
-)
+from edgewise.zoo.pretrained.fields import Fields, written
+from edgewise.zoo.pretrained.schema import Architecture
+from edgewise.zoo.pretrained.tensors import TensorEntry, linear, norm
 
 MODEL_TYPE, MODEL, OUTPUT = "xlnet", model, "out"
 ARCHITECTURES = {
