@@ -19,6 +19,7 @@ GROUPS = {  # of the names in `edgewise`
     "Errors": ("EdgewiseError", "EdgewiseWarning"),
 }
 MODULES = {  # what else is public, by the `__all__` of each
+    "edgewise.data": "Databases, tables, graphs, molecules and texts",
     "edgewise.graphs": "Sparsity patterns; [each with its set](graphs.md)",
     "edgewise.scores": "Attention scores",
     "edgewise.decode": "Decoding",

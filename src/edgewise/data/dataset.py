@@ -1,0 +1,97 @@
+"""What a source gives: inputs of a model, the names behind their numbers, and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from edgewise.data.errors import UnknownName
+from edgewise.errors import caller, counted, safe_repr, suggest
+from edgewise.inputs.kinds import Input, ragged, rows
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """What rows are to be predicted: keys (arity, rows), a value each, and the names of classes."""
+
+    keys: Tensor
+    values: Tensor
+    classes: tuple[Any, ...] | None = None
+
+    def __len__(self) -> int:
+        return self.keys.shape[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Inputs by relation, for `model.ground(**dataset.inputs)`.
+
+    >>> import torch
+    >>> found = Dataset({"age": torch.tensor([31.0, 27.0])}, {"person": ("ann", "bob")})
+    >>> found
+    Dataset(age: 2 dense; person: 2 names)
+    >>> found.number("person", "bob"), found.decode("person", torch.tensor([1, 0]))
+    (1, ['bob', 'ann'])
+    """
+
+    inputs: Mapping[str, Input]
+    names: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    labels: Mapping[str, Labels] = field(default_factory=dict)
+    splits: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @cached_property
+    def _numbers(self) -> dict[str, dict[Any, int]]:
+        return {kind: {name: at for at, name in enumerate(all)} for kind, all in self.names.items()}
+
+    def number(self, type: str, name: Any) -> int:
+        """The key that stands for a name."""
+        numbers = self._of(type, self._numbers)
+        if name not in numbers:
+            known = [str(other) for other in self.names[type]]
+            raise UnknownName(
+                f"there is no `{type}` named {safe_repr(name)}",
+                caller(),
+                suggest(str(name), known[:10_000], f"there are {len(known):,} names"),
+            )
+        return numbers[name]
+
+    def decode(self, type: str, numbers: Tensor | Iterable[int]) -> list[Any]:
+        """The names behind keys."""
+        names = self._of(type, self.names)
+        found = numbers.tolist() if isinstance(numbers, Tensor) else list(numbers)
+        for number in found:
+            if not 0 <= number < len(names):
+                raise UnknownName(
+                    f"{number} is not the number of a `{type}`",
+                    caller(),
+                    f"there are {counted(len(names), 'name')}, numbered from 0",
+                )
+        return [names[number] for number in found]
+
+    def _of(self, type: str, all: Mapping[str, Any]) -> Any:
+        if type not in all:
+            raise UnknownName(
+                f"there is no type `{type}`", caller(), suggest(type, list(self.names))
+            )
+        return all[type]
+
+    def __repr__(self) -> str:
+        parts = [f"{name}: {_size(item)}" for name, item in self.inputs.items()]
+        parts += [f"{kind}: {counted(len(names), 'name')}" for kind, names in self.names.items()]
+        parts += [f"{counted(len(found), 'label')} of {on}" for on, found in self.labels.items()]
+        return f"Dataset({'; '.join(parts)})"
+
+
+def _size(item: Input) -> str:
+    if isinstance(item, ragged):
+        return counted(len(item.samples), "sample")
+    return f"{item.keys.shape[1]} rows" if isinstance(item, rows) else f"{item.shape[0]} dense"
+
+
+def as_numbers(names: Sequence[Any]) -> dict[Any, int]:
+    """Names in sorted order, numbered from 0: the same whatever order a source has."""
+    return {name: at for at, name in enumerate(sorted(set(names)))}

@@ -1,0 +1,89 @@
+"""A graph of networkx: `node(I)` and `edge(I, J)`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from edgewise.data.dataset import Dataset
+from edgewise.data.errors import BadGraph
+from edgewise.data.reading import read
+from edgewise.data.schema import Schema, ValueColumn, table
+from edgewise.errors import caller, safe_repr
+
+MISSING = object()
+
+
+def from_networkx(
+    graph: Any,
+    *,
+    values: Sequence[ValueColumn] = (),
+    edge_values: Sequence[ValueColumn] = (),
+    label: str | None = None,
+    duplicates: str = "refuse",
+    dtype: torch.dtype | None = None,
+) -> Dataset:
+    """Attributes of nodes and edges as values; an undirected edge holds both ways.
+
+    Nodes are integers or strings, numbered in sorted order. `label` is an attribute of nodes, which
+    some may lack. Parallel edges with values are combined as `duplicates` says.
+
+    >>> import networkx
+    >>> graph = networkx.Graph([("ann", "bob", {"years": 3.0})])
+    >>> from_networkx(graph, edge_values=["years"])
+    Dataset(node: 2 rows; edge: 2 rows; node: 2 names)
+    """
+    if not (hasattr(graph, "nodes") and hasattr(graph, "edges") and hasattr(graph, "is_directed")):
+        raise BadGraph(
+            f"{safe_repr(graph)} is not a graph of networkx", caller(), "give a `networkx.Graph`"
+        )
+    nodes = list(graph.nodes(data=True))
+    edges = list(graph.edges(data=True))
+    if not graph.is_directed():
+        edges += [(b, a, data) for a, b, data in edges if a != b]
+    label_columns = [] if label is None else [label]
+    of_nodes = {"id": [node for node, _ in nodes]}
+    of_nodes |= _attributes([data for _, data in nodes], values, "node", label_columns)
+    of_edges = {"from": [a for a, _, _ in edges], "to": [b for _, b, _ in edges]}
+    of_edges |= _attributes([data for _, _, data in edges], edge_values, "edge")
+    _check_names(of_nodes["id"])
+    keys = {"from": "node", "to": "node"}
+    schema = Schema(
+        node=table("nodes", keys=["id"], values=values, label=label),
+        edge=table("edges", keys=keys, values=edge_values, duplicates=duplicates),
+    )
+    return read({"nodes": of_nodes, "edges": of_edges}, schema, dtype=dtype)
+
+
+def _attributes(
+    data: list[dict[str, Any]],
+    values: Sequence[ValueColumn],
+    of: str,
+    optional: Sequence[str] = (),
+) -> dict[str, list[Any]]:
+    names = [value if isinstance(value, str) else value.name for value in values]
+    found = {}
+    for name in [*names, *optional]:
+        column = [one.get(name, MISSING) for one in data]
+        if name in optional:
+            column = [None if value is MISSING else value for value in column]
+        if MISSING in column:
+            raise BadGraph(
+                f"{column.count(MISSING):,} of {len(column):,} {of}s lack the attribute `{name}`",
+                caller(),
+                f"set it: `networkx.set_{of}_attributes(graph, 0.0, {name!r})`",
+            )
+        found[name] = column
+    return found
+
+
+def _check_names(names: list[Any]) -> None:
+    kinds = {type(name) for name in names}
+    if len(kinds) > 1 or not kinds <= {int, str}:
+        raise BadGraph(
+            f"nodes are of the types {sorted(kind.__name__ for kind in kinds)}",
+            caller(),
+            "name them by integers or by strings: `networkx.relabel_nodes(graph, str)`",
+        )

@@ -1,0 +1,124 @@
+"""Graphs of PyG: `Data`, `HeteroData`, and lists or datasets of `Data`.
+
+edge(I, J)    node I receives from node J: PyG's `edge_index` has J first
+x(I)          features of nodes; of a node type `paper` of `HeteroData`: paper(I)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from edgewise.data.dataset import Dataset, Labels
+from edgewise.data.errors import BadGraph
+from edgewise.errors import caller, safe_repr
+from edgewise.inputs.kinds import Input, ragged, rows
+
+SPLITS = ("train", "val", "test")
+
+
+def from_pyg(graph: Any) -> Dataset:
+    """One graph, or a batch of graphs of a list or dataset, each of them a sample.
+
+    `edge_attr` are the values of edges, `y` the labels of nodes or of graphs, and `train_mask`,
+    `val_mask` and `test_mask` the splits.
+    """
+    if hasattr(graph, "node_types") and hasattr(graph, "edge_types"):
+        return _hetero(graph)
+    if hasattr(graph, "edge_index"):
+        return _single(graph)
+    samples = list(graph) if isinstance(graph, Sequence) or hasattr(graph, "__getitem__") else []
+    if not samples or not all(hasattr(sample, "edge_index") for sample in samples):
+        raise BadGraph(
+            f"{safe_repr(graph)} is not a graph of PyG",
+            caller(),
+            "give a `Data`, a `HeteroData`, or a list of `Data`",
+        )
+    return _batch(samples)
+
+
+def _single(graph: Any) -> Dataset:
+    inputs = _inputs(graph)
+    labels = {}
+    y = graph.get("y")
+    if y is not None and _of_nodes(graph, y):
+        labels["x"] = Labels(torch.arange(graph.num_nodes)[None], _target(y))
+    elif y is not None:
+        labels["graph"] = Labels(torch.zeros(0, 1, dtype=torch.int64), _target(y).reshape(-1)[:1])
+    masks = {name: graph.get(f"{name}_mask") for name in SPLITS}
+    splits = {name: mask.nonzero()[:, 0] for name, mask in masks.items() if _is_mask(mask)}
+    return Dataset(inputs, labels=labels, splits=splits)
+
+
+def _inputs(graph: Any) -> dict[str, Input]:
+    if graph.edge_index is None:
+        raise BadGraph("a graph has no `edge_index`", caller(), "set `data.edge_index`")
+    attributes = graph.get("edge_attr")
+    found: dict[str, Input] = {"edge": _edges(graph.edge_index, attributes)}
+    if graph.get("x") is not None:
+        found["x"] = _features(graph.x)
+    return found
+
+
+def _edges(index: Tensor, attributes: Tensor | None) -> rows:
+    return rows(index.flip(0), None if attributes is None else _features(attributes))
+
+
+def _features(x: Tensor) -> Tensor:
+    return x if x.is_floating_point() else x.to(torch.get_default_dtype())
+
+
+def _target(y: Tensor) -> Tensor:
+    return y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+
+
+def _of_nodes(graph: Any, y: Tensor) -> bool:
+    return y.ndim > 0 and y.shape[0] == graph.num_nodes
+
+
+def _is_mask(mask: Any) -> bool:
+    return isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.ndim == 1
+
+
+def _hetero(graph: Any) -> Dataset:
+    """A relation for each node type with features, and for each edge type, named by its verb."""
+    verbs = [verb for _, verb, _ in graph.edge_types]
+    inputs: dict[str, Input] = {}
+    labels: dict[str, Labels] = {}
+    splits: dict[str, Tensor] = {}
+    for kind in graph.node_types:
+        store = graph[kind]
+        if store.get("x") is not None:
+            inputs[kind] = _features(store.x)
+        elif store.num_nodes is not None:
+            inputs[kind] = rows(torch.arange(store.num_nodes)[None])
+        if store.get("y") is not None:
+            labels[kind] = Labels(torch.arange(store.num_nodes)[None], _target(store.y))
+        masks = {name: store.get(f"{name}_mask") for name in SPLITS}
+        splits |= {name: mask.nonzero()[:, 0] for name, mask in masks.items() if _is_mask(mask)}
+    for a, verb, b in graph.edge_types:
+        store = graph[a, verb, b]
+        name = verb if verbs.count(verb) == 1 and verb not in inputs else f"{a}_{verb}_{b}"
+        inputs[name] = _edges(store.edge_index, store.get("edge_attr"))
+    return Dataset(inputs, labels=labels, splits=splits)
+
+
+def _batch(samples: list[Any]) -> Dataset:
+    found = [_inputs(sample) for sample in samples]
+    for at, one in enumerate(found):
+        if set(one) != set(found[0]):
+            raise BadGraph(
+                f"graph {at} has {sorted(one)}, graph 0 has {sorted(found[0])}",
+                caller(),
+                "give every graph the same attributes",
+            )
+    inputs: dict[str, Input] = {name: ragged([one[name] for one in found]) for name in found[0]}
+    targets = [sample.get("y") for sample in samples]
+    labels = {}
+    if all(y is not None and y.numel() == 1 for y in targets):
+        values = torch.stack([y.reshape(()) for y in targets])
+        labels["graph"] = Labels(torch.arange(len(samples))[None], values)
+    return Dataset(inputs, labels=labels)

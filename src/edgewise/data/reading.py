@@ -1,0 +1,348 @@
+"""A source and a schema → a dataset: everything is read and checked, or nothing is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from edgewise.data import columns
+from edgewise.data.combine import combined
+from edgewise.data.dataset import Dataset, Labels, as_numbers
+from edgewise.data.errors import (
+    BadColumn,
+    BadSchema,
+    DanglingReference,
+    DuplicateRows,
+    MissingValue,
+    UnknownColumn,
+    UnknownTable,
+)
+from edgewise.data.schema import Schema, one_hot, table
+from edgewise.data.sources import open_source
+from edgewise.data.sources.source import Source
+from edgewise.data.sql import select
+from edgewise.errors import EdgewiseError, caller, counted, raise_all, safe_repr, suggest
+from edgewise.inputs.kinds import Input, rows
+
+
+def read(source: Any, schema: Schema, *, dtype: torch.dtype | None = None) -> Dataset:
+    """Read the relations of a schema.
+
+    `source` is a database (a path of DuckDB or SQLite, `postgresql://...`, a connection), a file or
+    folder of CSV, Parquet, Arrow or JSON lines, or a mapping from names to frames of pandas,
+    polars or Arrow, or to columns. `dtype` is that of values, torch's default if None.
+
+    >>> people = {"id": ["bob", "ann"], "age": [27, 31]}
+    >>> knows = {"a": ["ann"], "b": ["bob"]}
+    >>> found = read(
+    ...     {"people": people, "knows": knows},
+    ...     Schema(
+    ...         person=table("people", keys=["id"], values=["age"]),
+    ...         knows=table("knows", keys={"a": "person", "b": "person"}),
+    ...     ),
+    ... )
+    >>> found.inputs["person"], found.inputs["knows"].keys.T.tolist(), found.names["person"]
+    (tensor([31., 27.]), [[0, 1]], ('ann', 'bob'))
+    """
+    if not isinstance(schema, Schema):
+        raise BadSchema(
+            f"the schema is {safe_repr(schema)}",
+            caller(),
+            "write `data.Schema(person=data.table(...))`",
+        )
+    with open_source(source) as tables:
+        fetched = _fetch(tables, schema)
+    return _dataset(schema, fetched, dtype or torch.get_default_dtype())
+
+
+@dataclass(eq=False)
+class Fetched:
+    """The rows of one relation: `names` of each key column, values (rows, size), labels."""
+
+    relation: str
+    spec: table
+    names: dict[str, np.ndarray]
+    values: np.ndarray | None
+    labels: np.ndarray | None
+
+    def keep(self, mask: np.ndarray) -> None:
+        self.names = {name: column[mask] for name, column in self.names.items()}
+        self.values = None if self.values is None else self.values[mask]
+        self.labels = None if self.labels is None else self.labels[mask]
+
+
+def _fetch(source: Source, schema: Schema) -> list[Fetched]:
+    """All tables of the schema; all names that the source does not have are reported together."""
+    there = source.tables()
+    errors: list[EdgewiseError] = []
+    for spec in schema.values():
+        if spec.name not in there:
+            what = f"{source.name} has no table `{spec.name}`"
+            errors.append(
+                UnknownTable(what, spec.place, suggest(spec.name, list(there), "it is empty"))
+            )
+            continue
+        known = source.columns(there[spec.name])
+        errors += [
+            UnknownColumn(f"`{spec.name}` has no column `{name}`", spec.place, suggest(name, known))
+            for name in spec.columns()
+            if name not in known
+        ]
+    raise_all(errors)
+    raw = {}
+    for relation, spec in schema.items():
+        names = spec.columns()
+        found = source.fetch(*select(there[spec.name], names, spec.conditions, source.mark))
+        raw[relation] = dict(zip(names, found, strict=True))
+    read = [_columns(relation, spec, raw[relation], errors) for relation, spec in schema.items()]
+    raise_all(errors)
+    return read
+
+
+def _columns(
+    relation: str, spec: table, raw: Mapping[str, Any], errors: list[EdgewiseError]
+) -> Fetched:
+    gone = {name: columns.missing(column) for name, column in raw.items()}
+    count = len(next(iter(gone.values())))
+    drop = np.zeros(count, dtype=bool)
+    for name in dict.fromkeys([*spec.keys, *spec.value_columns]):
+        replaced = isinstance(spec.nulls, Mapping) and name in spec.nulls
+        if replaced or not gone[name].any():
+            continue
+        if spec.nulls == "drop":
+            drop |= gone[name]
+        else:
+            errors.append(_null(spec, name, gone[name]))
+    keys: dict[str, np.ndarray] = {}
+    for name in spec.keys:
+        found = columns.names(raw[name], gone[name])
+        if isinstance(found, columns.Unfit):
+            errors.append(_unfit(spec, name, found, "keys are integers or strings, of one kind"))
+        else:
+            keys[name] = np.empty(count, dtype=object)
+            keys[name][:] = found
+    values = [_values(spec, item, raw, gone, errors) for item in spec.values]
+    labels = None
+    if spec.label is not None:
+        labels = np.empty(count, dtype=object)
+        labels[:] = [
+            None if lost else value
+            for value, lost in zip(_listed(raw[spec.label]), gone[spec.label], strict=True)
+        ]
+    fitting = [v[:, None] if v.ndim == 1 else v for v in values if v is not None]
+    joined = np.concatenate(fitting, 1) if fitting else None
+    fetched = Fetched(relation, spec, keys, joined, labels)
+    if drop.any() and len(keys) == len(spec.keys):
+        fetched.keep(~drop)
+    return fetched
+
+
+def _listed(column: Any) -> list[Any]:
+    if isinstance(column, np.ma.MaskedArray):
+        column = column.data
+    return column.tolist() if isinstance(column, np.ndarray) else list(column)
+
+
+def _values(
+    spec: table,
+    item: str | one_hot,
+    raw: Mapping[str, Any],
+    gone: Mapping[str, np.ndarray],
+    errors: list[EdgewiseError],
+) -> np.ndarray | None:
+    name = item if isinstance(item, str) else item.name
+    if isinstance(item, one_hot):
+        return _one_hot(spec, item, raw[name], gone[name], errors)
+    found = columns.numbers(raw[name], gone[name])
+    if isinstance(found, columns.Unfit):
+        text = f'a column of names is a vector as `one_hot("{name}")`'
+        errors.append(_unfit(spec, name, found, text))
+        return None
+    if isinstance(spec.nulls, Mapping) and name in spec.nulls:
+        found[gone[name]] = spec.nulls[name]
+    if np.isinf(found).any():
+        row = int(np.isinf(found).reshape(len(found), -1).any(1).argmax()) + 1
+        errors.append(
+            _unfit(spec, name, columns.Unfit(row, "it is infinite"), "give finite values")
+        )
+    return found
+
+
+def _one_hot(
+    spec: table, item: one_hot, raw: Any, gone: np.ndarray, errors: list[EdgewiseError]
+) -> np.ndarray | None:
+    found = columns.names(raw, gone)
+    if isinstance(found, columns.Unfit):
+        errors.append(_unfit(spec, item.name, found, "categories are integers or strings"))
+        return None
+    present = [name for name in found if name is not None]
+    places = (
+        as_numbers(present)
+        if item.categories is None
+        else {name: at for at, name in enumerate(item.categories)}
+    )
+    vectors = np.zeros((len(found), len(places)))
+    for at, name in enumerate(found):
+        if name is None:
+            continue
+        if name not in places:
+            unfit = columns.Unfit(at + 1, f"{safe_repr(name)} is not one of the categories")
+            errors.append(_unfit(spec, item.name, unfit, f"they are {list(places)}"))
+            return None
+        vectors[at, places[name]] = 1.0
+    return vectors
+
+
+def _null(spec: table, name: str, gone: np.ndarray) -> MissingValue:
+    what = f"`{name}` of `{spec.name}` is null in {int(gone.sum()):,} of {len(gone):,} rows"
+    value = name in spec.value_columns
+    help = 'drop those rows with `nulls="drop"`'
+    return MissingValue(
+        what, spec.place, f'{help}, or give a number: `nulls={{"{name}": 0.0}}`' if value else help
+    )
+
+
+def _unfit(spec: table, name: str, found: columns.Unfit, help: str) -> BadColumn:
+    return BadColumn(
+        f"`{name}` of `{spec.name}`, row {found.row:,}: {found.what}", spec.place, help
+    )
+
+
+def _dataset(schema: Schema, fetched: list[Fetched], dtype: torch.dtype) -> Dataset:
+    numbers, errors = _types(schema, fetched)
+    raise_all(errors)
+    inputs: dict[str, Input] = {}
+    labels: dict[str, Labels] = {}
+    defined = schema.definitions()
+    for one in fetched:
+        keys = _keys(one, numbers, errors)
+        if keys is None:
+            continue
+        try:
+            merged, values = combined(keys, one.values, one.spec.duplicates)
+        except ValueError as problem:
+            twice = {name: column[int(str(problem))] for name, column in one.names.items()}
+            what = f"`{one.spec.name}` has several rows for {safe_repr(twice)}"
+            help = 'combine them, such as by `duplicates="sum"`'
+            errors.append(DuplicateRows(what, one.spec.place, help))
+            continue
+        if one.labels is not None:
+            labels[one.relation] = _labels(one, keys, errors)
+        types = list(one.spec.types(one.relation).values())
+        dense = len(types) == 1 and defined.get(str(types[0])) == one.relation
+        inputs[one.relation] = _input(merged, values, one.spec, dense, dtype)
+    raise_all(errors)
+    return Dataset(inputs, {kind: tuple(all) for kind, all in numbers.items()}, labels)
+
+
+def _types(
+    schema: Schema, fetched: list[Fetched]
+) -> tuple[dict[str, dict[Any, int]], list[EdgewiseError]]:
+    """The numbers of the names of each type: those of its table, or of all its columns."""
+    errors: list[EdgewiseError] = []
+    defined = schema.definitions()
+    found: dict[str, set[Any]] = {}
+    kinds: dict[str, tuple[type, str]] = {}
+    for one in fetched:
+        for name, kind in one.spec.types(one.relation).items():
+            column = one.names[name]
+            if isinstance(kind, str) and len(column):
+                here = type(column[0])
+                first, where = kinds.setdefault(kind, (here, f"`{name}` of `{one.spec.name}`"))
+                if here is not first:
+                    what = (
+                        f"`{name}` of `{one.spec.name}` has {here.__name__} keys of type `{kind}`, "
+                        f"{where} has {first.__name__}"
+                    )
+                    errors.append(BadColumn(what, one.spec.place, "convert one of the columns"))
+                    continue
+            if isinstance(kind, str) and defined.get(kind, one.relation) == one.relation:
+                found.setdefault(kind, set()).update(column.tolist())
+    return ({} if errors else {kind: as_numbers(list(all)) for kind, all in found.items()}), errors
+
+
+def _keys(
+    one: Fetched, numbers: Mapping[str, Mapping[Any, int]], errors: list[EdgewiseError]
+) -> np.ndarray | None:
+    """The keys (arity, rows); rows that refer to nothing are dropped or refused."""
+    count = len(next(iter(one.names.values())))
+    keys = np.zeros((len(one.names), count), dtype=np.int64)
+    for at, (name, kind) in enumerate(one.spec.types(one.relation).items()):
+        column = one.names[name].tolist()
+        if isinstance(kind, str):
+            known = numbers[kind]
+            keys[at] = [known.get(value, -1) for value in column]
+        elif column and isinstance(column[0], str):
+            unfit = columns.Unfit(1, f"{safe_repr(column[0])} is not an integer")
+            errors.append(_unfit(one.spec, name, unfit, "give its type a name, not `int`"))
+            return None
+        else:
+            keys[at] = column
+            continue
+        lost = keys[at] < 0
+        if lost.any() and one.spec.dangling == "refuse":
+            example = column[int(lost.argmax())]
+            what = (
+                f"`{name}` of `{one.spec.name}` refers to {safe_repr(example)}, which is not a "
+                f"`{kind}`; so do {counted(int(lost.sum()), 'row')} in all"
+            )
+            errors.append(
+                DanglingReference(what, one.spec.place, 'drop such rows with `dangling="drop"`')
+            )
+            return None
+    raw = [kind is int for kind in one.spec.types(one.relation).values()]
+    lost = ((keys < 0) & ~np.array(raw)[:, None]).any(0)
+    if lost.any():
+        one.keep(~lost)
+        keys = keys[:, ~lost]
+    return keys
+
+
+def _input(
+    keys: np.ndarray, values: np.ndarray | None, spec: table, dense: bool, dtype: torch.dtype
+) -> Input:
+    """Dense, in the order of the numbers; or rows. A single number is a scalar."""
+    index = torch.from_numpy(np.ascontiguousarray(keys))
+    if values is None:
+        return rows(index)
+    found = torch.from_numpy(np.ascontiguousarray(values)).to(dtype)
+    if found.shape[1] == 1 and (spec.duplicates == "count" or isinstance(spec.values[0], str)):
+        found = found[:, 0]
+    return found if dense else rows(index, found)
+
+
+def _labels(one: Fetched, keys: np.ndarray, errors: list[EdgewiseError]) -> Labels:
+    """Labels of the rows that have one: numbers as they are, names as the numbers of classes."""
+    assert one.labels is not None
+    there = np.array([label is not None for label in one.labels], dtype=bool)
+    order = np.lexsort(keys[::-1, there])
+    index, present = keys[:, there][:, order], one.labels[there][order].tolist()
+    classes, values = _label_values(one, present, errors)
+    again = (index[:, 1:] == index[:, :-1]).all(0)
+    if (again & (values[1:] != values[:-1])).any():
+        what = f"`{one.spec.name}` has several labels for one key"
+        errors.append(DuplicateRows(what, one.spec.place, "select one of them with `where=`"))
+    first = np.append(True, ~again)[: len(values)]
+    return Labels(torch.from_numpy(index[:, first]), torch.from_numpy(values[first]), classes)
+
+
+def _label_values(
+    one: Fetched, present: list[Any], errors: list[EdgewiseError]
+) -> tuple[tuple[Any, ...] | None, np.ndarray]:
+    kinds = {type(label) for label in present}
+    if kinds <= {int, bool}:
+        return None, np.array([int(label) for label in present], dtype=np.int64)
+    if kinds == {str}:
+        classes = as_numbers(present)
+        return tuple(classes), np.array([classes[label] for label in present], dtype=np.int64)
+    found = columns.numbers(present, columns.missing(present))
+    if isinstance(found, columns.Unfit) or found.ndim > 1:
+        unfit = found if isinstance(found, columns.Unfit) else columns.Unfit(1, "it is a list")
+        help = "labels are numbers or names of classes"
+        errors.append(_unfit(one.spec, str(one.spec.label), unfit, help))
+        return None, np.zeros(len(present))
+    return None, found

@@ -1,0 +1,235 @@
+"""What a source means: which table is which relation, which columns are keys, values and labels.
+
+    customer = table("customers", keys=["id"], values=["age", one_hot("country")], label="churned")
+    bought   = table("orders", keys={"customer_id": "customer", "product_id": "product"})
+
+A key has a *type*, such as `customer`: columns of one type hold the same names, which are numbered
+from 0 in sorted order. A table with one key defines a type, its own name unless it says another:
+its relation is dense, a value for each number. The type `int` is a number that stands for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from edgewise.data.errors import BadSchema
+from edgewise.errors import Place, caller, named, safe_repr
+
+DUPLICATES = ("refuse", "sum", "mean", "min", "max", "count")
+DANGLING = ("refuse", "drop")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A condition on one column of a row: `column("age") >= 18`."""
+
+    column: str
+    operator: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class column:
+    """A column in a condition; several conditions of a table hold together.
+
+    >>> column("age") >= 18
+    Comparison(column='age', operator='>=', value=18)
+    """
+
+    name: str
+
+    def __lt__(self, value: Any) -> Comparison:
+        return Comparison(self.name, "<", value)
+
+    def __le__(self, value: Any) -> Comparison:
+        return Comparison(self.name, "<=", value)
+
+    def __gt__(self, value: Any) -> Comparison:
+        return Comparison(self.name, ">", value)
+
+    def __ge__(self, value: Any) -> Comparison:
+        return Comparison(self.name, ">=", value)
+
+    def __eq__(self, value: object) -> Any:
+        return Comparison(self.name, "=", value)
+
+    def __ne__(self, value: object) -> Any:
+        return Comparison(self.name, "<>", value)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def one_of(self, *values: Any) -> Comparison:
+        return Comparison(self.name, "IN", values)
+
+
+@dataclass(frozen=True)
+class one_hot:
+    """A column of names or integers as a vector: 1 at the place of its category, else 0.
+
+    The categories are those of the column, sorted, unless they are listed.
+    """
+
+    name: str
+    categories: tuple[Any, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.categories is not None:
+            object.__setattr__(self, "categories", tuple(self.categories))
+
+
+ValueColumn = str | one_hot
+
+
+@dataclass(frozen=True, eq=False)
+class table:
+    """One relation: the rows of a table, or those that `where` holds for.
+
+    - keys: columns and their types; a list of one column, whose type is the relation's name
+    - values: columns of numbers, of lists of numbers, or `one_hot`; one vector of all of them
+    - label: a column that is not an input; of numbers, or of names of classes
+    - nulls: "refuse", "drop" the row, or a number for each column
+    - duplicates: rows with the same keys: "refuse", "sum", "mean", "min", "max", "count"; without
+      values they are one atom, unless they are counted
+    - dangling: keys that the table of their type does not hold: "refuse", "drop" the row
+    """
+
+    name: str
+    keys: Mapping[str, str | type[int]] | Sequence[str]
+    values: Sequence[ValueColumn] = ()
+    label: str | None = None
+    where: Sequence[Comparison] | Comparison = ()
+    nulls: str | Mapping[str, float] = "refuse"
+    duplicates: str = "refuse"
+    dangling: str = "refuse"
+    place: Place | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "place", self.place or caller())
+        self._check_keys()
+        if isinstance(self.values, str | one_hot):
+            object.__setattr__(self, "values", [self.values])
+        conditions = [self.where] if isinstance(self.where, Comparison) else list(self.where)
+        object.__setattr__(self, "where", tuple(conditions))
+        for condition in conditions:
+            if not isinstance(condition, Comparison):
+                self._refuse(
+                    f"a condition is {safe_repr(condition)}", 'write `column("age") >= 18`'
+                )
+        for item in self.values:
+            if not isinstance(item, str | one_hot):
+                self._refuse(
+                    f"a value is {safe_repr(item)}", 'name a column, or write `one_hot("country")`'
+                )
+        self._check_choices()
+
+    def _check_keys(self) -> None:
+        if isinstance(self.keys, str | bytes) or not isinstance(self.keys, Sequence | Mapping):
+            self._refuse(f"keys are {safe_repr(self.keys)}", 'write `keys=["id"]`')
+        if not self.keys:
+            self._refuse("no keys", 'name the columns that identify a row: `keys=["id"]`')
+        if isinstance(self.keys, Mapping):
+            for name, kind in self.keys.items():
+                if not isinstance(name, str) or not (isinstance(kind, str) or kind is int):
+                    self._refuse(
+                        f"the type of the key `{named(name)}` is {safe_repr(kind)}",
+                        "a type is a name, or `int` for a number that stands for itself",
+                    )
+        elif len(self.keys) > 1:
+            pairs = ", ".join(f'"{named(name)}": "..."' for name in self.keys)
+            self._refuse(
+                f"{len(self.keys)} keys without types", f"say what each refers to: `{{{pairs}}}`"
+            )
+        elif not isinstance(self.keys[0], str):
+            self._refuse(f"a key is {safe_repr(self.keys[0])}", 'name a column: `keys=["id"]`')
+
+    def _check_choices(self) -> None:
+        for name, choices in (("duplicates", DUPLICATES), ("dangling", DANGLING)):
+            if getattr(self, name) not in choices:
+                self._refuse(
+                    f"`{name}={safe_repr(getattr(self, name))}`",
+                    f"choose one of {', '.join(map(repr, choices))}",
+                )
+        if not isinstance(self.nulls, Mapping) and self.nulls not in ("refuse", "drop"):
+            self._refuse(
+                f"`nulls={safe_repr(self.nulls)}`",
+                'write "refuse", "drop", or a number for each column: `{"age": 0.0}`',
+            )
+        if isinstance(self.nulls, Mapping):
+            unknown = [name for name in self.nulls if name not in self.value_columns]
+            if unknown:
+                self._refuse(
+                    f"`nulls` names `{named(unknown[0])}`, which is not a value",
+                    "only values can be replaced; rows without a key are dropped or refused",
+                )
+
+    def _refuse(self, what: str, help: str) -> None:
+        raise BadSchema(f"table `{named(self.name)}`: {what}", self.place, help)
+
+    @property
+    def value_columns(self) -> list[str]:
+        return [item if isinstance(item, str) else item.name for item in self.values]
+
+    def types(self, relation: str) -> dict[str, str | type[int]]:
+        """The type of each key."""
+        if isinstance(self.keys, Mapping):
+            return dict(self.keys)
+        return {self.keys[0]: relation}
+
+    def columns(self) -> list[str]:
+        """Every column that is read, once."""
+        conditions = [condition.column for condition in self.conditions]
+        label = [] if self.label is None else [self.label]
+        return list(dict.fromkeys([*self.keys, *self.value_columns, *label, *conditions]))
+
+    @property
+    def conditions(self) -> tuple[Comparison, ...]:
+        assert isinstance(self.where, tuple)
+        return self.where
+
+
+class Schema(Mapping[str, table]):
+    """Relation → table.
+
+    >>> Schema(person=table("people", keys=["id"], values=["age"]))["person"].name
+    'people'
+    """
+
+    def __init__(self, **relations: table) -> None:
+        if not relations:
+            raise BadSchema(
+                "a schema without relations",
+                caller(),
+                'write `Schema(person=table("people", ...))`',
+            )
+        for name, item in relations.items():
+            if not isinstance(item, table):
+                raise BadSchema(
+                    f"`{name}` is {safe_repr(item)}",
+                    caller(),
+                    f'write `{name}=table("...", keys=["id"])`',
+                )
+        self.relations = relations
+
+    def __getitem__(self, name: str) -> table:
+        return self.relations[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.relations)
+
+    def __len__(self) -> int:
+        return len(self.relations)
+
+    def __repr__(self) -> str:
+        return f"Schema({', '.join(f'{name}={item!r}' for name, item in self.items())})"
+
+    def definitions(self) -> dict[str, str]:
+        """Type → the relation that defines it: the first with that one key."""
+        found: dict[str, str] = {}
+        for relation, item in self.items():
+            types = list(item.types(relation).values())
+            if len(types) == 1 and isinstance(types[0], str):
+                found.setdefault(types[0], relation)
+        return found

@@ -1,0 +1,40 @@
+"""Databases, files and frames, read by SQL: one file per kind, the first that fits opens a thing.
+
+To read a new kind, write `opened(thing) -> context manager of a Source, or None`, and add it to
+`KINDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from edgewise.data.errors import UnreadableSource
+from edgewise.data.sources import duckdb, files, frames, postgresql, sqlite
+from edgewise.data.sources.source import Source
+from edgewise.errors import caller, safe_repr
+
+KINDS: tuple[Callable[[Any], AbstractContextManager[Source] | None], ...] = (
+    postgresql.opened,
+    sqlite.opened,
+    duckdb.opened,
+    files.opened,
+    frames.opened,
+)
+
+
+@contextmanager
+def open_source(thing: Any) -> Iterator[Source]:
+    """A source in one transaction: every table is read as it was at the same moment."""
+    for kind in KINDS:
+        found = kind(thing)
+        if found is not None:
+            with found as source:
+                yield source
+            return
+    raise UnreadableSource(
+        f"{safe_repr(thing)} is not a source of tables",
+        caller(),
+        "give a path, `postgresql://...`, a connection, or a mapping from names to frames",
+    )

@@ -1,0 +1,105 @@
+"""Files of tables: CSV, TSV, Parquet, JSON lines and Arrow; a folder has a table for each file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from edgewise.data.errors import UnreadableSource
+from edgewise.data.sources.duckdb import DuckDB
+from edgewise.data.sources.source import Source, unreadable
+from edgewise.errors import caller, counted
+from edgewise.graphs.drawing import require_package
+
+
+def _csv(connection: Any, path: str) -> Any:
+    # the types of columns are those of all rows, not of the first
+    return connection.read_csv(path, header=True, sample_size=-1)
+
+
+def _json(connection: Any, path: str) -> Any:
+    return connection.read_json(path, format="newline_delimited", sample_size=-1)
+
+
+def _parquet(connection: Any, path: str) -> Any:
+    return connection.read_parquet(path)
+
+
+def _arrow(connection: Any, path: str) -> Any:
+    require_package("pyarrow")
+    from pyarrow import feather
+
+    return connection.from_arrow(feather.read_table(path))
+
+
+FORMATS: dict[str, Callable[[Any, str], Any]] = {
+    ".csv": _csv,
+    ".tsv": _csv,
+    ".parquet": _parquet,
+    ".jsonl": _json,
+    ".ndjson": _json,
+    ".arrow": _arrow,
+    ".feather": _arrow,
+}
+
+
+def opened(thing: Any) -> Any:
+    if not isinstance(thing, str | Path):
+        return None
+    path = Path(thing)
+    return _tables(path, _files(path))
+
+
+def _files(path: Path) -> list[Path]:
+    """The files of tables; of a folder, those directly in it."""
+    known = ", ".join(FORMATS)
+    if path.is_dir():
+        found = [file for file in sorted(path.iterdir()) if file.suffix.lower() in FORMATS]
+        if not found:
+            raise UnreadableSource(
+                f"the folder `{path}` holds no table", caller(), f"tables are files {known}"
+            )
+        stems = [file.stem for file in found]
+        twice = [file for file in found if stems.count(file.stem) > 1]
+        if twice:
+            raise UnreadableSource(
+                f"`{path}` has {counted(len(twice), 'file')} for the table `{twice[0].stem}`",
+                caller(),
+                f"remove one of {', '.join(file.name for file in twice)}",
+            )
+        return found
+    if not path.exists():
+        raise UnreadableSource(f"there is no `{path}`", caller(), "give the path of a file")
+    if path.suffix.lower() not in FORMATS:
+        raise UnreadableSource(
+            f"`{path}` is neither a database nor a table",
+            caller(),
+            f"give a DuckDB or SQLite database, or a file {known}",
+        )
+    return [path]
+
+
+@contextmanager
+def _tables(path: Path, files: list[Path]) -> Iterator[Source]:
+    require_package("duckdb")
+    import duckdb
+
+    connection = duckdb.connect()
+    try:
+        for file in files:
+            try:
+                # a literal path: DuckDB reads `*`, `?` and `[` in one as a pattern
+                literal = "".join(f"[{c}]" if c in "*?[" else c for c in str(file))
+                format = FORMATS[file.suffix.lower()]
+                shown = str(file) if format is _arrow else literal
+                format(connection, shown).create_view(file.stem)
+            except (duckdb.Error, OSError, ValueError) as problem:  # pyarrow raises ValueError
+                help = f"the suffix says {file.suffix}: is it such a file, and complete?"
+                raise unreadable(f"`{file}`", problem, help) from None
+        yield DuckDB(connection, f"`{path}`")
+    except duckdb.Error as problem:
+        raise unreadable(f"`{path}`", problem, "check the file, and read it again") from None
+    finally:
+        connection.close()

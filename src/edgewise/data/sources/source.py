@@ -1,0 +1,36 @@
+"""What every source can do: list its tables and columns, and answer a query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from edgewise.data.errors import UnreadableSource
+from edgewise.errors import caller
+
+FIRST = 300  # characters of a message of another library
+
+
+class Source(Protocol):
+    """`mark` stands for a parameter in its SQL."""
+
+    mark: str
+    name: str
+
+    def tables(self) -> dict[str, tuple[str, ...]]:
+        """Every table and view: the name in a schema → its name in SQL, with what it is in."""
+
+    def columns(self, table: tuple[str, ...]) -> list[str]: ...
+
+    def fetch(self, query: str, parameters: Sequence[Any]) -> list[Any]:
+        """The columns of the answer: arrays, or lists with None for null."""
+
+
+def columns_of(rows: Sequence[Sequence[Any]], count: int) -> list[list[Any]]:
+    """Rows → columns, also of no rows."""
+    return [list(values) for values in zip(*rows, strict=True)] or [[] for _ in range(count)]
+
+
+def unreadable(name: str, problem: Exception, help: str) -> UnreadableSource:
+    first = str(problem).strip().splitlines() or [type(problem).__name__]
+    return UnreadableSource(f"{name}: {first[0][:FIRST]}", caller(), help)

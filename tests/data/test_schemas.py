@@ -1,0 +1,187 @@
+"""What a table means: nulls, repeated rows, references, types; and all that is refused."""
+
+import datetime
+import decimal
+import uuid
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgewise import data
+from edgewise.errors import EdgewiseError, SeveralErrors
+
+KEYS = {"a": "node", "b": "node"}
+
+
+def one(columns, **spec):
+    return data.read({"t": columns}, data.Schema(r=data.table("t", **spec)))
+
+
+def refused(code, columns, **spec):
+    with pytest.raises(EdgewiseError) as caught:
+        one(columns, **spec)
+    assert {error.code for error in caught.value.errors} == {code}
+    assert caught.value.span is not None
+    return caught.value
+
+
+def test_one_number_is_a_scalar_and_several_are_a_vector():
+    table = {"id": [5, 3], "x": [1.0, 2.0], "y": [3, 4]}
+    assert one(table, keys=["id"], values=["x"]).inputs["r"].tolist() == [2.0, 1.0]
+    assert one(table, keys=["id"], values=["x", "y"]).inputs["r"].tolist() == [[2, 4], [1, 3]]
+    assert one(table, keys=["id"]).inputs["r"].keys.tolist() == [[0, 1]]
+    assert one(table, keys=["id"], values=["x"]).names == {"r": (3, 5)}
+
+
+def test_lists_are_vectors():
+    table = {"id": [1, 0], "x": [[1.0, 2.0], [3.0, 4.0]], "y": [9.0, 8.0]}
+    found = one(table, keys=["id"], values=["x", "y"]).inputs["r"]
+    assert found.tolist() == [[3, 4, 8], [1, 2, 9]]
+    refused("bad-column", {"id": [1, 0], "x": [[1.0], [3.0, 4.0]]}, keys=["id"], values=["x"])
+    refused("bad-column", {"id": [1], "x": [[1.0, None]]}, keys=["id"], values=["x"])
+
+
+def test_nulls():
+    table = {"id": [1, 2, None], "x": [1.0, None, 3.0]}
+    found = refused("missing-value", table, keys=["id"], values=["x"])
+    assert len(found.errors) == 2
+    assert one(table, keys=["id"], values=["x"], nulls="drop").inputs["r"].tolist() == [1.0]
+    keyed = {"id": [1, 2], "x": [1.0, float("nan")]}
+    assert one(keyed, keys=["id"], values=["x"], nulls={"x": 7}).inputs["r"].tolist() == [1, 7]
+    refused("missing-value", table, keys=["id"], values=["x"], nulls={"x": 7})
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [("sum", [3, 10]), ("mean", [3, 5]), ("min", [3, 4]), ("max", [3, 6]), ("count", [1, 2])],
+)
+def test_repeated_rows(choice, expected):
+    table = {"a": [1, 0, 1], "b": [1, 0, 1], "x": [4.0, 3.0, 6.0]}
+    found = one(table, keys=KEYS, values=["x"], duplicates=choice).inputs["r"]
+    assert (found.keys.tolist(), found.values.tolist()) == ([[0, 1], [0, 1]], expected)
+    assert "{'a': 1, 'b': 1}" in refused("duplicate-rows", table, keys=KEYS, values=["x"]).message
+    assert one(table, keys=KEYS).inputs["r"].keys.tolist() == [[0, 1], [0, 1]]
+
+
+def test_references():
+    tables = {"n": {"id": [1, 2]}, "e": {"a": [1, 2, 9], "b": [2, 8, 1]}}
+    node = data.table("n", keys=["id"])
+    with pytest.raises(EdgewiseError, match="refers to 9"):
+        data.read(tables, data.Schema(node=node, edge=data.table("e", keys=KEYS)))
+    kept = data.Schema(node=node, edge=data.table("e", keys=KEYS, dangling="drop"))
+    assert data.read(tables, kept).inputs["edge"].keys.tolist() == [[0], [1]]
+    alone = data.read(tables, data.Schema(edge=data.table("e", keys=KEYS)))
+    assert alone.names["node"] == (1, 2, 8, 9)
+
+
+def test_a_number_can_stand_for_itself():
+    found = one({"who": ["x", "x"], "time": [30, -7]}, keys={"who": "person", "time": int})
+    assert found.inputs["r"].keys.tolist() == [[0, 0], [-7, 30]]
+    refused("bad-column", {"time": ["noon"]}, keys={"time": int})
+
+
+def test_labels():
+    table = {"id": [3, 1, 2], "y": ["no", None, "yes"]}
+    found = one(table, keys=["id"], label="y").labels["r"]
+    assert (found.keys.tolist(), found.values.tolist()) == ([[1, 2]], [1, 0])
+    assert found.classes == ("no", "yes")
+    real = one({"id": [1, 2], "y": [0.5, 2.0]}, keys=["id"], label="y").labels["r"]
+    assert real.values.tolist() == [0.5, 2.0]
+    refused("duplicate-rows", {"id": [1, 1], "y": [0, 1]}, keys=["id"], label="y")
+
+
+def test_keys_of_other_types():
+    day, number = datetime.date(2026, 1, 2), uuid.UUID(int=5)
+    assert one({"id": [day]}, keys=["id"]).names["r"] == ("2026-01-02",)
+    assert one({"id": [str(number)]}, keys=["id"]).names["r"] == (str(number),)
+    for column in ([1.5], [True], [b"x"], [decimal.Decimal("1.5")]):
+        refused("bad-column", {"id": column}, keys=["id"])
+
+
+def test_types_of_one_name_agree():
+    tables = {"n": {"id": ["1"]}, "e": {"a": [1], "b": [1]}}
+    schema = data.Schema(node=data.table("n", keys=["id"]), edge=data.table("e", keys=KEYS))
+    with pytest.raises(SeveralErrors, match="int keys of type `node`"):
+        data.read(tables, schema)
+
+
+def test_no_rows():
+    empty = {"a": np.zeros(0, dtype=np.int64), "b": np.zeros(0, dtype=np.int64), "x": np.zeros(0)}
+    for choice in ("refuse", "sum", "count"):
+        found = one(empty, keys=KEYS, values=["x"], duplicates=choice).inputs["r"]
+        assert (found.keys.shape, found.values.shape) == ((2, 0), (0,))
+    assert one(empty, keys={"a": "r"}, values=["x"]).inputs["r"].shape == (0,)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"keys": "id"},
+        {"keys": []},
+        {"keys": ["a", "b"]},
+        {"keys": {"a": 3}},
+        {"keys": ["id"], "values": [3]},
+        {"keys": ["id"], "nulls": "zero"},
+        {"keys": ["id"], "nulls": {"other": 0.0}},
+        {"keys": ["id"], "duplicates": "first"},
+        {"keys": ["id"], "dangling": True},
+        {"keys": ["id"], "where": ["age > 3"]},
+    ],
+)
+def test_a_schema_is_checked_where_it_is_written(spec):
+    with pytest.raises(EdgewiseError) as caught:
+        data.table("t", **spec)
+    assert caught.value.code == "bad-schema"
+    assert "data.table" in str(caught.value)
+
+
+def test_values_that_are_not_numbers():
+    refused("bad-column", {"id": [1], "x": ["a"]}, keys=["id"], values=["x"])
+    refused("bad-column", {"id": [1], "x": [float("inf")]}, keys=["id"], values=["x"])
+    listed = data.one_hot("x", ("a", "b"))
+    assert one({"id": [1], "x": ["b"]}, keys=["id"], values=[listed]).inputs["r"].tolist() == [
+        [0, 1]
+    ]
+    refused("bad-column", {"id": [1], "x": ["c"]}, keys=["id"], values=[listed])
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.integers(-3, 3),
+        st.sampled_from(["x", "y", "ž", "'; DROP"]),
+        st.floats(-10, 10, width=32),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=20)
+@given(ROWS, st.randoms(use_true_random=False))
+def test_the_order_of_rows_does_not_matter(rows, draw):
+    keys = {"a": "first", "b": "second"}
+
+    def read(listed):
+        columns = {
+            "a": np.array([a for a, _, _ in listed], dtype=np.int64),
+            "b": [b for _, b, _ in listed] or np.zeros(0, dtype=str),
+            "x": np.array([x for _, _, x in listed], dtype=np.float64),
+        }
+        return one(columns, keys=keys, values=["x"], duplicates="sum")
+
+    shuffled = draw.sample(rows, len(rows))
+    first, second = read(rows), read(shuffled)
+    assert first.names == second.names
+    assert torch.equal(first.inputs["r"].keys, second.inputs["r"].keys)
+    assert torch.equal(first.inputs["r"].values, second.inputs["r"].values)
+    by_hand = {}
+    for a, b, x in rows:
+        by_hand[a, b] = by_hand.get((a, b), 0.0) + x
+    index = first.inputs["r"].keys
+    names = zip(
+        first.decode("first", index[0]), first.decode("second", index[1]), strict=True
+    ) if rows else []  # fmt: skip
+    found = dict(zip(names, first.inputs["r"].values.tolist(), strict=True)) if rows else {}
+    assert found == pytest.approx(by_hand, abs=1e-5)
