@@ -85,7 +85,7 @@ def test_a_heterogeneous_graph_has_a_relation_for_each_type():
 def test_molecules():
     found = data.molecules(["[NH4+]", "C=O", "c1ccccc1"], labels=[0.5, 1.5, 2.5])
     atoms, bonds = found.inputs["atom"].samples, found.inputs["bond"].samples
-    from edgewise.data.molecules import ATOM, BOND
+    from edgewise.data.smiles import ATOM, BOND
 
     assert dict(zip(ATOM, atoms[0][0].tolist(), strict=True))["charge"] == 1.0
     assert dict(zip(BOND, bonds[1].values[0].tolist(), strict=True))["double"] == 1.0

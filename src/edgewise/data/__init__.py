@@ -1,20 +1,20 @@
 """Databases, tables, graphs, molecules and texts of other programs, as inputs of a model."""
 
-from edgewise.data.conllu import Sentence, conllu, sentences, to_conllu
 from edgewise.data.dataset import Dataset, Labels
-from edgewise.data.from_networkx import from_networkx
-from edgewise.data.from_pyg import from_pyg
-from edgewise.data.molecules import molecules
-from edgewise.data.neuralogic import neuralogic
+from edgewise.data.knowledge_graphs import triples
+from edgewise.data.networkx_graphs import from_networkx
+from edgewise.data.neuralogic_samples import neuralogic
+from edgewise.data.pyg_graphs import from_pyg
 from edgewise.data.reading import read
 from edgewise.data.schema import Schema, column, one_hot, table
-from edgewise.data.triples import triples
+from edgewise.data.smiles import molecules
+from edgewise.data.trees import DependencyTree, conllu, sentences, to_conllu
 
 __all__ = [
     "Dataset",
+    "DependencyTree",
     "Labels",
     "Schema",
-    "Sentence",
     "column",
     "conllu",
     "from_networkx",

@@ -13,6 +13,8 @@ from edgewise.data.errors import UnknownName
 from edgewise.errors import caller, counted, safe_repr, suggest
 from edgewise.inputs.kinds import Input, ragged, rows
 
+Key = int | str
+
 
 @dataclass(frozen=True, eq=False)
 class Labels:
@@ -20,7 +22,7 @@ class Labels:
 
     keys: Tensor
     values: Tensor
-    classes: tuple[Any, ...] | None = None
+    classes: tuple[Key, ...] | None = None
 
     def __len__(self) -> int:
         return self.keys.shape[1]
@@ -39,7 +41,7 @@ class Dataset:
     """
 
     inputs: Mapping[str, Input]
-    names: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    names: Mapping[str, Sequence[Key]] = field(default_factory=dict)
     labels: Mapping[str, Labels] = field(default_factory=dict)
     splits: Mapping[str, Tensor] = field(default_factory=dict)
 
@@ -47,7 +49,7 @@ class Dataset:
     def _numbers(self) -> dict[str, dict[Any, int]]:
         return {kind: {name: at for at, name in enumerate(all)} for kind, all in self.names.items()}
 
-    def number(self, type: str, name: Any) -> int:
+    def number(self, type: str, name: Key) -> int:
         """The key that stands for a name."""
         numbers = self._of(type, self._numbers)
         if name not in numbers:
@@ -59,7 +61,7 @@ class Dataset:
             )
         return numbers[name]
 
-    def decode(self, type: str, numbers: Tensor | Iterable[int]) -> list[Any]:
+    def decode(self, type: str, numbers: Tensor | Iterable[int]) -> list[Key]:
         """The names behind keys."""
         names = self._of(type, self.names)
         found = numbers.tolist() if isinstance(numbers, Tensor) else list(numbers)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from edgewise.data.errors import BadLine
-from edgewise.data.sources.source import unreadable
+from edgewise.data.sources.table_source import unreadable
 from edgewise.errors import Span
 
 

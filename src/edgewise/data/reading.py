@@ -23,13 +23,13 @@ from edgewise.data.errors import (
 )
 from edgewise.data.schema import Schema, one_hot, table
 from edgewise.data.sources import open_source
-from edgewise.data.sources.source import Source
+from edgewise.data.sources.table_source import TableSource
 from edgewise.data.sql import select
 from edgewise.errors import EdgewiseError, caller, counted, raise_all, safe_repr, suggest
 from edgewise.inputs.kinds import Input, rows
 
 
-def read(source: Any, schema: Schema, *, dtype: torch.dtype | None = None) -> Dataset:
+def read(source: object, schema: Schema, *, dtype: torch.dtype | None = None) -> Dataset:
     """Read the relations of a schema.
 
     `source` is a database (a path of DuckDB or SQLite, `postgresql://...`, a connection), a file or
@@ -75,7 +75,7 @@ class Fetched:
         self.labels = None if self.labels is None else self.labels[mask]
 
 
-def _fetch(source: Source, schema: Schema) -> list[Fetched]:
+def _fetch(source: TableSource, schema: Schema) -> list[Fetched]:
     """All tables of the schema; all names that the source does not have are reported together."""
     there = source.tables()
     errors: list[EdgewiseError] = []

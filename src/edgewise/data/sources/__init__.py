@@ -1,7 +1,7 @@
 """Databases, files and frames, read by SQL: one file per kind, the first that fits opens a thing.
 
-To read a new kind, write `opened(thing) -> context manager of a Source, or None`, and add it to
-`KINDS`.
+To read a new kind, write `opened(thing)`, a context manager of a `TableSource` or None, and add it
+to `KINDS`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 from edgewise.data.errors import UnreadableSource
 from edgewise.data.sources import duckdb, files, frames, postgresql, sqlite
-from edgewise.data.sources.source import Source
+from edgewise.data.sources.table_source import TableSource
 from edgewise.errors import caller, safe_repr
 
-KINDS: tuple[Callable[[Any], AbstractContextManager[Source] | None], ...] = (
+KINDS: tuple[Callable[[Any], AbstractContextManager[TableSource] | None], ...] = (
     postgresql.opened,
     sqlite.opened,
     duckdb.opened,
@@ -25,7 +25,7 @@ KINDS: tuple[Callable[[Any], AbstractContextManager[Source] | None], ...] = (
 
 
 @contextmanager
-def open_source(thing: Any) -> Iterator[Source]:
+def open_source(thing: object) -> Iterator[TableSource]:
     """A source in one transaction: every table is read as it was at the same moment."""
     for kind in KINDS:
         found = kind(thing)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from edgewise.data.sources.source import Source, unreadable
+from edgewise.data.sources.table_source import TableSource, unreadable
 from edgewise.graphs.drawing import require_package
 
 MAGIC = b"DUCK"  # after the checksum of the first block
@@ -60,7 +60,7 @@ def _is_database(path: Path) -> bool:
 
 
 @contextmanager
-def _database(path: Path) -> Iterator[Source]:
+def _database(path: Path) -> Iterator[TableSource]:
     require_package("duckdb")
     import duckdb
 
@@ -76,7 +76,7 @@ def _database(path: Path) -> Iterator[Source]:
 
 
 @contextmanager
-def _connection(connection: Any, name: str = "the connection of DuckDB") -> Iterator[Source]:
+def _connection(connection: Any, name: str = "the connection of DuckDB") -> Iterator[TableSource]:
     import duckdb
 
     cursor = connection.cursor()

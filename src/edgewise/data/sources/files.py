@@ -9,7 +9,7 @@ from typing import Any
 
 from edgewise.data.errors import UnreadableSource
 from edgewise.data.sources.duckdb import DuckDB
-from edgewise.data.sources.source import Source, unreadable
+from edgewise.data.sources.table_source import TableSource, unreadable
 from edgewise.errors import caller, counted
 from edgewise.graphs.drawing import require_package
 
@@ -82,7 +82,7 @@ def _files(path: Path) -> list[Path]:
 
 
 @contextmanager
-def _tables(path: Path, files: list[Path]) -> Iterator[Source]:
+def _tables(path: Path, files: list[Path]) -> Iterator[TableSource]:
     require_package("duckdb")
     import duckdb
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from edgewise.data.errors import UnreadableSource
 from edgewise.data.sources.duckdb import DuckDB
-from edgewise.data.sources.source import Source, unreadable
+from edgewise.data.sources.table_source import TableSource, unreadable
 from edgewise.errors import caller, named, safe_repr
 from edgewise.graphs.drawing import require_package
 
@@ -22,7 +22,7 @@ def opened(thing: Any) -> Any:
 
 
 @contextmanager
-def _tables(frames: Mapping[Any, Any]) -> Iterator[Source]:
+def _tables(frames: Mapping[Any, Any]) -> Iterator[TableSource]:
     require_package("duckdb")
     import duckdb
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from edgewise.data.sources.source import Source, columns_of, unreadable
+from edgewise.data.sources.table_source import TableSource, columns_of, unreadable
 from edgewise.graphs.drawing import require_package
 
 SCHEMES = ("postgresql://", "postgres://")
@@ -79,7 +79,7 @@ def _without_password(address: str) -> str:
 
 
 @contextmanager
-def _server(address: str) -> Iterator[Source]:
+def _server(address: str) -> Iterator[TableSource]:
     require_package("psycopg")
     import psycopg
 
@@ -100,7 +100,7 @@ def _server(address: str) -> Iterator[Source]:
 
 
 @contextmanager
-def _connection(connection: Any, name: str) -> Iterator[Source]:
+def _connection(connection: Any, name: str) -> Iterator[TableSource]:
     import psycopg
 
     try:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from edgewise.data.sources.source import Source, columns_of, unreadable
+from edgewise.data.sources.table_source import TableSource, columns_of, unreadable
 from edgewise.data.sql import quoted
 
 MAGIC = b"SQLite format 3\x00"
@@ -52,7 +52,7 @@ def _is_database(path: Path) -> bool:
 
 
 @contextmanager
-def _database(path: Path) -> Iterator[Source]:
+def _database(path: Path) -> Iterator[TableSource]:
     address = f"{path.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(address, uri=True)
     try:
@@ -63,7 +63,7 @@ def _database(path: Path) -> Iterator[Source]:
 
 
 @contextmanager
-def _connection(connection: sqlite3.Connection, name: str) -> Iterator[Source]:
+def _connection(connection: sqlite3.Connection, name: str) -> Iterator[TableSource]:
     """A savepoint opens a transaction, or one inside that of the caller."""
     factory, connection.row_factory = connection.row_factory, None
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,11 +13,14 @@ from edgewise.data.reading import read
 from edgewise.data.schema import Schema, ValueColumn, table
 from edgewise.errors import caller, safe_repr
 
+if TYPE_CHECKING:
+    import networkx
+
 MISSING = object()
 
 
 def from_networkx(
-    graph: Any,
+    graph: networkx.Graph,
     *,
     values: Sequence[ValueColumn] = (),
     edge_values: Sequence[ValueColumn] = (),

@@ -11,7 +11,7 @@ from edgewise.errors import caller
 FIRST = 300  # characters of a message of another library
 
 
-class Source(Protocol):
+class TableSource(Protocol):
     """`mark` stands for a parameter in its SQL."""
 
     mark: str

@@ -29,7 +29,7 @@ def neuralogic(examples: str | Path, queries: str | Path | None = None) -> Datas
     `names["constant"]`.
     """
     samples: list[list[nodes.Atom]] = []
-    asked: list[Query] = []
+    targets: list[Query] = []
     for number, line in _lines(examples):
         program = _parsed(examples, number, line)
         if len(program.rules) > 1 or (program.rules and program.facts):
@@ -37,12 +37,12 @@ def neuralogic(examples: str | Path, queries: str | Path | None = None) -> Datas
             raise bad_line(examples, number, line, what, "write one sample on a line")
         facts = [fact.atom for fact in program.facts]
         for rule in program.rules:
-            asked.append((len(samples), rule.head))
+            targets.append((len(samples), rule.head))
             facts = [_fact(examples, number, line, item) for item in rule.body]
         samples.append(facts)
     if queries is not None:
-        asked += _queries(queries, len(samples))
-    return Dataset({"facts": ragged(samples)}, *_labels(asked))
+        targets += _queries(queries, len(samples))
+    return Dataset({"facts": ragged(samples)}, *_labels(targets))
 
 
 def _lines(path: str | Path) -> list[tuple[int, str]]:
@@ -79,11 +79,11 @@ def _queries(path: str | Path, count: int) -> Iterable[Query]:
             yield sample, fact.atom
 
 
-def _labels(asked: list[Query]) -> tuple[dict[str, tuple[Any, ...]], dict[str, Labels]]:
-    constants = as_numbers([str(term) for _, atom in asked for term in atom.terms])
+def _labels(targets: list[Query]) -> tuple[dict[str, tuple[Any, ...]], dict[str, Labels]]:
+    constants = as_numbers([str(term) for _, atom in targets for term in atom.terms])
     found: dict[str, Labels] = {}
-    for relation in dict.fromkeys(atom.relation for _, atom in asked):
-        here = [(sample, atom) for sample, atom in asked if atom.relation == relation]
+    for relation in dict.fromkeys(atom.relation for _, atom in targets):
+        here = [(sample, atom) for sample, atom in targets if atom.relation == relation]
         keys = [[sample, *(constants[str(term)] for term in atom.terms)] for sample, atom in here]
         values = [_target(atom) for _, atom in here]
         found[relation] = Labels(torch.tensor(keys).T, torch.tensor(values))

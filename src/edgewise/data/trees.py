@@ -23,7 +23,7 @@ FIELDS = 10
 
 
 @dataclass(frozen=True)
-class Sentence:
+class DependencyTree:
     """Words, their parts of speech, heads (0 is the root, else the place from 1), and relations."""
 
     words: list[str] = field(default_factory=list)
@@ -32,9 +32,9 @@ class Sentence:
     relations: list[str] = field(default_factory=list)
 
 
-def sentences(path: str | Path) -> list[Sentence]:
+def sentences(path: str | Path) -> list[DependencyTree]:
     """The sentences of a file, checked: places count from 1, heads are words, there is one root."""
-    found, current, first = [], Sentence(), 0
+    found, current, first = [], DependencyTree(), 0
     for number, line in [*lines_of(path), (0, "")]:
         if line.startswith("#"):
             continue
@@ -44,11 +44,11 @@ def sentences(path: str | Path) -> list[Sentence]:
         elif current.words:
             _check(current, path, first)
             found.append(current)
-            current, first = Sentence(), 0
+            current, first = DependencyTree(), 0
     return found
 
 
-def _add(sentence: Sentence, path: str | Path, number: int, line: str) -> None:
+def _add(sentence: DependencyTree, path: str | Path, number: int, line: str) -> None:
     fields = line.split("\t")
     if len(fields) != FIELDS:
         what = f"{len(fields)} fields, not {FIELDS}"
@@ -67,7 +67,7 @@ def _add(sentence: Sentence, path: str | Path, number: int, line: str) -> None:
     sentence.relations.append(fields[7])
 
 
-def _check(sentence: Sentence, path: str | Path, line: int) -> None:
+def _check(sentence: DependencyTree, path: str | Path, line: int) -> None:
     heads, count = sentence.heads, len(sentence.words)
     far = [head for head in heads if head > count]
     if far or heads.count(0) != 1:
@@ -106,7 +106,7 @@ def _numbered(values: Sequence[str], numbers: dict[str, int]) -> torch.Tensor:
     return torch.tensor([[*range(len(values))], [numbers[value] for value in values]])
 
 
-def to_conllu(found: Sequence[Sentence]) -> str:
+def to_conllu(found: Sequence[DependencyTree]) -> str:
     """Sentences as text; fields that are not known are `_`."""
 
     def lines() -> Iterator[str]:

@@ -7,7 +7,7 @@ x(I)          features of nodes; of a node type `paper` of `HeteroData`: paper(I
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,10 +17,13 @@ from edgewise.data.errors import BadGraph
 from edgewise.errors import caller, safe_repr
 from edgewise.inputs.kinds import Input, ragged, rows
 
+if TYPE_CHECKING:
+    from torch_geometric.data import Data, HeteroData
+
 SPLITS = ("train", "val", "test")
 
 
-def from_pyg(graph: Any) -> Dataset:
+def from_pyg(graph: Data | HeteroData | Sequence[Data]) -> Dataset:
     """One graph, or a batch of graphs of a list or dataset, each of them a sample.
 
     `edge_attr` are the values of edges, `y` the labels of nodes or of graphs, and `train_mask`,
