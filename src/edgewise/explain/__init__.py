@@ -204,6 +204,7 @@ def _step_lines(step: dict[str, Any]) -> list[str]:
     numbers += [f"{step['pairs']:,} pairs"] if "pairs" in step else []
     numbers += [f"{_amount(step['flops'])}FLOPs", f"{_amount(step['bytes'])}B"]
     lines = [f"{step['kernel']}: {', '.join(numbers)}"]
+    lines += [f"  {line}" for line in step.get("mask", ())]
     lines += [f"  with {', '.join(step['terms'].values())}"] if "terms" in step else []
     lines += [f"  not {name}: {reason}" for name, reason in step.get("not", {}).items()]
     return lines

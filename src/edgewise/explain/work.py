@@ -230,6 +230,7 @@ def _attention(
         "kernel": f"attention ({call.choice.name})",
         "pattern": repr(step.pattern or full()),
         "pairs": pairs,
+        **({"mask": list(step.choice)} if step.choice else {}),
         **_terms(_case(call)),
         "flops": counter.flops + flops,
         "bytes": counter.bytes + size,

@@ -125,6 +125,7 @@ class Grounder:
     limit: int
     joins: dict[Any, tuple[list[Index], Bindings]] = field(default_factory=dict)
     grounds: dict[Any, GroundRule] = field(default_factory=dict)
+    masks: dict[Any, Any] = field(default_factory=dict)  # those of attention, lowered
 
     def index(self, relation: str, arity: int) -> Index:
         found = self.relations.get(relation)

@@ -139,6 +139,8 @@ class AppendedAxes:
                 raise refusal(f"the score of `{relation}` joins positions", where)
         if step.attending is not None or step.attending_rows is not None:
             raise refusal(f"a row of `{relation}` may have no key", where)
+        if step.choice:
+            raise refusal(f"the pairs of `{relation}` are those of a mask over data", where)
         if node.pairs.listed or (step.pattern is not None and not key):
             raise refusal(f"the pairs of `{relation}` are listed", where)
         if key:

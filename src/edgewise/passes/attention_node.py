@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 
 from edgewise.graphs import Pattern
 from edgewise.language import nodes
 from edgewise.language.terms import variables
+from edgewise.passes.attention_mask import Unfolding
 from edgewise.passes.find_patterns import compared
 from edgewise.plan.distances import NotByDistance, check_distances, computing
 from edgewise.plan.lower_score import Names, NotLowered, OtherPlaces, additive, dots_in, lower_score
@@ -33,7 +36,9 @@ class WeightedSum:
     dropout: float
 
 
-def attention_node(sum_: WeightedSum, using: nodes.Rule, replaces: Replaced) -> Attention:
+def attention_node(
+    sum_: WeightedSum, using: nodes.Rule, replaces: Replaced, unfolding: Unfolding
+) -> Attention:
     """The attention node, if the score is a tree over one pair of query and key."""
     found = _additive(sum_, using, replaces)
     if found is not None:
@@ -41,7 +46,8 @@ def attention_node(sum_: WeightedSum, using: nodes.Rule, replaces: Replaced) -> 
     rule, key = sum_.score, sum_.key
     heads = [v.name for v in variables(rule.head.terms) if v.name != key]
     conditions = [item for item in rule.body if not item.carries_value]
-    chain, conditions = computing(conditions, {*heads, key})
+    read = names_in(tuple(item for item in rule.body if item.carries_value))
+    chain, conditions = computing(conditions, read - {*heads, key}, {*heads, key})
     computed = names_in(tuple(chain)) - {*heads, key}
     dots = dots_in(rule, key, computed)
     if not dots:
@@ -55,11 +61,31 @@ def attention_node(sum_: WeightedSum, using: nodes.Rule, replaces: Replaced) -> 
         raise NotAttention(str(reason)) from None
     _refuse_names(score, names, {*heads, key})
     _refuse_chain(score, names)
-    listed = [c for c in conditions if _lists(c, query, key)]
-    rows = [c for c in conditions if _is_row(c, query, key)]
-    pattern = _pattern([c for c in conditions if c not in listed and c not in rows], query, key)
-    pairs = AttendedPairs(pattern, _atoms(listed), _atoms(rows))
+    pairs = _attended(conditions, query, key, frozenset({*heads, key}), unfolding)
     return _node(sum_, using, query, score, pairs, replaces)
+
+
+def _attended(
+    conditions: Sequence[nodes.Expression],
+    query: str,
+    key: str,
+    outer: frozenset[str],
+    unfolding: Unfolding,
+) -> AttendedPairs:
+    """Arithmetic as one pattern; relations of pairs or rows as they are, or all else as a mask."""
+    patterns = [p for c in conditions if (p := _pairs(c, query, key)) is not None]
+    others = [c for c in conditions if _pairs(c, query, key) is None]
+    pattern = None
+    if patterns:
+        terms = (nodes.Variable(query), nodes.Variable(key))
+        pattern = nodes.PatternAtom(reduce(and_, patterns), terms)
+    listed = [c for c in others if _lists(c, query, key) and not unfolding.replaces(c)]
+    rows = [c for c in others if _is_row(c, query, key)]
+    if len(listed) + len(rows) == len(others):
+        return AttendedPairs(pattern, _atoms(listed), _atoms(rows))
+    unfolding.unfolded = set()
+    mask = unfolding.mask(others, outer)
+    return AttendedPairs(pattern, mask=mask, unfolded=frozenset(unfolding.unfolded))
 
 
 def _node(
@@ -146,21 +172,6 @@ def _query(candidates: Sequence[str], conditions: Sequence[nodes.Expression]) ->
         raise NotAttention("every variable of the query is one of the keys or values too")
     held = names_in(tuple(conditions))
     return next((n for n in candidates if n in held), candidates[-1])
-
-
-def _pattern(
-    conditions: Sequence[nodes.Expression], query: str, key: str
-) -> nodes.PatternAtom | None:
-    """All conditions as one pattern of (query, key)."""
-    found: Pattern | None = None
-    for item in conditions:
-        pattern = _pairs(item, query, key)
-        if pattern is None:
-            raise NotAttention(f"`{item!r}` is not a pattern of `{query}` and `{key}`")
-        found = pattern if found is None else found & pattern
-    if found is None:
-        return None
-    return nodes.PatternAtom(found, (nodes.Variable(query), nodes.Variable(key)))
 
 
 def _pairs(item: nodes.Expression, query: str, key: str) -> Pattern | None:

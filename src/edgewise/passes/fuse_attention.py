@@ -11,6 +11,7 @@ from edgewise.language import functions, nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.statements import aggregation_of, atoms, combination, substitute
 from edgewise.language.terms import variables
+from edgewise.passes.attention_mask import unfolding
 from edgewise.passes.attention_node import NotAttention, WeightedSum, attention_node
 from edgewise.passes.inlining import same_domains
 from edgewise.plan.nodes import Attention, Plan
@@ -57,7 +58,7 @@ def _attention(plan: Plan, score: nodes.Rule) -> Attention:
     using = _user(plan, score)
     _refuse_sum(plan, using)
     sum_ = _weighted_sum(plan, score, using, over[0])
-    return attention_node(sum_, using, (score, using))
+    return attention_node(sum_, using, (score, using), unfolding(plan))
 
 
 def _refuse_head(score: nodes.Rule) -> None:

@@ -129,6 +129,31 @@ class EdgeSide:
 
 
 @dataclass(frozen=True, eq=False)
+class SortedTokens:
+    """The token at each place, (places,) or (heads, places), and the place of each query."""
+
+    query: Tensor
+    key: Tensor
+    back: Tensor
+
+    def bias(self, bias: Tensor) -> Tensor:
+        """(..., n or 1, m or 1)."""
+        for axis, order in ((-2, self.query), (-1, self.key)):
+            bias = bias if bias.shape[axis] == 1 else bias.index_select(axis, order)
+        return bias
+
+
+def _placed_tokens(data: Tensor, order: Tensor) -> Tensor:
+    """(..., heads, tokens, d) with tokens in an order, perhaps one of each head."""
+    if order.ndim == 1:
+        return data.index_select(-2, order)
+    heads, tokens = data.shape[-3], data.shape[-2]
+    first = torch.arange(heads, device=order.device)[:, None] * tokens
+    flat = data.flatten(-3, -2).index_select(-2, (order + first).flatten())
+    return flat.unflatten(-2, (heads, order.shape[1]))
+
+
+@dataclass(frozen=True, eq=False)
 class AttentionStep:
     """Runs one attention node; `index` are the heads that attend to a key: those of the queries
     `attending`, or the rows `attending_rows` of ragged samples, where that is not all of them.
@@ -155,6 +180,8 @@ class AttentionStep:
     edge_scale: tuple[EdgeSide, ...] = ()
     samples: int | None = None
     lengths: Tensor | None = None
+    order: SortedTokens | None = None  # of what a mask brings together
+    choice: tuple[str, ...] = ()  # how that was chosen, and what else was not
 
     @property
     def rule(self) -> nodes.Rule:
@@ -182,6 +209,8 @@ class AttentionStep:
         terms = [t for t in (q, k, v, bias, edge_bias, edge_scale) if t is not None]
         batch = torch.broadcast_shapes(*(t.shape[:1] for t in terms))
         q, k, v = (self.spread(t, *batch) for t in (q, k, v))
+        if self.order is not None:
+            return self._heads(self._sorted(self.order, q, k, v, bias, dropout), rank)
         if self.has_terms:
             score, graph = self.score(state), self.pattern or EVERY
             out = graph_attention(
@@ -199,6 +228,24 @@ class AttentionStep:
             )
             return self._heads(out, rank)
         return self._heads(self.kernel(q, k, v, bias, dropout), rank)
+
+    def _sorted(
+        self,
+        order: SortedTokens,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        dropout: float,
+    ) -> Tensor:
+        lead = q.shape[1:-2]
+        q, k, v = (t.flatten(1, -3) for t in (q, k, v))
+        if bias is not None:
+            bias = order.bias(bias).expand(-1, *lead, -1, -1).flatten(1, -3)
+        q = _placed_tokens(q, order.query)
+        k, v = (_placed_tokens(t, order.key) for t in (k, v))
+        out = self.kernel(q, k, v, bias, dropout)
+        return _placed_tokens(out, order.back).unflatten(1, lead)
 
     def kernel(
         self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float

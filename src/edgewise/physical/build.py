@@ -168,12 +168,7 @@ class _Builder:
     def steps(self) -> list[Step]:
         made: list[Step] = []
         graph = needs(body.rule for body in self.bodies)
-        hidden = {
-            rule.head.relation
-            for step in self.fused.values()
-            for rule in step.replaces
-            if rule.head.relation != step.head.relation
-        }
+        hidden = self._hidden()
         waiting: list[set[str]] = []
         for part in components(graph):
             if part <= hidden:
@@ -193,12 +188,53 @@ class _Builder:
                     )
                     continue
                 self.refusals[name] = step
-                mine = {r.head.relation for r in self.fused[name].replaces}
+                mine = self._read_by(name, graph)
                 for other in [w for w in waiting if w <= mine]:
                     made += self._part(other, graph)
                     waiting.remove(other)
             made += self._part(part, graph)
         return made
+
+    def _hidden(self) -> set[str]:
+        """Weights inside of attention, and relations that only masks read, by their rules."""
+        found = {
+            rule.head.relation
+            for step in self.fused.values()
+            for rule in step.replaces
+            if rule.head.relation != step.head.relation
+        }
+        found |= {name for step in self.fused.values() for name in step.pairs.unfolded}
+        found -= {self.plan.output.relation}
+        readers: dict[str, set[str]] = {}
+        for reader, names in needs(body.rule for body in self.bodies).items():
+            for name in names:
+                readers.setdefault(name, set()).add(reader)
+        weights = {
+            step.replaces[0].head.relation: step.pairs.unfolded for step in self.fused.values()
+        }
+        count = -1
+        while count != len(found):  # what is read by others is needed
+            count = len(found)
+            found = {
+                name
+                for name in found
+                if name in weights
+                or all(
+                    name in weights[reader] if reader in weights else reader in found
+                    for reader in readers.get(name, ())
+                )
+            }
+        return found
+
+    def _read_by(self, name: str, graph: Mapping[str, set[str]]) -> set[str]:
+        """What the rules of an attention need, and what that needs."""
+        found, waiting = set[str](), [name]
+        while waiting:
+            one = waiting.pop()
+            new = graph.get(one, set()) - found
+            found |= new
+            waiting += new
+        return found
 
     def _part(self, part: set[str], graph: Mapping[str, set[str]]) -> list[Step]:
         here = [body for body in self.bodies if body.rule.head.relation in part]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
 from typing import Any
 
@@ -30,8 +30,10 @@ from edgewise.physical.attention import (
 )
 from edgewise.physical.attention_nodes import pairs_of
 from edgewise.physical.extents import Extents, Refused, attending_in_all, attending_in_samples
+from edgewise.physical.masked import AttendedMask, attended_mask, mask_on, packed_grid
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.state import State
+from edgewise.plan.mask import Mask
 from edgewise.plan.nodes import Additive, Attention
 from edgewise.plan.score import names_in
 from edgewise.scores.nodes import S, separate
@@ -219,6 +221,11 @@ class _Parts:
             RuleStep(part.ground, SUM), *self.extents.padded_grid(part.names, part.ground.heads)
         )
 
+    def packed(self, node: Attention, part: _Part) -> Side:
+        """The same with the tokens of a ragged batch in one sequence."""
+        grid = packed_grid(self.extents, node, part.names, part.ground.heads)
+        return Side(RuleStep(part.ground, SUM), *grid)
+
 
 def _rule(item: nodes.Expression, names: tuple[str, ...]) -> nodes.Rule:
     head = nodes.Atom("@side", tuple(nodes.Variable(n) for n in names))
@@ -244,37 +251,39 @@ def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
     factors = [] if factor is None else [parts.listed(score.reads[factor])]
     numbers = {n: parts.add(score.reads[n], (0,)) for n in by_head(tree)}
     chosen = {n: score.reads[n] for n in by_distance(tree)}
-    for atom in node.pairs.rows:
-        names = tuple(v.name for v in variables(atom.terms))
-        parts.extents.add(atom, names, grounder.index(atom.relation, len(names)))
     parts.extents.precompute(alike=node.shared)
     if any(name not in axes for name in (*node.shared, node.query, node.key)):
         raise Refused("a variable has no axis")
     if node.head.weight is not None:
         raise Refused("the sum has a weight of its own")
     _refuse_dense(node, biases, samples, axes)
-    pattern = listed_pairs([*listed, *factors], node, axes, _graph(node, grounder, axes))
+    mask = mask_on(node, grounder, parts.extents)
+    own_pairs = _graph(node, grounder, axes, () if mask is not None else node.pairs.listed)
+    pattern = listed_pairs([*listed, *factors], node, axes, own_pairs)
     held, pattern = (
         tables(list(chosen.values()), node, grounder, axes, pattern) if chosen else ({}, pattern)
     )
-    attending = attending_in_samples if samples is not None else attending_in_all
-    found = attending(node, parts.extents, pattern)
+    found = _attended(node, mask, grounder, parts.extents, pattern, plain=tree == S)
+    if found.packed:
+        side = partial(parts.packed, node)
     step = AttentionStep(
         node,
-        found.index,
-        axes,
+        found.attending.index,
+        found.axes,
         tuple(map(side, queries)),
         tuple(map(side, keys)),
         tuple(tuple(map(side, group)) for group in scales),
         tuple(map(side, biases)),
         side(value),
-        found.queries,
-        found.rows,
-        pattern,
-        samples=samples,
-        lengths=found.lengths,
-        edge_bias=tuple(edge_side(part, node, axes, pattern) for part in listed),
-        edge_scale=tuple(edge_side(part, node, axes, pattern) for part in factors),
+        found.attending.queries,
+        found.attending.rows,
+        found.pattern,
+        samples=None if found.packed else samples,
+        lengths=found.attending.lengths,
+        edge_bias=tuple(edge_side(part, node, axes, found.pattern) for part in listed),
+        edge_scale=tuple(edge_side(part, node, axes, found.pattern) for part in factors),
+        order=found.order,
+        choice=found.choice,
     )
     if not isinstance(products, Additive):
         if tree == S:
@@ -282,10 +291,10 @@ def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
         fills = {n: _number(side(part), node, axes) for n, part in numbers.items()}
         fills |= {n: _table(held[item], node, axes) for n, item in chosen.items()}
         return replace(step, tree=filled(tree, fills, axes[node.key] - 1))
-    own = _Parts(grounder, shape, Extents(None))
-    vector = None if products.vector is None else own.add(products.vector, (1, 2))
-    which = pairs_of(pattern, axes[node.query], axes[node.key])
-    return replace(step, vector=None if vector is None else own.side(vector), which=which)
+    alone = _Parts(grounder, shape, Extents(None))
+    vector = None if products.vector is None else alone.add(products.vector, (1, 2))
+    which = pairs_of(found.pattern, axes[node.query], axes[node.key])
+    return replace(step, vector=None if vector is None else alone.side(vector), which=which)
 
 
 def _refuse_dense(
@@ -303,9 +312,6 @@ def _samples(node: Attention, grounder: Grounder) -> int | None:
         return None
     if isinstance(node.score.products, Additive):
         raise Refused("additive attention is computed for one sample at a time")
-    for atom in node.pairs.listed:
-        if SAMPLE in atom.terms:
-            raise Refused(f"`{atom.relation}` lists other pairs in every sample")
     tree, _, _ = separate(node.score.tree)
     read = [node.score.reads[n] for n in (*by_head(tree), *by_distance(tree))]
     if SAMPLE.name in names_in((*node.score.where, *read)):
@@ -330,16 +336,33 @@ def _table(side: Side, node: Attention, axes: Axes) -> Callable[[State], Tensor]
     return table
 
 
-def _graph(node: Attention, grounder: Grounder, axes: Axes) -> Any:
+def _graph(node: Attention, grounder: Grounder, axes: Axes, listed: Sequence[nodes.Atom]) -> Any:
     """The pairs as one pattern: the node's own, and those that relations list."""
     pattern = None if node.pairs.pattern is None else node.pairs.pattern.pattern
-    for atom in node.pairs.listed:
+    for atom in listed:
         index = grounder.index(atom.relation, 2)
         if isinstance(index, Grid):
             raise Refused(f"`{atom.relation}` lists all pairs")
-        listed = pattern_of(index, [v.name for v in variables(atom.terms)], node, axes)
-        pattern = listed if pattern is None else pattern & listed
+        pairs = pattern_of(index, [v.name for v in variables(atom.terms)], node, axes)
+        pattern = pairs if pattern is None else pattern & pairs
     return pattern
+
+
+def _attended(
+    node: Attention,
+    mask: Mask | None,
+    grounder: Grounder,
+    extents: Extents,
+    pattern: Any,
+    *,
+    plain: bool,
+) -> AttendedMask:
+    """The pairs that queries attend to, of a pattern alone or with a mask; of a score that is
+    `plain` tokens may be sorted."""
+    if mask is not None:
+        return attended_mask(node, mask, grounder, extents, pattern, plain=plain)
+    attending = attending_in_samples if extents.samples is not None else attending_in_all
+    return AttendedMask(pattern, attending(node, extents, pattern), extents.axes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,16 +18,21 @@ class NotByDistance(Exception):
 
 
 def computing(
-    conditions: Sequence[nodes.Expression], names: set[str]
+    conditions: Sequence[nodes.Expression], read: frozenset[str], names: set[str]
 ) -> tuple[list[nodes.Expression], list[nodes.Expression]]:
-    """The conditions that mention other variables than `names`, and the rest."""
-    chain: list[nodes.Expression] = []
-    rest: list[nodes.Expression] = []
-    for item in conditions:
-        terms = getattr(item, "terms", ())
-        own = {v.name for v in variables(terms)} - names
-        (chain if own else rest).append(item)
-    return chain, rest
+    """The conditions that compute the variables `read` by values from `names`, and the rest."""
+    found, count = set(read), -1
+    while count != len(found):
+        count = len(found)
+        for item in conditions:
+            own = {v.name for v in variables(getattr(item, "terms", ()))} - names
+            found |= own if own & found else set()
+    chain = [item for item in conditions if _mentions(item, found)]
+    return chain, [item for item in conditions if not _mentions(item, found)]
+
+
+def _mentions(item: nodes.Expression, names: set[str]) -> bool:
+    return any(v.name in names for v in variables(getattr(item, "terms", ())))
 
 
 def check_distances(chain: Sequence[nodes.Expression], query: str, key: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from edgewise.language import nodes
 from edgewise.language.program import Domain
+from edgewise.plan.mask import Mask, map_conditions
 from edgewise.scores.nodes import Node
 
 
@@ -67,11 +68,13 @@ class LoweredScore:
 
 @dataclass(frozen=True)
 class AttendedPairs:
-    """Which keys a query attends to: those of a pattern, and of every relation."""
+    """Which keys a query attends to: those of a pattern, of every relation, and of the mask."""
 
     pattern: nodes.PatternAtom | None = None
     listed: tuple[nodes.Atom, ...] = ()  # hidden relations that list pairs
     rows: tuple[nodes.Atom, ...] = ()  # hidden relations that hold for every query, or key
+    mask: Mask | None = None  # in place of both where conditions are more than those
+    unfolded: frozenset[str] = frozenset()  # relations that the mask replaces by their rules
 
 
 @dataclass(frozen=True)
@@ -106,10 +109,13 @@ def rewrite(node: Attention, rewritten: Callable[[Any], Any]) -> Attention:
         head=rewritten(node.head),
         value=rewritten(node.value),
         score=LoweredScore(score.tree, products, rewritten(score.reads), rewritten(score.where)),
-        pairs=AttendedPairs(
-            node.pairs.pattern, rewritten(node.pairs.listed), rewritten(node.pairs.rows)
-        ),
+        pairs=_rewritten_pairs(node.pairs, rewritten),
     )
+
+
+def _rewritten_pairs(pairs: AttendedPairs, rewritten: Callable[[Any], Any]) -> AttendedPairs:
+    mask = None if pairs.mask is None else map_conditions(pairs.mask, rewritten)
+    return replace(pairs, listed=rewritten(pairs.listed), rows=rewritten(pairs.rows), mask=mask)
 
 
 def _rewrite(product: Any, rewritten: Callable[[Any], Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edgewise.language import nodes
+from edgewise.plan.mask import show_mask
 from edgewise.plan.nodes import Additive, Attention, Plan, Step
 from edgewise.scores.nodes import (
     CALL,
@@ -49,6 +50,8 @@ def _attention(node: Attention) -> str:
         parts.append(f"pairs = {pairs.pattern!r}")
     if pairs.listed:
         parts.append(f"pairs in {', '.join(map(repr, pairs.listed))}")
+    if pairs.mask is not None:
+        parts.append(f"mask = {show_mask(pairs.mask)}")
     if node.score.where or pairs.rows:
         parts.append(f"where {', '.join(map(repr, (*node.score.where, *pairs.rows)))}")
     if node.shared:

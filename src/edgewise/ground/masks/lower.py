@@ -1,0 +1,371 @@
+"""A mask, lowered to rows of keys: conditions are read once, and orders of tokens compared by cost.
+
+In an order every condition is a set of rows: tokens of a class are runs that meet in rectangles,
+intervals clip them, lists and tests do so pair by pair; union, intersection and difference are
+those of rows. The order in which least is computed is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import assert_never
+
+import numpy as np
+
+from edgewise.ground.masks.cells import (
+    Cells,
+    Order,
+    TooManyCells,
+    cells_of,
+    clipped,
+    every_pair,
+    of_classes,
+    rows_of,
+    tested,
+)
+from edgewise.ground.masks.classes import of_sides
+from edgewise.ground.masks.leaves import Equal, Interval, Leaf, Related, Runs, Tested
+from edgewise.ground.masks.sides import Pairs, codes_of, shown
+from edgewise.ground.masks.split import Filter, Joined, Part, Positions, Sides, split
+from edgewise.language import nodes
+from edgewise.layouts import AND, MINUS, NOT, NOTHING, OR, Rows, combine, fold, rows_of_pairs
+from edgewise.layouts.blocks import nonempty_blocks
+from edgewise.layouts.ragged import Ints, ranges
+from edgewise.plan.mask import Conjunction, Disjunction, Mask, Negation
+
+MOST_ORDERS = 8
+LEAST_BLOCK, MOST_BLOCKS = 64, 1024  # of a side: blocks are larger where there are more
+PER_PAIR = 12.0  # the cost of a pair of a list, in pairs of a dense product
+MOVED = 64.0  # the cost of moving a token
+
+
+@dataclass(frozen=True, eq=False)
+class AllOf:
+    """Pairs that all leaves and parts have."""
+
+    leaves: tuple[Leaf, ...]
+    parts: tuple[Read, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class AnyOf:
+    """Pairs that one of the parts has."""
+
+    parts: tuple[Read, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class NotIn:
+    """Pairs that a part has not."""
+
+    part: Read
+
+
+Read = AllOf | AnyOf | NotIn
+
+
+@dataclass(frozen=True, eq=False)
+class LoweredMask:
+    """The pairs of sorted tokens, their order (None: as they are), and why it was chosen."""
+
+    rows: Rows
+    order: Order | None
+    lines: tuple[str, ...]
+
+
+def lower_mask(mask: Mask, pairs: Pairs, *, sort: bool) -> LoweredMask:
+    """The pairs of a mask in the order that costs least; without `sort` as tokens are."""
+    read = _read(mask, pairs)
+    if pairs.queries.sample is not None:
+        assert pairs.keys.sample is not None
+        samples = Equal("the sample", pairs.queries.sample, pairs.keys.sample)
+        read = (
+            AllOf((samples,), (read,))
+            if not isinstance(read, AllOf)
+            else AllOf((samples, *read.leaves), read.parts)
+        )
+    return _cheapest(read, *pairs.shape, sort)
+
+
+def _read(mask: Mask, pairs: Pairs) -> Read:
+    """The tree with conditions read from data."""
+    match mask:
+        case Conjunction(conditions, parts):
+            found: list[Leaf] = []
+            for part in split(conditions, pairs.query, pairs.key):
+                found += _leaves(part, pairs)
+            return AllOf(tuple(found), tuple(_read(part, pairs) for part in parts))
+        case Disjunction(parts, facts):
+            every = [_read(part, pairs) for part in parts]
+            stated = None if facts is None else pairs.data.relations.get(facts.relation)
+            if facts is not None and stated is not None and stated.rows:
+                every.append(_read(Conjunction((facts,)), pairs))
+            return every[0] if len(every) == 1 else AnyOf(tuple(every))
+        case Negation(part):
+            return NotIn(_read(part, pairs))
+    assert_never(mask)
+
+
+def _leaves(part: Part, pairs: Pairs) -> list[Leaf]:
+    match part:
+        case Sides():
+            return of_sides(part, pairs)
+        case Joined(conditions, negated):
+            rows = rows_of_pairs(*pairs.shape, *pairs.joined(conditions))
+            return [Runs(shown(conditions), rows, negated)]
+        case Positions(pattern):
+            return [Runs(repr(pattern.pattern), pattern_rows(pattern, pairs))]
+        case Filter():
+            return [_filter(part, pairs)]
+    assert_never(part)
+
+
+def _filter(part: Filter, pairs: Pairs) -> Equal:
+    """All queries and keys for which conditions hold are one class."""
+    n, m = pairs.shape
+    query, key = np.zeros(n, np.int64), np.zeros(m, np.int64)
+    if part.query or part.key:
+        side = pairs.of_query if part.query else pairs.of_key
+        found = side(part.conditions, ())
+        held = found.by_token(np.zeros(len(found.token), np.int64))
+        query, key = (held, key) if part.query else (query, held)
+    else:
+        samples = pairs.holds(part.conditions)
+        if samples is not None:
+            own = pairs.queries.sample
+            fine = np.zeros(n, bool) if own is None else np.isin(own, samples)
+            query = np.where(fine, 0, -1)
+    return Equal(shown(part.conditions), query, key)
+
+
+def pattern_rows(atom: nodes.PatternAtom, pairs: Pairs) -> Rows:
+    """The rows of a pattern on tokens as they are; in a ragged batch those of each sample."""
+    forward = atom.terms[-2] == nodes.Variable(pairs.query)
+    pattern = atom.pattern if forward else atom.pattern.T
+    pattern = ~pattern if atom.negated else pattern
+    n, m = pairs.shape
+    if pairs.queries.sample is None:
+        return pattern.rows(n, m)
+    assert pairs.keys.sample is not None
+    count = int(max(pairs.queries.sample.max(initial=-1), pairs.keys.sample.max(initial=-1))) + 1
+    high = np.bincount(pairs.queries.sample, minlength=count)
+    wide = np.bincount(pairs.keys.sample, minlength=count)
+    top, left = np.cumsum(high) - high, np.cumsum(wide) - wide
+    found = [np.zeros((3, 0), np.int64)]
+    for (a, b), at in _by_shape(high, wide):
+        if not a or not b:
+            continue
+        one = cells_of(pattern.rows(a, b))
+        height = one.bottom - one.top
+        row = ranges(one.top, height)
+        start, stop = np.repeat(one.left, height), np.repeat(one.right, height)
+        moved = [(row[None] + top[at][:, None]).ravel()]
+        moved += [(x[None] + left[at][:, None]).ravel() for x in (start, stop)]
+        found.append(np.stack(moved))
+    row, start, stop = np.concatenate(found, 1)
+    return rows_of(n, m, Cells(row, row + 1, start, stop))
+
+
+def _by_shape(high: Ints, wide: Ints) -> Iterator[tuple[tuple[int, int], Ints]]:
+    shapes, which = np.unique(np.stack([high, wide], 1), axis=0, return_inverse=True)
+    for at, (a, b) in enumerate(shapes.tolist()):
+        yield (a, b), np.flatnonzero(which.ravel() == at)
+
+
+def _cheapest(read: Read, n: int, m: int, sort: bool) -> LoweredMask:
+    orders = [("as they are", None), *(_orders(read, n, m) if sort else ())]
+    costs: list[tuple[str, str]] = []
+    best: tuple[float, LoweredMask] | None = None
+    refused: TooManyCells | None = None
+    for name, order in orders:
+        try:
+            rows = _rows(read, n, m, order or Order(np.arange(n), np.arange(m)))
+        except TooManyCells as reason:
+            refused = reason
+            costs.append((name, f"{name}: {reason}"))
+            continue
+        cost = _cost(rows) + (0.0 if order is None else MOVED * (n + 2 * m))
+        costs.append((name, f"{name}: cost {cost:,.0f}"))
+        if best is None or cost < best[0]:
+            best = cost, LoweredMask(rows, order, (name,))
+    if best is None:
+        assert refused is not None
+        raise refused
+    found = best[1]
+    chosen = (
+        f"tokens {found.lines[0]}: {found.rows.count():,} of {n * m:,} pairs, cost {best[0]:,.0f}"
+    )
+    lines = (chosen, *(f"not {text}" for name, text in costs if name != found.lines[0]))
+    return LoweredMask(found.rows, found.order, lines)
+
+
+def _cost(rows: Rows) -> float:
+    """Pairs of the blocks that hold any, or pairs of a list where that is less."""
+    if not rows.n or not rows.m:
+        return 0.0
+    block = LEAST_BLOCK
+    while max(rows.n, rows.m) > block * MOST_BLOCKS:
+        block *= 2
+    area = int(nonempty_blocks(rows, block).sum()) * block * block
+    return min(float(area), PER_PAIR * rows.count())
+
+
+def _orders(read: Read, n: int, m: int) -> list[tuple[str, Order]]:
+    """Orders of tokens that gather classes, or rank keys, of some conditions."""
+    found: list[tuple[str, Order]] = []
+    for keys in _sort_keys(read):
+        if not keys or len(found) == MOST_ORDERS:
+            continue
+        query = np.lexsort([_last(key.query) for key in reversed(keys)])
+        key_ = np.lexsort([_last(key.key) for key in reversed(keys)])
+        order = Order(query, key_)
+        same = any(
+            np.array_equal(order.query, o.query) and np.array_equal(order.key, o.key)
+            for _, o in found
+        )
+        if not same and not order.is_identity:
+            found.append(("sorted by " + " and ".join(key.name for key in keys), order))
+    return found
+
+
+def _last(classes: Ints) -> Ints:
+    """TokenAxis without a class come after all others."""
+    return np.where(classes < 0, np.iinfo(np.int64).max, classes)
+
+
+@dataclass(frozen=True, eq=False)
+class SortKey:
+    """A number of each token to sort by."""
+
+    name: str
+    query: Ints
+    key: Ints
+
+
+def _sort_keys(read: Read) -> list[list[SortKey]]:
+    """What tokens may be sorted by, each choice a list."""
+    match read:
+        case AllOf(leaves, parts):
+            own: list[list[SortKey]] = [[]]
+            equal = _joint([leaf for leaf in leaves if isinstance(leaf, Equal)])
+            steps = [] if equal is None else [SortKey(equal.name, equal.query, equal.key)]
+            own += [steps] if steps else []
+            for leaf in leaves:
+                if isinstance(leaf, Related):
+                    steps = [*steps, SortKey(leaf.name, leaf.query, leaf.key)]
+                    own.append(steps)
+            for leaf in leaves:
+                if isinstance(leaf, Interval):
+                    own.append([*steps, SortKey(leaf.name, _ends(leaf), leaf.rank)])
+            inner = [keys for part in parts for keys in _sort_keys(part) if keys]
+            return [*own, *([*a, *b] for b in inner for a in own[-1:])]
+        case AnyOf(parts):
+            several = [[keys for keys in _sort_keys(part) if keys] for part in parts]
+            first = [keys for one in several for keys in one]
+            joined = [key for one in several if one for key in one[0]]
+            return [[], *first, joined]
+        case NotIn(part):
+            return _sort_keys(part)
+    assert_never(read)
+
+
+def _ends(leaf: Interval) -> Ints:
+    """The last rank that each query attends to."""
+    found = np.full(len(leaf.ptr) - 1, -1, np.int64)
+    some = np.diff(leaf.ptr) > 0
+    found[some] = leaf.stop[leaf.ptr[1:][some] - 1]
+    return found
+
+
+def _joint(several: Sequence[Equal]) -> Equal | None:
+    """All of them as one: the classes of tokens are those in all."""
+    if len(several) < 2:
+        return several[0] if several else None
+    query, key = (
+        np.stack([getattr(leaf, side) for leaf in several], 1) for side in ("query", "key")
+    )
+    codes, other = codes_of(query, key)
+    codes = np.where((query < 0).any(1), -1, codes)
+    other = np.where((key < 0).any(1), -1, other)
+    return Equal(" and ".join(leaf.name for leaf in several), codes, other)
+
+
+def _rows(read: Read, n: int, m: int, order: Order) -> Rows:
+    """The pairs in an order of tokens."""
+    match read:
+        case AllOf():
+            return _all_of(read, n, m, order)
+        case AnyOf(parts):
+            every = [_rows(part, n, m, order).trapezoids() for part in parts]
+            return fold(n, m, every, OR)
+        case NotIn(part):
+            return combine(n, m, _rows(part, n, m, order).trapezoids(), NOTHING, NOT)
+    assert_never(read)
+
+
+def _all_of(read: AllOf, n: int, m: int, order: Order) -> Rows:
+    identity = order.is_identity
+    equal = _joint([leaf for leaf in read.leaves if isinstance(leaf, Equal)])
+    classes = [leaf for leaf in (equal, *read.leaves) if isinstance(leaf, Related) or leaf is equal]
+    runs = [leaf for leaf in read.leaves if isinstance(leaf, Runs) and not leaf.negated]
+    listed = [leaf for leaf in runs if identity or leaf.is_list]
+    solid = [rows_of(n, m, of_classes(leaf, order)) for leaf in classes if leaf is not None]
+    solid += [_rows(part, n, m, order) for part in read.parts if not isinstance(part, NotIn)]
+    solid += [leaf.rows if identity else _moved(leaf.rows, order) for leaf in listed]
+    rows = (
+        reduce(lambda a, b: combine(n, m, a.trapezoids(), b.trapezoids(), AND), solid)
+        if (solid)
+        else rows_of(n, m, every_pair(n, m))
+    )
+    clips = [leaf for leaf in read.leaves if isinstance(leaf, Interval)]
+    clips += [_interval(leaf) for leaf in runs if leaf not in listed]
+    tests = [leaf for leaf in read.leaves if isinstance(leaf, Tested)]
+    if clips or tests:
+        cells = cells_of(rows)
+        for clip in clips:
+            cells = clipped(cells, clip, order)
+        for test in tests:
+            cells = tested(cells, test, order)
+        rows = rows_of(n, m, cells)
+    for without in _without(read, n, m, order, rows, identity):
+        rows = combine(n, m, rows.trapezoids(), without.trapezoids(), MINUS)
+    return rows
+
+
+def _without(
+    read: AllOf, n: int, m: int, order: Order, rows: Rows, identity: bool
+) -> Iterator[Rows]:
+    """What is taken away from rows."""
+    for part in read.parts:
+        if isinstance(part, NotIn):
+            yield _rows(part.part, n, m, order)
+    for leaf in read.leaves:
+        if isinstance(leaf, Runs) and leaf.negated:
+            if identity:
+                yield leaf.rows
+            elif leaf.is_list:
+                yield _moved(leaf.rows, order)
+            else:
+                yield rows_of(n, m, clipped(cells_of(rows), _interval(leaf), order))
+
+
+def _moved(rows: Rows, order: Order) -> Rows:
+    """The same pairs of sorted tokens, one by one."""
+    i, j = rows.edges().numpy()
+    place = [np.empty(len(x), np.int64) for x in (order.query, order.key)]
+    for at, x in zip(place, (order.query, order.key), strict=True):
+        at[x] = np.arange(len(x))
+    return rows_of_pairs(rows.n, rows.m, place[0][i], place[1][j])
+
+
+def _interval(leaf: Runs) -> Interval:
+    """Runs of tokens as intervals of their numbers."""
+    cells = cells_of(leaf.rows)
+    height = cells.bottom - cells.top
+    row = ranges(cells.top, height)
+    by = np.argsort(row, kind="stable")
+    start, stop = (np.repeat(x, height)[by] for x in (cells.left, cells.right))
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=leaf.rows.n))])
+    return Interval(leaf.name, ptr, start, stop, np.arange(leaf.rows.m))

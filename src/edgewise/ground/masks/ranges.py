@@ -1,0 +1,162 @@
+"""Comparisons as intervals: `time(I, A), time(J, B), leq(B, A)` are the keys up to some rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from edgewise.ground.index import STRINGS
+from edgewise.ground.masks.leaves import Interval, Leaf
+from edgewise.ground.masks.sides import Pairs, attributes_in, equal, shown
+from edgewise.ground.masks.split import Sides
+from edgewise.ground.masks.tokens import Attributes, extremes
+from edgewise.language import nodes
+from edgewise.layouts.ragged import Ints, pointer
+from edgewise.plan.mask import Condition
+
+MIRRORED = {"leq": "geq", "lt": "gt", "geq": "leq", "gt": "lt", "eq": "eq"}
+
+
+@dataclass
+class RangeEnd:
+    """variable + offset + sign · more."""
+
+    variable: str
+    offset: int
+    more: str | None = None
+    sign: int = 0
+
+    def __call__(self, found: Attributes) -> Ints:
+        total = found.columns[self.variable] + self.offset
+        return total if self.more is None else total + self.sign * found.columns[self.more]
+
+
+@dataclass
+class Bounds:
+    """All lows ≤ value ≤ all highs, which are of the query."""
+
+    value: str
+    lows: list[RangeEnd] = field(default_factory=list)
+    highs: list[RangeEnd] = field(default_factory=list)
+    least: int = -STRINGS  # of the integers that arithmetic takes
+
+    def compare(self, name: str, bound: RangeEnd) -> None:
+        """value ≤ bound, and so on."""
+        if name in ("leq", "lt", "eq"):
+            self.highs.append(replace(bound, offset=bound.offset - (name == "lt")))
+        if name in ("geq", "gt", "eq"):
+            self.lows.append(replace(bound, offset=bound.offset + (name == "gt")))
+
+
+def intervals(sides: Sides, pairs: Pairs) -> list[Leaf] | None:
+    """The leaves of sides whose tests bound one value of the key; None if they do not."""
+    mine = attributes_in(sides, sides.query, pairs.query)
+    others = attributes_in(sides, sides.key, pairs.key)
+    bounds = _bounds(sides.tests, set(mine), others[0]) if len(others) == 1 else None
+    if bounds is None:
+        return None
+    left = pairs.of_query(sides.query, (*sides.shared, *mine)).integers(mine, bounds.least)
+    right = pairs.of_key(sides.key, (*sides.shared, *others)).integers(others, bounds.least)
+    if not right.functional and not sides.shared and bool(bounds.lows) != bool(bounds.highs):
+        right = extremes(right, bounds.value, largest=bool(bounds.lows))
+    if not right.functional or (sides.shared and not left.functional):
+        return None
+    name = shown((*sides.query, *sides.key, *sides.tests))
+    found: list[Leaf] = [_interval(name, left, right, bounds)]
+    if sides.shared:
+        found.insert(0, equal(name, left, right, sides.shared))
+    return found
+
+
+def _interval(name: str, left: Attributes, right: Attributes, bounds: Bounds) -> Interval:
+    values, rank = np.unique(right.columns[bounds.value], return_inverse=True)
+    start = np.zeros(len(left.token), np.int64)
+    stop = np.full(len(left.token), len(values))
+    for bound in bounds.lows:
+        start = np.maximum(start, np.searchsorted(values, bound(left)))
+    for bound in bounds.highs:
+        stop = np.minimum(stop, np.searchsorted(values, bound(left), side="right"))
+    return interval(name, left.count, (left.token, start, stop), right.by_token(rank.ravel()))
+
+
+def interval(name: str, n: int, runs: tuple[Ints, Ints, Ints], rank: Ints) -> Interval:
+    """From (query, start, stop) in any order, empty or overlapping."""
+    some = runs[1] < runs[2]
+    query, start, stop = (x[some] for x in runs)
+    if not (query[1:] > query[:-1]).all():
+        query, start, stop = _disjoint(query, start, stop)
+    return Interval(name, pointer(np.bincount(query, minlength=n)), start, stop, rank)
+
+
+def _disjoint(query: Ints, start: Ints, stop: Ints) -> tuple[Ints, Ints, Ints]:
+    """Overlapping runs of a query merged."""
+    order = np.lexsort((start, query))
+    query, start, stop = query[order], start[order], stop[order]
+    span = int(stop.max(initial=0)) + 1
+    reach = np.maximum.accumulate(query * span + stop)
+    opens = np.ones(len(query), bool)
+    opens[1:] = query[1:] * span + start[1:] > reach[:-1]
+    first = np.flatnonzero(opens)
+    last = np.append(first[1:], len(query)) - 1 if len(first) else first
+    return query[first], start[first], reach[last] - query[first] * span
+
+
+Differences = dict[str, tuple[str, int]]  # D → a variable and ±1: value = variable ± D
+
+
+def _bounds(tests: Sequence[Condition], mine: set[str], value: str) -> Bounds | None:
+    """The bounds that tests are; None if one is something else."""
+    found = Bounds(value)
+    differences: Differences = {}
+    subtracted = [t for t in tests if isinstance(t, nodes.SpecialAtom) and t.name == "sub"]
+    for difference in subtracted:
+        if not _difference(difference, found, differences, mine):
+            return None
+    for test in tests:
+        if test not in subtracted and not _comparison(test, found, differences, mine):
+            return None
+    return found
+
+
+def _difference(
+    test: nodes.SpecialAtom, found: Bounds, differences: Differences, mine: set[str]
+) -> bool:
+    """`sub(a, b, D)`, of natural numbers with D ≥ 0, or with a number for D."""
+    a, b, last = (t.name if isinstance(t, nodes.Variable) else t for t in test.terms)
+    if test.negated or {a, b} - mine != {found.value} or not isinstance(a, str):
+        return False
+    variable, sign = (str(b), 1) if a == found.value else (a, -1)
+    if variable not in mine:
+        return False
+    found.least = 0
+    if isinstance(last, str) and last not in differences and last not in mine | {found.value}:
+        differences[last] = (variable, sign)
+        found.compare("geq" if sign > 0 else "leq", RangeEnd(variable, 0))
+        return True
+    if not isinstance(test.terms[2], int):
+        return False
+    found.compare("eq", RangeEnd(variable, sign * test.terms[2]))
+    return test.terms[2] >= 0
+
+
+def _comparison(test: Condition, found: Bounds, differences: Differences, mine: set[str]) -> bool:
+    if not isinstance(test, nodes.SpecialAtom) or test.negated or test.name not in MIRRORED:
+        return False
+    x, y = test.terms
+    for this, other, kind in ((x, y, test.name), (y, x, MIRRORED[test.name])):
+        if not isinstance(this, nodes.Variable):
+            continue
+        of_query = other.name if isinstance(other, nodes.Variable) else None
+        if this.name in differences and (isinstance(other, int) or of_query in mine):
+            variable, sign = differences[this.name]
+            offset = sign * other if isinstance(other, int) else 0
+            bound = RangeEnd(variable, offset, of_query, sign)
+            found.compare(kind if sign > 0 else MIRRORED[kind], bound)
+            return True
+        if this.name == found.value and of_query in mine and kind != "eq":  # strings are equal too
+            assert of_query is not None
+            found.compare(kind, RangeEnd(of_query, 0))
+            return True
+    return False

@@ -1,0 +1,128 @@
+"""The conditions of a score as one mask; derived relations are replaced by what derives them.
+
+`same(I, J) :- speaker(I, S), speaker(J, S)` has a pair for each two tokens of a speaker: as a
+relation it would be listed, as a mask it is two columns of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from edgewise.language import nodes
+from edgewise.language.dependencies import components, needs
+from edgewise.language.statements import atoms, substitute, weights
+from edgewise.language.terms import variables
+from edgewise.plan.mask import Condition, Conjunction, Disjunction, Mask, Negation
+from edgewise.plan.nodes import Plan
+from edgewise.plan.score import is_softmax
+
+MOST = 256  # conditions of one mask
+
+
+@dataclass
+class Unfolding:
+    """Replaces atoms of derived relations by the bodies of their rules."""
+
+    rules: dict[str, list[nodes.Rule]]
+    unfolded: set[str] = field(default_factory=set)
+    fresh: count[int] = field(default_factory=count)
+    size: int = 0
+
+    def replaces(self, item: nodes.Expression) -> bool:
+        """Whether a condition is an atom of a derived relation."""
+        return isinstance(item, nodes.Atom) and item.relation in self.rules
+
+    def mask(self, conditions: Sequence[nodes.Expression], outer: frozenset[str]) -> Mask:
+        """The mask of a body over the variables `outer`."""
+        found: list[Condition] = []
+        parts: list[Mask] = []
+        for item in conditions:
+            self._add(item, outer, found, parts)
+        self.size += len(found)
+        return Conjunction(tuple(found), tuple(parts))
+
+    def _add(
+        self,
+        item: nodes.Expression,
+        outer: frozenset[str],
+        found: list[Condition],
+        parts: list[Mask],
+    ) -> None:
+        assert isinstance(item, Condition)
+        if not isinstance(item, nodes.Atom) or not self.replaces(item) or self.size > MOST:
+            found.append(item)
+            return
+        rules = self.rules[item.relation]
+        closed = {v.name for v in variables(item.terms)} <= outer
+        if not closed and (len(rules) > 1 or item.negated):
+            found.append(item)  # its variables are those of other conditions too
+            return
+        self.unfolded.add(item.relation)
+        bodies = [self._body(rule, item) for rule in rules]
+        if not closed:
+            for inner in bodies[0]:
+                self._add(inner, outer, found, parts)
+            return
+        facts = nodes.Atom(item.relation, item.terms, hidden=True)
+        part: Mask = Disjunction(tuple(self.mask(body, outer) for body in bodies), facts)
+        parts.append(Negation(part) if item.negated else part)
+
+    def _body(self, rule: nodes.Rule, atom: nodes.Atom) -> tuple[nodes.Expression, ...]:
+        """The conditions of a rule in the place of an atom, with variables of their own."""
+        number = next(self.fresh)
+        terms: dict[str, nodes.Term] = dict(
+            zip((v.name for v in variables(rule.head.terms)), atom.terms, strict=True)
+        )
+        items = list(atoms(rule.body))
+        for name in {v.name for item in items for v in variables(item.terms)} - terms.keys():
+            terms[name] = nodes.Variable(f"{name}@{number}")
+        return tuple(substitute(_condition(item), terms) for item in items)
+
+
+def _condition(item: Condition) -> Condition:
+    """An atom of a body without its value: that it holds is what counts."""
+    if isinstance(item, nodes.Atom):
+        return nodes.Atom(item.relation, item.terms, None, not item.negated, item.negated)
+    return item
+
+
+def unfolding(plan: Plan) -> Unfolding:
+    """Unfolds what is derived without recursion by rules that bind all variables of their heads."""
+    graph = needs(plan.rules)
+    recursive = {
+        name for part in components(graph) for name in part if any(part & graph[n] for n in part)
+    }
+    stated = {fact.atom.relation for fact in plan.facts}
+    # weights of attention are fused away: what reads them is known by its keys alone
+    softmaxes = {r.head.relation for r in plan.rules if is_softmax(r, plan.aggregation)}
+    found: dict[str, list[nodes.Rule]] = {}
+    for rule in plan.rules:
+        found.setdefault(rule.head.relation, []).append(rule)
+    return Unfolding(
+        {
+            name: rules
+            for name, rules in found.items()
+            if name not in recursive | stated | softmaxes
+            and not graph[name] & softmaxes
+            and all(map(_unfolds, rules))
+        }
+    )
+
+
+def _unfolds(rule: nodes.Rule) -> bool:
+    names = [t.name for t in rule.head.terms if isinstance(t, nodes.Variable)]
+    items = list(atoms(rule.body))
+    bound = {
+        v.name
+        for a in items
+        if isinstance(a, nodes.Atom) and not a.negated
+        for v in variables(a.terms)
+    }
+    return (
+        len(set(names)) == len(rule.head.terms)
+        and set(names) <= bound
+        and not any(weight.keys for weight in weights(rule))
+        and not any(isinstance(a, nodes.SpecialAtom) and a.carries_value for a in items)
+    )
