@@ -204,7 +204,7 @@ class _Builder:
             if rule.head.relation != step.head.relation
         }
         found |= {name for step in self.fused.values() for name in step.pairs.unfolded}
-        found -= {self.plan.output.relation}
+        found -= {atom.relation for atom in self.plan.outputs}
         readers: dict[str, set[str]] = {}
         for reader, names in needs(body.rule for body in self.bodies).items():
             for name in names:
