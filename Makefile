@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: demo test test-oldest check bench docs examples golden clean
+.PHONY: demo test test-oldest check bench dist docs examples golden clean
 
 demo: $(READY)
 	$(BIN)/python -m edgewise.demo
@@ -28,6 +28,9 @@ docs: $(READY)
 	$(BIN)/python docs/build.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+dist: $(READY)
+	.ci/wheel
+
 bench: $(READY)
 	$(BIN)/python bench/all.py
 
@@ -42,4 +45,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) $(VENV)-oldest site .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-wheel dist site .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis
