@@ -82,9 +82,6 @@ LOOK_ALIKES = [
         *QKV, D_K, WEIGHTS,
         (R.out(V.I) <= (R.w(V.I, V.J), R.v(V.J), R.special.leq(V.J, V.I))) | [F.product],
     ])),
-    ("is not a pattern of `I` and `J`", Case("a condition on the key alone", [
-        *QKV, weights(DOT, R.special.lt(V.J, 3)), OUT,
-    ])),
     ("`out` is recursive", Case("attention on its own output", [
         *projected("q", "k"), R.v(V.I) <= (R.x(V.I), R.hidden.first(V.I)),
         R.v(V.I) <= (R.out(V.J), R.special.next(V.J, V.I)),

@@ -219,4 +219,24 @@ REWRITINGS = [
         *QKV, OUT,
         weights(DOT * F.sigmoid(0.3 * R.special.min_eval(V.I, V.J)), strided(2)(V.I, V.J)),
     ]),
+    Case("a condition on the key alone", [*QKV, weights(DOT, R.special.lt(V.J, 3)), OUT]),
+    Case("positions of one residue, causal", [
+        *QKV, OUT,
+        weights(DOT, R.special.mod(V.I, 2, V.A), R.special.mod(V.J, 2, V.A), causal()(V.I, V.J)),
+    ]),
+    Case("a mask of each head", [
+        *PER_HEAD, (R.w(V.H, V.I, V.J) <= (
+            HEAD_DOT, R.special.mod(V.J, 2, V.H),
+        )) | [SOFTMAX], OUT_PER_HEAD,
+    ], options=HEADS),
+    Case("ALiBi with a mask", [
+        *PER_HEAD, (R.w(V.H, V.I, V.J) <= (
+            HEAD_DOT, W.slope(V.H)[0.5] * R.special.sub_eval(V.J, V.I), causal()(V.I, V.J),
+            R.special.mod(V.J, 2, 0),
+        )) | [SOFTMAX], OUT_PER_HEAD,
+    ], options=HEADS),
+    Case("a bias and a mask", [
+        *QKV, OUT,
+        weights(DOT + R.bias(V.I, V.J), R.special.mod(V.I, 2, V.A), R.special.mod(V.J, 2, V.A)),
+    ], also(bias=(N, N))),
 ]  # fmt: skip

@@ -44,7 +44,7 @@ def solved(case, model, inputs):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EdgewiseWarning)
         solution = case.program.solve(list(facts(model, inputs)), weights=weights)
-    places = tuple(nodes.Variable(f"P{i}") for i in range(len(model.plan.output.terms)))
+    places = tuple(nodes.Variable(f"P{i}") for i in range(len(model.plan.outputs[0].terms)))
     return solution[nodes.Atom(case.output, places)]
 
 
