@@ -125,6 +125,19 @@ def test_evaluate_measures_what_the_end_of_training_did(
         assert found["bleu"] == pytest.approx(summary["test bleu"])
 
 
+def test_evaluate_finds_the_data_that_train_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of("classify")
+    expected = lines(capsys, "evaluate", str(run), "--data", str(run.parent))
+    monkeypatch.chdir(tmp_path)
+    assert lines(capsys, "evaluate", str(run)) == expected
+    said(capsys, "train", str(run / "recipe.toml"), "--out", "again")
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (
+        run / "model.safetensors"
+    ).read_bytes()
+
+
 def test_evaluate_on_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, path = str(run_of("classify")), tmp_path / "texts.csv"
     path.write_text("text,label\na fine film,1\nbad,0\ndull,1\n")
@@ -165,7 +178,8 @@ MISTAKES = {
     "no file": (["classify", "classify", "--file", "none.txt"], "no-texts", "none.txt"),
     "no such format": (["export", "generate", "--to", "onx"], "not-exportable", "`onnx`"),
     "no layout": (["export", "generate", "--to", "gguf"], "not-exportable", "Llama"),
-    "no data": (["evaluate", "generate"], "bad-data", "--data"),
+    "data that was moved": (["evaluate", "MOVED"], "bad-data", "--data"),
+    "a damaged path": (["evaluate", "LOCAL"], "bad-run", "--data"),
     "no such file": (["evaluate", "generate", "--file", "no.txt"], "bad-data", "check `--file`"),
     "no such part": (["evaluate", "pairs", "--data", "HERE", "--part", "x"], "bad-data", "x"),
     "no measure": (["evaluate", "embed", "--file", "EMPTY"], "bad-data", "EMPTY"),
@@ -173,6 +187,12 @@ MISTAKES = {
     "no pair": (["classify", "pairs", "a dog"], "bad-text", "with a tab"),
     "a bad number": (["generate", "generate", "to", "--most", "0"], "bad-decoding", "most"),
     "a bad beam": (["translate", "translate", "a", "--beams", "0"], "bad-decoding", "beams"),
+}
+BROKEN: dict[str, tuple[str, str | None]] = {  # a file of a run, and its text
+    "NONE": ("model.safetensors", None),
+    "DAMAGED": ("rules.txt", None),
+    "MOVED": ("local.json", '{"data": "/no/such/folder"}'),
+    "LOCAL": ("local.json", "[]"),
 }
 
 
@@ -186,9 +206,10 @@ def test_a_mistake_is_shown_without_a_traceback(
     (verb, model, *rest), code, words = MISTAKES[what]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "EMPTY").mkdir()
-    if model in ("NONE", "DAMAGED"):
-        copied("generate", tmp_path).rename(tmp_path / model)
-        (tmp_path / model / ("model.safetensors" if model == "NONE" else "rules.txt")).unlink()
+    if model in BROKEN:
+        name, text = BROKEN[model]
+        path = copied("generate", tmp_path).rename(tmp_path / model) / name
+        path.unlink() if text is None else path.write_text(text)
     elif model.islower() and "/" not in model:
         model = str(run_of(model))
     here = str(Path(model).parent)

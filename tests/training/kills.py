@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 import safetensors.torch
@@ -38,9 +39,12 @@ def killed(recipe, out, seconds):
     """Whether a process that continues the run was killed after some seconds."""
     child = os.fork()
     if not child:
-        torch.set_num_threads(1)
-        run(recipe, out)
-        os._exit(0)
+        try:
+            run(recipe, out)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)  # not through the cleanup of the parent's folder
     time.sleep(seconds)
     os.kill(child, signal.SIGKILL)
     status = os.waitpid(child, 0)[1]
@@ -66,7 +70,7 @@ def content(out):
     """What a run leaves, without times."""
     last = checkpoint.folder(out / "checkpoints", STEPS)
     files = [*out.glob("*.safetensors"), *last.glob("*.safetensors"), out / "tokenizer.json"]
-    found = {path.name: path.read_bytes() for path in files}
+    found = {str(path.relative_to(out)): path.read_bytes() for path in files}
     found["metrics"] = [
         {name: value for name, value in row.items() if name != "seconds"}
         for row in rows(out / "metrics.jsonl")
@@ -78,6 +82,7 @@ def content(out):
 
 def main(count, seed, folder):
     """Kill `count` runs; the steps that the newest checkpoint had after each."""
+    torch.set_num_threads(1)  # before the fork, which threads do not survive
     draw, folder = random.Random(seed), Path(folder)
     recipe = training.load(put(folder, TEXT))
     began = time.perf_counter()

@@ -6,6 +6,7 @@ typer does.
 """
 
 import ast
+import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -30,6 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
         if find_spec(name) is None:
             print(f"the command needs {name}: pip install 'edgewise[cli]'", file=sys.stderr)
             return BAD_INPUT
+    # threads that wait for others sleep: spinning takes the cores that the others need
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         return _app()(arguments, standalone_mode=True) or 0
     except EdgewiseError as error:

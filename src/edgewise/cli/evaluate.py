@@ -12,7 +12,8 @@ from edgewise.errors import Span
 def evaluate(
     model: Model,
     data: Annotated[
-        Path | None, typer.Option(help="the folder that the data of the recipe is in")
+        Path | None,
+        typer.Option(help="the folder that its data is in; by default where it was in training"),
     ] = None,
     part: Annotated[str, typer.Option(help="validation or test")] = "validation",
     file: Annotated[
@@ -31,7 +32,7 @@ def evaluate(
     if file is not None:
         means = on_file(found, file, Path(model))
     elif isinstance(found, Run):
-        means = on_recipe(found, Path(model), data or Path(), part)
+        means = on_recipe(found, Path(model), data, part)
     else:
         raise BadRun(
             "a checkpoint has no recipe that names its data",

@@ -24,12 +24,18 @@ INTERRUPTED = 130  # the exit code of a command that was interrupted
 
 def train(
     recipe: Annotated[Path, typer.Argument(help="a recipe in TOML")],
-    data: Annotated[Path | None, typer.Option(help="the folder that its data is in")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="the folder that its data is in; by default that of the recipe"),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="the folder to write the run to")] = None,
     resume: Annotated[
         bool, typer.Option("--resume/--no-resume", help="continue a run that is there")
     ] = True,
     device: Annotated[str | None, typer.Option(help="cpu or cuda")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="threads of the CPU; by default one for each core")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="change a key of the recipe: model.graph='window(64)'"),
@@ -52,6 +58,10 @@ def train(
     from edgewise.training.overrides import folder_name
 
     check_device(device)
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
     loaded = load(recipe, settings or ())
     out = Path("runs") / folder_name(recipe.stem, settings or ()) if out is None else out
     console = Console(highlight=False)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from edgewise.training.folder import data_folder
 from edgewise.training.randomness import seed_of
 from edgewise.training.recipe import Recipe, check_recipe
 from edgewise.zoo.layers import AGGREGATED
@@ -40,7 +41,7 @@ class Estimate:
 def estimate(recipe: Recipe, *, data: str | Path | None = None) -> Estimate:
     """The cost of a recipe on its data; the model is built, and run on two examples."""
     check_recipe(recipe)
-    corpus = recipe.data.read(Path(data) if data is not None else recipe.path.parent)
+    corpus = recipe.data.read(data_folder(recipe.path, data))
     how, words = recipe.training, recipe.objective.words(corpus)
     model: Any = recipe.model.build(words, corpus, seed_of(how.seed, "weights"))
     batch = corpus.batch(how.batch, how.seed, 0)

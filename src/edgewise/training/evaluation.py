@@ -14,7 +14,7 @@ from edgewise.inputs.kinds import numbers
 from edgewise.training import recipe as recipes
 from edgewise.training.data.files import LINES, Columns, bad, read
 from edgewise.training.errors import WrongTask
-from edgewise.training.folder import RECIPE
+from edgewise.training.folder import RECIPE, data_folder
 from edgewise.training.model_files import bad as bad_run
 from edgewise.training.objectives import Average, bleu
 from edgewise.training.run import Run
@@ -26,19 +26,20 @@ COLUMNS = {"text": "text", "second": "", "label": "label", "source": "source", "
 Measures = dict[str, float]
 
 
-def on_recipe(run: Run, folder: Path, data: Path, part: str) -> Measures:
+def on_recipe(run: Run, folder: Path, data: Path | None, part: str) -> Measures:
     """What the objective of a run measures on the validation or test part of its data."""
     if not (folder / RECIPE).is_file():
         raise bad_run(folder, f"there is no `{RECIPE}` that names the data", "give `--file FILE`")
     recipe = recipes.load(folder / RECIPE)
-    corpus = recipe.data.read(data, run.tokenizer)
+    where = data_folder(folder / RECIPE, data)
+    corpus = recipe.data.read(where, run.tokenizer)
     run.tokenizer.no_truncation()
     if part not in corpus.parts:
         there = ", ".join(f"`{name}`" for name in corpus.parts)
-        raise bad(f"there is no {part} part", data, f"there are {there}: `--part`")
+        raise bad(f"there is no {part} part", where, f"there are {there}: `--part`")
     if list(getattr(corpus, "labels", run.labels)) != run.labels:
         what = f"the data has the classes {corpus.labels}, the model {run.labels}"
-        raise bad(what, data, "give the data of the recipe, or `--file FILE`")
+        raise bad(what, where, "give the data of the recipe, or `--file FILE`")
     found = Average()
     with torch.inference_mode():
         for read in corpus.validation(BATCH, part):

@@ -18,6 +18,7 @@ A run is a model. Its folder holds, each file written atomically:
 - `cost.json`: weights, FLOPs of a step and pairs of attention, which `edgewise compare` reads;
 - `metrics.jsonl`, `metrics.csv`, `loss.png`, `loss.svg`, `tensorboard/`, `summary.json`: what was
   measured;
+- `local.json`: the folder of the data on this machine, so that `edgewise evaluate RUN` finds it;
 - `checkpoints/`: what resuming needs; nothing else reads it.
 
 The first two groups are written by `training/model_files.py`, before the first step.
@@ -37,14 +38,14 @@ from typing import Any, TextIO
 
 from edgewise.errors import Span
 from edgewise.save.archive import write
-from edgewise.training.errors import RunExists
+from edgewise.training.errors import BadRun, RunExists
 
 try:
     import fcntl
 except ImportError:  # a system without it
     fcntl = None  # type: ignore[assignment]
 
-RECIPE = "recipe.toml"
+RECIPE, LOCAL = "recipe.toml", "local.json"
 
 
 def check(folder: Path, resume: bool) -> None:
@@ -57,6 +58,27 @@ def check(folder: Path, resume: bool) -> None:
         raise _exists(
             "the folder is not empty", folder, "choose another, or leave out `--no-resume`"
         )
+
+
+def data_folder(recipe: Path, chosen: str | Path | None) -> Path:
+    """The folder that the data of a recipe is in.
+
+    The one that is chosen (`--data`); else, for the recipe in the folder of a run, the one that the
+    run was trained with; else that of the recipe.
+    """
+    if chosen is not None:
+        return Path(chosen)
+    try:
+        return Path(json.loads((recipe.parent / LOCAL).read_text(encoding="utf-8"))["data"])
+    except FileNotFoundError:
+        return recipe.parent
+    except (OSError, ValueError, KeyError, TypeError):
+        what = f"`{LOCAL}` does not say where the data is: truncated or corrupt"
+        raise BadRun(what, Span.of("<run>", recipe.parent), "give `--data FOLDER`") from None
+
+
+def write_data_folder(out: Path, data: Path) -> None:
+    write(out / LOCAL, (json.dumps({"data": str(data.absolute())}) + "\n").encode())
 
 
 @contextmanager

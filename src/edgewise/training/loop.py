@@ -56,22 +56,25 @@ def train(
     """Run a recipe in the folder `out` and yield events as they happen.
 
     `edgewise.training.folder` says what the folder holds. Paths in the recipe are relative to
-    `data`, by default to the folder of the recipe. A run that is there continues from its newest
-    checkpoint, bit for bit as if it had not been interrupted; `resume=False` refuses it. When
-    `stop` is set, the run saves a checkpoint after the step and ends.
+    `data`, by default to the folder of the recipe; for the recipe in the folder of a run, to where
+    the data of that run was. A run that is there continues from its newest checkpoint, bit for bit
+    as if it had not been interrupted; `resume=False` refuses it. When `stop` is set, the run saves
+    a checkpoint after the step and ends.
     """
     check_recipe(recipe)
     out = Path(out)
     logs.require(tensorboard)
     folder.check(out, resume)
     same_recipe(out, recipe)
-    where = Path(data) if data is not None else recipe.path.parent
+    where = folder.data_folder(recipe.path, data)
     corpus = recipe.data.read(where, tokenizer_of_run(out, recipe))
     run = _TrainingRun(recipe, corpus, torch.device(device or _device()), out)
     try:
         out.mkdir(parents=True, exist_ok=True)
         with folder.alone(out):
             run.resume()
+            run.describe()
+            folder.write_data_folder(out, where)
             yield from run.events(tensorboard, stop or threading.Event())
     except OSError as problem:
         raise NotWritable(
@@ -144,13 +147,16 @@ class _TrainingRun:
         for group, rate in zip(self.optimiser.param_groups, rates, strict=True):
             group["lr"] = rate
 
-    def events(self, tensorboard: bool, stop: threading.Event) -> Iterator[Event]:
+    def describe(self) -> None:
+        """Write what a run is, before its first step."""
         if self.step == 0:
             model_files.describe(self.out, self.recipe, self.corpus, self.model.program)
             cost = recorded(self.recipe, self.model, self.corpus, self.device)
             write(self.out / COST, (json.dumps(cost, indent=1) + "\n").encode())
         else:
             self._write_current()  # a kill may have come after the checkpoint
+
+    def events(self, tensorboard: bool, stop: threading.Event) -> Iterator[Event]:
         log = Logs(self.out, self.step, tensorboard=tensorboard)
         try:
             size = sum(p.numel() for p in self.model.parameters())

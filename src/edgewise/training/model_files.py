@@ -77,7 +77,21 @@ def write_weights(out: Path, model: Model, step: int, name: str = WEIGHTS) -> No
     """Write the weights to use, by their names in the rules."""
     tensors, _ = tensors_of(model)
     header = {"format": "pt", "step": str(step), "sha256": hash_of(tensors)}
-    write(out / name, safetensors.torch.save(tensors, metadata=header))
+    write(out / name, _ordered(safetensors.torch.save(tensors, metadata=header)))
+
+
+def _ordered(data: bytes) -> bytes:
+    """A safetensors file whose metadata, written in any order, is sorted: equal runs, equal bytes.
+
+    >>> files = [safetensors.torch.save({}, metadata=dict.fromkeys("abcdef", "")) for _ in range(9)]
+    >>> len({_ordered(file) for file in files})
+    1
+    """
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    return data[:8] + text.ljust(size) + data[8 + size :]
 
 
 @dataclass(frozen=True, eq=False)
