@@ -36,6 +36,7 @@ LAYERS = [  # each may import those before it
         "descent",
         "grow",
         "update",
+        "provenance",
         "decode",
         "save",
     ),

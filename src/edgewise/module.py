@@ -161,8 +161,8 @@ class Model(Execution):
     def why(
         self, atom: nodes.Atom, data: Data | None = None, /, *, sample: int = 0, **inputs: InputLike
     ) -> Why:
-        """The groundings behind a value, by the reference evaluator, with the current weights."""
-        return import_module("edgewise.replay").replay(self, data, inputs, sample).why(atom)
+        """The groundings behind a value, with the current weights; no others are joined."""
+        return import_module("edgewise.replay").why(self, atom, data, inputs, sample)
 
     def draw(self, *items: Data | nodes.Atom, sample: int = 0, **inputs: InputLike) -> Picture:
         """The network that data and inputs ground to, or the part behind `atoms`, as SVG.

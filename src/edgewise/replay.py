@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
-from edgewise.errors import EdgewiseError, EdgewiseWarning, caller
+from edgewise.checks.atoms import ArityMismatch
+from edgewise.checks.evaluation import BadQuery, NotDerivable
+from edgewise.errors import EdgewiseError, EdgewiseWarning, caller, nearest, safe_repr
+from edgewise.ground.index import Constants, Index
+from edgewise.ground.join import OverBudget
 from edgewise.language import nodes
+from edgewise.language.dependencies import needs
 from edgewise.language.program import Program
 from edgewise.physical.attention import AttentionStep
 from edgewise.physical.levels import Levels
 from edgewise.physical.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import RelationStep, Step
+from edgewise.plan.nodes import Plan
+from edgewise.provenance.behind import Behind, behind, one_sample, value_recursive
 from edgewise.reference import Solution, solve
+from edgewise.reference.evaluate import Evaluator
+from edgewise.reference.ground import RuleGroundings
+from edgewise.reference.why import Why
+from edgewise.update.tables import Table
+from edgewise.weights import WeightTable
 
 if TYPE_CHECKING:
     from edgewise.module import Data, Model
@@ -27,11 +41,12 @@ MOST = 50_000
 
 
 class SampleTooLarge(EdgewiseError):
-    """`why` and `draw` solve a sample grounding by grounding, which is slow beyond thousands."""
+    """A picture, and values that depend on themselves, need all groundings of a sample, which is
+    slow beyond thousands."""
 
     code = "sample-too-large"
-    example = "Program([R.h <= (R.a(V.X), R.a(V.Y))]).compile(R.h).why(R.h, a=torch.ones(300))"
-    instead = "Program([R.h <= (R.a(V.X), R.a(V.Y))]).compile(R.h).why(R.h, a=torch.ones(3))"
+    example = "Program([R.h <= (R.a(V.X), R.a(V.Y))]).compile(R.h).draw(R.h, a=torch.ones(300))"
+    instead = "Program([R.h <= (R.a(V.X), R.a(V.Y))]).compile(R.h).draw(R.h, a=torch.ones(3))"
 
 
 class UnknownSample(EdgewiseError):
@@ -42,8 +57,83 @@ class UnknownSample(EdgewiseError):
     instead = "Program([R.h(V.X) <= R.a(V.X)]).compile(R.h).why(R.h(0), a=torch.ones(3))"
 
 
+def why(
+    model: Model, query: Any, data: Data | None, inputs: Mapping[str, Any], sample: int = 0
+) -> Why:
+    """The groundings behind an atom, which are found from the atom down: no others are joined.
+
+    Where values depend on themselves, the reference solves all of the sample.
+    """
+    atom = _checked(model, query)
+    step, values = _resolved(model, data, inputs, sample)
+    plan, constants = model.stages["plan"], step.prepared.constants
+    facts, known = _facts(model, step, values, sample), _known(step, plan, sample)
+    stated = {name: table.index for name, table in facts.items()}
+    index = known.get(atom.relation, stated.get(atom.relation))
+    _refuse_open(atom, index, constants)
+    if value_recursive(plan, atom.relation):
+        return _solved(model, step, values, sample).why(atom)
+    if not all(constants.knows(term) for term in atom.terms):  # type: ignore[arg-type]
+        raise _not_derived(atom, index, constants)
+    with torch.no_grad():
+        found = _behind(model, atom, facts, known, constants)
+    own = [rule for rule in plan.rules if rule.head.relation == atom.relation]
+    read = needs(own, values_only=True).get(atom.relation, set())
+    atoms = dict(found.values({atom.relation, *read}))
+    if (atom.relation, atom.terms) not in atoms:
+        raise _not_derived(atom, index, constants)
+    return _explained(model, found, atoms, facts, atom.relation).why(atom)
+
+
+def _behind(
+    model: Model,
+    atom: nodes.Atom,
+    facts: Mapping[str, Table],
+    known: Mapping[str, Index],
+    constants: Constants,
+) -> Behind:
+    try:
+        return behind(model, atom, facts, known, constants)
+    except OverBudget as over:
+        raise SampleTooLarge(
+            f"`{atom!r}` follows from {over.args[0]:,} groundings, more than {model.limit:,}",
+            caller(),
+            "raise `compile(..., limit=...)`",
+        ) from None
+
+
+def _explained(
+    model: Model,
+    found: Behind,
+    values: dict[Any, Tensor],
+    facts: Mapping[str, Table],
+    relation: str,
+) -> Solution:
+    """What is behind an atom as if the reference had solved it."""
+    plan, program = model.stages["plan"], _needed(model)
+    weights = {name: model.weight(name).detach() for name in model._paths}
+    table = WeightTable(
+        [*plan.rules, *plan.facts], dict(plan.domains), dtype=model._one.dtype, values=weights
+    )
+    rules = [RuleGroundings(rule, found.groundings.get(rule, ())) for rule in plan.rules]
+    lines = {line.relation: line for line in plan.lines}
+    evaluator = Evaluator(rules, lines, table, plan.aggregation, False)
+    stated = facts.get(relation)
+    if stated is not None:
+        own = stated.at(found.tables[relation].index.keys)
+        evaluator.facts = dict(replace(found, tables={relation: own}).values([relation]))
+    return Solution(program, evaluator, values)
+
+
 def replay(model: Model, data: Data | None, inputs: Mapping[str, Any], sample: int = 0) -> Solution:
     """What the reference derives from one sample, with the weights that the model has now."""
+    step, values = _resolved(model, data, inputs, sample)
+    return _solved(model, step, values, sample)
+
+
+def _resolved(
+    model: Model, data: Data | None, inputs: Mapping[str, Any], sample: int
+) -> tuple[Step, dict[str, Tensor]]:
     step, values = model._resolved(data, inputs)
     if step.padded:
         raise UnknownSample(
@@ -52,17 +142,19 @@ def replay(model: Model, data: Data | None, inputs: Mapping[str, Any], sample: i
             "ask the batch: `model.why(atom, data, sample=...)`",
         )
     _refuse_sample(step, values, sample)
+    return step, values
+
+
+def _solved(model: Model, step: Step, values: Mapping[str, Tensor], sample: int) -> Solution:
     _refuse_size(step)
-    dtype = model._one.dtype
     weights = {name: model.weight(name).detach() for name in model._paths}
-    facts: list[nodes.Atom] = []
-    for name, source in step.prepared.sources.items():
-        if name in model._reader.arities:  # facts may be of relations that the output does not need
-            column = source.data(values.get(name), weights, dtype).detach()
-            facts += _facts(model, step, name, column[sample if source.batched else 0], sample)
+    constants, stated = step.prepared.constants, []
+    for name, table in _facts(model, step, values, sample).items():
+        for code, value in zip(table.index.keys.tolist(), table.data, strict=True):
+            stated.append(nodes.Atom(name, tuple(map(constants.constant, code)))[value])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EdgewiseWarning)
-        return solve(_needed(model), facts, dtype=dtype, weights=weights)
+        return solve(_needed(model), stated, dtype=model._one.dtype, weights=weights)
 
 
 def _needed(model: Model) -> Program:
@@ -126,15 +218,82 @@ def _pairs(step: AttentionStep) -> int:
     return heads * (n * m if step.pattern is None else int(step.pattern.count(n, m)))
 
 
-def _facts(
-    model: Model, step: Step, name: str, column: Tensor, sample: int
-) -> Iterator[nodes.Atom]:
-    """The rows of a source that the sample has, as facts; facts of the program stay its own."""
-    source = step.prepared.sources[name]
-    own = {row for row, _ in source.weights}
-    keyed = source.index.arity > model._reader.arities[name]  # by the number of the sample
-    keys = [source.index.column(p).tolist() for p in range(source.index.arity)]
-    for row in range(source.index.rows):
-        key = tuple(step.prepared.constants.constant(k[row]) for k in keys)
-        if row not in own and (not keyed or key[0] == sample):
-            yield nodes.Atom(name, key[1:] if keyed else key)[column[row]]
+def _facts(model: Model, step: Step, values: Mapping[str, Tensor], sample: int) -> dict[str, Table]:
+    """The data of one sample, with the weights of now."""
+    weights = {name: model.weight(name).detach() for name in model._paths}
+    found = {}
+    for name, source in step.prepared.sources.items():
+        if name not in model._reader.arities:
+            continue  # facts may be of relations that the output does not need
+        column = source.data(values.get(name), weights, model._one.dtype).detach()
+        index, rows = source.index, column[sample if source.batched else 0].cpu()
+        if index.arity > model._reader.arities[name]:
+            index, mine = one_sample(index, sample)
+            rows = rows[mine]
+        found[name] = Table(index, rows)
+    return found
+
+
+def _known(step: Step, plan: Plan, sample: int) -> dict[str, Index]:
+    """The keys of derived relations that grounding found."""
+    found = {}
+    for name in {rule.head.relation for rule in plan.rules}:
+        index = step.executable.relations.get(name)
+        if index is not None:
+            batched = name in step.prepared.in_batch
+            found[name] = one_sample(index, sample)[0] if batched else index
+    return found
+
+
+def _checked(model: Model, query: Any) -> nodes.Atom:
+    """A query that is one atom of the model."""
+    if not isinstance(query, nodes.Atom) or query.negated or query.weight is not None:
+        raise BadQuery(
+            f"`{safe_repr(query)}` is not a query", caller(), "write `model.why(R.h(1), ...)`"
+        )
+    arities = model._reader.arities
+    relation = model.program.aliases.get(query.relation, query.relation)
+    if relation not in arities:
+        near = nearest(query.relation, list(arities))
+        raise NotDerivable(
+            f"nothing derives `{query!r}`",
+            caller(),
+            f"did you mean `R.{near}`?" if near else "the output needs no such relation",
+        )
+    if len(query.terms) != arities[relation]:
+        raise ArityMismatch(
+            f"the arity of `{query.relation}` is {arities[relation]}, the query has "
+            f"{len(query.terms)}",
+            caller(),
+            "give a constant for each term",
+        )
+    return nodes.Atom(relation, query.terms)
+
+
+def _some(relation: str, index: Index | None, constants: Constants) -> str:
+    """Some atoms of a relation."""
+    rows = torch.arange(0 if index is None else min(index.rows, 3))
+    if index is None or not len(rows):
+        return ""
+    keys = torch.stack([index.column(p)[rows] for p in range(index.arity)], 1).tolist()
+    atoms = [nodes.Atom(relation, tuple(map(constants.constant, key))) for key in keys]
+    return ", ".join(f"`{atom!r}`" for atom in atoms)
+
+
+def _refuse_open(atom: nodes.Atom, index: Index | None, constants: Constants) -> None:
+    if any(isinstance(term, nodes.Variable) for term in atom.terms):
+        some = _some(atom.relation, index, constants)
+        raise BadQuery(
+            f"`{atom!r}` has variables; `why` explains one atom",
+            caller(),
+            f"give one, such as {some}" if some else "give an atom without variables",
+        )
+
+
+def _not_derived(atom: nodes.Atom, index: Index | None, constants: Constants) -> NotDerivable:
+    some = _some(atom.relation, index, constants)
+    return NotDerivable(
+        f"nothing derives `{atom!r}`",
+        caller(),
+        f"these are derived: {some}, ..." if some else "no rule has it as its head for this data",
+    )

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from edgewise import EdgewiseError, F, Program, R, V, ragged
+from edgewise import EdgewiseError, F, Program, R, V, ragged, rows
 from tests.compile.rewritings import D_K, OUT, QKV, WEIGHTS, D, numbers
 
 PROGRAM = Program([*QKV, D_K, WEIGHTS, OUT])
@@ -74,13 +74,72 @@ def test_draw_with_data():
     assert "h(0)" in model.draw(R.h(0), data).svg
 
 
-@pytest.mark.parametrize("ask", ["why", "draw"])
-def test_a_large_sample_is_refused(ask):
+def test_a_large_sample_is_not_drawn():
     model = PROGRAM.compile(R.out)
     with pytest.raises(EdgewiseError) as caught:
-        getattr(model, ask)(R.out(0), x=torch.ones(1000, D))
+        model.draw(R.out(0), x=torch.ones(1000, D))
     assert caught.value.code == "sample-too-large"
     assert "1,000,000" in caught.value.message
+
+
+def test_one_atom_of_many_is_explained_by_what_is_behind_it():
+    rules = [
+        (R.h(V.X) <= (R.edge(V.X, V.Y), R.x(V.Y)["w":2.0])) | [F.product],
+        R.out(V.X) <= (R.h(V.Y), R._edge(V.X, V.Y), ~R.off(V.Y)),
+    ]
+    model = Program(rules).compile(R.out, dtype=torch.float64)
+    nodes, edges = 20_000, 200_000
+    generator = torch.Generator().manual_seed(0)
+    pairs = torch.randint(0, nodes, (2, edges), generator=generator).unique(dim=1)
+    x = torch.rand(nodes, generator=generator, dtype=torch.float64)
+    values = torch.rand(pairs.shape[1], generator=generator, dtype=torch.float64)
+    data = model.ground(edge=rows(pairs, values), off=torch.arange(0, nodes, 3).unsqueeze(0))
+    why = model.why(R.out(7), data, x=x)
+    near = [y for y in pairs[1, pairs[0] == 7].tolist() if y % 3]
+    assert sorted(dict(g.assignment)["Y"] for g in why.derivations[0].groundings) == near
+    sums = [2 * (values * x[pairs[1]])[pairs[0] == y].sum() for y in near]
+    torch.testing.assert_close(why.value, torch.stack(sums).sum())
+    conditions = why.derivations[0].groundings[0].conditions
+    assert [c.relation for c in conditions] == ["edge", "off"]
+    assert "edge(7, " in repr(why)
+
+
+def test_the_weights_of_now_are_printed():
+    model = GRAPH.compile(R.h)
+    with torch.no_grad():
+        model.weight("w").fill_(5.0)
+    why = model.why(R.h(0), a=torch.ones(3), e=torch.tensor([[0, 0], [1, 2]]))
+    assert 'R.a(V.Y)["w": 5.0]' in repr(why)
+
+
+def test_evidence_for_and_against_is_apart():
+    rule = R.h(V.X) <= (R.a(V.Y), R._e(V.X, V.Y))
+    model = Program([rule]).compile(R.h)
+    facts = [R.a(0)[10.0], R.a(1)[9.0], R.a(2)[-14.0], *(R.e(0, y) for y in range(3))]
+    why = model.why(R.h(0), model.ground(facts=facts))
+    text = repr(why)
+    assert "57.6% for, 42.4% against" in text
+    assert text.index("a(1)") < text.index("\n  against") < text.index("a(2)")
+    assert all(abs(g.share) <= 1 for g in why.derivations[0].groundings)
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        (R.h(V.X), "bad-query"),
+        (R.h(7), "not-derivable"),
+        (R.h("u"), "not-derivable"),
+        (R.hh(0), "not-derivable"),
+        (R.h(0, 1), "arity-mismatch"),
+        (~R.h(0), "bad-query"),
+        ("h", "bad-query"),
+    ],
+)
+def test_what_cannot_be_explained(query, code):
+    model = GRAPH.compile(R.h)
+    with pytest.raises(EdgewiseError) as caught:
+        model.why(query, a=torch.ones(3), e=torch.tensor([[0, 0], [1, 2]]))
+    assert caught.value.code == code
 
 
 def test_an_unknown_sample_is_refused(model):

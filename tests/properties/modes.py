@@ -470,6 +470,37 @@ def edits(trial: Trial) -> None:
         assert_values(keyed(tracker.output), wanted)
 
 
+def explained(trial: Trial) -> None:
+    """`why` of a model, which joins only what is behind an atom, against the reference."""
+    random, model = trial.random(), model_of(trial)
+    data = model.ground(facts=trial.facts)
+    weights = {name: model.weight(name).detach() for name in model._paths}
+    wanted, _ = expected(trial, list(trial.facts), leaves(trial.facts))
+    solution = trial.program.solve(trial.facts, dtype=torch.float64, weights=weights)
+    for key in random.sample(sorted(wanted, key=repr), min(3, len(wanted))):
+        atom = nodes.Atom(trial.output, key)
+        found, other = model.why(atom, data).to_json(), solution.why(atom).to_json()
+        assert_same_reasons(found, other)
+
+
+def assert_same_reasons(found: Any, wanted: Any) -> None:
+    """Two explanations, but for witnesses and the names of weights."""
+    match found, wanted:
+        case dict(), dict():
+            for name in wanted.keys() - {"conditions", "rule"}:
+                assert_same_reasons(found[name], wanted[name])
+        case list(), list() if len(found) == len(wanted):
+            for one, other in zip(found, wanted, strict=True):
+                assert_same_reasons(one, other)
+        case float() | int(), float() | int():
+            close = found == wanted or abs(found - wanted) <= 1e-9 * max(1, abs(wanted))
+            if not close and not (found != found and wanted != wanted):
+                raise Difference(f"why: {found} instead of {wanted}")
+        case _:
+            if found != wanted:
+                raise Difference(f"why: {found} instead of {wanted}")
+
+
 def causal_trial(seed: int) -> Trial:
     """Layers over one sequence in which no place needs a later one."""
     choices = random.Random(seed)
@@ -687,6 +718,7 @@ MODES: dict[str, Callable[[Trial], None]] = {
     "call": called,
     "updating": updating,
     "edits": edits,
+    "why": explained,
     "growing": growing,
     "save": saved,
     "text": as_text,

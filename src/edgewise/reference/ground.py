@@ -30,7 +30,7 @@ def ground_rules(
     for stratum in components(needs([matcher.rule for matcher in matchers])):
         here = [matcher for matcher in matchers if matcher.rule.head.relation in stratum]
         _close(here, database)
-        made |= {id(matcher): RuleGroundings(matcher, database) for matcher in here}
+        made |= {id(m): RuleGroundings(m.rule, m.groundings(database)) for m in here}
         for relation, key in unreached:
             if relation in stratum:
                 database[relation].remove(key)
@@ -69,13 +69,20 @@ def _derive(
 
 
 class RuleGroundings:
-    """One rule with its groundings, by rule head; those of one softmax group belong together."""
+    """One rule with its groundings, by rule head; those of one softmax group belong together.
 
-    def __init__(self, matcher: Matcher, database: Database) -> None:
-        self.rule = matcher.rule
+    `witnesses` say for each grounding how its conditions hold: variables that only those mention.
+    """
+
+    def __init__(
+        self, rule: nodes.Rule, groundings: Iterable[tuple[Assignment, Assignment]]
+    ) -> None:
+        self.rule = rule
         self.heads: dict[Key, list[Assignment]] = defaultdict(list)
-        for assignment in matcher.groundings(database):
-            self.heads[ground(matcher.rule.head.terms, assignment)].append(assignment)
+        self.witnesses: dict[Key, Assignment] = {}
+        for assignment, witness in groundings:
+            self.heads[ground(rule.head.terms, assignment)].append(assignment)
+            self.witnesses[tuple(assignment.values())] = witness
         self.groups = self._grouped()
 
     def _grouped(self) -> dict[Key, list[Key]]:

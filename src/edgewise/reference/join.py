@@ -92,13 +92,17 @@ class Matcher:
             if isinstance(literal, nodes.Atom) and not literal.negated
         )
 
-    def groundings(self, database: Database) -> list[Assignment]:
-        """Every grounding once, in key order; variables only conditions mention are existential."""
+    def groundings(self, database: Database) -> list[tuple[Assignment, Assignment]]:
+        """Every grounding once, in key order; variables only conditions mention are existential.
+
+        Each is an assignment, and one of all variables, which says how conditions hold.
+        """
         found: dict[Key, Assignment] = {}
         for assignment in self.matches(database):
             key = tuple(assignment[name] for name in self.visible)
-            found.setdefault(key, {name: assignment[name] for name in self.visible})
-        return [found[key] for key in sorted(found, key=order)]
+            found.setdefault(key, assignment)
+        every = (found[key] for key in sorted(found, key=order))
+        return [({name: bound[name] for name in self.visible}, bound) for bound in every]
 
     def matches(
         self, database: Database, first: int | None = None, new: Sequence[Key] = ()

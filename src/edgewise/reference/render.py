@@ -57,6 +57,19 @@ def plain(atom: nodes.Atom | nodes.SpecialAtom) -> str:
     return f"{name}({', '.join(map(str, atom.terms))})" if atom.terms else name
 
 
+def condition(atom: nodes.Atom | nodes.SpecialAtom | nodes.PatternAtom) -> str:
+    """A ground condition.
+
+    >>> condition(nodes.Atom("edge", (1, 2), negated=True))
+    'not edge(1, 2)'
+    """
+    if isinstance(atom, nodes.PatternAtom):
+        name = f"{atom.pattern!r}({', '.join(map(str, atom.terms))})"
+    else:
+        name = plain(atom)
+    return f"not {name}" if atom.negated else name
+
+
 def percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.1f}%"
 
@@ -97,7 +110,11 @@ def _derivation(derivation: Derivation, of_several: bool) -> list[str]:
         title = f"{derivation.aggregation.name}: weight {short(derivation.weight)} in its group"
     if of_several:
         title += f", gives {short(derivation.value)}, share {percent(derivation.share)}"
-    lines = [title, *_table(*_grounding_rows(derivation))]
+    title += _balance(derivation)
+    lines = [title]
+    for name, some in _apart(derivation):
+        lines += [name] if name else []
+        lines += _table(*_grounding_rows(some))
     if derivation.group:
         lines += ["group", *_table(*_group_rows(derivation))]
     return lines
@@ -114,8 +131,26 @@ def _group_rows(derivation: Derivation) -> tuple[list[str], list[list[str]]]:
     return ["weight", "", "score", "atom", ""], rows
 
 
-def _grounding_rows(derivation: Derivation) -> tuple[list[str], list[list[str]]]:
-    names = [name for name, _ in derivation.groundings[0].assignment]
+def _balance(derivation: Derivation) -> str:
+    """How much is for the value and how much against it, where there is both."""
+    shares = [g.share for g in derivation.groundings if g.share is not None]
+    against = -sum(share for share in shares if share < 0)
+    if not against:
+        return ""
+    return f": {percent(1 - against)} for, {percent(against)} against"
+
+
+def _apart(derivation: Derivation) -> list[tuple[str, list[Grounding]]]:
+    """Groundings for the value, the largest share first, and those against it."""
+    ordered = by_share(derivation.groundings)
+    against = [g for g in reversed(ordered) if g.share is not None and g.share < 0]
+    found = [("", [g for g in ordered if g.share is None or g.share >= 0]), ("against", against)]
+    return [(name, some) for name, some in found if some]
+
+
+def _grounding_rows(groundings: Sequence[Grounding]) -> tuple[list[str], list[list[str]]]:
+    names = [name for name, _ in groundings[0].assignment]
+    where = any(g.conditions for g in groundings)
     rows = [
         [
             percent(g.share),
@@ -123,10 +158,11 @@ def _grounding_rows(derivation: Derivation) -> tuple[list[str], list[list[str]]]
             short(g.contribution),
             *(str(key) for _, key in g.assignment),
             ", ".join(f"{plain(atom)} = {short(value, 2, 3)}" for atom, value in g.used),
+            *([", ".join(map(condition, g.conditions))] if where else []),
         ]
-        for g in by_share(derivation.groundings)
+        for g in groundings
     ]
-    return ["share", "", "contribution", *names, "from"], rows
+    return ["share", "", "contribution", *names, "from", *(["where"] if where else [])], rows
 
 
 def _table(titles: list[str], rows: list[list[str]]) -> list[str]:
@@ -152,8 +188,11 @@ def as_html(why: Why) -> str:
     for derivation in why.derivations:
         rule = html.escape(repr(derivation.rule))
         gives = f"{derivation.aggregation.name}, gives {short(derivation.value)}"
+        gives += _balance(derivation)
         parts.append(f"<p><code>{rule}</code><br>{html.escape(gives)}</p>")
-        parts.append(_html_table(*_grounding_rows(derivation)))
+        for name, some in _apart(derivation):
+            parts += [f"<p>{name}</p>"] if name else []
+            parts.append(_html_table(*_grounding_rows(some)))
         if derivation.group:
             parts.append(_html_table(*_group_rows(derivation)))
     return "\n".join(parts)
@@ -195,6 +234,7 @@ def _derivation_data(derivation: Derivation) -> dict[str, Any]:
             {
                 "assignment": dict(g.assignment),
                 "used": [{"atom": plain(atom), "value": _data(value)} for atom, value in g.used],
+                "conditions": [condition(atom) for atom in g.conditions],
                 "contribution": _data(g.contribution),
                 "share": g.share,
             }

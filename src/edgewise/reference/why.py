@@ -36,11 +36,13 @@ from edgewise.weights import WeightTable
 class Grounding:
     """One grounding: its assignment, the atoms it used, what it gives, and its share.
 
-    `contribution` is f(comb(W·b, ...)), before aggregation.
+    `contribution` is f(comb(W·b, ...)), before aggregation; `conditions` are ground atoms that
+    carry no value, a witness for each variable that only they mention.
     """
 
     assignment: tuple[tuple[str, nodes.Constant], ...]
     used: tuple[tuple[nodes.Atom | nodes.SpecialAtom, Tensor], ...]
+    conditions: tuple[nodes.Atom | nodes.SpecialAtom | nodes.PatternAtom, ...]
     contribution: Tensor
     share: float | None
 
@@ -101,13 +103,14 @@ def why(solution: Solution, atom: nodes.Atom) -> Why:
 
     The share of grounding g with contribution v_g in out = agg(v_1, ..., v_n) is
 
-        share(g) = ⟨J_gᵀ·out, v_g⟩ / ⟨out, out⟩,   J_g = ∂out/∂v_g
+        share(g) = p_g / Σ |p|,   p_g = ⟨J_gᵀ·out, v_g⟩,   J_g = ∂out/∂v_g
 
-    For sum, avg and concat that is the part of the value that comes from g, and the shares sum to
-    one (a grounding that pulls the other way has a negative share). For max and min it goes to
-    the winners of each element, ties equally; for top-k to the chosen. For count every grounding
-    has an equal part, for a softmax without `agg_terms` its weight. Where out is 0 a sum has
-    nothing to share, and the share is None. Derivations share the relation's combination likewise.
+    p_g is what g adds in the direction of the value: for sum, avg and concat the part that comes
+    from it. A grounding that pulls the other way, evidence against, has a negative share; the sizes
+    of all shares sum to one. For max and min it goes to the winners of each element, ties equally;
+    for top-k to the chosen. For count every grounding has an equal part, for a softmax without
+    `agg_terms` its weight. Where out is 0 a sum has nothing to share, and the share is None.
+    Derivations share the relation's combination likewise.
 
     Dropout of a solution in training is drawn again.
 
@@ -118,9 +121,9 @@ def why(solution: Solution, atom: nodes.Atom) -> Why:
     R.h(0) = 4
     R.h(V.X) <= (R.a(V.Y), R._edge(V.X, V.Y))
       sum_agg over 2 groundings
-       share                contribution  X  Y  from
-       75.0%  ████████████  3             0  1  a(1) = 3
-       25.0%  ████          1             0  2  a(2) = 1
+       share                contribution  X  Y  from      where
+       75.0%  ████████████  3             0  1  a(1) = 3  edge(0, 1)
+       25.0%  ████          1             0  2  a(2) = 1  edge(0, 2)
     """
     if isinstance(atom, nodes.Atom) and any(isinstance(t, nodes.Variable) for t in atom.terms):
         raise _open(solution, atom)
@@ -209,7 +212,13 @@ def _derived(
     contributions = [value for _, value in by_head[key]]
     shares = _shares(inner, contributions)
     groundings = tuple(
-        Grounding(tuple(bound.items()), _used(solution, rule.rule, bound, values), value, share)
+        Grounding(
+            tuple(bound.items()),
+            _used(solution, rule.rule, bound, values),
+            _conditions(rule.rule, bound, rule.witnesses[tuple(bound.values())]),
+            value,
+            share,
+        )
         for (bound, value), share in zip(by_head[key], shares, strict=True)
     )
     scores = {h: combine(inner, [v for _, v in pairs]) for h, pairs in by_head.items() if pairs}
@@ -252,6 +261,18 @@ def _used(
     return tuple(found)
 
 
+def _conditions(
+    rule: nodes.Rule, bound: Assignment, witness: Assignment
+) -> tuple[nodes.Atom | nodes.SpecialAtom | nodes.PatternAtom, ...]:
+    """How conditions hold: atoms of relations, and what else has variables of its own."""
+    found = []
+    for atom in atoms(rule.body):
+        own = any(isinstance(t, nodes.Variable) and t.name not in bound for t in atom.terms)
+        if not atom.carries_value and (own or isinstance(atom, nodes.Atom)):
+            found.append(replace(atom, terms=ground(atom.terms, witness)))
+    return tuple(found)
+
+
 def _shares(aggregation: nodes.Function, values: Sequence[Tensor]) -> list[float | None]:
     if Law.NORMALISES in definition(aggregation):  # without agg_terms: the vector of weights
         return combine(aggregation, values).detach().reshape(-1).tolist()
@@ -261,7 +282,7 @@ def _shares(aggregation: nodes.Function, values: Sequence[Tensor]) -> list[float
 def _shared(
     how: nodes.Function, values: Sequence[Tensor], function: Callable[[Sequence[Tensor]], Tensor]
 ) -> list[float | None]:
-    """⟨J_gᵀ·out, v_g⟩ / ⟨out, out⟩ for each value; None where it is 0/0 or infinite."""
+    """p_g = ⟨J_gᵀ·out, v_g⟩ of each value, divided by Σ |p|; None where it is 0/0 or infinite."""
     if definition(how).gradient == "0":  # how many there are
         return [1 / len(values)] * len(values)
     if not values:
@@ -279,6 +300,7 @@ def _shared(
         0.0 if g is None else float((g * leaf).detach().sum())
         for g, leaf in zip(grads, leaves, strict=True)
     ]
-    if total == 0 or not math.isfinite(total):
+    size = math.fsum(map(abs, parts))
+    if total == 0 or size == 0 or not math.isfinite(size):
         return [None] * len(parts)
-    return [part / total if math.isfinite(part) else None for part in parts]
+    return [part / size for part in parts]
