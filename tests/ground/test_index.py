@@ -13,7 +13,6 @@ from edgewise.ground.index import (
     pack,
     union_of,
 )
-from edgewise.ground.join import _matches
 
 SPANS = {"narrow": (0, 6), "negative": (-5, 4), "wide": (0, 1 << 39), "strings": (0, STRINGS + 9)}
 
@@ -60,15 +59,3 @@ def test_a_union_has_the_rows_of_both(span):
     index, rows = union_of(Keys(old), new)
     assert index.keys[rows].equal(torch.cat([old, new]))
     assert index.rows == len({tuple(key) for key in torch.cat([old, new]).tolist()})
-
-
-@pytest.mark.parametrize("largest", [8, 1 << 40])
-@pytest.mark.parametrize("rows", [0, 50])
-def test_matches_are_counted_by_a_table_or_by_a_search(largest, rows):
-    drawn = torch.randint(largest, (2, 50), generator=torch.manual_seed(6))
-    have, want = drawn[0, :rows].sort().values, torch.cat([drawn[1], drawn[0, :9]])
-    first, counts = _matches(have, want)
-    assert counts.tolist() == [(have == code).sum() for code in want]
-    some = counts > 0
-    assert have[first[some]].equal(want[some])
-    assert (first[some] == torch.searchsorted(have, want[some])).all()

@@ -62,7 +62,7 @@ class Body:
             case nodes.Weight():
                 return (4, len(free))  # last: the other literals decide what it ranges over
             case nodes.PatternAtom() if listed and free:
-                return (1, len(free))
+                return (2, len(free) - len(literal.terms))
             case nodes.Atom(negated=False):
                 return (2, len(free) - len(literal.terms)) if free else (0, 0)
             case nodes.SpecialAtom(negated=False) if len(free) == 1:
@@ -81,31 +81,46 @@ def _special_cost(atom: nodes.SpecialAtom, free: set[str]) -> tuple[int, int]:
     return (3 if atom.name == "mul" else 1, 0)
 
 
-def join_order(body: Body, first: int | None, listed: frozenset[int], index: IndexOf) -> list[int]:
+def join_order(
+    body: Body, first: int | None, pairs: Mapping[int, int], index: IndexOf
+) -> list[int]:
     """The literals of a body in the order to join them.
 
     Conditions come as soon as they are bound. Of the orders that begin with one atom and go on with
-    the atom that has the fewest matches, the cheapest.
+    the atom that has the fewest matches, the cheapest. `pairs` are the numbers of pairs of patterns
+    that may be listed: all are, or none.
     """
-    if first is not None or len(body.positive) < 2:
-        return _JoinOrder(body, listed, index).run(first)[1]
+    choices = [pairs, {}] if pairs else [{}]
+    found = [
+        _JoinOrder(body, listed, index).run(at)
+        for listed in choices
+        for at in _starts(body, first, listed, index)
+    ]
+    return min(found, key=lambda pair: pair[0])[1]
+
+
+def _starts(
+    body: Body, first: int | None, listed: Mapping[int, int], index: IndexOf
+) -> list[int | None]:
     starts = list(body.positive)
+    if first is not None or len(starts) < 2:
+        return [first]
     if len(starts) > MAX_STARTS:
         starts = sorted(starts, key=lambda at: index(body.positive[at]).rows)[:MAX_STARTS]
-    found = [_JoinOrder(body, listed, index).run(at) for at in starts]
-    return min(found, key=lambda pair: pair[0])[1]
+    return [*starts, *listed]
 
 
 class _JoinOrder:
     """One order, with what it is expected to cost."""
 
-    def __init__(self, body: Body, listed: frozenset[int], index: IndexOf) -> None:
+    def __init__(self, body: Body, listed: Mapping[int, int], index: IndexOf) -> None:
         self.body = body
         self.listed = listed
         self.index = index
         self.known: set[str] = set()
+        self.lengths: dict[str, int] = {}  # keys that a bound variable runs over, at most
         self.rows = 1.0
-        self.cost = 0.0
+        self.cost = float(sum(listed.values()))
 
     def run(self, first: int | None) -> tuple[float, list[int]]:
         waiting = list(range(len(self.body.literals)))
@@ -117,37 +132,51 @@ class _JoinOrder:
             steps.append(at)
         return self.cost, steps
 
-    def _rank(self, at: int) -> tuple[float, ...]:
+    def _binds(self, at: int) -> bool:
         literal = self.body.literals[at]
-        kind, detail = self.body.cost(literal, self.known, at in self.listed)
-        if isinstance(literal, nodes.Atom) and not literal.negated and kind == 2:
-            return (kind, self._matches(literal), at)
+        return at in self.listed or (isinstance(literal, nodes.Atom) and not literal.negated)
+
+    def _rank(self, at: int) -> tuple[float, ...]:
+        kind, detail = self.body.cost(self.body.literals[at], self.known, at in self.listed)
+        if kind == 2 and self._binds(at):
+            return (kind, self._matches(at), at)
         return (kind, detail, at)
 
     def _take(self, at: int) -> None:
         literal = self.body.literals[at]
-        if isinstance(literal, nodes.Atom) and not literal.negated:
-            index = self.index(literal)
-            free = self._free(literal)
+        if self._binds(at):
+            rows, sizes = self._size(at)
+            grid = isinstance(literal, nodes.Atom) and isinstance(self.index(literal), Grid)
+            free = {v.name for v in variables(terms_of(literal))} - self.known
             if not free or not self.known:
-                self.rows *= 1 if not free else index.rows
-                self.cost += self.rows * (COMPARE if isinstance(index, Grid) else LOOK_UP)
+                self.rows *= 1 if not free else rows
+                self.cost += self.rows * (COMPARE if grid else LOOK_UP)
             else:
-                self.rows *= self._matches(literal)
+                self.rows *= self._matches(at)
                 self.cost += self.rows * EXPAND
-            self.cost += 0 if isinstance(index, Grid) else index.rows
+            self.cost += 0 if grid else rows
+            for term, size in zip(terms_of(literal), sizes, strict=True):
+                if isinstance(term, nodes.Variable):
+                    self.lengths[term.name] = min(size, self.lengths.get(term.name, size))
         self.known |= {v.name for v in variables(terms_of(literal))}
 
-    def _free(self, literal: nodes.Atom) -> set[str]:
-        return {v.name for v in variables(literal.terms)} - self.known
+    def _size(self, at: int) -> tuple[int, tuple[int, ...]]:
+        """How many rows an atom or a listed pattern has, and the spans of its columns."""
+        literal = self.body.literals[at]
+        if isinstance(literal, nodes.Atom):
+            index = self.index(literal)
+            return index.rows, index.spans
+        each = math.isqrt(self.listed[at]) + 1
+        names = [t.name if isinstance(t, nodes.Variable) else "" for t in terms_of(literal)]
+        return self.listed[at], tuple(self.lengths.get(name, each) for name in names)
 
-    def _matches(self, literal: nodes.Atom) -> float:
+    def _matches(self, at: int) -> float:
         """The rows of an atom for one value of what is known, as if they were spread evenly."""
-        index = self.index(literal)
+        rows, spans = self._size(at)
         bound = [
             p
-            for p, t in enumerate(literal.terms)
+            for p, t in enumerate(terms_of(self.body.literals[at]))
             if not isinstance(t, nodes.Variable) or t.name in self.known
         ]
-        keys = math.prod(index.spans[p] for p in bound)
-        return index.rows / max(min(keys, index.rows), 1)
+        keys = math.prod(spans[p] for p in bound)
+        return rows / max(min(keys, rows), 1)

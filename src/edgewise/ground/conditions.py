@@ -14,7 +14,15 @@ from torch import Tensor
 from edgewise.checks.evaluation import call_raised, not_a_key
 from edgewise.ground import formulas
 from edgewise.ground.body import SAMPLE, Body
-from edgewise.ground.index import STRINGS, Constants, Grid, Index, index_of
+from edgewise.ground.index import (
+    STRINGS,
+    Constants,
+    Grid,
+    Index,
+    index_of,
+    pack,
+    stable_order,
+)
 from edgewise.language import nodes
 
 COMPARE = {"leq": torch.le, "lt": torch.lt, "geq": torch.ge, "gt": torch.gt}
@@ -175,9 +183,7 @@ class PatternAxes:
 
     def pairs(self) -> Iterator[tuple[int, int, Tensor]]:
         """Every different pair of lengths, with the samples that have it."""
-        different, which = torch.unique(self.lengths, dim=1, return_inverse=True)
-        for at, (n, m) in enumerate(different.T.tolist()):
-            yield n, m, (which == at).nonzero()[:, 0]
+        yield from _by_lengths(self.lengths)
 
 
 def pattern_axes(
@@ -237,12 +243,24 @@ def pairs_index(pattern: Any, found: PatternAxes) -> Index:
 def contains_pairs(pattern: Any, found: PatternAxes, columns: list[Tensor]) -> Tensor:
     """Whether each pair is in the pattern; a key outside of its axis makes the axis longer."""
     *sample, i, j = columns
-    inside = (i >= 0) & (j >= 0) & (i < STRINGS) & (j < STRINGS)
-    own = found.lengths[:, sample[0]] if sample else found.lengths.expand(2, len(i))
-    lengths = torch.where(inside, torch.maximum(own, torch.stack([i, j]) + 1), 0)
-    different, which = torch.unique(lengths, dim=1, return_inverse=True)
-    for at, (n, m) in enumerate(different.T.tolist()):
-        here = (which == at).nonzero()[:, 0]
+    own = found.lengths[:, sample[0]] if sample else found.lengths
+    holds = (i >= 0) & (j >= 0) & (i < STRINGS) & (j < STRINGS)
+    inside = holds & (i < own[0]) & (j < own[1])
+    if not sample and bool(inside.all()):
+        n, m = found.lengths[:, 0].tolist()
+        return pattern.contains(i, j, n, m) if n and m else inside
+    lengths = torch.where(holds, torch.maximum(own, torch.stack([i, j]) + 1), 0)
+    for n, m, here in _by_lengths(lengths):
         if n and m:
-            inside[here] &= pattern.contains(i[here], j[here], n, m)
-    return inside
+            holds[here] &= pattern.contains(i[here], j[here], n, m)
+    return holds
+
+
+def _by_lengths(lengths: Tensor) -> Iterator[tuple[int, int, Tensor]]:
+    """Every different pair of lengths, with the columns that have it."""
+    (codes,) = pack(lengths.unbind(0))
+    different, which = torch.unique(codes, return_inverse=True)
+    order = stable_order(which, len(different))
+    for here in order.split(torch.bincount(which, minlength=len(different)).tolist()):
+        n, m = lengths[:, here[0]].tolist()
+        yield n, m, here

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller
 from edgewise.language.nodes import Constant
 
+MANY = 2048  # codes, from which on a radix sort is faster
 TABLE = 2  # entries of a table for each look-up; where it would have more, a search is faster
 WIDEST = 1 << 62  # keys that one integer tells apart
 STRINGS = 1 << 40  # integers stay below, strings from here on, so that keys sort as they should
@@ -99,7 +101,7 @@ class Keys:
         """Keys as sorted integers, and their order, None where they are sorted; there are some."""
         columns = self.keys.unbind(1)
         wide = math.prod(self.spans) >= WIDEST
-        codes = _ranked([columns])[0] if wide else _codes(columns, self.ends)
+        codes = ranked([columns])[0] if wide else encode(columns, self.ends)
         return (codes, None) if ascending(codes) else codes.sort(stable=True)
 
     def or_grid(self) -> Index:
@@ -183,6 +185,22 @@ def union_of(old: Index, keys: Tensor) -> tuple[Index, Tensor]:
     return index_of(both[order[fresh]]), torch.empty_like(order).index_copy_(0, order, number)
 
 
+def stable_order(codes: Tensor, size: int) -> Tensor:
+    """The stable order of codes below `size`.
+
+    >>> stable_order(torch.tensor([4, 2, 4]), 5).tolist()
+    [1, 0, 2]
+    """
+    if len(codes) < MANY or size > 1 << 48:
+        return codes.sort(stable=True).indices
+    values, order = codes.numpy(), None
+    for shift in range(0, max(size - 1, 1).bit_length(), 16):  # radix sort of 16 bits at a time
+        digits = ((values if order is None else values[order]) >> shift).astype(np.uint16)
+        least = np.argsort(digits, kind="stable")
+        order = least if order is None else order[least]
+    return torch.from_numpy(order)
+
+
 def ascending(codes: Tensor) -> bool:
     """True if each code is larger than the one before: sorted, and none twice."""
     return bool((codes[1:] > codes[:-1]).all())
@@ -195,13 +213,13 @@ def pack(*tables: Sequence[Tensor]) -> list[Tensor]:
     """
     if not tables[0]:
         return [torch.zeros(0, dtype=torch.int64) for _ in tables]
-    ends = _ends(tables)
+    ends = ends_of(tables)
     if math.prod(high - low + 1 for low, high in ends) >= WIDEST:
-        return _ranked(tables)
-    return [_codes(table, ends) for table in tables]
+        return ranked(tables)
+    return [encode(table, ends) for table in tables]
 
 
-def _ends(tables: Sequence[Sequence[Tensor]]) -> list[tuple[int, int]]:
+def ends_of(tables: Sequence[Sequence[Tensor]]) -> list[tuple[int, int]]:
     """The least and the largest key of each column, over several tables."""
     ends = []
     for columns in zip(*tables, strict=True):
@@ -210,7 +228,12 @@ def _ends(tables: Sequence[Sequence[Tensor]]) -> list[tuple[int, int]]:
     return ends
 
 
-def _codes(columns: Sequence[Tensor], ends: Sequence[tuple[int, int]]) -> Tensor:
+def encode(columns: Sequence[Tensor], ends: Sequence[tuple[int, int]]) -> Tensor:
+    """One integer per row, in the order of rows; `ends` are the least and largest of each column.
+
+    >>> encode([torch.tensor([1, 2]), torch.tensor([5, 7])], [(1, 2), (5, 9)]).tolist()
+    [0, 7]
+    """
     code = columns[0] - ends[0][0]
     for column, (low, high) in zip(columns[1:], ends[1:], strict=True):
         code.mul_(high - low + 1).add_(column)
@@ -219,7 +242,8 @@ def _codes(columns: Sequence[Tensor], ends: Sequence[tuple[int, int]]) -> Tensor
     return code
 
 
-def _ranked(tables: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+def ranked(tables: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+    """As `pack`, by sorting: where keys are too far apart for one integer."""
     both = torch.cat([torch.stack(list(table), 1) for table in tables])
     ranks = torch.unique(both, dim=0, return_inverse=True)[1]
     return list(ranks.split([len(table[0]) for table in tables]))
@@ -253,7 +277,7 @@ def locate(index: Index, columns: Sequence[Tensor]) -> Tensor:
         inside = torch.ones_like(columns[0], dtype=torch.bool)
         for column, (low, high) in zip(columns, index.ends, strict=True):
             inside &= (column >= low) & (column <= high)
-        want = torch.where(inside, _codes(columns, index.ends), -1)
+        want = torch.where(inside, encode(columns, index.ends), -1)
     if size <= TABLE * len(want):
         return _looked_up(have, order, want, size)
     place = torch.searchsorted(have, want).clamp(max=index.rows - 1)

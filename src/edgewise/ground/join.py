@@ -1,16 +1,31 @@
-"""Joins on columns of keys: CSR by sorting, expansion by counts, never a loop over rows."""
+"""Joins on columns of keys: partial groundings extended by one atom, never a loop over rows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError
-from edgewise.ground.index import TABLE, Grid, Index, ascending, locate, pack, run_starts
+from edgewise.ground.groups import GOLDEN, Lookups
+from edgewise.ground.index import (
+    TABLE,
+    WIDEST,
+    Grid,
+    Index,
+    Keys,
+    ascending,
+    encode,
+    ends_of,
+    locate,
+    ranked,
+    run_starts,
+    stable_order,
+)
 from edgewise.language import nodes
 
 
@@ -25,9 +40,24 @@ class Bindings:
     def take(self, chosen: Tensor) -> Bindings:
         return Bindings(
             len(chosen),
-            {name: column[chosen] for name, column in self.columns.items()},
-            {at: rows[chosen] for at, rows in self.rows.items()},
+            {name: column.index_select(0, chosen) for name, column in self.columns.items()},
+            {at: rows.index_select(0, chosen) for at, rows in self.rows.items()},
         )
+
+    def between(self, low: int, high: int) -> Bindings:
+        """A slice, without a copy."""
+        return Bindings(
+            high - low,
+            {name: column[low:high] for name, column in self.columns.items()},
+            {at: rows[low:high] for at, rows in self.rows.items()},
+        )
+
+    def without_rows(self, at: int) -> Bindings:
+        return replace(self, rows={a: rows for a, rows in self.rows.items() if a != at})
+
+    def only(self, names: Collection[str]) -> Bindings:
+        """Without other columns."""
+        return replace(self, columns={n: c for n, c in self.columns.items() if n in names})
 
     def where(self, mask: Tensor) -> Bindings:
         return self if bool(mask.all()) else self.take(mask.nonzero()[:, 0])
@@ -37,19 +67,28 @@ class Bindings:
 
 
 def join(
-    bindings: Bindings, at: int, terms: tuple[nodes.Term | int, ...], index: Index, budget: Budget
+    bindings: Bindings,
+    at: int,
+    terms: tuple[nodes.Term | int, ...],
+    index: Index,
+    budget: Budget,
+    lookups: Lookups,
 ) -> Bindings:
     """Extend bindings by the atom `at`; its constants are codes already."""
     known = [p for p, t in enumerate(terms) if not _free(t, bindings)]
     if len(known) == len(terms) and terms:
-        columns = [_column(terms[p], bindings) for p in known]
+        columns = [column_of(terms[p], bindings) for p in known]
+        likely = lookups.may_hold(index, columns)
+        if likely is not None:
+            bindings = bindings.where(likely)
+            columns = [column_of(terms[p], bindings) for p in known]
         rows = locate(index, columns)
         found = replace(bindings, rows=bindings.rows | {at: rows})
         return found.where(rows >= 0)
     if isinstance(index, Grid):
         expanded, rows = _expand_grid(bindings, terms, index, known, budget)
     else:
-        expanded, rows = _expand_keys(bindings, terms, index, known, budget)
+        expanded, rows = _expand_keys(bindings, terms, index, known, budget, lookups)
     expanded = replace(expanded, rows=expanded.rows | {at: rows})
     return _bind_new(expanded, terms, index, rows)
 
@@ -105,7 +144,7 @@ def _free(term: nodes.Term | int, bindings: Bindings) -> bool:
     return isinstance(term, nodes.Variable) and term.name not in bindings.columns
 
 
-def _column(term: nodes.Term | int, bindings: Bindings) -> Tensor:
+def column_of(term: nodes.Term | int, bindings: Bindings) -> Tensor:
     if isinstance(term, nodes.Variable):
         return bindings.columns[term.name]
     return torch.full((bindings.count,), int(term), dtype=torch.int64)
@@ -123,7 +162,7 @@ def _expand_grid(
     base = torch.zeros(bindings.count, dtype=torch.int64)
     strides = [math.prod(index.sizes[p + 1 :]) for p in range(index.arity)]
     for p in known:
-        column = _column(terms[p], bindings)
+        column = column_of(terms[p], bindings)
         inside &= (column >= 0) & (column < index.sizes[p])
         base = base + column * strides[p]
     found = bindings if bool(inside.all()) else bindings.take(inside.nonzero()[:, 0])
@@ -143,9 +182,10 @@ def _expand_grid(
 def _expand_keys(
     bindings: Bindings,
     terms: tuple[nodes.Term | int, ...],
-    index: Index,
+    index: Keys,
     known: list[int],
     budget: Budget,
+    lookups: Lookups,
 ) -> tuple[Bindings, Tensor]:
     if not known:
         budget.check(bindings.count * index.rows)
@@ -157,27 +197,24 @@ def _expand_keys(
             ), torch.arange(index.rows)
         left = torch.arange(bindings.count).repeat_interleave(index.rows)
         return bindings.take(left), torch.arange(index.rows).repeat(bindings.count)
-    want, have = pack(
-        [_column(terms[p], bindings) for p in known], [index.column(p) for p in known]
-    )
-    ordered, order = have.sort(stable=True)
-    first, counts = _matches(ordered, want)
+    wanted = [column_of(terms[p], bindings) for p in known]
+    first, counts, groups = lookups.matches(index, tuple(known), wanted)
     total = int(counts.sum())
     budget.check(total)
-    left = torch.arange(bindings.count).repeat_interleave(counts)
-    starts = (counts.cumsum(0) - counts).repeat_interleave(counts)
-    rows = order[torch.arange(total) - starts + first.repeat_interleave(counts)]
+    left, places = expansion(first, counts, total)
+    rows = places if groups.order is None else groups.order.index_select(0, places)
     return bindings.take(left), rows
 
 
-def _matches(ordered: Tensor, want: Tensor) -> tuple[Tensor, Tensor]:
-    """The place of the first of `ordered` that equals each of `want`, and how many do."""
-    size = 1 + int(max((codes.max() for codes in (ordered, want) if len(codes)), default=-1))
-    if size > TABLE * (len(ordered) + len(want)):
-        first = torch.searchsorted(ordered, want)
-        return first, torch.searchsorted(ordered, want, right=True) - first
-    counts = torch.bincount(ordered, minlength=size)
-    return (counts.cumsum(0) - counts)[want], counts[want]
+def expansion(first: Tensor, counts: Tensor, total: int) -> tuple[Tensor, Tensor]:
+    """For each k the places `first[k]`, ..., `first[k] + counts[k] − 1`, and k itself, end to end.
+
+    >>> expansion(torch.tensor([5, 0]), torch.tensor([1, 2]), 3)
+    (tensor([0, 1, 1]), tensor([5, 0, 1]))
+    """
+    left = torch.arange(len(counts)).repeat_interleave(counts, output_size=total)
+    shift = first - counts.cumsum(0).sub_(counts)
+    return left, shift.index_select(0, left).add_(torch.arange(total))
 
 
 def _bind_new(
@@ -202,8 +239,49 @@ def distinct(bindings: Bindings, names: Iterable[str]) -> Bindings:
     wanted = [bindings.columns[name] for name in names]
     if not wanted:
         return bindings.take(torch.zeros(min(bindings.count, 1), dtype=torch.int64))
-    (codes,) = pack(wanted)
+    codes, size = _numbered(wanted)
     if ascending(codes):
         return bindings
-    ordered, order = codes.sort(stable=True)
+    order = stable_order(codes, size)
+    ordered = codes.index_select(0, order)
     return bindings.take(order[run_starts(ordered)])
+
+
+def one_of_each(bindings: Bindings) -> Bindings:
+    """One grounding for each assignment of all variables, in the order they are in."""
+    if not bindings.columns or bindings.count < 2:
+        return bindings.between(0, min(bindings.count, 1))
+    codes, size = _numbered(list(bindings.columns.values()))
+    if ascending(codes):
+        return bindings
+    return bindings.where(torch.from_numpy(_last_of_each(codes.numpy(), size)))
+
+
+def _numbered(columns: Sequence[Tensor]) -> tuple[Tensor, int]:
+    """One integer per row, in the order of rows, and a number above all of them."""
+    ends = ends_of([columns])
+    size = math.prod(high - low + 1 for low, high in ends)
+    return (ranked([columns])[0], WIDEST) if size >= WIDEST else (encode(columns, ends), size)
+
+
+def _last_of_each(codes: np.ndarray, size: int) -> np.ndarray:
+    """True for one place of each code: every place writes its number into a hash table, and what
+    a place reads there is its own, that of an equal code, or of another, which tries again."""
+    count = len(codes)
+    found = np.zeros(count, dtype=bool)
+    places = np.arange(count, dtype=np.int64)
+    direct = size <= TABLE * count
+    while len(places):
+        wanted = codes[places] if len(places) < count else codes
+        bits = (2 * len(places)).bit_length()
+        if direct:
+            slots, table = wanted, np.empty(size, np.int64)
+        else:
+            mixed = (wanted + len(places)).view(np.uint64) * GOLDEN  # another hash every time
+            slots = (mixed >> np.uint64(64 - bits)).view(np.int64)
+            table = np.empty(1 << bits, np.int64)
+        table[slots] = places
+        read = table[slots]
+        found[read[read == places]] = True
+        places = places[codes[read] != wanted]
+    return found

@@ -16,6 +16,7 @@ from edgewise.graphs.checks import physical_memory
 from edgewise.ground import conditions
 from edgewise.ground.body import SAMPLES, Body, Literal, join_order
 from edgewise.ground.grids import on_grid
+from edgewise.ground.groups import Lookups
 from edgewise.ground.index import Constants, Grid, Index, Keys, index_of, locate, pack, run_starts
 from edgewise.ground.join import (
     Bindings,
@@ -26,6 +27,7 @@ from edgewise.ground.join import (
     join,
     too_many_bytes,
 )
+from edgewise.ground.steps import Joiner, steps_of
 from edgewise.language import nodes
 from edgewise.language.program import Domain, members
 from edgewise.language.terms import variables
@@ -124,6 +126,7 @@ class Grounder:
     relations: dict[str, Index]
     limit: int
     joins: dict[Any, tuple[list[Index], Bindings]] = field(default_factory=dict)
+    lookups: Lookups = field(default_factory=Lookups)
     grounds: dict[Any, GroundRule] = field(default_factory=dict)
     masks: dict[Any, Any] = field(default_factory=dict)  # those of attention, lowered
 
@@ -179,12 +182,24 @@ class Grounder:
 
     def bindings(self, body: Body, first: int | None = None, new: Index | None = None) -> Bindings:
         """All assignments; with `first`, that atom takes its rows from `new` alone."""
-        bindings = Bindings()
         with self._budget(body) as budget:
-            for at in join_order(body, first, self._generators(body), self._of):
-                replaced = new if at == first else None
-                bindings = self.extended(body, at, bindings, budget, replaced)
-        return bindings
+            order = join_order(body, first, self._generators(body), self._of)
+            indices = {at: self._of(atom) for at, atom in body.positive.items()}
+            if first is not None and new is not None:
+                indices[first] = new
+            joiner = Joiner(
+                steps_of(body, order, indices.get),
+                {
+                    at: (self.coded(body.positive[at].terms), index)
+                    for at, index in indices.items()
+                    if isinstance(index, Keys)
+                },
+                frozenset(at for at, literal in enumerate(body.literals) if _is_read(literal)),
+                lambda at, found: self.extended(body, at, found, budget, indices.get(at)),
+                budget,
+                self.lookups,
+            )
+            return joiner.run()
 
     @contextmanager
     def _budget(self, body: Body) -> Iterator[Budget]:
@@ -215,8 +230,10 @@ class Grounder:
                 rows = rows.expand(bindings.count) if not columns else rows
                 return bindings.where(rows < 0)
             case nodes.Atom():
-                index = replaced or self._of(literal)
-                return join(bindings, at, self.coded(literal.terms), index, budget)
+                index = self._of(literal) if replaced is None else replaced
+                terms = self.coded(literal.terms)
+                found = join(bindings, at, terms, index, budget, self.lookups)
+                return found if literal.carries_value else found.without_rows(at)
             case nodes.PatternAtom():
                 return self._pattern(body, at, literal, bindings, budget)
             case nodes.SpecialAtom():
@@ -225,16 +242,16 @@ class Grounder:
                 return self._family(literal, at, bindings, budget)
         raise TypeError(f"not a literal: {literal!r}")
 
-    def _generators(self, body: Body) -> frozenset[int]:
-        """Patterns with fewer pairs than their two axes: better listed than filtered."""
-        found = set()
+    def _generators(self, body: Body) -> dict[int, int]:
+        """Patterns that may be listed, with how many pairs they have: fewer than their axes."""
+        found = {}
         for at, literal in enumerate(body.literals):
             if isinstance(literal, nodes.PatternAtom) and not literal.negated:
                 axes = self.axes(body, literal)
-                total = self._held(body, literal)
-                if axes.held and conditions.pair_count(literal.pattern, axes) < total // 2:
-                    found.add(at)
-        return frozenset(found)
+                pairs = conditions.pair_count(literal.pattern, axes) if axes.held else 0
+                if axes.held and pairs < self._held(body, literal) // 2:
+                    found[at] = pairs
+        return found
 
     def _held(self, body: Body, literal: nodes.PatternAtom) -> int:
         """How many pairs the atoms around a pattern would make without it."""
@@ -281,7 +298,8 @@ class Grounder:
             )
         budget.check(conditions.pair_count(literal.pattern, axes))
         pairs = conditions.pairs_index(literal.pattern, axes)
-        return join(bindings, at, self.coded(literal.terms), pairs, budget)
+        found = join(bindings, at, self.coded(literal.terms), pairs, budget, self.lookups)
+        return found.without_rows(at)
 
     def _special(self, literal: nodes.SpecialAtom, bindings: Bindings) -> Bindings:
         free = [v.name for v in variables(literal.terms) if v.name not in bindings.columns]
@@ -303,7 +321,7 @@ class Grounder:
     ) -> Bindings:
         index, known = self.domain(family), {v.name for v in variables(family.keys)}
         before = bindings
-        bindings = join(bindings, at, self.coded(family.keys), index, budget)
+        bindings = join(bindings, at, self.coded(family.keys), index, budget, self.lookups)
         bound = known & set(before.columns)
         if bound and (bound < known or bindings.count < before.count):
             self._refuse_key(family, before)

@@ -1,0 +1,245 @@
+"""A body joined in steps: each binds variables from the shortest list of matches (a generic join).
+
+Of a triangle `e(X, Y), e(Y, Z), e(Z, X)`, the second step reads for each edge (X, Y) the shorter of
+the lists of Z after Y and of Z before X, and looks up the other: never more than edges^1.5 in all.
+A step runs on chunks, whose groundings go through all later steps, so that memory is linear in what
+comes out. A variable that nothing needs any more is dropped, and groundings that differ only in it
+become one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from edgewise.ground.body import Body, terms_of
+from edgewise.ground.groups import Groups, Lookups
+from edgewise.ground.index import Index, Keys
+from edgewise.ground.join import Bindings, Budget, column_of, expansion, one_of_each
+from edgewise.language import nodes
+from edgewise.language.terms import variables
+
+CHUNK = 1 << 18  # matches that are read at a time: a few columns of them stay in cache
+Extend = Callable[[int, Bindings], Bindings]  # groundings under which one more literal holds
+Terms = tuple[nodes.Term | int, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Literals that are joined together.
+
+    Each of `lists` is an atom that could bind the same variable: of each grounding, the one with
+    the fewest matches does, and the others are looked up. `then` are joined one after the other.
+    """
+
+    lists: tuple[int, ...]
+    then: tuple[int, ...]
+    live: frozenset[str]  # the variables that later steps or the groundings need
+    drops: bool  # a variable is not live any more
+
+
+def steps_of(body: Body, order: Sequence[int], index: Callable[[int], Index | None]) -> list[Step]:
+    """The steps of an order of literals; `index` gives the keys of those that are atoms."""
+    found: list[tuple[list[int], list[int]]] = [([], [])]
+    known: set[str] = set()
+    before, fresh = known, known  # the variables before the last step, and those that it binds
+    for at in order:
+        terms = terms_of(body.literals[at])
+        names = [v.name for v in variables(terms)]
+        free = set(names) - known
+        if len(set(names)) < len(names) or not isinstance(index(at), Keys):
+            found[-1][1].append(at)
+        elif free and len(free) < len(terms):
+            found.append(([at], []))
+            before, fresh = set(known), free
+        elif len(fresh) == 1 < len(terms) and set(names) - before == fresh:
+            found[-1][0].append(at)
+        else:
+            found[-1][1].append(at)
+        known |= free
+    return _with_live(body, found)
+
+
+def _with_live(body: Body, found: Sequence[tuple[list[int], list[int]]]) -> list[Step]:
+    live, bound = set(body.visible), set[str]()
+    after = []
+    for lists, then in reversed(found):
+        after.append(set(live))
+        live |= _names(body, lists + then)
+    steps = []
+    for (lists, then), live in zip(found, reversed(after), strict=True):
+        bound |= _names(body, lists + then)
+        steps.append(Step(tuple(lists), tuple(then), frozenset(live), not bound <= live))
+        bound &= live
+    return steps
+
+
+def _names(body: Body, places: Sequence[int]) -> set[str]:
+    return {v.name for at in places for v in variables(terms_of(body.literals[at]))}
+
+
+@dataclass(frozen=True)
+class Joiner:
+    """What the steps of one body read: `keys[at]` are the terms and keys of atoms in lists."""
+
+    steps: Sequence[Step]
+    keys: Mapping[int, tuple[Terms, Keys]]
+    read: frozenset[int]  # atoms whose rows groundings need
+    extend: Extend
+    budget: Budget
+    lookups: Lookups
+
+    def run(self) -> Bindings:
+        return together(self._after(Bindings(), 0), self.budget)
+
+    def _after(self, bindings: Bindings, number: int) -> Iterator[Bindings]:
+        """The groundings after all steps from this one on, in chunks."""
+        if number == len(self.steps):
+            yield bindings
+            return
+        step = self.steps[number]
+        chunks = map(partial(self._rest, step), self._listed(step, bindings))
+        if step.drops and number + 1 < len(self.steps):
+            merged = one_of_each(together(chunks, self.budget))
+            yield from self._after(merged, number + 1)
+            return
+        for chunk in chunks:
+            yield from self._after(chunk, number + 1)
+
+    def _rest(self, step: Step, bindings: Bindings) -> Bindings:
+        for at in step.then:
+            bindings = self.extend(at, bindings)
+        if not step.drops:
+            return bindings
+        return one_of_each(bindings.only(step.live))
+
+    def _listed(self, step: Step, bindings: Bindings) -> Iterator[Bindings]:
+        """Groundings with the variable that the lists of a step bind, in chunks."""
+        if not step.lists:
+            yield bindings
+            return
+        found = [self._matches(at, bindings) for at in step.lists]
+        if len(found) == 1:
+            yield from self._read(step, 0, bindings, *found[0])
+            return
+        shortest = torch.stack([counts for _, counts, _ in found]).argmin(0)
+        for number, (first, counts, groups) in enumerate(found):
+            mine = (shortest == number).nonzero()[:, 0]
+            if len(mine) or not number:
+                part = bindings.take(mine)
+                yield from self._read(step, number, part, first[mine], counts[mine], groups)
+
+    def _matches(self, at: int, bindings: Bindings) -> tuple[Tensor, Tensor, Groups]:
+        terms, keys = self.keys[at]
+        known = [p for p, term in enumerate(terms) if not _is_free(term, bindings)]
+        columns = [column_of(terms[p], bindings) for p in known]
+        return self.lookups.matches(keys, tuple(known), columns)
+
+    def _read(
+        self,
+        step: Step,
+        number: int,
+        bindings: Bindings,
+        first: Tensor,
+        counts: Tensor,
+        groups: Groups,
+    ) -> Iterator[Bindings]:
+        """The matches of one list, in chunks, where the other lists have them too."""
+        others = [at for at in step.lists if at != step.lists[number]]
+        total = int(counts.sum())
+        if not (others or step.then or step.drops):
+            self.budget.check(total)
+        for low, high in _slices(counts, total):
+            mine = counts[low:high]
+            size = total if high - low == len(counts) else int(mine.sum())
+            left, places = expansion(first[low:high], mine, size)
+            part = bindings.between(low, high)
+            yield self._bound(step.lists[number], others, part, left, places, groups)
+
+    def _bound(
+        self,
+        at: int,
+        others: Sequence[int],
+        bindings: Bindings,
+        left: Tensor,
+        places: Tensor,
+        groups: Groups,
+    ) -> Bindings:
+        terms, _ = self.keys[at]
+        free = {
+            term.name: p
+            for p, term in enumerate(terms)
+            if isinstance(term, nodes.Variable) and term.name not in bindings.columns
+        }
+        for other in others:
+            left, places = self._likely(other, free, bindings, left, places, groups)
+        found = bindings.take(left)
+        for name, p in free.items():
+            found = found.bind(name, groups.column(p).index_select(0, places))
+        if at in self.read:
+            order = groups.order
+            rows = places if order is None else order.index_select(0, places)
+            found = Bindings(found.count, found.columns, found.rows | {at: rows})
+        for other in others:
+            found = self.extend(other, found)
+        return found
+
+    def _likely(
+        self,
+        at: int,
+        free: Mapping[str, int],
+        bindings: Bindings,
+        left: Tensor,
+        places: Tensor,
+        groups: Groups,
+    ) -> tuple[Tensor, Tensor]:
+        """The matches that may be in another list, of which columns that it lacks are not made."""
+        terms, keys = self.keys[at]
+        columns = []
+        for term in terms:
+            if isinstance(term, nodes.Variable) and term.name in free:
+                columns.append(groups.column(free[term.name]).index_select(0, places))
+            elif isinstance(term, nodes.Variable):
+                columns.append(bindings.columns[term.name].index_select(0, left))
+            else:
+                columns.append(torch.full((len(left),), int(term)))
+        likely = self.lookups.may_hold(keys, columns)
+        if likely is None:
+            return left, places
+        chosen = likely.nonzero()[:, 0]
+        return left.index_select(0, chosen), places.index_select(0, chosen)
+
+
+def _is_free(term: nodes.Term | int, bindings: Bindings) -> bool:
+    return isinstance(term, nodes.Variable) and term.name not in bindings.columns
+
+
+def _slices(counts: Tensor, total: int) -> list[tuple[int, int]]:
+    """Cuts after about every CHUNK matches."""
+    if total <= CHUNK:
+        return [(0, len(counts))]
+    wanted = torch.arange(CHUNK, total, CHUNK)
+    cuts = torch.searchsorted(counts.cumsum(0), wanted).add_(1).unique().tolist()
+    return list(zip([0, *cuts], [*cuts, len(counts)], strict=True))
+
+
+def together(chunks: Iterator[Bindings], budget: Budget) -> Bindings:
+    """All chunks as one; refused as soon as they are too many."""
+    found = [next(chunks)]
+    count = found[0].count
+    for chunk in chunks:
+        count += chunk.count
+        budget.check(count)
+        if chunk.count:
+            found.append(chunk)
+    if len(found) == 1:
+        return found[0]
+    return Bindings(
+        count,
+        {name: torch.cat([b.columns[name] for b in found]) for name in found[0].columns},
+        {at: torch.cat([b.rows[at] for b in found]) for at in found[0].rows},
+    )

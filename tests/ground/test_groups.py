@@ -1,0 +1,36 @@
+"""Rows found by some columns of their keys: the same as by a loop."""
+
+import pytest
+import torch
+
+from edgewise.ground.groups import KeyFilter, Lookups
+from edgewise.ground.index import STRINGS, Keys, distinct_rows
+
+SPANS = {"narrow": (0, 6), "negative": (-5, 4), "wide": (0, 1 << 39), "strings": (0, STRINGS + 9)}
+
+
+def drawn(span, rows, arity, seed):
+    return torch.randint(*SPANS[span], (rows, arity), generator=torch.manual_seed(seed))
+
+
+@pytest.mark.parametrize("span", SPANS)
+@pytest.mark.parametrize("positions", [(0,), (1,), (0, 2), (2, 1)])
+@pytest.mark.parametrize("rows", [0, 60])
+def test_matches_are_those_of_a_loop(span, positions, rows):
+    keys = distinct_rows(drawn(span, rows, 3, 0))
+    columns = list(positions)
+    wanted = torch.cat([drawn(span, 20, 3, 1), keys[:9], keys[:1] + 7, keys[:1] - 7])[:, columns]
+    first, counts, groups = Lookups().matches(Keys(keys), positions, wanted.unbind(1))
+    order = torch.arange(rows) if groups.order is None else groups.order
+    for key, start, count in zip(wanted, first, counts, strict=True):
+        same = (keys[:, columns] == key).all(1).nonzero()[:, 0]
+        assert order[start : start + count].tolist() == same.tolist()
+
+
+@pytest.mark.parametrize("span", ["narrow", "negative", "wide"])
+def test_a_filter_passes_every_key_that_is_there_and_few_others(span):
+    keys = distinct_rows(drawn(span, 500, 2, 2))
+    known = KeyFilter(Keys(keys))
+    assert known.may_hold(keys.unbind(1)).all()
+    others = torch.randint(0, 1 << 30, (5000, 2), generator=torch.manual_seed(3))
+    assert known.may_hold(others.unbind(1)).float().mean() < 0.2

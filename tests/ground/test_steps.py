@@ -1,0 +1,94 @@
+"""Joins in steps: every body has the groundings that a loop over all assignments finds."""
+
+from itertools import product
+
+import pytest
+import torch
+
+from edgewise import Program, R, V
+from edgewise.ground import steps
+
+N = 8
+BODIES = {
+    "triangles": ("XYZ", "*e(X, Y), *e(Y, Z), *e(Z, X)"),
+    "nodes on a triangle": ("X", "*e(X, Y), *e(Y, Z), *e(Z, X)"),
+    "4-cycles": ("XYZW", "*e(X, Y), *e(Y, Z), *e(Z, W), *e(W, X)"),
+    "nodes on a 4-cycle": ("X", "*e(X, Y), *e(Y, Z), *e(Z, W), *e(W, X)"),
+    "opposite nodes": ("XZ", "*e(X, Y), *e(Y, Z), *e(Z, W), *e(W, X)"),
+    "cliques of four": ("XYZW", "*e(X, Y), *e(X, Z), *e(X, W), *e(Y, Z), *e(Y, W), *e(Z, W)"),
+    "two hops": ("XZ", "*e(X, Y), *e(Y, Z)"),
+    "two hops, in order": ("XYZ", "*e(X, Y), *e(Y, Z), @lt(X, Z)"),
+    "two hops, filtered": ("XZ", "*e(X, Y), *e(Y, Z), *f(X), *f(Z)"),
+    "three hops, not one": ("XW", "*e(X, Y), *e(Y, Z), *e(Z, W), !e(X, W)"),
+    "a loop": ("X", "*e(X, X), *e(X, Y)"),
+    "from a constant": ("YZ", "*e(3, Y), *e(Y, Z), *e(Z, 3)"),
+    "a constant alone": ("X", "*e(3, 4), *f(X)"),
+    "differences": ("XYD", "*e(X, Y), @sub(X, Y, D), *f(D)"),
+    "bounded": ("XYT", "*f(X), *f(Y), *f(T), @leq(X, T), @lt(T, Y)"),
+}
+
+
+@pytest.fixture(params=[2, 1 << 18], ids=["many chunks", "one chunk"])
+def chunk(request, monkeypatch):
+    monkeypatch.setattr(steps, "CHUNK", request.param)
+    monkeypatch.setattr("edgewise.ground.groups.LEAST_FILTERED", 1)
+
+
+def holds(body, values, edges, nodes):
+    """Whether a body holds for an assignment of its variables."""
+    for literal in body.split("), "):
+        name, _, inner = literal.rstrip(")").partition("(")
+        key = tuple(values[t] if t in values else int(t) for t in inner.split(", "))
+        match name:
+            case "*e" | "!e":
+                true = (key in edges) == (name == "*e")
+            case "*f":
+                true = key[0] in nodes
+            case "@lt":
+                true = key[0] < key[1]
+            case "@leq":
+                true = key[0] <= key[1]
+            case "@sub":
+                true = key[0] - key[1] == key[2]
+        if not true:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_groundings_are_those_of_a_loop(name, chunk):
+    names, body = BODIES[name]
+    generator = torch.Generator().manual_seed(len(name))
+    codes = torch.unique(torch.randint(N * N, (20,), generator=generator))
+    edges = {(int(c) // N, int(c) % N) for c in codes} | {(3, 4), (4, 3), (3, 3)}
+    nodes = {0, 2, 3, 4, 7}
+    program = Program.parse(f"out({', '.join(names)}) :- {body}.")
+    data = {"e": torch.tensor(sorted(edges)).T, "f": torch.tensor([sorted(nodes)])}
+    used = {key: value for key, value in data.items() if f"{key}(" in body}
+    found = program.compile(R.out).rows(**used)
+    hidden = sorted({c for c in body if c in "XYZWDT"} - set(names))
+    every = [*names, *hidden]
+    expected = {
+        values[: len(names)]
+        for values in product(range(N), repeat=len(every))
+        if holds(body, dict(zip(every, values, strict=True)), edges, nodes)
+    }
+    assert found.index.T.tolist() == [list(key) for key in sorted(expected)]
+
+
+@pytest.mark.parametrize("n", [20_000])
+def test_a_star_without_a_triangle_reads_its_edges_once(n, monkeypatch):
+    """Each edge has one list of one match, whichever end the centre is."""
+    read = []
+    real = steps.expansion
+
+    def counted(first, counts, total):
+        read.append(total)
+        return real(first, counts, total)
+
+    monkeypatch.setattr(steps, "expansion", counted)
+    leaves = torch.arange(1, n)
+    edges = torch.stack([torch.cat([leaves * 0, leaves]), torch.cat([leaves, leaves * 0])])
+    rule = R.out(V.X) <= (R._e(V.X, V.Y), R._e(V.Y, V.Z), R._e(V.Z, V.X))
+    assert len(Program([rule]).compile(R.out).rows(e=edges)) == 0
+    assert sum(read) == 2 * (n - 1)
