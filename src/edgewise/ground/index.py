@@ -102,7 +102,10 @@ class Keys:
         columns = self.keys.unbind(1)
         wide = math.prod(self.spans) >= WIDEST
         codes = ranked([columns])[0] if wide else encode(columns, self.ends)
-        return (codes, None) if ascending(codes) else codes.sort(stable=True)
+        if ascending(codes):
+            return codes, None
+        order = stable_order(codes, WIDEST if wide else math.prod(self.spans))
+        return codes.index_select(0, order), order
 
     def or_grid(self) -> Index:
         """The same keys as a grid, if they are one."""

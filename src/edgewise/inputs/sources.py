@@ -128,16 +128,17 @@ def keyed(name: str, keys: Tensor, values: Tensor | None) -> Source:
 
 def ragged_source(name: str, batch: ragged, arity: int) -> Source:
     """Samples of different sizes as rows with the sample's number as first key."""
-    parts, lengths = [], []
-    for number, item in enumerate(batch.samples):
-        sample = _sample_rows(name, item, arity)
-        check_arity(name, sample, arity)
-        first = torch.full((1, sample.keys.shape[1]), number)
-        parts.append(torch.cat([first, sample.keys.cpu()]).T)
-        if isinstance(item, Tensor) and item.is_floating_point():
-            lengths.append(torch.tensor(item.shape[:arity], dtype=torch.int64))
-    keys = torch.cat(parts) if parts else torch.zeros(0, arity + 1, dtype=torch.int64)
-    counts = [len(part) for part in parts]
+    lengths = _dense_lengths(name, batch, arity)
+    if lengths is not None:
+        keys, counts = _grid_keys(lengths)
+    else:
+        tables = [_sample_keys(name, item, arity) for item in batch.samples]
+        counts = [table.shape[1] for table in tables]
+        lists = torch.tensor(counts, dtype=torch.int64)
+        numbers = torch.arange(len(tables)).repeat_interleave(lists)
+        numbers = numbers.unsqueeze(0)
+        found = torch.cat(tables, 1) if tables else torch.zeros(arity, 0, dtype=torch.int64)
+        keys = torch.cat([numbers, found]).T.contiguous()
 
     def joined() -> Tensor | None:
         return _joined(name, [_sample_values(item, arity) for item in batch.samples], counts)
@@ -150,12 +151,37 @@ def ragged_source(name: str, batch: ragged, arity: int) -> Source:
     source = keyed(name, keys, joined())
     held = [item.values if isinstance(item, rows) else item for item in batch.samples]
     leaves = [item for item in held if item is not None and item.is_floating_point()]
-    dense = bool(parts) and len(lengths) == len(parts)
-    return replace(
-        source,
-        lengths=torch.stack(lengths, 1) if dense else None,
-        live=Live(leaves, column) if leaves else None,
-    )
+    return replace(source, lengths=lengths, live=Live(leaves, column) if leaves else None)
+
+
+def _dense_lengths(name: str, batch: ragged, arity: int) -> Tensor | None:
+    """The lengths (arity, samples) where every sample is a dense tensor of values."""
+    for item in batch.samples:
+        if not isinstance(item, Tensor) or not item.is_floating_point():
+            return None
+        _check_axes(name, item, arity)
+    sizes = [item.shape[:arity] for item in batch.samples]
+    found = torch.tensor(sizes, dtype=torch.int64).reshape(len(sizes), arity)
+    return found.T.contiguous() if sizes else None
+
+
+def _grid_keys(lengths: Tensor) -> tuple[Tensor, list[int]]:
+    """All keys (sample, ...) below the lengths of each sample, and how many each has.
+
+    >>> _grid_keys(torch.tensor([[2, 1]]))
+    (tensor([[0, 0],
+            [0, 1],
+            [1, 0]]), [2, 1])
+    """
+    counts = lengths.prod(0)
+    number = torch.arange(len(counts)).repeat_interleave(counts)
+    place = torch.arange(len(number)) - (counts.cumsum(0) - counts)[number]
+    columns: list[Tensor] = []
+    for sizes in reversed(lengths.unbind(0)):
+        own = sizes[number]
+        columns.insert(0, place % own if len(lengths) > 1 else place)
+        place = place // own if len(lengths) > 1 else place
+    return torch.stack([number, *columns], 1), counts.tolist()
 
 
 def _sample_values(item: rows | Tensor, arity: int) -> Tensor | None:
@@ -182,19 +208,23 @@ def _joined(name: str, values: Sequence[Tensor | None], counts: Sequence[int]) -
     return torch.cat(full)
 
 
-def _sample_rows(name: str, item: rows | Tensor, arity: int) -> rows:
-    if isinstance(item, rows):
-        return item
-    if not item.is_floating_point():
-        return rows(item)
+def _sample_keys(name: str, item: rows | Tensor, arity: int) -> Tensor:
+    """The keys (arity, rows) of one sample."""
+    if isinstance(item, Tensor) and item.is_floating_point():
+        _check_axes(name, item, arity)
+        return Grid(tuple(item.shape[:arity])).keys.T
+    sample = item if isinstance(item, rows) else rows(item)
+    check_arity(name, sample, arity)
+    return sample.keys.cpu()
+
+
+def _check_axes(name: str, item: Tensor, arity: int) -> None:
     if not arity <= item.ndim <= arity + 2:
         raise ArityMismatch(
             f"`{name}` has {terms(arity)}, but a sample has {item.ndim} axes {tuple(item.shape)}",
             caller(),
             "a dense sample is (keys..., value...)",
         )
-    grid = Grid(tuple(item.shape[:arity]))
-    return rows(grid.keys.T, _sample_values(item, arity))
 
 
 def fact_source(
