@@ -19,6 +19,7 @@ from edgewise.physical.attention import AttentionStep
 from edgewise.physical.levels import Levels
 from edgewise.physical.lowering import PlanStep
 from edgewise.physical.plan import PhysicalPlan, run_node
+from edgewise.physical.relational import RelationalStep
 from edgewise.physical.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.plan.show import show_step
@@ -26,7 +27,9 @@ from edgewise.plan.show import show_step
 if TYPE_CHECKING:
     from edgewise.module import Data, Model
 
-Piece = RuleStep | AttentionStep | Levels | Rounds | None  # None: the rules of one relation meet
+Piece = (
+    RuleStep | AttentionStep | RelationalStep | Levels | Rounds | None
+)  # None: the rules of one relation meet
 
 
 @dataclass
@@ -186,7 +189,7 @@ def label(piece: Piece) -> str:
     match piece:
         case RuleStep():
             return repr(piece.rule)
-        case AttentionStep():
+        case AttentionStep() | RelationalStep():
             return show_step(piece.node)
         case Levels() | Rounds():
             return "\n".join(repr(ground.rule) for ground in piece.component.grounds)

@@ -22,6 +22,7 @@ from edgewise.language.dependencies import needs
 from edgewise.language.program import Program
 from edgewise.physical.attention import AttentionStep
 from edgewise.physical.levels import Levels
+from edgewise.physical.relational import RelationalStep
 from edgewise.physical.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import RelationStep, Step
@@ -212,7 +213,9 @@ def _groundings(step: RelationStep | Levels | Rounds) -> int:
     )
 
 
-def _pairs(step: AttentionStep) -> int:
+def _pairs(step: AttentionStep | RelationalStep) -> int:
+    if isinstance(step, RelationalStep):
+        return step.heads * step.which.edges
     n, m = step.axes[step.node.query], step.axes[step.node.key]
     heads = math.prod(step.axes[name] for name in step.node.shared) * (step.samples or 1)
     return heads * (n * m if step.pattern is None else int(step.pattern.count(n, m)))

@@ -32,6 +32,7 @@ from edgewise.physical.levels import Levels
 from edgewise.physical.lowering import PlanStep, input_node
 from edgewise.physical.opaque import is_opaque
 from edgewise.physical.plan import PhysicalPlan, run_node
+from edgewise.physical.relational import ATTEND_ALONG_EDGES, RelationalStep
 from edgewise.physical.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import Step
@@ -49,7 +50,7 @@ TERMS = {  # of scores, as kernels take them
     "edge_scale": "a factor of each edge",
     "dropout": "dropout",
 }
-ATTENTION = {ATTEND, ATTEND_ALONG, fused}
+ATTENTION = {ATTEND, ATTEND_ALONG, ATTEND_ALONG_EDGES, fused}
 MOVES = {"index_select", "index", "gather", "clone", "copy_", "cat", "stack", "index_copy"}
 
 
@@ -92,6 +93,8 @@ def _explained(work: PlanStep, nodes: list[Node], plan: PhysicalPlan) -> dict[st
             counter.node(node, plan)
     if isinstance(work.step, AttentionStep):
         made = _attention(work, nodes, plan, counter)
+    elif isinstance(work.step, RelationalStep):
+        made = _relational(work, nodes, counter)
     else:
         made = {"kernel": kernel(work, nodes)} | counter.numbers()
         made |= _reasons(work.step, work.kernels)
@@ -266,6 +269,24 @@ def _terms(case: Case) -> dict[str, Any]:
     if "score" in terms:
         terms["score"] += show_score(case.score)
     return {"terms": terms} if terms else {}
+
+
+def _relational(work: PlanStep, nodes: list[Node], counter: Counter) -> dict[str, Any]:
+    """Attention along edges with vectors."""
+    step: RelationalStep = work.step
+    choice = next(c for c in work.kernels if c.operation == "relational_attention")
+    node = next(node for node in nodes if node.target is ATTEND_ALONG_EDGES)
+    read = [input_node(node, at).meta["like"] for at in range(4)]
+    q, _, v, x = read
+    pairs = len(q) * step.heads * step.which.edges
+    return {
+        "kernel": f"relational attention ({choice.name})",
+        "pairs": pairs,
+        "flops": counter.flops + 2 * pairs * (q.shape[-1] + v.shape[-1] + x.shape[-1]),
+        "bytes": counter.bytes + sum(t.numel() * t.element_size() for t in read),
+        "largest": counter.largest,
+        "not": dict(choice.refusals),
+    }
 
 
 def _additive(work: PlanStep, node: Node, counter: Counter) -> dict[str, Any]:

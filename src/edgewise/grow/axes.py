@@ -28,6 +28,8 @@ from edgewise.language import nodes
 from edgewise.language.statements import atoms, weights
 from edgewise.language.terms import variables
 from edgewise.physical.attention import AttentionStep
+from edgewise.physical.relational import RelationalStep
+from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import Executable, RelationStep
 from edgewise.scores.nodes import Call, I, J, Node, Number, S, separate, walk
 
@@ -94,8 +96,7 @@ class AppendedAxes:
         """Find the axis of a derived relation, or refuse."""
         found: set[int | None] = {None} if step.facts else set()
         for one in step.steps:
-            at = self._attention(one) if isinstance(one, AttentionStep) else self._rule(one.rule)
-            found.add(at)
+            found.add(self._of(one))
         if len(found) > 1:
             raise refusal(
                 f"`{step.relation}` has rows that grow and rows that do not",
@@ -106,6 +107,18 @@ class AppendedAxes:
             self.static.add(step.relation)
         else:
             self.axis[step.relation] = axis
+
+    def _of(self, step: RuleStep | AttentionStep | RelationalStep) -> int | None:
+        match step:
+            case AttentionStep():
+                return self._attention(step)
+            case RelationalStep():
+                rules = step.node.replaces
+                if any(self.names(rule.body, rule.place) for rule in rules):
+                    relation = step.node.head.relation
+                    raise refusal(f"the pairs of `{relation}` are listed", step.rule.place)
+                return None
+        return self._rule(step.rule)
 
     def _rule(self, rule: nodes.Rule) -> int | None:
         found = self.names(rule.body, rule.place)

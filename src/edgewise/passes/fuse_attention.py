@@ -14,7 +14,8 @@ from edgewise.language.terms import variables
 from edgewise.passes.attention_mask import unfolding
 from edgewise.passes.attention_node import NotAttention, WeightedSum, attention_node
 from edgewise.passes.inlining import same_domains
-from edgewise.plan.nodes import Attention, Plan
+from edgewise.passes.relational_node import relational_node
+from edgewise.plan.nodes import Fused, Plan
 from edgewise.plan.score import is_softmax, names_in
 
 PRODUCT = nodes.Function("product")
@@ -50,7 +51,7 @@ def _softmaxes(plan: Plan) -> Iterator[nodes.Rule]:
             yield step
 
 
-def _attention(plan: Plan, score: nodes.Rule) -> Attention:
+def _attention(plan: Plan, score: nodes.Rule) -> Fused:
     over = aggregation_of(score, plan.aggregation)["agg_terms"]
     if len(over) != 1:
         raise NotAttention(f"the softmax is over {len(over)} variables")
@@ -58,7 +59,13 @@ def _attention(plan: Plan, score: nodes.Rule) -> Attention:
     using = _user(plan, score)
     _refuse_sum(plan, using)
     sum_ = _weighted_sum(plan, score, using, over[0])
-    return attention_node(sum_, using, (score, using), unfolding(plan))
+    try:
+        return attention_node(sum_, using, (score, using), unfolding(plan))
+    except NotAttention:
+        found = relational_node(sum_, using, (score, using))
+        if found is None:
+            raise
+        return found
 
 
 def _refuse_head(score: nodes.Rule) -> None:

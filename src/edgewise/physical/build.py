@@ -30,11 +30,13 @@ from edgewise.physical.attention import AttentionStep
 from edgewise.physical.fused import attention_step
 from edgewise.physical.levels import Component, Levels, by_levels
 from edgewise.physical.merge import aligned, merge_of, merged
+from edgewise.physical.relational import RelationalStep
+from edgewise.physical.relational_rows import relational_step, value_rule
 from edgewise.physical.rounds import Rounds, by_rounds, late_samples
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import Executable, RelationStep
 from edgewise.physical.value_shapes import Shapes
-from edgewise.plan.nodes import Attention, Plan
+from edgewise.plan.nodes import Attention, Fused, Plan
 
 
 @dataclass(frozen=True)
@@ -117,9 +119,11 @@ def build(
     )
 
 
-def _value_rule(node: Attention) -> nodes.Rule:
+def _value_rule(node: Fused) -> nodes.Rule:
     """A rule whose values have the shape of the attention's: those of what it sums."""
-    return nodes.Rule(nodes.Atom(node.head.relation), (node.value,))
+    if isinstance(node, Attention):
+        return nodes.Rule(nodes.Atom(node.head.relation), (node.value,))
+    return value_rule(node)
 
 
 class _Builder:
@@ -137,7 +141,7 @@ class _Builder:
         self.memory = memory
         self.shapes = shapes
         self.plan = plan
-        fused = [rule for s in plan.steps if isinstance(s, Attention) for rule in s.replaces]
+        fused = [r for s in plan.steps if not isinstance(s, nodes.Rule) for r in s.replaces]
         row_wise = read_row_wise(plan.rules, fused) | plan.wanted
         self.lifting = Lifting(row_wise, volatile, lift)
         self.classes: dict[str, int] = {}
@@ -159,8 +163,13 @@ class _Builder:
             for name, s in sources.items()
         }
 
-    def _fusible(self) -> dict[str, Attention]:
-        return {s.head.relation: s for s in self.plan.steps if isinstance(s, Attention)}
+    def _fusible(self) -> dict[str, Fused]:
+        return {s.head.relation: s for s in self.plan.steps if not isinstance(s, nodes.Rule)}
+
+    def _fused(self, node: Fused) -> AttentionStep | RelationalStep | str:
+        if isinstance(node, Attention):
+            return attention_step(node, self.grounder, self.shapes.rule)
+        return relational_step(node, self.grounder, self.shapes.rule)
 
     def _rules(self) -> list[nodes.Rule]:
         return list(self.plan.rules)
@@ -176,8 +185,8 @@ class _Builder:
                 continue
             name = next(iter(part))
             if len(part) == 1 and name in self.fused:
-                step = attention_step(self.fused[name], self.grounder, self.shapes.rule)
-                if isinstance(step, AttentionStep):
+                step = self._fused(self.fused[name])
+                if not isinstance(step, str):
                     self.grounder.relations[name] = step.index
                     merge = merged(name, [step.index], False, self.lines.get(name))
                     made.append(RelationStep(name, (step,), merge, False))

@@ -17,6 +17,7 @@ from edgewise.ground.index import Constants, Index
 from edgewise.ground.rules import GroundRule
 from edgewise.ground.source import Source
 from edgewise.inputs.prepare import BoundPlan
+from edgewise.language import nodes
 from edgewise.language.functions import definition
 from edgewise.language.statements import applied_functions
 from edgewise.physical.attention import AttentionStep
@@ -25,10 +26,10 @@ from edgewise.physical.lowering import Lowering
 from edgewise.physical.merge import Merge
 from edgewise.physical.output import Output, Outputs
 from edgewise.physical.plan import PhysicalPlan, lowered, untraced
+from edgewise.physical.relational import RelationalStep
 from edgewise.physical.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.state import Column, State
-from edgewise.plan.nodes import Attention
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,7 @@ class RelationStep:
     """Computes one relation: its rules, put together."""
 
     relation: str
-    steps: tuple[RuleStep | AttentionStep, ...]
+    steps: tuple[RuleStep | AttentionStep | RelationalStep, ...]
     merge: Merge
     facts: bool
 
@@ -201,7 +202,7 @@ class Step:
         listed = [f for rule in plan.rules for f in rule.functions]
         listed += [f for line in plan.lines for f in line.functions]
         listed += [f for rule in plan.rules for f in applied_functions(rule.body)]
-        fused = [step.dropout for step in plan.steps if isinstance(step, Attention)]
+        fused = [step.dropout for step in plan.steps if not isinstance(step, nodes.Rule)]
         return any(fused) or any(Law.RANDOM in definition(f) for f in listed)
 
 

@@ -10,7 +10,7 @@ from edgewise.language.dependencies import components, needs
 from edgewise.language.program import Program
 from edgewise.language.statements import atoms, name_weights, weights
 from edgewise.language.terms import variables
-from edgewise.plan.nodes import Attention, Plan
+from edgewise.plan.nodes import Attention, Fused, Plan
 from edgewise.plan.score import names_in
 
 
@@ -123,7 +123,7 @@ def problems(plan: Plan, inputs: frozenset[str] | None = None) -> Iterator[str]:
         yield from _bound(rule)
         yield from _named(rule)
     for step in plan.steps:
-        if isinstance(step, Attention):
+        if not isinstance(step, nodes.Rule):
             yield from _attention(plan, step)
 
 
@@ -180,7 +180,7 @@ def _is_plain_number(weight: nodes.Weight) -> bool:
     return weight.is_fixed and isinstance(weight.value, float | int)
 
 
-def _attention(plan: Plan, node: Attention) -> Iterator[str]:
+def _attention(plan: Plan, node: Fused) -> Iterator[str]:
     name, scores = (
         node.head.relation,
         {r.head.relation for r in node.replaces} - {node.head.relation},
@@ -188,9 +188,14 @@ def _attention(plan: Plan, node: Attention) -> Iterator[str]:
     heads = {v.name for v in variables(node.head.terms)}
     if heads != {*node.shared, node.query}:
         yield f"the attention `{name}` has heads {sorted(heads)}"
-    if node.query in names_in(node.score.keys) | names_in(node.value):
+    if isinstance(node, Attention):
+        queries, keys = node.score.queries, (*node.score.keys, node.value)
+    else:
+        queries = tuple(dot.query for dot in node.dots) + tuple(d.row for d in node.by_query)
+        keys = tuple(d.key for d in node.dots) + tuple(d.row for d in node.by_key) + node.values
+    if node.query in names_in(keys):
         yield f"keys or values of the attention `{name}` hold its query"
-    if node.key in names_in(node.score.queries):
+    if node.key in names_in(queries):
         yield f"queries of the attention `{name}` hold its key"
     for step in plan.steps:
         body = step.body if isinstance(step, nodes.Rule) else ()

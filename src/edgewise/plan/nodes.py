@@ -10,6 +10,7 @@ from typing import Any
 from edgewise.language import nodes
 from edgewise.language.program import Domain
 from edgewise.plan.mask import Mask, map_conditions
+from edgewise.plan.relational import RelationalAttention, rewrite_relational
 from edgewise.scores.nodes import Node
 
 
@@ -96,8 +97,10 @@ class Attention:
     replaces: tuple[nodes.Rule, nodes.Rule]
 
 
-def rewrite(node: Attention, rewritten: Callable[[Any], Any]) -> Attention:
+def rewrite(node: Fused, rewritten: Callable[[Any], Any]) -> Fused:
     """The node with every expression and every tuple of them rewritten, its pattern excepted."""
+    if isinstance(node, RelationalAttention):
+        return rewrite_relational(node, rewritten)
     score = node.score
     products = (
         _rewrite(score.products, rewritten)
@@ -122,7 +125,8 @@ def _rewrite(product: Any, rewritten: Callable[[Any], Any]) -> Any:
     return type(product)(**{name: rewritten(part) for name, part in vars(product).items()})
 
 
-Step = nodes.Rule | Attention
+Fused = Attention | RelationalAttention
+Step = nodes.Rule | Fused
 
 
 @dataclass(frozen=True)

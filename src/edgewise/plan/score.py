@@ -84,8 +84,8 @@ def _is_plainly_scalar(item: nodes.Expression) -> bool:
         isinstance(item, nodes.Apply)
         and item.function.name == "product"
         and len(item.operands) > 1
-        and _is_row(item.operands[0])
-        and not _is_row(item.operands[-1])
+        and is_row(item.operands[0])
+        and not is_row(item.operands[-1])
     )
 
 
@@ -105,7 +105,8 @@ def constant(weight: nodes.Weight) -> float | None:
     return float(weight.value) if plain else None  # type: ignore[arg-type]
 
 
-def _is_row(item: nodes.Expression) -> bool:
+def is_row(item: nodes.Expression) -> bool:
+    """Whether an expression is a transposed one."""
     return isinstance(item, nodes.Apply) and item.function.name == "transp" and item.weight is None
 
 
@@ -122,7 +123,7 @@ def dot_of(term: Term, key: str, computed: frozenset[str] = frozenset()) -> Dot 
     What stands between row and column belongs to the column, what stands outside is a scale, or a
     number of the query, of the key or of their pair.
     """
-    rows = [n for n, f in enumerate(term.factors) if _is_row(f) and names_in(f)]
+    rows = [n for n, f in enumerate(term.factors) if is_row(f) and names_in(f)]
     if len(rows) != 1:
         return None
     start = rows[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from edgewise.language import nodes
 from edgewise.plan.mask import show_mask
 from edgewise.plan.nodes import Additive, Attention, Plan, Step
+from edgewise.plan.relational import RelationalAttention, show_relational
 from edgewise.scores.nodes import (
     CALL,
     PRODUCT,
@@ -40,7 +41,12 @@ def statements(plan: Plan) -> list[str]:
 
 def show_step(step: Step) -> str:
     """A rule as it is written, an attention as its parts."""
-    return repr(step) if isinstance(step, nodes.Rule) else _attention(step)
+    match step:
+        case nodes.Rule():
+            return repr(step)
+        case RelationalAttention():
+            return show_relational(step)
+    return _attention(step)
 
 
 def _attention(node: Attention) -> str:

@@ -19,6 +19,7 @@ from edgewise.kernels.edges.operators import (
     segment_sum,
 )
 from edgewise.kernels.edges.registry import KERNELS, EdgeOperation, choose
+from edgewise.kernels.edges.relational_operator import relational_attention
 
 __all__ = [
     "KERNELS",
@@ -31,6 +32,7 @@ __all__ = [
     "edge_index",
     "grouped_linear",
     "grouping",
+    "relational_attention",
     "segment_extreme",
     "segment_index",
     "segment_mean",

@@ -10,8 +10,9 @@ are operations again; s is a segment and e each of its edges, which reads row j:
     grouped_linear   y_r = W[t_r] x_r, a matrix of a family for each row
     grouped_outer    W_t = Σ_r y_r x_rᵀ over the rows of member t
 
-`additive_attention` and its backward pass are those of `kernels.edges.attention`; attention with
-dot products is chosen among more kernels, in `kernels.attention`.
+`additive_attention` and its backward pass are those of `kernels.edges.attention`, and
+`relational_attention` and its own those of `kernels.edges.relational`; attention with dot products
+alone is chosen among more kernels, in `kernels.attention`.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ import torch
 from edgewise.kernels.chosen import Chosen, is_watched, no_numba, no_triton, note
 from edgewise.kernels.edges import (
     numba_attention,
+    numba_relational,
     numba_segments,
     reference,
+    relational,
     triton_attention,
     triton_segments,
 )
@@ -81,13 +84,15 @@ KERNELS = (
     Kernel("embedding_bag", {"segment_sum": numba_segments.embedding_bag}, _embedding_bag),
     Kernel(
         "numba",
-        numba_segments.OPERATIONS | additive_operations(numba_attention),
+        numba_segments.OPERATIONS
+        | additive_operations(numba_attention)
+        | numba_relational.OPERATIONS,
         lambda case: no_numba(case.device),
     ),
     Kernel("triton", triton_segments.OPERATIONS | triton_attention.OPERATIONS, _triton),
     Kernel(
         "reference",
-        reference.OPERATIONS | additive_operations(reference),
+        reference.OPERATIONS | additive_operations(reference) | relational.OPERATIONS,
         lambda case: None,
     ),
 )
