@@ -22,6 +22,7 @@ MODULES = {  # what else is public, by the `__all__` of each
     "edgewise.data": "Databases, tables, graphs, molecules and texts",
     "edgewise.graphs": "Sparsity patterns; [each with its set](graphs.md)",
     "edgewise.scores": "Attention scores",
+    "edgewise.batches": "Mini-batches",
     "edgewise.decode": "Decoding",
     "edgewise.zoo": "Models and checkpoints",
     "edgewise.zoo.parts": "Parts of models, as blocks of rules",
@@ -33,11 +34,11 @@ MODULES = {  # what else is public, by the `__all__` of each
 
 
 RESULTS = (  # made by functions of ours, never by their constructors
-    *("Model", "Data", "Relation", "Growing", "Updating"),
+    *("Model", "Data", "Batch", "Batches", "Relation", "Growing", "Updating"),
     *("Solution", "Why", "Explanation", "Profile", "Picture", "Pretrained", "Run"),
 )
 INTERNAL = {  # methods that other modules of ours call
-    "Data": ("keep", "forget_changed", "live", "stated"),
+    "Data": ("keep", "forget_changed", "live", "stated", "wanting", "part"),
     "numbers": ("on",),
     "Pattern": (
         *("parts", "residues", "compute_rows", "compute_rows_between", "rows_between"),

@@ -32,6 +32,7 @@ LAYERS = [  # each may import those before it
         "pipeline",
         "execution",
         "module",
+        "batches",
         "compile",
         "descent",
         "grow",

@@ -26,7 +26,7 @@ LIMIT = 100_000_000
 
 
 # what a model, and its `ground`, `explain`, `why`, `profile` and `growing`, have arguments for
-RESERVED = frozenset({"self", "facts", "stage", "json", "sample", "backward", "capacity"})
+RESERVED = frozenset({"self", "facts", "stage", "json", "sample", "backward", "capacity", "want"})
 
 
 class ReservedName(EdgewiseError):

@@ -24,9 +24,11 @@ from edgewise.physical.prepare import (
     ensure_plan,
     fixed,
     refuse_unnamed,
+    refuse_want,
 )
 from edgewise.physical.step import Step
 from edgewise.physical.tracing import autocast_dtype, autocasts, handle
+from edgewise.physical.want import BadWant, WantLike, read_want
 from edgewise.physical.weights import Slots, at, mark, register
 from edgewise.plan.nodes import Plan
 from edgewise.weights import UnknownWeight, WeightTable, called_modules
@@ -119,7 +121,7 @@ class Execution(torch.nn.Module):
     ) -> tuple[ReadyCall, list[Tensor], list[Tensor]] | None:
         """An earlier call with inputs like these, their tensors, and the current weights."""
         held = self._cache if data is None else data
-        if type(held) is not Data or held.model != self._number or self.check:
+        if not isinstance(held, Data) or held.model != self._number or self.check:
             return None
         found = self._key(held, inputs)
         prepared = None if found is None else held.prepared.get(found[0])
@@ -178,6 +180,13 @@ class Execution(torch.nn.Module):
             found = plan(*given)
         return step.outputs.shown(found, as_rows)
 
+    def _ready_plan(self, data: Data) -> None:
+        """Build and lower the step for data that has every input, before it is called."""
+        step, values = self._resolved(data, {})
+        weights = self._weights()
+        given = [*values.values(), *weights.values()]
+        step.plan(tuple(values), given, tuple(weights), self._one, self.training, False)
+
     def _plan(self, step: Step, values: Mapping[str, Tensor]) -> PhysicalPlan:
         """The plan of a step for these values."""
         weights = self._weights()
@@ -205,6 +214,28 @@ class Execution(torch.nn.Module):
         self._slots = Slots(self, self._paths.values())
         weights = plan.signature[len(values) :]
         held.prepared[found[0]] = ReadyCall(plan, first, weights, step.outputs)
+
+    def _wanting(
+        self, data: Data | None, inputs: dict[str, Any], want: WantLike
+    ) -> tuple[Data, dict[str, Any]]:
+        """Data for wanted rows, and the inputs that are not part of it."""
+        if torch.compiler.is_compiling():
+            refuse_want(self._handle)
+        wish = read_want(self.plan, want)
+        if data is None:
+            given = self._reader.read(inputs, self._one)
+            rest = {n: t for n, t in given.items() if n not in dense(given)}
+            check_numbers(rest)
+            data = Data(self._number, rest) if rest else self._cache
+            inputs = {name: item for name, item in inputs.items() if name not in rest}
+        self._refuse_foreign(data)
+        if data.demand is not None:
+            raise BadWant(
+                "the data was grounded for some rows, and others are wanted",
+                caller(),
+                "call `model.ground(...)` without `want`, and `model(data, want=...)`",
+            )
+        return data.wanting(wish), inputs
 
     def _resolved(
         self, data: Data | None, inputs: Mapping[str, Any]

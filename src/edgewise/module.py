@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Never, overload
@@ -22,8 +22,10 @@ from edgewise.physical.output import Relation, Returned
 from edgewise.physical.padded import padded_steps
 from edgewise.physical.plan import untraced
 from edgewise.physical.prepare import build_step
+from edgewise.physical.want import WantLike, read_want
 
 if TYPE_CHECKING:
+    from edgewise.batches import Batches
     from edgewise.explain import Explanation
     from edgewise.grow import Growing
     from edgewise.profile import Profile
@@ -52,13 +54,18 @@ class Model(Execution):
         self,
         *unnamed: Never,
         facts: Iterable[FactLike] | ragged | None = None,
+        want: WantLike | None = None,
         **inputs: InputLike,
     ) -> Data:
-        """Check the inputs, join the rules and build the layouts: once, for any number of steps."""
+        """Check the inputs, join the rules and build the layouts: once, for any number of steps.
+
+        With `want`, the rows of the outputs that steps compute: see `model(..., want=...)`.
+        """
         if unnamed:
             self._refuse_unnamed(unnamed[0])
         given = self._reader.read_to_ground(inputs, self._one)
         data = Data(self._number, given, self._reader.facts(facts), open=facts is None)
+        data = data if want is None else data.wanting(read_want(self.plan, want))
         if data.stated.union(given).issuperset(self.inputs):
             self._step(data, {})
         elif data.facts is not None:
@@ -83,14 +90,23 @@ class Model(Execution):
         return found
 
     def forward(
-        self, data: Data | None = None, /, *unnamed: Never, **inputs: InputLike
+        self,
+        data: Data | None = None,
+        /,
+        *unnamed: Never,
+        want: WantLike | None = None,
+        **inputs: InputLike,
     ) -> Returned:
         """The output relation: a tensor where it is on dense axes, else explicit rows.
 
-        Of a model with several outputs, a dictionary of them by name.
+        Of a model with several outputs, a dictionary of them by name. `want` are keys, of several
+        outputs by name: only what they need is computed, and the output is a tensor with a row
+        for each, in order.
         """
         if unnamed:
             self._refuse_unnamed(unnamed[0] if isinstance(data, Data) else data)
+        if want is not None:
+            data, inputs = self._wanting(data, inputs, want)
         if not torch.compiler.is_compiling():
             if torch._C._is_tracing():
                 raise _no_jit()
@@ -100,13 +116,50 @@ class Model(Execution):
         return self._output(data, inputs, as_rows=False)
 
     def rows(
-        self, data: Data | None = None, /, *unnamed: Never, **inputs: InputLike
+        self,
+        data: Data | None = None,
+        /,
+        *unnamed: Never,
+        want: WantLike | None = None,
+        **inputs: InputLike,
     ) -> Relation | dict[str, Relation]:
-        """The output as explicit rows, whatever its layout: only the atoms that hold."""
+        """The output as a `Relation` of explicit rows, whatever its layout: only the atoms that
+        hold. Of several outputs, a dictionary of them by name."""
         if unnamed:
             self._refuse_unnamed(unnamed[0] if isinstance(data, Data) else data)
+        if want is not None:
+            data, inputs = self._wanting(data, inputs, want)
         found: Any = self._output(data, inputs, as_rows=True)
         return found
+
+    def batches(
+        self,
+        seeds: WantLike,
+        data: Data | None = None,
+        /,
+        *,
+        batch: int = 1024,
+        most: Sequence[int | None] | None = None,
+        seed: int = 0,
+        shuffle: bool = True,
+        workers: int = 0,
+        prefetch: int = 2,
+        drop_last: bool = False,
+        **inputs: InputLike,
+    ) -> Batches:
+        """Mini-batches of seeds, each with the part of the data that it needs.
+
+        Without `most`, exact: `model(batch)` has the rows of the full output. `most=[15, 10]`
+        samples: 15 groundings of each rule head at the first hop from the seeds, 10 at the next.
+        `inputs` are tensors, read at every call. A batch depends on `seed` and its number alone;
+        `workers` are threads, each with `prefetch` batches ahead.
+        """
+        held = self._cache if data is None else data
+        self._refuse_foreign(held)
+        more = self._reader.read(inputs, self._one)
+        options: dict[str, Any] = {"batch": batch, "most": most, "seed": seed, "shuffle": shuffle}
+        options |= {"workers": workers, "prefetch": prefetch, "drop_last": drop_last}
+        return import_module("edgewise.batches").Batches(self, seeds, held, more, **options)
 
     def updating(self, *, facts: Iterable[FactLike] = (), **inputs: InputLike) -> Updating:
         """The output, recomputed where edits of facts change it; see `edgewise.update`."""

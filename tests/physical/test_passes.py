@@ -83,6 +83,11 @@ LONG = {n: torch.randn(96, 4, dtype=torch.float64) for n in ("x", "y")}
 FOR = {
     "fold biases": (Program([R.out(V.X) <= R.x(V.X)["w":3, 4] + W.b[3,]]), X, "add"),
     "project rows": (sums(R.x(V.J)["w":3, 4]), {"edge": edges(35), **X}, None),
+    "aggregate first": (
+        sums(R.x(V.J)["w":3, 4]),
+        {"edge": rows(torch.tensor([[0] * 7 + [1] * 7, [*range(7)] * 2])), **X},
+        None,
+    ),
     "family products": (HEADS, X, "matmul"),
     "dots as products": (DISTANCES, LONG, "mul"),
     "fuse gathers": (sums(R.x(V.J)), {"edge": edges(35), **X}, "index_select"),

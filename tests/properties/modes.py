@@ -268,6 +268,71 @@ def by_rows(trial: Trial) -> None:
     check(trial, model, model.ground(facts=facts, **given), tensors)
 
 
+def check_wanted(
+    trial: Trial,
+    model: Model,
+    wanted: tuple[Found, bool],
+    data: Any,
+    tensors: Sequence[Tensor],
+    **inputs: Any,
+) -> None:
+    """Some rows, in any order and some twice: their values, and their gradients."""
+    choices, (every, fragile) = trial.random(), wanted
+    if () in every or not every:
+        raise Skipped("no keys")
+    keys = [choices.choice(list(every)) for _ in range(choices.randint(0, 5))]
+    for _ in range(2):
+        got = model(data, want=keys, **inputs)
+        assert isinstance(got, Tensor)
+        found = {(at, *key): row for at, (key, row) in enumerate(zip(keys, got, strict=True))}
+        some = {(at, *key): every[key] for at, key in enumerate(keys)}
+        assert_values(found, some)
+    if not fragile:
+        assert_gradients(trial, model, found, some, tensors)
+
+
+def wanted_rows(trial: Trial) -> None:
+    tensors = leaves(trial.facts)
+    model = model_of(trial)
+    data = model.ground(facts=with_values(trial.facts, tensors))
+    check_wanted(trial, model, expected(trial, trial.facts, tensors), data, tensors)
+
+
+def wanted_of_dense(trial: Trial) -> None:
+    tensors = leaves(trial.facts)
+    places, left = separated(trial)
+    model = model_of(trial)
+    inputs = {n: on_axes(trial, at, tensors) for n, at in places.items() if n in model.inputs}
+    data = model.ground(
+        facts=with_values([trial.facts[at] for at in left], [tensors[at] for at in left])
+    )
+    check_wanted(trial, model, expected(trial, trial.facts, tensors), data, tensors, **inputs)
+
+
+def wanted_of_samples(trial: Trial) -> None:
+    samples = samples_of(trial)
+    every, fragile, tensors = in_samples(trial, samples)
+    model = model_of(trial)
+    batch = [with_values(facts, own) for facts, own in zip(samples, tensors, strict=True)]
+    data = model.ground(facts=ragged(batch))
+    check_wanted(trial, model, (every, fragile), data, [t for own in tensors for t in own])
+
+
+def several(trial: Trial) -> None:
+    """All derived relations at once, by name."""
+    tensors = leaves(trial.facts)
+    heads = sorted({rule.head.relation for rule in trial.program.rules})
+    model = trial.program.compile([nodes.Atom(name) for name in heads], dtype=torch.float64).eval()
+    with torch.no_grad():
+        for name in trial.learnable:
+            if name in model._paths:
+                model.weight(name).copy_(trial.weights[name])
+    found = model.rows(model.ground(facts=with_values(trial.facts, tensors)))
+    for name in heads:
+        own, _ = expected(replace(trial, output=name), trial.facts, tensors)
+        assert_values(keyed(found[name]), own)
+
+
 def samples_of(trial: Trial, alike: bool = False) -> list[list[nodes.Atom]]:
     """Some samples: each a part of the facts, with values of its own."""
     random = trial.random()
@@ -712,6 +777,10 @@ MODES: dict[str, Callable[[Trial], None]] = {
     "dense": dense,
     "rows": by_rows,
     "ragged": ragged_facts,
+    "want": wanted_rows,
+    "want dense": wanted_of_dense,
+    "want ragged": wanted_of_samples,
+    "several": several,
     "twins": twins,
     "samples": sample_by_sample,
     "batch": batched,

@@ -93,16 +93,16 @@ def assert_same(model, ours, theirs):
 def test_transformer_xl(m, segments, last):
     config = transformer_xl.Config(9, 4, 2, 5, 2, m, dropout=0.0)
     program = transformer_xl.program(config)
-    model = program.compile(R.logits, seed=0, dtype=torch.float64)
-    kept = program.compile(R.states, seed=0, dtype=torch.float64)
+    model = program.compile([R.logits, R.states], seed=0, dtype=torch.float64)
     torch.manual_seed(m)
     memory = torch.zeros(2, 3, 0, 4, dtype=torch.float64)
     for n in (*segments, last):
         token = torch.randint(0, 9, (2, n))
         inputs = {"token": numbers(token), "memory": memory}
         theirs, read = xl(model.weight, config, token, memory)
-        assert_same(model, model(**inputs), theirs)
-        found = kept(**inputs).data.unflatten(1, (3, n))
+        both = model(**inputs)
+        assert_same(model, both["logits"], theirs)
+        found = both["states"].data.unflatten(1, (3, n))
         torch.testing.assert_close(found, read, rtol=1e-10, atol=1e-10)
         memory = found[:, :, n - m :].detach()
     assert not model.explain(json=True, stage="passes", **inputs)["passes"]["not fused"]

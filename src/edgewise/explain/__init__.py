@@ -170,6 +170,8 @@ def _kernels_text(part: dict[str, Any] | None) -> str:
         lines.append(f"{relation['relation']}: {layouts}{classes}, {relation['values']}")
         if "not attention" in relation:
             lines.append(f"  not one attention: {relation['not attention']}")
+        if "all rows" in relation:
+            lines.append(f"  all rows, not only wanted ones: {relation['all rows']}")
         if "not by class" in relation:
             lines.append(f"  not by class: {relation['not by class']}")
         for step in relation["steps"]:
@@ -195,7 +197,8 @@ def _classes(count: int) -> str:
 def _layout(layout: dict[str, Any]) -> str:
     batch = f", batch {layout['batch']}" if "batch" in layout else ""
     if layout["kind"] == "rows":
-        return f"{layout['rows']:,} rows{batch}"
+        of = f" of {layout['of']:,}" if "of" in layout else ""
+        return f"{layout['rows']:,}{of} rows{batch}"
     return (f"dense {'×'.join(map(str, layout['axes']))}" if layout["axes"] else "one row") + batch
 
 

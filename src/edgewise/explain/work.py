@@ -75,6 +75,7 @@ def kernels(model: Model, step: Step, values: Mapping[str, Tensor]) -> dict[str,
         | _noted(executable.refusals, name, "not attention")
         | _noted(executable.classes, name, "classes")
         | _noted(executable.unlifted, name, "not by class")
+        | _noted(executable.in_full, name, "all rows")
         for name, made in steps.items()
     ]
     each = [one for made in steps.values() for one in made]
@@ -108,7 +109,12 @@ def _noted(notes: Mapping[str, Any], name: str, what: str) -> dict[str, Any]:
 
 def _layouts(step: Step, names: str) -> list[dict[str, Any]]:
     known = step.executable.relations
-    return [layout(known[name]) for name in names.split(", ") if name in known]
+    found = []
+    for name in names.split(", "):
+        if name in known:
+            made, there = layout(known[name]), step.executable.there.get(name, known[name].rows)
+            found.append(made | ({"of": there} if there != made["rows"] else {}))
+    return found
 
 
 def layout(index: Index) -> dict[str, Any]:

@@ -146,7 +146,7 @@ class GroundedBatch:
         keys = {name: item for name, item in here.items() if isinstance(item, ragged)}
         at = None if runs is None else tuple(zip(*runs.places(), strict=True))
         if at not in self.data:
-            self.data[at] = program.ground(**keys) if keys else None
+            self.data[at] = program.ground(**dict[str, Any](keys)) if keys else None
         return {name: x for name, x in here.items() if isinstance(x, Tensor)}, self.data[at]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,14 @@ from edgewise.errors import EdgewiseError
 from edgewise.ground.source import Live
 from edgewise.inputs.facts import FactTables
 from edgewise.inputs.kinds import Input
+from edgewise.physical.demand import Chooser
 from edgewise.physical.output import Outputs
 from edgewise.physical.plan import PhysicalPlan, Signature
 from edgewise.physical.step import Step
 from edgewise.physical.tracing import handle
+from edgewise.physical.want import Want
 
+WISHES = 16  # sets of wanted rows that one data holds plans for
 LENGTHS, BUDGET = 64, 256 << 20  # for how many shapes, and in how many bytes, plans are held
 
 
@@ -30,6 +33,15 @@ two(one.ground(a=torch.ones(3)))"""
     instead = """\
 one, two = (Program([R.h(V.X) <= R.a(V.X)]).compile(R.h) for _ in range(2))
 two(two.ground(a=torch.ones(3)))"""
+
+
+@dataclass(frozen=True, eq=False)
+class Demand:
+    """Some rows of the outputs of a plan on other data, perhaps with chosen groundings alone."""
+
+    origin: Data
+    want: Want
+    choose: Chooser | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +71,9 @@ class Data:
         self.open = open  # whether relations that are absent may still come with a call
         self.padded = padded  # one sample of a batch: what is built is all there is
         self.built: dict[Any, Step] = {}
+        self.complete: dict[Any, Any] = {}  # grounded plans of which parts are taken
+        self.demand: Demand | None = None  # the part of another's plan that this one has
+        self._parts: dict[Any, Data] = {}
         self.prepared: dict[Any, ReadyCall] = {}  # calls like earlier ones
         self.volatile: frozenset[str] = frozenset()  # values that changed after grounding
         self._seen: dict[str, tuple[Live, Any]] = {}
@@ -100,6 +115,21 @@ class Data:
             return {}
         return {n: live.column() for n, live in _lives(step).items() if n in self.volatile}
 
+    def wanting(self, want: Want) -> Data:
+        """The same data for some rows of the outputs; equal wishes share what is built for them."""
+        mark = want.mark
+        if mark not in self._parts:
+            while len(self._parts) >= WISHES:
+                del self._parts[next(iter(self._parts))]
+            self._parts[mark] = self.part(Demand(self, want))
+        return self._parts[mark]
+
+    def part(self, demand: Demand, more: Mapping[str, Input] | None = None) -> Data:
+        """Data that is computed in part; `more` are dense inputs beside its own."""
+        found = Data(self.model, {**self.inputs, **(more or {})}, self.facts, self.open)
+        found.demand = demand
+        return found
+
     @property
     def stated(self) -> set[str]:
         """The relations that facts give."""
@@ -107,7 +137,8 @@ class Data:
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy builds its own when it needs it
-        return self.__dict__ | {"built": {}, "prepared": {}, "_seen": {}}
+        empty: dict[str, Any] = {"built": {}, "prepared": {}, "_seen": {}, "complete": {}}
+        return self.__dict__ | empty | {"_parts": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state

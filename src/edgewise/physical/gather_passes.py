@@ -259,7 +259,7 @@ def _gathered(plan: Lowering, data: Node, name: str, segments: Segments) -> Alon
     scales: list[Node] = []
     gather = gather_of(plan, data)
     while gather is None and data.target == "mul":
-        factors = [(a, b) for a, b in (data.args, data.args[::-1]) if _is_scale(b, data)]
+        factors = [(a, b) for a, b in (data.args, data.args[::-1]) if is_scale(b, data)]
         if not factors:
             return None
         data, scale = factors[0]  # type: ignore[assignment]
@@ -282,7 +282,7 @@ def _is_small(shape: torch.Size) -> bool:
     return shape[:2].numel() < SMALL_ROWS and shape.numel() < SMALL_NUMBERS
 
 
-def _is_scale(node: Any, product: Node) -> bool:
+def is_scale(node: Any, product: Node) -> bool:
     """Whether a factor is one scalar for each grounding."""
     if not isinstance(node, Node):
         return False

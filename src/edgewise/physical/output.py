@@ -19,6 +19,7 @@ from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.physical.state import Column
 from edgewise.physical.value_shapes import Shapes
+from edgewise.physical.want import Want, rows_wanted
 
 
 class NotTotal(EdgewiseError):
@@ -126,11 +127,41 @@ def outputs_of(
     relations: Mapping[str, Index],
     weights: Mapping[str, Tensor],
     fill: float | None,
+    want: Want | None = None,
 ) -> Outputs:
-    """Where the rows of the outputs go."""
-    plan = prepared.plan
-    parts = tuple(_output_of(q, prepared, relations, weights, fill) for q in plan.outputs)
-    return Outputs(parts, plan.names)
+    """Where the rows of the outputs go; of some, only rows that are wanted."""
+    plan, parts = prepared.plan, []
+    for number, query in enumerate(plan.outputs):
+        made = _output_of(query, prepared, relations, weights, fill)
+        free, constants = free_positions(query), prepared.constants
+        keys = None
+        if want is not None:
+            keys = want.coded(number, len(free), query.relation, constants)
+        if keys is not None:
+            made = _wanted(made, query, keys, relations[query.relation], fill)
+            if not len(made.keys.T):
+                made = replace(made, shape=_shape(prepared, query.relation, weights))
+        parts.append(made)
+    return Outputs(tuple(parts), plan.names)
+
+
+def _wanted(
+    output: Output, query: nodes.Atom, keys: Tensor, index: Index, fill: float | None
+) -> Output:
+    """An output with a row for each wanted key, in order; `keys` are those of its variables."""
+    free = free_positions(query)
+    columns = [
+        keys[:, free.index(query.terms.index(term))]
+        if isinstance(term, nodes.Variable)
+        else torch.full((len(keys),), output.constants.code(term))
+        for term in query.terms
+    ]
+    full = torch.stack(columns, 1) if columns else keys
+    rows, places = rows_wanted(full, index, output.relation, output.constants, fill)
+    chosen = full if places is None else full[places]
+    sizes = (len(keys),)
+    parts: dict[str, Any] = {"keys": chosen.T.contiguous(), "sizes": sizes, "places": places}
+    return replace(output, **parts, fill=fill, outside=None, rows=rows)
 
 
 def _output_of(

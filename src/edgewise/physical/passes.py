@@ -13,6 +13,7 @@ from torch.nn.functional import linear
 from edgewise.functions import DEFINITIONS
 from edgewise.kernels.products import Products
 from edgewise.passes import GRAPH, Pass
+from edgewise.physical.aggregate_passes import aggregate_first
 from edgewise.physical.family_passes import family_products
 from edgewise.physical.gather_passes import (
     AGGREGATE,
@@ -129,6 +130,13 @@ def read_matrices_once(plan: Lowering) -> int:
 # are aggregated, and what is left of them may be views
 ON_GRAPH = (
     Pass("fold biases", "a product and a vector added to it are one call", GRAPH, fold_biases),
+    Pass(
+        "aggregate first",
+        "a sum of products with one matrix is a product of the sum",
+        GRAPH,
+        aggregate_first,
+        reads_keys=True,
+    ),
     Pass(
         "project rows",
         "weights are applied once per row, before rows are gathered",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -12,18 +13,23 @@ from torch import Tensor
 from edgewise.checks.evaluation import OutOfDomain
 from edgewise.errors import caller
 from edgewise.ground.embeddings import with_stacks
+from edgewise.ground.index import Index
 from edgewise.ground.source import has_negative_keys
-from edgewise.inputs.prepare import prepare
+from edgewise.inputs.kinds import dense
+from edgewise.inputs.prepare import BoundPlan, prepare
 from edgewise.inputs.range_check import check_keys
 from edgewise.inputs.read import InputReader, check_device, check_dtype
 from edgewise.passes import optimise
 from edgewise.physical.build import build, values_of
 from edgewise.physical.data import Data, ForeignData
+from edgewise.physical.demand import in_order, places_among
+from edgewise.physical.demanded import DemandIndex
 from edgewise.physical.lowering import to_device
-from edgewise.physical.output import outputs_of
+from edgewise.physical.output import Output, Outputs, outputs_of
 from edgewise.physical.plan import untraced
-from edgewise.physical.step import Step
+from edgewise.physical.step import Executable, Step
 from edgewise.physical.tracing import held, own_errors
+from edgewise.physical.want import BadWant
 from edgewise.plan.nodes import Plan
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
@@ -72,6 +78,17 @@ def refuse_unnamed(of: str, kind: str) -> bool:
     model: Compiled = held(of)
     with own_errors():
         raise model._reader.unnamed(kind)
+
+
+@torch._dynamo.assume_constant_result
+def refuse_want(of: str) -> bool:
+    """Refuse a trace in which rows are chosen: which ones decides what is traced."""
+    with own_errors():
+        raise BadWant(
+            "rows are chosen before a model is traced",
+            caller(),
+            "ground them: `data = model.ground(..., want=...)`, then `compiled(data, ...)`",
+        )
 
 
 @torch._dynamo.assume_constant_result
@@ -151,15 +168,86 @@ def build_step(
     apart: bool = False,
 ) -> Step:
     """`apart` for rows that are split by sample: classes and fused attention cross samples."""
+    if data.demand is not None or not (apart or model.plan.has_all_rows):
+        return to_device(_part(model, data, shapes, dtype, device), device)
+    found = _ground(model, data, shapes, dtype, device, lift=not apart, apart=apart)
+    outputs = outputs_of(found.prepared, found.executable.relations, found.weights, model.fill)
+    made = Step(found.prepared, found.executable, outputs, without=model.without)
+    return to_device(made, device)
+
+
+@dataclass(frozen=True, eq=False)
+class GroundedPlan:
+    """A plan on data, on the CPU, and the weights whose shapes it was made for."""
+
+    prepared: BoundPlan
+    executable: Executable
+    weights: Mapping[str, Tensor]
+    demand: DemandIndex
+
+
+def _part(
+    model: Compiled, data: Data, shapes: Shapes, dtype: torch.dtype, device: torch.device
+) -> Step:
+    """The step for some rows of the outputs: what they need of the plan for all rows."""
+    demand, origin = data.demand, data if data.demand is None else data.demand.origin
+    given = {n: tuple(t.shape) for n, t in dense(data.inputs).items() if n not in origin.inputs}
+    every = tuple(sorted({**given, **dict(shapes)}.items()))
+    key = (every, dtype, str(device))
+    if key not in origin.complete:
+        origin.complete[key] = _ground(model, origin, every, dtype, device, lift=False)
+    found: GroundedPlan = origin.complete[key]
+    want = None if demand is None else demand.want
+    relations = found.executable.relations
+    outputs = outputs_of(found.prepared, relations, found.weights, model.fill, want)
+    wanted: dict[str, list[Tensor]] = {}
+    for output in outputs.parts:
+        size = relations[output.relation].rows
+        rows = torch.arange(size) if output.rows is None else output.rows
+        wanted.setdefault(output.relation, []).append(rows)
+    choose = None if demand is None else demand.choose
+    if choose is not None:
+        choose.check(found.demand.hops(wanted))
+    needed = {name: torch.cat(rows) for name, rows in wanted.items()}
+    executable, chosen = found.demand.part(needed, choose)
+    parts = [
+        part if part.rows is None else replace(part, rows=_local(part, chosen, relations))
+        for part in outputs.parts
+    ]
+    made = Outputs(tuple(parts), outputs.names)
+    return Step(found.prepared, executable, made, without=model.without)
+
+
+def _local(
+    output: Output, chosen: Mapping[str, Tensor], relations: Mapping[str, Index]
+) -> Tensor | None:
+    """The rows of an output among those that are computed; None for all of them in order."""
+    name = output.relation
+    if output.rows is None or not len(output.rows):
+        return output.rows
+    rows = places_among(chosen[name], output.rows, relations[name].rows)
+    return None if in_order(rows, len(chosen[name])) else rows
+
+
+def _ground(
+    model: Compiled,
+    data: Data,
+    shapes: Shapes,
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    lift: bool,
+    apart: bool = False,
+) -> GroundedPlan:
     inputs = data.inputs | {n: torch.empty(shape, device="meta") for n, shape in shapes}
+    options = data, inputs, dtype, device, lift, apart
     try:
-        return _built(model, model.plan, model.without, data, inputs, dtype, device, apart)
+        return _built(model, model.plan, model.without, *options)
     except OutOfDomain:
         plan = uninlined(model)
         if plan == model.plan:
             raise
-        without = (*model.without, *INLINING)
-        return _built(model, plan, without, data, inputs, dtype, device, apart)
+        return _built(model, plan, (*model.without, *INLINING), *options)
 
 
 def uninlined(model: Compiled) -> Plan:
@@ -179,8 +267,9 @@ def _built(
     inputs: Mapping[str, Any],
     dtype: torch.dtype,
     device: torch.device,
+    lift: bool,
     apart: bool,
-) -> Step:
+) -> GroundedPlan:
     """`without` are the passes that the plan has not gone through."""
     prepared = prepare(plan, model._reader.arities, inputs, data.facts, dtype, not apart)
     if has_negative_keys(prepared.sources):  # patterns count from 0, comparisons do not
@@ -198,10 +287,9 @@ def _built(
         limit=model.limit,
         weights=weights,
         shapes={name: source.shape for name, source in prepared.sources.items()},
-        lift=not apart and "lift equal rows" not in model.without,
+        lift=lift and "lift equal rows" not in model.without,
         volatile=data.volatile,
         memory=values_of(prepared.plan, prepared.sources, dtype, device),
         found=model._shapes,
     )
-    outputs = outputs_of(prepared, executable.relations, weights, model.fill)
-    return to_device(Step(prepared, executable, outputs, without=model.without), device)
+    return GroundedPlan(prepared, executable, weights, DemandIndex(executable, model.limit))

@@ -70,6 +70,9 @@ class Executable:
     classes: dict[str, int] = field(default_factory=dict)  # of relations computed by class
     unlifted: dict[str, str] = field(default_factory=dict)  # why rows are not computed by class
     constant: frozenset[str] = frozenset()  # data whose values decide classes
+    taken: dict[str, Tensor] = field(default_factory=dict)  # the rows of data that are read
+    there: dict[str, int] = field(default_factory=dict)  # rows of relations computed in part
+    in_full: dict[str, str] = field(default_factory=dict)  # why all rows of others are computed
 
     def run(self, state: State) -> dict[str, Column]:
         for step in self.steps:
@@ -140,8 +143,11 @@ class Step:
         lowering: Lowering,
     ) -> State:
         """What is known before the first rule."""
+        taken = self.executable.taken
         found = {
-            name: Column(lowering.lifted(source.data(tensors.get(name), weights, dtype)))
+            name: Column(lowering.lifted(source.data(tensors.get(name), weights, dtype))).take(
+                taken.get(name)
+            )
             for name, source in self.executable.sources.items()
         }
         integers = {name: c for name, c in found.items() if not c.data.is_floating_point()}

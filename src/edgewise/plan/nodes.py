@@ -152,11 +152,17 @@ class Plan:
         return frozenset(output.relation for output in self.outputs)
 
     @property
+    def has_all_rows(self) -> bool:
+        """Whether the outputs are relations, all of each: no constant, no variable twice."""
+        return all(
+            len({t for t in output.terms if isinstance(t, nodes.Variable)}) == len(output.terms)
+            for output in self.outputs
+        )
+
+    @property
     def is_one_relation(self) -> bool:
         """Whether the output is one relation, all of it."""
-        terms = self.outputs[0].terms
-        variables = {term for term in terms if isinstance(term, nodes.Variable)}
-        return not self.names and len(variables) == len(terms)
+        return not self.names and self.has_all_rows
 
     @cached_property
     def rules(self) -> tuple[nodes.Rule, ...]:

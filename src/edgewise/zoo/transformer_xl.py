@@ -167,6 +167,7 @@ def program(config: Config) -> Program:
     """Reads `token(i)` and `memory(l, j)`, what layer l remembers: m rows or, at first, none.
 
     Derives `logits(i)` and `states(l, i)`, the inputs of layer l: the last m are the next memory.
+    One model has both: `compile([R.logits, R.states])`.
     """
     rules = stacked(
         config,

@@ -1,0 +1,158 @@
+"""Mini-batches: a grounded graph in parts, each what some seeds need, exact or sampled."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgewise.errors import caller, safe_repr
+from edgewise.execution import Execution
+from edgewise.inputs.kinds import Input
+from edgewise.language import nodes
+from edgewise.layouts.ragged import Ints
+from edgewise.physical.data import Data, Demand
+from edgewise.physical.plan import untraced
+from edgewise.physical.sampling import BadBatches, Sampler
+from edgewise.physical.want import Want, WantLike, read_want
+
+
+class Batch(Data):
+    """Data for some seeds: `model(batch)` has a row for each, in order.
+
+    `index` are the places of the seeds among all of them, `seeds` their keys: a tensor (rows,), or
+    (terms, rows), or a list of tuples if some are strings.
+    """
+
+    index: Tensor
+    seeds: Tensor | list[tuple[nodes.Constant, ...]]
+    step: int
+
+
+class Batches:
+    """Iterates over the batches of an epoch; the next time, over those of the next one.
+
+    Batch `step`, counted over all epochs, depends on the seed and on nothing else.
+    """
+
+    def __init__(
+        self,
+        model: Execution,
+        seeds: WantLike,
+        data: Data,
+        inputs: Mapping[str, Input],
+        *,
+        batch: int,
+        most: Sequence[int | None] | None,
+        seed: int,
+        shuffle: bool,
+        workers: int,
+        prefetch: int,
+        drop_last: bool,
+    ) -> None:
+        self.model = model
+        self.data = data
+        self.most = _checked_most(most)
+        self.seed, self.shuffle = _integer("seed", seed, 0), shuffle
+        self.workers, self.prefetch = (
+            _integer("workers", workers, 0),
+            _integer("prefetch", prefetch, 1),
+        )
+        self.epoch = 0
+        want = read_want(model.plan, seeds)
+        if len(want.keys) != 1:
+            raise BadBatches(
+                f"`seeds` are keys of {len(want.keys)} outputs", caller(), "give those of one"
+            )
+        (self.output, self.keys), *_ = want.keys.items()
+        self.count = self.keys.shape[1] if isinstance(self.keys, Tensor) else len(self.keys)
+        self.size = _integer("batch", batch, 1)
+        self.drop_last = drop_last
+        self.inputs = inputs
+
+    def __len__(self) -> int:
+        full, rest = divmod(self.count, self.size)
+        return full + bool(rest and not self.drop_last)
+
+    def at(self, step: int) -> Batch:
+        """Batch number `step`, counted over all epochs."""
+        epoch, number = divmod(_integer("step", step, 0), max(len(self), 1))
+        index = self._order(epoch)[number * self.size : (number + 1) * self.size]
+        return self._made(step, index)
+
+    def __iter__(self) -> Iterator[Batch]:
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        order, first = self._order(epoch), epoch * len(self)
+        starts = range(0, len(self) * self.size, self.size)
+        tasks = [
+            partial(self._made, first + number, order[start : start + self.size])
+            for number, start in enumerate(starts)
+        ]
+        if not self.workers:
+            yield from (task() for task in tasks)
+            return
+        with ThreadPoolExecutor(self.workers) as pool:
+            waiting: deque[Future[Batch]] = deque()
+            for task in tasks:
+                waiting.append(pool.submit(task))
+                if len(waiting) > self.workers * self.prefetch:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+
+    def _order(self, epoch: int) -> Ints:
+        if not self.shuffle:
+            return np.arange(self.count)
+        return np.random.default_rng([self.seed, 0, epoch]).permutation(self.count)
+
+    def _made(self, step: int, index: Ints) -> Batch:
+        """The batch with its plan, as far as inputs are known."""
+        random = np.random.default_rng([self.seed, 1, step])
+        sampler = None if self.most is None else Sampler(self.most, random)
+        found = Batch(
+            self.data.model, {**self.data.inputs, **self.inputs}, self.data.facts, self.data.open
+        )
+        found.index, found.step = torch.from_numpy(index), step
+        if isinstance(self.keys, Tensor):
+            keys: Any = self.keys[:, found.index]
+            found.seeds = keys[0] if len(keys) == 1 else keys
+        else:
+            keys = tuple(self.keys[place] for place in index.tolist())
+            found.seeds = list(keys)
+        found.demand = Demand(self.data, Want({self.output: keys}), sampler)
+        model = self.model
+        if found.stated.union(found.inputs).issuperset(model.inputs):
+            with untraced():
+                model._ready_plan(found)
+        return found
+
+
+def _checked_most(most: Any) -> tuple[int | None, ...] | None:
+    if most is None:
+        return None
+    if not isinstance(most, list | tuple) or not all(
+        n is None or (isinstance(n, int) and not isinstance(n, bool) and n > 0) for n in most
+    ):
+        raise BadBatches(
+            f"`most` is {safe_repr(most)}",
+            caller(),
+            "give a number of groundings for each hop, None for all: `most=[15, 10]`",
+        )
+    return tuple(most)
+
+
+def _integer(name: str, number: Any, least: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise BadBatches(
+            f"`{name}` is {safe_repr(number)}", caller(), f"give an integer from {least} on"
+        )
+    return number
+
+
+__all__ = ["Batch", "Batches"]
