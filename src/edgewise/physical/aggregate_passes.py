@@ -47,7 +47,11 @@ def _product(data: Node) -> tuple[Node, list[Node]] | None:
     """A product of rows with a matrix that nobody else reads, and the scalars it is scaled by."""
     scales: list[Node] = []
     while data.target == "mul" and len(data.users) == 1:
-        factors = [(a, b) for a, b in (data.args, data.args[::-1]) if is_scale(b, data)]
+        factors = [
+            (a, b)
+            for a, b in (data.args, data.args[::-1])
+            if is_scale(b, data) or _is_number(b, data)
+        ]
         if not factors:
             return None
         data, scale = factors[0]  # type: ignore[assignment]
@@ -57,3 +61,9 @@ def _product(data: Node) -> tuple[Node, list[Node]] | None:
         return None
     width = input_node(data, 0).meta["like"].shape
     return (data, scales) if len(width) == 3 else None
+
+
+def _is_number(node: Any, product: Node) -> bool:
+    """Whether a factor is one scalar for all groundings."""
+    shape = node.meta["like"].shape if isinstance(node, Node) else ()
+    return len(shape) == product.meta["like"].ndim and all(size == 1 for size in shape[1:])
