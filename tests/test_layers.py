@@ -11,6 +11,7 @@ ROOT = pathlib.Path(__file__).parents[1] / "src" / "edgewise"
 LAYERS = [  # each may import those before it
     *(
         "errors",
+        "notebook",
         "functions",
         "language",
         "checks",
@@ -137,7 +138,7 @@ def test_the_oracle_is_independent():
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_the_oracle_shares_no_evaluation_with_the_engine(path):
     shared = {"edgewise.errors", "edgewise.functions", "edgewise.language", "edgewise.checks"}
-    shared |= {"edgewise.weights"}
+    shared |= {"edgewise.weights", "edgewise.notebook"}
     if layer(path) == "reference":
         names = {name for name in imports(path) if name.startswith("edgewise.")}
         assert {".".join(name.split(".")[:2]) for name in names} <= shared | {"edgewise.reference"}

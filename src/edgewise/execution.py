@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgewise.errors import caller, named, nearest
+from edgewise.errors import caller, counted, named, nearest
 from edgewise.inputs.kinds import dense, numbers
 from edgewise.inputs.read import InputReader, check_numbers, kinds_of, step_tensor
 from edgewise.language import nodes
 from edgewise.language.program import Program
+from edgewise.notebook import html_table
 from edgewise.physical.data import Data, ForeignData, ReadyCall
 from edgewise.physical.output import Returned
 from edgewise.physical.plan import PhysicalPlan
@@ -88,6 +89,28 @@ class Execution(torch.nn.Module):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._handle = handle(self)  # a copy has its own
+
+    def __repr__(self) -> str:
+        lines = [f"  {name}  {shape}{kind}" for name, shape, kind in self._described()]
+        return "\n".join([f"Model({self._summary()}", *lines]) + ("\n)" if lines else ")")
+
+    def _repr_html_(self) -> str:
+        rows = self._described()
+        return html_table(f"Model: {self._summary()}", ["weight", "shape", ""], rows, len(rows))
+
+    def _summary(self) -> str:
+        outputs = ", ".join(str(output.relation) for output in self.plan.outputs)
+        learnable = sum(p.numel() for p in self.parameters() if p.requires_grad)
+        inputs = f" from {', '.join(self.inputs)}" if self.inputs else ""
+        rules = counted(len(self.program.rules), "rule")
+        return f"{outputs}{inputs}: {rules}, {learnable:,} parameters"
+
+    def _described(self) -> list[tuple[str, str, str]]:
+        """Name, shape and kind of each weight."""
+        return [
+            (name, str(tuple(weight.shape)), "" if weight.requires_grad else " fixed")
+            for name, weight in self._weights().items()
+        ]
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from edgewise.data.errors import UnknownName
 from edgewise.errors import caller, counted, safe_repr, suggest
-from edgewise.inputs.kinds import Input, ragged, rows
+from edgewise.inputs.kinds import Input, ragged
+from edgewise.inputs.kinds import rows as keyed
+from edgewise.notebook import html_table
 
 Key = int | str
 
@@ -87,11 +89,18 @@ class Dataset:
         parts += [f"{counted(len(found), 'label')} of {on}" for on, found in self.labels.items()]
         return f"Dataset({'; '.join(parts)})"
 
+    def _repr_html_(self) -> str:
+        rows = [("input", name, _size(item)) for name, item in self.inputs.items()]
+        rows += [("names", kind, f"{len(names):,}") for kind, names in self.names.items()]
+        rows += [("labels", on, f"{len(found):,}") for on, found in self.labels.items()]
+        rows += [("split", name, f"{len(found):,}") for name, found in self.splits.items()]
+        return html_table("Dataset", ["", "name", "size"], rows, len(rows))
+
 
 def _size(item: Input) -> str:
     if isinstance(item, ragged):
         return counted(len(item.samples), "sample")
-    return f"{item.keys.shape[1]} rows" if isinstance(item, rows) else f"{item.shape[0]} dense"
+    return f"{item.keys.shape[1]} rows" if isinstance(item, keyed) else f"{item.shape[0]} dense"
 
 
 def as_numbers(names: Sequence[Any]) -> dict[Any, int]:

@@ -1,5 +1,8 @@
 """Patterns drawn as text and plotted as figures."""
 
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from html import escape
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -10,6 +13,7 @@ from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs.checks import integer, one_of, short_repr
 from edgewise.layouts import Rows
 from edgewise.measures import cell_size, density_map
+from edgewise.notebook import svg_map
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 
 PRINTED = 16
 WIDEST = 64
+MAPPED = 48
 SHADES = np.array(list("·░▒▓█"))
 KINDS = ("matrix", "ring", "force")
 MOST_NODES = 512
@@ -70,6 +75,34 @@ def draw_rows(rows: Rows, width: int = WIDEST) -> str:
         shade = np.where(share > 0, np.clip(np.ceil(share * 3), 1, 3), 0).astype(int)
         marks = SHADES[np.where(share >= 1, len(SHADES) - 1, shade)]
     return "\n".join("".join(line) for line in marks)
+
+
+def map_of(pattern: "Pattern") -> str:
+    """The pattern in a notebook: its matrix for 48 tokens, or for those that it is defined for."""
+    for n, m in ((MAPPED, MAPPED), *_lengths(pattern)):
+        try:
+            rows = pattern.rows(n, m)
+        except EdgewiseError:  # defined for another number of tokens
+            continue
+        size = cell_size(max(n, m), WIDEST)
+        share = density_map(rows, WIDEST) / areas(n, m, size)
+        tokens = f"{n:,} tokens" if n == m else f"{n:,} queries, {m:,} keys"
+        return svg_map(share, f"{short_repr(pattern)}: {tokens}, {rows.count():,} pairs")
+    return f"<code>{escape(short_repr(pattern))}</code>"
+
+
+def _lengths(pattern: Any) -> Iterator[tuple[int, int]]:
+    """The numbers of queries and keys that a part of a pattern is defined for."""
+    if hasattr(pattern, "shape"):
+        yield pattern.shape
+    if hasattr(pattern, "ends") and len(pattern.ends):
+        yield int(pattern.ends[-1]), int(pattern.ends[-1])
+    if is_dataclass(pattern):
+        for field in fields(pattern):
+            value = getattr(pattern, field.name)
+            for part in value if isinstance(value, tuple) else (value,):
+                if is_dataclass(part):
+                    yield from _lengths(part)
 
 
 def areas(n: int, m: int, size: int) -> np.ndarray:

@@ -19,7 +19,13 @@ from edgewise.graphs.checks import (
     sequence_lengths,
     token_indices,
 )
-from edgewise.graphs.drawing import PRINTED, draw_rows, plot_pattern, require_package
+from edgewise.graphs.drawing import (
+    PRINTED,
+    draw_rows,
+    map_of,
+    plot_pattern,
+    require_package,
+)
 from edgewise.graphs.errors import BadEdges, BadSize, NotAPair, TooManyPairs
 from edgewise.language import nodes, terms
 from edgewise.layouts import (
@@ -284,6 +290,9 @@ class Pattern(Cached):
         with its tokens on a circle ("ring") or in a spring layout ("force").
         """
         return plot_pattern(self, n, kind)
+
+    def _repr_html_(self) -> str:
+        return map_of(self)
 
     def __str__(self) -> str:
         """The code, and below it a drawing for 16 tokens."""

@@ -82,6 +82,9 @@ class Growing:
     def capacity(self) -> int:
         return self.cache.capacity
 
+    def __repr__(self) -> str:
+        return f"<growing: {self.cache.length:,} of {self.cache.capacity:,} rows>"
+
     def __call__(self, *unnamed: Never, **inputs: Any) -> Tensor | Relation:
         """The output at the new rows: its growing axis is as long as theirs."""
         if unnamed:

@@ -17,6 +17,7 @@ from edgewise.inputs.prepare import BoundPlan
 from edgewise.inputs.range_check import dense_sizes
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
+from edgewise.notebook import html_table, short_value
 from edgewise.physical.state import Column
 from edgewise.physical.value_shapes import Shapes
 from edgewise.physical.want import Want, rows_wanted
@@ -311,6 +312,11 @@ class Relation(Mapping[nodes.Atom, Tensor]):
 
     def __repr__(self) -> str:
         return f"<{self.name}: {len(self)} rows, values {tuple(self.data.shape)}>"
+
+    def _repr_html_(self) -> str:
+        values = self.data.detach().transpose(0, 1) if self.batched else self.data.detach()
+        rows = zip(map(repr, self), (short_value(row.tolist()) for row in values), strict=True)
+        return html_table(repr(self)[1:-1], ["atom", "value"], rows, len(self))
 
 
 class _Items(ItemsView[nodes.Atom, Tensor]):

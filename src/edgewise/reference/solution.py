@@ -13,6 +13,7 @@ from edgewise.errors import caller, nearest, safe_repr
 from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.language.terms import order
+from edgewise.notebook import html_table, short_value
 from edgewise.reference.evaluate import Evaluator, Values
 from edgewise.reference.join import Key
 
@@ -113,6 +114,13 @@ class Solution(Mapping[nodes.Atom, Any]):
             relations[relation] = relations.get(relation, 0) + 1
         counts = ", ".join(f"{name}: {count}" for name, count in relations.items())
         return f"<solution of {len(self.values_by_atom)} atoms: {counts}>"
+
+    def _repr_html_(self) -> str:
+        rows = (
+            (repr(nodes.Atom(relation, key)), short_value(value.detach().tolist()))
+            for (relation, key), value in self.values_by_atom.items()
+        )
+        return html_table(repr(self)[1:-1], ["atom", "value"], rows, len(self))
 
 
 def _variables(count: int) -> tuple[nodes.Variable, ...]:

@@ -1,0 +1,92 @@
+"""What a notebook shows of patterns, models, solutions and data."""
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+from edgewise import F, Program, R, V, data
+from edgewise.graphs import causal, documents, from_edges, full, global_tokens, window
+
+RULES = [
+    R.k(V.I) <= R.x(V.I)[2, 2],
+    R.h(V.I) <= (R.k(V.J)[0.5].fixed(), R._edge(V.I, V.J)),
+]
+
+
+def cells(html):
+    """The number of cells that a map fills."""
+    return sum(len(re.findall("M", path)) for path in re.findall(r' d="([^"]*)"', html))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "filled"),
+    [
+        (window(1), 48 * 3 - 2),
+        (global_tokens(1), 95),
+        (causal(), 48 * 49 // 2),
+        (documents([3, 4]), 25),
+        (documents([3, 4]) & causal(), 6 + 10),
+        (from_edges([[0, 1], [1, 2]], shape=(2, 3)), 2),
+        (full() - full(), 0),
+    ],
+)
+def test_a_pattern_is_a_map_of_its_pairs(pattern, filled):
+    html = pattern._repr_html_()
+    assert cells(html) == filled
+    ElementTree.fromstring(html)
+    assert "pairs" in html
+
+
+def test_a_single_line_is_visible_among_many_tokens():
+    html = documents([500, 1, 400])._repr_html_()
+    assert "901 tokens" in html
+    assert cells(html) > 64
+
+
+def test_a_model_shows_its_weights():
+    model = Program(RULES).compile(R.h, seed=0)
+    assert (
+        repr(model)
+        == "Model(h from x, edge: 2 rules, 4 parameters\n  k.x  (2, 2)\n  h.k  () fixed\n)"
+    )
+    assert "<td" in model._repr_html_()
+
+
+def test_answers_are_tables():
+    facts = [R.x("<b>")[[1.0, 2.0]], R.edge("a", "<b>")]
+    solution = Program(RULES).solve(facts, seed=0)
+    html = solution._repr_html_()
+    ElementTree.fromstring(html)
+    assert html.count("<tr>") == 1 + len(solution)
+    assert "&lt;b&gt;" in html
+    model = Program(RULES).compile(R.h, seed=0)
+    answer = model(model.ground(facts=facts))
+    assert answer._repr_html_().count("<tr>") == 2
+
+
+def test_a_long_table_says_how_many_rows_it_leaves_out():
+    model = Program([R.h(V.I) <= (R.x(V.I), R._edge(V.I))]).compile(R.h)
+    answer = model(x=torch.arange(100.0), edge=torch.arange(100)[None])
+    html = model.rows(x=torch.arange(100.0), edge=torch.arange(100)[None])._repr_html_()
+    assert html.count("<tr>") == 21
+    assert "80 more" in html
+    assert answer is not None
+
+
+def test_growing_says_how_far_it_is():
+    rules = [
+        (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), R.special.leq(V.J, V.I)))
+        | [F.product, F.softmax_agg(agg_terms=[V.J])],
+        (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product],
+    ]
+    growing = Program(rules).compile(R.h).growing(8)
+    growing(x=torch.ones(3, 4))
+    assert repr(growing) == "<growing: 3 of 8 rows>"
+
+
+def test_a_dataset_is_a_table():
+    schema = data.Schema(r=data.table("t", keys=["id"], label="y"))
+    found = data.read({"t": {"id": ["<i>", "b"], "y": [0, 1]}}, schema)
+    ElementTree.fromstring(found._repr_html_())
