@@ -126,6 +126,11 @@ def _value_rule(node: Fused) -> nodes.Rule:
     return value_rule(node)
 
 
+def _unfolded(node: Fused) -> frozenset[str]:
+    """The relations whose rules a mask has in their places."""
+    return node.pairs.unfolded if isinstance(node, Attention) else frozenset()
+
+
 class _Builder:
     def __init__(
         self,
@@ -212,15 +217,13 @@ class _Builder:
             for rule in step.replaces
             if rule.head.relation != step.head.relation
         }
-        found |= {name for step in self.fused.values() for name in step.pairs.unfolded}
+        found |= {name for step in self.fused.values() for name in _unfolded(step)}
         found -= {atom.relation for atom in self.plan.outputs}
         readers: dict[str, set[str]] = {}
         for reader, names in needs(body.rule for body in self.bodies).items():
             for name in names:
                 readers.setdefault(name, set()).add(reader)
-        weights = {
-            step.replaces[0].head.relation: step.pairs.unfolded for step in self.fused.values()
-        }
+        weights = {step.replaces[0].head.relation: _unfolded(step) for step in self.fused.values()}
         count = -1
         while count != len(found):  # what is read by others is needed
             count = len(found)
