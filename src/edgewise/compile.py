@@ -22,7 +22,7 @@ from edgewise.plan.lower import assert_well_formed, lower
 from edgewise.plan.nodes import Plan
 from edgewise.weights import PRECISIONS
 
-LIMIT = 100_000_000
+LIMIT = 8 << 30  # bytes
 
 
 # what a model, and its `ground`, `explain`, `why`, `profile` and `growing`, have arguments for
@@ -42,7 +42,7 @@ class BadCompileOption(EdgewiseError):
 
     code = "bad-compile-option"
     example = 'Program([R.h(V.X) <= R.a(V.X)]).compile(R.h, limit="many")'
-    instead = "Program([R.h(V.X) <= R.a(V.X)]).compile(R.h, limit=1000)"
+    instead = "Program([R.h(V.X) <= R.a(V.X)]).compile(R.h, limit=1 << 30)"
 
 
 def compile(
@@ -61,9 +61,10 @@ def compile(
 
     Constants choose rows: of `R.g(3, V.X)` those with 3, of `R.g(3, 4)` the value of one atom. A
     model for a list returns a dictionary by name.
-    `fill` is the value of absent atoms in a dense output that is not total; `limit` the most
-    groundings a rule may have; `without` names passes to leave out; `seed` draws the weights, each
-    by its name, as in `solve`; `weights` shares those of another model, or has some by name.
+    `fill` is the value of absent atoms in a dense output that is not total; `limit` the most bytes
+    that the groundings of a rule may take; `without` names passes to leave out; `seed` draws the
+    weights, each by its name, as in `solve`; `weights` shares those of another model, or has some
+    by name.
     What is grounded must be numbers; with `check=True` the tensors of every call are looked at
     too, which waits for a GPU.
 
@@ -155,7 +156,7 @@ def _options(
     if not isinstance(check, bool):
         raise _bad("check", check, "give `check=True` or leave it out")
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-        raise _bad("limit", limit, "give an integer number of groundings: `limit=1_000_000`")
+        raise _bad("limit", limit, "give an integer number of bytes: `limit=1 << 30`")
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
         raise _bad("seed", seed, "give an integer from 0 to 2^63 - 1: `seed=0`")
     if isinstance(without, str | bytes) or not iterates(without):

@@ -26,7 +26,7 @@ def test_keys_that_do_not_fit_are_not_joined(memory):
     with pytest.raises(EdgewiseError, match=r"rule for `h` has about 1,000,000 groundings") as e:
         model(a=torch.ones(1000))
     assert e.value.code == "plan-too-large"
-    assert "GiB, more than there is memory" in str(e.value)
+    assert "more than there is memory" in str(e.value)
     assert model(a=torch.ones(10)).shape == (10, 10)
 
 

@@ -17,10 +17,10 @@ def test_too_many_rounds_are_refused() -> None:
 
 
 def test_a_limit_that_is_enough() -> None:
-    model = Program(RULES, rounds=10).compile(R.h, limit=30)
+    model = Program(RULES, rounds=10).compile(R.h, limit=240)
     assert len(model.rows(model.ground(facts=FACTS))) == 2
     with pytest.raises(PlanTooLarge, match="10 rounds"):
-        Program(RULES, rounds=10).compile(R.h, limit=29).ground(facts=FACTS)
+        Program(RULES, rounds=10).compile(R.h, limit=239).ground(facts=FACTS)
 
 
 def test_each_sample_of_a_ragged_batch_has_its_own_rounds() -> None:

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from edgewise import Program, R, V
+from edgewise import EdgewiseError, Program, R, V
 from edgewise.ground import steps
 
 N = 8
@@ -92,3 +92,32 @@ def test_a_star_without_a_triangle_reads_its_edges_once(n, monkeypatch):
     rule = R.out(V.X) <= (R._e(V.X, V.Y), R._e(V.Y, V.Z), R._e(V.Z, V.X))
     assert len(Program([rule]).compile(R.out).rows(e=edges)) == 0
     assert sum(read) == 2 * (n - 1)
+
+
+def test_a_join_that_is_too_large_is_refused_from_a_sample(monkeypatch):
+    """Before its chunks are made, with the atom at which it grows."""
+    monkeypatch.setattr(steps, "CHUNK", 256)
+    monkeypatch.setattr(steps, "SAMPLED", 64)
+    read = []
+    real = steps._slices
+    monkeypatch.setattr(steps, "_slices", lambda *sizes: read.append(sizes[1]) or real(*sizes))
+    edges = torch.stack([torch.arange(900) // 30, torch.arange(900) % 30])
+    edges = edges[:, edges.sum(0) > 0]  # not a grid
+    program = Program(
+        [R.out(V.X, V.Y, V.Z, V.W) <= (R._e(V.X, V.Y), R._e(V.Y, V.Z), R._e(V.Z, V.W))]
+    )
+    with pytest.raises(
+        EdgewiseError, match=r"at `R._e\(V.*MiB, more than the limit of 1.0 MiB"
+    ) as e:
+        program.compile(R.out, limit=1 << 20).ground(e=edges)
+    assert e.value.code == "plan-too-large"
+    assert max(read, default=0) <= 64 * 30  # of the sample alone
+
+
+def test_what_a_later_condition_filters_does_not_count():
+    n = 60
+    edges = torch.stack([torch.arange(n * n) // n, torch.arange(n * n) % n])
+    edges = edges[:, edges[0] != edges[1]]
+    rule = R.out(V.X, V.Z) <= (R._e(V.X, V.Y), R._e(V.Y, V.Z), R._f(V.X, V.Z))
+    model = Program([rule]).compile(R.out, limit=1 << 20)  # 208,860 paths of 24 bytes are more
+    assert len(model.rows(e=edges, f=torch.tensor([[0, 5], [1, 5]]))) == 2

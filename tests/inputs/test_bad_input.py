@@ -496,11 +496,11 @@ def test_numbers_of_a_call_are_checked_where_asked():
 def test_a_plan_too_large_says_so_before_it_allocates(conditions):
     n = 200_000
     program = Program([R.out <= (R.x(V.I), R.x(V.J), *conditions)])
-    model = program.compile(R.out, limit=1_000_000, without=["push sums"])
+    model = program.compile(R.out, limit=1 << 20, without=["push sums"])
     given = rows(torch.arange(n), torch.ones(n))
     tracemalloc.start()
     before = torch_bytes()
-    assert_refused("plan-too-large", lambda: model.ground(x=given), "`out`", "1,000,000", "limit")
+    assert_refused("plan-too-large", lambda: model.ground(x=given), "`out`", "1.0 MiB", "limit")
     assert tracemalloc.get_traced_memory()[1] < 50 << 20
     tracemalloc.stop()
     assert torch_bytes() - before < 400 << 20  # one pair in eight bytes would be 320 GB

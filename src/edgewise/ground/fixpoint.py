@@ -193,7 +193,7 @@ def _bindings(grounder: Grounder, body: Body, without: frozenset[int]) -> Bindin
     if any(isinstance(literal, nodes.PatternAtom) for literal in body.literals):
         return None  # how long its axes are, recursion decides
     bindings, waiting = Bindings(), [a for a in range(len(body.literals)) if a not in without]
-    budget = Budget(min(grounder.limit, MAX_CANDIDATES))
+    budget = Budget(min(grounder.limit, 8 * MAX_CANDIDATES))
     try:
         while waiting:
             known = set(bindings.columns)

@@ -94,20 +94,19 @@ def join(
 
 
 class Budget:
-    """How many groundings a rule may have; refuses before anything is allocated.
+    """The bytes that the groundings of a rule may take; refuses before they are allocated.
 
-    Each has a key in each of `columns`, and all keys have to fit into `memory`.
+    Each has a key of 8 bytes in each of `columns`. `at` is the literal that is joined.
     """
 
-    def __init__(self, limit: int, columns: int = 1, memory: int | None = None) -> None:
+    def __init__(self, limit: int, columns: int = 1) -> None:
         self.limit = limit
         self.each = 8 * columns
-        self.memory = memory
+        self.at: int | None = None
         self.refused = 0
 
     def check(self, count: int) -> None:
-        full = self.memory is not None and self.each * count > self.memory
-        if count > self.limit or full:
+        if self.each * count > self.limit:
             self.refused = count
             raise OverBudget(count)
 
@@ -117,12 +116,34 @@ class PlanTooLarge(EdgewiseError):
 
     code = "plan-too-large"
     example = (
-        "Program([R.h(V.X, V.Y) <= (R.a(V.X), R.a(V.Y))]).compile(R.h, limit=10)"
+        "Program([R.h(V.X, V.Y) <= (R.a(V.X), R.a(V.Y))]).compile(R.h, limit=100)"
         ".ground(facts=[R.a(i)[1.0] for i in range(4)])"
     )
     instead = (
-        "Program([R.h(V.X, V.Y) <= (R.a(V.X), R.a(V.Y))]).compile(R.h, limit=100)"
+        "Program([R.h(V.X, V.Y) <= (R.a(V.X), R.a(V.Y))]).compile(R.h, limit=1 << 20)"
         ".ground(facts=[R.a(i)[1.0] for i in range(4)])"
+    )
+
+
+def in_bytes(count: int) -> str:
+    """
+    >>> in_bytes(512), in_bytes(3 << 29)
+    ('512 B', '1.5 GiB')
+    """
+    for unit, size in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if count >= 1 << size:
+            return f"{count / (1 << size):,.1f} {unit}"
+    return f"{count} B"
+
+
+def over_limit(rule: nodes.Rule, count: int, needed: int, limit: int, atom: str) -> PlanTooLarge:
+    """The error for a rule that takes more memory than `compile(..., limit=...)` allows."""
+    where = f" at `{atom}`" if atom else ""
+    return PlanTooLarge(
+        f"the rule for `{rule.head.relation}` has about {count:,} groundings{where}, which take "
+        f"{in_bytes(needed)}, more than the limit of {in_bytes(limit)}",
+        rule.place,
+        "add a condition that joins its atoms, or raise `compile(..., limit=...)`, in bytes",
     )
 
 
@@ -130,7 +151,7 @@ def too_many_bytes(rule: nodes.Rule, count: int, what: str, needed: int) -> Plan
     """The error for a rule that takes more memory than there is."""
     return PlanTooLarge(
         f"the rule for `{rule.head.relation}` has about {count:,} {what}, which take "
-        f"{needed / 2**30:,.1f} GiB, more than there is memory",
+        f"{in_bytes(needed)}, more than there is memory",
         rule.place,
         "add a condition that joins its atoms, or give fewer rows, samples or features at a time",
     )

@@ -22,9 +22,9 @@ from edgewise.ground.join import (
     Bindings,
     Budget,
     OverBudget,
-    PlanTooLarge,
     distinct,
     join,
+    over_limit,
     too_many_bytes,
 )
 from edgewise.ground.steps import Joiner, steps_of
@@ -204,25 +204,24 @@ class Grounder:
     @contextmanager
     def _budget(self, body: Body) -> Iterator[Budget]:
         """What the groundings of a rule may take; inside, one that has more is refused."""
-        budget = Budget(self.limit, len(body.visible) + len(body.literals), physical_memory())
+        memory = physical_memory()
+        limit = min(self.limit, memory)
+        budget = Budget(limit, len(body.visible) + len(body.literals))
         try:
             yield budget
         except OverBudget:
-            if budget.refused <= self.limit:
-                needed = budget.each * budget.refused
-                raise too_many_bytes(body.rule, budget.refused, "groundings", needed) from None
-            raise PlanTooLarge(
-                f"the rule for `{body.rule.head.relation}` has about {budget.refused:,} "
-                f"groundings, more than the limit of {self.limit:,}",
-                body.rule.place,
-                "add a condition that joins its atoms, or raise `compile(..., limit=...)`",
-            ) from None
+            count, needed = budget.refused, budget.refused * budget.each
+            if limit == memory:
+                raise too_many_bytes(body.rule, count, "groundings", needed) from None
+            atom = "" if budget.at is None else str(body.literals[budget.at])
+            raise over_limit(body.rule, count, needed, limit, atom) from None
 
     def extended(
         self, body: Body, at: int, bindings: Bindings, budget: Budget, replaced: Index | None = None
     ) -> Bindings:
         """Bindings under which one more literal holds; `replaced` are its keys instead of all."""
         literal = body.literals[at]
+        budget.at = at
         match literal:
             case nodes.Atom(negated=True):
                 columns = [self.column(t, bindings) for t in literal.terms]

@@ -23,7 +23,10 @@ from edgewise.ground.join import Bindings, Budget, column_of, expansion, one_of_
 from edgewise.language import nodes
 from edgewise.language.terms import variables
 
-CHUNK = 1 << 18  # matches that are read at a time: a few columns of them stay in cache
+CHUNK = 1 << 18  # matches that are read at a time: their columns stay in cache
+MANY_CHUNKS = 2  # from which on a sample is joined first, to estimate what comes out
+SAMPLED = 4096  # matches
+SURE = 256  # groundings of a sample from which an estimate is right by a factor of two
 Extend = Callable[[int, Bindings], Bindings]  # groundings under which one more literal holds
 Terms = tuple[nodes.Term | int, ...]
 
@@ -102,7 +105,7 @@ class Joiner:
             yield bindings
             return
         step = self.steps[number]
-        chunks = map(partial(self._rest, step), self._listed(step, bindings))
+        chunks = map(partial(self._rest, step), self._listed(number, bindings))
         if step.drops and number + 1 < len(self.steps):
             merged = one_of_each(together(chunks, self.budget))
             yield from self._after(merged, number + 1)
@@ -117,21 +120,23 @@ class Joiner:
             return bindings
         return one_of_each(bindings.only(step.live))
 
-    def _listed(self, step: Step, bindings: Bindings) -> Iterator[Bindings]:
+    def _listed(self, number: int, bindings: Bindings) -> Iterator[Bindings]:
         """Groundings with the variable that the lists of a step bind, in chunks."""
+        step = self.steps[number]
         if not step.lists:
             yield bindings
             return
         found = [self._matches(at, bindings) for at in step.lists]
         if len(found) == 1:
-            yield from self._read(step, 0, bindings, *found[0])
+            yield from self._read(number, step.lists[0], bindings, *found[0])
             return
         shortest = torch.stack([counts for _, counts, _ in found]).argmin(0)
-        for number, (first, counts, groups) in enumerate(found):
-            mine = (shortest == number).nonzero()[:, 0]
-            if len(mine) or not number:
+        for which, (first, counts, groups) in enumerate(found):
+            mine = (shortest == which).nonzero()[:, 0]
+            if len(mine) or not which:
                 part = bindings.take(mine)
-                yield from self._read(step, number, part, first[mine], counts[mine], groups)
+                at = step.lists[which]
+                yield from self._read(number, at, part, first[mine], counts[mine], groups)
 
     def _matches(self, at: int, bindings: Bindings) -> tuple[Tensor, Tensor, Groups]:
         terms, keys = self.keys[at]
@@ -141,24 +146,38 @@ class Joiner:
 
     def _read(
         self,
-        step: Step,
         number: int,
+        at: int,
         bindings: Bindings,
         first: Tensor,
         counts: Tensor,
         groups: Groups,
     ) -> Iterator[Bindings]:
         """The matches of one list, in chunks, where the other lists have them too."""
-        others = [at for at in step.lists if at != step.lists[number]]
+        step = self.steps[number]
+        others = [other for other in step.lists if other != at]
         total = int(counts.sum())
-        if not (others or step.then or step.drops):
+        self.budget.at = at
+        last = number + 1 == len(self.steps)
+        if last and not (others or step.then or step.drops):
             self.budget.check(total)
+        elif total > MANY_CHUNKS * CHUNK and not any(s.drops for s in self.steps[number:]):
+            left, places = _sampled(first, counts, total)
+            some = self._rest(step, self._bound(at, others, bindings, left, places, groups))
+            self._estimate(number + 1, some, total / len(left))
         for low, high in _slices(counts, total):
             mine = counts[low:high]
             size = total if high - low == len(counts) else int(mine.sum())
             left, places = expansion(first[low:high], mine, size)
-            part = bindings.between(low, high)
-            yield self._bound(step.lists[number], others, part, left, places, groups)
+            yield self._bound(at, others, bindings.between(low, high), left, places, groups)
+
+    def _estimate(self, number: int, some: Bindings, scale: float) -> None:
+        """Refuse what is surely too large: by the groundings that one match in `scale` leads to."""
+        found = 0
+        for chunk in self._after(some, number):
+            found += chunk.count
+            if found > SURE:
+                self.budget.check(int(found * scale) // 2)
 
     def _bound(
         self,
@@ -216,6 +235,14 @@ class Joiner:
 
 def _is_free(term: nodes.Term | int, bindings: Bindings) -> bool:
     return isinstance(term, nodes.Variable) and term.name not in bindings.columns
+
+
+def _sampled(first: Tensor, counts: Tensor, total: int) -> tuple[Tensor, Tensor]:
+    """As `expansion`, of SAMPLED matches at equal distances."""
+    ends = counts.cumsum(0)
+    wanted = torch.arange(SAMPLED) * (total // SAMPLED) + total // (2 * SAMPLED)
+    left = torch.searchsorted(ends, wanted, right=True)
+    return left, first[left] + wanted - (ends - counts)[left]
 
 
 def _slices(counts: Tensor, total: int) -> list[tuple[int, int]]:

@@ -195,7 +195,7 @@ class Program:
         - output: `R.out`; `R.g(3, V.X)` for the rows that have a constant; of a list, such as
           `[R.out, R.memory]`, the model returns a dictionary by name.
         - fill: the value of absent atoms in a dense output.
-        - limit: the most groundings that a rule may have.
+        - limit: the most bytes that the groundings of a rule may take, 8 GiB by default.
         - without: passes to switch off, by name.
         - seed: draws the initial weights, each by its name, as `solve` does; 0 to 2^63 - 1.
         - dtype: of the weights; torch's default if None.

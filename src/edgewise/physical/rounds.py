@@ -12,7 +12,7 @@ from torch import Tensor
 from edgewise.checks.evaluation import NoFixedPoint
 from edgewise.ground.body import SAMPLE
 from edgewise.ground.index import Keys
-from edgewise.ground.join import PlanTooLarge
+from edgewise.ground.join import PlanTooLarge, in_bytes
 from edgewise.ground.topological import sources
 from edgewise.language import nodes
 from edgewise.physical.levels import Component, Part, Stage, Task
@@ -156,16 +156,16 @@ def by_rounds(
 ) -> Rounds:
     """Simulate which atoms hold after each round, and lay each round out.
 
-    All rounds together compute at most `limit` groundings, as one rule does.
+    The rows that all rounds read take at most `limit` bytes, as those of one rule do.
     """
     delay = 0 if late is None else late.delay
     count = None if count is None else count + delay
     total = (count or 0) * sum(ground.count for ground in component.grounds)
-    if total > limit:
+    if 8 * total > limit:
         name = next(iter(component.relations))
         raise PlanTooLarge(
-            f"the {count:,} rounds for `{name}` have {total:,} groundings, more than the limit of "
-            f"{limit:,}",
+            f"the {count:,} rounds for `{name}` have {total:,} groundings, which take "
+            f"{in_bytes(8 * total)}, more than the limit of {in_bytes(limit)}",
             component.grounds[0].rule.place,
             "use fewer rounds, or raise `compile(..., limit=...)`",
         )

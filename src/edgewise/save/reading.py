@@ -14,7 +14,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from edgewise.compile import compile
+from edgewise.compile import LIMIT, compile
 from edgewise.errors import EdgewiseError, caller, named
 from edgewise.language import nodes
 from edgewise.language.program import Program
@@ -186,7 +186,8 @@ def assembled(
                 program,
                 _outputs(manifest),
                 fill=_number(manifest["fill"]),
-                limit=manifest["limit"],
+                # older files count groundings
+                limit=manifest["limit"] if "limit_unit" in manifest else LIMIT,
                 without=manifest["without"],
                 dtype=getattr(torch, manifest["dtype"]),
                 check=manifest.get("check", False),

@@ -77,6 +77,7 @@ def options_of(model: Model) -> dict[str, Any]:
         **_queries(model),
         "fill": _number(model.fill),
         "limit": model.limit,
+        "limit_unit": "bytes",
         "without": list(model.without),
         "check": model.check,
         "dtype": str(unit.dtype).removeprefix("torch."),
