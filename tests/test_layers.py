@@ -34,6 +34,7 @@ LAYERS = [  # each may import those before it
         "execution",
         "module",
         "batches",
+        "selecting",
         "compile",
         "descent",
         "grow",

@@ -18,8 +18,9 @@ from edgewise.language.statements import weights as weights_of
 from edgewise.module import Model
 from edgewise.passes import optimise
 from edgewise.pipeline import refuse_unknown
-from edgewise.plan.lower import assert_well_formed, lower
+from edgewise.plan.lower import assert_well_formed, lower, selections
 from edgewise.plan.nodes import Plan
+from edgewise.selecting import Selecting
 from edgewise.weights import PRECISIONS
 
 LIMIT = 8 << 30  # bytes
@@ -83,8 +84,10 @@ def compile(
     outputs: Sequence[nodes.Atom] = output if isinstance(output, list | tuple) else (output,)
     if not outputs:
         raise _bad("output", output, "name at least one relation: `compile([R.out])`")
-    plan = lower(program, *outputs, several=several)
+    chosen = selections(program, [o for o in outputs if isinstance(o, nodes.Atom)])
+    plan = lower(program, *outputs, several=several, given=frozenset(chosen))
     stages: dict[str, Any] = {"plan": plan, "without": without}
+    stages["selections"] = tuple(_selection(program, chosen, name) for name in chosen)
     plan, stages["passes"] = optimise(plan, without=without)
     if os.environ.get("EDGEWISE_CHECK"):
         for _, made in (("plan", stages["plan"]), *stages["passes"]):
@@ -92,7 +95,13 @@ def compile(
     _refuse_names(plan)
     held = _shared(program, plan, weights, dtype or torch.get_default_dtype())
     options: dict[str, Any] = {"fill": fill, "limit": limit, "seed": seed, "dtype": dtype}
-    return Model(program, plan, stages, **options, check=check, weights=held)
+    kind = Selecting if chosen else Model
+    return kind(program, plan, stages, **options, check=check, weights=held)
+
+
+def _selection(program: Program, chosen: Sequence[str], name: str) -> Plan:
+    """The plan of a selection, which takes the others as inputs."""
+    return lower(program, nodes.Atom(name), given=frozenset(chosen) - {name})
 
 
 def _shared(

@@ -66,6 +66,8 @@ class Execution(torch.nn.Module):
         precision = dtype or torch.get_default_dtype()
         self.register_buffer("_unit", torch.ones((), dtype=precision), persistent=False)
         statements: list[nodes.Statement] = [*plan.rules, *plan.facts]
+        for part in stages.get("selections", ()):  # whose weights are saved with the others
+            statements += [s for s in (*part.rules, *part.facts) if s not in statements]
         table = WeightTable(
             statements, dict(plan.domains), seed=seed, dtype=precision, values=weights
         )
@@ -75,6 +77,7 @@ class Execution(torch.nn.Module):
         self._reader = InputReader(program, plan, stages.get("plan", plan))
         self._number = next(_NUMBERS)
         self._cache = Data(self._number, {})
+        self._last: Data | None = None  # of the last call with keys, for `explain`
         self._shapes: dict[Any, Any] = {}
         self._slots = Slots(self, ())
         self._handle = handle(self)
@@ -137,6 +140,8 @@ class Execution(torch.nn.Module):
         if found is None:
             return None
         ready, tensors, weights = found
+        if data is None and self._last is not None:
+            self._last = None
         return ready.outputs.shown(ready.plan(*ready.first, *tensors, *weights), False)
 
     def _ready(
@@ -279,6 +284,8 @@ class Execution(torch.nn.Module):
             rest = {n: t for n, t in given.items() if n not in tensors}
             check_numbers(rest)
             data = Data(self._number, rest) if rest else self._cache
+            if not torch.compiler.is_compiling():
+                self._last = data if rest else None
         else:
             tensors = {n: step_tensor(n, t) for n, t in given.items()}
         self._refuse_missing(data, tensors)

@@ -20,6 +20,7 @@ from edgewise.ground.join import OverBudget
 from edgewise.language import nodes
 from edgewise.language.dependencies import needs
 from edgewise.language.program import Program
+from edgewise.language.statements import weights as weights_of
 from edgewise.physical.attention import AttentionStep
 from edgewise.physical.levels import Levels
 from edgewise.physical.relational import RelationalStep
@@ -148,14 +149,16 @@ def _resolved(
 
 def _solved(model: Model, step: Step, values: Mapping[str, Tensor], sample: int) -> Solution:
     _refuse_size(step)
-    weights = {name: model.weight(name).detach() for name in model._paths}
+    program = _needed(model)
+    used = {w.name for statement in program.statements for w in weights_of(statement)}
+    weights = {name: model.weight(name).detach() for name in model._paths if name in used}
     constants, stated = step.prepared.constants, []
     for name, table in _facts(model, step, values, sample).items():
         for code, value in zip(table.index.keys.tolist(), table.data, strict=True):
             stated.append(nodes.Atom(name, tuple(map(constants.constant, code)))[value])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EdgewiseWarning)
-        return solve(_needed(model), stated, dtype=model._one.dtype, weights=weights)
+        return solve(program, stated, dtype=model._one.dtype, weights=weights)
 
 
 def _needed(model: Model) -> Program:

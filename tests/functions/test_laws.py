@@ -24,6 +24,8 @@ OPERANDS = {  # of combinations that take others than values of one shape
     "rotate": (((4,), (2,), (2,)), ((2,), (), ())),
     "softmax_comb": (((), (), ()),),
     "sparsemax_comb": (((), (), ()),),
+    "greater": (((), ()),),
+    "greater_equal": (((), ()),),
     "cossim": (((3,), (3,)), ((2, 3), (2, 3))),
     "concat": (((3,), (), (2, 2)), ((), ())),
     "crossum": (((3,), (2,)), ((), ())),

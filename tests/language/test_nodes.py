@@ -72,8 +72,6 @@ TRAPS: list[tuple[str, Callable[[], object]]] = [
     ("missing-parentheses", lambda: Program([R.h(V.X) <= R.a(V.X), R.b(V.X)])),
     ("chained-rule", lambda: R.h <= R.a <= R.b),
     ("no-truth-value", lambda: R.h(V.X) <= (R.a(V.X) and R.b(V.X))),
-    ("bad-operator", lambda: R.a - R.b),
-    ("bad-operator", lambda: 1 - R.a),
     ("bad-operator", lambda: R.a**2),
     ("bad-operator", lambda: R.a / R.b),
     ("bad-operator", lambda: ~(R.a + R.b)),

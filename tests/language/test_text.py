@@ -286,8 +286,6 @@ MISTAKES = [
     ("h :- a. # why", "syntax-error", 9, "`%`"),
     ('h :- a("x).', "syntax-error", 8, "where it ends"),
     ("h :- a(1.5).", "bad-term", 8, "value goes"),
-    ("h :- a - b.", "bad-operator", 8, "<-1.0> b"),
-    ("h :- 1.0 - b.", "bad-operator", 10, "<-1.0> b"),
     ("h :- !exp(a(X)).", "bad-operator", 6, "1 − b"),
     ("!h :- a.", "bad-head", 1, "name(terms)"),
     ("h :- 2.0 3.0 a.", "two-weights", 10, "one weight"),

@@ -61,7 +61,7 @@ class Conditions:
     def conditions(self) -> list[nodes.Expression]:
         kinds = [self.hidden, self.hidden, self.negated, self.equated, self.compared]
         kinds += [self.compared, self.computed, self.computed, self.patterned, self.functioned]
-        kinds = kinds if self.arithmetic else kinds[:4]
+        kinds = [*(kinds if self.arithmetic else kinds[:4]), self.valued]
         return [c for _ in range(self.pick([0, 0, 1, 1, 2])) for c in self.pick(kinds)()]
 
     def hidden(self) -> list[nodes.Expression]:
@@ -72,6 +72,17 @@ class Conditions:
     def negated(self) -> list[nodes.Expression]:
         relation = self.pick(self.relations)
         return [~R[relation.name](*[self.pick([self.some(), 1]) for _ in relation.small])]
+
+    def valued(self) -> list[nodes.Expression]:
+        """Comparisons of scalars: of inputs, and of what earlier rules derive."""
+        known = [r for r in self.relations if r.shape == ()]
+        left, right = (self.pick(known) for _ in range(2))
+        first = R[left.name](*[self.pick([self.some(), self.some(), V.E]) for _ in left.small])
+        second = R[right.name](*[self.some() for _ in right.small])
+        other = self.pick([self.number(), self.number(), 2.0 * second, second - 0.25])
+        found = [first > other, first >= other, first < other, first - 0.5 <= 0.25]
+        one = self.pick(found)
+        return [~one if self.chance(2) and V.E not in first.terms else one]
 
     def equated(self) -> list[nodes.Expression]:
         x, y, s = self.some(), self.pick([self.some(), 2]), R.special

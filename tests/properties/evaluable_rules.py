@@ -164,7 +164,8 @@ class Rules(Conditions):
         given: Shape | None = shape
         if names and self.chance(2):
             over = [V[self.pick(names)]]
-            listed.append(self.pick([F.softmax_agg, F.sparsemax_agg])(agg_terms=over))
+            best = [F.argmax_agg, F.argmin_agg] if shape == () else []
+            listed.append(self.pick([F.softmax_agg, F.sparsemax_agg, *best])(agg_terms=over))
         elif self.chance(5):
             options = aggregations(shape)
             aggregation, given = self.pick([o for o in options if target is None or o[1] == shape])

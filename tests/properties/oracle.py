@@ -164,6 +164,10 @@ class Functions:
             case "cossim":
                 a, b = (v.reshape(-1) for v in values)
                 out = (a * b).sum() / ((a * a).sum() ** 0.5 * (b * b).sum() ** 0.5)
+            case "greater" | "greater_equal" as name:
+                a, b = values
+                self.edge(a - b)
+                out = (a > b if name == "greater" else a >= b).double()
             case "softmax_comb":
                 out = self.softmax(torch.stack(list(values)))
             case "sparsemax_comb":
@@ -238,6 +242,12 @@ class Functions:
             return x.masked_fill(x == -torch.inf, 0) * 0
         raised = (x - top).exp()
         return raised / raised.sum()
+
+    def best(self, x: Tensor) -> Tensor:
+        """1 for the first of the largest."""
+        first = max(range(len(x)), key=lambda k: (x[k].item(), -k))
+        self.edge(torch.stack([x[first] - y for k, y in enumerate(x) if k != first] or [x[0] + 1]))
+        return torch.tensor([float(k == first) for k in range(len(x))], dtype=torch.float64)
 
     def sparsemax(self, x: Tensor) -> Tensor:
         """max(x − τ, 0) that sums to 1, τ by trying every size of the support."""
@@ -474,6 +484,17 @@ class Oracle(Functions):
                 own if atom.weight is None else self.weight(atom.weight, {})
             )
         found |= {(relation, key): value for relation, key, value in facts}
+        every, self.absent = self.rules, set[tuple[str, Key]]()
+        level = self._strata()
+        chosen = {name for name in level if name.startswith("@")}  # they hold where they are not 0
+        for stratum in sorted({level[name] for name in chosen}):
+            self.rules = [r for r in every if level[r.head.relation] <= stratum]
+            values = self._valued(dict(found))
+            self.absent |= {a for a, v in values.items() if a[0] in chosen and not v}
+        self.rules = every
+        return {a: v for a, v in self._valued(found).items() if a[0] not in chosen}
+
+    def _valued(self, found: Values) -> Values:
         self.groundings = self._ground(set(found))
         for relation, key in found:
             line = self.lines.get(relation)
@@ -502,6 +523,7 @@ class Oracle(Functions):
                 if new <= known:
                     break
                 known |= new
+            known -= self.absent
         found = []
         for rule in self.rules:
             each = {
@@ -518,7 +540,8 @@ class Oracle(Functions):
         level = {r.head.relation: 0 for r in self.rules}
         for _ in range(len(level) + 1):
             for rule in self.rules:
-                need = [level.get(a.relation, 0) for a in rule.atoms]
+                need = [level.get(a.relation, 0) for a in rule.atoms if a.relation[0] != "@"]
+                need += [level.get(a.relation, -1) + 1 for a in rule.atoms if a.relation[0] == "@"]
                 need += [level.get(a.relation, -1) + 1 for a in rule.denied]
                 name = rule.head.relation
                 level[name] = max([level[name], *need])
@@ -581,7 +604,8 @@ class Oracle(Functions):
         most = max([abs(k) for k in known if isinstance(k, int)], default=0)
         if atom.formula is not None:
             return [*range(-10 * most - 10, 10 * most + 10)]
-        return [*range(most * max(most, 2) + 2), *{k for k in known if isinstance(k, str) or k < 0}]
+        text = {k for k in known if isinstance(k, str)}
+        return [*range(-most - 1, most * max(most, 2) + 2), *text]
 
     def _check_domains(self, rule: Rule, bound: Bound) -> None:
         for family in rule.families:
@@ -643,7 +667,12 @@ class Oracle(Functions):
             for members in groups.values():
                 each = spread([found[m] for m in members])
                 flat = torch.stack([e.reshape(-1) for e in each])
-                how = self.softmax if rule.aggregation.name == "softmax_agg" else self.sparsemax
+                how = {
+                    "softmax_agg": self.softmax,
+                    "sparsemax_agg": self.sparsemax,
+                    "argmax_agg": self.best,
+                    "argmin_agg": lambda x: self.best(-x),
+                }[rule.aggregation.name]
                 shares = torch.stack([how(flat[:, c]) for c in range(flat.shape[1])], 1)
                 for m, share, e in zip(members, shares, each, strict=True):
                     found[m] = share.reshape(e.shape)
@@ -750,7 +779,7 @@ class Oracle(Functions):
 SUM = nodes.Function("sum")
 COMBINATIONS = {
     *("sum", "product", "elproduct", "avg", "max", "min", "count", "concat", "crossum", "cossim"),
-    *("softmax_comb", "sparsemax_comb"),
+    *("softmax_comb", "sparsemax_comb", "greater", "greater_equal"),
 }
 COMPUTES = {
     *("eq", "add", "sub", "mul", "div", "mod", "next", "bucket", "bucket_before", "fn"),

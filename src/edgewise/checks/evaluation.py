@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from edgewise.errors import EdgewiseError
-from edgewise.functions.definition import CallFailed
+from edgewise.functions.definition import CallFailed, ShapeMismatch
 from edgewise.language import nodes
 from edgewise.language.dependencies import needs
 from edgewise.language.functions import definition
-from edgewise.language.statements import SUM, aggregation_of, combination
+from edgewise.language.statements import SUM, aggregation_of, combination, written_for
 
 LIMIT = 1_000_000  # atoms; the reference is for samples that a person can look at
 ROUNDS = 100_000
@@ -161,4 +161,13 @@ def not_a_key(
         f"`{atom!r}` gave {result!r} on {tuple(keys)}, which is not a key",
         atom.place,
         "return an integer, a string, or None where it does not hold",
+    )
+
+
+def not_a_scalar(selection: str, rule: nodes.Rule) -> ShapeMismatch:
+    """What decides which atoms hold is one number for each."""
+    return ShapeMismatch(
+        f"`{written_for(selection)}` chooses by values that are not scalars",
+        rule.place,
+        "reduce the values to scalars first",
     )

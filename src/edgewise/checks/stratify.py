@@ -9,7 +9,7 @@ from itertools import pairwise
 from edgewise.errors import EdgewiseError
 from edgewise.language import Program, nodes
 from edgewise.language.dependencies import components, needs
-from edgewise.language.statements import atoms
+from edgewise.language.statements import atoms, is_selection, written_for
 
 
 class NotStratified(EdgewiseError):
@@ -37,7 +37,7 @@ def unstratified_negations(
         (rule, atom)
         for rule in program.rules
         for atom in atoms(rule)
-        if isinstance(atom, nodes.Atom) and atom.negated
+        if isinstance(atom, nodes.Atom) and (atom.negated or is_selection(atom.relation))
     ]
     links = {(rule.head.relation, atom.relation) for rule, atom in negated}
     reported: set[int] = set()
@@ -47,12 +47,27 @@ def unstratified_negations(
             continue
         reported.add(group[head])  # one cycle for each part is enough
         cycle = [head, *_path(reads, atom.relation, head)]
+        if is_selection(atom.relation):
+            yield _decided_by_itself(rule, atom, cycle)
+            continue
         yield NotStratified(
             f"`{head}` depends on its own absence: {_described(cycle, links)}",
             atom.place or rule.place,
             f"remove the dependency of `{atom.relation}` on `{head}`, "
             "or use soft negation `-b`, which is 1 − b",
         )
+
+
+def _decided_by_itself(rule: nodes.Rule, atom: nodes.Atom, cycle: list[str]) -> NotStratified:
+    head = written_for(rule.head.relation)
+    through = dict.fromkeys(map(written_for, cycle[1:-1]))
+    names = [f"`{name}`" for name in through if name != head]
+    return NotStratified(
+        f"which atoms of `{head}` hold depends on its own values"
+        + (f", through {' and '.join(names)}" if names else ""),
+        atom.place or rule.place,
+        f"compare values that are computed before `{head}`",
+    )
 
 
 def _described(cycle: list[str], negated: set[tuple[str, str]]) -> str:

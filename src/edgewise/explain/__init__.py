@@ -80,7 +80,7 @@ def situation(
     model: Model, data: Data | None, inputs: Mapping[str, Any]
 ) -> tuple[Step, dict[str, Tensor]] | None:
     """The step for these inputs; without any, the one built last, on zeros."""
-    held = model._cache if data is None else data
+    held = (model._last or model._cache) if data is None else data
     if inputs or not held.built:
         needed = not inputs and held.open and model._reader.missing(held.inputs) is not None
         return None if needed else model._resolved(data, inputs)

@@ -6,6 +6,7 @@ The engine's form takes data (batch, rows, value...) and gives (batch, heads, va
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -220,6 +221,31 @@ def _normalised(
     return _aggregation(name, summary, value, on_columns, shape, laws, (OVER,), shares=shared)
 
 
+def _chosen(name: str, word: str, kind: str) -> Definition:
+    """1 for the first of the best of a group, else 0; in a rule, only that one holds."""
+
+    def first(x: Tensor, dim: int = 0) -> Tensor:
+        best = x == (x.amax(dim, keepdim=True) if kind == "amax" else x.amin(dim, keepdim=True))
+        return (best & (best.cumsum(dim) == 1)).to(x.dtype)
+
+    def in_segments(data: Tensor, parts: Segmented) -> Tensor:
+        import torch
+
+        top = extreme(data, parts, kind).index_select(1, parts.ids)
+        places = torch.arange(data.shape[1], device=data.device, dtype=torch.float64)
+        places = places.reshape(1, -1, *(1,) * (data.ndim - 2))
+        places = torch.where(data == top, places, INF)
+        found = extreme(places, parts, "amin").index_select(1, parts.ids)
+        return (places == found).to(data.dtype)
+
+    made = _normalised(
+        name, f"only the rule head with the {word} value of a group, the first of equals",
+        first, lambda table: first(table, -1), in_segments,
+    )  # fmt: skip
+
+    return replace(made, gradient="that of the value chosen")
+
+
 _EACH = {Law.ELEMENTWISE, Law.ORDER_FREE, Law.KEEPS_ONE}
 _EXTREME = {*_EACH, Law.MONOTONE, Law.ASSOCIATIVE, Law.IDEMPOTENT}
 
@@ -263,6 +289,8 @@ AGGREGATIONS = (
         "sparsemax_agg", "the nearest numbers ≥ 0 that sum to 1 in a group", values.sparsemax,
         lambda table: columns.sparsemax(table, -1),
         lambda data, parts: unpadded(columns.sparsemax(padded(data, parts, -INF), 2), parts)),
+    _chosen("argmax_agg", "largest", "amax"),
+    _chosen("argmin_agg", "smallest", "amin"),
     _aggregation(
         "topk_agg", "the sum of the k largest",
         of_stacked(lambda x, k: x.topk(min(k, len(x)), 0).values.sum(0)), _topk, _same,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
-from operator import add, mul
+from operator import add, ge, gt, mul
 from typing import TYPE_CHECKING, Any
 
 from edgewise.functions import columns, values
@@ -244,6 +244,29 @@ def _vector(operands: Sequence[Shapes]) -> Shapes:
     return column(len(operands)) if scalars else NOTHING
 
 
+# greater and greater_equal
+
+
+def _compared_values(name: str, compare: Callable[..., Any]) -> Callable[..., Tensor]:
+    def value(items: Sequence[Tensor]) -> Tensor:
+        a, b = values.scalars(items, name)
+        return compare(a, b).to(a.dtype)
+
+    return value
+
+
+def _compared_columns(name: str, compare: Callable[..., Any]) -> Callable[..., Tensor]:
+    def value(items: Sequence[Tensor]) -> Tensor:
+        a, b = _scalar_columns(items, name).unbind(-1)
+        return compare(a, b).to(a.dtype)
+
+    return value
+
+
+def _truth(operands: Sequence[Shapes]) -> Shapes:
+    return SCALAR if len(operands) == 2 and all(() in s for s in operands) else NOTHING
+
+
 def _score(function: Callable[..., Any]) -> Callable[..., Any]:
     """Of several scores, from a function of two."""
     return lambda s, *parts: reduce(lambda a, b: function(s, a, b), parts)
@@ -307,6 +330,14 @@ COMBINATIONS = (
         lambda items: values.sparsemax(values.scalars(items, "sparsemax_comb")),
         lambda items: columns.sparsemax(_scalar_columns(items, "sparsemax_comb"), -1), _vector,
         takes=SCALARS, counterpart="sparsemax_agg", variadic=lambda: VECTOR),
+    _combination(
+        "greater", "1 where the first is greater than the second, else 0",
+        _compared_values("greater", gt), _compared_columns("greater", gt), _truth,
+        takes=SCALARS, arity=2, gradient="0", variadic=lambda: SCALAR),
+    _combination(
+        "greater_equal", "1 where the first is at least the second, else 0",
+        _compared_values("greater_equal", ge), _compared_columns("greater_equal", ge), _truth,
+        takes=SCALARS, arity=2, gradient="0", variadic=lambda: SCALAR),
     _combination(
         "lookup", "the row of a table that a number names", _lookup, _lookup_columns, _row,
         {Law.CHECKED}, takes=TABLE, arity=2, aliases=("embedding",), variadic=lambda: VECTOR),

@@ -22,6 +22,18 @@ def needs(rules: Iterable[nodes.Rule], values_only: bool = False) -> dict[str, s
     return dict(found)
 
 
+def reachable(graph: Mapping[Node, Iterable[Node]], starts: Iterable[Node]) -> set[Node]:
+    """What the starts need, themselves included."""
+    found: set[Node] = set()
+    waiting = list(starts)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += graph.get(node, ())
+    return found
+
+
 def components(graph: Mapping[Node, Iterable[Node]]) -> list[set[Node]]:
     """The strongly connected components, each after those it needs (Tarjan, without recursion).
 

@@ -6,7 +6,7 @@ Two nodes are equal if they say the same; where they were written (`place`) does
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, overload
 
 from edgewise.errors import Place, caller
 from edgewise.language import brackets, functions, operators, printer, terms
@@ -94,8 +94,21 @@ class Expression:
     def carries_value(self) -> bool:
         return True
 
-    def __le__(self, body: Any) -> Rule:
-        return operators.rule(self, body)
+    @overload
+    def __le__(self, body: float) -> Comparison: ...  # type: ignore[overload-overlap]
+    @overload
+    def __le__(self, body: object) -> Rule: ...
+    def __le__(self, body: object) -> Rule | Comparison:
+        return operators.rule_or_comparison(self, body)
+
+    def __lt__(self, other: Any) -> Comparison:
+        return operators.comparison(self, "<", other)
+
+    def __ge__(self, other: Any) -> Comparison:
+        return operators.comparison(self, ">=", other)
+
+    def __gt__(self, other: Any) -> Comparison:
+        return operators.comparison(self, ">", other)
 
     def __or__(self, items: Any) -> Any:
         raise operators.MissingParentheses(
@@ -152,14 +165,11 @@ class Expression:
     def __rmatmul__(self, other: Any) -> Apply:
         return operators.apply("product", other, self)
 
-    def __sub__(self, other: Any) -> Any:
-        raise operators.BadOperator(
-            "there is no subtraction: `-b` is the soft negation 1 − b",
-            caller(),
-            "write `a + b[-1.0].fixed()`",
-        )
+    def __sub__(self, other: Any) -> Apply:
+        return operators.difference(self, other)
 
-    __rsub__ = __sub__
+    def __rsub__(self, other: Any) -> Apply:
+        return operators.difference(other, self)
 
     def __pow__(self, other: Any) -> Any:
         raise operators.BadOperator(
@@ -276,6 +286,22 @@ class Apply(Expression):
 
     def __post_init__(self) -> None:
         operators.refuse_depth(self)
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Expression):
+    """`R.x(V.I) > 0.5`: a condition on values, which holds where both are and compare so."""
+
+    sign: str  # of > >= < <=
+    left: Expression
+    right: Expression
+    negated: bool = False
+    place: Place | None = field(default=None, compare=False, repr=False)
+    weight: None = None
+
+    @property
+    def carries_value(self) -> bool:
+        return False
 
 
 @dataclass(frozen=True)

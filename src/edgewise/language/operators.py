@@ -39,11 +39,11 @@ class NoTruthValue(EdgewiseError):
 
 
 class BadOperator(EdgewiseError):
-    """The operators of a body are `+ * @ &`, `.T`, `-b` (1 − b) and `~b` (not)."""
+    """The operators of a body are `+ - * @ &`, `.T`, `-b` (1 − b), `~b` (not) and comparisons."""
 
     code = "bad-operator"
-    example = "R.h(V.X) <= R.a(V.X) - R.b(V.X)"
-    instead = "R.h(V.X) <= R.a(V.X) + R.b(V.X)[-1.0].fixed()"
+    example = "R.h(V.X) <= R.a(V.X) ** 2"
+    instead = "R.h(V.X) <= F.square(R.a(V.X))"
 
 
 class BadHead(EdgewiseError):
@@ -72,7 +72,7 @@ class ConditionInExpression(EdgewiseError):
 
 def no_truth_value(item: nodes.Expression) -> NoTruthValue:
     help = "write a body as a tuple `(a, b)`, and negation as `~b`"
-    if isinstance(item, nodes.SpecialAtom):
+    if isinstance(item, nodes.SpecialAtom | nodes.Comparison):
         help = "a chain such as `0 <= V.I <= 5` is two conditions: write `0 <= V.I, V.I <= 5`"
     return NoTruthValue(f"`{item!r}` has no truth value", caller(), help)
 
@@ -159,12 +159,50 @@ def operand(item: Any, place: Place) -> nodes.Expression:
     return item
 
 
+def difference(left: Any, right: Any) -> nodes.Apply:
+    """`left - right`, which is `left + -1.0 * right`."""
+    return apply("sum", left, apply("elproduct", -1.0, right))
+
+
+def subtracted(node: Any) -> nodes.Expression | None:
+    """b of an expression that is `-1.0 * b`, as `a - b` holds it."""
+    match node:
+        case nodes.Apply(
+            nodes.Function(name="elproduct"),
+            (nodes.Weight(name=None, is_fixed=True, value=-1.0), right),
+            None,
+        ):
+            return right
+    return None
+
+
+def comparison(left: Any, sign: str, right: Any) -> nodes.Comparison:
+    """The condition `left sign right` on values."""
+    place = caller()
+    return nodes.Comparison(sign, operand(left, place), operand(right, place), place=place)
+
+
+def compared_values(item: nodes.Comparison) -> nodes.Apply:
+    """1 where a comparison holds, else 0."""
+    pair = (item.left, item.right) if item.sign[0] == ">" else (item.right, item.left)
+    name = "greater_equal" if item.sign.endswith("=") else "greater"
+    return nodes.Apply(nodes.Function(name), pair, None, item.place)
+
+
+def rule_or_comparison(left: nodes.Expression, right: Any) -> nodes.Rule | nodes.Comparison:
+    """`head <= body`; with a number on the right, the condition on a value."""
+    if isinstance(right, Real) and not isinstance(right, bool):
+        return comparison(left, "<=", right)
+    return rule(left, right)
+
+
 def rule(head: Any, body: Any) -> nodes.Rule:
     place = caller()
     if not isinstance(head, nodes.Atom) or head.negated:
-        raise BadHead(
-            f"`{safe_repr(head)}` cannot be a rule head", place, "a rule head is `R.name(terms)`"
-        )
+        help = "a rule head is `R.name(terms)`"
+        if isinstance(body, nodes.Expression):
+            help += f"; to compare values, write `{safe_repr(body)} >= {safe_repr(head)}`"
+        raise BadHead(f"`{safe_repr(head)}` cannot be a rule head", place, help)
     items = tuple(body) if isinstance(body, tuple | list) else (body,)
     items = tuple(i.condition if isinstance(i, Equality) else i for i in items)
     for item in items:
@@ -172,7 +210,8 @@ def rule(head: Any, body: Any) -> nodes.Rule:
             raise ChainedRule(
                 "a rule stands in the body of a rule",
                 item.place,
-                "write one `<=` per rule, and put the rules into a list",
+                "write one `<=` per rule, and put the rules into a list; to compare values, "
+                "write `b >= a` for `a <= b`",
             )
         if not isinstance(item, nodes.Expression):
             raise BadBody(

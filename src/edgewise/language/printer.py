@@ -8,7 +8,7 @@ from keyword import iskeyword
 from typing import TYPE_CHECKING, Any
 
 from edgewise.functions import DEFINITIONS
-from edgewise.language import nodes
+from edgewise.language import nodes, operators
 
 if TYPE_CHECKING:
     from edgewise.language.program import Program
@@ -32,7 +32,7 @@ def python(node: Any) -> str:
             return f"F.{node.name}" + _arguments(node)
         case nodes.Weight():
             return _weight(node)
-        case nodes.Atom() | nodes.SpecialAtom() | nodes.PatternAtom() | nodes.Apply():
+        case nodes.Expression():
             return expression(node, 0)
         case nodes.Rule():
             return _rule(node)
@@ -89,6 +89,9 @@ def expression(node: Any, level: int) -> str:
             return _weight(node)
         case nodes.Apply():
             return _apply(node, level)
+        case nodes.Comparison():
+            shown = f"{expression(node.left, 1)} {node.sign} {expression(node.right, 1)}"
+            return f"~({shown})" if node.negated else shown
     raise TypeError(f"not an expression: {node!r}")
 
 
@@ -115,7 +118,11 @@ def _apply(node: nodes.Apply, level: int) -> str:
         left, right = node.operands
         # Python would add two plain numbers by itself
         first = expression(left, 0 if _is_number(left) and _is_number(right) else strength)
-        shown = first + symbol + expression(right, strength + 1)
+        taken = operators.subtracted(right) if name == "sum" else None
+        if taken is not None:
+            shown = f"{first} - {expression(taken, strength + 1)}"
+        else:
+            shown = first + symbol + expression(right, strength + 1)
         return f"({shown}){weight}" if level > strength or weight else shown
     if name == "transp" and isinstance(node.operands[0], nodes.Atom):
         return f"{expression(node.operands[0], 3)}.T{weight}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from edgewise.errors import EdgewiseError, EdgewiseWarning, caller, named, safe_repr
 from edgewise.functions import Law
-from edgewise.language import blocks, functions, nodes, printer, terms
+from edgewise.language import blocks, functions, nodes, printer, selections, terms
 from edgewise.language.statements import flatten
 from edgewise.language.symbols import F
 from edgewise.language.text_form.html import to_html
@@ -102,8 +102,8 @@ class Program:
 
     @cached_property
     def flat(self) -> tuple[nodes.Statement, ...]:
-        """The statements with every stack written out, copy by copy."""
-        return blocks.expand(self.statements)
+        """The statements with every stack written out, copy by copy, and selections as rules."""
+        return selections.expand(blocks.expand(self.statements))
 
     @cached_property
     def aliases(self) -> dict[str, str]:

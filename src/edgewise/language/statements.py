@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from edgewise.language.program import Program
 
 MAX_NESTED = 50
+SELECTION, SCORES = "@", "="  # first letters of relations that `selections` adds
 
 
 class BadStatement(EdgewiseError):
@@ -21,6 +22,17 @@ class BadStatement(EdgewiseError):
     code = "bad-statement"
     example = 'Program(["h(X) :- a(X)."])'
     instead = 'Program.parse("h(X) :- a(X).")'
+
+
+def is_selection(relation: str) -> bool:
+    """Whether a relation holds where its value is not 0."""
+    return relation.startswith(SELECTION) and ": " in relation
+
+
+def written_for(relation: str) -> str:
+    """The relation whose rule a relation was added for; others are themselves."""
+    added = relation.startswith((SELECTION, SCORES)) and ": " in relation
+    return relation[1:].split(": ")[0] if added else relation
 
 
 def flatten(items: Any) -> tuple[nodes.Statement, ...]:
@@ -32,7 +44,7 @@ def flatten(items: Any) -> tuple[nodes.Statement, ...]:
         _refuse_lost_atom(statement, found)
         is_new = statement not in known
         # unnamed learnable weights are never equal
-        if is_new or (id(statement) not in same and _has_own_weight(statement)):
+        if is_new or (id(statement) not in same and has_own_weight(statement)):
             found.append(statement)
             known.add(statement)
             same.add(id(statement))
@@ -50,6 +62,12 @@ def _opened(items: Any, depth: int = 0) -> Iterator[nodes.Statement]:
                 yield item
             case nodes.Atom() if not item.negated:
                 yield fact(item)
+            case nodes.Comparison():
+                raise operators.BadHead(
+                    f"`{safe_repr(item)}` compares values and derives nothing",
+                    item.place,
+                    "a rule is `head <= body`; a comparison is a condition in a body",
+                )
             case nodes.Expression():
                 raise BadStatement(
                     f"`{safe_repr(item)}` is not a rule or a fact",
@@ -78,7 +96,7 @@ def fact(atom: nodes.Atom) -> nodes.Fact:
     return nodes.Fact(replace(atom, hidden=False))
 
 
-def _has_own_weight(statement: nodes.Statement) -> bool:
+def has_own_weight(statement: nodes.Statement) -> bool:
     return any(w.name is None and not w.is_fixed for w in weights(statement))
 
 
@@ -107,6 +125,8 @@ def _weights(node: Any) -> Iterator[nodes.Weight]:
         case nodes.Apply():
             yield from _weights(node.weight)
             yield from _weights(node.operands)
+        case nodes.Comparison():
+            yield from _weights((node.left, node.right))
         case nodes.Expression():
             yield from _weights(node.weight)
         case nodes.Rule():
@@ -213,6 +233,8 @@ def mapped(node: Any, change: Callable[[Any], Any]) -> Any:
             return replace(node, weight=change(node.weight))
         case nodes.Apply():
             return replace(node, operands=change(node.operands), weight=change(node.weight))
+        case nodes.Comparison():
+            return replace(node, left=change(node.left), right=change(node.right))
         case nodes.Rule():
             return replace(node, head=change(node.head), body=change(node.body))
         case nodes.Fact():
@@ -270,8 +292,9 @@ def name_weights(program: Program) -> tuple[nodes.Statement, ...]:
 def _named_statement(statement: nodes.Statement, fresh: Callable[[str], str]) -> nodes.Statement:
     match statement:
         case nodes.Rule(head=head):
-            named = replace(head, weight=_named_weight(head.weight, f"{head.relation}.head", fresh))
-            body = tuple(_named_item(item, head.relation, fresh) for item in statement.body)
+            name = written_for(head.relation) + ".where" * is_selection(head.relation)
+            named = replace(head, weight=_named_weight(head.weight, f"{name}.head", fresh))
+            body = tuple(_named_item(item, name, fresh) for item in statement.body)
             return replace(statement, head=named, body=body)
         case nodes.Fact(atom=atom):
             keys = ",".join(str(term) for term in atom.terms)

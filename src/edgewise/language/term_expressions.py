@@ -147,7 +147,8 @@ class TermExpression(Comparable):
     def __init__(self, name: str, *operands: Any) -> None:
         self.name = name
         self.operands = operands
-        self.size = 1 + sum(o.size for o in operands if isinstance(o, TermExpression))
+        sizes = (operand.size for operand in operands if isinstance(operand, TermExpression))
+        self.size: int = 1 + sum(sizes)
 
     def __eq__(self, other: object) -> Any:
         return compared(self, "==", other)

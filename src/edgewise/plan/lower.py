@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from edgewise.errors import EdgewiseError, caller, nearest, safe_repr
 from edgewise.language import nodes
-from edgewise.language.dependencies import components, needs
+from edgewise.language.dependencies import components, needs, reachable
 from edgewise.language.program import Program
-from edgewise.language.statements import atoms, name_weights, weights
+from edgewise.language.statements import atoms, is_selection, name_weights, weights
 from edgewise.language.terms import variables
 from edgewise.plan.nodes import Attention, Fused, Plan
 from edgewise.plan.score import names_in
@@ -28,10 +28,15 @@ def _derived(relations: list[str]) -> str:
     return f"rules derive {', '.join(relations)}"
 
 
-def lower(program: Program, *outputs: nodes.Atom, several: bool = False) -> Plan:
+def lower(
+    program: Program,
+    *outputs: nodes.Atom,
+    several: bool = False,
+    given: frozenset[str] = frozenset(),
+) -> Plan:
     """The rules, facts and lines that `outputs` need, weights named as in the full program.
 
-    `several` outputs are returned by name.
+    `several` outputs are returned by name; relations that are `given` are inputs, not derived.
     """
     statements = name_weights(program)
     rules = [s for s in statements if isinstance(s, nodes.Rule)]
@@ -45,12 +50,8 @@ def lower(program: Program, *outputs: nodes.Atom, several: bool = False) -> Plan
                 caller(),
                 f"write it once, and choose rows by `model(..., want={{{name!r}: ...}})`",
             )
-    wanted, waiting = set(), [query.relation for query in queries]
-    while waiting:
-        name = waiting.pop()
-        if name not in wanted:
-            wanted.add(name)
-            waiting += graph.get(name, ())
+    derived = {name: read for name, read in graph.items() if name not in given}
+    wanted = reachable(derived, [query.relation for query in queries]) - given
     return Plan(
         queries,
         tuple(r for r in rules if r.head.relation in wanted),
@@ -61,6 +62,16 @@ def lower(program: Program, *outputs: nodes.Atom, several: bool = False) -> Plan
         program.rounds,
         names=names if several else (),
     )
+
+
+def selections(program: Program, outputs: Iterable[nodes.Atom]) -> tuple[str, ...]:
+    """The relations that hold where their value is not 0, of those that outputs need, in an order
+    in which each can be computed."""
+    graph = needs(program.rules)
+    starts = (program.aliases.get(o.relation, o.relation) for o in outputs)
+    wanted = reachable(graph, starts)
+    parts = (sorted(filter(is_selection, part)) for part in components(graph))
+    return tuple(name for part in parts for name in part if name in wanted)
 
 
 def _query(

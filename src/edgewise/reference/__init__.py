@@ -1,7 +1,7 @@
 """The reference evaluator: plain loops over groundings, in float64, that define every result."""
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -9,11 +9,12 @@ from torch import Tensor
 
 from edgewise.checks import check
 from edgewise.checks.atoms import data_atoms
-from edgewise.checks.evaluation import NotANumber
+from edgewise.checks.evaluation import NotANumber, not_a_scalar
 from edgewise.functions.values import canonical
 from edgewise.language import nodes
+from edgewise.language.dependencies import components, needs, reachable
 from edgewise.language.program import Program
-from edgewise.language.statements import name_weights
+from edgewise.language.statements import is_selection, name_weights
 from edgewise.reference.evaluate import Evaluator, GroundAtom, Values, weight_value
 from edgewise.reference.ground import ground_rules
 from edgewise.reference.join import Matcher
@@ -51,14 +52,36 @@ def solve(
     values = _facts(statements, data, table)
     matchers = [Matcher(s, domains) for s in statements if isinstance(s, nodes.Rule)]
     lines = {s.relation: s for s in statements if isinstance(s, nodes.Line)}
-    unreached: frozenset[GroundAtom] = frozenset()
-    while True:
-        rules = ground_rules(matchers, [nodes.Atom(*atom) for atom in values], unreached)
-        evaluator = Evaluator(rules, lines, table, program.aggregation, training)
-        found = evaluator.everything(values, program.rounds)
-        if evaluator.unreached <= unreached:
-            return Solution(program, evaluator, found)
-        unreached |= evaluator.unreached  # what k rounds do not reach is absent for the others
+    absent: frozenset[GroundAtom] = frozenset()
+
+    def evaluated(some: list[Matcher]) -> tuple[Evaluator, Values]:
+        nonlocal absent
+        while True:
+            rules = ground_rules(some, [nodes.Atom(*atom) for atom in values], absent)
+            evaluator = Evaluator(rules, lines, table, program.aggregation, training)
+            found = evaluator.everything(values, program.rounds)
+            if evaluator.unreached <= absent:
+                return evaluator, found
+            absent |= evaluator.unreached  # what k rounds do not reach is absent for the others
+
+    for selection, needed in selections(matchers):
+        with torch.no_grad():
+            found = evaluated(needed)[1]
+        if any(value.ndim for atom, value in found.items() if atom[0] == selection):
+            raise not_a_scalar(selection, needed[-1].rule)
+        absent |= {atom for atom, value in found.items() if atom[0] == selection and not value}
+    evaluator, found = evaluated(matchers)
+    return Solution(program, evaluator, {a: v for a, v in found.items() if a not in absent})
+
+
+def selections(matchers: Sequence[Matcher]) -> Iterator[tuple[str, list[Matcher]]]:
+    """The relations that hold where their value is not 0, in an order in which each can be
+    computed, with the rules that it needs."""
+    graph = needs([matcher.rule for matcher in matchers])
+    for part in components(graph):
+        for relation in sorted(filter(is_selection, part)):
+            wanted = reachable(graph, [relation])
+            yield relation, [m for m in matchers if m.rule.head.relation in wanted]
 
 
 def _facts(

@@ -67,8 +67,8 @@ def _value(tree: Tree, keys: Sequence[Any]) -> int:
         return tree
     name, *operands = tree
     if name == "term":
-        return keys[operands[0]]  # type: ignore[index,no-any-return]
-    return OPERATORS[name](*(_value(operand, keys) for operand in operands))  # type: ignore[no-any-return]
+        return keys[operands[0]]  # type: ignore[index]
+    return OPERATORS[name](*(_value(operand, keys) for operand in operands))
 
 
 def _formula_holds(formula: Formula, keys: Sequence[nodes.Constant]) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from edgewise.errors import EdgewiseError, Span, nearest
 from edgewise.language import brackets, functions, nodes, operators, printer, specials
 from edgewise.language.specials import SPECIALS
+from edgewise.language.term_expressions import COMPARED
 from edgewise.language.text_form.comparisons import compares_terms, term_comparison
 from edgewise.language.text_form.lists import call_arguments, near_function
 from edgewise.language.text_form.tokens import MAX_DEPTH, Cursor, Token
@@ -36,7 +37,24 @@ def item(cursor: Cursor) -> nodes.Expression:
         return weight(cursor)
     if compares_terms(cursor):
         return term_comparison(cursor)
-    return expression(cursor, 0)
+    first = cursor.token
+    found = expression(cursor, 0)
+    return _compared(cursor, first, found) if cursor.kind in COMPARED else found
+
+
+def _compared(cursor: Cursor, first: Token, left: nodes.Expression) -> nodes.Expression:
+    """`left > right`, a condition on values."""
+    sign = cursor.next()
+    if sign.kind in ("==", "!="):
+        raise cursor.mistake(
+            f"values are not compared by `{sign.kind}`", cursor.span(sign), "write `>` or `<=`"
+        )
+    right = expression(cursor, 0)
+    if cursor.kind in COMPARED:
+        raise operators.NoTruthValue(
+            "two comparisons stand in one", cursor.span(first), "write `a > 0.1, a < 0.5`"
+        )
+    return _built(cursor, first, partial(operators.comparison, left, sign.kind, right), left, right)
 
 
 def expression(cursor: Cursor, least: int) -> nodes.Expression:
@@ -53,18 +71,15 @@ def expression(cursor: Cursor, least: int) -> nodes.Expression:
         else:
             cursor.next()
         pair = (left, expression(cursor, strength))
-        left = _built(cursor, first, partial(operators.apply, name, *pair), *pair)
+        make = operators.difference if name == "-" else partial(operators.apply, name)
+        left = _built(cursor, first, partial(make, *pair), *pair)
 
 
 def _infix(cursor: Cursor) -> tuple[str, int]:
     token = cursor.token
     sign = token.text[:1] if token.kind in NUMBERS else token.kind
     if sign == "-":
-        raise operators.BadOperator(
-            "there is no subtraction: `~b` is the soft negation 1 − b",
-            cursor.span(),
-            "write `a + <-1.0> b`",
-        )
+        return "-", INFIX["+"][1]
     if sign in ("*", "@") and not cursor.is_adjacent() and cursor.ahead().start == token.end:
         raise cursor.mistake(
             f"is this a product, or is a `,` missing before `{sign}{cursor.ahead().text[:20]}`?",
@@ -86,7 +101,8 @@ def operand(cursor: Cursor) -> nodes.Expression:
 def _weighted(cursor: Cursor) -> nodes.Expression:
     first = cursor.token
     found = weight(cursor)
-    if cursor.kind in STARTS and cursor.token.text[0] not in "+-":
+    compares = first.kind in NUMBERS and cursor.kind == "<" and cursor.ahead(2).kind != ">"
+    if cursor.kind in STARTS and cursor.token.text[0] not in "+-" and not compares:
         raise brackets.TwoWeights(
             "two weights stand side by side", cursor.span(), "write one weight before an atom"
         )
@@ -155,7 +171,18 @@ def _negated(cursor: Cursor) -> nodes.Expression:
         found = term_comparison(cursor)
         cursor.expect(")", "close the parenthesis that is open")
         return _at(cursor, first, lambda: operators.negate(found))
-    if cursor.kind in ("!", *SOFT, "("):
+    if cursor.take("("):
+        start = cursor.token
+        left = expression(cursor, 0)
+        if cursor.kind not in COMPARED:
+            raise cursor.mistake(
+                "only an atom or a comparison can be negated",
+                help="write `!b(X)`; `~b(X)` is 1 − b",
+            )
+        inner = _compared(cursor, start, left)
+        cursor.expect(")", "close the parenthesis that is open")
+        return _at(cursor, first, lambda: operators.negate(inner))
+    if cursor.kind in ("!", *SOFT):
         raise cursor.mistake("only an atom can be negated", help="write `!b(X)`; `~b(X)` is 1 − b")
     inner = primary(cursor)
     return _at(cursor, first, lambda: operators.negate(inner))

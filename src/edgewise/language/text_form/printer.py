@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, assert_never
 
 from edgewise.errors import EdgewiseError, caller
-from edgewise.language import nodes
+from edgewise.language import nodes, operators
 from edgewise.language.printer import INFIX, nested, pattern
 from edgewise.language.text_form import tokens
 
@@ -113,6 +113,8 @@ def mentioned(node: Any) -> Iterator[str]:
             yield found
         case nodes.Apply():
             yield from mentioned(node.operands)
+        case nodes.Comparison():
+            yield from mentioned((node.left, node.right))
         case nodes.Rule():
             yield from mentioned((node.head, *node.body))
         case nodes.Fact():
@@ -176,6 +178,10 @@ def expression(node: nodes.Expression, style: Style, level: int = 0) -> str:
             shown = ("!@" if node.negated else "@") + pattern(node.pattern) + term_list(node.terms)
         case nodes.Apply():
             shown = _apply(node, style, level)
+        case nodes.Comparison():
+            sides = (expression(side, style, 1) for side in (node.left, node.right))
+            shown = f" {node.sign} ".join(sides)
+            return f"!({shown})" if node.negated else shown
         case _:
             raise TypeError(f"not an expression: {node!r}")
     return shown if node.weight is None else f"{weight(node.weight, style)} {shown}"
@@ -191,7 +197,11 @@ def _apply(node: nodes.Apply, style: Style, level: int) -> str:
     if function.name in INFIX and len(operands) == 2:
         sign, strength = INFIX[function.name]
         left = expression(operands[0], style, strength)
-        shown = left + sign + expression(operands[1], style, strength + 1)
+        taken = operators.subtracted(operands[1]) if function.name == "sum" else None
+        if taken is not None:
+            shown = f"{left} - {expression(taken, style, strength + 1)}"
+        else:
+            shown = left + sign + expression(operands[1], style, strength + 1)
         return f"({shown})" if level > strength or has_weight else shown
     if function.name == "transp" and isinstance(operands[0], nodes.Atom):
         return f"{expression(operands[0], style, 3)}.T"

@@ -1,0 +1,258 @@
+"""A model whose groundings depend on values: selections are computed first, then it is grounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Never
+
+import torch
+from torch import Tensor
+
+from edgewise.checks.evaluation import not_a_scalar
+from edgewise.errors import EdgewiseError, caller
+from edgewise.ground.index import STRINGS
+from edgewise.inputs.kinds import InputLike, ragged
+from edgewise.language import nodes
+from edgewise.language.program import FactLike
+from edgewise.language.statements import is_selection
+from edgewise.language.statements import weights as weights_of
+from edgewise.module import Model
+from edgewise.passes import optimise
+from edgewise.physical.data import Data
+from edgewise.physical.output import Relation, Returned
+from edgewise.physical.step import Step
+from edgewise.physical.weights import owner
+from edgewise.plan.nodes import Plan
+
+MOST_GROUNDED = 16  # selections for which a grounding is held
+Selected = dict[str, Tensor | ragged | list[Any]]
+
+
+class DecidedByValues(EdgewiseError):
+    """Comparisons of values and `argmin_agg` decide at every step which groundings there are, so
+    there is no one graph of tensor operations to compile, export, append to or update."""
+
+    code = "decided-by-values"
+    example = """\
+model = Program([R.h(V.X) <= (R.a(V.X), R.a(V.X) > 0.5)]).compile(R.h)
+model.updating()"""
+    instead = """\
+model = Program([R.h(V.X) <= (R.a(V.X), R.a(V.X) > 0.5)]).compile(R.h)
+model.rows(model.ground(facts=[R.a(0)[1.0]]))"""
+
+
+class SelectedData(Data):
+    """Inputs of a model with selections, and what was grounded for selections so far."""
+
+    def __init__(self, number: int, facts: Any, inputs: dict[str, Any]) -> None:
+        super().__init__(number, {})
+        self.given = facts
+        self.named = inputs
+        self.grounded: dict[Any, Data] = {}
+
+    @property
+    def samples(self) -> int | None:
+        """The samples of a ragged batch."""
+        items = (self.given, *self.named.values())
+        return next((len(item.samples) for item in items if isinstance(item, ragged)), None)
+
+
+class Selecting(Model):
+    """A model that reads selections, each computed by a model of its own with the same weights.
+
+    A selection is a relation that holds where its value is not 0. No gradient passes through it.
+    """
+
+    built: tuple[tuple[str, Model], ...] = ()
+    held: SelectedData | None = None  # what calls without data have grounded
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        every = [name for model in (*self._models, self) for name in model._reader.required]
+        return tuple(dict.fromkeys(name for name in every if not is_selection(name)))
+
+    @property
+    def parts(self) -> tuple[tuple[str, Model], ...]:
+        """Selections in order, each with its model."""
+        if not self.built:  # not while weights are being loaded
+            plans = self.stages["selections"]
+            self.built = tuple((p.outputs[0].relation, self._part(p)) for p in plans)
+        return self.built
+
+    def _part(self, plan: Plan) -> Model:
+        stages: dict[str, Any] = {"plan": plan, "without": self.without}
+        plan, stages["passes"] = optimise(plan, without=self.without)
+        used = {w.name for s in (*plan.rules, *plan.facts) for w in weights_of(s)}
+        held = {name: tensor for name, tensor in self._weights().items() if name in used}
+        options: dict[str, Any] = {"fill": None, "limit": self.limit, "seed": None}
+        return Model(self.program, plan, stages, **options, dtype=self._one.dtype, weights=held)
+
+    @property
+    def _models(self) -> list[Model]:
+        return [model for _, model in self.parts]
+
+    def ground(
+        self,
+        *unnamed: Never,
+        facts: Iterable[FactLike] | ragged | None = None,
+        **inputs: InputLike,
+    ) -> Data:
+        """Check the inputs; what depends on values is joined at the steps, once for each selection
+        that occurs."""
+        if unnamed:
+            self._refuse_unnamed(unnamed[0])
+        self._refuse_inputs(inputs)
+        facts = facts if facts is None or isinstance(facts, ragged) else list(facts)
+        data = SelectedData(self._number, facts, inputs)
+        data.open = facts is None and not {*inputs}.issuperset(self.inputs)
+        if not data.open:
+            self._selected(data, {})
+        return data
+
+    @torch.compiler.disable(reason="values decide which groundings there are")
+    def _output(self, data: Data | None, inputs: Mapping[str, Any], as_rows: bool) -> Returned:
+        return super()._output(data, inputs, as_rows)
+
+    def _ready(self, data: Data | None, inputs: dict[str, Any]) -> None:
+        """No call is like an earlier one before its values are known."""
+
+    def _prepare(self, *call: Any) -> None:
+        """See `_ready`."""
+
+    def _resolved(
+        self, data: Data | None, inputs: Mapping[str, Any]
+    ) -> tuple[Step, dict[str, Tensor]]:
+        return super()._resolved(*self._decided(data, dict(inputs)))
+
+    def _decided(self, data: Data | None, inputs: dict[str, Any]) -> tuple[Data, dict[str, Any]]:
+        """What is grounded on the selections of these inputs, and the inputs of the step."""
+        if data is None:
+            self._refuse_inputs(inputs)
+            step = {n: t for n, t in inputs.items() if _is_dense(t)}
+            rest = {n: t for n, t in inputs.items() if n not in step}
+            if not rest and self.held is None:
+                self.held = SelectedData(self._number, None, {})
+            data = SelectedData(self._number, None, rest) if rest else self.held
+            inputs = step
+        assert data is not None
+        self._refuse_foreign(data)
+        assert isinstance(data, SelectedData)
+        return self._selected(data, inputs), _those_of(self, inputs)
+
+    def _selected(self, data: SelectedData, step: Mapping[str, Any]) -> Data:
+        selected: Selected = {}
+        for at, (name, model) in enumerate(self.parts):
+            self._share(model)
+            arity = len(model.plan.outputs[0].terms)
+            with torch.no_grad():
+                own = self._ground(at, model, data, selected)
+                found = model.rows(own, **_those_of(model, step))
+            assert isinstance(found, Relation)
+            if found.data.ndim > 1 + found.batched:
+                raise not_a_scalar(name, model.plan.rules[-1])
+            selected[name] = _chosen(found, arity, data.samples)
+        return self._ground(len(self.parts), self, data, selected)
+
+    def _ground(self, at: int, model: Model, data: SelectedData, selected: Selected) -> Data:
+        """A model grounded on selections; the last ones are remembered."""
+        own = {n: s for n, s in selected.items() if n in model._reader.arities}
+        key = (at, str(self._one.dtype), str(self._one.device), *map(_key, own.values()))
+        if key not in data.grounded:
+            while len(data.grounded) >= MOST_GROUNDED:
+                data.grounded.pop(next(iter(data.grounded)))
+            listed = {n: s for n, s in own.items() if isinstance(s, list)}
+            given = _with_facts(data.given, listed)
+            keys: dict[str, Any] = {n: s for n, s in own.items() if n not in listed}
+            inputs = _those_of(model, data.named) | keys
+            data.grounded[key] = Model.ground(model, facts=given, **inputs)
+        return data.grounded[key]
+
+    def _share(self, model: Model) -> None:
+        """Give a model the weights, the mode, the precision and the device of now."""
+        unit = self._one
+        if model._one.dtype != unit.dtype or model._one.device != unit.device:
+            model._buffers["_unit"] = torch.ones((), dtype=unit.dtype, device=unit.device)
+        model.train(self.training)
+        own = self._weights()
+        for name, path in model._paths.items():
+            holder = owner(model, path)
+            held = holder._parameters if path[-1] in holder._parameters else holder._buffers
+            held[path[-1]] = own[name]  # type: ignore[assignment]
+
+    def _refuse_inputs(self, inputs: Iterable[str]) -> None:
+        for name in inputs:
+            if not any(name in m._reader.arities for m in self._models) or is_selection(name):
+                self._reader.refuse_unknown([name])
+
+    def samples(self, data: Data) -> list[Data]:
+        raise decided_by_values("padded to one layout")
+
+    def updating(self, *, facts: Iterable[FactLike] = ()) -> Any:
+        raise decided_by_values("updated")
+
+    def growing(self, capacity: int, **fixed: InputLike) -> Any:
+        raise decided_by_values("appended to")
+
+
+def decided_by_values(what: str) -> DecidedByValues:
+    return DecidedByValues(
+        f"values decide which groundings this model has, so it cannot be {what}",
+        caller(),
+        "call the model itself, `model(...)`, or compute what is compared beforehand",
+    )
+
+
+def _is_dense(item: Any) -> bool:
+    return isinstance(item, Tensor) and item.is_floating_point() and not item.is_nested
+
+
+def _those_of(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: item for name, item in inputs.items() if name in model._reader.arities}
+
+
+def _chosen(found: Relation, arity: int, samples: int | None) -> Tensor | ragged | list[Any]:
+    """The keys of a selection that hold: one tensor, or one for each sample; atoms if strings."""
+    keys, holds = found.index, (found.data != 0).cpu()
+    if found.batched:
+        each = [keys[:, row] for row in holds]
+    elif len(keys) == arity:
+        return _named(found, keys[:, holds])
+    else:
+        chosen = keys[:, holds]
+        each = [chosen[1:, chosen[0] == k] for k in range(samples or 0)]
+    if any(bool((own >= STRINGS).any()) for own in each):
+        return [_atoms(found, own) for own in each]
+    return ragged(each)
+
+
+def _named(found: Relation, keys: Tensor) -> Tensor | list[Any]:
+    return _atoms(found, keys) if bool((keys >= STRINGS).any()) else keys
+
+
+def _atoms(found: Relation, keys: Tensor) -> list[nodes.Atom]:
+    """Keys, of which some are strings, as atoms."""
+    constant = found.constants.constant
+    return [nodes.Atom(found.name, tuple(map(constant, key))) for key in keys.T.tolist()]
+
+
+def _with_facts(given: Any, listed: Mapping[str, list[Any]]) -> Any:
+    """Facts, with the atoms of selections: in every sample, or a list for each."""
+    samples = [items for items in listed.values() if items and isinstance(items[0], list)]
+    if not samples and not isinstance(given, ragged):
+        atoms = [atom for items in listed.values() for atom in items]
+        return [*(given or ()), *atoms] if listed else given
+    count = len(given.samples) if isinstance(given, ragged) else len(samples[0])
+    each = given.samples if isinstance(given, ragged) else [given or ()] * count
+    made = [list(facts) for facts in each]
+    for items in listed.values():
+        for at, own in enumerate(made):
+            own += items[at] if items in samples else items
+    return ragged(made)
+
+
+def _key(item: Tensor | ragged | list[Any]) -> Any:
+    """What is equal for equal selections."""
+    if isinstance(item, list):
+        return repr(item)
+    parts = item.samples if isinstance(item, ragged) else (item,)
+    return tuple((tuple(part.shape), part.numpy().tobytes()) for part in parts)
