@@ -113,7 +113,7 @@ def _explained(
 ) -> Solution:
     """What is behind an atom as if the reference had solved it."""
     plan, program = model.stages["plan"], _needed(model)
-    weights = {name: model.weight(name).detach() for name in model._paths}
+    weights = _weights(model, program)
     table = WeightTable(
         [*plan.rules, *plan.facts], dict(plan.domains), dtype=model._one.dtype, values=weights
     )
@@ -150,8 +150,7 @@ def _resolved(
 def _solved(model: Model, step: Step, values: Mapping[str, Tensor], sample: int) -> Solution:
     _refuse_size(step)
     program = _needed(model)
-    used = {w.name for statement in program.statements for w in weights_of(statement)}
-    weights = {name: model.weight(name).detach() for name in model._paths if name in used}
+    weights = _weights(model, program)
     constants, stated = step.prepared.constants, []
     for name, table in _facts(model, step, values, sample).items():
         for code, value in zip(table.index.keys.tolist(), table.data, strict=True):
@@ -159,6 +158,12 @@ def _solved(model: Model, step: Step, values: Mapping[str, Tensor], sample: int)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", EdgewiseWarning)
         return solve(program, stated, dtype=model._one.dtype, weights=weights)
+
+
+def _weights(model: Model, program: Program) -> dict[str, Tensor]:
+    """The weights of now that rules use; others belong to what selections compute."""
+    used = {w.name for statement in program.statements for w in weights_of(statement)}
+    return {name: model.weight(name).detach() for name in model._paths if name in used}
 
 
 def _needed(model: Model) -> Program:

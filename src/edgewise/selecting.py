@@ -21,6 +21,7 @@ from edgewise.passes import optimise
 from edgewise.physical.data import Data
 from edgewise.physical.output import Relation, Returned
 from edgewise.physical.step import Step
+from edgewise.physical.want import WantLike
 from edgewise.physical.weights import owner
 from edgewise.plan.nodes import Plan
 
@@ -95,12 +96,15 @@ class Selecting(Model):
         self,
         *unnamed: Never,
         facts: Iterable[FactLike] | ragged | None = None,
+        want: WantLike | None = None,
         **inputs: InputLike,
     ) -> Data:
         """Check the inputs; what depends on values is joined at the steps, once for each selection
         that occurs."""
         if unnamed:
             self._refuse_unnamed(unnamed[0])
+        if want is not None:
+            raise decided_by_values("computed for some rows")
         self._refuse_inputs(inputs)
         facts = facts if facts is None or isinstance(facts, ragged) else list(facts)
         data = SelectedData(self._number, facts, inputs)
@@ -184,13 +188,19 @@ class Selecting(Model):
             if not any(name in m._reader.arities for m in self._models) or is_selection(name):
                 self._reader.refuse_unknown([name])
 
-    def samples(self, data: Data) -> list[Data]:
+    def samples(self, data: Data) -> Never:
         raise decided_by_values("padded to one layout")
 
-    def updating(self, *, facts: Iterable[FactLike] = ()) -> Any:
+    def _wanting(self, data: Data | None, inputs: dict[str, Any], want: WantLike) -> Never:
+        raise decided_by_values("computed for some rows")
+
+    def batches(self, *seeds: Any, **options: Any) -> Never:
+        raise decided_by_values("computed in mini-batches")
+
+    def updating(self, *, facts: Iterable[FactLike] = (), **inputs: InputLike) -> Never:
         raise decided_by_values("updated")
 
-    def growing(self, capacity: int, **fixed: InputLike) -> Any:
+    def growing(self, capacity: int, **fixed: InputLike) -> Never:
         raise decided_by_values("appended to")
 
 
