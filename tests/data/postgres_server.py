@@ -67,7 +67,7 @@ def _group() -> int:
 def running():
     folder = programs()
     assert folder is not None
-    with tempfile.TemporaryDirectory(prefix="pg") as name:  # a socket has a short path
+    with tempfile.TemporaryDirectory(prefix="pg", dir="/tmp") as name:  # sockets have short paths
         home = Path(name)
         if _root():
             os.chown(home, pwd.getpwnam("nobody").pw_uid, _group())

@@ -1,0 +1,79 @@
+"""What the verbs about rules share: a program, facts and atoms from files and arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgewise.errors import EdgewiseError, Span
+
+if TYPE_CHECKING:
+    from edgewise.language import Program
+    from edgewise.language.nodes import Atom
+
+File = Annotated[Path, typer.Argument(help="rules in the text form", show_default=False)]
+Facts = Annotated[
+    list[Path] | None, typer.Option("--facts", help="a file of facts; may be repeated")
+]
+Seed = Annotated[int, typer.Option(help="draws the weights that have only a shape")]
+
+
+class NotFacts(EdgewiseError):
+    """Facts are data: a rule among them would change the program that they are given to."""
+
+    code = "not-facts"
+    example = """\
+from pathlib import Path
+from edgewise.cli.rules import facts_of
+Path("data.rules").write_text("edge(a, b).  h(X) :- edge(X, Y).")
+facts_of([Path("data.rules")])"""
+    instead = """\
+from pathlib import Path
+from edgewise.cli.rules import facts_of
+Path("data.rules").write_text("edge(a, b).")
+facts_of([Path("data.rules")])"""
+
+
+class NotAnAtom(EdgewiseError):
+    """The command takes atoms as the text form writes them, each as one argument."""
+
+    code = "not-an-atom"
+    example = """\
+from edgewise.cli.rules import atom_of
+atom_of("h(1), g(2)")"""
+    instead = """\
+from edgewise.cli.rules import atom_of
+atom_of("h(1)")"""
+
+
+def program_of(path: Path) -> Program:
+    from edgewise.language import Program
+
+    return Program.load(path)
+
+
+def facts_of(paths: list[Path] | None) -> list[Atom]:
+    """The facts of all files."""
+    found: list[Atom] = []
+    for path in paths or []:
+        program = program_of(path)
+        if program.rules:
+            rule = program.rules[0]
+            raise NotFacts(f"`{path}` holds a rule", rule.place, "move it into the file of rules")
+        found += [fact.atom for fact in program.facts]
+    return found
+
+
+def atom_of(text: str) -> Atom:
+    """An atom of the command line, also with variables: `h(X)`."""
+    from edgewise.language import Program
+    from edgewise.language.nodes import Atom
+
+    body = Program.parse(f"asks :- {text}.", file="<argument>").rules[0].body
+    if len(body) != 1 or not isinstance(body[0], Atom):
+        raise NotAnAtom(
+            f"`{text}` is not one atom", Span.of("<argument>", text), 'write "h(1)" or "h(X)"'
+        )
+    return body[0]
