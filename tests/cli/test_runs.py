@@ -177,7 +177,7 @@ MISTAKES = {
     "no texts": (["classify", "classify"], "no-texts", "--file"),
     "no file": (["classify", "classify", "--file", "none.txt"], "no-texts", "none.txt"),
     "no such format": (["export", "generate", "--to", "onx"], "not-exportable", "`onnx`"),
-    "no layout": (["export", "generate", "--to", "gguf"], "not-exportable", "Llama"),
+    "no layout": (["export", "generate", "--to", "gguf"], "not-exportable", "byte-level"),
     "data that was moved": (["evaluate", "MOVED"], "bad-data", "--data"),
     "a damaged path": (["evaluate", "LOCAL"], "bad-run", "--data"),
     "no such file": (["evaluate", "generate", "--file", "no.txt"], "bad-data", "check `--file`"),

@@ -86,10 +86,36 @@ def test_onnx_gives_equal_outputs(tmp_path: Path) -> None:
     export(run, "onnx", tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     tokens = torch.randint(10, (1, 8), generator=torch.Generator().manual_seed(0))
-    (found,) = session.run(None, {"token": tokens.numpy()})
-    with torch.no_grad():
-        expected = zoo.from_pretrained(run).module(tokens)
-    np.testing.assert_allclose(found, expected.numpy(), atol=1e-6)
+    model = zoo.from_pretrained(run).module
+    for rows in (tokens, tokens[:, :1], tokens.reshape(2, 4), tokens.repeat(3, 1)[:, :5]):
+        (found,) = session.run(None, {"token": rows.numpy()})
+        with torch.no_grad():
+            np.testing.assert_allclose(found, model(rows).numpy(), atol=1e-6)
+    with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument):
+        session.run(None, {"token": tokens.repeat(1, 2).numpy()})  # longer than the context
+
+
+@pytest.mark.parametrize("kind", ["classify", "translate", "embed"])
+def test_onnx_reads_texts_of_any_length(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    said = export(run_of(kind), "onnx", tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    module = _Named(zoo.from_pretrained(run_of(kind)))
+    lengths = (3, 8) if "of up to" in said else (8,)
+    for n in lengths:
+        inputs = module.example(2, n)
+        named = zip(module.program.inputs, (x.numpy() for x in inputs), strict=True)
+        (found,) = session.run(None, dict(named))
+        with torch.no_grad():
+            np.testing.assert_allclose(found, module(*inputs).numpy(), atol=1e-5)
+
+
+def test_onnx_of_a_graph_that_depends_on_the_length(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    random = {"size = 8\n": 'size = 8\ngraph = "random_edges(2, seed=1)"\n'}
+    run = trained(tmp_path, "generate", **random)
+    assert "texts of 8 tokens" in export(run, "onnx", tmp_path / "model.onnx")
 
 
 def test_gguf_holds_a_llama(tmp_path: Path) -> None:
@@ -113,10 +139,33 @@ def test_gguf_holds_a_llama(tmp_path: Path) -> None:
         assert torch.equal(weight, found.weights[name])
 
 
+def test_gguf_holds_a_gpt(tmp_path: Path) -> None:
+    gguf = pytest.importorskip("gguf")
+    transformers = pytest.importorskip("transformers")
+    run = zoo.from_pretrained(run_of("subwords"))
+    export(run_of("subwords"), "gguf", tmp_path / "model.gguf")
+    export(run_of("subwords"), "hf", tmp_path / "model")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model").state_dict()
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GPT2, 1)
+    reader = gguf.GGUFReader(tmp_path / "model.gguf")
+    found = {tensor.name: torch.tensor(tensor.data) for tensor in reader.tensors}
+    for name, weight in theirs.items():
+        if name != "lm_head.weight":  # tied
+            turned = weight.t() if ".c_" in name and weight.ndim == 2 else weight
+            assert torch.equal(found.pop(names.get_name(name, (".weight", ".bias"))), turned)
+    assert not found
+    fields = {name: field.contents() for name, field in reader.fields.items()}
+    assert fields["general.architecture"] == "gpt2"
+    assert fields["gpt2.context_length"] == 8
+    assert fields["tokenizer.ggml.tokens"][5] == run.tokenizer.id_to_token(5)
+    assert fields["tokenizer.ggml.eos_token_id"] == run.tokenizer.token_to_id("<end>")
+
+
 @pytest.mark.parametrize(
     ("kind", "to", "out", "words"),
     [
-        ("generate", "gguf", "model.gguf", "written for Llama"),
+        ("generate", "gguf", "model.gguf", "with a byte-level tokenizer"),
+        ("classify", "gguf", "model.gguf", "no layout of a `classifier`"),
         ("generate", "gguf", "model", "not the name of a file in the format GGUF"),
         ("generate", "onnx", "model.bin", "the format ONNX"),
         ("recurrent", "onnx", "model.onnx", "a recurrent model cannot be written as ONNX"),

@@ -1,4 +1,4 @@
-"""A model as an ONNX file, for inputs of one shape.
+"""A model as an ONNX file, for any number of texts up to a length.
 
 Attention along a sparsity pattern is one operator in a trace; here it is masked attention, the
 mask a constant.
@@ -22,6 +22,7 @@ from edgewise.inputs.kinds import numbers
 from edgewise.kernels.attention.trace_names import thing_of
 from edgewise.save.archive import write
 from edgewise.training.errors import NotExportable
+from edgewise.training.onnx_batches import batched
 from edgewise.zoo.pretrained.model import Pretrained
 
 PACKAGES = ("onnx", "onnxscript")
@@ -31,10 +32,12 @@ SAFETENSORS = "`--to safetensors` writes every model"
 SCORE = "('leaf', 's')"  # q · k alone
 
 
-def to_onnx(model: Pretrained, path: Path, *, batch: int = 1, length: int | None = None) -> None:
-    """Write a model as ONNX for a batch of `batch` texts of `length` tokens.
+def to_onnx(model: Pretrained, path: Path, *, length: int | None = None) -> str:
+    """Write a model as ONNX for any number of texts of up to `length` tokens; says what it reads.
 
-    Inputs have the names that the rules read; a mask is 1 at tokens and 0 at padding.
+    Inputs have the names that the rules read; a mask is 1 at tokens and 0 at padding. Where padding
+    would change a result, since the graph of the attention depends on the number of tokens or there
+    is no mask, texts have exactly `length` tokens.
     """
     if model.architecture == "recurrent":
         what = "a recurrent model cannot be written as ONNX: its rules are a loop over the tokens"
@@ -43,13 +46,17 @@ def to_onnx(model: Pretrained, path: Path, *, batch: int = 1, length: int | None
         require_package(package)
     n = min(model.config.length, 128) if length is None else length
     module = _Named(model)
-    inputs = tuple(module.example(batch, n))
+    inputs = tuple(module.example(1, n))
+    names, padded = list(model.model.inputs), _ignores_padding(module, n)
     problem: Any
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            traced = torch.export.export(module, inputs)
-            write(path, _translated(traced, inputs, list(model.model.inputs)))
+            made = _translated(torch.export.export(module, inputs), inputs, names)
+            rows = made.graph.output[0].type.tensor_type.shape.dim[1].dim_value == n
+            follows = next((name for name in ("target", "token") if rows and name in names), None)
+            made = batched(made, n, padded=padded, follows=follows)
+            write(path, made.SerializeToString())
     except torch.onnx.errors.OnnxExporterError as found:
         problem = found
         while problem.__cause__ is not None:
@@ -59,6 +66,24 @@ def to_onnx(model: Pretrained, path: Path, *, batch: int = 1, length: int | None
             caller(),
             SAFETENSORS,
         ) from None
+    return f"inputs {', '.join(names)}; any number of texts of {'up to ' * padded}{n} tokens"
+
+
+@torch.no_grad()
+def _ignores_padding(module: _Named, n: int) -> bool:
+    """Whether texts of fewer than n tokens give the same when they are padded to n."""
+    draws = torch.Generator().manual_seed(0)
+    for short in sorted({1, n // 3, n - 1} - {0, n}):
+        inputs = module.example(1, short)
+        for x in inputs:
+            if not x.is_floating_point():
+                x.random_(module.words, generator=draws)
+        wide = [torch.cat([x, x.new_zeros(1, n - short, *x.shape[2:])], 1) for x in inputs]
+        expected, found = module(*inputs), module(*wide)
+        found = found[:, :short] if found.shape[1:] != expected.shape[1:] else found
+        if found.shape != expected.shape or not torch.allclose(found, expected, atol=1e-4):
+            return False
+    return True
 
 
 class _Named(nn.Module):
@@ -68,6 +93,7 @@ class _Named(nn.Module):
         super().__init__()
         self.program = model.model
         self.dtype: torch.dtype = model.dtype
+        self.words: int = model.config.vocabulary
 
     def forward(self, *inputs: Tensor) -> Tensor:
         named = zip(self.program.inputs, inputs, strict=True)
@@ -81,7 +107,7 @@ class _Named(nn.Module):
         return [(known | floats)[name].clone() for name in self.program.inputs]
 
 
-def _translated(traced: Any, inputs: Sequence[Tensor], names: list[str]) -> bytes:
+def _translated(traced: Any, inputs: Sequence[Tensor], names: list[str]) -> Any:
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)  # packages that it does not find
@@ -98,8 +124,7 @@ def _translated(traced: Any, inputs: Sequence[Tensor], names: list[str]) -> byte
     finally:
         log.setLevel(level)
     assert made is not None
-    data: bytes = made.model_proto.SerializeToString()
-    return data
+    return made.model_proto
 
 
 def _attend(q: Any, k: Any, v: Any, *rest: Any) -> tuple[Any, Any]:

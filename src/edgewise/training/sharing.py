@@ -107,7 +107,7 @@ def _copy(folder: Path, made: Path) -> None:
 def _to_gguf(folder: Path, model: Pretrained, out: Path) -> str:
     _check_file(out, ".gguf")
     try:
-        write_gguf(model, out)
+        write_gguf(_as_gpt2(model) if isinstance(model, Run) else model, out)
     except BadPretrained as problem:
         raise NotExportable(problem.message, caller(), problem.help) from None
     return "float32: llama.cpp reads it"
@@ -115,8 +115,7 @@ def _to_gguf(folder: Path, model: Pretrained, out: Path) -> str:
 
 def _to_onnx(folder: Path, model: Pretrained, out: Path) -> str:
     _check_file(out, ".onnx")
-    to_onnx(model, out)
-    return f"inputs {', '.join(model.model.inputs)}, of one text"
+    return to_onnx(model, out)
 
 
 def _check_file(out: Path, suffix: str) -> None:
@@ -148,6 +147,7 @@ def no_layout(run: Run) -> str | None:
 
 
 LAYOUT = "GPT2LMHeadModel"
+WRITES_ALL = "`--to safetensors` writes every model"
 
 
 def _sizes(run: Run) -> gpt2.Config:
@@ -158,11 +158,22 @@ def _sizes(run: Run) -> gpt2.Config:
     return replace(config, dropout=0.0, attention_dropout=None, graph=graph)
 
 
+def _as_gpt2(run: Run) -> Pretrained:
+    """A GPT of ours as the checkpoint of GPT-2 that it is."""
+    why = no_layout(run)
+    if why is not None:
+        raise NotExportable(f"GGUF has no layout of the model: {why}", caller(), WRITES_ALL)
+    config, spec = _sizes(run), MODEL_TYPES["gpt2"]
+    weights = {n: p.detach() for n, p in run.model.named_parameters()}
+    how: Any = {"tokenizer": run.tokenizer, "table": run.table}
+    return Pretrained(spec, LAYOUT, config, gpt2.program(config), weights, **how)
+
+
 def save_run(run: Run, path: Path) -> None:
     """Write a GPT as `GPT2LMHeadModel`, with its tokenizer."""
     why = no_layout(run)
     if why is not None:
-        raise NotExportable(why, caller(), "`--to safetensors` writes every model")
+        raise NotExportable(why, caller(), WRITES_ALL)
     end = run.table["tokens"].get("end")
     tokens = {"bos_token_id": end, "eos_token_id": end}  # null, or transformers takes GPT-2's
     weights = {n: p.detach() for n, p in run.model.named_parameters()}

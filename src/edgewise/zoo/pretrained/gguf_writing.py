@@ -1,4 +1,4 @@
-"""A checkpoint of Llama as a GGUF file, which llama.cpp and `from_pretrained` read."""
+"""A decoder of Llama or GPT-2 as a GGUF file, which llama.cpp reads."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.graphs.drawing import require_package
+from edgewise.language import F
 from edgewise.zoo.pretrained.fields import BadPretrained
 from edgewise.zoo.pretrained.gguf import CONTROL, ENDS, SIZES, entries
 from edgewise.zoo.pretrained.model import Pretrained, learnable
 from edgewise.zoo.pretrained.tensors import to_theirs
 
+PREFIX = "transformer."  # of tensors of GPT-2 in Hugging Face
 NORMAL = 1  # the type of a token that is text
 PLAIN = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
 DIGITS = {"type": "Digits", "individual_digits": True}
 
 
 def write_gguf(model: Pretrained, path: Path) -> None:
-    """Write a decoder of Llama with its byte-level tokenizer, in float32, atomically."""
+    """Write a decoder with its byte-level tokenizer, in float32, atomically."""
     require_package("gguf")
     import gguf
 
@@ -32,10 +34,11 @@ def write_gguf(model: Pretrained, path: Path) -> None:
     handle, made = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     os.close(handle)
     try:
-        writer = gguf.GGUFWriter(made, "llama")
-        _sizes(writer, model)
+        writer = gguf.GGUFWriter(made, model.spec.MODEL_TYPE)
+        sizes, tensors = KINDS[model.spec.MODEL_TYPE]
+        sizes(writer, model)
         _tokenizer(writer, model, split)
-        for name, weight in to_theirs(entries(model.config), _weights(model)).items():
+        for name, weight in tensors(model).items():
             writer.add_tensor(name, weight.numpy())
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
@@ -50,9 +53,11 @@ def write_gguf(model: Pretrained, path: Path) -> None:
 def refuse_others(model: Pretrained) -> str:
     """How the tokenizer splits text, in GGUF's words, if the format holds this model."""
     kind = getattr(model.spec, "MODEL_TYPE", model.architecture)
-    if kind != "llama":
-        raise _refused(f"GGUF files are written for Llama, and the model is `{kind}`")
-    if model.config.scaling is not None:
+    if kind not in KINDS:
+        raise _refused(f"GGUF files are written for Llama and GPT-2, and the model is `{kind}`")
+    if kind == "gpt2" and model.config.activation != F.gelu_tanh:
+        raise _refused(f"GGUF's GPT-2 has GELU by tanh, the model `{model.config.activation}`")
+    if kind == "llama" and model.config.scaling is not None:
         raise _refused("rotary positions that are scaled are not written as GGUF")
     found = json.loads(model.tokenizer.to_str()) if model.tokenizer is not None else {}
     before = found.get("pre_tokenizer") or {}
@@ -60,16 +65,21 @@ def refuse_others(model: Pretrained) -> str:
     bare = [{k: v for k, v in part.items() if k != "trim_offsets"} for part in parts]
     kinds: dict[str, list[dict[str, Any]]] = {"gpt-2": [PLAIN], "smollm": [DIGITS, PLAIN]}
     for split, wanted in kinds.items():
-        if bare == wanted and found["model"]["type"] == "BPE" and not found.get("normalizer"):
+        if bare == wanted and found["model"]["type"] == "BPE" and not _normalizes(found):
             return split
     raise _refused("GGUF files are written with a byte-level tokenizer, as GPT-2 has it")
+
+
+def _normalizes(tokenizer: Mapping[str, Any]) -> bool:
+    found = tokenizer.get("normalizer")
+    return bool(found) and found != {"type": "Sequence", "normalizers": []}
 
 
 def _refused(what: str) -> BadPretrained:
     return BadPretrained(what, caller(), "`--to hf` or `--to safetensors` writes it")
 
 
-def _sizes(writer: Any, model: Pretrained) -> None:
+def _llama_sizes(writer: Any, model: Pretrained) -> None:
     table = dict(model.spec.write_config(model.config))
     table["rope_theta"] = model.config.base
     for name, theirs in SIZES.items():
@@ -97,12 +107,42 @@ def _tokenizer(writer: Any, model: Pretrained, split: str) -> None:
             writer.add_uint32(f"tokenizer.ggml.{name}_token_id", token)
 
 
-def _weights(model: Pretrained) -> Mapping[str, Tensor]:
-    now = {**model.weights, **{n: model.model.weight(n).detach() for n in learnable(model.model)}}
-    return {
-        name: (_pairs(weight) if name.endswith((".q.weight", ".k.weight")) else weight).float()
-        for name, weight in now.items()
+def _gpt2_sizes(writer: Any, model: Pretrained) -> None:
+    config = model.config
+    writer.add_context_length(config.length)
+    writer.add_embedding_length(config.size)
+    writer.add_block_count(config.layers)
+    writer.add_feed_forward_length(config.hidden)
+    writer.add_head_count(config.heads)
+    writer.add_layer_norm_eps(config.eps)
+    writer.add_vocab_size(config.vocabulary)
+
+
+def _llama_tensors(model: Pretrained) -> dict[str, Tensor]:
+    ours = {
+        name: _pairs(weight) if name.endswith((".q.weight", ".k.weight")) else weight
+        for name, weight in _weights(model).items()
     }
+    return to_theirs(entries(model.config), ours)
+
+
+def _gpt2_tensors(model: Pretrained) -> dict[str, Tensor]:
+    """Hugging Face's tensors by the names of the package; matrices are (out, in)."""
+    import gguf
+
+    table = model.spec.entries(model.config, PREFIX)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GPT2, model.config.layers)
+    return {
+        names.get_name(name, (".weight", ".bias")): weight.t().contiguous()
+        if name.endswith(".weight") and ".c_" in name
+        else weight
+        for name, weight in to_theirs(table, _weights(model)).items()
+    }
+
+
+def _weights(model: Pretrained) -> dict[str, Tensor]:
+    now = {**model.weights, **{n: model.model.weight(n).detach() for n in learnable(model.model)}}
+    return {name: weight.float().cpu() for name, weight in now.items()}
 
 
 def _pairs(weight: Tensor) -> Tensor:
@@ -115,3 +155,9 @@ def _pairs(weight: Tensor) -> Tensor:
     *lead, d, size = weight.shape
     halves = weight.reshape(*lead, 2, d // 2, size)
     return halves.transpose(-2, -3).reshape(weight.shape)
+
+
+KINDS: dict[str, tuple[Any, Any]] = {  # sizes and tensors
+    "llama": (_llama_sizes, _llama_tensors),
+    "gpt2": (_gpt2_sizes, _gpt2_tensors),
+}
