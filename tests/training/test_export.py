@@ -143,7 +143,7 @@ def test_gguf_holds_a_gpt(tmp_path: Path) -> None:
     gguf = pytest.importorskip("gguf")
     transformers = pytest.importorskip("transformers")
     run = zoo.from_pretrained(run_of("subwords"))
-    export(run_of("subwords"), "gguf", tmp_path / "model.gguf")
+    assert "GELU by tanh" in export(run_of("subwords"), "gguf", tmp_path / "model.gguf")
     export(run_of("subwords"), "hf", tmp_path / "model")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model").state_dict()
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GPT2, 1)

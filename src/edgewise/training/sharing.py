@@ -107,10 +107,9 @@ def _copy(folder: Path, made: Path) -> None:
 def _to_gguf(folder: Path, model: Pretrained, out: Path) -> str:
     _check_file(out, ".gguf")
     try:
-        write_gguf(_as_gpt2(model) if isinstance(model, Run) else model, out)
+        return write_gguf(_as_gpt2(model) if isinstance(model, Run) else model, out)
     except BadPretrained as problem:
         raise NotExportable(problem.message, caller(), problem.help) from None
-    return "float32: llama.cpp reads it"
 
 
 def _to_onnx(folder: Path, model: Pretrained, out: Path) -> str:

@@ -20,13 +20,14 @@ from edgewise.zoo.pretrained.model import Pretrained, learnable
 from edgewise.zoo.pretrained.tensors import to_theirs
 
 PREFIX = "transformer."  # of tensors of GPT-2 in Hugging Face
+APPROXIMATED = "; it computes GELU by tanh, the model exactly: activations differ by up to 5e-4"
 NORMAL = 1  # the type of a token that is text
 PLAIN = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
 DIGITS = {"type": "Digits", "individual_digits": True}
 
 
-def write_gguf(model: Pretrained, path: Path) -> None:
-    """Write a decoder with its byte-level tokenizer, in float32, atomically."""
+def write_gguf(model: Pretrained, path: Path) -> str:
+    """Write a decoder with its byte-level tokenizer, in float32, atomically; says what it is."""
     require_package("gguf")
     import gguf
 
@@ -48,6 +49,7 @@ def write_gguf(model: Pretrained, path: Path) -> None:
         os.replace(made, path)
     finally:
         Path(made).unlink(missing_ok=True)
+    return "float32: llama.cpp reads it" + (APPROXIMATED if _is_exact(model) else "")
 
 
 def refuse_others(model: Pretrained) -> str:
@@ -55,8 +57,8 @@ def refuse_others(model: Pretrained) -> str:
     kind = getattr(model.spec, "MODEL_TYPE", model.architecture)
     if kind not in KINDS:
         raise _refused(f"GGUF files are written for Llama and GPT-2, and the model is `{kind}`")
-    if kind == "gpt2" and model.config.activation != F.gelu_tanh:
-        raise _refused(f"GGUF's GPT-2 has GELU by tanh, the model `{model.config.activation}`")
+    if kind == "gpt2" and model.config.activation not in (F.gelu_tanh, F.gelu):
+        raise _refused(f"GGUF's GPT-2 has GELU, and the model `{model.config.activation}`")
     if kind == "llama" and model.config.scaling is not None:
         raise _refused("rotary positions that are scaled are not written as GGUF")
     found = json.loads(model.tokenizer.to_str()) if model.tokenizer is not None else {}
@@ -68,6 +70,10 @@ def refuse_others(model: Pretrained) -> str:
         if bare == wanted and found["model"]["type"] == "BPE" and not _normalizes(found):
             return split
     raise _refused("GGUF files are written with a byte-level tokenizer, as GPT-2 has it")
+
+
+def _is_exact(model: Pretrained) -> bool:
+    return model.spec.MODEL_TYPE == "gpt2" and bool(model.config.activation == F.gelu)
 
 
 def _normalizes(tokenizer: Mapping[str, Any]) -> bool:
