@@ -17,7 +17,7 @@ from edgewise.language.terms import variables
 SAMPLE = nodes.Variable("@sample")  # the first term of what differs between samples
 SAMPLES = "@samples"  # the relation that holds for every sample
 Literal = nodes.Atom | nodes.SpecialAtom | nodes.PatternAtom | nodes.Weight
-IndexOf = Callable[[nodes.Atom], Index]
+IndexOf = Callable[[int], Index]  # of the atom at a place among the literals
 # of one row: compared on a grid, looked up among keys, or repeated for each match
 COMPARE, LOOK_UP, EXPAND = 1, 4, 8
 MAX_STARTS = 16  # orders that are compared: each takes quadratic time
@@ -106,7 +106,7 @@ def _starts(
     if first is not None or len(starts) < 2:
         return [first]
     if len(starts) > MAX_STARTS:
-        starts = sorted(starts, key=lambda at: index(body.positive[at]).rows)[:MAX_STARTS]
+        starts = sorted(starts, key=lambda at: index(at).rows)[:MAX_STARTS]
     return [*starts, *listed]
 
 
@@ -146,10 +146,10 @@ class _JoinOrder:
         literal = self.body.literals[at]
         if self._binds(at):
             rows, sizes = self._size(at)
-            grid = isinstance(literal, nodes.Atom) and isinstance(self.index(literal), Grid)
+            grid = isinstance(literal, nodes.Atom) and isinstance(self.index(at), Grid)
             free = {v.name for v in variables(terms_of(literal))} - self.known
             if not free or not self.known:
-                self.rows *= 1 if not free else rows
+                self.rows *= 1 if not free else self._matches(at)
                 self.cost += self.rows * (COMPARE if grid else LOOK_UP)
             else:
                 self.rows *= self._matches(at)
@@ -164,7 +164,7 @@ class _JoinOrder:
         """How many rows an atom or a listed pattern has, and the spans of its columns."""
         literal = self.body.literals[at]
         if isinstance(literal, nodes.Atom):
-            index = self.index(literal)
+            index = self.index(at)
             return index.rows, index.spans
         each = math.isqrt(self.listed[at]) + 1
         names = [t.name if isinstance(t, nodes.Variable) else "" for t in terms_of(literal)]

@@ -27,6 +27,7 @@ from edgewise.ground.join import (
     over_limit,
     too_many_bytes,
 )
+from edgewise.ground.reduce import Reduced, reduced
 from edgewise.ground.steps import Joiner, steps_of
 from edgewise.language import nodes
 from edgewise.language.program import Domain, members
@@ -183,10 +184,21 @@ class Grounder:
     def bindings(self, body: Body, first: int | None = None, new: Index | None = None) -> Bindings:
         """All assignments; with `first`, that atom takes its rows from `new` alone."""
         with self._budget(body) as budget:
-            order = join_order(body, first, self._generators(body), self._of)
             indices = {at: self._of(atom) for at, atom in body.positive.items()}
             if first is not None and new is not None:
                 indices[first] = new
+
+            def extend(at: int, found: Bindings) -> Bindings:
+                return self.extended(body, at, found, budget, indices.get(at))
+
+            # a change is joined with what it reaches, which a look at all rows would outlast
+            some = (
+                Reduced(indices)
+                if first is not None
+                else reduced(body, indices, self.coded, extend)
+            )
+            indices = some.indices
+            order = join_order(body, first, self._generators(body), indices.__getitem__)
             joiner = Joiner(
                 steps_of(body, order, indices.get),
                 {
@@ -195,11 +207,11 @@ class Grounder:
                     if isinstance(index, Keys)
                 },
                 frozenset(at for at, literal in enumerate(body.literals) if _is_read(literal)),
-                lambda at, found: self.extended(body, at, found, budget, indices.get(at)),
+                extend,
                 budget,
                 self.lookups,
             )
-            return joiner.run()
+            return some.restored(joiner.run())
 
     @contextmanager
     def _budget(self, body: Body) -> Iterator[Budget]:

@@ -32,7 +32,7 @@ Terms = tuple[nodes.Term | int, ...]
 
 
 @dataclass(frozen=True)
-class Step:
+class JoinStep:
     """Literals that are joined together.
 
     Each of `lists` is an atom that could bind the same variable: of each grounding, the one with
@@ -45,7 +45,9 @@ class Step:
     drops: bool  # a variable is not live any more
 
 
-def steps_of(body: Body, order: Sequence[int], index: Callable[[int], Index | None]) -> list[Step]:
+def steps_of(
+    body: Body, order: Sequence[int], index: Callable[[int], Index | None]
+) -> list[JoinStep]:
     """The steps of an order of literals; `index` gives the keys of those that are atoms."""
     found: list[tuple[list[int], list[int]]] = [([], [])]
     known: set[str] = set()
@@ -67,7 +69,7 @@ def steps_of(body: Body, order: Sequence[int], index: Callable[[int], Index | No
     return _with_live(body, found)
 
 
-def _with_live(body: Body, found: Sequence[tuple[list[int], list[int]]]) -> list[Step]:
+def _with_live(body: Body, found: Sequence[tuple[list[int], list[int]]]) -> list[JoinStep]:
     live, bound = set(body.visible), set[str]()
     after = []
     for lists, then in reversed(found):
@@ -76,7 +78,7 @@ def _with_live(body: Body, found: Sequence[tuple[list[int], list[int]]]) -> list
     steps = []
     for (lists, then), live in zip(found, reversed(after), strict=True):
         bound |= _names(body, lists + then)
-        steps.append(Step(tuple(lists), tuple(then), frozenset(live), not bound <= live))
+        steps.append(JoinStep(tuple(lists), tuple(then), frozenset(live), not bound <= live))
         bound &= live
     return steps
 
@@ -89,7 +91,7 @@ def _names(body: Body, places: Sequence[int]) -> set[str]:
 class Joiner:
     """What the steps of one body read: `keys[at]` are the terms and keys of atoms in lists."""
 
-    steps: Sequence[Step]
+    steps: Sequence[JoinStep]
     keys: Mapping[int, tuple[Terms, Keys]]
     read: frozenset[int]  # atoms whose rows groundings need
     extend: Extend
@@ -113,7 +115,7 @@ class Joiner:
         for chunk in chunks:
             yield from self._after(chunk, number + 1)
 
-    def _rest(self, step: Step, bindings: Bindings) -> Bindings:
+    def _rest(self, step: JoinStep, bindings: Bindings) -> Bindings:
         for at in step.then:
             bindings = self.extend(at, bindings)
         if not step.drops:
