@@ -25,6 +25,7 @@ LAYERS = [  # each may import those before it
     *(
         "plan",
         "passes",
+        "flow",
         "ground",
         "inputs",
         "data",

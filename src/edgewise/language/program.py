@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from edgewise.flow import Reach
     from edgewise.module import Model
     from edgewise.reference.solution import Solution
     from edgewise.viz import Picture
@@ -207,6 +208,24 @@ class Program:
         options |= {"dtype": dtype, "check": check, "weights": weights}
         options |= {} if limit is None else {"limit": limit}
         return _stage("compile").compile(self, output, **options)
+
+    def reaches(self, end: nodes.Atom, start: nodes.Atom) -> Reach:
+        """The condition under which information of `start` can reach `end`, over all paths.
+
+        It holds for all data: elsewhere the value of `end` does not depend on `start`.
+
+        >>> rule = R.h(V.I) <= (R.x(V.J), R._x(V.I), R.special.leq(V.J, V.I))
+        >>> Program([rule, R.out(V.I) <= R.h(V.I)]).reaches(R.out(V.I), R.x(V.J))
+        R.x(V.J) reaches R.out(V.I) where J <= I
+        """
+        return _stage("flow").reaches(self, end, start)
+
+    def is_causal(self, end: nodes.Atom | None = None, start: nodes.Atom | None = None) -> bool:
+        """Whether the last key of `start` is at most that of `end` wherever information flows.
+
+        Without atoms, those of the one output and the one input that the program has.
+        """
+        return _stage("flow").is_causal(self, end, start)
 
     def weights(
         self, *, seed: int | None = None, dtype: torch.dtype | None = None

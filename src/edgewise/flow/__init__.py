@@ -1,0 +1,5 @@
+"""Proofs before data: when information can flow from one atom to another, and equal programs."""
+
+from edgewise.flow.reach import Reach, is_causal, reaches
+
+__all__ = ["Reach", "is_causal", "reaches"]

@@ -1,0 +1,207 @@
+"""Conditions on keys: bounds of differences, closed under paths, and atoms that must hold.
+
+A path of rules is a conjunction of such; where two meet, bounds add: window(2) after window(3) is
+window(5), and what is causal stays causal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from edgewise.language import nodes
+
+ZERO = "0"  # the number 0, from which constants are counted
+HIDDEN = "?"  # begins the names of variables that are projected away
+Bounds = dict[tuple[str, str], float]  # (a, b) → the most that a − b can be
+
+
+@dataclass(frozen=True)
+class Literal:
+    """An atom, predicate or pattern over variables of a condition, which says nothing else."""
+
+    node: Any  # without its terms
+    terms: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """a − b ≤ c for all (a, b, c) of `bounds`, and all literals hold for some hidden variables."""
+
+    bounds: frozenset[tuple[str, str, float]] = frozenset()
+    literals: frozenset[Literal] = frozenset()
+
+    @property
+    def table(self) -> Bounds:
+        return {(a, b): c for a, b, c in self.bounds}
+
+    def implies(self, other: Condition) -> bool:
+        """Whether it holds only where the other does; False where that is not seen."""
+        mine = self.table
+        return other.literals <= self.literals and all(
+            mine.get((a, b), math.inf) <= c for a, b, c in other.bounds
+        )
+
+
+def constant(value: nodes.Constant) -> str:
+    """The name of a constant among variables."""
+    return f"={value!r}"
+
+
+def is_constant(name: str) -> bool:
+    return name.startswith("=") or name == ZERO
+
+
+def is_number(name: str) -> bool:
+    """Whether it is an integer constant, whose bounds follow from those of 0."""
+    return name.startswith("=") and name[1:].lstrip("-").isdigit()
+
+
+def is_text(name: str) -> bool:
+    return name.startswith("=") and not is_number(name)
+
+
+def condition(
+    bounds: Mapping[tuple[str, str], float], literals: Iterable[Literal]
+) -> Condition | None:
+    """The condition with all bounds that follow; None where it never holds."""
+    literals = frozenset(literals)
+    names = {name for pair in bounds for name in pair}
+    names |= {term for literal in literals for term in literal.terms}
+    found: Bounds = dict(bounds)
+    for name in names:
+        if is_number(name):
+            value = int(name[1:])
+            _tighten(found, (name, ZERO), value)
+            _tighten(found, (ZERO, name), -value)
+    closed = _closed(found)
+    if closed is None or any(
+        is_text(a) and is_text(b) and c == 0 == closed.get((b, a)) for (a, b), c in closed.items()
+    ):
+        return None
+    return Condition(frozenset((a, b, c) for (a, b), c in closed.items()), literals)
+
+
+def _tighten(bounds: Bounds, pair: tuple[str, str], most: float) -> None:
+    bounds[pair] = min(bounds.get(pair, math.inf), most)
+
+
+def _closed(bounds: Bounds) -> Bounds | None:
+    """Shortest paths (Floyd–Warshall); None where a − a < 0."""
+    names = sorted({name for pair in bounds for name in pair})
+    found = dict(bounds)
+    for via in names:
+        into = [(a, c) for (a, b), c in found.items() if b == via]
+        out = [(b, c) for (a, b), c in found.items() if a == via]
+        for (a, first), (b, second) in product(into, out):
+            if a == b and first + second < 0:
+                return None
+            if a != b and first + second < found.get((a, b), math.inf):
+                found[a, b] = first + second
+    return found
+
+
+def together(conditions: Sequence[Condition]) -> Condition | None:
+    """All of them; None where they contradict one another."""
+    bounds: Bounds = {}
+    for one in conditions:
+        for a, b, c in one.bounds:
+            _tighten(bounds, (a, b), c)
+    return condition(bounds, (literal for one in conditions for literal in one.literals))
+
+
+def renamed(one: Condition, name: Callable[[str], str]) -> Condition:
+    """The same over other names; different variables may become one."""
+    bounds: Bounds = {}
+    for a, b, c in one.bounds:
+        if name(a) != name(b):
+            _tighten(bounds, (name(a), name(b)), c)
+    literals = {replace(x, terms=tuple(map(name, x.terms))) for x in one.literals}
+    return condition(bounds, literals) or NEVER
+
+
+NEVER = Condition(frozenset({(ZERO, ZERO, -1.0)}))
+
+
+def projected(one: Condition, visible: Iterable[str]) -> Condition:
+    """Without variables that are not visible, but for those that link visible ones."""
+    shown = {*visible, ZERO}
+    names = _representatives(one, shown)
+    one = _linking(renamed(one, lambda name: names.get(name, name)), shown)
+    used = {term for literal in one.literals for term in literal.terms}
+    left = {n for n in used if n not in shown and not is_constant(n)}
+    fresh = {old: f"{HIDDEN}{number}" for number, old in enumerate(_in_order(one, left))}
+    held = shown | used | {name for a, b, _ in one.bounds for name in (a, b) if is_text(name)}
+    bounds = frozenset((a, b, c) for a, b, c in one.bounds if a in held and b in held)
+    return renamed(Condition(bounds, one.literals), lambda name: fresh.get(name, name))
+
+
+def _linking(one: Condition, shown: set[str]) -> Condition:
+    """Without literals at the end of a branch: that there is some atom there links nothing."""
+    literals = set(one.literals)
+    while True:
+        terms = [t for x in literals for t in set(x.terms) if t not in shown and not is_constant(t)]
+        alone = {t for t in terms if terms.count(t) == 1}
+        loose = {x for x in literals if alone & set(x.terms)}
+        if not loose:
+            return replace(one, literals=frozenset(literals))
+        literals -= loose
+
+
+def _representatives(one: Condition, shown: set[str]) -> dict[str, str]:
+    """For a hidden variable that equals another one, that one."""
+    bounds, found = one.table, {}
+    names = sorted({name for pair in bounds for name in pair})
+    for a in names:
+        if a in shown or is_constant(a):
+            continue
+        equal = [b for b in names if bounds.get((a, b)) == 0 == bounds.get((b, a))]
+        better = [b for b in equal if b in shown or is_constant(b)] or [b for b in equal if b < a]
+        if better:
+            found[a] = min(better, key=lambda b: (b not in shown, b))
+    return found
+
+
+def _in_order(one: Condition, names: set[str]) -> list[str]:
+    """Hidden variables by where they first occur, so that equal conditions have equal names."""
+
+    def rank(literal: Literal) -> tuple[Any, ...]:
+        blank = [HIDDEN if term in names else term for term in literal.terms]
+        return blank, repr(literal.node), literal.terms
+
+    found: list[str] = []
+    waiting = sorted(one.literals, key=rank)
+    while waiting:
+        # literals that are linked to what is named come first: a walk is named along its steps
+        known = [[t not in names or t in found for t in x.terms] for x in waiting]
+        literal = waiting[max(range(len(waiting)), key=lambda at: (known[at], -at))]
+        waiting.remove(literal)
+        found += [t for t in dict.fromkeys(literal.terms) if t in names and t not in found]
+    return found
+
+
+def reduced(conditions: Iterable[Condition]) -> list[Condition]:
+    """Without those that imply another one, and those that never hold."""
+    left: list[Condition] = []
+    for one in conditions:
+        if one == NEVER or any(one.implies(other) for other in left):
+            continue
+        left = [other for other in left if not other.implies(one)] + [one]
+    return left
+
+
+def widest(conditions: Sequence[Condition]) -> Condition:
+    """One condition that all imply: common literals without hidden variables, largest bounds."""
+    tables = [one.table for one in conditions]
+    pairs = set(tables[0]).intersection(*tables[1:])
+    shared = frozenset.intersection(*(one.literals for one in conditions))
+    literals = {x for x in shared if not any(t.startswith(HIDDEN) for t in x.terms)}
+    bounds = {
+        pair: max(table[pair] for table in tables)
+        for pair in pairs
+        if not any(name.startswith(HIDDEN) for name in pair)
+    }
+    return Condition(frozenset((a, b, c) for (a, b), c in bounds.items()), frozenset(literals))
