@@ -57,6 +57,7 @@ def compile(
     dtype: torch.dtype | None = None,
     check: bool = False,
     weights: Model | Mapping[str, torch.Tensor] | None = None,
+    dense: bool | None = None,
 ) -> Model:
     """A torch module that computes one relation of a program, or a list of them.
 
@@ -66,6 +67,8 @@ def compile(
     that the groundings of a rule may take; `without` names passes to leave out; `seed` draws the
     weights, each by its name, as in `solve`; `weights` shares those of another model, or has some
     by name.
+    An output is a tensor or a relation of rows as its inputs are; always a tensor with
+    `dense=True`, always rows with `dense=False`.
     What is grounded must be numbers; with `check=True` the tensors of every call are looked at
     too, which waits for a GPU.
 
@@ -77,7 +80,7 @@ def compile(
     >>> compile(Program(rules), [R.h(1), R.g])(x=torch.tensor([1.0, 3.0]))
     {'h': tensor(6.), 'g': tensor(8.)}
     """
-    without = _options(fill, limit, without, seed, dtype, check)
+    without = _options(fill, limit, without, seed, dtype, check, dense)
     refuse_unknown(without)
     check_program(program)
     several = isinstance(output, list | tuple)
@@ -96,7 +99,7 @@ def compile(
     held = _shared(program, plan, weights, dtype or torch.get_default_dtype())
     options: dict[str, Any] = {"fill": fill, "limit": limit, "seed": seed, "dtype": dtype}
     kind = Selecting if chosen else Model
-    return kind(program, plan, stages, **options, check=check, weights=held)
+    return kind(program, plan, stages, **options, check=check, weights=held, dense=dense)
 
 
 def _selection(program: Program, chosen: Sequence[str], name: str) -> Plan:
@@ -151,7 +154,7 @@ def _refuse_names(plan: Plan) -> None:
 
 
 def _options(
-    fill: Any, limit: Any, without: Any, seed: Any, dtype: Any, check: Any
+    fill: Any, limit: Any, without: Any, seed: Any, dtype: Any, check: Any, dense: Any
 ) -> tuple[str, ...]:
     """Refuse options that would fail later, or mean something else; the names of passes."""
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype in PRECISIONS):
@@ -164,6 +167,8 @@ def _options(
             raise _bad("fill", fill, f"give a number that {precision.dtype} has")
     if not isinstance(check, bool):
         raise _bad("check", check, "give `check=True` or leave it out")
+    if dense is not None and not isinstance(dense, bool):
+        raise _bad("dense", dense, "give `dense=True` for tensors, `dense=False` for rows")
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise _bad("limit", limit, "give an integer number of bytes: `limit=1 << 30`")
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):

@@ -54,6 +54,7 @@ class Execution(torch.nn.Module):
         dtype: torch.dtype | None,
         check: bool = False,
         weights: Mapping[str, Tensor] | None = None,
+        dense: bool | None = None,
     ) -> None:
         super().__init__()
         self.program = program
@@ -62,6 +63,7 @@ class Execution(torch.nn.Module):
         self.fill = fill
         self.limit = limit
         self.check = check
+        self._dense = dense  # `dense` may be the name of weights
         self.without = tuple(stages.get("without", ()))
         precision = dtype or torch.get_default_dtype()
         self.register_buffer("_unit", torch.ones((), dtype=precision), persistent=False)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from edgewise import EdgewiseError, F, Program, R, V, load, ragged
+from edgewise import EdgewiseError, F, Program, R, Relation, V, load, ragged, rows
 
 RULES = Program(
     [
@@ -136,3 +136,29 @@ def test_mistakes_have_a_code(mistake, code):
     with pytest.raises(EdgewiseError) as caught:
         mistake()
     assert caught.value.code == code
+
+
+def test_one_type_whatever_the_input(tmp_path):
+    program = Program([R.h(V.I) <= R.x(V.I)[2.0]])
+    inputs = [
+        torch.ones(3),
+        torch.ones(2, 3)[:1].squeeze(0),
+        ragged([torch.ones(2), torch.ones(3)]),
+        rows(torch.tensor([[0, 2]]), torch.ones(2)),
+    ]
+    expected = [[2.0] * 3, [2.0] * 3, [[2.0, 2.0, 9.0], [2.0] * 3], [2.0, 9.0, 2.0]]
+    tensors = program.compile(R.h, dense=True, fill=9.0)
+    listed = program.compile(R.h, dense=False)
+    listed.save(tmp_path / "model.edgewise")
+    for model in (listed, load(tmp_path / "model.edgewise")):
+        for x in inputs:
+            found = model(x=x)
+            assert isinstance(found, Relation)
+            assert found.data.unique().tolist() == [2.0]
+    for x, values in zip(inputs, expected, strict=True):
+        assert tensors(x=x).tolist() == values
+    facts = tensors.ground(facts=[R.x(1)[3.0]])
+    assert tensors(facts).tolist() == [9.0, 6.0]
+    named = tensors.ground(facts=[R.x("a")[3.0]])
+    with pytest.raises(EdgewiseError, match="outside its axes"):
+        tensors(named)

@@ -190,6 +190,7 @@ class Program:
         dtype: torch.dtype | None = None,
         check: bool = False,
         weights: Model | Mapping[str, Tensor] | None = None,
+        dense: bool | None = None,
     ) -> Model:
         """A `torch.nn.Module` that computes one relation, or a list of them.
 
@@ -203,9 +204,11 @@ class Program:
         - check: check the tensors of every call for NaN too, which synchronises a GPU.
         - weights: another model, whose parameters are shared by name, or parameters by name;
           a tensor that is not a parameter is the initial value of one.
+        - dense: True for outputs that are tensors whatever the inputs, with an axis for each term
+          and `fill` where there is no atom; False for outputs that are `Relation`s of rows.
         """
         options: dict[str, Any] = {"fill": fill, "without": without, "seed": seed}
-        options |= {"dtype": dtype, "check": check, "weights": weights}
+        options |= {"dtype": dtype, "check": check, "weights": weights, "dense": dense}
         options |= {} if limit is None else {"limit": limit}
         return _stage("compile").compile(self, output, **options)
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from edgewise.checks.evaluation import BadQuery, NotDerivable
 from edgewise.errors import EdgewiseError, caller, safe_repr
+from edgewise.ground.body import SAMPLE
 from edgewise.ground.index import STRINGS, Constants, Grid, Index, KeyOutOfRange, locate
 from edgewise.inputs.prepare import BoundPlan
 from edgewise.inputs.range_check import dense_sizes
@@ -128,12 +129,13 @@ def outputs_of(
     relations: Mapping[str, Index],
     weights: Mapping[str, Tensor],
     fill: float | None,
+    dense: bool | None = None,
     want: Want | None = None,
 ) -> Outputs:
     """Where the rows of the outputs go; of some, only rows that are wanted."""
     plan, parts = prepared.plan, []
     for number, query in enumerate(plan.outputs):
-        made = _output_of(query, prepared, relations, weights, fill)
+        made = _output_of(query, prepared, relations, weights, fill, dense)
         free, constants = free_positions(query), prepared.constants
         keys = None
         if want is not None:
@@ -171,6 +173,7 @@ def _output_of(
     relations: Mapping[str, Index],
     weights: Mapping[str, Tensor],
     fill: float | None,
+    dense: bool | None,
 ) -> Output:
     name, constants, index = query.relation, prepared.constants, relations[query.relation]
     rows = _matching(query, index, constants)
@@ -182,8 +185,12 @@ def _output_of(
     shape = () if index.rows else _shape(prepared, name, weights)
     found = Output(name, keys, constants, batched, shape=shape, rows=rows)
     free = free_positions(query)
+    if dense is False:
+        return found
     sizes: tuple[int, ...] | None = () if query.terms and not free else None
     sizes = dense_sizes(prepared).get(name) if sizes is None else sizes
+    if sizes is None and dense:
+        sizes = _lengths(query, index, prepared)
     if sizes is None:
         return found
     if len(free) == index.arity and index == Grid(sizes):
@@ -191,6 +198,15 @@ def _output_of(
     sizes = tuple(sizes[p] for p in free)
     places, outside = _places(name, keys[free], count, sizes, constants)
     return replace(found, sizes=sizes, places=places, fill=fill, outside=outside)
+
+
+def _lengths(query: nodes.Atom, index: Index, prepared: BoundPlan) -> tuple[int, ...]:
+    """Axes for rows that have none of their own: one longer than the largest key, as many as there
+    are samples. A string is outside of them."""
+    found = [index.length(p) for p in range(index.arity)]
+    if prepared.samples is not None and query.terms[:1] == (SAMPLE,):
+        found[0] = prepared.samples
+    return tuple(found)
 
 
 def free_positions(query: nodes.Atom) -> list[int]:

@@ -44,6 +44,7 @@ class Compiled(Protocol):
     without: tuple[str, ...]
     limit: int
     fill: float | None
+    _dense: bool | None
     _reader: InputReader
     _paths: dict[str, tuple[str, ...]]
     _cache: Data
@@ -171,7 +172,9 @@ def build_step(
     if data.demand is not None or not (apart or model.plan.has_all_rows):
         return to_device(_part(model, data, shapes, dtype, device), device)
     found = _ground(model, data, shapes, dtype, device, lift=not apart, apart=apart)
-    outputs = outputs_of(found.prepared, found.executable.relations, found.weights, model.fill)
+    outputs = outputs_of(
+        found.prepared, found.executable.relations, found.weights, model.fill, model._dense
+    )
     made = Step(found.prepared, found.executable, outputs, without=model.without)
     return to_device(made, device)
 
@@ -199,7 +202,7 @@ def _part(
     found: GroundedPlan = origin.complete[key]
     want = None if demand is None else demand.want
     relations = found.executable.relations
-    outputs = outputs_of(found.prepared, relations, found.weights, model.fill, want)
+    outputs = outputs_of(found.prepared, relations, found.weights, model.fill, model._dense, want)
     wanted: dict[str, list[Tensor]] = {}
     for output in outputs.parts:
         size = relations[output.relation].rows

@@ -102,6 +102,8 @@ def check_options(manifest: Mapping[str, Any]) -> None:
     words = [*manifest["without"], *manifest["frozen"], *manifest["ties"].values()]
     if not all(isinstance(word, str) for word in words):
         raise Broken("the manifest holds a name that is not a string")
+    if not isinstance(manifest.get("dense"), bool | None):
+        raise Broken("the manifest has no valid `dense`")
     if not isinstance(manifest.get("outputs", []), list):
         raise Broken("the manifest has no valid `outputs`")
     if not isinstance(manifest.get("check", False), bool):  # absent in older files
@@ -191,6 +193,7 @@ def assembled(
                 without=manifest["without"],
                 dtype=getattr(torch, manifest["dtype"]),
                 check=manifest.get("check", False),
+                dense=manifest.get("dense"),
             )
     except (EdgewiseError, RuntimeError, TypeError, ValueError, RecursionError) as problem:
         raise Broken(f"the rules do not compile: {_first_line(problem)}") from None

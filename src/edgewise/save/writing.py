@@ -80,6 +80,7 @@ def options_of(model: Model) -> dict[str, Any]:
         "limit_unit": "bytes",
         "without": list(model.without),
         "check": model.check,
+        **({} if model._dense is None else {"dense": model._dense}),
         "dtype": str(unit.dtype).removeprefix("torch."),
         "frozen": sorted(n for n, p in parameters.items() if not p.requires_grad),
     }
