@@ -209,3 +209,28 @@ def test_mistakes_have_a_code(mistake, code):
     with pytest.raises(EdgewiseError) as caught:
         mistake()
     assert caught.value.code == code
+
+
+def test_masks_over_data_and_vectors_of_edges():
+    """What is one kernel for all rows is computed in full, or rule by rule, and says so."""
+    speaker = torch.arange(N) % 3
+    said = rows(torch.stack([torch.arange(N), speaker]))
+    same = (R.hidden.speaker(V.I, V.S), R.hidden.speaker(V.J, V.S))
+    weights = (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), *same)) | [
+        F.product,
+        F.softmax_agg(agg_terms=[V.J]),
+    ]
+    masked = Program([weights, (R.a(V.I) <= (R.w(V.I, V.J), R.x(V.J)[3, 4])) | [F.product]])
+    model = masked.compile(R.a, seed=0, dtype=torch.float64)
+    assert_rows(model, [50, 2, 50], model.ground(speaker=said), x=X)
+    vectors = rows(EDGES, torch.randn(EDGES.shape[1], 2, dtype=torch.float64))
+    score = R.x(V.J).T @ R.x(V.I) + R.e(V.I, V.J)["k":1, 2]
+    along = Program(
+        [
+            (R.w(V.I, V.J) <= score) | [F.softmax_agg(agg_terms=[V.J])],
+            (R.a(V.I) <= (R.w(V.I, V.J), R.x(V.J)[3, 4])) | [F.product],
+            (R.a(V.I) <= (R.w(V.I, V.J), R.e(V.I, V.J)[3, 2])) | [F.product],
+        ]
+    )
+    model = along.compile(R.a, seed=0, dtype=torch.float64, fill=0.0)
+    assert_rows(model, [7, 3], model.ground(e=vectors), x=X)

@@ -96,16 +96,17 @@ def build(
     volatile: frozenset[str] = frozenset(),
     memory: Values | None = None,
     found: dict[Any, Any] | None = None,
+    in_parts: bool = False,
 ) -> Executable:
     """Ground every rule of the plan over the sources.
 
     `shapes` are those of the values of sources; weights are needed for theirs only. The values of
     `volatile` ones may change. `memory` is the budget for values, `found` the shapes that rules
-    were found to give before.
+    were found to give before. `in_parts` if only parts of it are run, each with some rows.
     """
     lines = {line.relation: line for line in plan.lines}
     known = Shapes(weights, plan.aggregation, lines, dict(shapes), {} if found is None else found)
-    builder = _Builder(plan, sources, constants, limit, known, lift, volatile, memory)
+    builder = _Builder(plan, sources, constants, limit, known, lift, volatile, memory, in_parts)
     steps = tuple(builder.steps())
     return Executable(
         builder.sources,
@@ -142,8 +143,10 @@ class _Builder:
         lift: bool,
         volatile: frozenset[str],
         memory: Values | None,
+        in_parts: bool,
     ) -> None:
         self.memory = memory
+        self.in_parts = in_parts
         self.shapes = shapes
         self.plan = plan
         fused = [r for s in plan.steps if not isinstance(s, nodes.Rule) for r in s.replaces]
@@ -174,6 +177,8 @@ class _Builder:
     def _fused(self, node: Fused) -> AttentionStep | RelationalStep | str:
         if isinstance(node, Attention):
             return attention_step(node, self.grounder, self.shapes.rule)
+        if self.in_parts:
+            return "some of its rows are chosen, rule by rule"
         return relational_step(node, self.grounder, self.shapes.rule)
 
     def _rules(self) -> list[nodes.Rule]:

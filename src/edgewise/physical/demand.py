@@ -35,6 +35,8 @@ class Chooser(Protocol):
 
     def check(self, hops: int) -> None: ...
 
+    def refuse(self, relation: str, reason: str, hop: int) -> None: ...
+
 
 def distinct_below(rows: Sequence[Tensor], size: int) -> Tensor:
     """Different rows of a relation with `size` of them, ascending."""

@@ -76,6 +76,8 @@ def unrestricted(step: AttentionStep) -> str | None:
     """Why all rows of an attention are computed whatever is wanted of them."""
     if step.samples is not None:
         return "ragged samples are padded to one length"
+    if step.order is not None:
+        return "tokens are sorted by what a mask brings together"
     if step.tree is not None:
         return "the score reads the distance of a query and a key, or a number for each head"
     return None
@@ -145,7 +147,10 @@ class AttentionIndex:
         """The attention of the queries behind some rows, and all rows that those queries have."""
         step = self.step
         node, axes, names = step.node, step.axes, head_names(step.node)
-        if unrestricted(step) is not None:
+        reason = unrestricted(step)
+        if choose is not None and (reason is not None or step.pattern is None):
+            choose.refuse(node.head.relation, reason or "every query attends to every key", hop)
+        if reason is not None:
             return step, torch.arange(step.index.rows)
         count = axes[node.query] if step.attending is None else len(step.attending)
         grid = Grid(tuple(count if name == node.query else axes[name] for name in names))

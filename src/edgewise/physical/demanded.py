@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -25,6 +25,7 @@ from edgewise.physical.demand import (
 from edgewise.physical.demand_attention import AttentionIndex, unrestricted, with_sides
 from edgewise.physical.demand_recursion import ComponentIndex, TakenComponent
 from edgewise.physical.levels import Levels
+from edgewise.physical.relational import RelationalStep
 from edgewise.physical.rounds import Rounds
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.step import Executable, RelationStep
@@ -118,10 +119,7 @@ class DemandIndex:
     def _index(self, step: AnyStep) -> RelationIndex | ComponentIndex:
         if not isinstance(step, RelationStep):
             return ComponentIndex(step)
-        parts = tuple(
-            GroundIndex(s.ground) if isinstance(s, RuleStep) else AttentionIndex(s)
-            for s in step.steps
-        )
+        parts = tuple(map(_part_index, step.steps))
         sizes = [self.executable.sources[step.relation].index.rows] if step.facts else []
         sizes += [part.rows for part in parts]
         return RelationIndex(step, MergeIndex(step.merge, tuple(sizes)), parts)
@@ -130,23 +128,9 @@ class DemandIndex:
         """How many rules that aggregate are between outputs and data, by the rules alone."""
         depth, most = dict.fromkeys(outputs, 0), 0
         for index in reversed(self.steps):
-            if isinstance(index, ComponentIndex):
-                inner = index.component.relations
-                start = max((depth[name] for name in inner if name in depth), default=None)
-                found = [
-                    (start, set().union(*(reads(g).values() for g in index.component.grounds)))
-                ]
-            else:
-                start = depth.get(index.step.relation)
-                found = []
-                for part in index.parts:
-                    if start is not None:
-                        hop = start + part.several
-                        most = max(most, hop)
-                        found.append((hop, part.relations))
-            for hop, read in found:
-                for name in read if hop is not None else ():
-                    depth[name] = max(depth.get(name, 0), hop)
+            for hop, read in _reads_at(index, depth):
+                most = max(most, hop)
+                depth |= {name: max(depth.get(name, 0), hop) for name in read}
         return most
 
     def part(
@@ -230,6 +214,30 @@ class DemandIndex:
             there=there,
             in_full=dict(filter(None, map(_in_full, steps))),
         )
+
+
+def _part_index(
+    step: RuleStep | AttentionStep | RelationalStep,
+) -> GroundIndex | AttentionIndex:
+    if isinstance(step, RuleStep):
+        return GroundIndex(step.ground)
+    assert isinstance(step, AttentionStep)  # others are refused where a plan is run in parts
+    return AttentionIndex(step)
+
+
+def _reads_at(
+    index: RelationIndex | ComponentIndex, depth: Mapping[str, int]
+) -> Iterator[tuple[int, set[str]]]:
+    """What rules read, and how many hops from the outputs that is; nothing if nobody reads them."""
+    known = [depth[name] for name in _relations(index.step) if name in depth]
+    if not known:
+        return
+    if isinstance(index, ComponentIndex):
+        for ground in index.component.grounds:
+            yield max(known), set(reads(ground).values())
+    else:
+        for part in index.parts:
+            yield max(known) + part.several, part.relations
 
 
 def _in_full(step: AnyStep) -> tuple[str, str] | None:

@@ -291,6 +291,7 @@ def _built(
         weights=weights,
         shapes={name: source.shape for name, source in prepared.sources.items()},
         lift=lift and "lift equal rows" not in model.without,
+        in_parts=not lift and not apart,
         volatile=data.volatile,
         memory=values_of(prepared.plan, prepared.sources, dtype, device),
         found=model._shapes,

@@ -49,6 +49,15 @@ class Sampler:
         which[places] = start[large][:, None] + drawn(count[large], most, self.random)
         return which, taken
 
+    def refuse(self, relation: str, reason: str, hop: int) -> None:
+        """Refuse to sample the keys of an attention; all of them are fine."""
+        if self.most[hop] is not None:
+            raise BadBatches(
+                f"the keys of the attention `{relation}` are not sampled: {reason}",
+                caller(),
+                f"take all of them: None as number {hop + 1} of `most`",
+            )
+
     def check(self, hops: int) -> None:
         """Refuse another number of limits than there are hops."""
         if hops != len(self.most):
