@@ -229,6 +229,12 @@ def test_compiled_with_relations():
     )
 
 
+def test_a_full_graph_is_refused_with_the_reason():
+    model = torch.compile(hf.use(models.built(models.llama), NEAR), backend="eager", fullgraph=True)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="compile without `fullgraph=True`"):
+        model(tokens())
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute")
 def test_compiled_generation():
     model = hf.use(models.built(models.llama), NEAR)

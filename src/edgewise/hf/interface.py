@@ -35,13 +35,15 @@ class ModuleAttention:
     relations: frozenset[str] = frozenset()
 
 
+EAGER = "hf.use: the attention depends on values of tensors; compile without `fullgraph=True`"
+
+
 def register() -> None:
     """Register the attention and its masks with transformers, under `NAME`."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
-    # they depend on values of tensors: a compiled model calls them eagerly
-    AttentionInterface.register(NAME, torch.compiler.disable(forward))
-    AttentionMaskInterface.register(NAME, torch.compiler.disable(build_mask))
+    AttentionInterface.register(NAME, torch.compiler.disable(forward, reason=EAGER))
+    AttentionMaskInterface.register(NAME, torch.compiler.disable(build_mask, reason=EAGER))
 
 
 def forward(

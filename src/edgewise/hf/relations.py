@@ -124,7 +124,7 @@ class GroundedBatch:
                     f"the program reads `{name}`, which the batch does not have",
                     caller(),
                     f"call `model(..., {name}=...)`; under `Trainer` set "
-                    "`remove_unused_columns=False`",
+                    "`remove_unused_columns=False`; `generate` has none for new tokens",
                 )
         items = tuple(arguments[name] for name in names)
         key = (q.shape[0], q.shape[-2], *map(_version, items))
