@@ -147,10 +147,22 @@ PYTHON = [
         ("a rule stands in the body of a rule", "into a list"),
     ),
     Mistake(
-        "a subtraction",
-        "R.h(V.X) <= R.a(V.X) - R.b(V.X)",
+        "a rule that points the wrong way",
+        "Program([R.h(V.X) >= R.a(V.X)])",
+        "bad-head",
+        ("compares values", "`head <= body`"),
+    ),
+    Mistake(
+        "conditions joined by &",
+        "R.h(V.X) <= R.a(V.X) & R._b(V.X)",
         "bad-operator",
-        ("no subtraction", "`a + b[-1.0].fixed()`"),
+        ("side by side", "`(a, b)`"),
+    ),
+    Mistake(
+        "a chain of comparisons",
+        "R.h(V.X) <= (R.a(V.X), 0 <= V.X <= 5)",
+        "no-truth-value",
+        ("two conditions",),
     ),
     Mistake(
         "a division",

@@ -727,7 +727,7 @@ class Oracle(Functions):
             return
         if self._levels(part, values):
             return
-        extreme = all(self._is_extreme(n, part) for n in part)
+        extreme = self.rounds is None and all(self._is_extreme(n, part) for n in part)
         if not extreme and self.rounds is None:
             raise Refused("a cycle")
         for _ in range(10_000 if extreme else self.rounds or 0):

@@ -15,10 +15,13 @@ from edgewise.checks.lint import (
     added_ones,
     cartesian_products,
     idle_combinations,
+    learnable_constants,
+    likely_variables,
     singleton_variables,
     unknown_relations,
     unused_relations,
 )
+from edgewise.checks.namesakes import misspelt_relations
 from edgewise.checks.safety import unbound_variables
 from edgewise.checks.shapes import mismatched_shapes
 from edgewise.checks.stratify import unstratified_negations
@@ -27,7 +30,7 @@ from edgewise.errors import EdgewiseError, EdgewiseWarning, raise_all
 from edgewise.language import Program, nodes
 
 STAGES = (  # a stage may rely on what the stages before it have refused
-    (bad_facts, mismatched_arities, bad_weights, bad_lists),
+    (bad_facts, mismatched_arities, misspelt_relations, bad_weights, bad_lists),
     (unbound_variables,),
     (mismatched_shapes,),
     (unstratified_negations,),
@@ -39,6 +42,8 @@ WARNINGS = (
     idle_combinations,
     unknown_relations,
     unused_relations,
+    learnable_constants,
+    likely_variables,
 )
 
 Found = TypeVar("Found", EdgewiseError, EdgewiseWarning)

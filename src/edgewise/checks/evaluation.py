@@ -114,7 +114,8 @@ def fact_and_rule(relation: str, key: tuple[nodes.Constant, ...], rule: nodes.Ru
     return FactAndRule(
         f"`{nodes.Atom(relation, key)!r}` is both a fact and derived by a rule",
         rule.place,
-        f"remove one of them, or say how to combine them: `R.{relation}/{len(key)} | [F.max]`",
+        "remove one of them, or say how to combine them: "
+        f"`{nodes.Atom(relation)!r}/{len(key)} | [F.max]`",
     )
 
 

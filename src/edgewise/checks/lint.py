@@ -278,7 +278,7 @@ def unknown_relations(program: Program, facts: Facts) -> Iterator[UnknownRelatio
 
 
 def _example(atom: nodes.Atom) -> str:
-    return f"R.{atom.relation}({', '.join('1' for _ in atom.terms)})"
+    return repr(nodes.Atom(atom.relation, (1,) * len(atom.terms)))
 
 
 def _missing(program: Program, facts: Facts) -> dict[str, tuple[nodes.Atom, str | None]]:
@@ -311,3 +311,51 @@ def _stated(program: Program, facts: Facts) -> dict[str, Place | None]:
     for atom in (*(fact.atom for fact in program.facts), *facts):
         stated.setdefault(atom.relation, atom.place)
     return stated
+
+
+class LearnableConstant(EdgewiseWarning):
+    """A fact of the program is a weight: training changes it, unless it is fixed."""
+
+    code = "learnable-constant"
+    example = "Program([R.d_k[0.125], (R.h(V.X) <= (R.d_k, R.a(V.X))) | [F.product]]).check()"
+    instead = (
+        "Program([R.d_k[0.125].fixed(), (R.h(V.X) <= (R.d_k, R.a(V.X))) | [F.product]]).check()"
+    )
+
+
+def learnable_constants(program: Program, facts: Facts) -> Iterator[LearnableConstant]:
+    """Of facts without terms that scale: a broken number is computed, not an initial value."""
+    for fact in program.facts:
+        weight = fact.atom.weight
+        if fact.atom.terms or weight is None or weight.name or weight.is_fixed:
+            continue
+        if isinstance(weight.value, float) and not weight.value.is_integer():
+            shown = repr(fact.atom) if wording.is_python(fact.place) else fact.atom.relation
+            fixed = f"{shown}.fixed()" if wording.is_python(fact.place) else f"<{weight.value}>"
+            yield LearnableConstant(
+                f"training changes the value of `{fact.atom.relation}`",
+                fact.place,
+                f"if it is a constant, write `{fixed}`; if it is a weight, name it",
+            )
+
+
+class LikelyVariable(EdgewiseWarning):
+    """A string is a constant; a variable is written `V.I`."""
+
+    code = "likely-variable"
+    example = 'Program([R.h(V.I) <= (R.a(V.I), R.b("I"))]).check()'
+    instead = "Program([R.h(V.I) <= (R.a(V.I), R.b(V.I))]).check()"
+
+
+def likely_variables(program: Program, facts: Facts) -> Iterator[LikelyVariable]:
+    keys = {key for atom in facts for key in atom.terms}
+    for rule in program.rules:
+        names = {variable.name for variable in _variables(rule)}
+        for atom in (rule.head, *atoms(rule)):
+            for term in atom.terms:
+                if isinstance(term, str) and term in names and term not in keys:
+                    yield LikelyVariable(
+                        f"`{term!r}` is a constant, and `{term}` a variable of the rule",
+                        atom.place or rule.place,
+                        f"did you mean `V.{term}`?",
+                    )

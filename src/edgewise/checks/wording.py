@@ -72,3 +72,8 @@ def elsewhere(place: Place | None, here: Place | None) -> str:
 
 def _span(place: Place | None) -> Span | None:
     return place.span if isinstance(place, Caller) else place
+
+
+def is_python(place: Place | None) -> bool:
+    """Whether something was written in Python, not in text."""
+    return isinstance(place, Caller)

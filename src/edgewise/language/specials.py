@@ -93,7 +93,9 @@ class SpecialNamespace:
             raise UnknownSpecial(
                 f"there is no special predicate `{name}`",
                 caller(),
-                f"did you mean `R.special.{near}`?" if near else f"there are {', '.join(SPECIALS)}",
+                f"did you mean `R.special.{'_in' if near == 'in' else near}`?"
+                if near
+                else f"there are {', '.join(SPECIALS)}",
             )
         if plain == "fn":
             return self._fn

@@ -29,7 +29,10 @@ class HiddenNamespace:
 
 
 class RelationNamespace:
-    """`R.name`: an atom of relation `name`; `R["a.name"]` for a name with a scope."""
+    """`R.name`: an atom of relation `name`; `R["a.name"]` for a name with a scope.
+
+    `R._name` and `R["_name"]` are hidden.
+    """
 
     special = SpecialNamespace()
     hidden = HiddenNamespace()
@@ -41,7 +44,9 @@ class RelationNamespace:
         return nodes.Atom(name.lstrip("_"), hidden=hidden, place=caller())
 
     def __getitem__(self, name: str) -> nodes.Atom:
-        return nodes.Atom(name, place=caller())
+        hidden = isinstance(name, str) and name[:1] == "_" and name.strip("_") != ""
+        hidden = hidden and not is_protocol(name)
+        return nodes.Atom(name.lstrip("_") if hidden else name, hidden=hidden, place=caller())
 
     def __repr__(self) -> str:
         return "R"

@@ -348,9 +348,10 @@ class _Builder:
         except Cyclic as found:
             levels = found.levels
         rules = [g.rule for g in grounds]
-        if all(is_extreme(self.lines.get(r), rules, part, r, self.plan.aggregation) for r in part):
-            return by_rounds(component, None, self.grounder.limit)
         if self.plan.rounds is None:
+            aggregation = self.plan.aggregation
+            if all(is_extreme(self.lines.get(r), rules, part, r, aggregation) for r in part):
+                return by_rounds(component, None, self.grounder.limit)
             raise cyclic_recursion(part, rules)
         late = late_samples(component, levels, self.plan.rounds)
         made = by_rounds(component, self.plan.rounds, self.grounder.limit, late)

@@ -89,7 +89,10 @@ class Output:
                 f"`{self.relation}` has {len(self.places)} of {Grid(sizes).rows} values on its "
                 f"axes {sizes}",
                 caller(),
-                "give a value for absent elements: `compile(..., fill=0.0)`",
+                "give a value for absent elements: `compile(..., fill=0.0)`"
+                if len(sizes) < 2
+                else "call `model.rows(...)` for those that hold, or give a value for the others: "
+                "`compile(..., fill=0.0)`",
             )
         data = value.data
         if self.places is not None:

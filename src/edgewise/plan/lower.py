@@ -86,7 +86,7 @@ def _query(
         raise UnknownOutput(
             f"`{output!r}` is an occurrence in a body, not a relation",
             caller(),
-            f"write `compile(R.{output.relation})`",
+            f"write `compile({nodes.Atom(output.relation)!r})`",
         )
     relation = program.aliases.get(output.relation, output.relation)
     if relation not in graph:
@@ -94,14 +94,14 @@ def _query(
         raise UnknownOutput(
             f"no rule derives `{output.relation}`",
             caller(),
-            f"did you mean `R.{near}`?" if near else _derived(list(graph)),
+            f"did you mean `{nodes.Atom(near)!r}`?" if near else _derived(list(graph)),
         )
     arity = next(len(r.head.terms) for r in rules if r.head.relation == relation)
     if len(output.terms) not in (0, arity):
         raise UnknownOutput(
             f"`{output.relation}` has {arity} terms, `{output!r}` {len(output.terms)}",
             caller(),
-            f"write `compile(R.{output.relation})` for all of it",
+            f"write `compile({nodes.Atom(output.relation)!r})` for all of it",
         )
     variables = tuple(nodes.Variable(f"X{i}") for i in range(arity))
     return nodes.Atom(relation, output.terms or variables)

@@ -161,10 +161,10 @@ class Evaluator:
                 self._once(here, values, facts)
             elif (ordered := self._levels(here)) is not None:
                 self._once(ordered, values, facts)
-            elif all(is_extreme(self.lines.get(r), heads, part, r, self.aggregation) for r in part):
-                self._fixed_point(here, values, facts)
             elif rounds is not None:
                 self._rounds(here, values, facts, rounds)
+            elif all(is_extreme(self.lines.get(r), heads, part, r, self.aggregation) for r in part):
+                self._fixed_point(here, values, facts)
             else:
                 raise cyclic_recursion(part, heads)
         return values

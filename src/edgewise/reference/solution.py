@@ -79,7 +79,11 @@ class Solution(Mapping[nodes.Atom, Any]):
     def _missing(self, atom: nodes.Atom) -> NotDerivable:
         if atom.relation not in self._arities:
             near = nearest(atom.relation, list(self._arities))
-            help = f"did you mean `R.{near}`?" if near else "no rule or fact has this relation"
+            help = (
+                f"did you mean `{nodes.Atom(near)!r}`?"
+                if near
+                else "no rule or fact has this relation"
+            )
         else:
             some = list(self._all(nodes.Atom(atom.relation, _variables(len(atom.terms)))))[:3]
             shown = ", ".join(f"`{a!r}`" for a in some)
