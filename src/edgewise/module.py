@@ -11,8 +11,9 @@ import torch
 
 from edgewise.errors import caller
 from edgewise.execution import Execution
-from edgewise.inputs.kinds import InputLike, ragged
+from edgewise.inputs.kinds import InputLike, dense, ragged
 from edgewise.inputs.prepare import check_alike
+from edgewise.inputs.read import check_numbers
 from edgewise.kernels.attention.errors import NoTransform
 from edgewise.language import nodes
 from edgewise.language.program import FactLike
@@ -22,7 +23,7 @@ from edgewise.physical.output import Relation, Returned
 from edgewise.physical.padded import padded_steps
 from edgewise.physical.plan import untraced
 from edgewise.physical.prepare import build_step
-from edgewise.physical.want import WantLike, read_want
+from edgewise.physical.want import BadWant, WantLike, read_want
 
 if TYPE_CHECKING:
     from edgewise.batches import Batches
@@ -78,6 +79,12 @@ class Model(Execution):
         Their parts are filled up to the longest sample's, so that one compiled step serves all.
         """
         self._refuse_foreign(data)
+        if data.demand is not None:
+            raise BadWant(
+                "samples are prepared for all rows, and the data is for some",
+                caller(),
+                "ground it without `want`: `model.samples(model.ground(...))`",
+            )
         unit = self._one
         cpu = torch.device("cpu")
         found = []
@@ -151,12 +158,17 @@ class Model(Execution):
 
         Without `most`, exact: `model(batch)` has the rows of the full output. `most=[15, 10]`
         samples: 15 groundings of each rule head at the first hop from the seeds, 10 at the next.
-        `inputs` are tensors, read at every call. A batch depends on `seed` and its number alone;
-        `workers` are threads, each with `prefetch` batches ahead.
+        Tensors among `inputs` are read at every call. A batch depends on `seed` and its number
+        alone; `workers` are threads, each with `prefetch` batches ahead.
         """
         held = self._cache if data is None else data
         self._refuse_foreign(held)
-        more = self._reader.read(inputs, self._one)
+        given = self._reader.read(inputs, self._one)
+        more = dense(given)
+        rest = {name: item for name, item in given.items() if name not in more}
+        if rest:
+            check_numbers(rest)
+            held = Data(self._number, {**held.inputs, **rest}, held.facts, held.open)
         options: dict[str, Any] = {"batch": batch, "most": most, "seed": seed, "shuffle": shuffle}
         options |= {"workers": workers, "prefetch": prefetch, "drop_last": drop_last}
         return import_module("edgewise.batches").Batches(self, seeds, held, more, **options)

@@ -138,6 +138,21 @@ def test_order_and_number_of_batches():
     assert first != second
 
 
+def test_inputs_of_every_kind():
+    model = compiled()
+    full = model(model.ground(edge=EDGES), x=X)
+    listed = {"x": rows(torch.arange(N)[None], X)}
+    facts = [R.x(i)[row] for i, row in enumerate(X.tolist())]
+    facts += [R.edge(*pair) for pair in EDGES.T.tolist()]
+    for data, inputs in (
+        (model.ground(edge=EDGES), listed),
+        (model.ground(facts=facts), {}),
+        (None, {"edge": rows(EDGES), "x": X}),
+    ):
+        batch = model.batches([3, 1], data, shuffle=False, **inputs).at(0)
+        torch.testing.assert_close(model(batch), full[[3, 1]])
+
+
 def test_numbers_are_drawn_without_replacement_and_evenly():
     random = np.random.default_rng(0)
     sizes = np.full(20_000, 6)

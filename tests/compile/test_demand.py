@@ -190,6 +190,8 @@ ONES = torch.ones(3)
         (lambda: MODEL(x=ONES, want=[0]), "bad-want"),
         (lambda: MODEL(x=ONES, want=0), "bad-want"),
         (lambda: MODEL(x=ONES, want="ab"), "bad-want"),
+        (lambda: MODEL(x=ONES, want={(0, 1)}), "bad-want"),  # a set has no order
+        (lambda: MODEL.samples(MODEL.ground(want=[(0, 1)])), "bad-want"),
         (lambda: MODEL(x=ONES, want=[(0, 1.5)]), "bad-want"),
         (lambda: MODEL(x=ONES, want=[(0, True)]), "bad-want"),
         (lambda: MODEL(x=ONES, want=torch.ones(2, 3)), "bad-want"),

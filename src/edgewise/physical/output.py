@@ -145,6 +145,7 @@ def outputs_of(
             keys = want.coded(number, len(free), query.relation, constants)
         if keys is not None:
             made = _wanted(made, query, keys, relations[query.relation], fill)
+            made = replace(made, sizes=None) if dense is False else made
             if not len(made.keys.T):
                 made = replace(made, shape=_shape(prepared, query.relation, weights))
         parts.append(made)

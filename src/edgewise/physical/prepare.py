@@ -33,6 +33,7 @@ from edgewise.physical.want import BadWant
 from edgewise.plan.nodes import Plan
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+COMPLETE = 4  # shapes for which a plan for all rows is held, to take parts of
 INLINING = ("inline pairs", "inline places")
 
 
@@ -198,6 +199,8 @@ def _part(
     every = tuple(sorted({**given, **dict(shapes)}.items()))
     key = (every, dtype, str(device))
     if key not in origin.complete:
+        while len(origin.complete) >= COMPLETE:
+            del origin.complete[next(iter(origin.complete))]
         origin.complete[key] = _ground(model, origin, every, dtype, device, lift=False)
     found: GroundedPlan = origin.complete[key]
     want = None if demand is None else demand.want

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,7 +121,7 @@ def _keys(keys: Any, output: nodes.Atom) -> Tensor | tuple[tuple[nodes.Constant,
             )
         columns = keys.detach().to("cpu", torch.int64)
         return (columns.unsqueeze(0) if keys.ndim == 1 else columns).clone()
-    if isinstance(keys, str | bytes | Mapping) or not isinstance(keys, Iterable):
+    if isinstance(keys, str | bytes | Mapping | Set) or not isinstance(keys, Iterable):
         raise _bad(keys)
     found = tuple(_key(key, output) for key in keys)
     plain = all(isinstance(term, int) and abs(term) < STRINGS for key in found for term in key)
