@@ -22,7 +22,7 @@ from edgewise.layouts.ragged import Segments
 from edgewise.physical.functions import aggregate_segments
 from edgewise.physical.lowering import Lowering, to_device
 from edgewise.physical.opaque import opaque
-from edgewise.physical.row_passes import Gather, gather_of
+from edgewise.physical.row_passes import FEWER, MANY, Gather, gather_of, numbered
 
 AGGREGATE = unwrap(aggregate_segments)
 
@@ -110,7 +110,6 @@ def strided_views(plan: Lowering) -> int:
 
 # dot products
 
-MANY = 1 << 12  # groundings, below which torch's own gathers and sums by segment do
 MORE = 2  # numbers in the products for each grounding, at most
 PART = 8  # or one for as many features of a row: two rows of them would be materialised
 MOST = 16  # however many those are
@@ -144,22 +143,53 @@ def dots_as_products(plan: Lowering) -> int:
         sides = _dot(plan, node)
         if sides is None:
             continue
-        left, right = sides
-        rows = left.rows, right.rows
+        left, right = (_used(plan, side) for side in sides)
+        if max(left.size, right.size) >= len(left.places):
+            continue
 
-        def find(left: Gather = left, right: Gather = right) -> Dots | None:
-            found = dots_of(left.rows.cpu(), right.rows.cpu(), left.size, right.size)
+        def find(left: UsedRows = left, right: UsedRows = right) -> Dots | None:
+            found = dots_of(left.places.cpu(), right.places.cpu(), left.size, right.size)
             return to_device(found, plan.device)
 
-        key = ("dots", id(rows[0]), id(rows[1]), left.size, right.size)
-        dots: Dots | None = plan.analyse(key, find, rows)
-        width = left.base.meta["like"].shape[-1]
+        key = ("dots", id(left.places), id(right.places), left.size, right.size)
+        dots: Dots | None = plan.analyse(key, find, left.places, right.places)
+        width = sides[0].base.meta["like"].shape[-1]
         if dots is not None and dots.each <= max(MORE, width / PART):
             with plan.rewriting(node):
-                found = dots(plan.symbol(left.base), plan.symbol(right.base))
+                a, b = (
+                    u.of(plan.symbol(g.base)) for u, g in zip((left, right), sides, strict=True)
+                )
+                found = dots(a, b)
                 plan.replace(node, found.reshape(*found.shape, 1))
             changed += 1
     return changed
+
+
+@dataclass(frozen=True, eq=False)
+class UsedRows:
+    """The rows of a source that groundings read, all if None, and which of them each has."""
+
+    rows: Tensor | None
+    places: Tensor
+    size: int
+
+    def of(self, source: Tensor) -> Tensor:
+        return source if self.rows is None else source.index_select(1, self.rows)
+
+
+def _used(plan: Lowering, gather: Gather) -> UsedRows:
+    """Those that are read, where they are much fewer than all."""
+
+    def find() -> UsedRows:
+        places, size = numbered(gather.rows, gather.size)
+        if size * FEWER > gather.size:
+            return UsedRows(None, gather.rows, gather.size)
+        rows = torch.empty(size, dtype=torch.int64, device=places.device)
+        return UsedRows(rows.index_copy_(0, places, gather.rows), places, size)
+
+    key = ("used", id(gather.rows), gather.size)
+    found: UsedRows = plan.analyse(key, find, gather.rows)
+    return found
 
 
 def _dot(plan: Lowering, node: Node) -> tuple[Gather, Gather] | None:
@@ -172,8 +202,7 @@ def _dot(plan: Lowering, node: Node) -> tuple[Gather, Gather] | None:
     if left is None or right is None or len(left.rows) < MANY:
         return None
     shapes = {side.base.meta["like"].shape[2:] for side in (left, right)}
-    smaller = max(left.size, right.size) < len(left.rows)
-    return (left, right) if len(shapes) == 1 and smaller else None
+    return (left, right) if len(shapes) == 1 else None
 
 
 def dots_of(left: Tensor, right: Tensor, many: int, others: int) -> Dots | None:

@@ -13,6 +13,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 from torch.nn.functional import linear
 
+from edgewise.ground.index import run_starts
 from edgewise.physical.lowering import Lowering, input_node, set_args
 from edgewise.physical.symbols import Symbol
 
@@ -23,19 +24,23 @@ ELEMENTWISE |= {"maximum", "minimum", "__rsub__", "rsub", "gt"}
 SINGULAR = {"div", "true_divide", "__rtruediv__", "sqrt", "log", "exp", "reciprocal"}
 REDUCTIONS = {"sum", "mean", "amax", "amin", "_safe_softmax"}
 NORMS = {"layer_norm", "rms_norm"}
+MANY = 1 << 12  # groundings, below which torch's own gathers and sums by segment do
+RUN = 16  # groundings that read the same row, one after another
+FEWER = 4  # times, so that it pays to compute different rows apart
 
 
 @dataclass(frozen=True, eq=False)
 class Gather:
-    """Rows of a node, by a constant index."""
+    """Rows of a node, by a constant index; of some rows of it where that has no node yet."""
 
     base: Node
-    index: Node
+    index: Node | None
     rows: Tensor
+    some: int | None = None  # how many
 
     @property
     def size(self) -> int:
-        return int(self.base.meta["like"].shape[1])
+        return int(self.base.meta["like"].shape[1]) if self.some is None else self.some
 
 
 def gather_of(plan: Lowering, node: Any) -> Gather | None:
@@ -63,6 +68,8 @@ def project_rows(plan: Lowering) -> int:
         if not gathers:
             continue
         owner = _owner(plan, list(gathers.values()))
+        if node.target is not linear:
+            owner = _met(plan, list(gathers.values()), owner)
         if owner is None:
             continue
         key = (owner.base, *node.args[1:]) if node.target is linear else None
@@ -83,7 +90,8 @@ def project_rows(plan: Lowering) -> int:
                 found = _called(plan, node, call, bases)
                 if key is not None:
                     products[key] = found
-            gather = found.index_select(1, plan.symbol(owner.index))
+            places = owner.rows if owner.index is None else plan.symbol(owner.index)
+            gather = found.index_select(1, places)
             readers.update(node.users)
             plan.replace(node, gather)
         changed += 1
@@ -122,6 +130,46 @@ def _owner(plan: Lowering, gathers: list[Gather]) -> Gather | None:
         ):
             return owner
     return None
+
+
+def _met(plan: Lowering, gathers: list[Gather], owner: Gather | None) -> Gather | None:
+    """A gather of the different rows that meet, where these are much fewer than what an owner has:
+    each is computed once."""
+    count = len(gathers[0].rows)
+    fewest = count if owner is None else min(owner.size, count)
+    if not plan.reads_keys or count < MANY or any(len(g.rows) != count for g in gathers):
+        return owner
+    rows = [g.rows for g in gathers]
+
+    def find() -> tuple[Tensor, int] | None:
+        number, size = rows[0], gathers[0].size
+        for one in gathers[1:]:
+            number, size = numbered(number, size)
+            number, size = number * one.size + one.rows, size * one.size
+        number, size = numbered(number, size)
+        return (number, size) if size * FEWER <= fewest else None
+
+    key = ("met", *map(id, rows), *(g.size for g in gathers), fewest)
+    found: tuple[Tensor, int] | None = plan.analyse(key, find, *rows)
+    return owner if found is None else Gather(gathers[0].base, None, *found)
+
+
+def numbered(rows: Tensor, size: int) -> tuple[Tensor, int]:
+    """Different rows below `size` numbered in order, and how many there are; long runs of one row
+    are numbered one after another, so that places in them stay regular.
+
+    >>> numbered(torch.tensor([7, 2, 7]), 9)
+    (tensor([1, 0, 1]), 2)
+    """
+    starts = run_starts(rows)
+    runs = int(starts.sum())
+    if runs * RUN <= len(rows):
+        return starts.cumsum(0) - 1, runs
+    if size > FEWER * len(rows):
+        found, number = torch.unique(rows, return_inverse=True)
+        return number, len(found)
+    there = torch.zeros(size, dtype=torch.int64, device=rows.device).index_fill_(0, rows, 1)
+    return (there.cumsum(0) - 1)[rows], int(there.sum())
 
 
 def _through(plan: Lowering, gather: Gather, owner: Gather) -> Tensor | None:
