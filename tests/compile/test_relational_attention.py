@@ -293,3 +293,15 @@ def test_it_compiles_and_exports():
     held = model.ground(edge=HAVE["edge"])
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(held, x=x), model(held, x=x))
+
+
+@pytest.mark.parametrize("name", ["TransformerConv", "an edge update between two layers"])
+def test_wanted_rows_read_their_edges_alone(name):
+    program, x = program_of(CASES[name]), drawn(N, D, seed=5)
+    model = program.compile(R.out, seed=0, dtype=torch.float64, fill=0.0)
+    every = dict(model.rows(x=x, edge=HAVE["edge"]).items())
+    atom = list(every)[2]
+    wanted = [tuple(atom.terms) if len(atom.terms) > 1 else atom.terms[0]]
+    part = dict(model.rows(x=x, edge=HAVE["edge"], want=wanted).items())
+    assert list(part) == [atom]
+    torch.testing.assert_close(part[atom], every[atom])

@@ -27,6 +27,7 @@ from edgewise.layouts.rows import (
 from edgewise.physical.attention import AttentionStep, EdgeSide, Side, head_names
 from edgewise.physical.attention_nodes import pairs_of
 from edgewise.physical.demand import Chooser, GroundIndex, Need, keys_at, reads
+from edgewise.physical.relational import RelationalStep
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +249,7 @@ def _edge_side(side: EdgeSide, edges: Tensor | None) -> EdgeSide:
     return replace(side, step=replace(side.step, ground=ground), rows=place)
 
 
-def all_read(step: AttentionStep) -> set[str]:
+def all_read(step: AttentionStep | RelationalStep) -> set[str]:
     """The relations that an attention reads."""
     found = set().union(*needs(step.node.replaces, values_only=True).values())
     for rule in step.rules():

@@ -24,6 +24,7 @@ from edgewise.physical.demand import (
 )
 from edgewise.physical.demand_attention import AttentionIndex, unrestricted, with_sides
 from edgewise.physical.demand_recursion import ComponentIndex, TakenComponent
+from edgewise.physical.demand_relational import RelationalIndex, moved
 from edgewise.physical.levels import Levels
 from edgewise.physical.relational import RelationalStep
 from edgewise.physical.rounds import Rounds
@@ -39,7 +40,7 @@ class RelationIndex:
 
     step: RelationStep
     merge: MergeIndex
-    parts: tuple[GroundIndex | AttentionIndex, ...]
+    parts: tuple[GroundIndex | AttentionIndex | RelationalIndex, ...]
 
     def taken(self, need: Need, choose: Chooser | None) -> TakenRelation:
         """The rules that needed rows come from; what those read is needed too."""
@@ -47,12 +48,17 @@ class RelationIndex:
         rows, hop = need.of(relation), need.hops[relation]
         heads = self.merge.heads(rows)
         first = 1 if self.step.facts else 0
-        made: list[GroundRule | AttentionStep] = []
+        made: list[GroundRule | AttentionStep | RelationalStep] = []
         for number, part in enumerate(self.parts, first):
             if isinstance(part, AttentionIndex):
                 step, heads[number] = part.taken(heads[number], choose, hop)
                 part.note_reads(step, need, hop + 1)
                 made.append(step)
+                continue
+            if isinstance(part, RelationalIndex):
+                along, heads[number] = part.taken(heads[number], choose, hop)
+                part.note_reads(along, need, hop + 1)
+                made.append(along)
                 continue
             if choose is None:  # what is sampled is normalised among itself
                 heads[number] = part.with_groups(heads[number])
@@ -69,7 +75,7 @@ class TakenRelation:
     index: RelationIndex
     rows: Tensor
     heads: list[Tensor]
-    made: list[GroundRule | AttentionStep]
+    made: list[GroundRule | AttentionStep | RelationalStep]
 
     @property
     def facts(self) -> Tensor | None:
@@ -79,13 +85,15 @@ class TakenRelation:
         step = self.index.step
         merge, used = self.index.merge.taken(self.rows, self.heads)
         first = 1 if step.facts else 0
-        steps: list[RuleStep | AttentionStep] = []
+        steps: list[RuleStep | AttentionStep | RelationalStep] = []
         for number in used:
             if number < first:
                 continue
             found, old = self.made[number - first], step.steps[number - first]
             if isinstance(found, AttentionStep):
                 steps.append(_moved(found, need))
+            elif isinstance(found, RelationalStep):
+                steps.append(moved(found, need.moved))
             else:
                 assert isinstance(old, RuleStep)
                 steps.append(replace(old, ground=need.moved(found)))
@@ -98,6 +106,17 @@ def _moved(step: AttentionStep, need: Need) -> AttentionStep:
         step,
         lambda side: replace(side, step=replace(side.step, ground=need.moved(side.step.ground))),
     )
+
+
+def _index_of(
+    step: RuleStep | AttentionStep | RelationalStep,
+) -> GroundIndex | AttentionIndex | RelationalIndex:
+    match step:
+        case RuleStep():
+            return GroundIndex(step.ground)
+        case RelationalStep():
+            return RelationalIndex(step)
+    return AttentionIndex(step)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +138,7 @@ class DemandIndex:
     def _index(self, step: AnyStep) -> RelationIndex | ComponentIndex:
         if not isinstance(step, RelationStep):
             return ComponentIndex(step)
-        parts = tuple(map(_part_index, step.steps))
+        parts = tuple(map(_index_of, step.steps))
         sizes = [self.executable.sources[step.relation].index.rows] if step.facts else []
         sizes += [part.rows for part in parts]
         return RelationIndex(step, MergeIndex(step.merge, tuple(sizes)), parts)
@@ -214,15 +233,6 @@ class DemandIndex:
             there=there,
             in_full=dict(filter(None, map(_in_full, steps))),
         )
-
-
-def _part_index(
-    step: RuleStep | AttentionStep | RelationalStep,
-) -> GroundIndex | AttentionIndex:
-    if isinstance(step, RuleStep):
-        return GroundIndex(step.ground)
-    assert isinstance(step, AttentionStep)  # others are refused where a plan is run in parts
-    return AttentionIndex(step)
 
 
 def _reads_at(

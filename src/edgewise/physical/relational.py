@@ -52,6 +52,13 @@ class HeadRows:
         return data.unflatten(1, (count, heads))
 
 
+def head_rows(step: RuleStep, rows: Tensor) -> HeadRows:
+    """The values at `rows` (rows, heads), as a view where these are all."""
+    every = torch.arange(step.ground.heads.rows)
+    order = "heads" if torch.equal(rows.T.flatten(), every) else None
+    return HeadRows(step, rows, "rows" if torch.equal(rows.flatten(), every) else order)
+
+
 @dataclass(frozen=True, eq=False)
 class RelationalStep:
     """Runs one node: `index` are the atoms that it derives, `which` the edges.

@@ -17,7 +17,7 @@ from edgewise.kernels.edges import edge_index
 from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.physical.extents import Refused
-from edgewise.physical.relational import Expression, HeadRows, RelationalStep
+from edgewise.physical.relational import Expression, HeadRows, RelationalStep, head_rows
 from edgewise.physical.rule import RuleStep
 from edgewise.plan.relational import RelationalAttention
 from edgewise.plan.score import names_in
@@ -70,7 +70,7 @@ class _PairBuilder:
         self.parts: dict[Expression, _GroundPart] = {}
         dots = (*node.by_query, *node.by_key)
         scales = [s for dot in node.dots for s in dot.scale] + [s for d in dots for s in d.scale]
-        self.of_queries = [*(d.query for d in node.dots), *(d.row for d in node.by_query)]
+        self.of_queries = node.of_queries
         self.of_keys = [*(d.key for d in node.dots), *(d.row for d in node.by_key)]
         self.of_edges = [*(d.vector.edge for d in dots), *node.biases]
         self.weighed = [v.edge for v in node.edge_values]
@@ -211,11 +211,7 @@ class _PairBuilder:
         return there
 
     def _side(self, item: Expression, columns: Columns) -> HeadRows:
-        rows, ground = self._rows(item, columns), self.parts[item].ground
-        every = torch.arange(ground.heads.rows)
-        order = "heads" if torch.equal(rows.T.flatten(), every) else None
-        order = "rows" if torch.equal(rows.flatten(), every) else order
-        return HeadRows(RuleStep(ground, SUM), rows, order)
+        return head_rows(RuleStep(self.parts[item].ground, SUM), self._rows(item, columns))
 
     def _heads(self, queries: Columns):  # type: ignore[no-untyped-def]
         """The atoms that are derived, and their order among (query, head)."""

@@ -202,8 +202,7 @@ def _attention(plan: Plan, node: Fused) -> Iterator[str]:
     if isinstance(node, Attention):
         queries, keys = node.score.queries, (*node.score.keys, node.value)
     else:
-        queries = tuple(dot.query for dot in node.dots) + tuple(d.row for d in node.by_query)
-        keys = tuple(d.key for d in node.dots) + tuple(d.row for d in node.by_key) + node.values
+        queries, keys = node.of_queries, node.of_keys
     if node.query in names_in(keys):
         yield f"keys or values of the attention `{name}` hold its query"
     if node.key in names_in(queries):

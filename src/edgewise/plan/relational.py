@@ -54,6 +54,22 @@ class RelationalAttention:
     replaces: tuple[nodes.Rule, nodes.Rule]
 
     @property
+    def of_queries(self) -> tuple[nodes.Expression, ...]:
+        """What has a value for each query."""
+        return (*(dot.query for dot in self.dots), *(dot.row for dot in self.by_query))
+
+    @property
+    def of_keys(self) -> tuple[nodes.Expression, ...]:
+        """What has a value for each key."""
+        of_dots = (*(dot.key for dot in self.dots), *(dot.row for dot in self.by_key))
+        return (*of_dots, *self.values)
+
+    @property
+    def of_edges(self) -> tuple[nodes.Expression, ...]:
+        """What is read edge by edge."""
+        return (*self.edges, *self.biases)
+
+    @property
     def edges(self) -> tuple[nodes.Expression, ...]:
         """The different vectors of edges."""
         of_dots = [dot.vector for dot in (*self.by_query, *self.by_key)]
