@@ -200,6 +200,8 @@ WRONG = {
         "text,label\nschön,1\n".encode("latin1"),
         ["byte 0xf6 in line 2", "iconv"],
     ),
+    "UTF-16": ("a.csv", "text,label\nfine,1\n".encode("utf-16"), ["iconv -f UTF-16"]),
+    "semicolons": ("a.csv", "text;label\nfine;1\n", ["one column, `text;label`", "by commas"]),
     "no Parquet": ("a.parquet", "text", ["not a Parquet file"]),
     "no gzip": ("a.csv.gz", "text", ["gzip"]),
     "a split that is missing": (
@@ -220,6 +222,17 @@ def test_a_mistake_in_the_data_is_named(case, tmp_path):
     assert caught.value.code == "bad-data"
     assert all(part in str(caught.value) for part in said)
     assert caught.value.help
+
+
+def test_lines_that_end_as_on_windows(tmp_path):
+    (tmp_path / "a.txt").write_bytes(TEXT.encode())
+    (tmp_path / "b.txt").write_bytes(TEXT.replace("\n", "\r\n").encode())
+    first, second = (
+        TextData(path=name, context=4, tokenizer="characters").read(tmp_path)
+        for name in ("a.txt", "b.txt")
+    )
+    assert first.fingerprint == second.fingerprint
+    assert second.tokenizer.token_to_id("\r") is None
 
 
 def test_labels_of_other_parts_must_be_known(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -19,6 +20,7 @@ from edgewise.training.errors import BadData
 
 FORMATS = (".txt", ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 LINES = "line"  # the column of a text file
+OTHER_DELIMITERS = (";", "\t", "|", ",")
 CLIP = 80  # characters of a line that an error shows
 
 
@@ -81,7 +83,7 @@ def read(path: Path) -> Columns:
     elif kind in (".jsonl", ".ndjson", ".json"):
         found = _json(path, text_of(path))
     else:
-        text = text_of(path)
+        text = text_of(path).replace("\r\n", "\n")
         found = Columns(path, {LINES: text.split("\n") if text.strip() else []})
     if not len(found):
         raise bad("the file has no rows", path, "give a file with data")
@@ -184,6 +186,10 @@ def _csv(path: Path, text: str, delimiter: str) -> Columns:
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
         names = next(reader, [])
+        other = next((mark for mark in OTHER_DELIMITERS if mark in "".join(names)), None)
+        if len(names) == 1 and other:
+            what = f"the header is one column, `{names[0]}`, with {other!r} in it"
+            raise bad(what, path, "separate fields by commas in .csv, by tabs in .tsv")
         if len(set(names)) != len(names):
             raise bad("two columns of the header have one name", path, "rename one of them")
         rows: list[list[str]] = []
@@ -222,7 +228,8 @@ def text_of(path: Path) -> str:
     except UnicodeDecodeError as problem:
         line = data.count(b"\n", 0, problem.start) + 1
         what = f"not UTF-8 text: byte {data[problem.start]:#04x} in line {line:,}"
-        raise bad(what, found, "convert it: `iconv -f LATIN1 -t UTF-8`") from None
+        coded = "UTF-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "LATIN1"
+        raise bad(what, found, f"convert it: `iconv -f {coded} -t UTF-8`") from None
 
 
 def lines_of(path: Path) -> list[str]:

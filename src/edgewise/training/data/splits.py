@@ -113,5 +113,5 @@ def _missing(base: Path, name: str, splits: list[str]) -> Exception:
 
 
 def _none_held_out(path: Path, rows: int, share: float) -> Exception:
-    what = f"there is no validation part, and {share:g} of {rows:,} rows is no part of its own"
+    what = f"there is no validation part, and {share:g} of {rows:,} rows rounds to none"
     return bad(what, path, "name one in `validation`, or raise `held_out`")

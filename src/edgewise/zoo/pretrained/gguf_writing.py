@@ -139,7 +139,7 @@ def _gpt2_tensors(model: Pretrained) -> dict[str, Tensor]:
     table = model.spec.entries(model.config, PREFIX)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.GPT2, model.config.layers)
     return {
-        names.get_name(name, (".weight", ".bias")): weight.t().contiguous()
+        str(names.get_name(name, (".weight", ".bias"))): weight.t().contiguous()
         if name.endswith(".weight") and ".c_" in name
         else weight
         for name, weight in to_theirs(table, _weights(model)).items()
