@@ -235,8 +235,4 @@ REWRITINGS = [
             R.special.mod(V.J, 2, 0),
         )) | [SOFTMAX], OUT_PER_HEAD,
     ], options=HEADS),
-    Case("a bias and a mask", [
-        *QKV, OUT,
-        weights(DOT + R.bias(V.I, V.J), R.special.mod(V.I, 2, V.A), R.special.mod(V.J, 2, V.A)),
-    ], also(bias=(N, N))),
 ]  # fmt: skip

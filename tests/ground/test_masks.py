@@ -4,7 +4,7 @@ others, and has its values and gradients."""
 import pytest
 import torch
 
-from edgewise import R
+from edgewise import R, ragged
 from edgewise.ground.masks import lower
 from tests.ground.mask_corpus import CORPUS, facts
 
@@ -51,3 +51,30 @@ def test_mask(case, order, monkeypatch):
     ]
     assert "not attention" not in relation
     assert relation["steps"][0]["pairs"] == mask.sum()
+
+
+@pytest.mark.parametrize("case", CORPUS, ids=lambda case: case.name)
+def test_ragged(case):
+    """Samples are packed: each has the mask of its own facts, and no pair is computed between."""
+    torch.manual_seed(0)
+    lengths = [9, 1, 14]
+    tables = [facts(n, seed) for seed, n in enumerate(lengths)]
+    masks = [case.mask(n, table) for n, table in zip(lengths, tables, strict=True)]
+    model = case.program(D).compile(R.out, seed=0).double()
+    x = [torch.randn(n, D, dtype=torch.float64) for n in lengths]
+    each = [case.inputs(table) for table in tables]
+    inputs = {"h": ragged(x), **{name: ragged([one[name] for one in each]) for name in each[0]}}
+    out = model.rows(**inputs)
+    expected = [attended(model, *one) for one in zip(x, masks, strict=True)]
+    wanted = torch.cat([e[mask.any(1)] for e, mask in zip(expected, masks, strict=True)])
+    torch.testing.assert_close(out.data, wanted)
+    for got, want in zip(
+        torch.autograd.grad(out.data.square().sum(), list(model.parameters())),
+        torch.autograd.grad(wanted.square().sum(), list(model.parameters())),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, want)
+    step = model.explain(**inputs, stage="kernels").to_json()["kernels"]["relations"][-1]["steps"][
+        0
+    ]
+    assert step["pairs"] == sum(int(mask.sum()) for mask in masks)

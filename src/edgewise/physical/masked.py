@@ -33,7 +33,7 @@ from edgewise.physical.attention import SortedTokens, head_names
 from edgewise.physical.extents import Attending, Extents, Refused
 from edgewise.plan.mask import Conjunction, Mask, conditions_in, map_conditions
 from edgewise.plan.nodes import Attention
-from edgewise.scores.nodes import by_distance
+from edgewise.scores.nodes import I, J, by_distance, replaced
 
 MOST_GRAPHS = 64  # of heads, each with a mask of its own
 MOST_LINES = 12  # of an explanation
@@ -114,7 +114,9 @@ def attended_mask(
 
 def _same_distances(node: Attention, queries: TokenAxis, keys: TokenAxis) -> bool:
     """Whether I − J is the same among packed tokens, and the score reads no more than that."""
-    return queries.code == keys.code and by_distance(node.score.tree)
+    tree = node.score.tree
+    back = replaced(tree, {I: J, J: I})
+    return queries.code == keys.code and (by_distance(tree) or by_distance(back))
 
 
 def _tokens(name: str, extents: Extents) -> TokenAxis:

@@ -8,10 +8,10 @@ import numpy as np
 
 from edgewise.ground.masks.leaves import Equal, Interval, Related, Tested
 from edgewise.layouts import Rows, compressed, rows_of_trapezoids, trapezoids
-from edgewise.layouts.ragged import Ints, pointer, ranges, starts_of_runs
+from edgewise.layouts.ragged import Bools, Ints, owners, pointer, ranges, starts_of_runs
 from edgewise.layouts.rows import row_by_row
 
-MOST_CELLS = 1 << 24
+MOST_CELLS = 1 << 23
 MOST_TESTED = 1 << 31  # pairs, one by one
 AT_ONCE = 1 << 22
 
@@ -26,6 +26,12 @@ class Order:
 
     query: Ints
     key: Ints
+    most: int = MOST_CELLS  # cells that are worth it
+
+    def check(self, count: int) -> None:
+        """Refuse more cells than are worth it, before they are made."""
+        if count > self.most:
+            raise TooManyCells(f"{count:,} runs of keys")
 
     @property
     def is_identity(self) -> bool:
@@ -52,22 +58,17 @@ class Cells:
         return int(((self.bottom - self.top) * (self.right - self.left)).sum())
 
 
-def check(count: int) -> None:
-    if count > MOST_CELLS:
-        raise TooManyCells(f"{count:,} runs of keys")
-
-
-def cells_of(rows: Rows) -> Cells:
+def cells_of(rows: Rows, order: Order) -> Cells:
     """The cells of rows; one for each key where these are progressions."""
     flat = not (rows.dstart.any() or rows.dstop.any())
     if flat and not (rows.step > 1).any():
         top, bottom = rows.top[rows.slab], rows.top[rows.slab + 1]
         return Cells(top, bottom, rows.start, rows.stop)
-    check(rows.n + len(rows.start))
+    order.check(rows.n + len(rows.start))
     wide = rows.expand()
     row, start, stop = wide.slab, wide.start, wide.stop
     if (wide.step > 1).any():
-        check(wide.count())
+        order.check(wide.count())
         size = wide.size
         row, start = np.repeat(row, size), ranges(start, size, wide.step)
         stop = start + 1
@@ -98,16 +99,32 @@ def of_classes(leaf: Equal | Related, order: Order) -> Cells:
     sorted_ = of_key[by]
     if isinstance(leaf, Related):
         count = np.diff(leaf.ptr)[of_query]
-        check(int(count.sum()))
+        order.check(int(count.sum()))
         run = np.repeat(np.arange(len(of_query)), count)
         wanted = leaf.other[ranges(leaf.ptr[:-1][of_query], count)]
     else:
         run, wanted = np.arange(len(of_query)), of_query
     first = np.searchsorted(sorted_, wanted)
     count = np.searchsorted(sorted_, wanted, side="right") - first
-    check(int(count.sum()))
+    order.check(int(count.sum()))
     at, run = by[ranges(first, count)], np.repeat(run, count)
     return Cells(top[run], bottom[run], left[at], right[at])
+
+
+def as_test(leaf: Equal | Related) -> Tested:
+    """The same condition, looked up for one pair at a time."""
+    if isinstance(leaf, Equal):
+        return Tested(leaf.name, lambda i, j: (leaf.query[i] >= 0) & (leaf.query[i] == leaf.key[j]))
+    width = int(max(leaf.key.max(initial=-1), leaf.other.max(initial=-1))) + 2
+    codes = owners(leaf.ptr) * width + leaf.other
+
+    def holds(i: Ints, j: Ints) -> Bools:
+        u, w = leaf.query[i], leaf.key[j]
+        at = np.minimum(np.searchsorted(codes, u * width + w), max(len(codes) - 1, 0))
+        found = codes[at] == u * width + w if len(codes) else np.zeros(len(i), bool)
+        return (u >= 0) & (w >= 0) & found
+
+    return Tested(leaf.name, holds)
 
 
 def _runs(classes: Ints) -> tuple[Ints, Ints, Ints]:
@@ -125,15 +142,15 @@ def clipped(cells: Cells, leaf: Interval, order: Order) -> Cells:
     breaks[1:] = (rank[1:] < rank[:-1]) | ((rank[1:] < 0) != (rank[:-1] < 0))
     run = np.cumsum(breaks) - 1
     ends = np.append(np.flatnonzero(breaks), len(rank))
-    cells, of = _cut(cells, run, ends)
+    cells, of = _cut(cells, run, ends, order)
     some = rank[cells.left] >= 0
     cells, of = cells.take(np.flatnonzero(some)), of[some]
     height = cells.bottom - cells.top
-    check(int(height.sum()))
+    order.check(int(height.sum()))
     row, at = ranges(cells.top, height), np.repeat(np.arange(len(cells)), height)
     query = order.query[row]
     count = np.diff(leaf.ptr)[query]
-    check(int(count.sum()))
+    order.check(int(count.sum()))
     which = ranges(leaf.ptr[:-1][query], count)
     row, at = np.repeat(row, count), np.repeat(at, count)
     span = int(max(rank.max(initial=0), leaf.stop.max(initial=0))) + 2
@@ -146,11 +163,11 @@ def clipped(cells: Cells, leaf: Interval, order: Order) -> Cells:
     return Cells(row, row + 1, start[some], stop[some])
 
 
-def _cut(cells: Cells, run: Ints, ends: Ints) -> tuple[Cells, Ints]:
+def _cut(cells: Cells, run: Ints, ends: Ints, order: Order) -> tuple[Cells, Ints]:
     """Cells cut where runs of keys end, and the run of each."""
     first, last = run[cells.left], run[cells.right - 1]
     count = last - first + 1
-    check(int(count.sum()))
+    order.check(int(count.sum()))
     at, of = np.repeat(np.arange(len(cells)), count), ranges(first, count)
     left = np.maximum(cells.left[at], ends[of])
     right = np.minimum(cells.right[at], ends[of + 1])
@@ -179,7 +196,7 @@ def tested(cells: Cells, leaf: Tested, order: Order) -> Cells:
         first = np.flatnonzero(opens)
         last = np.append(first[1:], len(j)) - 1 if len(first) else first
         found.append(Cells(i[first], i[first] + 1, j[first], j[last] + 1))
-        check(sum(map(len, found)))
+        order.check(sum(map(len, found)))
     return Cells(*(np.concatenate(parts) for parts in zip(*map(_parts, found), strict=True)))
 
 

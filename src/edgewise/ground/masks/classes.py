@@ -17,6 +17,7 @@ from edgewise.layouts import rows_of_pairs
 from edgewise.layouts.ragged import Bools, Ints, distinct, distinct_rows, owners, pointer, ranges
 
 MOST_COMPARED = 1 << 24  # pairs of classes
+MOST_TESTED = 1 << 22  # of values that tests compare
 SPARSE = 64  # pairs for each token: fewer are listed as they are
 AT_ONCE = 1 << 20  # tests
 
@@ -129,7 +130,7 @@ def _compared(sides: Sides, pairs: Pairs) -> list[Leaf]:
         return pairs.tested(sides, columns | {n: values[a, p] for p, n in enumerate(on_query)})
 
     functional = left.functional and right.functional
-    if _joined_size(meets, also) <= MOST_COMPARED:
+    if _joined_size(meets, also) <= MOST_TESTED:
         related = _tested(*_join(meets, also), holds)
         if not functional:
             return [_of_sets(name, (left, u), (right, w), related)]

@@ -8,7 +8,7 @@ those of rows. The order in which least is computed is taken.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import assert_never
 
@@ -18,6 +18,7 @@ from edgewise.ground.masks.cells import (
     Cells,
     Order,
     TooManyCells,
+    as_test,
     cells_of,
     clipped,
     every_pair,
@@ -39,6 +40,10 @@ MOST_ORDERS = 8
 LEAST_BLOCK, MOST_BLOCKS = 64, 1024  # of a side: blocks are larger where there are more
 PER_PAIR = 12.0  # the cost of a pair of a list, in pairs of a dense product
 MOVED = 64.0  # the cost of moving a token
+GOOD = 2.0  # the cost of a pair in an order that leaves little to gain
+FEW_CELLS = 1 << 18
+SHORT = 64  # pairs for each token, in a list to begin with
+AS_THEY_ARE = "as they are"
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +162,7 @@ def pattern_rows(atom: nodes.PatternAtom, pairs: Pairs) -> Rows:
     for (a, b), at in _by_shape(high, wide):
         if not a or not b:
             continue
-        one = cells_of(pattern.rows(a, b))
+        one = cells_of(pattern.rows(a, b), Order(np.arange(a), np.arange(b)))
         height = one.bottom - one.top
         row = ranges(one.top, height)
         start, stop = np.repeat(one.left, height), np.repeat(one.right, height)
@@ -175,30 +180,29 @@ def _by_shape(high: Ints, wide: Ints) -> Iterator[tuple[tuple[int, int], Ints]]:
 
 
 def _cheapest(read: Read, n: int, m: int, sort: bool) -> LoweredMask:
-    orders = [("as they are", None), *(_orders(read, n, m) if sort else ())]
-    costs: list[tuple[str, str]] = []
-    best: tuple[float, LoweredMask] | None = None
-    refused: TooManyCells | None = None
+    """The rows in the order that costs least. Tokens as they are come last: if a good order is
+    known, they are not worth more cells than a short list of pairs would have."""
+    plain = Order(np.arange(n), np.arange(m))
+    orders = [*(_orders(read) if sort else ()), (AS_THEY_ARE, plain)]
+    found: list[tuple[float, str, Rows, Order]] = []
+    refused: list[tuple[str, TooManyCells]] = []
     for name, order in orders:
+        good = any(cost <= GOOD * rows.count() for cost, _, rows, _ in found)
+        tried = replace(order, most=max(FEW_CELLS, 64 * (n + m))) if good else order
         try:
-            rows = _rows(read, n, m, order or Order(np.arange(n), np.arange(m)))
+            rows = _rows(read, n, m, tried)
         except TooManyCells as reason:
-            refused = reason
-            costs.append((name, f"{name}: {reason}"))
+            refused.append((name, reason))
             continue
-        cost = _cost(rows) + (0.0 if order is None else MOVED * (n + 2 * m))
-        costs.append((name, f"{name}: cost {cost:,.0f}"))
-        if best is None or cost < best[0]:
-            best = cost, LoweredMask(rows, order, (name,))
-    if best is None:
-        assert refused is not None
-        raise refused
-    found = best[1]
-    chosen = (
-        f"tokens {found.lines[0]}: {found.rows.count():,} of {n * m:,} pairs, cost {best[0]:,.0f}"
-    )
-    lines = (chosen, *(f"not {text}" for name, text in costs if name != found.lines[0]))
-    return LoweredMask(found.rows, found.order, lines)
+        moved = 0.0 if order is plain else MOVED * (n + 2 * m)
+        found.append((_cost(rows) + moved, name, rows, order))
+    if not found:
+        raise refused[-1][1]
+    cost, name, rows, order = min(found, key=lambda one: (one[0], one[3] is not plain))
+    lines = [f"tokens {name}: {rows.count():,} of {n * m:,} pairs, cost {cost:,.0f}"]
+    lines += [f"not {other}: cost {c:,.0f}" for c, other, *_ in found if other != name]
+    lines += [f"not {other}: {reason}" for other, reason in refused]
+    return LoweredMask(rows, None if order is plain else order, tuple(lines))
 
 
 def _cost(rows: Rows) -> float:
@@ -212,7 +216,7 @@ def _cost(rows: Rows) -> float:
     return min(float(area), PER_PAIR * rows.count())
 
 
-def _orders(read: Read, n: int, m: int) -> list[tuple[str, Order]]:
+def _orders(read: Read) -> list[tuple[str, Order]]:
     """Orders of tokens that gather classes, or rank keys, of some conditions."""
     found: list[tuple[str, Order]] = []
     for keys in _sort_keys(read):
@@ -311,6 +315,10 @@ def _all_of(read: AllOf, n: int, m: int, order: Order) -> Rows:
     classes = [leaf for leaf in (equal, *read.leaves) if isinstance(leaf, Related) or leaf is equal]
     runs = [leaf for leaf in read.leaves if isinstance(leaf, Runs) and not leaf.negated]
     listed = [leaf for leaf in runs if identity or leaf.is_list]
+    tests = [leaf for leaf in read.leaves if isinstance(leaf, Tested)]
+    if any(leaf.rows.count() <= SHORT * (n + m) for leaf in listed):  # one by one, of those listed
+        tests = [*(as_test(leaf) for leaf in classes if leaf is not None), *tests]
+        classes = []
     solid = [rows_of(n, m, of_classes(leaf, order)) for leaf in classes if leaf is not None]
     solid += [_rows(part, n, m, order) for part in read.parts if not isinstance(part, NotIn)]
     solid += [leaf.rows if identity else _moved(leaf.rows, order) for leaf in listed]
@@ -320,10 +328,9 @@ def _all_of(read: AllOf, n: int, m: int, order: Order) -> Rows:
         else rows_of(n, m, every_pair(n, m))
     )
     clips = [leaf for leaf in read.leaves if isinstance(leaf, Interval)]
-    clips += [_interval(leaf) for leaf in runs if leaf not in listed]
-    tests = [leaf for leaf in read.leaves if isinstance(leaf, Tested)]
+    clips += [_interval(leaf, order) for leaf in runs if leaf not in listed]
     if clips or tests:
-        cells = cells_of(rows)
+        cells = cells_of(rows, order)
         for clip in clips:
             cells = clipped(cells, clip, order)
         for test in tests:
@@ -348,7 +355,7 @@ def _without(
             elif leaf.is_list:
                 yield _moved(leaf.rows, order)
             else:
-                yield rows_of(n, m, clipped(cells_of(rows), _interval(leaf), order))
+                yield rows_of(n, m, clipped(cells_of(rows, order), _interval(leaf, order), order))
 
 
 def _moved(rows: Rows, order: Order) -> Rows:
@@ -360,9 +367,9 @@ def _moved(rows: Rows, order: Order) -> Rows:
     return rows_of_pairs(rows.n, rows.m, place[0][i], place[1][j])
 
 
-def _interval(leaf: Runs) -> Interval:
+def _interval(leaf: Runs, order: Order) -> Interval:
     """Runs of tokens as intervals of their numbers."""
-    cells = cells_of(leaf.rows)
+    cells = cells_of(leaf.rows, order)
     height = cells.bottom - cells.top
     row = ranges(cells.top, height)
     by = np.argsort(row, kind="stable")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from edgewise.graphs import Pattern, causal, window
+from edgewise.graphs.algebra import difference, intersection, transpose
 from edgewise.ground.index import STRINGS
 from edgewise.ground.masks.leaves import Interval, Leaf
 from edgewise.ground.masks.sides import Pairs, attributes_in, equal, shown
@@ -111,8 +114,8 @@ def _bounds(tests: Sequence[Condition], mine: set[str], value: str) -> Bounds | 
     found = Bounds(value)
     differences: Differences = {}
     subtracted = [t for t in tests if isinstance(t, nodes.SpecialAtom) and t.name == "sub"]
-    for difference in subtracted:
-        if not _difference(difference, found, differences, mine):
+    for one in subtracted:
+        if not _difference(one, found, differences, mine):
             return None
     for test in tests:
         if test not in subtracted and not _comparison(test, found, differences, mine):
@@ -141,7 +144,53 @@ def _difference(
     return test.terms[2] >= 0
 
 
+def _band(test: nodes.PatternAtom, found: Bounds, mine: set[str]) -> bool:
+    """Patterns of natural numbers a and b that say how far apart they are."""
+    ends = difference_in(test.pattern)
+    a, b = (t.name if isinstance(t, nodes.Variable) else "" for t in test.terms[-2:])
+    if ends is None or test.negated or {a, b} - mine != {found.value} or not {a, b} & mine:
+        return False
+    found.least = 0
+    low, high = ends if a == found.value else (-ends[1], -ends[0])
+    variable = b if a == found.value else a
+    found.lows += [RangeEnd(variable, int(low))] if low > -math.inf else []
+    found.highs += [RangeEnd(variable, int(high))] if high < math.inf else []
+    return True
+
+
+def difference_in(pattern: Pattern) -> tuple[float, float] | None:
+    """The interval of i − j that a pattern is; None if it is something else.
+
+    >>> from edgewise.graphs import causal, window
+    >>> difference_in(causal() & window(3)), difference_in(causal() - window(0))
+    ((0, 3), (1, inf))
+    """
+    match pattern:
+        case causal():
+            return 0, math.inf
+        case window():
+            return -pattern.radius, pattern.radius
+        case transpose():
+            inner = difference_in(pattern.pattern)
+            return None if inner is None else (-inner[1], -inner[0])
+        case intersection():
+            parts = [difference_in(member) for member in pattern.members]
+            if None in parts:
+                return None
+            return max(p[0] for p in parts if p), min(p[1] for p in parts if p)
+        case difference():
+            left, right = difference_in(pattern.left), difference_in(pattern.right)
+            if left is None or right is None:
+                return None
+            if right[0] <= left[0] <= right[1]:
+                return right[1] + 1, left[1]
+            return (left[0], right[0] - 1) if right[0] <= left[1] <= right[1] else None
+    return None
+
+
 def _comparison(test: Condition, found: Bounds, differences: Differences, mine: set[str]) -> bool:
+    if isinstance(test, nodes.PatternAtom):
+        return _band(test, found, mine)
     if not isinstance(test, nodes.SpecialAtom) or test.negated or test.name not in MIRRORED:
         return False
     x, y = test.terms
