@@ -91,7 +91,8 @@ def attended_mask(
     if pattern is not None:
         terms = (nodes.Variable(node.query), nodes.Variable(node.key))
         atom = nodes.PatternAtom(pattern, (SAMPLE, *terms) if packed else terms)
-        mask = Conjunction((atom,), (mask,))
+        inner = mask if isinstance(mask, Conjunction) else Conjunction((), (mask,))
+        mask = Conjunction((atom, *inner.conditions), inner.parts)
     pairs = Pairs(node.query, node.key, queries, keys, grounder)
     names = {v.name for c in conditions_in(mask) for v in variables(c.terms)} & set(node.shared)
     if names and len(node.shared) > 1 and not plain:
