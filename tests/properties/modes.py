@@ -626,7 +626,7 @@ LAYERS = (_placewise, _causal_attention, _heads)
 
 
 def growing(trial: Trial) -> None:
-    """Rows that are appended a few at a time."""
+    """Rows that are appended a few at a time, the first of which come by an edit."""
     random, tensors = trial.random(), leaves(trial.facts)
     wanted, _ = expected(trial, trial.facts, tensors)
     by_key = {f.terms: t.detach() for f, t in zip(trial.facts, tensors, strict=True)}
@@ -634,6 +634,15 @@ def growing(trial: Trial) -> None:
     grown = model_of(trial).growing(len(x) + random.randint(0, 2))
     ends = sorted({*random.sample(range(1, len(x)), random.randint(0, len(x) - 1)), len(x)})
     together = torch.cat([grown(x=x[a:b]) for a, b in pairwise([0, *ends])])
+    assert_values({(i,): row for i, row in enumerate(together)}, wanted)
+    start = random.randrange(len(x))
+    stop = random.randint(start + 1, len(x))
+    grown.edit(start, stop, x=x[start:stop] + 1)  # another value, and back
+    again = grown.edit(start, stop, x=x[start:stop])
+    together[start : start + len(again)] = again
+    if start:
+        one = grown.edit(start - 1, x=x[start - 1 : start])
+        together[start - 1 : start - 1 + len(one)] = one
     assert_values({(i,): row for i, row in enumerate(together)}, wanted)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from edgewise.errors import EdgewiseError, caller, counted, safe_repr
 from edgewise.grow.axes import CAUSAL_EXAMPLE, CannotGrow
 from edgewise.grow.cache import KeyValueCache
+from edgewise.grow.history import InputHistory, furthest
 from edgewise.grow.plan import IncrementalPlan, incremental_plan
 from edgewise.inputs.kinds import numbers
 from edgewise.physical.output import Relation
@@ -72,6 +73,10 @@ class Growing:
         self._mark = model._mark()
         self._weights = model._weights()
         self._functions: dict[PhysicalPlan, Callable[..., Tensor]] = {}
+        self._history = InputHistory()
+        self._axes: dict[str, int] = {}
+        self._reach: float | None = None
+        self.computed = 0  # rows of the last call
 
     @property
     def length(self) -> int:
@@ -102,8 +107,12 @@ class Growing:
             step, inputs, self.capacity, model.limit, model._one, model.training
         )
         cache.relations, cache.tables = plan.axes.cached, plan.tables
+        self._axes = plan.axes.axis
         found = self._computed(plan, values)
         cache.commit()
+        sources = step.executable.sources
+        self._history.append(inputs, {name: int(sources[name].batched) for name in inputs})
+        self.computed = cache.rows
         return step.output.shown(found, False)
 
     def _refuse_changed_weights(self) -> None:
@@ -132,6 +141,81 @@ class Growing:
             self._functions[appended] = appended.bound(bound).function
         return self._functions[appended](*values.values(), positions, *static.values(), cache)
 
+    def edit(self, start: int, stop: int | None = None, **inputs: Any) -> Tensor | Relation | None:
+        """Put other rows in the place of `start` to `stop`; the output at the rows from `start` on
+        that are recomputed (`computed` says how many), None if there are none.
+
+        As many rows as before change only those that they reach: in a model of windows, not all
+        that follow. More or fewer move all that follow, which are then recomputed. Without
+        `inputs`, rows are removed.
+        """
+        start = _checked_integer(start, "start", 0)
+        history, length = self._history, self.length
+        rows = self._edited_rows(inputs)
+        stop = start + rows if stop is None else _checked_integer(stop, "stop", 0)
+        if not start <= stop <= length:
+            raise BadAppend(
+                f"there are {length} rows, and no rows {start} to {stop} among them",
+                caller(),
+                "edit rows that were appended: `0 <= start <= stop <= growing.length`",
+            )
+        every = history.replaced(start, stop, inputs) if length else {}
+        last = length - (stop - start) + rows
+        end = last
+        if rows == stop - start:
+            end = int(min(last, start + rows + self._furthest()))
+        if not rows and (stop == length or start == stop):
+            self.crop(start if stop == length else length)
+            self.computed = 0
+            return None
+        return self._again(every, start, end, last)
+
+    def _edited_rows(self, inputs: Mapping[str, Any]) -> int:
+        """How many rows an edit gives, if they are like those that were appended."""
+        if not inputs:
+            return 0
+        if set(inputs) != set(self._names):
+            wanted = " and ".join(f"`{n}`" for n in self._names)
+            what = f"give {wanted}" if wanted else "append rows first"
+            raise BadAppend("the inputs of an edit are not those that grow", caller(), what)
+        history, counts = self._history, set()
+        for name, every in history.all().items():
+            item, axis = inputs[name], history.axes[name]
+            values = item.values if isinstance(item, numbers) else item
+            alike = isinstance(item, numbers) == (name in history.integers)
+            if not alike or not isinstance(values, Tensor) or values.ndim != every.ndim:
+                raise _unlike(name, values, every)
+            shapes = [list(values.shape), list(every.shape)]
+            counts.add(shapes[0].pop(axis))
+            shapes[1].pop(axis)
+            if shapes[0] != shapes[1] or values.dtype != every.dtype:
+                raise _unlike(name, values, every)
+        if len(counts) != 1:
+            raise BadAppend("the new rows differ in number", caller(), "give one number")
+        return int(counts.pop())
+
+    def _again(
+        self, every: Mapping[str, Tensor], start: int, end: int, last: int
+    ) -> Tensor | Relation:
+        """Compute the rows from `start` to `end` again; those behind, up to `last`, stay."""
+        before = self.cache.length, self._history
+        self.cache.length = start
+        self._history = before[1].restarted(before[1].between(every, 0, start))
+        try:
+            with torch.no_grad():
+                found = self._append(before[1].as_inputs(before[1].between(every, start, end)))
+        except BaseException:
+            self.cache.length, self._history = before
+            raise
+        self.cache.length = last
+        self._history = before[1].restarted(every)
+        return found
+
+    def _furthest(self) -> float:
+        if self._reach is None:
+            self._reach = furthest(self.model.program, self._names, self._axes)
+        return self._reach
+
     def take(self, samples: Tensor | Sequence[int]) -> None:
         """Continue with these samples of the batch, in this order; one may come several times."""
         if self._batch is None:
@@ -143,6 +227,7 @@ class Growing:
             if value.shape[0] > 1:
                 self._static[name] = value.index_select(0, samples)
         self.cache.take(samples, self._batch)
+        self._history = self._history.taken(samples)
         self._batch = len(samples)
 
     def crop(self, length: int) -> None:
@@ -152,6 +237,8 @@ class Growing:
                 f"there are {self.length} rows, not {length}", caller(), "crop to fewer rows"
             )
         self.cache.length = length
+        if self._names:
+            self._history = self._history.cropped(length)
 
     def _checked_rows(self, step: Step, inputs: Mapping[str, Any]) -> int:
         """The number of new rows, if they continue those before."""
@@ -199,6 +286,19 @@ def _checked_samples(samples: Any, batch: int) -> Tensor:
             f"there is no sample {int(outside[0])} among {batch}", caller(), "count from 0"
         )
     return samples
+
+
+def _unlike(name: str, values: Any, every: Tensor) -> BadAppend:
+    def shown(item: Any) -> str:
+        if not isinstance(item, Tensor):
+            return type(item).__name__
+        return f"{item.dtype} of shape {tuple(item.shape)}"
+
+    return BadAppend(
+        f"the new rows of `{name}` are {shown(values)}, those so far {shown(every)}",
+        caller(),
+        "give rows like those that were appended, for all samples of the batch",
+    )
 
 
 def _is_dense(item: Any) -> bool:
