@@ -208,7 +208,8 @@ def page(rows: list[dict[str, Any]], where: dict[str, Any]) -> str:
         "# Models",
         "",
         "Transformers, and what came before them, as rules, each beside the implementation that "
-        "it is equal to: the rules that a reader sees (those of a repeated layer once), the lines "
+        "it is equal to: the rules that a reader sees (those of a repeated layer once, of the "
+        "Sparse Transformer's two kinds of layers each once), the lines "
         "of the other implementation that are not blank, the largest difference of their outputs "
         "in float64, and the time of a forward pass of 4 texts of 256 tokens through 4 layers of "
         "384, ours over theirs. † The other is plain torch, written in `tests/zoo` from the "

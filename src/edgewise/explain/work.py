@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from edgewise.explain.present import call_pairs, runs_in
 from edgewise.functions import DEFINITIONS
 from edgewise.functions.dimensions import show
 from edgewise.graphs import full
@@ -26,7 +27,7 @@ from edgewise.kernels.chosen import Chosen
 from edgewise.kernels.edges import EdgeIndex
 from edgewise.kernels.edges.registry import SEGMENTS
 from edgewise.physical.attention import AttentionStep
-from edgewise.physical.attention_nodes import ATTEND, ATTEND_ALONG
+from edgewise.physical.attention_nodes import ATTEND, ATTEND_ALONG, ATTEND_PRESENT
 from edgewise.physical.family_passes import ALL_MEMBERS
 from edgewise.physical.levels import Levels
 from edgewise.physical.lowering import PlanStep, input_node
@@ -50,7 +51,7 @@ TERMS = {  # of scores, as kernels take them
     "edge_scale": "a factor of each edge",
     "dropout": "dropout",
 }
-ATTENTION = {ATTEND, ATTEND_ALONG, ATTEND_ALONG_EDGES, fused}
+ATTENTION = {ATTEND, ATTEND_ALONG, ATTEND_ALONG_EDGES, ATTEND_PRESENT, fused}
 MOVES = {"index_select", "index", "gather", "clone", "copy_", "cat", "stack", "index_copy"}
 
 
@@ -68,7 +69,7 @@ def kernels(model: Model, step: Step, values: Mapping[str, Tensor]) -> dict[str,
     steps: dict[str, list[dict[str, Any]]] = {}
     shapes: dict[str, str] = {}
     for work in plan.works:
-        steps.setdefault(work.relation, []).append(_explained(work, nodes[work], plan))
+        steps.setdefault(work.relation, []).append(_explained(work, nodes[work], plan, values))
         shapes[work.relation] = " and ".join(map(show, work.shapes))
     relations = [
         {"relation": name, "layouts": _layouts(step, name), "values": shapes[name], "steps": made}
@@ -88,12 +89,14 @@ def kernels(model: Model, step: Step, values: Mapping[str, Tensor]) -> dict[str,
     }
 
 
-def _explained(work: PlanStep, nodes: list[Node], plan: PhysicalPlan) -> dict[str, Any]:
+def _explained(
+    work: PlanStep, nodes: list[Node], plan: PhysicalPlan, values: Mapping[str, Tensor]
+) -> dict[str, Any]:
     with Counter() as counter:
         for node in nodes:
             counter.node(node, plan)
     if isinstance(work.step, AttentionStep):
-        made = _attention(work, nodes, plan, counter)
+        made = _attention(work, nodes, plan, counter, values)
     elif isinstance(work.step, RelationalStep):
         made = _relational(work, nodes, counter)
     else:
@@ -226,7 +229,11 @@ def _reasons(piece: Piece, seen: Sequence[Chosen]) -> dict[str, Any]:
 
 
 def _attention(
-    work: PlanStep, nodes: list[Node], plan: PhysicalPlan, counter: Counter
+    work: PlanStep,
+    nodes: list[Node],
+    plan: PhysicalPlan,
+    counter: Counter,
+    values: Mapping[str, Tensor],
 ) -> dict[str, Any]:
     """The prepared call of an attention: its kernel, its work, and why not other kernels."""
     step: AttentionStep = work.step
@@ -235,8 +242,15 @@ def _attention(
         return _additive(work, attends[ATTEND_ALONG], counter)
     call = _prepared(step, attends, plan)
     pairs, flops, size = call.work
+    kernel, runs = call.choice.name, None
+    if ATTEND_PRESENT in attends:
+        runs = runs_in(attends[ATTEND_PRESENT], plan, values)
+    if runs is not None:
+        own = call_pairs(runs, step.pattern, call.shape[1])
+        flops, pairs = flops * own // max(pairs, 1), own
+        kernel = f"{kernel}, {len(runs)} calls without padding"
     return {
-        "kernel": f"attention ({call.choice.name})",
+        "kernel": f"attention ({kernel})",
         "pattern": repr(step.pattern or full()),
         "pairs": pairs,
         **({"mask": list(step.choice)} if step.choice else {}),
@@ -253,10 +267,10 @@ def _prepared(step: AttentionStep, attends: Mapping[Any, Node], plan: PhysicalPl
     if ATTEND in attends:
         found: Prepared = plan.constants[str(input_node(attends[ATTEND], 3).target)]
         return found
-    node = attends[fused]
+    node = attends[fused] if fused in attends else attends[ATTEND_PRESENT]
     q, k, v = (input_node(node, at).meta["like"] for at in range(3))
     bias = q.new_empty(q.shape[-2], k.shape[-2]) if step.biases else None
-    dropout: Any = node.kwargs.get("dropout", 0.0)
+    dropout: Any = node.kwargs.get("dropout", 0.0) if node.target is fused else node.args[7]
     options = Options(1.0, S, dropout)
     return prepare_call(q, k, v, step.pattern or full(), options, TermInputs(bias), plan.device)
 

@@ -59,12 +59,15 @@ def attend(
         return _attention(q, k, v, graph, options)
     if depends_on_length(graph, q.shape[-2]):
         return _in_runs(q, k, v, graph, mask.runs.by_length(), options)
+    parts = mask.runs.parts(q.shape[1] * q.shape[-1])
+    if len(parts) > 1:
+        return _in_runs(q, k, v, graph, parts, options)
     if mask.runs.are_rows:
         return _right_padded(q, k, v, graph, mask.runs, options)
     if graph == full() and mask.documents is None:  # positions make no difference
         assert mask.real is not None
         return _attention(q, k, v, graph, _masked(options, mask.real[:, None, None]))
-    return _in_runs(q, k, v, graph, [mask.runs], options)
+    return _in_runs(q, k, v, graph, parts, options)
 
 
 def _per_sample(
@@ -151,7 +154,7 @@ def _right_padded(
 ) -> Tensor:
     if runs.holes is not None:
         options = _masked(options, ~runs.holes[:, None, None])
-    return _attention(q, k, v, graph, options, runs.lengths)
+    return _attention(q, k, v, graph, options, None if runs.even else runs.lengths)
 
 
 def _in_runs(

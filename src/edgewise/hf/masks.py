@@ -13,6 +13,7 @@ from edgewise.graphs import full
 from edgewise.graphs.pattern import Pattern
 from edgewise.hf.architectures import MASK_FUNCTIONS, PACKED_MASK
 from edgewise.hf.errors import UnknownMask
+from edgewise.kernels.attention.present import fewer
 
 GraphLike = TypeVar("GraphLike")
 
@@ -139,8 +140,8 @@ class TokenRuns:
 
     `index` (runs, longest) are indices into the flattened (batch · tokens), `lengths` the number
     of tokens, `inside` (runs, longest) which are tokens. `holes` (runs, longest) is True at padding
-    between tokens; `are_rows` if the runs are the rows of the batch, padded on the right, each of
-    `row_length` tokens.
+    between tokens; `even` if all are equally long, `are_rows` if they are the rows of the batch,
+    padded on the right, each of `row_length` tokens.
     """
 
     index: Tensor
@@ -149,6 +150,7 @@ class TokenRuns:
     holes: Tensor | None
     are_rows: bool
     row_length: int = 0
+    even: bool = False
 
     def places(self) -> tuple[list[int], list[int], list[int]]:
         """Of each run its row of the batch, its first token and its length."""
@@ -162,9 +164,24 @@ class TokenRuns:
             some = self.lengths == n
             holes = None if self.holes is None else self.holes[some, :n]
             index, inside = self.index[some, :n], self.inside[some, :n]
-            own = TokenRuns(index, self.lengths[some], inside, holes, False, self.row_length)
+            own = TokenRuns(index, self.lengths[some], inside, holes, False, self.row_length, True)
             found.append(own)
         return found
+
+    def parts(self, width: int) -> "list[TokenRuns]":
+        """The runs in as many calls as are the least work, for heads of `width` features in all."""
+        if width not in self.chosen:
+            lengths = self.lengths[self.lengths > 0]
+            pairs, calls = int(lengths.square().sum()), len(lengths.unique())
+            padded = self.index.numel() * self.index.shape[1]
+            each = fewer(pairs, calls, padded, width)
+            self.chosen[width] = self.by_length() if each else [self]
+        return self.chosen[width]
+
+    @cached_property
+    def chosen(self) -> "dict[int, list[TokenRuns]]":
+        """The parts of each width, computed once for all layers of a step."""
+        return {}
 
     def bias(self, bias: Tensor, q: Tensor) -> Tensor:
         """A bias (batch, heads, n, n) for the new batch: (runs, heads, longest, longest)."""
@@ -186,11 +203,13 @@ def attend_in_runs(
     batch, heads, n = q.shape[:3]
     out = v.new_zeros(batch * n, heads, v.shape[-1])
     flat = [x.transpose(1, 2).flatten(0, 1) for x in (q, k, v)]
+    tokens, places = [], []
     for runs in parts:
         own = None if bias is None else runs.bias(bias, q)
         a, b, c = (x[runs.index].transpose(1, 2) for x in flat)
-        tokens = attend(a, b, c, own, runs).transpose(1, 2)[runs.inside].to(out.dtype)
-        out = out.index_copy(0, runs.index[runs.inside], tokens)
+        tokens.append(attend(a, b, c, own, runs).transpose(1, 2)[runs.inside].to(out.dtype))
+        places.append(runs.index[runs.inside])
+    out = out.index_copy(0, torch.cat(places), torch.cat(tokens)) if tokens else out
     return out.unflatten(0, (batch, n)).transpose(1, 2)
 
 

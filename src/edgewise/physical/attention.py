@@ -16,10 +16,11 @@ from edgewise.ground.body import SAMPLE
 from edgewise.ground.index import Index
 from edgewise.kernels.attention.autocast import in_autocast
 from edgewise.kernels.attention.flash import fused
+from edgewise.kernels.attention.present import is_relative
 from edgewise.kernels.edges import EdgeIndex
 from edgewise.language import nodes
 from edgewise.language.terms import variables
-from edgewise.physical.attention_nodes import additive_output, graph_attention
+from edgewise.physical.attention_nodes import additive_output, attend_present, graph_attention
 from edgewise.physical.opaque import opaque
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.state import Column, State, column
@@ -158,8 +159,9 @@ class AttentionStep:
     """Runs one attention node; `index` are the heads that attend to a key: those of the queries
     `attending`, or the rows `attending_rows` of ragged samples, where that is not all of them.
 
-    Ragged `samples` are padded to the longest; `lengths` are their numbers of keys, where a query
-    could attend to padding.
+    Ragged `samples` are padded to the longest; `lengths` and `query_lengths` are their numbers of
+    keys and queries, where some are padding. `present_keys` and `present_queries` are added to
+    scores: 0, or −∞ where a condition on the key or the query alone does not hold.
     """
 
     node: Attention
@@ -182,6 +184,9 @@ class AttentionStep:
     lengths: Tensor | None = None
     order: SortedTokens | None = None  # of what a mask brings together
     choice: tuple[str, ...] = ()  # how that was chosen, and what else was not
+    query_lengths: Tensor | None = None
+    present_keys: tuple[Side, ...] = ()
+    present_queries: tuple[Side, ...] = ()
 
     @property
     def rule(self) -> nodes.Rule:
@@ -189,6 +194,7 @@ class AttentionStep:
 
     def rules(self) -> Iterator[RuleStep]:
         sides = [*self.queries, *self.keys, self.value, *self.biases]
+        sides += [*self.present_keys, *self.present_queries]
         sides += [] if self.vector is None else [self.vector]
         yield from (side.step for side in sides)
         yield from (side.step for side in (*self.edge_bias, *self.edge_scale))
@@ -203,14 +209,20 @@ class AttentionStep:
         if state.cache is not None and self.node.head.relation in state.cache:
             return self._heads(self._cached(state, q, k, v), rank)
         bias = self._bias((*shared, query, key), state)
+        there = self._present(key, self.present_keys, self.lengths, state)
+        asking = self._present(query, self.present_queries, self.query_lengths, state)
         edge_bias = self._per_edge(self.edge_bias, torch.add, state)
         edge_scale = self._per_edge(self.edge_scale, torch.mul, state)
         dropout = self.node.dropout if state.training else 0.0
-        terms = [t for t in (q, k, v, bias, edge_bias, edge_scale) if t is not None]
+        read = (q, k, v, bias, edge_bias, edge_scale, there, asking)
+        terms = [t for t in read if t is not None]
         batch = torch.broadcast_shapes(*(t.shape[:1] for t in terms))
         q, k, v = (self.spread(t, *batch) for t in (q, k, v))
+        if self.present_keys and (self.order is not None or self.has_terms):
+            bias = _added(bias, there)
         if self.order is not None:
-            return self._heads(self._sorted(self.order, q, k, v, bias, dropout), rank)
+            out = self._sorted(self.order, q, k, v, bias, dropout)
+            return self._heads(_only(out, asking) if self.present_queries else out, rank)
         if self.has_terms:
             score, graph = self.score(state), self.pattern or EVERY
             out = graph_attention(
@@ -226,8 +238,8 @@ class AttentionStep:
                 edge_bias=edge_bias,
                 edge_scale=edge_scale,
             )
-            return self._heads(out, rank)
-        return self._heads(self.kernel(q, k, v, bias, dropout), rank)
+            return self._heads(_only(out, asking) if self.present_queries else out, rank)
+        return self._heads(self.kernel(q, k, v, bias, dropout, there, asking), rank)
 
     def _sorted(
         self,
@@ -248,29 +260,51 @@ class AttentionStep:
         return _placed_tokens(out, order.back).unflatten(1, lead)
 
     def kernel(
-        self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        dropout: float,
+        there: Tensor | None = None,
+        asking: Tensor | None = None,
     ) -> Tensor:
         lead = q.shape[1:-2]
         if len(lead) > 1:  # kernels take one axis of heads: fast ones no other
             if bias is not None:
                 bias = bias.expand(bias.shape[0], *lead, *bias.shape[-2:]).flatten(1, -3)
             q, k, v = (t.flatten(1, -3) for t in (q, k, v))
-            return self.kernel(q, k, v, bias, dropout).unflatten(1, lead)
+            return self.kernel(q, k, v, bias, dropout, there, asking).unflatten(1, lead)
         ahead = self.pattern == CAUSAL
-        if self.pattern is None and self.lengths is not None:
-            bias = _masked(self.lengths, k, bias)
-        alone = bias is None and self.lengths is None
-        if self.pattern is None or (ahead and alone):  # no graph to plan for: traceable
+        if is_relative(self.pattern) and not (there is None and asking is None):
+            there = q.new_zeros(1, k.shape[-2]) if there is None else there
+            return attend_present(q, k, v, there, asking, bias, self.pattern, dropout)
+        if self.pattern is None or (ahead and bias is None):  # no graph to plan for: traceable
             return fused(q, k, v, 1.0, causal=ahead, mask=bias, dropout=dropout)
-        return graph_attention(
-            q, k, v, self.pattern, bias=bias, dropout=dropout, lengths=self.lengths
-        )
+        if self.present_keys:
+            bias, there = _added(bias, there), None
+        lengths = self.lengths if self.present_keys == () else None
+        out = graph_attention(q, k, v, self.pattern, bias=bias, dropout=dropout, lengths=lengths)
+        return _only(out, asking) if self.present_queries else out
+
+    def _present(
+        self, axis: str, sides: Sequence[Side], lengths: Tensor | None, state: State
+    ) -> Tensor | None:
+        """(batch, rows of an axis): what conditions on it add to scores."""
+        parts = [side(state, (axis,), self.axes) for side in sides]
+        if lengths is not None:
+            there = torch.arange(self.axes[axis], device=state.device) < lengths[:, None]
+            none = torch.zeros(there.shape, dtype=state.dtype, device=state.device)
+            parts.append(none.masked_fill(~there, -torch.inf))
+        return reduce(torch.add, parts) if parts else None
 
     def _cached(self, state: State, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """New rows over what is cached; what a query adds to all its scores changes none."""
         order = (*self.node.shared, self.node.query, self.node.key)
         of_keys = tuple(side for side in self.biases if self.node.key in side.names)
         bias = self._bias(order, state, of_keys)
+        if self.present_keys:
+            bias = _added(bias, self._present(self.node.key, self.present_keys, None, state))
         q = self.spread(q, len(q))
         k, v = (t if self.node.shared else t.unsqueeze(1) for t in (k, v))
         return _attend_cached(q, k, v, bias, self, state.cache)
@@ -353,10 +387,18 @@ def head_names(node: Attention) -> list[str]:
     return [v.name for v in variables(node.head.terms) if v != SAMPLE]
 
 
-def _masked(lengths: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
-    """A mask of the keys that each sample has: (samples, 1, 1, keys) where there is no bias."""
-    there = torch.arange(k.shape[-2], device=k.device) < lengths[:, None, None, None]
-    return there if bias is None else bias.masked_fill(~there, -torch.inf)
+def _added(bias: Tensor | None, keys: Tensor | None) -> Tensor:
+    """A bias (batch, heads, queries, keys) with what conditions add to the scores of keys."""
+    assert keys is not None
+    more = keys[:, None, None]
+    return more if bias is None else bias + more
+
+
+def _only(out: Tensor, queries: Tensor | None) -> Tensor:
+    """0 for queries that are not there."""
+    assert queries is not None
+    absent = (queries == -torch.inf)[(slice(None), *(None,) * (out.ndim - 3))].unsqueeze(-1)
+    return out.masked_fill(absent, 0.0)
 
 
 @opaque(

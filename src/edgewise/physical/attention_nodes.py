@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from edgewise.graphs.pattern import Pattern
-from edgewise.kernels.attention import attention, traced
+from edgewise.kernels.attention import attention, present, traced
 from edgewise.kernels.attention.autocast import in_autocast
 from edgewise.kernels.attention.contract import NO_INPUTS, Options, TermInputs
+from edgewise.kernels.attention.flash import fused
 from edgewise.kernels.attention.prepared import Prepared, prepare_call
 from edgewise.kernels.edges import EdgeIndex, additive_attention, edge_index
 from edgewise.kernels.edges.registry import EdgeOperation, note_choice
@@ -108,6 +109,55 @@ def attend(
     return found
 
 
+def attend_masked(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    queries: Tensor | None,
+    bias: Tensor | None,
+    graph: Any,
+    dropout: float,
+) -> Tensor:
+    """All pairs, those of rows that are not there masked."""
+    mask = keys[:, None, None] if bias is None else bias + keys[:, None, None]
+    if graph is None:
+        out = fused(q, k, v, 1.0, mask=mask, dropout=dropout)
+    else:
+        out = attention(q, k, v, graph, scale=1.0, bias=mask, dropout=dropout)
+    if queries is None:
+        return out
+    return out.masked_fill((queries == -torch.inf)[:, None, :, None], 0.0)
+
+
+@opaque(
+    like=lambda q, k, v, *_: torch.empty(*q.shape[:-1], v.shape[-1], dtype=q.dtype, device="meta"),
+    operators=attend_masked,
+)
+def attend_present(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    keys: Tensor,
+    queries: Tensor | None,
+    bias: Tensor | None,
+    graph: Any,
+    dropout: float,
+) -> Tensor:
+    """Attention of the rows that are there; see `kernels/attention/present.py`.
+
+    Which they are is read from the data: on a GPU, which would have to be waited for, all pairs are
+    computed and masked.
+    """
+    q, k, v = in_autocast(q, k, v)
+    if not q.is_cuda and _interpreter() is None:
+        runs = present.runs_of(keys, queries, q.shape[2])
+        if present.worth_it(runs, graph, tuple(q.shape), k.shape[2]):
+            return present.attend_runs(q, k, v, runs, keys, bias, graph, dropout)
+    return attend_masked(q, k, v, keys, queries, bias, graph, dropout)
+
+
+ATTEND_PRESENT = attend_present.__wrapped__  # type: ignore[attr-defined]
 ATTEND = attend.__wrapped__  # type: ignore[attr-defined]  # what nodes call
 
 

@@ -132,6 +132,21 @@ def _unfolded(node: Fused) -> frozenset[str]:
     return node.pairs.unfolded if isinstance(node, Attention) else frozenset()
 
 
+def _conditions(rules: Iterable[nodes.Rule]) -> frozenset[str]:
+    """The relations that are logarithms of one relation: conditions, where that is 0 or 1."""
+    found: dict[str, bool] = {}
+    for rule in rules:
+        name, body = rule.head.relation, rule.body
+        item = body[0] if len(body) == 1 else None
+        match item:
+            case nodes.Apply(nodes.Function("log"), weight=None):
+                plain = not rule.functions and rule.head.weight is None
+                found[name] = plain and name not in found
+            case _:
+                found[name] = False
+    return frozenset(name for name, plain in found.items() if plain)
+
+
 class _Builder:
     def __init__(
         self,
@@ -160,6 +175,7 @@ class _Builder:
         self.grounder = Grounder(constants, domains, relations, limit)
         self.refusals: dict[str, str] = {}
         self.fused = self._fusible()
+        self.conditions = _conditions(plan.rules)
         self.bodies = [Body(rule, domains) for rule in self._rules()]
 
     def _by_class(self, sources: Mapping[str, Source]) -> dict[str, Source]:
@@ -176,7 +192,7 @@ class _Builder:
 
     def _fused(self, node: Fused) -> AttentionStep | RelationalStep | str:
         if isinstance(node, Attention):
-            return attention_step(node, self.grounder, self.shapes.rule)
+            return attention_step(node, self.grounder, self.shapes.rule, self.conditions)
         if self.in_parts:
             return "some of its rows are chosen, rule by rule"
         return relational_step(node, self.grounder, self.shapes.rule)

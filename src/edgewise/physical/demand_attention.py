@@ -95,6 +95,8 @@ def with_sides(step: AttentionStep, change: Callable[[AnySide], Any]) -> Attenti
         keys=tuple(map(change, step.keys)),
         scales=tuple(tuple(map(change, group)) for group in step.scales),
         biases=tuple(map(change, step.biases)),
+        present_keys=tuple(map(change, step.present_keys)),
+        present_queries=tuple(map(change, step.present_queries)),
         value=change(step.value),
         vector=None if step.vector is None else change(step.vector),
         edge_bias=tuple(map(change, step.edge_bias)),

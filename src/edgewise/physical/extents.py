@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.graphs import causal, full, window
-from edgewise.graphs.algebra import difference, intersection, union
 from edgewise.graphs.pattern import Pattern
 from edgewise.ground.body import SAMPLE
 from edgewise.ground.index import STRINGS, Grid, Index, Keys, index_of, locate
+from edgewise.kernels.attention.present import is_relative
 from edgewise.language import nodes
 from edgewise.physical.attention import CAUSAL, head_names
 from edgewise.plan.nodes import Attention
@@ -110,12 +109,13 @@ class Extents:
 @dataclass(frozen=True, eq=False)
 class Attending:
     """The heads; where they are not all, their queries, or in ragged samples their rows among the
-    padded ones; and the keys of each sample where a query could attend to padding."""
+    padded ones; and the rows of each sample, queries and keys, where some are padded."""
 
     index: Index
     queries: Tensor | None = None
     rows: Tensor | None = None
     lengths: Tensor | None = None
+    query_lengths: Tensor | None = None
 
 
 def attending_in_all(node: Attention, extents: Extents, pattern: Any) -> Attending:
@@ -156,7 +156,9 @@ def attending_in_samples(node: Attention, extents: Extents, pattern: Any) -> Att
     short = keys < (queries if pattern == CAUSAL else m)
     # no sample is without a key: a softmax over nothing has no gradient
     lengths = torch.where(alive, keys, m) if bool(short[alive].any()) else None
-    return Attending(index, rows=None if len(rows) == grid.rows else rows, lengths=lengths)
+    asking = torch.where(alive, queries, 0) if bool((queries[alive] < n).any()) else None
+    every = len(rows) == grid.rows
+    return Attending(index, None, None if every else rows, lengths, asking)
 
 
 def _first_keys(pattern: Pattern, n: int, m: int) -> Tensor:
@@ -169,7 +171,7 @@ def _first_keys(pattern: Pattern, n: int, m: int) -> Tensor:
 
 def _refuse_other(pattern: Pattern, queries: Tensor, keys: Tensor, n: int, m: int) -> None:
     """A pattern of padded samples is that of each, cut off; some depend on where a sample ends."""
-    if _is_cut(pattern):
+    if is_relative(pattern):  # then it never depends on the lengths
         return
     pairs = torch.unique(torch.stack([queries, keys]), dim=1).T.tolist()
     longest = pattern.edges(n, m)
@@ -177,13 +179,3 @@ def _refuse_other(pattern: Pattern, queries: Tensor, keys: Tensor, n: int, m: in
         inside = (longest[0] < length) & (longest[1] < width)
         if not torch.equal(pattern.edges(length, width), longest[:, inside]):
             raise Refused(f"{pattern!r} is another in shorter samples")
-
-
-def _is_cut(pattern: Pattern) -> bool:
-    """Whether whether a pair is in the pattern never depends on the lengths."""
-    match pattern:
-        case union() | intersection():
-            return all(map(_is_cut, pattern.members))
-        case difference():
-            return _is_cut(pattern.left) and _is_cut(pattern.right)
-    return isinstance(pattern, causal | full | window)

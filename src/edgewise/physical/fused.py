@@ -156,10 +156,15 @@ PRODUCT = nodes.Function("product")
 ShapeOf = Callable[[nodes.Rule], tuple[int, ...] | None]
 
 
-def attention_step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep | str:
-    """The step for a node, or why its rules must be run one by one."""
+def attention_step(
+    node: Attention, grounder: Grounder, shape: ShapeOf, conditions: frozenset[str]
+) -> AttentionStep | str:
+    """The step for a node, or why its rules must be run one by one.
+
+    `conditions` are relations whose values are logarithms: −∞ says that a row is not there.
+    """
     try:
-        return _step(node, grounder, shape)
+        return _step(node, grounder, shape, conditions)
     except Refused as refusal:
         return str(refusal)
 
@@ -232,7 +237,9 @@ def _rule(item: nodes.Expression, names: tuple[str, ...]) -> nodes.Rule:
     return nodes.Rule(head, (item,), (PRODUCT,))
 
 
-def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
+def _step(
+    node: Attention, grounder: Grounder, shape: ShapeOf, conditions: frozenset[str]
+) -> AttentionStep:
     samples = _samples(node, grounder)
     parts = _Parts(grounder, shape, Extents(samples))
     side, axes = parts.side, parts.extents.axes
@@ -245,7 +252,11 @@ def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
         parts.check(number, tuple(sorted(names_in(number))), (0,))
     value = parts.add(node.value, (0, 1, 2))
     scales = [[parts.add(s, (0,)) for s in dot.scale] for dot in score.dots]
-    pairs = [parts.pair(score.reads[n], node) for n in added]
+    reads = {n: score.reads[n] for n in added}
+    told = {n: _condition(reads[n], node, conditions) for n in added}
+    there = {axis: [parts.add(reads[n], (0,)) for n in added if told[n] == axis]
+             for axis in (node.key, node.query)}  # fmt: skip
+    pairs = [parts.pair(reads[n], node) for n in added if told[n] is None]
     biases = [part for part in pairs if isinstance(part, _Part)]
     listed = [part for part in pairs if isinstance(part, Listed)]
     factors = [] if factor is None else [parts.listed(score.reads[factor])]
@@ -280,6 +291,9 @@ def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
         found.pattern,
         samples=None if found.packed else samples,
         lengths=found.attending.lengths,
+        query_lengths=found.attending.query_lengths,
+        present_keys=tuple(map(side, there[node.key])),
+        present_queries=tuple(map(side, there[node.query])),
         edge_bias=tuple(edge_side(part, node, axes, found.pattern) for part in listed),
         edge_scale=tuple(edge_side(part, node, axes, found.pattern) for part in factors),
         order=found.order,
@@ -295,6 +309,14 @@ def _step(node: Attention, grounder: Grounder, shape: ShapeOf) -> AttentionStep:
     vector = None if products.vector is None else alone.add(products.vector, (1, 2))
     which = pairs_of(found.pattern, axes[node.query], axes[node.key])
     return replace(step, vector=None if vector is None else alone.side(vector), which=which)
+
+
+def _condition(item: nodes.Expression, node: Attention, conditions: frozenset[str]) -> str | None:
+    """The axis, of queries or of keys, on which a condition is that is added to the score."""
+    if not isinstance(item, nodes.Atom) or item.relation not in conditions:
+        return None
+    names = names_in(item) - {SAMPLE.name}
+    return next((axis for axis in (node.key, node.query) if names == {axis}), None)
 
 
 def _refuse_dense(

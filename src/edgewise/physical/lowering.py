@@ -87,7 +87,7 @@ class Lowering:
         self._held[id(thing)] = thing, self._argument(name), None
 
     def _argument(self, name: str) -> Node:
-        node = self.graph.create_node("placeholder", "", name=_identifier(name))
+        node = self.graph.create_node("placeholder", "", name=identifier(name))
         node.target = node.name  # which is no other's
         return node
 
@@ -297,7 +297,7 @@ class Lowering:
 
 
 @lru_cache(MANY)
-def _identifier(name: str) -> str:
+def identifier(name: str) -> str:
     """A name as one of Python's; the function of a module has an argument `self`."""
     name = re.sub(r"\W", "_", name)
     return name if name.isidentifier() and name != "self" else f"p{name}"

@@ -12,7 +12,7 @@ from edgewise.language.blocks import defined, rename
 from edgewise.language.nodes import Atom, Function, Statement
 from edgewise.zoo import bert, block, layers
 from edgewise.zoo.block import Edges
-from edgewise.zoo.parts import penalty
+from edgewise.zoo.parts import present
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def program(config: Config) -> Program:
     stack, last = stacked(config)
     rules = [
         *bert.embeddings(R.x, config),
-        *penalty(R.mask, R.penalty),
+        *present(R.mask, R.present),
         *layers.positions(R.x, config),
         *stack,
         *layers.ended(last, R.out, config),

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from edgewise.language import F, Program, R, V, W, repeat, scope
 from edgewise.language.nodes import Atom, Expression, Function, Statement
+from edgewise.zoo import layers
 from edgewise.zoo.parts import (
     Statements,
     attention,
@@ -23,7 +24,7 @@ from edgewise.zoo.parts import (
     head_size,
     heads,
     layer_norm,
-    penalty,
+    present,
     residual,
     speeds,
 )
@@ -96,7 +97,7 @@ def attended(
     read, found = R[f"{name}_norm"] if config.inside else x, R[f"{name}_heads"]
     rules = attention(
         read, found, d, h, to=to, p=config.dropout,
-        scores=(R.penalty(V.J),) if config.MASKED and not past else (),
+        scores=_real(to) if config.MASKED and not past else (),
         where=(R.special.leq(V.J, V.I),) if past else (),
     )  # fmt: skip
     if not config.KEY_BIAS:
@@ -106,6 +107,11 @@ def attended(
         (found(V.I) <= R[f"{name}.context"](V.H, V.I)) | [F.concat_agg],
     ]
     return sublayer(name, x, y, own, found, d, config)
+
+
+def _real(to: Atom | None) -> tuple[Expression, ...]:
+    """Pairs of tokens, not of padding; the target has none."""
+    return layers.REAL if to is None else (layers.REAL_KEY,)
 
 
 def sublayer(
@@ -164,7 +170,7 @@ def program(config: Config) -> Program:
     rules = [
         *embedded("encoder", R.source, R.x, config),
         *embedded("decoder", R.target, R.y, config),
-        *penalty(R.mask, R.penalty),
+        *present(R.mask, R.present),
         *both(config),
         R.logits(V.I)
         <= (R["decoder.out"](V.I)[W.word[words, config.size]], W["logits.bias"][words,]),

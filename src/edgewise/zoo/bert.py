@@ -16,7 +16,7 @@ from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom, Expression, Function, Statement, Variable
 from edgewise.zoo import block, layers
 from edgewise.zoo.block import Edges
-from edgewise.zoo.parts import Statements, affine, dropped, layer_norm, linear, penalty, relative
+from edgewise.zoo.parts import Statements, affine, dropped, layer_norm, linear, present, relative
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def embeddings(y: Atom, config: Config) -> Statements:
 
 
 def layer(x: Atom, config: Config, edges: Edges) -> Statements:
-    scores: tuple[Expression, ...] = (R.penalty(V.J),)
+    scores: tuple[Expression, ...] = layers.REAL
     scores += (R.relative(V.H, V.I, V.J),) if config.buckets else ()
     return layers.layer(
         x, lambda read: layers.attention(read, R.heads, config, edges, scores=scores), config
@@ -118,7 +118,7 @@ def encoder(
     stack, (last,) = block.stacked(lambda pairs: lambda x: made(x, config, pairs), edges, R.x)
     return [
         *embedded(R.x, config),
-        *penalty(R.mask, R.penalty),
+        *present(R.mask, R.present),
         *layers.positions(R.x, config),
         *before,
         *stack,

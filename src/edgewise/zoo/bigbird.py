@@ -70,7 +70,7 @@ def repeated_keys(x: Atom, config: Config) -> Statements:
 
 
 def layer(x: Atom, config: Config, edges: Edges) -> Statements:
-    scores: tuple[Expression, ...] = (R.penalty(V.J),)
+    scores: tuple[Expression, ...] = layers.REAL
     if config.variant == "hf_eval":
         scores += (R.counted(V.J).T @ R.sparse(V.I),)
     return layers.layer(

@@ -13,7 +13,7 @@ from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom, Expression, Function
 from edgewise.zoo import bert, block, layers
 from edgewise.zoo.block import Edges
-from edgewise.zoo.parts import Statements, dropped, head_size, heads, layer_norm, penalty
+from edgewise.zoo.parts import Statements, dropped, head_size, heads, layer_norm, present
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def attention(x: Atom, y: Atom, config: Config, edges: Edges) -> Statements:
     """Three score terms: content to content, content to place, place to content."""
     d, size, h = head_size(config.size, config.heads), config.size, V.H
     values = heads(x, R.v, size, d)
-    terms: tuple[Expression, ...] = (R.penalty(V.J),)
+    terms: tuple[Expression, ...] = layers.REAL
     if config.aggregation != "softmax":
         return [*values, *layers.attend(x, y, R.v(h, V.J), terms, config, edges)]
     placed = config.positions == "relative"
@@ -114,7 +114,7 @@ def program(config: Config) -> Program:
         R.word(V.I) <= F.lookup(W.word[config.vocabulary, d], R.token(V.I)),
         *(layer_norm(R.word, R.embedded, d, eps=config.eps) if norms else []),
         R.x(V.I) <= dropped(row * R.mask(V.I), config.dropout),
-        *penalty(R.mask, R.penalty),
+        *present(R.mask, R.present),
         *(distances(R.token, config.reach) if placed else []),
         *([R.place(V.D) <= W.place(V.D)[d,]] if placed else []),
         *stack,

@@ -15,7 +15,7 @@ from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom, Expression, Fact, Statement
 from edgewise.zoo import block, deberta, layers
 from edgewise.zoo.block import Edges
-from edgewise.zoo.parts import Statements, dropped, head_size, heads, layer_norm, penalty
+from edgewise.zoo.parts import Statements, dropped, head_size, heads, layer_norm, present
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def attention(x: Atom, y: Atom, config: Config, edges: Edges) -> Statements:
         R.k(h, V.J).T @ layers.scaled(R.q(h, V.I), factor),
         layers.scaled(R.to_place(h, V.I, V.J), factor),
         layers.scaled(R.from_place(h, V.I, V.J), factor),
-        R.penalty(V.J),
+        *layers.REAL,
     )
     return [
         *heads(x, R.q, size, d),
@@ -115,7 +115,7 @@ def program(config: Config) -> Program:
         R.word(V.I) <= F.lookup(W.word[config.vocabulary, d], R.token(V.I)),
         *layer_norm(R.word, R.embedded, d, eps=config.eps),
         R.x(V.I) <= dropped(R.embedded(V.I) * R.mask(V.I), config.dropout),
-        *penalty(R.mask, R.penalty),
+        *present(R.mask, R.present),
         place(V.D) <= W.place(V.D)[d,],
         *(normed_places(config) if config.place_norm else []),
         *stack,

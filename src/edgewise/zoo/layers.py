@@ -14,6 +14,7 @@ from edgewise.language.nodes import Atom, Expression, Fact, Statement, Variable
 from edgewise.language.statements import mapped
 from edgewise.zoo.block import ACTIVATIONS, GATED, Config, Edges, everywhere
 from edgewise.zoo.parts import (
+    FAR,
     Statements,
     affine,
     dropped,
@@ -30,7 +31,8 @@ from edgewise.zoo.parts import (
 BUCKETS, FAR_BUCKET = 32, 128
 MOST = 1e30  # keys
 AGGREGATED = "_of"  # what the relation of aggregated values ends with
-PADDED = R.penalty(V.J)  # the score of a padded key; see `parts.penalty`
+REAL = (R.present(V.I), R.present(V.J))  # no pairs of padding; see `parts.present`
+REAL_KEY = REAL[1]
 Norm = Callable[..., Statements]
 
 
@@ -275,11 +277,12 @@ def _aggregated(
     heads_ = tuple(key for key in keys if key in value.terms)
     found = R[f"{y.relation}{AGGREGATED}"](*heads_, *rows)
     count = R[f"{y.relation}_count"](*rows)
-    padded, mean = PADDED in scores, config.aggregation == "mean"
+    padded, mean = REAL_KEY in scores, config.aggregation == "mean"
     out: Expression = found
     made: Statements = []
     if config.aggregation == "max":
-        made = [(found <= (value + PADDED if padded else value, *row, *where)) | [F.max_agg]]
+        low = F.reverse(R.mask(V.J))[FAR].fixed()
+        made = [(found <= (value + low if padded else value, *row, *where)) | [F.max_agg]]
     elif mean and not padded:
         made = [(found <= (value, *row, *where)) | [F.avg_agg]]
     else:

@@ -48,7 +48,7 @@ def layer(x: Atom, config: Config, edges: Edges) -> Statements:
 
 def attention(x: Atom, config: Config, edges: Edges) -> Statements:
     """Derives `heads(i)`: near ones for most tokens, others for global ones."""
-    scores, g = (R.penalty(V.J),), config.tokens
+    scores, g = layers.REAL, config.tokens
     if not g:
         return layers.attention(x, R.heads, config, edges, scores=scores)
     near = layers.attention(x, R.near, config, edges, scores=scores)
@@ -63,7 +63,7 @@ def globally(x: Atom, config: Config) -> Statements:
     """The rows of global tokens."""
     d, first = config.size, R.special.lt(V.I, config.tokens)
     size = head_size(d, config.heads)
-    rules = layers.attention(x, R.all, config, ((config.heads, ()),), scores=(R.penalty(V.J),))
+    rules = layers.attention(x, R.all, config, ((config.heads, ()),), scores=layers.REAL)
     query = x(V.I)[W["q.weight"](V.H)[size, d]], W["q.bias"](V.H)[size,], first
     if config.aggregation == "softmax":
         rules = [R.q(V.H, V.I) <= query, *rules[1:]]

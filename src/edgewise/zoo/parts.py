@@ -151,9 +151,12 @@ def head_size(size: int, heads_: int) -> int:
     return integer(size, "size", 1) // heads_
 
 
-def penalty(mask: Atom, y: Atom) -> Statements:
-    """Added to the score of a padded key (mask 0), so that its softmax weight is exactly 0."""
-    return [y(V.J) <= F.reverse(mask(V.J))[FAR].fixed()]
+def present(mask: Atom, y: Atom) -> Statements:
+    """yᵢ = log(maskᵢ): 0 for a token, −∞ for padding. Added to scores it is a condition.
+
+    A pair of which one row is padding has the weight 0, and is not computed.
+    """
+    return [y(V.I) <= F.log(mask(V.I))]
 
 
 def relative(x: Atom, y: Atom, buckets: int, far: int, *, both: bool = True) -> Statements:

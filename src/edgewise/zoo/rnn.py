@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from edgewise.errors import EdgewiseError, caller, suggest
 from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom, Expression
-from edgewise.zoo.parts import Statements, affine, dropped, penalty
+from edgewise.zoo.parts import Statements, affine, dropped, present
 
 SCORES = ("none", "dot", "general", "concat")
 
@@ -86,8 +86,8 @@ def luong(s: Atom, h: Atom, y: Atom, config: Config) -> Statements:
     d = config.size
     logit = score(s, h, config)
     return [
-        *penalty(R.mask, R.penalty),
-        (R.weights(V.I, V.J) <= (logit, R.penalty(V.J))) | [F.softmax_agg(agg_terms=[V.J])],
+        *present(R.mask, R.present),
+        (R.weights(V.I, V.J) <= (logit, R.present(V.J))) | [F.softmax_agg(agg_terms=[V.J])],
         (R.context(V.I) <= (R.weights(V.I, V.J), h(V.J))) | [F.product],
         (y(V.I) <= (R.context(V.I)[W["out.context"][d, d]], s(V.I)[W["out.state"][d, d]]))
         | [F.tanh],

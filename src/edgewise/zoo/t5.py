@@ -14,7 +14,7 @@ from edgewise.language import F, Program, R, V, W, scope
 from edgewise.language.nodes import Atom, Expression, Function, Statement
 from edgewise.zoo import block, layers
 from edgewise.zoo.block import Edges, everywhere
-from edgewise.zoo.parts import Statements, dropped, penalty, relative, rms_norm
+from edgewise.zoo.parts import Statements, dropped, present, relative, rms_norm
 
 PAST = (R.special.leq(V.J, V.I),)
 PLAIN: Any = {"norm": rms_norm, "bias": False}
@@ -95,14 +95,14 @@ def feed_forward(x: Atom, y: Atom, config: Config) -> Statements:
 
 
 def encoder_layer(x: Atom, config: Config, edges: Edges) -> Statements:
-    rules, mid = attended(x, R.self, config, edges, R.penalty(V.J))
+    rules, mid = attended(x, R.self, config, edges, *layers.REAL)
     return [*rules, *feed_forward(mid, R.out, config)]
 
 
 def decoder_layer(y: Atom, config: Config, edges: Edges) -> Statements:
     own, mid = attended(y, R.self, config, edges)
     every = ((config.heads, ()),)
-    cross, last = attended(mid, R.cross, config, every, R.penalty(V.J), to=R.memory)
+    cross, last = attended(mid, R.cross, config, every, layers.REAL_KEY, to=R.memory)
     return [*own, *cross, *feed_forward(last, R.out, config)]
 
 
@@ -135,7 +135,7 @@ def program(config: Config) -> Program:
     rules = [
         *embedded(R.source, R.x, config),
         *embedded(R.target, R.y, config),
-        *penalty(R.mask, R.penalty),
+        *present(R.mask, R.present),
         *scope("encoder")(stacked("encoder", R.x, config.layers, config)),
         R.memory(V.I) <= dropped(R["encoder.out"](V.I), config.dropout),
         *scope("decoder")(stacked("decoder", R.y, config.decoder_layers, config)),

@@ -19,7 +19,7 @@ from edgewise.language import F, Program, R, V, W, scope
 from edgewise.language.nodes import Atom, Expression, Function, Statement
 from edgewise.zoo import block, layers
 from edgewise.zoo.block import Edges, everywhere
-from edgewise.zoo.parts import Statements, dropped, linear, penalty
+from edgewise.zoo.parts import Statements, dropped, linear, present
 
 PAST = (R.special.leq(V.J, V.I),)
 
@@ -74,7 +74,7 @@ def attended(
 
 def encoder_layer(x: Atom, config: Config, edges: Edges) -> Statements:
     return [
-        *attended("self", x, R.attended, config, edges, R.penalty(V.J)),
+        *attended("self", x, R.attended, config, edges, *layers.REAL),
         *feed_forward(R.attended, config),
     ]
 
@@ -83,7 +83,7 @@ def decoder_layer(y: Atom, config: Config, edges: Edges) -> Statements:
     every = ((config.heads, ()),)
     return [
         *attended("self", y, R.attended, config, edges),
-        *attended("cross", R.attended, R.crossed, config, every, R.penalty(V.J), to=R.memory),
+        *attended("cross", R.attended, R.crossed, config, every, layers.REAL_KEY, to=R.memory),
         *feed_forward(R.crossed, config),
     ]
 
@@ -116,7 +116,7 @@ def program(config: Config) -> Program:
     rules = [
         *embedded(R.source, R.x, config),
         *embedded(R.target, R.y, config),
-        *penalty(R.mask, R.penalty),
+        *present(R.mask, R.present),
         *stacked("encoder", R.x, config.layers, config),
         R.memory(V.I) <= R["encoder.out"](V.I),
         *stacked("decoder", R.y, config.decoder_layers, config),

@@ -18,7 +18,7 @@ from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom, Expression, Function, Statement
 from edgewise.zoo import block, layers
 from edgewise.zoo.block import BadConfig, Edges
-from edgewise.zoo.parts import FAR, Statements, affine, dropped, head_size, heads, penalty, speeds
+from edgewise.zoo.parts import FAR, Statements, affine, dropped, head_size, heads, present, speeds
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def _read(x: Atom, y: Atom, config: Config) -> tuple[Statements, Atom]:
 
 def layer(x: Atom, config: Config, edges: Edges) -> Statements:
     norm, read = _read(x, R.norm1, config)
-    rules = stream(x, read, R.out, config, edges, R.penalty(V.J))
+    rules = stream(x, read, R.out, config, edges, *layers.REAL)
     return [*norm, *keys(read, config), *rules]
 
 
@@ -197,8 +197,8 @@ def two_streams(
         *norm,
         *norm_g,
         *keys(read, config),
-        *stream(x, read, R.out, config, edges, R.penalty(V.J), R.masked(V.I, V.J)),
-        *stream(g, read_g, R.guess, config, edges, R.penalty(V.J), R.unseen(V.I, V.J)),
+        *stream(x, read, R.out, config, edges, *layers.REAL, R.masked(V.I, V.J)),
+        *stream(g, read_g, R.guess, config, edges, *layers.REAL, R.unseen(V.I, V.J)),
     ]
     return rules, (R.out, R.guess)
 
@@ -213,7 +213,7 @@ def program(config: Config) -> Program:
     size, p, edges = config.size, config.dropout, block.edges(config, config.layers)
     rules: list[Statement] = [
         R.x(V.I) <= dropped(F.lookup(W.word[config.vocabulary, size], R.token(V.I)), p),
-        *penalty(R.mask, R.penalty),
+        *present(R.mask, R.present),
         *(places(config) if config.positions == "relative" else []),
         *(segments(config) if config.aggregation == "softmax" else []),
     ]

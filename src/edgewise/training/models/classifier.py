@@ -15,7 +15,7 @@ from edgewise.training.models.knobs import Transformer, stack_sizes
 from edgewise.training.models.language import initialise
 from edgewise.training.schema import number
 from edgewise.zoo import layers, transformer
-from edgewise.zoo.parts import affine, dropped, penalty
+from edgewise.zoo.parts import affine, dropped, present
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ def program(config: Classifier, words: int, longest: int, classes: int) -> Progr
     return Program(
         [
             *transformer.embedded(R.token, R.x, sizes),
-            *penalty(R.mask, R.penalty),
+            *present(R.mask, R.present),
             *transformer.stacked("encoder", R.x, config.layers, sizes),
             (R.mean <= (R.share(V.I), R["encoder.out"](V.I))) | [F.product],
             R.logits <= affine(dropped(R.mean, config.dropout), "logits", d, classes),

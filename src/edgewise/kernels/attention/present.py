@@ -1,0 +1,153 @@
+"""Attention of the rows that are there: padded rows of a sample are neither queries nor keys.
+
+Samples are (batch, heads, rows, features). `keys` (batch, m) and `queries` (batch, n) are added to
+scores: 0, or −∞ where there is no such row. Samples next to each other that are equally long are
+one call, so that the pairs computed are those of real rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from edgewise.graphs import causal, full, window
+from edgewise.graphs.algebra import difference, intersection, union
+from edgewise.kernels.attention.flash import fused
+
+CALL = 1 << 17  # what a call costs beside its pairs: multiplications
+MOST_REAL = 0.9  # of all pairs: beyond, rows are not copied to save the others
+CAUSAL = causal()
+Span = tuple[int, int]  # from, to
+
+
+@dataclass(frozen=True)
+class Run:
+    """So many samples from `first` on, whose rows are there from one place to another."""
+
+    first: int
+    samples: int
+    queries: Span
+    keys: Span
+
+    @property
+    def pairs(self) -> int:
+        (a, b), (c, d) = self.queries, self.keys
+        return self.samples * (b - a) * (d - c)
+
+
+def is_relative(graph: Any) -> bool:
+    """Whether a pair of a pattern depends on the distance of its rows alone."""
+    match graph:
+        case union() | intersection():
+            return all(map(is_relative, graph.members))
+        case difference():
+            return is_relative(graph.left) and is_relative(graph.right)
+    return graph is None or isinstance(graph, causal | full | window)
+
+
+def runs_of(keys: Tensor, queries: Tensor | None, n: int) -> list[Run]:
+    """The runs of a batch."""
+    held = _spans(keys)
+    asking = [(0, n)] * len(held) if queries is None else _spans(queries)
+    if len(held) != len(asking):
+        most = max(len(held), len(asking))
+        held, asking = (x * most if len(x) == 1 else x for x in (held, asking))
+    found, first = [], 0
+    for (of, to), same in groupby(zip(asking, held, strict=True)):
+        count = len(list(same))
+        found.append(Run(first, count, of, to))
+        first += count
+    return found
+
+
+def _spans(there: Tensor) -> list[Span]:
+    """From the first row of each sample that is there to the last."""
+    real = there > -torch.inf
+    some = real.any(1)
+    first = real.int().argmax(1)
+    last = real.shape[1] - real.flip(1).int().argmax(1)
+    ends = torch.stack([torch.where(some, first, 0), torch.where(some, last, 0)], 1)
+    return [(int(a), int(b)) for a, b in ends.tolist()]
+
+
+def worth_it(runs: list[Run], graph: Any, shape: tuple[int, ...], m: int) -> bool:
+    """Whether calls of the runs are less work than one call with a mask; and equal."""
+    batch, heads, n, d = shape
+    if not is_relative(graph):
+        return False
+    if graph is not None and any(r.queries[0] != r.keys[0] for r in runs if r.pairs):
+        return False  # rows of which are at other distances
+    pairs = sum(run.pairs for run in runs)
+    return len(runs) == 1 or fewer(pairs, len(runs), batch * n * m, heads * d)
+
+
+def fewer(pairs: int, calls: int, padded: int, width: int) -> bool:
+    """Whether so many calls for these pairs are less work than one for the padded ones."""
+    return pairs * width + CALL * calls < MOST_REAL * padded * width
+
+
+def attend_runs(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    runs: list[Run],
+    keys: Tensor,
+    bias: Tensor | None,
+    graph: Any,
+    dropout: float,
+) -> Tensor:
+    """The rows of every run by themselves; what is not there is 0."""
+    parts = list(_parts(q, k, v, runs, keys, bias, graph, dropout))
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+
+def _parts(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    runs: list[Run],
+    keys: Tensor,
+    bias: Tensor | None,
+    graph: Any,
+    dropout: float,
+) -> Iterator[Tensor]:
+    n, heads, width = q.shape[2], q.shape[1], v.shape[3]
+    for run in runs:
+        if not run.pairs:
+            yield q.new_zeros(run.samples, heads, n, width)
+            continue
+        asked, held = run.queries, run.keys
+        rows = [x.narrow(0, run.first, run.samples) for x in (q, k, v)]
+        ours = [x[:, :, s:e] for x, (s, e) in zip(rows, (asked, held, held), strict=True)]
+        out = _attend(ours[0], ours[1], ours[2], graph, _mask(run, keys, bias), dropout)
+        yield pad(out, (0, 0, asked[0], n - asked[1]))
+
+
+def _mask(run: Run, keys: Tensor, bias: Tensor | None) -> Tensor | None:
+    """What is added to the scores of a run; None if nothing."""
+    held = keys if len(keys) == 1 else keys.narrow(0, run.first, run.samples)
+    held = held[:, run.keys[0] : run.keys[1]]
+    holes = held[:, None, None] if bool(held.any()) else None
+    if bias is None:
+        return holes
+    own = bias if len(bias) == 1 else bias.narrow(0, run.first, run.samples)
+    own = own if own.shape[2] == 1 else own[:, :, run.queries[0] : run.queries[1]]
+    own = own if own.shape[3] == 1 else own[..., run.keys[0] : run.keys[1]]
+    return own if holes is None else own + holes
+
+
+def _attend(
+    q: Tensor, k: Tensor, v: Tensor, graph: Any, mask: Tensor | None, dropout: float
+) -> Tensor:
+    if graph is None or (graph == CAUSAL and mask is None):
+        return fused(q, k, v, 1.0, causal=graph is not None, mask=mask, dropout=dropout)
+    from edgewise.kernels.attention import attention
+
+    found: Tensor = attention(q, k, v, graph, scale=1.0, bias=mask, dropout=dropout)
+    return found
