@@ -149,7 +149,7 @@ def test_ragged_batches_compute_real_pairs():
 
 def test_runs():
     keys = torch.log(of_lengths(8, 8, 8, 3, 0, 3).double())
-    runs = runs_of(keys, keys, 8)
+    runs = runs_of(keys, keys, 5, 8)
     assert [(r.first, r.samples, r.queries) for r in runs] == [
         (0, 2, (0, 8)), (2, 1, (0, 3)), (3, 1, (0, 0)), (4, 1, (0, 3)),
     ]  # fmt: skip

@@ -51,13 +51,11 @@ def is_relative(graph: Any) -> bool:
     return graph is None or isinstance(graph, causal | full | window)
 
 
-def runs_of(keys: Tensor, queries: Tensor | None, n: int) -> list[Run]:
-    """The runs of a batch."""
+def runs_of(keys: Tensor, queries: Tensor | None, batch: int, n: int) -> list[Run]:
+    """The runs of a batch; one row of `keys` or `queries` stands for all samples."""
     held = _spans(keys)
-    asking = [(0, n)] * len(held) if queries is None else _spans(queries)
-    if len(held) != len(asking):
-        most = max(len(held), len(asking))
-        held, asking = (x * most if len(x) == 1 else x for x in (held, asking))
+    asking = [(0, n)] if queries is None else _spans(queries)
+    held, asking = (x * batch if len(x) == 1 else x for x in (held, asking))
     found, first = [], 0
     for (of, to), same in groupby(zip(asking, held, strict=True)):
         count = len(list(same))
