@@ -14,7 +14,7 @@ from measure import write
 from edgewise import R
 
 sys.path.append(str(Path(__file__).parents[1]))  # the corpus is that of the tests
-from tests.ground.mask_corpus import CORPUS, facts  # noqa: E402
+from tests.ground.mask_corpus import CORPUS, facts
 
 D, REPEATS = 64, 3
 NAMES = (
