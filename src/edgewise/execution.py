@@ -212,10 +212,7 @@ class Execution(torch.nn.Module):
 
     def _ready_plan(self, data: Data) -> None:
         """Build and lower the step for data that has every input, before it is called."""
-        step, values = self._resolved(data, {})
-        weights = self._weights()
-        given = [*values.values(), *weights.values()]
-        step.plan(tuple(values), given, tuple(weights), self._one, self.training, False)
+        self._plan(*self._resolved(data, {}))
 
     def _plan(self, step: Step, values: Mapping[str, Tensor]) -> PhysicalPlan:
         """The plan of a step for these values."""

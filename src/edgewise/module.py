@@ -19,10 +19,11 @@ from edgewise.language import nodes
 from edgewise.language.program import FactLike
 from edgewise.physical.data import Data
 from edgewise.physical.lowering import to_device
-from edgewise.physical.output import Relation, Returned
+from edgewise.physical.output import Returned
 from edgewise.physical.padded import padded_steps
 from edgewise.physical.plan import untraced
 from edgewise.physical.prepare import build_step
+from edgewise.physical.relation import Relation
 from edgewise.physical.want import BadWant, WantLike, read_want
 
 if TYPE_CHECKING:
@@ -163,9 +164,9 @@ class Model(Execution):
         """
         held = self._cache if data is None else data
         self._refuse_foreign(held)
-        given = self._reader.read(inputs, self._one)
-        more = dense(given)
-        rest = {name: item for name, item in given.items() if name not in more}
+        read = self._reader.read(inputs, self._one)
+        more = dense(read)
+        rest = {name: item for name, item in read.items() if name not in more}
         if rest:
             check_numbers(rest)
             held = Data(self._number, {**held.inputs, **rest}, held.facts, held.open)

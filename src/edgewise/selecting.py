@@ -19,7 +19,8 @@ from edgewise.language.statements import weights as weights_of
 from edgewise.module import Model
 from edgewise.passes import optimise
 from edgewise.physical.data import Data
-from edgewise.physical.output import Relation, Returned
+from edgewise.physical.output import Returned
+from edgewise.physical.relation import Relation
 from edgewise.physical.step import Step
 from edgewise.physical.want import WantLike
 from edgewise.physical.weights import owner

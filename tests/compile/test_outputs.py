@@ -6,7 +6,7 @@ import torch
 from edgewise import F, Program, R, V, rows
 from edgewise.ground.index import Constants
 from edgewise.language.nodes import Constant, Rule
-from edgewise.physical.output import Relation
+from edgewise.physical.relation import Relation
 
 
 def test_keys_of_an_output_are_its_own() -> None:

@@ -321,7 +321,8 @@ def wanted_of_samples(trial: Trial) -> None:
 def several(trial: Trial) -> None:
     """All derived relations at once, by name."""
     tensors = leaves(trial.facts)
-    heads = sorted({rule.head.relation for rule in trial.program.rules})
+    names = {rule.head.relation for rule in trial.program.rules}
+    heads = sorted(name for name in names if not name.startswith("@"))
     model = trial.program.compile([nodes.Atom(name) for name in heads], dtype=torch.float64).eval()
     with torch.no_grad():
         for name in trial.learnable:

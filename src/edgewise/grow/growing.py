@@ -14,8 +14,8 @@ from edgewise.grow.cache import KeyValueCache
 from edgewise.grow.history import InputHistory, furthest
 from edgewise.grow.plan import IncrementalPlan, incremental_plan
 from edgewise.inputs.kinds import numbers
-from edgewise.physical.output import Relation
 from edgewise.physical.plan import PhysicalPlan
+from edgewise.physical.relation import Relation
 from edgewise.physical.step import Step
 from edgewise.physical.weights import weights_changed
 

@@ -25,7 +25,7 @@ from edgewise.language.terms import variables
 from edgewise.layouts.ragged import Ints, Segments, pointer, ranges
 from edgewise.physical.merge import Merge, merge_of
 
-FEW = 16  # rows for each that is looked up: beyond, a search is faster than a table
+LOOK_UP = 16  # rows for each that is looked up: beyond, a search is faster than a table
 
 
 class Chooser(Protocol):
@@ -42,7 +42,7 @@ def distinct_below(rows: Sequence[Tensor], size: int) -> Tensor:
     """Different rows of a relation with `size` of them, ascending."""
     if not rows:
         return torch.zeros(0, dtype=torch.int64)
-    if sum(map(len, rows)) * FEW < size:
+    if sum(map(len, rows)) * LOOK_UP < size:
         return torch.cat([*rows]).unique()
     held = torch.zeros(size, dtype=torch.bool)
     for some in rows:
@@ -52,7 +52,7 @@ def distinct_below(rows: Sequence[Tensor], size: int) -> Tensor:
 
 def places_among(rows: Tensor, wanted: Tensor, size: int) -> Tensor:
     """The place of each wanted row among ascending `rows`, which are below `size`; -1: none."""
-    if len(wanted) * FEW < size:
+    if len(wanted) * LOOK_UP < size:
         at = torch.searchsorted(rows, wanted).clamp(max=max(len(rows) - 1, 0))
         return torch.where(rows[at] == wanted, at, -1) if len(rows) else torch.full_like(wanted, -1)
     table = torch.full((size + 1,), -1)  # the last is read for -1

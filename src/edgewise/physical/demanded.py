@@ -175,8 +175,8 @@ class DemandIndex:
         steps: list[AnyStep] = []
         for taken in reversed(found):
             if isinstance(taken, TakenComponent):
-                step, given = taken.built(need, self.limit)
-                need.chosen |= given
+                step, held = taken.built(need, self.limit)
+                need.chosen |= held
                 steps.append(step)
             elif isinstance(taken, ComponentIndex):
                 steps.append(taken.step)

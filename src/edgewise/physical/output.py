@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from edgewise.checks.evaluation import BadQuery, NotDerivable
-from edgewise.errors import EdgewiseError, caller, safe_repr
+from edgewise.errors import EdgewiseError, caller
 from edgewise.ground.body import SAMPLE
-from edgewise.ground.index import STRINGS, Constants, Grid, Index, KeyOutOfRange, locate
+from edgewise.ground.index import Constants, Grid, Index, KeyOutOfRange, locate
 from edgewise.inputs.prepare import BoundPlan
 from edgewise.inputs.range_check import dense_sizes
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
-from edgewise.notebook import html_table, short_value
+from edgewise.physical.relation import Relation
 from edgewise.physical.state import Column
 from edgewise.physical.value_shapes import Shapes
 from edgewise.physical.want import Want, rows_wanted
@@ -276,77 +274,6 @@ def _places(
             "give keys below the length of the dense inputs, or call `model.rows(...)`",
         )
     return (None if len(places) == Grid(sizes).rows else places), None
-
-
-class Relation(Mapping[nodes.Atom, Tensor]):
-    """Explicit rows: `index` (arity, rows) of keys and `data` ([batch,] rows, value...).
-
-    As a mapping it goes from atom to value, in key order; strings are shown as themselves.
-    """
-
-    def __init__(
-        self, name: str, index: Tensor, data: Tensor, constants: Constants, batched: bool
-    ) -> None:
-        self.name = name
-        self._keys = index  # of the step, which must not be written into
-        self.data = data
-        self.constants = constants
-        self.batched = batched
-
-    @cached_property
-    def index(self) -> Tensor:
-        return self._keys.clone()
-
-    def __getitem__(self, query: Any) -> Tensor:
-        if not isinstance(query, nodes.Atom) or query.relation != self.name:
-            raise BadQuery(
-                f"`{safe_repr(query)}` is not an atom of `{self.name}`",
-                caller(),
-                f"ask `relation[R.{self.name}({', '.join('1' * len(self._keys))})]`",
-            )
-        row = self._rows.get(query.terms)  # type: ignore[arg-type]
-        if row is None:
-            raise NotDerivable(f"nothing derives `{query!r}`", caller(), "see `list(relation)`")
-        return self.data[:, row] if self.batched else self.data[row]
-
-    @cached_property
-    def _rows(self) -> dict[tuple[nodes.Constant, ...], int]:
-        return {terms: row for row, terms in enumerate(self._terms())}
-
-    def _terms(self) -> Iterator[tuple[nodes.Constant, ...]]:
-        keys = self._keys.T.tolist()
-        if not self.constants.strings or not bool((self._keys >= STRINGS).any()):
-            return map(tuple, keys)
-        constant = self.constants.constant
-        return (tuple([constant(code) for code in key]) for key in keys)
-
-    def __iter__(self) -> Iterator[nodes.Atom]:
-        return (nodes.Atom(self.name, terms) for terms in self._terms())
-
-    def items(self) -> ItemsView[nodes.Atom, Tensor]:
-        """Pairs of an atom and its value."""
-        return _Items(self)
-
-    def __len__(self) -> int:
-        return self._keys.shape[1]
-
-    def __repr__(self) -> str:
-        return f"<{self.name}: {len(self)} rows, values {tuple(self.data.shape)}>"
-
-    def _repr_html_(self) -> str:
-        values = self.data.detach().transpose(0, 1) if self.batched else self.data.detach()
-        rows = zip(map(repr, self), (short_value(row.tolist()) for row in values), strict=True)
-        return html_table(repr(self)[1:-1], ["atom", "value"], rows, len(self))
-
-
-class _Items(ItemsView[nodes.Atom, Tensor]):
-    """Atoms and values side by side: one pass, where a lookup for each atom would hash them all."""
-
-    _mapping: Relation
-
-    def __iter__(self) -> Iterator[tuple[nodes.Atom, Tensor]]:
-        data = self._mapping.data
-        return zip(self._mapping, data.unbind(1 if self._mapping.batched else 0), strict=True)
 
 
 Returned = Tensor | Relation | dict[str, Tensor | Relation]

@@ -195,8 +195,8 @@ def _part(
 ) -> Step:
     """The step for some rows of the outputs: what they need of the plan for all rows."""
     demand, origin = data.demand, data if data.demand is None else data.demand.origin
-    given = {n: tuple(t.shape) for n, t in dense(data.inputs).items() if n not in origin.inputs}
-    every = tuple(sorted({**given, **dict(shapes)}.items()))
+    own = {n: tuple(t.shape) for n, t in dense(data.inputs).items() if n not in origin.inputs}
+    every = tuple(sorted({**own, **dict(shapes)}.items()))
     key = (every, dtype, str(device))
     if key not in origin.complete:
         while len(origin.complete) >= COMPLETE:

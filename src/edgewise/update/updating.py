@@ -25,7 +25,7 @@ from edgewise.language.dependencies import components, needs
 from edgewise.language.program import FactLike
 from edgewise.language.statements import weights
 from edgewise.physical.build import refuse_facts
-from edgewise.physical.output import Relation
+from edgewise.physical.relation import Relation
 from edgewise.physical.weights import weights_changed
 from edgewise.plan.nodes import Plan
 from edgewise.update.delta import DeltaRule, Edit, Stratum
