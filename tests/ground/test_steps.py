@@ -8,7 +8,7 @@ import torch
 from edgewise import EdgewiseError, Program, R, V
 from edgewise.ground import steps
 
-N = 8
+N = 6
 BODIES = {
     "triangles": ("XYZ", "*e(X, Y), *e(Y, Z), *e(Z, X)"),
     "nodes on a triangle": ("X", "*e(X, Y), *e(Y, Z), *e(Z, X)"),
@@ -65,9 +65,9 @@ def holds(body, values, edges, nodes):
 def test_groundings_are_those_of_a_loop(name, size):
     names, body = BODIES[name]
     generator = torch.Generator().manual_seed(len(name))
-    codes = torch.unique(torch.randint(N * N, (20,), generator=generator))
+    codes = torch.unique(torch.randint(N * N, (16,), generator=generator))
     edges = {(int(c) // N, int(c) % N) for c in codes} | {(3, 4), (4, 3), (3, 3)}
-    nodes = {0, 2, 3, 4, 7}
+    nodes = {0, 2, 3, 4}
     program = Program.parse(f"out({', '.join(names)}) :- {body}.")
     data = {"e": torch.tensor(sorted(edges)).T, "f": torch.tensor([sorted(nodes)])}
     used = {key: value for key, value in data.items() if f"{key}(" in body}

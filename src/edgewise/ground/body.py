@@ -130,7 +130,12 @@ class _JoinOrder:
             self._take(at)
             waiting.remove(at)
             steps.append(at)
-        return self.cost, steps
+        return self.cost + self._sorting(steps[0]) if steps else self.cost, steps
+
+    def _sorting(self, first: int) -> float:
+        """What it takes to sort groundings that do not come in the order of their first key."""
+        names = [v.name for v in variables(terms_of(self.body.literals[first])[:1])]
+        return 0.0 if names == list(self.body.visible[:1]) else self.rows * EXPAND
 
     def _binds(self, at: int) -> bool:
         literal = self.body.literals[at]

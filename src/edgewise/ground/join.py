@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import EdgewiseError
-from edgewise.ground.groups import GOLDEN, Lookups
+from edgewise.ground.groups import Lookups
 from edgewise.ground.index import (
-    TABLE,
     WIDEST,
     Grid,
     Index,
@@ -27,6 +26,8 @@ from edgewise.ground.index import (
     stable_order,
 )
 from edgewise.language import nodes
+
+MARKED = 32  # codes for each grounding, up to which marking those that occur beats sorting
 
 
 @dataclass(frozen=True)
@@ -255,54 +256,33 @@ def _bind_new(
     return bindings
 
 
-def distinct(bindings: Bindings, names: Iterable[str]) -> Bindings:
+def distinct(bindings: Bindings, names: Sequence[str]) -> Bindings:
     """One grounding for each assignment of `names`, in key order."""
-    wanted = [bindings.columns[name] for name in names]
-    if not wanted:
+    if not names:
         return bindings.take(torch.zeros(min(bindings.count, 1), dtype=torch.int64))
-    codes, size = _numbered(wanted)
+    columns = [bindings.columns[name] for name in names]
+    ends = ends_of([columns])
+    size = math.prod(high - low + 1 for low, high in ends)
+    codes = ranked([columns])[0] if size >= WIDEST else encode(columns, ends)
     if ascending(codes):
         return bindings
+    if not bindings.rows and size <= MARKED * bindings.count:
+        return _marked(codes, size, names, ends)
     order = stable_order(codes, size)
     ordered = codes.index_select(0, order)
     return bindings.take(order[run_starts(ordered)])
 
 
-def one_of_each(bindings: Bindings) -> Bindings:
-    """One grounding for each assignment of all variables, in the order they are in."""
-    if not bindings.columns or bindings.count < 2:
-        return bindings.between(0, min(bindings.count, 1))
-    codes, size = _numbered(list(bindings.columns.values()))
-    if ascending(codes):
-        return bindings
-    return bindings.where(torch.from_numpy(_last_of_each(codes.numpy(), size)))
-
-
-def _numbered(columns: Sequence[Tensor]) -> tuple[Tensor, int]:
-    """One integer per row, in the order of rows, and a number above all of them."""
-    ends = ends_of([columns])
-    size = math.prod(high - low + 1 for low, high in ends)
-    return (ranked([columns])[0], WIDEST) if size >= WIDEST else (encode(columns, ends), size)
-
-
-def _last_of_each(codes: np.ndarray, size: int) -> np.ndarray:
-    """True for one place of each code: every place writes its number into a hash table, and what
-    a place reads there is its own, that of an equal code, or of another, which tries again."""
-    count = len(codes)
-    found = np.zeros(count, dtype=bool)
-    places = np.arange(count, dtype=np.int64)
-    direct = size <= TABLE * count
-    while len(places):
-        wanted = codes[places] if len(places) < count else codes
-        bits = (2 * len(places)).bit_length()
-        if direct:
-            slots, table = wanted, np.empty(size, np.int64)
-        else:
-            mixed = (wanted + len(places)).view(np.uint64) * GOLDEN  # another hash every time
-            slots = (mixed >> np.uint64(64 - bits)).view(np.int64)
-            table = np.empty(1 << bits, np.int64)
-        table[slots] = places
-        read = table[slots]
-        found[read[read == places]] = True
-        places = places[codes[read] != wanted]
-    return found
+def _marked(
+    codes: Tensor, size: int, names: Sequence[str], ends: Sequence[tuple[int, int]]
+) -> Bindings:
+    """The different codes, in order, by a mark for each code that occurs; as columns again."""
+    table = np.zeros(size, dtype=bool)
+    table[codes.numpy()] = True
+    left = torch.from_numpy(np.flatnonzero(table))
+    count, columns = len(left), {}
+    for name, (low, high) in zip(names[::-1], ends[::-1], strict=True):
+        above = left.div(high - low + 1, rounding_mode="floor")
+        columns[name] = left - above * (high - low + 1) + low
+        left = above
+    return Bindings(count, columns)

@@ -244,7 +244,9 @@ class Grounder:
                 index = self._of(literal) if replaced is None else replaced
                 terms = self.coded(literal.terms)
                 found = join(bindings, at, terms, index, budget, self.lookups)
-                return found if literal.carries_value else found.without_rows(at)
+                # those of a grid are computed at the end
+                carried = literal.carries_value and isinstance(index, Keys)
+                return found if carried else found.without_rows(at)
             case nodes.PatternAtom():
                 return self._pattern(body, at, literal, bindings, budget)
             case nodes.SpecialAtom():
@@ -376,6 +378,10 @@ class Grounder:
                 numbers[at] = conditions.evaluated(literal.name, columns)[0]
             elif at in bindings.rows and _is_read(literal):
                 rows[at] = self._identity(literal, bindings.rows[at])
+            elif isinstance(literal, nodes.Atom) and at in body.positive and _is_read(literal):
+                columns = [self.column(t, bindings) for t in literal.terms]
+                found = locate(self._of(literal), columns).expand(bindings.count)
+                rows[at] = self._identity(literal, found)
         sizes = {
             at: self._of(atom).rows
             for at, atom in enumerate(body.literals)

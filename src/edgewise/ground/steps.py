@@ -19,7 +19,7 @@ from torch import Tensor
 from edgewise.ground.body import Body, terms_of
 from edgewise.ground.groups import Groups, Lookups
 from edgewise.ground.index import Index, Keys
-from edgewise.ground.join import Bindings, Budget, column_of, expansion, one_of_each
+from edgewise.ground.join import Bindings, Budget, column_of, distinct, expansion
 from edgewise.language import nodes
 from edgewise.language.terms import variables
 
@@ -41,7 +41,7 @@ class JoinStep:
 
     lists: tuple[int, ...]
     then: tuple[int, ...]
-    live: frozenset[str]  # the variables that later steps or the groundings need
+    live: tuple[str, ...]  # the variables that later steps or the groundings need, as keys sort
     drops: bool  # a variable is not live any more
 
 
@@ -78,8 +78,11 @@ def _with_live(body: Body, found: Sequence[tuple[list[int], list[int]]]) -> list
     steps = []
     for (lists, then), live in zip(found, reversed(after), strict=True):
         bound |= _names(body, lists + then)
-        steps.append(JoinStep(tuple(lists), tuple(then), frozenset(live), not bound <= live))
+        drops = not bound <= live
         bound &= live
+        names = [name for name in body.visible if name in bound]
+        names += sorted(bound - set(names))
+        steps.append(JoinStep(tuple(lists), tuple(then), tuple(names), drops))
     return steps
 
 
@@ -109,7 +112,7 @@ class Joiner:
         step = self.steps[number]
         chunks = map(partial(self._rest, step), self._listed(number, bindings))
         if step.drops and number + 1 < len(self.steps):
-            merged = one_of_each(together(chunks, self.budget))
+            merged = distinct(together(chunks, self.budget), step.live)
             yield from self._after(merged, number + 1)
             return
         for chunk in chunks:
@@ -120,7 +123,7 @@ class Joiner:
             bindings = self.extend(at, bindings)
         if not step.drops:
             return bindings
-        return one_of_each(bindings.only(step.live))
+        return distinct(bindings.only(step.live), step.live)
 
     def _listed(self, number: int, bindings: Bindings) -> Iterator[Bindings]:
         """Groundings with the variable that the lists of a step bind, in chunks."""
@@ -167,7 +170,8 @@ class Joiner:
             left, places = _sampled(first, counts, total)
             some = self._rest(step, self._bound(at, others, bindings, left, places, groups))
             self._estimate(number + 1, some, total / len(left))
-        for low, high in _slices(counts, total):
+        lead = bindings.columns.get(step.live[0]) if step.drops and step.live else None
+        for low, high in _slices(counts, total, lead):
             mine = counts[low:high]
             size = total if high - low == len(counts) else int(mine.sum())
             left, places = expansion(first[low:high], mine, size)
@@ -247,13 +251,17 @@ def _sampled(first: Tensor, counts: Tensor, total: int) -> tuple[Tensor, Tensor]
     return left, first[left] + wanted - (ends - counts)[left]
 
 
-def _slices(counts: Tensor, total: int) -> list[tuple[int, int]]:
-    """Cuts after about every CHUNK matches."""
+def _slices(counts: Tensor, total: int, lead: Tensor | None = None) -> list[tuple[int, int]]:
+    """Cuts after about every CHUNK matches; where `lead` is sorted, between its keys, so that
+    chunks that are sorted by it are sorted one after the other."""
     if total <= CHUNK:
         return [(0, len(counts))]
     wanted = torch.arange(CHUNK, total, CHUNK)
-    cuts = torch.searchsorted(counts.cumsum(0), wanted).add_(1).unique().tolist()
-    return list(zip([0, *cuts], [*cuts, len(counts)], strict=True))
+    cuts = torch.searchsorted(counts.cumsum(0), wanted).add_(1)
+    if lead is not None and bool((lead[1:] >= lead[:-1]).all()):
+        cuts = torch.searchsorted(lead, lead[cuts - 1], right=True)
+    ends = [cut for cut in cuts.unique().tolist() if cut < len(counts)]
+    return list(zip([0, *ends], [*ends, len(counts)], strict=True))
 
 
 def together(chunks: Iterator[Bindings], budget: Budget) -> Bindings:
