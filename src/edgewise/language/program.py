@@ -230,6 +230,17 @@ class Program:
         """
         return _stage("flow").is_causal(self, end, start)
 
+    def equals(self, other: Program) -> bool:
+        """Whether two programs are equal but for names and order.
+
+        Variables, weights and relations between input and output may have other names.
+
+        >>> one = Program([R.h(V.X) <= R.a(V.X)[W.w[2, 2]], R.out(V.X) <= R.h(V.X)])
+        >>> one.equals(Program([R.out(V.I) <= R.g(V.I), R.g(V.J) <= R.a(V.J)[2, 2]]))
+        True
+        """
+        return _stage("flow").equals(self, other)
+
     def weights(
         self, *, seed: int | None = None, dtype: torch.dtype | None = None
     ) -> dict[str, Tensor]:
