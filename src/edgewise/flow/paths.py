@@ -2,7 +2,7 @@
 
 Relation by relation, each after those that it needs: what reaches an atom of a body reaches the
 rule head, under the condition of the body. Conditions that imply another one are dropped, so that
-the paths of many layers stay few.
+many layers have no more than one does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgewise.language.program import Program
 from edgewise.language.statements import atoms
 
 MOST = 128  # conditions of one relation; above, one that all of them imply takes their place
-ROUNDS = 5  # of a recursion, before bounds that still grow are given up
+ROUNDS = 5  # of a recursion, before bounds that still grow are left open
 
 
 def source(position: int) -> str:

@@ -22,7 +22,7 @@ class InputHistory:
 
     parts: dict[str, list[Tensor]] = field(default_factory=dict)
     axes: dict[str, int] = field(default_factory=dict)
-    integers: frozenset[str] = frozenset()  # given as `numbers`
+    integers: frozenset[str] = frozenset()  # passed as `numbers`
 
     def append(self, inputs: Mapping[str, Any], axes: Mapping[str, int]) -> None:
         self.axes = dict(axes)
@@ -64,7 +64,7 @@ class InputHistory:
         return {n: t.narrow(self.axes[n], first, last - first) for n, t in inputs.items()}
 
     def as_inputs(self, inputs: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The tensors as they were given."""
+        """The tensors as they were passed."""
         return {n: numbers(t) if n in self.integers else t for n, t in inputs.items()}
 
     def rows(self, inputs: Mapping[str, Tensor]) -> int:
