@@ -2,10 +2,17 @@
 
 import additive_cases
 import pytest
+import relational_cases
 import torch
 from segment_cases import Call, assert_like_reference
 
-from edgewise.kernels.edges import index, reference, triton_attention, triton_segments
+from edgewise.kernels.edges import (
+    index,
+    reference,
+    triton_attention,
+    triton_relational,
+    triton_segments,
+)
 from edgewise.kernels.edges.registry import SEGMENTS
 
 
@@ -66,3 +73,22 @@ ADDITIVE = [
 @pytest.mark.parametrize("call", ADDITIVE, ids=repr)
 def test_additive_attention_is_the_reference(call):
     additive_cases.assert_no_worse_than_reference(call, triton_attention.OPERATIONS)
+
+
+Relational = relational_cases.Call
+RELATIONAL = [
+    Relational(),
+    Relational(True, True, True, True, True, batch=2),
+    Relational(False, True, False, True, dropout=0.4),
+    Relational(True, True, True, True, n=4, m=6, hub=40, dropout=0.4),
+    Relational(d=0, dv=0, h=1),
+    Relational(entries=0),
+    Relational(n=0, entries=0),
+    Relational(True, True, True, True, dtype=torch.float16, d=16, dv=5, w=9),
+    Relational(own=True, dtype=torch.bfloat16),
+]
+
+
+@pytest.mark.parametrize("call", RELATIONAL, ids=repr)
+def test_attention_with_vectors_of_edges_is_the_reference(call):
+    relational_cases.assert_no_worse_than_reference(call, triton_relational.OPERATIONS)

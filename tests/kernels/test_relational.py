@@ -106,3 +106,32 @@ def test_nothing_wider_than_a_number_is_materialised_per_edge_and_head(threads):
         backward(torch.ones_like(found[0]), *found, *call.inputs(leaves), index)
     if operations.name == "numba":
         assert max(sizes) == index.edges * 8
+
+
+FLAGS = ("QUERIES", "KEYS", "BIAS", "VALUES", "DROP")
+LISTS = ("Ptr", "Index", "Perm", "Ids")
+WIDE = ("Lse", "Used", "DS")  # in float32 whatever the precision
+
+
+@pytest.mark.parametrize("name", ["forward", "backward_rows", "backward_edges", "backward_columns"])
+@pytest.mark.parametrize("apart", [0, 16])
+def test_kernels_compile_for_a_gpu(name, apart):
+    """Which needs none: the interpreter checks no types."""
+    pytest.importorskip("triton", reason="triton is not installed")
+    from triton import compile as compiled
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from edgewise.kernels.edges import triton_relational_kernels
+
+    kernel = getattr(triton_relational_kernels, name)
+    sizes = {"E": 16, "D": 16, "DV": 5, "W": 16, "DB": 16, "VB": 8, "WB": 16}
+    known = {**dict.fromkeys(FLAGS, True), **sizes, "APART": apart, "STEP": apart * 4 or 16}
+    known = {at: value for at, value in known.items() if at in kernel.arg_names}
+    types = dict.fromkeys(known, "constexpr") | dict.fromkeys(LISTS, "*i32")
+    types |= dict.fromkeys(WIDE, "*fp32") | {"keep": "fp32"}
+    tensors = {at: "*fp16" for at in kernel.arg_names if at[0].isupper() and at not in types}
+    signature = {at: (types | tensors).get(at, "i32") for at in kernel.arg_names}
+    places = {(kernel.arg_names.index(at),): value for at, value in known.items()}
+    made = compiled(ASTSource(kernel, signature, places), target=GPUTarget("cuda", 90, 32))
+    assert "ld.global" in made.asm["ptx"]

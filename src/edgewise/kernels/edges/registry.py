@@ -32,6 +32,7 @@ from edgewise.kernels.edges import (
     reference,
     relational,
     triton_attention,
+    triton_relational,
     triton_segments,
 )
 from edgewise.kernels.edges.attention import additive_operations
@@ -89,7 +90,11 @@ KERNELS = (
         | numba_relational.OPERATIONS,
         lambda case: no_numba(case.device),
     ),
-    Kernel("triton", triton_segments.OPERATIONS | triton_attention.OPERATIONS, _triton),
+    Kernel(
+        "triton",
+        triton_segments.OPERATIONS | triton_attention.OPERATIONS | triton_relational.OPERATIONS,
+        _triton,
+    ),
     Kernel(
         "reference",
         reference.OPERATIONS | additive_operations(reference) | relational.OPERATIONS,
