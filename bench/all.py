@@ -18,6 +18,7 @@ TUNING = {"tune_attention_gpu": "it tries launch settings: run it by hand",
 PACKAGES = {"gnn_gpu": ["torch_geometric"], "gnn_pyg": ["torch_geometric"],
             "minibatch": ["torch_geometric"],
             "graph_attention_cpu": ["torch_geometric"], "hf_long": ["transformers"],
+            "relational_attention": ["torch_geometric"],
             "generate": ["transformers", "gguf"], "models": ["transformers"]}  # fmt: skip
 
 
