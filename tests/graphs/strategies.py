@@ -96,6 +96,8 @@ CASES: dict[str, st.SearchStrategy[Case]] = {
         )
     ),
     "binary_partition": partitions(),
+    "distances": anywhere(st.builds(graphs.distances, st.lists(small, max_size=8))),
+    "powers": anywhere(st.builds(graphs.powers, st.integers(2, 5))),
     "documents": st.lists(small, max_size=8).map(
         lambda lengths: (graphs.documents(lengths), sum(lengths), sum(lengths))
     ),

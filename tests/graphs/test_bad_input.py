@@ -41,6 +41,7 @@ GOOD: dict[str, tuple[tuple[Any, ...], dict[str, Any], int]] = {  # arguments, a
     "causal": ((), {}, 8),
     "compare": ((window(1),), {"n": 8}, 8),
     "dilated": ((2, 2), {}, 8),
+    "where": ((lambda i, j: i >= j,), {}, 8),
     "documents": (([3, 5],), {}, 8),
     "erdos_renyi": ((0.5,), {"seed": 0}, 8),
     "expander": ((4,), {"seed": 0}, 8),

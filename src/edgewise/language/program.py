@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from edgewise.errors import EdgewiseError, EdgewiseWarning, caller, named, safe_repr
 from edgewise.functions import Law
 from edgewise.language import blocks, functions, nodes, printer, selections, terms
+from edgewise.language.domains import merged
 from edgewise.language.statements import flatten
 from edgewise.language.symbols import F
 from edgewise.language.text_form.html import to_html
@@ -80,10 +81,12 @@ class Program:
         domains: Mapping[nodes.Variable, DomainLike] | Mapping[str, DomainLike] | None = None,
         rounds: int | None = None,
     ) -> None:
+        own = _domains({} if domains is None else domains)
         items = rules if isinstance(rules, list | tuple) else [rules]
+        items, every = merged(items, dict(own))
         object.__setattr__(self, "statements", flatten(items))
         object.__setattr__(self, "aggregation", _aggregation(aggregation))
-        object.__setattr__(self, "domains", _domains({} if domains is None else domains))
+        object.__setattr__(self, "domains", tuple(sorted(every.items())))
         object.__setattr__(self, "rounds", _rounds(rounds))
 
     @property
@@ -112,22 +115,17 @@ class Program:
         return blocks.output_names(self.statements)
 
     def __add__(self, other: Program) -> Program:
-        """Both programs' statements; their defaults must agree where both set them."""
+        """Both programs' statements, each with its domains; other defaults must agree."""
         if not isinstance(other, Program):
             return NotImplemented
-        ours, theirs = dict(self.domains), dict(other.domains)
-        clash = [name for name in ours if name in theirs and ours[name] != theirs[name]]
-        if clash or self.aggregation != other.aggregation or _differ(self.rounds, other.rounds):
-            what = f"the domain of `{clash[0]}`" if clash else "the default aggregation or rounds"
+        if self.aggregation != other.aggregation or _differ(self.rounds, other.rounds):
             raise BadDefault(
-                f"the programs disagree on {what}", caller(), "give both the same defaults"
+                "the programs disagree on the default aggregation or rounds",
+                caller(),
+                "give both the same defaults",
             )
-        return Program(
-            [self, other],
-            aggregation=self.aggregation,
-            domains=ours | theirs,
-            rounds=self.rounds or other.rounds,
-        )
+        rounds = self.rounds or other.rounds
+        return Program([self, other], aggregation=self.aggregation, rounds=rounds)
 
     @classmethod
     def parse(cls, source: str, *, file: str = "<text>") -> Program:

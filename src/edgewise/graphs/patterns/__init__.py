@@ -6,6 +6,8 @@ from edgewise.graphs.patterns.binary_partition import binary_partition as binary
 from edgewise.graphs.patterns.blocks import blocks as blocks
 from edgewise.graphs.patterns.causal import causal as causal
 from edgewise.graphs.patterns.dilated import dilated as dilated
+from edgewise.graphs.patterns.distances import distances as distances
+from edgewise.graphs.patterns.distances import powers as powers
 from edgewise.graphs.patterns.documents import documents as documents
 from edgewise.graphs.patterns.erdos_renyi import erdos_renyi as erdos_renyi
 from edgewise.graphs.patterns.expander import expander as expander
@@ -34,4 +36,5 @@ from edgewise.graphs.patterns.strided import strided as strided
 from edgewise.graphs.patterns.syntax import syntax as syntax
 from edgewise.graphs.patterns.tree import tree as tree
 from edgewise.graphs.patterns.watts_strogatz import watts_strogatz as watts_strogatz
+from edgewise.graphs.patterns.where import where as where
 from edgewise.graphs.patterns.window import window as window

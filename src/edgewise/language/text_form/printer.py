@@ -176,6 +176,8 @@ def expression(node: nodes.Expression, style: Style, level: int = 0) -> str:
             shown = ("!" if node.negated else "") + _special(node, style) + term_list(node.terms)
         case nodes.PatternAtom():
             shown = ("!@" if node.negated else "@") + pattern(node.pattern) + term_list(node.terms)
+            if style.exact and "where(<" in shown:
+                raise _no_text_form(shown)
         case nodes.Apply():
             shown = _apply(node, style, level)
         case nodes.Comparison():
@@ -247,12 +249,16 @@ def argument(value: Any, style: Style) -> str:
 def _python_object(item: nodes.Opaque, style: Style) -> str:
     shown = getattr(item.thing, "__name__", type(item.thing).__name__)
     if style.exact:
-        raise NoTextForm(
-            f"`{shown}` is a Python object and has no text form",
-            caller(),
-            "keep the program in Python, or write it with rules and the functions of `F`",
-        )
+        raise _no_text_form(shown)
     return f"⟨{shown}⟩"
+
+
+def _no_text_form(shown: str) -> NoTextForm:
+    return NoTextForm(
+        f"`{shown}` is a Python object and has no text form",
+        caller(),
+        "keep the program in Python, or write it with rules and the functions of `F`",
+    )
 
 
 def weight(node: nodes.Weight, style: Style, in_expression: bool = False) -> str:
