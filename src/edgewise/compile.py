@@ -77,8 +77,9 @@ def compile(
     >>> model(x=torch.tensor([1.0, 3.0])).tolist()
     [2.0, 6.0]
     >>> rules = [R.h(V.I) <= R.x(V.I)[2.0], R.g <= R.h(V.I)]
-    >>> compile(Program(rules), [R.h(1), R.g])(x=torch.tensor([1.0, 3.0]))
-    {'h': tensor(6.), 'g': tensor(8.)}
+    >>> found = compile(Program(rules), [R.h(1), R.g])(x=torch.tensor([1.0, 3.0]))
+    >>> {name: value.item() for name, value in found.items()}
+    {'h': 6.0, 'g': 8.0}
     """
     without = _options(fill, limit, without, seed, dtype, check, dense)
     refuse_unknown(without)
