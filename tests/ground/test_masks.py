@@ -4,9 +4,10 @@ others, and has its values and gradients."""
 import pytest
 import torch
 
-from edgewise import R, ragged
+from edgewise import EdgewiseError, R, V, ragged
+from edgewise.graphs import ring
 from edgewise.ground.masks import lower
-from tests.ground.mask_corpus import CORPUS, facts
+from tests.ground.mask_corpus import CORPUS, MaskCase, facts
 
 N, D = 26, 8
 
@@ -78,3 +79,35 @@ def test_ragged(case):
         0
     ]
     assert step["pairs"] == sum(int(mask.sum()) for mask in masks)
+
+
+def test_a_derived_relation_may_have_facts_too():
+    torch.manual_seed(0)
+    case = next(case for case in CORPUS if case.name == "same speaker, derived")
+    tables = facts(N)
+    speaker = tables["speaker"][1]
+    i, j = 0, int((speaker != speaker[0]).argmax())
+    mask = case.mask(N, tables)
+    mask[i, j] = True
+    model = case.program(D).compile(R.out, seed=0).double()
+    x = torch.randn(N, D, dtype=torch.float64)
+    out = model(h=x, near=torch.tensor([[i], [j]]), **case.inputs(tables))
+    torch.testing.assert_close(out, attended(model, x, mask))
+
+
+def test_a_pattern_of_a_derived_relation_has_the_axes_of_its_rule():
+    """`ring` depends on the number of tokens: 5 in its rule, 9 in the score."""
+    near = R.near(V.I, V.J) <= (R.a(V.I), R.a(V.J), ring(1)(V.I, V.J))
+    case = MaskCase("", (R._near(V.I, V.J),), lambda i, j, f: False, (near,))
+    model = case.program(D).compile(R.out, seed=0, fill=0.0).double()
+    x = torch.randn(9, D, dtype=torch.float64, generator=torch.manual_seed(0))
+    expected = attended(model, x[:5], ring(1).dense(5))
+    torch.testing.assert_close(model(h=x, a=torch.ones(5).double()), expected)
+
+
+def test_growing_refuses_a_mask_over_data():
+    case = next(case for case in CORPUS if case.name == "same speaker, earlier")
+    tables = facts(N)
+    model = case.program(D).compile(R.out, seed=0)
+    with pytest.raises(EdgewiseError, match="mask over data"):
+        model.growing(N, **case.inputs(tables))(h=torch.randn(N, D))

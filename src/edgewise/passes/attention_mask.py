@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
+from edgewise.graphs.algebra import complement, difference, intersection, transpose, union
+from edgewise.graphs.pattern import Pattern
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.statements import atoms, substitute, weights
@@ -125,4 +127,17 @@ def _unfolds(rule: nodes.Rule) -> bool:
         and set(names) <= bound
         and not any(weight.keys for weight in weights(rule))
         and not any(isinstance(a, nodes.SpecialAtom) and a.carries_value for a in items)
+        and all(_keeps_pairs(a.pattern) for a in items if isinstance(a, nodes.PatternAtom))
     )
+
+
+def _keeps_pairs(pattern: Pattern) -> bool:
+    """Whether the pairs of a pattern are the same on the axes of another rule."""
+    match pattern:
+        case union() | intersection():
+            return all(map(_keeps_pairs, pattern.members))
+        case difference():
+            return _keeps_pairs(pattern.left) and _keeps_pairs(pattern.right)
+        case transpose() | complement():
+            return _keeps_pairs(pattern.pattern)
+    return pattern.ignores_lengths
