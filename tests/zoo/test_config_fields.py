@@ -29,7 +29,6 @@ IDLE = {
     **dict.fromkeys(("logit_scale_init_value", "sinusoidal_pos_embds"), INITIAL),
     **dict.fromkeys(("classifier_dropout", "classifier_dropout_prob", "embd_pdrop"), TRAINING),
     **dict.fromkeys(("qa_dropout", "seq_classif_dropout", "pooler_dropout"), TRAINING),
-    **dict.fromkeys(("activation_dropout", "attention_dropout"), TRAINING),
     **dict.fromkeys(("encoder_layerdrop", "decoder_layerdrop"), TRAINING),
     **dict.fromkeys(("output_attentions", "output_hidden_states", "return_dict"), FORMAT),
     **dict.fromkeys(("use_cache", "transformers_version", "_name_or_path"), FORMAT),
@@ -81,8 +80,6 @@ ONLY = {  # where a field of this name is idle; elsewhere it is read
     "max_window_layers": ("qwen2", "qwen3"),
     "original_max_position_embeddings": ("phi3",),
     "use_sliding_window": ("qwen2", "qwen3"),
-    "attention_dropout": ("bart", "mbart", "marian", "whisper"),
-    "activation_dropout": ("bart", "mbart", "marian", "whisper"),
     "id2label": tuple(
         n for n, s in MODEL_TYPES.items() if not {"labels", "classes"} & vars(s.MODEL.Config).keys()
     ),

@@ -164,6 +164,7 @@ def attention(
     d: int | None = None,
     to: Atom | None = None,
     bias: bool = True,
+    key_bias: bool = True,
     scores: tuple[Expression, ...] = (),
     placed: bool = True,
 ) -> Statements:
@@ -184,7 +185,7 @@ def attention(
     terms = (k(V.H, V.J).T @ query, *(score_terms(config) if placed else ()), *scores)
     return [
         *heads(x, R.q, size, d, bias=bias),
-        *heads(to, R.k, size, d, bias=bias),
+        *heads(to, R.k, size, d, bias=bias and key_bias),
         *values,
         *(rotated(R.q, q) + rotated(R.k, k) if turn else []),
         *attend(x, y, R.v(V.H, V.J), terms, config, edges),

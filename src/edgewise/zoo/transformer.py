@@ -39,6 +39,13 @@ class Config(block.Block):
     tied: bool = False  # whether the table of words is that of the logits too
 
     OWN: ClassVar = {"norm": "post", "positions": "sinusoidal"}
+    MASKED: ClassVar[bool] = True  # rows of the encoder may be padding
+    KEY_BIAS: ClassVar[bool] = True
+
+    @property
+    def hidden_dropout(self) -> float:
+        """The dropout of hidden layers."""
+        return self.dropout
 
 
 def embedded(token: Atom, y: Atom, config: Config) -> Statements:
@@ -62,7 +69,16 @@ def attended(
 
     def rules(read: Atom) -> Statements:
         return scope(name)(
-            layers.attention(read, R.heads, config, edges, to=to, scores=scores, placed=to is None)
+            layers.attention(
+                read,
+                R.heads,
+                config,
+                edges,
+                to=to,
+                scores=scores if config.MASKED else (),
+                placed=to is None,
+                key_bias=config.KEY_BIAS,
+            )
         )
 
     total = to is not None or everywhere(config.graph)
@@ -90,7 +106,7 @@ def decoder_layer(y: Atom, config: Config, edges: Edges) -> Statements:
 
 def feed_forward(x: Atom, config: Config) -> Statements:
     sums, norm = names(R.out, "mlp_norm", config)
-    return layers.feed_forward(x, sums, norm, config, p=config.dropout)
+    return layers.feed_forward(x, sums, norm, config, p=config.hidden_dropout)
 
 
 def stacked(name: str, x: Atom, count: int, config: Config) -> list[Statement]:

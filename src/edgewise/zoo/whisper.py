@@ -27,13 +27,13 @@ class Config(bart.Config):
     layers: int = 4
     decoder_layers: int = 4
     length: int = 448
-    offset: int | None = 0
-    inside: bool = True
-    normed: bool = False
     dropout: float = 0.0
+    offset: int = 0
+    normed: bool = False
     mels: int = 80
     frames: int = 1500
 
+    OWN: ClassVar = {"norm": "pre", "positions": "learned"}
     MASKED: ClassVar[bool] = False
     KEY_BIAS: ClassVar[bool] = False
 
@@ -52,13 +52,14 @@ def convolution(x: Atom, y: Atom, inputs: int, outputs: int, step: int) -> State
 def program(config: Config) -> Program:
     """Reads `feature(t)`, a vector for each frame of sound, and `target(i)`: `logits(i)`."""
     d, words = config.size, config.vocabulary
-    _, place = bart.position("encoder", R.conv2, config, config.frames)
+    made, row = bart.placed("encoder", R.conv2(V.I), R.conv2, config, config.frames)
     rules = [
         *convolution(R.feature, R.conv1, config.mels, d, 1),
         *convolution(R.conv1, R.conv2, d, d, 2),
-        R.x(V.I) <= dropped(R.conv2(V.I) + place, config.dropout),
+        *made,
+        R.x(V.I) <= dropped(row, config.dropout),
         *bart.embedded("decoder", R.target, R.y, config),
         *bart.both(config),
         R.logits(V.I) <= R["decoder.out"](V.I)[W.word[words, d]],
     ]
-    return Program(rules, domains={V.H: config.heads})
+    return Program(rules, domains=bart.domains(config))

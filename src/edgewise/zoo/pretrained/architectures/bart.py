@@ -20,9 +20,9 @@ NAMES = {
     "length": "max_position_embeddings",
     "activation": "activation_function",
     "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
 }
 SAME = {"decoder_attention_heads": "heads", "decoder_ffn_dim": "hidden"}
-RATES = ("attention_dropout", "activation_dropout")
 SUBLAYERS = {  # ours → the sum that it ends in, theirs
     "self": ("attended", "self_attn"),
     "cross": ("crossed", "encoder_attn"),
@@ -60,7 +60,7 @@ class BartVariant:
         for side in ("encoder", "decoder"):
             for prefix in ("model.", ""):
                 found[f"{prefix}{side}.embed_tokens.weight"] = f"{prefix}shared.weight"
-                if self.constants["offset"] is None:  # computed, not learned
+                if self.constants["positions"] == "sinusoidal":  # computed, not learned
                     found[f"{prefix}{side}.embed_positions.weight"] = ""
         return found
 
@@ -70,7 +70,7 @@ class BartVariant:
         fields.equal("decoder_vocab_size", "vocab_size", fields.table.get("vocab_size"))
         scaled = fields.flag("scale_embedding", default=False)
         found = sizes(fields)
-        if self.constants["offset"] is None:
+        if self.constants["positions"] == "sinusoidal":
             fields.divided(found["size"], 2, "d_model", "numbers: sines and cosines")
         return model.Config(**found, **self.constants, scaled=scaled)
 
@@ -80,7 +80,7 @@ class BartVariant:
     def entries(self, config: model.Config, prefix: str) -> Iterator[TensorEntry]:
         yield TensorEntry("word", f"{prefix}shared.weight")
         for side in ("encoder", "decoder"):
-            if config.offset is not None:
+            if config.positions == "learned":
                 at = f"{prefix}{side}.embed_positions.weight"
                 yield TensorEntry(f"{side}.position", at)
             if config.normed:
@@ -94,7 +94,8 @@ class BartVariant:
 
 def sizes(fields: Fields) -> dict[str, Any]:
     """What the configurations of encoder–decoders have in common."""
-    found = fields.read(NAMES, activation="gelu", dropout=0.1)
+    found = fields.read(NAMES, activation="gelu", dropout=0.1, attention_dropout=0.0)
+    found["activation_dropout"] = fields.rate("activation_dropout")
     for theirs, ours in SAME.items():
         fields.equal(theirs, NAMES[ours], found[ours])
     return found
@@ -104,7 +105,7 @@ def written_sizes(config: model.Config) -> dict[str, Any]:
     return {
         **written(config, NAMES),
         **written(config, {ours: theirs for theirs, ours in SAME.items()}),
-        **dict.fromkeys(RATES, config.dropout),
+        "activation_dropout": config.hidden_dropout,
         "is_encoder_decoder": True,
     }
 
@@ -114,12 +115,13 @@ def both_stacks(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
     for side, layers in {"encoder": config.layers, "decoder": config.decoder_layers}.items():
         for i in range(layers):
             yield from layer(config, f"{side}.layer.{i}", f"{prefix}{side}.layers.{i}", side)
-        if config.inside:
+        if config.norm == "pre":
             yield from norm(f"{side}.out", f"{prefix}{side}.layer_norm")
 
 
 def layer(config: model.Config, ours: str, theirs: str, side: str) -> Iterator[TensorEntry]:
-    end = "" if config.inside else "_sum"
+    inside = config.norm == "pre"
+    end = "" if inside else "_sum"
     for name, (total, other) in SUBLAYERS.items():
         if name == "cross" and side == "encoder":
             continue
@@ -127,25 +129,23 @@ def layer(config: model.Config, ours: str, theirs: str, side: str) -> Iterator[T
             at, bias = f"{theirs}.{other}.{q}_proj", q != "k" or config.KEY_BIAS
             yield from linear(f"{ours}.{name}.{q}", at, joined=2, bias=bias)
         yield from linear(f"{ours}.{total}{end}", f"{theirs}.{other}.out_proj")
-        read = f"{name}_norm" if config.inside else total
+        read = f"{name}_norm" if inside else total
         yield from norm(f"{ours}.{read}", f"{theirs}.{other}_layer_norm")
     yield from linear(f"{ours}.mlp", f"{theirs}.fc1")
     yield from linear(f"{ours}.out{end}", f"{theirs}.fc2")
-    yield from norm(
-        f"{ours}.{'mlp_norm' if config.inside else 'out'}", f"{theirs}.final_layer_norm"
-    )
+    yield from norm(f"{ours}.{'mlp_norm' if inside else 'out'}", f"{theirs}.final_layer_norm")
 
 
-BART = {"offset": 2, "inside": False, "normed": True}
+BART = {"positions": "learned", "norm": "post", "normed": True}
 FAMILY = (
     BartVariant("bart", "BartModel", "BartForConditionalGeneration", BART, TOKENS),
     BartVariant(
-        "mbart", "MBartModel", "MBartForConditionalGeneration", {**BART, "inside": True},
+        "mbart", "MBartModel", "MBartForConditionalGeneration", {**BART, "norm": "pre"},
         {"pad_token_id": 1, "eos_token_id": 2},
     ),
     BartVariant(
         "marian", "MarianModel", "MarianMTModel",
-        {"offset": None, "inside": False, "normed": False},
+        {"positions": "sinusoidal", "norm": "post", "normed": False},
         {"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 0},
     ),
 )  # fmt: skip
