@@ -4,7 +4,7 @@ PYTHONPATH=src:bench python bench/relational_attention.py
 
 The rules are those of relational attention with the same weights; outputs are compared. Runs
 alternate on one thread, and the least process time of each counts. Memory is what a process of
-its own grows by in its first step beyond inputs, weights, output and gradients.
+its own grows by in a step, its output and gradients included.
 """
 
 import json
