@@ -7,12 +7,12 @@ from torch import Tensor
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from edgewise.kernels.attention.present import Run, runs_of, worth_it
+from edgewise.kernels.attention.present import SampleRun, runs_of, worth_it
 from edgewise.physical.lowering import identifier
 from edgewise.physical.plan import PhysicalPlan, run_node
 
 
-def runs_in(node: Node, plan: PhysicalPlan, values: Mapping[str, Tensor]) -> list[Run] | None:
+def runs_in(node: Node, plan: PhysicalPlan, values: Mapping[str, Tensor]) -> list[SampleRun] | None:
     """The calls that are made for the values of a step; None if one call is made for all pairs."""
     q, k, _, keys, queries, _, graph, _ = node.args
     known = {identifier(name): value for name, value in values.items()}
@@ -29,7 +29,7 @@ def runs_in(node: Node, plan: PhysicalPlan, values: Mapping[str, Tensor]) -> lis
     return runs if worth_it(runs, pattern, tuple(like[0].shape), like[1].shape[2]) else None
 
 
-def call_pairs(runs: list[Run], graph: Any, heads: int) -> int:
+def call_pairs(runs: list[SampleRun], graph: Any, heads: int) -> int:
     """The pairs of all runs; those of a pattern along it."""
     if graph is None:
         return heads * sum(run.pairs for run in runs)

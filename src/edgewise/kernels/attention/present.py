@@ -27,7 +27,7 @@ Span = tuple[int, int]  # from, to
 
 
 @dataclass(frozen=True)
-class Run:
+class SampleRun:
     """So many samples from `first` on, whose rows are there from one place to another."""
 
     first: int
@@ -51,7 +51,7 @@ def is_relative(graph: Any) -> bool:
     return graph is None or isinstance(graph, causal | full | window)
 
 
-def runs_of(keys: Tensor, queries: Tensor | None, batch: int, n: int) -> list[Run]:
+def runs_of(keys: Tensor, queries: Tensor | None, batch: int, n: int) -> list[SampleRun]:
     """The runs of a batch; one row of `keys` or `queries` stands for all samples."""
     held = _spans(keys)
     asking = [(0, n)] if queries is None else _spans(queries)
@@ -59,7 +59,7 @@ def runs_of(keys: Tensor, queries: Tensor | None, batch: int, n: int) -> list[Ru
     found, first = [], 0
     for (of, to), same in groupby(zip(asking, held, strict=True)):
         count = len(list(same))
-        found.append(Run(first, count, of, to))
+        found.append(SampleRun(first, count, of, to))
         first += count
     return found
 
@@ -74,7 +74,7 @@ def _spans(there: Tensor) -> list[Span]:
     return [(int(a), int(b)) for a, b in ends.tolist()]
 
 
-def worth_it(runs: list[Run], graph: Any, shape: tuple[int, ...], m: int) -> bool:
+def worth_it(runs: list[SampleRun], graph: Any, shape: tuple[int, ...], m: int) -> bool:
     """Whether calls of the runs are less work than one call with a mask; and equal."""
     batch, heads, n, d = shape
     if not is_relative(graph):
@@ -94,7 +94,7 @@ def attend_runs(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    runs: list[Run],
+    runs: list[SampleRun],
     keys: Tensor,
     bias: Tensor | None,
     graph: Any,
@@ -109,7 +109,7 @@ def _parts(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    runs: list[Run],
+    runs: list[SampleRun],
     keys: Tensor,
     bias: Tensor | None,
     graph: Any,
@@ -127,7 +127,7 @@ def _parts(
         yield pad(out, (0, 0, asked[0], n - asked[1]))
 
 
-def _mask(run: Run, keys: Tensor, bias: Tensor | None) -> Tensor | None:
+def _mask(run: SampleRun, keys: Tensor, bias: Tensor | None) -> Tensor | None:
     """What is added to the scores of a run; None if nothing."""
     held = keys if len(keys) == 1 else keys.narrow(0, run.first, run.samples)
     held = held[:, run.keys[0] : run.keys[1]]
