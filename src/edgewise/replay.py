@@ -98,7 +98,7 @@ def _behind(
         return behind(model, atom, facts, known, constants)
     except OverBudget as over:
         raise SampleTooLarge(
-            f"`{atom!r}` follows from {over.args[0]:,} groundings, more than {model.limit:,}",
+            f"`{atom!r}` follows from {over.args[0]:,} groundings or more, beyond the limit",
             caller(),
             "raise `compile(..., limit=...)`",
         ) from None

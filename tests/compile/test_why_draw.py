@@ -104,6 +104,15 @@ def test_one_atom_of_many_is_explained_by_what_is_behind_it():
     assert "edge(7, " in repr(why)
 
 
+def test_a_variable_of_conditions_alone_has_a_witness():
+    model = Program([R.h(V.X) <= (R.a(V.X), R._e(V.X, V.Y), R._e(V.Y, V.Z))]).compile(R.h)
+    facts = [R.a(0)[2.0], R.e(0, 1), R.e(0, 2), R.e(2, 3), R.e(2, 4)]
+    (grounding,) = model.why(R.h(0), model.ground(facts=facts)).derivations[0].groundings
+    first, second = (atom.terms for atom in grounding.conditions)
+    assert first == (0, 2)
+    assert second in ((2, 3), (2, 4))
+
+
 def test_the_weights_of_now_are_printed():
     model = GRAPH.compile(R.h)
     with torch.no_grad():

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from edgewise.ground.body import Body
-from edgewise.ground.index import Grid, Index, Keys, distinct_rows
-from edgewise.ground.join import Bindings, Budget, distinct
+from edgewise.ground.index import Grid, Index, Keys, distinct_rows, pack, run_starts
+from edgewise.ground.join import Bindings, Budget
 from edgewise.ground.rules import Grounder
 from edgewise.language import nodes
 from edgewise.update.delta import DeltaRule
@@ -65,7 +65,7 @@ class Relevant:
             count = len(heads)
             for rule in self.rules[relation]:
                 bindings = self.join(rule.restricted, rule.wanted, Keys(rule.bound(heads)))
-                self.bindings[rule] = distinct(bindings, rule.restricted.visible)
+                self.bindings[rule] = _first_of_each(bindings, rule.restricted.visible)
                 if not rule.exact:
                     self.add(relation, self.known.keys(rule.rule.head, bindings))
             heads = self.keys(relation)
@@ -129,6 +129,15 @@ class Relevant:
         if atom.relation in self.facts:
             found.append(_reduced(self.facts[atom.relation], places, columns).keys)
         return Keys(distinct_rows(torch.cat(found)))
+
+
+def _first_of_each(bindings: Bindings, names: Sequence[str]) -> Bindings:
+    """One grounding for each assignment of `names`, in key order, with all its variables."""
+    if not names:
+        return bindings.take(torch.zeros(min(bindings.count, 1), dtype=torch.int64))
+    (codes,) = pack([bindings.columns[name] for name in names])
+    ordered, order = codes.sort(stable=True)
+    return bindings.take(order[run_starts(ordered)])
 
 
 def _is_known(term: nodes.Term, known: set[str]) -> bool:
