@@ -50,7 +50,7 @@ CASES = {
         R.out(X) <= (R._e(X, Y), R._e(Y, Z), R._e(Z, W), R._e(W, X)),
         "SELECT DISTINCT a.s FROM e AS a, e AS b, e AS c, e AS d "
         "WHERE a.t = b.s AND b.t = c.s AND c.t = d.s AND d.t = a.s",
-        300_000,
+        100_000,
     ),
     "4-cycles": Case(
         R.out(X, Y, Z, W) <= (R._e(X, Y), R._e(Y, Z), R._e(Z, W), R._e(W, X)),
@@ -169,7 +169,7 @@ def main() -> None:
             row["agree"] = len(counts) == 1
             print(row, flush=True)
             found.append(row)
-    if set(options.case) == set(CASES) and tuple(options.edges) == SIZES:
+    if set(options.case) == set(CASES):
         write("joins", {"rows": found, "load": os.getloadavg()[0]})
 
 
