@@ -207,3 +207,10 @@ def test_the_best_of_vectors_is_refused():
     model = program.compile(R.h)
     with pytest.raises(EdgewiseError, match="scalar"):
         model.rows(model.ground(facts=facts))
+
+
+def test_of_equal_rows_one_is_the_best():
+    best = F.argmax_agg(agg_terms=[V.X])
+    program = Program([(R.h(V.X, V.Y) <= (R._n(V.Y), R._n(V.X))) | [best]])
+    found = both(program, R.h(V.X, V.Y), [R.n(0), R.n(1)])
+    assert found == {(0, 0): 1.0, (0, 1): 1.0}

@@ -89,7 +89,7 @@ def compile(
     if not outputs:
         raise _bad("output", output, "name at least one relation: `compile([R.out])`")
     chosen = selections(program, [o for o in outputs if isinstance(o, nodes.Atom)])
-    plan = lower(program, *outputs, several=several, given=frozenset(chosen))
+    plan = lower(program, *outputs, several=several, as_inputs=frozenset(chosen))
     stages: dict[str, Any] = {"plan": plan, "without": without}
     stages["selections"] = tuple(_selection(program, chosen, name) for name in chosen)
     plan, stages["passes"] = optimise(plan, without=without)
@@ -105,7 +105,7 @@ def compile(
 
 def _selection(program: Program, chosen: Sequence[str], name: str) -> Plan:
     """The plan of a selection, which takes the others as inputs."""
-    return lower(program, nodes.Atom(name), given=frozenset(chosen) - {name})
+    return lower(program, nodes.Atom(name), as_inputs=frozenset(chosen) - {name})
 
 
 def _shared(

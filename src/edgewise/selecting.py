@@ -48,14 +48,14 @@ class SelectedData(Data):
 
     def __init__(self, number: int, facts: Any, inputs: dict[str, Any]) -> None:
         super().__init__(number, {})
-        self.given = facts
+        self.own_facts = facts
         self.named = inputs
         self.grounded: dict[Any, Data] = {}
 
     @property
     def samples(self) -> int | None:
         """The samples of a ragged batch."""
-        items = (self.given, *self.named.values())
+        items = (self.own_facts, *self.named.values())
         return next((len(item.samples) for item in items if isinstance(item, ragged)), None)
 
 
@@ -82,8 +82,10 @@ class Selecting(Model):
         return self.built
 
     def _part(self, plan: Plan) -> Model:
-        stages: dict[str, Any] = {"plan": plan, "without": self.without}
-        plan, stages["passes"] = optimise(plan, without=self.without)
+        # of equal rows the first is the best one, so equal rows are not alike
+        without = tuple(dict.fromkeys((*self.without, "lift equal rows")))
+        stages: dict[str, Any] = {"plan": plan, "without": without}
+        plan, stages["passes"] = optimise(plan, without=without)
         used = {w.name for s in (*plan.rules, *plan.facts) for w in weights_of(s)}
         held = {name: tensor for name, tensor in self._weights().items() if name in used}
         options: dict[str, Any] = {"fill": None, "limit": self.limit, "seed": None}
@@ -166,10 +168,10 @@ class Selecting(Model):
             while len(data.grounded) >= MOST_GROUNDED:
                 data.grounded.pop(next(iter(data.grounded)))
             listed = {n: s for n, s in own.items() if isinstance(s, list)}
-            given = _with_facts(data.given, listed)
+            own_facts = _with_facts(data.own_facts, listed)
             keys: dict[str, Any] = {n: s for n, s in own.items() if n not in listed}
             inputs = _those_of(model, data.named) | keys
-            data.grounded[key] = Model.ground(model, facts=given, **inputs)
+            data.grounded[key] = Model.ground(model, facts=own_facts, **inputs)
         return data.grounded[key]
 
     def _share(self, model: Model) -> None:
@@ -246,14 +248,14 @@ def _atoms(found: Relation, keys: Tensor) -> list[nodes.Atom]:
     return [nodes.Atom(found.name, tuple(map(constant, key))) for key in keys.T.tolist()]
 
 
-def _with_facts(given: Any, listed: Mapping[str, list[Any]]) -> Any:
+def _with_facts(own_facts: Any, listed: Mapping[str, list[Any]]) -> Any:
     """Facts, with the atoms of selections: in every sample, or a list for each."""
     samples = [items for items in listed.values() if items and isinstance(items[0], list)]
-    if not samples and not isinstance(given, ragged):
+    if not samples and not isinstance(own_facts, ragged):
         atoms = [atom for items in listed.values() for atom in items]
-        return [*(given or ()), *atoms] if listed else given
-    count = len(given.samples) if isinstance(given, ragged) else len(samples[0])
-    each = given.samples if isinstance(given, ragged) else [given or ()] * count
+        return [*(own_facts or ()), *atoms] if listed else own_facts
+    count = len(own_facts.samples) if isinstance(own_facts, ragged) else len(samples[0])
+    each = own_facts.samples if isinstance(own_facts, ragged) else [own_facts or ()] * count
     made = [list(facts) for facts in each]
     for items in listed.values():
         for at, own in enumerate(made):

@@ -1,4 +1,4 @@
-"""Patterns from functions of tensors, at given distances and at powers."""
+"""Patterns from functions of tensors, at chosen distances and at powers."""
 
 import sys
 

@@ -56,7 +56,7 @@ def test_compiling_checks_when_asked(monkeypatch):
     monkeypatch.setenv("EDGEWISE_CHECK", "1")
     assert Program([*QKV, D_K, WEIGHTS, OUT]).compile(R.out).inputs == ("x",)
     monkeypatch.setattr(
-        "edgewise.compile.lower", lambda program, *outputs, several, given: WRONG["has no name"]
+        "edgewise.compile.lower", lambda program, *outputs, several, as_inputs: WRONG["has no name"]
     )
     with pytest.raises(BadPlan):
         Program([R.h(V.X) <= R.g(V.X)]).compile(R.h)

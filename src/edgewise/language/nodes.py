@@ -95,19 +95,19 @@ class Expression:
         return True
 
     @overload
-    def __le__(self, body: float) -> Comparison: ...  # type: ignore[overload-overlap]
+    def __le__(self, body: float) -> ValueComparison: ...  # type: ignore[overload-overlap]
     @overload
     def __le__(self, body: object) -> Rule: ...
-    def __le__(self, body: object) -> Rule | Comparison:
+    def __le__(self, body: object) -> Rule | ValueComparison:
         return operators.rule_or_comparison(self, body)
 
-    def __lt__(self, other: Any) -> Comparison:
+    def __lt__(self, other: Any) -> ValueComparison:
         return operators.comparison(self, "<", other)
 
-    def __ge__(self, other: Any) -> Comparison:
+    def __ge__(self, other: Any) -> ValueComparison:
         return operators.comparison(self, ">=", other)
 
-    def __gt__(self, other: Any) -> Comparison:
+    def __gt__(self, other: Any) -> ValueComparison:
         return operators.comparison(self, ">", other)
 
     def __or__(self, items: Any) -> Any:
@@ -289,7 +289,7 @@ class Apply(Expression):
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Expression):
+class ValueComparison(Expression):
     """`R.x(V.I) > 0.5`: a condition on values, which holds where both are and compare so."""
 
     sign: str  # of > >= < <=

@@ -72,7 +72,7 @@ class ConditionInExpression(EdgewiseError):
 
 def no_truth_value(item: nodes.Expression) -> NoTruthValue:
     help = "write a body as a tuple `(a, b)`, and negation as `~b`"
-    if isinstance(item, nodes.SpecialAtom | nodes.Comparison):
+    if isinstance(item, nodes.SpecialAtom | nodes.ValueComparison):
         help = "a chain such as `0 <= V.I <= 5` is two conditions: write `0 <= V.I, V.I <= 5`"
     return NoTruthValue(f"`{item!r}` has no truth value", caller(), help)
 
@@ -176,20 +176,20 @@ def subtracted(node: Any) -> nodes.Expression | None:
     return None
 
 
-def comparison(left: Any, sign: str, right: Any) -> nodes.Comparison:
+def comparison(left: Any, sign: str, right: Any) -> nodes.ValueComparison:
     """The condition `left sign right` on values."""
     place = caller()
-    return nodes.Comparison(sign, operand(left, place), operand(right, place), place=place)
+    return nodes.ValueComparison(sign, operand(left, place), operand(right, place), place=place)
 
 
-def compared_values(item: nodes.Comparison) -> nodes.Apply:
+def compared_values(item: nodes.ValueComparison) -> nodes.Apply:
     """1 where a comparison holds, else 0."""
     pair = (item.left, item.right) if item.sign[0] == ">" else (item.right, item.left)
     name = "greater_equal" if item.sign.endswith("=") else "greater"
     return nodes.Apply(nodes.Function(name), pair, None, item.place)
 
 
-def rule_or_comparison(left: nodes.Expression, right: Any) -> nodes.Rule | nodes.Comparison:
+def rule_or_comparison(left: nodes.Expression, right: Any) -> nodes.Rule | nodes.ValueComparison:
     """`head <= body`; with a number on the right, the condition on a value."""
     if isinstance(right, Real) and not isinstance(right, bool):
         return comparison(left, "<=", right)

@@ -89,7 +89,7 @@ def expression(node: Any, level: int) -> str:
             return _weight(node)
         case nodes.Apply():
             return _apply(node, level)
-        case nodes.Comparison():
+        case nodes.ValueComparison():
             shown = f"{expression(node.left, 1)} {node.sign} {expression(node.right, 1)}"
             return f"~({shown})" if node.negated else shown
     raise TypeError(f"not an expression: {node!r}")

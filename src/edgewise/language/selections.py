@@ -42,7 +42,7 @@ def expand(statements: Iterable[nodes.Statement]) -> tuple[nodes.Statement, ...]
 def _without_comparisons(rule: nodes.Rule, found: list[nodes.Statement]) -> nodes.Rule:
     body: list[nodes.Expression] = []
     for item in rule.body:
-        if isinstance(item, nodes.Comparison):
+        if isinstance(item, nodes.ValueComparison):
             head = _selection(rule, item, found)
             item = replace(head, hidden=not item.negated, negated=item.negated, place=item.place)
         body.append(item)
@@ -50,7 +50,7 @@ def _without_comparisons(rule: nodes.Rule, found: list[nodes.Statement]) -> node
 
 
 def _selection(
-    rule: nodes.Rule, item: nodes.Comparison, found: list[nodes.Statement]
+    rule: nodes.Rule, item: nodes.ValueComparison, found: list[nodes.Statement]
 ) -> nodes.Atom:
     """The rule head of a comparison, whose rule is added to those found."""
     shown = printer.expression(replace(item, negated=False), printer.Style(exact=False))

@@ -62,7 +62,7 @@ def _opened(items: Any, depth: int = 0) -> Iterator[nodes.Statement]:
                 yield item
             case nodes.Atom() if not item.negated:
                 yield fact(item)
-            case nodes.Comparison():
+            case nodes.ValueComparison():
                 raise operators.BadHead(
                     f"`{safe_repr(item)}` compares values and derives nothing",
                     item.place,
@@ -125,7 +125,7 @@ def _weights(node: Any) -> Iterator[nodes.Weight]:
         case nodes.Apply():
             yield from _weights(node.weight)
             yield from _weights(node.operands)
-        case nodes.Comparison():
+        case nodes.ValueComparison():
             yield from _weights((node.left, node.right))
         case nodes.Expression():
             yield from _weights(node.weight)
@@ -233,7 +233,7 @@ def mapped(node: Any, change: Callable[[Any], Any]) -> Any:
             return replace(node, weight=change(node.weight))
         case nodes.Apply():
             return replace(node, operands=change(node.operands), weight=change(node.weight))
-        case nodes.Comparison():
+        case nodes.ValueComparison():
             return replace(node, left=change(node.left), right=change(node.right))
         case nodes.Rule():
             return replace(node, head=change(node.head), body=change(node.body))

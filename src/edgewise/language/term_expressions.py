@@ -170,7 +170,7 @@ class TermExpression(Comparable):
 
 
 class Equality:
-    """`V.I == V.J`: in a body a condition; asked for its truth, whether both are one term."""
+    """`V.I == V.J`: in a body a condition; as a truth value, whether both are one term."""
 
     __slots__ = ("decided", "is_equal", "left", "right", "sign")
 

@@ -32,11 +32,11 @@ def lower(
     program: Program,
     *outputs: nodes.Atom,
     several: bool = False,
-    given: frozenset[str] = frozenset(),
+    as_inputs: frozenset[str] = frozenset(),
 ) -> Plan:
     """The rules, facts and lines that `outputs` need, weights named as in the full program.
 
-    `several` outputs are returned by name; relations that are `given` are inputs, not derived.
+    `several` outputs are returned by name; those in `as_inputs` are not derived.
     """
     statements = name_weights(program)
     rules = [s for s in statements if isinstance(s, nodes.Rule)]
@@ -50,8 +50,8 @@ def lower(
                 caller(),
                 f"write it once, and choose rows by `model(..., want={{{name!r}: ...}})`",
             )
-    derived = {name: read for name, read in graph.items() if name not in given}
-    wanted = reachable(derived, [query.relation for query in queries]) - given
+    derived = {name: read for name, read in graph.items() if name not in as_inputs}
+    wanted = reachable(derived, [query.relation for query in queries]) - as_inputs
     return Plan(
         queries,
         tuple(r for r in rules if r.head.relation in wanted),

@@ -113,7 +113,7 @@ def mentioned(node: Any) -> Iterator[str]:
             yield found
         case nodes.Apply():
             yield from mentioned(node.operands)
-        case nodes.Comparison():
+        case nodes.ValueComparison():
             yield from mentioned((node.left, node.right))
         case nodes.Rule():
             yield from mentioned((node.head, *node.body))
@@ -180,7 +180,7 @@ def expression(node: nodes.Expression, style: Style, level: int = 0) -> str:
                 raise _no_text_form(shown)
         case nodes.Apply():
             shown = _apply(node, style, level)
-        case nodes.Comparison():
+        case nodes.ValueComparison():
             sides = (expression(side, style, 1) for side in (node.left, node.right))
             shown = f" {node.sign} ".join(sides)
             return f"!({shown})" if node.negated else shown
