@@ -31,7 +31,6 @@ CASES = (  # nodes, edges, heads, features of a head, features of an edge
     (10_000, 100_000, 1, 64, 64),
     (2_000, 30_000, 8, 8, 8),
     (300, 80_000, 8, 32, 128),
-    (50_000, 500_000, 4, 16, 8),
 )
 
 
