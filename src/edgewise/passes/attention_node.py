@@ -14,6 +14,7 @@ from edgewise.passes.attention_mask import Unfolding
 from edgewise.passes.find_patterns import compared
 from edgewise.plan.distances import NotByDistance, check_distances, computing
 from edgewise.plan.lower_score import Names, NotLowered, OtherPlaces, additive, dots_in, lower_score
+from edgewise.plan.mask import Condition
 from edgewise.plan.nodes import AttendedPairs, Attention, LoweredScore
 from edgewise.plan.score import names_in
 from edgewise.scores.nodes import Entry, I, J, S, walk
@@ -83,6 +84,9 @@ def _attended(
     rows = [c for c in others if _is_row(c, query, key)]
     if len(listed) + len(rows) == len(others):
         return AttendedPairs(pattern, _atoms(listed), _atoms(rows))
+    for item in others:
+        if not isinstance(item, Condition):
+            raise NotAttention(f"`{item!r}` depends on values, a mask on keys alone")
     unfolding.unfolded = set()
     mask = unfolding.mask(others, outer)
     return AttendedPairs(pattern, mask=mask, unfolded=frozenset(unfolding.unfolded))
