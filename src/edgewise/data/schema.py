@@ -22,7 +22,7 @@ DANGLING = ("refuse", "drop")
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ColumnCondition:
     """A condition on one column of a row: `column("age") >= 18`."""
 
     column: str
@@ -35,34 +35,34 @@ class column:
     """A column in a condition; several conditions of a table hold together.
 
     >>> column("age") >= 18
-    Comparison(column='age', operator='>=', value=18)
+    ColumnCondition(column='age', operator='>=', value=18)
     """
 
     name: str
 
-    def __lt__(self, value: Any) -> Comparison:
-        return Comparison(self.name, "<", value)
+    def __lt__(self, value: Any) -> ColumnCondition:
+        return ColumnCondition(self.name, "<", value)
 
-    def __le__(self, value: Any) -> Comparison:
-        return Comparison(self.name, "<=", value)
+    def __le__(self, value: Any) -> ColumnCondition:
+        return ColumnCondition(self.name, "<=", value)
 
-    def __gt__(self, value: Any) -> Comparison:
-        return Comparison(self.name, ">", value)
+    def __gt__(self, value: Any) -> ColumnCondition:
+        return ColumnCondition(self.name, ">", value)
 
-    def __ge__(self, value: Any) -> Comparison:
-        return Comparison(self.name, ">=", value)
+    def __ge__(self, value: Any) -> ColumnCondition:
+        return ColumnCondition(self.name, ">=", value)
 
     def __eq__(self, value: object) -> Any:
-        return Comparison(self.name, "=", value)
+        return ColumnCondition(self.name, "=", value)
 
     def __ne__(self, value: object) -> Any:
-        return Comparison(self.name, "<>", value)
+        return ColumnCondition(self.name, "<>", value)
 
     def __hash__(self) -> int:
         return hash(self.name)
 
-    def one_of(self, *values: Any) -> Comparison:
-        return Comparison(self.name, "IN", values)
+    def one_of(self, *values: Any) -> ColumnCondition:
+        return ColumnCondition(self.name, "IN", values)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class table:
     keys: Mapping[str, str | type[int]] | Sequence[str]
     values: Sequence[ValueColumn] = ()
     label: str | None = None
-    where: Sequence[Comparison] | Comparison = ()
+    where: Sequence[ColumnCondition] | ColumnCondition = ()
     nulls: str | Mapping[str, float] = "refuse"
     duplicates: str = "refuse"
     dangling: str = "refuse"
@@ -111,10 +111,10 @@ class table:
         self._check_keys()
         if isinstance(self.values, str | one_hot):
             object.__setattr__(self, "values", [self.values])
-        conditions = [self.where] if isinstance(self.where, Comparison) else list(self.where)
+        conditions = [self.where] if isinstance(self.where, ColumnCondition) else list(self.where)
         object.__setattr__(self, "where", tuple(conditions))
         for condition in conditions:
-            if not isinstance(condition, Comparison):
+            if not isinstance(condition, ColumnCondition):
                 self._refuse(
                     f"a condition is {safe_repr(condition)}", 'write `column("age") >= 18`'
                 )
@@ -185,7 +185,7 @@ class table:
         return list(dict.fromkeys([*self.keys, *self.value_columns, *label, *conditions]))
 
     @property
-    def conditions(self) -> tuple[Comparison, ...]:
+    def conditions(self) -> tuple[ColumnCondition, ...]:
         assert isinstance(self.where, tuple)
         return self.where
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from edgewise.data.schema import Comparison
+from edgewise.data.schema import ColumnCondition
 
 
 def quoted(name: str) -> str:
@@ -18,11 +18,11 @@ def quoted(name: str) -> str:
 
 
 def select(
-    table: Sequence[str], columns: Sequence[str], where: Sequence[Comparison], mark: str
+    table: Sequence[str], columns: Sequence[str], where: Sequence[ColumnCondition], mark: str
 ) -> tuple[str, list[Any]]:
     """The query for these columns, and the values of its parameters, each written as `mark`.
 
-    >>> select(["people"], ["id"], [Comparison("age", ">=", 18)], "?")
+    >>> select(["people"], ["id"], [ColumnCondition("age", ">=", 18)], "?")
     ('SELECT "id" FROM "people" WHERE "age" >= ?', [18])
     """
 

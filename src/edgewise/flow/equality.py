@@ -17,22 +17,22 @@ from edgewise.language.statements import atoms, name_weights
 
 
 @dataclass(frozen=True)
-class Names:
+class Renaming:
     """Pairs of names so far, each way, by kind; `variables` are those of one rule."""
 
     pairs: dict[tuple[str, str], str] = field(default_factory=dict)
     back: dict[tuple[str, str], str] = field(default_factory=dict)
 
-    def with_pair(self, kind: str, one: str, other: str) -> Names | None:
+    def with_pair(self, kind: str, one: str, other: str) -> Renaming | None:
         """With one more pair; None where either has another partner."""
         if self.pairs.get((kind, one), other) != other or self.back.get((kind, other), one) != one:
             return None
         if (kind, one) in self.pairs:
             return self
-        return Names(self.pairs | {(kind, one): other}, self.back | {(kind, other): one})
+        return Renaming(self.pairs | {(kind, one): other}, self.back | {(kind, other): one})
 
-    def without_variables(self) -> Names:
-        return Names(
+    def without_variables(self) -> Renaming:
+        return Renaming(
             {pair: name for pair, name in self.pairs.items() if pair[0] != "variable"},
             {pair: name for pair, name in self.back.items() if pair[0] != "variable"},
         )
@@ -90,7 +90,7 @@ class _Search:
         self.two = two
 
     def found(self) -> bool:
-        start: Names | None = Names()
+        start: Renaming | None = Renaming()
         tasks: list[Task] = []
         for name in self.one.ends:
             start = None if start is None else self._relation(name, name, start, tasks)
@@ -116,7 +116,7 @@ class _Search:
                     waiting.append((more, (others, *rest, *tasks)))
         return False
 
-    def _relation(self, a: str, b: str, names: Names, tasks: list[Task]) -> Names | None:
+    def _relation(self, a: str, b: str, names: Renaming, tasks: list[Task]) -> Renaming | None:
         """Pair two relations; what defines them is paired later."""
         known = ("relation", a) in names.pairs
         mine, theirs = self.one.statements.get(a), self.two.statements.get(b)
@@ -131,7 +131,7 @@ class _Search:
             tasks.append((tuple(mine), tuple(theirs)))
         return found
 
-    def _statements(self, a: Any, b: Any, names: Names) -> Iterator[tuple[Names, list[Task]]]:
+    def _statements(self, a: Any, b: Any, names: Renaming) -> Iterator[tuple[Renaming, list[Task]]]:
         """The ways to pair two rules or facts."""
         names = names.without_variables()
         if type(a) is not type(b):
@@ -157,8 +157,8 @@ class _Search:
                 yield done, last
 
     def _conditions(
-        self, mine: Sequence[Any], theirs: Sequence[Any], names: Names, tasks: list[Task]
-    ) -> Iterator[tuple[Names, list[Task]]]:
+        self, mine: Sequence[Any], theirs: Sequence[Any], names: Renaming, tasks: list[Task]
+    ) -> Iterator[tuple[Renaming, list[Task]]]:
         """Conditions in any order."""
         if not mine:
             yield names, tasks
@@ -171,7 +171,7 @@ class _Search:
                     mine[1:], [*theirs[:at], *theirs[at + 1 :]], found, more
                 )
 
-    def _unified(self, a: Any, b: Any, names: Names, tasks: list[Task]) -> Names | None:
+    def _unified(self, a: Any, b: Any, names: Renaming, tasks: list[Task]) -> Renaming | None:
         """The names under which two things are equal; None if there are none."""
         match a, b:
             case nodes.Variable(), nodes.Variable():
@@ -204,12 +204,12 @@ class _Search:
                 return found
         return names if type(a) is type(b) and a == b else None
 
-    def _fields(self, a: Any, b: Any, names: Names, tasks: list[Task]) -> Names | None:
+    def _fields(self, a: Any, b: Any, names: Renaming, tasks: list[Task]) -> Renaming | None:
         listed = [f.name for f in fields(a) if f.compare]
         ours, theirs = (tuple(getattr(x, name) for name in listed) for x in (a, b))
         return self._unified(ours, theirs, names, tasks)
 
-    def _functions(self, a: nodes.Function, b: nodes.Function, names: Names) -> Names | None:
+    def _functions(self, a: nodes.Function, b: nodes.Function, names: Renaming) -> Renaming | None:
         if a.name != b.name:
             return None
         ours, theirs = dict(a.arguments), dict(b.arguments)

@@ -13,7 +13,7 @@ from edgewise.grow.axes import CAUSAL_EXAMPLE, CannotGrow
 from edgewise.grow.cache import KeyValueCache
 from edgewise.grow.history import InputHistory, furthest
 from edgewise.grow.plan import IncrementalPlan, incremental_plan
-from edgewise.inputs.kinds import numbers
+from edgewise.inputs.kinds import InputLike, numbers
 from edgewise.physical.plan import PhysicalPlan
 from edgewise.physical.relation import Relation
 from edgewise.physical.step import Step
@@ -141,7 +141,9 @@ class Growing:
             self._functions[appended] = appended.bound(bound).function
         return self._functions[appended](*values.values(), positions, *static.values(), cache)
 
-    def edit(self, start: int, stop: int | None = None, **inputs: Any) -> Tensor | Relation | None:
+    def edit(
+        self, start: int, stop: int | None = None, **inputs: InputLike
+    ) -> Tensor | Relation | None:
         """Put other rows in the place of `start` to `stop`; the output at the rows from `start` on
         that are recomputed (`computed` says how many), None if there are none.
 

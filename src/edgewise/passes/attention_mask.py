@@ -125,7 +125,7 @@ def _unfolds(rule: nodes.Rule) -> bool:
     return (
         len(set(names)) == len(rule.head.terms)
         and set(names) <= bound
-        and not any(isinstance(item, nodes.Comparison) for item in rule.body)
+        and not any(isinstance(item, nodes.ValueComparison) for item in rule.body)
         and not any(weight.keys for weight in weights(rule))
         and not any(isinstance(a, nodes.SpecialAtom) and a.carries_value for a in items)
         and all(_keeps_pairs(a.pattern) for a in items if isinstance(a, nodes.PatternAtom))
