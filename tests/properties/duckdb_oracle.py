@@ -7,6 +7,7 @@ value, a scalar. Rules combine by sum or product.
 from collections.abc import Iterable, Sequence
 
 import duckdb
+from hypothesis import reject
 
 from edgewise.language import nodes
 from edgewise.language.statements import atoms
@@ -39,6 +40,7 @@ def store(
 def derive(database: duckdb.DuckDBPyConnection, rules: Sequence[nodes.Rule]) -> tuple[Answers, int]:
     """The relation that the rules of one head derive, and from how many groundings."""
     name, arity = rules[0].head.relation, len(rules[0].head.terms)
+    reject_formulas(rules)
     queries = [grouped(rule) for rule in rules]
     count = sum(database.execute(counted(rule)).fetchone()[0] for rule in rules)
     keys = ", ".join(columns(arity))
@@ -127,6 +129,16 @@ def computable(atom: nodes.SpecialAtom, known: dict[str, str]) -> bool:
     )
 
 
+def reject_formulas(rules: list[nodes.Rule]) -> None:
+    """SQL solves no equations, and its division rounds towards 0."""
+    for rule in rules:
+        for atom in atoms(rule.body):
+            if isinstance(atom, nodes.SpecialAtom) and atom.formula is not None:
+                text = atom.formula.shown(["x"] * len(atom.terms))
+                if any(sign in text for sign in ("==", "//", "%")):
+                    reject()
+
+
 def shown(term: nodes.Term, known: dict[str, str]) -> str:
     return f"({known[term.name]})" if isinstance(term, nodes.Variable) else str(term)
 
@@ -145,7 +157,11 @@ def special(atom: nodes.SpecialAtom, known: dict[str, str]) -> list[str]:
         None if isinstance(t, nodes.Variable) and t.name in missing else shown(t, known)
         for t in terms
     ]
-    value, conditions = solved(atom.name, sides)
+    if atom.formula is not None:
+        text = atom.formula.shown([str(side) for side in sides])
+        value, conditions = None, [text.replace("!=", "<>")]
+    else:
+        value, conditions = solved(atom.name, sides)
     if missing:
         known[missing[0]] = str(value)
     tested = " AND ".join(f"({condition})" for condition in conditions)

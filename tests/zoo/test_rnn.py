@@ -82,5 +82,5 @@ def test_attention_over_states_is_one_node(attention):
     model = rnn.program(rnn.Config(11, 13, 6, attention)).compile(R.logits, seed=0)
     tokens, ones = numbers(torch.zeros(2, 5, dtype=torch.long)), torch.ones(2, 5, 1)
     shown = str(model.explain(source=tokens, target=tokens, end=ones, mask=ones))
-    assert "attention (dense)" in shown
+    assert "attention (dense, 1 call without padding)" in shown
     assert "not one attention" not in shown

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from edgewise.errors import counted
 from edgewise.explain.present import call_pairs, runs_in
 from edgewise.functions import DEFINITIONS
 from edgewise.functions.dimensions import show
@@ -248,7 +249,7 @@ def _attention(
     if runs is not None:
         own = call_pairs(runs, step.pattern, call.shape[1])
         flops, pairs = flops * own // max(pairs, 1), own
-        kernel = f"{kernel}, {len(runs)} calls without padding"
+        kernel = f"{kernel}, {counted(len(runs), 'call')} without padding"
     return {
         "kernel": f"attention ({kernel})",
         "pattern": repr(step.pattern or full()),

@@ -87,7 +87,7 @@ class Reach:
 
         >>> from edgewise import F, Program, R, V
         >>> near = (R.special.sub(V.I, V.J, V.D), R.special.leq(V.D, 2))
-        >>> program = Program([R.h(V.I) <= (R.x(V.J), R._x(V.I), *near), R.g(V.I) <= R.h(V.I)])
+        >>> program = Program([R.h(V.I) <= (R.x(V.J), R.x(V.I), *near), R.g(V.I) <= R.h(V.I)])
         >>> program.reaches(R.g(V.I), R.x(V.J)).pattern
         causal() & window(2)
         """

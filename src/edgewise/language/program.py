@@ -215,9 +215,10 @@ class Program:
 
         It holds for all data: elsewhere the value of `end` does not depend on `start`.
 
+        >>> from edgewise.language import R, V
         >>> rule = R.h(V.I) <= (R.x(V.J), R._x(V.I), R.special.leq(V.J, V.I))
         >>> Program([rule, R.out(V.I) <= R.h(V.I)]).reaches(R.out(V.I), R.x(V.J))
-        R.x(V.J) reaches R.out(V.I) where J <= I
+        R.x(V.J) reaches R.out(V.I) where J <= I, x(I)
         """
         return _stage("flow").reaches(self, end, start)
 
@@ -233,6 +234,7 @@ class Program:
 
         Variables, weights and relations between input and output may have other names.
 
+        >>> from edgewise.language import R, V, W
         >>> one = Program([R.h(V.X) <= R.a(V.X)[W.w[2, 2]], R.out(V.X) <= R.h(V.X)])
         >>> one.equals(Program([R.out(V.I) <= R.g(V.I), R.g(V.J) <= R.a(V.J)[2, 2]]))
         True

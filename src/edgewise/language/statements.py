@@ -29,10 +29,14 @@ def is_selection(relation: str) -> bool:
     return relation.startswith(SELECTION) and ": " in relation
 
 
+def is_added(relation: str) -> bool:
+    """Whether `selections` wrote a relation, not the user."""
+    return relation.startswith((SELECTION, SCORES)) and ": " in relation
+
+
 def written_for(relation: str) -> str:
     """The relation whose rule a relation was added for; others are themselves."""
-    added = relation.startswith((SELECTION, SCORES)) and ": " in relation
-    return relation[1:].split(": ")[0] if added else relation
+    return relation[1:].split(": ")[0] if is_added(relation) else relation
 
 
 def flatten(items: Any) -> tuple[nodes.Statement, ...]:

@@ -12,6 +12,7 @@ from edgewise.checks.evaluation import BadQuery, NotDerivable
 from edgewise.errors import caller, nearest, safe_repr
 from edgewise.language import nodes
 from edgewise.language.program import Program
+from edgewise.language.statements import is_added
 from edgewise.language.terms import order
 from edgewise.notebook import html_table, short_value
 from edgewise.reference.evaluate import Evaluator, Values
@@ -33,9 +34,12 @@ class Solution(Mapping[nodes.Atom, Any]):
     def __init__(self, program: Program, evaluator: Evaluator, values: Values) -> None:
         self.program = program
         self.weights: dict[str, Tensor] = evaluator.weights.learnable
-        self.computed: dict[str, int] = dict(evaluator.computed)
+        self.computed: dict[str, int] = {
+            name: count for name, count in evaluator.computed.items() if not is_added(name)
+        }
         self.evaluator = evaluator
         self.values_by_atom = values
+        self._own = [atom for atom in values if not is_added(atom[0])]
         self._arities = {s.head.relation: len(s.head.terms) for s in program.rules}
         for relation, key in values:
             self._arities.setdefault(relation, len(key))
@@ -107,22 +111,22 @@ class Solution(Mapping[nodes.Atom, Any]):
         return import_module("edgewise.viz").draw_solution(self, atoms)
 
     def __iter__(self) -> Iterator[nodes.Atom]:
-        return (nodes.Atom(relation, key) for relation, key in self.values_by_atom)
+        return (nodes.Atom(relation, key) for relation, key in self._own)
 
     def __len__(self) -> int:
-        return len(self.values_by_atom)
+        return len(self._own)
 
     def __repr__(self) -> str:
         relations: dict[str, int] = {}
-        for relation, _ in self.values_by_atom:
+        for relation, _ in self._own:
             relations[relation] = relations.get(relation, 0) + 1
         counts = ", ".join(f"{name}: {count}" for name, count in relations.items())
-        return f"<solution of {len(self.values_by_atom)} atoms: {counts}>"
+        return f"<solution of {len(self)} atoms: {counts}>"
 
     def _repr_html_(self) -> str:
         rows = (
-            (repr(nodes.Atom(relation, key)), short_value(value.detach().tolist()))
-            for (relation, key), value in self.values_by_atom.items()
+            (repr(nodes.Atom(*atom)), short_value(self.values_by_atom[atom].detach().tolist()))
+            for atom in self._own
         )
         return html_table(repr(self)[1:-1], ["atom", "value"], rows, len(self))
 
