@@ -238,7 +238,13 @@ def test_a_damaged_file_is_refused(name, tmp_path):
 
 def test_what_is_no_source_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("x")
+    closed = duckdb.connect()
+    closed.close()
     for thing in (
+        closed,
+        "a\0b",
+        "x" * 10_000,
+        "postgresql://[::1",
         7,
         None,
         tmp_path,

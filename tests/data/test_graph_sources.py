@@ -35,6 +35,16 @@ def test_networkx():
     assert directed.inputs["edge"].keys.T.tolist() == [[0, 1], [2, 1]]
 
 
+def test_attributes_may_be_named_as_our_columns():
+    graph = networkx.DiGraph()
+    graph.add_node(0, id=2.0)
+    graph.add_node(1, id=3.0)
+    graph.add_edge(0, 1, **{"from": 5.0})
+    found = data.from_networkx(graph, values=["id"], edge_values=["from"]).inputs
+    assert found["node"].tolist() == [2.0, 3.0]
+    assert (found["edge"].keys.tolist(), found["edge"].values.tolist()) == ([[0], [1]], [5.0])
+
+
 def test_networkx_that_is_refused():
     refused("bad-graph", data.from_networkx, networkx.path_graph(3), values=["age"])
     refused("bad-graph", data.from_networkx, networkx.Graph([(0, "a")]))
@@ -100,6 +110,9 @@ def test_smiles_that_cannot_be_read(text):
     found = refused("bad-line", data.molecules, ["CCO", text])
     assert "molecule 2" in found.message
     refused("bad-line", data.molecules, ["C"], labels=[1.0, 2.0])
+    refused("bad-line", data.molecules, ["C"], labels=["a"])
+    for one in ("CCO", None, 3):
+        refused("bad-line", data.molecules, one)
 
 
 TREE = """\

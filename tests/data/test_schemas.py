@@ -185,3 +185,41 @@ def test_the_order_of_rows_does_not_matter(rows, draw):
     ) if rows else []  # fmt: skip
     found = dict(zip(names, first.inputs["r"].values.tolist(), strict=True)) if rows else {}
     assert found == pytest.approx(by_hand, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: data.table(3, keys=["id"]),
+        lambda: data.table("t", keys=["id"], label=3),
+        lambda: data.table("t", keys=["id"], where=None),
+        lambda: data.table("t", keys=["id"], values=None),
+        lambda: data.table("t", keys=["id"], values=["x"], nulls={"x": "a"}),
+        lambda: data.table("t", keys=["id"], values=["x"], nulls={"x": float("nan")}),
+        lambda: data.one_hot("x", 3),
+        lambda: data.one_hot("x", [[1]]),
+        lambda: data.read({"t": {"id": [1]}}, data.Schema(r=data.table("t", keys=["id"])), dtype=3),
+        lambda: data.triples(train=None),
+    ],
+)
+def test_what_is_no_schema_is_refused(make):
+    with pytest.raises(EdgewiseError) as caught:
+        make()
+    assert caught.value.code in ("bad-schema", "unreadable-source")
+
+
+def test_integers_that_do_not_fit():
+    refused("unreadable-source", {"id": [2**64]}, keys=["id"])
+    large = np.array([2**63], dtype=np.uint64)
+    assert one({"id": large}, keys=["id"]).names["r"] == (2**63,)
+    refused("bad-column", {"id": large}, keys={"id": int})
+
+
+def test_names_that_a_source_does_not_have():
+    found = one({"id": ["a"]}, keys=["id"])
+    for type, name in (("r", "b"), ("r", ["a"]), ("z", "a")):
+        with pytest.raises(EdgewiseError, match="there is no"):
+            found.number(type, name)
+    for numbers in ([1], [-1], ["a"], torch.tensor([0.0]), torch.tensor([[0]])):
+        with pytest.raises(EdgewiseError, match="is not the number"):
+            found.decode("r", numbers)

@@ -78,3 +78,8 @@ def test_distances_and_powers_are_their_sets(n, m):
 def test_a_distance_is_not_negative():
     with pytest.raises(EdgewiseError, match="distance"):
         distances([-1])
+
+
+def test_a_predicate_of_too_many_pairs_is_refused():
+    with pytest.raises(EdgewiseError, match="evaluated for all pairs"):
+        where(lambda i, j: j <= i).count(1_000_000)

@@ -137,3 +137,8 @@ def test_misuse_is_our_error(wrong, code):
     with pytest.raises(EdgewiseError) as caught:
         wrong()
     assert caught.value.code == code
+
+
+def test_no_value_compares_with_nan():
+    with pytest.raises(EdgewiseError, match="NaN"):
+        Program([R.h(V.I) <= (R.x(V.I), R.x(V.I) > float("nan"))])

@@ -51,7 +51,7 @@ atom_of("h(1)")"""
 def program_of(path: Path) -> Program:
     from edgewise.language import Program
 
-    return Program.load(path)
+    return Program.load(str(path))
 
 
 def facts_of(paths: list[Path] | None) -> list[Atom]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -51,37 +51,37 @@ class Dataset:
     def _numbers(self) -> dict[str, dict[Any, int]]:
         return {kind: {name: at for at, name in enumerate(all)} for kind, all in self.names.items()}
 
-    def number(self, type: str, name: Key) -> int:
+    def number(self, kind: str, name: Key) -> int:
         """The key that stands for a name."""
-        numbers = self._of(type, self._numbers)
-        if name not in numbers:
-            known = [str(other) for other in self.names[type]]
+        numbers = self._of(kind, self._numbers)
+        if not isinstance(name, Hashable) or name not in numbers:
+            known = [str(other) for other in self.names[kind]]
             raise UnknownName(
-                f"there is no `{type}` named {safe_repr(name)}",
+                f"there is no `{kind}` named {safe_repr(name)}",
                 caller(),
                 suggest(str(name), known[:10_000], f"there are {len(known):,} names"),
             )
         return numbers[name]
 
-    def decode(self, type: str, numbers: Tensor | Iterable[int]) -> list[Key]:
+    def decode(self, kind: str, numbers: Tensor | Iterable[int]) -> list[Key]:
         """The names behind keys."""
-        names = self._of(type, self.names)
+        names = self._of(kind, self.names)
         found = numbers.tolist() if isinstance(numbers, Tensor) else list(numbers)
         for number in found:
-            if not 0 <= number < len(names):
+            if type(number) is not int or not 0 <= number < len(names):
                 raise UnknownName(
-                    f"{number} is not the number of a `{type}`",
+                    f"{safe_repr(number)} is not the number of a `{kind}`",
                     caller(),
                     f"there are {counted(len(names), 'name')}, numbered from 0",
                 )
         return [names[number] for number in found]
 
-    def _of(self, type: str, all: Mapping[str, Any]) -> Any:
-        if type not in all:
+    def _of(self, kind: str, all: Mapping[str, Any]) -> Any:
+        if kind not in all:
             raise UnknownName(
-                f"there is no type `{type}`", caller(), suggest(type, list(self.names))
+                f"there is no type `{kind}`", caller(), suggest(kind, list(self.names))
             )
-        return all[type]
+        return all[kind]
 
     def __repr__(self) -> str:
         parts = [f"{name}: {_size(item)}" for name, item in self.inputs.items()]

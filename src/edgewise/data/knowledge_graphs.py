@@ -25,15 +25,14 @@ def triples(path: str | Path | None = None, **paths: str | Path) -> Dataset:
     `triples(train="train.txt", test="test.txt")` has the inputs `train` and `test`, whose entities
     and relations are numbered together. A file `.nt` is N-Triples, others are tab-separated.
     """
-    files = {"triple": path} if path is not None else {}
-    files |= paths
+    files = paths if path is None else {"triple": path}
     if not files or (path is not None and paths):
         raise BadSchema(
             "`triples` takes one file, or several with names",
             caller(),
             'write `triples("facts.txt")` or `triples(train="train.txt", test="test.txt")`',
         )
-    found = {name: _read(file) for name, file in files.items() if file is not None}
+    found = {name: _read(file) for name, file in files.items()}
     every = [triple for rows in found.values() for triple in rows]
     entities = as_numbers([end for head, _, tail in every for end in (head, tail)])
     relations = as_numbers([relation for _, relation, _ in every])
@@ -46,7 +45,7 @@ def triples(path: str | Path | None = None, **paths: str | Path) -> Dataset:
 
 
 def _read(path: str | Path) -> list[tuple[str, str, str]]:
-    standard = Path(path).suffixes[-1:] == [".nt"] or Path(path).suffixes[-2:] == [".nt", ".gz"]
+    standard = str(path).removesuffix(".gz").endswith(".nt")
     found = []
     for number, line in lines_of(path):
         if not line.strip() or (standard and line.lstrip().startswith("#")):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgewise.data.errors import BadLine
 from edgewise.data.sources.table_source import unreadable
-from edgewise.errors import Span
+from edgewise.errors import Span, named
 
 
 def lines_of(path: str | Path) -> Iterator[tuple[int, str]]:
@@ -20,9 +20,9 @@ def lines_of(path: str | Path) -> Iterator[tuple[int, str]]:
         if content[:2] == b"\x1f\x8b":
             content = gzip.decompress(content)
         text = content.decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as problem:
+    except (OSError, EOFError, TypeError, ValueError, zlib.error) as problem:
         help = "give the path of a text file in UTF-8, or of one that gzip compressed"
-        raise unreadable(f"`{path}`", problem, help) from None
+        raise unreadable(f"`{named(path)}`", problem, help) from None
     yield from enumerate(text.splitlines(), start=1)
 
 

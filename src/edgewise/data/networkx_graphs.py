@@ -47,17 +47,30 @@ def from_networkx(
     if not graph.is_directed():
         edges += [(b, a, data) for a, b, data in edges if a != b]
     label_columns = [] if label is None else [label]
-    of_nodes = {"id": [node for node, _ in nodes]}
+    taken = [*_names(values), *_names(edge_values), *label_columns]
+    own, start, end = (_free(name, taken) for name in ("id", "from", "to"))
+    of_nodes = {own: [node for node, _ in nodes]}
     of_nodes |= _attributes([data for _, data in nodes], values, "node", label_columns)
-    of_edges = {"from": [a for a, _, _ in edges], "to": [b for _, b, _ in edges]}
+    of_edges = {start: [a for a, _, _ in edges], end: [b for _, b, _ in edges]}
     of_edges |= _attributes([data for _, _, data in edges], edge_values, "edge")
-    _check_names(of_nodes["id"])
-    keys = {"from": "node", "to": "node"}
+    _check_names(of_nodes[own])
+    keys = {start: "node", end: "node"}
     schema = Schema(
-        node=table("nodes", keys=["id"], values=values, label=label),
+        node=table("nodes", keys=[own], values=values, label=label),
         edge=table("edges", keys=keys, values=edge_values, duplicates=duplicates),
     )
     return read({"nodes": of_nodes, "edges": of_edges}, schema, dtype=dtype)
+
+
+def _names(values: Sequence[ValueColumn]) -> list[str]:
+    return [value if isinstance(value, str) else value.name for value in values]
+
+
+def _free(name: str, taken: Sequence[str]) -> str:
+    """A name of a column that no attribute has."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _attributes(
@@ -66,9 +79,8 @@ def _attributes(
     of: str,
     optional: Sequence[str] = (),
 ) -> dict[str, list[Any]]:
-    names = [value if isinstance(value, str) else value.name for value in values]
     found = {}
-    for name in [*names, *optional]:
+    for name in [*_names(values), *optional]:
         column = [one.get(name, MISSING) for one in data]
         if name in optional:
             column = [None if value is MISSING else value for value in column]

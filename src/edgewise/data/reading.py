@@ -27,6 +27,9 @@ from edgewise.data.sources.table_source import TableSource
 from edgewise.data.sql import select
 from edgewise.errors import EdgewiseError, caller, counted, raise_all, safe_repr, suggest
 from edgewise.inputs.kinds import Input, rows
+from edgewise.weights import PRECISIONS
+
+LARGEST = 2**62  # of a number that stands for itself
 
 
 def read(source: object, schema: Schema, *, dtype: torch.dtype | None = None) -> Dataset:
@@ -54,6 +57,9 @@ def read(source: object, schema: Schema, *, dtype: torch.dtype | None = None) ->
             caller(),
             "write `data.Schema(person=data.table(...))`",
         )
+    if dtype is not None and dtype not in PRECISIONS:
+        help = "give a floating-point one: `dtype=torch.float64`"
+        raise BadSchema(f"values of {safe_repr(dtype)}", caller(), help)
     with open_source(source) as tables:
         fetched = _fetch(tables, schema)
     return _dataset(schema, fetched, dtype or torch.get_default_dtype())
@@ -281,6 +287,11 @@ def _keys(
             errors.append(_unfit(one.spec, name, unfit, "give its type a name, not `int`"))
             return None
         else:
+            far = next((i for i, value in enumerate(column) if abs(value) > LARGEST), None)
+            if far is not None:
+                unfit = columns.Unfit(far + 1, f"{column[far]} is too large")
+                errors.append(_unfit(one.spec, name, unfit, "give its type a name, not `int`"))
+                return None
             keys[at] = column
             continue
         lost = keys[at] < 0

@@ -10,12 +10,13 @@ its relation is dense, a value for each number. The type `int` is a number that 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from edgewise.data.errors import BadSchema
-from edgewise.errors import Place, caller, named, safe_repr
+from edgewise.errors import Place, caller, iterates, named, safe_repr
 
 DUPLICATES = ("refuse", "sum", "mean", "min", "max", "count")
 DANGLING = ("refuse", "drop")
@@ -76,8 +77,18 @@ class one_hot:
     categories: tuple[Any, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.categories is not None:
-            object.__setattr__(self, "categories", tuple(self.categories))
+        if self.categories is None:
+            return
+        if isinstance(self.categories, str) or not iterates(self.categories):
+            raise BadSchema(
+                f"categories are {safe_repr(self.categories)}", caller(), 'list them: `["a", "b"]`'
+            )
+        for category in self.categories:
+            if not isinstance(category, int | str):
+                raise BadSchema(
+                    f"a category is {safe_repr(category)}", caller(), "give integers or strings"
+                )
+        object.__setattr__(self, "categories", tuple(self.categories))
 
 
 ValueColumn = str | one_hot
@@ -108,9 +119,14 @@ class table:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "place", self.place or caller())
+        self._check_names()
         self._check_keys()
         if isinstance(self.values, str | one_hot):
             object.__setattr__(self, "values", [self.values])
+        for name in ("values", "where"):
+            item = getattr(self, name)
+            if not isinstance(item, ColumnCondition) and not iterates(item):
+                self._refuse(f"`{name}={safe_repr(item)}`", f"leave `{name}` out, or give a list")
         conditions = [self.where] if isinstance(self.where, ColumnCondition) else list(self.where)
         object.__setattr__(self, "where", tuple(conditions))
         for condition in conditions:
@@ -124,6 +140,12 @@ class table:
                     f"a value is {safe_repr(item)}", 'name a column, or write `one_hot("country")`'
                 )
         self._check_choices()
+
+    def _check_names(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            self._refuse("its name is not a string", 'write `table("people", ...)`')
+        if self.label is not None and not isinstance(self.label, str):
+            self._refuse(f"the label is {safe_repr(self.label)}", "name one column")
 
     def _check_keys(self) -> None:
         if isinstance(self.keys, str | bytes) or not isinstance(self.keys, Sequence | Mapping):
@@ -164,6 +186,11 @@ class table:
                     f"`nulls` names `{named(unknown[0])}`, which is not a value",
                     "only values can be replaced; rows without a key are dropped or refused",
                 )
+            for name, number in self.nulls.items():
+                if not isinstance(number, int | float) or not math.isfinite(number):
+                    self._refuse(
+                        f"`nulls` has {safe_repr(number)} for `{name}`", "give a finite number"
+                    )
 
     def _refuse(self, what: str, help: str) -> None:
         raise BadSchema(f"table `{named(self.name)}`: {what}", self.place, help)

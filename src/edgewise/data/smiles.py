@@ -13,7 +13,7 @@ import torch
 
 from edgewise.data.dataset import Dataset, Labels
 from edgewise.data.errors import BadLine
-from edgewise.errors import Span, caller
+from edgewise.errors import Span, caller, iterates, safe_repr
 from edgewise.graphs.drawing import require_package
 from edgewise.inputs.kinds import ragged, rows
 
@@ -36,6 +36,10 @@ def molecules(
     >>> found.inputs["atom"].samples[1].shape, found.inputs["bond"].samples[0].keys.tolist()
     (torch.Size([6, 18]), [[0, 1, 1, 2], [1, 0, 2, 1]])
     """
+    if isinstance(smiles, str) or not iterates(smiles):
+        raise BadLine(
+            f"molecules are {safe_repr(smiles)}", caller(), 'give a list: `molecules(["CCO"])`'
+        )
     require_package("rdkit")
     from rdkit import Chem, rdBase
 
@@ -54,7 +58,10 @@ def molecules(
         del block
     found: dict[str, Labels] = {}
     if labels is not None:
-        values = torch.tensor(list(labels))
+        try:
+            values = torch.tensor([float(label) for label in labels])
+        except (TypeError, ValueError):
+            raise BadLine("a label is not a number", caller(), "give numbers") from None
         if len(values) != len(atoms):
             raise BadLine(
                 f"{len(atoms)} molecules, but {len(values)} labels", caller(), "give one for each"

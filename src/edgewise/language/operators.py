@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import replace
 from numbers import Real
@@ -179,6 +180,8 @@ def subtracted(node: Any) -> nodes.Expression | None:
 def comparison(left: Any, sign: str, right: Any) -> nodes.ValueComparison:
     """The condition `left sign right` on values."""
     place = caller()
+    if any(isinstance(side, Real) and math.isnan(side) for side in (left, right)):
+        raise BadBody("nothing compares with NaN", place, "give a number")
     return nodes.ValueComparison(sign, operand(left, place), operand(right, place), place=place)
 
 

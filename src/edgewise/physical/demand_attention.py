@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -28,6 +28,8 @@ from edgewise.physical.attention import AttentionStep, EdgeSide, Side, head_name
 from edgewise.physical.attention_nodes import pairs_of
 from edgewise.physical.demand import Chooser, GroundIndex, Need, keys_at, reads
 from edgewise.physical.relational import RelationalStep
+
+StepKind = TypeVar("StepKind", AttentionStep, RelationalStep)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +107,10 @@ def with_sides(step: AttentionStep, change: Callable[[AnySide], Any]) -> Attenti
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionIndex:
-    """The keys of each query of an attention."""
+class AttendedIndex(Generic[StepKind]):
+    """What attentions share: several rows are computed at once, which read several relations."""
 
-    step: AttentionStep
+    step: StepKind
 
     several = True
 
@@ -119,6 +121,11 @@ class AttentionIndex:
     @property
     def relations(self) -> set[str]:
         return all_read(self.step)
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionIndex(AttendedIndex[AttentionStep]):
+    """The keys of each query of an attention."""
 
     @cached_property
     def pairs(self) -> Rows:

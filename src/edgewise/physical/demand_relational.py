@@ -14,25 +14,13 @@ from edgewise.ground.rules import GroundRule
 from edgewise.kernels.edges import edge_index
 from edgewise.layouts.ragged import ranges
 from edgewise.physical.demand import Chooser, GroundIndex, Need, keys_at
-from edgewise.physical.demand_attention import all_read
+from edgewise.physical.demand_attention import AttendedIndex
 from edgewise.physical.relational import HeadRows, RelationalStep, head_rows
 
 
 @dataclass(frozen=True, eq=False)
-class RelationalIndex:
+class RelationalIndex(AttendedIndex[RelationalStep]):
     """The edges of each query."""
-
-    step: RelationalStep
-
-    several = True
-
-    @property
-    def rows(self) -> int:
-        return self.step.index.rows
-
-    @property
-    def relations(self) -> set[str]:
-        return all_read(self.step)
 
     def note_reads(self, step: RelationalStep, need: Need, hop: int) -> None:
         """The rows that the expressions read are needed."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from edgewise.data.sources.table_source import TableSource, unreadable
+from edgewise.data.sources.table_source import TableSource, has_magic, unreadable
 from edgewise.graphs.drawing import require_package
 
 MAGIC = b"DUCK"  # after the checksum of the first block
@@ -46,17 +46,9 @@ class DuckDB:
 def opened(thing: Any) -> Any:
     if type(thing).__module__.partition(".")[0] in ("duckdb", "_duckdb"):
         return _connection(thing)
-    if isinstance(thing, str | Path) and _is_database(Path(thing)):
+    if isinstance(thing, str | Path) and has_magic(thing, MAGIC, at=8):
         return _database(Path(thing))
     return None
-
-
-def _is_database(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(12)[8:] == MAGIC
-    except OSError:
-        return False
 
 
 @contextmanager
@@ -79,7 +71,10 @@ def _database(path: Path) -> Iterator[TableSource]:
 def _connection(connection: Any, name: str = "the connection of DuckDB") -> Iterator[TableSource]:
     import duckdb
 
-    cursor = connection.cursor()
+    try:
+        cursor = connection.cursor()
+    except duckdb.Error as problem:
+        raise unreadable(name, problem, "open it again") from None
     try:
         cursor.execute("BEGIN TRANSACTION")
         yield DuckDB(cursor, name)

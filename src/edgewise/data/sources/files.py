@@ -49,7 +49,10 @@ def opened(thing: Any) -> Any:
     if not isinstance(thing, str | Path):
         return None
     path = Path(thing)
-    return _tables(path, _files(path))
+    try:
+        return _tables(path, _files(path))
+    except (OSError, ValueError) as problem:  # too long, or with a null character
+        raise unreadable("the path", problem, "give the path of a file or a folder") from None
 
 
 def _files(path: Path) -> list[Path]:

@@ -38,9 +38,11 @@ def _tables(frames: Mapping[Any, Any]) -> Iterator[TableSource]:
             except (duckdb.Error, TypeError, ValueError) as problem:
                 help = "give columns of numbers, strings, dates or lists of numbers"
                 raise unreadable(f"table `{named(name)}`", problem, help) from None
-        yield DuckDB(connection, "the frames")
+        yield DuckDB(connection, "the mapping of frames")
     except duckdb.Error as problem:
-        raise unreadable("the frames", problem, "check the conditions of the schema") from None
+        raise unreadable(
+            "the mapping of frames", problem, "check the conditions of the schema"
+        ) from None
     finally:
         connection.close()
 
@@ -69,7 +71,7 @@ def _frame(name: str, frame: Any) -> Any:
         )
     try:
         return pyarrow.table(columns)
-    except pyarrow.ArrowException as problem:
+    except (pyarrow.ArrowException, OverflowError) as problem:
         help = "the values of a column are of one type; None is null"
         raise unreadable(f"table `{named(name)}`", problem, help) from None
 

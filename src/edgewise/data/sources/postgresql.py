@@ -74,7 +74,10 @@ def _without_password(address: str) -> str:
     >>> _without_password("postgresql://ann:secret@host:5432/shop?sslmode=require")
     'postgresql://host:5432/shop'
     """
-    found = urlsplit(address)
+    try:
+        found = urlsplit(address)
+    except ValueError:  # not an address; what it is may hold a password
+        return SCHEMES[0]
     return f"{found.scheme}://{found.netloc.rpartition('@')[2]}{found.path}"
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from edgewise.data.sources.table_source import TableSource, columns_of, unreadable
+from edgewise.data.sources.table_source import TableSource, columns_of, has_magic, unreadable
 from edgewise.data.sql import quoted
 
 MAGIC = b"SQLite format 3\x00"
@@ -38,17 +38,9 @@ class SQLite:
 def opened(thing: Any) -> Any:
     if isinstance(thing, sqlite3.Connection):
         return _connection(thing, "the connection of SQLite")
-    if isinstance(thing, str | Path) and _is_database(Path(thing)):
+    if isinstance(thing, str | Path) and has_magic(thing, MAGIC):
         return _database(Path(thing))
     return None
-
-
-def _is_database(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except (OSError, ValueError):  # a path with a null character
-        return False
 
 
 @contextmanager

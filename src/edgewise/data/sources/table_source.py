@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from edgewise.data.errors import UnreadableSource
@@ -29,6 +30,15 @@ class TableSource(Protocol):
 def columns_of(rows: Sequence[Sequence[Any]], count: int) -> list[list[Any]]:
     """Rows → columns, also of no rows."""
     return [list(values) for values in zip(*rows, strict=True)] or [[] for _ in range(count)]
+
+
+def has_magic(path: str | Path, magic: bytes, at: int = 0) -> bool:
+    """Whether a file says that it is of a kind, `at` so many bytes from its start."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(at + len(magic))[at:] == magic
+    except (OSError, ValueError):  # a path with a null character
+        return False
 
 
 def unreadable(name: str, problem: Exception, help: str) -> UnreadableSource:

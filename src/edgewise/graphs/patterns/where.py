@@ -9,11 +9,13 @@ from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller, safe_repr
 from edgewise.graphs.checks import check_memory
+from edgewise.graphs.errors import TooManyPairs
 from edgewise.graphs.pattern import Pattern
 from edgewise.layouts import Rows
 from edgewise.layouts.ragged import pointer
 from edgewise.layouts.rows import row_by_row
 
+MOST = 1 << 34  # pairs, about a minute
 AT_ONCE = 1 << 22  # pairs that are evaluated together
 
 
@@ -34,6 +36,12 @@ class predicate(Pattern):
     function: Callable[[Tensor, Tensor], Tensor]
 
     def compute_rows_between(self, n: int, m: int, first: int, last: int) -> Rows:
+        if (last - first) * m > MOST:
+            raise TooManyPairs(
+                f"a predicate is evaluated for all pairs, here {(last - first) * m:,}",
+                caller(),
+                "write it as patterns, such as `causal() & window(256)`, or for fewer tokens",
+            )
         high, tall = last - first, max(1, AT_ONCE // max(m, 1))
         counts, starts, stops, total = [], [], [], 0
         keys = torch.arange(m)[None, :]
