@@ -10,7 +10,7 @@ import statistics
 import time
 
 import torch
-from measure import RESULTS, commit, machine, write
+from measure import write
 
 from edgewise import R, numbers, zoo
 from edgewise.kernels.attention import present
@@ -68,4 +68,4 @@ def measured(layers: int = 2) -> dict[str, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    write(RESULTS / "padding.json", {**machine(), "commit": commit(), "batches": measured()})
+    write("padding", measured())
