@@ -1,6 +1,6 @@
 """Masks written as queries beside SDPA with the same mask as a matrix, forward and backward.
 
-On a GPU beside FlexAttention with the same `mask_mod`. The masks are those of the tests.
+The masks are those of the tests; with --gpu beside FlexAttention, see masks_gpu.py.
 PYTHONPATH=src:bench python bench/masks.py [tokens] [names...]
 """
 
@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import masks_gpu
 import torch
 from measure import write
 
@@ -17,26 +18,15 @@ sys.path.append(str(Path(__file__).parents[1]))  # the corpus is that of the tes
 from tests.ground.mask_corpus import CORPUS, facts
 
 D, REPEATS = 64, 3
-NAMES = (
-    "same speaker", "same speaker, earlier", "documents, causal", "shuffled documents, causal",
-    "documents × roles", "same sentence or coreferent, and earlier", "ancestors",
-    "earlier by time", "earlier of the same speaker", "groups that my owner is in",
-    "padding, causal", "turns of the same speaker",
-)  # fmt: skip
 
 
-def timed(step, device):
-    """The least time of some steps, in ms: process time on a CPU."""
+def timed(step):
+    """The least process time of some steps, in ms."""
     found = []
-    clock = time.process_time if device == "cpu" else time.perf_counter
     for _ in range(1 + REPEATS):
-        if device != "cpu":
-            torch.cuda.synchronize()
-        start = clock()
+        start = time.process_time()
         step()
-        if device != "cpu":
-            torch.cuda.synchronize()
-        found.append(clock() - start)
+        found.append(time.process_time() - start)
     return round(1e3 * min(found[1:]), 2)
 
 
@@ -52,70 +42,53 @@ def dense_mask(model, data, x):
     return found
 
 
-def peer(model, mask, device):
-    """q, k and v by matrices, then SDPA with the mask, or FlexAttention."""
+def peer(model, mask):
+    """q, k and v by matrices, then SDPA with the mask."""
     weight = dict(model.named_parameters())
     projections = [weight[f"{name}.h"] for name in "qkv"]
-    if device == "cpu":
-        bias = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
-        bias[~mask.any(1)] = 0.0
+    bias = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
+    bias[~mask.any(1)] = 0.0
+    attend = torch.nn.functional.scaled_dot_product_attention
 
-        def attend(q, k, v):
-            return torch.nn.functional.scaled_dot_product_attention(
-                q, k, v, attn_mask=bias, scale=1.0
-            )
-    else:
-        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    def run(x):
+        q, k, v = ((x @ w.T)[None, None] for w in projections)
+        return attend(q, k, v, attn_mask=bias, scale=1.0)[0, 0]
 
-        held = mask.to(device)
-        block = create_block_mask(
-            lambda b, h, i, j: held[i, j], None, None, *mask.shape, device=device
-        )
-        compiled = torch.compile(flex_attention)
-
-        def attend(q, k, v):
-            return compiled(q, k, v, block_mask=block, scale=1.0)
-
-    return lambda x: attend(*((x @ w.T)[None, None] for w in projections))[0, 0]
+    return run
 
 
-def measured(case, n, device):
+def measured(case, n, tables):
     torch.manual_seed(0)
-    tables = facts(n)
-    model = case.program(D).compile(R.out, seed=0, fill=0.0).to(device)
-    x = (torch.randn(n, D, device=device) / 4).requires_grad_()
+    model = case.program(D).compile(R.out, seed=0, fill=0.0)
+    x = (torch.randn(n, D) / 4).requires_grad_()
     start = time.process_time()
     data = model.ground(**case.inputs(tables))
     model(data, h=x)
     ground = time.process_time() - start
-    step = model.explain(data, h=x, stage="kernels").to_json()["kernels"]["relations"][-1]["steps"][
-        0
-    ]
+    explained = model.explain(data, h=x, stage="kernels").to_json()["kernels"]
+    step = explained["relations"][-1]["steps"][0]
     mask = dense_mask(model, data, x.detach())
-    other = peer(model, mask, device)
-    some = mask.any(1).to(device)
+    other, some = peer(model, mask), mask.any(1)
     torch.testing.assert_close(model(data, h=x)[some], other(x)[some], atol=2e-3, rtol=2e-3)
     return {
         "mask": case.name, "tokens": n, "pairs": step["pairs"], "allowed": int(mask.sum()),
-        "kernel": step["kernel"], "ground_cpu_s": round(ground, 3),
-        "ms": timed(lambda: model(data, h=x).sum().backward(), device),
-        "peer_ms": timed(lambda: other(x).sum().backward(), device),
+        "kernel": step["kernel"], "first_call_cpu_s": round(ground, 3),
+        "ms": timed(lambda: model(data, h=x).sum().backward()),
+        "peer_ms": timed(lambda: other(x).sum().backward()),
     }  # fmt: skip
 
 
 def main():
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if "--gpu" in sys.argv:
+        masks_gpu.main()
+        return
     n = int(sys.argv[1]) if len(sys.argv) > 1 else 4096
-    names = sys.argv[2:] or NAMES
-    found = []
+    names, tables, found = sys.argv[2:], facts(n), []
     for case in CORPUS:
-        if case.name in names:
-            found.append(measured(case, n, device))
+        if not names or case.name in names:
+            found.append(measured(case, n, tables))
             print(found[-1], flush=True)
-    write(
-        "masks",
-        {"masks": found, "peer": "SDPA with a mask" if device == "cpu" else "FlexAttention"},
-    )
+    write("masks", {"masks": found, "peer": "SDPA with a mask"})
 
 
 if __name__ == "__main__":

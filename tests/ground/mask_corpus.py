@@ -22,19 +22,20 @@ A, B, C, D, P, Q, S, T, U = (getattr(V, name) for name in "ABCDPQSTU")
 AT = R.special
 EARLIER = AT.leq(J, I)
 Tables = dict[str, np.ndarray]
+SHORT, TEXTS = (0.15, 0.1, 0.12), (1 / 25, 1 / 400, 1 / 40)  # ends of sentences, documents, turns
 
 
 def per_token(n, values):
     return np.stack([np.arange(n), values])
 
 
-def facts(n: int, seed: int = 0) -> Tables:
+def facts(n: int, seed: int = 0, rates: tuple[float, float, float] = SHORT) -> Tables:
     """What is known of n tokens: of a dialogue, of documents, of a tree, of places and times."""
     random = np.random.default_rng(seed)
     tokens = np.arange(n)
-    sentence = np.cumsum(random.random(n) < 0.15)
-    document = np.cumsum(random.random(n) < 0.1)
-    turn = np.cumsum(random.random(n) < 0.12)
+    sentence = np.cumsum(random.random(n) < rates[0])
+    document = np.cumsum(random.random(n) < rates[1])
+    turn = np.cumsum(random.random(n) < rates[2])
     time = np.cumsum(random.integers(0, 4, n))
     parent = np.array([-1, *(random.integers(0, i) for i in range(1, n))])
     head = np.arange(1, n)
