@@ -30,6 +30,13 @@ def sizes(draw, d: tuple[int, ...]):
     }
 
 
+vocabularies = st.sampled_from([20, 23]).flatmap(
+    lambda size: st.sampled_from(
+        [{}, {"decoder_vocab_size": size, "share_encoder_decoder_embeddings": False}]
+    )
+)
+
+
 @pytest.mark.parametrize("name", CLASSES)
 @few
 @given(data=st.data())
@@ -44,6 +51,7 @@ def test_logits(name, data):
         decoder_start_token_id=2,
         scale_embedding=data.draw(st.booleans()),
         activation_function=data.draw(st.sampled_from(["gelu", "swish", "relu"])),
+        **(data.draw(vocabularies) if name == "Marian" else {}),
     )
     both = pair(getattr(transformers, CLASSES[name])(config), 0)
     inputs = {

@@ -27,6 +27,8 @@ OWN = {
         "max_relative_positions": [-1, 7],
         "share_att_key": [True, False],
         "norm_rel_ebd": ["none", "layer_norm"],
+        "conv_kernel_size": [0, 3, 5],
+        "conv_act": ["tanh", "gelu"],
     },
     "Albert": {"embedding_size": [3, 8], "num_hidden_groups": [1, 2], "inner_group_num": [1, 2]},
 }

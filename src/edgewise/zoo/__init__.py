@@ -107,6 +107,7 @@ TRANSFORMERS = (
         whisper,
         vit,
         deberta,
+        deberta_v2,
         megatron,
         xlnet,
     ),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from edgewise.language import F, Program, R, V, W
-from edgewise.language.nodes import Atom, Expression, Function, Variable
+from edgewise.language.nodes import Atom, Expression, Function, Variable, Weight
 from edgewise.zoo import layers, transformer
 from edgewise.zoo.parts import Statements, dropped, layer_norm, present, speeds
 
@@ -25,6 +25,7 @@ class Config(transformer.Config):
 
     - normed: embeddings are normed. scaled: embeddings of words are multiplied by √size.
     - activation_dropout: of hidden layers, by default as of rows.
+    - source_vocabulary: words of the source, where they are others than those of the target.
     """
 
     vocabulary: int = 50_265
@@ -39,6 +40,7 @@ class Config(transformer.Config):
     normed: bool = True
     scaled: bool = False
     activation_dropout: float | None = None
+    source_vocabulary: int | None = None
 
     OWN: ClassVar = {"norm": "post", "positions": "learned"}
 
@@ -46,6 +48,12 @@ class Config(transformer.Config):
         super().__post_init__()
         if self.activation_dropout == self.dropout:
             object.__setattr__(self, "activation_dropout", None)
+
+    def words(self, side: str) -> Weight:
+        """The vectors of the words of the encoder or the decoder: one table, or two."""
+        if side == "encoder" and self.source_vocabulary is not None:
+            return W["encoder.word"][self.source_vocabulary, self.size]
+        return W.word[self.vocabulary, self.size]
 
     @property
     def hidden_dropout(self) -> float:
@@ -60,7 +68,7 @@ MARIAN = Config(
 def embedded(side: str, token: Atom, y: Atom, config: Config) -> Statements:
     """Words and positions."""
     d = config.size
-    word: Expression = F.lookup(W.word[config.vocabulary, d], token(V.I))
+    word: Expression = F.lookup(config.words(side), token(V.I))
     word = word[math.sqrt(d)].fixed() if config.scaled else word
     before, row = placed(side, word, token, config, config.length)
     if not config.normed or config.norm == "none":

@@ -6,14 +6,22 @@
 Paper: https://arxiv.org/abs/2006.03654. Parity: `transformers.DebertaModel`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from edgewise.language import F, Program, R, V, W
-from edgewise.language.nodes import Atom, Expression, Function
+from edgewise.language.nodes import Atom, Expression, Function, Statement
 from edgewise.zoo import bert, block, layers
 from edgewise.zoo.block import Edges
 from edgewise.zoo.parts import Statements, dropped, head_size, heads, layer_norm, present
+
+NEAR = R._near(V.I, V.J, V.D)
+TO_PLACES: Statements = [  # what a query makes of the place of a key, a key of that of a query
+    (R.to_place(V.H, V.I, V.J) <= (R.place_k(V.H, V.D).T, R.q(V.H, V.I), NEAR)) | [F.product],
+    (R.from_place(V.H, V.I, V.J) <= (R.place_q(V.H, V.D).T, R.k(V.H, V.J), NEAR)) | [F.product],
+]
 
 
 @dataclass(frozen=True)
@@ -65,8 +73,19 @@ def distances(x: Atom, reach: int) -> Statements:
     ]
 
 
-def attention(x: Atom, y: Atom, config: Config, edges: Edges) -> Statements:
-    """Three score terms: content to content, content to place, place to content."""
+def attention(
+    x: Atom,
+    y: Atom,
+    config: Config,
+    edges: Edges,
+    projected: Callable[[int, int], Statements],
+    *,
+    key_bias: bool = False,
+) -> Statements:
+    """Three score terms: content to content, content to place, place to content.
+
+    `projected` are the rules of `place_k(h, place)` and `place_q(h, place)`.
+    """
     d, size, h = head_size(config.size, config.heads), config.size, V.H
     values = heads(x, R.v, size, d)
     terms: tuple[Expression, ...] = layers.REAL
@@ -79,50 +98,55 @@ def attention(x: Atom, y: Atom, config: Config, edges: Edges) -> Statements:
     terms = (content, *(layers.scaled(term, factor) for term in apart), *terms)
     return [
         *heads(x, R.q, size, d),
-        *heads(x, R.k, size, d, bias=False),
+        *heads(x, R.k, size, d, bias=key_bias),
         *values,
-        *(places(d, size) if placed else []),
+        *([*projected(d, size), *TO_PLACES] if placed else []),
         *layers.attend(x, y, R.v(h, V.J), terms, config, edges),
     ]
 
 
-def places(d: int, size: int) -> Statements:
-    """What a query makes of the place of a key, and a key of that of a query."""
-    near, h, place = R._near(V.I, V.J, V.D), V.H, R.place(V.D)
+def projected(d: int, size: int) -> Statements:
+    """Places as keys and as queries, by projections of their own."""
+    h, place = V.H, R.place(V.D)
     return [
         R.place_k(h, V.D) <= place[W["place_k.weight"](h)[d, size]],
         R.place_q(h, V.D) <= (place[W["place_q.weight"](h)[d, size]], W["place_q.bias"](h)[d,]),
-        (R.to_place(h, V.I, V.J) <= (R.place_k(h, V.D).T, R.q(h, V.I), near)) | [F.product],
-        (R.from_place(h, V.I, V.J) <= (R.place_q(h, V.D).T, R.k(h, V.J), near)) | [F.product],
     ]
 
 
 def layer(x: Atom, config: Config, edges: Edges) -> Statements:
-    return layers.layer(x, lambda read: attention(read, R.heads, config, edges), config)
+    attends = partial(attention, y=R.heads, config=config, edges=edges, projected=projected)
+    return layers.layer(x, attends, config)
 
 
 def program(config: Config) -> Program:
     """Reads `token(i)` and `mask(i)` (0 where padded), derives `out(i)`, and from it what
     `zoo.bert` does: `pooled`, `logits(i)`, `embedding`, `classes`, `tags(i)` and `span(i)`.
     """
-    d, placed = config.size, config.positions == "relative"
     edges = block.edges(config, config.layers)
     stack, (last,) = block.stacked(lambda pairs: lambda x: layer(x, config, pairs), edges, R.x)
+    places = [*distances(R.token, config.reach), R.place(V.D) <= W.place(V.D)[config.size,]]
+    return around(stack, last, config, places, 2 * config.reach)
+
+
+def around(
+    stack: list[Statement], last: Atom, config: Config, places: Statements, count: int
+) -> Program:
+    """A stack of layers between embeddings and readouts; `places` number `count`."""
+    d, placed = config.size, config.positions == "relative"
     norms = config.norm != "none"
     row = R.embedded(V.I) if norms else R.word(V.I)
     rules = [
+        *(places if placed else []),
         R.word(V.I) <= F.lookup(W.word[config.vocabulary, d], R.token(V.I)),
         *(layer_norm(R.word, R.embedded, d, eps=config.eps) if norms else []),
         R.x(V.I) <= dropped(row * R.mask(V.I), config.dropout),
         *present(R.mask, R.present),
-        *(distances(R.token, config.reach) if placed else []),
-        *([R.place(V.D) <= W.place(V.D)[d,]] if placed else []),
         *stack,
         *layers.ended(last, R.out, config),
         *readouts(config),
     ]
-    domains = {V.H: config.heads} | ({V.D: 2 * config.reach} if placed else {})
-    return Program(rules, domains=domains)
+    return Program(rules, domains={V.H: config.heads} | ({V.D: count} if placed else {}))
 
 
 def readouts(config: Config) -> Statements:

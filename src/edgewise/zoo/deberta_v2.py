@@ -3,19 +3,26 @@
     scoreᵢⱼ = (qᵢ · kⱼ  +  qᵢ · K δ(i, j)  +  kⱼ · Q δ(i, j)) / √(3d)
     δ(i, j) = norm(place(bucket(i - j)))
 
+After the first layer, whose input is x and whose output is y, some models have a convolution:
+
+    yᵢ ← norm(yᵢ + tanh(Σₖ Cₖ xᵢ₊ₖ₋ₗ + b))
+
 Papers: https://arxiv.org/abs/2006.03654, https://arxiv.org/abs/2111.09543.
 Parity: `transformers.DebertaV2Model`.
 """
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 
+from edgewise.errors import caller
 from edgewise.language import F, Program, R, V, W
-from edgewise.language.nodes import Atom, Expression, Fact, Statement
+from edgewise.language.nodes import Atom, Fact, Function, Statement
 from edgewise.zoo import block, deberta, layers
 from edgewise.zoo.block import Edges
-from edgewise.zoo.parts import Statements, dropped, head_size, heads, layer_norm, present
+from edgewise.zoo.parts import Statements, convolution, dropped, layer_norm
 
 
 @dataclass(frozen=True)
@@ -24,12 +31,25 @@ class Config(deberta.Config):
 
     - buckets: 0 for a bucket for every distance below `reach`.
     - shared: places are projected as tokens are. place_norm: their vectors are normed.
+    - kernel: the taps of the convolution, an odd number, or 0 for none; `kernel_activation` its
+      activation.
     """
 
     vocabulary: int = 128_100
     buckets: int = 256
     shared: bool = True
     place_norm: bool = True
+    kernel: int = 0
+    kernel_activation: Function = F.tanh
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kernel and self.kernel % 2 == 0:
+            raise block.BadConfig(
+                f"`kernel={self.kernel}` taps have no middle one",
+                caller(),
+                "write an odd number, or 0 for no convolution",
+            )
 
     @property
     def span(self) -> int:
@@ -76,53 +96,47 @@ def distances(x: Atom, config: Config) -> list[Statement]:
     ]
 
 
-def attention(x: Atom, y: Atom, config: Config, edges: Edges) -> Statements:
-    """Three score terms: content to content, content to place, place to content."""
-    d, size, h = head_size(config.size, config.heads), config.size, V.H
-    near, place = R._near(V.I, V.J, V.D), R.place(V.D)
-    k, q = ("k", "q") if config.shared else ("place_k", "place_q")
-    factor = layers.factor(config, 3 * d)
-    scores: tuple[Expression, ...] = (
-        R.k(h, V.J).T @ layers.scaled(R.q(h, V.I), factor),
-        layers.scaled(R.to_place(h, V.I, V.J), factor),
-        layers.scaled(R.from_place(h, V.I, V.J), factor),
-        *layers.REAL,
-    )
+def projected(d: int, size: int, shared: bool) -> Statements:
+    """Places as keys and as queries."""
+    h, place = V.H, R.place(V.D)
+    k, q = ("k", "q") if shared else ("place_k", "place_q")
     return [
-        *heads(x, R.q, size, d),
-        *heads(x, R.k, size, d),
-        *heads(x, R.v, size, d),
         R.place_k(h, V.D) <= (place[W[f"{k}.weight"](h)[d, size]], W[f"{k}.bias"](h)[d,]),
         R.place_q(h, V.D) <= (place[W[f"{q}.weight"](h)[d, size]], W[f"{q}.bias"](h)[d,]),
-        (R.to_place(h, V.I, V.J) <= (R.place_k(h, V.D).T, R.q(h, V.I), near)) | [F.product],
-        (R.from_place(h, V.I, V.J) <= (R.place_q(h, V.D).T, R.k(h, V.J), near)) | [F.product],
-        *layers.attend(x, y, R.v(h, V.J), scores, config, edges),
     ]
 
 
-def layer(x: Atom, config: Config, edges: Edges) -> Statements:
-    return layers.layer(x, lambda read: attention(read, R.heads, config, edges), config)
+def layer(x: Atom, config: Config, edges: Edges, convolves: bool) -> Statements:
+    """As of `zoo.deberta`; `convolves`: what a convolution makes of x is added."""
+    places = partial(projected, shared=config.shared)
+    how: Any = {"config": config, "edges": edges, "projected": places, "key_bias": True}
+    rules = layers.layer(x, partial(deberta.attention, y=R.heads, **how), config)
+    if not convolves:
+        return rules
+    taps, inner = convolution(x, "conv", config.size, config.size, config.kernel)
+    post = config.norm == "post"
+    added = R.convolved_sum if post else R.convolved
+    return [
+        *rules,
+        *taps,
+        added(V.I)
+        <= block.last(rules)(V.I) + config.kernel_activation(dropped(inner, config.dropout)),
+        *(layer_norm(added, R.convolved, config.size, eps=config.eps) if post else []),
+    ]
 
 
 def program(config: Config) -> Program:
     """Reads and derives what `zoo.deberta` does."""
-    d = config.size
     edges = block.edges(config, config.layers)
-    stack, (last,) = block.stacked(lambda pairs: lambda x: layer(x, config, pairs), edges, R.x)
+    kinds = [(pairs, k == 0 and config.kernel > 0) for k, pairs in enumerate(edges)]
+    stack, (last,) = block.stacked(lambda kind: lambda x: layer(x, config, *kind), kinds, R.x)
     place = R.learned if config.place_norm else R.place
-    rules = [
+    places = [
         *distances(R.token, config),
-        R.word(V.I) <= F.lookup(W.word[config.vocabulary, d], R.token(V.I)),
-        *layer_norm(R.word, R.embedded, d, eps=config.eps),
-        R.x(V.I) <= dropped(R.embedded(V.I) * R.mask(V.I), config.dropout),
-        *present(R.mask, R.present),
-        place(V.D) <= W.place(V.D)[d,],
+        place(V.D) <= W.place(V.D)[config.size,],
         *(normed_places(config) if config.place_norm else []),
-        *stack,
-        *layers.ended(last, R.out, config),
-        *deberta.readouts(config),
     ]
-    return Program(rules, domains={V.H: config.heads, V.D: 2 * config.span})
+    return deberta.around(stack, last, config, places, 2 * config.span)
 
 
 def normed_places(config: Config) -> Statements:

@@ -221,6 +221,23 @@ def embedding(token: Atom, y: Atom, size: int) -> Statements:
     return [y(V.I) <= token(V.I, V.T)[W[f"{y.relation}.weight"](V.T)[size,]]]
 
 
+def convolution(
+    x: Atom, name: str, inputs: int, outputs: int, taps: int, step: int = 1
+) -> tuple[Statements, Expression]:
+    """A convolution over rows: its rules, and Σₖ Wₖ x(step · i + k − (taps − 1)/2) + b.
+
+    Rows beyond the ends count as 0.
+    """
+    found, before = R[f"{name}_taps"], (taps - 1) // 2
+    row = R.hidden[x.relation](V.C), R.special.mul(V.I, step, V.C)
+    shifted = R.special.add(V.J, before, V.S)
+    rules: Statements = [
+        found(V.I) <= (x(V.J)[W[f"{name}.{k}"][outputs, inputs]], *row, shifted, place)
+        for k, place in ((k, R.special.add(V.C, k, V.S)) for k in range(taps))
+    ]
+    return rules, found(V.I) + W[f"{name}.bias"][outputs,]
+
+
 def readout(x: Atom, y: Atom, inputs: int, outputs: int) -> Statements:
     """One value for all rows: y = W meanᵢ xᵢ + b."""
     mean = R[f"{y.relation}_mean"]

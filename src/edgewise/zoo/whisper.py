@@ -11,7 +11,7 @@ from typing import ClassVar
 from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom
 from edgewise.zoo import bart
-from edgewise.zoo.parts import Statements, dropped
+from edgewise.zoo.parts import Statements, convolution, dropped
 
 TAPS = 3
 
@@ -38,15 +38,9 @@ class Config(bart.Config):
     KEY_BIAS: ClassVar[bool] = False
 
 
-def convolution(x: Atom, y: Atom, inputs: int, outputs: int, step: int) -> Statements:
-    """y(i) from the three rows of x around step · i; rows beyond the ends count as 0."""
-    name, taps = y.relation, R[f"{y.relation}_taps"]
-    centre = R.hidden[x.relation](V.C), R.special.mul(V.I, step, V.C), R.special.add(V.J, 1, V.S)
-    rules = []
-    for k in range(TAPS):  # j = step · i + k - 1
-        row = x(V.J)[W[f"{name}.{k}"][outputs, inputs]]
-        rules.append(taps(V.I) <= (row, *centre, R.special.add(V.C, k, V.S)))
-    return [*rules, y(V.I) <= F.gelu(taps(V.I) + W[f"{name}.bias"][outputs,])]
+def convolved(x: Atom, y: Atom, inputs: int, outputs: int, step: int) -> Statements:
+    taps, row = convolution(x, y.relation, inputs, outputs, TAPS, step)
+    return [*taps, y(V.I) <= F.gelu(row)]
 
 
 def program(config: Config) -> Program:
@@ -54,8 +48,8 @@ def program(config: Config) -> Program:
     d, words = config.size, config.vocabulary
     made, row = bart.placed("encoder", R.conv2(V.I), R.conv2, config, config.frames)
     rules = [
-        *convolution(R.feature, R.conv1, config.mels, d, 1),
-        *convolution(R.conv1, R.conv2, d, d, 2),
+        *convolved(R.feature, R.conv1, config.mels, d, 1),
+        *convolved(R.conv1, R.conv2, d, d, 2),
         *made,
         R.x(V.I) <= dropped(row, config.dropout),
         *bart.embedded("decoder", R.target, R.y, config),

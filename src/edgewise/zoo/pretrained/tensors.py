@@ -91,6 +91,13 @@ def norm(ours: str, theirs: str) -> list[TensorEntry]:
     ]
 
 
+def taps(ours: str, theirs: str, shape: Shape) -> Iterator[TensorEntry]:
+    """The matrices of a convolution, one for each tap, and its bias."""
+    for k in range(shape[2]):
+        yield TensorEntry(f"{ours}.{k}", f"{theirs}.weight", part=(2, k, shape[2]), shape=shape)
+    yield TensorEntry(f"{ours}.bias", f"{theirs}.bias")
+
+
 def layers(config: Any, ours: str, theirs: str, names: Mapping[str, str]) -> Iterator[TensorEntry]:
     """The matrices, biases and norms of all layers, by their names; q, k and v have heads."""
     for i in range(config.layers):

@@ -42,6 +42,7 @@ class BartVariant:
     generates: str
     constants: Mapping[str, Any]
     tokens: Mapping[str, int | None]
+    two_vocabularies: bool = False
 
     MODEL: ModuleType = model
     OUTPUT: str = "logits"
@@ -66,19 +67,37 @@ class BartVariant:
 
     def read_config(self, fields: Fields) -> model.Config:
         fields.fixed("tie_word_embeddings", True)
-        fields.fixed("share_encoder_decoder_embeddings", True)
-        fields.equal("decoder_vocab_size", "vocab_size", fields.table.get("vocab_size"))
         scaled = fields.flag("scale_embedding", default=False)
         found = sizes(fields)
+        found |= self.vocabularies(fields, found["vocabulary"])
         if self.constants["positions"] == "sinusoidal":
             fields.divided(found["size"], 2, "d_model", "numbers: sines and cosines")
         return model.Config(**found, **self.constants, scaled=scaled)
 
+    def vocabularies(self, fields: Fields, words: int) -> dict[str, int]:
+        """One for both sides or, of Marian, two: then `vocab_size` is that of the source."""
+        if not self.two_vocabularies:
+            fields.fixed("share_encoder_decoder_embeddings", True)
+        elif not fields.flag("share_encoder_decoder_embeddings", default=True):
+            theirs = fields.size("decoder_vocab_size", default=words)
+            return {"vocabulary": theirs, "source_vocabulary": words}
+        fields.equal("decoder_vocab_size", "vocab_size", words)
+        return {}
+
     def write_config(self, config: model.Config) -> dict[str, Any]:
-        return written_sizes(config) | {"scale_embedding": config.scaled, **self.tokens}
+        found = written_sizes(config) | {"scale_embedding": config.scaled, **self.tokens}
+        if self.two_vocabularies and config.source_vocabulary is not None:
+            found |= {"vocab_size": config.source_vocabulary}
+            found |= {"decoder_vocab_size": config.vocabulary}
+            found |= {"share_encoder_decoder_embeddings": False}
+        return found
 
     def entries(self, config: model.Config, prefix: str) -> Iterator[TensorEntry]:
-        yield TensorEntry("word", f"{prefix}shared.weight")
+        if config.source_vocabulary is None:
+            yield TensorEntry("word", f"{prefix}shared.weight")
+        else:
+            yield TensorEntry("encoder.word", f"{prefix}encoder.embed_tokens.weight")
+            yield TensorEntry("word", f"{prefix}decoder.embed_tokens.weight")
         for side in ("encoder", "decoder"):
             if config.positions == "learned":
                 at = f"{prefix}{side}.embed_positions.weight"
@@ -147,5 +166,6 @@ FAMILY = (
         "marian", "MarianModel", "MarianMTModel",
         {"positions": "sinusoidal", "norm": "post", "normed": False},
         {"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 0},
+        two_vocabularies=True,
     ),
 )  # fmt: skip

@@ -8,8 +8,8 @@ from edgewise.zoo.pretrained.architectures import bert, deberta
 from edgewise.zoo.pretrained.architectures.deberta import OPTIONAL as OPTIONAL
 from edgewise.zoo.pretrained.architectures.deberta import TIED as TIED
 from edgewise.zoo.pretrained.architectures.deberta import task_heads as task_heads
-from edgewise.zoo.pretrained.fields import Fields
-from edgewise.zoo.pretrained.tensors import TensorEntry, layers, linear, norm
+from edgewise.zoo.pretrained.fields import Fields, written
+from edgewise.zoo.pretrained.tensors import TensorEntry, layers, linear, norm, taps
 
 MODEL_TYPE, MODEL, OUTPUT = "deberta-v2", model, "embedding"
 ARCHITECTURES = bert.architectures("DebertaV2", "deberta.")
@@ -20,7 +20,6 @@ LAYER = deberta.LAYER | {
 
 
 def read_config(fields: Fields) -> model.Config:
-    fields.fixed("conv_kernel_size", 0, None)
     found = deberta.sizes(fields)
     said = fields.table.get("position_buckets", -1)
     buckets = 0 if isinstance(said, int) and said < 1 else fields.size("position_buckets", least=4)
@@ -29,14 +28,28 @@ def read_config(fields: Fields) -> model.Config:
         fields.refuse("position_buckets", buckets, wanted, None)
     return model.Config(
         **found,
+        **convolution(fields),
         buckets=buckets,
         shared=fields.flag("share_att_key", default=False),
         place_norm=fields.choice("norm_rel_ebd", "none", "layer_norm") == "layer_norm",
     )
 
 
+def convolution(fields: Fields) -> dict[str, Any]:
+    said = fields.table.get("conv_kernel_size")
+    if said in (0, None):
+        return {}
+    fields.fixed("conv_groups", 1, None)
+    kernel = fields.size("conv_kernel_size")
+    if kernel % 2 == 0:
+        fields.refuse("conv_kernel_size", kernel, "an odd number", None)
+    return {"kernel": kernel, "kernel_activation": fields.activation("conv_act", default="tanh")}
+
+
 def write_config(config: model.Config) -> dict[str, Any]:
+    taps = {"conv_kernel_size": config.kernel} | written(config, {"kernel_activation": "conv_act"})
     return deberta.write_config(config) | {
+        **(taps if config.kernel else {}),
         "position_buckets": config.buckets or -1,
         "share_att_key": config.shared,
         "norm_rel_ebd": "layer_norm" if config.place_norm else "none",
@@ -52,3 +65,7 @@ def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
         at = f"{prefix}encoder.layer.{i}.attention.self"
         yield from linear(f"layer.{i}.place_k", f"{at}.pos_key_proj", joined=2)
         yield from linear(f"layer.{i}.place_q", f"{at}.pos_query_proj", joined=2)
+    if config.kernel:
+        at, shape = f"{prefix}encoder.conv", (config.size, config.size, config.kernel)
+        yield from taps("layer.0.conv", f"{at}.conv", shape)
+        yield from norm("layer.0.convolved", f"{at}.LayerNorm")

@@ -7,7 +7,7 @@ from edgewise.zoo import whisper as model
 from edgewise.zoo.pretrained.architectures import bart
 from edgewise.zoo.pretrained.fields import Fields
 from edgewise.zoo.pretrained.schema import Architecture
-from edgewise.zoo.pretrained.tensors import TensorEntry
+from edgewise.zoo.pretrained.tensors import TensorEntry, taps
 
 MODEL_TYPE, MODEL, OUTPUT = "whisper", model, "logits"
 ARCHITECTURES = {
@@ -38,11 +38,8 @@ def entries(config: model.Config, prefix: str) -> Iterator[TensorEntry]:
     for side in ("encoder", "decoder"):
         yield TensorEntry(f"{side}.position", f"{prefix}{side}.embed_positions.weight")
     for name, inputs in {"conv1": config.mels, "conv2": config.size}.items():
-        at, shape = f"{prefix}encoder.{name}", (config.size, inputs, model.TAPS)
-        for k in range(model.TAPS):
-            part = 2, k, model.TAPS
-            yield TensorEntry(f"{name}.{k}", f"{at}.weight", part=part, shape=shape)
-        yield TensorEntry(f"{name}.bias", f"{at}.bias")
+        shape = config.size, inputs, model.TAPS
+        yield from taps(name, f"{prefix}encoder.{name}", shape)
     yield from bart.both_stacks(config, prefix)
 
 
