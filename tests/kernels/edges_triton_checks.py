@@ -81,6 +81,8 @@ RELATIONAL = [
     Relational(True, True, True, True, True, batch=2),
     Relational(False, True, False, True, dropout=0.4),
     Relational(True, True, True, True, n=4, m=6, hub=40, dropout=0.4),
+    Relational(True, True, True, True, own=True, batch=2, h=4, hub=40, d=16, w=40, dropout=0.4),
+    Relational(h=4, n=2, m=3, entries=400),
     Relational(d=0, dv=0, h=1),
     Relational(entries=0),
     Relational(n=0, entries=0),

@@ -108,8 +108,8 @@ def test_nothing_wider_than_a_number_is_materialised_per_edge_and_head(threads):
         assert max(sizes) == index.edges * 8
 
 
-FLAGS = ("QUERIES", "KEYS", "BIAS", "VALUES", "DROP")
-LISTS = ("Ptr", "Index", "Perm", "Ids")
+FLAGS = ("QUERIES", "KEYS", "BIAS", "VALUES", "DROP", "SPLIT")
+LISTS = ("Pieces", "Owner", "Slot", "Index", "Perm", "Ids")
 WIDE = ("Lse", "Used", "DS")  # in float32 whatever the precision
 
 
@@ -125,7 +125,7 @@ def test_kernels_compile_for_a_gpu(name, apart):
     from edgewise.kernels.edges import triton_relational_kernels
 
     kernel = getattr(triton_relational_kernels, name)
-    sizes = {"E": 16, "D": 16, "DV": 5, "W": 16, "DB": 16, "VB": 8, "WB": 16}
+    sizes = {"H": 2, "E": 8, "D": 16, "DV": 5, "W": 16, "DB": 16, "VB": 8, "WB": 16}
     known = {**dict.fromkeys(FLAGS, True), **sizes, "APART": apart, "STEP": apart * 4 or 16}
     known = {at: value for at, value in known.items() if at in kernel.arg_names}
     types = dict.fromkeys(known, "constexpr") | dict.fromkeys(LISTS, "*i32")

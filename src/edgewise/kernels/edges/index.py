@@ -88,27 +88,29 @@ class SplitCSR:
         """From results (..., results, width) to (..., segments, width): partial ones added."""
         if not self.is_split:
             return x
-        self._put(x, self._added(x[..., self.segments :, :]))
+        self._put(x, self._reduced(x[..., self.segments :, :]))
         return x[..., : self.segments, :]
 
     def merged(self, lse: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
         """The log-sum-exp (..., results) and what it weighs (..., results, width), of segments."""
         if not self.is_split:
             return lse, out
-        parts, starts = lse[..., self.segments :], self.split_ptr.numpy()
-        most = np.maximum.reduceat(parts.numpy(), starts[:-1], axis=-1)
-        top = torch.from_numpy(np.where(most == -np.inf, 0, most))
+        parts = lse[..., self.segments :]
+        most = self._reduced(parts[..., None], "max")[..., 0]
+        top = torch.where(most == -torch.inf, 0, most)
         sizes = self.split_ptr.diff().long()
         share = torch.exp(parts - top.repeat_interleave(sizes, -1))[..., None]
-        total = self._added(share)
-        found = self._added(out[..., self.segments :, :] * share)
+        total = self._reduced(share)
+        found = self._reduced(out[..., self.segments :, :] * share)
         self._put(out, found / torch.where(total == 0, 1, total))
         self._put(lse[..., None], total.log() + top[..., None])
         return lse[..., : self.segments], out[..., : self.segments, :]
 
-    def _added(self, parts: Tensor) -> Tensor:
-        starts = self.split_ptr.numpy()[:-1]
-        return torch.from_numpy(np.add.reduceat(parts.numpy(), starts, axis=-2))
+    def _reduced(self, parts: Tensor, how: str = "sum") -> Tensor:
+        """(..., slots, width) of partial results to (..., split segments, width), in order."""
+        first = parts.movedim(-2, 0).contiguous()
+        found = torch.segment_reduce(first, how, offsets=self.split_ptr, axis=0, unsafe=True)
+        return found.movedim(0, -2)
 
     def _put(self, x: Tensor, rows: Tensor) -> None:
         x[..., self.split.long(), :] = rows

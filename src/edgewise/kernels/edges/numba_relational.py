@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.kernels.edges.index import SplitCSR
 from edgewise.kernels.edges.reference import wide
-from edgewise.kernels.edges.relational import RelationalInputs, operations
+from edgewise.kernels.edges.relational import RelationalInputs, merged, operations, summed
 from edgewise.kernels.threads import spread
 
 NUMBERS = {torch.float32: np.float32, torch.float64: np.float64}
@@ -67,19 +66,8 @@ def forward(inputs: RelationalInputs) -> tuple[Tensor, Tensor]:
     call.run(
         "forward", rows.arrays, call.drops(), values, *call.read, call.flat(out), call.flat(lse)
     )
-    if rows.is_split:
-        out, lse = _merged(inputs, out, lse)
+    out, lse = merged(inputs, out, lse)
     return out.to(inputs.v.dtype), lse
-
-
-def _merged(inputs: RelationalInputs, out: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
-    """The results of segments from those of their pieces."""
-    by_head = torch.cat(inputs.parts(out), -1).transpose(1, 2).contiguous()
-    lse, found = inputs.index.rows.merged(lse.transpose(1, 2).contiguous(), by_head)
-    both = found.transpose(1, 2).split(
-        [inputs.v.shape[-1], found.shape[-1] - inputs.v.shape[-1]], -1
-    )
-    return torch.cat([x.flatten(2) for x in both], -1), lse.transpose(1, 2)
 
 
 def backward(inputs: RelationalInputs, out: Tensor, lse: Tensor, dout: Tensor) -> tuple[Any, ...]:
@@ -104,16 +92,10 @@ def backward(inputs: RelationalInputs, out: Tensor, lse: Tensor, dout: Tensor) -
     lists, of_keys = (rows.perm.numpy(),), [call.flat(t) for t in (dk, db, dv)]
     call.run("backward_columns", columns.arrays, values, q, x, g, *weights, *of_keys, lists=lists)
     kind = inputs.v.dtype
-    dq, da = (_summed(rows, t, kind) for t in (dq, da))
-    dk, dv, db = (_summed(columns, t, kind) for t in (dk, dv, db))
-    return dq, dk, dv, dx.to(inputs.x.dtype), da, db, ds
-
-
-def _summed(csr: SplitCSR, x: Any, kind: torch.dtype) -> Any:
-    """From (batch, results, heads, features) to that of segments."""
-    if x is None:
-        return None
-    return (csr.summed(x.flatten(2)).unflatten(2, x.shape[2:]) if csr.is_split else x).to(kind)
+    dq, dk, dv = summed(rows, dq, kind), summed(columns, dk, kind), summed(columns, dv, kind)
+    of_query = None if da is None else summed(rows, da, kind)
+    of_key = None if db is None else summed(columns, db, kind)
+    return dq, dk, dv, dx.to(inputs.x.dtype), of_query, of_key, ds
 
 
 OPERATIONS = operations(forward, backward)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from edgewise.kernels.edges.attention import Dropout
-from edgewise.kernels.edges.index import EdgeIndex
+from edgewise.kernels.edges.index import EdgeIndex, SplitCSR
 from edgewise.kernels.edges.reference import wide
 
 
@@ -137,6 +137,22 @@ def backward(
     dq, dk = edges.rows(ds * edges.k).to(kind), edges.columns(ds * edges.q).to(kind)
     dv = edges.columns(used[..., None] * g).to(kind)
     return dq, dk, dv, dx.to(inputs.x.dtype), da, db, ds[..., 0]
+
+
+def merged(inputs: RelationalInputs, out: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
+    """The results of segments from those of their pieces."""
+    if not inputs.index.rows.is_split:
+        return out, lse
+    by_head = torch.cat(inputs.parts(out), -1).transpose(1, 2).contiguous()
+    lse, found = inputs.index.rows.merged(lse.transpose(1, 2).contiguous(), by_head)
+    width = inputs.v.shape[-1]
+    both = found.transpose(1, 2).split([width, found.shape[-1] - width], -1)
+    return torch.cat([x.flatten(2) for x in both], -1), lse.transpose(1, 2)
+
+
+def summed(csr: SplitCSR, x: Tensor, kind: torch.dtype) -> Tensor:
+    """From (batch, results, heads, features) to that of segments."""
+    return (csr.summed(x.flatten(2)).unflatten(2, x.shape[2:]) if csr.is_split else x).to(kind)
 
 
 def operations(

@@ -1,9 +1,10 @@
 """Attention with a vector on each edge, in Triton. Imported only by the functions that launch it.
 
-A program is one row (or column) of one head, E edges at a time; rows are not split. Tensors are
-contiguous, heads side by side; an edge's vector is STEP numbers from the next one's, and APART
-from that of the next head, 0 where all share it. D, DV and W are features, DB, VB and WB the
-powers of two that hold them.
+A program is one piece of a row (or column) for H heads, E edges at a time: what heads share is read
+once. Tensors are contiguous, heads side by side; an edge's vector is STEP numbers from the next
+one's, and APART from that of the next head, 0 where all share it. D, DV and W are features, DB, VB
+and WB the powers of two that hold them. Results have a row for each segment, and behind these one
+for each piece of a split segment.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,import-untyped,untyped-decorator"
@@ -11,145 +12,163 @@ powers of two that hold them.
 import triton
 import triton.language as tl
 
-from edgewise.kernels.edges.triton_attention_kernels import survives
+from edgewise.kernels.edges.triton_attention_kernels import piece, survives
 
 
 @triton.jit
-def row(X, at, x, WIDTH: tl.constexpr):
-    """The features of one row."""
-    return tl.load(X + at * WIDTH + x, mask=x < WIDTH, other=0.0).to(tl.float32)
+def row(X, at, h, x, heads, WIDTH: tl.constexpr):
+    """(H, features) of one row."""
+    place = (at * heads + h)[:, None] * WIDTH + x[None, :]
+    return tl.load(X + place, mask=(x < WIDTH)[None, :], other=0.0).to(tl.float32)
 
 
 @triton.jit
-def rows(X, at, x, some, WIDTH: tl.constexpr):
-    """(E, features) of E rows."""
-    place = at[:, None] * WIDTH + x[None, :]
-    mask = some[:, None] & (x < WIDTH)[None, :]
+def rows(X, at, h, x, some, heads, WIDTH: tl.constexpr):
+    """(E, H, features) of E rows."""
+    place = (at[:, None] * heads + h[None, :])[:, :, None] * WIDTH + x[None, None, :]
+    mask = some[:, None, None] & (x < WIDTH)[None, None, :]
     return tl.load(X + place, mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit
-def put(X, at, x, value, WIDTH: tl.constexpr):
-    tl.store(X + at * WIDTH + x, value.to(X.dtype.element_ty), mask=x < WIDTH)
+def put(X, at, h, x, value, heads, WIDTH: tl.constexpr):
+    place = (at * heads + h)[:, None] * WIDTH + x[None, :]
+    tl.store(X + place, value.to(X.dtype.element_ty), mask=(x < WIDTH)[None, :])
 
 
 @triton.jit
-def vectors(X, c, e, h, edges, x, some, W: tl.constexpr, APART: tl.constexpr, STEP: tl.constexpr):
-    """(E, W) of edges."""
-    place = (c * edges + e)[:, None] * STEP + h * APART + x[None, :]
-    mask = some[:, None] & (x < W)[None, :]
+def vectors(X, e, h, x, some, W: tl.constexpr, APART: tl.constexpr, STEP: tl.constexpr):
+    """(E, H, W) of edges, H = 1 where heads share them."""
+    place = e[:, None, None] * STEP + x[None, None, :]
+    if APART:
+        place += (h * APART)[None, :, None]
+    mask = some[:, None, None] & (x < W)[None, None, :]
     return tl.load(X + place, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def numbers(X, e, h, some, heads):
+    """(E, H) numbers of edges."""
+    return tl.load(X + e[:, None] * heads + h[None, :], mask=some[:, None], other=0.0)
+
+
+@triton.jit
+def put_numbers(X, e, h, value, some, heads):
+    tl.store(X + e[:, None] * heads + h[None, :], value, mask=some[:, None])
 
 
 @triton.jit
 def scores(
-    q, a, k, vector, B, Bias, c, e, j, h, m, edges, heads, y, some,
+    q, a, k, vector, B, Bias, at_key, e, h, y, some, heads,
     W: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, BIAS: tl.constexpr,
 ):  # fmt: skip
-    s = tl.sum(q[None, :] * k, 1)
+    """(E, H)."""
+    s = tl.sum(q[None, :, :] * k, 2)
     if QUERIES:
-        s += tl.sum(a[None, :] * vector, 1)
+        s += tl.sum(a[None, :, :] * vector, 2)
     if KEYS:
-        s += tl.sum(rows(B, (c * m + j) * heads + h, y, some, W) * vector, 1)
+        s += tl.sum(rows(B, at_key, h, y, some, heads, W) * vector, 2)
     if BIAS:
-        at = (c * edges + e) * heads + h
-        s += tl.load(Bias + at, mask=some, other=0.0).to(tl.float32)
-    return tl.where(some, s, float("-inf"))
+        s += numbers(Bias, e, h, some, heads).to(tl.float32)
+    return tl.where(some[:, None], s, float("-inf"))
 
 
 @triton.jit
 def forward(
-    Q, K, V, X, A, B, Bias, Out, Lse, Ptr, Index, n, m, edges, heads, seed, least, keep,
+    Q, K, V, X, A, B, Bias, Out, Lse, Pieces, Index, Owner, Slot,
+    n, m, edges, heads, results, groups, seed, least, keep,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, BIAS: tl.constexpr, VALUES: tl.constexpr,
-    DROP: tl.constexpr, E: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, W: tl.constexpr,
-    DB: tl.constexpr, VB: tl.constexpr, WB: tl.constexpr, APART: tl.constexpr, STEP: tl.constexpr,
+    DROP: tl.constexpr, SPLIT: tl.constexpr, H: tl.constexpr, E: tl.constexpr, D: tl.constexpr,
+    DV: tl.constexpr, W: tl.constexpr, DB: tl.constexpr, VB: tl.constexpr, WB: tl.constexpr,
+    APART: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
-    i, part = (tl.program_id(0) % n).to(tl.int64), (tl.program_id(0) // n).to(tl.int64)
-    c, h = part // heads, part % heads
+    _, i, slot, low, high, part = piece(Pieces, Owner, Slot, groups, SPLIT, H)
+    c, h = tl.min(part, 0) // heads, part % heads
     x, v_, y = tl.arange(0, DB), tl.arange(0, VB), tl.arange(0, WB)
-    at = (c * n + i) * heads + h
-    q, a = row(Q, at, x, D), tl.zeros([WB], tl.float32)
+    q, a = row(Q, c * n + i, h, x, heads, D), tl.zeros([H, WB], tl.float32)
     if QUERIES:
-        a = row(A, at, y, W)
-    low, high = tl.load(Ptr + i), tl.load(Ptr + i + 1)
-    top, total = tl.max(tl.full([1], float("-inf"), tl.float32), 0), 0.0
-    acc, sums = tl.zeros([VB], tl.float32), tl.zeros([WB], tl.float32)
+        a = row(A, c * n + i, h, y, heads, W)
+    top, total = tl.full([H], float("-inf"), tl.float32), tl.zeros([H], tl.float32)
+    acc, sums = tl.zeros([H, VB], tl.float32), tl.zeros([H, WB], tl.float32)
     for t in range(low, high, E):
-        e = (t + tl.arange(0, E)).to(tl.int64)
-        some = e < high
-        j = tl.load(Index + e, mask=some, other=0).to(tl.int64)
-        k = rows(K, (c * m + j) * heads + h, x, some, D)
-        vector = vectors(X, c, e, h, edges, y, some, W, APART, STEP)
-        s = scores(
-            q, a, k, vector, B, Bias, c, e, j, h, m, edges, heads, y, some, W, QUERIES, KEYS, BIAS,
-        )  # fmt: skip
+        at = (t + tl.arange(0, E)).to(tl.int64)
+        some = at < high
+        j = tl.load(Index + at, mask=some, other=0).to(tl.int64)
+        e, at_key = c * edges + at, c * m + j
+        k, v = rows(K, at_key, h, x, some, heads, D), rows(V, at_key, h, v_, some, heads, DV)
+        vector = vectors(X, e, h, y, some, W, APART, STEP)
+        s = scores(q, a, k, vector, B, Bias, at_key, e, h, y, some, heads, W, QUERIES, KEYS, BIAS)
         new = tl.maximum(top, tl.max(s, 0))
         base = tl.where(new == float("-inf"), 0.0, new)
-        shrink, p = tl.exp(top - base), tl.exp(s - base)
+        shrink, p = tl.exp(top - base), tl.exp(s - base[None, :])
         total = total * shrink + tl.sum(p, 0)
         if DROP:
-            p = tl.where(survives(seed, least, part, i, j), p * keep, 0.0)
-        v = rows(V, (c * m + j) * heads + h, v_, some, DV)
-        acc = acc * shrink + tl.sum(p[:, None] * v, 0)
-        sums = sums * shrink + tl.sum(p[:, None] * vector, 0)
+            left = survives(seed, least, part[None, :], i, j[:, None])
+            p = tl.where(left, p * keep, 0.0)
+        acc = acc * shrink[:, None] + tl.sum(p[:, :, None] * v, 0)
+        sums = sums * shrink[:, None] + tl.sum(p[:, :, None] * vector, 0)
         top = new
     share = tl.where(total == 0.0, 1.0, total)
     base = tl.where(top == float("-inf"), 0.0, top)
-    tl.store(Lse + at, tl.where(total == 0.0, float("-inf"), base + tl.log(share)))
-    start = Out + (c * n + i) * heads * (DV + W * VALUES)
-    put(start, h, v_, acc / share, DV)
+    r = c * results + tl.where(slot < 0, i, n + slot)
+    tl.store(Lse + r * heads + h, tl.where(total == 0.0, float("-inf"), base + tl.log(share)))
+    start = Out + r * heads * (DV + W * VALUES)
+    put(start, 0, h, v_, acc / share[:, None], heads, DV)
     if VALUES:
-        put(start + heads * DV, h, y, sums / share, W)
+        put(start + heads * DV, 0, h, y, sums / share[:, None], heads, W)
 
 
 @triton.jit
 def backward_rows(
-    Q, K, V, X, A, B, Bias, Out, Lse, DOut, DQ, DA, Used, DS, Ptr, Index,
-    n, m, edges, heads, seed, least, keep,
+    Q, K, V, X, A, B, Bias, Out, Lse, DOut, DQ, DA, Used, DS, Pieces, Index, Owner, Slot,
+    n, m, edges, heads, results, groups, seed, least, keep,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, BIAS: tl.constexpr, VALUES: tl.constexpr,
-    DROP: tl.constexpr, E: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, W: tl.constexpr,
-    DB: tl.constexpr, VB: tl.constexpr, WB: tl.constexpr, APART: tl.constexpr, STEP: tl.constexpr,
+    DROP: tl.constexpr, SPLIT: tl.constexpr, H: tl.constexpr, E: tl.constexpr, D: tl.constexpr,
+    DV: tl.constexpr, W: tl.constexpr, DB: tl.constexpr, VB: tl.constexpr, WB: tl.constexpr,
+    APART: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     """dq and da of a row; the weight that was used and the gradient of the score of its edges."""
-    i, part = (tl.program_id(0) % n).to(tl.int64), (tl.program_id(0) // n).to(tl.int64)
-    c, h = part // heads, part % heads
+    _, i, slot, low, high, part = piece(Pieces, Owner, Slot, groups, SPLIT, H)
+    c, h = tl.min(part, 0) // heads, part % heads
     x, v_, y = tl.arange(0, DB), tl.arange(0, VB), tl.arange(0, WB)
-    at, start = (c * n + i) * heads + h, (c * n + i) * heads * (DV + W * VALUES)
-    q, a = row(Q, at, x, D), tl.zeros([WB], tl.float32)
+    at_query = c * n + i
+    start = at_query * heads * (DV + W * VALUES)
+    q, a = row(Q, at_query, h, x, heads, D), tl.zeros([H, WB], tl.float32)
     if QUERIES:
-        a = row(A, at, y, W)
-    g, gx = row(DOut + start, h, v_, DV), tl.zeros([WB], tl.float32)
-    delta = tl.sum(g * row(Out + start, h, v_, DV), 0)
+        a = row(A, at_query, h, y, heads, W)
+    g, gx = row(DOut + start, 0, h, v_, heads, DV), tl.zeros([H, WB], tl.float32)
+    delta = tl.sum(g * row(Out + start, 0, h, v_, heads, DV), 1)
     if VALUES:
-        gx = row(DOut + start + heads * DV, h, y, W)
-        delta += tl.sum(gx * row(Out + start + heads * DV, h, y, W), 0)
-    lse = tl.load(Lse + at)
-    low, high = tl.load(Ptr + i), tl.load(Ptr + i + 1)
-    dq, da = tl.zeros([DB], tl.float32), tl.zeros([WB], tl.float32)
+        gx = row(DOut + start + heads * DV, 0, h, y, heads, W)
+        delta += tl.sum(gx * row(Out + start + heads * DV, 0, h, y, heads, W), 1)
+    lse = tl.load(Lse + at_query * heads + h)
+    dq, da = tl.zeros([H, DB], tl.float32), tl.zeros([H, WB], tl.float32)
     for t in range(low, high, E):
-        e = (t + tl.arange(0, E)).to(tl.int64)
-        some = e < high
-        j = tl.load(Index + e, mask=some, other=0).to(tl.int64)
-        k = rows(K, (c * m + j) * heads + h, x, some, D)
-        vector = vectors(X, c, e, h, edges, y, some, W, APART, STEP)
-        s = scores(
-            q, a, k, vector, B, Bias, c, e, j, h, m, edges, heads, y, some, W, QUERIES, KEYS, BIAS,
-        )  # fmt: skip
-        p = tl.where(some, tl.exp(s - lse), 0.0)
-        v = rows(V, (c * m + j) * heads + h, v_, some, DV)
-        dp = tl.sum(g[None, :] * v, 1) + tl.sum(gx[None, :] * vector, 1)
+        at = (t + tl.arange(0, E)).to(tl.int64)
+        some = at < high
+        j = tl.load(Index + at, mask=some, other=0).to(tl.int64)
+        e, at_key = c * edges + at, c * m + j
+        k, v = rows(K, at_key, h, x, some, heads, D), rows(V, at_key, h, v_, some, heads, DV)
+        vector = vectors(X, e, h, y, some, W, APART, STEP)
+        s = scores(q, a, k, vector, B, Bias, at_key, e, h, y, some, heads, W, QUERIES, KEYS, BIAS)
+        p = tl.where(some[:, None], tl.exp(s - lse[None, :]), 0.0)
+        dp = tl.sum(g[None, :, :] * v, 2)
+        if VALUES:
+            dp += tl.sum(gx[None, :, :] * vector, 2)
         used = p
         if DROP:
-            used = tl.where(survives(seed, least, part, i, j), p * keep, 0.0)
-        ds = used * dp - p * delta
-        place = (c * edges + e) * heads + h
-        tl.store(Used + place, used, mask=some)
-        tl.store(DS + place, ds, mask=some)
-        dq += tl.sum(ds[:, None] * k, 0)
-        da += tl.sum(ds[:, None] * vector, 0)
-    put(DQ, at, x, dq, D)
+            left = survives(seed, least, part[None, :], i, j[:, None])
+            used = tl.where(left, p * keep, 0.0)
+        ds = used * dp - p * delta[None, :]
+        put_numbers(Used, e, h, used, some, heads)
+        put_numbers(DS, e, h, ds, some, heads)
+        dq += tl.sum(ds[:, :, None] * k, 0)
+        if QUERIES:
+            da += tl.sum(ds[:, :, None] * vector, 0)
+    r = c * results + tl.where(slot < 0, i, n + slot)
+    put(DQ, r, h, x, dq, heads, D)
     if QUERIES:
-        put(DA, at, y, da, W)
+        put(DA, r, h, y, da, heads, W)
 
 
 @triton.jit
@@ -170,54 +189,56 @@ def backward_edges(
         last = first + 1
     i = tl.load(Ids + e, mask=some, other=0).to(tl.int64)
     j = tl.load(Index + e, mask=some, other=0).to(tl.int64)
+    mask = some[:, None] & (y < W)[None, :]
     dx = tl.zeros([E, WB], tl.float32)
     for h in range(first, last):
         place = (c * edges + e) * heads + h
         ds = tl.load(DS + place, mask=some, other=0.0)[:, None]
         if QUERIES:
-            dx += ds * rows(A, (c * n + i) * heads + h, y, some, W)
+            at = ((c * n + i) * heads + h)[:, None] * W + y[None, :]
+            dx += ds * tl.load(A + at, mask=mask, other=0.0).to(tl.float32)
         if KEYS:
-            dx += ds * rows(B, (c * m + j) * heads + h, y, some, W)
+            at = ((c * m + j) * heads + h)[:, None] * W + y[None, :]
+            dx += ds * tl.load(B + at, mask=mask, other=0.0).to(tl.float32)
         if VALUES:
             used = tl.load(Used + place, mask=some, other=0.0)[:, None]
             start = (c * n + i) * heads * (DV + W) + heads * DV + h * W
-            mask = some[:, None] & (y < W)[None, :]
             g = tl.load(DOut + start[:, None] + y[None, :], mask=mask, other=0.0)
             dx += used * g.to(tl.float32)
     to = (c * edges + e)[:, None] * STEP + first * APART + y[None, :]
-    tl.store(DX + to, dx.to(DX.dtype.element_ty), mask=some[:, None] & (y < W)[None, :])
+    tl.store(DX + to, dx.to(DX.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def backward_columns(
-    Q, X, DOut, Used, DS, DK, DB_, DV_, Ptr, Index, Perm, n, m, edges, heads,
-    KEYS: tl.constexpr, VALUES: tl.constexpr,
+    Q, X, DOut, Used, DS, DK, DB_, DV_, Pieces, Index, Owner, Slot, Perm,
+    n, m, edges, heads, results, groups,
+    KEYS: tl.constexpr, VALUES: tl.constexpr, SPLIT: tl.constexpr, H: tl.constexpr,
     E: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, W: tl.constexpr,
     DB: tl.constexpr, VB: tl.constexpr, WB: tl.constexpr, APART: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     """dk, dv and db of one key."""
-    j, part = (tl.program_id(0) % m).to(tl.int64), (tl.program_id(0) // m).to(tl.int64)
-    c, h = part // heads, part % heads
+    _, j, slot, low, high, part = piece(Pieces, Owner, Slot, groups, SPLIT, H)
+    c, h = tl.min(part, 0) // heads, part % heads
     x, v_, y = tl.arange(0, DB), tl.arange(0, VB), tl.arange(0, WB)
-    low, high = tl.load(Ptr + j), tl.load(Ptr + j + 1)
-    dk, dv, db = tl.zeros([DB], tl.float32), tl.zeros([VB], tl.float32), tl.zeros([WB], tl.float32)
+    dk, dv = tl.zeros([H, DB], tl.float32), tl.zeros([H, VB], tl.float32)
+    db = tl.zeros([H, WB], tl.float32)
     for t in range(low, high, E):
         at = t + tl.arange(0, E)
         some = at < high
         i = tl.load(Index + at, mask=some, other=0).to(tl.int64)
-        e = tl.load(Perm + at, mask=some, other=0).to(tl.int64)
-        place = (c * edges + e) * heads + h
-        ds = tl.load(DS + place, mask=some, other=0.0)[:, None]
-        used = tl.load(Used + place, mask=some, other=0.0)[:, None]
-        dk += tl.sum(ds * rows(Q, (c * n + i) * heads + h, x, some, D), 0)
-        start = (c * n + i) * heads * (DV + W * VALUES) + h * DV
-        mask = some[:, None] & (v_ < DV)[None, :]
-        g = tl.load(DOut + start[:, None] + v_[None, :], mask=mask, other=0.0).to(tl.float32)
-        dv += tl.sum(used * g, 0)
+        e = c * edges + tl.load(Perm + at, mask=some, other=0).to(tl.int64)
+        ds = numbers(DS, e, h, some, heads)[:, :, None]
+        used = numbers(Used, e, h, some, heads)[:, :, None]
+        dk += tl.sum(ds * rows(Q, c * n + i, h, x, some, heads, D), 0)
+        start = ((c * n + i) * heads * (DV + W * VALUES))[:, None] + h[None, :] * DV
+        mask = some[:, None, None] & (v_ < DV)[None, None, :]
+        g = tl.load(DOut + start[:, :, None] + v_[None, None, :], mask=mask, other=0.0)
+        dv += tl.sum(used * g.to(tl.float32), 0)
         if KEYS:
-            db += tl.sum(ds * vectors(X, c, e, h, edges, y, some, W, APART, STEP), 0)
-    at_key = (c * m + j) * heads + h
-    put(DK, at_key, x, dk, D)
-    put(DV_, at_key, v_, dv, DV)
+            db += tl.sum(ds * vectors(X, e, h, y, some, W, APART, STEP), 0)
+    r = c * results + tl.where(slot < 0, j, m + slot)
+    put(DK, r, h, x, dk, heads, D)
+    put(DV_, r, h, v_, dv, heads, DV)
     if KEYS:
-        put(DB_, at_key, y, db, W)
+        put(DB_, r, h, y, db, heads, W)
