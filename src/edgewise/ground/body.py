@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from edgewise.ground.index import Grid, Index
 from edgewise.language import nodes
 from edgewise.language.program import Domain
 from edgewise.language.specials import computes
-from edgewise.language.statements import assigned_variables, atoms, weights
+from edgewise.language.statements import assigned_variables, atoms, remembered, weights
 from edgewise.language.terms import variables
 
 SAMPLE = nodes.Variable("@sample")  # the first term of what differs between samples
@@ -27,6 +28,31 @@ def terms_of(literal: Literal) -> tuple[nodes.Term, ...]:
     return literal.keys if isinstance(literal, nodes.Weight) else literal.terms
 
 
+def _literals(rule: nodes.Rule) -> tuple[Literal, ...]:
+    return (*atoms(rule), *(weight for weight in weights(rule) if weight.keys))
+
+
+def _names(rule: nodes.Rule) -> Iterator[tuple[str, ...]]:
+    literals = remembered(rule, _literals)
+    return (tuple(v.name for v in variables(terms_of(literal))) for literal in literals)
+
+
+def _keys(rule: nodes.Rule) -> Iterator[Any]:
+    for literal in remembered(rule, _literals):
+        match literal:
+            case nodes.Weight(keys=keys):
+                yield plain_terms(keys)
+            case nodes.Atom(terms=terms):
+                yield plain_terms(terms), literal.negated, literal.carries_value
+            case _:
+                yield literal
+
+
+def plain_terms(terms: Iterable[nodes.Term]) -> tuple[Any, ...]:
+    """Terms of which tables are quick to compare and to hash: a variable is `(name,)`."""
+    return tuple((term.name,) if isinstance(term, nodes.Variable) else term for term in terms)
+
+
 @dataclass(frozen=True)
 class Body:
     """The literals of one rule: its atoms, then its families of weights."""
@@ -36,7 +62,17 @@ class Body:
 
     @cached_property
     def literals(self) -> tuple[Literal, ...]:
-        return (*atoms(self.rule), *(weight for weight in weights(self.rule) if weight.keys))
+        return remembered(self.rule, _literals)
+
+    @cached_property
+    def names(self) -> tuple[tuple[str, ...], ...]:
+        """The variables of each literal."""
+        return remembered(self.rule, _names)
+
+    @property
+    def keys(self) -> tuple[Any, ...]:
+        """What each literal says about keys, whatever its weight and the name of its relation."""
+        return remembered(self.rule, _keys)
 
     @cached_property
     def visible(self) -> tuple[str, ...]:
@@ -52,12 +88,12 @@ class Body:
             if isinstance(literal, nodes.Atom) and not literal.negated
         }
 
-    def cost(self, literal: Literal, known: set[str], listed: bool = False) -> tuple[int, int]:
-        """How early a literal can be joined once `known` is bound: (kind, detail), least first.
+    def cost(self, at: int, known: set[str], listed: bool = False) -> tuple[int, int]:
+        """How early literal `at` can be joined once `known` is bound: (kind, detail), least first.
 
         `listed` patterns bind their variables, as atoms do.
         """
-        free = {v.name for v in variables(terms_of(literal))} - known
+        literal, free = self.literals[at], set(self.names[at]) - known
         match literal:
             case nodes.Weight():
                 return (4, len(free))  # last: the other literals decide what it ranges over
@@ -126,7 +162,9 @@ class _JoinOrder:
         waiting = list(range(len(self.body.literals)))
         steps: list[int] = []
         while waiting:
-            at = first if first is not None and not steps else min(waiting, key=self._rank)
+            at = waiting[0] if first is None or steps else first
+            if at != first and len(waiting) > 1:
+                at = min(waiting, key=self._rank)
             self._take(at)
             waiting.remove(at)
             steps.append(at)
@@ -142,7 +180,7 @@ class _JoinOrder:
         return at in self.listed or (isinstance(literal, nodes.Atom) and not literal.negated)
 
     def _rank(self, at: int) -> tuple[float, ...]:
-        kind, detail = self.body.cost(self.body.literals[at], self.known, at in self.listed)
+        kind, detail = self.body.cost(at, self.known, at in self.listed)
         if kind == 2 and self._binds(at):
             return (kind, self._matches(at), at)
         return (kind, detail, at)
@@ -152,18 +190,15 @@ class _JoinOrder:
         if self._binds(at):
             rows, sizes = self._size(at)
             grid = isinstance(literal, nodes.Atom) and isinstance(self.index(at), Grid)
-            free = {v.name for v in variables(terms_of(literal))} - self.known
-            if not free or not self.known:
-                self.rows *= 1 if not free else self._matches(at)
-                self.cost += self.rows * (COMPARE if grid else LOOK_UP)
-            else:
-                self.rows *= self._matches(at)
-                self.cost += self.rows * EXPAND
+            is_bound = self.known.issuperset(self.body.names[at])
+            self.rows *= 1 if is_bound else self._matches(at)
+            read_once = COMPARE if grid else LOOK_UP
+            self.cost += self.rows * (read_once if is_bound or not self.known else EXPAND)
             self.cost += 0 if grid else rows
             for term, size in zip(terms_of(literal), sizes, strict=True):
                 if isinstance(term, nodes.Variable):
                     self.lengths[term.name] = min(size, self.lengths.get(term.name, size))
-        self.known |= {v.name for v in variables(terms_of(literal))}
+        self.known.update(self.body.names[at])
 
     def _size(self, at: int) -> tuple[int, tuple[int, ...]]:
         """How many rows an atom or a listed pattern has, and the spans of its columns."""

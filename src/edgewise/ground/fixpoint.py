@@ -197,8 +197,8 @@ def _bindings(grounder: Grounder, body: Body, without: frozenset[int]) -> Bindin
     try:
         while waiting:
             known = set(bindings.columns)
-            at = min(waiting, key=lambda at: (body.cost(body.literals[at], known), at))
-            if body.cost(body.literals[at], known)[0] == 5:
+            at = min(waiting, key=lambda at: (body.cost(at, known), at))
+            if body.cost(at, known)[0] == 5:
                 return None
             waiting.remove(at)
             if not _is_bound_family(body.literals[at], known):

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from edgewise.ground.body import Body, terms_of
+from edgewise.ground.body import Body
 from edgewise.ground.index import Index, Keys, distinct_rows, locate
 from edgewise.ground.join import Bindings
 from edgewise.language import nodes
-from edgewise.language.terms import variables
 
 LEAST_REDUCED = 4096  # rows; below, a join takes no longer than the filter
 SMALLER = 8  # times, so that a semi-join is worth it
@@ -82,7 +81,7 @@ def _own(
     if equal:
         bindings = bindings.where(torch.stack(equal).all(0))
     for other, literal in enumerate(body.literals):
-        names = {v.name for v in variables(terms_of(literal))}
+        names = set(body.names[other])
         comparison = isinstance(literal, nodes.SpecialAtom) and literal.function is None
         if comparison and names and names <= columns.keys():
             bindings = extend(other, bindings)

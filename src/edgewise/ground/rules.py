@@ -14,7 +14,7 @@ from torch import Tensor
 from edgewise.checks.evaluation import OutOfDomain
 from edgewise.graphs.checks import physical_memory
 from edgewise.ground import conditions
-from edgewise.ground.body import SAMPLES, Body, Literal, join_order
+from edgewise.ground.body import SAMPLES, Body, Literal, join_order, plain_terms
 from edgewise.ground.grids import on_grid
 from edgewise.ground.groups import Lookups
 from edgewise.ground.index import Constants, Grid, Index, Keys, index_of, locate, pack, run_starts
@@ -31,6 +31,7 @@ from edgewise.ground.reduce import Reduced, reduced
 from edgewise.ground.steps import Joiner, steps_of
 from edgewise.language import nodes
 from edgewise.language.program import Domain, members
+from edgewise.language.statements import remembered
 from edgewise.language.terms import variables
 from edgewise.layouts.ragged import Ints, Segments, segments
 
@@ -142,8 +143,8 @@ class Grounder:
         """The ground rule; bodies that read keys in the same way share one join, and all of what
         comes of it where heads are alike: the layers of a model are joined once."""
         rule = body.rule
-        key = (tuple(self._read(literal) for literal in body.literals), body.visible)
-        alike = (key, rule.head.terms, normalised(rule))
+        key = (body.keys, tuple(map(self._read, body.literals)), body.visible)
+        alike = (key, remembered(rule, _head_keys))
         if alike not in self.grounds:
             self.grounds[alike] = self._on_grid(body) or self.finish(body, self._joined(key, body))
         known = self.grounds[alike]
@@ -170,16 +171,12 @@ class Grounder:
             self.joins[key] = read, distinct(self.bindings(body), body.visible)
         return self.joins[key][1]
 
-    def _read(self, literal: Literal) -> Any:
-        """What a literal says about keys, whatever its weight and the name of its relation."""
-        match literal:
-            case nodes.Weight(keys=keys):
-                return keys
-            case nodes.Atom(terms=terms):
-                index = self._of(literal)
-                held = index if isinstance(index, Grid) else id(index)  # which `joins` keeps
-                return terms, held, literal.negated, literal.carries_value
-        return literal
+    def _read(self, literal: Literal) -> Grid | int | None:
+        """Which keys a literal reads."""
+        if not isinstance(literal, nodes.Atom):
+            return None
+        index = self._of(literal)
+        return index if isinstance(index, Grid) else id(index)  # which `joins` keeps
 
     def bindings(self, body: Body, first: int | None = None, new: Index | None = None) -> Bindings:
         """All assignments; with `first`, that atom takes its rows from `new` alone."""
@@ -437,6 +434,10 @@ def normalised(rule: nodes.Rule) -> tuple[str, ...] | None:
     """The variables that a function of a rule names, over which rule heads are normalised."""
     found = (dict(f.arguments).get("agg_terms") for f in rule.functions)
     return next((tuple(named) for named in found if named), None)
+
+
+def _head_keys(rule: nodes.Rule) -> tuple[Any, ...]:
+    return plain_terms(rule.head.terms), normalised(rule)
 
 
 def _is_read(literal: Literal) -> bool:

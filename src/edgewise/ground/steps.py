@@ -21,7 +21,6 @@ from edgewise.ground.groups import Groups, Lookups
 from edgewise.ground.index import Index, Keys
 from edgewise.ground.join import Bindings, Budget, column_of, distinct, expansion
 from edgewise.language import nodes
-from edgewise.language.terms import variables
 
 CHUNK = 1 << 18  # matches that are read at a time: their columns stay in cache
 MANY_CHUNKS = 2  # from which on a sample is joined first, to estimate what comes out
@@ -53,8 +52,7 @@ def steps_of(
     known: set[str] = set()
     before, fresh = known, known  # the variables before the last step, and those that it binds
     for at in order:
-        terms = terms_of(body.literals[at])
-        names = [v.name for v in variables(terms)]
+        terms, names = terms_of(body.literals[at]), body.names[at]
         free = set(names) - known
         if len(set(names)) < len(names) or not isinstance(index(at), Keys):
             found[-1][1].append(at)
@@ -87,7 +85,7 @@ def _with_live(body: Body, found: Sequence[tuple[list[int], list[int]]]) -> list
 
 
 def _names(body: Body, places: Sequence[int]) -> set[str]:
-    return {v.name for at in places for v in variables(terms_of(body.literals[at]))}
+    return {name for at in places for name in body.names[at]}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from edgewise.inputs.prepare import BoundPlan, closure
 from edgewise.language import nodes
 from edgewise.language.dependencies import components, needs
 from edgewise.language.program import Domain
-from edgewise.language.statements import atoms, weights
+from edgewise.language.statements import atoms, remembered, weights
 from edgewise.language.terms import variables
 
 Lengths = Mapping[str, tuple[Tensor, ...]]  # axis by axis: (1,), or (samples,)
@@ -161,19 +161,14 @@ def dense_relations(
 
 
 def _is_dense(rule: nodes.Rule, dense: set[str], domains: Mapping[str, Domain]) -> bool:
-    if not all(isinstance(t, nodes.Variable) for t in rule.head.terms):
-        return False
-    positive = list(_positive(rule))
-    ranged = {v.name for a in positive if a.relation in dense for v in variables(a.terms)}
-    keyed = {v.name for a in positive for v in variables(a.terms)}
-    # a family runs over all of its domain where no atom says which keys there are
-    ranged |= {
-        v.name
-        for weight in weights(rule)
-        for v in variables(weight.keys)
-        if isinstance(domains.get(v.name), int) and v.name not in keyed
-    }
-    return all(v.name in ranged for v in variables(rule.head.terms))
+    for name, read, is_key in remembered(rule, _head_terms):
+        if name is None:
+            return False
+        # a family runs over all of its domain where no atom says which keys there are
+        ranged = is_key and isinstance(domains.get(name), int) and not read
+        if not ranged and not any(relation in dense for relation, _ in read):
+            return False
+    return True
 
 
 Axis = tuple[list[tuple[str, int]], int | None]  # of relations, and the size of a domain
@@ -182,16 +177,26 @@ Axis = tuple[list[tuple[str, int]], int | None]  # of relations, and the size of
 def _head_axes(rule: nodes.Rule, domains: Mapping[str, Domain]) -> list[Axis] | None:
     """The axes that each term of a rule head runs along; None where one is not a variable."""
     found: list[Axis] = []
-    keys = {key for weight in weights(rule) for key in weight.keys}
-    for term in rule.head.terms:
-        if not isinstance(term, nodes.Variable):
+    for name, read, is_key in remembered(rule, _head_terms):
+        if name is None:
             return None
-        read = [
-            (a.relation, p) for a in _positive(rule) for p, t in enumerate(a.terms) if t == term
-        ]
-        domain = domains.get(term.name) if term in keys else None
+        domain = domains.get(name) if is_key else None
         found.append((read, domain if isinstance(domain, int) else None))
     return found
+
+
+def _head_terms(rule: nodes.Rule) -> Iterator[tuple[str | None, list[tuple[str, int]], bool]]:
+    """Each term of a rule head: its name, None of a constant, the places of atoms where it stands,
+    and whether it is a key of a weight."""
+    keys = {v.name for weight in weights(rule) for v in variables(weight.keys)}
+    places: dict[str, list[tuple[str, int]]] = {}
+    for atom in _positive(rule):
+        for p, term in enumerate(atom.terms):
+            if isinstance(term, nodes.Variable):
+                places.setdefault(term.name, []).append((atom.relation, p))
+    for term in rule.head.terms:
+        name = term.name if isinstance(term, nodes.Variable) else None
+        yield name, places.get(name or "", []), name in keys
 
 
 def _shortest(axes: Iterable[Axis], sizes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...] | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from edgewise.language import nodes
-from edgewise.language.statements import atoms
+from edgewise.language.statements import atoms, remembered
 
 Node = TypeVar("Node")
 
@@ -14,12 +14,17 @@ def needs(rules: Iterable[nodes.Rule], values_only: bool = False) -> dict[str, s
     """Head relation → body relations; with `values_only`, the occurrences that carry values."""
     found: dict[str, set[str]] = defaultdict(set)
     for rule in rules:
-        found[rule.head.relation] |= {
-            atom.relation
-            for atom in atoms(rule)
-            if isinstance(atom, nodes.Atom) and (atom.carries_value or not values_only)
-        }
+        found[rule.head.relation].update(remembered(rule, _valued if values_only else _read))
     return dict(found)
+
+
+def _read(rule: nodes.Rule) -> set[str]:
+    return {atom.relation for atom in atoms(rule) if isinstance(atom, nodes.Atom)}
+
+
+def _valued(rule: nodes.Rule) -> set[str]:
+    found = (atom for atom in atoms(rule) if isinstance(atom, nodes.Atom))
+    return {atom.relation for atom in found if atom.carries_value}
 
 
 def reachable(graph: Mapping[Node, Iterable[Node]], starts: Iterable[Node]) -> set[Node]:

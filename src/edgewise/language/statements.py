@@ -106,19 +106,22 @@ def has_own_weight(statement: nodes.Statement) -> bool:
 
 def weights(node: Any) -> Iterator[nodes.Weight]:
     """Every weight written in a node, head before body, left to right."""
-    return iter(_listed(node, _weights)) if isinstance(node, nodes.Rule) else _weights(node)
+    return iter(remembered(node, _weights)) if isinstance(node, nodes.Rule) else _weights(node)
 
 
 def atoms(node: Any) -> Iterator[nodes.Atom | nodes.SpecialAtom | nodes.PatternAtom]:
     """Every atom written in a body or an expression, left to right."""
-    return iter(_listed(node, _atoms)) if isinstance(node, nodes.Rule) else _atoms(node)
+    return iter(remembered(node, _atoms)) if isinstance(node, nodes.Rule) else _atoms(node)
 
 
-def _listed(rule: nodes.Rule, walk: Callable[[Any], Iterator[Any]]) -> tuple[Any, ...]:
+def remembered(rule: nodes.Rule, walk: Callable[[Any], Iterable[Any]]) -> tuple[Any, ...]:
     """What a walk through a rule finds; a rule never changes, and is walked through many times."""
-    found: tuple[Any, ...] | None = vars(rule).get(walk.__name__)
+    known: dict[Any, tuple[Any, ...]] | None = vars(rule).get("_remembered")
+    if known is None:
+        known = vars(rule)["_remembered"] = {}
+    found = known.get(walk)
     if found is None:
-        found = vars(rule)[walk.__name__] = tuple(walk(rule))
+        found = known[walk] = tuple(walk(rule))
     return found
 
 
@@ -168,7 +171,7 @@ def assigned_variables(rule: nodes.Rule) -> tuple[str, ...]:
     >>> assigned_variables(R.h(V.X) <= (R.a(V.Y)[W.w(V.T)[2,]], R._e(V.Z, V.X), R.b(V.U)))
     ('X', 'Y', 'T', 'U')
     """
-    return _listed(rule, _assigned)
+    return remembered(rule, _assigned)
 
 
 def _assigned(rule: nodes.Rule) -> Iterator[str]:

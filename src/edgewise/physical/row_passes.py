@@ -135,10 +135,10 @@ def _owner(plan: Lowering, gathers: list[Gather]) -> Gather | None:
 def _met(plan: Lowering, gathers: list[Gather], owner: Gather | None) -> Gather | None:
     """A gather of the different rows that meet, where these are much fewer than what an owner has:
     each is computed once."""
-    count = len(gathers[0].rows)
-    fewest = count if owner is None else min(owner.size, count)
-    if not plan.reads_keys or count < MANY or any(len(g.rows) != count for g in gathers):
+    count = gathers[0].rows.shape[0]
+    if count < MANY or not plan.reads_keys or any(len(g.rows) != count for g in gathers):
         return owner
+    fewest = count if owner is None else min(owner.size, count)
     rows = [g.rows for g in gathers]
 
     def find() -> tuple[Tensor, int] | None:

@@ -96,7 +96,7 @@ class Relevant:
         literal = body.literals[at]
         if isinstance(literal, nodes.Atom) and literal.relation == start:
             return (-1,)
-        kind, detail = body.cost(literal, known)
+        kind, detail = body.cost(at, known)
         if isinstance(literal, nodes.Atom) and not literal.negated and kind == 2:
             bound = [t for t in literal.terms if _is_known(t, known)]
             derived = not self._is_known(literal)

@@ -107,7 +107,7 @@ class Pairs:
         found = Bindings(count, known | {"@row": torch.arange(count)})
         budget = Budget(count)
         while waiting:
-            at = min(waiting, key=lambda k: body.cost(body.literals[k], set(found.columns)))
+            at = min(waiting, key=lambda k: body.cost(k, set(found.columns)))
             found = self.grounder.extended(body, at, found, budget)
             waiting.remove(at)
         holds = np.zeros(count, bool)
