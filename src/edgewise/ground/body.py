@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from edgewise.ground.index import Grid, Index
+from edgewise.ground.key_ranges import Comparison, KeyRange, comparisons, key_range
 from edgewise.language import nodes
 from edgewise.language.program import Domain
 from edgewise.language.specials import computes
@@ -21,6 +22,7 @@ Literal = nodes.Atom | nodes.SpecialAtom | nodes.PatternAtom | nodes.Weight
 IndexOf = Callable[[int], Index]  # of the atom at a place among the literals
 # of one row: compared on a grid, looked up among keys, or repeated for each match
 COMPARE, LOOK_UP, EXPAND = 1, 4, 8
+NARROWER = (1, 2, 64)  # times fewer rows in a range without, with one and with two ends
 MAX_STARTS = 16  # orders that are compared: each takes quadratic time
 
 
@@ -35,6 +37,10 @@ def _literals(rule: nodes.Rule) -> tuple[Literal, ...]:
 def _names(rule: nodes.Rule) -> Iterator[tuple[str, ...]]:
     literals = remembered(rule, _literals)
     return (tuple(v.name for v in variables(terms_of(literal))) for literal in literals)
+
+
+def _comparisons(rule: nodes.Rule) -> Iterator[tuple[str, list[Comparison]]]:
+    return iter(comparisons(remembered(rule, _literals)).items())
 
 
 def _keys(rule: nodes.Rule) -> Iterator[Any]:
@@ -88,6 +94,19 @@ class Body:
             if isinstance(literal, nodes.Atom) and not literal.negated
         }
 
+    @cached_property
+    def comparisons(self) -> dict[str, list[Comparison]]:
+        return dict(remembered(self.rule, _comparisons))
+
+    def range_of(self, at: int, known: set[str]) -> KeyRange | None:
+        """The range of keys that a variable of literal `at` has once others are known; the
+        narrowest if it is of several."""
+        if not self.comparisons:
+            return None
+        names = dict.fromkeys(name for name in self.names[at] if name not in known)
+        found = [key_range(name, self.comparisons, known) for name in names]
+        return max((one for one in found if one is not None), key=_sides, default=None)
+
     def cost(self, at: int, known: set[str], listed: bool = False) -> tuple[int, int]:
         """How early literal `at` can be joined once `known` is bound: (kind, detail), least first.
 
@@ -104,6 +123,10 @@ class Body:
             case nodes.SpecialAtom(negated=False) if len(free) == 1:
                 return _special_cost(literal, free)
         return (0, 1) if not free else (5, len(free))
+
+
+def _sides(found: KeyRange) -> int:
+    return bool(found.lows) + bool(found.highs)
 
 
 def _special_cost(atom: nodes.SpecialAtom, free: set[str]) -> tuple[int, int]:
@@ -218,5 +241,8 @@ class _JoinOrder:
             for p, t in enumerate(terms_of(self.body.literals[at]))
             if not isinstance(t, nodes.Variable) or t.name in self.known
         ]
+        if not bound and self.known:
+            ranged = self.body.range_of(at, self.known)
+            return rows if ranged is None else rows / NARROWER[_sides(ranged)]
         keys = math.prod(spans[p] for p in bound)
         return rows / max(min(keys, rows), 1)

@@ -48,11 +48,14 @@ class Groups:
 
     def find(self, codes: Tensor) -> tuple[Tensor, Tensor]:
         """Where the group of each code begins, and how many rows it has."""
+        first = self.begin(codes)
+        return first, self.begin(codes + 1) - first
+
+    def begin(self, codes: Tensor) -> Tensor:
+        """How many rows have smaller codes: where the group of each code begins."""
         if self._pointer is None:
-            first = torch.searchsorted(self._ordered, codes)
-            return first, torch.searchsorted(self._ordered, codes, right=True) - first
-        first = self._pointer.index_select(0, codes)
-        return first, self._pointer.index_select(0, codes + 1) - first
+            return torch.searchsorted(self._ordered, codes)
+        return self._pointer.index_select(0, codes)
 
     @cached_property
     def _columns(self) -> dict[int, Tensor]:
@@ -108,20 +111,49 @@ class Lookups:
         the groups that they are in."""
         ends = [index.ends[p] for p in positions] if index.rows else [(0, 0)] * len(positions)
         size = math.prod(high - low + 1 for low, high in ends)
-        have = [index.column(p) for p in positions]
         if size >= WIDEST:
-            codes, wanted = pack(have, columns)
+            codes, wanted = pack([index.column(p) for p in positions], columns)
             groups = Groups(index, codes, WIDEST)
             return *groups.find(wanted), groups
-        known = self._groups.setdefault(index, {})
-        if positions not in known:
-            known[positions] = Groups(index, encode(have, ends), size)
+        groups = self._grouped(index, positions, size)
         inside = between(columns, ends)
         wanted = encode(columns, ends)
-        first, counts = known[positions].find(
-            wanted if inside is None else torch.where(inside, wanted, 0)
-        )
-        return first, counts if inside is None else counts * inside, known[positions]
+        first, counts = groups.find(wanted if inside is None else torch.where(inside, wanted, 0))
+        return first, counts if inside is None else counts * inside, groups
+
+    def _grouped(self, index: Keys, positions: tuple[int, ...], size: int) -> Groups:
+        known = self._groups.setdefault(index, {})
+        if positions not in known:
+            ends = [index.ends[p] for p in positions] if index.rows else [(0, 0)] * len(positions)
+            have = [index.column(p) for p in positions]
+            known[positions] = Groups(index, encode(have, ends), size)
+        return known[positions]
+
+    def ranges(
+        self,
+        index: Keys,
+        positions: tuple[int, ...],
+        columns: Sequence[Tensor],
+        low: Tensor,
+        high: Tensor,
+    ) -> tuple[Tensor, Tensor, Groups] | None:
+        """As `matches`, of rows with low ≤ key ≤ high in the last of `positions`, which `columns`
+        lacks; None where keys are too far apart for one integer."""
+        ends = [index.ends[p] for p in positions] if index.rows else [(0, 0)] * len(positions)
+        *ends, (least, most) = ends
+        size = math.prod(b - a + 1 for a, b in (*ends, (least, most)))
+        if size >= WIDEST:
+            return None
+        groups = self._grouped(index, positions, size)
+        start = torch.zeros_like(low)
+        inside = between(columns, ends)
+        if ends:
+            start = encode(columns, ends).mul_(most - least + 1)
+            start = start if inside is None else torch.where(inside, start, 0)
+        first = groups.begin(low.clamp(least, most + 1).sub_(least).add_(start))
+        last = groups.begin(high.clamp(least - 1, most).sub_(least - 1).add_(start))
+        counts = last.sub_(first).clamp_(min=0)
+        return first, counts if inside is None else counts * inside, groups
 
     def may_hold(self, index: Index, columns: Sequence[Tensor]) -> Tensor | None:
         """False for most keys that are not in an index, true for all others; None where looking

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from edgewise.ground.body import Body
-from edgewise.ground.index import Index, Keys, distinct_rows, locate
+from edgewise.ground.index import TABLE, Index, Keys
 from edgewise.ground.join import Bindings
 from edgewise.language import nodes
 
@@ -54,19 +55,19 @@ def reduced(
         terms = coded(body.positive[at].terms)
         if isinstance(index, Keys):
             if index.rows >= LEAST_REDUCED:
-                bindings = _own(body, at, terms, index, extend)
-                bindings = _semi_joined(bindings, known)
-                if bindings.count < index.rows // 2:
-                    found.rows[at] = bindings.rows[at]
-                    found.indices[at] = index = Keys(index.keys[bindings.rows[at]])
+                rows = _semi_joined(_own(body, at, terms, index, extend), terms, index, known)
+                if rows is not None and len(rows) < index.rows // 2:
+                    found.rows[at] = rows
+                    found.indices[at] = index = Keys(index.keys.index_select(0, rows))
             _note(known, terms, index)
     return found
 
 
 def _own(
     body: Body, at: int, terms: tuple[nodes.Term | int, ...], index: Keys, extend: Extend
-) -> Bindings:
-    """The rows that satisfy constants, repeated variables and comparisons of one atom."""
+) -> Tensor | None:
+    """The rows that satisfy constants, repeated variables and comparisons of one atom; None where
+    it has none of them."""
     columns: dict[str, Tensor] = {}
     equal = []
     for p, term in enumerate(terms):
@@ -77,23 +78,53 @@ def _own(
             equal.append(column == columns[term.name])
         else:
             columns[term.name] = column
+    others = [other for other in range(len(body.literals)) if _compares(body, other, columns)]
+    if not equal and not others:
+        return None
     bindings = Bindings(index.rows, columns, {at: torch.arange(index.rows)})
     if equal:
         bindings = bindings.where(torch.stack(equal).all(0))
-    for other, literal in enumerate(body.literals):
-        names = set(body.names[other])
-        comparison = isinstance(literal, nodes.SpecialAtom) and literal.function is None
-        if comparison and names and names <= columns.keys():
-            bindings = extend(other, bindings)
-    return bindings
+    for other in others:
+        bindings = extend(other, bindings)
+    return bindings.rows[at]
 
 
-def _semi_joined(bindings: Bindings, known: Mapping[str, tuple[Keys, int]]) -> Bindings:
-    for name, (index, p) in known.items():
-        if name in bindings.columns and SMALLER * index.rows <= bindings.count:
-            keys = Keys(distinct_rows(index.column(p).unsqueeze(1)))
-            bindings = bindings.where(locate(keys, [bindings.columns[name]]) >= 0)
-    return bindings
+def _compares(body: Body, at: int, columns: Mapping[str, Tensor]) -> bool:
+    """Whether a literal is a comparison of these columns alone."""
+    literal = body.literals[at]
+    names = set(body.names[at])
+    comparison = isinstance(literal, nodes.SpecialAtom) and literal.function is None
+    return comparison and bool(names) and names <= columns.keys()
+
+
+def _semi_joined(
+    rows: Tensor | None,
+    terms: tuple[nodes.Term | int, ...],
+    index: Keys,
+    known: Mapping[str, tuple[Keys, int]],
+) -> Tensor | None:
+    """The rows whose keys much smaller atoms have too; None for all."""
+    for p, term in enumerate(terms):
+        if not isinstance(term, nodes.Variable) or term.name not in known:
+            continue
+        smaller, place = known[term.name]
+        if SMALLER * smaller.rows <= (index.rows if rows is None else len(rows)):
+            column = index.column(p) if rows is None else index.column(p).index_select(0, rows)
+            chosen = _among(column, smaller.column(place)).nonzero()[:, 0]
+            rows = chosen if rows is None else rows.index_select(0, chosen)
+    return rows
+
+
+def _among(column: Tensor, some: Tensor) -> Tensor:
+    """Which keys of a column are among some, by a table where their span allows it."""
+    if not len(some) or not len(column):
+        return torch.zeros(len(column), dtype=torch.bool)
+    low, high = map(int, some.aminmax())
+    if high - low >= TABLE * len(column):
+        return torch.isin(column, some)
+    table = np.zeros(high - low + 3, dtype=bool)  # one more at each end, for keys outside
+    table[some.numpy() - (low - 1)] = True
+    return torch.from_numpy(np.take(table, column.numpy() - (low - 1), mode="clip"))
 
 
 def _note(

@@ -20,14 +20,17 @@ from edgewise.ground.body import Body, terms_of
 from edgewise.ground.groups import Groups, Lookups
 from edgewise.ground.index import Index, Keys
 from edgewise.ground.join import Bindings, Budget, column_of, distinct, expansion
+from edgewise.ground.key_ranges import KeyRange
 from edgewise.language import nodes
 
 CHUNK = 1 << 18  # matches that are read at a time: their columns stay in cache
 MANY_CHUNKS = 2  # from which on a sample is joined first, to estimate what comes out
 SAMPLED = 4096  # matches
 SURE = 256  # groundings of a sample from which an estimate is right by a factor of two
+LONG = 16  # matches of a grounding, from which on a search for a range among them is quicker
 Extend = Callable[[int, Bindings], Bindings]  # groundings under which one more literal holds
 Terms = tuple[nodes.Term | int, ...]
+Listed = tuple[list[int], list[int], KeyRange | None]  # of a step: lists, then, range
 
 
 @dataclass(frozen=True)
@@ -42,22 +45,25 @@ class JoinStep:
     then: tuple[int, ...]
     live: tuple[str, ...]  # the variables that later steps or the groundings need, as keys sort
     drops: bool  # a variable is not live any more
+    range: KeyRange | None = None  # of a variable that the lists bind
 
 
 def steps_of(
     body: Body, order: Sequence[int], index: Callable[[int], Index | None]
 ) -> list[JoinStep]:
     """The steps of an order of literals; `index` gives the keys of those that are atoms."""
-    found: list[tuple[list[int], list[int]]] = [([], [])]
+    found: list[Listed] = [([], [], None)]
     known: set[str] = set()
     before, fresh = known, known  # the variables before the last step, and those that it binds
     for at in order:
         terms, names = terms_of(body.literals[at]), body.names[at]
         free = set(names) - known
-        if len(set(names)) < len(names) or not isinstance(index(at), Keys):
+        listed = len(set(names)) == len(names) and isinstance(index(at), Keys)
+        ranged = body.range_of(at, known) if listed and free else None
+        if not listed:
             found[-1][1].append(at)
-        elif free and len(free) < len(terms):
-            found.append(([at], []))
+        elif free and (len(free) < len(terms) or ranged is not None):
+            found.append(([at], [], ranged))
             before, fresh = set(known), free
         elif len(fresh) == 1 < len(terms) and set(names) - before == fresh:
             found[-1][0].append(at)
@@ -67,20 +73,20 @@ def steps_of(
     return _with_live(body, found)
 
 
-def _with_live(body: Body, found: Sequence[tuple[list[int], list[int]]]) -> list[JoinStep]:
+def _with_live(body: Body, found: Sequence[Listed]) -> list[JoinStep]:
     live, bound = set(body.visible), set[str]()
     after = []
-    for lists, then in reversed(found):
+    for lists, then, _ in reversed(found):
         after.append(set(live))
         live |= _names(body, lists + then)
     steps = []
-    for (lists, then), live in zip(found, reversed(after), strict=True):
+    for (lists, then, ranged), live in zip(found, reversed(after), strict=True):
         bound |= _names(body, lists + then)
         drops = not bound <= live
         bound &= live
         names = [name for name in body.visible if name in bound]
         names += sorted(bound - set(names))
-        steps.append(JoinStep(tuple(lists), tuple(then), tuple(names), drops))
+        steps.append(JoinStep(tuple(lists), tuple(then), tuple(names), drops, ranged))
     return steps
 
 
@@ -129,11 +135,11 @@ class Joiner:
         if not step.lists:
             yield bindings
             return
-        found = [self._matches(at, bindings) for at in step.lists]
+        found = [self._matches(at, bindings, step.range) for at in step.lists]
         if len(found) == 1:
             yield from self._read(number, step.lists[0], bindings, *found[0])
             return
-        shortest = torch.stack([counts for _, counts, _ in found]).argmin(0)
+        shortest = _shortest([counts for _, counts, _ in found])
         for which, (first, counts, groups) in enumerate(found):
             mine = (shortest == which).nonzero()[:, 0]
             if len(mine) or not which:
@@ -141,11 +147,21 @@ class Joiner:
                 at = step.lists[which]
                 yield from self._read(number, at, part, first[mine], counts[mine], groups)
 
-    def _matches(self, at: int, bindings: Bindings) -> tuple[Tensor, Tensor, Groups]:
+    def _matches(
+        self, at: int, bindings: Bindings, ranged: KeyRange | None
+    ) -> tuple[Tensor, Tensor, Groups]:
         terms, keys = self.keys[at]
         known = [p for p, term in enumerate(terms) if not _is_free(term, bindings)]
         columns = [column_of(terms[p], bindings) for p in known]
-        return self.lookups.matches(keys, tuple(known), columns)
+        if known:
+            found = self.lookups.matches(keys, tuple(known), columns)
+            if ranged is None or int(found[1].sum()) < LONG * bindings.count:
+                return found
+        assert ranged is not None
+        place = next(p for p, t in enumerate(terms) if t == nodes.Variable(ranged.variable))
+        ends = ranged.ends(bindings.columns, bindings.count)
+        fewer = self.lookups.ranges(keys, (*known, place), columns, *ends)
+        return found if fewer is None else fewer
 
     def _read(
         self,
@@ -239,6 +255,15 @@ class Joiner:
 
 def _is_free(term: nodes.Term | int, bindings: Bindings) -> bool:
     return isinstance(term, nodes.Variable) and term.name not in bindings.columns
+
+
+def _shortest(several: Sequence[Tensor]) -> Tensor:
+    """Which of several columns has the least number of each row, the first of equals."""
+    least, which = several[0], torch.zeros(len(several[0]), dtype=torch.uint8)
+    for number, counts in enumerate(several[1:], 1):
+        which.masked_fill_(counts < least, number)
+        least = torch.minimum(least, counts)
+    return which
 
 
 def _sampled(first: Tensor, counts: Tensor, total: int) -> tuple[Tensor, Tensor]:
