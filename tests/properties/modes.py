@@ -17,9 +17,10 @@ from torch import Tensor
 from edgewise import EdgewiseError, F, Program, R, V, W, pipeline, ragged, rows
 from edgewise.errors import EdgewiseWarning
 from edgewise.graphs import causal, window
+from edgewise.ground import magic_sets
 from edgewise.language import nodes
 from edgewise.module import Model, Relation
-from edgewise.physical import gather_passes
+from edgewise.physical import gather_passes, parts
 from tests.properties.attentions import difference
 from tests.properties.evaluable import INPUTS, case_of
 from tests.properties.oracle import Key, Oracle, Refused, initial, order
@@ -316,6 +317,17 @@ def wanted_of_samples(trial: Trial) -> None:
     batch = [with_values(facts, own) for facts, own in zip(samples, tensors, strict=True)]
     data = model.ground(facts=ragged(batch))
     check_wanted(trial, model, (every, fragile), data, [t for own in tensors for t in own])
+
+
+def joined_alone(mode: Callable[[Trial], None]) -> Callable[[Trial], None]:
+    """Wanted rows whose data is found backwards through the rules, however little there is."""
+
+    def run(trial: Trial) -> None:
+        small = 0 if trial.seed % 4 == 0 else magic_sets.SMALL
+        with mock.patch.object(parts, "LEAST", 0), mock.patch.object(magic_sets, "SMALL", small):
+            mode(trial)
+
+    return run
 
 
 def several(trial: Trial) -> None:
@@ -798,6 +810,9 @@ MODES: dict[str, Callable[[Trial], None]] = {
     "want": wanted_rows,
     "want dense": wanted_of_dense,
     "want ragged": wanted_of_samples,
+    "want alone": joined_alone(wanted_rows),
+    "want dense alone": joined_alone(wanted_of_dense),
+    "want ragged alone": joined_alone(wanted_of_samples),
     "several": several,
     "twins": twins,
     "samples": sample_by_sample,

@@ -164,6 +164,8 @@ def _kernels_text(part: dict[str, Any] | None) -> str:
         return UNSEEN
     inputs = [f"{name} {_layout(layout)}" for name, layout in part["inputs"].items()]
     lines = [f"inputs: {', '.join(inputs)}"]
+    joined = [f"{n} {x['rows']:,} of {x['of']:,} rows" for n, x in part["joined"].items()]
+    lines += [f"joined for what is wanted: {', '.join(joined)}"] if joined else []
     for relation in part["relations"]:
         layouts = "; ".join(_layout(layout) for layout in relation["layouts"])
         classes = _classes(relation["classes"]) if "classes" in relation else ""

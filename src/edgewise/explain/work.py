@@ -60,7 +60,7 @@ def kernels(model: Model, step: Step, values: Mapping[str, Tensor]) -> dict[str,
     """The relations in the order they are computed, and the steps of each, read off the plan."""
     executable, plan = step.executable, model._plan(step, values)
     inputs = {
-        name: layout(source.index) | ({"batch": source.batch} if source.batched else {})
+        name: _read(step, name) | ({"batch": source.batch} if source.batched else {})
         for name, source in executable.sources.items()
     }
     nodes: dict[PlanStep, list[Node]] = {work: [] for work in plan.works}
@@ -83,6 +83,7 @@ def kernels(model: Model, step: Step, values: Mapping[str, Tensor]) -> dict[str,
     each = [one for made in steps.values() for one in made]
     return {
         "inputs": inputs,
+        "joined": {n: {"rows": some, "of": of} for n, (some, of) in executable.joined.items()},
         "relations": relations,
         "one product": [n.meta["merged"] for n in plan.graph.nodes if "merged" in n.meta],
         "one gather": [list(names) for names in step.prepared.stacks.values()],
@@ -109,6 +110,15 @@ def _explained(
 
 def _noted(notes: Mapping[str, Any], name: str, what: str) -> dict[str, Any]:
     return {what: notes[name]} if name in notes else {}
+
+
+def _read(step: Step, name: str) -> dict[str, Any]:
+    """The layout of data, or how many of its rows are read."""
+    index, taken = step.executable.sources[name].index, step.executable.taken.get(name)
+    there = step.executable.there.get(name, index.rows)
+    if taken is not None:
+        return {"kind": "rows", "rows": len(taken), "of": there}
+    return layout(index) | ({"of": there} if there != index.rows else {})
 
 
 def _layouts(step: Step, names: str) -> list[dict[str, Any]]:

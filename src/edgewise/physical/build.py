@@ -18,6 +18,7 @@ from edgewise.ground.colour_refinement import Lifting, own_rows, read_row_wise
 from edgewise.ground.fixpoint import extend, least_fixpoint
 from edgewise.ground.index import Constants, Index, Keys, rows_of
 from edgewise.ground.join import too_many_bytes
+from edgewise.ground.magic_sets import Needed
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.ground.source import Source
 from edgewise.ground.topological import Cyclic, stages
@@ -27,6 +28,7 @@ from edgewise.language.dependencies import components, needs
 from edgewise.language.functions import definition
 from edgewise.language.program import Domain
 from edgewise.physical.attention import AttentionStep
+from edgewise.physical.demand import GroundIndex
 from edgewise.physical.fused import attention_step
 from edgewise.physical.levels import Component, Levels, by_levels
 from edgewise.physical.merge import aligned, merge_of, merged
@@ -97,16 +99,19 @@ def build(
     memory: Values | None = None,
     found: dict[Any, Any] | None = None,
     in_parts: bool = False,
+    needed: Needed | None = None,
 ) -> Executable:
     """Ground every rule of the plan over the sources.
 
     `shapes` are those of the values of sources; weights are needed for theirs only. The values of
     `volatile` ones may change. `memory` is the budget for values, `found` the shapes that rules
-    were found to give before. `in_parts` if only parts of it are run, each with some rows.
+    were found to give before. `in_parts` if only parts of it are run, each with some rows; `needed`
+    are the atoms that are derived, where not all are.
     """
     lines = {line.relation: line for line in plan.lines}
     known = Shapes(weights, plan.aggregation, lines, dict(shapes), {} if found is None else found)
-    builder = _Builder(plan, sources, constants, limit, known, lift, volatile, memory, in_parts)
+    options = lift, volatile, memory, in_parts, needed
+    builder = _Builder(plan, sources, constants, limit, known, *options)
     steps = tuple(builder.steps())
     return Executable(
         builder.sources,
@@ -159,7 +164,9 @@ class _Builder:
         volatile: frozenset[str],
         memory: Values | None,
         in_parts: bool,
+        needed: Needed | None,
     ) -> None:
+        self.needed = needed
         self.memory = memory
         self.in_parts = in_parts
         self.shapes = shapes
@@ -275,6 +282,8 @@ class _Builder:
         if recursive:
             least_fixpoint(self.grounder, here, part)
         grounds = [self.grounder.ground(body) for body in here]
+        if not recursive:
+            grounds = [self._derived(ground) for ground in grounds]
         for relation in part:
             mine = [g for g in grounds if g.rule.head.relation == relation]
             self._refuse_facts(relation, mine)
@@ -301,6 +310,17 @@ class _Builder:
             else:
                 made.append(self._plain(next(iter(inner)), mine))
         return made
+
+    def _derived(self, ground: GroundRule) -> GroundRule:
+        """The rule heads that are needed: of others, some groundings may be missing."""
+        relation = ground.rule.head.relation
+        if self.needed is None or relation in self.needed.in_full:
+            return ground
+        held = self.needed.holds(relation, ground.heads.keys)
+        if bool(held.all()):
+            return ground
+        index = GroundIndex(ground)
+        return index.taken(index.with_groups(held.nonzero()[:, 0]))
 
     def _learn_around(self, part: set[str], grounds: Sequence[GroundRule]) -> None:
         """Shapes of a recursion: what has no rule outside of it reads those that have one."""

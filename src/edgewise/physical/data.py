@@ -71,7 +71,7 @@ class Data:
         self.open = open  # whether relations that are absent may still come with a call
         self.padded = padded  # one sample of a batch: what is built is all there is
         self.built: dict[Any, Step] = {}
-        self.complete: dict[Any, Any] = {}  # grounded plans of which parts are taken
+        self.parts: dict[Any, Any] = {}  # plans of which parts are taken
         self.demand: Demand | None = None  # the part of another's plan that this one has
         self._parts: dict[Any, Data] = {}
         self.prepared: dict[Any, ReadyCall] = {}  # calls like earlier ones
@@ -137,7 +137,7 @@ class Data:
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy builds its own when it needs it
-        empty: dict[str, Any] = {"built": {}, "prepared": {}, "_seen": {}, "complete": {}}
+        empty: dict[str, Any] = {"built": {}, "prepared": {}, "_seen": {}, "parts": {}}
         return self.__dict__ | empty | {"_parts": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

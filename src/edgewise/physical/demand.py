@@ -18,14 +18,13 @@ import torch
 from torch import Tensor
 
 from edgewise.ground.index import Index, Keys
+from edgewise.ground.magic_sets import LOOK_UP, distinct_below
 from edgewise.ground.rules import GroundRule, relabelled
 from edgewise.ground.source import Source
 from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.layouts.ragged import Ints, Segments, pointer, ranges
 from edgewise.physical.merge import Merge, merge_of
-
-LOOK_UP = 16  # rows for each that is looked up: beyond, a search is faster than a table
 
 
 class Chooser(Protocol):
@@ -36,18 +35,6 @@ class Chooser(Protocol):
     def check(self, hops: int) -> None: ...
 
     def refuse(self, relation: str, reason: str, hop: int) -> None: ...
-
-
-def distinct_below(rows: Sequence[Tensor], size: int) -> Tensor:
-    """Different rows of a relation with `size` of them, ascending."""
-    if not rows:
-        return torch.zeros(0, dtype=torch.int64)
-    if sum(map(len, rows)) * LOOK_UP < size:
-        return torch.cat([*rows]).unique()
-    held = torch.zeros(size, dtype=torch.bool)
-    for some in rows:
-        held[some] = True
-    return held.nonzero()[:, 0]
 
 
 def places_among(rows: Tensor, wanted: Tensor, size: int) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from edgewise.ground.index import Keys
 from edgewise.ground.rules import GroundRule
+from edgewise.ground.source import Source
 from edgewise.physical.attention import AttentionStep
 from edgewise.physical.demand import (
     Chooser,
@@ -125,6 +126,8 @@ class DemandIndex:
 
     executable: Executable
     limit: int
+    # sources of which the plan has some rows alone: all of each, and those rows
+    origins: Mapping[str, tuple[Source, Tensor]] = field(default_factory=dict)
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -207,13 +210,17 @@ class DemandIndex:
     def _put_together(
         self, steps: list[AnyStep], need: Need, facts: Mapping[str, Tensor]
     ) -> Executable:
-        old, sources, taken = self.executable, {}, {}
+        old, sources, taken, there = self.executable, dict[str, Source](), {}, {}
         derived = {name for step in steps for name in _relations(step)}
         for name, source in old.sources.items():
             read = name in need.rows or name in need.chosen
             rows = facts.get(name) if name in derived else need.of(name) if read else None
             if rows is None or not len(rows):
                 continue
+            if name in self.origins:
+                source, own = self.origins[name]
+                rows = own[rows]
+            there[name] = source.index.rows
             sources[name], some = source_at(source, rows)
             if some is not None:
                 taken[name] = some
@@ -223,7 +230,11 @@ class DemandIndex:
             for name, rows in known
             if (index := old.relations.get(name)) is not None
         }
-        there = {name: index.rows for name, index in old.relations.items() if name in relations}
+        there |= {
+            name: index.rows
+            for name, index in old.relations.items()
+            if name in derived and name in relations and not self.origins  # else not counted
+        }
         return replace(
             old,
             sources=sources,

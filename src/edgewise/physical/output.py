@@ -154,19 +154,24 @@ def _wanted(
     output: Output, query: nodes.Atom, keys: Tensor, index: Index, fill: float | None
 ) -> Output:
     """An output with a row for each wanted key, in order; `keys` are those of its variables."""
-    free = free_positions(query)
-    columns = [
-        keys[:, free.index(query.terms.index(term))]
-        if isinstance(term, nodes.Variable)
-        else torch.full((len(keys),), output.constants.code(term))
-        for term in query.terms
-    ]
-    full = torch.stack(columns, 1) if columns else keys
+    full = wanted_keys(query, keys, output.constants)
     rows, places = rows_wanted(full, index, output.relation, output.constants, fill)
     chosen = full if places is None else full[places]
     sizes = (len(keys),)
     parts: dict[str, Any] = {"keys": chosen.T.contiguous(), "sizes": sizes, "places": places}
     return replace(output, **parts, fill=fill, outside=None, rows=rows)
+
+
+def wanted_keys(query: nodes.Atom, keys: Tensor, constants: Constants) -> Tensor:
+    """The keys of all terms of an output; `keys` are those of its variables."""
+    free = free_positions(query)
+    columns = [
+        keys[:, free.index(query.terms.index(term))]
+        if isinstance(term, nodes.Variable)
+        else torch.full((len(keys),), constants.code(term))
+        for term in query.terms
+    ]
+    return torch.stack(columns, 1) if columns else keys
 
 
 def _output_of(

@@ -4,37 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from edgewise.checks.evaluation import OutOfDomain
 from edgewise.errors import caller
 from edgewise.ground.embeddings import with_stacks
-from edgewise.ground.index import Index
 from edgewise.ground.source import has_negative_keys
 from edgewise.inputs.kinds import dense
-from edgewise.inputs.prepare import BoundPlan, prepare
+from edgewise.inputs.prepare import prepare
 from edgewise.inputs.range_check import check_keys
 from edgewise.inputs.read import InputReader, check_device, check_dtype
 from edgewise.passes import optimise
-from edgewise.physical.build import build, values_of
+from edgewise.physical.build import values_of
 from edgewise.physical.data import Data, ForeignData
-from edgewise.physical.demand import in_order, places_among
-from edgewise.physical.demanded import DemandIndex
 from edgewise.physical.lowering import to_device
-from edgewise.physical.output import Output, Outputs, outputs_of
+from edgewise.physical.output import outputs_of
+from edgewise.physical.parts import ONE_AT_A_TIME, Parts, PlanGrounder, Without, ground_all
 from edgewise.physical.plan import untraced
-from edgewise.physical.step import Executable, Step
+from edgewise.physical.step import Step
 from edgewise.physical.tracing import held, own_errors
 from edgewise.physical.want import BadWant
 from edgewise.plan.nodes import Plan
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
-COMPLETE = 4  # shapes for which a plan for all rows is held, to take parts of
-INLINING = ("inline pairs", "inline places")
+PARTS = 4  # shapes for which data holds a plan to take parts of
 
 
 class Compiled(Protocol):
@@ -172,7 +167,8 @@ def build_step(
     """`apart` for rows that are split by sample: classes and fused attention cross samples."""
     if data.demand is not None or not (apart or model.plan.has_all_rows):
         return to_device(_part(model, data, shapes, dtype, device), device)
-    found = _ground(model, data, shapes, dtype, device, lift=not apart, apart=apart)
+    options: dict[str, bool] = {"lift": not apart, "apart": apart}
+    found = ground_all(*_grounding(model, data, shapes, dtype, device, **options))
     outputs = outputs_of(
         found.prepared, found.executable.relations, found.weights, model.fill, model._dense
     )
@@ -180,62 +176,27 @@ def build_step(
     return to_device(made, device)
 
 
-@dataclass(frozen=True, eq=False)
-class GroundedPlan:
-    """A plan on data, on the CPU, and the weights whose shapes it was made for."""
-
-    prepared: BoundPlan
-    executable: Executable
-    weights: Mapping[str, Tensor]
-    demand: DemandIndex
-
-
 def _part(
     model: Compiled, data: Data, shapes: Shapes, dtype: torch.dtype, device: torch.device
 ) -> Step:
     """The step for some rows of the outputs: what they need of the plan for all rows."""
-    demand, origin = data.demand, data if data.demand is None else data.demand.origin
+    origin = data if data.demand is None else data.demand.origin
     own = {n: tuple(t.shape) for n, t in dense(data.inputs).items() if n not in origin.inputs}
     every = tuple(sorted({**own, **dict(shapes)}.items()))
     key = (every, dtype, str(device))
-    if key not in origin.complete:
-        while len(origin.complete) >= COMPLETE:
-            del origin.complete[next(iter(origin.complete))]
-        origin.complete[key] = _ground(model, origin, every, dtype, device, lift=False)
-    found: GroundedPlan = origin.complete[key]
-    want = None if demand is None else demand.want
-    relations = found.executable.relations
-    outputs = outputs_of(found.prepared, relations, found.weights, model.fill, model._dense, want)
-    wanted: dict[str, list[Tensor]] = {}
-    for output in outputs.parts:
-        size = relations[output.relation].rows
-        rows = torch.arange(size) if output.rows is None else output.rows
-        wanted.setdefault(output.relation, []).append(rows)
-    choose = None if demand is None else demand.choose
-    if choose is not None:
-        choose.check(found.demand.hops(wanted))
-    needed = {name: torch.cat(rows) for name, rows in wanted.items()}
-    executable, chosen = found.demand.part(needed, choose)
-    parts = [
-        part if part.rows is None else replace(part, rows=_local(part, chosen, relations))
-        for part in outputs.parts
-    ]
-    made = Outputs(tuple(parts), outputs.names)
-    return Step(found.prepared, executable, made, without=model.without)
+    with ONE_AT_A_TIME:
+        if key not in origin.parts:
+            while len(origin.parts) >= PARTS:
+                del origin.parts[next(iter(origin.parts))]
+            found = _grounding(model, origin, every, dtype, device, lift=False)
+            origin.parts[key] = Parts(*found, model.fill, model._dense, model.without)
+    parts: Parts = origin.parts[key]
+    if data.demand is None:
+        return parts.step(None, None)
+    return parts.step(data.demand.want, data.demand.choose)
 
 
-def _local(
-    output: Output, chosen: Mapping[str, Tensor], relations: Mapping[str, Index]
-) -> Tensor | None:
-    """The rows of an output among those that are computed; None for all of them in order."""
-    name = output.relation
-    if output.rows is None or not len(output.rows):
-        return output.rows
-    rows = places_among(chosen[name], output.rows, relations[name].rows)
-    return None if in_order(rows, len(chosen[name])) else rows
-
-
-def _ground(
+def _grounding(
     model: Compiled,
     data: Data,
     shapes: Shapes,
@@ -244,28 +205,20 @@ def _ground(
     *,
     lift: bool,
     apart: bool = False,
-) -> GroundedPlan:
+) -> tuple[PlanGrounder, Without]:
+    """How a model is grounded on data, and how without some passes, if that differs."""
     inputs = data.inputs | {n: torch.empty(shape, device="meta") for n, shape in shapes}
     options = data, inputs, dtype, device, lift, apart
-    try:
-        return _built(model, model.plan, model.without, *options)
-    except OutOfDomain:
-        plan = uninlined(model)
-        if plan == model.plan:
-            raise
-        return _built(model, plan, (*model.without, *INLINING), *options)
+
+    def without(passes: tuple[str, ...]) -> PlanGrounder | None:
+        every = (*model.without, *passes)
+        plan, _ = optimise(model.stages["plan"], without=every)
+        return None if plan == model.plan else _bound(model, plan, every, *options)
+
+    return _bound(model, model.plan, model.without, *options), without
 
 
-def uninlined(model: Compiled) -> Plan:
-    """The plan without inlining: every rule of its own.
-
-    Inlined into another rule, a rule has the variables of that one: what ranged over a domain
-    may be bound by an atom, whose other keys are then refused instead of left out.
-    """
-    return optimise(model.stages["plan"], without=(*model.without, *INLINING))[0]
-
-
-def _built(
+def _bound(
     model: Compiled,
     plan: Plan,
     without: tuple[str, ...],
@@ -275,7 +228,7 @@ def _built(
     device: torch.device,
     lift: bool,
     apart: bool,
-) -> GroundedPlan:
+) -> PlanGrounder:
     """`without` are the passes that the plan has not gone through."""
     prepared = prepare(plan, model._reader.arities, inputs, data.facts, dtype, not apart)
     if has_negative_keys(prepared.sources):  # patterns count from 0, comparisons do not
@@ -286,17 +239,11 @@ def _built(
     if "stack embeddings" not in model.without:
         prepared = prepared.stacked(inputs, weights)
         weights = with_stacks(weights, prepared.stacks)
-    executable = build(
-        prepared.plan,
-        prepared.sources,
-        prepared.constants,
-        limit=model.limit,
-        weights=weights,
-        shapes={name: source.shape for name, source in prepared.sources.items()},
-        lift=lift and "lift equal rows" not in model.without,
-        in_parts=not lift and not apart,
-        volatile=data.volatile,
-        memory=values_of(prepared.plan, prepared.sources, dtype, device),
-        found=model._shapes,
-    )
-    return GroundedPlan(prepared, executable, weights, DemandIndex(executable, model.limit))
+    how: dict[str, Any] = {
+        "lift": lift and "lift equal rows" not in model.without,
+        "in_parts": not lift and not apart,
+        "volatile": data.volatile,
+        "memory": values_of(prepared.plan, prepared.sources, dtype, device),
+        "found": model._shapes,
+    }
+    return PlanGrounder(prepared, weights, model.limit, how)

@@ -37,7 +37,7 @@ class Repeats:
     def __call__(self, step: RuleStep, read: Mapping[str, Column]) -> Column:
         """The value of a rule that reads the relations of the state, and `read` ones instead."""
         state, inputs = self.state, _inputs(step, read)
-        if inputs is None or state.cache is not None:
+        if not inputs or state.cache is not None:
             return step(replace(state, relations=state.relations | dict(read)))
         key = (id(step.rule), step.ground.count, *step.ground.rows, *_form(inputs))
         known = self.written.get(key)

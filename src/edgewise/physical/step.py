@@ -71,8 +71,10 @@ class Executable:
     unlifted: dict[str, str] = field(default_factory=dict)  # why rows are not computed by class
     constant: frozenset[str] = frozenset()  # data whose values decide classes
     taken: dict[str, Tensor] = field(default_factory=dict)  # the rows of data that are read
-    there: dict[str, int] = field(default_factory=dict)  # rows of relations computed in part
+    there: dict[str, int] = field(default_factory=dict)  # rows of what is read or computed in part
     in_full: dict[str, str] = field(default_factory=dict)  # why all rows of others are computed
+    # rows of data that rules were joined on, and those there are, where not all were
+    joined: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def run(self, state: State) -> dict[str, Column]:
         for step in self.steps:

@@ -12,12 +12,10 @@ from torch import Tensor
 from edgewise.ground.body import Body
 from edgewise.ground.index import Grid, Index, Keys, distinct_rows, pack, run_starts
 from edgewise.ground.join import Bindings, Budget
+from edgewise.ground.magic_sets import SMALL, rows_among
 from edgewise.ground.rules import Grounder
 from edgewise.language import nodes
 from edgewise.update.delta import DeltaRule
-
-SMALL = 1 << 16  # rows that are joined as they are
-SPARSE = 4  # times as many keys as rows, above which no table of keys is made
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,24 +146,4 @@ def _reduced(index: Index, places: Sequence[int], columns: Sequence[Tensor]) -> 
     """Without rows that agree with no binding: to sort all rows of a relation would take long."""
     if isinstance(index, Grid) or index.rows <= SMALL or not places:
         return index
-    holds: Tensor | None = None
-    for place, column in zip(places, columns, strict=True):
-        wanted = column.unique()
-        if len(wanted) * SPARSE > index.rows:
-            continue
-        some = _among(index.keys[:, place], wanted, index.ends[place])
-        holds = some if holds is None else holds & some
-    return index if holds is None else Keys(index.keys[holds])
-
-
-def _among(column: Tensor, wanted: Tensor, ends: tuple[int, int]) -> Tensor:
-    """Which keys of a column are wanted."""
-    low, high = ends
-    if len(wanted) == 1:
-        return column == wanted
-    if high - low >= SPARSE * len(column):
-        return torch.isin(column, wanted)
-    inside = wanted[(wanted >= low) & (wanted <= high)]
-    table = torch.zeros(high - low + 1, dtype=torch.bool)
-    table[inside - low] = True
-    return table[column - low]
+    return Keys(index.keys[rows_among(index, places, columns)])
