@@ -74,6 +74,26 @@ def test_generation(make, cache):
     assert torch.equal(model.generate(tokens(2, 6), **how), wanted)
 
 
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_generation_after_keys_are_evicted(cache):
+    """The model's own window is 5 tokens, the text becomes longer; rows are padded on the left."""
+    model = models.built(models.mistral)
+    real = torch.arange(6) >= torch.tensor([[0], [4]])
+    how = {"max_new_tokens": 8, "do_sample": False, "attention_mask": real.long()}
+    hf.use(model, rules((causal() & window(2))(V.I, V.J)))
+    wanted = model.generate(tokens(2, 6), use_cache=False, **how)
+    assert torch.equal(model.generate(tokens(2, 6), cache_implementation=cache, **how), wanted)
+
+
+def test_generation_with_a_bias():
+    model = models.built(models.t5)
+    how = {"max_new_tokens": 5, "do_sample": False, "pad_token_id": 0}
+    biased = rules((causal() & window(2))(V.I, V.J), score=(R.bias(V.H, V.I, V.J),))
+    hf.use(model, {"decoder": biased})
+    wanted = model.generate(tokens(2, 6), use_cache=False, **how)
+    assert torch.equal(model.generate(tokens(2, 6), **how), wanted)
+
+
 def test_a_program_that_reads_queries_of_other_tokens_has_no_cache():
     both = (R.q(V.H, V.J), R.v(V.H, V.I), causal()(V.I, V.J))
     average = (R.out(V.H, V.I) <= both) | [F.elproduct]

@@ -196,12 +196,125 @@ def test_a_decoder_refuses_arcs_to_later_tokens():
         hidden(hf.use(models.built(models.llama), AROUND), tokens(3), arc=ARCS & causal().dense(9))
 
 
-def test_a_cache_is_refused():
+def test_with_a_cache_relations_are_those_of_all_tokens():
     program = Program(rules(R._arc(V.I, V.J), causal()(V.I, V.J)))
     model = hf.use(models.built(models.llama), program)
-    cache = model(tokens(3), arc=ARCS).past_key_values
-    with pytest.raises(EdgewiseError, match="it reads relations"):
-        model(tokens(3, 1), arc=ARCS, past_key_values=cache)
+    ids, arcs = tokens(3), ARCS | torch.eye(9).bool()
+    wanted = model(ids, arc=arcs).logits
+    cache = model(ids[:, :6], arc=arcs[:, :6, :6]).past_key_values
+    step = model(ids[:, 6:], arc=arcs, past_key_values=cache).logits
+    torch.testing.assert_close(step, wanted[:, 6:])
+    with pytest.raises(EdgewiseError, match="it has 9 tokens"):
+        model(
+            ids[:, 6:],
+            arc=arcs[:, 6:, 6:],
+            past_key_values=model(ids[:, :6], arc=arcs[:, :6, :6]).past_key_values,
+        )
+
+
+SPOKEN = Program([
+    R.same(V.I, V.J) <= (R._speaker(V.I, V.S), R._speaker(V.J, V.S)),
+    *rules(R._same(V.I, V.J), causal()(V.I, V.J)),
+])  # fmt: skip
+GREEDY = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+FORMS = {
+    "all tokens": SPEAKERS,
+    "a list": list(SPEAKERS),
+    "a function": lambda ids: SPEAKERS[:, : ids.shape[1]],
+    "keys": torch.stack([torch.arange(9).expand(3, 9), SPEAKERS], 1),
+}
+
+
+def generated(model, ids, count, real, **relations):
+    """Tokens and scores without `generate`: the model is called with the text so far."""
+    logits = []
+    for _ in range(count):
+        n = ids.shape[1]
+        more = torch.ones(len(ids), n - real.shape[1]).bool()
+        here = {name: of(n) for name, of in relations.items()}
+        mask = torch.cat([real, more], 1).long()
+        places = (mask.cumsum(1) - 1).clamp_min(0)
+        how = {"attention_mask": mask, "position_ids": places, "use_cache": False}
+        logits.append(model(ids, **how, **here).logits[:, -1])
+        ids = torch.cat([ids, logits[-1].argmax(-1)[:, None]], 1)
+    return ids, torch.stack(logits).float()  # as `generate` has them
+
+
+@pytest.mark.parametrize(
+    ("make", "form", "how"),
+    [
+        *((models.llama, form, {}) for form in FORMS),
+        (models.llama, "all tokens", {"use_cache": False}),
+        (models.llama, "a function", {"cache_implementation": "static"}),
+        (models.gpt2, "all tokens", {}),
+    ],
+)
+def test_generation(make, form, how):
+    model = hf.use(models.built(make), SPOKEN)
+    real = torch.arange(5) >= torch.tensor([[0], [2], [4]])
+    ids = tokens(3, 5).masked_fill(~real, 0)
+    wanted, logits = generated(model, ids, 4, real, speaker=lambda n: SPEAKERS[:, :n])
+    how = how | {
+        "attention_mask": real.long(),
+        "output_logits": True,
+        "return_dict_in_generate": True,
+    }
+    found = model.generate(ids, speaker=FORMS[form], **GREEDY, **how)
+    assert torch.equal(found.sequences, wanted)
+    torch.testing.assert_close(torch.stack(found.logits), logits)
+    other = model.generate(ids, speaker=SPEAKERS * 0, **GREEDY, **how)
+    assert not torch.allclose(torch.stack(other.logits), logits)
+
+
+def test_generation_with_arcs_values_and_beams():
+    program = Program(
+        rules(R._arc(V.I, V.J), causal()(V.I, V.J), score=(R.surprise(V.J)["by":1, 3],))
+    )
+    model = hf.use(models.built(models.llama), program)
+    arcs, values = ARCS | torch.eye(9).bool(), torch.randn(3, 9, 3).double()
+    how = {**GREEDY, "num_beams": 3, "surprise": values}
+    wanted = model.generate(tokens(3, 5), arc=arcs, use_cache=False, **how)
+    for form in (arcs, padded_keys(arcs), [one.nonzero().T for one in arcs]):
+        assert torch.equal(model.generate(tokens(3, 5), arc=form, **how), wanted)
+    copied = copy.deepcopy(model)
+    hf.restore(model)
+    assert torch.equal(copied.generate(tokens(3, 5), arc=arcs, **how), wanted)
+    with pytest.raises(ValueError, match="not used by the model"):
+        model.generate(tokens(3, 5), arc=arcs, **GREEDY)
+
+
+def test_generation_of_a_translation_whose_source_has_arcs():
+    model = models.built(models.t5)
+    bias = Program([
+        *AROUND.rules[:1],
+        *rules(R._near(V.I, V.J), score=(R.bias(V.H, V.I, V.J),)),
+    ])  # fmt: skip
+    hf.use(model, {"encoder": bias})
+    arcs = ARCS | torch.eye(9).bool()
+    first = torch.zeros(3, 1).long()
+    wanted = model(tokens(3), decoder_input_ids=first, arc=arcs).logits[:, 0].float()
+    how = {**GREEDY, "return_dict_in_generate": True, "output_logits": True}
+    found = model.generate(tokens(3), arc=arcs, decoder_start_token_id=0, **how)
+    torch.testing.assert_close(found.logits[0], wanted)
+    other = model.generate(tokens(3), arc=arcs | True, decoder_start_token_id=0, **how)
+    assert not torch.allclose(other.logits[0], wanted)
+
+
+@pytest.mark.parametrize(
+    ("relation", "code", "said"),
+    [
+        ({"speaker": SPEAKERS[:, :5]}, "bad-relation", "a function of the tokens so far"),
+        ({"speaker": lambda ids: SPEAKERS}, "bad-relation", "9 labels for 5 tokens"),
+        ({"speaker": SPEAKERS[:2]}, "bad-relation", "2 samples"),
+        ({}, "missing-relation", "generate(..., speaker=...)"),
+    ],
+)
+def test_generation_without_the_relations_of_new_tokens(relation, code, said):
+    model = hf.use(models.built(models.llama), SPOKEN)
+    with pytest.raises(EdgewiseError) as caught:
+        model.generate(tokens(3, 5), **relation, **GREEDY)
+    assert caught.value.code == code
+    assert said in str(caught.value)
 
 
 def test_packed_texts():

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from edgewise.compile import compile
@@ -91,13 +92,13 @@ class ProgramAttention(nn.Module):
         self._set_dropout(options.dropout)
         n = q.shape[-2]
         if mask.first_query or mask.first_key:
-            q, k, v, mask = self._after_cache(q, k, v, mask, options)
+            q, k, v, mask, options = self._after_cache(q, k, v, mask, options)
         else:
             k, v, mask, options = without_unfilled_cache(q, k, v, mask, options)
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
         q = q * (default_scale(q.shape[-1]) if options.scale is None else options.scale)
         batch = self._batch.read(relations, self.relations, self.source, q)
-        self._check(Probe(self.program, q, v, batch), mask.allowed)
+        self._check(Probe(self.program, q, v, batch), mask.allowed, cached=q.shape[-2] > n)
         if mask.runs is None:
             out = self._call(q, k, v, options.bias, None, batch)
         elif mask.runs.holes is not None:
@@ -111,20 +112,30 @@ class ProgramAttention(nn.Module):
 
     def _after_cache(
         self, q: Tensor, k: Tensor, v: Tensor, mask: ModelMask, options: ScoreOptions
-    ) -> tuple[Tensor, Tensor, Tensor, ModelMask]:
-        """Queries of zeros for the cached tokens: a row of the output reads its own query alone."""
-        if mask.first_key or self.relations or options.bias is not None:
-            why = "keys are evicted" if mask.first_key else "it reads relations or a bias"
+    ) -> tuple[Tensor, Tensor, Tensor, ModelMask, ScoreOptions]:
+        """Queries of zeros for the cached tokens: a row of the output reads its own query alone.
+
+        Evicted keys are zeros: the model masks them, and the program attends to none of those.
+        """
+        first, evicted, pad = mask.first_query, mask.first_key, nn.functional.pad
+        if evicted and self.relations:  # too many pairs to check that none is masked
+            why = "keys are evicted, and it reads relations"
             raise _refused("this cache", why, "use_cache=False")
-        if "queries" not in self._checked:
-            Probe(self.program, q, v, {}).check_queries()
-            self._checked["queries"] = 1
-        size = mask.first_query + q.shape[-2]
-        real = None if mask.real is None else mask.real[:, :size]
-        real = None if real is None or bool(real.all()) else real
-        mask = replace(mask, first_query=0, real=real)
-        q = nn.functional.pad(q, (0, 0, size - q.shape[-2], 0))
-        return q, k[..., :size, :], v[..., :size, :], mask
+        size = first + q.shape[-2]
+        k, v = (pad(x[..., : size - evicted, :], (0, 0, evicted, 0)) for x in (k, v))
+        if options.bias is not None:
+            bias = options.bias.expand(*options.bias.shape[:-2], q.shape[-2], -1)
+            options = replace(
+                options, bias=pad(bias[..., : size - evicted], (evicted, 0, first, 0))
+            )
+        real = mask.real
+        if real is not None:
+            early = torch.arange(evicted, device=real.device).expand(len(real), -1)
+            early = early >= (0 if mask.starts is None else mask.starts[:, None])
+            real = torch.cat([early, real[:, : size - evicted]], 1)
+            real = None if bool(real.all()) else real
+        mask = replace(mask, first_query=0, first_key=0, real=real)
+        return pad(q, (0, 0, first, 0)), k, v, mask, options
 
     def _set_dropout(self, p: float) -> None:
         """The model's dropout of attention weights, on what the program's softmaxes derive."""
@@ -160,12 +171,15 @@ class ProgramAttention(nn.Module):
         values, data = self._batch.inputs(self.program, runs)
         return output(self.program, inputs | {name: x.to(q) for name, x in values.items()}, data)
 
-    def _check(self, probe: Probe, allowed: Pattern) -> None:
-        """Refuse a program that attends to keys the model masks.
+    def _check(self, probe: Probe, allowed: Pattern, *, cached: bool) -> None:
+        """Refuse a program that attends to keys the model masks, or with a cache to other queries.
 
         Checked for the next power of two, so that a growing text is rarely checked again.
         """
         n = probe.q.shape[-2]
+        if cached and "queries" not in self._checked:
+            probe.check_queries()
+            self._checked["queries"] = 1
         if allowed == full() or n <= self._checked.get(allowed, 0):
             return
         more = 1 << (n - 1).bit_length()

@@ -7,12 +7,16 @@
 | an integer tensor (batch, tokens) | a label s of each token i: `speaker(i, s)`; none where s < 0 |
 | an integer tensor (batch, arity, rows) | keys; a column with a negative one is padding |
 | a list with a tensor for every sample | as above, without the batch |
+
+To `generate` you pass a relation of all tokens that may be there, those of the prompt and the new
+ones, or a function from the tokens so far (batch, tokens) to one of the above.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,6 +31,8 @@ from edgewise.language.program import Program
 from edgewise.language.statements import arities_of, atoms
 from edgewise.module import Model
 from edgewise.physical.data import Data
+
+PREPARE_INPUTS = "prepare_inputs_for_generation"
 
 # Which terms of the relations of attention are tokens.
 TOKENS = {"q": {1}, "k": {1}, "v": {1}, "bias": {1, 2}, "out": {1}}
@@ -105,6 +111,54 @@ def token_axes(program: Program) -> dict[str, frozenset[int]]:
     return {name: frozenset(axes) for name, axes in found.items()}
 
 
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A relation of a text that grows: of its tokens the first ones are there."""
+
+    item: Any
+
+
+@dataclass(frozen=True, eq=False)
+class PrepareInputs:
+    """`prepare_inputs_for_generation` of a model whose programs read the relations `names`.
+
+    Those of `growing` are relations of the tokens that are generated; others are of a source.
+    """
+
+    model: Any
+    names: frozenset[str]
+    growing: frozenset[str]
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """With the relations, which `generate` refuses otherwise."""
+        own = inspect.signature(self._plain)
+        *before, last = list(own.parameters.values())[1:]
+        named = inspect.Parameter.KEYWORD_ONLY
+        more = [inspect.Parameter(name, named, default=None) for name in sorted(self.names)]
+        return own.replace(parameters=[*before, *more, last])
+
+    @property
+    def _plain(self) -> Callable[..., dict[str, Any]]:
+        found: Callable[..., dict[str, Any]] = getattr(type(self.model), PREPARE_INPUTS)
+        return found
+
+    def __call__(self, input_ids: Tensor, *rest: Any, **arguments: Any) -> dict[str, Any]:
+        made = self._plain(self.model, input_ids, *rest, **arguments)
+        for name in self.growing & made.keys():
+            made[name] = _at_step(made[name], input_ids)
+        return made
+
+
+def _at_step(item: Any, ids: Tensor) -> Any:
+    """A relation for the tokens so far; lists have one entry for all beams of a sample."""
+    if callable(item):
+        return item(ids)
+    if isinstance(item, list | tuple) and item and len(ids) > len(item):
+        item = [one for one in item for _ in range(len(ids) // len(item))]
+    return item if item is None else Planned(item)
+
+
 class GroundedBatch:
     """The relations of the last batch, read and joined once for all layers."""
 
@@ -123,8 +177,8 @@ class GroundedBatch:
                 raise MissingRelation(
                     f"the program reads `{name}`, which the batch does not have",
                     caller(),
-                    f"call `model(..., {name}=...)`; under `Trainer` set "
-                    "`remove_unused_columns=False`; `generate` has none for new tokens",
+                    f"call `model(..., {name}=...)` or `generate(..., {name}=...)`; under "
+                    "`Trainer` set `remove_unused_columns=False`",
                 )
         items = tuple(arguments[name] for name in names)
         key = (q.shape[0], q.shape[-2], *map(_version, items))
@@ -158,15 +212,18 @@ def _version(item: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads one argument of the call."""
+    """Reads one argument of the call; `planned`: it may be for more tokens than n."""
 
     name: str
     arity: int
     axes: frozenset[int]
     batch: int
     n: int
+    planned: bool = False
 
     def read(self, item: Any) -> BatchRelation:
+        if isinstance(item, Planned):
+            return replace(self, planned=True).read(item.item)
         if isinstance(item, Tensor):
             if item.is_floating_point():
                 return BatchRelation(self.name, self.arity, self.axes, dense=self._dense(item))
@@ -182,6 +239,7 @@ class _Reader:
 
     def _dense(self, item: Tensor) -> Tensor:
         item = item if item.ndim > self.arity + 1 else item[..., None]
+        item = self._cut(item, *(axis + 1 for axis in self.axes))
         wanted = (self.batch, *(self.n for _ in range(self.arity)))
         sizes = item.shape[: self.arity + 1]
         known = [0, *(axis + 1 for axis in self.axes)]
@@ -189,15 +247,23 @@ class _Reader:
             raise self._bad(f"it is {tuple(item.shape)}, the batch is {self.batch}×{self.n}")
         return item
 
+    def _cut(self, item: Tensor, *axes: int) -> Tensor:
+        """The tokens that are there, where the others are planned."""
+        for axis in axes if self.planned else ():
+            item = item.narrow(axis, 0, min(self.n, item.shape[axis]))
+        return item
+
     def _keys(self, sample: Any) -> Tensor:
         if not isinstance(sample, Tensor) or sample.is_floating_point() or sample.is_complex():
             raise self._bad("a sample is not an integer or boolean tensor")
         sample = sample.detach().cpu()
         if sample.dtype == torch.bool:
+            sample = self._cut(sample, *range(sample.ndim))
             if sample.ndim != self.arity or sample.shape != (self.n,) * self.arity:
                 raise self._bad(f"a sample is {tuple(sample.shape)}, it has {self.n} tokens")
             return sample.nonzero().T.contiguous()
         if sample.ndim == 1 and self.arity == 2:
+            sample = self._cut(sample, 0)
             if len(sample) != self.n:
                 raise self._bad(f"it has {len(sample)} labels for {self.n} tokens")
             sample = torch.stack([torch.arange(self.n), sample.long()])
@@ -205,7 +271,9 @@ class _Reader:
             raise self._bad(f"keys of a sample are {tuple(sample.shape)}, not ({self.arity}, rows)")
         sample = sample[:, (sample >= 0).all(0)].long()
         tokens = sample[sorted(self.axes)]
-        if tokens.numel() and int(tokens.max()) >= self.n:
+        if self.planned:
+            sample = sample[:, (tokens < self.n).all(0)]
+        elif tokens.numel() and int(tokens.max()) >= self.n:
             raise self._bad(f"it names token {int(tokens.max())} of {self.n}")
         return sample
 
@@ -214,6 +282,8 @@ class _Reader:
         return BadRelation(
             f"`{self.name}`: {what}",
             caller(),
-            f"pass integer keys (batch, {arity}, rows), or a boolean tensor or floats "
+            "give `generate` a relation of the new tokens too, or a function of the tokens so far"
+            if self.planned
+            else f"pass integer keys (batch, {arity}, rows), or a boolean tensor or floats "
             f"(batch{', tokens' * arity})",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from edgewise.hf.errors import LayerMismatch, NotAnAttention, NotPluggable, Unkn
 from edgewise.hf.eviction import Graph
 from edgewise.hf.interface import NAME, ModuleAttention, register
 from edgewise.hf.program_attention import ProgramAttention, check_relations, compile_attention
+from edgewise.hf.relations import PREPARE_INPUTS, PrepareInputs
 from edgewise.hf.saved import (
     IN_USE,
     Attention,
@@ -62,8 +63,7 @@ def use(model: nn.Module, attention: Attention | str) -> nn.Module:
     chosen = _per_module(model, parsed, self_attention)
     for name, module in modules:
         _check_heads(chosen.get(name, full()), module, name)
-    programs = [one for one in chosen.values() if isinstance(one, ProgramAttention)]
-    relations = frozenset(name for one in programs for name in one.relations)
+    relations = _relations(chosen.values())
     check_relations(model, relations)
     restore(model)
     indices = {name: index for index, name in enumerate(self_attention)}
@@ -74,12 +74,11 @@ def use(model: nn.Module, attention: Attention | str) -> nn.Module:
             module.add_module(NAME, attend)
         own = ModuleAttention(name, indices.get(name, -1), graph, relations)
         module._edgewise = own  # type: ignore[assignment]
-        if name in indices and getattr(module, "is_causal", True) and eviction.evicts(graph):
+        if name in indices and _is_causal(module) and eviction.evicts(graph):
             handle = module.register_forward_pre_hook(eviction.install, with_kwargs=True)
             setattr(module, CACHE_HOOK, handle)
-    for module in model.modules():
-        if hasattr(type(module), PREPARE):
-            setattr(module, PREPARE, partial(eviction.prepare_for_generation, module))
+    causal = [one for name, one in chosen.items() if _is_causal(model.get_submodule(name))]
+    _hook_generation(model, relations, _relations(causal))
     register()
     _copy_configs(model)
     owners = [one for one in (model, *(module for _, module in modules)) if hasattr(one, "config")]
@@ -95,12 +94,32 @@ def use(model: nn.Module, attention: Attention | str) -> nn.Module:
     return model
 
 
+def _relations(chosen: Iterable[object]) -> frozenset[str]:
+    """What programs read of a batch."""
+    programs = [one for one in chosen if isinstance(one, ProgramAttention)]
+    return frozenset(name for one in programs for name in one.relations)
+
+
+def _is_causal(module: nn.Module) -> bool:
+    return bool(getattr(module, "is_causal", True))
+
+
+def _hook_generation(model: nn.Module, relations: frozenset[str], growing: frozenset[str]) -> None:
+    """What `generate` calls: caches that evict, and relations of the tokens so far."""
+    for module in model.modules():
+        if hasattr(type(module), PREPARE):
+            setattr(module, PREPARE, partial(eviction.prepare_for_generation, module))
+            if relations:
+                setattr(module, PREPARE_INPUTS, PrepareInputs(module, relations, growing))
+
+
 def restore(model: nn.Module) -> nn.Module:
     """Restore the attention that a model had before `use`."""
     for module in list(model.modules()):
         module.__dict__.pop("_edgewise", None)
         module._modules.pop(NAME, None)
         module.__dict__.pop(PREPARE, None)
+        module.__dict__.pop(PREPARE_INPUTS, None)
         if CACHE_HOOK in module.__dict__:
             module.__dict__.pop(CACHE_HOOK).remove()
     for module in list(model.modules()):  # `use` may have been called on a submodule
