@@ -113,6 +113,21 @@ def test_a_knob_is_what_its_rules_say_or_refused(model, knob):
     assert_equals_reference(model, config, fused=fused)
 
 
+@pytest.mark.parametrize("knob", KNOBS)
+def test_the_towers_of_clip_have_knobs(knob):
+    tower = {"size": 4, "heads": 2, "hidden": 4, "layers": 1} | KNOBS[knob]
+    text, pixels = zoo.clip.Tower(**tower), zoo.clip.Tower(**tower)
+    config = zoo.clip.Config(6, 4, 5, 2, 1, 3, 2, text, pixels)
+    program = zoo.clip.program(config)
+    tokens = [R.token(i)[float(i + 1)] for i in range(4)]
+    read = [*tokens, *(R.end(i)[float(i == 3)] for i in range(4)), *facts(zoo.vit)]
+    model = program.compile(R.logits, seed=0, dtype=torch.float64)
+    weights = {name: model.weight(name) for name in model._paths}
+    (found,) = dict(model.rows(model.ground(facts=read))).values()
+    torch.testing.assert_close(found, program.solve(read, weights=weights)[R.logits])
+    assert not model.explain(json=True, stage="passes")["passes"]["not fused"]
+
+
 def test_what_is_refused_is_what_cannot_be():
     """Most knobs fit most models."""
     fits = {(name_of(m), k) for m in MODELS for k in KNOBS if config_or_none(m, KNOBS[k])}

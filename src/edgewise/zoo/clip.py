@@ -7,26 +7,33 @@ Paper: https://arxiv.org/abs/2103.00020. Parity: `transformers.CLIPModel`.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from edgewise.language import F, Program, R, V, W, repeat, scope
+from edgewise.language import F, Program, R, V, W, scope
 from edgewise.language.nodes import Atom, Expression, Function, Statement
 from edgewise.language.statements import substitute
-from edgewise.zoo.parts import Statements, affine, attention, feed_forward, layer_norm, residual
+from edgewise.zoo import block, layers
+from edgewise.zoo.block import Edges
+from edgewise.zoo.parts import Statements, affine, layer_norm
 
 SPEED = 1.702  # of the sigmoid in quick_gelu
+PAST = (R.special.leq(V.J, V.I),)
 
 
 @dataclass(frozen=True)
-class Tower:
-    """A stack of layers, norms inside; without an activation it is quick_gelu, x · σ(1.702 x)."""
+class Tower(block.Block):
+    """A stack of layers; `quick`: the activation is quick_gelu, x · σ(1.702 x)."""
 
     size: int = 512
     heads: int = 8
     hidden: int = 2048
     layers: int = 12
-    activation: Function | None = None
+    activation: Function = F.gelu
+    quick: bool = True
     eps: float = 1e-5
     dropout: float = 0.0
+
+    OWN: ClassVar = {"positions": "learned"}
 
 
 @dataclass(frozen=True)
@@ -51,37 +58,56 @@ class Config:
         return self.image // self.patch
 
 
-def layer(x: Atom, tower: Tower, where: tuple[Expression, ...]) -> Statements:
-    d, hidden = tower.size, tower.hidden
+def layer(x: Atom, tower: Tower, edges: Edges) -> Statements:
+    rules, mid = layers.sublayer(
+        x, R.attended, R.norm1, lambda read: layers.attention(read, R.heads, tower, edges),
+        R.heads, tower.size, tower, all_rows=block.everywhere(tower.graph),
+    )  # fmt: skip
+    if tower.feed_forward == "none":
+        return rules
+    width = layers.hidden_size(tower)
+    rest, _ = layers.sublayer(
+        mid, R.out, R.norm2, lambda read: hidden_layer(read, tower), R.mlp, width, tower
+    )
+    return [*rules, *rest]
+
+
+def hidden_layer(x: Atom, tower: Tower) -> Statements:
+    if not tower.quick or isinstance(tower.feed_forward, str):
+        return layers.hidden_layer(x, R.mlp, tower)
     row = R.inner(V.I)
-    inner = [
-        R.inner(V.I) <= affine(R.norm2(V.I), "mlp", d, hidden),
+    return [
+        R.inner(V.I) <= affine(x(V.I), "mlp", tower.size, layers.hidden_size(tower)),
         R.mlp(V.I) <= row * F.sigmoid(row * SPEED),
     ]
-    if tower.activation is not None:
-        inner = [*feed_forward(R.norm2, R.mlp, d, hidden, activation=tower.activation)]
-    return [
-        *layer_norm(x, R.norm1, d, eps=tower.eps),
-        *attention(R.norm1, R.heads, d, tower.heads, p=tower.dropout, where=where),
-        *residual(x, R.heads, R.attended, d, d, 0.0),
-        *layer_norm(R.attended, R.norm2, d, eps=tower.eps),
-        *inner,
-        *residual(R.attended, R.mlp, R.out, hidden, d, 0.0),
-    ]
+
+
+def placed(row: Expression, rows: Atom, y: Atom, tower: Tower, count: int) -> Statements:
+    """y(i), the rows with the vectors of their positions, and what attention needs of these."""
+    made: Statements = []
+    if tower.positions == "learned":
+        row = row + F.lookup(W.position[count, tower.size], R.special.add_eval(V.I, 0))
+    else:
+        made, row = layers.placed(row, rows, y, tower)
+    return [*made, y(V.I) <= row]
+
+
+def stacked(tower: Tower, *past: Expression) -> tuple[list[Statement], Atom]:
+    edges = block.edges(tower, tower.layers, own=past, past=past)
+    stack, (last,) = block.stacked(lambda pairs: lambda u: layer(u, tower, pairs), edges, R.x)
+    return [*layers.positions(R.x, tower, both=not past), *stack], last
 
 
 def text_tower(config: Config) -> list[Statement]:
     """`text.out(i)` of the tokens; `end(i)` is 1 at the token that stands for all."""
     tower, d = config.text, config.text.size
     word = F.lookup(W.word[config.vocabulary, d], R.token(V.I))
-    place = F.lookup(W.position[config.length, d], R.special.add_eval(V.I, 0))
-    past = (R.special.leq(V.J, V.I),)
-    stack = repeat(lambda u: layer(u, tower, past), tower.layers)(R.x)
+    stack, last = stacked(tower, *PAST)
     return scope("text")(
         [
-            R.x(V.I) <= word + place,
-            stack,
-            *layer_norm(stack.out, R.out, d, eps=tower.eps),
+            *placed(word, R.token, R.x, tower, config.length),
+            *stack,
+            *layers.ended(last, R.out, tower),
             (R.pooled <= (R.end(V.I), R.out(V.I))) | [F.product],
             R.projected <= R.pooled["projected.weight" : config.space, d],
         ]
@@ -94,19 +120,19 @@ def image_tower(config: Config) -> list[Statement]:
     width = config.channels * patch * patch
     row, column = R.special.div(V.Y, patch, V.P), R.special.div(V.X, patch, V.Q)
     places = R.special.mul(V.P, config.side, V.A), R.special.add(V.A, V.Q, V.K)
-    stack = repeat(lambda u: layer(u, tower, ()), tower.layers)(R.x)
-    place = F.lookup(W.position[config.side**2 + 1, d], R.special.add_eval(V.I, 0))
+    stack, last = stacked(tower)
+    normed = tower.norm != "none"
     rules = [
         (R.patch(V.P, V.Q) <= (R.pixel(V.C, V.Y, V.X), row, column)) | [F.concat_agg],
         R.known(0) <= W["class"][d,],
         R.known(V.I)
         <= (R.patch(V.P, V.Q)["patch.weight":d, width], *places, R.special.next(V.K, V.I)),
-        R.placed(V.I) <= R.known(V.I) + place,
-        *layer_norm(R.placed, R.x, d, eps=tower.eps),
-        stack,
-        R.out(V.I) <= stack.out(V.I),
+        *placed(R.known(V.I), R.known, R.placed if normed else R.x, tower, config.side**2 + 1),
+        *(layer_norm(R.placed, R.x, d, eps=tower.eps) if normed else []),
+        *stack,
+        R.out(V.I) <= last(V.I),
         R.first(V.I) <= (R.out(V.I), R.special.eq(V.I, 0)),
-        *layer_norm(R.first, R.normed, d, eps=tower.eps),
+        *layers.ended(R.first, R.normed, tower),
         R.pooled <= R.normed(0),
         R.projected <= R.pooled["projected.weight" : config.space, d],
     ]
@@ -129,4 +155,7 @@ def program(config: Config) -> Program:
         R.scale <= F.exp(W.scale[1,]),
         R.logits <= R.scale * (R.text_embedding.T @ R.image_embedding),
     ]
-    return Program(rules, domains={V.H: config.text.heads, V.G: config.pixels.heads})
+    domains = {V.H: config.text.heads, V.G: config.pixels.heads}
+    if "relative" in (config.text.positions, config.pixels.positions):
+        domains[V.B] = layers.BUCKETS
+    return Program(rules, domains=domains)

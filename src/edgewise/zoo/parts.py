@@ -7,8 +7,8 @@ program, a `scope` or a `repeat`. Its weights are named after the relation it de
 [R.y(V.I) <= (R.x(V.I)["y.weight": 4, 8], W["y.bias"][4,])]
 """
 
-import math
 from collections.abc import Sequence
+from typing import Any
 
 from edgewise.errors import caller
 from edgewise.graphs.checks import integer
@@ -111,29 +111,15 @@ def attention(
     - to: the relation that is attended to, by default x itself.
     - scores: terms added to the score, expressions of `V.H`, `V.I` and `V.J`.
     - rotate: rotate queries and keys by their positions; see `rotary`.
+    - p: the dropout of weights.
     """
-    to, d = x if to is None else to, head_size(size, heads_) if d is None else d
-    factor = 1 / math.sqrt(d) if scale is None else scale
-    q, k = (R.rotated_q, R.rotated_k) if rotate else (R.q, R.k)
-    query = q(V.H, V.I) if factor == 1 else q(V.H, V.I)[factor].fixed()
-    return [
-        *heads(x, R.q, size, d, bias=bias),
-        *heads(to, R.k, size, d, bias=bias),
-        *heads(to, R.v, size, d, bias=bias),
-        *(rotated(R.q, q) + rotated(R.k, k) if rotate else []),
-        (R.weights(V.H, V.I, V.J) <= (k(V.H, V.J).T @ query, *scores, *where))
-        | [F.sum, F.softmax_agg(agg_terms=[V.J])],
-        *attended(y, R.v, p),
-    ]
+    from edgewise.zoo import encoder, layers  # which are made of parts
 
-
-def attended(y: Atom, v: Atom, p: float) -> Statements:
-    """Values by their softmax weights, heads concatenated: yᵢ = ∥ₕ Σⱼ dropout(weightsₕᵢⱼ) vₕⱼ."""
-    weights = dropped(R.weights(V.H, V.I, V.J), p)
-    return [
-        (R.context(V.H, V.I) <= (weights, v(V.H, V.J))) | [F.product],
-        (y(V.I) <= R.context(V.H, V.I)) | [F.concat_agg],
-    ]
+    config = encoder.Config(
+        size, heads_, size, 1, dropout=p, scale=scale, positions="rotary" if rotate else "none"
+    )
+    how: Any = {"d": d, "to": to, "bias": bias, "scores": scores}
+    return layers.attention(x, y, config, ((heads_, where),), **how)
 
 
 def head_size(size: int, heads_: int) -> int:

@@ -12,7 +12,7 @@ from edgewise.zoo.pretrained.schema import Architecture
 from edgewise.zoo.pretrained.tensors import TensorEntry, layers, norm
 
 TOWER = {k: bert.NAMES[k] for k in ("size", "heads", "hidden", "layers", "eps")}
-TOWER |= {"dropout": "attention_dropout"}
+TOWER |= {"attention_dropout": "attention_dropout"}
 LAYER = {
     "norm1": "layer_norm1",
     **{name: f"self_attn.{name}_proj" for name in "qkv"},
@@ -85,13 +85,14 @@ class ClipParts:
 
 
 def tower(fields: Fields) -> model.Tower:
-    found = fields.read(TOWER, eps=1e-5, dropout=0.0)
+    found = fields.read(TOWER, eps=1e-5, attention_dropout=0.0)
     quick = fields.table.get("hidden_act", QUICK) == QUICK
-    return model.Tower(**found, activation=None if quick else fields.activation("hidden_act"))
+    own: dict[str, Any] = {} if quick else {"activation": fields.activation("hidden_act")}
+    return model.Tower(**found, quick=quick, **own)
 
 
 def written_tower(tower: model.Tower) -> dict[str, Any]:
-    if tower.activation is None:
+    if tower.quick:
         return written(tower, TOWER) | {"hidden_act": QUICK}
     return written(tower, TOWER | {"activation": "hidden_act"})
 
