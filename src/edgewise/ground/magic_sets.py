@@ -264,7 +264,7 @@ class _Demands:
                 index = self.grounder.index(literal.relation, len(literal.terms))
                 return (2, -bound, derived, index.rows, at)
             case nodes.SpecialAtom(function=None):
-                kind, _ = body.cost(literal, known)
+                kind, _ = body.cost(at, known)
                 return LAST if kind == 5 else (kind, at)
             case nodes.Weight():  # an unknown key is refused where groundings are known to hold
                 return (4, at) if free else LAST
