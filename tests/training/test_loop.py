@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import pwd
+import resource
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from tiny_recipe import RECIPE, TEXT, loaded
 from edgewise import EdgewiseError, training
 from edgewise.training import checkpoint
 from edgewise.training.folder import rows
+
+LIMIT = resource.RLIMIT_FSIZE
 
 
 def ran(recipe, out, **more):
@@ -108,11 +111,12 @@ def test_resuming_a_run_that_ended_changes_nothing(tmp_path):
     assert (weights(tmp_path / "run"), measures(tmp_path / "run")) == before
 
 
-def test_a_kill_at_any_moment_loses_nothing():
-    """`kills.py` says more; this is the same with a smaller count."""
-    script = Path(__file__).with_name("kills.py")
+def test_a_kill_at_any_moment_loses_nothing(tmp_path):
+    """`bench/kills.py` kills 30; this is the same with a smaller count."""
+    script = Path(__file__).parents[2] / "bench" / "kills.py"
     command = [sys.executable, str(script), "--count", "5", "--seed", "3"]
-    ended = subprocess.run(command, capture_output=True, text=True)
+    where = os.environ | {"OUT": str(tmp_path)}
+    ended = subprocess.run(command, capture_output=True, text=True, env=where)
     assert ended.returncode == 0, ended.stderr
     assert len(ended.stdout.partition(":")[2].split()) == 5
 
@@ -138,12 +142,27 @@ def another_name(path):
     rewrite(path, {f"x{name}": t for name, t in tensors.items()})
 
 
+def flip(path, at=0.5):
+    """One bit of a file is another."""
+    data = bytearray(path.read_bytes())
+    data[int(at * len(data))] ^= 1
+    path.write_bytes(data)
+
+
+def another_loss(path):
+    """A manifest that can be read, with another number."""
+    manifest = json.loads((path / checkpoint.MANIFEST).read_text())
+    manifest["numbers"]["best"] /= 2
+    (path / checkpoint.MANIFEST).write_text(json.dumps(manifest))
+
+
 def rewrite(path, tensors):
     """Other weights, with a manifest that agrees."""
     data = safetensors.torch.save(tensors)
     (path / checkpoint.MODEL).write_bytes(data)
     manifest = json.loads((path / checkpoint.MANIFEST).read_text())
     manifest["files"][checkpoint.MODEL] = checkpoint.digest(data)
+    manifest["hash"] = checkpoint._own_hash({k: v for k, v in manifest.items() if k != "hash"})
     (path / checkpoint.MANIFEST).write_text(json.dumps(manifest))
 
 
@@ -151,6 +170,10 @@ SPOILED = {
     "cut weights": (lambda p: truncate(p / checkpoint.MODEL), "hash"),
     "cut state": (lambda p: truncate(p / checkpoint.OPTIMISER), "hash"),
     "cut manifest": (lambda p: truncate(p / checkpoint.MANIFEST), "manifest.json"),
+    "a bit of weights": (lambda p: flip(p / checkpoint.MODEL), "hash"),
+    "a bit of the header": (lambda p: flip(p / checkpoint.MODEL, 0.0), "hash"),
+    "a bit of state": (lambda p: flip(p / checkpoint.OPTIMISER, 0.99), "hash"),
+    "another loss": (another_loss, "was changed"),
     "no weights": (lambda p: (p / checkpoint.MODEL).unlink(), "cannot be read"),
     "no manifest": (lambda p: (p / checkpoint.MANIFEST).unlink(), "manifest.json"),
     "a list": (lambda p: (p / checkpoint.MANIFEST).write_text("[]"), "manifest.json"),
@@ -253,6 +276,25 @@ def test_a_full_disk_stops_the_run_and_nothing_is_lost(writes, tmp_path, monkeyp
     ran(recipe, tmp_path / "plain")
     assert weights(tmp_path / "run") == weights(tmp_path / "plain")
     assert measures(tmp_path / "run") == measures(tmp_path / "plain")
+
+
+def test_a_file_that_does_not_fit_is_not_half_written(tmp_path):
+    """By a limit of the system: the optimiser's state is too large, what is before it is not."""
+    recipe = loaded(tmp_path)
+    ran(recipe, tmp_path / "plain")
+    last = checkpoint.folder(tmp_path / "plain" / "checkpoints", 12)
+    most, before = (last / checkpoint.OPTIMISER).stat().st_size - 1, resource.getrlimit(LIMIT)
+    resource.setrlimit(LIMIT, (most, before[1]))
+    try:
+        with pytest.raises(EdgewiseError, match="File too large") as caught:
+            ran(recipe, tmp_path / "run")
+    finally:
+        resource.setrlimit(LIMIT, before)
+    assert caught.value.code == "not-writable"
+    found = [p.name for p in (tmp_path / "run").rglob("*") if p.name.startswith(".")]
+    assert not found
+    ran(recipe, tmp_path / "run")
+    assert weights(tmp_path / "run") == weights(tmp_path / "plain")
 
 
 @contextmanager

@@ -2,8 +2,8 @@
 
 `model.safetensors` has the weights, `average.safetensors` their moving average if there is one,
 `optimiser.safetensors` the state of the optimiser, `manifest.json` the step, the recipe, other
-state and the hash of each file. A folder is written under a temporary name, synced and renamed, so
-a reader never sees a partial one.
+state, the hash of each file and its own. A folder is written under a temporary name, synced and
+renamed, so a reader never sees a partial one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from edgewise.errors import Span
 from edgewise.save.archive import digest
 from edgewise.training.errors import BadCheckpoint
 
-FORMAT = 1
+FORMAT = 2
+FORMATS = (1, FORMAT)  # without and with the hash of the manifest
 MODEL, OPTIMISER, MANIFEST = "model.safetensors", "optimiser.safetensors", "manifest.json"
 AVERAGE = "average.safetensors"
 TEMPORARY = re.compile(r"\.[\w-]+\.\w+\.[a-z0-9_]{8}")  # of files that are written atomically
@@ -62,6 +63,7 @@ def write(root: Path, state: TrainingState, *, keep: int) -> Path:
         "numbers": dict(state.numbers),
         "files": {name: digest(data) for name, data in parts.items()},
     }
+    manifest["hash"] = _own_hash(manifest)
     parts[MANIFEST] = json.dumps(manifest, indent=1, allow_nan=False).encode()
     try:
         made.mkdir()
@@ -114,8 +116,10 @@ def read(root: Path, step: int) -> TrainingState:
         numbers, written = dict(manifest["numbers"]), manifest["step"]
     except (OSError, ValueError, KeyError, TypeError):
         raise broken(path, f"`{MANIFEST}` is not a checkpoint manifest") from None
-    if kind != FORMAT or written != step:
+    if kind not in FORMATS or written != step:
         raise broken(path, f"format {kind} and step {written}, expected {FORMAT} and {step}")
+    if kind == FORMAT and manifest.pop("hash", "") != _own_hash(manifest):
+        raise broken(path, f"`{MANIFEST}` was changed: its hash is another")
     found = {}
     for name in (MODEL, OPTIMISER, *((AVERAGE,) if AVERAGE in files else ())):
         try:
@@ -129,6 +133,10 @@ def read(root: Path, step: int) -> TrainingState:
         except Exception:  # safetensors raises several types
             raise broken(path, f"`{name}` is truncated or corrupt") from None
     return TrainingState(step, found[MODEL], found[OPTIMISER], numbers, found.get(AVERAGE, {}))
+
+
+def _own_hash(manifest: Mapping[str, Any]) -> str:
+    return digest(json.dumps(manifest, sort_keys=True).encode())
 
 
 def broken(path: Path, what: str) -> BadCheckpoint:

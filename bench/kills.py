@@ -1,6 +1,6 @@
 """SIGKILL at random moments of a run; resumed, it ends as one that was never killed, bit for bit.
 
-    python tests/training/kills.py --count 30 --seed 0
+    PYTHONPATH=src:bench python3 bench/kills.py --count 30 --seed 0
 
 After each kill everything in the folder is complete: every checkpoint, the configuration, the
 weights, the lines of the metrics.
@@ -19,11 +19,15 @@ from pathlib import Path
 
 import safetensors.torch
 import torch
-from tiny_recipe import RECIPE, put
+from measure import write
 
 from edgewise import training
 from edgewise.training import checkpoint
 from edgewise.training.folder import rows
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "training"))
+
+from tiny_recipe import RECIPE, put
 
 STEPS = 120
 TEXT = RECIPE.replace("steps = 12", f"steps = {STEPS}").replace("checkpoint = 4", "checkpoint = 3")
@@ -107,5 +111,7 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
-        print("newest checkpoint after each kill:", *main(asked.count, asked.seed, made))
-    sys.exit(0)
+        reached = main(asked.count, asked.seed, made)
+    print("newest checkpoint after each kill:", *reached)
+    row = {"recipe": "tests/training/tiny_recipe.py", "steps": STEPS, "kills": asked.count}
+    write("kills", row | {"seed": asked.seed, "newest_checkpoint": reached, "same": True})
