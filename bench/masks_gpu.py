@@ -9,12 +9,15 @@ neither is in the times, which are milliseconds forward, and forward and backwar
 """
 
 import argparse
+import contextlib
 import os
+import queue
 import signal
 import sys
 import time
 import traceback
 from pathlib import Path
+from threading import BrokenBarrierError
 
 import torch
 import torch.multiprocessing as mp
@@ -208,14 +211,14 @@ def program(case):
 
 
 class OutOfTime(Exception):
-    """Planning takes too long."""
+    """Planning, compiling or the run take too long."""
 
 
 def planned(case, n, tables, tensors):
     """The model as a function of nothing, how long planning took, and how it is computed."""
     reads = case.inputs(tables)
     if "R.h(" in repr(case.rules):
-        reads["h"] = torch.ones(n, 1, dtype=torch.bfloat16)
+        reads["h"] = torch.ones(n, 1, dtype=torch.bfloat16, device=DEVICE)
     model = program(case).compile(R.out, seed=0, fill=0.0).to(DEVICE, torch.bfloat16)
     inputs = dict(zip("qkv", tensors, strict=True))
 
@@ -225,10 +228,12 @@ def planned(case, n, tables, tensors):
     signal.signal(signal.SIGALRM, refuse)
     signal.alarm(PLANNING_S)
     start = time.perf_counter()
-    data = model.ground(**reads)
-    explained = model.explain(data, **inputs, stage="kernels").to_json()
+    try:
+        data = model.ground(**reads)
+        explained = model.explain(data, **inputs, stage="kernels").to_json()
+    finally:
+        signal.alarm(0)
     took = time.perf_counter() - start
-    signal.alarm(0)
     step = explained["kernels"]["relations"][-1]["steps"][0]
     row = {"pairs": step["pairs"] // HEADS, "kernel": step["kernel"], "plan_s": round(took, 3)}
     return lambda: model(data, **inputs), row
@@ -315,11 +320,7 @@ def prepared(name, n):
     """Both sides compiled and compared; their functions and what is known of them."""
     tables, tensors = facts(n, rates=TEXTS), numbers(n)
     row = {"mask": name, "tokens": n}
-    try:
-        run, found = planned(CASES[name], n, tables, tensors)
-    except Exception as error:
-        signal.alarm(0)
-        return {**row, "failed": f"{type(error).__name__}: {error}"[:300]}, {}, tensors
+    run, found = planned(CASES[name], n, tables, tensors)
     mod = MODS[name](Columns(tables, n))
     block, about = blocks_of(mod, n)
     row |= found | about
@@ -347,28 +348,39 @@ def milliseconds(run):
     return round(1e3 * (time.perf_counter() - start), 2)
 
 
-def worker(cases, turn, ready, rows):
-    """Prepares its cases while the others do, then times them while the others wait."""
+def failure(error, **row):
+    return {**row, "failed": f"{type(error).__name__}: {error}"[:300]}
+
+
+def worker(cases, turn, ready, rows, deadline):
+    """Prepares its cases while the others do, then times them while the others wait.
+
+    What fails, or comes too late, is a row that says so.
+    """
     torch._dynamo.config.recompile_limit = 10_000
     torch._dynamo.config.accumulated_recompile_limit = 10_000
-    checked, done = {}, []
-    try:
-        for name, n in cases:
-            if name not in checked:
-                checked[name] = check(name)
+    done, start = [], time.time()
+    for name, n in cases:
+        try:
+            if time.time() > start + (deadline - start) / 2:
+                raise OutOfTime("compiling took too long")
+            away_at_small = check(name)
             done.append(prepared(name, n))
-            done[-1][0]["small_away"] = checked[name]
-    except BaseException as error:
-        traceback.print_exc()
-        rows.put({"mask": str(cases), "failed": f"{type(error).__name__}: {error}"[:300]})
-    ready.wait()
+            done[-1][0]["small_away"] = away_at_small
+        except Exception as error:
+            traceback.print_exc()
+            rows.put(failure(error, mask=name, tokens=n))
+    with contextlib.suppress(BrokenBarrierError):
+        ready.wait(max(deadline - time.time(), 0.1) / 2)
     with turn:
         for row, runs, tensors in done:
             try:
+                if time.time() > deadline:
+                    raise OutOfTime("timing took too long")
                 timed(row, runs, tensors)
+                rows.put(row)
             except Exception as error:
-                row["failed"] = f"{type(error).__name__}: {error}"[:300]
-            rows.put(row)
+                rows.put(failure(error, **row))
     rows.put(None)
 
 
@@ -378,6 +390,7 @@ def options():
     parser.add_argument("--here", action="store_true", help="on this CPU, to try the script")
     parser.add_argument("--tokens", default="4096,16384,65536")
     parser.add_argument("--workers", type=int, default=14)
+    parser.add_argument("--seconds", type=int, default=115, help="of the run, in all")
     parser.add_argument("names", nargs="*")
     return parser.parse_args()
 
@@ -393,21 +406,36 @@ def main():
              for at in range(min(chosen.workers, len(names)))]  # fmt: skip
     context = mp.get_context("spawn")
     turn, ready, rows = context.Lock(), context.Barrier(len(cases)), context.Queue()
-    workers = [context.Process(target=worker, args=(part, turn, ready, rows)) for part in cases]
+    deadline = time.time() + chosen.seconds
+    workers = [
+        context.Process(target=worker, args=(part, turn, ready, rows, deadline), daemon=True)
+        for part in cases
+    ]
     for process in workers:
         process.start()
-    found, left = [], len(workers)
-    while left:
-        row = rows.get()
-        left -= row is None
-        if row is not None:
-            found.append(row)
-            print(" ".join(f"{k}={v}" for k, v in row.items()), flush=True)
-            write("masks_gpu", {"masks": found, "peer": "FlexAttention", "heads": HEADS})
+    found = collected(rows, len(workers), deadline + 5)
     for process in workers:
-        process.join()
+        process.kill()  # its results are here; one that hangs must not hold the others up
     wrong = [r for r in found if "failed" in r or r["pairs"] != r["allowed"] or r["away"] > 0.02]
     print(f"{len(found)} rows, {len(wrong)} wrong")
+    sys.exit(bool(wrong))
+
+
+def collected(rows, left, deadline):
+    """Rows as they come, until all workers are done or time is up."""
+    found = []
+    while left and time.time() < deadline:
+        try:
+            row = rows.get(timeout=1)
+        except queue.Empty:
+            continue
+        if row is None:
+            left -= 1
+            continue
+        found.append(row)
+        print(" ".join(f"{k}={v}" for k, v in row.items()), flush=True)
+        write("masks_gpu", {"masks": found, "peer": "FlexAttention", "heads": HEADS})
+    return found
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ import torch
 
 from edgewise import EdgewiseError, R, V, ragged
 from edgewise.graphs import ring
-from edgewise.ground.masks import lower
+from edgewise.ground.masks import lower, pair_tests
+from edgewise.layouts import bitmap
 from tests.ground.mask_corpus import CORPUS, MaskCase, facts
 
 N, D = 26, 8
@@ -52,6 +53,26 @@ def test_mask(case, order, monkeypatch):
     ]
     assert "not attention" not in relation
     assert relation["steps"][0]["pairs"] == mask.sum()
+
+
+@pytest.mark.parametrize("case", CORPUS, ids=lambda case: case.name)
+def test_mask_as_bits(case, monkeypatch):
+    """Pairs are tested in blocks of 32, of which some are known to have all pairs or none."""
+    n = 70
+    torch.manual_seed(0)
+    monkeypatch.setattr(lower, "MOST_RUNS", 0)
+    for module in (bitmap, pair_tests, lower):
+        monkeypatch.setattr(module, "SLAB", 32)
+    tables = facts(n)
+    mask = case.mask(n, tables)
+    model = case.program(D).compile(R.out, seed=0, fill=0.0).double()
+    x = torch.randn(n, D, dtype=torch.float64, requires_grad=True)
+    inputs = {"h": x, **case.inputs(tables)}
+    out = model(**inputs)
+    expected = attended(model, x, mask)
+    torch.testing.assert_close(out, expected)
+    for got, want in zip(gradients(model, out, x), gradients(model, expected, x), strict=True):
+        torch.testing.assert_close(got, want)
 
 
 @pytest.mark.parametrize("case", CORPUS, ids=lambda case: case.name)

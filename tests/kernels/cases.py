@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
@@ -25,7 +26,9 @@ from edgewise.graphs import (
     tree,
     window,
 )
+from edgewise.ground.masks.pattern import tested
 from edgewise.kernels.attention import attention
+from edgewise.layouts.bitmap import SLAB, Bitmap
 from edgewise.scores import H, I, J, S, relative, scalar, softcap, tanh, where
 from edgewise.scores import table as table_of
 
@@ -253,3 +256,17 @@ def minus_infinite_row(graph: Pattern | None, kernel: str | None, term: str) -> 
     grads = torch.autograd.grad(alone.square().sum(), (q, k, v, bias))
     assert all(grad.isfinite().all() for grad in grads)
     assert grads[0][:, :, row].eq(0).all()
+
+
+def irregular(n, m):
+    """Pairs without an order as bits: a block of 64 without any, one with all, an empty row."""
+    mask = torch.rand(n, m, generator=torch.Generator().manual_seed(0)) < 0.4
+    mask[:64, :64], mask[64:128, :64], mask[5] = False, True, False
+    blocks = (-(-n // SLAB), -(-m // SLAB))
+    found = mask.numpy()
+    return tested(
+        Bitmap(
+            n, m, lambda first, last, keys: found[first:last, keys],
+            np.ones(blocks, bool), np.zeros(blocks, bool),
+        )
+    )  # fmt: skip

@@ -7,6 +7,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from edgewise.graphs import bigbird, causal, global_tokens, window
 from edgewise.kernels.attention import Case, choose, triton_passes
+from edgewise.kernels.attention.triton_lists import LAYERS, ONE
 from edgewise.kernels.attention.triton_passes import BackwardPass, ForwardPass
 
 N = 4096
@@ -45,7 +46,7 @@ def test_launches_of_measured_cases(graph, d, dtype, monkeypatch):
     for launch in (ahead._forward, back._rows, back._columns):
         expected = {**sizes, **functions, **PLAIN, **MEASURED[d][launch.kernel.__name__]}
         found = dict(launch.options)
-        assert found.pop("ONE") in (True, False)
+        assert found.pop("FORM") in (LAYERS, ONE)
         assert found == expected
     for launch, widths in (
         (ahead._merge, ("DV", "WV")),

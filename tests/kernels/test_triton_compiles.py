@@ -17,6 +17,7 @@ from edgewise.kernels.attention import triton_block_kernels as kernels
 from edgewise.kernels.attention import triton_passes
 from edgewise.kernels.attention.contract import Case
 from edgewise.kernels.attention.triton_launch import width
+from edgewise.kernels.attention.triton_lists import BITS, LAYERS, ONE
 from edgewise.kernels.attention.triton_passes import block_of, launch_options
 from edgewise.kernels.attention.triton_score import functions
 from edgewise.scores import S as S_
@@ -24,7 +25,7 @@ from edgewise.scores.library import alibi, relative, softcap
 from edgewise.scores.nodes import S
 
 TYPES = {
-    "*i32": "Items LayerPtr Ends Sizes",
+    "*i32": "Items LayerPtr Sizes",
     "*i64": "Stats Work DTables DBias",
     "*fp32": "Lse PartOut PartLse Part PartK PartV Tables Unit",
     "fp32": "scale keep",
@@ -45,17 +46,18 @@ def hopper(monkeypatch):
     monkeypatch.setattr(triton_passes, "has_engine", lambda: True)
 
 
-def compiled_pass(step, case, one=True, batch=False):
+def compiled_pass(step, case, form=ONE, batch=False):
     """A pass as it is launched for a case; its terms are all or none."""
     kernel, kind = PASSES[step], {torch.bfloat16: "bf16", torch.float32: "fp32"}[case.dtype]
     code, more, block = functions(case.score), case.score != S, block_of(case, step)
     wide = [width(x) for x in (case.d, case.dv)]
     constants = {"BLOCK": block, "D": case.d, "DV": case.dv, "WD": wide[0], "WV": wide[1]}
-    constants |= {"ONE": one, "BATCH": batch, "PRECISION": "ieee" if kind == "fp32" else "tf32"}
+    constants |= {"FORM": form, "BATCH": batch, "PRECISION": "ieee" if kind == "fp32" else "tf32"}
     constants |= {"VALUE": code.value, "SLOPE": code.slope, "SPREAD": code.spread}
     constants |= {"SCORE": more, "BIAS": more, "DROP": more}
     types = dict.fromkeys(constants, "constexpr")
     types |= {name: found for found, names in TYPES.items() for name in names.split()}
+    types["Ends"] = "*i64" if form == BITS else "*i32"
     types |= {name: f"*{kind}" for name in ("Out", "DQ", "DK", "DV_", "Bias")}
     tiles = zip("QKVG", (wide[0], *wide, wide[1]), strict=True)
     types |= {x: f"tensordesc<{kind}[1, 1, {block}, {size}]>" for x, size in tiles}
@@ -75,14 +77,14 @@ def case_of(d, dv, dtype=torch.bfloat16, score=S):
 @pytest.mark.parametrize("step", PASSES)
 @pytest.mark.parametrize("batch", [False, True])
 @pytest.mark.parametrize(
-    ("d", "dv", "one", "score"),
+    ("d", "dv", "form", "score"),
     [
-        *((64, 64, True, S), (64, 32, False, S), (16, 128, True, S)),
-        *((64, 64, True, score.node) for score in (softcap(9.0), S_ + alibi(2), DISTANCES)),
+        *((64, 64, ONE, S), (64, 32, LAYERS, S), (16, 128, ONE, S), (64, 64, BITS, S)),
+        *((64, 64, ONE, score.node) for score in (softcap(9.0), S_ + alibi(2), DISTANCES)),
     ],
 )
-def test_a_pass_compiles(step, d, dv, one, score, batch):
-    made = compiled_pass(step, case_of(d, dv, score=score), one, batch)
+def test_a_pass_compiles(step, d, dv, form, score, batch):
+    made = compiled_pass(step, case_of(d, dv, score=score), form, batch)
     assert "wgmma.mma_async" in made.asm["ptx"]
 
 

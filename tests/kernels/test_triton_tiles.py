@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from edgewise.graphs import bigbird, causal, documents, global_tokens, strided, window
-from edgewise.kernels.attention.triton_lists import tile_lists
+from edgewise.kernels.attention.triton_lists import LAYERS, ONE, tile_lists
 from edgewise.layouts.tiling import FULL
 
 GRAPHS = [
@@ -27,7 +27,7 @@ def pairs(made, lists, n, turned):
             if kind == FULL:
                 part += 1
                 continue
-            layers = [kind] if made.one else range(*layer_ptr[kind : kind + 2])
+            layers = [kind] if made.form == ONE else range(*layer_ptr[kind : kind + 2])
             for layer in layers:
                 first, last = ends[layer] & 0xFFFF, ends[layer] >> 16
                 across = np.arange(block)
@@ -46,8 +46,8 @@ def test_every_pair_is_there_once(graph, n):
 
 def test_a_block_of_two_runs_is_two_blocks_where_there_are_few():
     """So that no kernel looks for a second run in each of thousands of blocks."""
-    assert tile_lists(window(512) | global_tokens(1), 4096, 4096, 64, "cpu").one
-    assert not tile_lists(strided(7), 512, 512, 64, "cpu").one
+    assert tile_lists(window(512) | global_tokens(1), 4096, 4096, 64, "cpu").form == ONE
+    assert tile_lists(strided(7), 512, 512, 64, "cpu").form == LAYERS
 
 
 def test_long_items_come_first():

@@ -9,6 +9,7 @@ from cases import (
     TERMS,
     Call,
     assert_no_worse_than_reference,
+    irregular,
     minus_infinite_row,
     nan_rows,
 )
@@ -45,6 +46,14 @@ GRAPHS = [
 )
 def test_blocks_are_as_exact_as_the_reference(graph, dtype):
     call = Call(graph, (1,), 1, 2, 100, 100, 8, 4, dtype)
+    assert_no_worse_than_reference(call, "triton_blocks")
+
+
+@pytest.mark.parametrize(("dtype", "terms"), [(torch.float32, ()), (torch.float16, ("bias",))])
+def test_bits_are_as_exact_as_the_reference(dtype, terms):
+    """Pairs without an order, a block without any, one with all, rows without a key."""
+    graph = irregular(140, 100)
+    call = Call(graph, (1,), 1, 2, 140, 100, 8, 4, dtype, terms=terms)
     assert_no_worse_than_reference(call, "triton_blocks")
 
 

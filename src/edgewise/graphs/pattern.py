@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch.nn.attention.flex_attention import BlockMask
 
+    from edgewise.layouts.bitmap import Bitmap
+
 Span = tuple[int, int | None]
 
 
@@ -64,6 +66,7 @@ class Pattern(Cached):
     # True if membership of (i, j) does not depend on sequence length: `growing` can append to it
     ignores_lengths: ClassVar[bool] = False
     always_printed: ClassVar[tuple[str, ...]] = ()  # fields in the repr even at their default
+    bitmap: "Bitmap | None" = None  # its pairs as bits, where they have no short normal form
     depth: int = 0  # operators on the longest path of an expression, and patterns in it
     total: int = 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -49,6 +49,11 @@ class Cells:
 
     def __len__(self) -> int:
         return len(self.top)
+
+    @property
+    def T(self) -> Cells:
+        """Keys as queries."""
+        return Cells(self.left, self.right, self.top, self.bottom)
 
     def take(self, which: Ints) -> Cells:
         return Cells(self.top[which], self.bottom[which], self.left[which], self.right[which])
@@ -137,6 +142,11 @@ def _runs(classes: Ints) -> tuple[Ints, Ints, Ints]:
 
 def clipped(cells: Cells, leaf: Interval, order: Order) -> Cells:
     """The parts of cells whose keys are in the intervals of their queries."""
+    if leaf.turned:
+        other = Order(order.key, order.query, order.most)
+        tall = clipped(cells.T, replace(leaf, turned=False), other).T
+        order.check(int((tall.bottom - tall.top).sum()))  # at most so many runs of keys
+        return tall
     rank = leaf.rank[order.key]
     breaks = np.ones(len(rank), bool)
     breaks[1:] = (rank[1:] < rank[:-1]) | ((rank[1:] < 0) != (rank[:-1] < 0))

@@ -28,10 +28,23 @@ from edgewise.ground.masks.cells import (
 )
 from edgewise.ground.masks.classes import of_sides
 from edgewise.ground.masks.leaves import Equal, Interval, Leaf, Related, Runs, Tested
+from edgewise.ground.masks.pair_tests import (
+    AllTests,
+    AnyTest,
+    EqualTest,
+    IntervalTest,
+    NotTest,
+    OtherTest,
+    PairTest,
+    RelatedTest,
+    TurnedTest,
+    runs_test,
+)
 from edgewise.ground.masks.sides import Pairs, codes_of, shown
 from edgewise.ground.masks.split import Filter, Joined, Part, Positions, Sides, split
 from edgewise.language import nodes
 from edgewise.layouts import AND, MINUS, NOT, NOTHING, OR, Rows, combine, fold, rows_of_pairs
+from edgewise.layouts.bitmap import SLAB, Bitmap
 from edgewise.layouts.blocks import nonempty_blocks
 from edgewise.layouts.ragged import Ints, ranges
 from edgewise.plan.mask import Conjunction, Disjunction, Mask, Negation
@@ -41,7 +54,9 @@ LEAST_BLOCK, MOST_BLOCKS = 64, 1024  # of a side: blocks are larger where there 
 PER_PAIR = 12.0  # the cost of a pair of a list, in pairs of a dense product
 MOVED = 64.0  # the cost of moving a token
 GOOD = 2.0  # the cost of a pair in an order that leaves little to gain
-FEW_CELLS = 1 << 18
+SMALL = 1 << 26  # pairs that are tested in less time than many runs are found
+MOST_RUNS = 1 << 16
+MOST_TESTED = 1 << 33  # pairs of blocks that neither have all pairs nor none
 SHORT = 64  # pairs for each token, in a list to begin with
 AS_THEY_ARE = "as they are"
 
@@ -75,7 +90,7 @@ Read = AllOf | AnyOf | NotIn
 class LoweredMask:
     """The pairs of sorted tokens, their order (None: as they are), and why it was chosen."""
 
-    rows: Rows
+    rows: Rows | Bitmap
     order: Order | None
     lines: tuple[str, ...]
 
@@ -179,30 +194,60 @@ def _by_shape(high: Ints, wide: Ints) -> Iterator[tuple[tuple[int, int], Ints]]:
         yield (a, b), np.flatnonzero(which.ravel() == at)
 
 
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """What the pairs cost in an order of tokens, and how many are to be tested if not as rows."""
+
+    cost: float
+    name: str
+    order: Order
+    moved: float
+    untested: int
+    rows: Rows | None = None
+
+    @property
+    def moves(self) -> bool:
+        return self.name != AS_THEY_ARE
+
+
 def _cheapest(read: Read, n: int, m: int, sort: bool) -> LoweredMask:
-    """The rows in the order that costs least. Tokens as they are come last: if a good order is
-    known, they are not worth more cells than a short list of pairs would have."""
-    plain = Order(np.arange(n), np.arange(m))
-    orders = [*(_orders(read) if sort else ()), (AS_THEY_ARE, plain)]
-    found: list[tuple[float, str, Rows, Order]] = []
-    refused: list[tuple[str, TooManyCells]] = []
-    for name, order in orders:
-        good = any(cost <= GOOD * rows.count() for cost, _, rows, _ in found)
-        tried = replace(order, most=max(FEW_CELLS, 64 * (n + m))) if good else order
-        try:
-            rows = _rows(read, n, m, tried)
-        except TooManyCells as reason:
-            refused.append((name, reason))
+    """The pairs in the order that costs least, as rows or, where these are too many, as bits.
+
+    Orders are estimated by blocks that may hold pairs, and tried until one leaves little to gain.
+    """
+    plain = (AS_THEY_ARE, Order(np.arange(n), np.arange(m)))
+    estimates = [_estimate(read, n, m, *one) for one in (*(_orders(read) if sort else ()), plain)]
+    most = MOST_RUNS if n * m <= SMALL else 32 * (n + m)
+    found: list[Candidate] = []
+    lines: list[str] = []
+    for one in sorted(estimates, key=lambda one: (one.cost, one.moves)):
+        if any(c.rows is not None and c.cost <= GOOD * c.rows.count() for c in found):
+            lines.append(f"not {one.name}: cost about {one.cost:,.0f}")
             continue
-        moved = 0.0 if order is plain else MOVED * (n + 2 * m)
-        found.append((_cost(rows) + moved, name, rows, order))
+        try:
+            rows = _rows(read, n, m, replace(one.order, most=most))
+            found.append(replace(one, cost=_cost(rows) + one.moved, rows=rows))
+        except TooManyCells as reason:
+            if one.untested > MOST_TESTED:
+                lines.append(f"not {one.name}: {reason}")
+            else:
+                found.append(one)
     if not found:
-        raise refused[-1][1]
-    cost, name, rows, order = min(found, key=lambda one: (one[0], one[3] is not plain))
-    lines = [f"tokens {name}: {rows.count():,} of {n * m:,} pairs, cost {cost:,.0f}"]
-    lines += [f"not {other}: cost {c:,.0f}" for c, other, *_ in found if other != name]
-    lines += [f"not {other}: {reason}" for other, reason in refused]
-    return LoweredMask(rows, None if order is plain else order, tuple(lines))
+        raise TooManyCells(f"{n * m:,} pairs to test")
+    best = min(found, key=lambda one: (one.cost, one.moves))
+    pairs = best.rows if best.rows is not None else _bitmap(read, n, m, best.order)
+    how = "" if best.rows is not None else ", tested in blocks"
+    head = f"tokens {best.name}{how}: {pairs.count():,} of {n * m:,} pairs, cost {best.cost:,.0f}"
+    others = [f"not {one.name}: cost {one.cost:,.0f}" for one in found if one is not best]
+    return LoweredMask(pairs, best.order if best.moves else None, (head, *others, *lines))
+
+
+def _estimate(read: Read, n: int, m: int, name: str, order: Order) -> Candidate:
+    """An order with the pairs of the blocks that may hold some."""
+    possible, certain = _test(read, order).bounds
+    moved = MOVED * (n + 2 * m) if name != AS_THEY_ARE else 0.0
+    cost = float(min(int(possible.sum()) * SLAB * SLAB, n * m)) + moved
+    return Candidate(cost, name, order, moved, int((possible & ~certain).sum()) * SLAB * SLAB)
 
 
 def _cost(rows: Rows) -> float:
@@ -214,6 +259,41 @@ def _cost(rows: Rows) -> float:
         block *= 2
     area = int(nonempty_blocks(rows, block).sum()) * block * block
     return min(float(area), PER_PAIR * rows.count())
+
+
+def _bitmap(read: Read, n: int, m: int, order: Order) -> Bitmap:
+    test = _test(read, order)
+    return Bitmap(n, m, test.holds, *test.bounds)
+
+
+def _test(read: Read, order: Order) -> PairTest:
+    """The tree as a test of pairs in an order of tokens."""
+    match read:
+        case AllOf(leaves, parts):
+            every = [_leaf_test(leaf, order) for leaf in leaves]
+            return AllTests([*every, *(_test(part, order) for part in parts)], order)
+        case AnyOf(parts):
+            return AnyTest([_test(part, order) for part in parts])
+        case NotIn(part):
+            return NotTest(_test(part, order))
+    assert_never(read)
+
+
+def _leaf_test(leaf: Leaf, order: Order) -> PairTest:
+    match leaf:
+        case Equal():
+            return EqualTest(leaf, order)
+        case Related():
+            return RelatedTest(leaf, order)
+        case Interval():
+            if leaf.turned:
+                return TurnedTest(IntervalTest(leaf, Order(order.key, order.query)))
+            return IntervalTest(leaf, order)
+        case Runs():
+            return runs_test(leaf, order)
+        case Tested():
+            return OtherTest(leaf, order)
+    assert_never(leaf)
 
 
 def _orders(read: Read) -> list[tuple[str, Order]]:
@@ -262,7 +342,8 @@ def _sort_keys(read: Read) -> list[list[SortKey]]:
                     own.append(steps)
             for leaf in leaves:
                 if isinstance(leaf, Interval):
-                    own.append([*steps, SortKey(leaf.name, _ends(leaf), leaf.rank)])
+                    ends = (leaf.rank, _ends(leaf)) if leaf.turned else (_ends(leaf), leaf.rank)
+                    own.append([*steps, SortKey(leaf.name, *ends)])
             inner = [keys for part in parts for keys in _sort_keys(part) if keys]
             return [*own, *([*a, *b] for b in inner for a in own[-1:])]
         case AnyOf(parts):

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from edgewise.graphs import causal, full
 from edgewise.graphs.int_array import IntArray
 from edgewise.graphs.pattern import Pattern
-from edgewise.layouts import Rows, Trapezoids, rows_of_trapezoids
+from edgewise.layouts import Blocks, Rows, Trapezoids, rows_of_trapezoids
+from edgewise.layouts.bitmap import Bitmap
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,8 +34,32 @@ class masked(Pattern):
         return f"mask of {self.pairs:,} pairs"
 
 
-def pattern_of_rows(rows: Rows) -> Pattern:
+@dataclass(frozen=True, repr=False, eq=False)
+class tested(Pattern):
+    """The pairs of a mask as bits: kernels read its blocks, rows are made on demand."""
+
+    bitmap: Bitmap
+
+    def compute_rows(self, n: int, m: int) -> Rows:
+        return self.bitmap.rows()
+
+    def count(self, n: int, m: int | None = None) -> int:
+        return self.bitmap.count()
+
+    def degrees(self, n: int, m: int | None = None) -> Tensor:
+        return torch.from_numpy(self.bitmap.degrees())
+
+    def blocks(self, n: int, m: int | None = None, *, block: int = 128) -> Blocks:
+        return self.bitmap.blocks(block) if block % 32 == 0 else super().blocks(n, m, block=block)
+
+    def __repr__(self) -> str:
+        return f"mask of {self.bitmap.count():,} pairs"
+
+
+def pattern_of_rows(rows: Rows | Bitmap) -> Pattern:
     """The rows as a pattern that kernels know by name, or as one of their own."""
+    if isinstance(rows, Bitmap):
+        return tested(rows)
     if rows.count() == rows.n * rows.m:
         return full()
     if rows.n == rows.m and rows.same_as(causal().rows(rows.n)):

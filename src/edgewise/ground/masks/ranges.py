@@ -44,6 +44,7 @@ class Bounds:
     lows: list[RangeEnd] = field(default_factory=list)
     highs: list[RangeEnd] = field(default_factory=list)
     least: int = -STRINGS  # of the integers that arithmetic takes
+    positions: frozenset[str] = frozenset()  # variables that are integers anyway
 
     def compare(self, name: str, bound: RangeEnd) -> None:
         """value ≤ bound, and so on."""
@@ -54,22 +55,33 @@ class Bounds:
 
 
 def intervals(sides: Sides, pairs: Pairs) -> list[Leaf] | None:
-    """The leaves of sides whose tests bound one value of the key; None if they do not."""
-    mine = attributes_in(sides, sides.query, pairs.query)
-    others = attributes_in(sides, sides.key, pairs.key)
-    bounds = _bounds(sides.tests, set(mine), others[0]) if len(others) == 1 else None
-    if bounds is None:
+    """The leaves of sides whose tests bound one value of the key by those of the query, or the
+    other way round; None if they do not."""
+    found = _bounded(sides, pairs, turned=False)
+    return _bounded(sides, pairs, turned=True) if found is None else found
+
+
+def _bounded(sides: Sides, pairs: Pairs, *, turned: bool) -> list[Leaf] | None:
+    query, key = (sides.key, sides.query) if turned else (sides.query, sides.key)
+    of_query, of_key = pairs.of_query, pairs.of_key
+    of_query, of_key = (of_key, of_query) if turned else (of_query, of_key)
+    names = (pairs.key, pairs.query) if turned else (pairs.query, pairs.key)
+    mine = attributes_in(sides, query, names[0])
+    others = attributes_in(sides, key, names[1])
+    bounds = Bounds(others[0], positions=frozenset(names)) if len(others) == 1 else None
+    if bounds is None or not _add_tests(bounds, sides.tests, set(mine)):
         return None
-    left = pairs.of_query(sides.query, (*sides.shared, *mine)).integers(mine, bounds.least)
-    right = pairs.of_key(sides.key, (*sides.shared, *others)).integers(others, bounds.least)
+    left = of_query(query, (*sides.shared, *mine)).integers(mine, bounds.least)
+    right = of_key(key, (*sides.shared, *others)).integers(others, bounds.least)
     if not right.functional and not sides.shared and bool(bounds.lows) != bool(bounds.highs):
         right = extremes(right, bounds.value, largest=bool(bounds.lows))
     if not right.functional or (sides.shared and not left.functional):
         return None
     name = shown((*sides.query, *sides.key, *sides.tests))
-    found: list[Leaf] = [_interval(name, left, right, bounds)]
+    found: list[Leaf] = [replace(_interval(name, left, right, bounds), turned=turned)]
     if sides.shared:
-        found.insert(0, equal(name, left, right, sides.shared))
+        ends = (right, left) if turned else (left, right)
+        found.insert(0, equal(name, *ends, sides.shared))
     return found
 
 
@@ -109,18 +121,13 @@ def _disjoint(query: Ints, start: Ints, stop: Ints) -> tuple[Ints, Ints, Ints]:
 Differences = dict[str, tuple[str, int]]  # D → a variable and ±1: value = variable ± D
 
 
-def _bounds(tests: Sequence[Condition], mine: set[str], value: str) -> Bounds | None:
-    """The bounds that tests are; None if one is something else."""
-    found = Bounds(value)
+def _add_tests(found: Bounds, tests: Sequence[Condition], mine: set[str]) -> bool:
+    """Add what tests say; False if one is something else."""
     differences: Differences = {}
     subtracted = [t for t in tests if isinstance(t, nodes.SpecialAtom) and t.name == "sub"]
-    for one in subtracted:
-        if not _difference(one, found, differences, mine):
-            return None
-    for test in tests:
-        if test not in subtracted and not _comparison(test, found, differences, mine):
-            return None
-    return found
+    return all(_difference(one, found, differences, mine) for one in subtracted) and all(
+        _comparison(test, found, differences, mine) for test in tests if test not in subtracted
+    )
 
 
 def _difference(
@@ -204,7 +211,8 @@ def _comparison(test: Condition, found: Bounds, differences: Differences, mine: 
             bound = RangeEnd(variable, offset, of_query, sign)
             found.compare(kind if sign > 0 else MIRRORED[kind], bound)
             return True
-        if this.name == found.value and of_query in mine and kind != "eq":  # strings are equal too
+        strings = kind == "eq" and not {found.value, of_query} <= found.positions  # equal too
+        if this.name == found.value and of_query in mine and not strings:
             assert of_query is not None
             found.compare(kind, RangeEnd(of_query, 0))
             return True

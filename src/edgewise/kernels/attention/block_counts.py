@@ -8,6 +8,7 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.residues import residue_groups, symbolic_step
 from edgewise.kernels.attention.contract import facts, pieces_of
 from edgewise.layouts import Blocks
+from edgewise.layouts.bitmap import BitTiling
 from edgewise.layouts.blocks import nonempty_blocks
 from edgewise.layouts.ragged import Bools, distinct
 from edgewise.layouts.tiling import Tiling, tile_rows
@@ -57,6 +58,9 @@ def count_of(graph: Pattern, n: int, m: int, block: int) -> int:
 
 @cached
 def _coarser(graph: Pattern, n: int, m: int, block: int) -> Bools:
+    if graph.bitmap is not None:
+        found: Bools = graph.bitmap.pairs_in(block) > 0
+        return found
     if block == FINEST:
         return nonempty_blocks(graph.rows(n, m), FINEST)
     fine = _coarser(graph, n, m, block // 2)
@@ -65,5 +69,7 @@ def _coarser(graph: Pattern, n: int, m: int, block: int) -> Bools:
 
 
 @cached
-def tiling_of(graph: Pattern, n: int, m: int, block: int) -> Tiling:
+def tiling_of(graph: Pattern, n: int, m: int, block: int) -> Tiling | BitTiling:
+    if graph.bitmap is not None:
+        return BitTiling(graph.bitmap, block)
     return tile_rows(graph.rows(n, m), block)

@@ -32,6 +32,7 @@ from edgewise.kernels.attention.contract import (
 )
 from edgewise.kernels.attention.flash import FLASH_ON_CPU, aten, even, is_even
 from edgewise.kernels.attention.terms import TermGrads, Tile, numbers
+from edgewise.layouts.bitmap import BitTiling
 from edgewise.layouts.ragged import Ints, pointer, ranges, starts_of_runs
 from edgewise.layouts.tiling import FULL
 
@@ -50,7 +51,8 @@ def refuses(case: Case) -> str | None:
     if reason := case.scattered(32):
         return reason
     block = block_size(case)
-    if count_of(case.graph, case.n, case.m, block) * block * block > MASKS:
+    many = count_of(case.graph, case.n, case.m, block) * block * block > MASKS
+    if many and case.graph.bitmap is None:
         some = int((~blocks_of(case.graph, case.n, case.m, block).full).sum())
         if some * block * block > MASKS and _kinds(case, block) * block * block > MASKS:
             return f"its {some:,} partial blocks of {block} are too different from one another"
@@ -58,7 +60,8 @@ def refuses(case: Case) -> str | None:
 
 
 def _kinds(case: Case, block: int) -> int:
-    return len(block_groups(case.graph, case.n, case.m, block).masks)
+    masks = block_groups(case.graph, case.n, case.m, block).masks
+    return len(masks) if isinstance(masks, Tensor) else 0
 
 
 def least(case: Case) -> float:
@@ -206,11 +209,18 @@ def _neighbours(places: Tensor) -> bool:
     return bool((places.diff() == 1).all())
 
 
-def _mask(masks: Tensor, kinds: Tensor, g: int, dtype: torch.dtype) -> Tensor:
-    """0 and -∞ for the queries of g heads and the keys of all slots."""
+def _masks_of(masks: Tensor | BitTiling, kinds: Tensor) -> Tensor:
+    """(slots, block, block)."""
+    if isinstance(masks, BitTiling):
+        return masks.masks_of(kinds)
     allowed = masks[kinds.clamp(min=0)]
     allowed[kinds == FULL] = True
-    allowed = allowed.transpose(0, 1).flatten(1, 2).repeat(g, 1)
+    return allowed
+
+
+def _mask(masks: Tensor | BitTiling, kinds: Tensor, g: int, dtype: torch.dtype) -> Tensor:
+    """0 and -∞ for the queries of g heads and the keys of all slots."""
+    allowed = _masks_of(masks, kinds).transpose(0, 1).flatten(1, 2).repeat(g, 1)
     return torch.zeros(allowed.shape, dtype=dtype).masked_fill_(~allowed, -torch.inf)[None, None]
 
 
@@ -234,12 +244,12 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class BlockGroups:
-    """The groups, the masks (u, block, block), and which rows have a key."""
+    """The groups, the masks (u, block, block) or their bits, and which rows have a key."""
 
     block: int
     shape: tuple[int, int]
     groups: tuple[Group, ...]
-    masks: Tensor
+    masks: Tensor | BitTiling
     nonempty: Tensor
 
 
@@ -249,8 +259,9 @@ def block_groups(graph: Pattern, n: int, m: int, block: int) -> BlockGroups:
     row, index, kinds = found.listed()
     order = np.lexsort((index, row))
     groups = _groups(np.bincount(row, minlength=found.shape[0]), index[order], kinds[order])
-    nonempty = torch.from_numpy(graph.rows(n, m).degrees() > 0)
-    return BlockGroups(block, found.shape, groups, torch.from_numpy(found.masks), nonempty)
+    nonempty = graph.degrees(n, m) > 0
+    masks = found if isinstance(found, BitTiling) else torch.from_numpy(found.masks)
+    return BlockGroups(block, found.shape, groups, masks, nonempty)
 
 
 def _groups(count: Ints, index: Ints, kinds: Ints) -> tuple[Group, ...]:
@@ -360,8 +371,7 @@ def _tile(case: Case, plan: BlockGroups, group: Group, rows: Tensor, keys: Tenso
     j = (keys[..., None] * plan.block + inside).flatten(1)[:, None]
     allowed = None
     if group.masked:
-        masks = plan.masks[group.kinds.clamp(min=0)]
-        masks[group.kinds == FULL] = True
+        masks = _masks_of(plan.masks, group.kinds)
         allowed = masks.transpose(0, 1).flatten(1, 2)[None]
     if int(i.max()) >= case.n or int(j.max()) >= case.m:
         border = (i < case.n) & (j < case.m)

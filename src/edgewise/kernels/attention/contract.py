@@ -279,13 +279,20 @@ def facts(graph: Pattern, n: int, m: int) -> Facts:
         pairs = sum(classes * one.pairs for classes, one in inner)
         return Facts(pairs, False, False, all(one.no_empty_row for _, one in inner))
     pairs = graph.count(n, m)
-    causal = n == m and pairs == n * (n + 1) // 2 and is_causal(graph.rows(n, m))
+    causal = (
+        graph.bitmap is None
+        and n == m
+        and pairs == n * (n + 1) // 2
+        and is_causal(graph.rows(n, m))
+    )
     return Facts(pairs, pairs == n * m, causal, _no_empty_row(graph, n, m))
 
 
 def _no_empty_row(graph: Pattern, n: int, m: int) -> bool:
     if isinstance(graph, union) and any(_no_empty_row(member, n, m) for member in graph.members):
         return True
+    if graph.bitmap is not None:
+        return bool(graph.bitmap.degrees().all())
     ptr = graph.rows(n, m).ptr
     return bool((ptr[1:] > ptr[:-1]).all())
 
@@ -295,6 +302,8 @@ def pieces_of(graph: Pattern, n: int, m: int) -> int:
     """About how many pieces the normal form has: a union need not be worked out for it."""
     if isinstance(graph, union):
         return sum(pieces_of(member, n, m) for member in graph.members)
+    if graph.bitmap is not None:
+        return 0  # it is read in blocks
     return len(graph.rows(n, m).start)
 
 

@@ -80,6 +80,8 @@ def step_of(graph: Pattern, n: int, m: int) -> int:
         return symbolic_step(graph)
     if isinstance(graph, union):
         return gcd(*(step_of(member, n, m) for member in graph.members))
+    if graph.bitmap is not None:
+        return 1
     return common_step(graph.rows(n, m))
 
 

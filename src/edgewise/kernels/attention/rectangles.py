@@ -179,8 +179,8 @@ def _rectangles(case: Case) -> tuple[Rectangle, ...]:
 @cached
 def rectangles(graph: Pattern, n: int, m: int) -> tuple[Rectangle, ...] | None:
     """The graph as rectangles and triangles; None if it has other pieces, or too many."""
-    if residue_groups(graph, n, m) is not None:
-        return None  # it has steps
+    if residue_groups(graph, n, m) is not None or graph.bitmap is not None:
+        return None  # it has steps, or runs of keys too many to look at
     p = graph.rows(n, m).trapezoids()
     if len(p) > 64 * MOST or (p.step > 1).any():
         return None

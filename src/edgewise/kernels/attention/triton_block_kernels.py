@@ -53,10 +53,23 @@ def between(ends, j, TURNED: tl.constexpr):
 
 
 @triton.jit
+def bits(word, j, TURNED: tl.constexpr):
+    """Bit j of the word of each row; turned: keys down."""
+    low, high = halves(word)
+    if TURNED:
+        half = tl.where(j[:, None] < 32, low[None, :], high[None, :]) >> (j & 31)[:, None]
+    else:
+        half = tl.where(j[None, :] < 32, low[:, None], high[:, None]) >> (j & 31)[None, :]
+    return (half & 1) != 0
+
+
+@triton.jit
 def allowed(LayerPtr, Ends, kind, ends, r,
-            BLOCK: tl.constexpr, TURNED: tl.constexpr, ONE: tl.constexpr):  # fmt: skip
-    """Which pairs a partial block of this kind has; `ends` is its layer if every kind is ONE."""
-    if ONE:
+            BLOCK: tl.constexpr, TURNED: tl.constexpr, FORM: tl.constexpr):  # fmt: skip
+    """Which pairs a partial block of this kind has; `ends` is its one layer, or its bits."""
+    if FORM == 2:
+        inside = bits(ends, r, TURNED)
+    elif FORM == 1:
         inside = between(ends, r, TURNED)
     else:
         first = tl.load(LayerPtr + kind)
@@ -90,7 +103,7 @@ def forward(
     SCORE: tl.constexpr, BIAS: tl.constexpr, DROP: tl.constexpr,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     WD: tl.constexpr, WV: tl.constexpr,
-    ONE: tl.constexpr, BATCH: tl.constexpr, PRECISION: tl.constexpr,
+    FORM: tl.constexpr, BATCH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     item, h = placed(first, items, many)
     row, slot = tl.load(Items + 4 * item), tl.load(Items + 4 * item + 1)
@@ -116,7 +129,7 @@ def forward(
             s = scored(s, i, j, h, scale, Tables, Sizes, Bias, sbh, sbn, sbm, n, m,
                        VALUE, SCORE, BIAS)  # fmt: skip
         if kind >= 0:
-            inside = allowed(LayerPtr, Ends, kind, ends, r, BLOCK, False, ONE)
+            inside = allowed(LayerPtr, Ends, kind, ends, r, BLOCK, False, FORM)
             s = tl.where(inside, s, float("-inf"))
         new = tl.maximum(top, tl.max(s, 1) * factor)
         safe = tl.where(new == float("-inf"), 0.0, new)
@@ -152,7 +165,7 @@ def backward_rows(
     SCORE: tl.constexpr, BIAS: tl.constexpr, DROP: tl.constexpr,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     WD: tl.constexpr, WV: tl.constexpr,
-    ONE: tl.constexpr, BATCH: tl.constexpr, PRECISION: tl.constexpr,
+    FORM: tl.constexpr, BATCH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of the rows of one item.
 
@@ -192,7 +205,7 @@ def backward_rows(
                        VALUE, SCORE, BIAS)  # fmt: skip
         p = tl.exp2(s * factor - lse[:, None])
         if kind >= 0:
-            inside = allowed(LayerPtr, Ends, kind, ends, r, BLOCK, False, ONE)
+            inside = allowed(LayerPtr, Ends, kind, ends, r, BLOCK, False, FORM)
             p = tl.where(inside, p, 0.0)
         dp = tl.dot(g, tl.trans(v), input_precision=PRECISION)
         if DROP:
@@ -223,7 +236,7 @@ def backward_columns(
     SCORE: tl.constexpr, BIAS: tl.constexpr, DROP: tl.constexpr,
     BLOCK: tl.constexpr, D: tl.constexpr, DV: tl.constexpr,
     WD: tl.constexpr, WV: tl.constexpr,
-    ONE: tl.constexpr, BATCH: tl.constexpr, PRECISION: tl.constexpr,
+    FORM: tl.constexpr, BATCH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of the keys of one item, over the query heads that share them; keys down."""
     item, own = placed(first, items, many)
@@ -255,8 +268,8 @@ def backward_columns(
                            VALUE, SCORE, BIAS)  # fmt: skip
             p = tl.exp2(s * factor - lse[None, :])
             if kind >= 0:
-                ends = tl.load(Ends + kind * BLOCK + r) if ONE else r
-                inside = allowed(LayerPtr, Ends, kind, ends, r, BLOCK, True, ONE)
+                ends = tl.load(Ends + kind * BLOCK + r) if FORM > 0 else r
+                inside = allowed(LayerPtr, Ends, kind, ends, r, BLOCK, True, FORM)
                 p = tl.where(inside, p, 0.0)
             dp = tl.dot(v, tl.trans(g), input_precision=PRECISION)
             weight = p

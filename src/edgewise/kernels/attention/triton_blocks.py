@@ -46,6 +46,8 @@ def refuses(case: Case) -> str | None:
         return "it does not compute in float64"
     if reason := case.scattered(64):
         return reason
+    if case.graph.bitmap is not None and block_of(case, "rows") < 32:
+        return f"it reads bits in blocks of 32 and 64, not of {block_of(case, 'rows')}"
     if max(case.d, case.dv) > WIDEST:
         return f"{max(case.d, case.dv)} features are more than {WIDEST}"
     if case.b * case.g > MOST_HEADS:

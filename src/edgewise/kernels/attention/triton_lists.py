@@ -11,12 +11,14 @@ from torch import Tensor
 from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.block_counts import tiling_of
+from edgewise.layouts.bitmap import BitTiling
 from edgewise.layouts.ragged import Ints, order_of, pointer, ranges
 from edgewise.layouts.tiling import FULL, Intervals
 
 LEAST = 32  # blocks that one program takes without splitting its row
 TIMES = 2  # or as many times the mean
 LONG = 1.5  # times the median: what is longer starts first
+LAYERS, ONE, BITS = 0, 1, 2  # how the pairs of a partial block are written
 GROWTH = 16  # layers are blocks of their own where lists grow by at most one in so many
 
 
@@ -41,26 +43,31 @@ class Lists:
 @dataclass(frozen=True, eq=False)
 class Tiles:
     """Row r of kind u has the keys low ≤ j < high of its block, for ends[l, r] = low + 2¹⁶·high
-    and the layers layer_ptr[u] ≤ l < layer_ptr[u+1]; if `one`, that is layer u alone."""
+    and the layers layer_ptr[u] ≤ l < layer_ptr[u+1]. `form` says how: LAYERS, ONE layer, u alone,
+    or BITS: bit j of ends[u, r] is key j of the block."""
 
     height: int  # in blocks
     rows: Lists
     columns: Lists
     layer_ptr: Tensor
     ends: Tensor
-    one: bool
+    form: int
 
 
 @cached
 def tile_lists(graph: Pattern, n: int, m: int, block: int, device: str) -> Tiles:
     found = tiling_of(graph, n, m, block)
     row, index, kinds = found.listed()
-    (height, width), looks = found.shape, found.kinds[1]
-    layer_ptr, ends = _layers(looks)
-    one = len(ends) == looks.kinds or not looks.kinds
-    if not one and _added(kinds, layer_ptr) * GROWTH <= len(kinds):
-        row, index, kinds = _in_layers(row, index, kinds, layer_ptr)
-        layer_ptr, one = np.arange(len(ends) + 1, dtype=np.int32), True
+    height, width = found.shape
+    if isinstance(found, BitTiling):
+        layer_ptr, ends, form = np.zeros(1, np.int32), found.bits().view(np.int32), BITS
+    else:
+        looks = found.kinds[1]
+        layer_ptr, ends = _layers(looks)
+        form = ONE if len(ends) == looks.kinds or not looks.kinds else LAYERS
+        if form == LAYERS and _added(kinds, layer_ptr) * GROWTH <= len(kinds):
+            row, index, kinds = _in_layers(row, index, kinds, layer_ptr)
+            layer_ptr, form = np.arange(len(ends) + 1, dtype=np.int32), ONE
     order = order_of(2 * row + (kinds != FULL), 2 * height)
     row, index, kinds = row[order], index[order], kinds[order]
     rows = _lists(row, index, kinds, height)
@@ -69,7 +76,8 @@ def tile_lists(graph: Pattern, n: int, m: int, block: int, device: str) -> Tiles
     arrays = [layer_ptr, ends, *rows[0], *columns[0]]
     ptr, both, *moved = on_device(device, *arrays)
     lists = _moved(moved[:4], rows[1]), _moved(moved[4:], columns[1])
-    return Tiles(height, *lists, ptr, both, one)
+    both = both.view(torch.int64) if form == BITS else both
+    return Tiles(height, *lists, ptr, both, form)
 
 
 def _added(kinds: Ints, layer_ptr: np.ndarray) -> int:

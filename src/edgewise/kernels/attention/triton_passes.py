@@ -108,7 +108,7 @@ class BlockPasses:
         fixed = (lists.items, lists.work, tiles.layer_ptr, tiles.ends, case.scale, case.n, *order)
         none = (*(lists.items,) * (6 if step == "rows" else 3), 0, 0, 0, case.m, 0, 0, 1.0)
         sizes = {"BLOCK": self.block, **self.of_q, **self.of_v, "BATCH": batch > 1}
-        options = {**sizes, "ONE": tiles.one, **_options(step, case)}
+        options = {**sizes, "FORM": tiles.form, **_options(step, case)}
         return Launch(kernel, (count * many,), options, (*fixed, *units), none, READ[step])
 
     def _after(
