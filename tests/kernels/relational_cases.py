@@ -32,6 +32,7 @@ class Call:
     hub: int = 0
     dtype: torch.dtype = torch.float32
     dropout: float = 0.0
+    views: bool = False  # heads first in memory, or parts of longer rows
 
     def index(self) -> EdgeIndex:
         random = torch.Generator().manual_seed(self.entries + 31 * self.hub)
@@ -68,12 +69,20 @@ class Call:
     def inputs(self, leaves: dict[str, Tensor]) -> tuple[object, ...]:
         """As operators take them, without the index."""
         seed = torch.tensor(7) if self.dropout else None
-        return *(leaves.get(name) for name in NAMES), seed, self.values, self.dropout
+        found = {n: _view(n, x) if self.views else x for n, x in leaves.items()}
+        return *(found.get(name) for name in NAMES), seed, self.values, self.dropout
 
     def grad(self, dtype: torch.dtype) -> Tensor:
         width = self.h * (self.dv + self.w * self.values)
         random = torch.Generator().manual_seed(2)
         return torch.randn(self.batch, self.n, width, generator=random).to(dtype)
+
+
+def _view(name: str, x: Tensor) -> Tensor:
+    """The same numbers elsewhere in memory."""
+    if name in "ab":
+        return x.transpose(1, 2).contiguous().transpose(1, 2)
+    return torch.cat([x, x], -1)[..., : x.shape[-1]] if name in "qkv" else x
 
 
 sizes = st.sampled_from([0, 1, 2, 5, 17])
@@ -91,6 +100,7 @@ calls = st.builds(
     hub=st.sampled_from([0, 600]),
     dtype=st.sampled_from([torch.float32, torch.float64, torch.float16, torch.bfloat16]),
     dropout=st.sampled_from([0.0, 0.4]),
+    views=st.booleans(),
 )
 
 

@@ -86,6 +86,65 @@ def dots(typing, out, o, oa, scale, a, x, xa, b, y, ya, width, heads):
 
 
 @intrinsic
+def two_dots(typing, out, o, oa, a, x, xa, b, y, ya, width, c, z, za, d, u, ua, other, heads):
+    """out = Σ a·b + Σ c·d, of `width` and of `other` numbers."""
+
+    def generate(context, builder, signature, arguments):
+        out, o, apart, *rest, heads = arguments
+        lanes = Lanes(context, builder, signature.args[0])
+        data, total = lanes.data(out), cgutils.alloca_once(builder, lanes.vector)
+        pairs = [
+            (lanes.data(p[0]), *p[1:3], lanes.data(p[3]), *p[4:]) for p in (rest[:7], rest[7:])
+        ]
+
+        def head(h):
+            builder.store(lanes.all(0.0), total)
+            for a, x, xa, b, y, ya, width in pairs:
+                left, right = lanes.head(x, h, xa), lanes.head(y, h, ya)
+
+                def run(place, rest, a=a, b=b, left=left, right=right):
+                    one = lanes.load(a, builder.add(left, place), rest)
+                    other = lanes.load(b, builder.add(right, place), rest)
+                    builder.store(lanes.plus(one, other, builder.load(total)), total)
+
+                lanes.each(width, run)
+            lanes.put(lanes.total(builder.load(total)), data, lanes.head(o, h, apart))
+
+        lanes.count(heads, head)
+        return context.get_dummy_value()
+
+    return types.void(out, n, n, a, n, n, b, n, n, n, c, n, n, d, n, n, n, n), generate
+
+
+@intrinsic
+def mix(typing, out, o, f, z, a, x, xa, heads, g, u, b, y, ya, others, width):
+    """out = Σ over heads of f·a, and over others of g·b: one row, which is not read."""
+
+    def generate(context, builder, signature, arguments):
+        out, o, *rest, width = arguments
+        lanes = Lanes(context, builder, signature.args[0])
+        data, total = lanes.data(out), cgutils.alloca_once(builder, lanes.vector)
+        sums = [(lanes.data(p[0]), p[1], lanes.data(p[2]), *p[3:]) for p in (rest[:6], rest[6:])]
+
+        def run(place, left):
+            builder.store(lanes.all(0.0), total)
+            for factor, z, a, x, xa, heads in sums:
+
+                def head(h, factor=factor, z=z, a=a, x=x, xa=xa):
+                    every = lanes.spread(lanes.one(factor, builder.add(z, h)))
+                    found = lanes.load(a, builder.add(lanes.head(x, h, xa), place), left)
+                    builder.store(lanes.plus(every, found, builder.load(total)), total)
+
+                lanes.count(heads, head)
+            lanes.store(builder.load(total), data, builder.add(o, place), left)
+
+        lanes.each(width, run)
+        return context.get_dummy_value()
+
+    return types.void(out, n, f, n, a, n, n, n, g, n, b, n, n, n, n), generate
+
+
+@intrinsic
 def leaky_dots(typing, out, o, oa, slope, t, z, ta, a, x, xa, b, y, ya, width, heads):
     """out = Σ t · f(a + b)."""
 

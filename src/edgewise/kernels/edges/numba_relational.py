@@ -12,7 +12,13 @@ import torch
 from torch import Tensor
 
 from edgewise.kernels.edges.reference import wide
-from edgewise.kernels.edges.relational import RelationalInputs, merged, operations, summed
+from edgewise.kernels.edges.relational import (
+    RelationalInputs,
+    merged,
+    operations,
+    steps_of,
+    summed,
+)
 from edgewise.kernels.threads import spread
 
 NUMBERS = {torch.float32: np.float32, torch.float64: np.float64}
@@ -24,12 +30,12 @@ class _LoopArguments:
     def __init__(self, inputs: RelationalInputs) -> None:
         self.inputs, self.kind = inputs, wide(inputs.v.dtype)
         self.batch, self.heads, width = len(inputs.q), inputs.heads, int(inputs.x.shape[-1])
-        alone = inputs.x.shape[2] == 1
-        apart, step = 0 if alone else width, int(inputs.x.shape[2]) * width
         features = int(inputs.q.shape[-1]), width, int(inputs.v.shape[-1])
-        self.sizes = (self.heads, *features, apart, step)
-        tensors = (inputs.q, inputs.k, inputs.v, inputs.x, inputs.a, inputs.b, inputs.bias)
-        self.read = [self.flat(t) for t in tensors]
+        self.sizes = (self.heads, *features)
+        tensors = (inputs.q, inputs.k, inputs.v, inputs.x, inputs.a, inputs.b)
+        found = [None if t is None else self._in_rows(t) for t in tensors]
+        self.steps = tuple(s for t in found for s in ((0, 0) if t is None else steps_of(t)))
+        self.read = [self._spans(t) for t in found] + [self.flat(inputs.bias)]
         self.work = self.batch * self.heads * inputs.index.edges * (sum(features) + width)
 
     def flat(self, x: Tensor | None) -> list[np.ndarray]:
@@ -38,6 +44,18 @@ class _LoopArguments:
             return [np.empty(0, NUMBERS[self.kind])] * self.batch
         x = x.detach().to(self.kind).contiguous()
         return [part.view(-1).numpy() for part in x.unbind(0)]
+
+    def _in_rows(self, x: Tensor) -> Tensor:
+        """With features next to each other; where they are, if possible."""
+        x = x.detach().to(self.kind)
+        return x if x.stride(-1) == 1 else x.contiguous()
+
+    def _spans(self, x: Tensor | None) -> list[np.ndarray]:
+        """All numbers between the first and the last of each element of the batch."""
+        if x is None or not x.numel():
+            return self.flat(x)
+        size = 1 + sum((n - 1) * s for n, s in zip(x.shape[1:], x.stride()[1:], strict=True))
+        return [part.as_strided((size,), (1,)).numpy() for part in x.unbind(0)]
 
     def empty(self, rows: int, like: Tensor) -> Tensor:
         return torch.empty(self.batch, rows, *like.shape[2:], dtype=self.kind)
@@ -52,7 +70,9 @@ class _LoopArguments:
     def run(self, name: str, graph: tuple[Any, ...], *each: list[Any], lists: Any = ()) -> None:
         from edgewise.kernels.edges import numba_relational_loops
 
-        calls = [(graph, *lists, self.sizes, *parts) for parts in zip(*each, strict=True)]
+        calls = [
+            (graph, *lists, self.sizes, self.steps, *parts) for parts in zip(*each, strict=True)
+        ]
         if calls:
             spread(getattr(numba_relational_loops, name), calls, graph[0], numbers=self.work)
 

@@ -139,6 +139,11 @@ def backward(
     return dq, dk, dv, dx.to(inputs.x.dtype), da, db, ds[..., 0]
 
 
+def steps_of(x: Tensor) -> tuple[int, int]:
+    """How far two rows are apart, and two heads; 0 where all share one."""
+    return x.stride(1), 0 if x.shape[2] == 1 else x.stride(2)
+
+
 def merged(inputs: RelationalInputs, out: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
     """The results of segments from those of their pieces."""
     if not inputs.index.rows.is_split:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from edgewise.kernels.edges.index import SplitCSR
-from edgewise.kernels.edges.relational import RelationalInputs, merged, operations, summed
+from edgewise.kernels.edges.relational import RelationalInputs, merged, operations, steps_of, summed
 from edgewise.kernels.edges.triton_segments import work
 
 WIDE = 128  # features of all heads that one program takes, if each has fewer
@@ -26,9 +26,11 @@ class _Launch:
 
     def __init__(self, inputs: RelationalInputs) -> None:
         self.inputs, csr = inputs, inputs.index.rows
-        tensors = (inputs.q, inputs.k, inputs.v, inputs.x, inputs.a, inputs.b, inputs.bias)
-        q = inputs.q.contiguous()
-        self.read = [q if t is None else t.contiguous() for t in tensors]
+        q = _in_rows(inputs.q)
+        found = [q if t is None else _in_rows(t) for t in (inputs.k, inputs.v, inputs.a, inputs.b)]
+        bias = q if inputs.bias is None else inputs.bias.contiguous()
+        self.read = [q, *found[:2], inputs.x.contiguous(), *found[2:], bias]
+        self.steps = tuple(s for t in (q, *found) for s in steps_of(t))
         self.batch, self.heads = len(q), inputs.heads
         self.counts = (inputs.q.shape[1], inputs.k.shape[1], csr.edges, self.heads)
         drop = inputs.drop
@@ -63,6 +65,12 @@ class _Launch:
         return self.empty(csr.results, *shape, kind=kind)
 
 
+def _in_rows(x: Tensor) -> Tensor:
+    """With features next to each other and batches row after row; where they are, if possible."""
+    each = len(x) == 1 or x.stride(0) == x.shape[1] * x.stride(1)
+    return x if each and x.stride(-1) == 1 else x.contiguous()
+
+
 def _power(size: int) -> int:
     return 1 << max(size - 1, 0).bit_length()
 
@@ -77,6 +85,7 @@ def forward(inputs: RelationalInputs) -> tuple[Tensor, Tensor]:
     if grid:
         kernels.forward[grid,](
             *call.read, out, lse, *work(csr), *call.counts, csr.results, groups, *call.drop,
+            *call.steps,
             VALUES=inputs.values, **call.meets, **call.terms, **call.sizes, **call.apart,
             **call.share(csr),
         )  # fmt: skip
@@ -97,12 +106,12 @@ def backward(inputs: RelationalInputs, out: Tensor, lse: Tensor, dout: Tensor) -
     if grid:
         kernels.backward_rows[grid,](
             *call.read, out.contiguous(), lse.contiguous(), g, dq, da, used, ds, *work(rows),
-            *call.counts, rows.results, groups, *call.drop,
+            *call.counts, rows.results, groups, *call.drop, *call.steps,
             **values, **call.meets, **call.terms, **call.sizes, **call.apart, **call.share(rows),
         )  # fmt: skip
     if blocks := -(-rows.edges // EDGES) * call.batch * int(inputs.x.shape[2]):
         kernels.backward_edges[blocks,](
-            a, b, g, used, ds, dx, rows.ids, rows.index, *call.counts,
+            a, b, g, used, ds, dx, rows.ids, rows.index, *call.counts, *call.steps[6:],
             **values, **call.meets, **call.w, **call.apart, E=EDGES, DV=call.sizes["DV"],
             num_warps=1 if EDGES * call.w["WB"] <= NUMBERS else WARPS,
         )  # fmt: skip
@@ -110,7 +119,7 @@ def backward(inputs: RelationalInputs, out: Tensor, lse: Tensor, dout: Tensor) -
     if grid:
         kernels.backward_columns[grid,](
             q, x, g, used, ds, dk, db, dv, *work(columns), rows.perm, *call.counts,
-            columns.results, groups,
+            columns.results, groups, *call.steps[:2],
             **values, KEYS=call.meets["KEYS"], **call.sizes, **call.apart, **call.share(columns),
         )  # fmt: skip
     kind = inputs.v.dtype

@@ -1,10 +1,11 @@
 """Attention with a vector on each edge, in Triton. Imported only by the functions that launch it.
 
 A program is one piece of a row (or column) for H heads, E edges at a time: what heads share is read
-once. Tensors are contiguous, heads side by side; an edge's vector is STEP numbers from the next
-one's, and APART from that of the next head, 0 where all share it. D, DV and W are features, DB, VB
-and WB the powers of two that hold them. Results have a row for each segment, and behind these one
-for each piece of a split segment.
+once. Rows of q, k, v, a and b are `qn`, ... numbers apart, their heads `qh`, ...; other tensors are
+contiguous, heads side by side. An edge's vector is STEP numbers from the next one's, and APART from
+that of the next head, 0 where all share it. D, DV and W are features, DB, VB and WB the powers of
+two that hold them. Results have a row for each segment, and behind these one for each piece of a
+split segment.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,import-untyped,untyped-decorator"
@@ -16,16 +17,16 @@ from edgewise.kernels.edges.triton_attention_kernels import piece, survives
 
 
 @triton.jit
-def row(X, at, h, x, heads, WIDTH: tl.constexpr):
+def row(X, at, h, x, far, apart, WIDTH: tl.constexpr):
     """(H, features) of one row."""
-    place = (at * heads + h)[:, None] * WIDTH + x[None, :]
+    place = at * far + (h * apart)[:, None] + x[None, :]
     return tl.load(X + place, mask=(x < WIDTH)[None, :], other=0.0).to(tl.float32)
 
 
 @triton.jit
-def rows(X, at, h, x, some, heads, WIDTH: tl.constexpr):
+def rows(X, at, h, x, some, far, apart, WIDTH: tl.constexpr):
     """(E, H, features) of E rows."""
-    place = (at[:, None] * heads + h[None, :])[:, :, None] * WIDTH + x[None, None, :]
+    place = (at[:, None] * far + h[None, :] * apart)[:, :, None] + x[None, None, :]
     mask = some[:, None, None] & (x < WIDTH)[None, None, :]
     return tl.load(X + place, mask=mask, other=0.0).to(tl.float32)
 
@@ -59,7 +60,7 @@ def put_numbers(X, e, h, value, some, heads):
 
 @triton.jit
 def scores(
-    q, a, k, vector, B, Bias, at_key, e, h, y, some, heads,
+    q, a, k, vector, B, Bias, at_key, e, h, y, some, heads, bn, bh,
     W: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, BIAS: tl.constexpr,
 ):  # fmt: skip
     """(E, H)."""
@@ -67,7 +68,7 @@ def scores(
     if QUERIES:
         s += tl.sum(a[None, :, :] * vector, 2)
     if KEYS:
-        s += tl.sum(rows(B, at_key, h, y, some, heads, W) * vector, 2)
+        s += tl.sum(rows(B, at_key, h, y, some, bn, bh, W) * vector, 2)
     if BIAS:
         s += numbers(Bias, e, h, some, heads).to(tl.float32)
     return tl.where(some[:, None], s, float("-inf"))
@@ -77,6 +78,7 @@ def scores(
 def forward(
     Q, K, V, X, A, B, Bias, Out, Lse, Pieces, Index, Owner, Slot,
     n, m, edges, heads, results, groups, seed, least, keep,
+    qn, qh, kn, kh, vn, vh, an, ah, bn, bh,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, BIAS: tl.constexpr, VALUES: tl.constexpr,
     DROP: tl.constexpr, SPLIT: tl.constexpr, H: tl.constexpr, E: tl.constexpr, D: tl.constexpr,
     DV: tl.constexpr, W: tl.constexpr, DB: tl.constexpr, VB: tl.constexpr, WB: tl.constexpr,
@@ -85,9 +87,9 @@ def forward(
     _, i, slot, low, high, part = piece(Pieces, Owner, Slot, groups, SPLIT, H)
     c, h = tl.min(part, 0) // heads, part % heads
     x, v_, y = tl.arange(0, DB), tl.arange(0, VB), tl.arange(0, WB)
-    q, a = row(Q, c * n + i, h, x, heads, D), tl.zeros([H, WB], tl.float32)
+    q, a = row(Q, c * n + i, h, x, qn, qh, D), tl.zeros([H, WB], tl.float32)
     if QUERIES:
-        a = row(A, c * n + i, h, y, heads, W)
+        a = row(A, c * n + i, h, y, an, ah, W)
     top, total = tl.full([H], float("-inf"), tl.float32), tl.zeros([H], tl.float32)
     acc, sums = tl.zeros([H, VB], tl.float32), tl.zeros([H, WB], tl.float32)
     for t in range(low, high, E):
@@ -95,9 +97,11 @@ def forward(
         some = at < high
         j = tl.load(Index + at, mask=some, other=0).to(tl.int64)
         e, at_key = c * edges + at, c * m + j
-        k, v = rows(K, at_key, h, x, some, heads, D), rows(V, at_key, h, v_, some, heads, DV)
+        k, v = rows(K, at_key, h, x, some, kn, kh, D), rows(V, at_key, h, v_, some, vn, vh, DV)
         vector = vectors(X, e, h, y, some, W, APART, STEP)
-        s = scores(q, a, k, vector, B, Bias, at_key, e, h, y, some, heads, W, QUERIES, KEYS, BIAS)
+        s = scores(
+            q, a, k, vector, B, Bias, at_key, e, h, y, some, heads, bn, bh, W, QUERIES, KEYS, BIAS,
+        )  # fmt: skip
         new = tl.maximum(top, tl.max(s, 0))
         base = tl.where(new == float("-inf"), 0.0, new)
         shrink, p = tl.exp(top - base), tl.exp(s - base[None, :])
@@ -122,6 +126,7 @@ def forward(
 def backward_rows(
     Q, K, V, X, A, B, Bias, Out, Lse, DOut, DQ, DA, Used, DS, Pieces, Index, Owner, Slot,
     n, m, edges, heads, results, groups, seed, least, keep,
+    qn, qh, kn, kh, vn, vh, an, ah, bn, bh,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, BIAS: tl.constexpr, VALUES: tl.constexpr,
     DROP: tl.constexpr, SPLIT: tl.constexpr, H: tl.constexpr, E: tl.constexpr, D: tl.constexpr,
     DV: tl.constexpr, W: tl.constexpr, DB: tl.constexpr, VB: tl.constexpr, WB: tl.constexpr,
@@ -133,14 +138,14 @@ def backward_rows(
     x, v_, y = tl.arange(0, DB), tl.arange(0, VB), tl.arange(0, WB)
     at_query = c * n + i
     start = at_query * heads * (DV + W * VALUES)
-    q, a = row(Q, at_query, h, x, heads, D), tl.zeros([H, WB], tl.float32)
+    q, a = row(Q, at_query, h, x, qn, qh, D), tl.zeros([H, WB], tl.float32)
     if QUERIES:
-        a = row(A, at_query, h, y, heads, W)
-    g, gx = row(DOut + start, 0, h, v_, heads, DV), tl.zeros([H, WB], tl.float32)
-    delta = tl.sum(g * row(Out + start, 0, h, v_, heads, DV), 1)
+        a = row(A, at_query, h, y, an, ah, W)
+    g, gx = row(DOut + start, 0, h, v_, 0, DV, DV), tl.zeros([H, WB], tl.float32)
+    delta = tl.sum(g * row(Out + start, 0, h, v_, 0, DV, DV), 1)
     if VALUES:
-        gx = row(DOut + start + heads * DV, 0, h, y, heads, W)
-        delta += tl.sum(gx * row(Out + start + heads * DV, 0, h, y, heads, W), 1)
+        gx = row(DOut + start + heads * DV, 0, h, y, 0, W, W)
+        delta += tl.sum(gx * row(Out + start + heads * DV, 0, h, y, 0, W, W), 1)
     lse = tl.load(Lse + at_query * heads + h)
     dq, da = tl.zeros([H, DB], tl.float32), tl.zeros([H, WB], tl.float32)
     for t in range(low, high, E):
@@ -148,9 +153,11 @@ def backward_rows(
         some = at < high
         j = tl.load(Index + at, mask=some, other=0).to(tl.int64)
         e, at_key = c * edges + at, c * m + j
-        k, v = rows(K, at_key, h, x, some, heads, D), rows(V, at_key, h, v_, some, heads, DV)
+        k, v = rows(K, at_key, h, x, some, kn, kh, D), rows(V, at_key, h, v_, some, vn, vh, DV)
         vector = vectors(X, e, h, y, some, W, APART, STEP)
-        s = scores(q, a, k, vector, B, Bias, at_key, e, h, y, some, heads, W, QUERIES, KEYS, BIAS)
+        s = scores(
+            q, a, k, vector, B, Bias, at_key, e, h, y, some, heads, bn, bh, W, QUERIES, KEYS, BIAS,
+        )  # fmt: skip
         p = tl.where(some[:, None], tl.exp(s - lse[None, :]), 0.0)
         dp = tl.sum(g[None, :, :] * v, 2)
         if VALUES:
@@ -173,7 +180,7 @@ def backward_rows(
 
 @triton.jit
 def backward_edges(
-    A, B, DOut, Used, DS, DX, Ids, Index, n, m, edges, heads,
+    A, B, DOut, Used, DS, DX, Ids, Index, n, m, edges, heads, an, ah, bn, bh,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr,
     E: tl.constexpr, DV: tl.constexpr, W: tl.constexpr, WB: tl.constexpr,
     APART: tl.constexpr, STEP: tl.constexpr,
@@ -195,10 +202,10 @@ def backward_edges(
         place = (c * edges + e) * heads + h
         ds = tl.load(DS + place, mask=some, other=0.0)[:, None]
         if QUERIES:
-            at = ((c * n + i) * heads + h)[:, None] * W + y[None, :]
+            at = ((c * n + i) * an + h * ah)[:, None] + y[None, :]
             dx += ds * tl.load(A + at, mask=mask, other=0.0).to(tl.float32)
         if KEYS:
-            at = ((c * m + j) * heads + h)[:, None] * W + y[None, :]
+            at = ((c * m + j) * bn + h * bh)[:, None] + y[None, :]
             dx += ds * tl.load(B + at, mask=mask, other=0.0).to(tl.float32)
         if VALUES:
             used = tl.load(Used + place, mask=some, other=0.0)[:, None]
@@ -212,7 +219,7 @@ def backward_edges(
 @triton.jit
 def backward_columns(
     Q, X, DOut, Used, DS, DK, DB_, DV_, Pieces, Index, Owner, Slot, Perm,
-    n, m, edges, heads, results, groups,
+    n, m, edges, heads, results, groups, qn, qh,
     KEYS: tl.constexpr, VALUES: tl.constexpr, SPLIT: tl.constexpr, H: tl.constexpr,
     E: tl.constexpr, D: tl.constexpr, DV: tl.constexpr, W: tl.constexpr,
     DB: tl.constexpr, VB: tl.constexpr, WB: tl.constexpr, APART: tl.constexpr, STEP: tl.constexpr,
@@ -230,7 +237,7 @@ def backward_columns(
         e = c * edges + tl.load(Perm + at, mask=some, other=0).to(tl.int64)
         ds = numbers(DS, e, h, some, heads)[:, :, None]
         used = numbers(Used, e, h, some, heads)[:, :, None]
-        dk += tl.sum(ds * rows(Q, c * n + i, h, x, some, heads, D), 0)
+        dk += tl.sum(ds * rows(Q, c * n + i, h, x, some, qn, qh, D), 0)
         start = ((c * n + i) * heads * (DV + W * VALUES))[:, None] + h[None, :] * DV
         mask = some[:, None, None] & (v_ < DV)[None, None, :]
         g = tl.load(DOut + start[:, :, None] + v_[None, None, :], mask=mask, other=0.0)
