@@ -214,3 +214,77 @@ def test_of_equal_rows_one_is_the_best():
     program = Program([(R.h(V.X, V.Y) <= (R._n(V.Y), R._n(V.X))) | [best]])
     found = both(program, R.h(V.X, V.Y), [R.n(0), R.n(1)])
     assert found == {(0, 0): 1.0, (0, 1): 1.0}
+
+
+def gated(size=30):
+    """A graph network along edges of nodes whose gate is open, and its data."""
+    edge = R.hidden.edge(V.J, V.I)
+    open_ = R.gate(V.J)["t":1.0] > 0.5
+    program = Program(
+        [
+            R.h(V.I) <= R.x(V.I)[4, 3],
+            (R.h(V.I) <= (R.x(V.J)[4, 3], edge, open_)) | [F.avg_agg],
+            R.o(V.I) <= R.h(V.I)[2, 4],
+            (R.o(V.I) <= (R.h(V.J)[2, 4], edge, R.gate(V.J) > R.gate(V.I))) | [F.avg_agg],
+        ]
+    )
+    random = torch.Generator().manual_seed(0)
+    edges = torch.randint(size, (2, 5 * size), generator=random).unique(dim=1)
+    x = torch.randn(size, 3, generator=random, dtype=torch.float64)
+    gate = torch.rand(size, 1, generator=random, dtype=torch.float64)
+    model = program.compile(R.o, seed=0, dtype=torch.float64)
+    return model, edges, {"x": x, "gate": gate}
+
+
+def test_wanted_rows_of_a_model_with_conditions():
+    model, edge, inputs = gated()
+    data = model.ground(edge=edge)
+    assert any(name.endswith("t") for name, _ in model.named_parameters())
+    want = [7, 3, 7, 29]
+    for threshold in (1.0, 0.6):  # the weight of a condition decides at every call
+        with torch.no_grad():
+            model.t.fill_(threshold)
+        full = model(data, **inputs)[want]
+        found = [
+            model(data, **inputs, want=want),
+            model(edge=edge, **inputs, want=want),
+            model(model.ground(edge=edge, want=want), **inputs),
+            model(model.ground(edge=edge, **inputs, want=want)),
+        ]
+        for part in found:
+            torch.testing.assert_close(part, full)
+    learnt = [p for name, p in model.named_parameters() if name != "t"]
+    of_full = torch.autograd.grad(full.square().sum(), learnt)
+    of_part = torch.autograd.grad(found[0].square().sum(), learnt)
+    for one, other in zip(of_full, of_part, strict=True):
+        torch.testing.assert_close(one, other)
+    with pytest.raises(EdgewiseError, match="grounded for some rows"):
+        model(model.ground(edge=edge, want=[1]), **inputs, want=[2])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_of_a_model_with_conditions(workers):
+    model, edge, inputs = gated()
+    data = model.ground(edge=edge)
+    full, seen = model(data, **inputs), []
+    for batch in model.batches(torch.arange(30), data, batch=8, workers=workers, **inputs):
+        torch.testing.assert_close(model(batch), full[batch.seeds])
+        with torch.no_grad():
+            model.t.mul_(0.9)
+        full = model(data, **inputs)
+        torch.testing.assert_close(model(batch), full[batch.seeds])
+        torch.testing.assert_close(model(batch, **inputs), full[batch.seeds])
+        seen += batch.seeds.tolist()
+    assert sorted(seen) == list(range(30))
+
+
+def test_sampled_batches_of_a_model_with_conditions_depend_on_the_seed_alone():
+    model, edge, inputs = gated()
+    options = {"batch": 10, "most": [2, 1], "seed": 3, **inputs}
+    one = model.batches(torch.arange(30), model.ground(edge=edge), **options)
+    two = model.batches(torch.arange(30), edge=edge, **options)
+    batch = one.at(2)
+    torch.testing.assert_close(model(batch), model(two.at(2)))
+    torch.testing.assert_close(model(batch), model(batch))
+    every = model.batches(torch.arange(30), edge=edge, **{**options, "most": None}).at(2)
+    assert not torch.equal(model(batch), model(every))

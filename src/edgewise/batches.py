@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ class Batch(Data):
     (terms, rows), or a list of tuples if some are strings.
     """
 
+    decided: Mapping[Data, Data] = MappingProxyType({})  # by what values select, where they do
     index: Tensor
     seeds: Tensor | list[tuple[nodes.Constant, ...]]
     step: int

@@ -65,14 +65,18 @@ class Model(Execution):
         """
         if unnamed:
             self._refuse_unnamed(unnamed[0])
-        given = self._reader.read_to_ground(inputs, self._one)
-        data = Data(self._number, given, self._reader.facts(facts), open=facts is None)
+        data = self._data(facts, inputs)
         data = data if want is None else data.wanting(read_want(self.plan, want))
-        if data.stated.union(given).issuperset(self.inputs):
+        if data.stated.union(data.inputs).issuperset(self.inputs):
             self._step(data, {})
         elif data.facts is not None:
             check_alike(data.facts, self.plan, self._one.dtype)
         return data
+
+    def _data(self, facts: Iterable[FactLike] | ragged | None, inputs: dict[str, Any]) -> Data:
+        """Inputs, checked but not joined."""
+        given = self._reader.read_to_ground(inputs, self._one)
+        return Data(self._number, given, self._reader.facts(facts), open=facts is None)
 
     def samples(self, data: Data) -> list[Data]:
         """The samples of a grounded batch one by one, padded to one layout.
@@ -162,6 +166,15 @@ class Model(Execution):
         Tensors among `inputs` are read at every call. A batch depends on `seed` and its number
         alone; `workers` are threads, each with `prefetch` batches ahead.
         """
+        held, more = self._to_batch(data, inputs)
+        options: dict[str, Any] = {"batch": batch, "most": most, "seed": seed, "shuffle": shuffle}
+        options |= {"workers": workers, "prefetch": prefetch, "drop_last": drop_last}
+        return import_module("edgewise.batches").Batches(self, seeds, held, more, **options)
+
+    def _to_batch(
+        self, data: Data | None, inputs: dict[str, Any]
+    ) -> tuple[Data, dict[str, torch.Tensor]]:
+        """Data of which batches are parts, and tensors that are read at every call."""
         held = self._cache if data is None else data
         self._refuse_foreign(held)
         read = self._reader.read(inputs, self._one)
@@ -170,9 +183,7 @@ class Model(Execution):
         if rest:
             check_numbers(rest)
             held = Data(self._number, {**held.inputs, **rest}, held.facts, held.open)
-        options: dict[str, Any] = {"batch": batch, "most": most, "seed": seed, "shuffle": shuffle}
-        options |= {"workers": workers, "prefetch": prefetch, "drop_last": drop_last}
-        return import_module("edgewise.batches").Batches(self, seeds, held, more, **options)
+        return held, more
 
     def updating(self, *, facts: Iterable[FactLike] = (), **inputs: InputLike) -> Updating:
         """The output, recomputed where edits of facts change it; see `edgewise.update`."""

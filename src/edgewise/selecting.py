@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, Never
 
 import torch
 from torch import Tensor
 
+from edgewise.batches import Batch
 from edgewise.checks.evaluation import not_a_scalar
 from edgewise.errors import EdgewiseError, caller
 from edgewise.ground.index import STRINGS
@@ -18,11 +20,12 @@ from edgewise.language.statements import is_selection
 from edgewise.language.statements import weights as weights_of
 from edgewise.module import Model
 from edgewise.passes import optimise
-from edgewise.physical.data import Data
+from edgewise.physical.data import Data, Demand
 from edgewise.physical.output import Returned
+from edgewise.physical.prepare import refuse_want
 from edgewise.physical.relation import Relation
 from edgewise.physical.step import Step
-from edgewise.physical.want import WantLike
+from edgewise.physical.want import Want, WantLike, read_want
 from edgewise.physical.weights import owner
 from edgewise.plan.nodes import Plan
 
@@ -32,7 +35,8 @@ Selected = dict[str, Tensor | ragged | list[Any]]
 
 class DecidedByValues(EdgewiseError):
     """Comparisons of values and `argmin_agg` decide at every step which groundings there are, so
-    there is no one graph of tensor operations to compile, export, append to or update."""
+    there is no one graph of tensor operations to compile, export, append to or update. Calls,
+    wanted rows and mini-batches decide anew each time."""
 
     code = "decided-by-values"
     example = """\
@@ -50,6 +54,7 @@ class SelectedData(Data):
         super().__init__(number, {})
         self.own_facts = facts
         self.named = inputs
+        self.want: Want | None = None
         self.grounded: dict[Any, Data] = {}
 
     @property
@@ -106,11 +111,10 @@ class Selecting(Model):
         that occurs."""
         if unnamed:
             self._refuse_unnamed(unnamed[0])
-        if want is not None:
-            raise decided_by_values("computed for some rows")
         self._refuse_inputs(inputs)
         facts = facts if facts is None or isinstance(facts, ragged) else list(facts)
         data = SelectedData(self._number, facts, inputs)
+        data.want = None if want is None else read_want(self.plan, want)
         data.open = facts is None and not {*inputs}.issuperset(self.inputs)
         if not data.open:
             self._selected(data, {})
@@ -143,10 +147,31 @@ class Selecting(Model):
             inputs = step
         assert data is not None
         self._refuse_foreign(data)
-        assert isinstance(data, SelectedData)
-        return self._selected(data, inputs), _those_of(self, inputs)
+        own = _those_of(self, inputs)
+        if isinstance(data, Batch):
+            return self._of_batch(data, inputs), own
+        if not isinstance(data, SelectedData):  # its selections are known
+            return data, own
+        found = self._selected(data, inputs)
+        return found if data.want is None else found.wanting(data.want), own
 
-    def _selected(self, data: SelectedData, step: Mapping[str, Any]) -> Data:
+    def _of_batch(self, batch: Batch, inputs: Mapping[str, Any]) -> Data:
+        """The part of a batch of what is grounded on the selections of now."""
+        demand = batch.demand
+        assert demand is not None
+        assert isinstance(demand.origin, SelectedData)
+        origin = self._selected(demand.origin, {**batch.inputs, **inputs}, in_parts=True)
+        if origin not in batch.decided:
+            # drawn from the same numbers, whatever was selected before
+            choose = copy.deepcopy(demand.choose)
+            more = _those_of(self, batch.inputs)
+            batch.decided = {origin: origin.part(Demand(origin, demand.want, choose), more)}
+        return batch.decided[origin]
+
+    def _selected(
+        self, data: SelectedData, step: Mapping[str, Any], in_parts: bool = False
+    ) -> Data:
+        """What is grounded on the selections of now; joined when its parts are, if `in_parts`."""
         selected: Selected = {}
         for at, (name, model) in enumerate(self.parts):
             self._share(model)
@@ -158,9 +183,17 @@ class Selecting(Model):
             if found.data.ndim > 1 + found.batched:
                 raise not_a_scalar(name, model.plan.rules[-1])
             selected[name] = _chosen(found, arity, data.samples)
-        return self._ground(len(self.parts), self, data, selected)
+        in_parts = in_parts or data.want is not None
+        return self._ground(len(self.parts), self, data, selected, in_parts)
 
-    def _ground(self, at: int, model: Model, data: SelectedData, selected: Selected) -> Data:
+    def _ground(
+        self,
+        at: int,
+        model: Model,
+        data: SelectedData,
+        selected: Selected,
+        in_parts: bool = False,
+    ) -> Data:
         """A model grounded on selections; the last ones are remembered."""
         own = {n: s for n, s in selected.items() if n in model._reader.arities}
         key = (at, str(self._one.dtype), str(self._one.device), *map(_key, own.values()))
@@ -171,7 +204,11 @@ class Selecting(Model):
             own_facts = _with_facts(data.own_facts, listed)
             keys: dict[str, Any] = {n: s for n, s in own.items() if n not in listed}
             inputs = _those_of(model, data.named) | keys
-            data.grounded[key] = Model.ground(model, facts=own_facts, **inputs)
+            data.grounded[key] = (
+                self._data(own_facts, inputs)
+                if in_parts
+                else Model.ground(model, facts=own_facts, **inputs)
+            )
         return data.grounded[key]
 
     def _share(self, model: Model) -> None:
@@ -194,11 +231,28 @@ class Selecting(Model):
     def samples(self, data: Data) -> Never:
         raise decided_by_values("padded to one layout")
 
-    def _wanting(self, data: Data | None, inputs: dict[str, Any], want: WantLike) -> Never:
-        raise decided_by_values("computed for some rows")
+    def _wanting(
+        self, data: Data | None, inputs: dict[str, Any], want: WantLike
+    ) -> tuple[Data, dict[str, Any]]:
+        if torch.compiler.is_compiling():
+            refuse_want(self._handle)
+        return super()._wanting(*self._decided(data, inputs), want)
 
-    def batches(self, *seeds: Any, **options: Any) -> Never:
-        raise decided_by_values("computed in mini-batches")
+    def _to_batch(
+        self, data: Data | None, inputs: dict[str, Any]
+    ) -> tuple[Data, dict[str, Tensor]]:
+        self._refuse_inputs(inputs)
+        held = SelectedData(self._number, None, {}) if data is None else data
+        self._refuse_foreign(held)
+        assert isinstance(held, SelectedData)
+        more = {name: item for name, item in inputs.items() if _is_dense(item)}
+        rest = {name: item for name, item in inputs.items() if name not in more}
+        if rest:
+            held = SelectedData(self._number, held.own_facts, {**held.named, **rest})
+        return held, more
+
+    def _ready_plan(self, data: Data) -> None:
+        """A batch is decided when it is computed: by the weights of then."""
 
     def updating(self, *, facts: Iterable[FactLike] = (), **inputs: InputLike) -> Never:
         raise decided_by_values("updated")

@@ -180,6 +180,12 @@ def test_strings_facts_and_absent_rows():
     assert model(a=listed, want=[7]).tolist() == [2.0]
 
 
+def test_a_recursion_along_edges_that_are_not_there():
+    program = Program([R.s(V.X) <= R.a(V.X), R.s(V.Y) <= (R.s(V.X), R.e(V.X, V.Y))], rounds=2)
+    model = program.compile(R.s)
+    assert model(model.ground(facts=[R.a(2)[1.5]]), want=[2]).tolist() == [1.5]
+
+
 MODEL = Program([R.h(V.I, V.J) <= (R.x(V.I), R.x(V.J))]).compile(R.h)
 ONES = torch.ones(3)
 

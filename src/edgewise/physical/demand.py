@@ -151,6 +151,10 @@ class Need:
     hops: dict[str, int] = field(default_factory=dict)
     chosen: dict[str, Tensor] = field(default_factory=dict)  # when all that reads it is known
 
+    def size(self, relation: str) -> int:
+        """The rows of a relation; none where neither data nor rules have any."""
+        return self.sizes.get(relation, 0)
+
     def add(self, relation: str, rows: Tensor, hop: int = 0) -> None:
         self.rows.setdefault(relation, []).append(rows)
         self.hops[relation] = max(self.hops.get(relation, 0), hop)
@@ -172,14 +176,14 @@ class Need:
         """The rows of a relation, which are then not added to any more."""
         if relation not in self.chosen:
             rows = self.rows.pop(relation, [])
-            self.chosen[relation] = distinct_below(rows, self.sizes[relation])
+            self.chosen[relation] = distinct_below(rows, self.size(relation))
         return self.chosen[relation]
 
     def moved(self, ground: GroundRule) -> GroundRule:
         """The same ground rule where relations have the needed rows alone."""
         rows, sizes = dict(ground.rows), dict(ground.sizes)
         for at, relation in reads(ground).items():
-            some, read, size = self.of(relation), ground.rows[at], self.sizes[relation]
+            some, read, size = self.of(relation), ground.rows[at], self.size(relation)
             sizes[at] = len(some)
             if not is_all(some, size):
                 read = torch.arange(ground.count) if read is None else read
