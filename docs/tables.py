@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from edgewise import EdgewiseError, F, Program, R, V
+from edgewise import EdgewiseError, F, Program, R, V, W
 from edgewise.functions import AGGREGATION, COMBINATION, DEFINITIONS, REQUIRED, Definition, Law
 from edgewise.language.specials import SPECIALS
 
 OPERANDS: dict[str, tuple[Any, ...]] = {  # of combinations that two numbers are not enough for
     "lookup": ([[1.0, 2.0], [3.0, 4.0]], 1.0),
     "rotate": ([1.0, 0.0], 0.6, 0.8),
+    "batch_norm": (3.0, 1.0, 4.0),
 }
 SPECIAL_MEANINGS = {
     "leq": "X ≤ Y",
@@ -95,6 +96,10 @@ def _result(name: str, kind: str) -> str:
     if kind == AGGREGATION:
         rule = (R.h <= R.a(V.X)) | [function]
         return _shown(rule, [R.a(1)[3.0], R.a(2)[-1.0], R.a(3)[2.0]])
+    if Law.BATCH in DEFINITIONS[name]:
+        x, *averages = OPERANDS[name]
+        read = (W[f"average_{at}"][number].fixed() for at, number in enumerate(averages))
+        return _shown(R.h <= function(R.a, *read), [R.a[x]])
     if kind == COMBINATION and name in OPERANDS:
         return _shown(R.h <= function(*(R[n] for n in "abc"[: len(OPERANDS[name])])), [
             R[n][value] for n, value in zip("abc", OPERANDS[name], strict=False)

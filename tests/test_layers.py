@@ -76,7 +76,7 @@ EXTRAS = {  # packages that only some folders may import: the others work withou
     "onnxscript": {"training"},
     "tensorboard": {"training"},
     "networkx": {"graphs"},
-    "scipy": {"graphs", "measures"},
+    "scipy": {"graphs", "measures", "data"},
 }
 ORACLE = {  # what may import the reference evaluator: the engine is tested against it
     "replay.py": "`why` and `draw` of a model solve one sample",

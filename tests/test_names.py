@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1] / "src" / "edgewise"
 FILES = {path.relative_to(ROOT).as_posix(): path for path in sorted(ROOT.rglob("*.py"))}
 TREES = {name: ast.parse(path.read_text()) for name, path in FILES.items()}
 
-SAME_ROLE = {"Config"}  # the configuration of each model of the zoo
+SAME_ROLE = {"Config", "Network"}  # the configuration of each model of the zoo
 VAGUE = {
     *("laid", "heard", "hear", "hears", "hearing", "room", "kept", "few", "within", "given"),
     *("settled", "asked", "bent", "whole", "helper", "helpers", "utils", "manager", "impl"),

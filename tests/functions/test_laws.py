@@ -22,6 +22,7 @@ OPERANDS = {  # of combinations that take others than values of one shape
     "product": (((), (4,)), ((2, 3), (3,)), ((3,), (1, 2)), ((2, 3), (3, 4)), ((1, 3), (3,))),
     "lookup": (((3, 2), ()), ((3,), ())),
     "rotate": (((4,), (2,), (2,)), ((2,), (), ())),
+    "batch_norm": (((3,), (3,), (3,)), ((2, 3), (2, 3), (2, 3)), ((), (), ())),
     "softmax_comb": (((), (), ()),),
     "sparsemax_comb": (((), (), ()),),
     "greater": (((), ()),),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from edgewise.checks import wording
 from edgewise.errors import EdgewiseError, Place, nearest
@@ -48,13 +49,47 @@ Program([
 ]).check()"""
 
 
+class BadAverages(EdgewiseError):
+    """`batch_norm` moves the averages that it reads, so they are fixed weights of their own."""
+
+    code = "bad-averages"
+    example = "Program([R.y(V.I) <= F.batch_norm(R.x(V.I), R.mean, R.variance)]).check()"
+    instead = """\
+averages = W.mean[8,].filled(0.0).fixed(), W.variance[8,].filled(1.0).fixed()
+Program([R.y(V.I) <= F.batch_norm(R.x(V.I), *averages)]).check()"""
+
+
 def bad_lists(program: Program, facts: tuple[nodes.Atom, ...]) -> Iterator[EdgewiseError]:
     for rule in program.rules:
         yield from _two(rule.functions, rule.place)
         yield from _agg_terms(rule)
+        yield from _averages(rule)
     for line in program.lines:
         yield from _two(line.functions, line.place)
         yield from _aggregation_in_line(line)
+
+
+def _averages(rule: nodes.Rule) -> Iterator[EdgewiseError]:
+    """Functions of statistics read weights that are fixed and not a family."""
+    listed = [(f, rule.body) for f in rule.functions]
+    for function, operands in (*listed, *_applied(rule.body)):
+        if Law.BATCH not in DEFINITIONS[function.name]:
+            continue
+        for item in operands[1:]:
+            own = isinstance(item, nodes.Weight) and not item.keys
+            if not own or (item.is_declared and not item.is_fixed):
+                yield BadAverages(
+                    f"`{function.name}` reads its averages from `{item!r}`, not a fixed weight",
+                    function.place or rule.place,
+                    "write `W.mean[8,].filled(0.0).fixed()` and a variance of ones",
+                )
+
+
+def _applied(items: tuple[nodes.Expression, ...]) -> Iterator[tuple[nodes.Function, Any]]:
+    for item in items:
+        if isinstance(item, nodes.Apply):
+            yield item.function, item.operands
+            yield from _applied(item.operands)
 
 
 def _two(functions: tuple[nodes.Function, ...], place: Place | None) -> Iterator[EdgewiseError]:

@@ -20,7 +20,18 @@ if TYPE_CHECKING:
 
 VERBS = (
     *("graph", "models", "train", "compare", "generate", "translate", "classify", "embed"),
-    *("search", "evaluate", "export", "push", "check", "solve", "draw", "explain"),
+    *(
+        "search",
+        "predict",
+        "why",
+        "evaluate",
+        "export",
+        "push",
+        "check",
+        "solve",
+        "draw",
+        "explain",
+    ),
 )
 BAD_INPUT = 2
 

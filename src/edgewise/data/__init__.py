@@ -1,6 +1,7 @@
 """Databases, tables, graphs, molecules and texts of other programs, as inputs of a model."""
 
 from edgewise.data.dataset import Dataset, Labels
+from edgewise.data.encodings import degrees, laplacian, random_walk, shortest_paths
 from edgewise.data.knowledge_graphs import triples
 from edgewise.data.networkx_graphs import from_networkx
 from edgewise.data.neuralogic_samples import neuralogic
@@ -17,13 +18,17 @@ __all__ = [
     "Schema",
     "column",
     "conllu",
+    "degrees",
     "from_networkx",
     "from_pyg",
+    "laplacian",
     "molecules",
     "neuralogic",
     "one_hot",
+    "random_walk",
     "read",
     "sentences",
+    "shortest_paths",
     "table",
     "to_conllu",
     "triples",

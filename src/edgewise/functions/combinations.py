@@ -12,8 +12,11 @@ from edgewise.functions.columns import broadcast, flat, shape_of, stack
 from edgewise.functions.definition import (
     AXIS,
     COMBINATION,
+    EPS,
+    MOMENTUM,
     Definition,
     Law,
+    OneRow,
     ShapeMismatch,
     no_such_row,
 )
@@ -43,6 +46,10 @@ TABLE = "a table and a number", "write `F.lookup(W.table[rows, size], R.number(V
 ANGLES = (
     "a vector of d numbers and d/2 of cos and sin",
     "write `F.rotate(R.q(V.I), F.cos(R.angle(V.I)), F.sin(R.angle(V.I)))`",
+)
+AVERAGES = (
+    "a value, and the mean and variance of its relation",
+    "write `F.batch_norm(R.x(V.I), W.mean[8,].filled(0.0).fixed(), ...)`",
 )
 SCALARS = "scalars", "reduce the values to scalars first"
 
@@ -227,6 +234,41 @@ def _turn(size: Dimension, angle: Shape) -> Shapes:
     return frozenset({(size if half is None else 2 * half,)}) if fits else NOTHING
 
 
+# batch_norm
+
+
+def _batch_norm(items: Sequence[Tensor], eps: float, momentum: float) -> Tensor:
+    if len(items) != 3:
+        _refuse("batch_norm", AVERAGES, [tuple(value.shape) for value in items])
+    x, mean, variance = values.aligned(items)
+    return (x - mean) / (variance + eps).sqrt()
+
+
+def _batch_norm_columns(items: Sequence[Tensor], eps: float, momentum: float) -> Tensor:
+    if len(items) != 3:
+        _refuse("batch_norm", AVERAGES, [shape_of(item) for item in items])
+    x, mean, variance = broadcast(items)
+    return (x - mean) / (variance + eps).sqrt()
+
+
+def _batch_norm_in_training(items: Sequence[Tensor], eps: float, momentum: float) -> Tensor:
+    """By the mean and variance of all rows; the averages, which are weights, move towards them."""
+    import torch
+
+    x, mean, variance = items
+    if x.shape[0] * x.shape[1] < 2:
+        raise OneRow(
+            "`batch_norm` has one row to compute the mean and variance of",
+            help="give a batch with more rows, or call `model.eval()` to use the averages",
+        )
+    rows = x.reshape(x.shape[0] * x.shape[1], -1)
+    averages = mean.reshape(-1), variance.reshape(-1)
+    found = torch.nn.functional.batch_norm(
+        rows, *averages, training=True, momentum=momentum, eps=eps
+    )
+    return found.reshape(x.shape)
+
+
 # softmax_comb and sparsemax_comb
 
 
@@ -345,6 +387,12 @@ COMBINATIONS = (
         "rotate", "rotary positions: the pairs (x_c, x_{c+d/2}) turned by angles", _rotate,
         _rotate_columns, _rotated, takes=ANGLES, arity=3, aliases=("rope",),
         variadic=lambda: VECTOR),
+    _combination(
+        "batch_norm",
+        "(x − mean) / √(variance + eps); in training by those of all rows",
+        _batch_norm, _batch_norm_columns, lambda operands, **_: elementwise(operands), {Law.BATCH},
+        (EPS, MOMENTUM), takes=AVERAGES, arity=3, in_training=_batch_norm_in_training,
+        variadic=lambda eps, momentum: ANY),
     _combination(
         "concat", "all numbers as one vector, or rows on top of each other", _concat,
         _concat_columns, _concatenated, {Law.ASSOCIATIVE}, (AXIS,), counterpart="concat_agg",

@@ -28,6 +28,7 @@ class Law(Enum):
     NORMALISES = "with `agg_terms`, each rule head gets its share of a group"
     NEEDS_TABLE = "reads the values of a segment side by side"
     RANDOM = "draws numbers in training, and is the identity otherwise"
+    BATCH = "in training, computes with the mean and variance of all rows"
     OPAQUE = "runs code of the user, which may do anything"
     CHECKED = "looks at its numbers before it computes"
 
@@ -81,6 +82,7 @@ class Definition:
     operator: tuple[str, int] | None = None  # its sign in Python, and how tightly it binds
     variadic: Callable[..., Any] | None = None  # shapes for an unknown number of operands
     aliases: tuple[str, ...] = ()  # its names elsewhere, for error messages
+    in_training: Callable[..., Any] | None = None  # on columns, where it reads all rows of BATCH
     slope: Callable[..., float] | None = None  # of f(z) = max(z, 0) + slope · min(z, 0)
 
     def __contains__(self, law: Law) -> bool:
@@ -90,6 +92,11 @@ class Definition:
     def word(self) -> str:
         """The name without what says its kind."""
         return self.name.removesuffix("_agg")
+
+    @property
+    def trains(self) -> bool:
+        """Whether it computes something else in training."""
+        return bool(self.laws & {Law.RANDOM, Law.BATCH})
 
     @property
     def is_extreme(self) -> bool:
@@ -131,6 +138,18 @@ def not_elementwise(shapes: Iterable[Shape]) -> ShapeMismatch:
         f"{' and '.join(sorted(map(show, shapes)))} do not match elementwise",
         help="elementwise operations take equal shapes, or a scalar",
     )
+
+
+class OneRow(EdgewiseError):
+    """The variance of one row is 0, so `batch_norm` would make any row 0 in training."""
+
+    code = "one-row"
+    example = """\
+norm = F.batch_norm(R.x(V.I), W.mean[2,].filled(0.0).fixed(), W.variance[2,].filled(1.0).fixed())
+Program([R.y(V.I) <= norm]).compile(R.y)(x=torch.ones(1, 2))"""
+    instead = """\
+norm = F.batch_norm(R.x(V.I), W.mean[2,].filled(0.0).fixed(), W.variance[2,].filled(1.0).fixed())
+Program([R.y(V.I) <= norm]).compile(R.y)(x=torch.ones(3, 2))"""
 
 
 class CallFailed(EdgewiseError):
@@ -210,6 +229,7 @@ def _callable(value: Any) -> Any:
 
 SLOPE = Option("slope", 0.01, _number, "write a number: `F.leaky_relu(0.2)`")
 EPS = Option("eps", 1e-10, _number, "write a number: `F.norm(eps=1e-5)`")
+MOMENTUM = Option("momentum", 0.1, _probability, "write a share, 0 ≤ m < 1: `momentum=0.1`")
 LOW = Option("low", REQUIRED, _number, "write numbers: `F.clamp(low=0.0, high=1.0)`", -0.5)
 HIGH = Option("high", REQUIRED, _number, "write numbers: `F.clamp(low=0.0, high=1.0)`", 1.0)
 ROWS = Option("rows", None, _range, "write a half-open range: `F.slice(rows=(0, 2))`", (0, 2))

@@ -334,6 +334,8 @@ def own_rows(listed: Iterable[nodes.Function]) -> str | None:
         found = functions.definition(function)
         if Law.RANDOM in found:
             return f"{function.name} draws for every row"
+        if Law.BATCH in found:
+            return f"{function.name} counts every row"
         if Law.OPAQUE in found:
             return "a module may tell rows apart"
     return None

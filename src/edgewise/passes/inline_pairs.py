@@ -8,7 +8,12 @@ from edgewise.functions import Law
 from edgewise.language import functions, nodes
 from edgewise.language.statements import aggregation_of, atoms, weights
 from edgewise.language.terms import variables
-from edgewise.passes.inlining import derived_by_one_rule, inlined_into, keeps_domains
+from edgewise.passes.inlining import (
+    derived_by_one_rule,
+    inlined_into,
+    keeps_domains,
+    reads_all_rows,
+)
 from edgewise.plan.nodes import Plan
 
 
@@ -44,7 +49,7 @@ def _is_inlinable(plan: Plan, rule: nodes.Rule) -> bool:
         and body == set(names)
         and Law.KEEPS_ONE in functions.definition(aggregation)
         and len(carrying) >= 2
-        and not any(Law.RANDOM in functions.definition(f) for f in rule.functions)
+        and not reads_all_rows(rule)
     )
 
 

@@ -10,7 +10,12 @@ from edgewise.language import functions, nodes
 from edgewise.language.specials import computes
 from edgewise.language.statements import aggregation_of, atoms, weights
 from edgewise.language.terms import variables
-from edgewise.passes.inlining import derived_by_one_rule, inlined_into, keeps_domains
+from edgewise.passes.inlining import (
+    derived_by_one_rule,
+    inlined_into,
+    keeps_domains,
+    reads_all_rows,
+)
 from edgewise.plan.nodes import Plan
 from edgewise.plan.score import is_softmax
 
@@ -57,7 +62,7 @@ def _is_of_places(plan: Plan, rule: nodes.Rule) -> bool:
         and all(a.hidden and not a.negated and len(a.terms) == 1 for a in read if a.terms)
         and _variables(rule) == names | _computed(specials, names)
         and Law.KEEPS_ONE in functions.definition(aggregation_of(rule, plan.aggregation))
-        and not any(Law.RANDOM in functions.definition(f) for f in rule.functions)
+        and not reads_all_rows(rule)
     )
 
 

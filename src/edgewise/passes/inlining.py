@@ -10,7 +10,7 @@ from typing import Any
 from edgewise.functions import Law
 from edgewise.language import functions, nodes
 from edgewise.language.dependencies import components, needs
-from edgewise.language.statements import atoms, combination, substitute
+from edgewise.language.statements import applied_functions, atoms, combination, substitute
 from edgewise.language.terms import variables
 from edgewise.plan.nodes import Plan
 
@@ -45,6 +45,13 @@ def same_domains(moved: Mapping[str, nodes.Term], domains: Domains) -> bool:
         for name, term in moved.items()
         if name in held
     )
+
+
+def reads_all_rows(rule: nodes.Rule) -> bool:
+    """Whether training draws a number for each of its rows, or computes statistics of them."""
+    inside = (functions.definition(f) for f in applied_functions(rule.body))
+    listed = (functions.definition(f) for f in rule.functions)
+    return any(f.trains for f in listed) or any(Law.BATCH in f for f in inside)
 
 
 def inlined_into(caller: nodes.Rule, callee: nodes.Rule) -> nodes.Rule:

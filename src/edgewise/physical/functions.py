@@ -98,8 +98,10 @@ def transform(function: nodes.Function, x: Column, training: bool) -> Column:
     return Column(data) if Law.ELEMENTWISE in found else column(data)
 
 
-def combine(function: nodes.Function, columns: Sequence[Column]) -> Column:
+def combine(function: nodes.Function, columns: Sequence[Column], training: bool = False) -> Column:
     found = definition(function)
+    if training and found.in_training is not None:
+        return column(found.in_training([c.data for c in columns], **arguments(function)))
     if len(columns) == 1 and Law.KEEPS_ONE in found:
         return columns[0]
     return column(found.columns([c.data for c in columns], **_options(function)))

@@ -51,7 +51,7 @@ class RuleStep:
         items = [item for item in self.rule.body if item.carries_value]
         if items:
             function = combination(self.rule.functions)
-            value = combine(function, self._operands(function, items, state))
+            value = combine(function, self._operands(function, items, state), state.training)
         else:
             one = torch.ones(1, 1, dtype=state.dtype, device=state.device)
             value = Column(state.lifted(one))
@@ -86,7 +86,7 @@ class RuleStep:
             case nodes.Apply(function=function):
                 operands = self._operands(function, item.operands, state)
                 if functions.kind(function) == functions.COMBINATION:
-                    value = combine(function, operands)
+                    value = combine(function, operands, state.training)
                 else:
                     value = transform(function, operands[0], state.training)
             case _:

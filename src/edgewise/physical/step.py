@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from edgewise.functions import Law
 from edgewise.ground.embeddings import with_stacks
 from edgewise.ground.index import Constants, Index
 from edgewise.ground.rules import GroundRule
@@ -205,13 +204,13 @@ class Step:
 
     @cached_property
     def is_random(self) -> bool:
-        """Whether training draws random numbers."""
+        """Whether training computes something else: random numbers, statistics of a batch."""
         plan = self.prepared.plan
         listed = [f for rule in plan.rules for f in rule.functions]
         listed += [f for line in plan.lines for f in line.functions]
         listed += [f for rule in plan.rules for f in applied_functions(rule.body)]
         fused = [step.dropout for step in plan.steps if not isinstance(step, nodes.Rule)]
-        return any(fused) or any(Law.RANDOM in definition(f) for f in listed)
+        return any(fused) or any(definition(f).trains for f in listed)
 
 
 def _reached(empty: Column, tensors: Iterable[Tensor]) -> Column:

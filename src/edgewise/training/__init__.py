@@ -5,8 +5,21 @@
 
 from edgewise.training.cost import Estimate, estimate
 from edgewise.training.loop import Event, train
+from edgewise.training.predicting import predict, why
 from edgewise.training.recipe import Recipe, load
 from edgewise.training.run import Run
 from edgewise.training.sharing import export, push
 
-__all__ = ["Estimate", "Event", "Recipe", "Run", "estimate", "export", "load", "push", "train"]
+__all__ = [
+    "Estimate",
+    "Event",
+    "Recipe",
+    "Run",
+    "estimate",
+    "export",
+    "load",
+    "predict",
+    "push",
+    "train",
+    "why",
+]

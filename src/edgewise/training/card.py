@@ -15,6 +15,7 @@ HUB = {  # the task of a run in the words of the hub
     "translate": "translation",
     "classify": "text-classification",
     "embed": "feature-extraction",
+    "predict": "graph-ml",
 }
 CALLS = {  # how a model of each task is used: in Python, and from a shell
     "generate": ('generate("{text}", most=50)', '"{text}"'),
@@ -22,7 +23,12 @@ CALLS = {  # how a model of each task is used: in Python, and from a shell
     "classify": ('classify(["{text}"])', '"{text}"'),
     "embed": ('embed(["{text}"])', '"{text}"'),
 }
-TEXTS = {"generate": "To be", "translate": "a man walks", "classify": "a fine film", "embed": "be"}
+TEXTS = {
+    "generate": "To be",
+    "translate": "a man walks",
+    "classify": "a fine film",
+    "embed": "be",
+}
 LONGEST_RULES = 6000  # characters of rules that a card shows
 
 
@@ -66,16 +72,17 @@ def _what(config: dict[str, Any], folder: Path) -> str:
     options = ", ".join(
         f"{key} {_shown(value)}"
         for key, value in config["model"].items()
-        if key != "kind" and value != ""  # empty: as in the paper
+        if key != "kind" and value not in ("", None)  # empty: as in the paper
     )
     words = config["sizes"].get("words")
+    vocabulary = f"a vocabulary of {words:,} tokens; " if words else ""
     labels = config.get("labels")
     more = f" Classes: {', '.join(labels)}." if labels else ""
     size = _summary(folder).get("parameters")
     weights = f"{size:,} weights, " if isinstance(size, int) else ""
     return (
         f"A `{config['model']['kind']}` trained with [Edgewise](https://pypi.org/project/edgewise) "
-        f"{config['edgewise']}: {weights}a vocabulary of {words:,} tokens; {options}.{more}"
+        f"{config['edgewise']}: {weights}{vocabulary}{options}.{more}"
     )
 
 
@@ -85,6 +92,10 @@ def _shown(value: Any) -> str:
 
 def _use(config: dict[str, Any], title: str, transformers: bool) -> str:
     task = config["task"]
+    if task == "predict":
+        python = f'from edgewise import training\n\nprint(next(training.predict("{title}")))'
+        shell = f'edgewise predict {title}\nedgewise why {title} "logits(0)"'
+        return f"## Use\n\n```python\n{python}\n```\n\n```sh\n{shell}\n```"
     python, shell = (call.format(text=TEXTS[task]) for call in CALLS[task])
     lines = [
         "## Use",

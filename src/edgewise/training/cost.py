@@ -46,7 +46,7 @@ def estimate(recipe: Recipe, *, data: str | Path | None = None) -> Estimate:
     model: Any = recipe.model.build(words, corpus, seed_of(how.seed, "weights"))
     batch = corpus.batch(how.batch, how.seed, 0)
     rows = len(next(iter(batch.values())))
-    two = {name: tensor[:2] for name, tensor in batch.items()}
+    two = _first(corpus, batch)
     count = len(next(iter(two.values())))
     parameters = sum(p.numel() for p in model.parameters())
     size = 8 if how.precision == "float64" else 4
@@ -69,6 +69,14 @@ def estimate(recipe: Recipe, *, data: str | Path | None = None) -> Estimate:
     )
 
 
+def _first(corpus: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Two examples of a batch, or what the corpus says is the smallest part of it."""
+    if hasattr(corpus, "first"):
+        found: dict[str, Tensor] = corpus.first(batch)
+        return found
+    return {name: tensor[:2] for name, tensor in batch.items()}
+
+
 def _step_flops(recipe: Recipe, forward: int, times: float) -> float:
     return (1 + BACKWARD) * forward * times * recipe.training.accumulate
 
@@ -77,25 +85,30 @@ def recorded(recipe: Recipe, model: Any, corpus: Any, device: torch.device) -> d
     """What a run writes about its cost, from two examples of its first batch."""
     batch = corpus.batch(recipe.training.batch, recipe.training.seed, 0)
     rows = len(next(iter(batch.values())))
-    some = {name: tensor[:2].to(device) for name, tensor in batch.items()}
+    some = _first(corpus, batch)
+    moved = getattr(corpus, "moved", some)
+    some = {name: t.to(device) if name in moved else t for name, t in some.items()}
     work = forward_work(recipe, model, some)
+    count = len(next(iter(some.values())))
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
-        "step_flops": _step_flops(recipe, work["flops"], rows / min(rows, 2)),
+        "step_flops": _step_flops(recipe, work["flops"], rows / count),
         "pairs": work["pairs"],
     }
 
 
 def forward_work(recipe: Recipe, model: Any, batch: dict[str, Tensor]) -> dict[str, int]:
     """The FLOPs of a forward pass and the pairs of a text that attend, in all layers and heads."""
-    seen: list[dict[str, Any]] = []
+    seen: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
     hook = model.program.register_forward_pre_hook(
-        lambda module, args, inputs: seen.append(inputs), with_kwargs=True
+        lambda module, args, inputs: seen.append((args, inputs)), with_kwargs=True
     )
     with torch.no_grad():
         recipe.objective.loss(model.eval(), batch, 0)
     hook.remove()
-    shown = [model.program.explain(**inputs, stage="kernels").to_json() for inputs in seen]
+    shown = [
+        model.program.explain(*args, **inputs, stage="kernels").to_json() for args, inputs in seen
+    ]
     relations = [relation for one in shown for relation in one["kernels"]["relations"]]
     return {
         "flops": sum(int(one["kernels"]["total"]["flops"]) for one in shown),

@@ -16,7 +16,8 @@ from edgewise.training.data.files import LINES, Columns, bad, read
 from edgewise.training.errors import WrongTask
 from edgewise.training.folder import RECIPE, data_folder
 from edgewise.training.model_files import bad as bad_run
-from edgewise.training.objectives import Average, bleu
+from edgewise.training.objective import Average
+from edgewise.training.objectives import bleu
 from edgewise.training.run import Run
 from edgewise.zoo.pretrained.model import Pretrained
 
@@ -33,7 +34,8 @@ def on_recipe(run: Run, folder: Path, data: Path | None, part: str) -> Measures:
     recipe = recipes.load(folder / RECIPE)
     where = data_folder(folder / RECIPE, data)
     corpus = recipe.data.read(where, run.tokenizer)
-    run.tokenizer.no_truncation()
+    if run.tokenizer is not None:
+        run.tokenizer.no_truncation()
     if part not in corpus.parts:
         there = ", ".join(f"`{name}`" for name in corpus.parts)
         raise bad(f"there is no {part} part", where, f"there are {there}: `--part`")
@@ -43,7 +45,8 @@ def on_recipe(run: Run, folder: Path, data: Path | None, part: str) -> Measures:
     found = Average()
     with torch.inference_mode():
         for read in corpus.validation(BATCH, part):
-            batch = {name: tensor.to(run.device) for name, tensor in read.items()}
+            moved = getattr(corpus, "moved", read)
+            batch = {n: t.to(run.device) if n in moved else t for n, t in read.items()}
             recipe.objective.measure(run.module, batch, found)
     means = found.means()
     if run.task == "generate":

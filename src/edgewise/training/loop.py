@@ -24,8 +24,8 @@ from edgewise.training.checkpoint import TrainingState
 from edgewise.training.cost import COST, recorded
 from edgewise.training.errors import Diverged, NotWritable
 from edgewise.training.logs import Logs
-from edgewise.training.objectives import Average
-from edgewise.training.optimiser import adamw, scheduler
+from edgewise.training.objective import Average
+from edgewise.training.optimiser import adam, scheduler
 from edgewise.training.randomness import deterministic, seed_of
 from edgewise.training.recipe import Recipe, check_recipe
 from edgewise.training.same import same_data, same_recipe, tokenizer_of_run
@@ -96,7 +96,7 @@ class _TrainingRun:
         seed = seed_of(self.how.seed, "weights")
         wide = torch.float64 if self.how.precision == "float64" else torch.float32
         self.model: Any = recipe.model.build(words, corpus, seed).to(device, wide)
-        self.optimiser = adamw(self.model, self.how, device)
+        self.optimiser = adam(self.model, self.how, device)
         self.scheduler = scheduler(self.optimiser, self.how)
         self.scaler = torch.amp.GradScaler(
             device.type, enabled=self.how.precision == "float16", init_scale=2.0**14
@@ -229,9 +229,11 @@ class _TrainingRun:
         return torch.autocast(self.device.type, lower, enabled=lower is not None)
 
     def _moved(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        if self.device.type == "cuda":
-            return {n: t.pin_memory().to(self.device, non_blocking=True) for n, t in batch.items()}
-        return batch
+        if self.device.type == "cpu":
+            return batch
+        names = getattr(self.corpus, "moved", batch)
+        moved = {n: batch[n].pin_memory() for n in names if n in batch}
+        return batch | {n: t.to(self.device, non_blocking=True) for n, t in moved.items()}
 
     def _logged(self, seconds: float) -> dict[str, float]:
         loss = torch.stack([loss.double() for loss in self.losses]).mean().item()

@@ -15,63 +15,15 @@ from edgewise.training.data.batches import IGNORED
 from edgewise.training.data.labelled import LabelledData
 from edgewise.training.data.pairs import PairData
 from edgewise.training.data.text import TextData
+from edgewise.training.graph_objectives import GraphClasses, GraphLabels, GraphValues
 from edgewise.training.models.classifier import Classifier
 from edgewise.training.models.language import Encoder, Gpt
 from edgewise.training.models.pretrained import FineTuned
 from edgewise.training.models.translation import Recurrent, Translator
+from edgewise.training.objective import Average, Objective
 from edgewise.training.randomness import generator
 from edgewise.training.schema import Mistakes, number
 from edgewise.training.tokenizers import MASK, masked
-
-
-class Average:
-    """Weighted means of measures over batches.
-
-    >>> import torch
-    >>> found = Average()
-    >>> found.add("loss", torch.tensor(1.0), 3)
-    >>> found.add("loss", torch.tensor(5.0), 1)
-    >>> found.means()
-    {'loss': 2.0}
-    """
-
-    def __init__(self) -> None:
-        self._sums: dict[str, float] = {}
-        self._counts: dict[str, int] = {}
-
-    def add(self, name: str, mean: Tensor, count: int) -> None:
-        self._sums[name] = self._sums.get(name, 0.0) + mean.item() * count
-        self._counts[name] = self._counts.get(name, 0) + count
-
-    def means(self) -> dict[str, float]:
-        return {name: self._sums[name] / max(self._counts[name], 1) for name in self._sums}
-
-
-class Objective:
-    """What all objectives share: the vocabulary is the corpus's, the test part is measured once.
-
-    `task` is the verb of the command that a trained model is for.
-    """
-
-    task: ClassVar[str]
-
-    def words(self, corpus: Any) -> int:
-        """The size of the vocabulary."""
-        return int(corpus.words)
-
-    def tokenizer(self, corpus: Any) -> Any:
-        """The tokenizer of the model."""
-        return corpus.tokenizer
-
-    def measure(self, model: nn.Module, batch: dict[str, Tensor], found: Average) -> None:
-        raise NotImplementedError
-
-    def finish(self, model: nn.Module, corpus: Any, device: torch.device) -> dict[str, Any]:
-        """What is measured once, at the end: the test part, if there is one."""
-        found = Average()
-        for batch in corpus.validation(64, "test") if "test" in corpus.parts else ():
-            self.measure(model, {name: t.to(device) for name, t in batch.items()}, found)
-        return {f"test {name}": value for name, value in found.means().items()}
 
 
 @dataclass(frozen=True)
@@ -260,4 +212,7 @@ OBJECTIVES = {
     "masked": Masked,
     "classification": Classification,
     "translation": Translation,
+    "classes": GraphClasses,
+    "values": GraphValues,
+    "labels": GraphLabels,
 }

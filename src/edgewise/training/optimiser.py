@@ -1,4 +1,4 @@
-"""AdamW and its learning rate: linear warmup, then a schedule."""
+"""AdamW or Adam, and its learning rate: linear warmup, then a schedule."""
 
 import math
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from torch.optim.lr_scheduler import LambdaLR
 Schedule = Callable[[int], float]
 
 
-def adamw(model: nn.Module, how: Any, device: torch.device) -> torch.optim.AdamW:
-    """AdamW; biases, gains and other vectors do not decay."""
+def adam(model: nn.Module, how: Any, device: torch.device) -> torch.optim.Adam:
+    """AdamW, or Adam, whose decay is part of the gradient; vectors such as biases do not decay."""
     named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     undecayed = [p for n, p in named if p.ndim < 2 or n.endswith(("bias", "gain"))]
     fixed = {id(p) for p in undecayed}
@@ -22,7 +22,8 @@ def adamw(model: nn.Module, how: Any, device: torch.device) -> torch.optim.AdamW
         {"params": decaying, "weight_decay": how.weight_decay},
         {"params": undecayed, "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(
+    kind = torch.optim.Adam if how.optimiser == "adam" else torch.optim.AdamW
+    return kind(
         [group for group in groups if group["params"]],
         lr=how.rate,
         betas=(how.beta1, how.beta2),

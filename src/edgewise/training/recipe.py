@@ -26,17 +26,19 @@ MAX_INT = 2**31
 class Training:
     """Optimisation, logging and checkpoints.
 
-    AdamW with weight decay on matrices. The learning rate grows over `warmup` steps, then follows
-    `schedule`: cosine to `least_rate`, 1/√step (noam), or constant. A step is one batch, or the
-    mean gradient of `accumulate` of them. `ema` is the decay of a moving average of the weights,
-    which is then what is evaluated and saved. `patience` stops after so many evaluations without
-    a lower validation loss. The final evaluation is of the last model, or of the best by validation
-    loss. `deterministic` makes GPU runs reproducible bit for bit, at some cost in speed.
+    AdamW with weight decay on matrices, or Adam, whose decay is part of the gradient. The learning
+    rate grows over `warmup` steps, then follows `schedule`: cosine to `least_rate`, 1/√step (noam),
+    or constant. A step is one batch, or the mean gradient of `accumulate` of them. `ema` is the
+    decay of a moving average of the weights, which is then what is evaluated and saved. `patience`
+    stops after so many evaluations without a lower validation loss. The final evaluation is of the
+    last model, or of the best by validation loss. `deterministic` makes GPU runs reproducible bit
+    for bit, at some cost in speed.
     """
 
     steps: int = number(least=0)
     batch: int = number(least=1)
     seed: int = number(0, least=0, below=2**63)
+    optimiser: str = one_of("adamw", "adamw", "adam")
     rate: float = number(1e-3, least=0.0, below=1e36)
     schedule: str = one_of("cosine", "cosine", "noam", "constant")
     warmup: int = number(100, least=0)

@@ -37,6 +37,7 @@ DOES = {  # what a model of each task does
     "translate": "translates texts",
     "classify": "classifies texts",
     "embed": "embeds texts",
+    "predict": "predicts on graphs",
 }
 
 
@@ -301,7 +302,10 @@ def read_run(path: Path, dtype: torch.dtype = torch.float32) -> Run:
         spec=sys.modules[type(model).__module__],
         architecture=config["model"]["kind"],
         config=SimpleNamespace(
-            model=model, vocabulary=sizes.words, length=length or UNLIMITED, size=model.size
+            model=model,
+            vocabulary=sizes.words,
+            length=length or UNLIMITED,
+            size=getattr(model, "size", 0),
         ),
         program=files.model.program,
         weights={n: p.detach() for n, p in files.model.named_parameters()},

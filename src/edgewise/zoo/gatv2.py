@@ -2,30 +2,30 @@
 
     sₕᵢ = Wₕ xᵢ + bₕ,   tₕᵢ = W′ₕ xᵢ + b′ₕ
     αₕᵢⱼ = softmax_{j ∈ N(i) ∪ {i}} aₕ · leaky_relu(tₕᵢ + sₕⱼ)
-    yᵢ = ∥ₕ Σⱼ αₕᵢⱼ sₕⱼ + b
+    yᵢ = ∥ₕ Σⱼ αₕᵢⱼ sₕⱼ + b, or the mean of the heads
 
 Paper: https://arxiv.org/abs/2105.14491. Parity: `torch_geometric.nn.GATv2Conv`. Every row of `x`
 has a self-loop, so a node without edges gives its own sₕᵢ, as in PyG.
 """
 
 from edgewise.language import F, Program, R, V, W
-from edgewise.language.nodes import Atom
-from edgewise.zoo.gat import Config, mixed
+from edgewise.language.nodes import Atom, Variable
+from edgewise.zoo.gat import Config, Network, mixed, of_layer
 from edgewise.zoo.parts import Statements, neighbourhood
 
 
-def layer(x: Atom, config: Config) -> Statements:
+def layer(x: Atom, config: Config, h: Variable = V.H) -> Statements:
     """Reads `x(i)` and `neighbour(i, j)`, derives `out(i)`."""
     d, m = config.inputs, config.outputs
-    score = F.leaky_relu(config.slope)(R.target(V.H, V.I) + R.source(V.H, V.J))
+    score = F.leaky_relu(config.slope)(R.target(h, V.I) + R.source(h, V.J))
     return [
-        R.source(V.H, V.I)
-        <= (x(V.I)[W["source.weight"](V.H)[m, d]], W["source.bias"](V.H)[m,].filled(0.0)),
-        R.target(V.H, V.I)
-        <= (x(V.I)[W["target.weight"](V.H)[m, d]], W["target.bias"](V.H)[m,].filled(0.0)),
-        (R.alpha(V.H, V.I, V.J) <= (score[W.attention(V.H)[1, m]], R._neighbour(V.I, V.J)))
+        R.source(h, V.I)
+        <= (x(V.I)[W["source.weight"](h)[m, d]], W["source.bias"](h)[m,].filled(0.0)),
+        R.target(h, V.I)
+        <= (x(V.I)[W["target.weight"](h)[m, d]], W["target.bias"](h)[m,].filled(0.0)),
+        (R.alpha(h, V.I, V.J) <= (score[W.attention(h)[1, m]], R._neighbour(V.I, V.J)))
         | [F.softmax_agg(agg_terms=[V.J])],
-        *mixed(R.source, config),
+        *mixed(R.source, config, h),
     ]
 
 
@@ -33,3 +33,8 @@ def program(config: Config) -> Program:
     """Reads `x(i)` and `edge(i, j)`, from j to i; derives `out(i)`."""
     rules = [*neighbourhood(R.x, R.edge, R.neighbour), *layer(R.x, config)]
     return Program(rules, domains={V.H: config.heads})
+
+
+def network(config: Network) -> Program:
+    """Reads `x(i)` and `edge(i, j)`."""
+    return of_layer(config, layer)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom
+from edgewise.zoo import network as networks
+from edgewise.zoo.network import Network
 from edgewise.zoo.parts import Statements, neighbourhood
 
 
@@ -38,10 +40,16 @@ def layer(x: Atom, config: Config) -> Statements:
 
 def program(config: Config) -> Program:
     """Reads `x(i)` and `edge(i, j)`, from j to i; derives `out(i)`."""
-    return Program(
-        [
-            *neighbourhood(R.x, R.edge, R.neighbour),
-            R.degree(V.I) <= R.neighbour(V.I, V.J),
-            *layer(R.x, config),
-        ]
+    return Program([*_graph(), *layer(R.x, config)])
+
+
+def _graph() -> Statements:
+    degree = R.degree(V.I) <= R.neighbour(V.I, V.J)
+    return [*neighbourhood(R.x, R.edge, R.neighbour), degree]
+
+
+def network(config: Network) -> Program:
+    """Reads `x(i)` and `edge(i, j)`; by default two layers, as in the paper."""
+    return networks.assembled(
+        config, lambda x, inputs, outputs, last: layer(x, Config(inputs, outputs)), *_graph()
     )

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom
+from edgewise.zoo import network as networks
+from edgewise.zoo.network import Network
 from edgewise.zoo.parts import Statements
 
 
@@ -33,3 +35,10 @@ def layer(x: Atom, config: Config) -> Statements:
 def program(config: Config) -> Program:
     """Reads `x(i)` and `edge(i, j)`, from j to i; derives `out(i)`."""
     return Program(layer(R.x, config))
+
+
+def network(config: Network) -> Program:
+    """Reads `x(i)` and `edge(i, j)`."""
+    return networks.assembled(
+        config, lambda x, inputs, outputs, last: layer(x, Config(inputs, outputs))
+    )

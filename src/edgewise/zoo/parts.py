@@ -35,8 +35,34 @@ def layer_norm(x: Atom, y: Atom, size: int, *, eps: float = 1e-5) -> Statements:
 
     https://arxiv.org/abs/1607.06450
     """
-    gain, bias = W[f"{y.relation}.gain"][size,], W[f"{y.relation}.bias"][size,]
-    return [y(V.I) <= F.norm(eps=eps)(x(V.I)) * gain.filled(1.0) + bias.filled(0.0)]
+    return [y(V.I) <= layer_norm_of(x(V.I), y.relation, size, eps=eps)]
+
+
+def layer_norm_of(x: Expression, name: str, size: int, *, eps: float = 1e-5) -> Expression:
+    """Layer normalisation inside an expression."""
+    return _scaled(F.norm(eps=eps)(x), name, size)
+
+
+def _scaled(x: Expression, name: str, size: int) -> Expression:
+    """g ⊙ x + b."""
+    gain, bias = W[f"{name}.gain"][size,], W[f"{name}.bias"][size,]
+    return x * gain.filled(1.0) + bias.filled(0.0)
+
+
+def batch_norm(
+    x: Expression, name: str, size: int, *, eps: float = 1e-5, momentum: float = 0.1
+) -> Expression:
+    """Batch normalisation inside an expression: g ⊙ (x − mean) / √(variance + eps) + b.
+
+    In training the mean and variance are those of all rows of the batch, and their running
+    averages, which are weights, move towards them; otherwise they are the averages.
+
+    https://arxiv.org/abs/1502.03167
+    """
+    mean = W[f"{name}.mean"][size,].filled(0.0).fixed()
+    variance = W[f"{name}.variance"][size,].filled(1.0).fixed()
+    norm = F.batch_norm(eps=eps, momentum=momentum)(x, mean, variance)
+    return _scaled(norm, name, size)
 
 
 def rms_norm(x: Atom, y: Atom, size: int, *, eps: float = 1e-6) -> Statements:

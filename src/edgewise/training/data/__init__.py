@@ -5,8 +5,15 @@ validation and test parts. To add a task, write its section and add it to DATA; 
 extend `files.py`.
 """
 
+from edgewise.training.data.graphs import GraphData
 from edgewise.training.data.labelled import LabelledData
 from edgewise.training.data.pairs import PairData
 from edgewise.training.data.text import TextData
 
-DATA = {"text": TextData, "labelled": LabelledData, "pairs": PairData}
+GRAPH_DATA = (GraphData,)
+DATA = {
+    "text": TextData,
+    "labelled": LabelledData,
+    "pairs": PairData,
+    "graphs": GraphData,
+}

@@ -1,6 +1,7 @@
 """The models of recipes: sections that build a module out of rules of the zoo."""
 
 from edgewise.training.models.classifier import Classifier
+from edgewise.training.models.graph import GraphNetwork
 from edgewise.training.models.language import Encoder, Gpt
 from edgewise.training.models.pretrained import FineTuned
 from edgewise.training.models.translation import Recurrent, Translator
@@ -12,4 +13,5 @@ MODELS = {
     "recurrent": Recurrent,
     "translator": Translator,
     "pretrained": FineTuned,
+    "graph": GraphNetwork,
 }

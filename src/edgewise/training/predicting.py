@@ -1,0 +1,84 @@
+"""What a run on graphs predicts for examples of its data, and what a prediction follows from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from edgewise.errors import Span
+from edgewise.language.nodes import Atom
+from edgewise.replay import Why
+from edgewise.training import recipe as recipes
+from edgewise.training.data.files import bad
+from edgewise.training.errors import WrongTask
+from edgewise.training.folder import RECIPE, data_folder
+from edgewise.training.model_files import bad as bad_run
+from edgewise.training.run import Run, read_run
+
+BATCH = 256
+Prediction = dict[str, Any]
+
+
+def predict(
+    run: str | Path, *, data: str | Path | None = None, part: str = "test", device: str = "cpu"
+) -> Iterator[Prediction]:
+    """The prediction for every example of a part, or of all parts: `part="all"`.
+
+    Each is a dictionary with the number of the `example`, and its `label` and `probabilities`, or
+    `values`.
+    """
+    model, corpus = _opened(Path(run), data)
+    if part != "all" and part not in corpus.parts:
+        there = ", ".join(f"`{name}`" for name in corpus.parts)
+        raise bad(f"there is no {part} part", Path(run), f"there are {there}, or `all`")
+    several = model.table["objective"]["kind"] == "labels"
+    model = model.to(device)
+    every = torch.arange(len(corpus.target))
+    for chosen in (every if part == "all" else corpus.parts[part]).split(BATCH):
+        batch = corpus.of_examples(chosen)
+        moved = {n: t.to(device) if n in corpus.moved else t for n, t in batch.items()}
+        with torch.inference_mode():
+            logits = model.module(moved).float().cpu()
+        for example, row in zip(chosen.tolist(), logits, strict=True):
+            yield {"example": example, **_shown(row, model.labels, several)}
+
+
+def why(run: str | Path, atom: Atom, *, data: str | Path | None = None, graph: int = 0) -> Why:
+    """The groundings behind an atom, such as `R.logits(3)`; of many graphs, in graph `graph`."""
+    model, corpus = _opened(Path(run), data)
+    if not 0 <= graph < max(len(corpus.graphs), 1):
+        what = f"there is no graph {graph}: there are {len(corpus.graphs):,}"
+        raise bad(what, Path(run), "number them from 0")
+    chosen = torch.tensor([graph]) if len(corpus.graphs) > 1 else corpus.parts["train"]
+    found: Why = model.model.why(atom, model.module.grounded(corpus.of_examples(chosen)))
+    return found
+
+
+def _shown(row: torch.Tensor, labels: list[str], several: bool) -> Prediction:
+    if not labels:
+        return {"values": row.tolist()}
+    shares = dict(zip(labels, (row.sigmoid() if several else row.softmax(0)).tolist(), strict=True))
+    best = [name for name, share in shares.items() if share > 0.5]
+    return {"label": best if several else max(shares, key=shares.get), "probabilities": shares}  # type: ignore[arg-type]
+
+
+def _opened(folder: Path, data: str | Path | None) -> tuple[Run, Any]:
+    """The model of a run, and the data of its recipe."""
+    run = read_run(folder)
+    if run.task != "predict":
+        raise WrongTask(
+            f"the run is to {run.task}, not to predict on graphs",
+            Span.of("<run>", folder),
+            f"use `edgewise {run.task}`",
+        )
+    if not (folder / RECIPE).is_file():
+        raise bad_run(folder, f"there is no `{RECIPE}` that names the data", "copy it too")
+    recipe = recipes.load(folder / RECIPE)
+    corpus = recipe.data.read(data_folder(folder / RECIPE, data))
+    if list(corpus.labels) != run.labels:
+        what = f"the data has the classes {list(corpus.labels)}, the model {run.labels}"
+        raise bad(what[:200], folder, "give the data of the recipe: `--data FOLDER`")
+    return run, corpus

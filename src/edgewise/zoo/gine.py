@@ -1,0 +1,50 @@
+"""Graph isomorphism network with edge features (GINE).
+
+    yᵢ = W₂ relu(norm(W₁ ((1 + ε) xᵢ + Σⱼ relu(xⱼ + W eᵢⱼ + b)) + b₁)) + b₂
+
+Paper: https://arxiv.org/abs/1905.12265. Parity: `torch_geometric.nn.GINEConv` with a two-layer
+network, a learnable ε and `edge_dim`. A node without edges keeps (1 + ε) xᵢ, as in PyG.
+"""
+
+from dataclasses import dataclass
+
+from edgewise.language import F, Program, R, V
+from edgewise.language.nodes import Atom, Expression
+from edgewise.zoo import gin
+from edgewise.zoo import network as networks
+from edgewise.zoo.parts import Statements, affine
+
+
+@dataclass(frozen=True)
+class Config(gin.Config):
+    """`edges` is the size of `edge(i, j)`; with 0 it is that of `x` and added as it is."""
+
+    edges: int = 4
+
+
+def layer(x: Atom, config: Config, edge: Atom = R.edge) -> Statements:
+    """Reads `x(i)` and `edge(i, j)`, derives `out(i)`."""
+    value: tuple[Expression, ...] = (edge(V.I, V.J),)
+    if config.edges:
+        value = affine(edge(V.I, V.J), "edge", config.edges, config.inputs)
+    return [(R.total(V.I) <= (x(V.J), *value)) | [F.relu], *gin.updated(x, config)]
+
+
+def program(config: Config) -> Program:
+    """Reads `x(i)` and `edge(i, j)`, from j to i with a vector; derives `out(i)`."""
+    return Program(layer(R.x, config))
+
+
+class Network(gin.Network):
+    """As GIN's; `edges` are the features of edges."""
+
+
+def network(config: Network) -> Program:
+    """Reads `x(i)` and `edge(i, j)`."""
+
+    edges = networks.edge_features(config, "gine")
+
+    def made(x: Atom, inputs: int, outputs: int, last: bool) -> Statements:
+        return layer(x, Config(inputs, config.hidden, outputs, config.norm, edges))
+
+    return networks.assembled(config, made)
