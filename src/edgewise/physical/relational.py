@@ -137,7 +137,8 @@ class _Evaluation:
         """(1, heads, features, features of the edge), or (1, heads, 1, 1) of a number."""
         if weight not in self.known:
             side = self.step.weights[weight]
-            data = side.step(self.state).data.index_select(1, side.rows[0])
+            data = side.step(self.state).data
+            data = data if side.order else data.index_select(1, side.rows[0])
             self.known[weight] = data.reshape(*data.shape[:2], *(*data.shape[2:], 1, 1)[:2])
         return self.known[weight]
 

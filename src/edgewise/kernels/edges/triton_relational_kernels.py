@@ -1,7 +1,7 @@
 """Attention with a vector on each edge, in Triton. Imported only by the functions that launch it.
 
 A program is one piece of a row (or column) for H heads, E edges at a time: what heads share is read
-once. Rows of q, k, v, a and b are `qn`, ... numbers apart, their heads `qh`, ...; other tensors are
+once. Rows of q, k, v, a and b are `qn`, ... times their features apart, heads `qh`, ...; others are
 contiguous, heads side by side. An edge's vector is STEP numbers from the next one's, and APART from
 that of the next head, 0 where all share it. D, DV and W are features, DB, VB and WB the powers of
 two that hold them. Results have a row for each segment, and behind these one for each piece of a
@@ -19,14 +19,14 @@ from edgewise.kernels.edges.triton_attention_kernels import piece, survives
 @triton.jit
 def row(X, at, h, x, far, apart, WIDTH: tl.constexpr):
     """(H, features) of one row."""
-    place = at * far + (h * apart)[:, None] + x[None, :]
+    place = (at * far + h * apart)[:, None] * WIDTH + x[None, :]
     return tl.load(X + place, mask=(x < WIDTH)[None, :], other=0.0).to(tl.float32)
 
 
 @triton.jit
 def rows(X, at, h, x, some, far, apart, WIDTH: tl.constexpr):
     """(E, H, features) of E rows."""
-    place = (at[:, None] * far + h[None, :] * apart)[:, :, None] + x[None, None, :]
+    place = (at[:, None] * far + h[None, :] * apart)[:, :, None] * WIDTH + x[None, None, :]
     mask = some[:, None, None] & (x < WIDTH)[None, None, :]
     return tl.load(X + place, mask=mask, other=0.0).to(tl.float32)
 
@@ -141,11 +141,11 @@ def backward_rows(
     q, a = row(Q, at_query, h, x, qn, qh, D), tl.zeros([H, WB], tl.float32)
     if QUERIES:
         a = row(A, at_query, h, y, an, ah, W)
-    g, gx = row(DOut + start, 0, h, v_, 0, DV, DV), tl.zeros([H, WB], tl.float32)
-    delta = tl.sum(g * row(Out + start, 0, h, v_, 0, DV, DV), 1)
+    g, gx = row(DOut + start, 0, h, v_, 0, 1, DV), tl.zeros([H, WB], tl.float32)
+    delta = tl.sum(g * row(Out + start, 0, h, v_, 0, 1, DV), 1)
     if VALUES:
-        gx = row(DOut + start + heads * DV, 0, h, y, 0, W, W)
-        delta += tl.sum(gx * row(Out + start + heads * DV, 0, h, y, 0, W, W), 1)
+        gx = row(DOut + start + heads * DV, 0, h, y, 0, 1, W)
+        delta += tl.sum(gx * row(Out + start + heads * DV, 0, h, y, 0, 1, W), 1)
     lse = tl.load(Lse + at_query * heads + h)
     dq, da = tl.zeros([H, DB], tl.float32), tl.zeros([H, WB], tl.float32)
     for t in range(low, high, E):
@@ -202,10 +202,10 @@ def backward_edges(
         place = (c * edges + e) * heads + h
         ds = tl.load(DS + place, mask=some, other=0.0)[:, None]
         if QUERIES:
-            at = ((c * n + i) * an + h * ah)[:, None] + y[None, :]
+            at = ((c * n + i) * an + h * ah)[:, None] * W + y[None, :]
             dx += ds * tl.load(A + at, mask=mask, other=0.0).to(tl.float32)
         if KEYS:
-            at = ((c * m + j) * bn + h * bh)[:, None] + y[None, :]
+            at = ((c * m + j) * bn + h * bh)[:, None] * W + y[None, :]
             dx += ds * tl.load(B + at, mask=mask, other=0.0).to(tl.float32)
         if VALUES:
             used = tl.load(Used + place, mask=some, other=0.0)[:, None]
