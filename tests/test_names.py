@@ -25,8 +25,12 @@ def words(name):
 
 
 def named(tree):
-    """The names of the functions, classes and parameters of a module, with their lines."""
+    """The names of the functions, classes, parameters and variables of a module, and lines."""
     for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node.lineno
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr, node.lineno
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name, node.lineno
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

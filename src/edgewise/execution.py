@@ -195,19 +195,19 @@ class Execution(torch.nn.Module):
     def _output(self, data: Data | None, inputs: Mapping[str, Any], as_rows: bool) -> Returned:
         step, values = self._resolved(data, inputs)
         weights, unit = self._weights(), self._one
-        given = [*values.values(), *weights.values()]
+        tensors = [*values.values(), *weights.values()]
         if torch.compiler.is_compiling():
             names, shapes = tuple(values), tuple(map(fixed, values.values()))
             kinds = tuple(value.dtype for value in values.values())
             lower = autocast_dtype(unit.device)
             mode = (self.training, as_rows)
             ensure_plan(self._handle, names, shapes, kinds, mode, lower, step.handle)
-            found = step.modules[names, kinds, mode, lower](*given)
+            found = step.modules[names, kinds, mode, lower](*tensors)
         else:
-            plan = step.plan(tuple(values), given, tuple(weights), unit, self.training, as_rows)
+            plan = step.plan(tuple(values), tensors, tuple(weights), unit, self.training, as_rows)
             if not as_rows:
                 self._prepare(data, inputs, plan, step, values)
-            found = plan(*given)
+            found = plan(*tensors)
         return step.outputs.shown(found, as_rows)
 
     def _ready_plan(self, data: Data) -> None:
@@ -217,9 +217,9 @@ class Execution(torch.nn.Module):
     def _plan(self, step: Step, values: Mapping[str, Tensor]) -> PhysicalPlan:
         """The plan of a step for these values."""
         weights = self._weights()
-        given = [*values.values(), *weights.values()]
+        tensors = [*values.values(), *weights.values()]
         as_rows = not step.outputs.is_dense
-        return step.plan(tuple(values), given, tuple(weights), self._one, self.training, as_rows)
+        return step.plan(tuple(values), tensors, tuple(weights), self._one, self.training, as_rows)
 
     def _prepare(
         self,
@@ -250,8 +250,8 @@ class Execution(torch.nn.Module):
             refuse_want(self._handle)
         wish = read_want(self.plan, want)
         if data is None:
-            given = self._reader.read(inputs, self._one)
-            rest = {n: t for n, t in given.items() if n not in dense(given)}
+            read = self._reader.read(inputs, self._one)
+            rest = {n: t for n, t in read.items() if n not in dense(read)}
             check_numbers(rest)
             data = Data(self._number, rest) if rest else self._cache
             inputs = {name: item for name, item in inputs.items() if name not in rest}
@@ -275,18 +275,18 @@ class Execution(torch.nn.Module):
             check_kinds(self._handle, kinds_of(inputs), autocasts(self._one.device))
         if data is not None:
             self._refuse_foreign(data)
-        given = self._reader.read(inputs, self._one)
+        read = self._reader.read(inputs, self._one)
         if self.check and not torch.compiler.is_compiling():
-            check_numbers(given)
+            check_numbers(read)
         if data is None:
-            tensors = dense(given)
-            rest = {n: t for n, t in given.items() if n not in tensors}
+            tensors = dense(read)
+            rest = {n: t for n, t in read.items() if n not in tensors}
             check_numbers(rest)
             data = Data(self._number, rest) if rest else self._cache
             if not torch.compiler.is_compiling():
                 self._last = data if rest else None
         else:
-            tensors = {n: step_tensor(n, t) for n, t in given.items()}
+            tensors = {n: step_tensor(n, t) for n, t in read.items()}
         self._refuse_missing(data, tensors)
         step = self._step(data, tensors)
         return step, self._grounded(data) | data.live(step) | tensors

@@ -94,8 +94,8 @@ class Model(Execution):
         cpu = torch.device("cpu")
         found = []
         with untraced():
-            whole = build_step(self, data, (), unit.dtype, cpu, apart=True)
-            for step in padded_steps(whole):
+            listed = build_step(self, data, (), unit.dtype, cpu, apart=True)
+            for step in padded_steps(listed):
                 one = Data(self._number, {}, open=False, padded=True)
                 one.keep(((), unit.dtype, str(unit.device)), to_device(step, unit.device))
                 found.append(one)

@@ -95,8 +95,8 @@ def profile(
     """Run the plan of a model node by node, and time those of each rule."""
     step, values = model._resolved(data, inputs)
     plan = model._plan(step, values)
-    given = [*values.values(), *model._weights().values()]
-    runs = [_Run(plan, given, backward) for _ in range(repeats + 1)][1:]  # the first warms
+    tensors = [*values.values(), *model._weights().values()]
+    runs = [_Run(plan, tensors, backward) for _ in range(repeats + 1)][1:]  # the first warms
     entries = []
     for work in plan.works:
         entry = ProfileEntry(work.relation, label(work.step), work.rows, groundings(work.step))

@@ -180,16 +180,16 @@ def _needed(model: Model) -> Program:
 def draw(model: Model, items: Sequence[Any], inputs: Mapping[str, Any], sample: int) -> Any:
     """The network of a sample, or of the atoms among `items`; the rules if there is no data."""
     atoms = [item for item in items if isinstance(item, nodes.Atom)]
-    given = [item for item in items if not isinstance(item, nodes.Atom)]
+    grounded = [item for item in items if not isinstance(item, nodes.Atom)]
     if not items and not inputs and model.inputs:
         return model.program.draw()
-    if len(given) > 1:
+    if len(grounded) > 1:
         raise UnknownSample(
-            f"{len(given)} grounded inputs are given, expected one",
+            f"{len(grounded)} grounded inputs are given, expected one",
             caller(),
             "draw one after another: `model.draw(data)`",
         )
-    solution = replay(model, given[0] if given else None, inputs, sample)
+    solution = replay(model, grounded[0] if grounded else None, inputs, sample)
     return import_module("edgewise.viz").draw_solution(solution, tuple(atoms))
 
 

@@ -86,8 +86,8 @@ def situation(
         return None if needed else model._resolved(data, inputs)
     (shapes, dtype, device), step = list(held.built.items())[-1]
     zeros = {n: torch.zeros(shape, dtype=dtype, device=device) for n, shape in shapes}
-    given = {n: t for n, t in held.inputs.items() if isinstance(t, Tensor)}
-    return step, {n: t for n, t in given.items() if t.is_floating_point()} | zeros
+    tensors = {n: t for n, t in held.inputs.items() if isinstance(t, Tensor)}
+    return step, {n: t for n, t in tensors.items() if t.is_floating_point()} | zeros
 
 
 def _passes(model: Model, found: tuple[Step, dict[str, Tensor]] | None) -> dict[str, Any]:

@@ -226,7 +226,7 @@ def _rule_kernel(step: RuleStep, seen: Sequence[Chosen], nodes: Sequence[Node]) 
 
 def _is_product(node: Node) -> bool:
     """Whether a node is rows times a matrix, or a part of such a product."""
-    of_one = node.target is operator.getitem and input_node(node, 0).target == "split"
+    of_one = node.target is operator.getitem and input_node(node, 0).target == "split_with_sizes"
     return node.target is linear or of_one
 
 

@@ -85,10 +85,10 @@ class IncrementalPlan:
             return output.tensor(state.relations[output.relation], False)
 
         if not self._fits("appended", tensors):
-            without, few_rows = self.step.without, cache.rows < MERGED_FROM
+            without, appending = self.step.without, cache.rows < MERGED_FROM
             with untraced():
                 self._plans["appended"] = lowered(
-                    run, names, tensors, device, without=without, appending=few_rows
+                    run, names, tensors, device, without=without, appending=appending
                 )
         return self._plans["appended"]
 

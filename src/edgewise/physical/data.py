@@ -101,6 +101,8 @@ class Data:
 
     def forget_changed(self) -> None:
         """Leave what was built if values that were taken to be constant are not."""
+        if not self._seen:
+            return
         changed = {name for name, (live, mark) in self._seen.items() if live.mark != mark}
         if changed - self.volatile:
             self.volatile |= changed

@@ -4,155 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
-from operator import and_
+from functools import partial
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from edgewise.checks.evaluation import OutOfDomain
-from edgewise.graphs import Pattern, causal, from_edges, full, window
 from edgewise.ground.body import SAMPLE, SAMPLES, Body
-from edgewise.ground.index import Grid, Index, Keys, locate
+from edgewise.ground.index import Grid
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.language import nodes
 from edgewise.language.terms import variables
-from edgewise.physical.attention import (
-    AttentionStep,
-    Axes,
-    EdgeSide,
-    Side,
-    by_distance,
-    by_head,
-    filled,
-)
+from edgewise.physical.attention import AttentionStep, Axes, Side, by_distance, by_head, filled
 from edgewise.physical.attention_nodes import pairs_of
+from edgewise.physical.distance_tables import read_table, tables
+from edgewise.physical.edge_terms import Listed, edge_side, listed_pairs, pattern_of
 from edgewise.physical.extents import Extents, Refused, attending_in_all, attending_in_samples
 from edgewise.physical.masked import AttendedMask, attended_mask, mask_on, packed_grid
-from edgewise.physical.rule import RuleStep
+from edgewise.physical.rule import PRODUCT, SUM, RuleStep
 from edgewise.physical.state import State
 from edgewise.plan.mask import Mask
 from edgewise.plan.nodes import Additive, Attention
 from edgewise.plan.score import names_in
 from edgewise.scores.nodes import S, separate
 
-DISTANCE = "@distance"
-PAIRS = "@pairs"  # a pair for each distance that occurs
-SUM, PRODUCT = nodes.Function("sum_agg"), nodes.Function("product")
-
-
-@dataclass(frozen=True, eq=False)
-class Distances:
-    """The distances I − J from -(m - 1) to n - 1; `there` are those that some pair has."""
-
-    n: int
-    m: int
-    there: Tensor
-
-    @property
-    def pairs(self) -> Tensor:
-        """A pair (i, j) of every distance."""
-        distance = torch.arange(1 - self.m, self.n)
-        i = distance.clamp(min=0)
-        return torch.stack([i, i - distance], 1)
-
-
-def distances(pattern: Any, n: int, m: int) -> Distances:
-    """Those that occur in a pattern, and perhaps some between them."""
-    there = torch.ones(n + m - 1, dtype=torch.bool)
-    if pattern is None:
-        return Distances(n, m, there)
-    rows = pattern.rows(n, m).expand()
-    some = rows.stop > rows.start
-    i, start, stop = rows.slab[some], rows.start[some], rows.stop[some]
-    ends = np.zeros(n + m, np.int64)  # +1 where a row begins to cover distances, -1 behind
-    np.add.at(ends, np.maximum(i - stop + m, 0), 1)
-    np.add.at(ends, i - start + m, -1)
-    return Distances(n, m, torch.from_numpy(ends.cumsum()[:-1] > 0))
-
-
-def tables(
-    leaves: Sequence[nodes.Expression],
-    node: Attention,
-    grounder: Grounder,
-    axes: Axes,
-    pattern: Any,
-) -> tuple[dict[nodes.Expression, Side], Any]:
-    """What the score reads for each distance, and the pattern of the pairs that have it."""
-    n, m = axes[node.query], axes[node.key]
-    if not n or not m:
-        raise Refused("there are no pairs")
-    found = distances(pattern, n, m)
-    keys = Keys(found.pairs[found.there])
-    known = replace(grounder, relations=grounder.relations | {PAIRS: keys}, joins={})
-    sides, held = {}, found.there
-    for leaf in leaves:
-        names = tuple(sorted(names_in(leaf) & set(node.shared)))
-        side, has = _side(leaf, names, _grounded(leaf, names, node, known), axes, found)
-        sides[leaf] = side
-        held = held & has
-    return sides, _restricted(pattern, held, found)
-
-
-def _grounded(
-    leaf: nodes.Expression, names: tuple[str, ...], node: Attention, grounder: Grounder
-) -> GroundRule:
-    terms = tuple(nodes.Variable(n) for n in (*names, node.query, node.key))
-    pairs = nodes.Atom(PAIRS, terms[-2:], hidden=True)
-    rule = nodes.Rule(nodes.Atom("@side", terms), (leaf, pairs, *node.score.where), (PRODUCT,))
-    try:
-        ground = grounder.ground(Body(rule, grounder.domains))
-    except OutOfDomain:  # perhaps at a distance that no pair has: the rules themselves know
-        raise Refused(f"`{leaf!r}` has no value at some distances") from None
-    if not ground.segments.trivial:
-        raise Refused(f"`{leaf!r}` has several values at one distance")
-    return ground
-
-
-def _side(
-    leaf: nodes.Expression, names: tuple[str, ...], ground: GroundRule, axes: Axes, found: Distances
-) -> tuple[Side, Tensor]:
-    """The leaf at every distance, and the distances at which it has a value."""
-    sizes = tuple(axes[n] for n in names)
-    count = len(found.there)
-    grid = Grid((*sizes, count))
-    at = found.pairs[grid.column(len(sizes))]
-    columns = [*(grid.column(p) for p in range(len(sizes))), at[:, 0], at[:, 1]]
-    rows = locate(ground.heads, columns)
-    has = (rows >= 0).view(-1, count)
-    if len(has) > 1 and not bool((has == has[0]).all()):
-        raise Refused(f"`{leaf!r}` has values at other distances in other heads")
-    rows = torch.where(rows < 0, ground.heads.rows, rows)
-    return Side(RuleStep(ground, SUM), (*names, DISTANCE), (*sizes, count), None, rows), has[0]
-
-
-def _restricted(pattern: Any, held: Tensor, found: Distances) -> Any:
-    """The pairs whose distance has values: those between two distances."""
-    if torch.equal(held, found.there):
-        return pattern
-    some = held.nonzero()[:, 0]
-    if not len(some):
-        raise Refused("no distance has a value")
-    low, high = int(some[0]), int(some[-1])
-    if not bool((held | ~found.there)[low : high + 1].all()):
-        raise Refused("the distances that have a value are no interval")
-    occur = found.there.nonzero()[:, 0]
-    parts = [] if pattern is None else [pattern]
-    parts += [_at_least(low - found.m + 1)] if low > int(occur[0]) else []
-    parts += [_at_least(found.m - 1 - high).T] if high < int(occur[-1]) else []
-    return reduce(and_, parts)
-
-
-def _at_least(distance: int) -> Pattern:
-    """{(i, j) : i - j >= distance}."""
-    if distance > 0:
-        return causal() - window(distance - 1)
-    return causal() | window(-distance) if distance else causal()
-
-
-PRODUCT = nodes.Function("product")
 ShapeOf = Callable[[nodes.Rule], tuple[int, ...] | None]
 
 
@@ -237,12 +111,23 @@ def _rule(item: nodes.Expression, names: tuple[str, ...]) -> nodes.Rule:
     return nodes.Rule(head, (item,), (PRODUCT,))
 
 
-def _step(
-    node: Attention, grounder: Grounder, shape: ShapeOf, conditions: frozenset[str]
-) -> AttentionStep:
-    samples = _samples(node, grounder)
-    parts = _Parts(grounder, shape, Extents(samples))
-    side, axes = parts.side, parts.extents.axes
+@dataclass(frozen=True, eq=False)
+class _Reads:
+    """All that the score and the sum of a node read, grounded; `chosen` by distance is not yet."""
+
+    queries: list[_Part]
+    keys: list[_Part]
+    value: _Part
+    scales: list[list[_Part]]
+    present: dict[str, list[_Part]]  # conditions that are added to the score, by their axis
+    biases: list[_Part]
+    listed: list[Listed]
+    factors: list[Listed]
+    numbers: dict[int, _Part]
+    chosen: dict[int, nodes.Expression]
+
+
+def _reads(node: Attention, parts: _Parts, conditions: frozenset[str]) -> _Reads:
     score, products = node.score, node.score.products
     tree, added, factor = separate(score.tree)
     ranks = (0, 1) if not isinstance(products, Additive) else (int(products.vector is not None),)
@@ -254,61 +139,91 @@ def _step(
     scales = [[parts.add(s, (0,)) for s in dot.scale] for dot in score.dots]
     reads = {n: score.reads[n] for n in added}
     told = {n: _condition(reads[n], node, conditions) for n in added}
-    there = {axis: [parts.add(reads[n], (0,)) for n in added if told[n] == axis]
-             for axis in (node.key, node.query)}  # fmt: skip
+    present = {axis: [parts.add(reads[n], (0,)) for n in added if told[n] == axis]
+               for axis in (node.key, node.query)}  # fmt: skip
     pairs = [parts.pair(reads[n], node) for n in added if told[n] is None]
-    biases = [part for part in pairs if isinstance(part, _Part)]
-    listed = [part for part in pairs if isinstance(part, Listed)]
-    factors = [] if factor is None else [parts.listed(score.reads[factor])]
-    numbers = {n: parts.add(score.reads[n], (0,)) for n in by_head(tree)}
-    chosen = {n: score.reads[n] for n in by_distance(tree)}
-    parts.extents.precompute(alike=node.shared)
+    return _Reads(
+        queries,
+        keys,
+        value,
+        scales,
+        present,
+        biases=[part for part in pairs if isinstance(part, _Part)],
+        listed=[part for part in pairs if isinstance(part, Listed)],
+        factors=[] if factor is None else [parts.listed(score.reads[factor])],
+        numbers={n: parts.add(score.reads[n], (0,)) for n in by_head(tree)},
+        chosen={n: score.reads[n] for n in by_distance(tree)},
+    )
+
+
+def _step(
+    node: Attention, grounder: Grounder, shape: ShapeOf, conditions: frozenset[str]
+) -> AttentionStep:
+    samples = _samples(node, grounder)
+    parts = _Parts(grounder, shape, Extents(samples))
+    extents, axes = parts.extents, parts.extents.axes
+    tree, _, _ = separate(node.score.tree)
+    reads = _reads(node, parts, conditions)
+    extents.precompute(alike=node.shared)
     if any(name not in axes for name in (*node.shared, node.query, node.key)):
         raise Refused("a variable has no axis")
     if node.head.weight is not None:
         raise Refused("the sum has a weight of its own")
-    _refuse_dense(node, biases, samples, axes)
-    mask = mask_on(node, grounder, parts.extents)
+    _refuse_dense(node, reads.biases, samples, axes)
+    mask = mask_on(node, grounder, extents)
     own_pairs = _graph(node, grounder, axes, () if mask is not None else node.pairs.listed)
-    pattern = listed_pairs([*listed, *factors], node, axes, own_pairs)
-    held, pattern = (
-        tables(list(chosen.values()), node, grounder, axes, pattern) if chosen else ({}, pattern)
-    )
-    found = _attended(node, mask, grounder, parts.extents, pattern, plain=tree == S)
-    if found.packed:
-        side = partial(parts.packed, node)
-    step = AttentionStep(
+    pattern = listed_pairs([*reads.listed, *reads.factors], node, axes, own_pairs)
+    held: dict[nodes.Expression, Side] = {}
+    if reads.chosen:
+        held, pattern = tables(list(reads.chosen.values()), node, grounder, axes, pattern)
+    found = _attended(node, mask, grounder, extents, pattern, plain=tree == S)
+    side = partial(parts.packed, node) if found.packed else parts.side
+    step = _attending(node, reads, found, side, axes, samples)
+    products = node.score.products
+    if isinstance(products, Additive):
+        alone = _Parts(grounder, shape, Extents(None))
+        vector = None if products.vector is None else alone.add(products.vector, (1, 2))
+        which = pairs_of(found.pattern, axes[node.query], axes[node.key])
+        return replace(step, vector=None if vector is None else alone.side(vector), which=which)
+    if tree == S:
+        return step
+    fills = {n: _number(side(part), node, axes) for n, part in reads.numbers.items()}
+    fills |= {n: read_table(held[item], node, axes) for n, item in reads.chosen.items()}
+    return replace(step, tree=filled(tree, fills, axes[node.key] - 1))
+
+
+def _attending(
+    node: Attention,
+    reads: _Reads,
+    found: AttendedMask,
+    side: Callable[[_Part], Side],
+    axes: Axes,
+    samples: int | None,
+) -> AttentionStep:
+    """The step with scores that are products."""
+    attending = found.attending
+    return AttentionStep(
         node,
-        found.attending.index,
+        attending.index,
         found.axes,
-        tuple(map(side, queries)),
-        tuple(map(side, keys)),
-        tuple(tuple(map(side, group)) for group in scales),
-        tuple(map(side, biases)),
-        side(value),
-        found.attending.queries,
-        found.attending.rows,
+        tuple(map(side, reads.queries)),
+        tuple(map(side, reads.keys)),
+        tuple(tuple(map(side, group)) for group in reads.scales),
+        tuple(map(side, reads.biases)),
+        side(reads.value),
+        attending.queries,
+        attending.rows,
         found.pattern,
         samples=None if found.packed else samples,
-        lengths=found.attending.lengths,
-        query_lengths=found.attending.query_lengths,
-        present_keys=tuple(map(side, there[node.key])),
-        present_queries=tuple(map(side, there[node.query])),
-        edge_bias=tuple(edge_side(part, node, axes, found.pattern) for part in listed),
-        edge_scale=tuple(edge_side(part, node, axes, found.pattern) for part in factors),
+        lengths=attending.lengths,
+        query_lengths=attending.query_lengths,
+        present_keys=tuple(map(side, reads.present[node.key])),
+        present_queries=tuple(map(side, reads.present[node.query])),
+        edge_bias=tuple(edge_side(part, node, axes, found.pattern) for part in reads.listed),
+        edge_scale=tuple(edge_side(part, node, axes, found.pattern) for part in reads.factors),
         order=found.order,
         choice=found.choice,
     )
-    if not isinstance(products, Additive):
-        if tree == S:
-            return step
-        fills = {n: _number(side(part), node, axes) for n, part in numbers.items()}
-        fills |= {n: _table(held[item], node, axes) for n, item in chosen.items()}
-        return replace(step, tree=filled(tree, fills, axes[node.key] - 1))
-    alone = _Parts(grounder, shape, Extents(None))
-    vector = None if products.vector is None else alone.add(products.vector, (1, 2))
-    which = pairs_of(found.pattern, axes[node.query], axes[node.key])
-    return replace(step, vector=None if vector is None else alone.side(vector), which=which)
 
 
 def _condition(item: nodes.Expression, node: Attention, conditions: frozenset[str]) -> str | None:
@@ -349,15 +264,6 @@ def _number(side: Side, node: Attention, axes: Axes) -> Callable[[State], Tensor
     return number
 
 
-def _table(side: Side, node: Attention, axes: Axes) -> Callable[[State], Tensor]:
-    def table(state: State) -> Tensor:
-        sizes = axes | {DISTANCE: side.sizes[-1]}
-        data = side(state, (*node.shared, DISTANCE), sizes)
-        return data if node.shared else data.unsqueeze(1)
-
-    return table
-
-
 def _graph(node: Attention, grounder: Grounder, axes: Axes, listed: Sequence[nodes.Atom]) -> Any:
     """The pairs as one pattern: the node's own, and those that relations list."""
     pattern = None if node.pairs.pattern is None else node.pairs.pattern.pattern
@@ -385,55 +291,3 @@ def _attended(
         return attended_mask(node, mask, grounder, extents, pattern, plain=plain)
     attending = attending_in_samples if extents.samples is not None else attending_in_all
     return AttendedMask(pattern, attending(node, extents, pattern), extents.axes)
-
-
-@dataclass(frozen=True, eq=False)
-class Listed:
-    """An expression with a value for each pair that a relation lists, grounded."""
-
-    item: nodes.Expression
-    ground: GroundRule
-    names: tuple[str, ...]
-
-    @property
-    def is_dense(self) -> bool:
-        return isinstance(self.ground.heads, Grid)
-
-
-def listed_pairs(parts: Sequence[Listed], node: Attention, axes: Axes, pattern: Any) -> Any:
-    """The pairs of a pattern for which all expressions have values."""
-    for part in parts:
-        if not part.is_dense:
-            pairs = pattern_of(part.ground.heads, part.names, node, axes)
-            pattern = pairs if pattern is None else pattern & pairs
-    return pattern
-
-
-def pattern_of(index: Index, names: Sequence[str], node: Attention, axes: Axes) -> Any:
-    """The pairs (query, key) that occur among keys, inside the axes."""
-    i, j = (index.column(list(names).index(name)) for name in (node.query, node.key))
-    n, m = axes[node.query], axes[node.key]
-    inside = (i >= 0) & (i < n) & (j >= 0) & (j < m)
-    codes = i[inside] * m + j[inside]  # sorted and distinct much faster than pairs are
-    if not bool((codes[1:] > codes[:-1]).all()):
-        codes = torch.unique(codes)
-    return from_edges(torch.stack([codes // m, codes % m]), shape=(n, m))
-
-
-def edge_side(part: Listed, node: Attention, axes: Axes, pattern: Any) -> EdgeSide:
-    """The value of every edge of the pattern, in its order."""
-    edges = (pattern or full()).edges(axes[node.query], axes[node.key])
-    shared = tuple(n for n in node.shared if n in part.names)
-    sizes = tuple(axes[n] for n in shared)
-    grid = Grid((*sizes, edges.shape[1]))
-    of = dict(zip(shared, range(len(shared)), strict=True))
-    at = grid.column(len(shared))
-    places = {node.query: edges[0], node.key: edges[1]}
-    columns = [
-        grid.column(of[name]) if name in of else places[name].to(at.device)[at]
-        for name in part.names
-    ]
-    rows = locate(part.ground.heads, columns)
-    if bool((rows < 0).any()):
-        raise Refused(f"`{part.item!r}` lists other pairs for other heads")
-    return EdgeSide(RuleStep(part.ground, SUM), shared, sizes, rows)

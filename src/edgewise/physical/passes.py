@@ -91,7 +91,7 @@ def merge_projections(plan: Lowering) -> int:
             matrices = [_copied(graph, input_node(node, 1)) for node in group]
             sizes = [len(matrix.meta["like"]) for matrix in matrices]
             wide = _linear(graph, group, matrices, sizes)
-            parts = create(graph, "call_method", "split", (wide, sizes, -1))
+            parts = create(graph, "call_method", "split_with_sizes", (wide, sizes, -1))
             parts.meta["of"] = wide.meta["of"]
             for at, node in enumerate(group):
                 part = create(graph, "call_function", getitem, (parts, at))

@@ -25,7 +25,7 @@ from edgewise.physical.passes import optimise_graph
 from edgewise.physical.symbols import Symbol
 
 VIEWS: set[Any] = {"reshape", "transpose", "permute", "expand", "to", "narrow", "split", "unbind"}
-VIEWS |= {"chunk", "expand_as", operator.getitem}
+VIEWS |= {"chunk", "expand_as", "split_with_sizes", operator.getitem}
 
 
 def tidy(graph: Graph) -> None:

@@ -18,12 +18,11 @@ from edgewise.language import nodes
 from edgewise.language.terms import variables
 from edgewise.physical.extents import Refused
 from edgewise.physical.relational import Expression, HeadRows, RelationalStep, head_rows
-from edgewise.physical.rule import RuleStep
+from edgewise.physical.rule import PRODUCT, SUM, RuleStep
 from edgewise.plan.relational import RelationalAttention
 from edgewise.plan.score import names_in
 
 ShapeOf = Callable[[nodes.Rule], tuple[int, ...] | None]
-SUM, PRODUCT = nodes.Function("sum_agg"), nodes.Function("product")
 Columns = Mapping[str, Tensor]
 
 

@@ -25,6 +25,7 @@ OF_EACH |= {"layer_norm", "rms_norm", "__rsub__", "__rtruediv__", "rsub", "maxim
 OF_EACH |= {"_safe_softmax"}
 VIEWS = {"reshape", "view", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose", "permute"}
 VIEWS |= {"expand", "__getitem__", "split", "unbind", "chunk", "narrow", "to", "expand_as"}
+VIEWS |= {"split_with_sizes"}
 MANY = 1 << 14
 _KNOWN: dict[Any, Any] = {}  # what functions gave for other tensors of the same shapes
 

@@ -20,6 +20,8 @@ from edgewise.language.statements import combination
 from edgewise.physical.functions import aggregate, combine, normalise, transform
 from edgewise.physical.state import Column, State, column, product
 
+SUM, PRODUCT = nodes.Function("sum_agg"), nodes.Function("product")
+
 
 @dataclass(frozen=True, eq=False)
 class RuleStep:

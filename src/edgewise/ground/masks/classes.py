@@ -157,5 +157,5 @@ def _tested(u: Ints, w: Ints, holds: Test) -> tuple[Ints, Ints]:
     order = np.lexsort((w, u))
     u, w = u[order], w[order]
     parts = [slice(at, at + AT_ONCE) for at in range(0, len(u), AT_ONCE)]
-    kept = np.concatenate([np.zeros(0, bool), *(holds(u[p], w[p]) for p in parts)])
-    return u[kept], w[kept]
+    held = np.concatenate([np.zeros(0, bool), *(holds(u[p], w[p]) for p in parts)])
+    return u[held], w[held]

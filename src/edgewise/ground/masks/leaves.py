@@ -34,7 +34,7 @@ class Related:
 @dataclass(frozen=True, eq=False)
 class Interval:
     """Pairs whose key has a rank between two: start[k] ≤ rank < stop[k] for some k of the query,
-    ptr[i] ≤ k < ptr[i+1], which are disjoint and ascending. -1 is no rank. If `turned`, the rank is
+    ptr[i] ≤ k < ptr[i+1], which are disjoint and ascending. -1 is none. If `turned`, the rank is
     that of the query, and the intervals are those of the key."""
 
     name: str

@@ -98,7 +98,8 @@ def forward(case: Case, q: Tensor, k: Tensor, v: Tensor, terms: Terms) -> tuple[
     out = q.new_zeros(*q.shape[:-1], case.dv)
     lse = torch.full(q.shape[:-1], -torch.inf, dtype=case.wide)
     shape = (case.b, case.g, plan.block)
-    for chunk, mask, (queries, keys, values) in _read(chunks, (q,), (k, v)):
+    for chunk in chunks:
+        mask, (queries, keys, values) = chunk.read((q,), (k, v))
         part, sums = FLASH_ON_CPU(queries, keys, values, attn_mask=mask, scale=case.scale)
         rows = (part.shape[0], *shape)
         out[:, :, chunk.rows] = part[..., : case.dv].reshape(*rows, case.dv).movedim(0, 2)
@@ -118,7 +119,8 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     (lse,) = blocked(block, saved.lse[..., None], value=torch.inf)
     dq, kind = torch.zeros_like(q), wide(q.dtype)
     dk, dv = torch.zeros(k.shape, dtype=kind), torch.zeros(v.shape, dtype=kind)
-    for chunk, mask, tensors in _read(chunks, (dout, q, out, lse), (k, v)):
+    for chunk in chunks:
+        mask, tensors = chunk.read((dout, q, out, lse), (k, v))
         g, queries, rows, sums, keys, values = tensors
         state = (queries, keys, values, rows, sums[..., 0].contiguous())
         parts = aten._scaled_dot_product_flash_attention_for_cpu_backward(
@@ -143,6 +145,24 @@ class Chunk:
     stored: Tensor | None
     make: Callable[[], Tensor] | None  # where masks are too large to be stored
 
+    def read(
+        self, queries: Sequence[Tensor], keys: Sequence[Tensor]
+    ) -> tuple[Tensor | None, list[Tensor]]:
+        """Its mask, and its part of each (b, g, blocks, block, d), then of each (b, blocks, block,
+        d), as (rows, b, tokens, d): a block row is an element of a batch, b a head."""
+        found, first, (rows, slots) = [], self.first, self.keys.shape
+        for x in queries:
+            found.append(x[:, :, self.rows].permute(2, 0, 1, 3, 4).flatten(2, 3))
+        width = slots * self.block
+        for x in keys:
+            if first is None:
+                near = x[:, self.keys.flatten()].view(x.shape[0], rows, width, x.shape[-1])
+                found.append(near.transpose(0, 1))
+            else:
+                near = x[:, first : first + rows - 1 + slots].flatten(1, 2)
+                found.append(near.unfold(1, width, self.block).permute(1, 0, 3, 2))
+        return self.stored if self.make is None else self.make(), found
+
     def add(self, *pairs: tuple[Tensor, Tensor]) -> None:
         """(rows, b, slots·block, d) added to its keys of (b, blocks, block, d)."""
         rows, slots = self.keys.shape
@@ -153,27 +173,6 @@ class Chunk:
                 continue
             for slot in range(slots):
                 total[:, self.first + slot : self.first + slot + rows] += part[:, :, slot]
-
-
-def _read(
-    chunks: Sequence[Chunk], queries: Sequence[Tensor], keys: Sequence[Tensor]
-) -> Iterator[tuple[Chunk, Tensor | None, list[Tensor]]]:
-    """Of every chunk its mask, and its part of each (b, g, blocks, block, d), then of each
-    (b, blocks, block, d), as (rows, b, tokens, d): a block row is an element of a batch, b a head.
-    """
-    for chunk in chunks:
-        found, first, (rows, slots) = [], chunk.first, chunk.keys.shape
-        for x in queries:
-            found.append(x[:, :, chunk.rows].permute(2, 0, 1, 3, 4).flatten(2, 3))
-        width = slots * chunk.block
-        for x in keys:
-            if first is None:
-                near = x[:, chunk.keys.flatten()].view(x.shape[0], rows, width, x.shape[-1])
-                found.append(near.transpose(0, 1))
-            else:
-                near = x[:, first : first + rows - 1 + slots].flatten(1, 2)
-                found.append(near.unfold(1, width, chunk.block).permute(1, 0, 3, 2))
-        yield chunk, chunk.stored if chunk.make is None else chunk.make(), found
 
 
 @cached_by_case

@@ -120,11 +120,11 @@ def _parts(
         if not run.pairs:
             yield q.new_zeros(run.samples, heads, n, width)
             continue
-        asked, held = run.queries, run.keys
         rows = [x.narrow(0, run.first, run.samples) for x in (q, k, v)]
-        ours = [x[:, :, s:e] for x, (s, e) in zip(rows, (asked, held, held), strict=True)]
+        spans = (run.queries, run.keys, run.keys)
+        ours = [x[:, :, s:e] for x, (s, e) in zip(rows, spans, strict=True)]
         out = _attend(ours[0], ours[1], ours[2], graph, _mask(run, keys, bias), dropout)
-        yield pad(out, (0, 0, asked[0], n - asked[1]))
+        yield pad(out, (0, 0, run.queries[0], n - run.queries[1]))
 
 
 def _mask(run: SampleRun, keys: Tensor, bias: Tensor | None) -> Tensor | None:

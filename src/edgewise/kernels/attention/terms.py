@@ -133,8 +133,8 @@ class Scores:
         drop, shape = self.terms.drop, self.dot.shape
         if drop is None:
             return None
-        kept = drop.keep(shape[0] * shape[1], self.tile.i, self.tile.j, self.dot.dtype)
-        return kept.expand(-1, *shape[2:]).view(shape)
+        factors = drop.keep(shape[0] * shape[1], self.tile.i, self.tile.j, self.dot.dtype)
+        return factors.expand(-1, *shape[2:]).view(shape)
 
 
 def _taken(per_edge: Tensor | None, tile: Tile, like: Tensor) -> Tensor | None:

@@ -88,7 +88,7 @@ class SplitCSR:
         """From results (..., results, width) to (..., segments, width): partial ones added."""
         if not self.is_split:
             return x
-        self._put(x, self._reduced(x[..., self.segments :, :]))
+        x[..., self.split.long(), :] = self._reduced(x[..., self.segments :, :])
         return x[..., : self.segments, :]
 
     def merged(self, lse: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,8 +102,9 @@ class SplitCSR:
         share = torch.exp(parts - top.repeat_interleave(sizes, -1))[..., None]
         total = self._reduced(share)
         found = self._reduced(out[..., self.segments :, :] * share)
-        self._put(out, found / torch.where(total == 0, 1, total))
-        self._put(lse[..., None], total.log() + top[..., None])
+        split = self.split.long()
+        out[..., split, :] = found / torch.where(total == 0, 1, total)
+        lse[..., split] = total.log()[..., 0] + top
         return lse[..., : self.segments], out[..., : self.segments, :]
 
     def _reduced(self, parts: Tensor, how: str = "sum") -> Tensor:
@@ -111,9 +112,6 @@ class SplitCSR:
         first = parts.movedim(-2, 0).contiguous()
         found = torch.segment_reduce(first, how, offsets=self.split_ptr, axis=0, unsafe=True)
         return found.movedim(0, -2)
-
-    def _put(self, x: Tensor, rows: Tensor) -> None:
-        x[..., self.split.long(), :] = rows
 
     def repeated(self, count: int, rows: int) -> SplitCSR:
         """As many of it one after another, each with segments and `rows` of its own."""

@@ -13,12 +13,11 @@ they are in order.
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,import-untyped"
 
-import math
-
 import numpy as np
 from numba import njit
 
-from edgewise.kernels.lanes import LANES
+from edgewise.kernels.edges.numba_weights import NUMBERS, is_dropped
+from edgewise.kernels.edges.numba_weights import weigh as weigh
 from edgewise.kernels.vectors import (
     AHEAD,
     FAST,
@@ -29,142 +28,10 @@ from edgewise.kernels.vectors import (
     at,
     dots,
     expect,
-    exps,
     fill,
-    largest,
-    leaky_dots,
-    longest,
     put,
     span,
-    up,
 )
-
-DOT, NUMBERS, VECTOR = 0, 1, 2  # kinds of scores: dot products, and additive ones
-WORD = np.uint64(0xFFFFFFFF)
-HALF, LESS = np.uint64(16), np.uint64(15)
-FIRST, SECOND = np.uint64(0x7FEB352D), np.uint64(0x846CA68B)
-
-
-@njit(nogil=True, cache=True, inline="always")
-def mixed(x):
-    x = x ^ (x >> HALF)
-    x = (x * FIRST) & WORD
-    x = x ^ (x >> LESS)
-    x = (x * SECOND) & WORD
-    return x ^ (x >> HALF)
-
-
-@njit(nogil=True, cache=True, inline="always")
-def is_dropped(seed, least, h, i, j):
-    """As `Dropout.keep` decides it."""
-    row = mixed(mixed(np.uint64(seed + h) & WORD) ^ np.uint64(i))
-    return mixed(row ^ np.uint64(j)) < np.uint64(least)
-
-
-@njit(nogil=True, cache=True)
-def weigh(
-    graph, edge, form, q, k, vector, bias, factor, edge_key, drop, sizes, lse, weights, plain,
-    first, last,
-):  # fmt: skip
-    """The weight of each entry of pieces first ≤ p < last, and the log-sum-exp of their scores.
-
-    Weights that are computed `again` are so by columns, q and k in each other's places, `edge`
-    the number of each entry: the log-sum-exp is known, and each entry has that of its own row.
-    `plain` are the scores before they are multiplied by factors, where there is memory for them.
-    """
-    ptr, owner, place, index = graph
-    kind, scale, slope, again = form
-    seed, least, keep = drop
-    (q, q0, qi, qh), (k, k0, kj, kh), (vector, t0, _, th) = q, k, vector
-    (bias, b0, be, bh), (factor, f0, fe, fh), (edge_key, x0, xe, xh) = bias, factor, edge_key
-    (lse, l0, li, lh), (weights, w0, we, wh), (plain, p0, pe, ph) = lse, weights, plain
-    heads, d, _ = sizes
-    low, zero, one = lse.dtype.type(-np.inf), lse.dtype.type(0), lse.dtype.type(1)
-    most, end = longest(ptr, first, last), len(index) - 1
-    (kw, ks), (lw, ls) = span(kh, d, heads), span(lh, 1, heads)
-    score, extra = np.empty(most * heads, lse.dtype), np.empty(heads, lse.dtype)
-    for p in range(first, last):
-        i = owner[p] if len(owner) else p
-        r = place[p] if len(place) else p
-        a, b = ptr[p], ptr[p + 1]
-        count, own = up(b - a), q0 + qi * i
-        if count:
-            fill(score, count - LANES, most, low, LANES, heads)
-        if kind == DOT:
-            for c in range(a, b):
-                far = index[min(c + AHEAD, end)]
-                expect(k, k0 + kj * far, kh, kw, ks)
-                if again:
-                    expect(lse, l0 + li * far, lh, lw, ls)
-                other = k0 + kj * index[c]
-                dots(score, c - a, most, scale, q, own, qh, k, other, kh, d, heads)
-        elif kind == NUMBERS:
-            for c in range(a, b):
-                far, other = index[min(c + AHEAD, end)], k0 + kj * index[c]
-                expect(k, k0 + kj * far, kh, kw, ks)
-                if again:
-                    expect(lse, l0 + li * far, lh, lw, ls)
-                for h in range(heads):
-                    z = at(q, own + qh * h) + at(k, other + kh * h)
-                    put(score, c - a + most * h, z if z > zero else slope * z)
-        else:
-            for c in range(a, b):
-                far, other = index[min(c + AHEAD, end)], k0 + kj * index[c]
-                expect(k, k0 + kj * far, kh, kw, ks)
-                if again:
-                    expect(lse, l0 + li * far, lh, lw, ls)
-                rows = (q, own, qh, k, other, kh)
-                leaky_dots(score, c - a, most, slope, vector, t0, th, *rows, d, heads)
-        if len(edge_key):
-            for c in range(a, b):
-                e, later = c, c
-                if len(edge):
-                    e, later = edge[c], edge[min(c + AHEAD, end)]
-                expect(edge_key, x0 + xe * later, xh, d, heads)
-                x = x0 + xe * e
-                if again:
-                    other = k0 + kj * index[c]
-                    dots(extra, 0, 1, scale, k, other, kh, edge_key, x, xh, d, heads)
-                else:
-                    dots(extra, 0, 1, scale, q, own, qh, edge_key, x, xh, d, heads)
-                for h in range(heads):
-                    score[c - a + most * h] += extra[h]
-        if len(factor):
-            for c in range(a, b):
-                for h in range(heads):
-                    x = c - a + most * h
-                    if len(plain):
-                        put(plain, p0 + pe * c + ph * h, at(score, x))
-                    put(score, x, at(score, x) * at(factor, f0 + fe * c + fh * h))
-        if len(bias):
-            for c in range(a, b):
-                for h in range(heads):
-                    x = c - a + most * h
-                    put(score, x, at(score, x) + at(bias, b0 + be * c + bh * h))
-        if again:
-            for c in range(a, b):
-                for h in range(heads):
-                    x = c - a + most * h
-                    put(score, x, at(score, x) - at(lse, l0 + li * index[c] + lh * h))
-        for h in range(heads):
-            if again:
-                exps(score, most * h, count, zero)
-                extra[h] = one
-            else:
-                top = largest(score, most * h, count)
-                top = top if top > low else zero  # there is nothing, or NaN
-                total = exps(score, most * h, count, top)
-                put(lse, l0 + li * r + lh * h, top + math.log(total) if total != 0 else low)
-                extra[h] = 1 / total if total != 0 else zero
-        for c in range(a, b):
-            for h in range(heads):
-                put(weights, w0 + we * c + wh * h, at(score, most * h + c - a) * extra[h])
-        if keep > zero and not again:
-            for c in range(a, b):
-                for h in range(heads):
-                    to = w0 + we * c + wh * h
-                    dropped = is_dropped(seed, least, h, i, index[c])
-                    put(weights, to, zero if dropped else at(weights, to) * keep)
 
 
 @njit(nogil=True, cache=True)

@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numba import njit
 
-from edgewise.kernels.edges.numba_loops import is_dropped
+from edgewise.kernels.edges.numba_weights import is_dropped
 from edgewise.kernels.lanes import LANES
 from edgewise.kernels.vectors import (
     AHEAD,

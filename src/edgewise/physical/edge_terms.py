@@ -1,0 +1,70 @@
+"""Numbers of pairs that a relation lists, as terms of the edges of an attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from edgewise.graphs import from_edges, full
+from edgewise.ground.index import Grid, Index, locate
+from edgewise.ground.rules import GroundRule
+from edgewise.language import nodes
+from edgewise.physical.attention import Axes, EdgeSide
+from edgewise.physical.extents import Refused
+from edgewise.physical.rule import SUM, RuleStep
+from edgewise.plan.nodes import Attention
+
+
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """An expression with a value for each pair that a relation lists, grounded."""
+
+    item: nodes.Expression
+    ground: GroundRule
+    names: tuple[str, ...]
+
+    @property
+    def is_dense(self) -> bool:
+        return isinstance(self.ground.heads, Grid)
+
+
+def listed_pairs(parts: Sequence[Listed], node: Attention, axes: Axes, pattern: Any) -> Any:
+    """The pairs of a pattern for which all expressions have values."""
+    for part in parts:
+        if not part.is_dense:
+            pairs = pattern_of(part.ground.heads, part.names, node, axes)
+            pattern = pairs if pattern is None else pattern & pairs
+    return pattern
+
+
+def pattern_of(index: Index, names: Sequence[str], node: Attention, axes: Axes) -> Any:
+    """The pairs (query, key) that occur among keys, inside the axes."""
+    i, j = (index.column(list(names).index(name)) for name in (node.query, node.key))
+    n, m = axes[node.query], axes[node.key]
+    inside = (i >= 0) & (i < n) & (j >= 0) & (j < m)
+    codes = i[inside] * m + j[inside]  # sorted and distinct much faster than pairs are
+    if not bool((codes[1:] > codes[:-1]).all()):
+        codes = torch.unique(codes)
+    return from_edges(torch.stack([codes // m, codes % m]), shape=(n, m))
+
+
+def edge_side(part: Listed, node: Attention, axes: Axes, pattern: Any) -> EdgeSide:
+    """The value of every edge of the pattern, in its order."""
+    edges = (pattern or full()).edges(axes[node.query], axes[node.key])
+    shared = tuple(n for n in node.shared if n in part.names)
+    sizes = tuple(axes[n] for n in shared)
+    grid = Grid((*sizes, edges.shape[1]))
+    of = dict(zip(shared, range(len(shared)), strict=True))
+    at = grid.column(len(shared))
+    places = {node.query: edges[0], node.key: edges[1]}
+    columns = [
+        grid.column(of[name]) if name in of else places[name].to(at.device)[at]
+        for name in part.names
+    ]
+    rows = locate(part.ground.heads, columns)
+    if bool((rows < 0).any()):
+        raise Refused(f"`{part.item!r}` lists other pairs for other heads")
+    return EdgeSide(RuleStep(part.ground, SUM), shared, sizes, rows)
