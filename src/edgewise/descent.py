@@ -21,7 +21,6 @@ from edgewise.physical.plan import PhysicalPlan
 from edgewise.physical.tracing import autocasts
 
 Loss = Callable[..., Tensor]
-Ready = tuple[ReadyCall, list[Tensor], list[Tensor]]
 COMPILED = 8  # layouts that one step compiles: each takes seconds
 OWN = {Tensor, torch.nn.Parameter}
 

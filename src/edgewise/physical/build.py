@@ -24,7 +24,7 @@ from edgewise.ground.source import Source
 from edgewise.ground.topological import Cyclic, stages
 from edgewise.inputs.prepare import batched_relations
 from edgewise.language import nodes
-from edgewise.language.dependencies import components, needs
+from edgewise.language.dependencies import components, needs, reachable
 from edgewise.language.functions import definition
 from edgewise.language.program import Domain
 from edgewise.physical.attention import AttentionStep
@@ -230,7 +230,7 @@ class _Builder:
                     )
                     continue
                 self.refusals[name] = step
-                mine = self._read_by(name, graph)
+                mine = reachable(graph, [name])
                 for other in [w for w in waiting if w <= mine]:
                     made += self._part(other, graph)
                     waiting.remove(other)
@@ -264,16 +264,6 @@ class _Builder:
                     for reader in readers.get(name, ())
                 )
             }
-        return found
-
-    def _read_by(self, name: str, graph: Mapping[str, set[str]]) -> set[str]:
-        """What the rules of an attention need, and what that needs."""
-        found, waiting = set[str](), [name]
-        while waiting:
-            one = waiting.pop()
-            new = graph.get(one, set()) - found
-            found |= new
-            waiting += new
         return found
 
     def _part(self, part: set[str], graph: Mapping[str, set[str]]) -> list[Step]:

@@ -16,7 +16,7 @@ from edgewise.ground.index import Constants, Index, index_of, rows_of
 from edgewise.ground.join import Bindings
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.language import nodes
-from edgewise.language.dependencies import components, needs
+from edgewise.language.dependencies import components, needs, reachable
 from edgewise.language.statements import weights
 from edgewise.plan.nodes import Plan
 from edgewise.provenance.relevant import Relevant
@@ -55,12 +55,7 @@ class Behind:
 def value_recursive(plan: Plan, relation: str) -> bool:
     """Whether values that a relation needs depend on themselves."""
     graph = needs(plan.rules, values_only=True)
-    reached, waiting = {relation}, [relation]
-    while waiting:
-        for name in graph.get(waiting.pop(), ()):
-            if name not in reached:
-                reached.add(name)
-                waiting.append(name)
+    reached = reachable(graph, [relation])
     return any(
         part & reached and any(part & graph[name] for name in part) for part in components(graph)
     )
