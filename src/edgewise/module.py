@@ -75,8 +75,8 @@ class Model(Execution):
 
     def _data(self, facts: Iterable[FactLike] | ragged | None, inputs: dict[str, Any]) -> Data:
         """Inputs, checked but not joined."""
-        given = self._reader.read_to_ground(inputs, self._one)
-        return Data(self._number, given, self._reader.facts(facts), open=facts is None)
+        read = self._reader.read_to_ground(inputs, self._one)
+        return Data(self._number, read, self._reader.facts(facts), open=facts is None)
 
     def samples(self, data: Data) -> list[Data]:
         """The samples of a grounded batch one by one, padded to one layout.
