@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from edgewise.checks import check as check_program
+from edgewise.checks.lint import LearnableConstant
 from edgewise.errors import EdgewiseError, caller, iterates, safe_repr
 from edgewise.language import nodes
 from edgewise.language.program import Program
@@ -83,7 +85,9 @@ def compile(
     """
     without = _options(fill, limit, without, seed, dtype, check, dense)
     refuse_unknown(without)
-    check_program(program)
+    for warning in check_program(program):
+        if isinstance(warning, LearnableConstant):  # the others may be about inputs of the model
+            warnings.warn(warning, stacklevel=3)
     several = isinstance(output, list | tuple)
     outputs: Sequence[nodes.Atom] = output if isinstance(output, list | tuple) else (output,)
     if not outputs:

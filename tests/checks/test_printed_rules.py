@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from edgewise import EdgewiseError, F, Program, R, V
+from edgewise import EdgewiseError, EdgewiseWarning, F, Program, R, V
 
 ENCODER = [
     R.norm1(V.I) <= R.x(V.I)[4, 4],
@@ -40,6 +40,32 @@ def test_a_constant_that_would_be_trained_is_a_warning():
     assert "`R.d_k[0.125].fixed()`" in warning.help
     for fact in (R.d_k[0.125].fixed(), R.d_k["scale":0.125], R.d_k[1.0], R.d_k[[0.5, 0.5]]):
         assert Program([fact, rule]).check() == []
+
+
+def test_compiling_warns_of_a_constant_that_would_be_trained():
+    rules = [R.d_k[0.125], (R.h(V.I) <= (R.d_k, R.x(V.I))) | [F.product], R.g(V.I) <= R.typo(V.I)]
+    with pytest.warns(EdgewiseWarning, match=r"(?s)learnable-constant.*fixed\(\)") as found:
+        Program(rules).compile(R.h)
+    assert (len(found), found[0].filename) == (1, __file__)
+    Program([R.d_k[0.125].fixed(), *rules[1:]]).compile(R.h)  # warnings are errors here
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda a, b: R.h(V.I) <= (a, b) | F.product,
+        lambda a, b: R.h(V.I) <= (a, b | [F.product]),
+        lambda a, b: R.h(V.I) <= a | [F.product],
+        lambda a, b: (R.h(V.I) <= a, b) | F.product,
+    ],
+)
+def test_functions_of_something_that_is_not_a_rule(write):
+    """A tuple or-ed with a list is between Python's own types: no object of ours sees it."""
+    with pytest.raises(EdgewiseError) as caught:
+        write(R.a(V.I), R.b(V.I))
+    assert caught.value.code == "missing-parentheses"
+    with pytest.raises(TypeError, match="'tuple' and 'list'"):
+        (R.a(V.I), R.b(V.I)) | [F.product]
 
 
 def test_a_string_with_the_name_of_a_variable_is_a_warning():

@@ -92,7 +92,7 @@ REWRITINGS = [
         (R.w(V.I, V.J) <= (R.q(V.I).T, R.k(V.J), R.d_k)) | [F.product, SOFTMAX], OUT,
     ]),
     Case("the scale as a number", [*QKV, weights(0.5 * DOT), OUT]),
-    Case("a learnable scale", [*QKV, R.d_k[0.7], WEIGHTS, OUT]),
+    Case("a learnable scale", [*QKV, R.d_k["scale":0.7], WEIGHTS, OUT]),
     Case("the scale on the score", [*QKV, weights(DOT[0.5].fixed()), OUT]),
     Case("elementwise operators", [
         *QKV, D_K, weights(R.d_k * DOT), R.out(V.I) <= R.w(V.I, V.J) * R.v(V.J),
