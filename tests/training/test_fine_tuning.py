@@ -79,6 +79,30 @@ def test_a_run_learns_its_classes_and_is_a_model(more, folder, tmp_path):
     assert run.embed(["a film"]).shape == (1, 8)
 
 
+KNOBS = {
+    "graph": "per_head(window(1), full())",
+    "norm": "pre",
+    "scale": "none",
+    "feed_forward": "swiglu",
+    "aggregation": "mean",
+    "positions": "sinusoidal",
+}
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_a_knob_takes_the_place_of_the_checkpoint_s_own(name, folder):
+    own, changed = loaded(folder), loaded(folder, more=f'{name} = "{KNOBS[name]}"')
+    corpus = own.data.read(folder)
+    batch = corpus.batch(4, 0, 0)
+    outs = []
+    for recipe in (own, changed):
+        model = recipe.model.build(own.objective.words(corpus), corpus, 0).eval()
+        start = zoo.from_pretrained(folder / "start")
+        assert torch.equal(model.program.weight("word"), start.weights["word"])
+        outs.append(model(batch["token"], batch["lengths"]))
+    assert not torch.allclose(*outs)
+
+
 def test_a_run_is_a_start_too(folder, tmp_path):
     loaded(folder, steps=2)
     text = (folder / "recipe.toml").read_text()
@@ -97,6 +121,8 @@ def test_a_run_is_a_start_too(folder, tmp_path):
     assert torch.equal(model.program.weight("word"), first.model.weight("word"))
     *_, end = training.train(recipe, tmp_path / "run")
     assert end.kind == "end"
+    with pytest.raises(EdgewiseError, match="`norm` cannot be changed: the checkpoint is a run"):
+        FineTuned(path=start, norm="post").build(recipe.objective.words(corpus), corpus, 0)
 
 
 def test_data_of_another_tokenizer_or_too_long_is_refused(folder):

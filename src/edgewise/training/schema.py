@@ -6,7 +6,6 @@ from typing import Any
 
 from edgewise.errors import EdgewiseError
 from edgewise.graphs import Pattern, parse
-from edgewise.zoo.block import Block
 
 Mistakes = Iterator[tuple[str, str, str]]  # key, message, help
 
@@ -33,14 +32,6 @@ def check_heads(size: int, heads: int) -> Mistakes:
     if size % heads:
         what = f"size {size} is not divisible by {heads} heads"
         yield "heads", what, f"choose a divisor of {size}"
-
-
-def check_graph(key: str, text: str) -> Mistakes:
-    """The text of a graph, or none."""
-    try:
-        Block(graph=text or None)
-    except EdgewiseError as error:
-        yield key, error.message, error.help
 
 
 def check_patterns(key: str, texts: Iterable[Any]) -> Mistakes:

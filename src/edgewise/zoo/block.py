@@ -234,7 +234,7 @@ def _check_graph(config: Any) -> None:
             raise BadConfig(
                 f"`{model}` has one graph for all heads", caller(), "give one pattern, or per layer"
             )
-        if isinstance(graph, per_head) and config.heads % len(graph):
+        if isinstance(graph, per_head) and getattr(config, "heads", len(graph)) % len(graph):
             raise BadConfig(
                 f"{config.heads} heads cannot be divided among {len(graph)} patterns",
                 caller(),

@@ -9,10 +9,10 @@ Paper: https://arxiv.org/abs/2006.03654. Parity: `transformers.DebertaModel`.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from edgewise.language import F, Program, R, V, W
-from edgewise.language.nodes import Atom, Expression, Function, Statement
+from edgewise.language.nodes import Atom, Function, Statement
 from edgewise.zoo import bert, block, layers
 from edgewise.zoo.block import Edges
 from edgewise.zoo.parts import Statements, dropped, head_size, heads, layer_norm, present
@@ -45,7 +45,6 @@ class Config(block.Block):
     pooling: Function = F.gelu
 
     OWN: ClassVar = {"norm": "post", "positions": "relative"}
-    FITS: ClassVar = {"positions": ("relative", "none")}
 
     @property
     def width(self) -> int:
@@ -84,23 +83,23 @@ def attention(
 ) -> Statements:
     """Three score terms: content to content, content to place, place to content.
 
-    `projected` are the rules of `place_k(h, place)` and `place_q(h, place)`.
+    With other positions there is the first alone. `projected` are the rules of
+    `place_k(h, place)` and `place_q(h, place)`.
     """
+    if config.aggregation != "softmax" or config.positions != "relative":
+        how: Any = {"key_bias": key_bias, "scores": layers.REAL}
+        return layers.attention(x, y, config, edges, **how)
     d, size, h = head_size(config.size, config.heads), config.size, V.H
-    values = heads(x, R.v, size, d)
-    terms: tuple[Expression, ...] = layers.REAL
-    if config.aggregation != "softmax":
-        return [*values, *layers.attend(x, y, R.v(h, V.J), terms, config, edges)]
-    placed = config.positions == "relative"
-    factor = layers.factor(config, 3 * d if placed else d)
+    factor = layers.factor(config, 3 * d)
     content = R.k(h, V.J).T @ layers.scaled(R.q(h, V.I), factor)
-    apart = [R.to_place(h, V.I, V.J), R.from_place(h, V.I, V.J)] if placed else []
-    terms = (content, *(layers.scaled(term, factor) for term in apart), *terms)
+    apart = (R.to_place(h, V.I, V.J), R.from_place(h, V.I, V.J))
+    terms = (content, *(layers.scaled(term, factor) for term in apart), *layers.REAL)
     return [
         *heads(x, R.q, size, d),
         *heads(x, R.k, size, d, bias=key_bias),
-        *values,
-        *([*projected(d, size), *TO_PLACES] if placed else []),
+        *heads(x, R.v, size, d),
+        *projected(d, size),
+        *TO_PLACES,
         *layers.attend(x, y, R.v(h, V.J), terms, config, edges),
     ]
 
@@ -135,10 +134,13 @@ def around(
     """A stack of layers between embeddings and readouts; `places` number `count`."""
     d, placed = config.size, config.positions == "relative"
     norms = config.norm != "none"
+    word = F.lookup(W.word[config.vocabulary, d], R.token(V.I))
+    made, vector = layers.placed(word, R.token, R.word, config)
     row = R.embedded(V.I) if norms else R.word(V.I)
     rules = [
-        *(places if placed else []),
-        R.word(V.I) <= F.lookup(W.word[config.vocabulary, d], R.token(V.I)),
+        *(places if placed else layers.positions(R.token, config)),
+        *made,
+        R.word(V.I) <= vector,
         *(layer_norm(R.word, R.embedded, d, eps=config.eps) if norms else []),
         R.x(V.I) <= dropped(row * R.mask(V.I), config.dropout),
         *present(R.mask, R.present),
@@ -146,7 +148,8 @@ def around(
         *layers.ended(last, R.out, config),
         *readouts(config),
     ]
-    return Program(rules, domains={V.H: config.heads} | ({V.D: count} if placed else {}))
+    domains = {v: n for v, n in layers.domains(config).items() if v != V.B}
+    return Program(rules, domains=domains | ({V.D: count} if placed else {}))
 
 
 def readouts(config: Config) -> Statements:

@@ -4,9 +4,10 @@ The knobs are those of `edgewise.zoo.block.Block`.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 from edgewise.language import F, R, V, W
@@ -300,31 +301,38 @@ def _others(keys: tuple[Variable, ...], known: tuple[Variable, ...]) -> tuple[Ex
     return tuple(W[f"each_{k.name}"](k)[1,].filled(1.0).fixed() for k in keys if k not in known)
 
 
-def score_terms(config: Config) -> tuple[Expression, ...]:
-    """What positions add to a score."""
+def score_terms(config: Config, keys: tuple[Variable, ...] = (V.H,)) -> tuple[Expression, ...]:
+    """What positions add to a score; `keys` number the heads."""
     match config.positions:
         case "alibi":
-            return (R.slope(V.H) * R.distance(V.I, V.J),)
+            return (R.slope(*keys) * R.distance(V.I, V.J),)
         case "relative":
-            return (R.relative(V.H, V.I, V.J),)
+            return (R.relative(*keys, V.I, V.J),)
     return ()
 
 
-def positions(x: Atom, config: Config, *, both: bool = True) -> Statements:
-    """The rules behind positions that are part of scores; `both`: keys ahead are attended to."""
+def positions(
+    x: Atom, config: Config, *, both: bool = True, heads: Mapping[Variable, int] | None = None
+) -> Statements:
+    """The rules behind positions that are part of scores; `both`: keys ahead are attended to.
+
+    `heads` are the variables that number the heads, and their sizes.
+    """
+    heads = {V.H: config.heads} if heads is None else heads
     match config.positions:
         case "rotary":
-            return rotary(x, speeds(head_size(config.size, config.heads)))
+            return rotary(x, speeds(value_size(config)))
         case "alibi":
             rows = R.hidden[x.relation]
             far = F.abs(R.special.sub_eval(V.I, V.J))
             slopes = [2.0 ** (-8 * (h + 1) / config.heads) for h in range(config.heads)]
+            each = zip(product(*map(range, heads.values())), slopes, strict=True)
             return [
                 R.distance(V.I, V.J) <= (far, rows(V.I), rows(V.J)),
-                *(Fact(R.slope(h)[-slope].fixed()) for h, slope in enumerate(slopes)),
+                *(Fact(R.slope(*h)[-slope].fixed()) for h, slope in each),
             ]
         case "relative":
-            return relative(x, R.relative, BUCKETS, FAR_BUCKET, both=both)
+            return relative(x, R.relative, BUCKETS, FAR_BUCKET, both=both, heads=tuple(heads))
     return []
 
 

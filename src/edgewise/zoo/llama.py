@@ -70,7 +70,6 @@ class Config(block.Block):
     scaled: bool = False
 
     OWN: ClassVar = {"positions": "rotary"}
-    FITS: ClassVar = {"positions": ("rotary", "learned", "sinusoidal", "none")}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -135,7 +134,7 @@ def attention(x: Atom, config: Config, edges: Edges, *, local: bool) -> Statemen
         *values,
         *turned(R.q, R.rotated_q, config, at, V.G, V.U),
         *turned(R.k, R.rotated_k, config, at, V.G),
-        *attend((score,), config, runs),
+        *attend((score, *layers.score_terms(config, heads)), config, runs),
     ]
 
 
@@ -217,7 +216,7 @@ def program(config: Config) -> Program:
     rules = [
         *made,
         R.x(V.I) <= row,
-        *(rotations(config) if config.positions == "rotary" else []),
+        *positions(config),
         *stack,
         R.out(V.I) <= end,
         *([R.score(V.I) <= score] if capped else []),
@@ -228,12 +227,18 @@ def program(config: Config) -> Program:
 
 def domains(config: Any) -> dict[Variable, int]:
     """Those of groups, of the heads of a group, and of learned positions."""
-    found = {V.G: config.groups, V.U: config.heads // config.groups}
-    return found | ({V.I: config.length} if config.positions == "learned" else {})
+    found = {v: n for v, n in layers.domains(config).items() if v != V.H}
+    return found | head_sizes(config)
 
 
-def rotations(config: Config) -> Statements:
-    """The angles of all positions, and those of local layers."""
+def head_sizes(config: Any) -> dict[Variable, int]:
+    return {V.G: config.groups, V.U: config.heads // config.groups}
+
+
+def positions(config: Config) -> Statements:
+    """Those that are part of scores: rotary ones also have the angles of local layers."""
+    if config.positions != "rotary":
+        return layers.positions(R.token, config, both=False, heads=head_sizes(config))
     d = config.rotated or config.d
     local = rotary(R.token, speeds(d, config.local_base or 1.0))
     own = scaled_rotary(R.token, config.scaling, speeds(d, config.base), d, config.base)

@@ -8,7 +8,6 @@ Paper: https://arxiv.org/abs/2004.05150. Parity: `transformers.LongformerModel`,
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from edgewise.graphs import global_tokens, window
 from edgewise.language import Program, R, V, W, scope
@@ -32,8 +31,6 @@ class Config(bert.Config):
     eps: float = 1e-5
     radius: int = 256
     tokens: int = 1
-
-    FITS: ClassVar = {"positions": ("learned", "sinusoidal", "none")}
 
 
 def layer(x: Atom, config: Config, edges: Edges) -> Statements:

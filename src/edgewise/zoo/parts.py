@@ -14,7 +14,7 @@ from edgewise.errors import caller
 from edgewise.graphs.checks import integer
 from edgewise.graphs.errors import BadSize
 from edgewise.language import F, R, V, W
-from edgewise.language.nodes import Atom, Expression, Function, Statement, Weight
+from edgewise.language.nodes import Atom, Expression, Function, Statement, Variable, Weight
 
 Statements = list[Statement]
 FAR = -1e4  # exp(FAR) is 0 in every precision, and FAR leaves digits for a score
@@ -171,7 +171,15 @@ def present(mask: Atom, y: Atom) -> Statements:
     return [y(V.I) <= F.log(mask(V.I))]
 
 
-def relative(x: Atom, y: Atom, buckets: int, far: int, *, both: bool = True) -> Statements:
+def relative(
+    x: Atom,
+    y: Atom,
+    buckets: int,
+    far: int,
+    *,
+    both: bool = True,
+    heads: tuple[Variable, ...] = (V.H,),
+) -> Statements:
     """Relative position bias, one learnable number per head and bucket of distances.
 
     bₕᵢⱼ = tableₕ[bucket(j − i)], derived as y(H, I, J); `B` needs the domain of the buckets.
@@ -181,7 +189,8 @@ def relative(x: Atom, y: Atom, buckets: int, far: int, *, both: bool = True) -> 
     rows = R.hidden[x.relation]
     bucket = R.special.bucket if both else R.special.bucket_before
     near = bucket(V.I, V.J, buckets, far, V.B)
-    return [y(V.H, V.I, V.J) <= (W[y.relation](V.B, V.H)[1,], near, rows(V.I), rows(V.J))]
+    table = W[y.relation](V.B, *heads)[1,]
+    return [y(*heads, V.I, V.J) <= (table, near, rows(V.I), rows(V.J))]
 
 
 def rotary(x: Atom, speeds: Sequence[float] | Atom, *, amplitude: float = 1.0) -> Statements:

@@ -40,7 +40,7 @@ class Config(block.Block):
     tied: bool = False
 
     OWN: ClassVar = llama.Config.OWN
-    FITS: ClassVar = {**llama.Config.FITS, "norm": ("pre", "none")}
+    FITS: ClassVar = {"norm": ("pre", "none")}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,7 +88,7 @@ def program(config: Config) -> Program:
     rules = [
         *made,
         R.x(V.I) <= dropped(row, config.embedding_dropout),
-        *(llama.rotations(config.attention) if config.positions == "rotary" else []),
+        *llama.positions(config.attention),
         *stack,
         *layers.ended(last, R.out, config),
         R.logits(V.I) <= (R.out(V.I)[table[words, size]], W["logits.bias"][words,]),

@@ -45,7 +45,7 @@ class Config(block.Block):
     dropout: float = 0.1
 
     OWN: ClassVar = {"scale": "none", "positions": "relative"}
-    FITS: ClassVar = {"positions": ("relative", "alibi", "sinusoidal", "none")}
+    FITS: ClassVar = {"positions": ("relative", "alibi", "rotary", "sinusoidal", "none")}
 
     def __post_init__(self) -> None:
         super().__post_init__()

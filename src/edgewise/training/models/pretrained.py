@@ -15,8 +15,10 @@ from edgewise.language.nodes import Expression
 from edgewise.module import Model
 from edgewise.training.errors import BadData
 from edgewise.training.models.classifier import mask_of
+from edgewise.training.models.knobs import NAMES, check_config
 from edgewise.training.models.language import STD
-from edgewise.training.schema import Mistakes, check_graph, number, one_of
+from edgewise.training.schema import Mistakes, number, one_of
+from edgewise.zoo.block import AGGREGATIONS, NORMS, POSITIONS, Block
 from edgewise.zoo.parts import affine, dropped
 from edgewise.zoo.pretrained import Pretrained, from_pretrained
 from edgewise.zoo.pretrained.fetch import checkpoint_of
@@ -30,19 +32,29 @@ class FineTuned:
     """`path` is a run, a folder of Hugging Face, or a name that `edgewise models` lists.
 
     The head reads the mean row of a text, or its first. Data needs the tokenizer of the checkpoint:
-    `tokenizer` in `[data]` is the same path. A `graph` takes the place of the checkpoint's own.
+    `tokenizer` in `[data]` is the same path. A knob takes the place of the checkpoint's own;
+    weights that the checkpoint does not have begin at random.
     """
 
     path: str
     dropout: float = number(0.1, least=0.0, below=1.0)
     pooling: str = one_of("mean", "mean", "first")
     graph: str = ""
+    norm: str = one_of("", "", *NORMS)
+    scale: str | int | float = ""
+    feed_forward: str | int = ""
+    aggregation: str = one_of("", "", *AGGREGATIONS)
+    positions: str = one_of("", "", *POSITIONS)
 
     states: ClassVar = "out"  # what `embed` takes the mean of
     size: ClassVar = 0
 
     def check(self) -> Mistakes:
-        yield from check_graph("graph", self.graph)
+        yield from check_config(lambda: Block(**self.knobs()))
+
+    def knobs(self) -> dict[str, Any]:
+        """Those that are set."""
+        return {name: value for name in NAMES if (value := getattr(self, name)) != ""}
 
     def build(self, words: int, corpus: Any, seed: int) -> FineTunedModel:
         found = from_pretrained(checkpoint_of(self.path))
@@ -68,9 +80,14 @@ class FineTuned:
         config, program, states = found.config, found.program, self.states
         section = getattr(config, "model", None)  # of a run
         if section is None:
-            graph = {"graph": self.graph} if self.graph else {}
-            config = replace(config, dropout=self.dropout, **graph)
+            config = replace(config, dropout=self.dropout, **self.knobs())
             program = found.spec.MODEL.program(config)
+        elif self.knobs():
+            raise BadData(
+                f"`{next(iter(self.knobs()))}` cannot be changed: the checkpoint is a run",
+                Span.of("<model>", self.path),
+                "set it in the recipe of that run, or start from a Hugging Face folder",
+            )
         else:
             states = getattr(section, "states", states)
         rows: Expression = R[states](0)
