@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: demo test test-oldest check bench dist docs examples golden clean
+.PHONY: demo test test-oldest check bench dist docs site examples golden clean
 
 demo: $(READY)
 	$(BIN)/python -m edgewise.demo
@@ -27,6 +27,9 @@ examples: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/build.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+site: docs
+	EDGEWISE_SITE=1 $(BIN)/python -m pytest -q tests/browser
 
 dist: $(READY)
 	.ci/wheel

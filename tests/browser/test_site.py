@@ -1,0 +1,123 @@
+"""The built documentation, read as a visitor does. `make site` builds it and runs this."""
+
+import os
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from tests.browser.chromium import SITE, browser, chromium, served
+
+if not os.environ.get("EDGEWISE_SITE"):
+    pytest.skip("the built site is tested by `make site`", allow_module_level=True)
+
+WORDS = {  # what a visitor types, and a page that must be among the first answers
+    "install": "how-to/install.html",
+    "sliding window": "window",
+    "sinks": "",
+    "pandas": "how-to/data.html",
+    "generate text": "",
+    "FlexAttention": "how-to/coming-from.html",
+    "padding": "",
+    "DuckDB": "how-to/data.html",
+    "softmax": "",
+    "shape-mismatch": "reference/errors/",
+    "LoRA": "how-to/hugging-face.html",
+}
+PAGES = sorted(str(path.relative_to(SITE)) for path in SITE.rglob("*.html"))
+
+
+class Reader(HTMLParser):
+    """The links and the places of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links, self.places = [], set()
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.links += [found[name] for name in ("href", "src") if found.get(name)]
+        self.places |= {found[name] for name in ("id", "name") if found.get(name)}
+
+
+def read(path: Path) -> Reader:
+    reader = Reader()
+    reader.feed(path.read_text(encoding="utf-8"))
+    return reader
+
+
+@pytest.fixture(scope="module")
+def address():
+    with served(SITE) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def chrome():
+    assert chromium(), "install Debian's chromium"
+    with browser() as found:
+        yield found
+
+
+def test_every_internal_link_is_alive():
+    readers = {page: read(SITE / page) for page in PAGES}
+    assert len(readers) > 100
+    dead = []
+    for page, reader in readers.items():
+        for link in reader.links:
+            parts = urlsplit(link)
+            if parts.scheme or link.startswith("//") or page == "404.html":
+                continue
+            place = unquote(parts.path)
+            target = SITE / page if not place else (SITE / page).parent / place
+            target = target / "index.html" if target.is_dir() else target
+            name = str(target.resolve().relative_to(SITE.resolve()))
+            anchor = unquote(parts.fragment)
+            known = readers.get(name)
+            if not target.exists() or (anchor and known and anchor not in known.places):
+                dead.append((page, link))
+    assert dead == []
+
+
+def test_pages_ask_no_other_host_and_log_no_errors(chrome, address):
+    page, faults = chrome.new_page(), []
+    page.on("console", lambda m: faults.append((page.url, m.text)) if m.type == "error" else None)
+    page.on("pageerror", lambda error: faults.append((page.url, str(error))))
+    page.on(
+        "request",
+        lambda r: None if r.url.startswith((address, "data:")) else faults.append(r.url),
+    )
+    for name in [page for page in PAGES if page != "404.html"]:
+        assert page.goto(f"{address}/{name}").ok
+    assert faults == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_front_pages_fit_a_screen(chrome, address, width, scheme):
+    size = {"width": width, "height": 844}
+    with chrome.new_context(viewport=size, color_scheme=scheme) as context:
+        page = context.new_page()
+        for name in ("index", "how-to/install", "how-to/coming-from", "models", "benchmarks"):
+            page.goto(f"{address}/{name}.html")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+            clipped = page.evaluate(
+                "[...document.querySelectorAll('.highlight:not(.language-text) code')]"
+                ".filter(x => x.scrollWidth > x.clientWidth + 2).length"
+            )
+            assert clipped == 0, name
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_search_answers(chrome, address, words):
+    with chrome.new_context() as context:
+        page = context.new_page()
+        page.goto(f"{address}/index.html")
+        page.click(".md-search__input")
+        page.keyboard.type(words)
+        page.wait_for_selector(".md-search-result__link", timeout=20_000)
+        found = page.eval_on_selector_all(
+            ".md-search-result__item > .md-search-result__link", "all => all.map(x => x.href)"
+        )
+    assert any(WORDS[words] in link for link in found[:10]), found[:10]
