@@ -116,7 +116,7 @@ def test_search_answers(chrome, address, words):
         page.goto(f"{address}/index.html")
         page.click(".md-search__input")
         page.keyboard.type(words)
-        page.wait_for_selector(".md-search-result__link", timeout=20_000)
+        page.wait_for_selector(".md-search-result__link", timeout=60_000)
         found = page.eval_on_selector_all(
             ".md-search-result__item > .md-search-result__link", "all => all.map(x => x.href)"
         )
