@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from edgewise.errors import Span
 from edgewise.language.nodes import Atom
-from edgewise.replay import Why
 from edgewise.training import recipe as recipes
 from edgewise.training.data.files import bad
 from edgewise.training.errors import WrongTask
 from edgewise.training.folder import RECIPE, data_folder
 from edgewise.training.model_files import bad as bad_run
 from edgewise.training.run import Run, read_run
+
+if TYPE_CHECKING:
+    from edgewise.reference.why import Why
 
 BATCH = 256
 Prediction = dict[str, Any]

@@ -40,10 +40,11 @@ def layer(x: Atom, config: Config) -> Statements:
 
 def program(config: Config) -> Program:
     """Reads `x(i)` and `edge(i, j)`, from j to i; derives `out(i)`."""
-    return Program([*_graph(), *layer(R.x, config)])
+    return Program([*normalised(), *layer(R.x, config)])
 
 
-def _graph() -> Statements:
+def normalised() -> Statements:
+    """`neighbour(i, j)` with self-loops, and `degree(i)` of them."""
     degree = R.degree(V.I) <= R.neighbour(V.I, V.J)
     return [*neighbourhood(R.x, R.edge, R.neighbour), degree]
 
@@ -51,5 +52,5 @@ def _graph() -> Statements:
 def network(config: Network) -> Program:
     """Reads `x(i)` and `edge(i, j)`; by default two layers, as in the paper."""
     return networks.assembled(
-        config, lambda x, inputs, outputs, last: layer(x, Config(inputs, outputs)), *_graph()
+        config, lambda x, inputs, outputs, last: layer(x, Config(inputs, outputs)), *normalised()
     )

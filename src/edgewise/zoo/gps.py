@@ -83,5 +83,5 @@ def network(config: Network) -> Program:
         lambda x, inputs, outputs, last: layer(x, sizes, R.bond),
         bonds,
         domains={V.H: config.heads},
-        bare=True,
+        bare="out",
     )

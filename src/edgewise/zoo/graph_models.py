@@ -2,14 +2,36 @@
 
 from types import ModuleType
 
-from edgewise.zoo import gat, gatv2, gcn, gin, gine, gps, graphsage
+from edgewise.zoo import (
+    appnp,
+    basic_gnn,
+    gat,
+    gated_gcn,
+    gatv2,
+    gcn,
+    gin,
+    gine,
+    gps,
+    graph_nets,
+    graph_transformer,
+    graphsage,
+    monet,
+    rgcn,
+)
 
 GRAPH_MODELS: dict[str, ModuleType] = {
+    "basic_gnn": basic_gnn,
+    "graph_nets": graph_nets,
     "gcn": gcn,
     "graphsage": graphsage,
     "gin": gin,
     "gine": gine,
     "gat": gat,
     "gatv2": gatv2,
+    "monet": monet,
+    "rgcn": rgcn,
+    "gated_gcn": gated_gcn,
+    "appnp": appnp,
+    "graph_transformer": graph_transformer,
     "gps": gps,
 }

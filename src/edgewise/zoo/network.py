@@ -37,6 +37,7 @@ class Network:
     - inputs, edges, positions: features of `x(i)`, of `edge(i, j)` and of `position(i)`
     - encode: a linear map before the first layer, which makes all layers of one size
     - head: the layers of the MLP that gives the logits; 0: the last layer does (of nodes only)
+    - dropout: of the rows that layers read; of graphs, of what is read out
     - jump: graphs are read out after every layer, and the logits are the sum
     """
 
@@ -59,12 +60,7 @@ class Network:
     def __post_init__(self) -> None:
         choices = {"task": TASKS, "norm": NORMS, "activation": ACTIVATIONS, "readout": READOUTS}
         for name, known in choices.items():
-            value = getattr(self, name)
-            if not isinstance(value, str) or value not in known:
-                raise _bad(
-                    f"`{name}={safe_repr(value)}` is not one of {', '.join(known)}",
-                    suggest(str(value), list(known), f"write `{name}={next(iter(known))!r}`"),
-                )
+            one_of(name, getattr(self, name), tuple(known))
         for name in ("inputs", "hidden", "outputs", "layers"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -76,6 +72,15 @@ class Network:
     def gives_logits(self) -> bool:
         """Whether the last layer gives the logits of nodes."""
         return self.task == "node" and self.head == 0
+
+
+def one_of(name: str, value: object, known: Sequence[str]) -> None:
+    """Refuse a choice that is not one of those known."""
+    if not isinstance(value, str) or value not in known:
+        raise _bad(
+            f"`{name}={safe_repr(value)}` is not one of {', '.join(known)}",
+            suggest(str(value), list(known), f"write `{name}={known[0]!r}`"),
+        )
 
 
 def edge_features(config: Network, model: str) -> int:
@@ -94,13 +99,21 @@ def assembled(
     layer: Layer,
     *before: Statement,
     domains: Mapping[Variable, Any] | None = None,
-    bare: bool = False,
+    bare: str = "",
 ) -> Program:
     """The network of a layer: derives `logits(i)`, `logits(q)` or `logits` by its task.
 
     `before` are rules of the graph that all layers read, such as degrees. Layers that have norms
-    and residuals of their own are `bare`: nothing stands between them.
+    and residuals of their own are bare: they derive the relation `bare`, and nothing follows.
     """
+    rules, x, states = stacked(config, layer, *before, bare=bare)
+    return Program([*rules, *logits(config, x, states)], domains=dict(domains or {}))
+
+
+def stacked(
+    config: Network, layer: Layer, *before: Statement, bare: str = ""
+) -> tuple[Statements, Atom, list[tuple[Atom, int]]]:
+    """The layers: rules, the rows of the last, and those that are read out with their sizes."""
     rules, x, size = encoded(config)
     rules += before
     states: list[tuple[Atom, int]] = [(x, size)] if config.jump else []
@@ -108,11 +121,11 @@ def assembled(
         last = k == config.layers - 1 and config.gives_logits
         width = config.outputs if last else config.hidden
         made = (layer if bare else _around(config, layer))(x, size, width, last)
-        state = "out" if bare or last else "state"
+        state = bare or ("out" if last else "state")
         rules += scope(f"layer.{k}")(made)
         x, size = R[f"layer.{k}.{state}"], width
         states.append((x, size))
-    return Program([*rules, *logits(config, x, states)], domains=dict(domains or {}))
+    return rules, x, states
 
 
 def encoded(config: Network) -> tuple[Statements, Atom, int]:
@@ -136,7 +149,7 @@ def _around(config: Network, layer: Layer) -> Layer:
     def made(x: Atom, size: int, width: int, last: bool) -> Statements:
         rules: Statements = []
         read = x
-        if config.dropout:
+        if config.dropout and config.task != "graph":
             rules, read = [R.dropped(V.I) <= dropped(x(V.I), config.dropout)], R.dropped
         rules += layer(read, size, width, last)
         if last:

@@ -8,9 +8,11 @@ adds nothing, as in PyG.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom, Variable
+from edgewise.zoo import network as networks
 from edgewise.zoo.parts import Statements
 
 
@@ -47,7 +49,25 @@ def _shared_basis(m: int, d: int) -> Statements:
 
 def program(config: Config) -> Program:
     """Reads `x(i)` and `edge(i, t, j)`, from j to i with type t; derives `out(i)`."""
-    domains: dict[Variable, int | tuple[str, ...]] = {V.T: config.types}
-    if config.bases is not None:
-        domains[V.B] = config.bases
-    return Program(layer(R.x, config), domains=domains)
+    return Program(layer(R.x, config), domains=_domains(config))
+
+
+def _domains(config: Any) -> dict[Variable, int | tuple[str, ...]]:
+    return {V.T: config.types} | ({} if config.bases is None else {V.B: config.bases})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network(networks.Network):
+    """`types` of edges: a number, or names; all of them are computed together."""
+
+    types: int | tuple[str, ...] = 4
+    bases: int | None = None
+
+
+def network(config: Network) -> Program:
+    """Reads `x(i)` and `edge(i, t, j)`."""
+
+    def made(x: Atom, inputs: int, outputs: int, last: bool) -> Statements:
+        return layer(x, Config(inputs, outputs, config.types, config.bases))
+
+    return networks.assembled(config, made, domains=_domains(config))

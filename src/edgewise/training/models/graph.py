@@ -20,8 +20,9 @@ from edgewise.zoo.network import ACTIVATIONS, NORMS, READOUTS
 
 MOST_GROUNDED = 2048  # batches that stay grounded
 SIZES = ("inputs", "edges", "positions", "outputs")  # what a network reads of a corpus
+TYPED = "rgcn"  # reads edge(i, t, j): the type is the largest feature of an edge
 LEVELS = {0: "node", 1: "edge", 2: "graph"}  # `sizes` of a run are integers
-OF_SOME = ("heads", "attention_dropout")
+OF_SOME = ("heads", "attention_dropout", "aggregation", "bases", "steps", "teleport", "kernels")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,11 @@ class GraphNetwork:
     jump: bool = False
     heads: int | None = number(None, least=1)
     attention_dropout: float | None = number(None, least=0.0, below=1.0)
+    aggregation: str | None = None
+    bases: int | None = number(None, least=1)
+    steps: int | None = number(None, least=1)
+    teleport: float | None = number(None, least=0.0, below=1.0)
+    kernels: int | None = number(None, least=1)
 
     def check(self) -> Mistakes:
         known = {f.name for f in fields(GRAPH_MODELS[self.layer].Network)}
@@ -63,6 +69,8 @@ class GraphNetwork:
         module = GRAPH_MODELS[self.layer]
         chosen = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "layer"}
         chosen = {name: value for name, value in chosen.items() if value is not None}
+        if self.layer == TYPED:
+            chosen["types"] = sizes["edges"] or 1
         found: Program = module.network(module.Network(**chosen, **sizes))
         return found
 
@@ -73,7 +81,8 @@ class GraphNetwork:
 
     def module(self, program: Model, words: int, corpus: Any) -> GraphModel:
         """The module around a compiled program."""
-        return GraphModel(program, LEVELS[corpus.level], corpus.outputs)
+        typed = self.layer == TYPED
+        return GraphModel(program, LEVELS[corpus.level], corpus.outputs, typed=typed)
 
 
 def _fields(kind: Any) -> set[str]:
@@ -86,8 +95,9 @@ class GraphModel(nn.Module):
     A batch that comes again, by its key, is not grounded again.
     """
 
-    def __init__(self, program: Model, task: str, outputs: int) -> None:
+    def __init__(self, program: Model, task: str, outputs: int, *, typed: bool = False) -> None:
         super().__init__()
+        self.typed = typed
         self.program, self.task, self.outputs = program, task, outputs
         self._grounded: OrderedDict[bytes, Data] = OrderedDict()
 
@@ -105,7 +115,8 @@ class GraphModel(nn.Module):
         key = batch["key"].numpy().tobytes()
         data = self._grounded.get(key)
         if data is None:
-            data = self._grounded[key] = self.program.ground(**self.inputs(batch))
+            read: Any = self.inputs(batch)
+            data = self._grounded[key] = self.program.ground(**read)
             if len(self._grounded) > MOST_GROUNDED:
                 self._grounded.popitem(last=False)
         return data
@@ -113,8 +124,17 @@ class GraphModel(nn.Module):
     def inputs(self, batch: Batch) -> dict[str, Input]:
         """The relations of a batch: one graph, or a sample for each."""
         device = next(self.program.parameters()).device
-        found = relations(batch, device, one=self.task != "graph")
+        found = relations(
+            with_types(batch) if self.typed else batch, device, one=self.task != "graph"
+        )
         return {name: item for name, item in found.items() if name in self.program.inputs}
+
+
+def with_types(batch: Batch) -> Batch:
+    """Edges (i, t, j): the type of an edge is the place of its largest feature."""
+    i, j = batch["edge"]
+    kind = batch["edge_x"].argmax(1) if "edge_x" in batch else torch.zeros_like(i)
+    return {n: t for n, t in batch.items() if n != "edge_x"} | {"edge": torch.stack([i, kind, j])}
 
 
 def relations(batch: Batch, device: torch.device, *, one: bool) -> dict[str, Input]:
