@@ -1,13 +1,14 @@
-"""Mini-batches: a grounded graph in parts, each what some seeds need, exact or sampled."""
+"""Mini-batches: some samples of grounded data, or the part of a graph that some seeds need."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -32,12 +33,13 @@ class Batch(Data):
     """
 
     decided: Mapping[Data, Data] = MappingProxyType({})  # by what values select, where they do
-    index: Tensor
     seeds: Tensor | list[tuple[nodes.Constant, ...]]
-    step: int
 
 
-class Batches:
+Made = TypeVar("Made", bound=Data)
+
+
+class Epochs(Generic[Made]):
     """Iterates over the batches of an epoch; the next time, over those of the next one.
 
     Batch `step`, counted over all epochs, depends on the seed and on nothing else.
@@ -46,49 +48,35 @@ class Batches:
     def __init__(
         self,
         model: Execution,
-        seeds: WantLike,
         data: Data,
-        inputs: Mapping[str, Input],
+        count: int,
         *,
         batch: int,
-        most: Sequence[int | None] | None,
         seed: int,
         shuffle: bool,
         workers: int,
         prefetch: int,
         drop_last: bool,
     ) -> None:
-        self.model = model
-        self.data = data
-        self.most = _checked_most(most)
-        self.seed, self.shuffle = _integer("seed", seed, 0), shuffle
-        self.workers, self.prefetch = (
-            _integer("workers", workers, 0),
-            _integer("prefetch", prefetch, 1),
-        )
-        self.epoch = 0
-        want = read_want(model.plan, seeds)
-        if len(want.keys) != 1:
-            raise BadBatches(
-                f"`seeds` are keys of {len(want.keys)} outputs", caller(), "give those of one"
-            )
-        (self.output, self.keys), *_ = want.keys.items()
-        self.count = self.keys.shape[1] if isinstance(self.keys, Tensor) else len(self.keys)
+        self.model, self.data, self.count = model, data, count
         self.size = _integer("batch", batch, 1)
+        self.seed, self.shuffle = _integer("seed", seed, 0), shuffle
+        self.workers = _integer("workers", workers, 0)
+        self.prefetch = _integer("prefetch", prefetch, 1)
         self.drop_last = drop_last
-        self.inputs = inputs
+        self.epoch = 0
 
     def __len__(self) -> int:
         full, rest = divmod(self.count, self.size)
         return full + bool(rest and not self.drop_last)
 
-    def at(self, step: int) -> Batch:
+    def at(self, step: int) -> Made:
         """Batch number `step`, counted over all epochs."""
         epoch, number = divmod(_integer("step", step, 0), max(len(self), 1))
         index = self._order(epoch)[number * self.size : (number + 1) * self.size]
         return self._made(step, index)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Made]:
         epoch, self.epoch = self.epoch, self.epoch + 1
         order, first = self._order(epoch), epoch * len(self)
         starts = range(0, len(self) * self.size, self.size)
@@ -100,7 +88,7 @@ class Batches:
             yield from (task() for task in tasks)
             return
         with ThreadPoolExecutor(self.workers) as pool:
-            waiting: deque[Future[Batch]] = deque()
+            waiting: deque[Future[Made]] = deque()
             for task in tasks:
                 waiting.append(pool.submit(task))
                 if len(waiting) > self.workers * self.prefetch:
@@ -112,6 +100,44 @@ class Batches:
         if not self.shuffle:
             return np.arange(self.count)
         return np.random.default_rng([self.seed, 0, epoch]).permutation(self.count)
+
+    @abstractmethod
+    def _made(self, step: int, index: Ints) -> Made:
+        """The batch of these places."""
+
+
+class SampleBatches(Epochs[Data]):
+    """Batches of the samples of grounded data, in a new order in every epoch."""
+
+    def _made(self, step: int, index: Ints) -> Data:
+        found = self.data.of_samples(index)
+        found.step = step
+        self.model._gathers(found, {})
+        return found
+
+
+class Batches(Epochs[Batch]):
+    """Batches of seeds, each with the part of the data that it needs."""
+
+    def __init__(
+        self,
+        model: Execution,
+        seeds: WantLike,
+        data: Data,
+        inputs: Mapping[str, Input],
+        *,
+        most: Sequence[int | None] | None,
+        **options: Any,
+    ) -> None:
+        self.most, self.inputs = _checked_most(most), inputs
+        want = read_want(model.plan, seeds)
+        if len(want.keys) != 1:
+            raise BadBatches(
+                f"`seeds` are keys of {len(want.keys)} outputs", caller(), "give those of one"
+            )
+        (self.output, self.keys), *_ = want.keys.items()
+        count = self.keys.shape[1] if isinstance(self.keys, Tensor) else len(self.keys)
+        super().__init__(model, data, count, **options)
 
     def _made(self, step: int, index: Ints) -> Batch:
         """The batch with its plan, as far as inputs are known."""
@@ -157,4 +183,4 @@ def _integer(name: str, number: Any, least: int) -> int:
     return number
 
 
-__all__ = ["Batch", "Batches"]
+__all__ = ["Batch", "Batches", "SampleBatches"]

@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from edgewise.errors import caller
 from edgewise.inputs.kinds import BadInput
 from edgewise.module import Data, Model
-from edgewise.physical.data import ReadyCall
 from edgewise.physical.gradients import Gradients, NotCompiledError
+from edgewise.physical.output import Outputs
 from edgewise.physical.plan import PhysicalPlan
 from edgewise.physical.tracing import autocasts
 
@@ -92,7 +92,10 @@ class TrainingStep:
             self.plain = "no earlier call had inputs like these, or their values change"
             return self._run_plain(data, targets, inputs)[1]
         ready, values, weights = found
-        layout = self._layout(ready)
+        if not isinstance(ready.plan, PhysicalPlan):
+            self.plain = "every batch of samples has other lengths: see `model.samples`"
+            return self._run_plain(data, targets, inputs)[1]
+        layout = self._layout(ready.plan, ready.outputs)
         values = [*ready.first, *values]
         self.plain = layout.refuses or self._refuses(values, weights, targets)
         if self.plain is not None:
@@ -114,10 +117,10 @@ class TrainingStep:
         self._count += 1
         return value
 
-    def _layout(self, ready: ReadyCall) -> _Layout:
-        found = self._layouts.get(ready.plan)
+    def _layout(self, plan: PhysicalPlan, outputs: Outputs) -> _Layout:
+        found = self._layouts.get(plan)
         if found is None:
-            found = self._layouts[ready.plan] = _Layout(ready)
+            found = self._layouts[plan] = _Layout(plan, outputs)
             found.compiled = self._compiled.setdefault(found.key, found.compiled)
         return found
 
@@ -188,10 +191,9 @@ def _kind(
 class _Layout:
     """A plan with its constant tensors as arguments; plans with equal keys share one function."""
 
-    def __init__(self, ready: ReadyCall) -> None:
-        plan = ready.plan
+    def __init__(self, plan: PhysicalPlan, outputs: Outputs) -> None:
         self.compiled: dict[Hashable, Gradients] = {}
-        self.refuses = None if ready.outputs.is_dense else "an output is a relation of rows"
+        self.refuses = None if outputs.is_dense else "an output is a relation of rows"
         if kernels := plan.kernels:
             self.refuses = f"it calls `{kernels[0]}`, which is not a torch operation"
         self.tensors = plan.tensors

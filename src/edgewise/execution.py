@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller, counted, named, nearest
-from edgewise.inputs.kinds import dense, numbers
+from edgewise.inputs.kinds import dense, numbers, ragged
 from edgewise.inputs.read import InputReader, check_numbers, kinds_of, step_tensor
 from edgewise.language import nodes
 from edgewise.language.program import Program
@@ -27,6 +27,8 @@ from edgewise.physical.prepare import (
     refuse_unnamed,
     refuse_want,
 )
+from edgewise.physical.sample_batches import gathered_call
+from edgewise.physical.seen_samples import SeenSamples
 from edgewise.physical.step import Step
 from edgewise.physical.tracing import autocast_dtype, autocasts, handle
 from edgewise.physical.want import BadWant, WantLike, read_want
@@ -80,6 +82,7 @@ class Execution(torch.nn.Module):
         self._number = next(_NUMBERS)
         self._cache = Data(self._number, {})
         self._last: Data | None = None  # of the last call with keys, for `explain`
+        self._samples = SeenSamples()
         self._shapes: dict[Any, Any] = {}
         self._slots = Slots(self, ())
         self._handle = handle(self)
@@ -138,13 +141,55 @@ class Execution(torch.nn.Module):
 
         Names, shapes, precisions and devices are the key, so nothing needs to be checked.
         """
-        found = self._ready(data, inputs)
+        found, last = self._ready(data, inputs), None
+        if found is None and isinstance(data, Data) and self._gathers(data, inputs):
+            found = self._ready(data, inputs)
+        if found is None and data is None:
+            last = self._seen_before(inputs)
+            found = None if last is None else self._ready(last, {})
         if found is None:
             return None
         ready, tensors, weights = found
-        if data is None and self._last is not None:
-            self._last = None
+        if data is None and self._last is not last:
+            self._last = last
         return ready.outputs.shown(ready.plan(*ready.first, *tensors, *weights), False)
+
+    def _gathers(self, data: Data, inputs: Mapping[str, Any]) -> bool:
+        """Prepare a call with some samples of grounded data, where nothing has to be joined."""
+        if data.chosen is None or data.joined is not None or data.model != self._number:
+            return False
+        if inputs or self.check or data.volatile:
+            return False
+        found = gathered_call(self, data)
+        if isinstance(found, str):
+            data.joined = found
+            return False
+        self._hold(data, {}, found)
+        return True
+
+    def _seen_before(self, inputs: Mapping[str, Any]) -> Data | None:
+        """A batch of samples that earlier calls had, prepared."""
+        seen = self._samples
+        if seen.joined or self.check or not any(isinstance(i, ragged) for i in inputs.values()):
+            return None
+        read = self._reader.read(inputs, self._one)
+        self._reader.refuse_missing(read)
+        batch = seen.batch(self._number, read)
+        if batch is None or self._gathers(batch, {}):
+            return batch
+        templates = {} if seen.data is None else seen.data.templates
+        seen.joined = next((t for t in templates.values() if isinstance(t, str)), None)
+        return None
+
+    def _hold(self, data: Data, inputs: Mapping[str, Any], call: ReadyCall) -> None:
+        """Remember a call for those with inputs like these."""
+        found = self._key(data, dict(inputs))
+        if found is None:
+            return
+        if len(data.prepared) >= CALLS:
+            data.prepared.clear()
+        self._slots = Slots(self, self._paths.values())
+        data.prepared[found[0]] = call
 
     def _ready(
         self, data: Data | None, inputs: dict[str, Any]
@@ -231,16 +276,12 @@ class Execution(torch.nn.Module):
     ) -> None:
         """Remember the plan for calls like this one, unless its values are recomputed for each."""
         held = self._cache if data is None else data
-        found = None if held.volatile else self._key(held, dict(inputs))
         first = [tensor for name, tensor in values.items() if name not in inputs]
         current = all(_is_current(value, self._one) for value in dense(held.inputs).values())
-        if found is None or not current or list(values)[len(first) :] != list(inputs):
+        if held.volatile or not current or list(values)[len(first) :] != list(inputs):
             return
-        if len(held.prepared) >= CALLS:
-            held.prepared.clear()
-        self._slots = Slots(self, self._paths.values())
         weights = plan.signature[len(values) :]
-        held.prepared[found[0]] = ReadyCall(plan, first, weights, step.outputs)
+        self._hold(held, inputs, ReadyCall(plan, first, weights, step.outputs))
 
     def _wanting(
         self, data: Data | None, inputs: dict[str, Any], want: WantLike
@@ -271,7 +312,7 @@ class Execution(torch.nn.Module):
         if torch.compiler.is_compiling():
             if data is not None and not isinstance(data, Data):
                 self._refuse_unnamed(data)
-            check_names(self._handle, (data or self._cache).handle, tuple(inputs))
+            check_names(self._handle, (self._cache if data is None else data).handle, tuple(inputs))
             check_kinds(self._handle, kinds_of(inputs), autocasts(self._one.device))
         if data is not None:
             self._refuse_foreign(data)

@@ -12,7 +12,7 @@ import torch
 from edgewise.errors import caller
 from edgewise.execution import Execution
 from edgewise.inputs.kinds import InputLike, dense, ragged
-from edgewise.inputs.prepare import check_alike
+from edgewise.inputs.prepare import batched_inputs, check_alike
 from edgewise.inputs.read import check_numbers
 from edgewise.kernels.attention.errors import NoTransform
 from edgewise.language import nodes
@@ -24,10 +24,11 @@ from edgewise.physical.padded import padded_steps
 from edgewise.physical.plan import untraced
 from edgewise.physical.prepare import build_step
 from edgewise.physical.relation import Relation
+from edgewise.physical.sampling import BadBatches
 from edgewise.physical.want import BadWant, WantLike, read_want
 
 if TYPE_CHECKING:
-    from edgewise.batches import Batches
+    from edgewise.batches import Batches, SampleBatches
     from edgewise.explain import Explanation
     from edgewise.grow import Growing
     from edgewise.profile import Profile
@@ -76,7 +77,10 @@ class Model(Execution):
     def _data(self, facts: Iterable[FactLike] | ragged | None, inputs: dict[str, Any]) -> Data:
         """Inputs, checked but not joined."""
         read = self._reader.read_to_ground(inputs, self._one)
-        return Data(self._number, read, self._reader.facts(facts), open=facts is None)
+        data = Data(self._number, read, self._reader.facts(facts), open=facts is None)
+        if data.samples is not None:
+            data.batched = batched_inputs(self.plan, self._reader.arities, read)
+        return data
 
     def samples(self, data: Data) -> list[Data]:
         """The samples of a grounded batch one by one, padded to one layout.
@@ -144,6 +148,20 @@ class Model(Execution):
         found: Any = self._output(data, inputs, as_rows=True)
         return found
 
+    @overload
+    def batches(
+        self,
+        seeds: Data,
+        /,
+        *,
+        batch: int = 1024,
+        seed: int = 0,
+        shuffle: bool = True,
+        workers: int = 0,
+        prefetch: int = 2,
+        drop_last: bool = False,
+    ) -> SampleBatches: ...
+    @overload
     def batches(
         self,
         seeds: WantLike,
@@ -158,18 +176,45 @@ class Model(Execution):
         prefetch: int = 2,
         drop_last: bool = False,
         **inputs: InputLike,
-    ) -> Batches:
-        """Mini-batches of seeds, each with the part of the data that it needs.
+    ) -> Batches: ...
+    def batches(
+        self,
+        seeds: WantLike | Data,
+        data: Data | None = None,
+        /,
+        *,
+        batch: int = 1024,
+        most: Sequence[int | None] | None = None,
+        seed: int = 0,
+        shuffle: bool = True,
+        workers: int = 0,
+        prefetch: int = 2,
+        drop_last: bool = False,
+        **inputs: InputLike,
+    ) -> Batches | SampleBatches:
+        """Mini-batches of the samples of grounded data, `model.batches(data, batch=32)`, or of
+        seeds, each with the part of the data that it needs.
 
         Without `most`, exact: `model(batch)` has the rows of the full output. `most=[15, 10]`
         samples: 15 groundings of each rule head at the first hop from the seeds, 10 at the next.
         Tensors among `inputs` are read at every call. A batch depends on `seed` and its number
         alone; `workers` are threads, each with `prefetch` batches ahead.
         """
-        held, more = self._to_batch(data, inputs)
-        options: dict[str, Any] = {"batch": batch, "most": most, "seed": seed, "shuffle": shuffle}
+        options: dict[str, Any] = {"batch": batch, "seed": seed, "shuffle": shuffle}
         options |= {"workers": workers, "prefetch": prefetch, "drop_last": drop_last}
-        return import_module("edgewise.batches").Batches(self, seeds, held, more, **options)
+        if isinstance(seeds, Data):
+            self._refuse_foreign(seeds)
+            if data is not None or most is not None or inputs:
+                raise BadBatches(
+                    "batches of samples take no other data, inputs or `most`",
+                    caller(),
+                    "ground all inputs of the samples: `model.batches(model.ground(...))`",
+                )
+            made = import_module("edgewise.batches").SampleBatches
+            return made(self, seeds, len(seeds), **options)
+        held, more = self._to_batch(data, inputs)
+        made = import_module("edgewise.batches").Batches
+        return made(self, seeds, held, more, most=most, **options)
 
     def _to_batch(
         self, data: Data | None, inputs: dict[str, Any]

@@ -18,6 +18,7 @@ from edgewise.language import nodes
 from edgewise.language.program import FactLike
 from edgewise.language.statements import is_selection
 from edgewise.language.statements import weights as weights_of
+from edgewise.layouts.ragged import Ints
 from edgewise.module import Model
 from edgewise.passes import optimise
 from edgewise.physical.data import Data, Demand
@@ -62,6 +63,21 @@ class SelectedData(Data):
         """The samples of a ragged batch."""
         items = (self.own_facts, *self.named.values())
         return next((len(item.samples) for item in items if isinstance(item, ragged)), None)
+
+    @property
+    def is_part(self) -> bool:
+        return self.want is not None
+
+    def of_samples(self, numbers: Ints) -> SelectedData:
+        chosen = numbers.tolist()
+
+        def some(item: Any) -> Any:
+            return ragged([item.samples[n] for n in chosen]) if isinstance(item, ragged) else item
+
+        named = {name: some(item) for name, item in self.named.items()}
+        found = SelectedData(self.model, some(self.own_facts), named)
+        found.open, found.index = self.open, torch.from_numpy(numbers)
+        return found
 
 
 class Selecting(Model):
@@ -128,6 +144,13 @@ class Selecting(Model):
         """No call is like an earlier one before its values are known."""
 
     def _prepare(self, *call: Any) -> None:
+        """See `_ready`."""
+
+    def _gathers(self, data: Data, inputs: Mapping[str, Any]) -> bool:
+        """See `_ready`."""
+        return False
+
+    def _seen_before(self, inputs: Mapping[str, Any]) -> None:
         """See `_ready`."""
 
     def _resolved(

@@ -7,7 +7,7 @@ names the fact.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -22,6 +22,7 @@ from edgewise.ground.index import STRINGS, Constants, pack
 from edgewise.inputs.kinds import ragged
 from edgewise.language import nodes
 from edgewise.language.program import Program
+from edgewise.layouts.ragged import Ints, pointer, ranges
 from edgewise.weights import exact
 
 
@@ -53,6 +54,18 @@ class FactTable:
             return self.values.to(dtype)
         return fact_rows(self.atoms, dtype)[self.relation][1]
 
+    def of_samples(self, numbers: Ints, samples: int) -> FactTable | None:
+        """The facts of some samples, numbered in their order; None where they have none."""
+        counts = np.bincount(self.keys[:, 0].numpy(), minlength=samples)
+        chosen = counts[numbers]
+        rows = torch.from_numpy(ranges(pointer(counts)[:-1][numbers], chosen))
+        if not len(rows):
+            return None
+        keys = self.keys[rows]
+        keys[:, 0] = torch.from_numpy(np.repeat(np.arange(len(numbers)), chosen))
+        values = None if self.values is None else self.values[rows]
+        return replace(self, keys=keys, places=self.places[rows], values=values)
+
     @property
     def leaves(self) -> list[Tensor]:
         """The tensors of the caller among the values."""
@@ -66,6 +79,14 @@ class FactTables:
     tables: dict[str, FactTable]
     constants: Constants
     samples: int | None = None
+
+    def of_samples(self, numbers: Ints) -> FactTables:
+        """The facts of some samples of a batch, in this order; of one for all, all of them."""
+        if self.samples is None:
+            return self
+        found = {n: table.of_samples(numbers, self.samples) for n, table in self.tables.items()}
+        tables = {name: table for name, table in found.items() if table is not None}
+        return FactTables(tables, self.constants, len(numbers))
 
 
 class _Irregular(Exception):

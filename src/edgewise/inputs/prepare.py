@@ -233,6 +233,15 @@ def count_samples(inputs: Mapping[str, Input], facts: FactTables | None) -> int 
     return next(iter(counts.values()), None)
 
 
+def batched_inputs(
+    plan: Plan, arities: Mapping[str, int], inputs: Mapping[str, Input]
+) -> frozenset[str]:
+    """The dense inputs whose first axis is the sample."""
+    tensors = {name: item for name, item in inputs.items() if isinstance(item, Tensor)}
+    found = {n: dense_source(n, t, arities[n], value_lengths(plan, n)) for n, t in tensors.items()}
+    return frozenset(name for name, source in found.items() if source.batched)
+
+
 def check_batches(sources: Mapping[str, Source], samples: int | None) -> None:
     """One batch has one size; an axis of length 1 is a batch of one, never repeated."""
     counts = {name: s.batch for name, s in sources.items() if s.batched}

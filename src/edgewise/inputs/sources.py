@@ -143,15 +143,22 @@ def ragged_source(name: str, batch: ragged, arity: int) -> Source:
     def joined() -> Tensor | None:
         return _joined(name, [_sample_values(item, arity) for item in batch.samples], counts)
 
+    source = keyed(name, keys, joined())
+    return replace(source, lengths=lengths, live=ragged_live(name, batch, arity))
+
+
+def ragged_live(name: str, batch: ragged, arity: int) -> Live | None:
+    """The tensors of values of all samples, and how they are one column."""
+    held = [item.values if isinstance(item, rows) else item for item in batch.samples]
+    leaves = [item for item in held if item is not None and item.is_floating_point()]
+
     def column() -> Tensor:
-        found = joined()
+        counts = [_sample_count(item, arity) for item in batch.samples]
+        found = _joined(name, [_sample_values(item, arity) for item in batch.samples], counts)
         assert found is not None
         return columns.canonical(found, 1)
 
-    source = keyed(name, keys, joined())
-    held = [item.values if isinstance(item, rows) else item for item in batch.samples]
-    leaves = [item for item in held if item is not None and item.is_floating_point()]
-    return replace(source, lengths=lengths, live=Live(leaves, column) if leaves else None)
+    return Live(leaves, column) if leaves else None
 
 
 def _dense_lengths(name: str, batch: ragged, arity: int) -> Tensor | None:
@@ -190,6 +197,12 @@ def _sample_values(item: rows | Tensor, arity: int) -> Tensor | None:
     if not item.is_floating_point():
         return None
     return item.reshape(math.prod(item.shape[:arity]), *item.shape[arity:])
+
+
+def _sample_count(item: rows | Tensor, arity: int) -> int:
+    if isinstance(item, Tensor) and item.is_floating_point():
+        return math.prod(item.shape[:arity])
+    return (item.keys if isinstance(item, rows) else rows(item).keys).shape[1]
 
 
 def _joined(name: str, values: Sequence[Tensor | None], counts: Sequence[int]) -> Tensor | None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from edgewise.errors import EdgewiseError
+from edgewise.errors import EdgewiseError, caller, counted, safe_repr
 from edgewise.ground.source import Live
 from edgewise.inputs.facts import FactTables
-from edgewise.inputs.kinds import Input
+from edgewise.inputs.kinds import Input, ragged
+from edgewise.inputs.prepare import count_samples
+from edgewise.layouts.ragged import Ints
 from edgewise.physical.demand import Chooser
 from edgewise.physical.output import Outputs
-from edgewise.physical.plan import PhysicalPlan, Signature
+from edgewise.physical.plan import Signature
 from edgewise.physical.step import Step
 from edgewise.physical.tracing import handle
 from edgewise.physical.want import Want
@@ -35,6 +39,20 @@ one, two = (Program([R.h(V.X) <= R.a(V.X)]).compile(R.h) for _ in range(2))
 two(two.ground(a=torch.ones(3)))"""
 
 
+class BadSamples(EdgewiseError, IndexError):
+    """Batches are taken of the samples of a ragged batch, by their numbers from 0 on."""
+
+    code = "bad-samples"
+    example = """\
+model = Program([R.h(V.X) <= R.a(V.X)]).compile(R.h)
+data = model.ground(a=ragged([torch.ones(3), torch.ones(2)]))
+model(data[[0, 2]])"""
+    instead = """\
+model = Program([R.h(V.X) <= R.a(V.X)]).compile(R.h)
+data = model.ground(a=ragged([torch.ones(3), torch.ones(2)]))
+model(data[[0, 1]])"""
+
+
 @dataclass(frozen=True, eq=False)
 class Demand:
     """Some rows of the outputs of a plan on other data, perhaps with chosen groundings alone."""
@@ -48,14 +66,32 @@ class Demand:
 class ReadyCall:
     """A call of a model with inputs like earlier ones: its plan, and what it reads before them."""
 
-    plan: PhysicalPlan
+    plan: Callable[..., Any]
     first: list[Tensor]
     weights: Signature
     outputs: Outputs
 
 
+@dataclass(frozen=True, eq=False)
+class ChosenSamples:
+    """Some samples of other data, by their numbers."""
+
+    origin: Data
+    numbers: Ints
+
+
+Numbers = int | slice | Sequence[int] | Tensor | np.ndarray
+
+
 class Data:
-    """Grounded inputs: keys and facts, and what has been built for the shapes seen so far."""
+    """Grounded inputs: keys and facts, and what has been built for the shapes seen so far.
+
+    Of a ragged batch, `data[[3, 0, 7]]` are some samples in this order, and `index` their numbers;
+    `len(data)` is how many there are. `step` is the number of a batch that `model.batches` made.
+    """
+
+    index: Tensor
+    step: int
 
     def __init__(
         self,
@@ -74,6 +110,10 @@ class Data:
         self.parts: dict[Any, Any] = {}  # plans of which parts are taken
         self.demand: Demand | None = None  # the part of another's plan that this one has
         self._parts: dict[Any, Data] = {}
+        self.chosen: ChosenSamples | None = None  # of which data it has some samples
+        self.batched: frozenset[str] = frozenset()  # dense inputs whose first axis is the sample
+        self.templates: dict[Any, Any] = {}  # plans for batches of its samples
+        self.joined: str | None = None  # why its samples were joined, not gathered
         self.prepared: dict[Any, ReadyCall] = {}  # calls like earlier ones
         self.volatile: frozenset[str] = frozenset()  # values that changed after grounding
         self._seen: dict[str, tuple[Live, Any]] = {}
@@ -85,10 +125,14 @@ class Data:
         if not self.padded:
             self._forget_oldest(step.bytes)
         self.built[key] = step
-        for name, live in _lives(step).items():
-            self._seen[name] = live, live.mark
+        for name, live in lives(step).items():
+            self.watch(name, live)
             if live.trained:
                 self.volatile |= {name}
+
+    def watch(self, name: str, live: Live) -> None:
+        """Take the values of now to be constant, until they are written into."""
+        self._seen[name] = live, live.mark
 
     def _forget_oldest(self, more: int) -> None:
         """Make way for what takes so many bytes: many lengths in a row must not add up."""
@@ -111,11 +155,17 @@ class Data:
             if not self.padded:
                 self.built.clear()
 
+    def facts_stand(self) -> bool:
+        """Whether the values of facts are those of grounding, and none is trained."""
+        seen = {name: seen for name, seen in self._seen.items() if name not in self.inputs}
+        stale = {name for name, (live, mark) in seen.items() if live.mark != mark}
+        return not (stale or self.volatile.difference(self.inputs))
+
     def live(self, step: Step) -> dict[str, Tensor]:
         """The values that were trained or written into, as they are now."""
         if not self.volatile:
             return {}
-        return {n: live.column() for n, live in _lives(step).items() if n in self.volatile}
+        return {n: live.column() for n, live in lives(step).items() if n in self.volatile}
 
     def wanting(self, want: Want) -> Data:
         """The same data for some rows of the outputs; equal wishes share what is built for them."""
@@ -133,6 +183,53 @@ class Data:
         return found
 
     @property
+    def samples(self) -> int | None:
+        """The samples of a ragged batch."""
+        return count_samples(self.inputs, self.facts)
+
+    def __len__(self) -> int:
+        count = self.samples
+        if count is None:
+            raise _no_samples()
+        return count
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __getitem__(self, numbers: Numbers) -> Data:
+        return self.of_samples(self.numbers_of(numbers))
+
+    def numbers_of(self, numbers: Numbers) -> Ints:
+        """The samples that an index chooses."""
+        if self.is_part:
+            raise BadSamples(
+                "the data was grounded for some rows",
+                caller(),
+                "take samples of data that is not: `model(data[[0, 1]], want=...)`",
+            )
+        return _numbers(numbers, len(self))
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is for some rows of the outputs."""
+        return self.demand is not None
+
+    def of_samples(self, numbers: Ints) -> Data:
+        """The same data of some samples, whose numbers are known to be right."""
+        chosen = numbers.tolist()
+        inputs: dict[str, Input] = dict(self.inputs)
+        for name, item in self.inputs.items():
+            if isinstance(item, ragged):
+                inputs[name] = ragged([item.samples[number] for number in chosen])
+            elif name in self.batched and isinstance(item, Tensor):
+                inputs[name] = item[torch.from_numpy(numbers).to(item.device)]
+        facts = None if self.facts is None else self.facts.of_samples(numbers)
+        found = Data(self.model, inputs, facts, self.open)
+        found.chosen, found.batched = ChosenSamples(self, numbers), self.batched
+        found.index = torch.from_numpy(numbers)
+        return found
+
+    @property
     def stated(self) -> set[str]:
         """The relations that facts give."""
         return set() if self.facts is None else set(self.facts.tables)
@@ -140,7 +237,7 @@ class Data:
     def __getstate__(self) -> dict[str, Any]:
         # a copy builds its own when it needs it
         empty: dict[str, Any] = {"built": {}, "prepared": {}, "_seen": {}, "parts": {}}
-        return self.__dict__ | empty | {"_parts": {}}
+        return self.__dict__ | empty | {"_parts": {}, "templates": {}, "chosen": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
@@ -150,6 +247,39 @@ class Data:
         return f"<data: {', '.join(self.inputs) or 'facts'}>"
 
 
-def _lives(step: Step) -> dict[str, Live]:
+def _no_samples() -> BadSamples:
+    return BadSamples(
+        "the data is not a ragged batch, of which samples could be taken",
+        caller(),
+        "ground samples: `model.ground(x=ragged([...]))`",
+    )
+
+
+def _numbers(numbers: Any, count: int) -> Ints:
+    """The numbers of samples; negative ones count from the end, as those of a list."""
+    if isinstance(numbers, slice):
+        return np.arange(count)[numbers]
+    try:
+        found = np.asarray(numbers.cpu() if isinstance(numbers, Tensor) else numbers)
+        found = found.reshape(-1) if found.size else np.zeros(0, np.int64)
+    except (TypeError, ValueError, RuntimeError):
+        found = np.zeros(1)
+    if found.dtype.kind not in "iu":
+        raise BadSamples(
+            f"samples are chosen by {safe_repr(numbers)}",
+            caller(),
+            "give their numbers: `data[[3, 0, 7]]`, a tensor of integers or a slice",
+        )
+    wrong = found[(found < -count) | (found >= count)]
+    if len(wrong):
+        raise BadSamples(
+            f"there is no sample {int(wrong[0])}: the data has {counted(count, 'sample')}",
+            caller(),
+            f"give numbers from 0 to {count - 1}" if count else "ground some samples",
+        )
+    return np.where(found < 0, found + count, found).astype(np.int64)
+
+
+def lives(step: Step) -> dict[str, Live]:
     sources = step.executable.sources.items()
     return {name: source.live for name, source in sources if source.live is not None}

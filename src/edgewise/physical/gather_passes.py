@@ -97,7 +97,7 @@ def strided_views(plan: Lowering) -> int:
     changed = 0
     for node in plan.nodes("index_select"):
         gather = gather_of(plan, node)
-        if gather is None or len(gather.rows) < LEAST:
+        if gather is None or plan.usual(len(gather.rows)) < LEAST:
             continue
         rows, size = gather.rows, gather.size
         way = plan.analyse(("strides", id(rows), size), partial(strides_of, rows, size), rows)
@@ -199,7 +199,7 @@ def _dot(plan: Lowering, node: Node) -> tuple[Gather, Gather] | None:
     if times is None or times.target != "mul" or times.meta["like"].ndim != 3:
         return None
     left, right = (gather_of(plan, argument) for argument in times.args)
-    if left is None or right is None or len(left.rows) < MANY:
+    if left is None or right is None or plan.usual(len(left.rows)) < MANY:
         return None
     shapes = {side.base.meta["like"].shape[2:] for side in (left, right)}
     return (left, right) if len(shapes) == 1 else None
@@ -297,7 +297,7 @@ def _gathered(plan: Lowering, data: Node, name: str, segments: Segments) -> Alon
     like = data.meta["like"]
     if gather is None or gather.size < 2 or like.ndim < 3:
         return None
-    if plan.device.type == "cpu" and _is_small(like.shape):
+    if plan.device.type == "cpu" and _is_small(plan, like.shape):
         return None
     kernel = DEFINITIONS[name].kernel
     if scales and kernel not in ("sum", "mean"):
@@ -307,8 +307,9 @@ def _gathered(plan: Lowering, data: Node, name: str, segments: Segments) -> Alon
     return gather.base, scales, which
 
 
-def _is_small(shape: torch.Size) -> bool:
-    return shape[:2].numel() < SMALL_ROWS and shape.numel() < SMALL_NUMBERS
+def _is_small(plan: Lowering, shape: torch.Size) -> bool:
+    rows, numbers = plan.usual(shape[:2].numel()), plan.usual(shape.numel())
+    return rows < SMALL_ROWS and numbers < SMALL_NUMBERS
 
 
 def is_scale(node: Any, product: Node) -> bool:
@@ -331,7 +332,8 @@ def _runs(plan: Lowering, data: Node, name: str, segments: Segments) -> Along | 
     rows nowhere."""
     like = data.meta["like"]
     rows = like.ndim > 2 or plan.device.type == "cuda"
-    if segments.even or Law.LINEAR not in DEFINITIONS[name] or like.shape[1] < MANY or not rows:
+    small = plan.usual(like.shape[1]) < MANY
+    if segments.even or Law.LINEAR not in DEFINITIONS[name] or small or not rows:
         return None
     kernel = DEFINITIONS[name].kernel
     return data, [], _index(plan, ("runs", id(segments)), segments, None, 0, kernel)

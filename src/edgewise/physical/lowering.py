@@ -67,6 +67,7 @@ class Lowering:
     ) -> None:
         self.device = device
         self.without = without  # passes that are left out
+        self.batches = 1.0  # that the rows are of: kernels are chosen for one of them
         self.reads_keys = True  # False if the graph must hold for other keys as well
         self.analysed = {} if analysed is None else analysed  # what was found out about constants
         self.graph = Graph()
@@ -156,6 +157,10 @@ class Lowering:
         op = "call_method" if isinstance(target, str) else "call_function"
         found = self.graph.find_nodes(op=op, target=target)
         return (node for node in found if not node._erased)
+
+    def usual(self, rows: int) -> float:
+        """How many of these rows a call has."""
+        return rows / self.batches
 
     def analyse(self, key: Any, find: Callable[[], Any], *things: Any) -> Any:
         """What is found out about constants, once for all graphs of a step. `things` are held: the

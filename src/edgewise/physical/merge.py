@@ -135,9 +135,10 @@ def merge_of(
     table = [torch.arange(rows) if at is None else at for at in places]
     found = classes(mixed([(at >= 0).long() for at in table], rows))
     made = []
-    for number, first in enumerate(found.first.tolist()):
+    firsts = found.first.tolist()
+    parts = [tuple(p for p, at in enumerate(table) if at[first] >= 0) for first in firsts]
+    for members, number in sorted(zip(parts, range(len(parts)), strict=True)):
         here = (found.of == number).nonzero()[:, 0]
-        members = tuple(p for p, at in enumerate(table) if at[first] >= 0)
         chosen = tuple(_all_or(table[p][here], sizes[p]) for p in members)
         made.append((members, chosen, here))
     order = torch.cat([here for _, _, here in made]).argsort() if len(made) > 1 else None

@@ -203,11 +203,14 @@ def lowered(
     appending: bool = False,
     analysed: dict[Any, Any] | None = None,
     reads_keys: bool = True,
+    batches: float = 1,
 ) -> PhysicalPlan:
     """What `run` computes of tensors like these; `names` are those of placeholders, `without` the
-    passes that are left out, `analysed` what was found out about constants before."""
+    passes that are left out, `analysed` what was found out about constants before, `batches` how
+    many calls the rows are of."""
     lowering = Lowering(device, without=without, analysed=analysed)
     lowering.reads_keys = reads_keys and device.type != "meta"
+    lowering.batches = batches
     symbols = [lowering.placeholder(n, t) for n, t in zip(names, tensors, strict=True)]
     with torch.no_grad():
         result = run(lowering, symbols)
@@ -289,12 +292,19 @@ def function_of(
 
     Constants are its globals; if `lifted`, those that are tensors its last arguments.
     """
-    writer = _Writer(constants, lifted)
-    text = writer.function(graph)
+    text, scope = source_of(graph, constants, lifted)
     # names of ours and integers: nothing that a user wrote is evaluated
-    exec(_code(text), writer.scope)
-    found: Callable[..., Any] = writer.scope["step"]
+    exec(_code(text), scope)
+    found: Callable[..., Any] = scope["step"]
     return found
+
+
+def source_of(
+    graph: Graph, constants: Mapping[str, Any], lifted: bool = False
+) -> tuple[str, dict[str, Any]]:
+    """The source of the function, and its globals: constants, sizes and what it calls."""
+    writer = _Writer(constants, lifted)
+    return writer.function(graph), writer.scope
 
 
 def _code(text: str) -> CodeType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -167,13 +168,36 @@ def build_step(
     """`apart` for rows that are split by sample: classes and fused attention cross samples."""
     if data.demand is not None or not (apart or model.plan.has_all_rows):
         return to_device(_part(model, data, shapes, dtype, device), device)
-    options: dict[str, bool] = {"lift": not apart, "apart": apart}
-    found = ground_all(*_grounding(model, data, shapes, dtype, device, **options))
+    how = GroundingMode(lift=not apart, apart=apart)
+    return _all_rows(model, _grounding(model, data, shapes, dtype, device, how), device)
+
+
+def build_samples(model: Compiled, data: Data, dtype: torch.dtype, device: torch.device) -> Step:
+    """The step of which batches of samples are taken, each with the values that come with it."""
+    how = GroundingMode(lift=False, bounded=False)
+    return _all_rows(model, _grounding(model, data, (), dtype, device, how), device)
+
+
+def _all_rows(
+    model: Compiled, grounding: tuple[PlanGrounder, Without], device: torch.device
+) -> Step:
+    found = ground_all(*grounding)
     outputs = outputs_of(
         found.prepared, found.executable.relations, found.weights, model.fill, model._dense
     )
     made = Step(found.prepared, found.executable, outputs, without=model.without)
     return to_device(made, device)
+
+
+@dataclass(frozen=True)
+class GroundingMode:
+    """How a plan is grounded: by classes of equal rows; `apart` for rows that are split by sample,
+    `in_parts` if only parts are run; `bounded` by the memory for its values."""
+
+    lift: bool = True
+    apart: bool = False
+    in_parts: bool = False
+    bounded: bool = True
 
 
 def _part(
@@ -188,7 +212,8 @@ def _part(
         if key not in origin.parts:
             while len(origin.parts) >= PARTS:
                 del origin.parts[next(iter(origin.parts))]
-            found = _grounding(model, origin, every, dtype, device, lift=False)
+            how = GroundingMode(lift=False, in_parts=True)
+            found = _grounding(model, origin, every, dtype, device, how)
             origin.parts[key] = Parts(*found, model.fill, model._dense, model.without)
     parts: Parts = origin.parts[key]
     if data.demand is None:
@@ -202,13 +227,11 @@ def _grounding(
     shapes: Shapes,
     dtype: torch.dtype,
     device: torch.device,
-    *,
-    lift: bool,
-    apart: bool = False,
+    how: GroundingMode,
 ) -> tuple[PlanGrounder, Without]:
     """How a model is grounded on data, and how without some passes, if that differs."""
     inputs = data.inputs | {n: torch.empty(shape, device="meta") for n, shape in shapes}
-    options = data, inputs, dtype, device, lift, apart
+    options = data, inputs, dtype, device, how
 
     def without(passes: tuple[str, ...]) -> PlanGrounder | None:
         every = (*model.without, *passes)
@@ -226,24 +249,24 @@ def _bound(
     inputs: Mapping[str, Any],
     dtype: torch.dtype,
     device: torch.device,
-    lift: bool,
-    apart: bool,
+    how: GroundingMode,
 ) -> PlanGrounder:
     """`without` are the passes that the plan has not gone through."""
-    prepared = prepare(plan, model._reader.arities, inputs, data.facts, dtype, not apart)
+    prepared = prepare(plan, model._reader.arities, inputs, data.facts, dtype, not how.apart)
     if has_negative_keys(prepared.sources):  # patterns count from 0, comparisons do not
         plan, _ = optimise(model.stages["plan"], without=(*without, "find patterns"))
-        prepared = prepare(plan, model._reader.arities, inputs, data.facts, dtype, not apart)
+        prepared = prepare(plan, model._reader.arities, inputs, data.facts, dtype, not how.apart)
     check_keys(prepared)
     weights: Mapping[str, Tensor] = {name: model.weight(name) for name in model._paths}
     if "stack embeddings" not in model.without:
         prepared = prepared.stacked(inputs, weights)
         weights = with_stacks(weights, prepared.stacks)
-    how: dict[str, Any] = {
-        "lift": lift and "lift equal rows" not in model.without,
-        "in_parts": not lift and not apart,
+    values = values_of(prepared.plan, prepared.sources, dtype, device)
+    options: dict[str, Any] = {
+        "lift": how.lift and "lift equal rows" not in model.without,
+        "in_parts": how.in_parts,
         "volatile": data.volatile,
-        "memory": values_of(prepared.plan, prepared.sources, dtype, device),
+        "memory": values if how.bounded else None,
         "found": model._shapes,
     }
-    return PlanGrounder(prepared, weights, model.limit, how)
+    return PlanGrounder(prepared, weights, model.limit, options)

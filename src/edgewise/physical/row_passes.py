@@ -136,7 +136,8 @@ def _met(plan: Lowering, gathers: list[Gather], owner: Gather | None) -> Gather 
     """A gather of the different rows that meet, where these are much fewer than what an owner has:
     each is computed once."""
     count = gathers[0].rows.shape[0]
-    if count < MANY or not plan.reads_keys or any(len(g.rows) != count for g in gathers):
+    small = plan.usual(count) < MANY
+    if small or not plan.reads_keys or any(len(g.rows) != count for g in gathers):
         return owner
     fewest = count if owner is None else min(owner.size, count)
     rows = [g.rows for g in gathers]

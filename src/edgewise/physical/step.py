@@ -101,6 +101,7 @@ class Step:
     modules: dict[Any, GraphModule] = field(default_factory=dict)  # for tracers
     without: tuple[str, ...] = ()  # passes that are left out
     analysed: dict[Any, Any] = field(default_factory=dict)  # about constants, by passes
+    batches: float = 1  # that its rows are of, where batches of samples are taken
     padded: bool = False  # one sample of a batch, filled up to the longest
     handle: str = ""  # set when data holds it
 
@@ -187,6 +188,7 @@ class Step:
                     without=self.without,
                     analysed=self.analysed,
                     reads_keys=not self.padded,
+                    batches=self.batches,
                 )
             self.plans[key] = found
         return found

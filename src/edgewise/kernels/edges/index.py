@@ -236,9 +236,14 @@ def _pointer_of(ids: Tensor, count: int) -> Tensor:
 
 
 def _split(ptr: Tensor, index: Tensor, perm: Tensor, rows: int) -> SplitCSR:
-    """Pieces of about equal size where a segment has too many edges."""
+    """The same of lists of any integers, in the smallest that hold them."""
     kind = _integers(max(len(index), len(ptr), rows))
-    ptr, index, perm = (x.to(kind) for x in (ptr, index, perm))
+    return in_pieces(*(x.to(kind) for x in (ptr, index, perm)))
+
+
+def in_pieces(ptr: Tensor, index: Tensor, perm: Tensor) -> SplitCSR:
+    """CSR in one direction from its lists: pieces of about equal size where a segment has too many
+    edges."""
     most = max(MOST, min(LONG * len(index) // max(len(ptr) - 1, 1), len(index) // PIECES))
     if not len(index) or int(ptr.diff().max()) <= most:
         return SplitCSR(ptr, index, perm, ptr, *[ptr[:0]] * 4)
