@@ -6,7 +6,7 @@ import torch
 
 from edgewise import EdgewiseError, R, V, ragged
 from edgewise.graphs import ring
-from edgewise.ground.masks import lower, pair_tests
+from edgewise.ground.masks import lower
 from edgewise.layouts import bitmap
 from tests.ground.mask_corpus import CORPUS, MaskCase, facts
 
@@ -61,7 +61,7 @@ def test_mask_as_bits(case, monkeypatch):
     n = 70
     torch.manual_seed(0)
     monkeypatch.setattr(lower, "MOST_RUNS", 0)
-    for module in (bitmap, pair_tests, lower):
+    for module in (bitmap, lower):
         monkeypatch.setattr(module, "SLAB", 32)
     tables = facts(n)
     mask = case.mask(n, tables)

@@ -44,10 +44,13 @@ class Bitmap:
         self.stored = np.zeros((n, self.width), np.uint32) if n * m <= STORED else None
         for top in range(0, n, SLAB):
             words = self._slab(top)
-            bits = COUNT[words.view(np.uint8)].reshape(len(words), self.width, 4).sum(2)
+            some = np.flatnonzero(np.repeat(possible[top // SLAB], SLAB // WORD)[: self.width])
+            near = np.ascontiguousarray(words[:, some]).view(np.uint8)
+            bits = COUNT[near].reshape(len(words), len(some), 4).sum(2, dtype=np.uint16)
             self.degree[top : top + SLAB] = bits.sum(1)
             starts = np.arange(0, len(words), WORD)
-            self.each[top // WORD : top // WORD + len(starts)] = np.add.reduceat(bits, starts)
+            counts = np.add.reduceat(bits, starts)
+            self.each[top // WORD : top // WORD + len(starts), some] = counts
             if self.stored is not None:
                 self.stored[top : top + SLAB] = words
 

@@ -56,7 +56,7 @@ MOVED = 64.0  # the cost of moving a token
 GOOD = 2.0  # the cost of a pair in an order that leaves little to gain
 SMALL = 1 << 26  # pairs that are tested in less time than many runs are found
 MOST_RUNS = 1 << 16
-MOST_TESTED = 1 << 33  # pairs of blocks that neither have all pairs nor none
+MOST_TESTED = 1 << 32  # pairs, one by one or in blocks
 SHORT = 64  # pairs for each token, in a list to begin with
 AS_THEY_ARE = "as they are"
 
@@ -196,13 +196,12 @@ def _by_shape(high: Ints, wide: Ints) -> Iterator[tuple[tuple[int, int], Ints]]:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """What the pairs cost in an order of tokens, and how many are to be tested if not as rows."""
+    """What the pairs cost in an order of tokens."""
 
     cost: float
     name: str
     order: Order
     moved: float
-    untested: int
     rows: Rows | None = None
 
     @property
@@ -228,12 +227,14 @@ def _cheapest(read: Read, n: int, m: int, sort: bool) -> LoweredMask:
             rows = _rows(read, n, m, replace(one.order, most=most))
             found.append(replace(one, cost=_cost(rows) + one.moved, rows=rows))
         except TooManyCells as reason:
-            if one.untested > MOST_TESTED:
+            if n * m > MOST_TESTED:
                 lines.append(f"not {one.name}: {reason}")
             else:
                 found.append(one)
     if not found:
-        raise TooManyCells(f"{n * m:,} pairs to test")
+        raise TooManyCells(
+            f"{n * m:,} pairs to test, and no order of tokens with fewer runs of keys"
+        )
     best = min(found, key=lambda one: (one.cost, one.moves))
     pairs = best.rows if best.rows is not None else _bitmap(read, n, m, best.order)
     how = "" if best.rows is not None else ", tested in blocks"
@@ -244,26 +245,32 @@ def _cheapest(read: Read, n: int, m: int, sort: bool) -> LoweredMask:
 
 def _estimate(read: Read, n: int, m: int, name: str, order: Order) -> Candidate:
     """An order with the pairs of the blocks that may hold some."""
-    possible, certain = _test(read, order).bounds
+    block = _block(n, m, SLAB)
+    possible, _ = _test(read, order).bounds(block)
     moved = MOVED * (n + 2 * m) if name != AS_THEY_ARE else 0.0
-    cost = float(min(int(possible.sum()) * SLAB * SLAB, n * m)) + moved
-    return Candidate(cost, name, order, moved, int((possible & ~certain).sum()) * SLAB * SLAB)
+    return Candidate(float(min(int(possible.sum()) * block**2, n * m)) + moved, name, order, moved)
 
 
 def _cost(rows: Rows) -> float:
     """Pairs of the blocks that hold any, or pairs of a list where that is less."""
     if not rows.n or not rows.m:
         return 0.0
-    block = LEAST_BLOCK
-    while max(rows.n, rows.m) > block * MOST_BLOCKS:
-        block *= 2
+    block = _block(rows.n, rows.m, LEAST_BLOCK)
     area = int(nonempty_blocks(rows, block).sum()) * block * block
     return min(float(area), PER_PAIR * rows.count())
 
 
+def _block(n: int, m: int, least: int) -> int:
+    """The side of blocks that are counted."""
+    block = least
+    while max(n, m) > block * MOST_BLOCKS:
+        block *= 2
+    return block
+
+
 def _bitmap(read: Read, n: int, m: int, order: Order) -> Bitmap:
     test = _test(read, order)
-    return Bitmap(n, m, test.holds, *test.bounds)
+    return Bitmap(n, m, test.holds, *test.bounds(SLAB))
 
 
 def _test(read: Read, order: Order) -> PairTest:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from edgewise.ground.masks.cells import Order
 from edgewise.ground.masks.leaves import Equal, Interval, Related, Runs, Tested
 from edgewise.layouts import Rows
-from edgewise.layouts.bitmap import SLAB
 from edgewise.layouts.ragged import Bools, Ints, pointer, ranges
 
 NONE = np.iinfo(np.int32).max
@@ -30,8 +29,7 @@ class PairTest(Protocol):
     """Tests pairs of sorted tokens."""
 
     def holds(self, first: int, last: int, keys: Ints) -> Bools: ...
-    @property
-    def bounds(self) -> Bounds: ...
+    def bounds(self, block: int) -> Bounds: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,15 +41,15 @@ class Extremes:
     lacks: Bools
 
     @staticmethod
-    def of(numbers: NDArray[Any]) -> Extremes:
-        starts = np.arange(0, len(numbers), SLAB)
+    def of(numbers: NDArray[Any], block: int) -> Extremes:
+        starts = np.arange(0, len(numbers), block)
         least = np.minimum.reduceat(np.where(numbers < 0, NONE, numbers), starts)
         most = np.maximum.reduceat(numbers, starts)
         return Extremes(least, most, np.minimum.reduceat(numbers, starts) < 0)
 
 
-def _unknown(n: int, m: int) -> Bounds:
-    shape = (-(-n // SLAB), -(-m // SLAB))
+def _unknown(n: int, m: int, block: int) -> Bounds:
+    shape = (-(-n // block), -(-m // block))
     return np.ones(shape, bool), np.zeros(shape, bool)
 
 
@@ -67,9 +65,8 @@ class EqualTest:
         found: Bools = np.where(query < 0, -2, query)[:, None] == self.key[keys]
         return found
 
-    @property
-    def bounds(self) -> Bounds:
-        q, k = Extremes.of(self.query), Extremes.of(self.key)
+    def bounds(self, block: int) -> Bounds:
+        q, k = Extremes.of(self.query, block), Extremes.of(self.key, block)
         possible = (q.least[:, None] <= k.most) & (k.least <= q.most[:, None])
         alike = (q.least == q.most) & ~q.lacks, (k.least == k.most) & ~k.lacks
         return possible, alike[0][:, None] & alike[1] & (q.least[:, None] == k.least)
@@ -91,9 +88,8 @@ class RelatedTest:
                 related[at, self.leaf.other[ptr[one] : ptr[one + 1]]] = True
         return related[:, self.key[keys]][place.ravel()]  # the last class, which -1 is, has none
 
-    @property
-    def bounds(self) -> Bounds:
-        q, k = Extremes.of(self.query), Extremes.of(self.key)
+    def bounds(self, block: int) -> Bounds:
+        q, k = Extremes.of(self.query, block), Extremes.of(self.key, block)
         many = len(self.leaf.ptr) - 1
         possible = (q.most >= 0)[:, None] & (k.most >= 0)
         if many * self.classes > MOST_TABLE:
@@ -147,11 +143,10 @@ class IntervalTest:
         np.add.at(ends, (row, self.stop[inside]), -1)
         return np.cumsum(ends, axis=1, dtype=np.int8).view(bool)[:, rank]  # the last has none
 
-    @property
-    def bounds(self) -> Bounds:
-        k = Extremes.of(self.rank)
+    def bounds(self, block: int) -> Bounds:
+        k = Extremes.of(self.rank, block)
         start, stop = self._one
-        starts = np.arange(0, len(start), SLAB)
+        starts = np.arange(0, len(start), block)
         some = stop > start
         first = np.minimum.reduceat(np.where(some, start, NONE), starts)[:, None]
         last = np.maximum.reduceat(stop, starts)[:, None]
@@ -178,9 +173,8 @@ class TurnedTest:
             at = end
         return np.concatenate(parts, axis=1)
 
-    @property
-    def bounds(self) -> Bounds:
-        possible, certain = self.test.bounds
+    def bounds(self, block: int) -> Bounds:
+        possible, certain = self.test.bounds(block)
         return possible.T.copy(), certain.T.copy()
 
 
@@ -206,17 +200,16 @@ class ListTest:
         found[self._pairs(first, last)] = True
         return found if len(keys) == self.m else found[:, keys]
 
-    @property
-    def bounds(self) -> Bounds:
-        n, width = len(self.query), -(-self.m // SLAB)
+    def bounds(self, block: int) -> Bounds:
+        n, width = len(self.query), -(-self.m // block)
         if self.rows.count() > LONG * (n + self.m):
-            return _unknown(n, self.m)
+            return _unknown(n, self.m, block)
         found = []
-        for top in range(0, n, SLAB):
-            _, key = self._pairs(top, min(top + SLAB, n))
-            found.append(np.bincount(key // SLAB, minlength=width))
+        for top in range(0, n, block):
+            _, key = self._pairs(top, min(top + block, n))
+            found.append(np.bincount(key // block, minlength=width))
         pairs = np.stack(found)
-        return pairs > 0, pairs == SLAB * SLAB
+        return pairs > 0, pairs == block * block
 
 
 class OtherTest:
@@ -235,9 +228,8 @@ class OtherTest:
     def holds(self, first: int, last: int, keys: Ints) -> Bools:
         return self.among(np.ones((last - first, len(keys)), bool), first, keys)
 
-    @property
-    def bounds(self) -> Bounds:
-        return _unknown(len(self.order.query), len(self.order.key))
+    def bounds(self, block: int) -> Bounds:
+        return _unknown(len(self.order.query), len(self.order.key), block)
 
 
 class NotTest:
@@ -250,9 +242,8 @@ class NotTest:
         found: Bools = ~self.test.holds(first, last, keys)
         return found
 
-    @property
-    def bounds(self) -> Bounds:
-        possible, certain = self.test.bounds
+    def bounds(self, block: int) -> Bounds:
+        possible, certain = self.test.bounds(block)
         return ~certain, ~possible
 
 
@@ -274,11 +265,11 @@ class AllTests:
             found = other.among(found, first, keys)
         return found
 
-    @property
-    def bounds(self) -> Bounds:
-        possible, certain = _unknown(*self.shape)[0], _unknown(*self.shape)[0]
+    def bounds(self, block: int) -> Bounds:
+        possible, _ = _unknown(*self.shape, block)
+        certain = possible.copy()
         for test in (*self.tests, *self.others):
-            may, must = test.bounds
+            may, must = test.bounds(block)
             possible &= may
             certain &= must
         return possible, certain
@@ -296,11 +287,10 @@ class AnyTest:
             found |= test.holds(first, last, keys)
         return found
 
-    @property
-    def bounds(self) -> Bounds:
-        possible, certain = self.tests[0].bounds
+    def bounds(self, block: int) -> Bounds:
+        possible, certain = self.tests[0].bounds(block)
         for test in self.tests[1:]:
-            may, must = test.bounds
+            may, must = test.bounds(block)
             possible, certain = possible | may, certain | must
         return possible, certain
 
