@@ -30,6 +30,13 @@ def terms_of(literal: Literal) -> tuple[nodes.Term, ...]:
     return literal.keys if isinstance(literal, nodes.Weight) else literal.terms
 
 
+def is_read(literal: Literal) -> bool:
+    """Whether groundings have a row of what a literal holds."""
+    return isinstance(literal, nodes.Weight) or (
+        isinstance(literal, nodes.Atom) and literal.carries_value
+    )
+
+
 def _literals(rule: nodes.Rule) -> tuple[Literal, ...]:
     return (*atoms(rule), *(weight for weight in weights(rule) if weight.keys))
 
@@ -142,8 +149,8 @@ def _special_cost(atom: nodes.SpecialAtom, free: set[str]) -> tuple[int, int]:
 
 def join_order(
     body: Body, first: int | None, pairs: Mapping[int, int], index: IndexOf
-) -> list[int]:
-    """The literals of a body in the order to join them.
+) -> tuple[float, list[int]]:
+    """The literals of a body in the order to join them, and what that is expected to cost.
 
     Conditions come as soon as they are bound. Of the orders that begin with one atom and go on with
     the atom that has the fewest matches, the cheapest. `pairs` are the numbers of pairs of patterns
@@ -155,7 +162,46 @@ def join_order(
         for listed in choices
         for at in _starts(body, first, listed, index)
     ]
-    return min(found, key=lambda pair: pair[0])[1]
+    return min(found, key=lambda pair: pair[0])
+
+
+@dataclass(frozen=True)
+class JoinSide:
+    """Some literals of a body in the order to join them: the expected cost, and rows at the end."""
+
+    order: tuple[int, ...]
+    cost: float
+    rows: float
+
+
+def side_of(body: Body, literals: Iterable[int], lead: str, index: IndexOf) -> JoinSide | None:
+    """Some literals joined to all keys of one variable; None if two have no variable in common."""
+    literals = list(literals)
+    spans = [
+        index(at).spans[p]
+        for at in literals
+        if at in body.positive
+        for p, term in enumerate(body.positive[at].terms)
+        if isinstance(term, nodes.Variable) and term.name == lead
+    ]
+    made = _JoinOrder(body, {}, index)
+    made.known, made.lengths, made.rows = {lead}, {lead: min(spans)}, float(min(spans))
+    order = made.extend(literals)
+    known = {lead}
+    for at in order:
+        if at in body.positive and known.isdisjoint(body.names[at]):
+            return None
+        known.update(body.names[at])
+    return JoinSide(tuple(order), made.cost, made.rows)
+
+
+def ordered(
+    body: Body, literals: Iterable[int], known: set[str], index: IndexOf
+) -> tuple[int, ...]:
+    """Some literals in the order to join them after others."""
+    made = _JoinOrder(body, {}, index)
+    made.known = set(known)
+    return tuple(made.extend(literals))
 
 
 def _starts(
@@ -184,14 +230,22 @@ class _JoinOrder:
     def run(self, first: int | None) -> tuple[float, list[int]]:
         waiting = list(range(len(self.body.literals)))
         steps: list[int] = []
+        if first is not None:
+            self._take(first)
+            waiting.remove(first)
+            steps.append(first)
+        steps += self.extend(waiting)
+        return self.cost + self._sorting(steps[0]) if steps else self.cost, steps
+
+    def extend(self, literals: Iterable[int]) -> list[int]:
+        """The order of literals after those that are taken."""
+        waiting, steps = list(literals), []
         while waiting:
-            at = waiting[0] if first is None or steps else first
-            if at != first and len(waiting) > 1:
-                at = min(waiting, key=self._rank)
+            at = waiting[0] if len(waiting) == 1 else min(waiting, key=self._rank)
             self._take(at)
             waiting.remove(at)
             steps.append(at)
-        return self.cost + self._sorting(steps[0]) if steps else self.cost, steps
+        return steps
 
     def _sorting(self, first: int) -> float:
         """What it takes to sort groundings that do not come in the order of their first key."""

@@ -88,11 +88,16 @@ class KeyFilter:
         return table
 
     def _hash(self, columns: Sequence[Tensor]) -> np.ndarray:
-        mixed = encode(columns, self.index.ends).numpy().view(np.uint64) * GOLDEN
-        return (mixed >> np.uint64(64 - self._bits)).view(np.int64)
+        return hashed(encode(columns, self.index.ends), self._bits)
 
     def may_hold(self, columns: Sequence[Tensor]) -> Tensor:
         return torch.from_numpy(np.take(self._table, self._hash(columns)))
+
+
+def hashed(codes: Tensor, bits: int) -> np.ndarray:
+    """A number below 2^bits for each code."""
+    mixed = codes.numpy().view(np.uint64) * GOLDEN
+    return (mixed >> np.uint64(64 - bits)).view(np.int64)
 
 
 @dataclass(frozen=True)

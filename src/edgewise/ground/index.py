@@ -247,9 +247,56 @@ def encode(columns: Sequence[Tensor], ends: Sequence[tuple[int, int]]) -> Tensor
 
 def ranked(tables: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     """As `pack`, by sorting: where keys are too far apart for one integer."""
-    both = torch.cat([torch.stack(list(table), 1) for table in tables])
-    ranks = torch.unique(both, dim=0, return_inverse=True)[1]
+    columns = [torch.cat(parts) for parts in zip(*tables, strict=True)]
+    fresh, order = starts_of(columns), None
+    if not _in_order(columns):
+        for codes in reversed(_narrow(columns)):  # stable sorts, the last key first
+            mine = codes if order is None else codes.index_select(0, order)
+            step = mine.sort(stable=True).indices
+            order = step if order is None else order.index_select(0, step)
+        assert order is not None
+        fresh = starts_of([column.index_select(0, order) for column in columns])
+    ranks = fresh.cumsum(0) - 1
+    if order is not None:
+        ranks = torch.empty_like(ranks).index_copy_(0, order, ranks)
     return list(ranks.split([len(table[0]) for table in tables]))
+
+
+def _narrow(columns: Sequence[Tensor]) -> list[Tensor]:
+    """Columns as as few integers per row as tell them apart, in the same order."""
+    found: list[Tensor] = []
+    size = WIDEST
+    for column, (low, high) in zip(columns, ends_of([columns]), strict=True):
+        span = high - low + 1
+        if size * span >= WIDEST:
+            found.append(column - low)
+            size = span
+        else:
+            found[-1] = found[-1] * span + (column - low)
+            size *= span
+    return found
+
+
+def _in_order(columns: Sequence[Tensor]) -> bool:
+    """True if no row comes before the one above it."""
+    equal = torch.ones(max(len(columns[0]) - 1, 0), dtype=torch.bool)
+    for column in columns:
+        if bool((equal & (column[1:] < column[:-1])).any()):
+            return False
+        equal &= column[1:] == column[:-1]
+    return True
+
+
+def starts_of(columns: Sequence[Tensor]) -> Tensor:
+    """Which rows differ from the one before.
+
+    >>> starts_of([torch.tensor([3, 3, 3]), torch.tensor([1, 1, 2])]).tolist()
+    [True, False, True]
+    """
+    found = run_starts(columns[0])
+    for column in columns[1:]:
+        found |= run_starts(column)
+    return found
 
 
 def rows_of(index: Index, keys: Tensor) -> Tensor:

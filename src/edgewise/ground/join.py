@@ -263,10 +263,11 @@ def distinct(bindings: Bindings, names: Sequence[str]) -> Bindings:
     columns = [bindings.columns[name] for name in names]
     ends = ends_of([columns])
     size = math.prod(high - low + 1 for low, high in ends)
-    codes = ranked([columns])[0] if size >= WIDEST else encode(columns, ends)
+    wide = size >= WIDEST
+    codes = ranked([columns])[0] if wide else encode(columns, ends)
     if ascending(codes):
         return bindings
-    if not bindings.rows and size <= MARKED * bindings.count:
+    if not (wide or bindings.rows) and size <= MARKED * bindings.count:
         return _marked(codes, size, names, ends)
     order = stable_order(codes, size)
     ordered = codes.index_select(0, order)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,10 +14,21 @@ from torch import Tensor
 from edgewise.checks.evaluation import OutOfDomain
 from edgewise.graphs.checks import physical_memory
 from edgewise.ground import conditions
-from edgewise.ground.body import SAMPLES, Body, Literal, join_order, plain_terms
+from edgewise.ground.body import SAMPLES, Body, Literal, is_read, join_order, plain_terms
 from edgewise.ground.grids import on_grid
 from edgewise.ground.groups import Lookups
-from edgewise.ground.index import Constants, Grid, Index, Keys, index_of, locate, pack, run_starts
+from edgewise.ground.halves import TwoSidedJoin, halves_of
+from edgewise.ground.index import (
+    Constants,
+    Grid,
+    Index,
+    Keys,
+    index_of,
+    locate,
+    pack,
+    run_starts,
+    starts_of,
+)
 from edgewise.ground.join import (
     Bindings,
     Budget,
@@ -27,8 +38,9 @@ from edgewise.ground.join import (
     over_limit,
     too_many_bytes,
 )
+from edgewise.ground.joiner import Joiner
 from edgewise.ground.reduce import Reduced, reduced
-from edgewise.ground.steps import Joiner, steps_of
+from edgewise.ground.steps import steps_of
 from edgewise.language import nodes
 from edgewise.language.program import Domain, members
 from edgewise.language.statements import remembered
@@ -195,20 +207,24 @@ class Grounder:
                 else reduced(body, indices, self.coded, extend)
             )
             indices = some.indices
-            order = join_order(body, first, self._generators(body), indices.__getitem__)
-            joiner = Joiner(
-                steps_of(body, order, indices.get),
-                {
-                    at: (self.coded(body.positive[at].terms), index)
-                    for at, index in indices.items()
-                    if isinstance(index, Keys)
-                },
-                frozenset(at for at, literal in enumerate(body.literals) if _is_read(literal)),
-                extend,
-                budget,
-                self.lookups,
-            )
-            return some.restored(joiner.run())
+            cost, order = join_order(body, first, self._generators(body), indices.__getitem__)
+            halves = None if first is not None else halves_of(body, indices.__getitem__, cost)
+            keys = {
+                at: (self.coded(body.positive[at].terms), index)
+                for at, index in indices.items()
+                if isinstance(index, Keys)
+            }
+            read = frozenset(at for at, literal in enumerate(body.literals) if is_read(literal))
+
+            def joiner(
+                order: Sequence[int], visible: tuple[str, ...], known: tuple[str, ...] = ()
+            ) -> Joiner:
+                steps = steps_of(body, order, indices.get, visible, known)
+                return Joiner(steps, keys, read, extend, budget, self.lookups, visible)
+
+            if halves is None:
+                return some.restored(joiner(order, body.visible).run())
+            return some.restored(TwoSidedJoin(body, halves, joiner, extend, budget).run())
 
     @contextmanager
     def _budget(self, body: Body) -> Iterator[Budget]:
@@ -373,9 +389,9 @@ class Grounder:
             if isinstance(literal, nodes.SpecialAtom) and literal.carries_value:
                 columns = [self.column(t, bindings) for t in literal.terms]
                 numbers[at] = conditions.evaluated(literal.name, columns)[0]
-            elif at in bindings.rows and _is_read(literal):
+            elif at in bindings.rows and is_read(literal):
                 rows[at] = self._identity(literal, bindings.rows[at])
-            elif isinstance(literal, nodes.Atom) and at in body.positive and _is_read(literal):
+            elif isinstance(literal, nodes.Atom) and at in body.positive and is_read(literal):
                 columns = [self.column(t, bindings) for t in literal.terms]
                 found = locate(self._of(literal), columns).expand(bindings.count)
                 rows[at] = self._identity(literal, found)
@@ -403,8 +419,7 @@ class Grounder:
             some = self.keys(head, bindings)[:1]
             ids = torch.zeros(bindings.count, dtype=torch.int64)
             return index_of(some), segments(ids, len(some))
-        (codes,) = pack([bindings.columns[name] for name in names])
-        fresh = run_starts(codes)
+        fresh = starts_of([bindings.columns[name] for name in names])
         ids = fresh.cumsum(0) - 1
         firsts = fresh.nonzero()[:, 0]
         at_first = bindings.take(firsts) if len(firsts) != bindings.count else bindings
@@ -438,9 +453,3 @@ def normalised(rule: nodes.Rule) -> tuple[str, ...] | None:
 
 def _head_keys(rule: nodes.Rule) -> tuple[Any, ...]:
     return plain_terms(rule.head.terms), normalised(rule)
-
-
-def _is_read(literal: Literal) -> bool:
-    return isinstance(literal, nodes.Weight) or (
-        isinstance(literal, nodes.Atom) and literal.carries_value
-    )
