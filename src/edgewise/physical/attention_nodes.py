@@ -162,7 +162,8 @@ ATTEND = attend.__wrapped__  # type: ignore[attr-defined]  # what nodes call
 
 
 if TYPE_CHECKING:
-    from edgewise.physical.attention import AttentionStep, Side
+    from edgewise.physical.attention import AttentionStep
+    from edgewise.physical.attention_sides import Side
 
 
 def pairs_of(pattern: Pattern, n: int, m: int) -> EdgeIndex:

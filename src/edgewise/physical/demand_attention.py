@@ -24,8 +24,9 @@ from edgewise.layouts.rows import (
     rows_of_keys,
     rows_of_pairs,
 )
-from edgewise.physical.attention import AttentionStep, EdgeSide, Side, head_names
+from edgewise.physical.attention import AttentionStep, head_names
 from edgewise.physical.attention_nodes import pairs_of
+from edgewise.physical.attention_sides import EdgeSide, Side
 from edgewise.physical.demand import Chooser, GroundIndex, Need, keys_at, reads
 from edgewise.physical.relational import RelationalStep
 

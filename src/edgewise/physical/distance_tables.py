@@ -18,7 +18,7 @@ from edgewise.ground.body import Body
 from edgewise.ground.index import Grid, Keys, locate
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.language import nodes
-from edgewise.physical.attention import Axes, Side
+from edgewise.physical.attention_sides import Axes, Side
 from edgewise.physical.extents import Refused
 from edgewise.physical.rule import PRODUCT, SUM, RuleStep
 from edgewise.physical.state import State

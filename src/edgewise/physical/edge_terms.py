@@ -12,7 +12,7 @@ from edgewise.graphs import from_edges, full
 from edgewise.ground.index import Grid, Index, locate
 from edgewise.ground.rules import GroundRule
 from edgewise.language import nodes
-from edgewise.physical.attention import Axes, EdgeSide
+from edgewise.physical.attention_sides import Axes, EdgeSide
 from edgewise.physical.extents import Refused
 from edgewise.physical.rule import SUM, RuleStep
 from edgewise.plan.nodes import Attention

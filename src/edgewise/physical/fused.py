@@ -14,8 +14,9 @@ from edgewise.ground.index import Grid
 from edgewise.ground.rules import Grounder, GroundRule
 from edgewise.language import nodes
 from edgewise.language.terms import variables
-from edgewise.physical.attention import AttentionStep, Axes, Side, by_distance, by_head, filled
+from edgewise.physical.attention import AttentionStep
 from edgewise.physical.attention_nodes import pairs_of
+from edgewise.physical.attention_sides import Axes, Side, by_distance, by_head, filled
 from edgewise.physical.distance_tables import read_table, tables
 from edgewise.physical.edge_terms import Listed, edge_side, listed_pairs, pattern_of
 from edgewise.physical.extents import Extents, Refused, attending_in_all, attending_in_samples
