@@ -15,7 +15,7 @@ GROUPS = {  # of the names in `edgewise`
     "Models": ("Model", "Data", "Relation", "Growing", "Updating", "load", "training_step"),
     "Inputs": ("rows", "ragged", "numbers"),
     "Attention": ("attention",),
-    "Results": ("Solution", "Why", "Reach", "Explanation", "Profile", "Picture"),
+    "Results": ("Solution", "Why", "Reach", "Counterexample", "Explanation", "Profile", "Picture"),
     "Errors": ("EdgewiseError", "EdgewiseWarning"),
 }
 MODULES = {  # what else is public, by the `__all__` of each
@@ -35,7 +35,8 @@ MODULES = {  # what else is public, by the `__all__` of each
 
 RESULTS = (  # made by functions of ours, never by their constructors
     *("Model", "Data", "Batch", "Batches", "Relation", "Growing", "Updating"),
-    *("Solution", "Why", "Reach", "Explanation", "Profile", "Picture", "Pretrained", "Run"),
+    *("Solution", "Why", "Reach", "Counterexample", "Explanation", "Profile", "Picture"),
+    *("Pretrained", "Run"),
 )
 INTERNAL = {  # methods that other modules of ours call
     "Data": ("keep", "forget_changed", "live", "stated", "wanting", "part"),

@@ -22,6 +22,7 @@ _HOMES = {
     "Relation": "module",
     "Solution": "reference",
     "Why": "reference.why",
+    "Counterexample": "flow",
     "Reach": "flow",
     "Explanation": "explain",
     "Profile": "profile",

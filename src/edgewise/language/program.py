@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from edgewise.flow import Reach
+    from edgewise.flow import Counterexample, Reach
     from edgewise.module import Model
     from edgewise.reference.solution import Solution
     from edgewise.viz import Picture
@@ -240,6 +240,26 @@ class Program:
         True
         """
         return _stage("flow").equals(self, other)
+
+    def counterexample(
+        self,
+        other: Program,
+        *,
+        trials: int = 20,
+        seed: int = 0,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> Counterexample | None:
+        """Facts for which two programs differ, from random data; None if `trials` found none.
+
+        Outputs and weights are compared by name. A value that a matrix is applied to is a vector,
+        others are numbers unless `shapes` has them by relation.
+
+        >>> from edgewise.language import R, V
+        >>> one = Program([R.h(V.X) <= (R.a(V.X), R.b(V.X))])
+        >>> one.counterexample(Program([R.h(V.X) <= (R.b(V.X), R.a(V.X))]))
+        """
+        options: dict[str, Any] = {"trials": trials, "seed": seed, "shapes": shapes or {}}
+        return _stage("flow").counterexample(self, other, **options)
 
     def weights(
         self, *, seed: int | None = None, dtype: torch.dtype | None = None
