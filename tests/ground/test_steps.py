@@ -100,6 +100,19 @@ def test_a_star_without_a_triangle_reads_its_edges_twice(n, monkeypatch):
     assert sum(read) == 4 * (n - 1)
 
 
+def test_a_condition_that_many_paths_satisfy_reads_some_of_them(monkeypatch):
+    """Nodes on a 4-cycle of a complete graph: 1,560 edges, 2 million paths of three of them."""
+    monkeypatch.setattr(joiner, "CHUNK", 1024)
+    read = []
+    real = joiner.expansion
+    monkeypatch.setattr(joiner, "expansion", lambda *of: read.append(of[2]) or real(*of))
+    edges = torch.cartesian_prod(torch.arange(40), torch.arange(40)).T
+    edges = edges[:, edges[0] != edges[1]]
+    rule = R.out(V.X) <= (R._e(V.X, V.Y), R._e(V.Y, V.Z), R._e(V.Z, V.W), R._e(V.W, V.X))
+    assert len(Program([rule]).compile(R.out).rows(e=edges)) == 40
+    assert sum(read) < 20_000
+
+
 def test_a_join_that_is_too_large_is_refused_from_a_sample(monkeypatch):
     """Before its chunks are made, with the atom at which it grows."""
     monkeypatch.setattr(joiner, "CHUNK", 256)

@@ -42,6 +42,8 @@ class Halves:
 def halves_of(body: Body, index: IndexOf, cost: float) -> Halves | None:
     """The cheapest two sides of a body, where they are much cheaper than `cost`."""
     atoms = list(body.positive)
+    if cost < GAIN * LOOK_UP * LEAST_HALVED:  # no sides would be both large and cheaper
+        return None
     if not 4 <= len(atoms) <= MOST_ATOMS or not all(_is_listed(body, at, index) for at in atoms):
         return None
     found = [
