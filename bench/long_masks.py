@@ -75,7 +75,7 @@ def measured(name, n):
         loss.backward()
         row[f"step_{number}_cpu_s"] = round(time.process_time() - start, 2)
     row["peak_mb"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
-    row["loss"] = float(loss)
+    row["loss"] = float(loss.detach())
     return row
 
 

@@ -88,7 +88,7 @@ def main():
         if not names or case.name in names:
             found.append(measured(case, n, tables))
             print(found[-1], flush=True)
-    write("masks", {"masks": found, "peer": "SDPA with a mask"})
+            write("masks", {"masks": found, "peer": "SDPA with a mask"})
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ others, and has its values and gradients."""
 import pytest
 import torch
 
-from edgewise import EdgewiseError, R, V, ragged
+from edgewise import EdgewiseError, F, Program, R, V, ragged
 from edgewise.graphs import ring
 from edgewise.ground.masks import lower
 from edgewise.layouts import bitmap
@@ -72,6 +72,38 @@ def test_mask_as_bits(case, monkeypatch):
     expected = attended(model, x, mask)
     torch.testing.assert_close(out, expected)
     for got, want in zip(gradients(model, out, x), gradients(model, expected, x), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("bits", [False, True])
+def test_each_head_has_a_mask_of_its_own(bits, monkeypatch):
+    if bits:
+        monkeypatch.setattr(lower, "MOST_RUNS", 0)
+    n, heads = 40, 3
+    random = torch.Generator().manual_seed(0)
+    kind = torch.randint(3, (heads, n), generator=random)
+    rules = [
+        (R.weights(V.H, V.I, V.J)
+         <= (R.k(V.H, V.J).T, R.q(V.H, V.I), R._kind(V.H, V.I, V.A), R._kind(V.H, V.J, V.A),
+             R.special.leq(V.J, V.I)))
+        | [F.product, F.softmax_agg(agg_terms=[V.J])],
+        (R.out(V.H, V.I) <= (R.weights(V.H, V.I, V.J), R.v(V.H, V.J))) | [F.product],
+    ]  # fmt: skip
+    model = Program(rules).compile(R.out)
+    q, k, v = (
+        torch.randn(heads, n, D, generator=random).double().requires_grad_() for _ in range(3)
+    )
+    where = torch.cartesian_prod(torch.arange(heads), torch.arange(n)).T
+    table = torch.cat([where, kind.reshape(1, -1)])
+    out = model.double()(q=q, k=k, v=v, kind=table)
+    mask = (kind[:, :, None] == kind[:, None]) & torch.ones(n, n).tril().bool()
+    expected = (q @ k.mT).masked_fill(~mask, -torch.inf).softmax(-1) @ v
+    torch.testing.assert_close(out, expected)
+    for got, want in zip(
+        torch.autograd.grad(out.square().sum(), (q, k, v)),
+        torch.autograd.grad(expected.square().sum(), (q, k, v)),
+        strict=True,
+    ):
         torch.testing.assert_close(got, want)
 
 
