@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller, counted, named, nearest
-from edgewise.inputs.kinds import dense, numbers, ragged
+from edgewise.inputs.kinds import BadInput, dense, numbers, ragged, rows
 from edgewise.inputs.read import InputReader, check_numbers, kinds_of, step_tensor
+from edgewise.inputs.sources import rows_source
 from edgewise.language import nodes
 from edgewise.language.program import Program
+from edgewise.language.statements import atoms
 from edgewise.notebook import html_table
 from edgewise.physical.data import Data, ForeignData, ReadyCall
 from edgewise.physical.output import Returned
@@ -327,10 +329,62 @@ class Execution(torch.nn.Module):
             if not torch.compiler.is_compiling():
                 self._last = data if rest else None
         else:
-            tensors = {n: step_tensor(n, t) for n, t in read.items()}
+            keyed = self._hidden(data, read)
+            tensors = {n: step_tensor(n, t) for n, t in read.items() if n not in keyed}
+            if keyed:
+                return self._without_hidden(data, keyed, tensors)
         self._refuse_missing(data, tensors)
         step = self._step(data, tensors)
         return step, self._grounded(data) | data.live(step) | tensors
+
+    def _hidden(self, data: Data, read: Mapping[str, Any]) -> dict[str, rows | ragged]:
+        """Keys beside grounded data, of relations that rules negate and do nothing else with."""
+        found = {n: item for n, item in read.items() if isinstance(item, rows | ragged)}
+        if not found or torch.compiler.is_compiling() or data.demand is not None or data.padded:
+            return {}
+        for name in found:
+            if name in data.inputs or name in data.stated:
+                raise BadInput(
+                    f"`{name}` was grounded, and comes with the step",
+                    caller(),
+                    f"leave it out of `model.ground(...)`, or of the call: `{name}=...`",
+                )
+        every = [a for rule in self.plan.rules for a in atoms(rule) if isinstance(a, nodes.Atom)]
+        used = {a.relation for a in every if not a.negated}
+        return {name: item for name, item in found.items() if name not in used}
+
+    def _without_hidden(
+        self, data: Data, keyed: Mapping[str, rows | ragged], tensors: Mapping[str, Tensor]
+    ) -> tuple[Step, dict[str, Tensor]]:
+        """The step where groundings that keys rule out are masked, or that is joined with them."""
+        found = self._masked(data, keyed, tensors)
+        if found is not None:
+            return found
+        joined = Data(self._number, {**data.inputs, **keyed}, data.facts, data.open)
+        self._refuse_missing(joined, tensors)
+        step = self._step(joined, tensors)
+        return step, self._grounded(joined) | joined.live(step) | dict(tensors)
+
+    def _masked(
+        self, data: Data, keyed: Mapping[str, rows | ragged], tensors: Mapping[str, Tensor]
+    ) -> tuple[Step, dict[str, Tensor]] | None:
+        """The step with masks; None where it has to be joined: see `physical/hiding.py`."""
+        arities, hidden, empty = self._reader.arities, {}, {}
+        for name, item in keyed.items():
+            if not isinstance(item, rows):
+                return None
+            hidden[name] = rows_source(name, item, arities[name]).index.keys
+            empty[name] = rows(torch.zeros(arities[name], 0, dtype=torch.int64))
+        held = data.hiding(empty)
+        self._refuse_missing(held, tensors)
+        step = self._step(held, tensors)
+        values = self._grounded(held) | held.live(step) | dict(tensors)
+        for one in step.masked or ():
+            mask = one.mask(hidden)
+            if mask is None:
+                return None
+            values[one.name] = mask.to(self._one)
+        return (step, values) if step.masked else None
 
     def _grounded(self, data: Data) -> dict[str, Tensor]:
         """Dense values that were grounded, in the precision and on the device of now."""

@@ -69,7 +69,8 @@ class DeviceMismatch(EdgewiseError):
 
 
 class KeysAtStep(EdgewiseError):
-    """Keys are joined once, when grounding: a step is tensor work on what was joined."""
+    """Keys are joined once, when grounding: a step is tensor work on what was joined. Only keys
+    of relations that rules negate come with a step: they leave out what was joined."""
 
     code = "keys-at-step"
     example = """\

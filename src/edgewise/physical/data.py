@@ -109,6 +109,8 @@ class Data:
         self.built: dict[Any, Step] = {}
         self.parts: dict[Any, Any] = {}  # plans of which parts are taken
         self.demand: Demand | None = None  # the part of another's plan that this one has
+        self.hides: frozenset[str] = frozenset()  # relations whose keys come with a step
+        self._hiding: dict[frozenset[str], Data] = {}
         self._parts: dict[Any, Data] = {}
         self.chosen: ChosenSamples | None = None  # of which data it has some samples
         self.batched: frozenset[str] = frozenset()  # dense inputs whose first axis is the sample
@@ -182,6 +184,15 @@ class Data:
         found.demand = demand
         return found
 
+    def hiding(self, empty: Mapping[str, Input]) -> Data:
+        """The same data for steps that bring keys of relations; here these are `empty`."""
+        names = frozenset(empty)
+        if names not in self._hiding:
+            found = Data(self.model, {**self.inputs, **empty}, self.facts, self.open)
+            found.hides = names
+            self._hiding[names] = found
+        return self._hiding[names]
+
     @property
     def samples(self) -> int | None:
         """The samples of a ragged batch."""
@@ -237,7 +248,9 @@ class Data:
     def __getstate__(self) -> dict[str, Any]:
         # a copy builds its own when it needs it
         empty: dict[str, Any] = {"built": {}, "prepared": {}, "_seen": {}, "parts": {}}
-        return self.__dict__ | empty | {"_parts": {}, "templates": {}, "chosen": None}
+        return (
+            self.__dict__ | empty | {"_parts": {}, "_hiding": {}, "templates": {}, "chosen": None}
+        )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state

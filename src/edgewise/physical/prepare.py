@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from edgewise.errors import caller
 from edgewise.ground.embeddings import with_stacks
+from edgewise.ground.rules import Grounder
 from edgewise.ground.source import has_negative_keys
 from edgewise.inputs.kinds import dense
 from edgewise.inputs.prepare import prepare
@@ -20,6 +21,7 @@ from edgewise.inputs.read import InputReader, check_device, check_dtype
 from edgewise.passes import optimise
 from edgewise.physical.build import values_of
 from edgewise.physical.data import Data, ForeignData
+from edgewise.physical.hiding import masked
 from edgewise.physical.lowering import to_device
 from edgewise.physical.output import outputs_of
 from edgewise.physical.parts import ONE_AT_A_TIME, Parts, PlanGrounder, Without, ground_all
@@ -168,8 +170,9 @@ def build_step(
     """`apart` for rows that are split by sample: classes and fused attention cross samples."""
     if data.demand is not None or not (apart or model.plan.has_all_rows):
         return to_device(_part(model, data, shapes, dtype, device), device)
-    how = GroundingMode(lift=not apart, apart=apart)
-    return _all_rows(model, _grounding(model, data, shapes, dtype, device, how), device)
+    how = GroundingMode(lift=not apart and not data.hides, apart=apart)
+    grounding = _grounding(model, data, shapes, dtype, device, how)
+    return _all_rows(model, grounding, device, data.hides)
 
 
 def build_samples(model: Compiled, data: Data, dtype: torch.dtype, device: torch.device) -> Step:
@@ -179,13 +182,23 @@ def build_samples(model: Compiled, data: Data, dtype: torch.dtype, device: torch
 
 
 def _all_rows(
-    model: Compiled, grounding: tuple[PlanGrounder, Without], device: torch.device
+    model: Compiled,
+    grounding: tuple[PlanGrounder, Without],
+    device: torch.device,
+    hides: frozenset[str] = frozenset(),
 ) -> Step:
+    """`hides` are relations whose keys come with a step."""
     found = ground_all(*grounding)
     outputs = outputs_of(
         found.prepared, found.executable.relations, found.weights, model.fill, model._dense
     )
     made = Step(found.prepared, found.executable, outputs, without=model.without)
+    if hides and found.prepared.samples is None:
+        plan, constants = found.prepared.plan, found.prepared.constants
+        grounder = Grounder(constants, dict(plan.domains), {}, model.limit)
+        ruled = masked(found.executable, plan.rules, grounder, hides)
+        if ruled is not None:
+            made = replace(made, executable=ruled[0], masked=list(ruled[1]))
     return to_device(made, device)
 
 

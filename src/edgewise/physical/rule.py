@@ -29,6 +29,7 @@ class RuleStep:
 
     ground: GroundRule
     default: nodes.Function
+    mask: str | None = None  # an input: 1 for groundings that count, 0 for others
 
     @property
     def rule(self) -> nodes.Rule:
@@ -60,7 +61,8 @@ class RuleStep:
         for function in self.rule.functions:
             if functions.kind(function) == functions.TRANSFORMATION:
                 value = transform(function, value, state.training)
-        value = self._aggregated(value.expanded(self.ground.count))
+        value = value.expanded(self.ground.count)
+        value = self._aggregated(value) if self.mask is None else self._masked(value, state)
         if self.rule.head.weight is not None:
             value = product(self._head_weight(self.rule.head.weight, state), value)
         return value
@@ -71,6 +73,17 @@ class RuleStep:
             return column(aggregate(self.aggregation, value.data, parts))
         inner = column(aggregate(self.default, value.data, parts))
         return Column(normalise(self.aggregation, inner.data, groups))
+
+    def _masked(self, value: Column, state: State) -> Column:
+        """The sum or the mean of the groundings that count."""
+        assert self.mask is not None
+        mask = Column(state.masks[self.mask].unsqueeze(0))
+        parts = self.ground.segments
+        total = column(aggregate(SUM, product(mask, value).data, parts))
+        if self.aggregation.name == SUM.name:
+            return total
+        count = aggregate(SUM, mask.data, parts).clamp(min=1)
+        return product(Column(count.reciprocal()), total)
 
     def _expression(self, item: nodes.Expression, state: State) -> Column:
         """An expression in every grounding (or one row, if it is the same in all)."""

@@ -68,6 +68,7 @@ class State:
     device: torch.device
     lowering: Lowering  # that writes the graph
     numbers: Mapping[str, Column] = field(default_factory=dict)  # integers, not rounded to dtype
+    masks: Mapping[str, Tensor] = field(default_factory=dict)  # of groundings, that a step gives
     cache: Any = None  # of keys and values, where rows are appended
     positions: Tensor | None = None  # of the rows that are appended
 

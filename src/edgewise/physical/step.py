@@ -103,6 +103,7 @@ class Step:
     analysed: dict[Any, Any] = field(default_factory=dict)  # about constants, by passes
     batches: float = 1  # that its rows are of, where batches of samples are taken
     padded: bool = False  # one sample of a batch, filled up to the longest
+    masked: Any = None  # the rules whose groundings keys of a step rule out
     handle: str = ""  # set when data holds it
 
     def __call__(
@@ -155,7 +156,9 @@ class Step:
         integers = {name: c for name, c in found.items() if not c.data.is_floating_point()}
         columns = found | {name: Column(c.data.to(dtype)) for name, c in integers.items()}
         weights = with_stacks(weights, self.prepared.stacks)
-        return State(columns, weights, training, dtype, device, lowering, numbers=integers)
+        masks = {name: tensor for name, tensor in tensors.items() if name.startswith("@mask")}
+        options: dict[str, Any] = {"numbers": integers, "masks": masks}
+        return State(columns, weights, training, dtype, device, lowering, **options)
 
     def plan(
         self,
