@@ -1,5 +1,7 @@
 """Encoder–decoders of BART's family against `transformers`, in float64."""
 
+import tempfile
+
 import pytest
 import torch
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from test_parity import batches, few
 from theirs import assert_equal, fused, pair, transformers, with_exact_numbers
 
-from edgewise import numbers
+from edgewise import EdgewiseError, numbers, zoo
 
 CLASSES = {
     "Bart": "BartForConditionalGeneration",
@@ -88,6 +90,23 @@ def test_whisper(data):
         return model(input_features=feature, decoder_input_ids=target).logits
 
     assert_equal(both, "logits", inputs, run, fixed=("encoder.position",))
+
+
+def test_two_vocabularies_translate_numbers():
+    """One tokenizer would read the source and misread what is made of it."""
+    config = zoo.bart.Config(
+        9, 8, 2, 8, 1, 1, 12, normed=False, positions="sinusoidal", source_vocabulary=14
+    )
+    weights = zoo.bart.program(config).weights(seed=0, dtype=torch.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        zoo.save_pretrained(f"{folder}/model", zoo.bart, config, weights)
+        found = zoo.from_pretrained(f"{folder}/model")
+    assert found.config == config
+    source, mask = torch.tensor([[13, 5, 2]]), torch.ones(1, 3, 1)
+    (row,) = found.respond(most=4, beams=1, source=numbers(source), mask=mask)
+    assert all(token < 9 for token in row)
+    with pytest.raises(EdgewiseError, match="two vocabularies"):
+        found.translate(["a text"])
 
 
 @pytest.mark.parametrize("name", [*CLASSES, "Whisper"])

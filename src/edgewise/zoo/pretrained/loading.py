@@ -90,7 +90,8 @@ def _folder(path: Path, dtype: torch.dtype) -> Pretrained:
     theirs = files.tensors(found)
     theirs = part.only(theirs) if part else theirs
     _check_tied(theirs, tied)
-    tokenizer, words = path / "tokenizer.json", getattr(config, "vocabulary", 0)
+    tokenizer = path / "tokenizer.json"
+    words = getattr(config, "source_vocabulary", None) or getattr(config, "vocabulary", 0)
     return Pretrained(
         spec,
         architecture,

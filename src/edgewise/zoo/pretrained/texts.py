@@ -228,6 +228,12 @@ def translate(
             caller(),
             "use an encoder–decoder such as T5",
         )
+    if getattr(pretrained.config, "source_vocabulary", None) is not None:
+        raise BadPretrained(
+            f"`{pretrained.architecture}` has two vocabularies, and `tokenizer.json` is of one",
+            caller(),
+            "give token ids to `respond(source=..., mask=...)`, and decode what it returns",
+        )
     read = pretrained.tokens(texts, truncate=truncate)
     mask = read.mask.to(pretrained.dtype).unsqueeze(-1)
     rows = respond(pretrained, None, most, beams, {"source": numbers(read.numbers), "mask": mask})
