@@ -221,3 +221,39 @@ def test_it_is_shown() -> None:
         "h            3           0      0        1        0",
         "out          2           0      0        1        0",
     ]
+
+
+def shortest(function, **options):
+    rules = [
+        (R.dist(V.X) <= R.start(V.X)) | [F.min_agg],
+        (R.dist(V.Y) <= (R.dist(V.X), R.edge(V.X, V.Y))) | [function, F.min_agg],
+        R.dist / 1 | [F.min],
+    ]
+    return Program(rules, **options).compile(R.dist)
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (shortest(F.sum), None),
+        (shortest(F.sum, rounds=8), "round before"),
+        (shortest(F.product), "minimum or maximum around a cycle"),
+    ],
+)
+def test_recursion_says_why_all_rows_are_recomputed(model, reason):
+    facts = [R.start(0)[1.0], *(R.edge(i, i + 1)[1.0] for i in range(6))]
+    updating = model.updating(facts=facts)
+    assert not updating.reasons
+    found = updating.add([R.edge(4, 5)[0.5]])
+    facts[5] = R.edge(4, 5)[0.5]
+    every = dict(model.updating(facts=facts).output.items())
+    assert {atom: value.item() for atom, value in found.items()} == {
+        atom: value.item() for atom, value in every.items()
+    }
+    if reason is None:
+        assert not updating.reasons
+        assert updating.computed == {"dist": 2}
+    else:
+        assert reason in updating.reasons["dist"]
+        assert f"all rows of dist: {updating.reasons['dist']}" in repr(updating)
+        assert updating.computed == {"dist": 7}

@@ -38,6 +38,7 @@ class Edit:
     renamed: bool  # there are new strings
     first: bool  # there was nothing before
     computed: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)  # why all rows of a relation
 
 
 @dataclass(frozen=True, eq=False)

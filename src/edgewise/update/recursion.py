@@ -55,8 +55,11 @@ class Recursion:
         read = {atom.relation for rule in stratum.rules for atom in rule.atoms} - part
         tables = {name: edit.tables[name] for name in read if name in edit.tables}
         counts: dict[str, int] | None = None
-        if stratum.moves(edit) or not restartable(rules, plan, part):
+        reason = why_all(rules, plan, part)
+        if stratum.moves(edit) or reason is not None:
             tables |= _stated(edit, names)
+            if not edit.first and reason is not None:
+                edit.reasons.update(dict.fromkeys(names, reason))
         else:
             reached = self._reached(stratum, edit)
             tables |= self._start(stratum, edit, reached)
@@ -170,22 +173,26 @@ def _key_change(edit: Edit, name: str) -> Change:
     return change_of(old, new, distinct_rows(torch.cat(keys)))
 
 
-def restartable(rules: Sequence[nodes.Rule], plan: Plan, part: set[str]) -> bool:
-    """Whether atoms can be computed from final values of others.
+def why_all(rules: Sequence[nodes.Rule], plan: Plan, part: set[str]) -> str | None:
+    """Why atoms cannot be computed from final values of others; None where they can.
 
     Rounds of a fixed number read values of the round before; minima and maxima around a cycle end
     at the same values from any start if what they compare only grows with what it reads. The axes
     of a pattern are as long as recursion makes them.
     """
-    if plan.rounds is not None or any(_has_pattern(rule) for rule in rules):
-        return False
+    if plan.rounds is not None:
+        return "rounds read values of the round before"
+    if any(_has_pattern(rule) for rule in rules):
+        return "the axes of a pattern are as long as recursion makes them"
     lines = {line.relation: line for line in plan.lines}
     changed = [functions.kind(f) for line in plan.lines for f in line.functions]
     if functions.TRANSFORMATION in changed:
-        return False
+        return "a line transforms values that recursion reads"
     if not any(is_extreme(lines.get(r), rules, part, r, plan.aggregation) for r in part):
-        return True
-    return all(_only_sums(rule, part) for rule in rules)
+        return None
+    if all(_only_sums(rule, part) for rule in rules):
+        return None
+    return "a minimum or maximum around a cycle compares more than sums"
 
 
 def _has_pattern(rule: nodes.Rule) -> bool:

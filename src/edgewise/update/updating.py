@@ -37,7 +37,7 @@ from edgewise.update.values import RelationValues
 if TYPE_CHECKING:
     from edgewise.module import Model
 
-HELD = ("computed", "changes", "_constants", "_own", "_data", "_facts", "_tables")
+HELD = ("computed", "changes", "reasons", "_constants", "_own", "_data", "_facts", "_tables")
 
 
 class CannotUpdate(EdgewiseError):
@@ -56,7 +56,8 @@ class Updating:
     """The output for the facts so far; `add`, `remove` and `edit` recompute what they reach.
 
     `computed` counts the rows that the last call recomputed and `rows` all rows, by relation;
-    `changes` are the keys that it added, removed and gave another value. Printed, a table.
+    `changes` are the keys that it added, removed and gave another value; `reasons` says why all
+    rows of a recursive relation were recomputed. Printed, a table.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Updating:
         self.model = model
         self.computed: dict[str, int] = {}
         self.changes: dict[str, Change] = {}
+        self.reasons: dict[str, str] = {}
         self._plan = model.stages["plan"]  # passes would put several relations into one
         self._constants = Constants(strings(self._plan))
         self._own: dict[str, Table] = {}  # facts of the program
@@ -134,6 +136,7 @@ class Updating:
         for first, *rest in table:
             cells = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
             lines.append("  ".join([first.ljust(widths[0]), *cells]))
+        lines += [f"all rows of {name}: {reason}" for name, reason in self.reasons.items()]
         return "\n".join(lines)
 
     def _in_order(self) -> list[Stratum]:
@@ -170,7 +173,7 @@ class Updating:
                 parts = before, self._grounder(), changes, self._facts, self._tables, weights
                 edit = Edit(*parts, renamed=renamed, first=first)
                 self._derive(edit)
-                self.changes, self.computed = changes, edit.computed
+                self.changes, self.computed, self.reasons = changes, edit.computed, edit.reasons
         except BaseException:
             vars(self).update(held)  # nothing changed
             raise
