@@ -14,6 +14,7 @@ from edgewise.inputs.sources import ragged_live
 from edgewise.layouts.ragged import Ints
 from edgewise.physical.batch_template import BatchTemplate, LoweredBatch, template
 from edgewise.physical.data import Data, ReadyCall
+from edgewise.physical.parts import ONE_AT_A_TIME
 from edgewise.physical.plan import untraced
 from edgewise.physical.prepare import Compiled, build_samples
 
@@ -65,19 +66,22 @@ def _template(model: Trained, origin: Data, usual: int) -> BatchTemplate | str:
     mode = (unit.dtype, str(unit.device))
     if not origin.facts_stand():
         return FIXED
-    found = origin.templates.get((*mode, model.training))
-    if found is None:
-        try:
-            with untraced():
-                found = template(
-                    len(origin), lambda numbers: _lowered(model, origin, numbers, usual)
-                )
-        except EdgewiseError as error:  # all samples together may be too many, or lack values
-            found = f"all samples together are refused: {error.code}"
-        random = isinstance(found, BatchTemplate) and found.is_random
-        for training in {model.training} if random else {True, False}:
-            origin.templates[(*mode, training)] = found
-    return found
+    with ONE_AT_A_TIME:
+        if (*mode, model.training) not in origin.templates:
+            found = _compared(model, origin, usual)
+            random = isinstance(found, BatchTemplate) and found.is_random
+            for training in {model.training} if random else {True, False}:
+                origin.templates[(*mode, training)] = found
+        known: BatchTemplate | str = origin.templates[(*mode, model.training)]
+    return known
+
+
+def _compared(model: Trained, origin: Data, usual: int) -> BatchTemplate | str:
+    try:
+        with untraced():
+            return template(len(origin), lambda numbers: _lowered(model, origin, numbers, usual))
+    except EdgewiseError as error:  # all samples together may be too many, or lack values
+        return f"all samples together are refused: {error.code}"
 
 
 def _lowered(model: Trained, origin: Data, numbers: Ints, usual: int) -> LoweredBatch:
