@@ -91,7 +91,9 @@ def _folder(path: Path, dtype: torch.dtype) -> Pretrained:
     theirs = part.only(theirs) if part else theirs
     _check_tied(theirs, tied)
     tokenizer = path / "tokenizer.json"
-    words = int(getattr(config, "source_vocabulary", None) or getattr(config, "vocabulary", 0))
+    words: int = getattr(config, "vocabulary", 0)
+    if (source := getattr(config, "source_vocabulary", None)) is not None:
+        words = source
     return Pretrained(
         spec,
         architecture,
