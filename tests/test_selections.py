@@ -288,3 +288,14 @@ def test_sampled_batches_of_a_model_with_conditions_depend_on_the_seed_alone():
     torch.testing.assert_close(model(batch), model(batch))
     every = model.batches(torch.arange(30), edge=edge, **{**options, "most": None}).at(2)
     assert not torch.equal(model(batch), model(every))
+
+
+def test_keys_that_are_chosen_may_be_strings_or_negative():
+    best = (R.best(V.X, V.Y) <= R.d(V.X, V.Y)) | [F.argmax_agg(agg_terms=[V.Y])]
+    facts = [R.d("a", "u")[-1.0], R.d("a", "v")[2.0], R.d("b", -2)[-1.0], R.d("b", 9)[-3.0]]
+    model = Program([best]).compile(R.best)
+    found = dict(model.rows(model.ground(facts=facts)))
+    assert {str(atom): value.item() for atom, value in found.items()} == {
+        "R.best('a', 'v')": 2.0,
+        "R.best('b', -2)": -1.0,
+    }

@@ -110,7 +110,8 @@ def keyed(name: str, keys: Tensor, values: Tensor | None) -> Source:
             caller(),
             "give one; combine the values before",
         )
-    _check_range(name, index)
+    if not name.startswith("@"):  # those of ours hold keys of facts, also strings
+        _check_range(name, index)
     ordered, order = index.packed if index.ends else (keys, None)
     if order is not None:
         repeated = (ordered[1:] == ordered[:-1]).nonzero()
