@@ -276,7 +276,6 @@ def test_nodes_know_their_place() -> None:
 
 MISTAKES = [
     ("h(X) : a(X).", "syntax-error", 6, "head :- body"),
-    ("h(X) <= a(X).", "syntax-error", 6, "head :- body"),
     ("h(X) :- a(X)", "syntax-error", 13, "write `.`"),
     ("h(X) :- a(X) b(X).", "syntax-error", 14, "`,` separates"),
     ("h(X) :- A(X).", "syntax-error", 9, "lower-case"),
@@ -310,7 +309,12 @@ MISTAKES = [
     ("h :- a, @lex(X, Y).", "unknown-special", 9, "did you mean `@leq`?"),
     ("h :- a, @windw(3)(I, J).", "", 10, ""),
     ("h :- a, @window(3)(I, J, K).", "syntax-error", 9, "two terms"),
-    ("h/1 0.5", "not-supported", 1, "a rule of its own"),
+    ("h/1 {0}", "bad-weight", 5, "positive"),
+    ("h/1 [offset=x]", "syntax-error", 13, "number"),
+    ("h :- a. [learnable=maybe]", "syntax-error", 20, "learnable=false"),
+    ("import ./other.rules", "syntax-error", 8, "relative to `x.rules`"),
+    ("h :- [3| (5:1.0)] a.", "syntax-error", 10, "from 0"),
+    ("h :- a(woman:).", "syntax-error", 14, "a term is"),
     ("$w [a=b]", "not-supported", 1, "is fixed"),
     ("h [tanh]", "syntax-error", 1, "h/1"),
     ("h/2(X) :- a(X).", "syntax-error", 1, "2 terms"),

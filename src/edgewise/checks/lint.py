@@ -291,6 +291,9 @@ def _missing(program: Program, facts: Facts) -> dict[str, tuple[nodes.Atom, str 
     return {name: (missing[name], nearest(name, sorted(known))) for name in reversed(missing)}
 
 
+TYPE = ":"  # ends the relation of a type, `woman:Y` in a text, of which constants may have many
+
+
 def unused_relations(program: Program, facts: Facts) -> Iterator[UnusedRelation]:
     if not program.rules:
         return
@@ -298,7 +301,7 @@ def unused_relations(program: Program, facts: Facts) -> Iterator[UnusedRelation]
     heads = {rule.head.relation for rule in program.rules}
     meant = {near for _, near in _missing(program, facts).values()}
     for name, place in _stated(program, facts).items():
-        if name not in read | heads | meant:
+        if name not in read | heads | meant and not name.endswith(TYPE):
             yield UnusedRelation(
                 f"no rule reads `{name}`",
                 place,

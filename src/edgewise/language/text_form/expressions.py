@@ -110,6 +110,8 @@ def _weighted(cursor: Cursor) -> nodes.Expression:
         if first.kind in NUMBERS:
             found = found.fixed()  # a constant, as in `a(X) + 2.0`
         return _postfix(cursor, first, found)
+    if cursor.kind == "@" and cursor.ahead().text not in SPECIALS:
+        cursor.next()  # special predicates carry no weight: this is a relation
     inner = _postfix(cursor, cursor.token, primary(cursor))
     if isinstance(inner, nodes.Weight):
         raise brackets.TwoWeights(
@@ -128,7 +130,8 @@ def _weighted(cursor: Cursor) -> nodes.Expression:
 def _starts_operand(cursor: Cursor) -> bool:
     if cursor.kind == "@":  # after a weight: a special atom if it can carry one, else the product
         name = cursor.ahead()
-        return name.text in SPECIALS and name.start == cursor.token.end
+        is_relation = name.kind == "name" and cursor.ahead(2).kind in ("(", ",", ".")
+        return (name.text in SPECIALS or is_relation) and name.start == cursor.token.end
     return cursor.kind in ("name", "string", "variable", "(", "^", "!", "~")
 
 
@@ -207,6 +210,9 @@ def _is_term_list(cursor: Cursor) -> bool:
     while (kind := cursor.tokens[at].kind) != ")":
         if kind == "?":
             at += 1
+            kind = cursor.tokens[at].kind
+        if kind in ("name", "variable") and cursor.tokens[at + 1].kind == ":":
+            at += 2
             kind = cursor.tokens[at].kind
         if kind not in TERMS or cursor.tokens[at + 1].kind not in (",", ")"):
             return False
@@ -345,6 +351,8 @@ def special_or_pattern(cursor: Cursor) -> nodes.Expression:
     if cursor.kind == "(":
         start, end = _balanced(cursor)
         return _pattern(cursor, first, start + 1, end - 1)
+    if cursor.kind == "name" and cursor.token.text in cursor.published.marked:
+        return atom(cursor)
     name = cursor.expect("name", "write `@leq(X, Y)`, or a pattern, `@window(3)(I, J)`")
     if name.text in SPECIALS and name.text != "fn":
         items = term_list(cursor) if cursor.kind == "(" else ()

@@ -10,7 +10,14 @@ from edgewise.errors import EdgewiseError, nearest, suggest
 from edgewise.functions import Law
 from edgewise.language import functions, nodes, program
 from edgewise.language.text_form.tokens import Cursor, Token
-from edgewise.language.text_form.values import NUMBERS, integer, placed, term, term_list
+from edgewise.language.text_form.values import (
+    NUMBERS,
+    integer,
+    placed,
+    term,
+    term_list,
+    weight,
+)
 
 KINDS = {
     "activation": functions.TRANSFORMATION,
@@ -19,7 +26,12 @@ KINDS = {
     "aggregation": functions.AGGREGATION,
 }
 SUFFIXES = {functions.AGGREGATION: "_agg", functions.COMBINATION: "_comb"}
-PUBLISHED = {"leakyrelu": "leaky_relu", "crosssum": "crossum", "sigm": "sigmoid"}
+PUBLISHED = {
+    **{"leakyrelu": "leaky_relu", "crosssum": "crossum", "sigm": "sigmoid"},
+    **{"transpose": "transp", "transposition": "transp", "exponentiation": "exp"},
+    **{"elementproduct": "elproduct", "logarithm": "log", "squareroot": "sqrt"},
+}
+OFFSET, LEARNABLE = "offset", "learnable"  # of a rule or a relation in published templates
 
 
 @dataclass(frozen=True)
@@ -55,14 +67,29 @@ def _entry(cursor: Cursor) -> list[ListEntry]:
         cursor.next()
         if key.text in KINDS:
             return [ListEntry(first, key.text, f) for f in _keyed(cursor, KINDS[key.text])]
+        if key.text == OFFSET:
+            return [ListEntry(first, OFFSET, weight(cursor))]
+        if key.text == LEARNABLE:
+            return [ListEntry(first, LEARNABLE, _truth(cursor))]
         if key.text == "rounds":
             return [ListEntry(first, "rounds", integer(cursor, "`rounds` is an integer"))]
         raise functions.BadFunction(
             f"there is no option `{key.text}`",
             cursor.source.span(key.start, key.end),
-            suggest(key.text, [*KINDS, "rounds"]),
+            suggest(key.text, [*KINDS, OFFSET, LEARNABLE, "rounds"]),
         )
     return [ListEntry(first, None, function(cursor))]
+
+
+def _truth(cursor: Cursor) -> bool:
+    token = cursor.expect("name", "write `learnable=true` or `learnable=false`")
+    if token.text not in ("true", "false"):
+        raise cursor.mistake(
+            f"`{token.text}` is neither true nor false",
+            cursor.span(token),
+            "write `learnable=false`",
+        )
+    return token.text == "true"
 
 
 def _domain(cursor: Cursor) -> Any:
@@ -182,7 +209,12 @@ def functions_of(cursor: Cursor, listed: list[ListEntry]) -> tuple[nodes.Functio
                 cursor.source.span(entry.token.start, entry.token.end),
                 "write options first in the text, `[rounds=3, H=8]`",
             )
-    return tuple(entry.value for entry in listed)
+    return tuple(entry.value for entry in listed if entry.key not in (OFFSET, LEARNABLE))
+
+
+def option(listed: list[ListEntry], key: str) -> Any:
+    """The last value of an option such as `offset`, or None."""
+    return next((entry.value for entry in reversed(listed) if entry.key == key), None)
 
 
 def set_options(cursor: Cursor, listed: list[ListEntry], options: dict[str, Any] | None) -> None:

@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from edgewise.errors import EdgewiseError, raise_all
 from edgewise.language import blocks, nodes, operators, program, statements
+from edgewise.language.specials import SPECIALS
+from edgewise.language.text_form import published
 from edgewise.language.text_form.expressions import atom, item, relation_name
+from edgewise.language.text_form.imports import TEXT, imported, is_import
 from edgewise.language.text_form.lists import (
+    LEARNABLE,
+    OFFSET,
     ListEntry,
     entries,
     functions_of,
+    option,
     set_options,
     starts_list,
 )
 from edgewise.language.text_form.tokens import MAX_ERRORS, BadSyntax, Cursor, SourceText
-from edgewise.language.text_form.values import STARTS, integer, placed, text_of, weight
+from edgewise.language.text_form.values import NUMBERS, STARTS, integer, placed, text_of, weight
 
 
 class NotSupported(EdgewiseError):
     """Parts of the published grammar that this language says in another way."""
 
     code = "not-supported"
-    example = 'Program.parse("h/1 0.5")'
-    instead = 'Program.parse("h(X) :- *a(X), 0.5.")'
+    example = 'Program.parse("$w [value=0.5]")'
+    instead = 'Program.parse("h(X) :- $w=<0.5> a(X).")'
 
 
-def parse(text: str, file: str = "<text>") -> program.Program:
+def parse(text: str, file: str = TEXT, *, lifts: bool = False) -> program.Program:
     """The program of a text; all its errors are reported together.
+
+    With `lifts`, a fact with variables holds for all constants, as NeuraLogic reads it.
 
     >>> parse("h(X) :- a(X), !b(X). [activation=tanh]")
     Program([
@@ -40,10 +49,13 @@ def parse(text: str, file: str = "<text>") -> program.Program:
             help="write `Program.parse(text)`",
         )
     cursor = Cursor(SourceText(text, file))
+    cursor.published.lifts = lifts
     options: dict[str, Any] = {}
     found = _statements(cursor, options)
     raise_all(cursor.errors[:MAX_ERRORS])
-    return program.Program(found, **options)
+    extra = cursor.published
+    found = published.fixed(published.with_offsets(found, extra.offsets), extra.unlearned)
+    return program.Program(published.lifted(found, extra.lifted), **options)
 
 
 def _statements(cursor: Cursor, options: dict[str, Any] | None) -> list[nodes.Statement]:
@@ -53,6 +65,7 @@ def _statements(cursor: Cursor, options: dict[str, Any] | None) -> list[nodes.St
     while cursor.kind not in (closing, "end"):
         start = cursor.position
         cursor.heights.clear()
+        cursor.types.clear()
         try:
             found += _statement(cursor, options)
         except EdgewiseError as error:
@@ -91,6 +104,13 @@ def _skip_list(cursor: Cursor) -> None:
 
 def _statement(cursor: Cursor, options: dict[str, Any] | None) -> list[nodes.Statement]:
     first, second, third = cursor.token, cursor.ahead(), cursor.ahead(2)
+    if is_import(cursor):
+        inner = imported(cursor)
+        found = _statements(inner, options)
+        cursor.errors += inner.errors
+        return found
+    if first.kind == "$" and third.kind == "[" and cursor.ahead(3).text == LEARNABLE:
+        return _weight_line(cursor)
     if starts_list(cursor):
         set_options(cursor, entries(cursor), options)
         cursor.take(".")
@@ -99,20 +119,32 @@ def _statement(cursor: Cursor, options: dict[str, Any] | None) -> list[nodes.Sta
         with cursor.nested():
             return [_stack(cursor)]
     if first.kind in ("name", "string", "^") and (line := _line(cursor)) is not None:
-        return [line]
+        return line
     return _rule_or_facts(cursor, options)
+
+
+def _weight_line(cursor: Cursor) -> list[nodes.Statement]:
+    """`$w [learnable=false]`."""
+    cursor.next()
+    name = cursor.next().text
+    if option(entries(cursor), LEARNABLE) is False:
+        cursor.published.unlearned.add(name)
+    cursor.take(".")
+    return []
 
 
 def _rule_or_facts(cursor: Cursor, options: dict[str, Any] | None) -> list[nodes.Statement]:
     first = cursor.token
     head = _head(cursor)
-    if not cursor.take(":-"):
+    if not (cursor.take(":-") or cursor.take("<=")):
         return _facts(cursor, head)
     body: list[nodes.Expression] = []
     while cursor.kind not in (".", "end"):
         body.append(item(cursor))
-        if not cursor.take(","):
+        is_offset = cursor.kind in NUMBERS and cursor.ahead().kind == "."  # `h :- a 0.5.`
+        if not cursor.take(",") and not is_offset:
             break
+    body += [published.of_type(*found) for found in cursor.types]
     _end(cursor, "the rule", "in a body, `,` separates the items")
     place = cursor.span(first)
     try:
@@ -125,8 +157,12 @@ def _rule_or_facts(cursor: Cursor, options: dict[str, Any] | None) -> list[nodes
         if any(entry.key == "rounds" or isinstance(entry.key, nodes.Variable) for entry in listed):
             set_options(cursor, listed, options)
             listed = []
-    functions = tuple(entry.value for entry in listed)
-    return [nodes.Rule(rule.head, rule.body, functions, place)]
+    listed_functions = functions_of(cursor, listed)
+    offset, head = option(listed, OFFSET), rule.head
+    if option(listed, LEARNABLE) is False and head.weight is not None:
+        head = replace(head, weight=head.weight.fixed())
+    found = rule.body if offset is None else (*rule.body, offset)
+    return [nodes.Rule(head, found, listed_functions, place)]
 
 
 def _head(cursor: Cursor) -> nodes.Atom:
@@ -139,6 +175,9 @@ def _head(cursor: Cursor) -> nodes.Atom:
             cursor.span(first),
             "write it where the weight stands: `$w=<0.5>` is fixed, `$w={8 = 1.0}` filled",
         )
+    if cursor.kind == "@" and cursor.ahead().kind == "name" and cursor.ahead().text not in SPECIALS:
+        cursor.next()
+        cursor.published.marked.add(cursor.token.text)
     if cursor.kind in ("!", "~", "@", "-", "("):
         raise operators.BadHead(
             f"a rule head cannot begin with {cursor.shown()}",
@@ -155,18 +194,19 @@ def _facts(cursor: Cursor, head: nodes.Atom) -> list[nodes.Statement]:
     while cursor.take(","):
         heads.append(_head(cursor))
     _end(cursor, "the fact", "a rule is `head :- body.`")
-    return [_fact(head) for head in heads]
-
-
-def _fact(head: nodes.Atom) -> nodes.Fact:
-    for term in head.terms:
-        if isinstance(term, nodes.Variable):
-            raise BadSyntax(
-                f"`{term.name}` is a variable, and a fact has none",
-                term.place,
-                "a fact is `a(1).`; a rule is `head :- body.`",
-            )
-    return statements.fact(head)
+    for one in heads:
+        for term in one.terms:
+            if isinstance(term, nodes.Variable) and not cursor.published.lifts:
+                raise BadSyntax(
+                    f"`{term.name}` is a variable, and a fact has none",
+                    term.place,
+                    "a fact is `a(1).`; a rule is `head :- body.`",
+                )
+    lifted = [one for one in heads if any(isinstance(t, nodes.Variable) for t in one.terms)]
+    cursor.published.lifted += lifted
+    heads = [one for one in heads if one not in lifted]
+    typed = [published.of_type(*t) for t in cursor.types if not isinstance(t[1], nodes.Variable)]
+    return [statements.fact(one) for one in (*heads, *typed)]
 
 
 def _end(cursor: Cursor, what: str, why: str) -> None:
@@ -174,18 +214,14 @@ def _end(cursor: Cursor, what: str, why: str) -> None:
     if cursor.take("."):
         return
     place = cursor.source.span(cursor.last.end, cursor.last.end + 1)
-    if cursor.kind == "<" and cursor.ahead().kind == "=":
-        raise cursor.mistake(
-            "`<=` is Python's sign for a rule", help="in text, write `head :- body.`"
-        )
     if not cursor.starts_line() and cursor.kind != "}":
         raise cursor.mistake(f"expected `,` or `.`, got {cursor.shown()}", help=why)
     error = BadSyntax(f"{what} has no end", place, "write `.` after it")
     cursor.errors.append(error)
 
 
-def _line(cursor: Cursor) -> nodes.Line | None:
-    """`h/1 [sum, tanh]`; nothing if this is another statement."""
+def _line(cursor: Cursor) -> list[nodes.Statement] | None:
+    """`h/1 [sum, tanh]`, `h/1 {3,1}`; None if this is another statement."""
     first, start = cursor.token, cursor.position
     is_marked = first.kind == "^"
     if cursor.ahead(1 + is_marked).kind != "/":
@@ -203,13 +239,14 @@ def _line(cursor: Cursor) -> nodes.Line | None:
         listed = entries(cursor)
         place = cursor.span(first)
         cursor.take(".")
-        return nodes.Line(relation, arity, functions_of(cursor, listed), place)
+        if (offset := option(listed, OFFSET)) is not None:
+            cursor.published.offsets[relation, arity] = offset
+        found = functions_of(cursor, listed)
+        return [nodes.Line(relation, arity, found, place)] if found or not listed else []
     if cursor.kind in STARTS:
-        raise NotSupported(
-            f"`{relation}/{arity}` has an offset",
-            cursor.span(first),
-            f"add it in a rule of its own, as in `{relation}(X) :- *a(X), 0.5.`",
-        )
+        cursor.published.offsets[relation, arity] = weight(cursor)
+        cursor.take(".")
+        return []
     cursor.position = start
     return None
 

@@ -6,7 +6,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 from edgewise.errors import EdgewiseError, Span
 
@@ -147,6 +148,17 @@ def _escaped(letter: str) -> str:
     return letter if letter.isprintable() else f"\\u{{{ord(letter):x}}}"
 
 
+class Published:
+    """What a text says about relations beside its statements, as published templates do."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[tuple[str, int], Any] = {}
+        self.lifts = False  # whether facts may have variables
+        self.lifted: list[Any] = []  # those that have
+        self.marked: set[str] = set()  # relations whose rule heads are written `@name`
+        self.unlearned: set[str] = set()  # weights with `[learnable=false]`
+
+
 class Cursor:
     """A position in a list of tokens, and what has been found on the way."""
 
@@ -157,6 +169,9 @@ class Cursor:
         self.depth = 0
         self.scopes: list[dict[str, bool]] = []  # parameters of blocks: written without `^`?
         self.heights: dict[int, tuple[int, object]] = {}  # of the expressions of a statement
+        self.types: list[tuple[str, Any, Span]] = []  # of the terms of a statement
+        self.published = Published()
+        self.files: tuple[Path, ...] = ()  # that import this text, from the first on
 
     @property
     def token(self) -> Token:

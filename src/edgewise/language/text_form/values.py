@@ -161,6 +161,7 @@ def _element(
 ) -> tuple[tuple[int, ...], float]:
     first = cursor.token
     why = "an element is `position:value`, such as `1:0.5`, or `0,1:0.5` in a matrix"
+    is_open = cursor.take("(")
     at = [integer(cursor, why)]
     if len(shape) == 2:
         cursor.expect(",", why)
@@ -174,7 +175,10 @@ def _element(
             f"position {key} {reason}", cursor.span(first), "positions count from 0"
         )
     seen.add(key)
-    return key, number(cursor)
+    value = number(cursor)
+    if is_open:
+        cursor.expect(")", "close the element, `(1:0.5)`")
+    return key, value
 
 
 def term_list(cursor: Cursor) -> tuple[nodes.Term, ...]:
@@ -185,6 +189,14 @@ def term_list(cursor: Cursor) -> tuple[nodes.Term, ...]:
 
 
 def term(cursor: Cursor) -> nodes.Term:
+    """A variable, a name, an integer or a string; `woman:Y` is a variable of a type."""
+    first = cursor.token
+    if first.kind in ("name", "variable") and cursor.ahead().kind == ":":
+        cursor.next()
+        cursor.next()
+        found = term(cursor)
+        cursor.types.append((first.text, found, cursor.span(first)))
+        return found
     token = cursor.next()
     match token.kind:
         case "name":
