@@ -14,7 +14,7 @@ GROUPS = {  # of the names in `edgewise`
     "Rules": ("R", "V", "C", "F", "W", "Program", "scope", "repeat"),
     "Models": ("Model", "Data", "Relation", "Growing", "Updating", "load", "training_step"),
     "Inputs": ("rows", "ragged", "numbers"),
-    "Attention": ("attention",),
+    "Attention": ("attention", "attention_graph"),
     "Results": ("Solution", "Why", "Reach", "Counterexample", "Explanation", "Profile", "Picture"),
     "Errors": ("EdgewiseError", "EdgewiseWarning"),
 }
@@ -28,6 +28,7 @@ MODULES = {  # what else is public, by the `__all__` of each
     "edgewise.zoo.parts": "Parts of models, as blocks of rules",
     "edgewise.zoo.rope_scaling": "Rotary positions of long texts",
     "edgewise.hf": "Hugging Face models",
+    "edgewise.attention_graphs": "Attention of a model as a graph",
     "edgewise.training": "Training from recipes",
     "edgewise.viz": "Pictures",
 }
@@ -36,7 +37,7 @@ MODULES = {  # what else is public, by the `__all__` of each
 RESULTS = (  # made by functions of ours, never by their constructors
     *("Model", "Data", "Batch", "Batches", "Relation", "Growing", "Updating"),
     *("Solution", "Why", "Reach", "Counterexample", "Explanation", "Profile", "Picture"),
-    *("Pretrained", "Run"),
+    *("Pretrained", "Run", "AttentionGraph", "HeadSummary", "WeightedEdges"),
 )
 INTERNAL = {  # methods that other modules of ours call
     "Data": ("keep", "forget_changed", "live", "stated", "wanting", "part"),

@@ -44,7 +44,8 @@ LAYERS = [  # each may import those before it
         "decode",
         "save",
     ),
-    *("profile", "explain", "replay", "zoo", "training", "hf", "viz", "demo", "cli", "__main__"),
+    *("profile", "explain", "replay", "zoo", "training", "hf", "attention_graphs", "viz"),
+    *("demo", "cli", "__main__"),
 ]
 AT_CALL_TIME = {  # what reaches a later stage by name, and why
     "__init__.py": "the public names are loaded when first used",
@@ -75,7 +76,7 @@ EXTRAS = {  # packages that only some folders may import: the others work withou
     "onnx": {"training"},
     "onnxscript": {"training"},
     "tensorboard": {"training"},
-    "networkx": {"graphs"},
+    "networkx": {"graphs", "attention_graphs"},
     "scipy": {"graphs", "measures", "data"},
 }
 ORACLE = {  # what may import the reference evaluator: the engine is tested against it

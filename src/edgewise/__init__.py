@@ -17,6 +17,7 @@ _HOMES = {
     "load": "save",
     "training_step": "descent",
     "attention": "kernels.attention",
+    "attention_graph": "attention_graphs",
     "Model": "module",
     "Data": "module",
     "Relation": "module",

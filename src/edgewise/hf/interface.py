@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,20 @@ class ModuleAttention:
     relations: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, eq=False)
+class ModuleCall:
+    """One call of an attention module: q (batch, heads, n, d), k (batch, key heads, m, d)."""
+
+    name: str
+    q: Tensor
+    k: Tensor
+    graph: Graph | per_sample
+    mask: ModelMask
+    options: ScoreOptions
+    is_cross: bool
+
+
+RECORDED: ContextVar[list[ModuleCall] | None] = ContextVar("recorded", default=None)
 EAGER = "hf.use: the attention depends on values of tensors; compile without `fullgraph=True`"
 
 
@@ -69,8 +84,12 @@ def forward(
     mask, bias = _mask_and_bias(attention_mask, module, query, key, rest)
     options = ScoreOptions(scaling, dropout, _sum(position_bias, bias), softcap, s_aux)
     weights = None
+    recorded = RECORDED.get()
+    if recorded is not None and own.graph is not None:
+        cross = own.index < 0
+        recorded.append(ModuleCall(own.name, query, key, own.graph, mask, options, cross))
     if own.graph is None:
-        if wanted:
+        if wanted or recorded is not None:
             raise no_program_weights()
         program = module.get_submodule(NAME)  # an adapter may have replaced it
         out = program(query, key, value, mask, options, relations)
