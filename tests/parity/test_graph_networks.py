@@ -250,10 +250,14 @@ def test_a_network_is_that_of_the_reference_and_graphs_of_a_batch_are_apart(name
     values = [None] * 6 if typed else edge
     for key, value in zip(keys.T.tolist(), values, strict=True):
         facts.append(R.edge(*key) if value is None else R.edge(*key)[value])
+    more = module.facts(config, PAIRS, N) if hasattr(module, "facts") else {}
+    for relation, found in more.items():
+        facts += [R[relation](*key) for key in found.keys.T.tolist()]
     weights = dict(model.state_dict())
     expected = program.solve(facts, weights=weights)[R.logits]
     one = rows(keys, edge)
-    found = model(model.ground(x=ragged([x, x + 1, x]), edge=ragged([one, one, one]))).data
+    same = {relation: ragged([found] * 3) for relation, found in more.items()}
+    found = model(model.ground(x=ragged([x, x + 1, x]), edge=ragged([one] * 3), **same)).data
     torch.testing.assert_close(found[0], expected)
     torch.testing.assert_close(found[2], expected)
     assert not torch.allclose(found[1], expected)

@@ -1,7 +1,7 @@
 """Databases, tables, graphs, molecules and texts of other programs, as inputs of a model."""
 
 from edgewise.data.dataset import Dataset, Labels
-from edgewise.data.encodings import degrees, laplacian, random_walk, shortest_paths
+from edgewise.data.encodings import degrees, laplacian, path_edges, random_walk, shortest_paths
 from edgewise.data.knowledge_graphs import triples
 from edgewise.data.networkx_graphs import from_networkx
 from edgewise.data.neuralogic_samples import neuralogic
@@ -25,6 +25,7 @@ __all__ = [
     "molecules",
     "neuralogic",
     "one_hot",
+    "path_edges",
     "random_walk",
     "read",
     "sentences",

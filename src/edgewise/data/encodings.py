@@ -126,6 +126,33 @@ def shortest_paths(edge: Tensor, nodes: int, *, most: int) -> Tensor:
     return found
 
 
+def path_edges(edge: Tensor, nodes: int, *, most: int) -> Tensor:
+    """The first `most` edges of one shortest path between any two nodes, as (i, j, n, k, l).
+
+    Edge n of the path from i to j is (k, l). Of several paths, the one that comes to each node from
+    the smallest. Paths follow edges from their first node to their second.
+
+    >>> import torch
+    >>> path_edges(torch.tensor([[0, 1], [1, 2]]), 3, most=2).T.tolist()
+    [[0, 1, 0, 0, 1], [0, 2, 0, 0, 1], [0, 2, 1, 1, 2], [1, 2, 0, 1, 2]]
+    """
+    far = shortest_paths(edge, nodes, most=max(nodes, 1))
+    source, target = edge.long()
+    last = far[:, target] == far[:, source] + 1  # the edge ends a shortest path
+    before = torch.full((nodes, nodes), nodes).scatter_reduce_(
+        1, target.expand(nodes, -1), torch.where(last, source, nodes), "amin"
+    )
+    i, at = ((far > 0) & (far <= nodes)).nonzero().T
+    end, found = at, []
+    while len(i):
+        previous, n = before[i, at], far[i, at] - 1
+        found.append(torch.stack([i, end, n, previous, at])[:, n < most])
+        more = previous != i
+        i, end, at = i[more], end[more], previous[more]
+    every = torch.cat(found, 1) if found else torch.zeros(5, 0, dtype=torch.int64)
+    return every.unique(dim=1) if every.numel() else every
+
+
 def _checked(edge: Tensor, nodes: int, size: int) -> Tensor:
     if size < 1:
         raise BadEncoding(f"an encoding has {size} features", caller(), "give at least 1")

@@ -196,7 +196,7 @@ class _RecipeReader:
         if type(value) not in options:
             wanted = " or ".join(WORDS.get(option, str(option)) for option in options)
             return self._say(f"`{key}` is {value!r}, not {wanted}", section, key, f"give {wanted}")
-        if "choices" in limits and value not in limits["choices"]:
+        if value is not None and value not in limits.get("choices", (value,)):
             help = _near(str(value), limits["choices"])
             return self._say(f"`{key}` cannot be {value!r}", section, key, help)
         below = limits.get("below", MAX_INT if type(value) is int else math.inf)

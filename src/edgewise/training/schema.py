@@ -18,7 +18,7 @@ def number(
     return _field(default, {k: v for k, v in limits.items() if v is not None})
 
 
-def one_of(default: str, *choices: str) -> Any:
+def one_of(default: str | None, *choices: str) -> Any:
     """One of several strings."""
     return _field(default, {"choices": choices})
 

@@ -13,6 +13,7 @@ from edgewise.language import F, Program, R, V, repeat
 from edgewise.language.nodes import Atom
 from edgewise.zoo import gcn
 from edgewise.zoo import network as networks
+from edgewise.zoo.graph_readouts import logits
 from edgewise.zoo.parts import Statements, affine, dropped
 
 
@@ -53,6 +54,10 @@ class Network(networks.Network):
     steps: int = 10
     teleport: float = 0.1
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        networks.without_jump(self, "here they are propagated after the last one")
+
 
 def network(config: Network) -> Program:
     """Reads `x(i)` and `edge(i, j)`."""
@@ -63,4 +68,4 @@ def network(config: Network) -> Program:
 
     rules, last, _ = networks.stacked(config, made, *gcn.normalised())
     rules += layer(last, sizes)
-    return Program([*rules, *networks.logits(config, R["step.out"], ())])
+    return Program([*rules, *logits(config, R["step.out"], ())])

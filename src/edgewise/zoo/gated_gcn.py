@@ -49,17 +49,13 @@ def program(config: Config) -> Program:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Network(networks.Network):
-    layers: int = 4
-    norm: str = "batch"
-    encode: bool = True
-    head: int = 2
+class Network(networks.BlockNetwork):
+    """Rows and edges are mapped to `hidden` features first."""
 
 
 def network(config: Network) -> Program:
     """Reads `x(i)` and `edge(i, j)` with a vector."""
-    d, edges = config.hidden, networks.edge_features(config, "gated_gcn")
-    bonds = R.bond(V.I, V.J) <= affine(R.edge(V.I, V.J), "bond", edges, d)
+    d = config.hidden
     before = iter([R.bond, *(R[f"layer.{k}.edge_state"] for k in range(config.layers))])
 
     def relu(y: Expression, name: str) -> Expression:
@@ -72,4 +68,4 @@ def network(config: Network) -> Program:
         more: Statements = [R.state(V.I) <= x(V.I) + relu(R.out(V.I), "state")]
         return [*layer(x, edge, Config(d, d, d)), *rules, *more]
 
-    return networks.assembled(config, made, bonds, bare="state")
+    return networks.assembled(config, made, networks.bonds(config), bare="state")

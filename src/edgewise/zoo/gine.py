@@ -8,7 +8,7 @@ network, a learnable ε and `edge_dim`. A node without edges keeps (1 + ε) xᵢ
 
 from dataclasses import dataclass
 
-from edgewise.language import F, Program, R, V
+from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom, Expression
 from edgewise.zoo import gin
 from edgewise.zoo import network as networks
@@ -42,9 +42,13 @@ class Network(gin.Network):
 def network(config: Network) -> Program:
     """Reads `x(i)` and `edge(i, j)`."""
 
-    edges = networks.edge_features(config, "gine")
-
     def made(x: Atom, inputs: int, outputs: int, last: bool) -> Statements:
-        return layer(x, Config(inputs, config.hidden, outputs, config.norm, edges))
+        sizes = Config(inputs, config.hidden, outputs, config.norm, config.edges)
+        return layer(x, sizes) if config.edges else [*constant(inputs), *layer(x, sizes, R.vector)]
 
     return networks.assembled(config, made)
+
+
+def constant(size: int) -> Statements:
+    """`vector(i, j)` of edges that have none: one for all."""
+    return [R.vector(V.I, V.J) <= (W.vector[size,], R._edge(V.I, V.J))]

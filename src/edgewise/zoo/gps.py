@@ -31,18 +31,26 @@ class Config:
 
 def layer(x: Atom, config: Config, edge: Atom = R.edge) -> Statements:
     """Reads `x(i)` and `edge(i, j)`, derives `out(i)`."""
+    d = config.size
+    mixed = _sum(affine(R.heads(V.I), "attended", d, d))
+    return [
+        *attention(x, R.heads, d, config.heads, p=config.attention_dropout),
+        *beside(x, mixed, config, edge),
+    ]
+
+
+def beside(x: Atom, attended: Expression, config: Config, edge: Atom = R.edge) -> Statements:
+    """Message passing beside what rows attended to, and the hidden layer; derives `out(i)`."""
     d, p = config.size, config.dropout
     sizes = gine.Config(d, d, d, edges=config.edges)
-    mixed = _sum(affine(R.heads(V.I), "attended", d, d))
     hidden = affine(R.both(V.I), "mlp", d, 2 * d)
     fed = dropped(_sum(affine(R.mlp(V.I), "fed", 2 * d, d)), p)
     return [
         *scope("local")(gine.layer(x, sizes, edge)),
-        *attention(x, R.heads, d, config.heads, p=config.attention_dropout),
         R.both(V.I)
         <= (
             normed(x(V.I) + dropped(R["local.out"](V.I), p), "norm_local", d, config.norm),
-            normed(x(V.I) + dropped(mixed, p), "norm_attention", d, config.norm),
+            normed(x(V.I) + dropped(attended, p), "norm_attention", d, config.norm),
         ),
         (R.mlp(V.I) <= hidden) | ([F.relu, F.dropout(p)] if p else [F.relu]),
         R.out(V.I) <= normed(R.both(V.I) + fed, "norm_out", d, config.norm),
@@ -59,29 +67,24 @@ def program(config: Config) -> Program:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Network(networks.Network):
-    """Rows and edges are mapped to `hidden` features first; norms are inside the layers."""
+class Network(networks.BlockNetwork):
+    """Rows and edges are mapped to `hidden` features first."""
 
     layers: int = 10
-    hidden: int = 64
     heads: int = 4
     attention_dropout: float = 0.0
     task: str = "graph"
-    norm: str = "batch"
-    activation: str = "relu"
-    encode: bool = True
-    head: int = 2
 
 
 def network(config: Network) -> Program:
     """Reads `x(i)`, `edge(i, j)` and, with `positions`, `position(i)`."""
-    d, edges = config.hidden, networks.edge_features(config, "gps")
-    sizes = Config(d, config.heads, 0, config.norm, config.dropout, config.attention_dropout)
-    bonds = R.bond(V.I, V.J) <= affine(R.edge(V.I, V.J), "bond", edges, d)
+    sizes = Config(
+        config.hidden, config.heads, 0, config.norm, config.dropout, config.attention_dropout
+    )
     return networks.assembled(
         config,
         lambda x, inputs, outputs, last: layer(x, sizes, R.bond),
-        bonds,
+        networks.bonds(config),
         domains={V.H: config.heads},
         bare="out",
     )

@@ -5,6 +5,8 @@ from types import ModuleType
 from edgewise.zoo import (
     appnp,
     basic_gnn,
+    edge_transformer,
+    exphormer,
     gat,
     gated_gcn,
     gatv2,
@@ -14,8 +16,10 @@ from edgewise.zoo import (
     gps,
     graph_nets,
     graph_transformer,
+    graphormer,
     graphsage,
     monet,
+    relational_attention,
     rgcn,
 )
 
@@ -34,4 +38,8 @@ GRAPH_MODELS: dict[str, ModuleType] = {
     "appnp": appnp,
     "graph_transformer": graph_transformer,
     "gps": gps,
+    "exphormer": exphormer,
+    "graphormer": graphormer,
+    "relational_attention": relational_attention,
+    "edge_transformer": edge_transformer,
 }

@@ -69,9 +69,9 @@ class Network(networks.Network):
 
 def network(config: Network) -> Program:
     """Reads `x(i)` and `edge(i, j)` with a vector."""
-    d, edges = config.hidden, networks.edge_features(config, "graph_nets")
+    d = config.hidden
     start = [
-        R.bond(V.I, V.J) <= affine(R.edge(V.I, V.J), "bond", edges, d),
+        networks.bonds(config),
         R.start <= W.start[d,].filled(0.0).fixed(),
     ]
     read = [(R.bond, R.start)]

@@ -71,26 +71,20 @@ def program(config: Config) -> Program:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Network(networks.Network):
+class Network(networks.BlockNetwork):
     """Laplacian eigenvectors are `position(i)`."""
 
-    layers: int = 4
     heads: int = 4
-    norm: str = "batch"
-    encode: bool = True
-    head: int = 2
 
 
 def network(config: Network) -> Program:
     """Reads `x(i)`, `edge(i, j)` with a vector and, with `positions`, `position(i)`."""
-    d, edges = config.hidden, networks.edge_features(config, "graph_transformer")
-    sizes = Config(d, config.heads, config.norm, config.dropout)
-    bonds = R.bond(V.I, V.J) <= affine(R.edge(V.I, V.J), "bond", edges, d)
+    sizes = Config(config.hidden, config.heads, config.norm, config.dropout)
     before = iter([R.bond, *(R[f"layer.{k}.edge_out"] for k in range(config.layers))])
     return networks.assembled(
         config,
         lambda x, inputs, outputs, last: layer(x, next(before), sizes),
-        bonds,
+        networks.bonds(config),
         domains={V.H: config.heads},
         bare="out",
     )

@@ -2,30 +2,24 @@
 
     hᵢ⁰ = xᵢ, or W [xᵢ; positionᵢ] + b
     hᵢᵏ⁺¹ = activation(norm(layer(dropout(hᵏ))ᵢ)) (+ hᵢᵏ)
-    logitsᵢ                = hᵢᴸ, or of an MLP                    (nodes)
-    logits_q               = MLP([hᵢᴸ; hⱼᴸ]) for pair(q, i, j)    (edges)
-    logits                 = MLP(Σᵢ hᵢᴸ), or Σₖ Wₖ Σᵢ hᵢᵏ + bₖ    (graphs)
 
-Each model gives its layer; `edgewise.zoo.graph_models` lists them.
+What follows the last layer is in `edgewise.zoo.graph_readouts`. Each model gives its layer;
+`edgewise.zoo.graph_models` lists them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from edgewise.errors import caller, safe_repr, suggest
-from edgewise.language import F, Program, R, V, scope
-from edgewise.language.nodes import Atom, Expression, Function, Statement, Variable
+from edgewise.language import F, Program, R, V, W, scope
+from edgewise.language.nodes import Atom, Expression, Statement, Variable
 from edgewise.zoo.block import BadConfig
+from edgewise.zoo.graph_readouts import ACTIVATIONS, PAIRS, READOUTS, logits
 from edgewise.zoo.parts import Statements, affine, batch_norm, dropped, layer_norm_of
 
 TASKS = ("node", "edge", "graph")
 NORMS = ("none", "batch", "layer")
-READOUTS: Mapping[str, Function] = {"sum": F.sum_agg, "mean": F.avg_agg, "max": F.max_agg}
-ACTIVATIONS: Mapping[str, Function] = {
-    "relu": F.relu, "elu": F.elu, "gelu": F.gelu, "silu": F.silu, "tanh": F.tanh,
-    "leaky_relu": F.leaky_relu, "none": F.identity,
-}  # fmt: skip
 # from the rows that a layer reads, their size, the size of its rows, and whether it is the last
 Layer = Callable[[Atom, int, int, bool], Statements]
 
@@ -38,6 +32,7 @@ class Network:
     - encode: a linear map before the first layer, which makes all layers of one size
     - head: the layers of the MLP that gives the logits; 0: the last layer does (of nodes only)
     - dropout: of the rows that layers read; of graphs, of what is read out
+    - pairs: the logits of pairs are of both rows (concat), or of their elementwise product
     - jump: graphs are read out after every layer, and the logits are the sum
     """
 
@@ -54,17 +49,21 @@ class Network:
     residual: bool = False
     encode: bool = False
     readout: str = "sum"
+    pairs: str = "concat"
     head: int = 0
     jump: bool = False
+    readouts: ClassVar[Sequence[str]] = READOUTS
 
     def __post_init__(self) -> None:
-        choices = {"task": TASKS, "norm": NORMS, "activation": ACTIVATIONS, "readout": READOUTS}
-        for name, known in choices.items():
+        choices = {"task": TASKS, "norm": NORMS, "activation": ACTIVATIONS, "pairs": PAIRS}
+        for name, known in (choices | {"readout": self.readouts}).items():
             one_of(name, getattr(self, name), tuple(known))
-        for name in ("inputs", "hidden", "outputs", "layers"):
+        least = dict.fromkeys(("inputs", "hidden", "outputs", "layers"), 1)
+        for name, low in (least | dict.fromkeys(("edges", "positions", "head"), 0)).items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise _bad(f"`{name}={safe_repr(value)}` is not positive", "give an integer ≥ 1")
+            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+                what = f"`{name}={safe_repr(value)}` is not an integer ≥ {low}"
+                raise _bad(what, f"write `{name}={low}` or more")
         if self.jump and self.task != "graph":
             raise _bad("`jump` adds readouts, which only graphs have", "write `task='graph'`")
 
@@ -72,6 +71,35 @@ class Network:
     def gives_logits(self) -> bool:
         """Whether the last layer gives the logits of nodes."""
         return self.task == "node" and self.head == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockNetwork(Network):
+    """A network of blocks of `hidden` features, with norms and residual connections inside."""
+
+    layers: int = 4
+    norm: str = "batch"
+    encode: bool = True
+    head: int = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        size = self.inputs + self.positions
+        if not self.encode and size != self.hidden:
+            what = f"blocks of {self.hidden} features read rows of {size}: `encode=False`"
+            raise _bad(what, "write `encode=True`")
+        if self.residual:
+            raise _bad("blocks have residual connections inside: `residual=True`", "leave it out")
+
+    @property
+    def gives_logits(self) -> bool:
+        return False
+
+
+def without_jump(config: Network, reason: str) -> None:
+    """Refuse readouts after every layer."""
+    if config.jump:
+        raise _bad(f"`jump` reads out rows after every layer, but {reason}", "leave it out")
 
 
 def one_of(name: str, value: object, known: Sequence[str]) -> None:
@@ -83,11 +111,20 @@ def one_of(name: str, value: object, known: Sequence[str]) -> None:
         )
 
 
-def edge_features(config: Network, model: str) -> int:
-    """The features of edges, which the data must have."""
-    if config.edges < 1:
-        raise _bad(f"`{model}` reads `edge(i, j)` as a vector: `edges=0`", "give their size")
-    return config.edges
+def bonds(config: Network) -> Statement:
+    """`bond(i, j)`, a vector of `hidden` features: of the edge's own, or one for all edges."""
+    if config.edges:
+        return R.bond(V.I, V.J) <= affine(R.edge(V.I, V.J), "bond", config.edges, config.hidden)
+    return R.bond(V.I, V.J) <= (W["bond.bias"][config.hidden,], R._edge(V.I, V.J))
+
+
+def pairs(config: Network, y: Atom) -> Statements:
+    """A vector for all pairs of nodes: a bias, and more where there is an edge."""
+    d, all_pairs = config.hidden, (R._x(V.I), R._x(V.J))
+    along: Expression | tuple[Expression, ...] = (W[f"{y.relation}.edge"][d,], R._edge(V.I, V.J))
+    if config.edges:
+        along = R.edge(V.I, V.J)[W[f"{y.relation}.edge"][d, config.edges]]
+    return [y(V.I, V.J) <= (W[f"{y.relation}.bias"][d,], *all_pairs), y(V.I, V.J) <= along]
 
 
 def _bad(what: str, help: str) -> BadConfig:
@@ -138,7 +175,7 @@ def encoded(config: Network) -> tuple[Statements, Atom, int]:
         return (
             [R.encoded(V.I) <= affine(read, "encoded", size, config.hidden)],
             R.encoded,
-            (config.hidden),
+            config.hidden,
         )
     return ([R.placed(V.I) <= read], R.placed, size) if config.positions else ([], R.x, size)
 
@@ -169,51 +206,3 @@ def normed(x: Expression, name: str, size: int, kind: str) -> Expression:
         case "layer":
             return layer_norm_of(x, name, size)
     return x
-
-
-def logits(config: Network, x: Atom, states: Sequence[tuple[Atom, int]]) -> Statements:
-    """The rules after the last layer."""
-    if config.gives_logits:
-        return [R.logits(V.I) <= x(V.I)]
-    if config.task == "node":
-        return mlp(config, x(V.I), config.hidden, (V.I,))
-    if config.task == "edge":
-        pairs = F.concat(x(V.I), x(V.J))
-        return mlp(config, pairs, 2 * config.hidden, (V.Q,), (R._pair(V.Q, V.I, V.J),))
-    readout = READOUTS[config.readout]
-    if not config.jump:
-        rule: Statement = (R.pooled <= x(V.I)) | [readout]
-        return [rule, *mlp(config, R.pooled, config.hidden, ())]
-    rules: Statements = []
-    for k, (state, size) in enumerate(states):
-        pooled = R[f"pooled_{k}"]
-        rules += [
-            (pooled <= state(V.I)) | [readout],
-            R.logits <= dropped(_sum(affine(pooled, f"logits_{k}", size, config.outputs)),
-                                config.dropout),
-        ]  # fmt: skip
-    return rules
-
-
-def _sum(items: Sequence[Expression]) -> Expression:
-    first, second = items
-    return first + second
-
-
-def mlp(
-    config: Network,
-    x: Expression,
-    size: int,
-    keys: tuple[Variable, ...],
-    where: tuple[Expression, ...] = (),
-) -> Statements:
-    """Layers of half the size each, then the logits."""
-    rules: Statements = []
-    for k in range(config.head - 1):
-        y = R[f"head_{k}"]
-        width = max(size // 2, 1)
-        items = (*affine(dropped(x, config.dropout), y.relation, size, width), *where)
-        rules.append((y(*keys) <= items) | [ACTIVATIONS[config.activation]])
-        x, size, where = y(*keys), width, ()
-    out = affine(dropped(x, config.dropout), "logits", size, config.outputs)
-    return [*rules, R.logits(*keys) <= (*out, *where)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,34 +17,39 @@ from edgewise.language import Program, R
 from edgewise.module import Data, Model
 from edgewise.training.data.batches import Batch
 from edgewise.training.schema import Mistakes, number, one_of
+from edgewise.zoo import graphormer
+from edgewise.zoo import network as networks
 from edgewise.zoo.graph_models import GRAPH_MODELS
-from edgewise.zoo.network import ACTIVATIONS, NORMS, READOUTS
+from edgewise.zoo.graph_readouts import ACTIVATIONS, PAIRS
+from edgewise.zoo.network import NORMS
 
 MOST_GROUNDED = 2048  # batches that stay grounded
 SIZES = ("inputs", "edges", "positions", "outputs")  # what a network reads of a corpus
 TYPED = "rgcn"  # reads edge(i, t, j): the type is the largest feature of an edge
+Facts = Callable[[Tensor, int], dict[str, rows]]  # from edges and the number of nodes
 LEVELS = {0: "node", 1: "edge", 2: "graph"}  # `sizes` of a run are integers
-OF_SOME = ("heads", "attention_dropout", "aggregation", "bases", "steps", "teleport", "kernels")
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphNetwork:
     """A network of `edgewise.zoo.graph_models`, with the sizes around its layers.
 
-    What only some networks have, such as `heads`, is an error for the others.
+    What is left out is as in the network. What only some networks have, such as `heads`, is an
+    error for the others.
     """
 
     layer: str = one_of("gcn", *GRAPH_MODELS)
-    layers: int = number(2, least=1)
-    hidden: int = number(64, least=1)
-    dropout: float = number(0.0, least=0.0, below=1.0)
-    norm: str = one_of("none", *NORMS)
-    activation: str = one_of("relu", *ACTIVATIONS)
-    residual: bool = False
-    encode: bool = False
-    readout: str = one_of("sum", *READOUTS)
-    head: int = number(0, least=0)
-    jump: bool = False
+    layers: int | None = number(None, least=1)
+    hidden: int | None = number(None, least=1)
+    dropout: float | None = number(None, least=0.0, below=1.0)
+    norm: str | None = one_of(None, *NORMS)
+    activation: str | None = one_of(None, *ACTIVATIONS)
+    residual: bool | None = None
+    encode: bool | None = None
+    readout: str | None = one_of(None, *graphormer.Network.readouts)
+    pairs: str | None = one_of(None, *PAIRS)
+    head: int | None = number(None, least=0)
+    jump: bool | None = None
     heads: int | None = number(None, least=1)
     attention_dropout: float | None = number(None, least=0.0, below=1.0)
     aggregation: str | None = None
@@ -50,39 +57,53 @@ class GraphNetwork:
     steps: int | None = number(None, least=1)
     teleport: float | None = number(None, least=0.0, below=1.0)
     kernels: int | None = number(None, least=1)
+    degree: int | None = number(None, least=2)
+    virtual: int | None = number(None, least=1)
+    farthest: int | None = number(None, least=1)
+    degrees: int | None = number(None, least=1)
 
     def check(self) -> Mistakes:
-        known = {f.name for f in fields(GRAPH_MODELS[self.layer].Network)}
-        wrong = [n for n in OF_SOME if getattr(self, n, None) is not None and n not in known]
+        known = _fields(GRAPH_MODELS[self.layer].Network)
+        wrong = [n for n in self._chosen() if n not in known]
         for name in wrong:
             others = [k for k, m in GRAPH_MODELS.items() if name in _fields(m.Network)]
             yield name, f"`{self.layer}` has no `{name}`", f"only {', '.join(others)} have it"
         if wrong:
             return
         try:
-            self._program({"task": "graph" if self.jump else "edge", "outputs": 2, "edges": 1})
+            self._network({"task": "graph", "outputs": 2, "edges": 1})
         except EdgewiseError as error:
             named = [f.name for f in fields(self) if f"`{f.name}" in error.message]
             yield named[0] if named else "layer", error.message, error.help
 
-    def _program(self, sizes: dict[str, Any]) -> Program:
-        module = GRAPH_MODELS[self.layer]
-        chosen = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "layer"}
-        chosen = {name: value for name, value in chosen.items() if value is not None}
+    def _chosen(self) -> dict[str, Any]:
+        every = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "layer"}
+        return {name: value for name, value in every.items() if value is not None}
+
+    def _network(self, sizes: dict[str, Any]) -> tuple[networks.Network, Program]:
+        module, chosen = GRAPH_MODELS[self.layer], self._chosen()
         if self.layer == TYPED:
             chosen["types"] = sizes["edges"] or 1
-        found: Program = module.network(module.Network(**chosen, **sizes))
-        return found
+        if sizes["task"] != "graph":
+            chosen.setdefault("jump", False)  # GIN's own default is for graphs
+        config: networks.Network = module.Network(**chosen, **sizes)
+        return config, module.network(config)
+
+    def _sizes(self, corpus: Any) -> dict[str, Any]:
+        return {name: getattr(corpus, name) for name in SIZES} | {"task": LEVELS[corpus.level]}
 
     def build(self, words: int, corpus: Any, seed: int) -> GraphModel:
-        sizes = {name: getattr(corpus, name) for name in SIZES}
-        program = self._program(sizes | {"task": LEVELS[corpus.level]})
+        program = self._network(self._sizes(corpus))[1]
         return self.module(program.compile(R.logits, seed=seed), words, corpus)
 
     def module(self, program: Model, words: int, corpus: Any) -> GraphModel:
         """The module around a compiled program."""
+        more: Facts | None = None
+        if hasattr(GRAPH_MODELS[self.layer], "facts"):
+            config = self._network(self._sizes(corpus))[0]
+            more = partial(GRAPH_MODELS[self.layer].facts, config)
         typed = self.layer == TYPED
-        return GraphModel(program, LEVELS[corpus.level], corpus.outputs, typed=typed)
+        return GraphModel(program, LEVELS[corpus.level], corpus.outputs, typed=typed, facts=more)
 
 
 def _fields(kind: Any) -> set[str]:
@@ -95,9 +116,17 @@ class GraphModel(nn.Module):
     A batch that comes again, by its key, is not grounded again.
     """
 
-    def __init__(self, program: Model, task: str, outputs: int, *, typed: bool = False) -> None:
+    def __init__(
+        self,
+        program: Model,
+        task: str,
+        outputs: int,
+        *,
+        typed: bool = False,
+        facts: Facts | None = None,
+    ) -> None:
         super().__init__()
-        self.typed = typed
+        self.typed, self.facts = typed, facts
         self.program, self.task, self.outputs = program, task, outputs
         self._grounded: OrderedDict[bytes, Data] = OrderedDict()
 
@@ -124,9 +153,8 @@ class GraphModel(nn.Module):
     def inputs(self, batch: Batch) -> dict[str, Input]:
         """The relations of a batch: one graph, or a sample for each."""
         device = next(self.program.parameters()).device
-        found = relations(
-            with_types(batch) if self.typed else batch, device, one=self.task != "graph"
-        )
+        read = with_types(batch) if self.typed else batch
+        found = relations(read, device, one=self.task != "graph", facts=self.facts)
         return {name: item for name, item in found.items() if name in self.program.inputs}
 
 
@@ -137,8 +165,10 @@ def with_types(batch: Batch) -> Batch:
     return {n: t for n, t in batch.items() if n != "edge_x"} | {"edge": torch.stack([i, kind, j])}
 
 
-def relations(batch: Batch, device: torch.device, *, one: bool) -> dict[str, Input]:
-    """x(i), edge(i, j), position(i) and pair(q, i, j) of a batch."""
+def relations(
+    batch: Batch, device: torch.device, *, one: bool, facts: Facts | None = None
+) -> dict[str, Input]:
+    """x(i), edge(i, j), position(i) and pair(q, i, j) of a batch, and what `facts` computes."""
     nodes, edges = batch["nodes"].tolist(), batch["edges"].tolist()
     keys = batch["edge"].split(edges, 1)
     values: Any = (
@@ -153,4 +183,7 @@ def relations(batch: Batch, device: torch.device, *, one: bool) -> dict[str, Inp
     if "pair" in batch:
         numbered = torch.arange(batch["pair"].shape[1])
         found["pair"] = [rows(torch.cat([numbered[None], batch["pair"]]))]
+    for edge, count in zip(keys, nodes, strict=True):
+        for name, more in facts(edge, count).items() if facts else ():
+            found.setdefault(name, []).append(more)
     return {name: parts[0] if one else ragged(parts) for name, parts in found.items()}
