@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from edgewise.errors import caller
-from edgewise.inputs.kinds import BadInput
+from edgewise.inputs.errors import BadInput
 from edgewise.module import Data, Model
 from edgewise.physical.gradients import Gradients, NotCompiledError
 from edgewise.physical.output import Outputs

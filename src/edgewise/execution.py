@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from edgewise.errors import caller, counted, named, nearest
-from edgewise.inputs.kinds import BadInput, dense, numbers, ragged, rows
+from edgewise.inputs.errors import BadInput
+from edgewise.inputs.kinds import dense, numbers, ragged, rows
 from edgewise.inputs.read import InputReader, check_numbers, kinds_of, step_tensor
 from edgewise.inputs.sources import rows_source
 from edgewise.language import nodes
@@ -371,7 +372,7 @@ class Execution(torch.nn.Module):
         """The step with masks; None where it has to be joined: see `physical/hiding.py`."""
         arities, hidden, empty = self._reader.arities, {}, {}
         for name, item in keyed.items():
-            if not isinstance(item, rows):
+            if not isinstance(item, rows) or item.strings:
                 return None
             hidden[name] = rows_source(name, item, arities[name]).index.keys
             empty[name] = rows(torch.zeros(arities[name], 0, dtype=torch.int64))

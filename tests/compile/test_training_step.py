@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from edgewise import F, Program, R, V, W, ragged, training_step
-from edgewise.inputs.kinds import BadInput
+from edgewise.inputs.errors import BadInput
 
 X, Y = V.X, V.Y
 mse = torch.nn.functional.mse_loss

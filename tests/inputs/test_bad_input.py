@@ -248,9 +248,14 @@ CASES = {
     ),
     "a string": ("bad-input", lambda m: m.ground(edge="0 1"), ("`edge`", "str")),
     "a list": ("bad-input", lambda m: m.ground(edge=[[0], [1]]), ("`edge`", "list")),
-    "words": (
+    "words that do not fit a dense axis": (
+        "key-out-of-range",
+        lambda m: m.ground(x=x(), edge=np.array([["a"], ["b"]])),
+        ("`edge`", "'a'"),
+    ),
+    "dates": (
         "bad-input",
-        lambda m: m.ground(edge=np.array([["a"], ["b"]])),
+        lambda m: m.ground(edge=np.array([["2024-01-01"], ["2024-01-02"]], "datetime64[D]")),
         ("`edge`", "numbers"),
     ),
     "a mask": (
@@ -280,8 +285,8 @@ CASES = {
     ),
     "a graph of names": (
         "bad-input",
-        lambda m: m.ground(edge=networkx.Graph([("a", "b")])),
-        ("`edge`", "integers"),
+        lambda m: m.ground(edge=networkx.Graph([(("a",), ("b",))])),
+        ("`edge`", "integers or strings"),
     ),
 }
 

@@ -42,7 +42,7 @@ def test_reals_are_values():
     assert read_one("x", numbers([[1, 2]]), 1).shape == (1, 2, 1)
 
 
-@pytest.mark.parametrize("item", ["text", None, [1.0], {"a": 1}, object()])
+@pytest.mark.parametrize("item", ["text", None, [1], {"a": "b"}, object(), iter([(0,)])])
 def test_anything_else_is_refused(item):
     with pytest.raises(EdgewiseError, match="bad-input"):
         read_one("x", item, 1)

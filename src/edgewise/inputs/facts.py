@@ -19,6 +19,7 @@ from torch import Tensor
 from edgewise.checks import refuse
 from edgewise.checks.atoms import data_atoms, listed, plain_atom
 from edgewise.ground.index import STRINGS, Constants, pack
+from edgewise.inputs.key_columns import recoded
 from edgewise.inputs.kinds import ragged
 from edgewise.language import nodes
 from edgewise.language.program import Program
@@ -87,6 +88,15 @@ class FactTables:
         found = {n: table.of_samples(numbers, self.samples) for n, table in self.tables.items()}
         tables = {name: table for name, table in found.items() if table is not None}
         return FactTables(tables, self.constants, len(numbers))
+
+    def renumbered(self, constants: Constants) -> FactTables:
+        """The same by the numbers that strings have among more; their order stays."""
+        own, ranks = self.constants.strings, constants.ranks
+        tables = {
+            name: replace(table, keys=recoded(table.keys, own, ranks))
+            for name, table in self.tables.items()
+        }
+        return FactTables(tables, constants, self.samples)
 
 
 class _Irregular(Exception):

@@ -2,62 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.errors import EdgewiseError, caller, iterates
+from edgewise.errors import caller, iterates, nearest, safe_repr
+from edgewise.inputs.errors import BadInput
+from edgewise.inputs.key_columns import (
+    INTEGERS,
+    TAKEN,
+    column_array,
+    combined,
+    is_column,
+    read_keys,
+)
 
-INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-TAKEN = "int64, int32, int16, int8 or uint8"
+REPEATED = ("refuse", "count", "sum", "once")
 
 
-class BadInput(EdgewiseError):
-    """An input is a float tensor, an integer tensor of keys, `rows(...)`, `ragged(...)`, facts."""
-
-    code = "bad-input"
-    example = 'Program([R.h(V.X) <= R.a(V.X)]).compile(R.h)(a="x")'
-    instead = "Program([R.h(V.X) <= R.a(V.X)]).compile(R.h)(a=torch.ones(3))"
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class rows:
-    """A relation as explicit rows: keys (arity, rows) of integers, and a value for each.
+    """A relation as explicit rows: keys, and a value for each.
+
+    Keys are a tensor (arity, rows) of integers, a list of tuples of integers and strings, or
+    columns: a frame of pandas, polars or Arrow, or a list of arrays. `repeated` says what a key
+    that occurs again means: it is refused, or occurrences are counted, their values summed, or
+    it holds once.
 
     >>> rows(torch.tensor([[0, 1], [1, 2]]), torch.ones(2)).keys.shape
     torch.Size([2, 2])
+    >>> rows([("ann", "bob"), ("bob", "bob")], [0.5, 2.0]).strings
+    ('ann', 'bob')
+    >>> rows([(0, 1), (0, 1)], repeated="count").values
+    tensor([2.])
     """
 
     keys: Tensor
-    values: Tensor | None = None
+    values: Tensor | None
+    strings: tuple[str, ...]  # among the keys, which are their numbers
+    has_precision: bool  # of its values: not if they are lists or columns of frames
 
-    def __post_init__(self) -> None:
-        keys = _tensor(self.keys, "keys")
-        if keys.dtype not in INTEGERS or keys.ndim not in (1, 2):
-            raise BadInput(
-                f"keys are a tensor (arity, rows) of {TAKEN}, got {keys.dtype} {tuple(keys.shape)}",
-                caller(),
-                "write `rows(keys, values)` with one row of keys for each term"
-                if keys.dtype != torch.bool
-                else "list the pairs of a mask: `mask.nonzero().T`",
-            )
-        keys = (keys if keys.ndim == 2 else keys.unsqueeze(0)).long().resolve_neg()
-        object.__setattr__(self, "keys", keys)
-        if self.values is not None:
-            values = _tensor(self.values, "values")
-            object.__setattr__(self, "values", values)
-            if not 1 <= values.ndim <= 3 or values.shape[0] != self.keys.shape[1]:
-                raise BadInput(
-                    f"{self.keys.shape[1]} keys, but values of shape {tuple(values.shape)}",
-                    caller(),
-                    "give one value for each key: `values` is (rows, value...)",
-                )
-            if values.is_complex():
-                raise BadInput("values are complex numbers", caller(), "give real ones")
+    def __init__(
+        self,
+        keys: Tensor | np.ndarray | Iterable[object],
+        values: Tensor | np.ndarray | Iterable[object] | None = None,
+        *,
+        repeated: Literal["refuse", "count", "sum", "once"] = "refuse",
+    ) -> None:
+        if isinstance(keys, Tensor):
+            refuse_layout(keys, "the keys")
+        found, strings = read_keys(keys)
+        held = None if values is None else _values(values, found)
+        if repeated != "refuse":
+            _check_repeated(repeated, held)
+            found, held = combined(found, held, repeated)
+        object.__setattr__(self, "keys", found)
+        object.__setattr__(self, "values", held)
+        object.__setattr__(self, "strings", strings)
+        object.__setattr__(self, "has_precision", values is None or has_precision(values))
+
+    @classmethod
+    def of(cls, keys: Tensor, values: Tensor | None, strings: tuple[str, ...]) -> rows:
+        """Keys some of which are strings, by their numbers."""
+        found = rows(keys, values)
+        object.__setattr__(found, "strings", strings)
+        return found
+
+    def of_any_precision(self) -> rows:
+        """The same, with values that take the precision of the model."""
+        object.__setattr__(self, "has_precision", False)
+        return self
+
+    def in_precision(self, dtype: torch.dtype) -> rows:
+        """The same with values of a precision, where nobody chose theirs."""
+        values = self.values
+        if self.has_precision or values is None or not values.is_floating_point():
+            return self
+        return rows.of(self.keys, values.to(dtype), self.strings)
+
+
+def _values(item: Any, keys: Tensor) -> Tensor:
+    values = _tensor(item, "values")
+    if not 1 <= values.ndim <= 3 or values.shape[0] != keys.shape[1]:
+        turned = values.ndim and values.shape[0] == keys.shape[0]
+        raise BadInput(
+            f"{keys.shape[1]} keys, but values of shape {tuple(values.shape)}",
+            caller(),
+            "give one value for each key: `values` is (rows, value...)"
+            + ("; keys are (arity, rows), or a list of tuples" if turned else ""),
+        )
+    if values.is_complex():
+        raise BadInput("values are complex numbers", caller(), "give real ones")
+    return values
+
+
+def _check_repeated(repeated: str, values: Tensor | None) -> None:
+    if repeated not in REPEATED:
+        near = nearest(repeated, REPEATED) if isinstance(repeated, str) else None
+        raise BadInput(
+            f"`repeated` is {safe_repr(repeated)}",
+            caller(),
+            f"did you mean {near!r}?" if near else f"give one of {', '.join(map(repr, REPEATED))}",
+        )
+    if (repeated == "sum") == (values is None):
+        raise BadInput(
+            f"`repeated={repeated!r}` is for keys {'with' if values is None else 'without'} values",
+            caller(),
+            "count them: `repeated='count'`" if values is None else "add them: `repeated='sum'`",
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +173,7 @@ class numbers:
 
 
 Input = Tensor | rows | ragged
-InputLike = Tensor | rows | ragged | numbers  # what a caller may pass
+InputLike = Tensor | rows | ragged | numbers | np.ndarray | Iterable[object]  # by a caller
 
 
 def _tensor(item: Any, what: str) -> Tensor:
@@ -129,13 +185,23 @@ def _tensor(item: Any, what: str) -> Tensor:
         raise BadInput(
             f"the {what} are not numbers",
             caller(),
-            "give a tensor, an array or lists of numbers; strings go into facts",
+            "give a tensor, an array, a column or lists of numbers",
         ) from None
 
 
 def tensor_copy(item: Any) -> Tensor:
     """The numbers of an array or of lists, of any strides; later writes into it are not seen."""
-    return torch.as_tensor(np.array(item) if hasattr(item, "__array__") else item).clone()
+    if is_column(item):
+        return torch.as_tensor(column_array(item).copy())
+    if hasattr(item, "__array__"):
+        return torch.as_tensor(np.array(item)).clone()
+    found = torch.as_tensor(item)
+    return torch.as_tensor(item, dtype=torch.float64) if found.is_floating_point() else found
+
+
+def has_precision(item: Any) -> bool:
+    """Whether somebody chose the precision of numbers: that of lists and frames is Python's."""
+    return isinstance(item, Tensor) or (hasattr(item, "__array__") and not is_column(item))
 
 
 def refuse_layout(tensor: Tensor, what: str) -> None:
@@ -175,7 +241,7 @@ def with_own_keys(item: Input) -> Input:
     """The input with keys of its own: they are joined once, later edits must not reach them."""
     match item:
         case rows(keys=keys, values=values):
-            return rows(keys.clone(), values)
+            return rows.of(keys.clone(), values, item.strings)
         case ragged(samples=samples):
             return ragged([with_own_keys(sample) for sample in samples])
     return item

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -18,8 +19,10 @@ from edgewise.ground.body import SAMPLE, SAMPLES
 from edgewise.ground.embeddings import Stacks, stacked
 from edgewise.ground.index import Constants, Grid, pack
 from edgewise.ground.source import Source, refuse_mixed
+from edgewise.inputs.errors import BadInput
 from edgewise.inputs.facts import FactTable, FactTables, fact_rows, held_tensors
-from edgewise.inputs.kinds import BadInput, Input, ragged, rows
+from edgewise.inputs.key_columns import recoded
+from edgewise.inputs.kinds import Input, ragged, rows
 from edgewise.inputs.sources import (
     dense_source,
     fact_source,
@@ -65,7 +68,7 @@ def prepare(
 ) -> BoundPlan:
     """`fuse` is off where every sample of a ragged batch needs its own rows, rule by rule."""
     samples = count_samples(inputs, facts)
-    constants = Constants(strings(plan)) if facts is None else facts.constants
+    constants, inputs, facts = with_one_vocabulary(plan, inputs, facts)
     sources = {n: _source(n, t, arities[n], value_lengths(plan, n)) for n, t in inputs.items()}
     check_batches(sources, samples)
     in_batch: set[str] = set()
@@ -87,6 +90,36 @@ def prepare(
         sources[SAMPLES] = Source(Grid((samples,)), stored=torch.ones(samples), dense=True)
     dense = frozenset(name for name, source in sources.items() if source.dense)
     return BoundPlan(plan, sources, constants, dense, samples, frozenset(in_batch))
+
+
+def with_one_vocabulary(
+    plan: Plan, inputs: Mapping[str, Input], facts: FactTables | None
+) -> tuple[Constants, Mapping[str, Input], FactTables | None]:
+    """The strings of rules, facts and inputs numbered together, and both with those numbers."""
+    known = Constants(strings(plan)) if facts is None else facts.constants
+    named = [item for item in inputs.values() if input_strings(item)]
+    if not named:
+        return known, inputs, facts
+    constants = Constants(chain(known.strings, *map(input_strings, named)))
+    inputs = {name: renumbered(item, constants) for name, item in inputs.items()}
+    return constants, inputs, facts and facts.renumbered(constants)
+
+
+def input_strings(item: Input) -> tuple[str, ...]:
+    """The strings among the keys of an input."""
+    if isinstance(item, ragged):
+        return tuple(chain.from_iterable(map(input_strings, item.samples)))
+    return item.strings if isinstance(item, rows) else ()
+
+
+def renumbered(item: Input, constants: Constants) -> Input:
+    """The same keys by the numbers that strings have among these constants."""
+    if isinstance(item, ragged):
+        return ragged([renumbered(sample, constants) for sample in item.samples])
+    if not isinstance(item, rows) or not item.strings:
+        return item
+    keys = recoded(item.keys, item.strings, constants.ranks)
+    return rows.of(keys, item.values, tuple(constants.strings))
 
 
 def strings(plan: Plan) -> Iterator[str]:

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from edgewise.checks.evaluation import NotANumber
 from edgewise.errors import EdgewiseError, Place, caller, nearest
+from edgewise.inputs.collections import read_collection
+from edgewise.inputs.errors import BadInput
 from edgewise.inputs.facts import FactTables, read_facts
 from edgewise.inputs.kinds import (
-    BadInput,
     Input,
+    has_precision,
     numbers,
     parts,
     ragged,
@@ -101,7 +103,7 @@ class InputReader:
         casts = unit.device.type != "meta" and torch.is_autocast_enabled(unit.device.type)
         self.refuse_unknown(inputs)
         for name, item in inputs.items():
-            found[name] = read_one(name, item, self.arities[name])
+            found[name] = read_one(name, item, self.arities[name], unit.dtype)
             for part in parts(found[name]):
                 keys = not isinstance(found[name], Tensor) and not part.is_floating_point()
                 if not (keys and part.device.type == "cpu"):
@@ -233,14 +235,21 @@ def step_tensor(name: str, item: Input) -> Tensor:
     )
 
 
-def read_one(name: str, item: Any, arity: int) -> Input:
-    """An input as a tensor of values, rows, or a batch of those."""
+def read_one(name: str, item: Any, arity: int, dtype: torch.dtype = torch.float32) -> Input:
+    """An input as a tensor of values, rows, or a batch of those; numbers of which nobody chose
+    the precision, as those of lists, get this one."""
     if isinstance(item, numbers):
         return item.on(name, arity)
     if isinstance(item, ragged):
-        return ragged([_sample(name, sample, arity) for sample in item.samples])
+        return ragged([_sample(name, sample, arity, dtype) for sample in item.samples])
     if isinstance(item, rows):
-        return item
+        return item.in_precision(dtype)
+    if not (isinstance(item, Tensor) and item.layout == torch.strided):
+        held = read_collection(name, item, arity)
+        if held is not None:
+            if isinstance(held, rows):
+                return held.in_precision(dtype)
+            return held if has_precision(item) else held.to(dtype)
     for reader in READERS:
         found = reader(name, item)
         if found is not None:
@@ -248,19 +257,19 @@ def read_one(name: str, item: Any, arity: int) -> Input:
     raise BadInput(
         f"`{name}` has type {type(item).__name__}",
         caller(),
-        "give a float tensor (dense), an integer tensor (keys), `rows(...)`, `ragged([...])` or "
-        "a networkx graph",
+        "give a float tensor (dense), an integer tensor (keys), `rows(...)`, `ragged([...])`, a "
+        "list of tuples (keys), a mapping from key to value, a frame or a networkx graph",
     )
 
 
-def _sample(name: str, item: Any, arity: int) -> rows | Tensor:
+def _sample(name: str, item: Any, arity: int, dtype: torch.dtype) -> rows | Tensor:
     if isinstance(item, numbers):
         raise BadInput(
             f"a sample of `{name}` is `numbers`",
             caller(),
             "pad the samples to one length, `numbers(padded)`, and give the padding as a mask",
         )
-    found = read_one(name, item, arity)
+    found = read_one(name, item, arity, dtype)
     if isinstance(found, ragged):
         raise BadInput(
             f"a sample of `{name}` is itself a batch", caller(), "one batch holds plain samples"
@@ -294,21 +303,23 @@ def networkx_graph(name: str, graph: Any) -> rows | None:
     """The edges of a networkx graph; an undirected one has each edge both ways."""
     if not (hasattr(graph, "edges") and hasattr(graph, "nodes")):
         return None
-    ends = [(_integer(a), _integer(b)) for a, b in graph.edges()]
+    ends = [(_key(a), _key(b)) for a, b in graph.edges()]
     pairs = [(a, b) for a, b in ends if a is not None and b is not None]
     if len(pairs) != graph.number_of_edges():
         raise BadInput(
-            f"the nodes of the graph for `{name}` are not integers",
+            f"the nodes of the graph for `{name}` are not integers or strings",
             caller(),
             "relabel them: `networkx.convert_node_labels_to_integers(graph)`",
         )
     if not graph.is_directed():
-        pairs = sorted({(a, b) for a, b in pairs} | {(b, a) for a, b in pairs})
-    return rows(torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T)
+        pairs = list(dict.fromkeys([*pairs, *((b, a) for a, b in pairs)]))
+    return rows(pairs) if pairs else rows(torch.zeros(2, 0, dtype=torch.int64))
 
 
-def _integer(node: Any) -> int | None:
-    """A node that is an integer, also one of numpy's; True and False are not."""
+def _key(node: Any) -> int | str | None:
+    """A node that is a string or an integer, also one of numpy's; True and False are not."""
+    if isinstance(node, str):
+        return str(node)
     if isinstance(node, bool) or not hasattr(node, "__index__") or hasattr(node, "__len__"):
         return None
     return int(node)

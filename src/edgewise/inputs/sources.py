@@ -74,7 +74,7 @@ def in_every_sample(source: Source, samples: int) -> Source:
 def rows_source(name: str, item: rows, arity: int) -> Source:
     """Explicit keys, checked for repetition, with their values if they have any."""
     check_arity(name, item, arity)
-    source = keyed(name, item.keys.T.cpu(), item.values)
+    source = keyed(name, item.keys.T.cpu(), item.values, item.strings)
     values = item.values
     if values is None:
         return source
@@ -90,9 +90,9 @@ def check_arity(name: str, item: rows, arity: int) -> None:
         )
 
 
-def _check_range(name: str, index: Keys) -> None:
+def _check_range(name: str, index: Keys, strings: Sequence[str]) -> None:
     for column, (low, high) in enumerate(index.ends):
-        if low < 0 or high >= STRINGS:
+        if low < 0 or high >= STRINGS + len(strings):
             keys = index.column(column)
             raise KeyOutOfRange(
                 f"`{name}` has the key {int(keys[(keys < 0) | (keys >= STRINGS)][0])}",
@@ -101,7 +101,7 @@ def _check_range(name: str, index: Keys) -> None:
             )
 
 
-def keyed(name: str, keys: Tensor, values: Tensor | None) -> Source:
+def keyed(name: str, keys: Tensor, values: Tensor | None, strings: Sequence[str] = ()) -> Source:
     """Keys (rows, arity) in any order, with values (rows, value...) or none."""
     index = Keys(keys)
     if not index.arity and index.rows > 1:
@@ -111,16 +111,18 @@ def keyed(name: str, keys: Tensor, values: Tensor | None) -> Source:
             "give one; combine the values before",
         )
     if not name.startswith("@"):  # those of ours hold keys of facts, also strings
-        _check_range(name, index)
+        _check_range(name, index, strings)
     ordered, order = index.packed if index.ends else (keys, None)
     if order is not None:
         repeated = (ordered[1:] == ordered[:-1]).nonzero()
         if len(repeated):
             key = keys[order[repeated[0, 0]]].tolist()
+            shown = tuple(strings[term - STRINGS] if term >= STRINGS else term for term in key)
             raise DuplicateFact(
-                f"`{name}` has the key {tuple(key)} twice",
+                f"`{name}` has the key {shown} twice",
                 caller(),
-                "give each key once; combine the values before",
+                "give each key once, or say what more mean: `rows(keys, repeated='count')`, "
+                "`rows(keys, values, repeated='sum')`",
             )
         index = Keys(keys[order])
     stored = torch.ones(len(keys)) if values is None else columns.canonical(values, 1)
@@ -144,7 +146,8 @@ def ragged_source(name: str, batch: ragged, arity: int) -> Source:
     def joined() -> Tensor | None:
         return _joined(name, [_sample_values(item, arity) for item in batch.samples], counts)
 
-    source = keyed(name, keys, joined())
+    strings = next((i.strings for i in batch.samples if isinstance(i, rows) and i.strings), ())
+    source = keyed(name, keys, joined(), strings)
     return replace(source, lengths=lengths, live=ragged_live(name, batch, arity))
 
 

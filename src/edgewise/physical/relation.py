@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, Mapping
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from torch import Tensor
@@ -11,8 +12,12 @@ from torch import Tensor
 from edgewise.checks.evaluation import BadQuery, NotDerivable
 from edgewise.errors import caller, safe_repr
 from edgewise.ground.index import STRINGS, Constants
+from edgewise.ground.index import Keys as Keyed
 from edgewise.language import nodes
 from edgewise.notebook import html_table, short_value
+from edgewise.physical.want import Keys, Want, read_keys, rows_wanted
+
+SHOWN = 4  # atoms in the text of a relation
 
 
 class Relation(Mapping[nodes.Atom, Tensor]):
@@ -67,13 +72,30 @@ class Relation(Mapping[nodes.Atom, Tensor]):
     def __len__(self) -> int:
         return self._keys.shape[1]
 
+    def at(self, keys: Keys) -> Tensor:
+        """The values of some keys, in their order: (keys, value...), in a batch (batch, keys, ...).
+
+        `relation.at(["bob", "ann"])`, `relation.at([(0, 1), (2, 3)])`, `relation.at(tensor)`; so
+        values stand beside labels in the order of the labels.
+        """
+        arity = len(self._keys)
+        query = nodes.Atom(self.name, tuple(nodes.Variable(f"_{n}") for n in range(arity)))
+        wanted = Want({0: read_keys(keys, query)}).coded(0, arity, self.name, self.constants)
+        assert wanted is not None
+        found, _ = rows_wanted(wanted, Keyed(self._keys.T.cpu()), self.name, self.constants, None)
+        return self.data.index_select(1 if self.batched else 0, found.to(self.data.device))
+
     def __repr__(self) -> str:
-        return f"<{self.name}: {len(self)} rows, values {tuple(self.data.shape)}>"
+        first = [str(atom).removeprefix("R.") for atom in islice(self, SHOWN)]
+        shown = ", ".join([*first, *(["..."] if len(self) > SHOWN else [])])
+        count = f"{len(self)} rows{' ' if shown else ''}{shown}"
+        return f"<{self.name}: {count}; values {tuple(self.data.shape)}>"
 
     def _repr_html_(self) -> str:
         values = self.data.detach().transpose(0, 1) if self.batched else self.data.detach()
         rows = zip(map(repr, self), (short_value(row.tolist()) for row in values), strict=True)
-        return html_table(repr(self)[1:-1], ["atom", "value"], rows, len(self))
+        caption = f"{self.name}: {len(self)} rows, values {tuple(self.data.shape)}"
+        return html_table(caption, ["atom", "value"], rows, len(self))
 
 
 class _Items(ItemsView[nodes.Atom, Tensor]):

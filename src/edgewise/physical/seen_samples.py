@@ -84,7 +84,7 @@ def _key(sample: Sample) -> Hashable:
             found += (name, item.shape, item.dtype)
             continue
         values = item.values
-        if values is not None and not values.is_floating_point():
+        if item.strings or (values is not None and not values.is_floating_point()):
             return None
         kind = None if values is None else (values.shape, values.dtype)
         found += (name, item.keys.shape, item.keys.cpu().numpy().tobytes(), kind)

@@ -81,7 +81,7 @@ def not_derivable(relation: str, key: Sequence[nodes.Constant]) -> NotDerivable:
 def read_want(plan: Plan, want: WantLike) -> Want:
     """What a caller wants, checked as far as no data is needed."""
     if not plan.names:
-        return Want({0: _keys(want, plan.outputs[0])})
+        return Want({0: read_keys(want, plan.outputs[0])})
     if not isinstance(want, Mapping):
         raise BadWant(
             f"the model has the outputs {', '.join(plan.names)}, and `want` is "
@@ -99,11 +99,12 @@ def read_want(plan: Plan, want: WantLike) -> Want:
                 f"did you mean `{near}`?" if near else f"there are {', '.join(plan.names)}",
             )
         number = plan.names.index(name)
-        found[number] = _keys(keys, plan.outputs[number])
+        found[number] = read_keys(keys, plan.outputs[number])
     return Want(dict(sorted(found.items())))
 
 
-def _keys(keys: Any, output: nodes.Atom) -> Tensor | tuple[tuple[nodes.Constant, ...], ...]:
+def read_keys(keys: Any, output: nodes.Atom) -> Tensor | tuple[tuple[nodes.Constant, ...], ...]:
+    """Keys of an output, checked: (terms, rows) of integers, or tuples."""
     if isinstance(keys, np.ndarray | range):
         keys = torch.from_numpy(np.asarray(keys))
     if isinstance(keys, Tensor):

@@ -19,7 +19,8 @@ from edgewise.checks.evaluation import is_extreme
 from edgewise.errors import EdgewiseError, caller
 from edgewise.ground.index import Constants, Keys, distinct_rows
 from edgewise.ground.rules import Grounder
-from edgewise.inputs.kinds import BadInput, InputLike, dense, ragged
+from edgewise.inputs.errors import BadInput
+from edgewise.inputs.kinds import InputLike, dense, ragged
 from edgewise.inputs.prepare import BoundPlan, prepare, strings
 from edgewise.language.dependencies import components, needs
 from edgewise.language.program import FactLike
