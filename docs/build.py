@@ -29,7 +29,8 @@ def graphs() -> str:
         "Sets of pairs (i, j): query i attends to key j. A graph is an atom, "
         "`window(3)(V.I, V.J)`; graphs are closed under `|`, `&`, `-`, `~` and `.T`.",
     ]
-    parts += [f"## `{name}`\n\n{api.described(kind)}" for name, kind in module.PATTERNS.items()]
+    named = {**module.PATTERNS, "grid": module.grid}
+    parts += [f"## `{name}`\n\n{api.described(kind)}" for name, kind in sorted(named.items())]
     return "\n\n".join(parts) + "\n"
 
 

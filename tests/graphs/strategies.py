@@ -11,12 +11,14 @@ from edgewise import graphs
 from edgewise.graphs import PATTERNS, Pattern
 
 Case = tuple[Pattern, int, int]
+NAMES = (*PATTERNS, "grid")  # a grid is not a pattern before it has one for each axis
 
 small, counts, seeds = st.integers(0, 9), st.integers(1, 9), st.integers(0, 2**40)
 tokens = small | st.lists(st.integers(0, 40), max_size=3).map(tuple)
 FIELDS = {
     "radius": small, "step": counts, "dilation": st.integers(1, 4), "tokens": tokens, "keys": small,
-    "block": counts, "size": counts, "length": small, "p": st.floats(0, 1), "seed": seeds,
+    "block": counts, "size": counts, "offset": small, "length": small, "p": st.floats(0, 1),
+    "seed": seeds,
 }  # fmt: skip
 
 
@@ -85,8 +87,19 @@ sparse = counts.flatmap(
     )
 )  # fmt: skip
 even = st.integers(1, 5).map(lambda k: 2 * k)
+
+
+@st.composite
+def products(draw: st.DrawFn) -> Case:
+    sizes = draw(st.lists(st.integers(1, 7), min_size=1, max_size=3))
+    axes = st.one_of(simple, fixed, built("blocks"), built("clamped_window"), built("ring"))
+    pattern = graphs.grid(*sizes)(*(draw(axes) for _ in sizes))
+    return pattern, pattern.tokens, pattern.tokens
+
+
 simple = st.one_of(*(built(name) for name in ("full", "causal", "window", "dilated", "strided")))
 CASES: dict[str, st.SearchStrategy[Case]] = {
+    "clamped_window": square(built("clamped_window")),
     "barabasi_albert": square(st.builds(graphs.barabasi_albert, counts, seed=seeds)),
     "bigbird": anywhere(
         st.builds(
@@ -106,9 +119,7 @@ CASES: dict[str, st.SearchStrategy[Case]] = {
     "fixed": anywhere(fixed),
     "from_blocks": listed(blocks=True),
     "from_edges": listed(),
-    "grid": st.builds(graphs.grid, st.integers(1, 7), st.integers(1, 7), small).map(
-        lambda pattern: (pattern, pattern.height * pattern.width, pattern.height * pattern.width)
-    ),
+    "grid": products(),
     "lsh": buckets(),
     "sparse_transformer": anywhere(sparse),
     "syntax": st.tuples(forests(), st.integers(0, 30)).map(

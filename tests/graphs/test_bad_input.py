@@ -56,7 +56,7 @@ GOOD: dict[str, tuple[tuple[Any, ...], dict[str, Any], int]] = {  # arguments, a
     "from_scipy": ((eye(8),), {}, 8),
     "full": ((), {}, 8),
     "global_tokens": ((1,), {}, 8),
-    "grid": ((2, 4, 1), {}, 8),
+    "grid": ((2, 4), {}, 8),
     "longformer": ((1, 1), {"dilation": 2}, 8),
     "longformer_layers": (([1, 2], 1), {"dilations": [[1], [2]]}, 8),
     "lsh": (([[0, 1, 0, 1]],), {"chunk": 2}, 4),

@@ -4,7 +4,7 @@ import time
 
 import pytest
 import torch
-from strategies import example
+from strategies import NAMES, example
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from edgewise.graphs import PATTERNS, Pattern, cache, from_block_mask, parse, per_head
@@ -23,7 +23,8 @@ TEXTS = {  # larger than the examples of the docstrings: for 512 tokens and bloc
     "from_blocks": "from_blocks([[0, 1], [1, 1]], 128)", "from_edges": "from_edges([[3, 500]])",
     "tree": f"tree({[-1, *range(299), 100, *range(300, 511)]})",
     "syntax": f"syntax({[-1, *range(511)]}, 3)",
-    "grid": "grid(16, 32, 3)", "lsh": f"lsh({[[i % 7 for i in range(512)]]}, chunk=64)",
+    "grid": "grid(16, 32)(window(3), window(3))",
+    "lsh": f"lsh({[[i % 7 for i in range(512)]]}, chunk=64)",
 }  # fmt: skip
 TEXTS |= {name: example(name) for name in PATTERNS if name not in TEXTS}
 FIELDS = ("num_blocks", "indices")
@@ -43,7 +44,7 @@ def assert_same_mask(ours: BlockMask, theirs: BlockMask) -> None:
             assert torch.equal(a, b), (kind, field)
 
 
-@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("block", [64, 128])
 def test_blocks_are_those_of_create_block_mask(name: str, block: int) -> None:
     pattern = parse(TEXTS[name])
@@ -58,7 +59,7 @@ def test_blocks_are_those_of_create_block_mask(name: str, block: int) -> None:
 LONG = 4096
 LONG_TEXTS = TEXTS | {  # those that are made for a number of tokens, or too small to tell much
     "documents": "documents([1000, 1500, 0, 1596])", "window": "window(300)",
-    "grid": "grid(64, 64, 5)",
+    "grid": "grid(64, 64)(window(5), window(5))",
     "erdos_renyi": "erdos_renyi(0.0002, seed=1)", "bigbird": "bigbird(64, 3, seed=1)",
     "binary_partition": "binary_partition(4, tokens=2049)",
     "tree": f"tree({[-1, *range(2999), 100, *range(3000, 4095)]})",
@@ -67,7 +68,7 @@ LONG_TEXTS = TEXTS | {  # those that are made for a number of tokens, or too sma
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_pattern_at_four_thousand_tokens(name: str) -> None:
     pattern = parse(LONG_TEXTS[name])
     n = getattr(pattern, "nodes", LONG)

@@ -7,13 +7,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import cases
+from strategies import NAMES, cases
 
 from edgewise import graphs
-from edgewise.graphs import PATTERNS, parse
+from edgewise.graphs import parse
 from edgewise.layouts import Rows
 
-every = pytest.mark.parametrize("name", PATTERNS)
+every = pytest.mark.parametrize("name", NAMES)
 
 
 def members(pattern: graphs.Pattern, n: int, m: int) -> torch.Tensor:
@@ -107,6 +107,8 @@ SETS = {  # the definitions of FACTS section 1 and of the docstrings, once more,
     "fixed(5, 2)": lambda i, j, n: j % 5 in (3, 4),
     "prefix(3)": lambda i, j, n: j < 3 or j <= i,
     "blocks(4)": lambda i, j, n: i // 4 == j // 4,
+    "blocks(4, offset=3)": lambda i, j, n: (i - 3) // 4 == (j - 3) // 4,
+    "clamped_window(2)": lambda i, j, n: abs(min(max(i, 2), n - 3) - j) <= 2,
     "global_tokens(2)": lambda i, j, n: i < 2 or j < 2,
     "global_tokens((1, 7))": lambda i, j, n: i in (1, 7) or j in (1, 7),
     "sparse_transformer(4)": lambda i, j, n: i - 4 <= j <= i or (j <= i and (i - j) % 4 == 0),

@@ -59,13 +59,17 @@ def swin():
     return SwinModel(SwinConfig(**sizes, depths=[2, 1], num_heads=[2, 4]))
 
 
+def near(height, width):
+    return grid(height, width)(window(1), window(1))
+
+
 GRAPHS = {
-    "vit": (vit, extra_global_tokens(1, grid(3, 5, 1)), (12, 20)),
-    "deit": (deit, extra_global_tokens(2, grid(3, 5, 1)), (12, 20)),
-    "registers": (dinov2_with_registers, extra_global_tokens(4, grid(3, 3, 1)), (12, 12)),
-    "siglip": (siglip, grid(3, 3, 1), (12, 12)),
-    "clip": (clip_vision, extra_global_tokens(1, grid(3, 3, 1)), (12, 12)),
-    "swin": (swin, grid(4, 4, 1), (32, 32)),
+    "vit": (vit, extra_global_tokens(1, near(3, 5)), (12, 20)),
+    "deit": (deit, extra_global_tokens(2, near(3, 5)), (12, 20)),
+    "registers": (dinov2_with_registers, extra_global_tokens(4, near(3, 3)), (12, 12)),
+    "siglip": (siglip, near(3, 3), (12, 12)),
+    "clip": (clip_vision, extra_global_tokens(1, near(3, 3)), (12, 12)),
+    "swin": (swin, near(4, 4), (32, 32)),
 }
 
 
@@ -134,7 +138,7 @@ def test_the_vision_tower_alone(tmp_path):
     torch.testing.assert_close(found.image_embeds, wanted / wanted.norm(dim=-1, keepdim=True))
     model.save_pretrained(tmp_path)
     loaded = hf.load(tmp_path, dtype=torch.float64).eval()
-    assert hf.graph_of(loaded) == {"vision_model": extra_global_tokens(1, grid(3, 3, 1))}
+    assert hf.graph_of(loaded) == {"vision_model": extra_global_tokens(1, near(3, 3))}
     torch.testing.assert_close(loaded(**batch).image_embeds, found.image_embeds)
 
 

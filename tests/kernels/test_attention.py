@@ -35,7 +35,7 @@ from edgewise.scores import softcap
 KERNELS = [
     implementation.name
     for implementation in IMPLEMENTATIONS
-    if not implementation.name.startswith("triton")  # test_triton.py
+    if not implementation.name.startswith(("triton", "tiled"))  # test_triton.py, test_tiled.py
 ]
 NUMBA = pytest.mark.skipif(find_spec("numba") is None, reason="numba is not installed")
 EACH = [pytest.param(name, marks=NUMBA) if name == "csr" else name for name in KERNELS]

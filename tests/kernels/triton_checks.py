@@ -14,8 +14,15 @@ from cases import (
     nan_rows,
 )
 
-from edgewise.graphs import bigbird, cache, causal, documents, global_tokens, strided, window
-from edgewise.kernels.attention import attention, triton_blocks, triton_lists, triton_passes
+from edgewise.graphs import bigbird, cache, causal, documents, global_tokens, grid, strided, window
+from edgewise.kernels.attention import (
+    attention,
+    case_of,
+    tiled,
+    triton_blocks,
+    triton_lists,
+    triton_passes,
+)
 from edgewise.kernels.attention.errors import KernelRefuses, SecondDerivative
 from edgewise.kernels.attention.triton_launch import Launch
 from edgewise.kernels.edges import index
@@ -55,6 +62,14 @@ def test_bits_are_as_exact_as_the_reference(dtype, terms):
     graph = irregular(140, 100)
     call = Call(graph, (1,), 1, 2, 140, 100, 8, 4, dtype, terms=terms)
     assert_no_worse_than_reference(call, "triton_blocks")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_boxes_of_a_grid_are_as_exact_as_the_reference(dtype):
+    graph = grid(9, 20)(window(2), causal() & window(5))
+    call = Call(graph, (1,), 1, 2, 180, 180, 8, 4, dtype, terms=("softcap",))
+    assert_no_worse_than_reference(call, "tiled")
+    assert tiled._plan(case_of(*[torch.zeros(1, 180, 8)] * 3, graph))[1] is triton_blocks
 
 
 @pytest.mark.parametrize(

@@ -27,5 +27,5 @@ def parse(text: str) -> PatternLike:
     >>> parse("causal() & (window(2) | global_tokens(1))").count(4)
     10
     """
-    families = {"per_head": per_head, "per_sample": per_sample, "per_layer": per_layer}
-    return parse_pattern(text, {**PATTERNS, **families})
+    others = {"per_head": per_head, "per_sample": per_sample, "per_layer": per_layer}
+    return parse_pattern(text, {**PATTERNS, **others, "grid": patterns.grid})

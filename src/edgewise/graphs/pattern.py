@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
     from edgewise.layouts.bitmap import Bitmap
+    from edgewise.layouts.boxes import BoxCells
 
 Span = tuple[int, int | None]
 
@@ -66,7 +67,8 @@ class Pattern(Cached):
     # True if membership of (i, j) does not depend on sequence length: `growing` can append to it
     ignores_lengths: ClassVar[bool] = False
     always_printed: ClassVar[tuple[str, ...]] = ()  # fields in the repr even at their default
-    bitmap: "Bitmap | None" = None  # its pairs as bits, where they have no short normal form
+    # its pairs by blocks, where they have no short normal form
+    bitmap: "Bitmap | BoxCells | None" = None
     depth: int = 0  # operators on the longest path of an expression, and patterns in it
     total: int = 1
 

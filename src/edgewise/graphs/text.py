@@ -11,6 +11,7 @@ from edgewise.graphs.algebra import DEEPEST
 from edgewise.graphs.checks import LARGEST, short_repr
 from edgewise.graphs.families import Family, Layer, per_layer
 from edgewise.graphs.pattern import Pattern
+from edgewise.graphs.patterns.grid import grid
 
 PatternLike = Layer | per_layer
 SUCH_AS = "`window(3) | global_tokens(1)`"
@@ -182,6 +183,10 @@ class _PatternReader:
         match node.func:
             case ast.Name():
                 return self._called(node, node.func, args, named)
+            case ast.Call():
+                build = self.value(node.func)
+                if isinstance(build, grid):
+                    return self._guarded(node, lambda: build(*args, **named))
             case ast.Attribute(attr=method) if method in METHODS:
                 build = getattr(self._pattern(node.func.value), method)
                 return self._guarded(node, lambda: build(*args, **named))

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from edgewise.errors import caller
-from edgewise.graphs import extra_global_tokens, grid
+from edgewise.graphs import extra_global_tokens, grid, window
 from edgewise.graphs.checks import integer
 from edgewise.graphs.pattern import Pattern
 from edgewise.hf.architectures import SPECIAL_TOKENS
@@ -26,7 +26,7 @@ def neighbourhood(
     >>> from edgewise import hf
     >>> model = ViTModel(ViTConfig(num_hidden_layers=1))
     >>> neighbourhood(model, 2)
-    extra_global_tokens(1, grid(14, 14, 2))
+    extra_global_tokens(1, grid(14, 14)(window(2), window(2)))
     >>> model = hf.use(model, neighbourhood(model, 2))
 
     - image_size: height and width in pixels, if not those of the config.
@@ -34,19 +34,20 @@ def neighbourhood(
     radius = integer(radius, "radius")
     config: Any = getattr(model, "config", None)
     config = getattr(config, "vision_config", config)
-    window = getattr(config, "window_size", None)
-    if isinstance(window, int):
-        return grid(window, window, radius)
+    near = window(radius)
+    inside = getattr(config, "window_size", None)
+    if isinstance(inside, int):
+        return grid(inside, inside)(near, near)
     size = getattr(config, "image_size", None) if image_size is None else image_size
     patch = getattr(config, "patch_size", None)
     if size is None or patch is None:
         raise NotAnImageModel(
             f"the config of `{type(model).__name__}` has no `image_size` and `patch_size`",
             caller(),
-            "give a vision model, or write the graph: `extra_global_tokens(1, grid(14, 14, 2))`",
+            "give a vision model, or write the graph, such as `grid(14, 14)(window(2), window(2))`",
         )
     height, width = (a // b for a, b in zip(_both(size), _both(patch), strict=True))
-    patches = grid(height, width, radius)
+    patches = grid(height, width)(near, near)
     tokens = sum(_tokens(name, one) for name, one in model.named_parameters())
     return extra_global_tokens(tokens, patches) if tokens else patches
 

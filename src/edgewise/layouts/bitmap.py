@@ -118,6 +118,9 @@ class Bitmap:
         found = found.reshape(height // by, by, width // by, by).sum((1, 3))
         return found[:, : -(-self.m // block)]
 
+    def tiling(self, block: int) -> BitTiling:
+        return BitTiling(self, block)
+
     def blocks(self, block: int) -> Blocks:
         found = self.pairs_in(block)
         row, column = np.nonzero(found)

@@ -5,6 +5,7 @@ from edgewise.graphs.patterns.bigbird import bigbird as bigbird
 from edgewise.graphs.patterns.binary_partition import binary_partition as binary_partition
 from edgewise.graphs.patterns.blocks import blocks as blocks
 from edgewise.graphs.patterns.causal import causal as causal
+from edgewise.graphs.patterns.clamped_window import clamped_window as clamped_window
 from edgewise.graphs.patterns.dilated import dilated as dilated
 from edgewise.graphs.patterns.distances import distances as distances
 from edgewise.graphs.patterns.distances import powers as powers

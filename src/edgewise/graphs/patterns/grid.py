@@ -1,65 +1,114 @@
-"""Two-dimensional neighbourhoods, as of the patches of an image."""
+"""Products of patterns over a grid: neighbourhoods of pixels, of frames, axial attention."""
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from torch import Tensor
 
+from edgewise.errors import caller, counted
+from edgewise.graphs.algebra import pattern_of
 from edgewise.graphs.checks import check_length, check_memory, integer, sequence_lengths
+from edgewise.graphs.errors import SizeMismatch
 from edgewise.graphs.pattern import Pattern
-from edgewise.layouts import Rows, rows_of_pairs
+from edgewise.layouts import Rows, Trapezoids
+from edgewise.layouts.boxes import coordinates, pairs_of
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class grid:
+    """Tokens on a grid of these sizes, numbered row by row: called with a pattern for each axis,
+    the pairs whose coordinates are in all of them,
+    {(i, j) : (iₐ, jₐ) ∈ patternₐ for every axis a}.
+
+    >>> from edgewise.graphs import causal, full, window
+    >>> grid(2, 3)(window(1), window(1)).edges(6).T.tolist()[:4]
+    [[0, 0], [0, 1], [0, 3], [0, 4]]
+    >>> columns, rows = grid(8, 8)(full(), window(0)), grid(8, 8)(window(0), full())
+    >>> (columns | rows).count(64)  # axial attention
+    960
+    >>> grid(4, 8, 8)(causal(), window(2), window(2)).count(256)  # earlier frames, near pixels
+    11560
+    """
+
+    sizes: tuple[int, ...]
+
+    def __init__(self, *sizes: int) -> None:
+        if not sizes:
+            raise SizeMismatch("a grid needs an axis", caller(), "write `grid(height, width)`")
+        sizes = tuple(integer(size, "size", 1) for size in sizes)
+        integer(prod(sizes), "number of cells")
+        object.__setattr__(self, "sizes", sizes)
+
+    def __call__(self, *patterns: Pattern) -> Pattern:
+        """The pairs whose coordinates on each axis are in its pattern."""
+        found = tuple(pattern_of(one) for one in patterns)
+        if len(found) != len(self.sizes):
+            count = counted(len(found), "pattern")
+            raise SizeMismatch(
+                f"`{self!r}` takes a pattern for each axis, {len(self.sizes)}, got {count}",
+                caller(),
+                "`full()` does not restrict an axis",
+            )
+        return grid_product(self.sizes, found)
+
+    def __repr__(self) -> str:
+        return f"grid({', '.join(map(str, self.sizes))})"
 
 
 @dataclass(frozen=True, repr=False)
-class grid(Pattern):
-    """Cells of a grid at most `radius` rows and columns apart, numbered row by row:
-    {(i, j) : |⌊i/w⌋ - ⌊j/w⌋| ≤ radius, |i mod w - j mod w| ≤ radius}, for n = height·w.
+class grid_product(Pattern):
+    """The pairs whose coordinates on each axis of a grid are in its pattern; see `grid`."""
 
-    >>> grid(2, 3, 1).edges(6).T.tolist()[:4]
-    [[0, 0], [0, 1], [0, 3], [0, 4]]
-    """
-
-    height: int
-    width: int
-    radius: int
+    sizes: tuple[int, ...]
+    patterns: tuple[Pattern, ...]
 
     def __post_init__(self) -> None:
-        integer(self.height, "height", 1)
-        integer(self.width, "width", 1)
-        integer(self.radius, "radius")
-        integer(self.height * self.width, "height·width")
+        object.__setattr__(self, "depth", 1 + max(one.depth for one in self.patterns))
+        object.__setattr__(self, "total", 1 + sum(one.total for one in self.patterns))
 
-    def compute_rows(self, n: int, m: int) -> Rows:
-        count = self.count(n, m)
-        check_memory(4 * count, f"a list of {count:,} pairs")
-        (a, b), (c, d) = (_near(size, self.radius) for size in (self.height, self.width))
-        i = (a[:, None] * self.width + c).ravel()
-        j = (b[:, None] * self.width + d).ravel()
-        return rows_of_pairs(n, m, i, j)
+    @property
+    def tokens(self) -> int:
+        return prod(self.sizes)
+
+    @property
+    def axes(self) -> list[Rows]:
+        """The normal form of each axis."""
+        pairs = zip(self.patterns, self.sizes, strict=True)
+        return [pattern.rows(size) for pattern, size in pairs]
+
+    @property
+    def is_arithmetic(self) -> bool:
+        return all(one.is_arithmetic for one in self.patterns)
+
+    def trapezoids(self, n: int, m: int) -> Trapezoids:
+        check_length(self.tokens, n, m, repr(self))
+        *leading, last = self.axes
+        p, width = last.trapezoids(), self.sizes[-1]
+        count = prod(axis.count() for axis in leading) * len(p)
+        check_memory(8 * count, f"the rows of {n:,} cells")
+        i, j = (x[:, None] * width for x in pairs_of(leading))
+        each = (i + p.top, i + p.bottom, j + p.start, j + p.stop, p.dstart, p.dstop, p.step)
+        return Trapezoids(*(x.ravel() for x in np.broadcast_arrays(*each)))
 
     def mask(self, i: Tensor, j: Tensor, n: int, m: int) -> Tensor:
-        self._check(n, m)
-        down = (i // self.width - j // self.width).abs() <= self.radius
-        return down & ((i % self.width - j % self.width).abs() <= self.radius)
+        check_length(self.tokens, n, m, repr(self))
+        both = zip(coordinates(i, self.sizes), coordinates(j, self.sizes), strict=True)
+        each = [
+            pattern.mask(a, b, size, size)
+            for pattern, size, (a, b) in zip(self.patterns, self.sizes, both, strict=True)
+        ]
+        inside = each[0]
+        for one in each[1:]:
+            inside = inside & one
+        return inside
 
     def count(self, n: int, m: int | None = None) -> int:
-        """The number of pairs: of rows times of columns."""
-        self._check(*sequence_lengths(n, m))
-        return _near_count(self.height, self.radius) * _near_count(self.width, self.radius)
+        """The number of pairs: the product of those of the axes."""
+        check_length(self.tokens, *sequence_lengths(n, m), repr(self))
+        pairs = zip(self.patterns, self.sizes, strict=True)
+        return prod(pattern.count(size) for pattern, size in pairs)
 
-    def _check(self, n: int, m: int) -> None:
-        check_length(self.height * self.width, n, m, repr(self))
-
-
-def _near(size: int, radius: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of numbers below `size` at most `radius` apart."""
-    radius = min(radius, size - 1)
-    first = np.repeat(np.arange(size), 2 * radius + 1)
-    second = first + np.tile(np.arange(-radius, radius + 1), size)
-    inside = (second >= 0) & (second < size)
-    return first[inside], second[inside]
-
-
-def _near_count(size: int, radius: int) -> int:
-    radius = min(radius, size - 1)
-    return size * (2 * radius + 1) - radius * (radius + 1)
+    def __repr__(self) -> str:
+        listed = ", ".join(map(repr, self.patterns))
+        return f"grid({', '.join(map(str, self.sizes))})({listed})"

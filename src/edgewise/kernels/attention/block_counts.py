@@ -10,6 +10,7 @@ from edgewise.kernels.attention.contract import facts, pieces_of
 from edgewise.layouts import Blocks
 from edgewise.layouts.bitmap import BitTiling
 from edgewise.layouts.blocks import nonempty_blocks
+from edgewise.layouts.boxes import BoxTiling
 from edgewise.layouts.ragged import Bools, distinct
 from edgewise.layouts.tiling import Tiling, tile_rows
 
@@ -69,7 +70,7 @@ def _coarser(graph: Pattern, n: int, m: int, block: int) -> Bools:
 
 
 @cached
-def tiling_of(graph: Pattern, n: int, m: int, block: int) -> Tiling | BitTiling:
+def tiling_of(graph: Pattern, n: int, m: int, block: int) -> Tiling | BitTiling | BoxTiling:
     if graph.bitmap is not None:
-        return BitTiling(graph.bitmap, block)
+        return graph.bitmap.tiling(block)
     return tile_rows(graph.rows(n, m), block)

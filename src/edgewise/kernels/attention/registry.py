@@ -17,6 +17,7 @@ from edgewise.kernels.attention import (
     permuted,
     rectangles,
     reference,
+    tiled,
     triton_blocks,
     union,
 )
@@ -29,6 +30,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     dense,
     rectangles,
     permuted,
+    tiled,
     triton_blocks,
     blocks,
     triton_csr,

@@ -12,6 +12,7 @@ from edgewise.graphs.cache import cached
 from edgewise.graphs.pattern import Pattern
 from edgewise.kernels.attention.block_counts import tiling_of
 from edgewise.layouts.bitmap import BitTiling
+from edgewise.layouts.boxes import BoxTiling
 from edgewise.layouts.ragged import Ints, order_of, pointer, ranges
 from edgewise.layouts.tiling import FULL, Intervals
 
@@ -59,7 +60,7 @@ def tile_lists(graph: Pattern, n: int, m: int, block: int, device: str) -> Tiles
     found = tiling_of(graph, n, m, block)
     row, index, kinds = found.listed()
     height, width = found.shape
-    if isinstance(found, BitTiling):
+    if isinstance(found, BitTiling | BoxTiling):
         layer_ptr, ends, form = np.zeros(1, np.int32), found.bits().view(np.int32), BITS
     else:
         looks = found.kinds[1]
