@@ -1,4 +1,4 @@
-"""`edgewise predict`: what a run on graphs predicts."""
+"""`edgewise predict`: what a run on graphs or triples predicts."""
 
 from pathlib import Path
 from typing import Annotated
@@ -28,6 +28,10 @@ def predict(
     for row in predictions(run, data=data, part=part, device=device or "cpu"):
         if as_json:
             typer.echo(json_line(**row))
+        elif "rank" in row:
+            query = f"{row['head']}  {row['relation']}  {row['answer']}"
+            best, share = next(iter(row["best"].items()))
+            typer.echo(f"{row['example']}  {query}  rank {row['rank']:g}  best {best} {share:.3f}")
         elif "values" in row:
             typer.echo("  ".join([f"{row['example']}", *(f"{v:.4f}" for v in row["values"])]))
         elif isinstance(row["label"], list):

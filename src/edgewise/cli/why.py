@@ -12,7 +12,9 @@ def why(
     run: Run,
     atom: Annotated[str, typer.Argument(help='such as "logits(3)" or "layer.0.out(3)"')],
     data: Data = None,
-    graph: Annotated[int, typer.Option(help="the number of the graph, of many")] = 0,
+    graph: Annotated[
+        int, typer.Option(help="the number of the graph, of many; or of the query")
+    ] = 0,
 ) -> None:
     """Print the groundings behind an atom of a run on graphs, with their shares."""
     from edgewise.training import why as explained

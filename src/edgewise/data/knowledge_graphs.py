@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -13,6 +14,7 @@ from edgewise.data.lines import bad_line, lines_of
 from edgewise.errors import caller
 from edgewise.inputs.kinds import rows
 
+Triple = tuple[str, str, str]
 TERM = r'(<[^<>"{}|^`\\\s]*>|_:[^\s<>"]+|"(?:[^"\\\n\r]|\\.)*"(?:\^\^<[^<>\s]*>|@[A-Za-z0-9-]+)?)'
 N_TRIPLE = re.compile(rf"\s*{TERM}\s+{TERM}\s+{TERM}\s*\.\s*(?:#.*)?$")
 ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)")
@@ -32,7 +34,7 @@ def triples(path: str | Path | None = None, **paths: str | Path) -> Dataset:
             caller(),
             'write `triples("facts.txt")` or `triples(train="train.txt", test="test.txt")`',
         )
-    found = {name: _read(file) for name, file in files.items()}
+    found = {name: parsed(file, lines_of(file)) for name, file in files.items()}
     every = [triple for rows in found.values() for triple in rows]
     entities = as_numbers([end for head, _, tail in every for end in (head, tail)])
     relations = as_numbers([relation for _, relation, _ in every])
@@ -44,10 +46,15 @@ def triples(path: str | Path | None = None, **paths: str | Path) -> Dataset:
     return Dataset(inputs, {"entity": tuple(entities), "relation": tuple(relations)})
 
 
-def _read(path: str | Path) -> list[tuple[str, str, str]]:
+def parsed(path: str | Path, lines: Iterable[tuple[int, str]]) -> list[Triple]:
+    """The triples of numbered lines; `path` names them in errors, and `.nt` is N-Triples.
+
+    >>> parsed("facts.txt", [(1, "ada\\tmother\\tben"), (2, "")])
+    [('ada', 'mother', 'ben')]
+    """
     standard = str(path).removesuffix(".gz").endswith(".nt")
-    found = []
-    for number, line in lines_of(path):
+    found: list[Triple] = []
+    for number, line in lines:
         if not line.strip() or (standard and line.lstrip().startswith("#")):
             continue
         if standard:

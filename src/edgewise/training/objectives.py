@@ -24,6 +24,7 @@ from edgewise.training.objective import Average, Objective
 from edgewise.training.randomness import generator
 from edgewise.training.schema import Mistakes, number
 from edgewise.training.tokenizers import MASK, masked
+from edgewise.training.triple_objectives import Ranking
 
 
 @dataclass(frozen=True)
@@ -215,4 +216,5 @@ OBJECTIVES = {
     "classes": GraphClasses,
     "values": GraphValues,
     "labels": GraphLabels,
+    "ranking": Ranking,
 }

@@ -1,4 +1,4 @@
-"""What a run on graphs predicts for examples of its data, and what a prediction follows from."""
+"""What a run on graphs or triples predicts for its data, and what a prediction follows from."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from edgewise.errors import Span
 from edgewise.language.nodes import Atom
 from edgewise.training import recipe as recipes
 from edgewise.training.data.files import bad
+from edgewise.training.data.triples import TripleCorpus
 from edgewise.training.errors import WrongTask
 from edgewise.training.folder import RECIPE, data_folder
 from edgewise.training.model_files import bad as bad_run
 from edgewise.training.run import Run, read_run
+from edgewise.training.triple_objectives import ranks, without_others
 
 if TYPE_CHECKING:
     from edgewise.reference.why import Why
 
 BATCH = 256
+MOST_ANSWERS = 5
 Prediction = dict[str, Any]
 
 
@@ -30,7 +33,7 @@ def predict(
     """The prediction for every example of a part, or of all parts: `part="all"`.
 
     Each is a dictionary with the number of the `example`, and its `label` and `probabilities`, or
-    `values`.
+    `values`; of triples, the query, its answer with the filtered rank, and the best answers.
     """
     model, corpus = _opened(Path(run), data)
     if part != "all" and part not in corpus.parts:
@@ -38,25 +41,55 @@ def predict(
         raise bad(f"there is no {part} part", Path(run), f"there are {there}, or `all`")
     several = model.table["objective"]["kind"] == "labels"
     model = model.to(device)
-    every = torch.arange(len(corpus.target))
+    every = torch.arange(sum(map(len, corpus.parts.values())))
     for chosen in (every if part == "all" else corpus.parts[part]).split(BATCH):
         batch = corpus.of_examples(chosen)
         moved = {n: t.to(device) if n in corpus.moved else t for n, t in batch.items()}
         with torch.inference_mode():
             logits = model.module(moved).float().cpu()
+        if isinstance(corpus, TripleCorpus):
+            yield from _answers(corpus, batch, logits)
+            continue
         for example, row in zip(chosen.tolist(), logits, strict=True):
             yield {"example": example, **_shown(row, model.labels, several)}
 
 
 def why(run: str | Path, atom: Atom, *, data: str | Path | None = None, graph: int = 0) -> Why:
-    """The groundings behind an atom, such as `R.logits(3)`; of many graphs, in graph `graph`."""
+    """The groundings behind an atom, such as `R.logits(3)`; of many graphs, in graph `graph`.
+
+    Of triples, `graph` is the number of the query.
+    """
     model, corpus = _opened(Path(run), data)
+    if isinstance(corpus, TripleCorpus):
+        if not 0 <= graph < len(corpus.queries):
+            what = f"there is no query {graph}: there are {len(corpus.queries):,}"
+            raise bad(what, Path(run), "number them from 0")
+        answer: Why = model.module.why(atom, corpus.of_examples(torch.tensor([graph])))
+        return answer
     if not 0 <= graph < max(len(corpus.graphs), 1):
         what = f"there is no graph {graph}: there are {len(corpus.graphs):,}"
         raise bad(what, Path(run), "number them from 0")
     chosen = torch.tensor([graph]) if len(corpus.graphs) > 1 else corpus.parts["train"]
     found: Why = model.model.why(atom, model.module.grounded(corpus.of_examples(chosen)))
     return found
+
+
+def _answers(corpus: TripleCorpus, batch: Any, scores: torch.Tensor) -> Iterator[Prediction]:
+    """Queries with the rank of their answer, and the best answers with their probabilities."""
+    rank = ranks(without_others(scores, batch["tail"], batch["known"]), batch["tail"])
+    shares, best = scores.softmax(1).topk(min(MOST_ANSWERS, scores.shape[1]))
+    for at, (example, head, relation, tail) in enumerate(
+        zip(*(batch[n].tolist() for n in ("example", "head", "relation", "tail")), strict=True)
+    ):
+        names = [corpus.labels[entity] for entity in best[at].tolist()]
+        yield {
+            "example": example,
+            "head": corpus.labels[head],
+            "relation": corpus.relation_name(relation),
+            "answer": corpus.labels[tail],
+            "rank": rank[at].item(),
+            "best": dict(zip(names, shares[at].tolist(), strict=True)),
+        }
 
 
 def _shown(row: torch.Tensor, labels: list[str], several: bool) -> Prediction:

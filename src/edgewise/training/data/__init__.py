@@ -9,6 +9,7 @@ from edgewise.training.data.graphs import GraphData
 from edgewise.training.data.labelled import LabelledData
 from edgewise.training.data.pairs import PairData
 from edgewise.training.data.text import TextData
+from edgewise.training.data.triples import TripleData
 
 GRAPH_DATA = (GraphData,)
 DATA = {
@@ -16,4 +17,5 @@ DATA = {
     "labelled": LabelledData,
     "pairs": PairData,
     "graphs": GraphData,
+    "triples": TripleData,
 }

@@ -3,8 +3,10 @@
 from edgewise.training.models.classifier import Classifier
 from edgewise.training.models.graph import GraphNetwork
 from edgewise.training.models.language import Encoder, Gpt
+from edgewise.training.models.paths import BellmanFord, SoftRules
 from edgewise.training.models.pretrained import FineTuned
 from edgewise.training.models.translation import Recurrent, Translator
+from edgewise.training.models.triples import TripleEmbeddings
 
 MODELS = {
     "gpt": Gpt,
@@ -14,4 +16,7 @@ MODELS = {
     "translator": Translator,
     "pretrained": FineTuned,
     "graph": GraphNetwork,
+    "embeddings": TripleEmbeddings,
+    "nbfnet": BellmanFord,
+    "soft_rules": SoftRules,
 }
