@@ -64,7 +64,10 @@ def why(run: str | Path, atom: Atom, *, data: str | Path | None = None, graph: i
         if not 0 <= graph < len(corpus.queries):
             what = f"there is no query {graph}: there are {len(corpus.queries):,}"
             raise bad(what, Path(run), "number them from 0")
-        answer: Why = model.module.why(atom, corpus.of_examples(torch.tensor([graph])))
+        batch = corpus.of_examples(torch.tensor([graph]))
+        grounded = getattr(model.module, "grounded", None)  # of models that read the graph
+        data = None if grounded is None else grounded(batch)
+        answer: Why = model.model.why(atom, data, **model.module.inputs(batch))
         return answer
     if not 0 <= graph < max(len(corpus.graphs), 1):
         what = f"there is no graph {graph}: there are {len(corpus.graphs):,}"

@@ -18,7 +18,6 @@ from edgewise.training.schema import number
 from edgewise.zoo import nbfnet, soft_rules
 
 if TYPE_CHECKING:
-    from edgewise.reference.why import Why
     from edgewise.training.data.triples import TripleCorpus
 
 MOST_CHAINS = 5
@@ -98,10 +97,6 @@ class PathModel(nn.Module):
         if "hide" in batch:
             found["hide"] = rows(batch["hide"])
         return found
-
-    def why(self, atom: Atom, batch: Batch) -> Why:
-        """The groundings behind an atom, of the first query of a batch."""
-        return self.program.why(atom, self.grounded(batch), **self.inputs(batch))
 
 
 class RuleModel(PathModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,15 +12,11 @@ from torch import Tensor, nn
 from edgewise.errors import EdgewiseError
 from edgewise.inputs.kinds import numbers
 from edgewise.language import R
-from edgewise.language.nodes import Atom
 from edgewise.module import Model
 from edgewise.training.data.batches import Batch
 from edgewise.training.schema import Mistakes, number, one_of
 from edgewise.zoo import complex as complex_model
 from edgewise.zoo import distmult, rotate
-
-if TYPE_CHECKING:
-    from edgewise.reference.why import Why
 
 SCORES: dict[str, ModuleType] = {
     "distmult": distmult,
@@ -88,10 +84,6 @@ class EmbeddingModel(nn.Module):
             every = torch.arange(self.entities, device=batch["head"].device)
             found["candidate"] = numbers(every)
         return found
-
-    def why(self, atom: Atom, batch: Batch) -> Why:
-        """The groundings behind an atom of the queries of a batch."""
-        return self.program.why(atom, **self.inputs(batch))
 
     def of_candidates(self, batch: Batch, candidate: Tensor) -> Tensor:
         """(queries, candidates), of numbers of entities in that shape."""
