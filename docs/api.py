@@ -29,6 +29,7 @@ MODULES = {  # what else is public, by the `__all__` of each
     "edgewise.zoo.rope_scaling": "Rotary positions of long texts",
     "edgewise.hf": "Hugging Face models",
     "edgewise.attention_graphs": "Attention of a model as a graph",
+    "edgewise.distributed": "Many ranks",
     "edgewise.training": "Training from recipes",
     "edgewise.viz": "Pictures",
 }
@@ -37,7 +38,7 @@ MODULES = {  # what else is public, by the `__all__` of each
 RESULTS = (  # made by functions of ours, never by their constructors
     *("Model", "Data", "Batch", "Batches", "Relation", "Growing", "Updating"),
     *("Solution", "Why", "Reach", "Counterexample", "Explanation", "Profile", "Picture"),
-    *("Pretrained", "Run", "AttentionGraph", "HeadSummary", "WeightedEdges"),
+    *("Pretrained", "Run", "AttentionGraph", "HeadSummary", "WeightedEdges", "Communication"),
 )
 INTERNAL = {  # methods that other modules of ours call
     "Data": ("keep", "forget_changed", "live", "stated", "wanting", "part"),

@@ -73,8 +73,18 @@ def run(source: str) -> Any:
     return eval(compile(ast.Expression(last.value), FILE, "eval"), names)
 
 
+SEVERAL = "# on two ranks"
+
+
 def runs_here(kind: Kind) -> bool:
+    if SEVERAL in kind.example:
+        return False
     return "cuda" not in kind.example or torch.cuda.is_available()
+
+
+def needs(kind: Kind) -> str:
+    """What an example cannot be shown without."""
+    return "two ranks" if SEVERAL in kind.example else "a GPU"
 
 
 def _names() -> dict[str, Any]:
@@ -139,7 +149,7 @@ def page(kind: Kind) -> str:
 ```
 
 ```text
-{message(kind.example) if runs_here(kind) else "(needs a GPU to show)"}
+{message(kind.example) if runs_here(kind) else f"(needs {needs(kind)} to show)"}
 ```
 
 ## Instead

@@ -44,13 +44,14 @@ LAYERS = [  # each may import those before it
         "decode",
         "save",
     ),
-    *("profile", "explain", "replay", "zoo", "training", "hf", "attention_graphs", "viz"),
-    *("demo", "cli", "__main__"),
+    *("profile", "explain", "replay", "distributed", "zoo", "training", "hf"),
+    *("attention_graphs", "viz", "demo", "cli", "__main__"),
 ]
 AT_CALL_TIME = {  # what reaches a later stage by name, and why
     "__init__.py": "the public names are loaded when first used",
     "cli/__init__.py": "a verb is loaded when the command runs",
     "graphs/drawing.py": "a graph can draw itself",
+    "kernels/attention/__init__.py": "with a mesh, a call is shared among ranks",
     "language/program.py": "a program is the front of every stage: solve, draw",
     "language/text_form/expressions.py": "a pattern in the text form is a graph",
     "module.py": "a model can save, explain, time and draw itself",

@@ -1,6 +1,7 @@
 """Attention along the pairs of a graph: `attention`, its kernels, and the choice among them."""
 
-from typing import Any, Literal, overload
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 from torch import Tensor
@@ -25,6 +26,11 @@ from edgewise.kernels.attention.registry import IMPLEMENTATIONS, Choice, choose
 from edgewise.kernels.attention.split import Graph
 from edgewise.kernels.attention.trace_names import is_traced
 from edgewise.scores.score import Score
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from edgewise.distributed import Shards
 
 __all__ = [
     "IMPLEMENTATIONS", "Case", "Choice", "Prepared", "attention", "case_of", "choose", "prepare",
@@ -51,6 +57,8 @@ def attention(
     return_lse: Literal[False] = False,
     return_weights: Literal[False] = False,
     kernel: str | None = None,
+    mesh: "DeviceMesh | None" = None,
+    shards: "Shards | None" = None,
 ) -> Tensor: ...
 @overload
 def attention(
@@ -72,6 +80,8 @@ def attention(
     return_lse: bool = False,
     return_weights: bool = False,
     kernel: str | None = None,
+    mesh: "DeviceMesh | None" = None,
+    shards: "Shards | None" = None,
 ) -> tuple[Any, ...]: ...
 def attention(
     q: Tensor,
@@ -92,6 +102,8 @@ def attention(
     return_lse: bool = False,
     return_weights: bool = False,
     kernel: str | None = None,
+    mesh: "DeviceMesh | None" = None,
+    shards: "Shards | None" = None,
 ) -> Tensor | tuple[Tensor, ...]:
     """The values of the keys that each query attends to in `graph`, weighted by a softmax.
 
@@ -119,10 +131,18 @@ def attention(
     - return_lse: also the log-sum-exp of each row's scores, -∞ where there are none.
     - return_weights: also p_ij of every pair, (..., heads, e), before dropout; never n×m.
     - kernel: the name of one of `IMPLEMENTATIONS`; it runs or raises, it never falls back.
+    - mesh: one axis of a `DeviceMesh`: q, k and v are then the rows of this rank, and so is the
+      result. All ranks make the same call; keys of others come as the graph needs them.
+    - shards: which tokens each rank of the mesh has, `edgewise.distributed.Shards`; without it all
+      have as many, one after another.
     """
     q, k, v = in_autocast(q, k, v)
     options = (scale, dropout, offset, return_lse, return_weights, kernel)
     bare = bias is score is edge_bias is edge_scale is edge_key is edge_value is lengths is None
+    if mesh is not None or shards is not None:
+        others = (bias, score, edge_bias, edge_scale, edge_key, edge_value)
+        on_ranks = import_module("edgewise.distributed.attention").on_mesh
+        return on_ranks((q, k, v), graph, (mesh, shards), options, others, lengths)
     if bare and (key := key_of(q, k, v, graph, options)) is not None:
         prepared = recall(graph, key)
         if prepared is not None and not prepared.warns:

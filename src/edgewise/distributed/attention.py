@@ -1,0 +1,263 @@
+"""`edgewise.attention` on the rows of this rank: the result of one process, row by row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from edgewise.distributed.collectives import Ranks, ranks_of
+from edgewise.distributed.errors import BadMesh, BadShards, NotDistributed
+from edgewise.distributed.rank_parts import Rest, SharedCall, Tensors, run_backward, run_parts
+from edgewise.distributed.rank_plan import RankPlan, build_plan, plans_of, remember
+from edgewise.distributed.shards import Shards
+from edgewise.distributed.traffic import RowSizes
+from edgewise.errors import EdgewiseError, caller
+from edgewise.graphs.families import Family, per_sample
+from edgewise.graphs.pattern import Pattern
+from edgewise.kernels.attention import arguments
+from edgewise.kernels.attention.autocast import without_autocast
+from edgewise.kernels.attention.contract import NO_INPUTS, default_scale, wide
+from edgewise.kernels.attention.errors import AttentionShape, BadOption, refuse_second
+from edgewise.kernels.attention.split import check_family, joined, parts_of
+from edgewise.kernels.edges.attention import Dropout
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+FAR = 1e30  # exp(-FAR) is 0 beside the weight of any score
+
+
+class RankOptions(NamedTuple):
+    """Of a call beyond its tensors and graph."""
+
+    scale: float | None = None
+    dropout: float = 0.0
+    lengths: Tensor | None = None
+
+
+NAMES = ("bias", "score", "edge_bias", "edge_scale", "edge_key", "edge_value")
+
+
+def on_mesh(
+    tensors: Tensors,
+    graph: Any,
+    place: tuple[DeviceMesh | None, Shards | None],
+    options: tuple[Any, ...],
+    terms: tuple[Any, ...],
+    lengths: Any,
+) -> Tensor:
+    """`edgewise.attention` with a mesh: what ranks cannot share is refused first."""
+    scale, dropout, offset, lse, weights, kernel = options
+    others = {"offset": offset, "return_lse": lse, "return_weights": weights, "kernel": kernel}
+    present = [name for name, term in zip(NAMES, terms, strict=True) if term is not None]
+    present += [name for name, value in others.items() if value]
+    if present:
+        raise NotDistributed(
+            f"`{present[0]}` does not work with `mesh=`",
+            caller(),
+            "leave it out, or gather keys and values and call `attention` without a mesh",
+        )
+    mesh, shards = place
+    if mesh is None:
+        raise BadMesh("`shards` are those of a mesh", caller(), "give `mesh=` as well")
+    if shards is not None and not isinstance(shards, Shards):
+        raise BadShards(
+            f"`shards` is {type(shards).__name__}, not `Shards`",
+            caller(),
+            "write `edgewise.distributed.Shards(tokens, ranks)`",
+        )
+    return attention_on_ranks(*tensors, graph, mesh, shards, RankOptions(scale, dropout, lengths))
+
+
+def attention_on_ranks(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    graph: Any,
+    mesh: DeviceMesh,
+    shards: Shards | None,
+    options: RankOptions,
+) -> Tensor:
+    """The rows of this rank of attention over the tokens of all ranks of a mesh."""
+    if not isinstance(q, Tensor):
+        arguments.check_tensors(q, k, v)
+    ranks = ranks_of(mesh, q.device)
+    home = Shards(q.shape[-2] * ranks.count, ranks.count) if shards is None else shards
+    key = _key(q, k, v, graph, home, options)
+    if key not in plans_of(ranks):
+        _agree(ranks, (q, k, v), graph, home, options, key)
+    pattern = arguments.check_graph(graph)
+    seed = ranks.first(int(torch.randint(1 << 31, ()))) if options.dropout else 0
+    scale = default_scale(q.shape[-1]) if options.scale is None else float(options.scale)
+    if scale <= 0:  # kernels take the largest score before they scale it
+        q, scale = (-q, -scale) if scale else (q * 0, 1.0)
+    settings = _Settings(ranks, home, scale, float(options.dropout), key)
+    with without_autocast(q):
+        return _attend(settings, (q, k, v), pattern, options.lengths, seed)
+
+
+class _Settings(NamedTuple):
+    ranks: Ranks
+    home: Shards
+    scale: float
+    dropout: float
+    key: Any
+
+
+def _attend(
+    settings: _Settings, tensors: Tensors, graph: Any, lengths: Tensor | None, seed: int
+) -> Tensor:
+    if isinstance(graph, Pattern):
+        return _one_graph(settings, tensors, graph, lengths, seed)
+    samples = isinstance(graph, per_sample)
+    found, order = [], []
+    for part in parts_of(graph):
+        inputs = NO_INPUTS._replace(lengths=lengths)
+        q, k, v, rest = part.taken(*tensors, inputs, samples)
+        of_part = part.seed(seed, samples)
+        found.append(_attend(settings, (q, k, v), part.graph, rest.lengths, of_part))
+        order += part.at
+    return joined(found, order, -4 if samples else -3)
+
+
+def _one_graph(
+    settings: _Settings, tensors: Tensors, graph: Pattern, lengths: Tensor | None, seed: int
+) -> Tensor:
+    ranks, home = settings.ranks, settings.home
+    more = int(lengths is not None)
+    sizes = _sizes(*tensors, more, by_heads=not settings.dropout)
+    key, plans = (settings.key, graph, sizes), plans_of(ranks)
+    if key not in plans:
+        remember(ranks, key, build_plan(ranks, graph, home, sizes))
+    plans.move_to_end(key)
+    plan, attends = plans[key], None
+    if lengths is not None:
+        tensors, attends = _padded(tensors, lengths, plan, settings.scale)
+    drop = Dropout(settings.dropout, seed) if settings.dropout else None
+    call = SharedCall(ranks, settings.scale, drop)
+    shape = (*tensors[0].shape[:-1], tensors[2].shape[-1])
+    flag = torch.zeros((), requires_grad=torch.is_grad_enabled())
+    out = _OnRanks.apply(plan, call, flag, *arguments.grouped(*tensors)).reshape(shape)
+    return out if attends is None else torch.where(attends[..., None], out, 0.0)
+
+
+def _padded(
+    tensors: Tensors, lengths: Tensor, plan: RankPlan, scale: float
+) -> tuple[Tensors, Tensor]:
+    """Keys from lengths[b] on do not exist: one more feature of theirs makes their scores low."""
+    q, k, v = tensors
+    place = torch.from_numpy(plan.own.list()).to(q.device)
+    late, attends = place >= lengths[..., None], plan.first_keys < lengths[..., None]
+    attends = attends[..., None, :] if q.ndim > 2 else attends
+    late = late[..., None, :, None] if k.ndim > 2 else late[..., None]
+    low = torch.where(late, max(-FAR / scale, torch.finfo(q.dtype).min), 0.0).to(k.dtype)
+    q = torch.cat([q, attends[..., None].to(q.dtype).expand(*q.shape[:-1], 1)], -1)
+    return (q, torch.cat([k, low.expand(*k.shape[:-1], 1)], -1), v), attends
+
+
+class _OnRanks(torch.autograd.Function):
+    """One node for all that is sent, so that ranks send in the same order.
+
+    `flag` needs a gradient wherever gradients are computed: a rank whose inputs need none still
+    takes part in the backward pass of the others.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, plan: RankPlan, call: SharedCall, flag: Tensor, q: Tensor, k: Tensor, v: Tensor
+    ) -> Tensor:
+        out, lse, states = run_parts(plan.parts, call, (q, k, v))
+        ctx.plan, ctx.call, ctx.states = plan, call, states
+        ctx.save_for_backward(q, k, v, out, lse)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            refuse_second("on ranks")
+        q, k, v, out, lse = ctx.saved_tensors
+        rest = Rest(out, lse, dout.contiguous())
+        with without_autocast(q):
+            grads = run_backward(ctx.plan.parts, ctx.call, (q, k, v), ctx.states, rest)
+        return None, None, None, *grads
+
+
+def _key(q: Tensor, k: Tensor, v: Tensor, graph: Any, home: Shards, options: RankOptions) -> Any:
+    lengths = None if options.lengths is None else tuple(options.lengths.shape)
+    heads = (tuple(q.shape[:-2]), tuple(k.shape[:-2]), q.shape[-1], v.shape[-1])
+    dtypes = (q.dtype, k.dtype, v.dtype)
+    return (graph, home, heads, dtypes, options.scale, options.dropout, lengths)
+
+
+def _agree(
+    ranks: Ranks, tensors: Tensors, graph: Any, home: Shards, options: RankOptions, key: Any
+) -> None:
+    """Check the call; what is wrong on one rank is an error on all."""
+    failure = None
+    try:
+        _check(ranks, *tensors, graph, home, options)
+    except EdgewiseError as error:
+        failure = error
+    ranks.agree("graph, shapes or options", key, failure)
+
+
+def _check(
+    ranks: Ranks, q: Tensor, k: Tensor, v: Tensor, graph: Any, home: Shards, options: RankOptions
+) -> None:
+    arguments.check_tensors(q, k, v)
+    pattern = arguments.check_graph(graph)
+    if isinstance(pattern, Family):
+        check_family(pattern, q)
+    arguments.check_scale(options.scale)
+    arguments.check_dropout(options.dropout)
+    if home.ranks != ranks.count:
+        raise BadShards(
+            f"the shards are of {home.ranks} ranks, the mesh has {ranks.count}",
+            caller(),
+            f"write `Shards({home.n}, {ranks.count})`",
+        )
+    mine = home.count(ranks.rank)
+    for name, x in (("q", q), ("k", k)):
+        if x.shape[-2] != mine:
+            raise AttentionShape(
+                f"`{name}` has {x.shape[-2]} tokens, rank {ranks.rank} of {home} has {mine}",
+                caller(),
+                "give the rows of this rank: `shards.take(x, rank)`; `shards=` if not all ranks "
+                "have as many",
+            )
+    _check_lengths(options.lengths, q, home)
+
+
+def _check_lengths(lengths: Tensor | None, q: Tensor, home: Shards) -> None:
+    if lengths is None:
+        return
+    fits = isinstance(lengths, Tensor) and lengths.shape == q.shape[:-3]
+    if not fits or lengths.is_floating_point() or lengths.dtype == torch.bool:
+        raise AttentionShape(
+            f"`lengths` must be integers, one for each of the batch {tuple(q.shape[:-3])}",
+            caller(),
+            "give the number of keys of each element of the batch, over all ranks",
+        )
+    if lengths.numel() and (int(lengths.min()) < 0 or int(lengths.max()) > home.n):
+        raise BadOption(
+            f"`lengths` must be from 0 to {home.n}, got {lengths.tolist()}",
+            caller(),
+            "count the keys of each element of the batch, over all ranks",
+        )
+
+
+def _sizes(q: Tensor, k: Tensor, v: Tensor, more: int, *, by_heads: bool) -> RowSizes:
+    heads, shared = (q.shape[-3], k.shape[-3]) if q.ndim > 2 else (1, 1)
+    batch = int(torch.Size(q.shape[:-3]).numel()) if q.ndim > 3 else 1
+    return RowSizes(
+        heads=heads,
+        key_heads=shared,
+        d=q.shape[-1] + more,
+        dv=v.shape[-1],
+        batch=batch,
+        itemsize=q.element_size(),
+        wide=wide(q.dtype).itemsize,
+        by_heads=by_heads,
+    )

@@ -1,0 +1,151 @@
+"""Rows between ranks: uneven exchanges whose bytes are counted, and agreement before them."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgewise.distributed.errors import BadMesh, RanksDiffer
+from edgewise.errors import caller
+from edgewise.layouts.ragged import Ints
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.distributed.device_mesh import DeviceMesh
+
+_COUNTERS: list[Counter[str]] = []
+
+
+@contextmanager
+def counting() -> Iterator[Counter[str]]:
+    """Counts the bytes that this rank receives inside, by kind."""
+    counter: Counter[str] = Counter()
+    _COUNTERS.append(counter)
+    try:
+        yield counter
+    finally:
+        _COUNTERS.remove(counter)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """One axis of a mesh: its process group, how many ranks it has, and which this one is."""
+
+    group: ProcessGroup
+    count: int
+    rank: int
+    device: torch.device
+
+    def exchange(
+        self, rows: Tensor, sent: list[int], received: list[int], kind: str
+    ) -> Callable[[], Tensor]:
+        """Send `sent[r]` of the rows to rank r, in order; the result, once it is waited for, has
+        `received[r]` rows from rank r."""
+        import torch.distributed as dist
+
+        width = int(np.prod(rows.shape[1:]))
+        out = rows.new_empty(sum(received), *rows.shape[1:])
+        size = width * rows.element_size()
+        for counter in _COUNTERS:
+            counter[kind] += (sum(received) - received[self.rank]) * size
+        flat, into = (_bytes(x.contiguous(), size) for x in (rows, out))
+        work = dist.all_to_all_single(into, flat, received, sent, group=self.group, async_op=True)
+
+        def wait(flat: Tensor = flat) -> Tensor:  # which lives until it is sent
+            if work is not None:
+                work.wait()
+            return out
+
+        return wait
+
+    def gather(self, row: Tensor) -> Tensor:
+        """The rows of equal shape of all ranks, in order."""
+        import torch.distributed as dist
+
+        out = [torch.empty_like(row) for _ in range(self.count)]
+        dist.all_gather(out, row.contiguous(), group=self.group)
+        return torch.stack(out)
+
+    def gather_lists(self, values: Ints) -> list[Ints]:
+        """A list of integers of every rank."""
+        counts = self.gather(self.integers([len(values)]))[:, 0].tolist()
+        padded = np.zeros(max(counts), np.int64)
+        padded[: len(values)] = values
+        found = self.gather(self.integers(padded)).cpu().numpy()
+        return [found[rank, :count] for rank, count in enumerate(counts)]
+
+    def integers(self, values: object) -> Tensor:
+        return torch.as_tensor(np.asarray(values, np.int64), device=self.device)
+
+    def agree(self, what: str, call: object, failure: Exception | None = None) -> None:
+        """An error on all ranks unless they are about to do the same."""
+        mark = hashlib.sha256(f"{what}\n{_text(call)}".encode()).digest()
+        mine = np.frombuffer(mark[:24], np.int64).copy()
+        if failure is not None:
+            mine[:] = 0
+        every = self.gather(self.integers(mine)).cpu()
+        if failure is not None:
+            raise failure
+        odd = (every != every[0]).any(1).nonzero().flatten().tolist()
+        failed = (every == 0).all(1).nonzero().flatten().tolist()
+        if failed or odd:
+            which = failed or odd
+            listed = ", ".join(map(str, which[:8]))
+            reason = "could not make the call" if failed else f"differ from rank 0 in {what}"
+            raise RanksDiffer(
+                f"ranks {listed} {reason}" if len(which) > 1 else f"rank {listed} {reason}",
+                caller(),
+                "make the same call on all ranks: graph, shapes, dtype and options",
+            )
+
+    def first(self, number: int) -> int:
+        """The number of rank 0."""
+        return int(self.gather(self.integers([number]))[0, 0])
+
+
+def ranks_of(mesh: DeviceMesh, device: torch.device) -> Ranks:
+    """The ranks of a mesh of one axis."""
+    name = type(mesh).__name__
+    if name != "DeviceMesh" or not hasattr(mesh, "get_group"):
+        raise BadMesh(
+            f"`mesh` is {name}, not a DeviceMesh",
+            caller(),
+            'give one axis of a mesh: `init_device_mesh("cpu", (4,), mesh_dim_names=("cp",))`',
+        )
+    if mesh.ndim != 1:
+        raise BadMesh(
+            f"`mesh` has {mesh.ndim} axes",
+            caller(),
+            f"give one of them: `mesh[{(mesh.mesh_dim_names or ('cp',))[0]!r}]`",
+        )
+    if mesh.device_type != device.type:
+        raise BadMesh(
+            f"`mesh` is of {mesh.device_type}, the tensors are on {device.type}",
+            caller(),
+            f'make it by `init_device_mesh("{device.type}", ...)`',
+        )
+    return Ranks(mesh.get_group(), mesh.size(), mesh.get_local_rank(), device)
+
+
+def _bytes(x: Tensor, width: int) -> Tensor:
+    """Rows of bytes: backends do not know all dtypes."""
+    if x.numel():
+        return x.view(len(x), -1).view(torch.uint8)
+    return x.new_empty(len(x), width, dtype=torch.uint8)
+
+
+def _text(call: object) -> str:
+    """A text that differs where calls do; arrays of graphs count with all numbers."""
+    try:
+        return hashlib.sha256(pickle.dumps(call)).hexdigest()
+    except Exception:  # a graph may hold a function, which does not travel
+        return repr(call)

@@ -1,0 +1,36 @@
+"""What can be wrong when rules run on many ranks."""
+
+from edgewise.errors import EdgewiseError
+
+
+class BadShards(EdgewiseError):
+    """Every rank must have the rows of its tokens: as many as `Shards` say."""
+
+    code = "bad-shards"
+    example = "from edgewise.distributed import Shards\nShards(8, 2).tokens(2)"
+    instead = "from edgewise.distributed import Shards\nShards(8, 2).tokens(1)"
+
+
+class BadMesh(EdgewiseError):
+    """A mesh is one axis of a `DeviceMesh` of torch.distributed, on which this process has a
+    rank."""
+
+    code = "bad-mesh"
+    example = "attention(q, k, v, window(3), mesh=4)"
+    instead = "attention(q, k, v, window(3))"
+
+
+class RanksDiffer(EdgewiseError):
+    """All ranks must make the same call: the same graph, shapes and options."""
+
+    code = "ranks-differ"
+    example = "attention(q, k, v, window(3 + rank), mesh=mesh)  # on two ranks"
+    instead = "attention(q, k, v, window(3), mesh=mesh)"
+
+
+class NotDistributed(EdgewiseError):
+    """Some options of one process have no counterpart on many ranks."""
+
+    code = "not-distributed"
+    example = "attention(q, k, v, window(3), mesh=4, return_weights=True)"
+    instead = "attention(q, k, v, window(3), return_weights=True)"

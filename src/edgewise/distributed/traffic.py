@@ -1,0 +1,139 @@
+"""Bytes that each rank receives, by kind, for each way of sharing attention among ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgewise.distributed.needs import Needs
+from edgewise.distributed.shards import Shards
+from edgewise.layouts.ragged import Ints
+
+Traffic = Mapping[str, Ints]  # kind → bytes of each rank
+
+
+@dataclass(frozen=True)
+class RowSizes:
+    """A call without its tokens: how many bytes a row of each tensor has, over batch and heads.
+
+    >>> RowSizes(heads=8, d=64, itemsize=2).key
+    2048
+    """
+
+    heads: int = 1
+    key_heads: int | None = None
+    d: int = 64
+    dv: int | None = None
+    batch: int = 1
+    itemsize: int = 2
+    wide: int = 4  # bytes of a log-sum-exp
+    by_heads: bool = True  # whether heads may be exchanged
+
+    @property
+    def shared(self) -> int:
+        return self.heads if self.key_heads is None else self.key_heads
+
+    @property
+    def value(self) -> int:
+        return self.d if self.dv is None else self.dv
+
+    @property
+    def key(self) -> int:
+        """A key and its value."""
+        return self.batch * self.shared * (self.d + self.value) * self.itemsize
+
+    @property
+    def query(self) -> int:
+        return self.batch * self.heads * self.d * self.itemsize
+
+    @property
+    def out(self) -> int:
+        return self.batch * self.heads * self.value * self.itemsize
+
+    @property
+    def cell(self) -> int:
+        """Of one head of one query: a partial output and its log-sum-exp."""
+        return self.value * self.itemsize + self.wide
+
+    @property
+    def part(self) -> int:
+        """A partial output and its log-sum-exp, of all heads."""
+        return self.batch * self.heads * self.cell
+
+
+def cells_of(count: int, ranks: int) -> Ints:
+    """The bounds of the cells that each rank merges."""
+    return np.array([count * rank // ranks for rank in range(ranks + 1)], np.int64)
+
+
+def part_traffic(counts: Ints, sizes: RowSizes) -> dict[str, Ints]:
+    """Of queries in parts, `counts[r]` of them of rank r: the queries go to all ranks; of the
+    partial results each rank merges some cells, then sends them to the rank of their query."""
+    ranks, total = len(counts), int(counts.sum())
+    if not total or ranks == 1:
+        return {}
+    queries = (total - counts) * sizes.query
+    merged, back = merge_traffic(counts, sizes, sizes.cell)
+    return {"queries": queries, "partial results": merged + back}
+
+
+def merge_traffic(counts: Ints, sizes: RowSizes, cell: int) -> tuple[Ints, Ints]:
+    """What each rank receives to merge its cells, and of its own queries from other mergers."""
+    ranks, each = len(counts), sizes.batch * sizes.heads
+    ends = np.append(0, np.cumsum(counts)) * each
+    bounds = cells_of(int(ends[-1]), ranks)
+    merged = np.diff(bounds) * (ranks - 1) * cell
+    both = np.minimum(ends[1:], bounds[1:]) - np.maximum(ends[:-1], bounds[:-1])
+    return merged, (np.diff(ends) - np.maximum(both, 0)) * cell
+
+
+def exchange_traffic(keys: Ints, parts: Ints, sizes: RowSizes) -> dict[str, Ints]:
+    """Of ranks that fetch so many keys, and have so many queries in parts."""
+    return {"keys": keys * sizes.key, **part_traffic(parts, sizes)}
+
+
+def moved(here: Shards, there: Shards) -> Ints:
+    """How many tokens each rank receives where all move from `here` to `there`."""
+    ranks = range(here.ranks)
+    return np.array([(there.tokens(r) - here.tokens(r)).count for r in ranks], np.int64)
+
+
+def relayout_traffic(home: Shards, other: Shards, sizes: RowSizes) -> dict[str, Ints]:
+    """Queries, keys and values to another order of tokens, partial results back."""
+    there, back = moved(home, other), moved(other, home)
+    return {"other order": there * (sizes.query + sizes.key) + back * sizes.part}
+
+
+def heads_traffic(home: Shards, sizes: RowSizes) -> dict[str, Ints]:
+    """Ulysses: every rank has some heads of all tokens in between."""
+    ranks = home.ranks
+    mine = np.array([home.count(rank) for rank in range(ranks)], np.int64)
+    there = (home.n - mine) * (sizes.query + sizes.key) // ranks
+    return {"heads": there + mine * (ranks - 1) * sizes.out // ranks}
+
+
+def gather_traffic(home: Shards, sizes: RowSizes) -> dict[str, Ints]:
+    """All keys and values to all ranks."""
+    mine = np.array([home.count(rank) for rank in range(home.ranks)], np.int64)
+    return {"gathered keys": (home.n - mine) * sizes.key}
+
+
+def counts_of(needs: list[Needs]) -> tuple[Ints, Ints]:
+    """Keys that ranks fetch, and queries that they have in parts."""
+    keys = np.array([one.keys.count for one in needs], np.int64)
+    return keys, np.array([one.parts.count for one in needs], np.int64)
+
+
+def added(several: list[Traffic]) -> dict[str, Ints]:
+    out: dict[str, Ints] = {}
+    for traffic in several:
+        for kind, count in traffic.items():
+            out[kind] = out[kind] + count if kind in out else count
+    return out
+
+
+def worst(traffic: Traffic) -> int:
+    """What the rank that receives most receives."""
+    return int(np.sum([*traffic.values()], axis=0).max()) if traffic else 0

@@ -1,0 +1,138 @@
+"""What ranks run in tests: attention beside that of one process."""
+
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+
+from edgewise import EdgewiseError, attention
+from edgewise.distributed import Shards
+from edgewise.distributed.collectives import counting, ranks_of
+from edgewise.distributed.rank_plan import plans_of
+from edgewise.graphs import (
+    bigbird,
+    causal,
+    dilated,
+    documents,
+    full,
+    global_tokens,
+    per_head,
+    per_sample,
+    random_edges,
+    strided,
+    tree,
+    window,
+)
+
+N = 41
+GRAPHS = [
+    *(window(2), causal(), full(), window(0), strided(3), dilated(2, 3), global_tokens((5, 20))),
+    window(2) | global_tokens(2),
+    causal() & strided(3),
+    causal() & (window(3) | strided(4)),
+    bigbird(2, 1, seed=1),
+    documents([5, 7, 3, 26]),
+    random_edges(3, seed=1),
+    tree([-1, *range(10), 3, *range(11, 40)]),
+]
+FAMILIES = [per_head(window(1), causal(), window(1), full()), per_sample(window(2), causal())]
+OPTIONS = [{}, {"dropout": 0.3}, {"lengths": torch.tensor([30, 41])}, {"scale": -0.5}]
+
+
+def tensors(heads, shared):
+    torch.manual_seed(0)
+    shapes = [(heads, 5), (shared, 5), (shared, 3), (heads, 3)]
+    return [torch.randn(2, h, N, d, dtype=torch.float64) for h, d in shapes]
+
+
+def differences(rank, mesh, graph, shards, heads, options):
+    """How far the output and the gradients of this rank are from those of one process."""
+    *inputs, w = tensors(*heads)
+    alone = [x.clone().requires_grad_() for x in inputs]
+    torch.manual_seed(7)
+    expected = attention(*alone, graph, **options)
+    (expected * w).sum().backward()
+    mine = [shards.take(x, rank).clone().requires_grad_() for x in inputs]
+    torch.manual_seed(7)
+    with counting() as sent:
+        out = attention(*mine, graph, mesh=mesh, shards=shards, **options)
+    with counting() as back:
+        (out * shards.take(w, rank)).sum().backward()
+    pairs = [(out, expected), *((a.grad, b.grad) for a, b in zip(mine, alone, strict=True))]
+    far = [(a - shards.take(b, rank)).abs().max().item() for a, b in pairs if a.numel()]
+    return max(far, default=0.0), _only(sent), _only(back)
+
+
+def _only(counter):
+    return {kind: size for kind, size in counter.items() if size and kind != "plan"}
+
+
+def every_graph(rank, ranks, heads, orders):
+    """All graphs; bytes that arrive are those that the plan predicted."""
+    mesh = init_device_mesh("cpu", (ranks,))
+    plans = plans_of(ranks_of(mesh, torch.device("cpu")))
+    ways = set()
+    for graph in GRAPHS + FAMILIES:
+        if isinstance(graph, per_head) and heads[0] != len(graph):
+            continue
+        for number, order in enumerate(orders):
+            options = OPTIONS if not number else OPTIONS[:1]
+            for one in options:
+                far, sent, back = differences(
+                    rank, mesh, graph, Shards(N, ranks, **order), heads, one
+                )
+                assert far <= 1e-12, (graph, order, one, far)
+                if not isinstance(graph, per_head | per_sample):
+                    plan = next(reversed(plans.values()))
+                    ways.add((plan.decision.way.kind, len(plan.decision.way.parts)))
+                    assert sent == plan.received, (graph, order, plan.decision.way)
+                    assert back == plan.received_back, (graph, order, plan.decision.way)
+    return ways
+
+
+def one_rank_needs_no_gradient(rank, ranks):
+    mesh = init_device_mesh("cpu", (ranks,))
+    *inputs, _ = tensors(2, 2)
+    shards = Shards(N, ranks)
+    mine = [shards.take(x, rank).clone() for x in inputs]
+    if rank == 0:
+        mine[1].requires_grad_()
+    out = attention(*mine, window(2), mesh=mesh, shards=shards)
+    out.sum().backward()
+    with torch.no_grad():
+        again = attention(*mine, window(2), mesh=mesh, shards=shards)
+    assert torch.equal(again, out)
+    return None if mine[1].grad is None else mine[1].grad.abs().sum().item()
+
+
+def mistakes(rank, ranks):
+    """The codes of what is wrong on one rank or on all: an error on every one of them."""
+    mesh = init_device_mesh("cpu", (ranks,))
+    x = torch.zeros(1, 2, 8, 4)
+    calls = {
+        "graphs": lambda: attention(x, x, x, window(1 + rank), mesh=mesh),
+        "dtypes": lambda: attention(*[x.double() if rank else x] * 3, window(1), mesh=mesh),
+        "a rank's tensors": lambda: attention(x, x[..., :3] if rank else x, x, mesh=mesh),
+        "tokens": lambda: attention(x, x, x, mesh=mesh, shards=Shards(9, ranks)),
+        "ranks": lambda: attention(x, x, x, mesh=mesh, shards=Shards(8, ranks + 1)),
+        "lengths": lambda: attention(x, x, x, mesh=mesh, lengths=torch.tensor([99])),
+    }
+    found = {}
+    for name, call in calls.items():
+        try:
+            call()
+        except EdgewiseError as error:
+            found[name] = (error.code, bool(error.help))
+    return found
+
+
+def half_precision(rank, ranks):
+    """Of bfloat16, as near to float64 as one process is."""
+    mesh, shards = init_device_mesh("cpu", (ranks,)), Shards(N, ranks)
+    *inputs, _ = tensors(2, 2)
+    graph = window(2) | global_tokens(2)
+    exact = shards.take(attention(*inputs, graph), rank)
+    small = [x.bfloat16() for x in inputs]
+    alone = shards.take(attention(*small, graph), rank)
+    out = attention(*(shards.take(x, rank) for x in small), graph, mesh=mesh, shards=shards)
+    assert out.dtype == torch.bfloat16
+    far, near = ((y.double() - exact).abs().max().item() for y in (out, alone))
+    return far, near

@@ -1,0 +1,68 @@
+"""What ranks need of one another, against the boolean matrix of the graph."""
+
+import numpy as np
+import pytest
+from rank_cases import GRAPHS, N
+
+from edgewise.distributed import Shards
+from edgewise.distributed.local_graphs import on_keys, rows_with_keys, without_rows
+from edgewise.distributed.needs import chosen_rows, needs_of, rows_of_tokens
+from edgewise.distributed.token_sets import EMPTY, TokenSet
+
+ORDERS = [{}, {"step": 3}, {"step": 4}, {"paired": True}]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("ranks", [1, 2, 5, 45])
+@pytest.mark.parametrize("graph", GRAPHS, ids=repr)
+def test_a_rank_fetches_the_keys_that_its_queries_attend_to(graph, ranks, order):
+    shards, matrix = Shards(N, ranks, **order), graph.dense(N).numpy()
+    for rank in range(ranks):
+        own = shards.tokens(rank).list()
+        assert (rows_of_tokens(graph, N, shards.tokens(rank)).dense().numpy() == matrix[own]).all()
+        for split in (False, True):
+            found = needs_of(graph, shards, rank, split=split)
+            parts = found.parts.list()
+            assert split or not len(parts)
+            assert np.isin(parts, own).all()
+            reached = matrix[np.setdiff1d(own, parts)].any(0)
+            assert found.keys.list().tolist() == np.setdiff1d(np.flatnonzero(reached), own).tolist()
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize(("n", "ranks"), [(0, 3), (1, 2), (41, 1), (41, 4), (3, 5)])
+def test_every_token_is_on_one_rank(n, ranks, order):
+    shards = Shards(n, ranks, **order)
+    every = [shards.tokens(rank).list() for rank in range(ranks)]
+    assert sorted(np.concatenate(every).tolist()) == list(range(n))
+    for rank, tokens in enumerate(every):
+        assert (np.diff(tokens) > 0).all()
+        assert (shards.owner(tokens) == rank).all()
+        assert shards.count(rank) == len(tokens)
+
+
+@pytest.mark.parametrize("graph", GRAPHS, ids=repr)
+def test_local_graphs_are_parts_of_the_matrix(graph):
+    rows, matrix = graph.rows(N), graph.dense(N).numpy()
+    keys = TokenSet.of([2, 9, 30], [5, 20, 41])
+    assert (on_keys(rows, keys).dense().numpy() == matrix[:, keys.list()]).all()
+    singles = TokenSet.of_tokens(np.arange(0, N, 2))
+    assert (chosen_rows(rows, singles).dense().numpy() == matrix[::2]).all()
+    assert on_keys(rows, EMPTY).count() == 0
+    empty = without_rows(rows, TokenSet.of([3, 10], [4, 30])).dense().numpy()
+    assert not empty[3].any()
+    assert not empty[10:30].any()
+    assert (empty[30:] == matrix[30:]).all()
+    assert rows_with_keys(rows).list().tolist() == np.flatnonzero(matrix.any(1)).tolist()
+
+
+def test_sets_of_tokens_are_sets():
+    generator = np.random.default_rng(0)
+    for _ in range(50):
+        a, b = (set(generator.integers(0, 30, size=12).tolist()) for _ in range(2))
+        first, second = (TokenSet.of_tokens(np.array(sorted(x))) for x in (a, b))
+        assert (first | second).list().tolist() == sorted(a | b)
+        assert (first & second).list().tolist() == sorted(a & b)
+        assert (first - second).list().tolist() == sorted(a - b)
+        assert first.covers(np.arange(30)).tolist() == [x in a for x in range(30)]
+        assert first.place(first.list()).tolist() == list(range(len(a)))

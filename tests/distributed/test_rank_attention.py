@@ -1,0 +1,72 @@
+"""Attention on several ranks is that of one process, and sends what its plan predicts."""
+
+import pytest
+import torch
+from rank_cases import every_graph, half_precision, mistakes, one_rank_needs_no_gradient
+from rank_harness import on_ranks
+
+from edgewise import attention
+from edgewise.distributed import Shards
+from edgewise.distributed.errors import BadMesh, BadShards, NotDistributed
+from edgewise.graphs import window
+
+ORDERS = [{}, {"step": 3}, {"paired": True}]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "heads", "orders"),
+    [(2, (4, 2), ORDERS), (4, (1, 1), ORDERS[:1]), (4, (4, 4), ORDERS[:1])],
+)
+def test_every_graph_gives_what_one_process_gives(ranks, heads, orders):
+    ways = on_ranks(every_graph, ranks, heads, orders)
+    assert all(one == ways[0] for one in ways)
+    kinds = {kind for kind, _ in ways[0]}
+    assert "exchange" in kinds
+    assert ("heads" in kinds) == (ranks == heads[1] == 4)  # on two ranks they are no cheaper
+
+
+def test_a_rank_whose_inputs_need_no_gradient_does_not_stop_the_others():
+    assert on_ranks(one_rank_needs_no_gradient, 2)[0] > 0
+
+
+def test_a_mistake_on_one_rank_is_an_error_on_all():
+    first, second = on_ranks(mistakes, 2)
+    assert first["graphs"] == second["graphs"] == ("ranks-differ", True)
+    assert first["dtypes"][0] == "ranks-differ"
+    assert (first["a rank's tensors"][0], second["a rank's tensors"][0]) == (
+        "ranks-differ",
+        "attention-shape",
+    )
+    for one in (first, second):
+        assert one["tokens"][0] == "attention-shape"
+        assert one["ranks"][0] == "bad-shards"
+        assert one["lengths"][0] == "bad-option"
+
+
+def test_half_precision_is_as_near_as_on_one_process():
+    for far, near in on_ranks(half_precision, 2):
+        assert far <= 2 * near + 1e-2
+
+
+@pytest.mark.parametrize("mesh", [4, "cp", object()])
+def test_what_is_no_mesh_is_refused(mesh):
+    x = torch.zeros(1, 2, 8, 4)
+    with pytest.raises(BadMesh):
+        attention(x, x, x, window(1), mesh=mesh)
+
+
+@pytest.mark.parametrize(
+    "options", [{"offset": 2}, {"return_lse": True}, {"kernel": "csr"}, {"bias": torch.zeros(8, 8)}]
+)
+def test_what_ranks_do_not_share_is_refused(options):
+    x = torch.zeros(1, 2, 8, 4)
+    with pytest.raises(NotDistributed):
+        attention(x, x, x, window(1), mesh=4, **options)
+
+
+def test_shards_need_a_mesh():
+    x = torch.zeros(1, 2, 8, 4)
+    with pytest.raises(BadMesh):
+        attention(x, x, x, window(1), shards=Shards(8, 1))
+    with pytest.raises(BadShards):
+        attention(x, x, x, window(1), mesh=4, shards=8)
