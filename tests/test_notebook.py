@@ -5,9 +5,10 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+from IPython.core.interactiveshell import InteractiveShell
 
-from edgewise import F, Program, R, V, data
-from edgewise.graphs import causal, documents, from_edges, full, global_tokens, window
+from edgewise import EdgewiseError, F, Program, R, V, data, ragged
+from edgewise.graphs import causal, documents, from_edges, full, global_tokens, per_head, window
 
 RULES = [
     R.k(V.I) <= R.x(V.I)[2, 2],
@@ -84,6 +85,44 @@ def test_growing_says_how_far_it_is():
     growing = Program(rules).compile(R.h).growing(8)
     growing(x=torch.ones(3, 4))
     assert repr(growing) == "<growing: 3 of 8 rows>"
+    assert "3 of 8 rows are cached" in growing._repr_html_()
+    ElementTree.fromstring(growing._repr_html_())
+
+
+def test_data_says_what_it_holds():
+    model = Program(RULES).compile(R.h, seed=0)
+    edge = [("a", "<b>"), ("b", "<b>")]
+    html = model.ground(x={"<b>": [1.0, 2.0]}, edge=edge)._repr_html_()
+    ElementTree.fromstring(html)
+    assert "keys, values (2,)" in html
+    assert "2 rows" in html
+    batch = model.ground(x=ragged([torch.ones(2, 2)]), edge=ragged([torch.tensor([[0], [1]])]))
+    assert "1 sample" in batch._repr_html_()
+    assert "facts" in model.ground(facts=[R.x(0)[[1.0, 2.0]], R.edge(0, 0)])._repr_html_()
+
+
+def test_heads_are_side_by_side_and_edits_a_table():
+    html = per_head(window(1), full())._repr_html_()
+    ElementTree.fromstring(html)
+    assert html.count("<svg") == 2
+    updating = Program(RULES).compile(R.h, seed=0).updating(x=torch.ones(2, 2), edge=[(0, 1)])
+    assert "recomputed" in updating._repr_html_()
+
+
+def test_an_error_comes_first_and_its_traceback_is_folded():
+    shell = InteractiveShell.instance()
+    try:
+        with pytest.raises(EdgewiseError) as caught:
+            Program([R.h(V.I) <= R.x(V.J)]).solve([])
+        shown = "\n".join(caught.value._render_traceback_())
+        assert shown.startswith("\x1b[1;31merror[unbound-variable]")
+        assert "Traceback" not in shown
+        assert "%xmode" in shown
+        shell.run_line_magic("xmode", "Verbose")
+        assert "pytest.raises" in "\n".join(caught.value._render_traceback_())
+    finally:
+        shell.run_line_magic("xmode", "Context")
+        InteractiveShell.clear_instance()
 
 
 def test_a_dataset_is_a_table():

@@ -184,6 +184,14 @@ class EdgewiseError(Diagnostic):
         """The errors reported together; here only this one."""
         return (self,)
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the error, and of the traceback how to see it."""
+        shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+        if shell is not None and shell.InteractiveTB.mode == "Verbose":
+            tb = shell.InteractiveTB
+            return list(tb.structured_traceback(type(self), self, self.__traceback__))
+        return [coloured(str(self)), f"{DIM}traceback folded: `%xmode Verbose` shows it{PLAIN}"]
+
 
 class SeveralErrors(EdgewiseError):
     """All errors of one stage; `code`, `span` and `help` are those of the first."""
@@ -240,6 +248,32 @@ def render(kind: str, code: str, message: str, span: Span | None, help: str) -> 
     if help:
         lines.append(f"help: {help}")
     return "\n".join(lines)
+
+
+RED, CYAN, DIM, PLAIN = "\x1b[1;31m", "\x1b[36m", "\x1b[2m", "\x1b[0m"
+
+
+def coloured(shown: str) -> str:
+    """A rendered diagnostic for a terminal: what it is in red, places dim, the next step in cyan.
+
+    >>> coloured("error[a]: b") == f"{RED}error[a]{PLAIN}: b"
+    True
+    """
+    return "\n".join(map(_coloured_line, shown.split("\n")))
+
+
+def _coloured_line(line: str) -> str:
+    start, _, rest = line.partition(":")
+    if start.startswith(("error[", "warning[")) and start.endswith("]"):
+        return f"{RED}{start}{PLAIN}:{rest}"
+    if start == "help":
+        return f"{CYAN}help{PLAIN}:{rest}"
+    if line.startswith("  -->"):
+        return f"{DIM}{line}{PLAIN}"
+    before, bar, caret = line.partition("| ")
+    if bar and not before.strip() and caret.strip("^ ") == "":
+        return f"{before}{bar}{RED}{caret}{PLAIN}"
+    return line
 
 
 def _excerpt(span: Span) -> tuple[str, int, int]:

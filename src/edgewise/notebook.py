@@ -52,6 +52,23 @@ def short_value(value: Sequence[object] | float) -> str:
     return f"[{first}{', …' if len(value) > NUMBERS else ''}]"
 
 
+def side_by_side(parts: Sequence[str], caption: str) -> str:
+    """Several pictures in a row that wraps."""
+    shown = "".join(f'<div style="margin:0 16px 8px 0">{part}</div>' for part in parts)
+    return _captioned(caption, f'<div style="display:flex;flex-wrap:wrap">{shown}</div>')
+
+
+def bar(share: float, caption: str) -> str:
+    """A share from 0 to 1 as a bar, below its caption.
+
+    >>> "width:25%" in bar(0.25, "one of four")
+    True
+    """
+    frame = "width:220px;border:1px solid currentColor;height:8px"
+    filled = f"width:{100 * share:.0f}%;height:8px;background:currentColor"
+    return _captioned(caption, f'<div style="{frame}"><div style="{filled}"></div></div>')
+
+
 def svg_map(shares: np.ndarray, caption: str) -> str:
     """A matrix of shares from 0 to 1 as a picture: cells in four shades of the text's colour.
 

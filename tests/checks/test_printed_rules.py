@@ -97,3 +97,10 @@ def test_suggestions_are_python():
         R.special.inn  # noqa: B018
     with pytest.raises(EdgewiseError, match=r'compile\(R\["a.h"\]\)'):
         Program([R["a.h"](V.X) <= R.x(V.X)]).compile(R["a.h"](V.X, V.Y))
+
+
+def test_a_capital_letter_in_quotes_is_likely_a_variable():
+    (first, _) = Program([R.h("I") <= R.x("I")]).check()
+    assert (first.code, first.help) == ("likely-variable", "did you mean `V.I`?")
+    assert not Program([R.h("I") <= R.x("I"), R.x("I")[1.0]]).check()  # it is a key
+    assert not Program([R.h("ann") <= R.x("ann")]).check()

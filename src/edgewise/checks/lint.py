@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -342,6 +343,9 @@ def learnable_constants(program: Program, facts: Facts) -> Iterator[LearnableCon
             )
 
 
+LETTER = re.compile("[A-Z][0-9]?")  # what variables are usually called
+
+
 class LikelyVariable(EdgewiseWarning):
     """A string is a constant; a variable is written `V.I`."""
 
@@ -352,13 +356,17 @@ class LikelyVariable(EdgewiseWarning):
 
 def likely_variables(program: Program, facts: Facts) -> Iterator[LikelyVariable]:
     keys = {key for atom in facts for key in atom.terms}
+    keys |= {key for fact in program.facts for key in fact.atom.terms}
     for rule in program.rules:
         names = {variable.name for variable in _variables(rule)}
+        letters = {t for t in rule.head.terms if isinstance(t, str) and LETTER.fullmatch(t)}
+        letters &= {term for atom in atoms(rule) for term in atom.terms if isinstance(term, str)}
         for atom in (rule.head, *atoms(rule)):
             for term in atom.terms:
-                if isinstance(term, str) and term in names and term not in keys:
+                if isinstance(term, str) and term in names | letters and term not in keys:
+                    also = f", and `{term}` a variable of the rule" if term in names else ""
                     yield LikelyVariable(
-                        f"`{term!r}` is a constant, and `{term}` a variable of the rule",
+                        f"`{term!r}` is a constant{also}",
                         atom.place or rule.place,
                         f"did you mean `V.{term}`?",
                     )

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgewise.errors import Caller, EdgewiseError, suggest
+from edgewise.errors import Caller, EdgewiseError, coloured, suggest
 
 if TYPE_CHECKING:
     import typer
@@ -49,7 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
     except EdgewiseError as error:
         if isinstance(error.place, Caller):
             error.place = None  # a place in our Python, not in the user's command
-        print(error, file=sys.stderr)
+        shows_colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        print(coloured(str(error)) if shows_colour else error, file=sys.stderr)
         return BAD_INPUT
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else BAD_INPUT

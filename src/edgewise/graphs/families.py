@@ -12,16 +12,18 @@ from edgewise.errors import caller, counted
 from edgewise.graphs import flex
 from edgewise.graphs.cache import Cached
 from edgewise.graphs.checks import LARGEST, integer, short_repr
-from edgewise.graphs.drawing import compare
+from edgewise.graphs.drawing import compare, map_of
 from edgewise.graphs.errors import BadSize, NotAPattern, SizeMismatch
 from edgewise.graphs.pattern import Pattern, ReflectedOperand, Span
 from edgewise.layouts import Blocks
 from edgewise.measures import Stats
+from edgewise.notebook import side_by_side
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch.nn.attention.flex_attention import BlockMask
 
+SHOWN = 12  # patterns in a notebook
 Member = TypeVar("Member", bound="Pattern | per_head | per_sample")
 
 
@@ -80,6 +82,11 @@ class PatternTuple(Generic[Member]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(repr, self.patterns))})"
+
+    def _repr_html_(self) -> str:
+        first = list(_patterns(self))[:SHOWN]
+        caption = f"{type(self).__name__}: {counted(len(self), self.each)}"
+        return side_by_side([map_of(pattern) for pattern in first], caption)
 
 
 class Family(PatternTuple[Member], Cached, ReflectedOperand):

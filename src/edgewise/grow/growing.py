@@ -14,6 +14,7 @@ from edgewise.grow.cache import KeyValueCache
 from edgewise.grow.history import InputHistory, furthest
 from edgewise.grow.plan import IncrementalPlan, incremental_plan
 from edgewise.inputs.kinds import InputLike, numbers
+from edgewise.notebook import bar
 from edgewise.physical.plan import PhysicalPlan
 from edgewise.physical.relation import Relation
 from edgewise.physical.step import Step
@@ -89,6 +90,11 @@ class Growing:
 
     def __repr__(self) -> str:
         return f"<growing: {self.cache.length:,} of {self.cache.capacity:,} rows>"
+
+    def _repr_html_(self) -> str:
+        output = self.model.plan.outputs[0].relation
+        caption = f"{output} grows: {self.length:,} of {self.capacity:,} rows are cached"
+        return bar(self.length / self.capacity, f"{caption}, {self.computed:,} by the last call")
 
     def __call__(self, *unnamed: Never, **inputs: Any) -> Tensor | Relation:
         """The output at the new rows: its growing axis is as long as theirs."""

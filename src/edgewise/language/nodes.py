@@ -111,6 +111,7 @@ class Expression:
         return operators.comparison(self, ">", other)
 
     def __or__(self, items: Any) -> Any:
+        operators.refuse_joined(items)
         raise operators.MissingParentheses(
             f"`|` applies to a rule, here it applies to `{self!r}`",
             caller(),

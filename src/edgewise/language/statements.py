@@ -84,6 +84,12 @@ def _opened(items: Any, depth: int = 0) -> Iterator[nodes.Statement]:
                     caller(),
                     "to read the text form, use `Program.parse(text)`",
                 )
+            case bool():
+                raise BadStatement(
+                    f"`{item}` is not a rule: `==` of two atoms asks whether they are the same",
+                    caller(),
+                    "a rule is `head <= body`",
+                )
             case _ if hasattr(item, "statements"):
                 yield from item.statements
             case _ if iterates(item):

@@ -16,6 +16,7 @@ from edgewise.inputs.facts import FactTables
 from edgewise.inputs.kinds import Input, ragged
 from edgewise.inputs.prepare import count_samples
 from edgewise.layouts.ragged import Ints
+from edgewise.notebook import html_table
 from edgewise.physical.demand import Chooser
 from edgewise.physical.output import Outputs
 from edgewise.physical.plan import Signature
@@ -258,6 +259,24 @@ class Data:
 
     def __repr__(self) -> str:
         return f"<data: {', '.join(self.inputs) or 'facts'}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(name, *_described(item)) for name, item in self.inputs.items()]
+        tables = {} if self.facts is None else self.facts.tables
+        rows += [(name, "facts", f"{len(table.keys):,} rows") for name, table in tables.items()]
+        samples = "" if self.samples is None else f", {counted(self.samples, 'sample')}"
+        caption = f"data: {counted(len(rows), 'relation')}{samples}"
+        return html_table(caption, ["relation", "holds", "size"], rows, len(rows))
+
+
+def _described(item: Input) -> tuple[str, str]:
+    """What an input is, and its size."""
+    if isinstance(item, ragged):
+        return "ragged", counted(len(item.samples), "sample")
+    if isinstance(item, Tensor):
+        return "dense", str(tuple(item.shape))
+    kind = "keys" if item.values is None else f"keys, values {tuple(item.values.shape[1:])}"
+    return kind, counted(item.keys.shape[1], "row")
 
 
 def _no_samples() -> BadSamples:

@@ -25,6 +25,7 @@ from edgewise.inputs.prepare import BoundPlan, prepare, strings
 from edgewise.language.dependencies import components, needs
 from edgewise.language.program import FactLike
 from edgewise.language.statements import weights
+from edgewise.notebook import html_table
 from edgewise.physical.build import refuse_facts
 from edgewise.physical.relation import Relation
 from edgewise.physical.weights import weights_changed
@@ -125,13 +126,22 @@ class Updating:
         self._edit(tuple(listed(add)), tuple(listed(remove)), inputs)
         return self.output
 
-    def __repr__(self) -> str:
+    def _counts(self) -> list[tuple[str, ...]]:
+        """What the last edit did to each relation, below titles."""
         titles = ("relation", "rows", "recomputed", "added", "removed", "changed")
         table: list[tuple[str, ...]] = [titles]
         for name, rows in self.rows.items():
             change = self.changes.get(name)
             counts = (0, 0, 0) if change is None else tuple(map(len, change.keys))
             table.append((name, *map(str, (rows, self.computed.get(name, 0), *counts))))
+        return table
+
+    def _repr_html_(self) -> str:
+        titles, *rows = self._counts()
+        return html_table("the last edit", titles, rows, len(rows))
+
+    def __repr__(self) -> str:
+        table = self._counts()
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = []
         for first, *rest in table:

@@ -25,9 +25,10 @@ def plot(pattern: Pattern, n: int, kind: str) -> NotebookFigure:
     axes = figure.add_subplot()
     if kind == "matrix":
         shown = matrix(axes, pattern, n)
-        bar = figure.colorbar(shown, ax=axes, shrink=0.7, pad=0.02)
-        bar.set_label("share of a cell's pairs", color=INK)
-        bar.outline.set_visible(False)
+        if n > CELLS:  # else a cell is one pair
+            bar = figure.colorbar(shown, ax=axes, shrink=0.7, pad=0.02)
+            bar.set_label("share of a cell's pairs", color=INK)
+            bar.outline.set_visible(False)
     else:
         graph(axes, pattern, n, kind)
     edges = pattern.count(n)
