@@ -26,6 +26,7 @@ RECIPES = pathlib.Path(__file__).resolve().parents[1] / "recipes"
 USUAL = ("multi30k:1,2,3", "multi30k-rnn:1,2", "multi30k-rnn-luong:1,2")
 METRICS = {  # of a summary: its name in a row, and the factor
     "test bleu": ("sacrebleu on test 2016, lower-cased", 1, 1),
+    "test mrr": ("filtered MRR on the test part", 1, 3),
     "test accuracy": ("accuracy on the test part, %", 100, 1),
     "validation loss": ("validation loss, nats per token", 1, 3),
 }
@@ -48,12 +49,12 @@ def row(name, seed, out):
     measured = {r["step"]: r["validation loss"] for r in lines if "validation loss" in r}
     metric = next(key for key in METRICS if key in summary)
     label, factor, digits = METRICS[metric]
-    extra = {k: summary[k] for k in ("alpha", "validation bleu") if k in summary}
+    extra = {k: summary[k] for k in ("alpha", "validation bleu", "test hits@1", "test hits@10") if k in summary}
     where = machine()
     return {
         "recipe": name,
         "seed": seed,
-        "weights": round(summary["parameters"], -4),
+        "weights": round(summary["parameters"], -4 if summary["parameters"] > 100_000 else 0),
         "metric": label,
         "value": round(factor * summary[metric], digits),
         "published": None,

@@ -18,6 +18,7 @@ from edgewise.zoo import (
     graph_transformer,
     graphormer,
     graphsage,
+    lrnn,
     monet,
     relational_attention,
     rgcn,
@@ -42,4 +43,5 @@ GRAPH_MODELS: dict[str, ModuleType] = {
     "graphormer": graphormer,
     "relational_attention": relational_attention,
     "edge_transformer": edge_transformer,
+    "lrnn": lrnn,
 }

@@ -4,6 +4,7 @@ one graph (.npz)     x (n, d) or x_indptr, x_indices, x_shape of a binary matrix
                      edge_index (2, e), from the first row to the second; train, val, test
 graphs (.npz)        of each part train, val, test: train_num_nodes, train_num_edges, train_x,
                      train_edge_index, train_edge_type, train_y
+graphs (folder)      examples.txt and queries.txt: see `edgewise.training.data.samples`
 graphs (.txt)        the number of graphs; of each a line `nodes label`, and for each node a
                      line `tag neighbours j₁ j₂ ...`, then its attributes
 """
@@ -21,6 +22,7 @@ from torch import Tensor
 from edgewise.data.encodings import degrees, laplacian, random_walk
 from edgewise.training.data.files import bad, lines_of, text_of
 from edgewise.training.data.graph_corpus import GRAPH, NODE, Graph, GraphCorpus
+from edgewise.training.data.samples import is_samples, read_samples
 from edgewise.training.randomness import generator
 from edgewise.training.schema import Mistakes, number
 
@@ -34,7 +36,8 @@ class GraphData:
 
     - normalise: rows of x sum to 1
     - random_walk, laplacian, degrees: features of `position(i)`; see `edgewise.data`
-    - folds, fold: a folder of files `test_idx-1.txt`, ... and which of them is the test part
+    - folds, fold: a folder of files `test_idx-1.txt`, ... and which of them is the test part; or
+      a number, `"10"`, of folds with equal shares of all classes
     - held_out: the share of the rest that is the validation part; with 0 it is the test part
     - partitions: so many ways to divide graphs into batches are used in turn, each batch grounded
       once; 0: every epoch has its own
@@ -53,6 +56,9 @@ class GraphData:
     def check(self) -> Mistakes:
         if bool(self.folds) != bool(self.fold):
             yield "fold", "`folds` and `fold` go together", 'write `folds = "10fold"`, `fold = 1`'
+        if self.folds.isdecimal() and not 2 <= int(self.folds) >= self.fold:
+            what = f"there is no fold {self.fold} of {self.folds}"
+            yield "fold", what, "number folds from 1, of two or more"
 
     def read(self, folder: Path, tokenizer: Any = None) -> GraphCorpus:
         path = folder / self.path
@@ -60,11 +66,11 @@ class GraphData:
             arrays = _arrays(path)
             corpus = _one_graph(arrays, path) if "edge_index" in arrays else _parts(arrays, path)
         else:
-            corpus = _text(path)
+            corpus = read_samples(path) if is_samples(path) else _text(path)
         if self.normalise:
             corpus.graphs = [_normalised(graph) for graph in corpus.graphs]
         if len(corpus.parts) < 2:
-            corpus.parts = self._split(len(corpus.target), folder)
+            corpus.parts = self._split(corpus, folder)
         corpus.graphs = [self._placed(graph) for graph in corpus.graphs]
         corpus.partitions = self.partitions
         return corpus
@@ -77,10 +83,13 @@ class GraphData:
         found += [degrees(edge, n, most=self.degrees)] if self.degrees else []
         return replace(graph, position=torch.cat(found, 1)) if found else graph
 
-    def _split(self, count: int, folder: Path) -> dict[str, Tensor]:
+    def _split(self, corpus: GraphCorpus, folder: Path) -> dict[str, Tensor]:
         """A fold, and held-out examples of the rest."""
+        count = len(corpus.target)
         test = torch.zeros(count, dtype=torch.bool)
-        if self.fold:
+        if self.fold and self.folds.isdecimal():
+            test[self._stratified(corpus)] = True
+        elif self.fold:
             file = folder / self.folds / f"test_idx-{self.fold}.txt"
             numbers = [_integer(line, file, at) for at, line in enumerate(lines_of(file), 1)]
             if not numbers or not all(0 <= n < count for n in numbers):
@@ -96,6 +105,13 @@ class GraphData:
             raise bad(what, folder / self.path, "give `folds` and `fold`, or another `held_out`")
         found["validation"] = validation
         return {part: index for part, index in found.items() if len(index)}
+
+    def _stratified(self, corpus: GraphCorpus) -> Tensor:
+        """The examples of a fold: those of each class, in a drawn order, are dealt in turn."""
+        order = torch.randperm(len(corpus.target), generator=generator(0, "folds"))
+        if corpus.labels and corpus.target.ndim == 1:
+            order = order[corpus.target[order].argsort(stable=True)]
+        return order[self.fold - 1 :: int(self.folds)]
 
 
 def _normalised(graph: Graph) -> Graph:
