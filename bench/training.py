@@ -49,7 +49,11 @@ def row(name, seed, out):
     measured = {r["step"]: r["validation loss"] for r in lines if "validation loss" in r}
     metric = next(key for key in METRICS if key in summary)
     label, factor, digits = METRICS[metric]
-    extra = {k: summary[k] for k in ("alpha", "validation bleu", "test hits@1", "test hits@10") if k in summary}
+    extra = {
+        k: summary[k]
+        for k in ("alpha", "validation bleu", "test hits@1", "test hits@10")
+        if k in summary
+    }
     where = machine()
     return {
         "recipe": name,
