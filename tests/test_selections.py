@@ -299,3 +299,23 @@ def test_keys_that_are_chosen_may_be_strings_or_negative():
         "R.best('a', 'v')": 2.0,
         "R.best('b', -2)": -1.0,
     }
+
+
+@pytest.mark.parametrize("least", [10.0, 0.1])
+def test_a_selection_of_a_batch_may_be_empty(least):
+    """The second comparison is then of no rows, in each of the samples."""
+    program = Program(
+        [
+            R.h(V.Y) <= (R.a(V.Y), R.a(V.Y) >= R.b(V.Y)),
+            R.g(V.Z) <= (R.h(V.Z), R.h(V.Z) - 0.5 <= 0.25),
+        ]
+    )
+    a, b = torch.rand(2, 3, generator=torch.manual_seed(0)), torch.full((2, 3), least)
+    model = program.compile(R.g, fill=0.0)
+    found = model(a=a[:, :, None], b=b[:, :, None])
+    for sample in range(2):
+        facts = [R.a(i)[x] for i, x in enumerate(a[sample].tolist())]
+        facts += [R.b(i)[least] for i in range(3)]
+        solved = program.solve(facts)[R.g(V.Z)]
+        wanted = [float(solved.get(R.g(i), 0.0)) for i in range(3)]
+        assert found[sample].flatten().tolist() == pytest.approx(wanted)

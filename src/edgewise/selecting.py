@@ -205,7 +205,7 @@ class Selecting(Model):
             assert isinstance(found, Relation)
             if found.data.ndim > 1 + found.batched:
                 raise not_a_scalar(name, model.plan.rules[-1])
-            selected[name] = _chosen(found, arity, data.samples)
+            selected[name] = _chosen(found, arity, data.samples or _samples(selected))
         in_parts = in_parts or data.want is not None
         return self._ground(len(self.parts), self, data, selected, in_parts)
 
@@ -313,6 +313,16 @@ def _chosen(found: Relation, arity: int, samples: int | None) -> Tensor | ragged
     if any(bool((own >= STRINGS).any()) for own in each):
         return [_atoms(found, own) for own in each]
     return ragged(each)
+
+
+def _samples(selected: Selected) -> int | None:
+    """How many samples earlier selections have: of a dense batch, these alone tell."""
+    for one in selected.values():
+        if isinstance(one, ragged):
+            return len(one.samples)
+        if isinstance(one, list) and one and isinstance(one[0], list):
+            return len(one)
+    return None
 
 
 def _named(found: Relation, keys: Tensor) -> Tensor | list[Any]:
