@@ -9,6 +9,8 @@ from edgewise.ground.colour_refinement import Lifting
 from edgewise.ground.embeddings import stacked
 from edgewise.passes import GROUND, ON_RULES, Pass
 from edgewise.physical.passes import ON_GRAPH
+from edgewise.physical.scan import NAME as SCAN
+from edgewise.physical.scan import scanned
 
 
 class UnknownPass(EdgewiseError):
@@ -19,7 +21,7 @@ class UnknownPass(EdgewiseError):
     instead = 'Program([R.h(V.X) <= R.a(V.X)]).compile(R.h, without=["fuse attention"])'
 
 
-ON_GROUND_RULES = (  # both compare keys and values of data, which a graph does not hold
+ON_GROUND_RULES = (  # all compare keys and values of data, which a graph does not hold
     Pass(
         "stack embeddings",
         "rules that differ in facts and their weight are one gather of weights",
@@ -27,6 +29,7 @@ ON_GROUND_RULES = (  # both compare keys and values of data, which a graph does 
         stacked,
     ),
     Pass("lift equal rows", "rows that are sure to be equal are computed once", GROUND, Lifting),
+    Pass(SCAN, "a recursion is one loop, its inputs are multiplied before it", GROUND, scanned),
 )
 PASSES = (*ON_RULES, *ON_GROUND_RULES, *ON_GRAPH)
 

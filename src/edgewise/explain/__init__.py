@@ -11,7 +11,9 @@ from torch import Tensor
 
 from edgewise.errors import EdgewiseError, caller, named, nearest
 from edgewise.explain.work import kernels
+from edgewise.kernels.scan import Scan
 from edgewise.passes.fuse_attention import refusals
+from edgewise.physical.scan import NAME as SCAN
 from edgewise.physical.step import Step
 from edgewise.pipeline import PASSES
 from edgewise.plan.nodes import Plan
@@ -104,10 +106,12 @@ def _passes(model: Model, found: tuple[Step, dict[str, Tensor]] | None) -> dict[
 
 def _running(model: Model, step: Step, values: dict[str, Tensor]) -> list[dict[str, Any]]:
     """The passes over ground rules and the graph that changed something, and in how many places."""
+    plan = model._plan(step, values)
     changed = {
         "stack embeddings": len(step.prepared.stacks),
         "lift equal rows": len(step.executable.classes),
-        **model._plan(step, values).passes,
+        SCAN: sum(isinstance(thing, Scan) for thing in plan.constants.values()),
+        **plan.passes,
     }
     return [
         {"pass": p.name, "why": p.why, "on": p.on, "places": changed[p.name]}

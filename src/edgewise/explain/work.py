@@ -27,6 +27,7 @@ from edgewise.kernels.attention.prepared import Prepared, Split, prepare_call
 from edgewise.kernels.chosen import Chosen
 from edgewise.kernels.edges import EdgeIndex
 from edgewise.kernels.edges.registry import SEGMENTS
+from edgewise.kernels.scan import Scan
 from edgewise.physical.attention import AttentionStep
 from edgewise.physical.attention_nodes import ATTEND, ATTEND_ALONG, ATTEND_PRESENT
 from edgewise.physical.family_passes import ALL_MEMBERS
@@ -182,6 +183,7 @@ class Counter(TorchDispatchMode):
             edges = sum(thing.edges for thing in index if isinstance(thing, EdgeIndex))
             read = [t for t in (*tensors, made) if t is not None]
             self.flops += edges * math.prod(tensors[0].shape[1:])
+            self.flops += sum(thing.flops for thing in index if isinstance(thing, Scan))
             self.bytes += sum(t.numel() * t.element_size() for t in read)
             self.largest = max([self.largest, *(t.numel() for t in read[-1:])])
             return
@@ -199,12 +201,18 @@ def kernel(work: PlanStep, nodes: Sequence[Node]) -> str:
         case RuleStep():
             return _rule_kernel(work.step, work.kernels, nodes)
         case Levels():
-            return f"{len(work.step.stages)} levels, one after another"
+            return _levels_kernel(work.step, work.kernels)
         case Rounds(count=None):
             return "rounds until nothing changes"
         case Rounds():
             return f"{work.step.count} rounds"
     return "rules together"
+
+
+def _levels_kernel(step: Levels, seen: Sequence[Chosen]) -> str:
+    loops = [choice.name for choice in seen if choice.operation == "scan"]
+    kind = "" if not loops or loops[0] == "levels" else f", one loop ({loops[0]})"
+    return f"{step.depth} levels, one after another{kind}"
 
 
 def _rule_kernel(step: RuleStep, seen: Sequence[Chosen], nodes: Sequence[Node]) -> str:

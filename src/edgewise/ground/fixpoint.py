@@ -8,7 +8,7 @@ recursion is evaluated semi-naively, round by round.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,6 +37,7 @@ from edgewise.layouts.ragged import pointer, ranges
 
 WINDOW = 1_000  # rounds
 LINEAR = {"leq", "lt", "geq", "gt", "eq", "neq", "in", "alldiff", "add", "sub", "next"}
+THIN_ROUNDS, THIN = 32, 64  # frontiers of fewer atoms than that are walked atom by atom
 MAX_CANDIDATES = 1 << 20  # beyond, rounds that join only what is new may do with fewer
 
 
@@ -153,39 +154,58 @@ def _accept(grounder: Grounder, new: dict[str, Tensor]) -> None:
 def _reachable(
     grounder: Grounder, bodies: Sequence[Body], part: set[str]
 ) -> dict[str, Index] | None:
-    """The atoms of relations that need one another; None where candidates are not bounded."""
-    found = []
-    for body in bodies:
-        candidates = _candidates(grounder, body, part)
-        if candidates is None:
-            return None
-        found.append(candidates)
-    atoms = {relation: _atoms(grounder, relation, found) for relation in sorted(part)}
-    true = _follow(grounder, atoms, found)
+    """The atoms of relations that need one another; None where candidates are not bounded.
+
+    Where the other literals of a rule do not bind its candidates, atoms of relations whose
+    candidates are known do: `b(T) <= a(S), next(S, T)` with those of `a`.
+    """
+    found: dict[int, _Candidates] = {}
+    atoms: dict[str, Index] = {}
+    count = -1
+    while len(found) + len(atoms) > count:
+        count = len(found) + len(atoms)
+        bounds = Grounder(
+            grounder.constants, grounder.domains, {**grounder.relations, **atoms}, grounder.limit
+        )
+        for number, body in enumerate(bodies):
+            candidates = None if number in found else _candidates(bounds, body, part, atoms)
+            if candidates is not None:
+                found[number] = candidates
+        for relation in sorted(part - atoms.keys()):
+            own = [n for n, body in enumerate(bodies) if body.rule.head.relation == relation]
+            if all(number in found for number in own):
+                atoms[relation] = _atoms(grounder, relation, [found[number] for number in own])
+    if len(atoms) < len(part):
+        return None
+    true = _follow(grounder, atoms, list(found.values()))
     return {
         relation: index_of(index.keys[torch.from_numpy(true[relation])])
         for relation, index in atoms.items()
     }
 
 
-def _candidates(grounder: Grounder, body: Body, part: set[str]) -> _Candidates | None:
-    recursive = [
-        at
+def _candidates(
+    grounder: Grounder, body: Body, part: set[str], known: Collection[str]
+) -> _Candidates | None:
+    """The groundings that may hold; `known` are relations of which the grounder has every atom
+    that may hold."""
+    recursive = {
+        at: a
         for at, a in enumerate(body.literals)
         if isinstance(a, nodes.Atom) and not a.negated and a.relation in part
-    ]
-    bindings = _bindings(grounder, body, frozenset(recursive))
-    if bindings is None:
-        return None
-    head = body.rule.head
-    premises = [a for at in recursive if isinstance(a := body.literals[at], nodes.Atom)]
-    if not {v.name for a in (head, *premises) for v in variables(a.terms)} <= set(bindings.columns):
-        return None
-    return _Candidates(
-        head.relation,
-        grounder.keys(head, bindings),
-        tuple((a.relation, grounder.keys(a, bindings)) for a in premises),
-    )
+    }
+    others = frozenset(at for at, a in recursive.items() if a.relation not in known)
+    head, premises = body.rule.head, list(recursive.values())
+    needed = {v.name for a in (head, *premises) for v in variables(a.terms)}
+    for without in dict.fromkeys((frozenset(recursive), others)):
+        bindings = _bindings(grounder, body, without)
+        if bindings is not None and needed <= set(bindings.columns):
+            return _Candidates(
+                head.relation,
+                grounder.keys(head, bindings),
+                tuple((a.relation, grounder.keys(a, bindings)) for a in premises),
+            )
+    return None
 
 
 def _bindings(grounder: Grounder, body: Body, without: frozenset[int]) -> Bindings | None:
@@ -262,9 +282,39 @@ def _spread(held: np.ndarray, heads: np.ndarray, reads: np.ndarray, readers: np.
     ptr = pointer(np.bincount(reads, minlength=len(held)))
     waiting = np.bincount(readers, minlength=len(heads))
     fresh = np.unique(np.concatenate([np.flatnonzero(held), heads[waiting == 0]]))
+    rounds, seen = 0, 0
     while len(fresh):
+        rounds, seen = rounds + 1, seen + len(fresh)
+        if rounds > THIN_ROUNDS and seen < THIN * rounds:
+            _spread_one_by_one(held, fresh, heads, readers_of, ptr, waiting)
+            return
         held[fresh] = True
         done = readers_of[ranges(ptr[fresh], ptr[fresh + 1] - ptr[fresh])]
         np.subtract.at(waiting, done, 1)
         ready = heads[done[waiting[done] == 0]]
         fresh = np.unique(ready[~held[ready]])
+
+
+def _spread_one_by_one(
+    held: np.ndarray,
+    fresh: np.ndarray,
+    heads: np.ndarray,
+    readers_of: np.ndarray,
+    ptr: np.ndarray,
+    waiting: np.ndarray,
+) -> None:
+    """The same from a frontier on, atom by atom: thousands of frontiers of a few atoms each."""
+    known, left = held.tolist(), waiting.tolist()
+    to, read, at = heads.tolist(), readers_of.tolist(), ptr.tolist()
+    stack = fresh.tolist()
+    for atom in stack:
+        known[atom] = True
+    while stack:
+        atom = stack.pop()
+        for grounding in read[at[atom] : at[atom + 1]]:
+            left[grounding] -= 1
+            head = to[grounding]
+            if not left[grounding] and not known[head]:
+                known[head] = True
+                stack.append(head)
+    held[:] = known

@@ -88,7 +88,12 @@ def _longest_paths(starts: np.ndarray, ends: np.ndarray, count: int) -> np.ndarr
     waiting = np.bincount(ends, minlength=count)
     level = np.zeros(count, dtype=np.int64)
     frontier = np.flatnonzero(waiting == 0)
+    rounds, seen = 0, 0
     while len(frontier):
+        rounds, seen = rounds + 1, seen + len(frontier)
+        if rounds > ROUNDS and seen < THIN * rounds:
+            level = _one_by_one(frontier, targets, ptr, waiting, level)
+            break
         sizes = ptr[frontier + 1] - ptr[frontier]
         reached = targets[ranges(ptr[frontier], sizes)]
         np.maximum.at(level, reached, np.repeat(level[frontier], sizes) + 1)
@@ -97,3 +102,29 @@ def _longest_paths(starts: np.ndarray, ends: np.ndarray, count: int) -> np.ndarr
         frontier = candidates[waiting[candidates] == 0]
     level[waiting > 0] = -1
     return level
+
+
+ROUNDS, THIN = 32, 64  # frontiers of fewer nodes than that are walked node by node
+
+
+def _one_by_one(
+    frontier: np.ndarray,
+    targets: np.ndarray,
+    ptr: np.ndarray,
+    waiting: np.ndarray,
+    level: np.ndarray,
+) -> np.ndarray:
+    """The same from a frontier on: calls of numpy for each of thousands of levels take longer."""
+    left, found, to, at = waiting.tolist(), level.tolist(), targets.tolist(), ptr.tolist()
+    stack = frontier.tolist()
+    while stack:
+        node = stack.pop()
+        after = found[node] + 1
+        for other in to[at[node] : at[node + 1]]:
+            if found[other] < after:
+                found[other] = after
+            left[other] -= 1
+            if not left[other]:
+                stack.append(other)
+    waiting[:] = left
+    return np.array(found, dtype=np.int64)

@@ -14,10 +14,12 @@ from edgewise.functions.definition import ShapeMismatch
 from edgewise.ground.index import Index, Keys
 from edgewise.ground.rules import GroundRule, split
 from edgewise.ground.topological import head_rows, sources
+from edgewise.kernels.chosen import Chosen, note
 from edgewise.language import nodes
 from edgewise.physical.merge import Merge, merged
 from edgewise.physical.repeats import Repeats
 from edgewise.physical.rule import RuleStep
+from edgewise.physical.scan import scanned
 from edgewise.physical.state import Column, State
 
 
@@ -161,11 +163,17 @@ class Levels:
     """Acyclic recursion: each stage reads only stages before it."""
 
     component: Component
-    stages: tuple[Stage, ...]
-    first: dict[str, Tensor]  # facts that no rule adds to, rows of the facts' column
-    order: dict[str, Tensor]  # row of the relation → place among all stages' rows
+    atom_stage: dict[str, np.ndarray]
+    unit_stage: list[np.ndarray]
 
     def __call__(self, state: State) -> dict[str, Column]:
+        found = scanned(self, state)
+        if not isinstance(found, str):
+            return found
+        note(Chosen("scan", "levels", (("scan", found),)))
+        return self._one_by_one(state)
+
+    def _one_by_one(self, state: State) -> dict[str, Column]:
         made: dict[str, dict[int, Column]] = {r: {} for r in self.component.relations}
         facts = self.component.start(state)
         for relation, rows in self.first.items():
@@ -183,6 +191,36 @@ class Levels:
             for relation, found in made.items()
             if found
         }
+
+    @property
+    def depth(self) -> int:
+        """How many stages there are after that of facts."""
+        units = zip(self.component.grounds, self.unit_stage, strict=True)
+        groups = [np.maximum(unit, 1) for ground, unit in units if ground.groups is not None]
+        numbers = np.concatenate([*self.atom_stage.values(), *groups])
+        return len(np.unique(numbers[numbers > 0]))
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        return _stages(self.component, self.atom_stage, self.unit_stage)
+
+    @cached_property
+    def first(self) -> dict[str, Tensor]:
+        """Facts that no rule adds to, rows of the facts' column."""
+        zero = {r: torch.from_numpy(np.flatnonzero(s == 0)) for r, s in self.atom_stage.items()}
+        found = {r: _facts_at(self.component, r, rows) for r, rows in zero.items()}
+        return {r: rows for r, rows in found.items() if rows is not None}
+
+    @cached_property
+    def order(self) -> dict[str, Tensor]:
+        """Row of the relation → place among the rows of all stages."""
+        place, _ = places(self.atom_stage)
+        sizes = stage_sizes(self.atom_stage)
+        return {r: order_of(s, sizes[r], place[r]) for r, s in self.atom_stage.items()}
+
+    def complete(self) -> None:
+        """Work out what lazily depends on keys, while they are on the CPU."""
+        _ = self.stages, self.first, self.order
 
 
 def _joined(
@@ -206,6 +244,13 @@ def _join(columns: Sequence[Column], relation: str) -> Column:
 def by_levels(
     component: Component, atom_stage: Mapping[str, np.ndarray], unit_stage: Sequence[np.ndarray]
 ) -> Levels:
+    """A component with the stages of its atoms and computations."""
+    return Levels(component, dict(atom_stage), list(unit_stage))
+
+
+def _stages(
+    component: Component, atom_stage: Mapping[str, np.ndarray], unit_stage: Sequence[np.ndarray]
+) -> tuple[Stage, ...]:
     """Lay a component out by the stages of its atoms and computations."""
     place, stage_of = places(atom_stage)
     sizes = stage_sizes(atom_stage)
@@ -224,21 +269,13 @@ def by_levels(
     numbers = sorted({*at_stage, *(n for s in sizes.values() for n in s if n)})
     stage_rows = {relation: rows_at(stage) for relation, stage in atom_stage.items()}
     adding = _adding(tasks, atom_stage)
-    made = [
+    return tuple(
         Stage(
             number,
             tuple((t, tasks[t]) for t in at_stage.get(number, ())),
             tuple(_parts(component, number, stage_rows, adding, tasks)),
         )
         for number in numbers
-    ]
-    zero = {r: torch.from_numpy(np.flatnonzero(stage == 0)) for r, stage in atom_stage.items()}
-    first = {r: _facts_at(component, r, rows) for r, rows in zero.items()}
-    return Levels(
-        component,
-        tuple(made),
-        {r: rows for r, rows in first.items() if rows is not None},
-        {r: order_of(stage, sizes[r], place[r]) for r, stage in atom_stage.items()},
     )
 
 

@@ -87,6 +87,12 @@ class Lowering:
         """Let a thing that is not a tensor, such as a cache, be an argument of the graph."""
         self._held[id(thing)] = thing, self._argument(name), None
 
+    def hole(self, name: str, like: Tensor) -> Node:
+        """A node that stands for a value while something is lowered, and is erased after it."""
+        node = self._node("get_attr", identifier(name), ())
+        node.meta["like"] = like
+        return node
+
     def _argument(self, name: str) -> Node:
         node = self.graph.create_node("placeholder", "", name=identifier(name))
         node.target = node.name  # which is no other's
@@ -96,8 +102,8 @@ class Lowering:
 
     @property
     def last(self) -> Node:
-        """The last node so far."""
-        return next(iter(reversed(self.graph.nodes)))
+        """The last node so far, or what is before the first."""
+        return next(iter(reversed(self.graph.nodes)), self.graph._root)
 
     def written_after(self, last: Node) -> list[Node]:
         """The nodes from there on."""
@@ -361,6 +367,8 @@ def to_device(thing: Any, device: torch.device) -> Any:
         case Body() | Pattern() | Expression() | Rule() | Line() | Function():
             return thing
     if is_dataclass(thing) and not isinstance(thing, type):
+        if hasattr(thing, "complete"):  # what would be worked out later, on another device
+            thing.complete()
         moved = {name: to_device(value, device) for name, value in vars(thing).items()}
         made = type(thing)(**{f.name: moved.pop(f.name) for f in fields(thing)})
         vars(made).update(moved)

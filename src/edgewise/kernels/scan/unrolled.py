@@ -1,0 +1,140 @@
+"""A loop over levels written out, one operation of torch after another: for traces."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from edgewise.kernels.scan.program import (
+    ACCUMULATE,
+    ADD,
+    EXP,
+    GATHER,
+    LINEAR,
+    MULTIPLY,
+    RELU,
+    SCATTER,
+    SIGMOID,
+    SQUARE,
+    TANH,
+    Instruction,
+    Scan,
+)
+
+FUNCTIONS: dict[int, Callable[[Tensor], Tensor]] = {
+    TANH: torch.tanh,
+    SIGMOID: torch.sigmoid,
+    RELU: torch.relu,
+    EXP: torch.exp,
+    SQUARE: torch.square,
+}
+
+
+class _Memory:
+    """A workspace in pieces that are never overwritten: stretches of numbers by their offset."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.pieces: list[Tensor] = []
+
+    def read(self, start: int, end: int) -> Tensor | None:
+        """The numbers there; None where nothing was written."""
+        at = bisect_right(self.starts, start) - 1
+        found = []
+        while start < end:
+            if at < 0 or at >= len(self.starts):
+                return None
+            begin, piece = self.starts[at], self.pieces[at]
+            stop = min(end, begin + piece.shape[0])
+            if not begin <= start < stop:
+                return None
+            all_of_it = start == begin and stop - begin == piece.shape[0]
+            found.append(piece if all_of_it else piece[start - begin : stop - begin])
+            start, at = stop, at + 1
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+    def write(self, start: int, values: Tensor) -> None:
+        """Put numbers there, in place of those that are there."""
+        end = start + values.shape[0]
+        low = bisect_right(self.starts, start) - 1
+        low = low if low >= 0 and self.starts[low] + self.pieces[low].shape[0] > start else low + 1
+        high = bisect_right(self.starts, end - 1)
+        pieces: list[tuple[int, Tensor]] = []
+        for at in range(low, high):
+            begin, piece = self.starts[at], self.pieces[at]
+            if begin < start:
+                pieces.append((begin, piece[: start - begin]))
+            if begin + piece.shape[0] > end:
+                pieces.append((end, piece[end - begin :]))
+        pieces = sorted([*pieces, (start, values)], key=lambda pair: pair[0])
+        self.starts[low:high] = [begin for begin, _ in pieces]
+        self.pieces[low:high] = [piece for _, piece in pieces]
+
+
+def unrolled(scan: Scan, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    count, memory = len(scan.inputs), _Memory()
+    for at, column in zip(scan.inputs, tensors, strict=False):
+        slot = scan.slots[at]
+        rows = slot.rows // scan.batch
+        wide = column.expand(scan.batch, rows, slot.width).transpose(0, 1).reshape(-1)
+        memory.write(slot.offset, wide)
+    stretches = zip(scan.which.tolist(), scan.first.tolist(), scan.last.tolist(), strict=True)
+    like = tensors[0]
+    for j, lo, hi in stretches:
+        _run(scan, scan.instructions[j], lo, hi, memory, tensors[count:], like)
+    found = []
+    for at in scan.results:
+        slot = scan.slots[at]
+        numbers = memory.read(slot.offset, slot.offset + slot.rows * slot.width)
+        assert numbers is not None
+        found.append(numbers.reshape(-1, scan.batch, slot.width).transpose(0, 1).contiguous())
+    return tuple(found)
+
+
+def _run(
+    scan: Scan,
+    x: Instruction,
+    lo: int,
+    hi: int,
+    memory: _Memory,
+    matrices: Sequence[Tensor],
+    like: Tensor,
+) -> None:
+    def read(at: int, first: int, last: int) -> Tensor:
+        slot = scan.slots[at]
+        begin = slot.offset + first * slot.width
+        found = memory.read(begin, begin + (last - first) * slot.width)
+        if found is None:
+            found = like.new_zeros((last - first) * slot.width)
+            memory.write(begin, found)
+        return found.reshape(last - first, slot.width)
+
+    def write(at: int, first: int, value: Tensor) -> None:
+        slot = scan.slots[at]
+        value = value.expand(-1, slot.width).reshape(-1)
+        memory.write(slot.offset + first * slot.width, value)
+
+    if x.op in (GATHER, SCATTER):
+        index = scan.indices[x.index][lo:hi]
+        low, high = int(index.min()), int(index.max()) + 1
+        index = index - low
+        if x.op == GATHER:
+            write(x.out, lo, read(x.a, low, high).index_select(0, index))
+        else:
+            write(x.out, low, read(x.out, low, high).index_add(0, index, read(x.a, lo, hi)))
+        return
+    a = read(x.a, lo, hi)
+    if x.op == LINEAR:
+        value = torch.nn.functional.linear(a, matrices[x.weight])
+    elif x.op == MULTIPLY:
+        value = a * read(x.b, lo, hi)
+    elif x.op == ADD:
+        value = a
+    elif x.op in FUNCTIONS:
+        value = FUNCTIONS[x.op](a)
+    else:
+        value = a * x.alpha + x.beta if x.beta else a * x.alpha
+    write(x.out, lo, read(x.out, lo, hi) + value if x.op in ACCUMULATE else value)

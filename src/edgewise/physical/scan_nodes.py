@@ -1,0 +1,191 @@
+"""Nodes of a graph as instructions of a loop over levels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from math import prod
+from operator import add
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.fx import Node
+from torch.nn.functional import linear
+
+from edgewise.kernels.scan import Instruction, ScanBuilder
+from edgewise.kernels.scan.program import ADD, GATHER, LINEAR, MULTIPLY, SCATTER
+from edgewise.physical.lowering import Lowering, input_node
+from edgewise.physical.scan_terms import AGGREGATE, UNARY, NotScannedError, affine, terms
+from edgewise.physical.symbols import Symbol
+
+
+class NodeWriter:
+    """Writes what reads a recursion as instructions; other values are columns that are there
+    before the loop, and matrices."""
+
+    def __init__(self, lowering: Lowering, batch: int, inside: set[Node]) -> None:
+        self.lowering, self.batch = lowering, batch
+        self.inside = inside  # nodes that read the recursion
+        self.builder = ScanBuilder(batch)
+        self.slots: dict[Node, int] = {}
+        self.columns: list[Tensor] = []
+        self.matrices: dict[Node, int] = {}
+        self.rows: list[int] = []  # of each domain
+        self.heads = -1  # the domain of rule heads, where groundings are aggregated
+
+    def domain(self, levels: np.ndarray, count: int) -> int:
+        """Rows by the ascending level of each."""
+        self.rows.append(len(levels))
+        return self.builder.domain(levels, count)
+
+    def slot(self, value: Tensor, domain: int) -> int:
+        """The slot of a value over the rows of a domain."""
+        assert isinstance(value, Symbol)
+        return self._of(self.lowering.node(value), domain)
+
+    def input(self, column: Tensor, rows: int, width: int) -> int:
+        """The slot of a column that is there before the loop."""
+        flat = column.reshape(column.shape[0], column.shape[1], width)
+        if flat.shape[1] not in (1, rows) or flat.shape[0] not in (1, self.batch):
+            raise NotScannedError("a value has other rows than groundings")
+        self.columns.append(self.lowering.lifted(flat))
+        return self.builder.input(rows, width)
+
+    def _of(self, node: Node, domain: int) -> int:
+        if node in self.slots:
+            return self.slots[node]
+        if node not in self.inside:
+            return self.input(self.lowering.symbol(node), self.rows[domain], _width(node))
+        self.slots[node] = made = self._instruction(node, domain)
+        return made
+
+    def _instruction(self, node: Node, domain: int) -> int:
+        target: Any = node.target
+        if target == "reshape":
+            return self._reshaped(node, domain)
+        if target == "index_select":
+            return self._gathered(node, domain)
+        if target is AGGREGATE:
+            return self._aggregated(node, domain)
+        if target in ("add", "sub") and (parts := terms(node)):
+            return self._sum(node, domain, parts)
+        if target is linear:
+            return self._sum(node, domain, [(node, 1.0)])
+        line = affine(node)
+        if line is not None:
+            a, alpha, beta = line
+            made = Instruction(UNARY["affine"], -1, self._of(a, domain), domain)
+            return self._add(node, replace(made, alpha=alpha, beta=beta))
+        if target == "mul":
+            _refuse_widths(node)
+            left, right = (self._of(input_node(node, at), domain) for at in (0, 1))
+            return self._add(node, Instruction(MULTIPLY, -1, left, domain, right))
+        if isinstance(target, str) and target in UNARY and len(node.args) == 1:
+            source = self._of(input_node(node, 0), domain)
+            return self._add(node, Instruction(UNARY[target], -1, source, domain))
+        name = target if isinstance(target, str) else getattr(target, "__name__", "a function")
+        raise NotScannedError(f"there is no loop for `{name}`")
+
+    def _add(self, node: Node, instruction: Instruction) -> int:
+        """Write an instruction that computes a slot of its own."""
+        out = self.builder.slot(self.rows[instruction.domain], _width(node))
+        return self.builder.add(replace(instruction, out=out))
+
+    def _reshaped(self, node: Node, domain: int) -> int:
+        """A value with its numbers in the same order, row by row."""
+        read = input_node(node, 0)
+        if tuple(read.meta["like"].shape[:2]) != tuple(node.meta["like"].shape[:2]):
+            raise NotScannedError("rows are taken apart")
+        return self._of(read, domain)
+
+    def _gathered(self, node: Node, domain: int) -> int:
+        read, axis, rows = input_node(node, 0), node.args[1], input_node(node, 2)
+        index = self.lowering.constants.get(str(rows.target))
+        if axis != 1 or not isinstance(index, Tensor) or read not in self.slots:
+            raise NotScannedError("what is gathered is computed")
+        table, source = index.numpy(), self.slots[read]
+        if len(table) != self.rows[domain]:
+            raise NotScannedError("a gather has other rows than groundings")
+        if bool((np.diff(table) == 1).all()):
+            return self.builder.stretch(source, int(table[0]), len(table))
+        number = self.builder.table(table)
+        return self._add(node, Instruction(GATHER, -1, source, domain, index=number))
+
+    def _aggregated(self, node: Node, domain: int) -> int:
+        data, name, parts = input_node(node, 0), node.args[1], input_node(node, 2)
+        if name not in ("sum_agg", "avg_agg"):
+            raise NotScannedError(f"there is no loop for `{name}`")
+        segments = self.lowering.constants[str(parts.target)]
+        source, heads = self._of(data, domain), self.rows[self.heads]
+        total = self.builder.slot(heads, _width(node))
+        table = self.builder.table(segments.ids.numpy())
+        self.builder.add(Instruction(SCATTER, total, source, domain, index=table))
+        if name == "sum_agg":
+            return total
+        share = segments.sizes.to(node.meta["like"].dtype).reciprocal().reshape(1, -1, 1)
+        factor = self.input(self.lowering.lifted(share), heads, 1)
+        return self._add(node, Instruction(MULTIPLY, -1, total, self.heads, factor))
+
+    def _sum(self, node: Node, domain: int, parts: list[tuple[Node, float]]) -> int:
+        """Terms in one slot: those outside are its numbers before the loop."""
+        if node.target is not linear:
+            _refuse_widths(node)
+        inner = [(term, sign) for term, sign in parts if term in self.inside]
+        products = [n for n, sign in inner if n.target is linear and sign == 1 and self._once(n)]
+        others = [(n, sign) for n, sign in inner if n not in products]
+        read = [self._signed(n, sign, domain) for n, sign in others]
+        sides = [(self._of(input_node(n, 0), domain), self._matrix(n)) for n in products]
+        columns = [
+            self.lowering.symbol(n) * sign if sign != 1 else self.lowering.symbol(n)
+            for n, sign in parts
+            if n not in self.inside
+        ]
+        for n in products:
+            if len(n.args) > 2 and n.args[2] is not None:
+                columns.append(self.lowering.symbol(input_node(n, 2)).reshape(1, 1, -1))
+        out = self._started(columns, node, domain)
+        for source in read:
+            self.builder.add(Instruction(ADD, out, source, domain))
+        for source, matrix in sides:
+            self.builder.add(Instruction(LINEAR, out, source, domain, weight=matrix))
+        return out
+
+    def _once(self, product: Node) -> bool:
+        return product not in self.slots and len(product.users) <= 1
+
+    def _signed(self, node: Node, sign: float, domain: int) -> int:
+        found = self._of(node, domain)
+        if sign == 1:
+            return found
+        return self._add(node, Instruction(UNARY["affine"], -1, found, domain, alpha=sign))
+
+    def _started(self, columns: list[Tensor], node: Node, domain: int) -> int:
+        """A slot that terms are added to, with the sum of those that are known."""
+        shape, rows, width = node.meta["like"].shape, self.rows[domain], _width(node)
+        if not columns:
+            return self.builder.slot(rows, width)
+        wide = [c.reshape(*c.shape, *[1] * (len(shape) - c.ndim)) for c in columns]
+        total = reduce(add, wide)
+        if tuple(total.shape[2:]) != tuple(shape[2:]):
+            total = total.expand(*total.shape[:2], *shape[2:])
+        return self.input(total, rows, width)
+
+    def _matrix(self, node: Node) -> int:
+        matrix = input_node(node, 1)
+        if matrix in self.inside:
+            raise NotScannedError("a matrix is computed by the recursion")
+        if matrix not in self.matrices:
+            self.matrices[matrix] = self.builder.matrix(*matrix.meta["like"].shape)
+        return self.matrices[matrix]
+
+
+def _width(node: Node) -> int:
+    return prod(node.meta["like"].shape[2:])
+
+
+def _refuse_widths(node: Node) -> None:
+    """Operands are as wide as the result, or one number in each row."""
+    for read in node.all_input_nodes:
+        if _width(read) not in (1, _width(node)) or _width(node) < _width(read):
+            raise NotScannedError("values of different shapes are combined")
