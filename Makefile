@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: demo test test-oldest check bench dist docs site examples golden clean
+.PHONY: demo test test-oldest check bench dist docs site examples golden viewer clean
 
 demo: $(READY)
 	$(BIN)/python -m edgewise.demo
@@ -36,6 +36,9 @@ dist: $(READY)
 
 bench: $(READY)
 	$(BIN)/python bench/all.py
+
+viewer:  # the script of pages about attention, from web/: needs Node 20
+	cd web && npm ci && npm run build && npx vitest run
 
 golden: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --golden-update

@@ -15,7 +15,17 @@ GROUPS = {  # of the names in `edgewise`
     "Models": ("Model", "Data", "Relation", "Growing", "Updating", "load", "training_step"),
     "Inputs": ("rows", "ragged", "numbers"),
     "Attention": ("attention", "attention_graph"),
-    "Results": ("Solution", "Why", "Reach", "Counterexample", "Explanation", "Profile", "Picture"),
+    "Results": (
+        "Solution",
+        "Why",
+        "Reach",
+        "Counterexample",
+        "Explanation",
+        "Profile",
+        "Picture",
+        "view",
+        "View",
+    ),
     "Errors": ("EdgewiseError", "EdgewiseWarning"),
 }
 MODULES = {  # what else is public, by the `__all__` of each
@@ -38,7 +48,8 @@ MODULES = {  # what else is public, by the `__all__` of each
 RESULTS = (  # made by functions of ours, never by their constructors
     *("Model", "Data", "Batch", "Batches", "Relation", "Growing", "Updating"),
     *("Solution", "Why", "Reach", "Counterexample", "Explanation", "Profile", "Picture"),
-    *("Pretrained", "Run", "AttentionGraph", "HeadSummary", "WeightedEdges", "Communication"),
+    *("Pretrained", "Run", "View", "AttentionGraph", "HeadSummary", "WeightedEdges"),
+    "Communication",
 )
 INTERNAL = {  # methods that other modules of ours call
     "Data": ("keep", "forget_changed", "live", "stated", "wanting", "part"),

@@ -28,6 +28,8 @@ _HOMES = {
     "Explanation": "explain",
     "Profile": "profile",
     "Picture": "viz",
+    "View": "viewer",
+    "view": "viewer",
     "Growing": "grow",
     "Updating": "update",
     "EdgewiseError": "errors",

@@ -50,7 +50,8 @@ class AttentionCall:
     s_ij = score(scale · edge_scale_ij · q_i·k_j) + bias_ij + edge_bias_ij for (i, j) ∈ graph.
     `bias` broadcasts to (heads, n, m), edge terms are (heads, e). `sinks` (heads,) are scores
     beside those of the keys. `query_order` and `key_order` are the tokens at each place, where
-    tokens were sorted: (places,) or (heads, places).
+    tokens were sorted: (places,) or (heads, places). `rule` and `plan` are what the call is in the
+    program, as text.
     """
 
     name: str
@@ -66,6 +67,8 @@ class AttentionCall:
     sinks: Tensor | None = None
     query_order: Tensor | None = None
     key_order: Tensor | None = None
+    rule: str = ""
+    plan: str = ""
 
     @property
     def heads(self) -> int:

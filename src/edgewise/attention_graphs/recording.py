@@ -3,6 +3,7 @@ attention modules of a Hugging Face model."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,10 +21,13 @@ from edgewise.hf.recording import ModuleCall, run_recorded
 from edgewise.kernels.attention.flash import fused
 from edgewise.kernels.attention.term_arguments import table_rows
 from edgewise.kernels.edges import EdgeIndex
+from edgewise.language import nodes
+from edgewise.language.text_form.printer import NoTextForm, Style, statement
 from edgewise.module import Model
 from edgewise.physical.attention import AttentionStep
 from edgewise.physical.attention_nodes import ATTEND, ATTEND_ALONG, ATTEND_PRESENT
 from edgewise.physical.plan import PhysicalPlan, run_node
+from edgewise.plan.show import show_step
 from edgewise.scores import S, softcap
 
 
@@ -87,6 +91,9 @@ class _PlanRecorder:
 
 def _cut(call: AttentionCall, step: AttentionStep, sample: int) -> AttentionCall:
     """Without the padding of a ragged sample, and with the order of sorted tokens."""
+    rule = "\n".join(_text(one) for one in step.node.replaces)
+    rule, plan = (_unscoped(text, call.name) for text in (rule, show_step(step.node)))
+    call = replace(call, rule=rule, plan=plan)
     if step.order is not None:
         return replace(call, query_order=step.order.query.cpu(), key_order=step.order.key.cpu())
     if step.lengths is None and step.query_lengths is None:
@@ -98,6 +105,20 @@ def _cut(call: AttentionCall, step: AttentionStep, sample: int) -> AttentionCall
         bias = bias if bias.shape[1] == 1 else bias[:, :n]
         bias = bias if bias.shape[2] == 1 else bias[..., :m]
     return replace(call, q=call.q[:, :n], k=call.k[:, :m], bias=bias)
+
+
+def _text(rule: nodes.Rule) -> str:
+    """A rule in the text form, or as Python where it has none."""
+    try:
+        return statement(rule, Style())
+    except NoTextForm:
+        return repr(rule)
+
+
+def _unscoped(text: str, name: str) -> str:
+    """Without the name of the layer, which all its relations begin with."""
+    scope = name.rpartition(".")[0]
+    return PLAIN.sub(r"R.\1", text.replace(f"{scope}.", "") if scope else text)
 
 
 def _of_sample(x: Tensor, sample: int) -> Tensor:
@@ -194,6 +215,10 @@ def _from_additive(
     return AttentionCall(name, *zeros, graph, edge_bias=scores[:, order])
 
 
+PLAIN = re.compile(r'R\["([A-Za-z]\w*)"\]')
+RULE = """\
+weights(H, I, J) :- <{scale:.6g}> k(H, J).T, q(H, I){pairs}. [product, softmax_agg(J)]
+context(H, I) :- weights(H, I, J), v(H, J). [product]"""
 READERS: dict[Any, Any] = {
     fused: _from_fused,
     ATTEND: _from_prepared,
@@ -222,9 +247,11 @@ def _from_module(call: ModuleCall, sample: int) -> AttentionCall:
     score = S if options.softcap is None else softcap(options.softcap)
     scale = call.q.shape[-1] ** -0.5 if options.scale is None else float(options.scale)
     sinks = None if options.sinks is None else options.sinks.detach().cpu()
+    pairs = "" if graph == full() else f", @({graph!r})(I, J)"
     return AttentionCall(
         call.name, graph=graph, scale=scale, score=score.node, tables=score.tables,
-        sinks=sinks, **found,
+        sinks=sinks, **found, rule=RULE.format(pairs=pairs, scale=scale),
+        plan=f"{call.name}: attention from I over J\n    pairs = {graph!r}\n    for each H",
     )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ VERBS = (
         "solve",
         "draw",
         "explain",
+        "view",
     ),
 )
 BAD_INPUT = 2

@@ -1,0 +1,207 @@
+"""What a page holds of a model: the strongest edges of each head, quantised, in less than 1 MB.
+
+The bytes are one zlib stream: the length of a JSON header, the header, then the arrays that it
+names. Its checksum is how a page notices that it is damaged.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgewise.attention_graphs import AttentionGraph, WeightedEdges
+from edgewise.attention_graphs.calls import AttentionCall
+from edgewise.attention_graphs.errors import NoAttention
+from edgewise.errors import caller
+from edgewise.graphs.pattern import Pattern
+from edgewise.viewer.errors import ViewTooLarge
+
+EXACT = 150_000  # pairs up to which every edge is in the page, in 16 bits
+STRONGEST = 16  # of each query, before the strongest of all are chosen
+BYTES = 600_000  # of the compressed panels together, which base64 makes a third longer
+SQUARE = 1024  # tokens up to which maps are drawn from edges; beyond, from tiles
+MOST_TOKENS = 1 << 16
+TILES = 1 << 20  # of all heads
+LEVEL = 6
+LONGEST_LABEL = 64  # characters of a token, of which a page shows fewer
+Arrays = dict[str, np.ndarray]
+Panel = tuple[dict[str, Any], Arrays]
+
+
+def pattern_panel(pattern: Pattern, n: int, title: str) -> Panel:
+    """A pattern of n tokens: the page computes its pairs from the text of the rule."""
+    head = {"kind": "pattern", "title": title, "n": n, "pattern": repr(pattern)}
+    rule = f"weights(I, J) :- k(J).T, q(I), @({pattern!r})(I, J). [product, softmax_agg(J)]"
+    plan = f"attention from I over J\n    pairs = {pattern!r}"
+    return {**head, "layers": [{"name": "pattern", "heads": 1, "rule": rule, "plan": plan}]}, {}
+
+
+def model_panel(graph: AttentionGraph, title: str, most_bytes: int) -> Panel:
+    """The strongest edges of each head that fit into so many bytes, and its summary."""
+    n = len(graph.tokens)
+    if not graph.calls:
+        raise NoAttention("the graph has no layers", caller(), "make it of a model")
+    if n > MOST_TOKENS:
+        raise ViewTooLarge(
+            f"the text has {n:,} tokens, a page shows at most {MOST_TOKENS:,}",
+            caller(),
+            "show a part of it, or the pattern alone: `view(pattern, n=1_000_000)`",
+        )
+    layers = [
+        {"name": call.name, "heads": call.heads, "rule": call.rule, "plan": call.plan,
+         "pairs": call.pairs(), "pattern": _pattern_of(call)}
+        for call in graph.calls
+    ]  # fmt: skip
+    tokens = [token[:LONGEST_LABEL] for token in graph.tokens]
+    header: dict[str, Any] = {
+        "kind": "model", "title": title, "n": n, "tokens": tokens, "layers": layers,
+        "summary": [_rounded(asdict(one)) for one in graph.summary()],
+    }  # fmt: skip
+    arrays: Arrays = {}
+    if n > SQUARE:
+        header["tiles"], arrays["tiles"] = _tiles(graph)
+    pairs = sum(call.pairs() for call in graph.calls)
+    exact = pairs <= EXACT
+    edges = graph.edges(threshold=0.0) if exact else graph.edges(top=STRONGEST, threshold=1e-3)
+    return _fitting(header, arrays, edges, graph, exact, most_bytes)
+
+
+def _pattern_of(call: AttentionCall) -> str:
+    return repr(call.graph) if call.query_order is None else ""
+
+
+def _fitting(
+    header: dict[str, Any],
+    arrays: Arrays,
+    edges: WeightedEdges,
+    graph: AttentionGraph,
+    exact: bool,
+    most_bytes: int,
+) -> Panel:
+    """With as many of the strongest edges as fit."""
+    count = min(len(edges), most_bytes // 2)
+    for _ in range(8):
+        chosen = _strongest(edges, count)
+        panel = (
+            {**header, **_scale(chosen, exact, count, len(edges))},
+            {
+                **arrays,
+                **_packed(chosen, graph, exact),
+            },
+        )
+        size = len(packed([panel]))
+        if size <= most_bytes:
+            return panel
+        count = int(count * 0.93 * min(most_bytes / size, 0.99))
+        exact = False
+    raise ViewTooLarge(
+        f"the labels and layers alone have {size:,} bytes, a page at most 1,000,000",
+        caller(),
+        "shorten the labels, or show a part of the text",
+    )
+
+
+def _scale(edges: WeightedEdges, exact: bool, count: int, of: int) -> dict[str, Any]:
+    least = float(edges.weight.min()) if len(edges) else 0.0
+    return {"bits": 16 if exact else 8, "complete": exact and count == of, "least": least}
+
+
+def _strongest(edges: WeightedEdges, count: int) -> WeightedEdges:
+    """The strongest edge of each query first, then the strongest of all."""
+    if count >= len(edges):
+        return edges
+    n = max(len(edges.tokens), 1)
+    heads = int(edges.head.max()) + 1
+    _, row = ((edges.layer * heads + edges.head) * n + edges.query).unique_consecutive(
+        return_inverse=True
+    )
+    best = torch.zeros(int(row.max()) + 1).scatter_reduce(0, row, edges.weight, "amax")
+    rank = edges.weight + 2.0 * (edges.weight >= best[row])
+    at = rank.topk(max(count, 1)).indices.sort().values
+    columns = (edges.layer, edges.head, edges.query, edges.key, edges.weight)
+    layer, head, query, key, weight = (column[at] for column in columns)
+    return WeightedEdges(layer, head, query, key, weight, edges.tokens)
+
+
+def _packed(edges: WeightedEdges, graph: AttentionGraph, exact: bool) -> Arrays:
+    """Numbers of edges of all rows (heads in order × n), keys as steps, weights quantised.
+
+    In 16 bits a weight is q / 65535, in 8 bits (q / 255)², which tells small ones apart.
+    """
+    n = len(graph.tokens)
+    first = np.cumsum([0, *graph.heads])
+    row = (torch.from_numpy(first)[edges.layer] + edges.head) * n + edges.query
+    degree = torch.bincount(row, minlength=int(first[-1]) * n)
+    key = edges.key.clone()
+    same = torch.cat([torch.zeros(1, dtype=torch.bool), row[1:] == row[:-1]])[: len(row)]
+    step = torch.where(same, key - torch.cat([key[:1], key[:-1]]), key)
+    weight = edges.weight.double().clamp(0, 1)
+    if exact:
+        quantised = (weight * 65535).round().numpy().astype("<u2")
+    else:
+        quantised = (weight.sqrt() * 255).round().clamp_min(1).numpy().astype("u1")
+    return {
+        "degree": degree.numpy().astype("<u2"),
+        "keys": step.numpy().astype("<u2"),
+        "weights": quantised,
+    }
+
+
+def _tiles(graph: AttentionGraph) -> tuple[dict[str, Any], np.ndarray]:
+    """The attention between spans of tokens: for each head (g, g) sums, as shares of the largest.
+
+    (q / 255)² of the largest sum of the head, `most`.
+    """
+    n, heads = len(graph.tokens), sum(graph.heads)
+    g = max(16, min(256, int((TILES / heads) ** 0.5) // 8 * 8))
+    size = -(-n // g)
+    g = -(-n // size)
+    parts, most = [], []
+    for call in graph.calls:
+        sums = torch.zeros(call.heads, g * g, dtype=torch.float64)
+        for first, part in call.parts():
+            for block in part.blocks():
+                queries = block.queries
+                queries = queries if part.query_order is None else part.query_order[queries]
+                keys = block.keys.expand(len(queries), -1)
+                at = (queries[:, None] // size) * g + keys // size
+                sums[first : first + part.heads].index_add_(
+                    1, at.flatten(), block.weights.double().flatten(1)
+                )
+        top = sums.amax(1).clamp_min(1e-12)
+        parts.append((sums / top[:, None]).sqrt().mul(255).round().to(torch.uint8))
+        most += top.tolist()
+    table: Tensor = torch.cat(parts)
+    return {"g": g, "size": size, "most": most}, table.flatten().numpy()
+
+
+def _rounded(record: dict[str, Any]) -> dict[str, Any]:
+    return {k: round(v, 4) if isinstance(v, float) else v for k, v in record.items()}
+
+
+def packed(panels: list[Panel]) -> bytes:
+    """All panels as one compressed stream."""
+    headers, data = [], bytearray()
+    for header, arrays in panels:
+        places = {}
+        for name, array in arrays.items():
+            data += bytes(-len(data) % 4)
+            places[name] = [len(data), array.nbytes]
+            data += _planes(array)
+        headers.append({**header, "arrays": places})
+    text = json.dumps({"panels": headers}, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 4)
+    return zlib.compress(len(text).to_bytes(4, "little") + text + bytes(data), LEVEL)
+
+
+def _planes(array: np.ndarray) -> bytes:
+    """Numbers of two bytes as low bytes, then high ones: they compress to less."""
+    if array.itemsize == 1:
+        return array.tobytes()
+    return array.view("u1").reshape(-1, 2).T.tobytes()
