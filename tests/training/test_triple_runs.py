@@ -92,7 +92,7 @@ def test_a_run_ends_with_ranks_and_resumes_bit_for_bit(tmp_path, model, capsys):
     assert "grounding" in capsys.readouterr().out
     assert main(["evaluate", str(tmp_path / "run"), "--part", "test"]) == 0
     assert "mrr" in capsys.readouterr().out
-    with pytest.raises(EdgewiseError, match="no query 999"):
+    with pytest.raises(EdgewiseError, match="no example 999"):
         training.why(tmp_path / "run", R.score(0), graph=999)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from edgewise.graphs.drawing import require_package
+from edgewise.training.algorithm_objective import NextHints
 from edgewise.training.data.batches import IGNORED
 from edgewise.training.data.labelled import LabelledData
 from edgewise.training.data.pairs import PairData
@@ -217,4 +218,5 @@ OBJECTIVES = {
     "values": GraphValues,
     "labels": GraphLabels,
     "ranking": Ranking,
+    "hints": NextHints,
 }

@@ -11,6 +11,7 @@ import torch
 from edgewise.errors import Span
 from edgewise.language.nodes import Atom
 from edgewise.training import recipe as recipes
+from edgewise.training.data.algorithms import AlgorithmCorpus
 from edgewise.training.data.files import bad
 from edgewise.training.data.triples import TripleCorpus
 from edgewise.training.errors import WrongTask
@@ -45,6 +46,9 @@ def predict(
     for chosen in (every if part == "all" else corpus.parts[part]).split(BATCH):
         batch = corpus.of_examples(chosen)
         moved = {n: t.to(device) if n in corpus.moved else t for n, t in batch.items()}
+        if isinstance(corpus, AlgorithmCorpus):
+            yield from model.module.predictions(moved)
+            continue
         with torch.inference_mode():
             logits = model.module(moved).float().cpu()
         if isinstance(corpus, TripleCorpus):
@@ -57,12 +61,12 @@ def predict(
 def why(run: str | Path, atom: Atom, *, data: str | Path | None = None, graph: int = 0) -> Why:
     """The groundings behind an atom, such as `R.logits(3)`; of many graphs, in graph `graph`.
 
-    Of triples, `graph` is the number of the query.
+    Of triples, `graph` is the number of the query; of algorithms, of a graph at a drawn step.
     """
     model, corpus = _opened(Path(run), data)
-    if isinstance(corpus, TripleCorpus):
-        if not 0 <= graph < len(corpus.queries):
-            what = f"there is no query {graph}: there are {len(corpus.queries):,}"
+    if isinstance(corpus, TripleCorpus | AlgorithmCorpus):
+        if not 0 <= graph < corpus.examples:
+            what = f"there is no example {graph}: there are {corpus.examples:,}"
             raise bad(what, Path(run), "number them from 0")
         batch = corpus.of_examples(torch.tensor([graph]))
         grounded = getattr(model.module, "grounded", None)  # of models that read the graph

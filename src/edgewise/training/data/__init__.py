@@ -5,6 +5,7 @@ validation and test parts. To add a task, write its section and add it to DATA; 
 extend `files.py`.
 """
 
+from edgewise.training.data.algorithms import AlgorithmData
 from edgewise.training.data.graphs import GraphData
 from edgewise.training.data.labelled import LabelledData
 from edgewise.training.data.pairs import PairData
@@ -18,4 +19,5 @@ DATA = {
     "pairs": PairData,
     "graphs": GraphData,
     "triples": TripleData,
+    "algorithms": AlgorithmData,
 }

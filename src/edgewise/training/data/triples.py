@@ -206,6 +206,10 @@ class TripleCorpus:
         return len(self.labels)
 
     @property
+    def examples(self) -> int:
+        return len(self.queries)
+
+    @property
     def relations(self) -> int:
         """Inverse ones too."""
         return 2 * len(self.relation_names)

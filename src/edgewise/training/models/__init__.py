@@ -1,5 +1,6 @@
 """The models of recipes: sections that build a module out of rules of the zoo."""
 
+from edgewise.training.models.algorithms import AlgorithmStep
 from edgewise.training.models.classifier import Classifier
 from edgewise.training.models.graph import GraphNetwork
 from edgewise.training.models.language import Encoder, Gpt
@@ -19,4 +20,5 @@ MODELS = {
     "embeddings": TripleEmbeddings,
     "nbfnet": BellmanFord,
     "soft_rules": SoftRules,
+    "algorithm": AlgorithmStep,
 }
