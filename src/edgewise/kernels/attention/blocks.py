@@ -113,7 +113,7 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     if chunks is None:
         return _materialised_backward(case, plan, saved, dout)
     q, k, v, out, block = saved.q, saved.k, saved.v, saved.out, plan.block
-    if not is_even(q, k, v) or not is_even(q, out, dout):
+    if not is_even(q, k, v) or not is_even(q, out, out):
         q, k, v, out, dout = even(q, k, v, out, dout)
     q, k, v, out, dout = blocked(block, q, k, v, out, dout)
     (lse,) = blocked(block, saved.lse[..., None], value=torch.inf)
@@ -122,6 +122,7 @@ def backward(case: Case, saved: Saved, dout: Tensor) -> Grads:
     for chunk in chunks:
         mask, tensors = chunk.read((dout, q, out, lse), (k, v))
         g, queries, rows, sums, keys, values = tensors
+        (g,) = even(g)  # a gradient that is one number for all would be copied as a whole
         state = (queries, keys, values, rows, sums[..., 0].contiguous())
         parts = aten._scaled_dot_product_flash_attention_for_cpu_backward(
             g, *state, 0.0, False, attn_mask=mask, scale=case.scale
