@@ -136,3 +136,78 @@ def half_precision(rank, ranks):
     assert out.dtype == torch.bfloat16
     far, near = ((y.double() - exact).abs().max().item() for y in (out, alone))
     return far, near
+
+
+def model_cases():
+    """Models of the zoo and their input of numbers, by name."""
+    from edgewise import R
+    from edgewise.zoo import bert, gpt2, llama
+
+    small = {"vocabulary": 50, "size": 8, "heads": 2, "hidden": 16, "layers": 2}
+    gpt = small | {"length": 64, "dropout": 0.0}
+    return {
+        "learned positions": gpt2.program(gpt2.Config(**gpt)).compile(R.logits, seed=0),
+        "rotary, sparse": gpt2.program(
+            gpt2.Config(**gpt, positions="rotary", graph="window(3) | global_tokens(1)")
+        ).compile(R.logits, seed=0),
+        "llama": llama.program(llama.Config(**small, groups=1)).compile(R.logits, seed=0),
+        "bert": bert.program(bert.Config(**gpt)).compile(R.out, seed=0),
+    }
+
+
+def every_model(rank, ranks):
+    """Outputs and gradients of models on ranks, beside those of one process."""
+    import torch.distributed as dist
+
+    from edgewise import numbers
+    from edgewise.distributed import on_mesh
+
+    mesh, shards = init_device_mesh("cpu", (ranks,)), Shards(N, ranks)
+    found = {}
+    for name, model in model_cases().items():
+        model = model.double()
+        torch.manual_seed(0)
+        inputs = {one: torch.randint(1, 2, (2, N)) for one in model.inputs}
+        inputs["token"] = torch.randint(50, (2, N))
+        expected = model(**{one: numbers(x) for one, x in inputs.items()})
+        w = torch.randn_like(expected)
+        (expected * w).sum().backward()
+        alone = {one: p.grad for one, p in model.named_parameters() if p.grad is not None}
+        model.zero_grad()
+        ranked = on_mesh(model, mesh, shards=shards)
+        mine = {one: numbers(shards.take(x, rank, 1)) for one, x in inputs.items()}
+        out = ranked(**mine)
+        (out * shards.take(w, rank, 1)).sum().backward()
+        far = [(out - shards.take(expected, rank, 1)).abs().max().item()]
+        for one, p in model.named_parameters():
+            if one in alone:
+                grad = torch.zeros_like(p) if p.grad is None else p.grad
+                dist.all_reduce(grad)
+                far.append(
+                    (grad - alone[one]).abs().max().item() / (1 + alone[one].abs().max().item())
+                )
+        found[name] = max(far)
+    return found
+
+
+def refused_models(rank, ranks):
+    """What rules that join tokens of different ranks raise, on every rank."""
+    from edgewise import F, Program, R, V
+    from edgewise.distributed import on_mesh
+
+    mesh, x = init_device_mesh("cpu", (ranks,)), torch.ones(4, 2)
+    hop = Program([R.h(V.I) <= (R.x(V.J), R.special.next(V.J, V.I))]).compile(R.h)
+    mean = Program([(R.h <= R.x(V.I)) | [F.avg_agg]]).compile(R.h)
+    same = Program([R.h(V.I) <= R.x(V.I)["w" : 2 + rank, 2]]).compile(R.h, seed=0)
+    found = []
+    for model in (hop, mean, same):
+        try:
+            on_mesh(model, mesh)(x=x)
+            found.append(None)
+        except EdgewiseError as error:
+            found.append(error.code)
+    try:
+        on_mesh(same, mesh, shards=Shards(99, ranks))(x=x)
+    except EdgewiseError as error:
+        found.append(error.code)
+    return found

@@ -32,6 +32,7 @@ VERBS = (
         "draw",
         "explain",
         "view",
+        "scale",
     ),
 )
 BAD_INPUT = 2

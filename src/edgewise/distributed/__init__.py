@@ -1,7 +1,21 @@
 """The same rules on many ranks: what each must receive is read off the graph."""
 
+from edgewise.distributed.collectives import counting
+from edgewise.distributed.model_scale import ModelScale, scale
+from edgewise.distributed.rank_model import RankModel, on_mesh
 from edgewise.distributed.shards import Shards
 from edgewise.distributed.simulate import Communication, best_shards, communication
 from edgewise.distributed.traffic import RowSizes
 
-__all__ = ["Communication", "RowSizes", "Shards", "best_shards", "communication"]
+__all__ = [
+    "Communication",
+    "ModelScale",
+    "RankModel",
+    "RowSizes",
+    "Shards",
+    "best_shards",
+    "communication",
+    "counting",
+    "on_mesh",
+    "scale",
+]

@@ -68,12 +68,15 @@ class AppendedAxes:
                 if not isinstance(term, nodes.Variable):
                     raise refusal(f"`{atom!r}` reads one position", where)
                 found.add(term.name)
+        computed = computed_positions(body, found)
         for atom in atoms(body):
+            if isinstance(atom, nodes.SpecialAtom) and computed_by(atom, found) is not None:
+                continue
             for at, term in enumerate(atom.terms):
-                if isinstance(term, nodes.Variable) and term.name in found:
+                if isinstance(term, nodes.Variable) and term.name in found | computed:
                     self._check_use(atom, at, where)
         for weight in weights(body):
-            by_position = any(v.name in found for v in variables(weight.keys))
+            by_position = any(v.name in found | computed for v in variables(weight.keys))
             if by_position and (len(weight.keys) > 1 or len(weight.shape or ()) > 1):
                 raise refusal(f"`{weight!r}` is a matrix for each position", where, POSITIONS)
         return found
@@ -159,6 +162,25 @@ class AppendedAxes:
         if key:
             self.cached.add(relation)
         return _axes_of(node.head, node.query)[0]
+
+
+def computed_by(atom: nodes.SpecialAtom, names: set[str]) -> str | None:
+    """The variable that a sum computes from a position and a constant, which holds at every
+    position: `R.special.add(V.I, 2, V.P)`."""
+    if atom.name != "add" or atom.negated or len(atom.terms) != 3:
+        return None
+    position, by, result = atom.terms
+    if not isinstance(position, nodes.Variable) or not isinstance(result, nodes.Variable):
+        return None
+    plain = isinstance(by, int) and not isinstance(by, bool)
+    known = position.name in names and result.name not in names
+    return result.name if plain and known else None
+
+
+def computed_positions(body: Iterable[nodes.Expression], names: set[str]) -> set[str]:
+    """The variables of a body that are computed from positions."""
+    every = (atom for atom in atoms(tuple(body)) if isinstance(atom, nodes.SpecialAtom))
+    return {name for atom in every if (name := computed_by(atom, names)) is not None}
 
 
 def appended_axes(executable: Executable, inputs: Iterable[str], capacity: int) -> AppendedAxes:

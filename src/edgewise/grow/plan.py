@@ -17,7 +17,13 @@ from torch import Tensor
 from edgewise.errors import caller
 from edgewise.ground.index import Grid, Index
 from edgewise.ground.rules import Grounder, GroundRule
-from edgewise.grow.axes import AppendedAxes, CannotGrow, appended_axes, refusal
+from edgewise.grow.axes import (
+    AppendedAxes,
+    CannotGrow,
+    appended_axes,
+    computed_positions,
+    refusal,
+)
 from edgewise.grow.cache import KeyValueCache, PositionTables
 from edgewise.language import nodes
 from edgewise.language.terms import variables
@@ -148,7 +154,8 @@ def position_tables(step: Step, axes: AppendedAxes, capacity: int, limit: int) -
     for part in relation_steps(step):
         for rule in part.rules():
             names = axes.names(rule.rule.body, rule.rule.place)
-            literals = list(_positional(rule.ground, names))
+            read = names | computed_positions(rule.rule.body, names)
+            literals = list(_positional(rule.ground, read))
             if literals:
                 (name,) = names
                 found[rule.ground] = _tables(rule.ground, literals, name, grounder, capacity)

@@ -1,0 +1,95 @@
+"""`edgewise scale`: what a pattern or a model would need on many ranks."""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgewise.errors import EdgewiseError, Span, suggest
+
+if TYPE_CHECKING:
+    from edgewise.distributed.model_scale import ModelScale
+
+
+class NotScalable(EdgewiseError):
+    """A pattern, or a model of the zoo whose tokens meet in attention, can be scaled."""
+
+    code = "not-scalable"
+    example = """\
+from edgewise.cli.scale import scale
+scale("gcn")"""
+    instead = """\
+from edgewise.cli.scale import scale
+scale("window(3)", tokens=4096, ranks=8)"""
+
+
+def scale(
+    what: Annotated[
+        str, typer.Argument(help='a pattern, such as "window(256)", or a model such as gpt2')
+    ],
+    ranks: Annotated[int, typer.Option(help="number of ranks")] = 512,
+    tokens: Annotated[int, typer.Option(help="number of tokens")] = 1 << 20,
+    heads: Annotated[int, typer.Option(help="heads of a pattern")] = 8,
+    key_heads: Annotated[int | None, typer.Option(help="heads of keys, if fewer")] = None,
+    size: Annotated[int, typer.Option(help="features of a head of a pattern")] = 64,
+    graph: Annotated[str | None, typer.Option(help="the pattern of a model's layers")] = None,
+    gigabytes: Annotated[float, typer.Option(help="GB a second that a rank receives")] = 50.0,
+    by_residue: Annotated[
+        bool, typer.Option("--by-residue", help="tokens on ranks in the order that suits strides")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Compute memory, bytes by kind and time on many ranks, beside all-gather and Ulysses."""
+    from edgewise.distributed import RowSizes, best_shards, communication
+    from edgewise.distributed.model_scale import table
+    from edgewise.graphs import Pattern, parse
+    from edgewise.graphs.checks import integer
+    from edgewise.zoo import MODELS
+
+    for name, number in (("ranks", ranks), ("tokens", tokens), ("heads", heads), ("size", size)):
+        integer(number, name, 1)
+    names = {model.__name__.rpartition(".")[2]: model for model in MODELS}
+    if what in names:
+        found = _model(what, names[what], graph, tokens, ranks)
+        print(json.dumps(found.to_json(), indent=1) if as_json else found.show(gigabytes * 1e9))
+        return
+    pattern = parse(what) if "(" in what else None
+    if not isinstance(pattern, Pattern):
+        raise NotScalable(
+            f"`{what}` is neither one pattern nor a model",
+            Span.of("<what>", what),
+            suggest(what, list(names)),
+        )
+    sizes = RowSizes(heads, key_heads, size)
+    shards = best_shards(pattern, tokens, ranks) if by_residue else None
+    plan = communication(pattern, tokens=tokens, ranks=ranks, sizes=sizes, shards=shards)
+    text = "\n".join([*table(plan, gigabytes * 1e9), "computed, not measured"])
+    print(json.dumps(plan.to_json(), indent=1) if as_json else text)
+
+
+def _model(name: str, module: Any, graph: str | None, tokens: int, ranks: int) -> "ModelScale":
+    import torch
+
+    from edgewise.distributed.errors import NotDistributed
+    from edgewise.distributed.model_scale import scale
+    from edgewise.inputs.kinds import numbers
+    from edgewise.language import R
+
+    place = Span.of("<what>", name)
+    help = "scale a decoder or an encoder, such as gpt2 or llama"
+    config = module.Config() if graph is None else module.Config(graph=graph)
+    program = module.program(config)
+    heads = {rule.head.relation for rule in program.rules}
+    output = next((one for one in ("logits", "out") if one in heads), None)
+    if output is None:
+        raise NotScalable(f"`{name}` is not a model of tokens", place, help)
+    with torch.device("meta"):
+        model = program.compile(R[output]).to("meta")
+        if "token" not in model.inputs:
+            raise NotScalable(f"`{name}` is not a model of tokens", place, help)
+        zeros = torch.zeros(1, 8, dtype=torch.int64)
+        inputs: Any = {one: numbers(zeros) for one in model.inputs}
+    try:
+        return scale(model, tokens=tokens, ranks=ranks, **inputs)
+    except NotDistributed as error:
+        raise NotScalable(f"`{name}`: {error.message}", place, help) from None

@@ -1,0 +1,209 @@
+"""A compiled model on the tokens of this rank: rules run row by row, attention over all ranks.
+
+The plan is that of appended rows: what depends on a position is read at the tokens of the rank, and
+attention, which for appended rows reads a cache, exchanges keys with the other ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Never
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from edgewise.distributed.attention import RankOptions, attention_on_ranks
+from edgewise.distributed.collectives import Ranks, ranks_of
+from edgewise.distributed.errors import BadShards, NotDistributed
+from edgewise.distributed.shards import Shards
+from edgewise.errors import EdgewiseError, caller
+from edgewise.graphs import full
+from edgewise.ground.rules import GroundRule
+from edgewise.grow.axes import AppendedAxes, CannotGrow
+from edgewise.grow.cache import PositionTables
+from edgewise.grow.plan import IncrementalPlan, position_tables
+from edgewise.inputs.kinds import InputLike
+from edgewise.module import Model
+from edgewise.physical.attention import AttentionStep
+from edgewise.physical.data import Data
+from edgewise.physical.relation import Relation
+from edgewise.physical.step import RelationStep, Step
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+FAR = 1e30
+
+
+class RankCache:
+    """In the place of a KV cache: attention of the rows of this rank to those of all."""
+
+    def __init__(self, mesh: DeviceMesh, home: Shards, tables: PositionTables, rows: int) -> None:
+        self.mesh, self.home, self.tables, self.rows = mesh, home, tables, rows
+        self.relations: set[str] = set()
+        self.training = False
+
+    def __contains__(self, relation: str) -> bool:
+        return relation in self.relations
+
+    def at_positions(self, ground: GroundRule, at: int, positions: Tensor) -> Tensor | None:
+        """What a literal reads at the tokens of the rank, None if it reads no position."""
+        table = self.tables.get(ground, {}).get(at)
+        return None if table is None else table.index_select(1, positions).reshape(-1)
+
+    def attend(
+        self, step: AttentionStep, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        """Queries of this rank over the keys of all; each is (batch, shared..., rows, size)."""
+        lead = q.shape[1:-2]
+        k, v = (x.expand(*q.shape[:-2], *x.shape[-2:]) for x in (k, v))
+        if bias is not None:  # what a key adds to all scores is one more feature
+            of_key = bias.clamp(min=-FAR).transpose(-1, -2).expand(*k.shape[:-1], 1)
+            k = torch.cat([k, of_key], -1)
+            q = torch.cat([q, q.new_ones(*q.shape[:-1], 1)], -1)
+        dropout = step.node.dropout if self.training else 0.0
+        graph = full() if step.pattern is None else step.pattern
+        q, k, v = (x.flatten(1, -3) for x in (q, k, v))
+        options = RankOptions(1.0, dropout)
+        out = attention_on_ranks(q, k, v, graph, self.mesh, self.home, options)
+        return out.unflatten(1, lead)
+
+
+class RankModel(torch.nn.Module):
+    """A model whose inputs are the rows of this rank, and so is its output.
+
+    Weights are those of the model, the same on all ranks; their gradients are of this rank's rows
+    and add up over the ranks.
+    """
+
+    def __init__(self, model: Model, mesh: DeviceMesh, shards: Shards | None) -> None:
+        super().__init__()
+        self.model, self.mesh, self.shards = model, mesh, shards
+        self._plans: WeakKeyDictionary[Step, dict[Any, tuple[IncrementalPlan, RankCache]]]
+        self._plans = WeakKeyDictionary()
+
+    def forward(
+        self, data: Data | None = None, /, *unnamed: Never, **inputs: InputLike
+    ) -> Tensor | Relation:
+        """The output at the tokens of this rank, of inputs at these."""
+        model = self.model
+        if unnamed:
+            raise model._reader.unnamed(type(unnamed[0]).__name__)
+        ranks = ranks_of(self.mesh, model._one.device)
+        step, values = model._resolved(data, inputs)
+        rows = self._rows(step, inputs)
+        home = Shards(rows * ranks.count, ranks.count) if self.shards is None else self.shards
+        plan, cache = self._planned(ranks, step, inputs, home, rows)
+        cache.training = model.training
+        weights, tokens = model._weights(), home.tokens(ranks.rank).list()
+        static: dict[str, Tensor] = {}
+        if plan.static:
+            found = plan.static_plan(values, weights)(*values.values(), *weights.values())
+            static = dict(zip(plan.static, found, strict=True))
+        positions = torch.from_numpy(tokens).to(model._one.device)
+        cached: Any = cache
+        own = plan.appended_plan(values, weights, positions, static, cached)
+        tensors = (*values.values(), *weights.values(), positions, *static.values(), cached)
+        return step.output.shown(own(*tensors), False)
+
+    def _rows(self, step: Step, inputs: Mapping[str, Any]) -> int:
+        """How many tokens the inputs have; those of the data are the same for all tokens."""
+        sources = step.executable.sources
+        lengths = {name: sources[name].index.length(0) for name in inputs}
+        if len(set(lengths.values())) != 1:
+            shown = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+            raise BadShards(
+                f"the inputs have different numbers of tokens ({shown or 'there are none'})",
+                caller(),
+                "give the rows of this rank's tokens; what all tokens share is grounded: "
+                "`ranked(model.ground(...), x=...)`",
+            )
+        return int(next(iter(lengths.values())))
+
+    def _planned(
+        self, ranks: Ranks, step: Step, inputs: Mapping[str, Any], home: Shards, rows: int
+    ) -> tuple[IncrementalPlan, RankCache]:
+        plans = self._plans.setdefault(step, {})
+        key = (frozenset(inputs), home, self.model.training and step.is_random)
+        if key not in plans:
+            failure: EdgewiseError | None = None
+            try:
+                plans[key] = self._plan(ranks, step, inputs, home, rows)
+            except EdgewiseError as error:
+                failure = error
+            text = self.model.program.text()
+            ranks.agree("rules or inputs", (text, sorted(inputs), home), failure)
+        return plans[key]
+
+    def _plan(
+        self, ranks: Ranks, step: Step, inputs: Mapping[str, Any], home: Shards, rows: int
+    ) -> tuple[IncrementalPlan, RankCache]:
+        model = self.model
+        if home.ranks != ranks.count or home.count(ranks.rank) != rows:
+            raise BadShards(
+                f"rank {ranks.rank} of {ranks.count} has {rows} tokens, not as {home} says",
+                caller(),
+                "give `shards=` as the ranks have them: `Shards(tokens, ranks)`",
+            )
+        try:
+            axes = token_axes(step, inputs)
+            tables = position_tables(step, axes, home.n, model.limit)
+        except CannotGrow as error:
+            raise NotDistributed(
+                f"tokens of different ranks meet outside of attention: {error.message}",
+                error.place,
+                "compute that from the outputs of all ranks, or on one process",
+            ) from None
+        device = model._one.device
+        moved = {g: {at: t.to(device) for at, t in own.items()} for g, own in tables.items()}
+        cache = RankCache(self.mesh, home, moved, max(rows, 1 << 16))
+        cache.relations = axes.cached
+        return IncrementalPlan(step, axes, moved, model._one, model.training), cache
+
+
+def token_axes(step: Step, inputs: Mapping[str, Any]) -> AppendedAxes:
+    """The axis of tokens of each relation, the first of `inputs`; refuses rules in which tokens
+    meet outside of attention."""
+    axes = AppendedAxes({name: 0 for name in inputs})
+    for part in step.executable.steps:
+        if not isinstance(part, RelationStep):
+            raise CannotGrow("the rules are recursive", None, "")
+        axes.add(part)
+        for one in part.steps:
+            if isinstance(one, AttentionStep) and part.relation in axes.cached:
+                _check_attention(one)
+    if step.output.relation not in axes.axis:
+        raise CannotGrow(f"`{step.output.relation}` has no axis of tokens", None, "")
+    return axes
+
+
+def _check_attention(step: AttentionStep) -> None:
+    place = step.rule.place
+    if step.has_terms:
+        raise CannotGrow("the score is more than a dot product and a bias of keys", place, "")
+    both = {step.node.query, step.node.key}
+    if any(both <= set(side.names) for side in step.biases):
+        raise CannotGrow("a bias is of pairs of tokens", place, "")
+
+
+def on_mesh(model: Model, mesh: DeviceMesh, *, shards: Shards | None = None) -> RankModel:
+    """A compiled model on the tokens of this rank of one axis of a mesh.
+
+    `on_mesh(model, mesh["cp"])(x=rows)` gives the rows of `model(x=all)` that this rank has: rules
+    run on its tokens alone, attention exchanges keys as its graph needs them. `shards` say which
+    tokens each rank has; without them all have as many, one after another.
+    """
+    if not isinstance(model, Model):
+        raise NotDistributed(
+            f"expected a compiled model, got {type(model).__name__}",
+            caller(),
+            "compile a program first: `program.compile(R.out)`",
+        )
+    if not model.plan.is_one_relation:
+        raise NotDistributed(
+            "the model was compiled for several outputs",
+            caller(),
+            f"compile it for one relation: `compile(R.{model.plan.outputs[0].relation})`",
+        )
+    return RankModel(model, mesh, shards)

@@ -1,0 +1,45 @@
+"""Compiled models on several ranks give what they give on one."""
+
+import pytest
+import torch
+from rank_cases import every_model, refused_models
+from rank_harness import on_ranks
+
+from edgewise.distributed import on_mesh, scale
+from edgewise.distributed.errors import NotDistributed
+from edgewise.inputs.kinds import numbers
+from edgewise.language import R
+from edgewise.zoo import gpt2
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_models_give_what_they_give_on_one_process(ranks):
+    for found in on_ranks(every_model, ranks):
+        assert len(found) == 4
+        assert max(found.values()) <= 1e-12, found
+
+
+def test_rules_in_which_tokens_of_ranks_meet_are_refused_on_all():
+    refused = "not-distributed"
+    for found in on_ranks(refused_models, 2):
+        assert found == [refused, refused, "ranks-differ", "bad-shards"]
+
+
+def test_only_a_compiled_model_of_one_output_is_taken():
+    with pytest.raises(NotDistributed):
+        on_mesh(torch.nn.Linear(2, 2), 4)
+
+
+def test_a_model_without_numbers_is_scaled():
+    with torch.device("meta"):
+        config = gpt2.Config(graph="window(256)")
+        model = gpt2.program(config).compile(R.logits).to("meta")
+        token = numbers(torch.zeros(1, 8, dtype=torch.int64))
+    found = scale(model, tokens=1 << 20, ranks=64, token=token)
+    ((name, count, plan),) = found.attentions
+    assert (name, count) == ("layer.0.context", 12)
+    assert plan.worst == 256 * 2 * 12 * 64 * 2
+    assert found.received == 12 * plan.worst
+    assert found.weights == 2 * sum(p.numel() for p in model.parameters())
+    assert "layer.0.context and 11 more like it" in found.show()
+    assert found.to_json()["received"] == found.received
