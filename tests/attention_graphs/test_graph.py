@@ -89,6 +89,7 @@ def test_summaries(known):
         assert one.peak == pytest.approx(float(p.amax(-1).mean()), rel=1e-5)
         assert one.own == pytest.approx(float(p.diagonal().mean()), rel=1e-5)
         assert one.previous == pytest.approx(float(p.diagonal(-1).sum() / 7), rel=1e-5)
+        assert one.following == pytest.approx(float(p.diagonal(1).sum() / 7), rel=1e-5)
         assert one.sink == int(p.mean(0).argmax())
         assert one.sink_share == pytest.approx(float(p.mean(0).max()), rel=1e-5)
 

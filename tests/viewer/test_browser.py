@@ -166,8 +166,8 @@ def test_pointing_at_a_token_lights_what_it_attends_to_and_what_attends_to_it(op
     assert pixel(tab, x, y) == [0x5D, 0x6B, 0x7C]
     hover(tab, x, y)
     assert pixel(tab, x, y) == [0x00, 0x72, 0xB2]
-    assert listed(tab, "out") == [("cat", "50.0%"), ("sat", "37.5%"), ("the", "12.5%")]
-    assert listed(tab, "into") == [("sat", "75.0%")]
+    assert listed(tab, "out") == [("cat 1", "50.0%"), ("sat 2", "37.5%"), ("the 0", "12.5%")]
+    assert listed(tab, "into") == [("sat 2", "75.0%")]
     assert tab.inner_text("#status").startswith("“it” attends to “cat” 50.0%, “sat” 37.5%")
     assert tab.inner_text("#status").endswith("attended to by “sat” 75.0%")
 

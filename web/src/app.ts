@@ -208,6 +208,7 @@ export class App {
     const s = this.now;
     document.documentElement.dataset.theme = s.dark ? "dark" : "light";
     for (const view of VIEWS) this.tabs.querySelector(`#tab-${view}`)?.setAttribute("aria-selected", String(view === s.view));
+    this.aside.hidden = s.view === "lab"; // before pictures are drawn, which take its place
     this.drawBar();
     this.mount();
     const a = this.attention;
@@ -235,7 +236,6 @@ export class App {
   private say(lit: number | null): void {
     const s = this.now;
     const a = this.attention;
-    this.aside.hidden = s.view === "lab";
     const wanted = [s.panel, s.layer, s.head, lit, s.threshold].join();
     if (!this.aside.hidden && wanted !== this.inspected) {
       this.inspected = wanted;
@@ -314,22 +314,23 @@ export class App {
 
   private tools(): Node[] {
     const s = this.now;
+    const group = (...parts: Node[]): Node => el("span", { class: "group" }, ...parts);
     const button = (id: string, text: string, title: string, click: () => void): Node => el("button", { id, type: "button", title, "aria-label": title, click }, text);
     if (s.view === "graph" && this.attention.n <= 4096)
-      return [el("span", { class: "gap" }), el("span", {}, "hops"), button("hop-back", "◀", "a hop back", () => this.hop(-1)), button("hop-play", this.timer ? "⏸" : "▶ play", "play hops", () => this.play()), button("hop-next", "▶", "a hop further", () => this.hop(1)), s.hop === null ? el("span", {}) : button("hop-stop", "✕", "no hops", () => this.stop())];
+      return [group(el("label", {}, "hops"), button("hop-back", "◀", "a hop back", () => this.hop(-1)), button("hop-play", this.timer ? "⏸" : "▶ play", "play hops", () => this.play()), button("hop-next", "▶", "a hop further", () => this.hop(1)), s.hop === null ? el("span", {}) : button("hop-stop", "✕", "no hops", () => this.stop()))];
     if (s.view === "map") {
       const zoom = (by: number): void => {
         this.camera = by ? zoomed(this.camera, by, this.attention.n) : home();
         this.store.set({});
       };
-      return [el("span", { class: "gap" }), button("zoom-in", "+", "zoom in", () => zoom(1.5)), button("zoom-out", "−", "zoom out", () => zoom(1 / 1.5)), button("zoom-home", "⤢", "all of it", () => zoom(0))];
+      return [group(button("zoom-in", "+", "zoom in", () => zoom(1.5)), button("zoom-out", "−", "zoom out", () => zoom(1 / 1.5)), button("zoom-home", "⤢", "all of it", () => zoom(0)))];
     }
     if (s.view === "heads") {
       const metric = el("select", { id: "metric", change: () => this.store.set({ metric: metric.value as State["metric"] }) });
       for (const [value, text] of [["entropy", "entropy (nats)"], ["distance", "mean distance"], ["sink_share", "share of the sink"]]) metric.append(el("option", { value, selected: value === s.metric }, text));
       return [el("label", { for: "metric" }, "number"), metric];
     }
-    if (s.view === "compare") return [el("span", { class: "gap" }), el("span", { class: "quiet" }, "right:"), ...this.selects(s.other, "-right", (c) => this.store.set({ other: { ...s.other, ...c } }))];
+    if (s.view === "compare") return [group(el("span", { class: "quiet" }, "on the right:"), ...this.selects(s.other, "-right", (c) => this.store.set({ other: { ...s.other, ...c } })))];
     return [];
   }
 }

@@ -48,9 +48,9 @@ export class Attention {
     return this.header.tokens ? this.header.tokens[i] : String(i);
   }
 
-  /** A head worth opening with: sharp, and neither a sink nor the token itself or the one before. */
+  /** A head worth opening with: sharp, and neither a sink nor the token itself or a neighbour. */
   startingHead(): { layer: number; head: number } {
-    const sharp = (s: Summary): number => s.peak * (1 - s.sink_share) * (1 - Math.max(s.own, s.previous));
+    const sharp = (s: Summary): number => s.peak * (1 - s.sink_share) * (1 - Math.max(s.own, s.previous, s.following));
     const best = this.header.summary?.reduce((a, b) => (sharp(b) > sharp(a) ? b : a));
     return { layer: best?.layer ?? 0, head: best?.head ?? 0 };
   }

@@ -5,11 +5,11 @@ import { el, percent, shown } from "./dom";
 
 const LISTED = 8;
 
-function bars(title: string, kind: string, edges: { token: string; weight: number }[], none: string): HTMLElement {
+function bars(title: string, kind: string, edges: { token: string; at: number; weight: number }[], none: string): HTMLElement {
   const list = el("ol", { class: `bars ${kind}` });
-  for (const { token, weight } of edges.slice(0, LISTED))
+  for (const { token, at, weight } of edges.slice(0, LISTED))
     list.append(
-      el("li", {}, el("bdi", { class: "token" }, shown(token)), el("span", { class: "bar" }, el("i", { style: `width:${Math.round(100 * weight)}%` })), el("span", { class: "number" }, percent(weight))),
+      el("li", {}, el("bdi", { class: "token", title: shown(token, 64) }, shown(token), token === String(at) ? null : el("span", { class: "quiet" }, ` ${at}`)), el("span", { class: "bar" }, el("i", { style: `width:${Math.round(100 * weight)}%` })), el("span", { class: "number" }, percent(weight))),
     );
   const more = edges.length > LISTED ? el("p", { class: "quiet" }, `and ${edges.length - LISTED} more`) : null;
   return el("section", {}, el("h2", {}, title), edges.length ? list : el("p", { class: "quiet" }, none), more);
@@ -38,8 +38,8 @@ export function inspect(into: HTMLElement, a: Attention, layer: number, head: nu
   const parts: Node[] = [];
   if (lit === null) parts.push(el("p", { class: "quiet hint" }, "Point at a token, or move with the arrow keys: what it attends to and what attends to it light up."));
   else {
-    const out = strongest(a.row(layer, head, lit), threshold).map((e) => ({ token: a.token(e.key), weight: e.weight }));
-    const back = strongest(a.into(layer, head, lit), threshold).map((e) => ({ token: a.token(e.query), weight: e.weight }));
+    const out = strongest(a.row(layer, head, lit), threshold).map((e) => ({ token: a.token(e.key), at: e.key, weight: e.weight }));
+    const back = strongest(a.into(layer, head, lit), threshold).map((e) => ({ token: a.token(e.query), at: e.query, weight: e.weight }));
     parts.push(el("p", { class: "lit" }, el("bdi", {}, shown(a.token(lit))), el("span", { class: "quiet" }, ` token ${lit}`)));
     parts.push(bars("attends to", "out", out, "no edge above the threshold"), bars("is attended to by", "into", back, "no edge above the threshold"));
   }
@@ -51,6 +51,7 @@ export function inspect(into: HTMLElement, a: Attention, layer: number, head: nu
       ["largest weight", percent(s.peak)],
       ["to itself", percent(s.own)],
       ["to the token before", percent(s.previous)],
+      ["to the token after", percent(s.following)],
       ["sink", `${shown(a.token(s.sink), 12)} ${percent(s.sink_share)}`],
     ];
     const table = el("dl", {});

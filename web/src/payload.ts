@@ -8,6 +8,7 @@ export interface Summary {
   peak: number;
   own: number;
   previous: number;
+  following: number;
   sink: number;
   sink_share: number;
 }

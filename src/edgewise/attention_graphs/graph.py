@@ -20,8 +20,9 @@ ROLLOUT = 1 << 22  # numbers of the rows of a rollout that are computed together
 @dataclass(frozen=True)
 class HeadSummary:
     """Means over the queries of one head: `entropy` in nats, `distance` |i - j|, `own`, the weight
-    of the query itself, and `previous`, of the token before; `sink` is the key with the largest
-    mean weight, `sink_share`. `peak` is the mean of the largest weights."""
+    of the query itself, `previous`, of the token before, and `following`, of the one after; `sink`
+    is the key with the largest mean weight, `sink_share`; `peak` the mean of the largest weights.
+    """
 
     layer: int
     head: int
@@ -30,6 +31,7 @@ class HeadSummary:
     peak: float
     own: float
     previous: float
+    following: float
     sink: int
     sink_share: float
 
@@ -306,7 +308,7 @@ def _sorted_table(parts: Sequence[tuple[Tensor, ...]], tokens: tuple[str, ...]) 
 
 def _summaries(layer: int, first: int, call: AttentionCall, n: int) -> list[HeadSummary]:
     """Of the heads of one part, from sums over its blocks."""
-    totals = torch.zeros(call.heads, 5, dtype=torch.float64)
+    totals = torch.zeros(call.heads, 6, dtype=torch.float64)
     into = torch.zeros(call.heads, n, dtype=torch.float64)
     for block in call.blocks():
         w = block.weights.double()
@@ -315,7 +317,7 @@ def _summaries(layer: int, first: int, call: AttentionCall, n: int) -> list[Head
         apart = (i - keys).abs()
         terms = (
             -torch.special.xlogy(w, w), w * apart, w.amax(-1, keepdim=True) if w.shape[-1] else w,
-            w * (apart == 0), w * (i - keys == 1),
+            w * (apart == 0), w * (i - keys == 1), w * (keys - i == 1),
         )  # fmt: skip
         totals += torch.stack([term.sum((1, 2)) for term in terms], -1)
         into.index_add_(1, keys.flatten(), w.flatten(1))
@@ -323,9 +325,11 @@ def _summaries(layer: int, first: int, call: AttentionCall, n: int) -> list[Head
     sinks = into.argmax(-1).tolist() if n else [0] * call.heads
     found = []
     for h, sink in enumerate(sinks):
-        entropy, distance, peak, own, previous = means[h].tolist()
+        entropy, distance, peak, own, previous, following = means[h].tolist()
         share = float(into[h, sink]) if n else 0.0
         found.append(
-            HeadSummary(layer, first + h, entropy, distance, peak, own, previous, sink, share)
+            HeadSummary(
+                layer, first + h, entropy, distance, peak, own, previous, following, sink, share
+            )
         )
     return found

@@ -85,7 +85,7 @@ def _fitting(
     most_bytes: int,
 ) -> Panel:
     """With as many of the strongest edges as fit."""
-    count = min(len(edges), most_bytes // 2)
+    count = min(len(edges), int(0.8 * most_bytes))
     for _ in range(8):
         chosen = _strongest(edges, count)
         panel = (
