@@ -77,7 +77,7 @@ EXTRAS = {  # packages that only some folders may import: the others work withou
     "onnx": {"training"},
     "onnxscript": {"training"},
     "tensorboard": {"training"},
-    "networkx": {"graphs", "attention_graphs"},
+    "networkx": {"graphs", "attention_graphs", "data"},
     "scipy": {"graphs", "measures", "data"},
 }
 ORACLE = {  # what may import the reference evaluator: the engine is tested against it

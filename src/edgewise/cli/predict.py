@@ -1,7 +1,8 @@
 """`edgewise predict`: what a run on graphs or triples predicts."""
 
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +18,10 @@ Data = Annotated[
 def predict(
     run: Run,
     data: Data = None,
-    part: Annotated[str, typer.Option(help="train, validation, test or all")] = "test",
+    part: Annotated[
+        str, typer.Option(help="train, validation, test, unlabelled, all; of links also new")
+    ] = "test",
+    most: Annotated[int | None, typer.Option(min=1, help="print so many at most")] = None,
     device: Device = None,
     as_json: Json = False,
 ) -> None:
@@ -25,17 +29,23 @@ def predict(
     from edgewise.training import predict as predictions
 
     check_device(device)
-    for row in predictions(run, data=data, part=part, device=device or "cpu"):
-        if as_json:
-            typer.echo(json_line(**row))
-        elif "rank" in row:
-            query = f"{row['head']}  {row['relation']}  {row['answer']}"
-            best, share = next(iter(row["best"].items()))
-            typer.echo(f"{row['example']}  {query}  rank {row['rank']:g}  best {best} {share:.3f}")
-        elif "values" in row:
-            typer.echo("  ".join([f"{row['example']}", *(f"{v:.4f}" for v in row["values"])]))
-        elif isinstance(row["label"], list):
-            typer.echo("  ".join([f"{row['example']}", ", ".join(row["label"]) or "-"]))
-        else:
-            share = row["probabilities"][row["label"]]
-            typer.echo(f"{row['example']}  {row['label']}  {share:.3f}")
+    found = predictions(run, data=data, part=part, device=device or "cpu")
+    for row in islice(found, most):
+        typer.echo(json_line(**row) if as_json else "  ".join(_shown(row)))
+
+
+def _shown(row: dict[str, Any]) -> list[str]:
+    """The name of an example, then what is predicted for it."""
+    if "rank" in row:
+        best, share = next(iter(row["best"].items()))
+        query = [str(row[key]) for key in ("example", "head", "relation", "answer")]
+        return [*query, f"rank {row['rank']:g}", f"best {best} {share:.3f}"]
+    name = row["name"]
+    names = [name] if isinstance(name, str) else list(name)
+    if "values" in row:
+        return [*names, *(f"{value:.4f}" for value in row["values"])]
+    if "probability" in row:
+        return [*names, f"{row['probability']:.3f}"]
+    if isinstance(row["label"], list):
+        return [*names, ", ".join(row["label"]) or "-"]
+    return [*names, row["label"], f"{row['probabilities'][row['label']]:.3f}"]

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from edgewise.data.dataset import Dataset
-from edgewise.data.errors import BadGraph
+from edgewise.data.errors import BadGraph, UnreadableSource
 from edgewise.data.reading import read
 from edgewise.data.schema import Schema, ValueColumn, table
+from edgewise.data.sources.table_source import unreadable
 from edgewise.errors import caller, safe_repr
+from edgewise.graphs.drawing import require_package
 
 if TYPE_CHECKING:
     import networkx
 
 MISSING = object()
+FORMATS = {".graphml": "read_graphml", ".gml": "read_gml", ".gexf": "read_gexf"}
+NamedColumns = dict[str, list[Any]]
 
 
 def from_networkx(
@@ -102,3 +107,30 @@ def _check_names(names: list[Any]) -> None:
             caller(),
             "name them by integers or by strings: `networkx.relabel_nodes(graph, str)`",
         )
+
+
+def columns_of(path: Path, key: str, ends: tuple[str, str]) -> tuple[NamedColumns, NamedColumns]:
+    """The columns of nodes and of edges of a file that networkx wrote.
+
+    Nodes are named in the column `key`, those of an edge in `ends`; an absent attribute is null.
+    """
+    require_package("networkx")
+    import networkx
+
+    try:
+        graph = getattr(networkx, FORMATS[path.suffix.lower()])(path)
+    except OSError as problem:
+        raise unreadable(f"`{path}`", problem, "check the path") from None
+    except Exception as problem:  # parsers raise errors of their own
+        what = f"`{path}` is not a {path.suffix[1:]} file: {safe_repr(str(problem))[:80]}"
+        raise UnreadableSource(what, caller(), "write it again with networkx") from None
+    nodes, edges = list(graph.nodes(data=True)), list(graph.edges(data=True))
+    of_nodes = _columns([own for _, own in nodes]) | {key: [node for node, _ in nodes]}
+    start, end = ends
+    both = {start: [a for a, _, _ in edges], end: [b for _, b, _ in edges]}
+    return of_nodes, _columns([own for *_, own in edges]) | both
+
+
+def _columns(rows: list[dict[str, Any]]) -> NamedColumns:
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}

@@ -16,7 +16,7 @@ from edgewise.training.data.batches import IGNORED
 from edgewise.training.data.labelled import LabelledData
 from edgewise.training.data.pairs import PairData
 from edgewise.training.data.text import TextData
-from edgewise.training.graph_objectives import GraphClasses, GraphLabels, GraphValues
+from edgewise.training.graph_objectives import GraphClasses, GraphLabels, GraphLinks, GraphValues
 from edgewise.training.models.classifier import Classifier
 from edgewise.training.models.language import Encoder, Gpt
 from edgewise.training.models.pretrained import FineTuned
@@ -219,4 +219,5 @@ OBJECTIVES = {
     "labels": GraphLabels,
     "ranking": Ranking,
     "hints": NextHints,
+    "links": GraphLinks,
 }

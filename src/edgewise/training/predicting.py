@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from edgewise.language.nodes import Atom
 from edgewise.training import recipe as recipes
 from edgewise.training.data.algorithms import AlgorithmCorpus
 from edgewise.training.data.files import bad
+from edgewise.training.data.graph_corpus import GRAPH
+from edgewise.training.data.links import LinkCorpus
 from edgewise.training.data.triples import TripleCorpus
 from edgewise.training.errors import WrongTask
 from edgewise.training.folder import RECIPE, data_folder
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 BATCH = 256
 MOST_ANSWERS = 5
+PAIRS = 20_000  # that are scored together
 Prediction = dict[str, Any]
 
 
@@ -33,16 +37,21 @@ def predict(
 ) -> Iterator[Prediction]:
     """The prediction for every example of a part, or of all parts: `part="all"`.
 
-    Each is a dictionary with the number of the `example`, and its `label` and `probabilities`, or
-    `values`; of triples, the query, its answer with the filtered rank, and the best answers.
+    Each is a dictionary with the number of the `example`, its `name` in the data, and its `label`
+    and `probabilities`, or `values`; of triples, the query, its answer with the filtered rank, and
+    the best answers. A run on links suggests new ones with `part="new"`: pairs of nodes without an
+    edge that share a neighbour, the likeliest first.
     """
     model, corpus = _opened(Path(run), data)
+    if part == "new" and isinstance(corpus, LinkCorpus):
+        yield from _suggested(model.to(device), corpus)
+        return
     if part != "all" and part not in corpus.parts:
         there = ", ".join(f"`{name}`" for name in corpus.parts)
         raise bad(f"there is no {part} part", Path(run), f"there are {there}, or `all`")
     several = model.table["objective"]["kind"] == "labels"
     model = model.to(device)
-    every = torch.arange(sum(map(len, corpus.parts.values())))
+    every = torch.arange(corpus.examples)
     for chosen in (every if part == "all" else corpus.parts[part]).split(BATCH):
         batch = corpus.of_examples(chosen)
         moved = {n: t.to(device) if n in corpus.moved else t for n, t in batch.items()}
@@ -55,13 +64,29 @@ def predict(
             yield from _answers(corpus, batch, logits)
             continue
         for example, row in zip(chosen.tolist(), logits, strict=True):
-            yield {"example": example, **_shown(row, model.labels, several)}
+            found = _shown(row, model.labels, several)
+            if isinstance(corpus, LinkCorpus):
+                found = {"probability": float(row.sigmoid())}
+            yield {"example": example, "name": corpus.name_of(example), **found}
+
+
+def _suggested(model: Run, corpus: LinkCorpus) -> Iterator[Prediction]:
+    pairs, found = corpus.new_pairs(), []
+    for some in pairs.split(PAIRS, 1):
+        with torch.inference_mode():
+            found.append(model.module(corpus.of_pairs(some))[:, 0].float().cpu().sigmoid())
+    chances = torch.cat(found) if found else torch.zeros(0)
+    for at in chances.argsort(descending=True, stable=True).tolist():
+        ends = pairs[:, at].tolist()
+        named = [corpus.names[n] if corpus.names else str(n) for n in ends]
+        yield {"example": ends, "name": named, "probability": float(chances[at])}
 
 
 def why(run: str | Path, atom: Atom, *, data: str | Path | None = None, graph: int = 0) -> Why:
     """The groundings behind an atom, such as `R.logits(3)`; of many graphs, in graph `graph`.
 
-    Of triples, `graph` is the number of the query; of algorithms, of a graph at a drawn step.
+    A node of one graph is a number, or its name in the data: `R.logits("ann")`. Of triples, `graph`
+    is the number of the query; of algorithms, of a graph at a drawn step.
     """
     model, corpus = _opened(Path(run), data)
     if isinstance(corpus, TripleCorpus | AlgorithmCorpus):
@@ -73,6 +98,8 @@ def why(run: str | Path, atom: Atom, *, data: str | Path | None = None, graph: i
         data = None if grounded is None else grounded(batch)
         answer: Why = model.model.why(atom, data, **model.module.inputs(batch))
         return answer
+    if corpus.level != GRAPH:
+        atom = _numbered(atom, corpus.names)
     if not 0 <= graph < max(len(corpus.graphs), 1):
         what = f"there is no graph {graph}: there are {len(corpus.graphs):,}"
         raise bad(what, Path(run), "number them from 0")
@@ -97,6 +124,14 @@ def _answers(corpus: TripleCorpus, batch: Any, scores: torch.Tensor) -> Iterator
             "rank": rank[at].item(),
             "best": dict(zip(names, shares[at].tolist(), strict=True)),
         }
+
+
+def _numbered(atom: Atom, names: Sequence[str]) -> Atom:
+    """The atom with the numbers of nodes in place of their names."""
+    known = {name: at for at, name in enumerate(names)}
+
+    terms = [known.get(t, t) if isinstance(t, str) else t for t in atom.terms]
+    return replace(atom, terms=tuple(terms))
 
 
 def _shown(row: torch.Tensor, labels: list[str], several: bool) -> Prediction:

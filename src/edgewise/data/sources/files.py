@@ -84,6 +84,15 @@ def _files(path: Path) -> list[Path]:
     return [path]
 
 
+def _mixed_ends(file: Path) -> bool:
+    """Whether a text has line ends of Windows and of Unix."""
+    try:
+        text = file.read_bytes()
+    except OSError:
+        return False
+    return 0 < text.count(b"\r\n") < text.count(b"\n")
+
+
 @contextmanager
 def _tables(path: Path, files: list[Path]) -> Iterator[TableSource]:
     require_package("duckdb")
@@ -100,6 +109,8 @@ def _tables(path: Path, files: list[Path]) -> Iterator[TableSource]:
                 format(connection, shown).create_view(file.stem)
             except (duckdb.Error, OSError, ValueError) as problem:  # pyarrow raises ValueError
                 help = f"the suffix says {file.suffix}: is it such a file, and complete?"
+                if format is _csv and _mixed_ends(file):
+                    help = "some lines end in CR LF and some in LF: write all alike"
                 raise unreadable(f"`{file}`", problem, help) from None
         yield DuckDB(connection, f"`{path}`")
     except duckdb.Error as problem:

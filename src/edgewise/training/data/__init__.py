@@ -6,13 +6,14 @@ extend `files.py`.
 """
 
 from edgewise.training.data.algorithms import AlgorithmData
+from edgewise.training.data.graph_tables import GraphTables
 from edgewise.training.data.graphs import GraphData
 from edgewise.training.data.labelled import LabelledData
 from edgewise.training.data.pairs import PairData
 from edgewise.training.data.text import TextData
 from edgewise.training.data.triples import TripleData
 
-GRAPH_DATA = (GraphData,)
+GRAPH_DATA = (GraphData, GraphTables)
 DATA = {
     "text": TextData,
     "labelled": LabelledData,
@@ -20,4 +21,5 @@ DATA = {
     "graphs": GraphData,
     "triples": TripleData,
     "algorithms": AlgorithmData,
+    "graph-tables": GraphTables,
 }

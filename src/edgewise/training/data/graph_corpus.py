@@ -36,8 +36,9 @@ class GraphCorpus:
     """Graphs with labels of `level`, and the numbers of examples of each part.
 
     `labels` are the classes by name, none of numbers. `pairs` (2, n) are what labels of edges are
-    about. `partitions` ways to divide graphs into batches are used in turn, so that a batch comes
-    again and is grounded once; with 0 every epoch has its own.
+    about. `names` are those of graphs, or of the nodes of one graph. `partitions` ways to divide
+    graphs into batches are used in turn, so that a batch comes again and is grounded once; with 0
+    every epoch has its own.
     """
 
     graphs: Sequence[Graph]
@@ -46,6 +47,7 @@ class GraphCorpus:
     parts: Mapping[str, Tensor]
     labels: Sequence[str] = ()
     pairs: Tensor | None = None
+    names: Sequence[str] = ()
     partitions: int = 4
     tokenizer: Any = None
     tokens: dict[str, int] = field(default_factory=dict)
@@ -61,6 +63,10 @@ class GraphCorpus:
                 found.update(f"{tuple(tensor.shape)}".encode())
                 found.update(tensor.contiguous().numpy().tobytes())
         return found.hexdigest()
+
+    @property
+    def examples(self) -> int:
+        return len(self.target)
 
     @property
     def inputs(self) -> int:
@@ -87,6 +93,12 @@ class GraphCorpus:
         """What models read of a corpus, for `config.json`."""
         names = ("words", "inputs", "edges", "positions", "outputs", "level")
         return {name: int(getattr(self, name)) for name in names}
+
+    def name_of(self, example: int) -> str | list[str]:
+        """The name of a node or graph, of a pair both; numbers where the data has no names."""
+        if self.pairs is None:
+            return self.names[example] if self.names else str(example)
+        return [self.names[n] if self.names else str(n) for n in self.pairs[:, example].tolist()]
 
     def batch(self, size: int, seed: int, step: int) -> Batch:
         """The examples of a step: all labelled nodes of one graph, or some graphs."""

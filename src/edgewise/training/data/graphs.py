@@ -31,27 +31,42 @@ Arrays = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphData:
+class Encodings:
+    """`random_walk`, `laplacian` and `degrees`: features of `position(i)`; see `edgewise.data`.
+
+    `partitions`: so many ways to divide graphs into batches are used in turn, each batch grounded
+    once; 0: every epoch has its own.
+    """
+
+    random_walk: int = number(0, least=0)
+    laplacian: int = number(0, least=0)
+    degrees: int = number(0, least=0)
+    partitions: int = number(4, least=0)
+
+    def placed(self, graph: Graph) -> Graph:
+        """The graph with its encodings."""
+        edge, n = graph.edge, graph.nodes
+        found = [random_walk(edge, n, steps=self.random_walk)] if self.random_walk else []
+        found += [laplacian(edge, n, size=self.laplacian)] if self.laplacian else []
+        found += [degrees(edge, n, most=self.degrees)] if self.degrees else []
+        return replace(graph, position=torch.cat(found, 1)) if found else graph
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphData(Encodings):
     """`path` is a file of graphs; an integer feature is one-hot.
 
     - normalise: rows of x sum to 1
-    - random_walk, laplacian, degrees: features of `position(i)`; see `edgewise.data`
     - folds, fold: a folder of files `test_idx-1.txt`, ... and which of them is the test part; or
       a number, `"10"`, of folds with equal shares of all classes
     - held_out: the share of the rest that is the validation part; with 0 it is the test part
-    - partitions: so many ways to divide graphs into batches are used in turn, each batch grounded
-      once; 0: every epoch has its own
     """
 
     path: str = "."
     normalise: bool = False
-    random_walk: int = number(0, least=0)
-    laplacian: int = number(0, least=0)
-    degrees: int = number(0, least=0)
     folds: str = ""
     fold: int = number(0, least=0)
     held_out: float = number(0.1, least=0.0, below=1.0)
-    partitions: int = number(4, least=0)
 
     def check(self) -> Mistakes:
         if bool(self.folds) != bool(self.fold):
@@ -71,17 +86,9 @@ class GraphData:
             corpus.graphs = [_normalised(graph) for graph in corpus.graphs]
         if len(corpus.parts) < 2:
             corpus.parts = self._split(corpus, folder)
-        corpus.graphs = [self._placed(graph) for graph in corpus.graphs]
+        corpus.graphs = [self.placed(graph) for graph in corpus.graphs]
         corpus.partitions = self.partitions
         return corpus
-
-    def _placed(self, graph: Graph) -> Graph:
-        """The graph with its encodings."""
-        edge, n = graph.edge, graph.nodes
-        found = [random_walk(edge, n, steps=self.random_walk)] if self.random_walk else []
-        found += [laplacian(edge, n, size=self.laplacian)] if self.laplacian else []
-        found += [degrees(edge, n, most=self.degrees)] if self.degrees else []
-        return replace(graph, position=torch.cat(found, 1)) if found else graph
 
     def _split(self, corpus: GraphCorpus, folder: Path) -> dict[str, Tensor]:
         """A fold, and held-out examples of the rest."""
