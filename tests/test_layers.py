@@ -45,7 +45,7 @@ LAYERS = [  # each may import those before it
         "save",
     ),
     *("profile", "explain", "replay", "distributed", "zoo", "training", "hf"),
-    *("attention_graphs", "viz", "viewer", "demo", "cli", "__main__"),
+    *("attention_graphs", "viz", "viewer", "demo", "neuralogic", "cli", "__main__"),
 ]
 AT_CALL_TIME = {  # what reaches a later stage by name, and why
     "__init__.py": "the public names are loaded when first used",

@@ -207,3 +207,15 @@ def test_samples_that_are_refused(tmp_path):
     path.write_text("ok(a).\n")
     queries.write_text("1.0 p.\n1.0 p.\n")
     refused("bad-line", data.neuralogic, path, queries)
+
+
+def test_samples_of_several_lines_and_links(tmp_path):
+    examples, queries = tmp_path / "examples.txt", tmp_path / "queries.txt"
+    examples.write_text("one :- bond(a, b), % first\n  bond(b, a).\ntwo :- bond(a, woman:c).\n")
+    queries.write_text("two :- 0.5 p(c).\none :- 1.0 p(a), 0.0 p(b).\n")
+    found = data.neuralogic(examples, queries)
+    assert [len(atoms) for atoms in found.inputs["facts"].samples] == [2, 2]
+    assert found.labels["p"].keys.tolist() == [[1, 0, 0], [2, 0, 1]]
+    assert found.labels["p"].values.tolist() == [0.5, 1.0, 0.0]
+    queries.write_text("three :- 0.5 p(c).\n")
+    assert refused("bad-line", data.neuralogic, examples, queries).span.line == 1

@@ -8,6 +8,7 @@ bond(a, b, 1), c(a), o(b).                 a sample
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,29 +29,66 @@ def neuralogic(examples: str | Path, queries: str | Path | None = None) -> Datas
     Labels have the number of the sample as first key, then those of the query's terms in
     `names["constant"]`.
     """
+    samples, targets = read_samples(examples, queries)
+    return Dataset({"facts": ragged(samples)}, *_labels(targets))
+
+
+def read_samples(
+    examples: str | Path, queries: str | Path | None = None, *, shares: bool = False
+) -> tuple[list[list[nodes.Atom]], list[Query]]:
+    """The atoms of each sample, and the queries with the numbers of their samples.
+
+    With a file of queries, what stands before `:-` links a query to the sample that has the same.
+    With `shares`, all queries are about one sample if there is only one.
+    """
     samples: list[list[nodes.Atom]] = []
     targets: list[Query] = []
-    for number, line in _lines(examples):
+    links: dict[nodes.Atom, int] = {}
+    for number, line in _statements(examples):
         program = _parsed(examples, number, line)
         if len(program.rules) > 1 or (program.rules and program.facts):
             what = "several statements, some of them rules"
             raise bad_line(examples, number, line, what, "write one sample on a line")
         facts = [fact.atom for fact in program.facts]
         for rule in program.rules:
+            links[rule.head] = len(samples)
             targets.append((len(samples), rule.head))
             facts = [_fact(examples, number, line, item) for item in rule.body]
         samples.append(facts)
     if queries is not None:
-        targets += _queries(queries, len(samples))
-    return Dataset({"facts": ragged(samples)}, *_labels(targets))
+        own = [at for at, atom in targets if atom.weight is not None]
+        targets = [query for query in targets if query[0] in own] if own else []
+        targets += _queries(queries, len(samples), links, shares)
+    return samples, targets
 
 
-def _lines(path: str | Path) -> list[tuple[int, str]]:
-    return [(n, line) for n, line in lines_of(path) if line.strip() and line.strip()[0] not in "%#"]
+def _statements(path: str | Path) -> list[tuple[int, str]]:
+    """Statements with the numbers of their first lines; each is a line if none has its dot."""
+    lines = [(n, s) for n, s in lines_of(path) if s.strip() and s.strip()[0] not in "%#"]
+    ended = [_uncommented(line).endswith(".") for _, line in lines]
+    if all(ended) or not any(ended):
+        return lines
+    found: list[tuple[int, str]] = []
+    is_open = False
+    for (number, line), is_end in zip(lines, ended, strict=True):
+        if is_open:
+            first, before = found.pop()
+            found.append((first, f"{_uncommented(before)} {line.strip()}"))
+        else:
+            found.append((number, line))
+        is_open = not is_end
+    return found
+
+
+def _uncommented(line: str) -> str:
+    """A line without its comment; with strings in it, as it is."""
+    return line.strip() if set(line) & set("\"'") else line.split("%")[0].strip()
 
 
 def _parsed(path: str | Path, number: int, line: str) -> Program:
-    text = line.strip()
+    text = (
+        line.split("%")[0].strip() if "%" in line and not set(line) & set("\"'") else line.strip()
+    )
     try:
         return Program.parse(text if text.endswith(".") else f"{text}.", file=str(path))
     except EdgewiseError as problem:
@@ -60,23 +98,34 @@ def _parsed(path: str | Path, number: int, line: str) -> Program:
 
 def _fact(path: str | Path, number: int, line: str, item: Any) -> nodes.Atom:
     if isinstance(item, nodes.Atom) and not any(isinstance(t, nodes.Variable) for t in item.terms):
-        return item
+        return replace(item, hidden=False)
     what = f"`{item!r}` is not a fact"
     raise bad_line(path, number, line, what, "a sample is atoms without variables")
 
 
-def _queries(path: str | Path, count: int) -> Iterable[Query]:
-    lines = _lines(path)
-    if len(lines) != count:
+def _queries(
+    path: str | Path, count: int, links: dict[nodes.Atom, int], shares: bool
+) -> Iterable[Query]:
+    lines = _statements(path)
+    parsed = [(number, line, _parsed(path, number, line)) for number, line in lines]
+    if parsed and all(program.rules and not program.facts for _, _, program in parsed):
+        for number, line, program in parsed:
+            for rule in program.rules:
+                if rule.head not in links:
+                    what = f"no sample has `{rule.head!r}` before its `:-`"
+                    raise bad_line(path, number, line, what, "write it so in both files")
+                for item in rule.body:
+                    yield links[rule.head], _fact(path, number, line, item)
+        return
+    if len(lines) != count and not (shares and count == 1):
         number, line = lines[min(len(lines), count) - 1] if lines else (1, "")
         what = f"{len(lines)} lines of queries for {count} samples"
         raise bad_line(path, number, line, what, "write the queries of a sample on its line")
-    for sample, (number, line) in enumerate(lines):
-        program = _parsed(path, number, line)
+    for sample, (number, line, program) in enumerate(parsed):
         if program.rules:
             raise bad_line(path, number, line, "a rule is not a query", "write `1.0 predict.`")
         for fact in program.facts:
-            yield sample, fact.atom
+            yield min(sample, count - 1), fact.atom
 
 
 def _labels(targets: list[Query]) -> tuple[dict[str, tuple[Any, ...]], dict[str, Labels]]:

@@ -1,0 +1,46 @@
+"""PyNeuraLogic's interface: its templates, datasets, modules and training, on this compiler."""
+
+from edgewise.neuralogic import core, dataset, nn
+from edgewise.neuralogic.core import (
+    C,
+    Const,
+    F,
+    Metadata,
+    Model,
+    R,
+    Relation,
+    Settings,
+    Template,
+    V,
+    Var,
+)
+from edgewise.neuralogic.dataset import Dataset, FileDataset, Sample
+from edgewise.neuralogic.seeds import initial_seed, manual_seed, seed
+from edgewise.neuralogic.setup import initialize, is_initialized, set_max_memory_size, shutdown
+
+__all__ = [
+    "C",
+    "Const",
+    "Dataset",
+    "F",
+    "FileDataset",
+    "Metadata",
+    "Model",
+    "R",
+    "Relation",
+    "Sample",
+    "Settings",
+    "Template",
+    "V",
+    "Var",
+    "core",
+    "dataset",
+    "initial_seed",
+    "initialize",
+    "is_initialized",
+    "manual_seed",
+    "nn",
+    "seed",
+    "set_max_memory_size",
+    "shutdown",
+]

@@ -1,0 +1,5 @@
+"""Names of PyNeuraLogic's grounders."""
+
+from edgewise.neuralogic.core.settings import Grounder
+
+__all__ = ["Grounder"]

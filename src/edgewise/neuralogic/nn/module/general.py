@@ -1,0 +1,183 @@
+"""Layers over the rows of a relation: linear maps, perceptrons, pooling, positions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from edgewise.errors import caller
+from edgewise.neuralogic.core.constructs.factories import R
+from edgewise.neuralogic.core.constructs.function import Aggregation, Combination, Transformation
+from edgewise.neuralogic.core.constructs.metadata import Metadata
+from edgewise.neuralogic.errors import BadTemplate
+from edgewise.neuralogic.nn.module.module import TemplateModule, atom, line, terms
+
+
+class LinearLayer(TemplateModule):
+    """out = f(W·in)."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        output_name: str,
+        input_name: str,
+        activation: Any = Transformation.IDENTITY,
+        arity: int = 1,
+    ) -> None:
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.output_name, self.input_name = output_name, input_name
+        self.activation, self.arity = activation, arity
+
+    def __call__(self) -> list[Any]:
+        keys = terms(self.arity)
+        head = atom(self.output_name, keys)[self.out_channels, self.in_channels]
+        return [
+            head <= atom(self.input_name, keys),
+            line(self.output_name, self.arity, self.activation),
+        ]
+
+
+class MLP(TemplateModule):
+    """Linear maps with a function after each; two maps are one rule, its head and its body."""
+
+    def __init__(
+        self,
+        units: Sequence[int],
+        output_name: str,
+        input_name: str,
+        activation: Any = Transformation.RELU,
+        arity: int = 1,
+    ) -> None:
+        if len(units) < 2:
+            raise BadTemplate(
+                f"a perceptron has sizes of its input and output, got {list(units)}",
+                caller(),
+                'write `MLP([4, 8, 2], "out", "in")`',
+            )
+        self.units, self.arity = list(units), arity
+        self.output_name, self.input_name, self.activation = output_name, input_name, activation
+
+    def _functions(self, count: int) -> list[Metadata]:
+        if not isinstance(self.activation, Sequence):
+            return [Metadata(transformation=self.activation) for _ in range(count)]
+        found = [Metadata(transformation=one) for one in self.activation[:count]]
+        return found + [Metadata() for _ in range(count - len(found))]
+
+    def __call__(self) -> list[Any]:
+        keys, sizes = terms(self.arity), self.units
+        maps = list(zip(sizes[1:], sizes, strict=False))
+        functions = self._functions(len(sizes))
+        rules, source = [], self.input_name
+        for at in range(0, len(maps), 2):
+            is_last = at + 2 >= len(maps)
+            name = self.output_name if is_last else f"{self.output_name}__mlp{at // 2}"
+            head = atom(name, keys)
+            head = head[maps[at + 1]] if at + 1 < len(maps) else head
+            rules += [
+                (head <= atom(source, keys)[maps[at]]) | functions[at],
+                R.get(name) / self.arity | functions[at + 1],
+            ]
+            source = name
+        return rules
+
+
+class Pooling(TemplateModule):
+    """One value of all rows."""
+
+    def __init__(
+        self, output_name: str, input_name: str, aggregation: Any, input_arity: int = 1
+    ) -> None:
+        self.output_name, self.input_name = output_name, input_name
+        self.aggregation, self.input_arity = aggregation, input_arity
+
+    def __call__(self) -> list[Any]:
+        body = atom(self.input_name, terms(self.input_arity))
+        return [(R.get(self.output_name) <= body) | Metadata(aggregation=self.aggregation)]
+
+
+class MaxPooling(Pooling):
+    """The maximum of all rows."""
+
+    def __init__(self, output_name: str, input_name: str, input_arity: int = 1) -> None:
+        super().__init__(output_name, input_name, Aggregation.MAX, input_arity)
+
+
+class AvgPooling(Pooling):
+    """The average of all rows."""
+
+    def __init__(self, output_name: str, input_name: str, input_arity: int = 1) -> None:
+        super().__init__(output_name, input_name, Aggregation.AVG, input_arity)
+
+
+class SumPooling(Pooling):
+    """The sum of all rows."""
+
+    def __init__(self, output_name: str, input_name: str, input_arity: int = 1) -> None:
+        super().__init__(output_name, input_name, Aggregation.SUM, input_arity)
+
+
+class PositionalEncoding(TemplateModule):
+    """Sines and cosines of the last term, added to the input; wavelengths up to 1000."""
+
+    def __init__(
+        self,
+        embed_dim: int,
+        max_len: int,
+        output_name: str,
+        input_name: str,
+        arity: int = 1,
+        learnable: bool = False,
+    ) -> None:
+        self.embed_dim, self.max_len, self.learnable = embed_dim, max_len, learnable
+        self.output_name, self.input_name, self.arity = output_name, input_name, arity
+
+    def _row(self, position: int) -> list[float]:
+        found = []
+        for at in range(self.embed_dim):
+            angle = position * math.exp(-(at - at % 2) * math.log(1000.0) / self.embed_dim)
+            found.append(math.cos(angle) if at % 2 else math.sin(angle))
+        return found
+
+    def __call__(self) -> list[Any]:
+        name, keys = f"{self.output_name}__pe", terms(self.arity)
+        facts = [atom(name, [*keys[:-1], i])[self._row(i)] for i in range(self.max_len)]
+        rule = atom(self.output_name, keys) <= (atom(name, keys), atom(self.input_name, keys))
+        table = facts if self.learnable else [fact.fixed() for fact in facts]
+        return [*table, rule | [Combination.SUM]]
+
+
+class RvNN(TemplateModule):
+    """A recursive network over trees: f of the sum of W_i times the i-th child."""
+
+    def __init__(
+        self,
+        input_size: int,
+        output_name: str,
+        input_name: str,
+        parent_map_name: str,
+        max_children: int = 2,
+        activation: Any = Transformation.TANH,
+        aggregation: Any = Aggregation.SUM,
+        arity: int = 1,
+    ) -> None:
+        self.input_size, self.max_children, self.arity = input_size, max_children, arity
+        self.output_name, self.input_name = output_name, input_name
+        self.parent_map_name = parent_map_name
+        self.functions = Metadata(transformation=activation, aggregation=aggregation)
+
+    def __call__(self) -> list[Any]:
+        keys, size = terms(self.arity), self.input_size
+        head = atom(self.output_name, [*keys, "P"])
+        leaf = head <= (atom(self.input_name, [*keys, "P"]), atom(self.parent_map_name, ["P"]))
+        rules, children = [leaf | self.functions], []
+        for i in range(1, self.max_children + 1):
+            weight = f"{self.output_name}__rvnn_{i}"
+            children.append(atom(self.output_name, [*keys, f"C{i}"])[weight:size, size])
+            parents = atom(self.parent_map_name, ["P", *(f"C{j}" for j in range(1, i + 1))])
+            rules.append((head <= (*children, parents)) | self.functions)
+        return rules
+
+
+Linear = LinearLayer

@@ -1,0 +1,438 @@
+"""Graph layers: messages along edges `edge(J, I)`, from J to I."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from edgewise.errors import caller
+from edgewise.neuralogic.core.constructs.factories import R, V
+from edgewise.neuralogic.core.constructs.function import Aggregation, Combination, Transformation
+from edgewise.neuralogic.core.constructs.metadata import Metadata
+from edgewise.neuralogic.errors import BadTemplate
+from edgewise.neuralogic.nn.module.general import MLP
+from edgewise.neuralogic.nn.module.module import TemplateModule, atom, line
+
+PRODUCT = Combination.PRODUCT
+
+
+class GraphLayer(TemplateModule):
+    """Names and sizes of a layer, its function and its aggregation."""
+
+    own_aggregation: Any = Aggregation.SUM
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        output_name: str,
+        feature_name: str,
+        edge_name: str,
+        activation: Any = Transformation.IDENTITY,
+        aggregation: Any = None,
+    ) -> None:
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.output_name, self.feature_name, self.edge_name = output_name, feature_name, edge_name
+        self.activation = activation
+        self.aggregation = self.own_aggregation if aggregation is None else aggregation
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.out_channels, self.in_channels
+
+    def _feature(self, node: Any) -> Any:
+        return atom(self.feature_name, [node])
+
+    def _out(self, node: Any = V.I) -> Any:
+        return atom(self.output_name, [node])
+
+    def _hidden_edge(self) -> Any:
+        return R.hidden.get(self.edge_name)(V.J, V.I)
+
+    def _last(self) -> Any:
+        return line(self.output_name, 1, self.activation)
+
+
+class NormalisedLayer(GraphLayer):
+    """A layer with a loop at every node and edges divided by the roots of both degrees."""
+
+    normalize = True
+    add_self_loops = True
+
+    def _named(self, suffix: str, a: Any, b: Any) -> Any:
+        return atom(f"{self.output_name}__{suffix}", [a, b])
+
+    def _edge(self, a: Any, b: Any) -> Any:
+        return self._named("edge", a, b) if self.add_self_loops else atom(self.edge_name, [a, b])
+
+    def _prepared(self) -> list[Any]:
+        """The rules for loops and for degrees."""
+        rules: list[Any] = []
+        if self.add_self_loops:
+            copied = self._named("edge", V.I, V.J) <= atom(self.edge_name, [V.I, V.J])
+            rules += [self._named("edge", V.I, V.I)[1.0].fixed(), copied]
+        if self.normalize:
+            summed = Metadata(aggregation=Aggregation.SUM)
+            count = self._named("edge_count", V.I, V.J)
+            rules += [(count <= self._edge(V.X, node)) | summed for node in (V.J, V.I)]
+            name = f"{self.output_name}__edge_count"
+            rules.append(line(name, 2, Transformation.INVERSE, combination=PRODUCT))
+        return rules
+
+    def _step(self, a: Any, b: Any) -> list[Any]:
+        """The edge from a to b, with its share."""
+        share = Transformation.SQRT(self._named("edge_count", a, b))
+        return [self._edge(a, b), share] if self.normalize else [self._edge(a, b)]
+
+    def _path(self, length: int) -> list[Any]:
+        """The feature of a node, and the edges on the way from it to I0."""
+        pairs = [(f"I{i + 1}", f"I{i}") for i in range(length)]
+        steps = [part for pair in pairs for part in self._step(*pair)]
+        return [self._feature(f"I{length}"), *steps]
+
+
+class GCNConv(NormalisedLayer):
+    """W·Σ of the neighbours' features over the roots of degrees."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        output_name: str,
+        feature_name: str,
+        edge_name: str,
+        activation: Any = Transformation.IDENTITY,
+        aggregation: Any = Aggregation.SUM,
+        add_self_loops: bool | None = None,
+        normalize: bool = True,
+    ) -> None:
+        names = (output_name, feature_name, edge_name)
+        super().__init__(in_channels, out_channels, *names, activation, aggregation)
+        self.normalize = normalize
+        self.add_self_loops = normalize if add_self_loops is None else add_self_loops
+
+    def __call__(self) -> list[Any]:
+        step = self._step(V.J, V.I) if self.normalize else [atom(self.edge_name, [V.J, V.I])]
+        rule = self._out()[self.shape] <= [self._feature(V.J), *step]
+        functions = Metadata(aggregation=self.aggregation, combination=PRODUCT)
+        return [*self._prepared(), rule | functions, self._last()]
+
+
+class SGConv(NormalisedLayer):
+    """W times the features after k steps."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        output_name: str,
+        feature_name: str,
+        edge_name: str,
+        k: int = 1,
+        activation: Any = Transformation.IDENTITY,
+        aggregation: Any = Aggregation.SUM,
+        add_self_loops: bool | None = None,
+        normalize: bool = True,
+    ) -> None:
+        names = (output_name, feature_name, edge_name)
+        super().__init__(in_channels, out_channels, *names, activation, aggregation)
+        self.k, self.normalize = k, normalize
+        self.add_self_loops = normalize if add_self_loops is None else add_self_loops
+
+    def __call__(self) -> list[Any]:
+        functions = Metadata(
+            aggregation=self.aggregation, combination=PRODUCT, duplicate_grounding=True
+        )
+        rule = self._out(V.I0)[self.shape] <= self._path(self.k)
+        return [*self._prepared(), rule | functions, self._last()]
+
+
+class TAGConv(NormalisedLayer):
+    """Σ of W_i times the features after i steps, i up to k."""
+
+    add_self_loops = False
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        output_name: str,
+        feature_name: str,
+        edge_name: str,
+        k: int = 2,
+        activation: Any = Transformation.IDENTITY,
+        aggregation: Any = Aggregation.SUM,
+        normalize: bool = True,
+    ) -> None:
+        names = (output_name, feature_name, edge_name)
+        super().__init__(in_channels, out_channels, *names, activation, aggregation)
+        self.k, self.normalize = k, normalize
+
+    def __call__(self) -> list[Any]:
+        functions = Metadata(aggregation=self.aggregation, combination=PRODUCT)
+        heads = [self._out(V.I0)[self.shape] for _ in range(self.k + 1)]
+        rules = [(head <= self._path(i)) | functions for i, head in enumerate(heads)]
+        return [*self._prepared(), *rules, self._last()]
+
+
+class APPNPConv(NormalisedLayer):
+    """k times: α of the feature and 1 − α of what comes along edges."""
+
+    def __init__(
+        self,
+        output_name: str,
+        feature_name: str,
+        edge_name: str,
+        k: int,
+        alpha: float,
+        activation: Any = Transformation.IDENTITY,
+        aggregation: Any = Aggregation.SUM,
+        add_self_loops: bool | None = None,
+        normalize: bool = True,
+    ) -> None:
+        super().__init__(1, 1, output_name, feature_name, edge_name, activation, aggregation)
+        if not isinstance(k, int) or k < 1:
+            raise BadTemplate(f"there are {k!r} steps", caller(), "write `k=1` or more")
+        self.k, self.alpha, self.normalize = k, alpha, normalize
+        self.add_self_loops = normalize if add_self_loops is None else add_self_loops
+
+    def __call__(self) -> list[Any]:
+        functions = Metadata(aggregation=self.aggregation, combination=PRODUCT)
+        steps = [f"{self.output_name}__{i}" for i in range(1, self.k)]
+        names, rules = [self.feature_name, *steps, self.output_name], []
+        for source, name in pairwise(names):
+            moved = [atom(source, [V.J])[1 - self.alpha].fixed(), *self._step(V.J, V.I)]
+            for body in (self._feature(V.I)[self.alpha].fixed(), moved):
+                rules.append((atom(name, [V.I]) <= body) | functions)
+        return [*self._prepared(), *rules, self._last()]
+
+
+class SAGEConv(GraphLayer):
+    """W₁ times the average of the neighbours, and W₂ times the node."""
+
+    own_aggregation = Aggregation.AVG
+
+    def __call__(self) -> list[Any]:
+        functions = Metadata(aggregation=self.aggregation)
+        around = self._out()[self.shape] <= (self._feature(V.J), self._hidden_edge())
+        own = self._out()[self.shape] <= self._feature(V.I)
+        return [around | functions, own | functions, self._last()]
+
+
+class GINConv(GraphLayer):
+    """W₁ times the sum of the neighbours, and f of W₂·W₃ times the node."""
+
+    def __call__(self) -> list[Any]:
+        functions = Metadata(aggregation=self.aggregation)
+        inner = atom(f"embed__{self.output_name}", [V.I])
+        around = self._out()[self.shape] <= (self._feature(V.J), self._hidden_edge())
+        own = self._out()[self.shape] <= inner[self.in_channels, self.in_channels]
+        return [
+            around | functions,
+            (inner <= self._feature(V.I)) | functions,
+            own | Metadata(transformation=self.activation),
+            self._last(),
+        ]
+
+
+class GINEConv(TemplateModule):
+    """(1 + ε)·x(I) and the sum of relu(x(J) + e(J, I)), as input of `nn_name`."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        feature_name: str,
+        edge_name: str,
+        nn_name: str,
+        eps: float = 0.0,
+        train_eps: bool = False,
+        edge_dim: int | None = None,
+    ) -> None:
+        self.in_channels, self.edge_dim, self.eps, self.train_eps = (
+            in_channels,
+            edge_dim,
+            eps,
+            train_eps,
+        )
+        self.feature_name, self.edge_name, self.nn_name = feature_name, edge_name, nn_name
+
+    def __call__(self) -> list[Any]:
+        name, plus = f"{self.nn_name}__gine", Metadata(combination=Combination.SUM)
+        own = atom(self.feature_name, [V.I])[self.eps + 1]
+        own = own if self.train_eps else own.fixed()
+        edge, rules = self.edge_name, []
+        if self.edge_dim is not None:
+            edge = f"{name}_edge_proj"
+            shape = (self.in_channels, self.edge_dim)
+            rules = [atom(edge, [V.I, V.J])[shape] <= atom(self.edge_name, [V.I, V.J])]
+        pair, total = atom(f"{name}_feat_sum", [V.I, V.J]), atom(f"{name}_feat_agg", [V.I])
+        message = pair <= (atom(self.feature_name, [V.J]), atom(edge, [V.J, V.I]))
+        relu = Metadata(transformation=Transformation.RELU, combination=Combination.SUM)
+        out = atom(f"{name}_out", [V.I])
+        return [
+            *rules,
+            message | relu,
+            (total <= pair) | Metadata(aggregation=Aggregation.SUM),
+            (out <= (own, total)) | plus,
+            atom(self.nn_name, [V.I]) <= out,
+        ]
+
+
+class GENConv(TemplateModule):
+    """A perceptron of x(I) plus the aggregation of relu(x(J) + e(J, I)) + ε."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        output_name: str,
+        feature_name: str,
+        edge_name: str,
+        aggregation: Any = Aggregation.SOFTMAX,
+        num_layers: int = 2,
+        expansion: int = 2,
+        eps: float = 1e-07,
+        train_eps: bool = False,
+        edge_dim: int | None = None,
+    ) -> None:
+        self.in_channels, self.out_channels, self.edge_dim = in_channels, out_channels, edge_dim
+        self.output_name, self.feature_name, self.edge_name = output_name, feature_name, edge_name
+        self.aggregation, self.eps, self.train_eps = aggregation, eps, train_eps
+        inner = [out_channels * expansion] * (num_layers - 1)
+        self.sizes = [out_channels, *inner, out_channels]
+
+    def _feature(self, node: Any) -> Any:
+        found = atom(self.feature_name, [node])
+        is_same = self.in_channels == self.out_channels
+        return found if is_same else found[self.out_channels, self.in_channels]
+
+    def __call__(self) -> list[Any]:
+        name, plus = f"{self.output_name}__gen", Combination.SUM
+        eps = R.get(f"{self.output_name}__eps")
+        constant = eps[self.eps] if self.train_eps else eps[self.eps].fixed()
+        edge, rules = self.edge_name, []
+        if self.edge_dim is not None and self.edge_dim != self.out_channels:
+            edge = f"{name}_edge_proj"
+            shape = (self.out_channels, self.edge_dim)
+            rules = [atom(edge, [V.I, V.J])[shape] <= atom(self.edge_name, [V.I, V.J])]
+        pair, total = atom(f"{name}_feat_sum", [V.I, V.J]), atom(f"{name}_feat_agg", [V.I])
+        message = pair <= (self._feature(V.J), atom(edge, [V.J, V.I]))
+        out = atom(f"{name}_out", [V.I])
+        added = Metadata(aggregation=self.aggregation, combination=plus)
+        perceptron = MLP(self.sizes, self.output_name, f"{name}_out", Transformation.IDENTITY)
+        return [
+            constant,
+            *rules,
+            message | Metadata(transformation=Transformation.RELU, combination=plus),
+            (total <= (pair, eps)) | added,
+            (out <= (self._feature(V.I), total)) | Metadata(combination=plus),
+            *perceptron(),
+        ]
+
+
+class RGCNConv(GraphLayer):
+    """W₀ times the node, and W_r times the average of the neighbours by relation r."""
+
+    own_aggregation = Aggregation.AVG
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        output_name: str,
+        feature_name: str,
+        edge_name: str | None,
+        relations: list[str],
+        activation: Any = Transformation.IDENTITY,
+        aggregation: Any = Aggregation.AVG,
+    ) -> None:
+        names = (output_name, feature_name, edge_name or "")
+        super().__init__(in_channels, out_channels, *names, activation, aggregation)
+        self.relations = relations
+
+    def _edge(self, relation: str) -> Any:
+        if not self.edge_name:
+            return atom(relation, [V.J, V.I])
+        return R.hidden.get(self.edge_name)(V.J, relation, V.I)
+
+    def __call__(self) -> list[Any]:
+        functions = Metadata(aggregation=self.aggregation)
+        own = self._out() <= self._feature(V.I)[self.shape]
+        bodies = [(self._feature(V.J)[self.shape], self._edge(name)) for name in self.relations]
+        return [own | functions, *((self._out() <= b) | functions for b in bodies), self._last()]
+
+
+class GATv2Conv(GraphLayer):
+    """Softmax over J of a·leaky_relu(W₂·x(I) + W₁·x(J)), times W₁·x(J)."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        output_name: str,
+        feature_name: str,
+        edge_name: str,
+        share_weights: bool = False,
+        activation: Any = Transformation.IDENTITY,
+        add_self_loops: bool = True,
+        negative_slope: float = 0.2,
+    ) -> None:
+        super().__init__(
+            in_channels, out_channels, output_name, feature_name, edge_name, activation
+        )
+        self.share_weights, self.negative_slope = share_weights, negative_slope
+        self.add_self_loops = add_self_loops
+
+    def __call__(self) -> list[Any]:
+        name, (rows, columns) = self.output_name, self.shape
+        source, target = f"{name}__right", f"{name}__{'right' if self.share_weights else 'left'}"
+        edge, loops = self.edge_name, []
+        if self.add_self_loops:
+            edge = f"{name}__edge"
+            copied = atom(edge, [V.I, V.J]) <= atom(self.edge_name, [V.I, V.J])
+            loops = [atom(edge, [V.I, V.I])[1.0].fixed(), copied]
+        condition = R.hidden.get(edge)(V.J, V.I)
+        score, share = (atom(f"{name}__{part}", [V.I, V.J]) for part in ("score", "attention"))
+        left = self._feature(V.I)[target:rows, columns]
+        right = self._feature(V.J)[source:rows, columns]
+        leaky = Transformation.LEAKY_RELU(self.negative_slope)
+        softmax = Aggregation.SOFTMAX(agg_terms=["J"])
+        return [
+            *loops,
+            (score <= (left, right, condition)) | [Combination.SUM, leaky],
+            (share <= score[f"{name}__att" : 1, rows]) | [softmax, Transformation.IDENTITY],
+            (self._out() <= (share, right, condition)) | [Aggregation.SUM, PRODUCT],
+            self._last(),
+        ]
+
+
+class ResGatedGraphConv(GraphLayer):
+    """W₃·x(I), and the sum of gates σ(W₁·x(I) + W₂·x(J)) times W₄·x(J)."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        output_name: str,
+        feature_name: str,
+        edge_name: str,
+        gating_activation: Any = Transformation.SIGMOID,
+        activation: Any = Transformation.IDENTITY,
+        aggregation: Any = Aggregation.SUM,
+    ) -> None:
+        names = (output_name, feature_name, edge_name)
+        super().__init__(in_channels, out_channels, *names, activation, aggregation)
+        self.gating_activation = gating_activation
+
+    def __call__(self) -> list[Any]:
+        name, gate = f"{self.output_name}__gate", atom(f"{self.output_name}__gate", [V.I, V.J])
+        edge = atom(self.edge_name, [V.J, V.I])
+        around = self._out() <= (gate, self._feature(V.J)[self.shape], edge)
+        both = Metadata(combination=Combination.ELPRODUCT, aggregation=self.aggregation)
+        return [
+            gate <= (self._feature(V.I)[self.shape], self._feature(V.J)[self.shape]),
+            line(name, 2, self.gating_activation),
+            self._out() <= self._feature(V.I)[self.shape],
+            around | both,
+            self._last(),
+        ]
