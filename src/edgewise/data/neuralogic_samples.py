@@ -86,9 +86,7 @@ def _uncommented(line: str) -> str:
 
 
 def _parsed(path: str | Path, number: int, line: str) -> Program:
-    text = (
-        line.split("%")[0].strip() if "%" in line and not set(line) & set("\"'") else line.strip()
-    )
+    text = _uncommented(line)
     try:
         return Program.parse(text if text.endswith(".") else f"{text}.", file=str(path))
     except EdgewiseError as problem:
