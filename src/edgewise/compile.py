@@ -22,6 +22,7 @@ from edgewise.passes import optimise
 from edgewise.pipeline import refuse_unknown
 from edgewise.plan.lower import assert_well_formed, lower, selections
 from edgewise.plan.nodes import Plan
+from edgewise.plan.value_ranks import by_ranks, ranked
 from edgewise.selecting import Selecting
 from edgewise.weights import PRECISIONS
 
@@ -95,7 +96,7 @@ def compile(
     chosen = selections(program, [o for o in outputs if isinstance(o, nodes.Atom)])
     plan = lower(program, *outputs, several=several, as_inputs=frozenset(chosen))
     stages: dict[str, Any] = {"plan": plan, "without": without}
-    stages["selections"] = tuple(_selection(program, chosen, name) for name in chosen)
+    plan, stages["selections"] = _by_ranks(plan, [_selection(program, chosen, n) for n in chosen])
     plan, stages["passes"] = optimise(plan, without=without)
     if os.environ.get("EDGEWISE_CHECK"):
         for _, made in (("plan", stages["plan"]), *stages["passes"]):
@@ -110,6 +111,16 @@ def compile(
 def _selection(program: Program, chosen: Sequence[str], name: str) -> Plan:
     """The plan of a selection, which takes the others as inputs."""
     return lower(program, nodes.Atom(name), as_inputs=frozenset(chosen) - {name})
+
+
+def _by_ranks(plan: Plan, selected: Sequence[Plan]) -> tuple[Plan, tuple[Plan, ...]]:
+    """A plan and those of its selections, of which some compare ranks."""
+    known = {p.outputs[0].relation: found for p in selected if (found := ranked(p)) is not None}
+    parts: list[Plan] = []
+    for one in selected:
+        found = known.get(one.outputs[0].relation)
+        parts += [one] if found is None else found.plans
+    return by_ranks(plan, known), tuple(by_ranks(part, known) for part in parts)
 
 
 def _shared(

@@ -29,6 +29,7 @@ from edgewise.physical.step import Step
 from edgewise.physical.want import Want, WantLike, read_want
 from edgewise.physical.weights import owner
 from edgewise.plan.nodes import Plan
+from edgewise.plan.value_ranks import SIDES
 
 MOST_GROUNDED = 16  # selections for which a grounding is held
 Selected = dict[str, Tensor | ragged | list[Any]]
@@ -196,6 +197,7 @@ class Selecting(Model):
     ) -> Data:
         """What is grounded on the selections of now; joined when its parts are, if `in_parts`."""
         selected: Selected = {}
+        sides: list[tuple[str, Relation, int]] = []
         for at, (name, model) in enumerate(self.parts):
             self._share(model)
             arity = len(model.plan.outputs[0].terms)
@@ -205,7 +207,14 @@ class Selecting(Model):
             assert isinstance(found, Relation)
             if found.data.ndim > 1 + found.batched:
                 raise not_a_scalar(name, model.plan.rules[-1])
-            selected[name] = _chosen(found, arity, data.samples or _samples(selected))
+            samples = data.samples or _samples(selected)
+            if name.endswith(SIDES):
+                sides.append((name, found, arity))
+            else:
+                selected[name] = _chosen(found, arity, samples)
+            if len(sides) == len(SIDES):
+                selected |= _ranks(sides, samples)
+                sides = []
         in_parts = in_parts or data.want is not None
         return self._ground(len(self.parts), self, data, selected, in_parts)
 
@@ -303,13 +312,19 @@ def _those_of(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
 def _chosen(found: Relation, arity: int, samples: int | None) -> Tensor | ragged | list[Any]:
     """The keys of a selection that hold: one tensor, or one for each sample; atoms if strings."""
     keys, holds = found.index, (found.data != 0).cpu()
-    if found.batched:
-        each = [keys[:, row] for row in holds]
-    elif len(keys) == arity:
-        return _named(found, keys[:, holds])
-    else:
-        chosen = keys[:, holds]
-        each = [chosen[1:, chosen[0] == k] for k in range(samples or 0)]
+    each = [keys[:, row] for row in (holds if found.batched else holds[None])]
+    return _in_samples(found, each, arity, samples)
+
+
+def _in_samples(
+    found: Relation, each: list[Tensor], arity: int, samples: int | None
+) -> Tensor | ragged | list[Any]:
+    """Keys of `arity` columns, with one more for the sample if ragged; or those of each batch."""
+    if not found.batched:
+        (keys,) = each
+        if len(keys) == arity:
+            return _named(found, keys)
+        each = [keys[1:, keys[0] == k] for k in range(samples or 0)]
     if any(bool((own >= STRINGS).any()) for own in each):
         return [_atoms(found, own) for own in each]
     return ragged(each)
@@ -323,6 +338,22 @@ def _samples(selected: Selected) -> int | None:
         if isinstance(one, list) and one and isinstance(one[0], list):
             return len(one)
     return None
+
+
+def _ranks(sides: list[tuple[str, Relation, int]], samples: int | None) -> Selected:
+    """Keys with the rank of their value among those of both sides; NaN compares with none."""
+    values = [found.data.detach().cpu() for _, found, _ in sides]
+    order = torch.cat([value.ravel() for value in values]).unique()
+    made: Selected = {}
+    for (name, found, arity), value in zip(sides, values, strict=True):
+        value = value if found.batched else value[None]
+        rank, fine = torch.searchsorted(order[~order.isnan()], value), ~value.isnan()
+        each = [
+            torch.cat([found.index, own[None]])[:, some]
+            for own, some in zip(rank, fine, strict=True)
+        ]
+        made[name] = _in_samples(found, each, arity + 1, samples)
+    return made
 
 
 def _named(found: Relation, keys: Tensor) -> Tensor | list[Any]:

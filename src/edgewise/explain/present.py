@@ -25,7 +25,7 @@ def runs_in(node: Node, plan: PhysicalPlan, values: Mapping[str, Tensor]) -> lis
     pattern = plan.constants[str(graph.target)] if isinstance(graph, Node) else graph
     like: Any = [read.meta["like"] for read in (q, k) if isinstance(read, Node)]
     batch, _, n, _ = like[0].shape
-    runs = runs_of(found[keys], found.get(queries), batch, n)
+    runs = runs_of(found[keys], found.get(queries), batch, n, pattern)
     return runs if worth_it(runs, pattern, tuple(like[0].shape), like[1].shape[2]) else None
 
 

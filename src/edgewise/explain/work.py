@@ -259,6 +259,9 @@ def _attention(
     attends = {node.target: node for node in nodes if node.op == "call_function"}
     if ATTEND_ALONG in attends:
         return _additive(work, attends[ATTEND_ALONG], counter)
+    if not attends.keys() & ATTENTION:  # no row of it is read
+        made = {"kernel": "attention (empty)", "pattern": repr(step.pattern or full()), "pairs": 0}
+        return made | counter.numbers() | {"not": {}}
     call = _prepared(step, attends, plan)
     pairs, flops, size = call.work
     kernel, runs = call.choice.name, None

@@ -27,9 +27,9 @@ from edgewise.ground.index import (
     index_of,
     locate,
     offsets_of,
-    pack,
 )
 from edgewise.ground.join import Bindings, Budget, OverBudget
+from edgewise.ground.key_runs import KeyRuns
 from edgewise.ground.rules import Grounder
 from edgewise.language import nodes
 from edgewise.language.terms import variables
@@ -68,11 +68,14 @@ def least_fixpoint(grounder: Grounder, bodies: Sequence[Body], part: set[str]) -
         grounder.relations.update(found)
         return
     growth = _Growth(grounder, bodies)
+    held = {body.rule.head.relation: KeyRuns(None) for body in bodies}
+    held |= {name: KeyRuns(grounder.relations.get(name)) for name in part}
+    reads_all = any(_reads_all(body, part) for body in bodies)
     new: dict[str, Tensor] = {}
     for body in bodies:
-        _derive(grounder, body, None, None, new)
-    _accept(grounder, new)
+        _derive(grounder, body, None, held, new)
     for at in range(ROUNDS):
+        _accept(grounder, held, new, reads_all or not new)
         if not new:
             return
         if at > WINDOW and growth.is_endless(new):
@@ -81,9 +84,16 @@ def least_fixpoint(grounder: Grounder, bodies: Sequence[Body], part: set[str]) -
         for body in bodies:
             for at, atom in body.positive.items():
                 if atom.relation in part and atom.relation in last:
-                    _derive(grounder, body, at, last[atom.relation], new)
-        _accept(grounder, new)
+                    _derive(grounder, body, (at, last[atom.relation]), held, new)
     raise endless(bodies[0].rule)
+
+
+def _reads_all(body: Body, part: set[str]) -> bool:
+    """Whether a round reads atoms of the recursion that are not new: beside another one, or where
+    a pattern is as long as they are."""
+    recursive = [atom for atom in body.positive.values() if atom.relation in part]
+    patterns = any(isinstance(literal, nodes.PatternAtom) for literal in body.literals)
+    return len(recursive) > 1 or (patterns and bool(recursive))
 
 
 class _Growth:
@@ -124,31 +134,33 @@ def _largest(index: Index) -> int:
 
 
 def _derive(
-    grounder: Grounder, body: Body, at: int | None, delta: Index | None, new: dict[str, Tensor]
+    grounder: Grounder,
+    body: Body,
+    delta: tuple[int, Index] | None,
+    held: Mapping[str, KeyRuns],
+    new: dict[str, Tensor],
 ) -> None:
-    """Add to `new` the atoms that one rule derives and the database does not have."""
-    bindings = grounder.bindings(body, at, delta)
+    """Add to `new` the atoms that one rule derives and that do not hold yet."""
     head = body.rule.head
-    keys = distinct_rows(grounder.keys(head, bindings))
-    have = grounder.relations.get(head.relation)
-    if have is not None and have.rows and len(keys):
-        keys = keys[~_known(have, keys)]
+    keys = distinct_rows(grounder.keys(head, grounder.bindings(body, *(delta or (None, None)))))
+    if len(keys):
+        keys = keys[~held[head.relation].knows(keys)]
     if len(keys):
         before = new.get(head.relation)
         both = keys if before is None else torch.cat([before, keys])
+        grounder.check_rows(body, held[head.relation].rows + len(both))
         new[head.relation] = distinct_rows(both)
 
 
-def _known(index: Index, keys: Tensor) -> Tensor:
-    if not keys.shape[1]:
-        return torch.ones(len(keys), dtype=torch.bool)
-    have, want = pack(index.keys.unbind(1), keys.unbind(1))
-    return torch.isin(want, have)
-
-
-def _accept(grounder: Grounder, new: dict[str, Tensor]) -> None:
+def _accept(
+    grounder: Grounder, held: Mapping[str, KeyRuns], new: Mapping[str, Tensor], merge: bool
+) -> None:
     for relation, keys in new.items():
-        extend(grounder, relation, [Keys(keys)])
+        held[relation].add(keys)
+    for relation, runs in held.items() if merge else ():
+        merged = runs.merged()
+        if merged is not None:
+            grounder.relations[relation] = merged
 
 
 def _reachable(

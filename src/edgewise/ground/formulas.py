@@ -45,6 +45,13 @@ def computed(
     return torch.from_numpy(keys), torch.from_numpy(fine)
 
 
+def numbers(tree: Tree, columns: Sequence[Tensor], count: int) -> tuple[Column, np.ndarray]:
+    """The values of a tree, and in which rows it has one."""
+    arithmetic = _Arithmetic(Formula("==", tree, 0), columns, count)
+    values = np.asarray(arithmetic.value(tree))
+    return np.broadcast_to(values, arithmetic.fine.shape), arithmetic.fine
+
+
 class _Arithmetic:
     """Computes sides of a formula; `fine` says in which rows that is possible."""
 

@@ -241,6 +241,12 @@ class Grounder:
             atom = "" if budget.at is None else str(body.literals[budget.at])
             raise over_limit(body.rule, count, needed, limit, atom) from None
 
+    def check_rows(self, body: Body, count: int) -> None:
+        """Refuse more atoms of a rule head than may be held."""
+        with self._budget(body) as budget:
+            budget.each = 8 * max(len(body.rule.head.terms), 1)
+            budget.check(count)
+
     def extended(
         self, body: Body, at: int, bindings: Bindings, budget: Budget, replaced: Index | None = None
     ) -> Bindings:

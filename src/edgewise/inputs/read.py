@@ -126,7 +126,7 @@ class InputReader:
     def _check_facts(self, facts: tuple[nodes.Atom, ...]) -> None:
         """Refuse facts of relations that the program does not have, and values like NaN."""
         for atom in facts:
-            if atom.relation not in self.relations:
+            if atom.relation not in self.relations and atom.relation not in self.arities:
                 raise _unknown(atom.relation, self.relations, atom.place)
             value = atom.weight.value if atom.weight is not None else None
             thing = value.thing if isinstance(value, nodes.Opaque) else value

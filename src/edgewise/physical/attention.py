@@ -179,7 +179,9 @@ class AttentionStep:
             return self.kernel(q, k, v, bias, dropout, there, asking).unflatten(1, lead)
         ahead = self.pattern == CAUSAL
         if is_relative(self.pattern) and not (there is None and asking is None):
-            there = q.new_zeros(1, k.shape[-2]) if there is None else there
+            if there is None:
+                assert asking is not None
+                there = asking.new_zeros(1, k.shape[-2])
             return attend_present(q, k, v, there, asking, bias, self.pattern, dropout)
         if self.pattern is None or (ahead and bias is None):  # no graph to plan for: traceable
             return fused(q, k, v, 1.0, causal=ahead, mask=bias, dropout=dropout)

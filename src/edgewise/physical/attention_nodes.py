@@ -151,7 +151,7 @@ def attend_present(
     """
     q, k, v = in_autocast(q, k, v)
     if not q.is_cuda and _interpreter() is None:
-        runs = present.runs_of(keys, queries, q.shape[0], q.shape[2])
+        runs = present.runs_of(keys, queries, q.shape[0], q.shape[2], graph)
         if present.worth_it(runs, graph, tuple(q.shape), k.shape[2]):
             return present.attend_runs(q, k, v, runs, keys, bias, graph, dropout)
     return attend_masked(q, k, v, keys, queries, bias, graph, dropout)

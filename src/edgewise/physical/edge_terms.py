@@ -10,8 +10,10 @@ import torch
 
 from edgewise.graphs import from_edges, full
 from edgewise.ground.index import Grid, Index, locate
+from edgewise.ground.masks.pattern import DENSE, is_irregular, pattern_of_rows
 from edgewise.ground.rules import GroundRule
 from edgewise.language import nodes
+from edgewise.layouts import rows_of_pairs, rows_of_trapezoids, trapezoids
 from edgewise.physical.attention_sides import Axes, EdgeSide
 from edgewise.physical.extents import Refused
 from edgewise.physical.rule import SUM, RuleStep
@@ -42,13 +44,23 @@ def listed_pairs(parts: Sequence[Listed], node: Attention, axes: Axes, pattern: 
 
 def pattern_of(index: Index, names: Sequence[str], node: Attention, axes: Axes) -> Any:
     """The pairs (query, key) that occur among keys, inside the axes."""
+    if isinstance(index, Grid):
+        sizes = dict(zip(names, index.sizes, strict=True))
+        high, wide = (min(sizes[name], axes[name]) for name in (node.query, node.key))
+        ends = trapezoids((0, high), 0, wide)
+        return pattern_of_rows(rows_of_trapezoids(axes[node.query], axes[node.key], ends))
     i, j = (index.column(list(names).index(name)) for name in (node.query, node.key))
     n, m = axes[node.query], axes[node.key]
     inside = (i >= 0) & (i < n) & (j >= 0) & (j < m)
     codes = i[inside] * m + j[inside]  # sorted and distinct much faster than pairs are
     if not bool((codes[1:] > codes[:-1]).all()):
         codes = torch.unique(codes)
-    return from_edges(torch.stack([codes // m, codes % m]), shape=(n, m))
+    i, j = codes // m, codes % m
+    if DENSE * len(codes) >= n * m:
+        rows = rows_of_pairs(n, m, i.numpy(), j.numpy())
+        if is_irregular(rows):
+            return pattern_of_rows(rows)
+    return from_edges(torch.stack([i, j]), shape=(n, m))
 
 
 def edge_side(part: Listed, node: Attention, axes: Axes, pattern: Any) -> EdgeSide:

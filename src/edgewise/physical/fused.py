@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from edgewise.graphs import full
 from edgewise.ground.body import SAMPLE, SAMPLES, Body
 from edgewise.ground.index import Grid
 from edgewise.ground.rules import Grounder, GroundRule
@@ -270,9 +271,9 @@ def _graph(node: Attention, grounder: Grounder, axes: Axes, listed: Sequence[nod
     pattern = None if node.pairs.pattern is None else node.pairs.pattern.pattern
     for atom in listed:
         index = grounder.index(atom.relation, 2)
-        if isinstance(index, Grid):
-            raise Refused(f"`{atom.relation}` lists all pairs")
         pairs = pattern_of(index, [v.name for v in variables(atom.terms)], node, axes)
+        if isinstance(pairs, full):
+            continue
         pattern = pairs if pattern is None else pattern & pairs
     return pattern
 

@@ -6,12 +6,16 @@ by a test, have the classes that their sets of values make. Classes are compared
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from edgewise.ground.masks.comparisons import NotSeparate
 from edgewise.ground.masks.leaves import Leaf, Related, Runs, Test, Tested
 from edgewise.ground.masks.ranges import intervals
+from edgewise.ground.masks.separated import SeparatedSides
 from edgewise.ground.masks.sides import Pairs, attributes_in, codes_of, equal, shown
-from edgewise.ground.masks.split import Sides
+from edgewise.ground.masks.split import Sides, connected
 from edgewise.ground.masks.tokens import Attributes
 from edgewise.layouts import rows_of_pairs
 from edgewise.layouts.ragged import Bools, Ints, distinct, distinct_rows, owners, pointer, ranges
@@ -33,7 +37,33 @@ def of_sides(sides: Sides, pairs: Pairs) -> list[Leaf]:
         right = pairs.of_key(sides.key, sides.shared)
         return [_meeting(sides, left, right)]
     found = intervals(sides, pairs)
-    return _compared(sides, pairs) if found is None else found
+    return _one_by_one(sides, pairs) if found is None else found
+
+
+def _one_by_one(sides: Sides, pairs: Pairs) -> list[Leaf]:
+    """Where a token has one row, tests do not depend on one another."""
+    on_query, on_key = _attributes(sides, pairs)
+    left, right = pairs.of_query(sides.query, on_query), pairs.of_key(sides.key, on_key)
+    if not left.functional or not right.functional:
+        return _compared(sides, pairs)
+    name = shown((*sides.query, *sides.key, *sides.tests))
+    own = {n: c for n, c in right.columns.items() if n not in sides.shared}
+    separated = SeparatedSides(name, left, Attributes(right.token, own, right.count))
+    found: list[Leaf] = [equal(name, left, right, sides.shared)] if sides.shared else []
+    for tests in connected(sides.tests, {*on_query, *on_key}):
+        try:
+            found += separated.leaves(tests)
+        except NotSeparate:
+            one = replace(sides, tests=tuple(tests))
+            leaves = intervals(one, pairs) if len(tests) < len(sides.tests) else None
+            found += _compared(one, pairs) if leaves is None else leaves
+    return found
+
+
+def _attributes(sides: Sides, pairs: Pairs) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The variables of each side that the other side or tests read."""
+    on_query = (*sides.shared, *attributes_in(sides, sides.query, pairs.query))
+    return on_query, (*sides.shared, *attributes_in(sides, sides.key, pairs.key))
 
 
 def _meeting(sides: Sides, left: Attributes, right: Attributes) -> Leaf:
@@ -117,8 +147,7 @@ def _set_classes(found: Attributes, codes: Ints) -> tuple[Ints, Ints, Ints]:
 def _compared(sides: Sides, pairs: Pairs) -> list[Leaf]:
     """Tests of the values that occur, or of pairs where these are too many."""
     name, shared = shown((*sides.query, *sides.key, *sides.tests)), sides.shared
-    on_query = (*shared, *attributes_in(sides, sides.query, pairs.query))
-    on_key = (*shared, *attributes_in(sides, sides.key, pairs.key))
+    on_query, on_key = _attributes(sides, pairs)
     left = pairs.of_query(sides.query, on_query)
     right = pairs.of_key(sides.key, on_key)
     values, u = distinct_rows(left.tuples(on_query))

@@ -364,10 +364,10 @@ def _sort_keys(read: Read) -> list[list[SortKey]]:
 
 
 def _ends(leaf: Interval) -> Ints:
-    """The last rank that each query attends to."""
+    """Where the ranks that each query attends to lie: their middle, times two."""
     found = np.full(len(leaf.ptr) - 1, -1, np.int64)
     some = np.diff(leaf.ptr) > 0
-    found[some] = leaf.stop[leaf.ptr[1:][some] - 1]
+    found[some] = leaf.start[leaf.ptr[:-1][some]] + leaf.stop[leaf.ptr[1:][some] - 1]
     return found
 
 

@@ -11,8 +11,14 @@ from torch import Tensor
 from edgewise.graphs import causal, full
 from edgewise.graphs.int_array import IntArray
 from edgewise.graphs.pattern import Pattern
+from edgewise.ground.masks.cells import Order
+from edgewise.ground.masks.pair_tests import ListTest
 from edgewise.layouts import Blocks, Rows, Trapezoids, rows_of_trapezoids
-from edgewise.layouts.bitmap import Bitmap
+from edgewise.layouts.bitmap import SLAB, Bitmap
+
+MOST_RUNS = 1 << 14
+DENSE = 12  # times the pairs are as many as all: then blocks cost less than a list
+SHORT = 16  # pairs of a run
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,5 +70,20 @@ def pattern_of_rows(rows: Rows | Bitmap) -> Pattern:
         return full()
     if rows.n == rows.m and rows.same_as(causal().rows(rows.n)):
         return causal()
+    if is_irregular(rows):
+        return tested(as_bits(rows))
     runs = IntArray(np.stack(rows.trapezoids().parts, 1))
     return masked(runs, rows.n, rows.m, rows.count(), (rows,))
+
+
+def is_irregular(rows: Rows) -> bool:
+    """Whether pairs are many, and in so many short runs that blocks of them are not alike."""
+    runs = len(rows.start)
+    dense = DENSE * rows.count() >= rows.n * rows.m
+    return runs > MOST_RUNS and dense and rows.count() < SHORT * runs
+
+
+def as_bits(rows: Rows) -> Bitmap:
+    """The same pairs as bits."""
+    test = ListTest(rows, Order(np.arange(rows.n), np.arange(rows.m)))
+    return Bitmap(rows.n, rows.m, test.holds, *test.bounds(SLAB))

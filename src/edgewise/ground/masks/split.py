@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from edgewise.ground.body import SAMPLE
 from edgewise.language import nodes
-from edgewise.language.specials import SPECIALS
+from edgewise.language.specials import computes
 from edgewise.language.terms import variables
 from edgewise.plan.mask import Condition
 
@@ -61,10 +61,10 @@ def names_of(items: Iterable[Condition]) -> set[str]:
 def split(conditions: Sequence[Condition], query: str, key: str) -> list[Part]:
     """The parts of a conjunction; a pair holds if it holds in each."""
     outer = {query, key, SAMPLE.name}
-    return [_part(group, query, key, outer) for group in _connected(conditions, outer)]
+    return [_part(group, query, key, outer) for group in connected(conditions, outer)]
 
 
-def _connected(conditions: Sequence[Condition], outer: set[str]) -> list[list[Condition]]:
+def connected(conditions: Sequence[Condition], outer: set[str]) -> list[list[Condition]]:
     """Groups of conditions that share no variable but those of `outer`."""
     groups: list[tuple[set[str], list[Condition]]] = []
     for item in conditions:
@@ -96,22 +96,36 @@ def _positive(item: nodes.Atom) -> nodes.Atom:
 
 
 def _sides(group: list[Condition], query: str, key: str, outer: set[str]) -> Sides | None:
-    """The two sides; None where an atom is on both, or on none."""
+    """The two sides; None where an atom is on both."""
     atoms = [a for a in group if isinstance(a, nodes.Atom) and not a.negated]
     others = [a for a in group if not (isinstance(a, nodes.Atom) and not a.negated)]
     if any({query, key} <= names_of([atom]) for atom in atoms):
         return None
     far = len(atoms) + 1
     from_query, from_key = _distances(atoms, query, outer), _distances(atoms, key, outer)
-    if any(min(q, k) == far for q, k in zip(from_query, from_key, strict=True)):
-        return None
     left: list[Condition] = []
     right: list[Condition] = []
+    apart: list[Condition] = []
     for atom, q, k in zip(atoms, from_query, from_key, strict=True):
-        (left if q <= k else right).append(atom)
+        (apart if min(q, k) == far else left if q <= k else right).append(atom)
+    for some in connected(apart, outer):
+        of_query, of_key = (
+            _decided(some, others, names_of(side) | {own})
+            for side, own in ((left, query), (right, key))
+        )
+        (right if of_key > of_query else left).extend(some)
     tests = _assigned(others, left, right, query, key)
     shared = (names_of(left) & names_of(right)) - outer
     return Sides(tuple(left), tuple(right), tuple(sorted(shared)), tuple(tests))
+
+
+def _decided(apart: list[Condition], tests: list[Condition], known: set[str]) -> int:
+    """How many tests compare atoms that no other leads to with one side of the pair."""
+    own = names_of(apart)
+    return sum(
+        bool(names & own and names & known and names <= own | known)
+        for names in (names_of([test]) for test in tests)
+    )
 
 
 def _distances(atoms: Sequence[nodes.Atom], start: str, outer: set[str]) -> list[int]:
@@ -157,5 +171,4 @@ def _computes(item: Condition, free: set[str], ends: set[str]) -> bool:
     places = [
         p for p, t in enumerate(item.terms) if isinstance(t, nodes.Variable) and t.name in free
     ]
-    can = {p % len(item.terms) for p in SPECIALS[item.name].computes}
-    return len(places) == 1 and places[0] in can
+    return len(places) == 1 and places[0] in computes(item)

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from edgewise.graphs import causal, full, window
-from edgewise.graphs.algebra import difference, intersection, union
+from edgewise.graphs import causal, full, strided, window
+from edgewise.graphs.algebra import complement, difference, intersection, transpose, union
 from edgewise.kernels.attention.flash import fused
 
 CALL = 1 << 17  # what a call costs beside its pairs: multiplications
@@ -48,14 +48,27 @@ def is_relative(graph: Any) -> bool:
             return all(map(is_relative, graph.members))
         case difference():
             return is_relative(graph.left) and is_relative(graph.right)
-    return graph is None or isinstance(graph, causal | full | window)
+        case complement() | transpose():
+            return is_relative(graph.pattern)
+    return graph is None or isinstance(graph, causal | full | window | strided)
 
 
-def runs_of(keys: Tensor, queries: Tensor | None, batch: int, n: int) -> list[SampleRun]:
+def is_causal(graph: Any) -> bool:
+    """Whether no query of a pattern attends to a later key."""
+    if isinstance(graph, intersection):
+        return any(map(is_causal, graph.members))
+    return isinstance(graph, causal) or (isinstance(graph, difference) and is_causal(graph.left))
+
+
+def runs_of(
+    keys: Tensor, queries: Tensor | None, batch: int, n: int, graph: Any = None
+) -> list[SampleRun]:
     """The runs of a batch; one row of `keys` or `queries` stands for all samples."""
     held = _spans(keys)
     asking = [(0, n)] if queries is None else _spans(queries)
     held, asking = (x * batch if len(x) == 1 else x for x in (held, asking))
+    if is_causal(graph):  # keys after the last query are those of none
+        held = [(a, max(a, min(b, end))) for (a, b), (_, end) in zip(held, asking, strict=True)]
     found, first = [], 0
     for (of, to), same in groupby(zip(asking, held, strict=True)):
         count = len(list(same))
