@@ -23,7 +23,6 @@ from edgewise.pipeline import refuse_unknown
 from edgewise.plan.lower import assert_well_formed, lower, selections
 from edgewise.plan.nodes import Plan
 from edgewise.plan.value_ranks import by_ranks, ranked
-from edgewise.selecting import Selecting
 from edgewise.weights import PRECISIONS
 
 LIMIT = 8 << 30  # bytes
@@ -104,8 +103,15 @@ def compile(
     _refuse_names(plan)
     held = _shared(program, plan, weights, dtype or torch.get_default_dtype())
     options: dict[str, Any] = {"fill": fill, "limit": limit, "seed": seed, "dtype": dtype}
-    kind = Selecting if chosen else Model
+    kind = _selecting() if chosen else Model
     return kind(program, plan, stages, **options, check=check, weights=held, dense=dense)
+
+
+def _selecting() -> type[Model]:
+    """Models whose groundings depend on values leave every trace, which loads Dynamo: a second."""
+    from edgewise.selecting import Selecting
+
+    return Selecting
 
 
 def _selection(program: Program, chosen: Sequence[str], name: str) -> Plan:

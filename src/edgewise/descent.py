@@ -14,13 +14,16 @@ from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from edgewise.errors import caller
 from edgewise.inputs.errors import BadInput
+from edgewise.kernels.scan import Scan
 from edgewise.module import Data, Model
 from edgewise.physical.gradients import Gradients, NotCompiledError
 from edgewise.physical.output import Outputs
 from edgewise.physical.plan import PhysicalPlan
+from edgewise.physical.scan import scan_levels
 from edgewise.physical.tracing import autocasts
 
 Loss = Callable[..., Tensor]
+UNROLLED = 200  # instructions of a recursion: compiling takes as long as there are
 COMPILED = 8  # layouts that one step compiles: each takes seconds
 OWN = {Tensor, torch.nn.Parameter}
 
@@ -194,7 +197,11 @@ class _Layout:
     def __init__(self, plan: PhysicalPlan, outputs: Outputs) -> None:
         self.compiled: dict[Hashable, Gradients] = {}
         self.refuses = None if outputs.is_dense else "an output is a relation of rows"
-        if kernels := plan.kernels:
+        scans = [thing for thing in plan.constants.values() if isinstance(thing, Scan)]
+        long = [scan for scan in scans if len(scan.which) > UNROLLED]
+        if long:
+            self.refuses = f"a recursion of {long[0].levels:,} levels is a loop of its own"
+        elif kernels := [name for name in plan.kernels if name != scan_levels.__name__]:
             self.refuses = f"it calls `{kernels[0]}`, which is not a torch operation"
         self.tensors = plan.tensors
         self.function = plan.lifted
@@ -203,6 +210,9 @@ class _Layout:
         own = ("__builtins__", self.function.__name__)
         names = [n for n, x in scope.items() if n not in own and not isinstance(x, Tensor)]
         things = [scope[name] for name in names]
-        marks = [repr(x) if isinstance(x, plain) else id(x) for x in things]
+        marks = [
+            repr(x) if isinstance(x, plain) else x.key if isinstance(x, Scan) else id(x)
+            for x in things
+        ]
         kinds = [*plan.signature, *((t.shape, t.stride(), t.dtype) for t in self.tensors)]
         self.key = (plan.device, plan.text, *names, *marks, *kinds)

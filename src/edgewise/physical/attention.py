@@ -23,6 +23,7 @@ from edgewise.language.terms import variables
 from edgewise.physical.attention_nodes import additive_output, attend_present, graph_attention
 from edgewise.physical.attention_sides import Axes, EdgeSide, FilledScore, Side
 from edgewise.physical.opaque import opaque
+from edgewise.physical.result_shapes import broadcast
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.state import Column, State, column
 from edgewise.plan.nodes import Attention
@@ -118,7 +119,7 @@ class AttentionStep:
         dropout = self.node.dropout if state.training else 0.0
         read = (q, k, v, bias, edge_bias, edge_scale, there, asking)
         terms = [t for t in read if t is not None]
-        batch = torch.broadcast_shapes(*(t.shape[:1] for t in terms))
+        batch = broadcast(*(t.shape[:1] for t in terms))
         q, k, v = (self.spread(t, *batch) for t in (q, k, v))
         if self.present_keys and (self.order is not None or self.has_terms):
             bias = _added(bias, there)
@@ -230,7 +231,7 @@ class AttentionStep:
             parts.append(data)
         if len(parts) == 1:
             return parts[0]
-        shape = torch.broadcast_shapes(*(p.shape[:-1] for p in parts))
+        shape = broadcast(*(p.shape[:-1] for p in parts))
         return torch.cat([p.expand(*shape, p.shape[-1]) for p in parts], -1)
 
     def weighed(self, order: Sequence[str], state: State) -> tuple[Tensor, tuple[int, ...]]:

@@ -18,6 +18,7 @@ from edgewise.inputs.kinds import dense
 from edgewise.inputs.prepare import prepare
 from edgewise.inputs.range_check import check_keys
 from edgewise.inputs.read import InputReader, check_device, check_dtype
+from edgewise.kernels.attention.trace_names import constant
 from edgewise.passes import optimise
 from edgewise.physical.build import values_of
 from edgewise.physical.data import Data, ForeignData
@@ -62,7 +63,7 @@ def fixed(tensor: Tensor) -> tuple[int, ...]:
     return tuple(len(range(size)) for size in tensor.shape)
 
 
-@torch._dynamo.assume_constant_result
+@constant
 def check_names(of: str, using: str, names: tuple[str, ...]) -> bool:
     """Refuse a trace with inputs that are missing or not in the program."""
     model: Compiled = held(of)
@@ -72,7 +73,7 @@ def check_names(of: str, using: str, names: tuple[str, ...]) -> bool:
     return True
 
 
-@torch._dynamo.assume_constant_result
+@constant
 def refuse_unnamed(of: str, kind: str) -> bool:
     """Refuse a trace with a thing of this kind in the place of grounded data."""
     model: Compiled = held(of)
@@ -80,7 +81,7 @@ def refuse_unnamed(of: str, kind: str) -> bool:
         raise model._reader.unnamed(kind)
 
 
-@torch._dynamo.assume_constant_result
+@constant
 def refuse_want(of: str) -> bool:
     """Refuse a trace in which rows are chosen: which ones decides what is traced."""
     with own_errors():
@@ -91,7 +92,7 @@ def refuse_want(of: str) -> bool:
         )
 
 
-@torch._dynamo.assume_constant_result
+@constant
 def check_kinds(of: str, kinds: tuple[tuple[str, torch.dtype, str], ...], casts: bool) -> bool:
     """Refuse a trace with values of another precision, unless they are cast, or device."""
     model: Compiled = held(of)
@@ -104,7 +105,7 @@ def check_kinds(of: str, kinds: tuple[tuple[str, torch.dtype, str], ...], casts:
     return True
 
 
-@torch._dynamo.assume_constant_result
+@constant
 def ensure(
     of: str, using: str, shapes: Shapes, dtype: torch.dtype, device: str, tracing: bool
 ) -> bool:
@@ -131,7 +132,7 @@ def _ensure(of: str, using: str, shapes: Shapes, dtype: torch.dtype, device: str
             data.keep(key, build_step(model, data, shapes, dtype, torch.device(device)))
 
 
-@torch._dynamo.assume_constant_result
+@constant
 def ensure_plan(
     of: str,
     names: tuple[str, ...],

@@ -22,6 +22,7 @@ from edgewise.kernels.edges import EdgeIndex, relational_attention
 from edgewise.kernels.edges.registry import EdgeOperation, note_choice
 from edgewise.language import nodes
 from edgewise.physical.opaque import opaque
+from edgewise.physical.result_shapes import broadcast
 from edgewise.physical.rule import RuleStep
 from edgewise.physical.state import Column, State, column
 from edgewise.plan.relational import EdgeDot, RelationalAttention
@@ -198,7 +199,7 @@ def _beside(parts: Sequence[Tensor]) -> Tensor:
     """Parts with features side by side, axes that one of them lacks broadcast."""
     if len(parts) == 1:
         return parts[0]
-    shape = torch.broadcast_shapes(*(x.shape[:-1] for x in parts))
+    shape = broadcast(*(x.shape[:-1] for x in parts))
     return torch.cat([x.expand(*shape, x.shape[-1]) for x in parts], -1)
 
 

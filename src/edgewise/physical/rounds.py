@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgewise.checks.evaluation import NoFixedPoint
 from edgewise.ground.body import SAMPLE
 from edgewise.ground.index import Keys
 from edgewise.ground.join import PlanTooLarge, in_bytes
@@ -78,7 +77,9 @@ class Rounds:
             names, shapes = tuple(made), list(made.values())
             bodies.append((names, plan.function))
         rows = sum(index.rows for index in self.component.relations.values())
-        loop = FixedPoint(tuple(bodies), shapes, self.component.grounds[0].rule, rows)
+        from edgewise.physical.fixed_point import repeated  # which loads Dynamo
+
+        loop = FixedPoint(tuple(bodies), shapes, self.component.grounds[0].rule, rows, repeated)
         found = until_still([column.data for column in start.values()], outer, loop)
         return {name: Column(data) for name, data in zip(names, found, strict=True)}
 
@@ -105,29 +106,13 @@ class FixedPoint:
     like: list[Tensor]
     rule: nodes.Rule
     rows: int
+    repeated: Callable[[list[Tensor], list[Tensor], FixedPoint], list[Tensor]]
 
 
 @opaque(like=lambda start, outer, loop: [x.like for x in loop.like])
 def until_still(start: list[Tensor], outer: list[Tensor], loop: FixedPoint) -> list[Tensor]:
     """Rounds until nothing changes: at most one for each atom, and one to see it."""
-    return _repeated(start, outer, loop)
-
-
-@torch.compiler.disable(reason="how many rounds there are depends on values")
-def _repeated(start: list[Tensor], outer: list[Tensor], loop: FixedPoint) -> list[Tensor]:
-    values, last = tuple(start), len(loop.bodies) - 1
-    for number in range(loop.rows + 2):
-        before, (_, body) = values, loop.bodies[min(number, last)]
-        values = body(*values, *outer)
-        same = number >= last and len(before) == len(values)
-        if same and all(torch.equal(a, b) for a, b in zip(before, values, strict=True)):
-            return list(values)
-    raise NoFixedPoint(
-        f"`{loop.rule.head.relation}` still changes after {loop.rows} rounds, one for each of its "
-        "atoms",
-        loop.rule.place,
-        "a cycle improves the value every time: remove it, or set `Program(..., rounds=k)`",
-    )
+    return loop.repeated(start, outer, loop)
 
 
 @dataclass(frozen=True, eq=False)

@@ -78,7 +78,7 @@ class Shapes:
         rule = body.rule
         rows: dict[int, Tensor | None] = {}
         numbers: dict[int, Tensor] = {}
-        columns = {}
+        columns: dict[str, Column] = {}
         for at, literal in enumerate(body.literals):
             match literal:
                 case nodes.Atom() if literal.carries_value:
@@ -93,13 +93,16 @@ class Shapes:
         ground = GroundRule(body, 1, rows, numbers, Grid((1,)), ONE, None)
         plain = tuple(f for f in rule.functions if functions.kind(f) != functions.AGGREGATION)
         step = RuleStep(_bare(ground, plain), nodes.Function("sum_agg"))
-        device = torch.device("meta")
-        lowering = Lowering(device)
-        state = State(columns, self._used(rule), False, torch.float32, device, lowering)
-        try:
-            return self._aggregated(step, state, aggregation, width)
-        except (EdgewiseError, RuntimeError):
-            return None
+        used = self._used(rule)
+        for traced in (True, False):  # symbols have rules for shapes, meta tensors all functions
+            state = _state(columns, used, traced)
+            try:
+                return self._aggregated(step, state, aggregation, width)
+            except NotImplementedError:
+                continue
+            except (EdgewiseError, RuntimeError):
+                return None
+        return None
 
     def _aggregated(
         self, step: RuleStep, state: State, aggregation: nodes.Function, width: int | None
@@ -151,6 +154,8 @@ class Shapes:
 
 def _of_line(listed: Sequence[nodes.Function], columns: Sequence[Column]) -> Shape | None:
     """The shape that functions of a line give of the values of rules."""
+    named = {str(at): column for at, column in enumerate(columns)}
+    columns = list(_state(named, {}, True).relations.values())
     try:
         value = combine(combination(listed), columns)
         for function in listed:
@@ -159,6 +164,16 @@ def _of_line(listed: Sequence[nodes.Function], columns: Sequence[Column]) -> Sha
     except (EdgewiseError, RuntimeError):
         return None
     return value.shape
+
+
+def _state(columns: dict[str, Column], weights: dict[str, Tensor], traced: bool) -> State:
+    """What a rule reads, without numbers: symbols if `traced`, else meta tensors."""
+    device = torch.device("meta")
+    lowering = Lowering(device)
+    if traced:
+        columns = {n: Column(lowering.placeholder(n, c.data)) for n, c in columns.items()}
+        weights = {n: lowering.placeholder(n, tensor) for n, tensor in weights.items()}
+    return State(columns, weights, False, torch.float32, device, lowering)
 
 
 def _meta(shape: Shape) -> Column:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
@@ -88,6 +89,13 @@ class Scan:
     def multiplications(self) -> int:
         """Of one level, on average."""
         return self.work[0] // max(self.levels, 1)
+
+    @cached_property
+    def key(self) -> tuple[Any, ...]:
+        """What it computes: equal ones are the same function."""
+        arrays = (self.which, self.first, self.last, *self.tables)
+        parts = (self.slots, self.instructions, self.shapes, self.inputs, self.results, self.batch)
+        return (*parts, *(array.tobytes() for array in arrays))
 
     @cached_property
     def indices(self) -> list[Tensor]:

@@ -118,9 +118,9 @@ def _run(
         memory.write(slot.offset + first * slot.width, value)
 
     if x.op in (GATHER, SCATTER):
-        index = scan.indices[x.index][lo:hi]
-        low, high = int(index.min()), int(index.max()) + 1
-        index = index - low
+        table = scan.tables[x.index][lo:hi]  # a trace has no numbers of tensors
+        low, high = int(table.min()), int(table.max()) + 1
+        index = torch.from_numpy(table - low)
         if x.op == GATHER:
             write(x.out, lo, read(x.a, low, high).index_select(0, index))
         else:
