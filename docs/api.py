@@ -1,15 +1,14 @@
-"""The API reference: every public name with its signature and docstring, grouped."""
+"""The API reference: every public name, grouped; mkdocstrings shows signature and docstring."""
 
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Iterator
+import json
+from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-LINE = 88
 GROUPS = {  # of the names in `edgewise`
     "Rules": ("R", "V", "C", "F", "W", "Program", "scope", "repeat"),
     "Models": ("Model", "Data", "Relation", "Growing", "Updating", "load", "training_step"),
@@ -52,8 +51,12 @@ RESULTS = (  # made by functions of ours, never by their constructors
     "Communication",
 )
 INTERNAL = {  # methods that other modules of ours call
-    "Data": ("keep", "forget_changed", "live", "stated", "wanting", "part"),
+    "Data": (
+        *("keep", "forget_changed", "live", "stated", "wanting", "part", "is_part", "watch"),
+        *("facts_stand", "hiding", "numbers_of", "of_samples"),
+    ),
     "numbers": ("on",),
+    "rows": ("of", "of_any_precision", "in_precision"),
     "Pattern": (
         *("parts", "residues", "compute_rows", "compute_rows_between", "rows_between"),
         *("trapezoids", "columns", "predicate", "is_arithmetic", "mask", "counts_twice"),
@@ -62,23 +65,29 @@ INTERNAL = {  # methods that other modules of ours call
 
 
 def page() -> str:
-    """The page `reference/api.md`."""
+    """The page `reference/api.md`: the names of `edgewise`."""
     edgewise = import_module("edgewise")
     parts = [
         "# API",
-        "Everything on this page is public: it changes only as [stability](stability.md) says. "
-        "Every other module, class, function and method is internal.",
+        "Everything on this page and [the next](modules.md) is public: it changes only as "
+        "[stability](stability.md) says. Every other module, class, function and method is "
+        "internal. Examples run in the tests.",
     ]
     grouped = [name for names in GROUPS.values() for name in names]
     groups = {**GROUPS, "Others": tuple(n for n in edgewise.__all__ if n not in grouped)}
     for group, names in groups.items():
-        if names:
-            parts.append(f"## {group}")
-            known = [name for name in names if name in edgewise.__all__]
-            parts += [entry(name, getattr(edgewise, name)) for name in known]
+        known = [name for name in names if name in edgewise.__all__]
+        if known:
+            parts += [f"## {group}", contents("edgewise", known)]
+            parts += [entry("edgewise", name, getattr(edgewise, name)) for name in known]
+    return "\n\n".join(parts) + "\n"
+
+
+def modules_page() -> str:
+    """The page `reference/modules.md`: what else is public, module by module."""
+    parts = ["# Modules", "What is public beside [the names of `edgewise`](api.md)."]
     for module, title in MODULES.items():
-        parts.append(f"## `{module}`\n\n{title}.")
-        parts += members(import_module(module))
+        parts += [f"## `{module}`", f"{title}.", *members(import_module(module))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -88,27 +97,36 @@ def members(module: ModuleType) -> list[str]:
     inner = {name: thing for name, thing in found.items() if inspect.ismodule(thing)}
     table = ["| module | |", "| --- | --- |"]
     table += [f"| `{name}` | {_first_line(thing)} |" for name, thing in inner.items()]
-    rest = [entry(name, thing) for name, thing in found.items() if name not in inner]
-    return ["\n".join(table), *rest] if inner else rest
+    rest = [name for name in found if name not in inner]
+    shown = ["\n".join(table)] if inner else []
+    shown += [contents(module.__name__, rest)] if rest else []
+    return shown + [entry(module.__name__, name, found[name]) for name in rest]
+
+
+def contents(module: str, names: Sequence[str]) -> str:
+    """Links to names on the page."""
+    return " · ".join(f"[`{name}`](#{module}.{name})" for name in names)
+
+
+def entry(module: str, name: str, thing: Any) -> str:
+    """One name, for mkdocstrings; of a value, such as `R`, what its type says."""
+    if not (inspect.isclass(thing) or inspect.isfunction(thing)):
+        return f"### `{name}` {{ #{module}.{name} }}\n\n{described(thing)}"
+    options = {"members": [method for method, _ in methods_of(thing)]}
+    options["merge_init_into_class"] = name not in RESULTS and not _is_error(thing)
+    lines = [f"::: {module}.{name}", "    options:"]
+    lines += [f"      {option}: {json.dumps(value)}" for option, value in options.items()]
+    return "\n".join(lines)
+
+
+def _is_error(thing: Any) -> bool:
+    return inspect.isclass(thing) and issubclass(thing, Exception)
 
 
 def public_names(module: ModuleType) -> list[str]:
     """`__all__`, or every public name that the module itself defines."""
     own = [n for n, t in vars(module).items() if getattr(t, "__module__", "") == module.__name__]
     return list(getattr(module, "__all__", [n for n in own if not n.startswith("_")]))
-
-
-def entry(name: str, thing: Any) -> str:
-    """One name: signature, docstring, and the public methods of a class."""
-    shown = f"### `{name}`\n\n"
-    if name not in RESULTS and (inspect.isclass(thing) or inspect.isfunction(thing)):
-        shown += f"```py\n{signature(name, thing)}\n```\n\n"
-    methods = [
-        f"#### `{name}.{method}`\n\n```py\n{signature(method, function)}\n```\n\n"
-        f"{described(function)}"
-        for method, function in methods_of(thing)
-    ]
-    return "\n\n".join([shown + described(thing), *methods])
 
 
 def methods_of(thing: Any) -> list[tuple[str, Any]]:
@@ -129,60 +147,18 @@ def methods_of(thing: Any) -> list[tuple[str, Any]]:
     return list(found.items())
 
 
-def signature(name: str, thing: Any) -> str:
-    """`name(arguments) -> type`, one argument a line if it is long; a property as `name: type`."""
-    if isinstance(thing, property):
-        return f"{name}: {_type(inspect.signature(thing.fget).return_annotation)}"
-    try:
-        found = inspect.signature(thing)
-    except (TypeError, ValueError):
-        return name
-    arguments = list(_arguments(found))
-    result = _type(found.return_annotation)
-    end = f") -> {result}" if result and not inspect.isclass(thing) else ")"
-    line = f"{name}({', '.join(arguments)}{end}"
-    if len(line) <= LINE:
-        return line
-    return f"{name}(\n" + "".join(f"    {argument},\n" for argument in arguments) + end
-
-
-def _arguments(found: inspect.Signature) -> Iterator[str]:
-    """The arguments as they are written, with `*` and `/` where they belong."""
-    kind = inspect.Parameter
-    before = None
-    for name, parameter in found.parameters.items():
-        if name in ("self", "cls"):
-            continue
-        if before == kind.POSITIONAL_ONLY and parameter.kind != before:
-            yield "/"
-        starred = before in (kind.VAR_POSITIONAL, kind.KEYWORD_ONLY)
-        if parameter.kind == kind.KEYWORD_ONLY and not starred:
-            yield "*"
-        before = parameter.kind
-        stars = {kind.VAR_POSITIONAL: "*", kind.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-        annotation = _type(parameter.annotation)
-        shown = f"{stars}{name}" + (f": {annotation}" if annotation else "")
-        if parameter.default is not kind.empty:
-            shown += f" = {_default(parameter.default)}"
-        yield shown
-
-
-def _default(value: object) -> str:
-    shown = re.sub(r"<factory>|<object object at .*>", "...", repr(value))
-    return shown if len(shown) <= 40 else "..."
-
-
-def _type(annotation: object) -> str:
-    """An annotation without the modules that its names come from."""
-    if annotation is inspect.Parameter.empty:
-        return ""
-    shown = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])|edgewise\.(?:\w+\.)*|'", "", shown)
-
-
 def described(thing: object) -> str:
     """The docstring with its examples as code."""
-    lines, shown = (inspect.getdoc(thing) or "").splitlines(), []
+    return with_code(inspect.getdoc(thing) or "")
+
+
+def with_code(docstring: str) -> str:
+    """A docstring with its examples as blocks of code.
+
+    >>> with_code("Two.\\n\\n>>> 1 + 1\\n2").splitlines()
+    ['Two.', '', '```pycon', '>>> 1 + 1', '2', '```']
+    """
+    lines, shown = docstring.splitlines(), []
     inside = False
     for line in lines:
         begins = line.startswith(">>>")

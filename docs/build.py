@@ -6,6 +6,7 @@ A page that prints something else than it says fails the build.
 from __future__ import annotations
 
 import difflib
+import shutil
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +17,7 @@ sys.path.insert(0, str(DOCS))
 import api  # noqa: E402
 import blocks  # noqa: E402
 import errors  # noqa: E402
+import gallery  # noqa: E402
 import tables  # noqa: E402
 
 GENERATED = DOCS / "reference" / "errors"
@@ -38,7 +40,7 @@ def differences() -> list[str]:
     """How the pages differ from what their code prints."""
     found: list[str] = []
     for path in sorted(DOCS.rglob("*.md")):
-        if GENERATED not in path.parents:
+        if not {GENERATED, DOCS / "gallery"} & set(path.parents):
             page = path.read_text(encoding="utf-8")
             new = blocks.executed(page)
             name = str(path.relative_to(DOCS.parent))
@@ -46,10 +48,22 @@ def differences() -> list[str]:
     return found
 
 
+def copy_notebooks() -> None:
+    """The notebooks of the examples, which `mkdocs build` runs."""
+    folder = DOCS / "notebooks"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for path in sorted((DOCS.parent / "examples").glob("*.ipynb")):
+        shutil.copy(path, folder)
+
+
 def main() -> int:
     reference = DOCS / "reference"
     errors.write(GENERATED)
-    for name, made in {**tables.PAGES, "api.md": api.page, "graphs.md": graphs}.items():
+    gallery.write(DOCS)
+    copy_notebooks()
+    own = {"api.md": api.page, "modules.md": api.modules_page, "graphs.md": graphs}
+    for name, made in {**tables.PAGES, **own}.items():
         (reference / name).write_text(made(), encoding="utf-8")
     found = differences()
     print("\n".join(found) if found else "every page prints what it says")

@@ -1,5 +1,6 @@
 """The public boundary: what is public is documented, typed and on the API page."""
 
+import ast
 import importlib.util
 import inspect
 import re
@@ -24,7 +25,7 @@ OPEN = re.compile(r"dict\[str, (typing\.)?Any\]|Graph\[(typing\.)?Any\]")  # JSO
 
 @pytest.fixture(scope="module")
 def page():
-    return api.page()
+    return api.page() + api.modules_page()
 
 
 @pytest.mark.parametrize(("module", "name"), NAMES)
@@ -49,6 +50,13 @@ def test_public_signatures_have_real_types(module, name):
             assert annotation is not inspect.Parameter.empty, f"{shown} lacks a type"
             text = annotation if isinstance(annotation, str) else str(annotation)
             assert not re.search(r"\bAny\b", OPEN.sub("", text)), f"{shown}: {text}"
+
+
+def test_type_checkers_see_the_public_names():
+    tree = ast.parse((ROOT / "src" / "edgewise" / "__init__.py").read_text())
+    (typed,) = (node for node in tree.body if isinstance(node, ast.If))
+    found = {node.names[0].asname: node.module for node in typed.body}
+    assert found == {name: f"edgewise.{home}" for name, home in edgewise._HOMES.items()}
 
 
 def test_public_modules_declare_their_names():

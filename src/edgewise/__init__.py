@@ -1,6 +1,38 @@
 """Networks over structured data as weighted rules about relations, compiled to fast kernels."""
 
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the same names for type checkers, editors and the API page
+    from edgewise.attention_graphs import attention_graph as attention_graph
+    from edgewise.descent import training_step as training_step
+    from edgewise.errors import EdgewiseError as EdgewiseError
+    from edgewise.errors import EdgewiseWarning as EdgewiseWarning
+    from edgewise.explain import Explanation as Explanation
+    from edgewise.flow import Counterexample as Counterexample
+    from edgewise.flow import Reach as Reach
+    from edgewise.grow import Growing as Growing
+    from edgewise.inputs.kinds import numbers as numbers
+    from edgewise.inputs.kinds import ragged as ragged
+    from edgewise.inputs.kinds import rows as rows
+    from edgewise.kernels.attention import attention as attention
+    from edgewise.language import C as C
+    from edgewise.language import F as F
+    from edgewise.language import Program as Program
+    from edgewise.language import R as R
+    from edgewise.language import V as V
+    from edgewise.language import W as W
+    from edgewise.language import repeat as repeat
+    from edgewise.language import scope as scope
+    from edgewise.module import Data as Data
+    from edgewise.module import Model as Model
+    from edgewise.module import Relation as Relation
+    from edgewise.profile import Profile as Profile
+    from edgewise.reference import Solution as Solution
+    from edgewise.reference.why import Why as Why
+    from edgewise.save import load as load
+    from edgewise.update import Updating as Updating
+    from edgewise.viz import Picture as Picture
 
 _HOMES = {
     "R": "language",

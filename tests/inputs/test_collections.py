@@ -87,23 +87,23 @@ def test_repeated_keys_are_refused_counted_or_summed(model):
     twice = [("a", "b"), ("a", "b")]
     with pytest.raises(EdgewiseError, match=r"\('a', 'b'\) twice") as caught:
         model(x=X, edge=twice)
-    assert "repeated='count'" in caught.value.help
-    assert shown(model(x=X, edge=rows(twice, repeated="count"))) == {"R.h('a')": 20.0}
-    assert shown(model(x=X, edge=rows(twice, repeated="once"))) == {"R.h('a')": 10.0}
+    assert "duplicates='count'" in caught.value.help
+    assert shown(model(x=X, edge=rows(twice, duplicates="count"))) == {"R.h('a')": 20.0}
+    assert shown(model(x=X, edge=rows(twice, duplicates="once"))) == {"R.h('a')": 10.0}
     values = torch.tensor([2.0, 3.0], requires_grad=True)
-    found = model(x=X, edge=rows(twice, values, repeated="sum"))
+    found = model(x=X, edge=rows(twice, values, duplicates="sum"))
     assert shown(found) == {"R.h('a')": 50.0}
     found.data.sum().backward()
     assert values.grad.tolist() == [10.0, 10.0]
-    assert rows([], repeated="count").keys.shape[1] == 0
+    assert rows([], duplicates="count").keys.shape[1] == 0
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: rows([(0, 1)], repeated="summ"), "did you mean 'sum'"),
-        (lambda: rows([(0, 1)], repeated="sum"), "with values"),
-        (lambda: rows([(0, 1)], [1.0], repeated="once"), "without values"),
+        (lambda: rows([(0, 1)], duplicates="summ"), "did you mean 'sum'"),
+        (lambda: rows([(0, 1)], duplicates="sum"), "with values"),
+        (lambda: rows([(0, 1)], [1.0], duplicates="once"), "without values"),
         (lambda: rows([(0, 1), (2,)]), "1 terms"),
         (lambda: rows([(0, True)]), "`True` is not a key"),
         (lambda: rows([(0, 0.5)]), "`0.5` is not a key"),

@@ -154,14 +154,14 @@ def _integers(keys: Tensor) -> Tensor:
     return (keys if keys.ndim == 2 else keys.unsqueeze(0)).long().resolve_neg()
 
 
-def combined(keys: Tensor, values: Tensor | None, repeated: str) -> tuple[Tensor, Tensor | None]:
+def combined(keys: Tensor, values: Tensor | None, duplicates: str) -> tuple[Tensor, Tensor | None]:
     """Each key once: repetitions counted, summed, or taken once.
 
     >>> combined(torch.tensor([[3, 1, 3]]), None, "count")
     (tensor([[1, 3]]), tensor([1., 2.]))
     """
     unique, place, counts = keys.unique(dim=1, return_inverse=True, return_counts=True)
-    if repeated == "count":
+    if duplicates == "count":
         return unique, counts.to(torch.get_default_dtype())
     if values is None:
         return unique, None

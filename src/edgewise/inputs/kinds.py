@@ -21,7 +21,7 @@ from edgewise.inputs.key_columns import (
     read_keys,
 )
 
-REPEATED = ("refuse", "count", "sum", "once")
+DUPLICATES = ("refuse", "count", "sum", "once")
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -29,7 +29,7 @@ class rows:
     """A relation as explicit rows: keys, and a value for each.
 
     Keys are a tensor (arity, rows) of integers, a list of tuples of integers and strings, or
-    columns: a frame of pandas, polars or Arrow, or a list of arrays. `repeated` says what a key
+    columns: a frame of pandas, polars or Arrow, or a list of arrays. `duplicates` says what a key
     that occurs again means: it is refused, or occurrences are counted, their values summed, or
     it holds once.
 
@@ -37,7 +37,7 @@ class rows:
     torch.Size([2, 2])
     >>> rows([("ann", "bob"), ("bob", "bob")], [0.5, 2.0]).strings
     ('ann', 'bob')
-    >>> rows([(0, 1), (0, 1)], repeated="count").values
+    >>> rows([(0, 1), (0, 1)], duplicates="count").values
     tensor([2.])
     """
 
@@ -51,15 +51,15 @@ class rows:
         keys: Tensor | np.ndarray | Iterable[object],
         values: Tensor | np.ndarray | Iterable[object] | None = None,
         *,
-        repeated: Literal["refuse", "count", "sum", "once"] = "refuse",
+        duplicates: Literal["refuse", "count", "sum", "once"] = "refuse",
     ) -> None:
         if isinstance(keys, Tensor):
             refuse_layout(keys, "the keys")
         found, strings = read_keys(keys)
         held = None if values is None else _values(values, found)
-        if repeated != "refuse":
-            _check_repeated(repeated, held)
-            found, held = combined(found, held, repeated)
+        if duplicates != "refuse":
+            _check_duplicates(duplicates, held)
+            found, held = combined(found, held, duplicates)
         object.__setattr__(self, "keys", found)
         object.__setattr__(self, "values", held)
         object.__setattr__(self, "strings", strings)
@@ -100,19 +100,23 @@ def _values(item: Any, keys: Tensor) -> Tensor:
     return values
 
 
-def _check_repeated(repeated: str, values: Tensor | None) -> None:
-    if repeated not in REPEATED:
-        near = nearest(repeated, REPEATED) if isinstance(repeated, str) else None
+def _check_duplicates(duplicates: str, values: Tensor | None) -> None:
+    if duplicates not in DUPLICATES:
+        near = nearest(duplicates, DUPLICATES) if isinstance(duplicates, str) else None
         raise BadInput(
-            f"`repeated` is {safe_repr(repeated)}",
+            f"`duplicates` is {safe_repr(duplicates)}",
             caller(),
-            f"did you mean {near!r}?" if near else f"give one of {', '.join(map(repr, REPEATED))}",
+            f"did you mean {near!r}?"
+            if near
+            else f"give one of {', '.join(map(repr, DUPLICATES))}",
         )
-    if (repeated == "sum") == (values is None):
+    if (duplicates == "sum") == (values is None):
         raise BadInput(
-            f"`repeated={repeated!r}` is for keys {'with' if values is None else 'without'} values",
+            f"`duplicates={duplicates!r}` is for keys {'with' if values is None else 'without'} values",
             caller(),
-            "count them: `repeated='count'`" if values is None else "add them: `repeated='sum'`",
+            "count them: `duplicates='count'`"
+            if values is None
+            else "add them: `duplicates='sum'`",
         )
 
 

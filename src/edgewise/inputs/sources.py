@@ -121,8 +121,8 @@ def keyed(name: str, keys: Tensor, values: Tensor | None, strings: Sequence[str]
             raise DuplicateFact(
                 f"`{name}` has the key {shown} twice",
                 caller(),
-                "give each key once, or say what more mean: `rows(keys, repeated='count')`, "
-                "`rows(keys, values, repeated='sum')`",
+                "give each key once, or say what more mean: `rows(keys, duplicates='count')`, "
+                "`rows(keys, values, duplicates='sum')`",
             )
         index = Keys(keys[order])
     stored = torch.ones(len(keys)) if values is None else columns.canonical(values, 1)

@@ -15,6 +15,7 @@ from edgewise.zoo.pretrained.architectures import MODEL_TYPES
 from edgewise.zoo.pretrained.constraints import NAMES, UNSUPPORTED
 from edgewise.zoo.pretrained.fetch import SOURCES
 from edgewise.zoo.pretrained.fields import BadPretrained
+from edgewise.zoo.pretrained.hub import hub_folder, is_hub_name
 from edgewise.zoo.pretrained.model import TOKENS, Pretrained, table_of
 from edgewise.zoo.pretrained.schema import CheckpointSpec, read_config
 from edgewise.zoo.pretrained.tensors import Shape, TensorEntry, check_tensors, shapes_of, to_ours
@@ -25,7 +26,8 @@ RECIPES = ("recipe.toml", "recipe.json")  # of a run, and of one of an older ver
 
 
 def from_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> Pretrained:
-    """The model of a checkpoint: a folder as Hugging Face saves it, a GGUF file, or a run."""
+    """The model of a checkpoint: a folder as Hugging Face saves it, a name of its hub such as
+    "openai-community/gpt2" (from its cache, or downloaded), a GGUF file, or a run."""
     if not isinstance(path, str | Path):
         raise BadPretrained(
             f"a path is a string, not {type(path).__name__}", caller(), "give the path of a folder"
@@ -34,7 +36,7 @@ def from_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
         raise BadPretrained(
             f"`dtype` is {dtype!r}", caller(), "give a floating-point dtype: `dtype=torch.float64`"
         )
-    path = Path(path)
+    path = hub_folder(str(path)) if is_hub_name(path) else Path(path)
     try:
         if path.suffix == ".gguf":
             from edgewise.zoo.pretrained.gguf import read_gguf
