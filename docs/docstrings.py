@@ -10,7 +10,7 @@ import griffe
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from api import with_code  # noqa: E402
+from api import with_code
 
 
 class Examples(griffe.Extension):

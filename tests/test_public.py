@@ -56,7 +56,8 @@ def test_type_checkers_see_the_public_names():
     tree = ast.parse((ROOT / "src" / "edgewise" / "__init__.py").read_text())
     (typed,) = (node for node in tree.body if isinstance(node, ast.If))
     found = {node.names[0].asname: node.module for node in typed.body}
-    assert found == {name: f"edgewise.{home}" for name, home in edgewise._HOMES.items()}
+    homes = {name: f"edgewise.{home}" for name, home in edgewise._HOMES.items()}
+    assert found == homes, "name what is public in both tables of edgewise/__init__.py"
 
 
 def test_public_modules_declare_their_names():

@@ -32,6 +32,8 @@ if TYPE_CHECKING:  # the same names for type checkers, editors and the API page
     from edgewise.reference.why import Why as Why
     from edgewise.save import load as load
     from edgewise.update import Updating as Updating
+    from edgewise.viewer import View as View
+    from edgewise.viewer import view as view
     from edgewise.viz import Picture as Picture
 
 _HOMES = {

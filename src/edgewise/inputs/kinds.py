@@ -112,7 +112,7 @@ def _check_duplicates(duplicates: str, values: Tensor | None) -> None:
         )
     if (duplicates == "sum") == (values is None):
         raise BadInput(
-            f"`duplicates={duplicates!r}` is for keys {'with' if values is None else 'without'} values",
+            f"{duplicates!r} is for keys {'with' if values is None else 'without'} values",
             caller(),
             "count them: `duplicates='count'`"
             if values is None

@@ -84,6 +84,8 @@ class SpecialNamespace:
             'write `R.special.leq(...)`; a relation called special is `R["special"](...)`',
         )
 
+    __le__ = __ge__ = __truediv__ = __call__
+
     def __getattr__(self, name: str) -> Any:
         if is_protocol(name):
             raise AttributeError(name)

@@ -19,6 +19,8 @@ class HiddenNamespace:
             'write `R.hidden.edge(...)`; a relation called hidden is `R["hidden"](...)`',
         )
 
+    __le__ = __ge__ = __truediv__ = __call__
+
     def __getattr__(self, name: str) -> nodes.Atom:
         if is_protocol(name):
             raise AttributeError(name)
