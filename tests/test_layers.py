@@ -71,6 +71,7 @@ EXTRAS = {  # packages that only some folders may import: the others work withou
     "gguf": {"zoo"},
     "pyarrow": {"training", "data"},
     "duckdb": {"data"},
+    "pymetis": {"distributed"},
     "psycopg": {"data"},
     "rdkit": {"data"},
     "datasets": {"training"},

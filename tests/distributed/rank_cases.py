@@ -211,3 +211,100 @@ def refused_models(rank, ranks):
     except EdgewiseError as error:
         found.append(error.code)
     return found
+
+
+NODES, EDGES = 23, 80
+
+
+def graph_models():
+    from edgewise import R
+    from edgewise.zoo import gat, gcn, gin, graphsage
+
+    small = {"features": 5, "inputs": 5, "size": 6, "hidden": 6, "outputs": 3, "dropout": 0.0}
+    for module in (gcn, gat, gin, graphsage):
+        names = module.Config.__dataclass_fields__
+        config = module.Config(**{n: v for n, v in small.items() if n in names})
+        yield module.__name__, module.program(config).compile(R.out, seed=0).double()
+    yield "two hops", two_hops()
+
+
+def two_hops():
+    """Three rules, the second of which joins pairs that are not edges."""
+    from edgewise import F, Program, R, V
+
+    return (
+        Program(
+            [
+                (R.h(V.I) <= (R.x(V.J)["w":4, 5], R.edge(V.J, V.I))) | [F.tanh, F.avg_agg],
+                (R.g(V.I) <= (R.h(V.K), R._edge(V.K, V.J), R._edge(V.J, V.I))) | [F.max_agg],
+                R.out(V.I) <= R.x(V.I)["u":4, 5],
+                R.out(V.I) <= R.g(V.I)["v":4, 4],
+            ]
+        )
+        .compile(R.out, seed=0, fill=0.0)
+        .double()
+    )
+
+
+def every_graph_model(rank, ranks):
+    """Outputs and gradients of graph networks on a partition, beside those of one process."""
+    import torch.distributed as dist
+
+    from edgewise.distributed import partitioned
+
+    mesh = init_device_mesh("cpu", (ranks,))
+    torch.manual_seed(0)
+    edge = torch.unique(torch.randint(NODES, (2, EDGES)), dim=1)
+    some = torch.randint(ranks, (NODES,))
+    some[some == 1] = 0  # a rank without nodes
+    found = {}
+    for name, model in graph_models():
+        x = torch.randn(NODES, 5, dtype=torch.float64, requires_grad=True)
+        expected = model(x=x, edge=edge)
+        w = torch.randn_like(expected)
+        (expected * w).sum().backward()
+        alone = {one: p.grad for one, p in model.named_parameters() if p.grad is not None}
+        for partition in ("metis", "contiguous", some):
+            model.zero_grad()
+            one = partitioned(model, mesh, nodes=NODES, partition=partition, edge=edge)
+            mine = x.detach()[one.nodes].requires_grad_()
+            with counting() as sent:
+                out = one(x=mine)
+            (out * w[one.nodes]).sum().backward()
+            pairs = [(out, expected[one.nodes]), (mine.grad, x.grad[one.nodes])]
+            for weight, p in model.named_parameters():
+                if weight in alone:
+                    grad = torch.zeros_like(p) if p.grad is None else p.grad
+                    dist.all_reduce(grad)
+                    pairs.append((grad, alone[weight]))
+            far = [(a - b).abs().max().item() for a, b in pairs if a.numel()]
+            rows = sum(one.received.values())
+            assert bool(rows) == bool(_only(sent))
+            found[name, str(partition)] = max(far)
+    return found
+
+
+def refused_partitions(rank, ranks):
+    from edgewise import F, Program, R, V
+    from edgewise.distributed import partitioned
+
+    mesh, x = init_device_mesh("cpu", (ranks,)), torch.ones(4, 5)
+    edge = torch.tensor([[0, 1], [1, 2]])
+    mean = Program([(R.h <= R.x(V.I)) | [F.avg_agg]]).compile(R.h)
+    far = Program(
+        [(R.h(V.I) <= (R.h(V.J), R.edge(V.J, V.I))) | [F.min_agg], R.h(V.I) <= R.x(V.I)]
+    ).compile(R.h)
+    found = []
+    for model, options in (
+        (mean, {}),
+        (far, {"edge": edge}),
+        (two_hops().float(), {"edge": edge, "partition": "metes"}),
+        (two_hops().float(), {"edge": edge, "partition": torch.tensor([0, 1, 2, 9])}),
+    ):
+        try:
+            one = partitioned(model, mesh, nodes=4, **{"partition": "contiguous", **options})
+            one(x=x[one.nodes])
+            found.append(None)
+        except EdgewiseError as error:
+            found.append(error.code)
+    return found

@@ -1,11 +1,12 @@
 """Functions on several processes with a gloo group; what hangs is ended."""
 
 import multiprocessing
+import os
 import tempfile
 import traceback
 from datetime import timedelta
 
-PATIENCE = 150  # seconds; a hang is a failure
+PATIENCE = float(os.environ.get("RANK_PATIENCE", "150"))  # seconds; a hang is a failure
 
 
 def started(function, rank, ranks, store, results, arguments):

@@ -2,6 +2,8 @@
 
 from edgewise.distributed.collectives import counting
 from edgewise.distributed.model_scale import ModelScale, scale
+from edgewise.distributed.partition import PartitionQuality, partition_of, quality
+from edgewise.distributed.partitioned_model import PartitionedModel, partitioned
 from edgewise.distributed.rank_model import RankModel, on_mesh
 from edgewise.distributed.shards import Shards
 from edgewise.distributed.simulate import Communication, best_shards, communication
@@ -10,6 +12,8 @@ from edgewise.distributed.traffic import RowSizes
 __all__ = [
     "Communication",
     "ModelScale",
+    "PartitionQuality",
+    "PartitionedModel",
     "RankModel",
     "RowSizes",
     "Shards",
@@ -17,5 +21,8 @@ __all__ = [
     "communication",
     "counting",
     "on_mesh",
+    "partition_of",
+    "partitioned",
+    "quality",
     "scale",
 ]

@@ -139,7 +139,7 @@ def ranks_of(mesh: DeviceMesh, device: torch.device) -> Ranks:
 def _bytes(x: Tensor, width: int) -> Tensor:
     """Rows of bytes: backends do not know all dtypes."""
     if x.numel():
-        return x.view(len(x), -1).view(torch.uint8)
+        return x.view(-1).view(torch.uint8).view(len(x), -1)
     return x.new_empty(len(x), width, dtype=torch.uint8)
 
 

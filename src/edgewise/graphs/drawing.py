@@ -30,6 +30,7 @@ EXTRAS = {  # optional package → the extra of pyproject.toml that installs it
     "matplotlib": "plot",
     "networkx": "graphs",
     "scipy": "graphs",
+    "pymetis": "distributed",
     "transformers": "hf",
     "gguf": "models",
     "tokenizers": "models",

@@ -1,0 +1,101 @@
+"""Rows of a relation that ranks read of one another, as a differentiable exchange."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgewise.distributed.collectives import Ranks
+from edgewise.layouts.ragged import Ints
+from edgewise.physical.opaque import opaque
+
+
+@dataclass(frozen=True, eq=False)
+class Halo:
+    """What a rank sends and receives so that its own rows become all that it reads."""
+
+    ranks: Ranks
+    sent: list[int]
+    index: Tensor  # the own rows that are sent
+    received: list[int]
+    place: Tensor  # of each row that is read, among own rows and then received ones
+    silent: bool  # no rank receives any
+
+    @property
+    def count(self) -> int:
+        """How many rows are received."""
+        return sum(self.received)
+
+
+def halo_of(ranks: Ranks, owner: Ints, read: Ints, own: Ints) -> Halo:
+    """The ranks tell each other which rows they read: `read` and `own` ascend, and every row has an
+    owner."""
+    mine = owner[read] == ranks.rank
+    far = read[~mine]
+    order = np.argsort(owner[far], kind="stable")
+    received = np.bincount(owner[far], minlength=ranks.count)
+    once = [1] * ranks.count
+    sent = ranks.exchange(ranks.integers(received), once, once, "plan")().tolist()
+    wanted = ranks.integers(far[order])
+    rows = ranks.exchange(wanted, received.tolist(), sent, "plan")().cpu().numpy()
+    place = np.empty(len(read), np.int64)
+    place[mine] = np.searchsorted(own, read[mine])
+    arrives = np.empty(len(far), np.int64)
+    arrives[order] = np.arange(len(far))
+    place[~mine] = len(own) + arrives
+    index = ranks.integers(np.searchsorted(own, rows))
+    silent = not int(ranks.gather(ranks.integers([len(far)])).sum())
+    return Halo(ranks, sent, index, received.tolist(), ranks.integers(place), silent)
+
+
+class _Received(torch.autograd.Function):
+    """Rows of other ranks; `flag` needs a gradient wherever gradients are computed, so that every
+    rank takes part in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, halo: Halo, flag: Tensor, rows: Tensor) -> Tensor:
+        ctx.halo = halo
+        found = halo.ranks.exchange(rows.transpose(0, 1), halo.sent, halo.received, "halo")()
+        return found.transpose(0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        halo, rows = ctx.halo, grad.transpose(0, 1)
+        found = halo.ranks.exchange(rows, halo.received, halo.sent, "halo back")()
+        return None, None, found.transpose(0, 1)
+
+
+@opaque(
+    like=lambda data, halo: torch.empty(
+        data.shape[0], len(halo.place), *data.shape[2:], dtype=data.dtype, device="meta"
+    )
+)
+def with_halo(data: Tensor, halo: Halo) -> Tensor:
+    """(batch, own rows, value...) to (batch, rows that are read, value...)."""
+    if halo.silent:
+        return data.index_select(1, halo.place)
+    flag = torch.zeros((), requires_grad=torch.is_grad_enabled() and data.is_floating_point())
+    far = _Received.apply(halo, flag, data.index_select(1, halo.index))
+    return torch.cat([data, far], 1).index_select(1, halo.place)
+
+
+class _Tied(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, *others: Tensor) -> Tensor:
+        ctx.shapes = [(x.shape, x.dtype, x.device) for x in others]
+        return out.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return grad, *(torch.zeros(s, dtype=d, device=w) for s, d, w in ctx.shapes)
+
+
+@opaque(like=lambda out, others: torch.empty(out.shape, dtype=out.dtype, device="meta"))
+def tied(out: Tensor, others: list[Tensor]) -> Tensor:
+    """`out`, whose backward pass goes through the others: on every rank all exchanges have one."""
+    used = [x for x in others if x.is_floating_point()]
+    return _Tied.apply(out, *used) if used else out

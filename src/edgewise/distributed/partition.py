@@ -1,0 +1,104 @@
+"""Partitions of nodes: which rank has which, and what they would send."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgewise.distributed.errors import BadShards
+from edgewise.errors import caller
+from edgewise.graphs.checks import integer
+from edgewise.graphs.drawing import require_package
+from edgewise.layouts.ragged import Ints, pointer
+
+KINDS = ("contiguous", "metis")
+PartitionLike = str | Tensor
+
+
+def partition_of(
+    kind: PartitionLike, nodes: int, ranks: int, edges: Tensor | None = None
+) -> Tensor:
+    """The rank of each node: "contiguous", "metis" for few edges between ranks, or as it is given.
+
+    >>> partition_of("contiguous", 5, 2).tolist()
+    [0, 0, 1, 1, 1]
+    """
+    nodes, ranks = integer(nodes, "nodes"), integer(ranks, "ranks", 1)
+    if isinstance(kind, Tensor):
+        return _checked(kind, nodes, ranks)
+    if kind == "contiguous":
+        bounds = np.array([nodes * rank // ranks for rank in range(ranks + 1)])
+        return torch.from_numpy(np.searchsorted(bounds, np.arange(nodes), side="right") - 1)
+    if kind != "metis":
+        raise BadShards(
+            f"there is no partition `{kind}`", caller(), f"choose one of {', '.join(KINDS)}"
+        )
+    if edges is None:
+        raise BadShards(
+            "METIS cuts a graph, and there are no edges", caller(), "give `edges=`, a (2, e) tensor"
+        )
+    return _by_metis(edges, nodes, ranks)
+
+
+def _checked(listed: Tensor, nodes: int, ranks: int) -> Tensor:
+    integers = not listed.is_floating_point() and listed.dtype != torch.bool
+    if listed.shape != (nodes,) or not integers:
+        raise BadShards(
+            f"a partition is a rank for each of {nodes} nodes, got shape {tuple(listed.shape)}",
+            caller(),
+            "give a tensor of integers, one for each node",
+        )
+    if nodes and (int(listed.min()) < 0 or int(listed.max()) >= ranks):
+        raise BadShards(
+            f"the partition has ranks from {int(listed.min())} to {int(listed.max())}, "
+            f"there are {ranks}",
+            caller(),
+            f"give ranks from 0 to {ranks - 1}",
+        )
+    return listed.to(torch.int64).cpu()
+
+
+def _by_metis(edges: Tensor, nodes: int, ranks: int) -> Tensor:
+    require_package("pymetis")
+    import pymetis
+
+    if ranks == 1 or not nodes:
+        return torch.zeros(nodes, dtype=torch.int64)
+    a, b = edges.cpu().numpy().astype(np.int64)
+    both = np.concatenate([a * nodes + b, b * nodes + a])[np.tile(a != b, 2)]
+    both = np.unique(both)
+    ptr = pointer(np.bincount(both // nodes, minlength=nodes))
+    _, found = pymetis.part_graph(ranks, pymetis.CSRAdjacency(ptr, both % nodes))
+    return torch.tensor(found, dtype=torch.int64)
+
+
+@dataclass(frozen=True)
+class PartitionQuality:
+    """Of a partition of a graph: rows that ranks receive for one hop, and how even the work is."""
+
+    halo: int  # rows that the worst rank receives
+    total: int  # rows that all receive together
+    cut: float  # the share of edges between ranks
+    imbalance: float  # edges of the rank with most, by those of the mean
+
+
+def quality(partition: Tensor, edges: Tensor, ranks: int) -> PartitionQuality:
+    """How good a partition is for messages along edges (source, target).
+
+    >>> edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    >>> quality(torch.tensor([0, 0, 1, 1]), edges, 2)
+    PartitionQuality(halo=1, total=1, cut=0.3333333333333333, imbalance=1.3333333333333333)
+    """
+    rank: Ints = partition.numpy()
+    source, target = edges.cpu().numpy()
+    count = max(len(source), 1)
+    across = rank[source] != rank[target]
+    wanted = np.unique(rank[target][across] * len(rank) + source[across]) // max(len(rank), 1)
+    received = np.bincount(wanted, minlength=ranks)
+    work = np.bincount(rank[target], minlength=ranks)
+    total = int(received.sum())
+    imbalance = float(work.max() * ranks / count)
+    return PartitionQuality(int(received.max()), total, float(across.sum() / count), imbalance)

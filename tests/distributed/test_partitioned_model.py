@@ -1,0 +1,64 @@
+"""Graph networks on a partition of their nodes give what they give on one process."""
+
+import pytest
+import torch
+from rank_cases import every_graph_model, refused_partitions
+from rank_harness import on_ranks
+
+from edgewise.distributed import partition_of, quality
+from edgewise.distributed.errors import BadShards
+
+pytest.importorskip("pymetis", reason="pymetis is not installed")
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_networks_give_what_they_give_on_one_process(ranks):
+    for found in on_ranks(every_graph_model, ranks):
+        assert len(found) == 15
+        assert max(found.values()) <= 1e-12, found
+
+
+def test_rules_over_all_nodes_and_recursion_are_refused_on_all_ranks():
+    for found in on_ranks(refused_partitions, 2):
+        assert found == ["not-distributed", "not-distributed", "bad-shards", "bad-shards"]
+
+
+def communities(groups=8, size=40, seed=0):
+    """Dense inside groups, whose nodes have shuffled numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    inside = torch.randint(size, (2, groups * size * 6), generator=generator)
+    group = torch.randint(groups, (1, inside.shape[1]), generator=generator)
+    order = torch.randperm(groups * size, generator=generator)
+    return order[inside + group * size]
+
+
+def test_metis_finds_communities_that_contiguous_numbers_cut():
+    edges, ranks = communities(), 4
+    by_metis = quality(partition_of("metis", 320, ranks, edges), edges, ranks)
+    plain = quality(partition_of("contiguous", 320, ranks), edges, ranks)
+    assert by_metis.total < plain.total / 4
+    assert by_metis.cut < 0.1 < plain.cut
+    assert by_metis.imbalance < 1.3
+
+
+def test_every_node_has_a_rank():
+    for ranks in (1, 3):
+        edges = torch.tensor([[0, 1, 1], [1, 2, 1]])
+        for kind in ("contiguous", "metis"):
+            found = partition_of(kind, 5, ranks, edges)
+            assert found.shape == (5,)
+            assert 0 <= int(found.min()) <= int(found.max()) < ranks
+    assert partition_of("metis", 0, 2, torch.zeros(2, 0, dtype=torch.int64)).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    "partition", [torch.tensor([0, 1]), torch.tensor([0.0, 1, 0]), torch.tensor([0, 2, 0]), "mets"]
+)
+def test_what_is_no_partition_is_refused(partition):
+    with pytest.raises(BadShards):
+        partition_of(partition, 3, 2)
+
+
+def test_metis_needs_edges():
+    with pytest.raises(BadShards, match="no edges"):
+        partition_of("metis", 3, 2)
