@@ -1,188 +1,134 @@
-"""One to eight rows times matrices: as torch computes them, on any number of threads."""
-
-import os
-import threading
+"""Sums of products of two rows along edges: the kernels, their gradients, and the fused plan."""
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from torch.nn.functional import linear
+from torch.autograd import gradcheck
 
-from edgewise.kernels import products
-from edgewise.kernels import threads as workers
-from edgewise.kernels.products import MOST, Products
-from edgewise.kernels.threads import together
+from edgewise import F, Program, R, V, rows
+from edgewise.kernels.edges import product_index, products, segment_product
+from edgewise.kernels.edges.products import ProductIndex
 
-
-def assert_product(found, x, matrix):
-    """As close as rounding allows for the sizes that are summed."""
-    exact, size = (
-        linear(a, b)
-        for a, b in ((x.double(), matrix.double()), (x.double().abs(), matrix.double().abs()))
-    )
-    assert found.dtype == x.dtype
-    assert bool(((found - exact).abs() <= 16 * torch.finfo(x.dtype).eps * size).all())
-
-
-@pytest.fixture(params=[1, 2, 3])
-def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
-
-
-@settings(max_examples=60)
-@given(st.data())
-def test_as_torch_computes_them(data):
-    dtype = data.draw(st.sampled_from([torch.float32, torch.float64]))
-    lead = data.draw(st.sampled_from([(), (1,), (1, 1), (2, 1), (3, 2), (8,), (9,), (0,)]))
-    width = data.draw(st.integers(1, 130))
-    counts = data.draw(st.lists(st.integers(0, 300), min_size=1, max_size=3))
-    x = torch.randn(*lead, width, dtype=dtype)
-    matrices = [torch.randn(n, width, dtype=dtype) for n in counts]
-    for matrix, found in zip(matrices, Products(matrices)(x), strict=True):
-        assert found.shape == (*lead, len(matrix))
-        assert_product(found, x, matrix)
-
-
-def large(dtype=torch.float32):
-    return torch.randn(130, 257, dtype=dtype), torch.randn(57, 257, dtype=dtype)
-
-
-def test_every_thread_takes_its_share(threads):
-    for rows in range(1, MOST + 1):
-        x, matrices = torch.randn(rows, 257), large()
-        ready = Products(matrices)
-        assert ready.refuses(x) is None
-        for matrix, found in zip(matrices, ready(x), strict=True):
-            assert_product(found, x, matrix)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_what_is_not_a_number_stays_so(value):
-    x, (matrix, _) = torch.randn(2, 257), large()
-    x[1, 100] = value
-    matrix[5, 100], matrix[7, 7] = 0.0, value
-    (found,) = Products([matrix])(x)
-    torch.testing.assert_close(found, linear(x, matrix), rtol=1e-4, atol=1e-4, equal_nan=True)
-
-
-REFUSED = {
-    "gradients": lambda x, m: (x.requires_grad_(), m),
-    "gradients of a matrix": lambda x, m: (x, torch.nn.Parameter(m)),
-    "many rows": lambda x, m: (x.repeat(9, 1), m),
-    "no rows": lambda x, m: (x[:0], m),
-    "half precision": lambda x, m: (x.half(), m.half()),
-    "small": lambda x, m: (x, m[:3]),
-    "not contiguous": lambda x, m: (x, m.T.contiguous().T),
-    "meta": lambda x, m: (x.to("meta"), m.to("meta")),
+CASES = {  # segments, rows of x, rows of w, edges, width, edges of a hub
+    "usual": (5, 7, 3, 40, 6, 0),
+    "one edge": (1, 1, 1, 1, 2, 0),
+    "no edges": (3, 2, 2, 0, 4, 0),
+    "no segments": (0, 2, 2, 0, 4, 0),
+    "odd width": (4, 3, 2, 17, 33, 0),
+    "hubs that are split": (4, 5, 2, 30, 3, 1300),
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_the_rest_is_left_to_torch(case):
-    x, matrix = REFUSED[case](torch.randn(1, 257), large()[0])
-    ready = Products([matrix])
-    assert ready.refuses(x) is not None
-    (found,) = ready(x)
-    assert found.device == x.device
-    assert found.requires_grad == linear(x, matrix).requires_grad
-    if case != "meta":
-        torch.testing.assert_close(found, linear(x, matrix))
+def edges(segments, xs, ws, count, hub):
+    draw = torch.Generator().manual_seed(count + hub)
+    ends = [torch.randint(max(n, 1), (count,), generator=draw) for n in (segments, xs, ws)]
+    return [torch.cat([end, torch.zeros(hub, dtype=torch.int64)]) for end in ends]
 
 
-def test_rows_in_another_precision_are_refused_by_torch():
-    (matrix, _) = large()
-    with pytest.raises(RuntimeError, match="dtype"):
-        Products([matrix])(torch.randn(1, 257, dtype=torch.float64))
+def plain(x, w, ends, segments, scale=None):
+    each = x[ends[1]] * w[ends[2]]
+    each = each if scale is None else each * scale[:, None]
+    return x.new_zeros(segments, x.shape[1]).index_add(0, ends[0], each)
 
 
-def test_inside_of_a_transformation():
-    x, (matrix, _) = torch.randn(4, 257), large()
-    found = torch.vmap(lambda row: Products([matrix])(row)[0])(x)
-    torch.testing.assert_close(found, linear(x, matrix))
+def made(case, dtype=torch.float64):
+    segments, xs, ws, count, d, hub = CASES[case]
+    ends = edges(segments, xs, ws, count, hub)
+    draw = torch.Generator().manual_seed(1)
+    x, w = (torch.randn(n, d, generator=draw).to(dtype).requires_grad_() for n in (xs, ws))
+    scale = torch.randn(count + hub, generator=draw).to(dtype).requires_grad_()
+    return ends, product_index(ends, (segments, xs, ws)), x, w, scale, segments
 
 
-def test_autocast_chooses_the_precision():
-    x, (matrix, _) = torch.randn(1, 257), large()
-    with torch.autocast("cpu", torch.bfloat16):
-        (found,) = Products([matrix])(x)
-        torch.testing.assert_close(found, linear(x, matrix))
-    assert found.dtype == torch.bfloat16
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_values_and_gradients_are_those_of_gather_and_scatter(case, scaled):
+    ends, index, x, w, scale, segments = made(case)
+    scale = scale if scaled else None
+    ours, theirs = segment_product(x, w, index, scale), plain(x, w, ends, segments, scale)
+    assert torch.allclose(ours, theirs, atol=1e-9)
+    inputs = [x, w, scale] if scaled else [x, w]
+    for a, b in zip(
+        *(torch.autograd.grad(y.sin().sum(), inputs) for y in (ours, theirs)), strict=True
+    ):
+        assert torch.allclose(a, b, atol=1e-9)
+    assert torch.allclose(products.reference(x, w, scale, index), theirs, atol=1e-9)
 
 
-def test_gradients_are_those_of_torch():
-    x, (matrix, _) = torch.randn(1, 257, requires_grad=True), large()
-    (found,) = Products([matrix])(x)
-    (grad,) = torch.autograd.grad(found.sum(), x)
-    torch.testing.assert_close(grad, matrix.sum(0, keepdim=True))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_lower_precisions_add_in_float32(dtype):
+    ends, index, x, w, _, segments = made("hubs that are split", dtype)
+    exact = plain(x.double(), w.double(), ends, segments)
+    error = (segment_product(x, w, index).double() - exact).abs().max()
+    rounding = torch.finfo(dtype).eps + 32 * torch.finfo(torch.float32).eps  # of the sums
+    assert error <= exact.abs().max() * rounding
 
 
-def test_without_numba_torch_computes(monkeypatch):
-    monkeypatch.setattr(products, "no_numba", lambda device: "numba is not installed")
-    x, matrices = torch.randn(1, 257), large()
-    ready = Products(matrices)
-    assert ready.refuses(x) == "numba is not installed"
-    torch.testing.assert_close(ready(x)[0], linear(x, matrices[0]))
+def test_gradients_can_be_differentiated():
+    _, index, x, w, _, _ = made("usual")
+    assert gradcheck(lambda x, w: segment_product(x, w, index), (x, w))
+    assert torch.autograd.gradgradcheck(lambda x, w: segment_product(x, w, index), (x, w))
 
 
-def counted(seen, item, first, last):
-    seen.extend((item, i) for i in range(first, last))
+def test_an_index_survives_the_way_through_an_operator():
+    _, index, x, w, scale, _ = made("usual")
+    again = ProductIndex.of(index.tensors)
+    assert torch.equal(segment_product(x, w, again, scale), segment_product(x, w, index, scale))
 
 
-def test_every_row_of_every_item_once(threads):
-    for counts in ([5], [0, 1, 7], [1, 1]):
-        seen = []
-        together(counted, [(seen, k) for k in range(len(counts))], counts)
-        assert sorted(seen) == [(k, i) for k, n in enumerate(counts) for i in range(n)]
+def test_transforms_see_an_operator():
+    _, index, x, w, _, _ = made("usual")
+    torch.library.opcheck(
+        torch.ops.edgewise.segment_product.default,
+        (x.detach(), w.detach(), None, index.tensors),
+        test_utils=["test_schema", "test_faketensor"],
+    )
 
 
-def test_a_failure_anywhere_is_the_callers(threads):
-    def fails(first, last):
-        if last == 6:
-            raise ValueError("the last row")
-
-    with pytest.raises(ValueError, match="the last row"):
-        together(fails, [()], [6])
-    test_every_row_of_every_item_once(threads)
+def messages(*more, functions=()):
+    body = (R.x(V.J), R.w(V.K), R._edge(V.I, V.K, V.J), *more)
+    return Program([(R.y(V.I) <= body) | [F.elproduct, *functions], R.y(V.I) <= R.x(V.I)])
 
 
-def test_many_callers_at_once(threads):
-    x, matrices = torch.randn(1, 257), large()
-    ready, wrong = Products(matrices), []
-
-    def call():
-        for _ in range(50):
-            found = ready(x)
-            if not all(
-                torch.allclose(f, linear(x, m), atol=1e-4)
-                for f, m in zip(found, matrices, strict=True)
-            ):
-                wrong.append(found)
-
-    callers = [threading.Thread(target=call) for _ in range(4)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
-    assert not wrong
+def graph(n=300, k=4, e=4000):
+    draw = torch.Generator().manual_seed(0)
+    sizes = (n, k, n)
+    return torch.stack([torch.randint(s, (e,), generator=draw) for s in sizes]).unique(dim=1)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_a_forked_process_has_workers_of_its_own():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        together(counted, [([], 0)], [4])
-        assert workers._crew.workers
-        child = os.fork()
-        if not child:
-            seen = []
-            together(counted, [(seen, 0)], [4])
-            os._exit(0 if len(seen) == 4 else 1)
-        assert os.waitpid(child, 0)[1] == 0
-    finally:
-        torch.set_num_threads(before)
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("case", ["sum", "mean", "hidden", "scaled"])
+def test_a_plan_that_multiplies_rows_equals_the_one_that_writes_them_out(case, batch):
+    edge, n, k, d = graph(), 300, 4, 8
+    more = {"hidden": (~R._hide(V.I, V.K, V.J),), "scaled": (R.s(V.I, V.K, V.J),)}.get(case, ())
+    program = messages(*more, functions=[F.avg_agg] if case == "mean" else [])
+    if case == "scaled":
+        program = Program([
+            (R.y(V.I) <= (R.s(V.I, V.K, V.J), R.x(V.J) * R.w(V.K))) | [F.product],
+            R.y(V.I) <= R.x(V.I),
+        ])  # fmt: skip
+    draw = torch.Generator().manual_seed(2)
+    x = torch.randn(batch, n, d, generator=draw, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(batch, k, d, generator=draw, dtype=torch.float64, requires_grad=True)
+    s = torch.randn(edge.shape[1], generator=draw, dtype=torch.float64)
+    found = []
+    for without in ([], ["fuse gathers"]):
+        model = program.compile(R.y, dtype=torch.float64, without=without)
+        data = model.ground(s=rows(edge, s)) if case == "scaled" else model.ground(edge=rows(edge))
+        hide = {"hide": rows(edge[:, ::7])} if case == "hidden" else {}
+        y = model(data, x=x, w=w, **hide)
+        found.append([y, *torch.autograd.grad(y.sin().sum(), [x, w])])
+        if not without:
+            text = str(model.explain(data, x=x, w=w, **hide, stage="kernels"))
+            assert "aggregate sum (numba)" in text or "aggregate avg (numba)" in text, text
+    for a, b in zip(*found, strict=True):
+        assert torch.allclose(a, b, atol=1e-9)
+
+
+def test_a_compiled_trace_gives_the_same():
+    edge = graph()
+    model = messages().compile(R.y, dtype=torch.float64)
+    data = model.ground(edge=rows(edge))
+    draw = torch.Generator().manual_seed(2)
+    x, w = (torch.randn(2, m, 8, generator=draw, dtype=torch.float64) for m in (300, 4))
+    traced = torch.compile(model, backend="eager", fullgraph=True)
+    assert torch.allclose(traced(data, x=x, w=w), model(data, x=x, w=w))

@@ -25,8 +25,8 @@ from edgewise.kernels.attention.contract import Case, Options, TermInputs
 from edgewise.kernels.attention.flash import fused
 from edgewise.kernels.attention.prepared import Prepared, Split, prepare_call
 from edgewise.kernels.chosen import Chosen
-from edgewise.kernels.edges import EdgeIndex
-from edgewise.kernels.edges.registry import SEGMENTS
+from edgewise.kernels.edges import EdgeIndex, ProductIndex
+from edgewise.kernels.edges.registry import REDUCTIONS
 from edgewise.kernels.scan import Scan
 from edgewise.physical.attention import AttentionStep
 from edgewise.physical.attention_nodes import ATTEND, ATTEND_ALONG, ATTEND_PRESENT
@@ -180,7 +180,9 @@ class Counter(TorchDispatchMode):
             tensors = [n.meta["like"] for n in node.all_input_nodes if "like" in n.meta]
             made = node.meta.get("like")
             index = [plan.constants.get(str(n.target)) for n in node.all_input_nodes]
-            edges = sum(thing.edges for thing in index if isinstance(thing, EdgeIndex))
+            edges = sum(
+                thing.edges for thing in index if isinstance(thing, EdgeIndex | ProductIndex)
+            )
             read = [t for t in (*tensors, made) if t is not None]
             self.flops += edges * math.prod(tensors[0].shape[1:])
             self.flops += sum(thing.flops for thing in index if isinstance(thing, Scan))
@@ -216,7 +218,7 @@ def _levels_kernel(step: Levels, seen: Sequence[Chosen]) -> str:
 
 
 def _rule_kernel(step: RuleStep, seen: Sequence[Chosen], nodes: Sequence[Node]) -> str:
-    aggregated = [choice.name for choice in seen if choice.operation in SEGMENTS]
+    aggregated = [choice.name for choice in seen if choice.operation in REDUCTIONS]
     one = ALL_MEMBERS.name in aggregated  # which is a product itself
     parts = ["linear"] if any(map(_is_product, nodes)) and not one else []
     parts += [f"products ({c.name})" for c in seen if c.operation == "grouped_linear"]
@@ -241,7 +243,7 @@ def _is_product(node: Node) -> bool:
 def _reasons(piece: Piece, seen: Sequence[Chosen]) -> dict[str, Any]:
     """Why not other kernels: for each that ran, and where rows are written out instead."""
     found = {name: reason for choice in seen for name, reason in choice.refusals}
-    if isinstance(piece, RuleStep) and not any(c.operation in SEGMENTS for c in seen):
+    if isinstance(piece, RuleStep) and not any(c.operation in REDUCTIONS for c in seen):
         reason = piece.written_out
         found |= {} if reason is None else {"aggregate": reason}
     return {"not": found} if found else {}

@@ -18,6 +18,8 @@ from edgewise.kernels.edges.operators import (
     segment_mean,
     segment_sum,
 )
+from edgewise.kernels.edges.product_operator import segment_product
+from edgewise.kernels.edges.products import ProductIndex, product_index
 from edgewise.kernels.edges.registry import KERNELS, EdgeOperation, choose
 from edgewise.kernels.edges.relational_operator import relational_attention
 
@@ -26,15 +28,18 @@ __all__ = [
     "EdgeIndex",
     "EdgeOperation",
     "Grouping",
+    "ProductIndex",
     "SplitCSR",
     "additive_attention",
     "choose",
     "edge_index",
     "grouped_linear",
     "grouping",
+    "product_index",
     "relational_attention",
     "segment_extreme",
     "segment_index",
     "segment_mean",
+    "segment_product",
     "segment_sum",
 ]

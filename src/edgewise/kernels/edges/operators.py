@@ -18,12 +18,13 @@ from torch.overrides import handle_torch_function, has_torch_function
 from edgewise.errors import caller
 from edgewise.kernels.attention.autocast import without_autocast
 from edgewise.kernels.edges.index import EdgeIndex, Grouping
+from edgewise.kernels.edges.products import ProductIndex
 from edgewise.kernels.edges.reference import wide
 from edgewise.kernels.edges.registry import EdgeOperation, choose, function
 from edgewise.kernels.flat import Heads, heads_of
 
 PLAIN = (Tensor, torch.nn.Parameter)
-Prepared = EdgeIndex | Grouping
+Prepared = EdgeIndex | Grouping | ProductIndex
 Gradients = tuple[Tensor | None, ...]
 
 
@@ -40,7 +41,7 @@ class Operation:
     def __init__(
         self,
         schema: str,
-        prepared: type[EdgeIndex] | type[Grouping],
+        prepared: type[EdgeIndex] | type[Grouping] | type[ProductIndex],
         fake: Callable[..., Any],
         gradients: Callable[..., Iterable[Callable[[], Tensor]]] | None = None,
         unsaved: Callable[[Sequence[bool]], set[int]] = lambda needs: set(),
