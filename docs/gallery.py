@@ -80,7 +80,7 @@ def once(program: Program) -> Program:
 
 
 def card(entry: Entry) -> str:
-    first = entry.description.partition("\n")[0]
+    first = entry.description.partition("\n")[0].replace("`", "")
     return (
         f'<a class="card" href="gallery/{entry.name}.html">'
         f'<img src="gallery/{entry.name}.svg" alt="the rules of {entry.name}" loading="lazy">'

@@ -1,6 +1,7 @@
 """What the pages promise of themselves; `make docs` runs their code."""
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -55,6 +56,14 @@ def test_the_front_page_links_to_every_page():
 
 def test_every_special_predicate_has_a_meaning():
     assert set(tables.SPECIAL_MEANINGS) == set(tables.SPECIALS)
+
+
+def test_a_release_has_the_lines_of_all_fragments():
+    command = [sys.executable, "-m", "towncrier", "build", "--draft", "--version", "1.2.3"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "## 1.2.3 (" in done
+    for path in (ROOT / "changes").glob("*.md"):
+        assert path.read_text(encoding="utf-8").split("\n")[0][:60] in done, path.name
 
 
 def test_every_change_is_a_short_fragment():

@@ -36,6 +36,14 @@ def training_step(model: Model, loss: Loss, optimiser: torch.optim.Optimizer) ->
     with a layout on, forward, loss and gradients are one compiled function. A call that cannot be
     compiled is that plain loop, and `step.plain` says why: a loss that Dynamo cannot trace, or that
     reads numbers which change more often than `torch.compile` recompiles.
+
+    >>> from edgewise import Program, R, V
+    >>> model = Program([R.h(V.I) <= R.x(V.I)["w":1, 2]]).compile(R.h, seed=0)
+    >>> optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> step = training_step(model, torch.nn.functional.mse_loss, optimiser)
+    >>> first = step(model.ground(x=torch.ones(3, 2)), torch.zeros(3))
+    >>> bool(step(model.ground(x=torch.ones(3, 2)), torch.zeros(3)) < first)
+    True
     """
     if not isinstance(model, Model):
         raise BadInput(

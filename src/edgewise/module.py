@@ -42,6 +42,12 @@ class Model(Execution):
 
     `model(x=...)` where nothing needs grounding; `data = model.ground(edge=...)` once and
     `model(data, x=...)` at every step where something does.
+
+    >>> from edgewise import Program, R, V
+    >>> model = Program([R.h(V.I) <= (R.x(V.J), R._edge(V.I, V.J))]).compile(R.h)
+    >>> data = model.ground(edge=[(0, 1), (0, 2)])
+    >>> model(data, x=torch.tensor([1.0, 10.0, 100.0]))
+    <h: 1 rows h(0); values (1,)>
     """
 
     def save(self, path: str | Path) -> None:

@@ -47,7 +47,14 @@ class ProfileEntry:
 
 @dataclass(frozen=True)
 class Profile:
-    """The time of every rule, slowest first; printed, a table."""
+    """The time of every rule, slowest first; printed, a table.
+
+    >>> import torch
+    >>> from edgewise import Program, R, V
+    >>> profile = Program([R.h(V.I) <= R.x(V.I)]).compile(R.h).profile(x=torch.ones(3))
+    >>> [entry.relation for entry in profile.entries]
+    ['h']
+    """
 
     entries: tuple[ProfileEntry, ...]
     forward: float

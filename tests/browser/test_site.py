@@ -24,7 +24,13 @@ WORDS = {  # what a visitor types, and a page that must be among the first answe
     "softmax": "",
     "shape-mismatch": "reference/errors/",
     "LoRA": "how-to/hugging-face.html",
+    "duplicates": "",
+    "BERT": "",
 }
+FRONT = (
+    *("index", "how-to/install", "how-to/coming-from", "models", "benchmarks", "gallery"),
+    *("reference/api", "reference/modules", "gallery/bert", "notebooks/graph-from-tables"),
+)
 PAGES = sorted(str(path.relative_to(SITE)) for path in SITE.rglob("*.html"))
 
 
@@ -99,14 +105,39 @@ def test_the_front_pages_fit_a_screen(chrome, address, width, scheme):
     size = {"width": width, "height": 844}
     with chrome.new_context(viewport=size, color_scheme=scheme) as context:
         page = context.new_page()
-        for name in ("index", "how-to/install", "how-to/coming-from", "models", "benchmarks"):
+        for name in FRONT:
             page.goto(f"{address}/{name}.html")
             assert page.evaluate("document.documentElement.scrollWidth") <= width, name
             clipped = page.evaluate(
-                "[...document.querySelectorAll('.highlight:not(.language-text) code')]"
+                "[...document.querySelectorAll("
+                "'.highlight:not(.language-text) code, .highlight-ipynb pre')]"
                 ".filter(x => x.scrollWidth > x.clientWidth + 2).length"
             )
             assert clipped == 0, name
+
+
+def test_every_card_of_the_gallery_has_a_picture(chrome, address):
+    with chrome.new_context() as context:
+        page = context.new_page()
+        page.goto(f"{address}/gallery.html")
+        cards = page.eval_on_selector_all(".gallery .card", "all => all.length")
+        page.evaluate("document.querySelectorAll('img').forEach(x => x.loading = 'eager')")
+        page.wait_for_function("[...document.images].every(x => x.complete)")
+        drawn = page.evaluate("[...document.images].filter(x => x.naturalWidth > 0).length")
+    assert drawn == cards > 50
+
+
+@pytest.mark.parametrize("name", sorted(p.stem for p in (SITE / "notebooks").glob("*.html")))
+def test_notebooks_show_what_they_computed(chrome, address, name):
+    with chrome.new_context() as context:
+        page = context.new_page()
+        page.goto(f"{address}/notebooks/{name}.html")
+        outputs = page.eval_on_selector_all(".jp-OutputArea-output", "all => all.length")
+        assert outputs >= 4
+        assert page.eval_on_selector_all("[data-mime-type*='stderr']", "all => all.length") == 0
+        text = page.inner_text("article")
+    assert "Traceback" not in text
+    assert "<Figure" not in text
 
 
 @pytest.mark.parametrize("words", WORDS)

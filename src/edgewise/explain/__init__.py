@@ -36,7 +36,12 @@ class UnknownStage(EdgewiseError):
 
 @dataclass(frozen=True)
 class Explanation:
-    """The stages of a model; printed, a text, and `to_json()` is the data behind it."""
+    """The stages of a model; printed, a text, and `to_json()` is the data behind it.
+
+    >>> from edgewise import Program, R, V
+    >>> list(Program([R.h(V.I) <= R.x(V.I)]).compile(R.h).explain().to_json())[:2]
+    ['rules', 'plan']
+    """
 
     stages: dict[str, Any]
 

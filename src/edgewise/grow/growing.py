@@ -53,6 +53,17 @@ class Growing:
 
     Equal to computing all rows at once. `fixed` inputs are the same for every row, as the memory
     of a decoder is; what depends on those alone is computed once.
+
+    >>> import torch
+    >>> from edgewise import F, Program, R, V
+    >>> rules = [
+    ...     (R.w(V.I, V.J) <= (R.x(V.J).T, R.x(V.I), V.J <= V.I))
+    ...     | [F.product, F.softmax_agg(agg_terms=[V.J])],
+    ...     (R.h(V.I) <= (R.w(V.I, V.J), R.x(V.J))) | [F.product],
+    ... ]
+    >>> growing = Program(rules).compile(R.h).growing(8)
+    >>> growing(x=torch.ones(3, 4)).shape, growing(x=torch.ones(1, 4)).shape, growing
+    (torch.Size([3, 4]), torch.Size([1, 4]), <growing: 4 of 8 rows>)
     """
 
     def __init__(self, model: Model, capacity: int, fixed: Mapping[str, Any]) -> None:

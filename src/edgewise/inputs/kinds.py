@@ -126,6 +126,9 @@ class ragged:
 
     Its samples become rows with the number of the sample as first key, without padding; fused
     attention pads them to the longest (`physical/extents.py`).
+
+    >>> len(ragged([torch.ones(3, 2), torch.ones(5, 2)]).samples)
+    2
     """
 
     samples: Sequence[Any]

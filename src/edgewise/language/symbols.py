@@ -34,6 +34,9 @@ class RelationNamespace:
     """`R.name`: an atom of relation `name`; `R["a.name"]` for a name with a scope.
 
     `R._name` and `R["_name"]` are hidden.
+
+    >>> R.h(V.X) <= (R.x(V.Y)["w":4, 2], R._edge(V.X, V.Y), ~R.seen(V.Y))
+    R.h(V.X) <= (R.x(V.Y)["w": 4, 2], R._edge(V.X, V.Y), ~R.seen(V.Y))
     """
 
     special = SpecialNamespace()
@@ -55,7 +58,11 @@ class RelationNamespace:
 
 
 class VariableNamespace:
-    """`V.X`: a variable."""
+    """`V.X`: a variable. Variables are compared and computed with in a body.
+
+    >>> R.h(V.I) <= (R.x(V.J), V.I - V.J <= 5, V.I != V.J)
+    R.h(V.I) <= (R.x(V.J), V.I - V.J <= 5, R.special.neq(V.I, V.J))
+    """
 
     def __getattr__(self, name: str) -> nodes.Variable:
         if is_protocol(name):
@@ -70,7 +77,11 @@ class VariableNamespace:
 
 
 class ConstantNamespace:
-    """`C.name`: the constant "name"."""
+    """`C.name`: the constant "name".
+
+    >>> R.likes(C.ann, V.X)
+    R.likes('ann', V.X)
+    """
 
     def __getattr__(self, name: str) -> str:
         if is_protocol(name):
@@ -82,7 +93,11 @@ class ConstantNamespace:
 
 
 class FunctionNamespace:
-    """`F.name`: a function of values."""
+    """`F.name`: a function of values, applied in a body or listed after a rule.
+
+    >>> (R.h(V.X) <= (F.relu(R.x(V.Y)), R._edge(V.X, V.Y))) | [F.tanh, F.max_agg]
+    (R.h(V.X) <= (F.relu(R.x(V.Y)), R._edge(V.X, V.Y))) | [F.tanh, F.max_agg]
+    """
 
     def __getattr__(self, name: str) -> Any:
         if is_protocol(name):
@@ -100,6 +115,9 @@ class WeightNamespace:
     """`W.name[64, 32]`: a named weight; `W.name(V.H)[64, 32]`: one for each H.
 
     `W["a.name"]` is a name with a scope, and `W[64, 32]` a weight without a name.
+
+    >>> R.q(V.H, V.I) <= R.x(V.I)[W.query(V.H)[16, 64]]
+    R.q(V.H, V.I) <= R.x(V.I)[W.query(V.H)[16, 64]]
     """
 
     def __getattr__(self, name: str) -> nodes.Weight:

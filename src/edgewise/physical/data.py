@@ -89,6 +89,12 @@ class Data:
 
     Of a ragged batch, `data[[3, 0, 7]]` are some samples in this order, and `index` their numbers;
     `len(data)` is how many there are. `step` is the number of a batch that `model.batches` made.
+
+    >>> from edgewise import Program, R, V, ragged
+    >>> model = Program([R.h(V.I) <= R.x(V.I)]).compile(R.h)
+    >>> data = model.ground(x=ragged([torch.ones(3), torch.ones(5)]))
+    >>> len(data), model(data[[1]]).data.shape
+    (2, torch.Size([5]))
     """
 
     index: Tensor

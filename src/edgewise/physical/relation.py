@@ -24,6 +24,11 @@ class Relation(Mapping[nodes.Atom, Tensor]):
     """Explicit rows: `index` (arity, rows) of keys and `data` ([batch,] rows, value...).
 
     As a mapping it goes from atom to value, in key order; strings are shown as themselves.
+
+    >>> from edgewise import Program, R, V
+    >>> h = Program([R.h(V.I) <= R.x(V.I)]).compile(R.h)(x={"ann": 1.0, "bob": 2.0})
+    >>> h, h[R.h("bob")], h.at(["bob", "ann"])
+    (<h: 2 rows h('ann'), h('bob'); values (2,)>, tensor(2.), tensor([2., 1.]))
     """
 
     def __init__(

@@ -29,6 +29,11 @@ class Solution(Mapping[nodes.Atom, Any]):
     `solution[R.h(1)]` is a value, `solution[R.h(V.X)]` an ordered mapping from atom to value.
     `weights` has the learnable weights by name, `computed` how many groundings were evaluated
     for each relation.
+
+    >>> from edgewise.language import Program, R, V
+    >>> solution = Program([R.h(V.X) <= R.a(V.X, V.Y)]).solve([R.a(1, 2)[3.0], R.a(1, 4)[0.5]])
+    >>> solution[R.h(1)].item(), list(solution[R.h(V.X)])
+    (3.5, [R.h(1)])
     """
 
     def __init__(self, program: Program, evaluator: Evaluator, values: Values) -> None:

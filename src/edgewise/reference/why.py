@@ -78,6 +78,11 @@ class Why:
     """An atom, its value, and the derivations behind it; printed, a table.
 
     `fact` is the value that a fact states, if any; `line` combines several derivations.
+
+    >>> from edgewise.language import Program, R, V
+    >>> solution = Program([R.h(V.X) <= R.a(V.X, V.Y)]).solve([R.a(1, 2)[3.0], R.a(1, 4)[1.0]])
+    >>> [g.share for g in solution.why(R.h(1)).derivations[0].groundings]
+    [0.75, 0.25]
     """
 
     atom: nodes.Atom

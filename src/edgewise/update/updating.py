@@ -60,6 +60,12 @@ class Updating:
     `computed` counts the rows that the last call recomputed and `rows` all rows, by relation;
     `changes` are the keys that it added, removed and gave another value; `reasons` says why all
     rows of a recursive relation were recomputed. Printed, a table.
+
+    >>> from edgewise import Program, R, V
+    >>> model = Program([R.h(V.X) <= R.edge(V.X, V.Y)]).compile(R.h)
+    >>> updating = model.updating(edge=[("a", "b"), ("c", "b")])
+    >>> updating.add(R.edge("a", "c")).at(["a"]), updating.computed
+    (tensor([2.]), {'h': 1})
     """
 
     def __init__(
