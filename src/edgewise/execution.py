@@ -35,7 +35,8 @@ from edgewise.physical.seen_samples import SeenSamples
 from edgewise.physical.step import Step
 from edgewise.physical.tracing import autocast_dtype, autocasts, handle
 from edgewise.physical.want import BadWant, WantLike, read_want
-from edgewise.physical.weights import Slots, at, mark, register
+from edgewise.physical.weights import PLAIN as PLAIN_WEIGHTS
+from edgewise.physical.weights import Slots, at, held_at, mark, register, sharded_like
 from edgewise.plan.nodes import Plan
 from edgewise.weights import UnknownWeight, WeightTable, called_modules
 
@@ -69,15 +70,15 @@ class Execution(torch.nn.Module):
         self.limit = limit
         self.check = check
         self._dense = dense  # `dense` may be the name of weights
+        self._seed = seed
         self.without = tuple(stages.get("without", ()))
         precision = dtype or torch.get_default_dtype()
         self.register_buffer("_unit", torch.ones((), dtype=precision), persistent=False)
         statements: list[nodes.Statement] = [*plan.rules, *plan.facts]
         for part in stages.get("selections", ()):  # whose weights are saved with the others
             statements += [s for s in (*part.rules, *part.facts) if s not in statements]
-        table = WeightTable(
-            statements, dict(plan.domains), seed=seed, dtype=precision, values=weights
-        )
+        domains = dict(plan.domains)
+        table = WeightTable(statements, domains, seed=seed, dtype=precision, values=weights)
         for name, tensor in table.tensors.items():
             if name not in table.learnable and isinstance(tensor, torch.nn.Parameter):
                 tensor.requires_grad_(False)
@@ -96,6 +97,24 @@ class Execution(torch.nn.Module):
             while hasattr(self, name):
                 name += "_"
             self.add_module(name, module)
+
+    def reset_parameters(self) -> None:
+        """Give every weight the value that it started with, or with no seed another like it: after
+        `to_empty`, which leaves them undefined, also where they are sharded over ranks."""
+        unit = self._buffers["_unit"]
+        assert unit is not None
+        unit.fill_(1)
+        statements: list[nodes.Statement] = [*self.plan.rules, *self.plan.facts]
+        for part in self.stages.get("selections", ()):
+            statements += [s for s in (*part.rules, *part.facts) if s not in statements]
+        domains = dict(self.plan.domains)
+        table = WeightTable(statements, domains, seed=self._seed, dtype=unit.dtype)
+        with torch.no_grad():
+            for name, path in self._paths.items():
+                held, start = held_at(self, path), table.tensors[name].detach()
+                if type(held) not in PLAIN_WEIGHTS:
+                    start = sharded_like(held, start)
+                held.copy_(start)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -235,7 +254,7 @@ class Execution(torch.nn.Module):
 
     def _mark(self) -> tuple[object, ...]:
         """What changes with a weight, or the precision or device of the model."""
-        return mark((self._one, *self._weights().values()))
+        return mark((self._one, *(held_at(self, path) for path in self._paths.values())))
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: at(self, path) for name, path in self._paths.items()}

@@ -308,3 +308,57 @@ def refused_partitions(rank, ranks):
         except EdgewiseError as error:
             found.append(error.code)
     return found
+
+
+def sharded_models(rank, ranks, folder):
+    """A model under FSDP2, as one module and by layer, beside DDP's mean of gradients."""
+    import torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+
+    from edgewise import R, load, numbers
+    from edgewise.zoo import gpt2
+
+    mesh = init_device_mesh("cpu", (ranks,))
+    sizes = {"vocabulary": 50, "size": 8, "heads": 2, "hidden": 16, "layers": 2, "length": 32}
+    program = gpt2.program(gpt2.Config(**sizes, dropout=0.0))
+
+    def compiled():
+        return program.compile(R.logits, seed=0, dtype=torch.float64)
+
+    token = numbers(torch.randint(50, (2, 9), generator=torch.manual_seed(rank)))
+    alone = compiled()
+    expected = alone(token=token)
+    expected.square().sum().backward()
+    for p in alone.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= ranks
+    found = {}
+    for name in ("one module", "by layer", "by layer, called before", "meta"):
+        with torch.device("meta" if name == "meta" else "cpu"):
+            model = compiled()
+        if "before" in name:
+            for _ in range(3):
+                model(token=token)
+        if "layer" in name:
+            for one in model.layer.children():
+                fully_shard(one, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        if name == "meta":
+            model = model.to_empty(device="cpu")
+            model.reset_parameters()
+        outputs = [model(token=token) for _ in range(3)]
+        outputs[-1].square().sum().backward()
+        pairs = [(out, expected) for out in outputs]
+        pairs += [
+            (a.grad.full_tensor(), b.grad)
+            for a, b in zip(model.parameters(), alone.parameters(), strict=True)
+        ]
+        pairs.append((model.growing(16)(token=token), expected))
+        pairs.append((model.rows(token=token).data.reshape(expected.shape), expected))
+        assert "attention" in str(model.explain(token=token))
+        model.save(f"{folder}/model.edgewise")
+        dist.barrier()
+        pairs.append((load(f"{folder}/model.edgewise")(token=token), expected))
+        dist.barrier()
+        found[name] = max((a - b).abs().max().item() for a, b in pairs)
+    return found

@@ -69,6 +69,35 @@ def _register(module: torch.nn.Module, name: str, tensor: Tensor) -> Path:
     return (*path, leaf)
 
 
+PLAIN = frozenset({Tensor, torch.nn.Parameter})
+
+
+def gathered(weight: Tensor) -> Tensor:
+    """A weight that is sharded over ranks, complete: all ranks call this together. Its gradient is
+    the mean of theirs, as FSDP gives it."""
+    full = getattr(weight, "full_tensor", None)  # of a DTensor: else its module is not loaded
+    if full is None:
+        return weight
+    from torch.distributed.tensor import Partial
+
+    mesh = weight.device_mesh  # type: ignore[attr-defined]
+    found: Tensor = full(grad_placements=[Partial()] * mesh.ndim)
+    if found.requires_grad:
+        found.register_hook(lambda gradient: gradient / mesh.size())
+    return found
+
+
+def sharded_like(weight: Any, value: Tensor) -> Tensor:
+    """A value that all ranks have, sharded over them as a weight is."""
+    if not hasattr(weight, "full_tensor"):
+        return value
+    local = value.to(weight.device)
+    from torch.distributed.tensor import DTensor
+
+    found = DTensor.from_local(local, weight.device_mesh, run_check=False)
+    return found.redistribute(placements=weight.placements)
+
+
 class Slots:
     """Where a module holds its weights: read without a look at the tree of modules."""
 
@@ -86,13 +115,15 @@ class Slots:
         self.modules = list(self.tree.values())
 
     def tensors(self) -> list[Tensor] | None:
-        """The current weights; None where a module was replaced, or a weight made a function."""
+        """The current weights; None where a module was replaced, or a weight made a function or
+        sharded."""
         try:
             if not all([held[name] is module for held, name, module in self.modules]):
                 return None
-            return [held[name] for held, name in self.places]
+            found = [held[name] for held, name in self.places]
         except KeyError:
             return None
+        return found if PLAIN.issuperset(map(type, found)) else None
 
 
 def owner(module: torch.nn.Module, path: Path) -> torch.nn.Module:
@@ -103,7 +134,13 @@ def owner(module: torch.nn.Module, path: Path) -> torch.nn.Module:
 
 
 def at(module: torch.nn.Module, path: Path) -> Tensor:
-    """The weight at a path."""
+    """The weight at a path; where it is sharded over ranks, complete."""
+    found = held_at(module, path)
+    return found if type(found) in PLAIN else gathered(found)
+
+
+def held_at(module: torch.nn.Module, path: Path) -> Tensor:
+    """The weight at a path as the module holds it."""
     if not torch.compiler.is_compiling():  # as `getattr` finds it, in a tenth of the time
         holder: torch.nn.Module | None = module
         for part in path[:-1]:

@@ -18,6 +18,7 @@ from edgewise.language.program import Program
 from edgewise.language.statements import mapped
 from edgewise.language.text_form.printer import NoTextForm
 from edgewise.module import Model
+from edgewise.physical.weights import gathered
 from edgewise.save import archive
 
 
@@ -37,7 +38,8 @@ def save(model: Model, path: str | Path) -> None:
     """Write a model to one file, atomically.
 
     The file has the rules as text, the weights and the options; the same model gives the same
-    bytes. `load` gives an equal model: the same program, `state_dict` and outputs.
+    bytes. `load` gives an equal model: the same program, `state_dict` and outputs. Of weights that
+    are sharded over ranks, all ranks call this, and the first of them writes.
     """
     if not isinstance(path, str | Path):
         raise NotSavable(
@@ -54,6 +56,8 @@ def save(model: Model, path: str | Path) -> None:
         "parts": {archive.RULES: archive.digest(rules), archive.WEIGHTS: archive.digest(weights)},
     }
     parts = {archive.MANIFEST: archive.dump(manifest), archive.RULES: rules}
+    if _waits_for_first(model):
+        return
     try:
         archive.write(path, archive.pack(parts | {archive.WEIGHTS: weights}))
     except (OSError, ValueError) as problem:  # a null byte in a path is a ValueError
@@ -63,6 +67,12 @@ def save(model: Model, path: str | Path) -> None:
             caller(),
             "give a path in an existing, writable folder",
         ) from None
+
+
+def _waits_for_first(model: Model) -> bool:
+    """Whether this is not the first of the ranks that share the weights."""
+    sharded = any(hasattr(p, "full_tensor") for p in model.parameters())
+    return sharded and torch.distributed.get_rank() != 0
 
 
 def options_of(model: Model) -> dict[str, Any]:
@@ -121,7 +131,7 @@ def tensors_of(model: Model) -> tuple[dict[str, Tensor], dict[str, str]]:
             )
         known = first.setdefault(id(tensor), name)
         if known == name:
-            tensors[name] = tensor.detach().cpu().contiguous().clone()
+            tensors[name] = gathered(tensor.detach()).cpu().contiguous().clone()
         else:
             ties[name] = known
     return tensors, ties
