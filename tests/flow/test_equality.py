@@ -90,3 +90,12 @@ def test_models_of_the_zoo():
     assert gpt2.equals(zoo.gpt2.program(zoo.gpt2.Config()))
     assert not gpt2.equals(zoo.gpt2.program(zoo.gpt2.Config(layers=11)))
     assert not gpt2.equals(zoo.bert.program(zoo.bert.Config()))
+
+
+def test_a_comparison_may_be_turned():
+    def program(*condition):
+        return Program([R.out(V.I) <= (R.x(V.J), R._x(V.I), *condition)])
+
+    assert program(V.J <= V.I).equals(program(V.I >= V.J))
+    assert program(V.J < V.I).equals(program(V.I > V.J))
+    assert not program(V.J <= V.I).equals(program(V.I <= V.J))

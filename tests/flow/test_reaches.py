@@ -272,3 +272,23 @@ def test_gradients_of_layers_are_covered(seed):
     if "edge" in {a.relation for r in program.rules for a in atoms(r) if isinstance(a, nodes.Atom)}:
         facts += [R.edge(i, (i + k) % 6) for i in range(6) for k in (1, 2)]
     assert assert_covers_gradients(program, facts, "out", seed) >= 6
+
+
+@pytest.mark.parametrize(
+    ("conditions", "shown"),
+    [
+        (
+            (R._time(V.I, V.A), R._time(V.J, V.B), V.B <= V.A),
+            "A1 <= A0, time(I, A0), time(J, A1)",
+        ),
+        (
+            (R._span(V.A, V.B), V.A <= V.I, V.I < V.B, V.A <= V.J, V.J < V.B),
+            "A0 <= I, A0 <= J, I + 1 <= A1, J + 1 <= A1, span(A0, A1)",
+        ),
+        ((R._level(V.I, V.A), V.A <= 3, V.J <= V.I), "J <= I"),  # that there is a level
+    ],
+)
+def test_comparisons_of_data_link_keys(conditions, shown):
+    program = Program([R.out(V.I) <= (R.x(V.J), *conditions)])
+    reach = program.reaches(R.out(V.I), R.x(V.J))
+    assert str(reach) == f"R.x(V.J) reaches R.out(V.I) where {shown}"

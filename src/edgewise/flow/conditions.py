@@ -142,13 +142,34 @@ def projected(one: Condition, visible: Iterable[str]) -> Condition:
 def _linking(one: Condition, shown: set[str]) -> Condition:
     """Without literals at the end of a branch: that there is some atom there links nothing."""
     literals = set(one.literals)
+    bounds = one.table
+    compared = [pair for pair in bounds if not any(map(is_constant, pair))]
+    equal = {a: min(a, b) for a, b in compared if bounds[a, b] == 0 == bounds.get((b, a))}
     while True:
         terms = [t for x in literals for t in set(x.terms) if t not in shown and not is_constant(t)]
-        alone = {t for t in terms if terms.count(t) == 1}
+        near = [pair for pair in compared if shown | set(terms) >= {*pair}]
+        between = _between(literals, near, {t: equal.get(t, t) for t in shown})
+        alone = {t for t in terms if terms.count(t) == 1} - between
         loose = {x for x in literals if alone & set(x.terms)}
         if not loose:
             return replace(one, literals=frozenset(literals))
         literals -= loose
+
+
+def _between(
+    literals: set[Literal], compared: Sequence[tuple[str, str]], shown: Mapping[str, str]
+) -> set[str]:
+    """Hidden variables that are compared, in a group that reaches two visible ones; `shown` has
+    one name for those that are equal."""
+    groups: list[set[str]] = []
+    for names in [*(set(x.terms) for x in literals), *map(set, compared)]:
+        hidden = {t for t in names if t not in shown and not is_constant(t)}
+        meets = [group for group in groups if group & hidden]
+        if hidden:
+            groups = [group for group in groups if not group & hidden]
+            groups.append({t for t in names if not is_constant(t)}.union(*meets))
+    apart = [group for group in groups if len({shown[t] for t in group & shown.keys()}) > 1]
+    return {t for pair in compared for t in pair if any(t in group for group in apart)}
 
 
 def _representatives(one: Condition, shown: set[str]) -> dict[str, str]:

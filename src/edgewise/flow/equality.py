@@ -15,6 +15,8 @@ from edgewise.language import nodes
 from edgewise.language.program import Program
 from edgewise.language.statements import atoms, name_weights
 
+TURNED = {"geq": "leq", "gt": "lt"}
+
 
 @dataclass(frozen=True)
 class Renaming:
@@ -48,8 +50,9 @@ class _Side:
         self.lines: dict[str, nodes.Line] = {}
         for statement in name_weights(program):
             match statement:
-                case nodes.Rule(head=head):
-                    self.statements.setdefault(head.relation, []).append(statement)
+                case nodes.Rule(head=head, body=body):
+                    turned = replace(statement, body=tuple(map(_turned, body)))
+                    self.statements.setdefault(head.relation, []).append(turned)
                 case nodes.Fact(atom=atom):
                     self.statements.setdefault(atom.relation, []).append(statement)
                 case nodes.Line(relation=relation):
@@ -65,6 +68,13 @@ class _Side:
 
     def defaults(self) -> tuple[Any, ...]:
         return self.program.aggregation, self.program.rounds
+
+
+def _turned(item: nodes.Expression) -> nodes.Expression:
+    """`x >= y` is `y <= x`."""
+    if isinstance(item, nodes.SpecialAtom) and item.name in TURNED:
+        return replace(item, name=TURNED[item.name], terms=item.terms[::-1])
+    return item
 
 
 def equals(program: Program, other: Any) -> bool:
