@@ -19,7 +19,7 @@ PACKAGES = {"gnn_gpu": ["torch_geometric"], "gnn_pyg": ["torch_geometric"],
             "minibatch": ["torch_geometric"], "shuffled": ["torch_geometric"],
             "graph_attention_cpu": ["torch_geometric"], "hf_long": ["transformers"],
             "relational_attention": ["torch_geometric"],
-            "joins": ["duckdb"], "partitions": ["pymetis"],
+            "joins": ["duckdb"], "partitions": ["pymetis"], "view": ["playwright"],
             "generate": ["transformers", "gguf"], "models": ["transformers"]}  # fmt: skip
 
 

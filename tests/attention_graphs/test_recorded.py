@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from edgewise import F, Program, R, V, attention_graph, hf, numbers, ragged, rows, zoo
+from edgewise.attention_graphs.errors import NoAttention
 from edgewise.graphs import causal, full, global_tokens, per_head, per_sample, strided, window
-from edgewise.hf.errors import NotPluggable
 from edgewise.scores import S, alibi
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "hf"))
@@ -166,14 +166,36 @@ def test_a_score_with_positions():
 
 
 def test_models_that_are_not_attention():
-    with pytest.raises(NotPluggable):
+    with pytest.raises(NoAttention):
         attention_graph(torch.nn.Linear(2, 2), input=torch.ones(1, 2))
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
+def test_a_model_that_computes_attention_itself():
+    from transformers import MPNetConfig, MPNetModel
+
+    torch.manual_seed(0)
+    model = MPNetModel(MPNetConfig(**models.TEXT)).train()
+    ids = torch.randint(2, 29, (1, 6))
+    found = stacked(attention_graph(model, input_ids=ids))
+    assert model.training
+    wanted = model.eval()(ids, output_attentions=True).attentions
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours.float(), theirs[0])
+
+
+def test_the_encoder_of_an_encoder_decoder():
+    model = models.built(models.t5)
+    model.set_attn_implementation("eager")
+    ids = torch.randint(1, 29, (1, 6))
+    wanted = model.get_encoder()(ids, output_attentions=True).attentions
+    for ours, theirs in zip(stacked(attention_graph(model, input_ids=ids)), wanted, strict=True):
+        torch.testing.assert_close(ours, theirs[0], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "gemma2"])
 def test_compiled_models_of_the_zoo(name, tmp_path):
     """Ours with the weights of a model of theirs attends as theirs does."""
-    theirs = models.built({"bert": models.bert, "gpt2": models.gpt2, "llama": models.llama}[name])
+    theirs = models.built(MAKERS[name])
     theirs.set_attn_implementation("eager")
     theirs.save_pretrained(tmp_path)
     ours = zoo.from_pretrained(tmp_path, dtype=torch.float64)

@@ -15,6 +15,7 @@ from edgewise.attention_graphs.recording import calls_of_model, calls_of_modules
 from edgewise.errors import caller
 from edgewise.graphs import from_edges
 from edgewise.hf.architectures import POSITION_FIELDS
+from edgewise.hf.errors import NotPluggable
 from edgewise.hf.sparse_weights import AttentionWeights
 from edgewise.inputs.kinds import InputLike
 from edgewise.module import Model
@@ -123,7 +124,34 @@ def _of_transformers(
         words = _encode(model, text, tokenizer, truncate, read)
     if not read:
         raise NoTokens("there is no text and no input", caller(), SUCH_AS)
-    return calls_of_modules(model, read, sample), words
+    try:
+        return calls_of_modules(model, read, sample), words
+    except NotPluggable:
+        return _reported(model, read, sample), words
+
+
+def _reported(model: Any, read: Mapping[str, Any], sample: int) -> list[AttentionCall]:
+    """Of a model that computes attention itself: the weights that it reports."""
+    if not hasattr(model, "config") or not hasattr(model, "set_attn_implementation"):
+        raise NoAttention(
+            f"`{type(model).__name__}` is neither a compiled program nor a model of transformers",
+            caller(),
+            "load one: `zoo.from_pretrained(path)`, or `AutoModel.from_pretrained(name)`",
+        )
+    training = [module for module in model.modules() if module.training]
+    try:
+        with torch.no_grad():
+            found = getattr(model.eval()(**read, output_attentions=True), "attentions", None)
+    finally:
+        for module in training:
+            module.training = True
+    if not found or not all(a.ndim == 4 and a.shape[-1] == a.shape[-2] for a in found):
+        raise NoAttention(
+            f"`{type(model).__name__}` computes attention itself, and reports no weights of pairs",
+            caller(),
+            "read its checkpoint as rules: `zoo.from_pretrained(path)`",
+        )
+    return [_known(at, one, sample) for at, one in enumerate(found)]
 
 
 def _encode(

@@ -3,6 +3,7 @@ attention modules of a Hugging Face model."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -131,13 +132,16 @@ def _of_sample(x: Tensor, sample: int) -> Tensor:
 
 
 def _one(q: Tensor, k: Tensor, bias: Tensor | None, sample: int) -> dict[str, Any]:
-    """q, k and bias of one sample, keys repeated for the heads that share them."""
+    """q, k and bias of one sample, keys repeated for the heads that share them, on one axis of
+    heads."""
     own_q, own_k = _of_sample(q, sample), _of_sample(k, sample)
-    own_k = own_k.repeat_interleave(len(own_q) // len(own_k), 0)
+    if own_q.ndim == 3:
+        own_k = own_k.repeat_interleave(len(own_q) // len(own_k), 0)
     if bias is not None:
-        bias = bias[(None,) * (4 - bias.ndim)]
-        bias = _of_sample(bias, sample)
-    return {"q": own_q, "k": own_k, "bias": bias}
+        bias = _of_sample(bias[(None,) * (q.ndim - bias.ndim)], sample)
+        if own_q.ndim > 3:
+            bias = bias.expand(*own_q.shape[:-2], *bias.shape[-2:]).flatten(0, -3)
+    return {"q": own_q.flatten(0, -3), "k": own_k.flatten(0, -3), "bias": bias}
 
 
 def _from_fused(
@@ -153,7 +157,7 @@ def _from_prepared(
 ) -> AttentionCall:
     bias, edge_bias, edge_scale, _, tables = terms
     options, graph = prepared.options, prepared.graph
-    heads = q.shape[1]
+    shape = tuple(q.shape[1:-2])
     if isinstance(graph, per_head) and (edge_bias is not None or edge_scale is not None):
         raise NoAttention(
             f"`{name}` has scores of edges that differ from head to head",
@@ -161,10 +165,11 @@ def _from_prepared(
             "look at another layer, or give the heads one graph",
         )
     edges: dict[str, Any] = {
-        "edge_bias": None if edge_bias is None else _edge_rows(edge_bias, sample, heads),
-        "edge_scale": None if edge_scale is None else _edge_rows(edge_scale, sample, heads),
+        "edge_bias": None if edge_bias is None else _edge_rows(edge_bias, sample, shape),
+        "edge_scale": None if edge_scale is None else _edge_rows(edge_scale, sample, shape),
     }
     lead = tuple(q.shape[:-2])
+    heads = math.prod(shape)
     own = tuple(_table_of(table_rows(t, lead), sample, heads, len(q)) for t in tables)
     return AttentionCall(
         name,
@@ -177,9 +182,10 @@ def _from_prepared(
     )
 
 
-def _edge_rows(term: Tensor, sample: int, heads: int) -> Tensor:
-    term = term[(None,) * (3 - term.ndim)]
-    return _of_sample(term, sample).expand(heads, -1)
+def _edge_rows(term: Tensor, sample: int, shape: tuple[int, ...]) -> Tensor:
+    """(heads, e) of (batch, heads..., e)."""
+    term = term[(None,) * (len(shape) + 2 - term.ndim)]
+    return _of_sample(term, sample).expand(*shape, -1).flatten(0, -2)
 
 
 def _table_of(rows: Tensor, sample: int, heads: int, batch: int) -> Tensor:

@@ -18,13 +18,22 @@ __all__ = ["ModuleCall", "run_recorded"]
 
 
 def run_recorded(model: nn.Module, inputs: Mapping[str, Any]) -> list[ModuleCall]:
-    """Run a model, and list the calls of its attention modules; it is left as it was."""
+    """Run a model, and list the calls of its attention modules; it is left as it was.
+
+    Of an encoder–decoder without inputs of the decoder, the encoder runs alone.
+    """
     attention_modules(model)
+    called: Any = model
+    config = getattr(model, "config", None)
+    if getattr(config, "is_encoder_decoder", False) and not any(
+        name.startswith("decoder_") for name in inputs
+    ):
+        called = model.get_encoder()  # type: ignore[operator]
     found: list[ModuleCall] = []
     with _in_use(model), _evaluating(model), torch.no_grad():
         token = RECORDED.set(found)
         try:
-            model(**inputs)
+            called(**inputs)
         finally:
             RECORDED.reset(token)
     return found

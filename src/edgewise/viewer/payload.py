@@ -23,7 +23,7 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.viewer.errors import ViewTooLarge
 
 EXACT = 150_000  # pairs up to which every edge is in the page, in 16 bits
-STRONGEST = 16  # of each query, before the strongest of all are chosen
+CANDIDATES = 1_200_000  # edges, the same number of each query, of which the strongest are chosen
 BYTES = 600_000  # of the compressed panels together, which base64 makes a third longer
 SQUARE = 1024  # tokens up to which maps are drawn from edges; beyond, from tiles
 MOST_TOKENS = 1 << 16
@@ -68,7 +68,8 @@ def model_panel(graph: AttentionGraph, title: str, most_bytes: int) -> Panel:
         header["tiles"], arrays["tiles"] = _tiles(graph)
     pairs = sum(call.pairs() for call in graph.calls)
     exact = pairs <= EXACT
-    edges = graph.edges(threshold=0.0) if exact else graph.edges(top=STRONGEST, threshold=1e-3)
+    top = max(CANDIDATES // max(sum(graph.heads) * n, 1), 8)
+    edges = graph.edges(threshold=0.0) if exact else graph.edges(top=top, threshold=1e-4)
     return _fitting(header, arrays, edges, graph, exact, most_bytes)
 
 
