@@ -42,7 +42,7 @@ def opened(chrome, tmp_path):
     """A function that opens a page from its file; nothing may be requested, nothing may fail."""
     contexts, faults = [], []
 
-    def open_(page, width=1180, height=720, faulty=False, **options):
+    def open_(page, width=1180, height=720, faulty=False, framed=False, **options):
         path = page if isinstance(page, type(tmp_path)) else page.save(tmp_path / "page.html")
         context = chrome.new_context(viewport={"width": width, "height": height}, **options)
         contexts.append(context)
@@ -51,7 +51,8 @@ def opened(chrome, tmp_path):
             tab.on("pageerror", lambda error: faults.append(str(error)))
             tab.on("console", lambda m: faults.append(m.text) if m.type == "error" else None)
         address = path.as_uri()
-        tab.on("request", lambda r: None if r.url == address else faults.append(r.url))
+        known = {address, "about:srcdoc"} if framed else {address}
+        tab.on("request", lambda r: None if r.url in known else faults.append(r.url))
         tab.on("dialog", lambda dialog: (faults.append("a dialog"), dialog.dismiss()))
         tab.goto(address)
         tab.wait_for_selector("html[data-ready], #damaged", timeout=20_000)
@@ -373,6 +374,35 @@ def test_65536_tokens_are_tiles_then_edges(opened):
     assert f["unit"] > 4
     hover(tab, *middle(f, int(f["y"]) + 3, int(f["x"]) + 3))
     assert "to “" in tab.inner_text("#status")
+
+
+def test_every_view_of_a_million_tokens(opened):
+    n = 1 << 20
+    tab = opened(view(window(30_000) | global_tokens(4000), n=n))
+    f = frame(tab)
+    assert pixel(tab, *middle(f, n // 2, n // 2 + 20_000)) != shade(0)
+    assert pixel(tab, *middle(f, n // 2, n // 4)) == shade(0)
+    for name in ("heads", "graph", "compare", "map"):
+        tab.click(f"#tab-{name}")
+        settle(tab)
+    for _ in range(36):
+        tab.keyboard.press("+")
+    settle(tab)
+    assert frame(tab)["unit"] > 8
+    hover(tab, *middle(frame(tab), int(frame(tab)["y"]) + 2, int(frame(tab)["x"]) + 2))
+    assert tab.inner_text("#status").endswith("0.00%")  # one of 64,001 keys
+
+
+def test_a_page_in_a_notebook(opened, tmp_path):
+    path = tmp_path / "notebook.html"
+    shown = view([torch.eye(5)[None]], tokens=WORDS, title="a cell")._repr_html_()
+    path.write_text(
+        f"<!doctype html><meta charset=utf-8><html data-ready>{shown}", encoding="utf-8"
+    )
+    tab = opened(path, framed=True)
+    inner = tab.frames[1]
+    inner.wait_for_selector("html[data-ready]", timeout=20_000)
+    assert inner.inner_text("h1") == "a cell"
 
 
 def test_a_damaged_page_says_so(opened, tmp_path):

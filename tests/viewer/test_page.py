@@ -85,6 +85,9 @@ def test_512_tokens_and_144_heads_fit(base_sized):
     some = ours > 0
     assert bool((some.sum(-1) >= 1).all())
     torch.testing.assert_close(ours[some].sqrt(), wanted[some].sqrt(), atol=0.6 / 255, rtol=0)
+    least = unpacked(page)[0][0]["least"]
+    assert least < 0.2
+    assert bool(some[wanted > least + 1e-6].all())  # nothing above it is missing
     best = wanted.amax(-1)
     torch.testing.assert_close(ours.amax(-1).sqrt(), best.sqrt(), atol=0.6 / 255, rtol=0)
 

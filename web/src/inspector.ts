@@ -29,7 +29,7 @@ export function sentence(a: Attention, layer: number, head: number, token: numbe
 
 export function pairSentence(a: Attention, layer: number, head: number, [i, j]: [number, number]): string {
   const found = a.row(layer, head, i).find((e) => e.key === j);
-  const least = a.header.complete || a.rule ? "0" : `less than ${percent(a.header.least ?? 0)}, or not in this file`;
+  const least = a.header.complete || a.rule ? "0" : `at most ${percent(a.header.least ?? 0)}`;
   const weight = found ? percent(found.weight) : a.rule ? "not in the pattern" : least;
   return `“${shown(a.token(i))}” (${i}) to “${shown(a.token(j))}” (${j}): ${weight}`;
 }
@@ -62,6 +62,6 @@ export function inspect(into: HTMLElement, a: Attention, layer: number, head: nu
   if (info.rule) parts.push(el("section", {}, el("h2", {}, "rule"), el("pre", { tabindex: 0 }, info.rule)));
   if (info.plan) parts.push(el("section", {}, el("h2", {}, "plan"), el("pre", { tabindex: 0 }, info.plan)));
   if (!a.header.complete && a.header.least !== undefined)
-    parts.push(el("p", { class: "quiet" }, `This file holds the strongest edges: those from ${percent(a.header.least)} on, and the strongest of every token.`));
+    parts.push(el("p", { class: "quiet" }, `This file holds every edge above ${percent(a.header.least)}, and the strongest of every token.`));
   into.replaceChildren(...parts);
 }

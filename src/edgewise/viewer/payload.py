@@ -23,6 +23,7 @@ from edgewise.graphs.pattern import Pattern
 from edgewise.viewer.errors import ViewTooLarge
 
 EXACT = 150_000  # pairs up to which every edge is in the page, in 16 bits
+LEAST = 1e-4
 CANDIDATES = 1_200_000  # edges, the same number of each query, of which the strongest are chosen
 BYTES = 600_000  # of the compressed panels together, which base64 makes a third longer
 SQUARE = 1024  # tokens up to which maps are drawn from edges; beyond, from tiles
@@ -69,8 +70,9 @@ def model_panel(graph: AttentionGraph, title: str, most_bytes: int) -> Panel:
     pairs = sum(call.pairs() for call in graph.calls)
     exact = pairs <= EXACT
     top = max(CANDIDATES // max(sum(graph.heads) * n, 1), 8)
-    edges = graph.edges(threshold=0.0) if exact else graph.edges(top=top, threshold=1e-4)
-    return _fitting(header, arrays, edges, graph, exact, most_bytes)
+    low = 0.0 if exact else max(LEAST, 1 / (top + 1))  # all edges above it are candidates
+    edges = graph.edges(threshold=0.0) if exact else graph.edges(top=top, threshold=LEAST)
+    return _fitting(header, arrays, edges, graph, low, most_bytes)
 
 
 def _pattern_of(call: AttentionCall) -> str:
@@ -82,20 +84,17 @@ def _fitting(
     arrays: Arrays,
     edges: WeightedEdges,
     graph: AttentionGraph,
-    exact: bool,
+    low: float,
     most_bytes: int,
 ) -> Panel:
     """With as many of the strongest edges as fit."""
+    exact = low == 0.0
     count = min(len(edges), int(0.8 * most_bytes))
     for _ in range(8):
-        chosen = _strongest(edges, count)
-        panel = (
-            {**header, **_scale(chosen, exact, count, len(edges))},
-            {
-                **arrays,
-                **_packed(chosen, graph, exact),
-            },
-        )
+        chosen, least = _strongest(edges, count)
+        complete = exact and count >= len(edges)
+        scale = {"bits": 16 if exact else 8, "complete": complete, "least": max(least, low)}
+        panel = {**header, **scale}, {**arrays, **_packed(chosen, graph, exact)}
         size = len(packed([panel]))
         if size <= most_bytes:
             return panel
@@ -108,15 +107,11 @@ def _fitting(
     )
 
 
-def _scale(edges: WeightedEdges, exact: bool, count: int, of: int) -> dict[str, Any]:
-    least = float(edges.weight.min()) if len(edges) else 0.0
-    return {"bits": 16 if exact else 8, "complete": exact and count == of, "least": least}
-
-
-def _strongest(edges: WeightedEdges, count: int) -> WeightedEdges:
-    """The strongest edge of each query first, then the strongest of all."""
+def _strongest(edges: WeightedEdges, count: int) -> tuple[WeightedEdges, float]:
+    """The strongest edge of each query first, then the strongest of all, and the weight above which
+    none is missing."""
     if count >= len(edges):
-        return edges
+        return edges, 0.0
     n = max(len(edges.tokens), 1)
     heads = int(edges.head.max()) + 1
     _, row = ((edges.layer * heads + edges.head) * n + edges.query).unique_consecutive(
@@ -124,10 +119,12 @@ def _strongest(edges: WeightedEdges, count: int) -> WeightedEdges:
     )
     best = torch.zeros(int(row.max()) + 1).scatter_reduce(0, row, edges.weight, "amax")
     rank = edges.weight + 2.0 * (edges.weight >= best[row])
-    at = rank.topk(max(count, 1)).indices.sort().values
+    found = rank.topk(max(count, 1))
+    least = min(float(found.values[-1]), 1.0)
+    at = found.indices.sort().values
     columns = (edges.layer, edges.head, edges.query, edges.key, edges.weight)
     layer, head, query, key, weight = (column[at] for column in columns)
-    return WeightedEdges(layer, head, query, key, weight, edges.tokens)
+    return WeightedEdges(layer, head, query, key, weight, edges.tokens), least
 
 
 def _packed(edges: WeightedEdges, graph: AttentionGraph, exact: bool) -> Arrays:

@@ -6,6 +6,7 @@ import { fit, shown } from "../dom";
 
 const MOST_EDGES = 4000;
 const LABELLED = 96; // tokens whose labels all fit
+const DOTTED = 8192;
 const UPRIGHT = 28; // and stand upright
 
 export interface GraphPicture {
@@ -127,7 +128,8 @@ function drawTokens(pen: CanvasRenderingContext2D, theme: Theme, c: Circle, edge
   const every = Math.ceil(n / LABELLED);
   const dot = n <= LABELLED ? 4 : Math.max(1, Math.min(4, (2 * c.radius) / n));
   pen.textBaseline = "middle";
-  for (let i = 0; i < n; i++) {
+  const drawn = n <= DOTTED ? Array.from({ length: n }, (_, i) => i) : rim(pen, theme, c, n, every, p.lit, near);
+  for (const i of drawn) {
     const [x, y] = place(c, i, n);
     const hop = p.hops ? p.hops[i] : -1;
     const reached = hop >= 0 && hop <= p.step;
@@ -137,6 +139,17 @@ function drawTokens(pen: CanvasRenderingContext2D, theme: Theme, c: Circle, edge
     pen.fill();
     if ((i % every === 0 && n - i >= every) || i === p.lit || (near.has(i) && near.size < 40)) label(pen, theme, c, i, n, p, near, reached);
   }
+}
+
+/** Where tokens are too many for dots: a circle, and the tokens that have labels. */
+function rim(pen: CanvasRenderingContext2D, theme: Theme, c: Circle, n: number, every: number, lit: number | null, near: Map<number, number>): number[] {
+  pen.strokeStyle = theme.faint;
+  pen.lineWidth = 2;
+  pen.beginPath();
+  pen.arc(c.x, c.y, c.radius, 0, 2 * Math.PI);
+  pen.stroke();
+  const spaced = Array.from({ length: Math.ceil(n / every) }, (_, k) => k * every);
+  return [...new Set([...spaced, ...(near.size < 4096 ? near.keys() : []), ...(lit === null ? [] : [lit])])];
 }
 
 function label(pen: CanvasRenderingContext2D, theme: Theme, c: Circle, i: number, n: number, p: GraphPicture, near: Map<number, number>, reached: boolean): void {

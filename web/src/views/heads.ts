@@ -40,6 +40,13 @@ function picture(attention: Attention, layer: number, head: number, side: number
     for (let y = 0; y < side; y++)
       for (let x = 0; x < side; x++)
         most[y * side + x] = (attention.tiles[base + Math.floor((y * tiles.g) / side) * tiles.g + Math.floor((x * tiles.g) / side)] / 255) ** 2;
+  } else if (attention.rule && attention.n > side) {
+    for (let y = 0; y < side; y++)
+      for (const run of attention.rule.row(Math.floor(((y + 0.5) * attention.n) / side), attention.n, attention.n)) {
+        const unit = side / attention.n;
+        const step = Math.max(run.step, Math.floor(attention.n / side));
+        for (let j = run.start; j < run.stop; j += step) most[y * side + Math.floor(j * unit)] = 0.4;
+      }
   } else {
     const unit = side / attention.n;
     attention.forEach(layer, head, (i, j, weight) => {

@@ -64,7 +64,11 @@ export function drawMap(canvas: HTMLCanvasElement, theme: Theme, p: MapPicture):
   pen.fillRect(f.left, f.top, f.side, f.side);
   if (p.attention.rule) drawRule(pen, theme, f, p);
   else {
-    if (p.attention.tiles) drawTiles(pen, theme, f, p);
+    if (p.attention.tiles) {
+      pen.globalAlpha = f.unit < 0.5 ? 1 : 0.15; // sums of tiles behind weights of edges
+      drawTiles(pen, theme, f, p);
+      pen.globalAlpha = 1;
+    }
     if (!p.attention.tiles || f.unit >= 0.5) drawCells(pen, theme, f, p);
   }
   drawCross(pen, theme, f, p);
