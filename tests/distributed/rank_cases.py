@@ -362,3 +362,38 @@ def sharded_models(rank, ranks, folder):
         dist.barrier()
         found[name] = max((a - b).abs().max().item() for a, b in pairs)
     return found
+
+
+def hugging_face_model(rank, ranks):
+    """A Llama of transformers on the tokens of a rank, beside that of one process."""
+    import torch.distributed as dist
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from edgewise import hf
+
+    mesh, shards = init_device_mesh("cpu", (ranks,)), Shards(N, ranks)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 50}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "use_cache": False}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, **heads)).double()
+    token = torch.randint(50, (2, N))
+    graph = window(5) | global_tokens(1)
+    expected = hf.use(model, graph)(token).logits
+    w = torch.randn_like(expected)
+    (expected * w).sum().backward()
+    alone = [p.grad for p in model.parameters()]
+    model.zero_grad()
+    hf.use(model, graph, mesh=mesh, shards=shards)
+    place = shards.take(torch.arange(N), rank, 0)[None]
+    out = model(shards.take(token, rank, 1), position_ids=place).logits
+    (out * shards.take(w, rank, 1)).sum().backward()
+    far = [(out - shards.take(expected, rank, 1)).abs().max().item()]
+    for p, grad in zip(model.parameters(), alone, strict=True):
+        dist.all_reduce(p.grad)
+        far.append((p.grad - grad).abs().max().item() / (1 + grad.abs().max().item()))
+    refused = None
+    try:
+        model(token[:, : len(place[0])], attention_mask=(token[:, : len(place[0])] > 25).long())
+    except EdgewiseError as error:
+        refused = error.code
+    return max(far), refused

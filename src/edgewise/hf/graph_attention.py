@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
+from edgewise.distributed.errors import NotDistributed
+from edgewise.distributed.shards import Shards
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs import causal, full, per_head, per_sample
 from edgewise.graphs.pattern import Pattern
@@ -17,6 +19,9 @@ from edgewise.hf.masks import ModelMask, TokenRuns, attend_in_runs
 from edgewise.kernels.attention import attention
 from edgewise.kernels.attention.split import check_family
 from edgewise.scores import softcap
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 TESTED_LENGTH = 33  # at which a graph must be causal
 
@@ -68,6 +73,50 @@ def attend(
         assert mask.real is not None
         return _attention(q, k, v, graph, _masked(options, mask.real[:, None, None]))
     return _in_runs(q, k, v, graph, parts, options)
+
+
+class MeshPlace(NamedTuple):
+    """One axis of a mesh, and which tokens each of its ranks has."""
+
+    mesh: "DeviceMesh"
+    shards: Shards | None
+
+
+def attend_on_mesh(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    graph: Graph | per_sample,
+    mask: ModelMask,
+    options: ScoreOptions,
+    place: MeshPlace,
+) -> Tensor:
+    """The same for the tokens of this rank, over those of all ranks of a mesh."""
+    if isinstance(graph, per_sample):
+        raise refuse_on_mesh("each sample has a graph of its own")
+    if mask.first_query or mask.first_key or q.shape[-2] != k.shape[-2]:
+        raise refuse_on_mesh("there is a cache of keys")
+    if mask.runs is not None:
+        raise refuse_on_mesh("the batch has padding or packed sequences")
+    for name in ("bias", "softcap", "sinks"):
+        if getattr(options, name) is not None:
+            raise refuse_on_mesh(f"the scores have a {name}")
+    return attention(
+        q, k, v, mask.restricted(graph),
+        scale=options.scale,
+        dropout=options.dropout,
+        mesh=place.mesh,
+        shards=place.shards,
+    )  # fmt: skip
+
+
+def refuse_on_mesh(what: str) -> NotDistributed:
+    return NotDistributed(
+        f"attention on a mesh: {what}",
+        caller(),
+        "give every rank tokens of complete sequences, without padding or a cache; else "
+        "`hf.use(model, graph)` without `mesh=`",
+    )
 
 
 def _per_sample(

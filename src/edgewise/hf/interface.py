@@ -14,7 +14,13 @@ from edgewise.graphs import causal, full, per_sample
 from edgewise.hf.architectures import IGNORED_ARGUMENTS, UNSUPPORTED_ARGUMENTS
 from edgewise.hf.errors import NotPluggable, UnsupportedArgument
 from edgewise.hf.eviction import Graph
-from edgewise.hf.graph_attention import ScoreOptions, attend
+from edgewise.hf.graph_attention import (
+    MeshPlace,
+    ScoreOptions,
+    attend,
+    attend_on_mesh,
+    refuse_on_mesh,
+)
 from edgewise.hf.masks import ModelMask, build_mask
 from edgewise.hf.program_attention import no_program_weights
 from edgewise.hf.sparse_weights import AttentionWeights, attend_with_weights
@@ -34,6 +40,7 @@ class ModuleAttention:
     index: int
     graph: Graph | per_sample | None
     relations: frozenset[str] = frozenset()
+    place: MeshPlace | None = None  # where its tokens are on the ranks of a mesh
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,11 +100,21 @@ def forward(
             raise no_program_weights()
         program = module.get_submodule(NAME)  # an adapter may have replaced it
         out = program(query, key, value, mask, options, relations)
+    elif own.place is not None:
+        _check_on_mesh(own, wanted)
+        out = attend_on_mesh(query, key, value, own.graph, mask, options, own.place)
     elif wanted:
         out, weights = attend_with_weights(query, key, value, own.graph, mask, options)
     else:
         out = attend(query, key, value, own.graph, mask, options)
     return out.transpose(1, 2).contiguous(), weights
+
+
+def _check_on_mesh(own: ModuleAttention, wanted: bool) -> None:
+    if own.index < 0:
+        raise refuse_on_mesh(f"`{own.name}` is cross-attention")
+    if wanted:
+        raise refuse_on_mesh("weights are requested")
 
 
 def _wants_weights(rest: dict[str, Any]) -> bool:

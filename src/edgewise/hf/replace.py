@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -19,6 +19,7 @@ from edgewise.hf import eviction
 from edgewise.hf.architectures import is_cross_attention, query_heads
 from edgewise.hf.errors import LayerMismatch, NotAnAttention, NotPluggable, UnknownPart
 from edgewise.hf.eviction import Graph
+from edgewise.hf.graph_attention import MeshPlace, refuse_on_mesh
 from edgewise.hf.interface import NAME, ModuleAttention, register
 from edgewise.hf.program_attention import ProgramAttention, check_relations, compile_attention
 from edgewise.hf.relations import PREPARE_INPUTS, PrepareInputs
@@ -32,13 +33,24 @@ from edgewise.hf.saved import (
 )
 from edgewise.language.program import Program
 
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from edgewise.distributed import Shards
+
 BEFORE = "_attention_before_edgewise"
 HOOK = "_edgewise_hook"
 CACHE_HOOK = "_edgewise_cache_hook"
 PREPARE = "_prepare_cache_for_generation"
 
 
-def use(model: nn.Module, attention: Attention | str) -> nn.Module:
+def use(
+    model: nn.Module,
+    attention: Attention | str,
+    *,
+    mesh: DeviceMesh | None = None,
+    shards: Shards | None = None,
+) -> nn.Module:
     """Replace the self-attention of a Hugging Face model by a graph or a program.
 
     The model's own mask (causal, sliding window, packed sequences, padding) still applies: it is
@@ -50,7 +62,8 @@ def use(model: nn.Module, attention: Attention | str) -> nn.Module:
     arguments of the model's call: `model(input_ids, arc=...)`. A mapping from names of modules,
     such as `{"encoder": window(3)}`, replaces the attention inside these alone. A graph may be
     text, as `repr` prints it. A saved model stores its graph or program in its config: `load`
-    restores it.
+    restores it. With one axis of a `mesh` the model is called with the tokens of this rank and
+    their `position_ids`, and attention goes over those of all ranks; `shards` say which each has.
 
     >>> from transformers import BertConfig, BertModel
     >>> from edgewise.graphs import global_tokens, window
@@ -65,6 +78,9 @@ def use(model: nn.Module, attention: Attention | str) -> nn.Module:
         _check_heads(chosen.get(name, full()), module, name)
     relations = _relations(chosen.values())
     check_relations(model, relations)
+    place = None if mesh is None else MeshPlace(mesh, shards)
+    if place is not None and any(isinstance(one, ProgramAttention) for one in chosen.values()):
+        raise refuse_on_mesh("it is a program")
     restore(model)
     indices = {name: index for index, name in enumerate(self_attention)}
     for name, module in modules:
@@ -72,7 +88,7 @@ def use(model: nn.Module, attention: Attention | str) -> nn.Module:
         graph = None if isinstance(attend, ProgramAttention) else attend
         if isinstance(attend, ProgramAttention):
             module.add_module(NAME, attend)
-        own = ModuleAttention(name, indices.get(name, -1), graph, relations)
+        own = ModuleAttention(name, indices.get(name, -1), graph, relations, place)
         module._edgewise = own  # type: ignore[assignment]
         if name in indices and _is_causal(module) and eviction.evicts(graph):
             handle = module.register_forward_pre_hook(eviction.install, with_kwargs=True)
