@@ -37,6 +37,7 @@ LAYERS = [  # each may import those before it
         "batches",
         "selecting",
         "compile",
+        "epochs",
         "descent",
         "grow",
         "update",

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from operator import is_
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.optim import SGD
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
+from edgewise.epochs import Epoch
 from edgewise.errors import caller
 from edgewise.inputs.errors import BadInput
 from edgewise.kernels.scan import Scan
@@ -26,6 +29,7 @@ Loss = Callable[..., Tensor]
 UNROLLED = 200  # instructions of a recursion: compiling takes as long as there are
 COMPILED = 8  # layouts that one step compiles: each takes seconds
 OWN = {Tensor, torch.nn.Parameter}
+MORE = ("momentum", "weight_decay", "nesterov", "maximize", "differentiable")  # of SGD
 
 
 def training_step(model: Model, loss: Loss, optimiser: torch.optim.Optimizer) -> TrainingStep:
@@ -79,11 +83,15 @@ class TrainingStep:
         self._layouts: WeakKeyDictionary[PhysicalPlan, _Layout] = WeakKeyDictionary()
         self._compiled: dict[Hashable, dict[Hashable, Gradients]] = {}
         self._count = 0
+        self._updated = False  # whether the compiled function has updated the weights
+        self._rates: dict[float, Tensor] = {}
 
     def __call__(self, data: Data | None, /, *targets: Any, **inputs: Any) -> Tensor:
         if not self._needs_closure:
+            self._updated = False
             value = self._backward(data, targets, inputs)
-            self.optimiser.step()
+            if not self._updated:
+                self.optimiser.step()
             return value
         values: list[Tensor] = []
 
@@ -108,14 +116,17 @@ class TrainingStep:
             return self._run_plain(data, targets, inputs)[1]
         layout = self._layout(ready.plan, ready.outputs)
         values = [*ready.first, *values]
-        self.plain = layout.refuses or self._refuses(values, weights, targets)
+        self.plain = layout.refuses or self.refuses(values, weights, targets)
         if self.plain is not None:
             return self._run_plain(data, targets, inputs)[1]
         kind = _kind(targets, values, weights)
         gradients = layout.compiled.get(kind)
         if gradients is not None:
+            rate = None if self._needs_closure else self.rate()
             try:
-                return gradients(weights, [*values, *weights, *layout.tensors], targets)
+                value = gradients(weights, [*values, *weights, *layout.tensors], targets, rate)
+                self._updated = rate is not None
+                return value
             except NotCompiledError as error:
                 self.plain = str(error)
             return self._run_plain(data, targets, inputs)[1]
@@ -127,6 +138,30 @@ class TrainingStep:
         layout.compiled[kind] = Gradients(layout.function, self.loss, output, len(values))
         self._count += 1
         return value
+
+    def epoch(self, samples: Iterable[tuple[Any, ...]]) -> Epoch:
+        """`epoch()` updates the weights for each sample in order, and returns all losses.
+
+        A sample is `(data, *targets)`, with a dictionary of inputs at the end where there are some:
+        `(None, target, {"x": x})`.
+        """
+        return Epoch(self, samples)
+
+    def compiled(
+        self, data: Data | None, targets: tuple[Any, ...], inputs: dict[str, Any]
+    ) -> tuple[Gradients, list[Tensor], list[Tensor], list[Tensor]] | None:
+        """The compiled function of a sample, and its values, weights and constants; None where
+        there is none yet."""
+        found = self.model._ready(data, inputs)
+        plan = None if found is None else found[0].plan
+        if found is None or not isinstance(plan, PhysicalPlan):
+            return None
+        ready, values, weights = found
+        layout, values = self._layout(plan, ready.outputs), [*ready.first, *values]
+        if layout.refuses or self.refuses(values, weights, targets):
+            return None
+        gradients = layout.compiled.get(_kind(targets, values, weights))
+        return None if gradients is None else (gradients, values, weights, layout.tensors)
 
     def _layout(self, plan: PhysicalPlan, outputs: Outputs) -> _Layout:
         found = self._layouts.get(plan)
@@ -156,7 +191,30 @@ class TrainingStep:
         value.backward()
         return output, value.detach().reshape(())
 
-    def _refuses(
+    def rate(self) -> Tensor | None:
+        """The learning rate, where the optimiser is gradient descent and nothing more: then the
+        compiled function updates the weights."""
+        optimiser = self.optimiser
+        if type(optimiser) is not SGD or len(optimiser.param_groups) != 1:
+            return None
+        group = optimiser.param_groups[0]
+        rate = group["lr"]
+        plain = type(rate) is float and not any(map(group.__getitem__, MORE))
+        hooks = (
+            optimiser._optimizer_step_pre_hooks
+            or optimiser._optimizer_step_post_hooks
+            or _global_optimizer_pre_hooks
+            or _global_optimizer_post_hooks
+        )
+        if not plain or hooks or "step" in vars(optimiser) or self.model._one.device.type != "cpu":
+            return None
+        found = self._rates.get(rate)
+        if found is None:
+            self._rates.clear()
+            found = self._rates[rate] = torch.tensor(rate, dtype=self.model._one.dtype)
+        return found
+
+    def refuses(
         self, values: list[Tensor], weights: list[Tensor], targets: tuple[Any, ...]
     ) -> str | None:
         """Why a call is not compiled: it must do all that the plain loop does, or not be."""

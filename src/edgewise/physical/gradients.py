@@ -35,6 +35,10 @@ class Gradients:
         self.forward = forward
         self.values = values
         self.failed: str | None = None
+        self.pure = is_pure_loss(loss)
+        self.graphs: dict[bool, LossGraph] = {}  # of a pure loss, without and with updates
+        self.graph: LossGraph | None = None  # of the last call
+        self.order: list[int] = []  # which target each thing is that a pure loss reads
         self.like = torch.zeros_like(output, requires_grad=True)
 
         def traced(output: Tensor, targets: tuple[Tensor, ...]) -> Tensor:
@@ -45,31 +49,82 @@ class Gradients:
         self.traced = torch.compile(traced, backend=LossGraph, fullgraph=True, dynamic=False)
 
     def __call__(
-        self, weights: list[Tensor], inputs: list[Tensor], targets: tuple[Tensor, ...]
+        self,
+        weights: list[Tensor],
+        inputs: list[Tensor],
+        targets: tuple[Tensor, ...],
+        rate: Tensor | None = None,
     ) -> Tensor:
-        """The loss; its gradients are in the weights."""
+        """The loss; its gradients are in the weights, which lose `rate` times them, if any."""
         if self.failed is not None:
             raise NotCompiledError(self.failed)
+        graph = self.graphs.get(rate is not None)
+        if graph is not None:
+            read = self._read(targets)
+        else:
+            graph, read = self._compiled(weights, inputs, targets, rate)
+        compiled = graph.compiled[rate is not None]
+        try:
+            with torch.no_grad():
+                more = () if rate is None else (rate,)
+                value, *found = compiled(*inputs, *read, *more)
+        except Exception as error:  # such as a class that there is not: PyTorch says it better
+            raise NotCompiledError(_reason(error)) from error
+        self.graph = graph
+        self.store(weights, found, rate is not None)
+        result: Tensor = value
+        return result
+
+    def store(self, weights: list[Tensor], found: Sequence[Tensor], updated: bool) -> None:
+        """Give weights the gradients of the last call, and note that they changed."""
+        assert self.graph is not None
+        for at in self.graph.unreached:
+            weights[at].grad = None
+        for at, gradient in zip(self.graph.reached, found, strict=True):
+            weights[at].grad = gradient
+        if updated:  # compiled code writes where autograd does not see it
+            torch.autograd.graph.increment_version([weights[at] for at in self.graph.reached])
+
+    def prepared(
+        self, targets: tuple[Tensor, ...]
+    ) -> tuple[Callable[..., Any], tuple[Any, ...]] | None:
+        """The compiled function with updates, and what its loss reads; None where a loss may read
+        more than its arguments, or there is none yet."""
+        graph = self.graphs.get(True)
+        if graph is None:
+            return None
+        self.graph = graph
+        return graph.compiled[True], self._read(targets)
+
+    def _read(self, targets: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple([self.like if at < 0 else targets[at] for at in self.order])
+
+    def _compiled(
+        self,
+        weights: list[Tensor],
+        inputs: list[Tensor],
+        targets: tuple[Tensor, ...],
+        rate: Tensor | None,
+    ) -> tuple[LossGraph, tuple[Any, ...]]:
+        """The graph of the loss that Dynamo chooses, compiled, and what it reads."""
         try:
             graph, read = _call_of(self.traced(self.like, targets))
-            compiled = graph.compiled
-            if compiled is None:
+            if (rate is not None) not in graph.compiled:
                 of = slice(self.values, self.values + len(weights))
-                compiled = graph.compile(self.forward, self.like, inputs, of, read)
+                graph.compile(self.forward, self.like, inputs, of, read, rate)
         except Exception as error:  # of Dynamo, the loss or a compiler: the plain loop shows which
             self.failed = _reason(error)
             raise NotCompiledError(self.failed) from error
-        try:
-            with torch.no_grad():
-                value, *found = compiled(*inputs, *read)
-        except Exception as error:  # such as a class that there is not: PyTorch says it better
-            raise NotCompiledError(_reason(error)) from error
-        for at in graph.unreached:
-            weights[at].grad = None
-        for at, gradient in zip(graph.reached, found, strict=True):
-            weights[at].grad = gradient
-        result: Tensor = value
-        return result
+        known = {id(thing): at for at, thing in enumerate((self.like, *targets), -1)}
+        if self.pure and len(known) == len(targets) + 1 and all(id(t) in known for t in read):
+            self.order = [known[id(thing)] for thing in read]
+            self.graphs[rate is not None] = graph
+        return graph, read
+
+
+def is_pure_loss(loss: Callable[..., Tensor]) -> bool:
+    """Whether a loss is a function of torch, which reads nothing but its arguments."""
+    return getattr(torch.nn.functional, getattr(loss, "__name__", ""), None) is loss
 
 
 class LossGraph:
@@ -80,7 +135,7 @@ class LossGraph:
         if len(outputs) != 1:
             raise NotCompiledError("the loss stores tensors")
         self.graph = graph
-        self.compiled: Callable[..., Any] | None = None
+        self.compiled: dict[bool, Callable[..., Any]] = {}  # without and with updates
         self.reached: list[int] = []  # weights that have a gradient
         self.unreached: list[int] = []
 
@@ -96,36 +151,45 @@ class LossGraph:
         inputs: list[Tensor],
         weights: slice,
         read: Sequence[Any],
-    ) -> Callable[..., Any]:
-        """Forward, loss and gradients as a function of `inputs`, then of what the loss reads."""
+        rate: Tensor | None,
+    ) -> None:
+        """Forward, loss and gradients as a function of `inputs`, then of what the loss reads, and
+        of the rate of updates, if any."""
         places = [at for at, thing in enumerate(read) if thing is like]
         others = [thing for thing in read if thing is not like]
         if len(places) != 1:
             raise NotCompiledError("the loss does not read the output")
         if any(not isinstance(thing, Tensor) or thing.requires_grad for thing in others):
             raise NotCompiledError("the loss reads weights of its own, or numbers as inputs")
-        tensors = [*inputs, *read]
+        tensors = [*inputs, *read, *(() if rate is None else (rate,))]
         cpu = inputs[weights.start].device.type == "cpu"
         with torch.no_grad():
             traced = make_fx(
-                self._joint(forward, inputs, weights, places[0]),
+                self._joint(forward, inputs, weights, places[0], rate is not None),
                 decomposition_table=SMALL_PRODUCTS if cpu else {},
                 tracing_mode="fake",
                 _allow_non_fake_inputs=True,
             )(*tensors)
             # the caller has compared sizes
             options = {"fallback_random": True, "size_asserts": False}
-            self.compiled = torch._inductor.compile(traced, tensors, options=options)
-        return self.compiled
+            made = torch._inductor.compile(traced, tensors, options=options)
+            self.compiled[rate is not None] = made
 
     def _joint(
-        self, forward: Callable[..., Tensor], inputs: list[Tensor], weights: slice, place: int
+        self,
+        forward: Callable[..., Tensor],
+        inputs: list[Tensor],
+        weights: slice,
+        place: int,
+        updates: bool,
     ) -> Callable[..., list[Tensor]]:
-        """The loss and the gradients that it has, to be traced; `place` is that of the output."""
+        """The loss and the gradients that it has, to be traced; `place` is that of the output. The
+        last tensor is the rate of updates, if there are any."""
         wanted = [at for at, weight in enumerate(inputs[weights]) if weight.requires_grad]
 
         def joint(*tensors: Tensor) -> list[Tensor]:
-            passed, read = list(tensors[: len(inputs)]), list(tensors[len(inputs) :])
+            end = len(tensors) - updates
+            passed, read = list(tensors[: len(inputs)]), list(tensors[len(inputs) : end])
             used = list(passed[weights])
             for at in wanted:
                 used[at] = used[at].detach().requires_grad_()
@@ -144,6 +208,9 @@ class LossGraph:
             }
             self.reached = list(gradients)
             self.unreached = [at for at in range(len(used)) if at not in gradients]
+            if updates:
+                for at, gradient in gradients.items():
+                    tensors[weights.start + at].sub_(tensors[-1] * gradient)
             return [value.detach(), *gradients.values()]
 
         return joint
