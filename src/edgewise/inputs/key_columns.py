@@ -38,9 +38,14 @@ def read_keys(item: Any) -> tuple[Tensor, tuple[str, ...]]:
     if isinstance(item, Tensor):
         return _integers(item), ()
     found = _array(item)
+    if found.ndim not in (1, 2):
+        raise BadInput(f"`{safe_repr(item)}` are not keys", caller(), HELP)
     if found.dtype.kind in "UOT":
         return _coded([found] if found.ndim == 1 else list(found))
-    return _integers(torch.as_tensor(found.copy())), ()
+    try:
+        return _integers(torch.as_tensor(found.copy())), ()
+    except TypeError:
+        raise BadInput(f"keys are an array of {found.dtype}", caller(), HELP) from None
 
 
 def frame_columns(item: Any) -> list[Any] | None:
@@ -104,7 +109,7 @@ def _column(column: Any) -> np.ndarray:
 def _array(item: Any) -> np.ndarray:
     try:
         return np.asarray(item)
-    except (TypeError, ValueError):
+    except Exception:  # of the caller's class
         raise BadInput(f"`{safe_repr(item)}` are not keys", caller(), HELP) from None
 
 

@@ -216,6 +216,12 @@ def rule(head: Any, body: Any) -> nodes.Rule:
                 "write one `<=` per rule, and put the rules into a list; to compare values, "
                 "write `b >= a` for `a <= b`",
             )
+        if isinstance(item, bool):
+            raise BadBody(
+                f"`{item}` is not an atom: Python has computed `in`, or `==` of atoms, itself",
+                place,
+                "compare variables, `V.I == 3`; for one of several, a relation: `R._some(V.I)`",
+            )
         if not isinstance(item, nodes.Expression):
             raise BadBody(
                 f"`{safe_repr(item)}` is not an atom or an expression over atoms",

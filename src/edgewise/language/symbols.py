@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgewise.errors import caller
+from edgewise.errors import caller, safe_repr
 from edgewise.language import brackets, functions, nodes
 from edgewise.language.specials import SpecialNamespace, UnknownSpecial, is_protocol
 
@@ -49,7 +49,13 @@ class RelationNamespace:
         return nodes.Atom(name.lstrip("_"), hidden=hidden, place=caller())
 
     def __getitem__(self, name: str) -> nodes.Atom:
-        hidden = isinstance(name, str) and name[:1] == "_" and name.strip("_") != ""
+        if not isinstance(name, str):
+            raise UnknownSpecial(
+                f"`R[{safe_repr(name)}]`: a relation has a name",
+                caller(),
+                'write `R.h` or `R["h"]`; a weight comes after it: `R.h[64, 32]`',
+            )
+        hidden = name[:1] == "_" and name.strip("_") != ""
         hidden = hidden and not is_protocol(name)
         return nodes.Atom(name.lstrip("_") if hidden else name, hidden=hidden, place=caller())
 

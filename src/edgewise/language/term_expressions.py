@@ -123,6 +123,11 @@ class Comparable:
             "write `//`, which rounds down",
         )
 
+    def __pow__(self, other: Any) -> Any:
+        raise operators.BadOperator(
+            "`**` does not compute keys", caller(), "write a product: `V.I * V.I`"
+        )
+
     def __le__(self, other: Any) -> nodes.SpecialAtom:
         return compared(self, "<=", other)
 

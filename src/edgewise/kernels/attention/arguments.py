@@ -112,9 +112,20 @@ def check_graph(graph: object) -> Pattern | per_head | per_sample:
         raise NotAPattern(
             f"expected a pattern, got {type(graph).__name__}",
             caller(),
-            "write one of `edgewise.graphs`, such as `window(3)`, or `from_edges(...)`",
+            _as_pattern(graph),
         )
     return graph
+
+
+def _as_pattern(graph: object) -> str:
+    """How to write what was given instead of a pattern."""
+    if isinstance(graph, str):
+        return f"read it: `graphs.parse({graph!r})`"
+    if callable(graph):
+        return "of a function of positions, write `graphs.where(lambda i, j: ...)`"
+    if hasattr(graph, "dtype"):
+        return "of a mask, write `graphs.from_dense(mask)`; of pairs, `graphs.from_edges(pairs)`"
+    return "write one of `edgewise.graphs`, such as `window(3)`, or `from_edges(...)`"
 
 
 def build_case(
