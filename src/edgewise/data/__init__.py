@@ -5,7 +5,7 @@ from edgewise.data.encodings import degrees, laplacian, path_edges, random_walk,
 from edgewise.data.knowledge_graphs import triples
 from edgewise.data.networkx_graphs import from_networkx
 from edgewise.data.neuralogic_samples import neuralogic
-from edgewise.data.pyg_graphs import from_pyg
+from edgewise.data.pyg_graphs import from_pyg, typed_graph
 from edgewise.data.reading import read
 from edgewise.data.schema import Schema, column, one_hot, table
 from edgewise.data.smiles import molecules
@@ -33,4 +33,5 @@ __all__ = [
     "table",
     "to_conllu",
     "triples",
+    "typed_graph",
 ]

@@ -109,6 +109,70 @@ def _hetero(graph: Any) -> Dataset:
     return Dataset(inputs, labels=labels, splits=splits)
 
 
+def typed_graph(graph: HeteroData) -> Dataset:
+    """A `HeteroData` whose nodes are numbered together, one kind after another.
+
+    kind(I, K)       node I is of kind K; paper(I) are the features of nodes of the kind `paper`
+    edge(I, T, J)    node I receives from node J along an edge of type T
+
+    Kinds and types are numbers; `names` has those behind them, such as `author_writes_paper`.
+    Labels and splits have the numbers of nodes. See `edgewise.zoo.hetero`.
+    """
+    if not (hasattr(graph, "node_types") and hasattr(graph, "edge_types")):
+        what = f"{safe_repr(graph)} is not a `HeteroData`"
+        raise BadGraph(what, caller(), "of a `Data`, use `from_pyg`")
+    inputs: dict[str, Input] = {}
+    labels: dict[str, Labels] = {}
+    splits: dict[str, list[Tensor]] = {}
+    here = _numbered_together(graph)
+    for kind, nodes in here.items():
+        store = graph[kind]
+        features = None if store.get("x") is None else _features(store.x)
+        inputs[kind] = rows(nodes[None], features)
+        if store.get("y") is not None:
+            labels[kind] = Labels(nodes[None], _target(store.y))
+        for name in SPLITS:
+            if _is_mask(mask := store.get(f"{name}_mask")):
+                splits.setdefault(name, []).append(nodes[mask])
+    kinds = [torch.full_like(nodes, at) for at, nodes in enumerate(here.values())]
+    inputs["kind"] = rows(torch.stack([torch.cat([*here.values()]), torch.cat(kinds)]))
+    inputs["edge"] = rows(_typed_edges(graph, here))
+    names = {"kind": tuple(here), "type": tuple("_".join(kind) for kind in graph.edge_types)}
+    return Dataset(inputs, names, labels, {n: torch.cat(part) for n, part in splits.items()})
+
+
+def _numbered_together(graph: Any) -> dict[str, Tensor]:
+    """Kind → the numbers of its nodes."""
+    found, count = {}, 0
+    for kind in graph.node_types:
+        size = graph[kind].num_nodes
+        if size is None:
+            what = f"the number of nodes of `{kind}` is not known"
+            raise BadGraph(what, caller(), f'set `data["{kind}"].num_nodes`')
+        if kind in ("kind", "edge"):
+            raise BadGraph(f"a kind of nodes is called `{kind}`", caller(), "rename it")
+        found[kind] = torch.arange(count, count + size)
+        count += size
+    if not count:
+        raise BadGraph("the graph has no nodes", caller(), "give some")
+    return found
+
+
+def _typed_edges(graph: Any, here: dict[str, Tensor]) -> Tensor:
+    """Columns (receiver, type, sender), each once."""
+    found = [torch.zeros(3, 0, dtype=torch.int64)]
+    for at, (a, verb, b) in enumerate(graph.edge_types):
+        index = graph[a, verb, b].edge_index
+        sizes = torch.tensor([len(here[a]), len(here[b])])
+        if index.numel() and (int(index.min()) < 0 or bool((index.amax(1) >= sizes).any())):
+            what = f"an edge of `{a}_{verb}_{b}` is not between nodes of `{a}` and `{b}`"
+            raise BadGraph(what, caller(), f"there are {len(here[a]):,} and {len(here[b]):,}")
+        i, j = here[b][index[1]], here[a][index[0]]
+        found.append(torch.stack([i, torch.full_like(i, at), j]))
+    every = torch.cat(found, 1)
+    return every.unique(dim=1) if every.numel() else every
+
+
 def _batch(samples: list[Any]) -> Dataset:
     found = [_inputs(sample) for sample in samples]
     for at, one in enumerate(found):

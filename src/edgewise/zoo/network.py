@@ -22,6 +22,7 @@ TASKS = ("node", "edge", "graph")
 NORMS = ("none", "batch", "layer")
 # from the rows that a layer reads, their size, the size of its rows, and whether it is the last
 Layer = Callable[[Atom, int, int, bool], Statements]
+Start = tuple[Statements, Atom, int]  # rules, the rows that they derive, and their size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,22 +138,24 @@ def assembled(
     *before: Statement,
     domains: Mapping[Variable, Any] | None = None,
     bare: str = "",
+    start: Start | None = None,
 ) -> Program:
     """The network of a layer: derives `logits(i)`, `logits(q)` or `logits` by its task.
 
     `before` are rules of the graph that all layers read, such as degrees. Layers that have norms
     and residuals of their own are bare: they derive the relation `bare`, and nothing follows.
+    `start` are the rows that the first layer reads, with their rules and size, if not those of `x`.
     """
-    rules, x, states = stacked(config, layer, *before, bare=bare)
+    rules, x, states = stacked(config, layer, *before, bare=bare, start=start)
     return Program([*rules, *logits(config, x, states)], domains=dict(domains or {}))
 
 
 def stacked(
-    config: Network, layer: Layer, *before: Statement, bare: str = ""
+    config: Network, layer: Layer, *before: Statement, bare: str = "", start: Start | None = None
 ) -> tuple[Statements, Atom, list[tuple[Atom, int]]]:
     """The layers: rules, the rows of the last, and those that are read out with their sizes."""
-    rules, x, size = encoded(config)
-    rules += before
+    rules, x, size = start or encoded(config)
+    rules = [*rules, *before]
     states: list[tuple[Atom, int]] = [(x, size)] if config.jump else []
     for k in range(config.layers):
         last = k == config.layers - 1 and config.gives_logits
@@ -165,7 +168,7 @@ def stacked(
     return rules, x, states
 
 
-def encoded(config: Network) -> tuple[Statements, Atom, int]:
+def encoded(config: Network) -> Start:
     """The rows that the first layer reads, and their size."""
     read: Expression = R.x(V.I)
     size = config.inputs + config.positions
