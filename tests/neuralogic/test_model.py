@@ -206,6 +206,18 @@ MISTAKES = [
     (lambda: V.X["a":"b"], "bad-template", "numbered by a slice"),
     (lambda: R.special(1), "bad-template", "not names"),
     (lambda: R.get(""), "bad-template", "name of a relation"),
+    (lambda: R.get("any.name"), "bad-template", "name of a relation"),
+    (lambda: R.get("h/1"), "bad-template", "name of a relation"),
+    (lambda: built(R.h <= nested(2000)), "bad-template", "nested too deep"),
+    (lambda: built(R.h <= R.a).load_state_dict({}), "bad-template", "by number"),
+    (lambda: built(R.h <= R.a).load_state_dict([1]), "bad-template", "by number"),
+    (lambda: built().test(built().build_dataset(Dataset())), "bad-sample", "another"),
+    (lambda: outputs_next([R.a(-1)]), "bad-sample", "negative"),
+    (lambda: Model().add_rules(None), "bad-template", "list of rules"),
+    (lambda: manual_seed("x"), "bad-setting", "integer"),
+    (lambda: built().test(TensorDataset([Data([[1]], [[0]])])), "bad-sample", "edge_index"),
+    (lambda: Trainer(built()).fit(Dataset(), epochs="x"), "bad-setting", "epochs"),
+    (lambda: shaped([R.a[[1.0, 2.0]]]), "shape-mismatch", "column of 2"),
     (lambda: built(R.h(object()) <= R.a), "bad-template", "is not a term"),
     (lambda: built(R.h("") <= R.a), "bad-template", "is not a term"),
     (lambda: built(R.h[0, 2] <= R.a), "bad-template", "is not a shape"),
@@ -268,6 +280,22 @@ MISTAKES = [
 ]
 
 
+def nested(depth):
+    found = R.a
+    for _ in range(depth):
+        found = (found + R.b) * R.c
+    return found
+
+
+def shaped(facts):
+    return built(R.h <= R.a[2, 3]).test(Dataset([Sample(R.h, facts)]))
+
+
+def outputs_next(facts):
+    rule = R.h(V.X) <= (R.a(V.X), R.special.next(V.X, V.Y))
+    return built(rule).test(Dataset([Sample(R.h(0), facts)]))
+
+
 def built(*rules):
     model = Model()
     model.add_rules(rules)
@@ -304,3 +332,18 @@ def test_equal_groundings_count_again_if_told():
         model = built((R.h <= body) | metadata)
         assert model.test(Dataset([Sample(R.h, facts)])) == [expected]
     assert built((R.h <= body) | [F.sum_agg]).test(Dataset([Sample(R.h, facts)])) == [2.0]
+
+
+def test_weights_are_learned_by_an_optimiser_of_torch():
+    template, dataset = xor()
+    model = template.build(Settings(), torch=True)
+    data = model.build_dataset(dataset)
+    optimiser = torch.optim.SGD(model.tensor_parameters(), lr=0.1)
+    losses = []
+    for _ in range(20):
+        values = torch.stack(model(data))
+        value = (values - torch.tensor([0.0, 1.0, 1.0, 0.0])).square().mean()
+        value.backward()
+        optimiser.step()
+        losses.append(value.item())
+    assert losses[-1] < losses[0]

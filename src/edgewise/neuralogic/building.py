@@ -91,6 +91,7 @@ class SampleReader:
                     caller(),
                     "a fact for all constants belongs into the template",
                 )
+            self._refuse_negative(atom)
             for (term, kind), written in zip(
                 map(self._terms.term, fact.terms), fact.terms, strict=True
             ):
@@ -107,6 +108,16 @@ class SampleReader:
                 "number the constants, and give the numbers as values",
             )
 
+    def _refuse_negative(self, atom: nodes.Atom) -> None:
+        """Index arithmetic is over the natural numbers: it would not hold, without a word."""
+        found = [term for term in atom.terms if isinstance(term, int) and term < 0]
+        if found and self.template.computes:
+            raise BadSample(
+                f"the term {found[0]} is negative, and the template computes with terms",
+                caller(),
+                "number the constants from 0",
+            )
+
     def _valued(self, atom: nodes.Atom, fact: BaseRelation) -> nodes.Atom:
         if not isinstance(fact, WeightedRelation):
             return atom
@@ -116,6 +127,8 @@ class SampleReader:
 
     def _from_files(self, dataset: FileDataset) -> Iterator[NeuralSample]:
         examples, queries = read_samples(dataset.examples_file, dataset.queries_file, shares=True)
+        for atom in (atom for atoms in examples for atom in atoms):
+            self._refuse_negative(atom)
         read = [Example([self._renamed(atom) for atom in atoms]) for atoms in examples]
         for at, atom in queries:
             yield NeuralSample(read[at], replace(self._renamed(atom), weight=None), _target(atom))

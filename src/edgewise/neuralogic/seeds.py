@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from edgewise.errors import caller, safe_repr
+from edgewise.neuralogic.errors import BadSetting
+
 _state = {"first": torch.seed() % 2**32}
 _generator = torch.Generator().manual_seed(_state["first"])
 
@@ -14,7 +17,9 @@ def generator() -> torch.Generator:
 
 def manual_seed(seed: int) -> None:
     """Draw as after every other call with this seed."""
-    _generator.manual_seed(int(seed) % 2**63)
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise BadSetting(f"a seed is an integer, got {safe_repr(seed)}", caller(), "write 0")
+    _generator.manual_seed(seed % 2**63)
 
 
 def initial_seed() -> int:

@@ -15,7 +15,7 @@ from edgewise.language import Program, nodes, statements
 from edgewise.language.text_form.parser import parse
 from edgewise.language.text_form.published import bound, constants, unbound, with_facts_apart
 from edgewise.neuralogic.errors import BadTemplate
-from edgewise.neuralogic.translate import FACTS, Relation, TemplateWeight
+from edgewise.neuralogic.translate import COMPUTED, FACTS, Relation, TemplateWeight
 from edgewise.neuralogic.values import WeightForm, tensor
 
 
@@ -39,7 +39,12 @@ class TextTemplate:
             if isinstance(s, nodes.Rule)
             for atom in statements.atoms(s)
         )
-        self.floats: set[str] = set()
+        self.computes = any(
+            isinstance(atom, nodes.SpecialAtom) and atom.name in COMPUTED
+            for s in found
+            if isinstance(s, nodes.Rule)
+            for atom in statements.atoms(s)
+        )
         program = Program(found)
         self._statements = [self._collected(s) for s in statements.name_weights(program)]
 

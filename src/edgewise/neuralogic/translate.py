@@ -28,6 +28,7 @@ from edgewise.neuralogic.values import WeightForm, weight_form
 
 Relation = tuple[str, int]
 FACTS = ".facts"
+COMPUTED = ("add", "sub", "mul", "div", "mod", "next")  # over the natural numbers
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,9 @@ class TemplateTranslator:
         self.weights: dict[str, TemplateWeight] = {}
         self.arities: dict[str, set[int]] = defaultdict(set)
         self.compares = False  # whether a condition compares or computes numbers
-        self.floats: set[str] = set()  # constants with a fraction, of the template
+        self.computes = False  # whether one computes numbers
         self._next_index = 0
+        self._place: Place | None = None  # of the rule that is translated
         self._lifted: list[nodes.Rule] = []
         listed = list(entries)
         for entry in listed:
@@ -149,6 +151,7 @@ class TemplateTranslator:
         return program
 
     def _rule(self, rule: TemplateRule) -> nodes.Rule:
+        self._place = rule.place
         metadata = rule.metadata or Metadata()
         head, types = self.atom(rule.head)
         body: list[nodes.Expression] = []
@@ -166,7 +169,7 @@ class TemplateTranslator:
         if metadata.learnable is False and head.weight is not None:
             head = replace(head, weight=head.weight.fixed())
         functions = self._functions(metadata, is_rule=True)
-        return nodes.Rule(head, (*body, *conditions), functions, _place(rule))
+        return nodes.Rule(head, (*body, *conditions), functions, rule.place)
 
     def _counted(
         self, conditions: list[nodes.Expression], metadata: Metadata, body: list[nodes.Expression]
@@ -233,6 +236,7 @@ class TemplateTranslator:
         if name == "alldiff" and any(term is ... for term in items):
             items = list(dict.fromkeys([*map(str, [t for t in items if t is not ...]), *variables]))
         terms = tuple(self.term(term)[0] for term in items)
+        self.computes = self.computes or name in COMPUTED
         self.compares = self.compares or name not in ("eq", "neq", "alldiff", "in", "maxcard")
         atom = nodes.SpecialAtom(name, terms, negated=item.negated)
         if atom.carries_value and not item.predicate.hidden:
@@ -248,7 +252,7 @@ class TemplateTranslator:
         name = self.name((relation.predicate.name, len(terms)))
         weight = self._weight(relation) if isinstance(relation, WeightedRelation) else None
         is_hidden = relation.predicate.hidden
-        return nodes.Atom(name, terms, weight, is_hidden, relation.negated), types
+        return nodes.Atom(name, terms, weight, is_hidden, relation.negated, self._place), types
 
     def _weight(self, relation: WeightedRelation) -> nodes.Weight:
         form = weight_form(relation.weight)
@@ -282,8 +286,6 @@ class TemplateTranslator:
             case bool():
                 pass
             case int() | float():
-                if isinstance(term, float):
-                    self.floats.add(str(term))
                 return constant(str(term)), None
             case str() if term[:1].isupper():
                 return nodes.Variable(term), None
@@ -367,7 +369,3 @@ def _constants(statement: nodes.Statement) -> Iterator[nodes.Constant]:
     elif isinstance(statement, nodes.Fact):
         found = list(statement.atom.terms)
     return (term for term in found if not isinstance(term, nodes.Variable))
-
-
-def _place(rule: TemplateRule) -> Place | None:
-    return rule.place

@@ -36,8 +36,9 @@ from edgewise.neuralogic.values import plain, tensor
 class BuiltDataset:
     """Samples of a model, with the number of them that an update takes."""
 
-    def __init__(self, samples: list[NeuralSample], batch_size: int) -> None:
+    def __init__(self, samples: list[NeuralSample], batch_size: int, owner: Any = None) -> None:
         self.samples = samples
+        self.owner = owner  # the model that the samples were read for
         self.batch_size = batch_size
         self.batches: list[SampleBatch] | None = None  # for training
         self.together: SampleBatch | None = None
@@ -64,6 +65,7 @@ class TemplateModel:
         self._values: dict[str, Tensor] = {}
         self._optimiser: torch.optim.Optimizer | None = None
         self._epoch = 0
+        self._gives_tensors = False
 
     def add_rule(self, rule: Any) -> None:
         self.add_rules([rule])
@@ -71,6 +73,10 @@ class TemplateModel:
     def add_rules(self, rules: Iterable[Any]) -> None:
         """Rules, facts, relation lines and modules, and lists of them."""
         self._refuse_built()
+        if not isinstance(rules, Iterable):
+            raise BadTemplate(
+                f"`{safe_repr(rules)}` is not a list of rules", caller(), "write `add_rules([...])`"
+            )
         for rule in rules:
             if isinstance(rule, TemplateModule):
                 self._entries += rule()
@@ -93,7 +99,8 @@ class TemplateModel:
             )
 
     def build(self, settings: Settings | None = None, torch: bool = False) -> TemplateModel:
-        """Translate the rules and draw the weights."""
+        """Translate the rules and draw the weights; with `torch`, outputs are tensors."""
+        self._gives_tensors = torch
         if settings is not None and not isinstance(settings, Settings):
             raise BadTemplate(
                 f"settings are not {safe_repr(settings)}", caller(), "write `build(Settings())`"
@@ -142,7 +149,7 @@ class TemplateModel:
         """The samples of a dataset; `batch_size` of them make an update."""
         programs = self._built()
         if isinstance(dataset, BuiltDataset):
-            return dataset
+            return self._own(dataset)
         if not isinstance(batch_size, int) or batch_size < 1:
             raise BadSample(f"batch_size is {batch_size!r}", caller(), "write a positive integer")
         if learnable_facts:
@@ -152,7 +159,14 @@ class TemplateModel:
                 "write facts that are learned in the template",
             )
         samples = SampleReader(programs.template).samples(dataset)
-        return BuiltDataset(list(self._expanded(samples)), batch_size)
+        return BuiltDataset(list(self._expanded(samples)), batch_size, self)
+
+    def _own(self, dataset: BuiltDataset) -> BuiltDataset:
+        if dataset.owner not in (None, self):
+            raise BadSample(
+                "the dataset was built for another model", caller(), "build it with this one"
+            )
+        return dataset
 
     def ground(self, dataset: Any, **options: Any) -> BuiltDataset:
         """The samples of a dataset, grounded."""
@@ -173,7 +187,7 @@ class TemplateModel:
 
     def _samples(self, dataset: Any) -> BuiltDataset:
         if isinstance(dataset, BuiltDataset):
-            return dataset
+            return self._own(dataset)
         if isinstance(dataset, NeuralSample):
             return BuiltDataset([dataset], 1)
         if isinstance(dataset, list) and all(isinstance(s, NeuralSample) for s in dataset):
@@ -196,7 +210,16 @@ class TemplateModel:
         if train:
             results = self.train(dataset)
             return results, len(results)
-        return self.test(dataset)
+        if not self._gives_tensors:
+            return self.test(dataset)
+        for weight in self._values.values():  # gradients are those of the last outputs
+            weight.grad = None
+        return self._together(self._samples(dataset)).outputs()
+
+    def tensor_parameters(self) -> list[Tensor]:
+        """The learnable weights, for an optimiser of torch."""
+        self._built()
+        return [value for value in self._values.values() if value.requires_grad]
 
     forward = __call__
 
@@ -281,20 +304,25 @@ class TemplateModel:
         """Set weights by their number; those that are not in it stay."""
         self._built()
         known = {w.index: w for w in self._weights.values()}
-        for index, value in state_dict["weights"].items():
+        found = state_dict.get("weights") if isinstance(state_dict, dict) else None
+        if not isinstance(found, dict):
+            raise BadTemplate(
+                "a state has no `weights` by number", caller(), "give what `state_dict()` returns"
+            )
+        for index, value in found.items():
             if index not in known:
                 raise BadTemplate(
                     f"there is no weight {index}", caller(), f"weights are {sorted(known)}"
                 )
             weight = self._values[known[index].name]
-            found = tensor(value)
-            if found.numel() != weight.numel():
+            new = tensor(value)
+            if new.numel() != weight.numel():
                 raise BadTemplate(
-                    f"the weight {index} has {weight.numel()} elements, got {found.numel()}",
+                    f"the weight {index} has {weight.numel()} elements, got {new.numel()}",
                     caller(),
                     f"give a value of the shape {tuple(weight.shape)}",
                 )
-            weight.data.copy_(found.reshape(weight.shape))
+            weight.data.copy_(new.reshape(weight.shape))
 
     load_fixed_state_dict = load_state_dict
 

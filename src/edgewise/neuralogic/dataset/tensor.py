@@ -6,9 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
+from edgewise.errors import caller, safe_repr
 from edgewise.neuralogic.core.constructs.factories import R
 from edgewise.neuralogic.dataset.base import ConvertibleDataset
 from edgewise.neuralogic.dataset.logic import Dataset
+from edgewise.neuralogic.errors import BadSample
 
 
 def _listed(item: Any) -> Any:
@@ -76,7 +78,14 @@ class TensorGraph:
         else:
             marked = [int(i) for i in _listed(self.y_mask)]
             query = [self.get_query(self.y[i], *options, i) for i in marked]
-        sources, targets = _listed(self.edge_index)
+        edges = _listed(self.edge_index)
+        if not isinstance(edges, list) or len(edges) != 2 or len(edges[0]) != len(edges[1]):
+            raise BadSample(
+                f"`edge_index` is {safe_repr(edges)}",
+                caller(),
+                "write two rows of one length: sources and targets",
+            )
+        sources, targets = edges
         weights = [1] * len(sources) if self.edge_attr is None else _listed(self.edge_attr)
         facts = []
         for u, v, w in zip(sources, targets, weights, strict=True):

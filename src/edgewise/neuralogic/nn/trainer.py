@@ -165,6 +165,8 @@ class Trainer:
         silent: bool = True,
     ) -> TrainerHistory:
         """Train for a number of epochs, or until a callback stops it."""
+        if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 0:
+            raise BadSetting(f"epochs is {epochs!r}", caller(), "write an integer")
         train = self.model.build_dataset(train_dataset, batch_size=batch_size)
         validated = None
         if val_dataset is not None:

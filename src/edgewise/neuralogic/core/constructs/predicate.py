@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from edgewise.errors import caller
+from edgewise.errors import caller, safe_repr
 from edgewise.neuralogic.core.constructs.metadata import Metadata
 from edgewise.neuralogic.errors import BadTemplate
+
+NAME = re.compile(r"_?\w[\w-]*")
 
 
 class Predicate:
@@ -15,8 +18,12 @@ class Predicate:
     __slots__ = ("arity", "hidden", "name", "special")
 
     def __init__(self, name: str, arity: int, hidden: bool = False, special: bool = False) -> None:
-        if not isinstance(name, str) or not name.removeprefix("_"):
-            raise BadTemplate(f"`{name!r}` is not the name of a relation", caller(), "write `R.a`")
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise BadTemplate(
+                f"`{safe_repr(name)}` is not the name of a relation",
+                caller(),
+                "a name has letters, digits, `_` and `-`",
+            )
         self.name = name.removeprefix("_")
         self.arity = arity
         self.hidden = hidden or name.startswith("_")

@@ -5,18 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from edgewise.errors import caller
+from edgewise.language.text_form.tokens import MAX_DEPTH
 from edgewise.neuralogic.core.constructs.function.function import NamedFunction
+from edgewise.neuralogic.errors import BadTemplate
 
 
 class FContainer:
     """A function of relations and of other containers."""
 
-    __slots__ = ("function", "nodes")
+    __slots__ = ("depth", "function", "nodes")
 
     def __init__(self, nodes: Any, function: NamedFunction) -> None:
         found = tuple(nodes) if isinstance(nodes, tuple | list) else (nodes,)
         self.function = function
         self.nodes = self._flattened(found) if function.can_flatten else found
+        inner: list[int] = [node.depth for node in self.nodes if isinstance(node, FContainer)]
+        self.depth: int = 1 + max(inner, default=0)
+        if self.depth > MAX_DEPTH:
+            raise BadTemplate(
+                f"the expression is nested too deep, more than {MAX_DEPTH} functions",
+                caller(),
+                "give a part a rule of its own",
+            )
 
     def _flattened(self, nodes: Iterable[Any]) -> tuple[Any, ...]:
         found: list[Any] = []
