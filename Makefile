@@ -29,7 +29,7 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 site: docs
-	EDGEWISE_SITE=1 $(BIN)/python -m pytest -q tests/browser
+	EDGEWISE_SITE=1 $(BIN)/python -m pytest -q tests/browser tests/viewer/test_browser.py
 
 dist: $(READY)
 	.ci/wheel

@@ -10,6 +10,7 @@ from edgewise import view
 from edgewise.attention_graphs.calls import AttentionCall
 from edgewise.attention_graphs.graph import AttentionGraph
 from edgewise.graphs import global_tokens, parse, window
+from edgewise.viewer.payload import KNOWN
 from tests.browser.chromium import browser, chromium
 
 if not chromium():
@@ -276,6 +277,10 @@ def test_the_page_measures_as_python_does(engine, text):
             assert ours["gap"] == pytest.approx(theirs.gap, abs=2e-4)
 
 
+def test_python_knows_what_the_page_knows(engine):
+    assert set(engine.evaluate("EdgewiseViewer.words")) == KNOWN
+
+
 def test_the_lab_follows_what_is_typed(opened):
     tab = opened(view(window(1), n=8))
     tab.click("#tab-lab")
@@ -297,6 +302,10 @@ def test_the_lab_follows_what_is_typed(opened):
     assert (
         tab.get_attribute("#lab-map", "data-pattern") == "causal() & window(2)"
     )  # the last that was one
+    tab.select_option("#lab-size", str(65_536))
+    tab.fill("#pattern", "causal().T")
+    settle(tab)
+    assert "at most 4096 tokens" in tab.inner_text("#problem")
     tab.select_option("#lab-size", str(1 << 20))
     tab.fill("#pattern", "window(20000) | global_tokens(1)")
     settle(tab)

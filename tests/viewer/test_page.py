@@ -18,7 +18,7 @@ from edgewise import F, Program, R, V, attention_graph, view
 from edgewise.attention_graphs.calls import AttentionCall
 from edgewise.attention_graphs.errors import NoAttention, NoTokens
 from edgewise.attention_graphs.graph import AttentionGraph
-from edgewise.graphs import global_tokens, window
+from edgewise.graphs import global_tokens, parse, window
 from edgewise.graphs.errors import BadSize
 from edgewise.viewer.errors import CannotSave, CannotShow, MissingAssets, ViewTooLarge
 from edgewise.viewer.page import MOST_BYTES, read_asset
@@ -113,6 +113,19 @@ def test_a_million_tokens_by_rule():
     assert unpacked(page)[0][0]["pattern"] == "window(512) | global_tokens(2)"
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["erdos_renyi(0.3, seed=0)", "expander(4, seed=0)", "window(1).restrict(queries=(2, 5))",
+     'bigbird(block=2, random=1, seed=0, variant="hf_eval")'],
+)  # fmt: skip
+def test_patterns_that_the_page_does_not_know_are_edges(text):
+    pattern = parse(text)
+    page = view(pattern, n=24)
+    (panel,), _ = unpacked(page)
+    assert panel["kind"] == "model"
+    torch.testing.assert_close(weights_in(page)[0] > 0, pattern.dense(24))
+
+
 def test_two_beside_each_other():
     page = view([torch.eye(4)[None]], tokens=list("abcd"), beside=window(1), title="two")
     first, second = unpacked(page)[0]
@@ -170,6 +183,8 @@ def test_saving(tmp_path):
     [
         (lambda: view(window(1), "a text"), CannotShow),
         (lambda: view(window(1), n=0), BadSize),
+        (lambda: view([torch.zeros(1, 0, 0)]), CannotShow),
+        (lambda: view(parse("erdos_renyi(0.1, seed=0)"), n=100_000), ViewTooLarge),
         (lambda: view(window(1), n=1 << 21), BadSize),
         (lambda: view("bert", "a text"), NoAttention),
         (lambda: view(None, "a text"), NoAttention),

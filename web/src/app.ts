@@ -41,7 +41,7 @@ export class App {
     const other: Selection = { panel: this.panels.length > 1 ? 1 : 0, layer: 0, head: this.panels.length > 1 || first.heads[0] < 2 ? 0 : 1 };
     this.store = new Store({
       view: "graph", panel: 0, ...start, threshold: first.startingThreshold(start.layer, start.head), token: null, hover: null, hop: null,
-      metric: "entropy", other, pattern: first.header.pattern ?? "window(2) | global_tokens(1)", tokens: 32, dark,
+      metric: "entropy", other, pattern: first.patternText() ?? "window(2) | global_tokens(1)", tokens: 32, dark,
     });
     if (first.n > 1024) this.store.now.view = "map";
     this.lab = new Lab(this.store);

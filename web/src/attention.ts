@@ -48,6 +48,18 @@ export class Attention {
     return this.header.tokens ? this.header.tokens[i] : String(i);
   }
 
+  /** The text of the pattern, or of the first layer's, if the page can compute it and it is not all pairs. */
+  patternText(): string | null {
+    const text = this.header.pattern ?? this.header.layers[0].pattern ?? "";
+    if (!text || text === "full()") return this.rule ? text : null;
+    try {
+      parse(text);
+      return text;
+    } catch {
+      return null;
+    }
+  }
+
   /** A head worth opening with: sharp, and neither a sink nor the token itself or a neighbour. */
   startingHead(): { layer: number; head: number } {
     const sharp = (s: Summary): number => s.peak * (1 - s.sink_share) * (1 - Math.max(s.own, s.previous, s.following));

@@ -3,7 +3,7 @@
 import { App } from "./app";
 import { el } from "./dom";
 import { type Measures, measures } from "./pattern/measures";
-import { parse } from "./pattern/parse";
+import { METHODS, PATTERNS, parse } from "./pattern/parse";
 import { keys } from "./pattern/row";
 import { unpack } from "./payload";
 import "./style.css";
@@ -26,4 +26,5 @@ export const rowsOf = (text: string, n: number): number[][] => {
   const pattern = parse(text);
   return Array.from({ length: n }, (_, i) => keys(pattern.row(i, n, n)));
 };
+export const words = [...Object.keys(PATTERNS), ...Object.values(PATTERNS).flatMap((one) => one.names), ...METHODS];
 export const measuresOf = (text: string, n: number): Measures => measures(parse(text), n);

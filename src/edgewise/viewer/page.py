@@ -107,7 +107,7 @@ def view(
         budget = BYTES // len(shown)
         if isinstance(one, Pattern):
             length = panels[0][0]["n"] if panels else integer(n, "n", 1, LONGEST)
-            panels.append(pattern_panel(one, length, repr(one)[:LONGEST_TITLE]))
+            panels.append(pattern_panel(one, length, repr(one)[:LONGEST_TITLE], budget))
         else:
             graph = (
                 one

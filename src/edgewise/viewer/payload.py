@@ -7,6 +7,7 @@ names. Its checksum is how a page notices that it is damaged.
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from dataclasses import asdict
 from typing import Any
@@ -20,7 +21,7 @@ from edgewise.attention_graphs.calls import AttentionCall
 from edgewise.attention_graphs.errors import NoAttention
 from edgewise.errors import caller
 from edgewise.graphs.pattern import Pattern
-from edgewise.viewer.errors import ViewTooLarge
+from edgewise.viewer.errors import CannotShow, ViewTooLarge
 
 EXACT = 150_000  # pairs up to which every edge is in the page, in 16 bits
 LEAST = 1e-4
@@ -30,13 +31,29 @@ SQUARE = 1024  # tokens up to which maps are drawn from edges; beyond, from tile
 MOST_TOKENS = 1 << 16
 TILES = 1 << 20  # of all heads
 LEVEL = 6
+LISTED = 4096  # tokens up to which a page lists all rows
+WORD = re.compile(r"[A-Za-z_]\w*")
+KNOWN = {  # what the page's patterns are called, and their arguments: a test compares
+    *("full", "causal", "window", "dilated", "strided", "blocks", "prefix", "ring", "fixed"),
+    *("global_tokens", "longformer", "random_edges", "bigbird", "extra_global_tokens"),
+    *("radius", "step", "size", "length", "tokens", "width", "dilation", "keys", "seed", "block"),
+    *("random", "global_first", "global_last", "pattern"),
+    *("T", "shift", "rows", "power", "hops", "compose"),
+}
 LONGEST_LABEL = 64  # characters of a token, of which a page shows fewer
 Arrays = dict[str, np.ndarray]
 Panel = tuple[dict[str, Any], Arrays]
 
 
-def pattern_panel(pattern: Pattern, n: int, title: str) -> Panel:
-    """A pattern of n tokens: the page computes its pairs from the text of the rule."""
+def pattern_panel(pattern: Pattern, n: int, title: str, most_bytes: int) -> Panel:
+    """A pattern of n tokens: the page computes its pairs from the text of the rule; where it does
+    not know the pattern, it holds the edges, whose weights are uniform."""
+    named = set(WORD.findall(repr(pattern)))
+    if not named <= KNOWN or (n > LISTED and named & {"T", "power", "compose"}):
+        none = torch.zeros(1, n, 1)
+        tokens = tuple(map(str, range(n)))
+        call = AttentionCall("pattern", none, none, pattern, plan=f"pairs = {pattern!r:.500}")
+        return model_panel(AttentionGraph(tokens, (call,)), title, most_bytes)
     head = {"kind": "pattern", "title": title, "n": n, "pattern": repr(pattern)}
     rule = f"weights(I, J) :- k(J).T, q(I), @({pattern!r})(I, J). [product, softmax_agg(J)]"
     plan = f"attention from I over J\n    pairs = {pattern!r}"
@@ -48,6 +65,8 @@ def model_panel(graph: AttentionGraph, title: str, most_bytes: int) -> Panel:
     n = len(graph.tokens)
     if not graph.calls:
         raise NoAttention("the graph has no layers", caller(), "make it of a model")
+    if not n:
+        raise CannotShow("there are no tokens", caller(), "give a text, or at least one token")
     if n > MOST_TOKENS:
         raise ViewTooLarge(
             f"the text has {n:,} tokens, a page shows at most {MOST_TOKENS:,}",

@@ -64,6 +64,9 @@ export const PATTERNS: Record<string, Signature> = {
   },
 };
 
+/** What else a text may name. */
+export const METHODS = ["T", "shift", "rows", "power", "hops", "compose"];
+
 function positive(get: (name: string) => number, name: string): number {
   const value = get(name);
   if (value < 1) throw new BadPattern(`\`${name}\` must be at least 1, got ${value}`);

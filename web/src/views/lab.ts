@@ -65,10 +65,10 @@ export class Lab {
     if (wanted !== this.measured) {
       this.measured = wanted;
       try {
-        parse(pattern);
+        parse(pattern).row(0, n, n);
+        this.measure(n, pattern);
         this.known = attentionOf(pattern, n);
         this.problem.textContent = "";
-        this.measure(n, pattern);
       } catch (error) {
         if (!(error instanceof BadPattern)) throw error;
         this.problem.textContent = `${error.message} (at character ${error.at + 1})`;
