@@ -8,6 +8,7 @@ from edgewise.demo import checkpoint, story
 from edgewise.demo.model import (
     LONGEST,
     RADIUS,
+    SAME_SPEAKER,
     STORY,
     accuracy,
     attention,
@@ -17,6 +18,7 @@ from edgewise.demo.model import (
     long_step,
     names,
     positions,
+    speakers,
     targets,
     tokens,
     train,
@@ -53,6 +55,15 @@ def test_a_long_text_computes_the_pairs_of_its_window_only():
     assert took.pairs == window(RADIUS).count(2048)
     assert took.finite
     assert took.peak_gib > 0
+
+
+def test_a_long_text_with_speakers_computes_the_pairs_of_both_conditions_only():
+    length, said = 1024, speakers(1024)
+    took = long_step(compile_model(), length, SAME_SPEAKER, said)
+    speaker = torch.tensor([fact.terms[2] for fact in said])
+    near = (torch.arange(length)[:, None] - torch.arange(length)).abs() <= RADIUS
+    assert took.pairs == int((near & (speaker[:, None] == speaker)).sum())
+    assert took.finite
 
 
 def test_without_a_network_the_demo_says_so_and_goes_on(monkeypatch, tmp_path):

@@ -6,7 +6,7 @@ import torch
 
 from edgewise import F, Program, R, V, W, ragged
 from edgewise.graphs import blocks, global_tokens, strided, window
-from edgewise.ground.masks import pair_tests, pattern
+from edgewise.ground.masks import lower, pair_tests, pattern
 from tests.ground.mask_corpus import facts
 
 I, J, K = V.I, V.J, V.K  # noqa: E741
@@ -306,3 +306,17 @@ def test_the_rows_of_a_closure_are_added_in_time_of_their_number():
         most = max(most, len(runs.runs))
     assert runs.rows == 50 * rounds == runs.merged().rows
     assert most <= 9
+
+
+def test_classes_beside_a_pattern_meet_only_where_it_has_pairs(monkeypatch):
+    """A window over 2,000 short runs of two classes has two runs of keys for each query or so, not
+    one for each pair of runs."""
+    n = 4000
+    found = []
+    plain = lower.of_classes
+    monkeypatch.setattr(lower, "of_classes", lambda *a: found.append(plain(*a)) or found[-1])
+    kind = torch.stack([torch.arange(n), torch.arange(n) // 2 % 2])
+    model = attention((R._kind(I, A), R._kind(J, A), window(100)(I, J))).compile(R.out, seed=0)
+    model(h=torch.randn(n, WIDTH), kind=kind)
+    assert found
+    assert max(len(cells) for cells in found) < 60 * n

@@ -96,8 +96,21 @@ def rows_of(n: int, m: int, cells: Cells) -> Rows:
     return compressed(row_by_row(n, m, ptr, cells.left[first], cells.right[last]))
 
 
-def of_classes(leaf: Equal | Related, order: Order) -> Cells:
-    """A cell for each run of queries of a class and each run of keys of a class with it."""
+Hull = tuple[Ints, Ints]  # for each query, the first key that it may attend to, and behind the last
+
+
+def hull_of(rows: Rows) -> Hull:
+    """Between which keys the rows of queries lie."""
+    wide = rows.expand()
+    first, last = np.full(rows.n, rows.m), np.zeros(rows.n, np.int64)
+    np.minimum.at(first, wide.slab, wide.start)
+    np.maximum.at(last, wide.slab, wide.stop)
+    return first, last
+
+
+def of_classes(leaf: Equal | Related, order: Order, hull: Hull | None = None) -> Cells:
+    """A cell for each run of queries of a class and each run of keys of a class with it; of keys
+    outside of a hull none are needed."""
     of_query, top, bottom = _runs(leaf.query[order.query])
     of_key, left, right = _runs(leaf.key[order.key])
     by = np.argsort(of_key, kind="stable")
@@ -109,11 +122,27 @@ def of_classes(leaf: Equal | Related, order: Order) -> Cells:
         wanted = leaf.other[ranges(leaf.ptr[:-1][of_query], count)]
     else:
         run, wanted = np.arange(len(of_query)), of_query
-    first = np.searchsorted(sorted_, wanted)
-    count = np.searchsorted(sorted_, wanted, side="right") - first
+    if hull is None:
+        first = np.searchsorted(sorted_, wanted)
+        count = np.searchsorted(sorted_, wanted, side="right") - first
+    else:  # runs of a class are sorted: the first that ends inside, to the last that begins there
+        low, high = (_extreme(hull[end], end, top, bottom)[run] for end in (0, 1))
+        span = len(order.key) + 1
+        first = np.searchsorted(sorted_ * span + right[by], wanted * span + low, side="right")
+        last = np.searchsorted(sorted_ * span + left[by], wanted * span + high)
+        count = np.maximum(last - first, 0)
     order.check(int(count.sum()))
     at, run = by[ranges(first, count)], np.repeat(run, count)
     return Cells(top[run], bottom[run], left[at], right[at])
+
+
+def _extreme(ends: Ints, largest: int, top: Ints, bottom: Ints) -> Ints:
+    """The least, or the largest, of each run of queries."""
+    if not len(top):
+        return top
+    least = np.maximum if largest else np.minimum
+    both = np.stack([top, bottom], 1).ravel()
+    return np.asarray(least.reduceat(np.append(ends, ends[-1]), both)[::2])
 
 
 def as_test(leaf: Equal | Related) -> Tested:

@@ -16,12 +16,14 @@ import numpy as np
 
 from edgewise.ground.masks.cells import (
     Cells,
+    Hull,
     Order,
     TooManyCells,
     as_test,
     cells_of,
     clipped,
     every_pair,
+    hull_of,
     of_classes,
     rows_of,
     tested,
@@ -407,9 +409,10 @@ def _all_of(read: AllOf, n: int, m: int, order: Order) -> Rows:
     if any(leaf.rows.count() <= SHORT * (n + m) for leaf in listed):  # one by one, of those listed
         tests = [*(as_test(leaf) for leaf in classes if leaf is not None), *tests]
         classes = []
-    solid = [rows_of(n, m, of_classes(leaf, order)) for leaf in classes if leaf is not None]
-    solid += [_rows(part, n, m, order) for part in read.parts if not isinstance(part, NotIn)]
+    solid = [_rows(part, n, m, order) for part in read.parts if not isinstance(part, NotIn)]
     solid += [leaf.rows if identity else _moved(leaf.rows, order) for leaf in listed]
+    hull = _hull(solid) if any(leaf is not None for leaf in classes) else None
+    solid += [rows_of(n, m, of_classes(leaf, order, hull)) for leaf in classes if leaf is not None]
     rows = (
         reduce(lambda a, b: combine(n, m, a.trapezoids(), b.trapezoids(), AND), solid)
         if (solid)
@@ -427,6 +430,14 @@ def _all_of(read: AllOf, n: int, m: int, order: Order) -> Rows:
     for without in _without(read, n, m, order, rows, identity):
         rows = combine(n, m, rows.trapezoids(), without.trapezoids(), MINUS)
     return rows
+
+
+def _hull(solid: Sequence[Rows]) -> Hull | None:
+    """Between which keys pairs of all rows lie; None if these are any."""
+    if not solid:
+        return None
+    first, last = zip(*map(hull_of, solid), strict=True)
+    return np.maximum.reduce(first), np.minimum.reduce(last)
 
 
 def _without(
