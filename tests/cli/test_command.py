@@ -59,3 +59,18 @@ def test_completion_knows_verbs_and_their_options() -> None:
 def test_a_verb_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trian"]) == 2
     assert "did you mean `train`?" in capsys.readouterr().err
+
+
+def test_errors_are_coloured_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert main(["check", "nothing-there.rules"]) == 2
+    plain = capsys.readouterr().err
+    assert plain.startswith("error[")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(["check", "nothing-there.rules"]) == 2
+    assert capsys.readouterr().err.startswith("\x1b[1;31merror[")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert main(["check", "nothing-there.rules"]) == 2
+    assert capsys.readouterr().err == plain
