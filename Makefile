@@ -38,7 +38,7 @@ bench: $(READY)
 	$(BIN)/python bench/all.py
 
 viewer:  # the script of pages about attention, from web/: needs Node 20
-	cd web && npm ci && npm run build && npx vitest run
+	cd web && npm install --no-save --no-audit --no-fund && npm run build && npx vitest run
 
 golden: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --golden-update
