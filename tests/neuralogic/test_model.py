@@ -347,3 +347,13 @@ def test_weights_are_learned_by_an_optimiser_of_torch():
         optimiser.step()
         losses.append(value.item())
     assert losses[-1] < losses[0]
+
+
+def test_facts_may_follow_rules():
+    model = Model()
+    model += R.h(V.X) <= R.edge(V.Y, V.X)
+    model += R.edge(1, 2)
+    model += R.q <= R.h(V.X)
+    model += [R.edge(2, 3), R.edge(3, 1)]
+    assert sorted(map(str, model.derivable_queries([R.edge(1, 4)])))[-2:] == ["h(4).", "q."]
+    assert model.build().test(Dataset([Sample(R.q, [])])) == [1.0]

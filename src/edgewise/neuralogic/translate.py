@@ -100,6 +100,7 @@ class TemplateTranslator:
         self.rules = [s for s in self.rules if not _is_line(s, name)] + [found]
 
     def _fact(self, entry: BaseRelation) -> None:
+        self._place = None
         atom, types = self.atom(entry)
         free = [term for term in atom.terms if isinstance(term, nodes.Variable)]
         if free:
