@@ -70,7 +70,6 @@ for relation in truth:
 solution = found.solve([R[NAMES[r]](a, b) for a, r, b in sorted(facts)])
 for relation, pairs in truth.items():
     learned = {atom.terms for atom in solution[R[NAMES[relation]](V.X, V.Y)]}
-    print(
-        f"{NAMES[relation]}: {len(learned & pairs)} of {len(pairs)} pairs, {len(learned - pairs)} wrong"
-    )
+    wrong = len(learned - pairs)
+    print(f"{NAMES[relation]}: {len(learned & pairs)} of {len(pairs)} pairs, {wrong} wrong")
     assert learned == pairs
