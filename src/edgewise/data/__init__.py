@@ -1,5 +1,6 @@
 """Databases, tables, graphs, molecules and texts of other programs, as inputs of a model."""
 
+from edgewise.data.big_joins import join
 from edgewise.data.dataset import Dataset, Labels
 from edgewise.data.encodings import degrees, laplacian, path_edges, random_walk, shortest_paths
 from edgewise.data.knowledge_graphs import triples
@@ -21,6 +22,7 @@ __all__ = [
     "degrees",
     "from_networkx",
     "from_pyg",
+    "join",
     "laplacian",
     "molecules",
     "neuralogic",

@@ -169,3 +169,16 @@ data.from_networkx(networkx.path_graph(3), values=["age"])"""
 import networkx
 from edgewise import data
 data.from_networkx(networkx.path_graph(3))"""
+
+
+class BadJoin(EdgewiseError):
+    """DuckDB joins relations that are in files, with comparisons and negation."""
+
+    code = "bad-join"
+    example = """\
+from edgewise import data
+data.join(R.two(V.X, V.Z) <= (R._e(V.X, V.Y), R._f(V.Y, V.Z)), {"e": "e.parquet"}, "two.parquet")"""
+    instead = """\
+from edgewise.data.big_joins import to_sql
+files = {"e": "e.parquet", "f": "f.parquet"}
+to_sql(R.two(V.X, V.Z) <= (R._e(V.X, V.Y), R._f(V.Y, V.Z)), files)"""

@@ -1,0 +1,182 @@
+"""Joins larger than memory: the body of a rule as one SQL query, which DuckDB runs on disk.
+
+Tables are Parquet or CSV files whose columns are the keys of a relation, in order. DuckDB holds no
+more than a limit in memory and writes the rest to a folder; the result is a file again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from edgewise.data.errors import BadJoin, UnreadableSource
+from edgewise.data.sql import quoted
+from edgewise.errors import caller
+from edgewise.graphs.checks import integer
+from edgewise.graphs.drawing import require_package
+from edgewise.language import nodes
+from edgewise.language.statements import atoms
+
+READERS = {".parquet": "read_parquet", ".csv": "read_csv"}
+COMPARED = {"leq": "<=", "lt": "<", "geq": ">=", "gt": ">", "eq": "=", "neq": "<>"}
+COUNT = "groundings"
+
+
+def join(
+    rule: nodes.Rule,
+    tables: Mapping[str, str | Path],
+    into: str | Path,
+    *,
+    memory: str = "1GB",
+    pieces: int = 1,
+    threads: int = 1,
+) -> int:
+    """Join the body of a rule over tables and write its rule heads to a Parquet file; their number.
+
+    A column for each term of the rule head, then `groundings`, how many each has: conditions
+    filter, they do not multiply. `rows(pyarrow.parquet.read_table(into))` is the relation as an
+    input of a model. `memory` is what DuckDB may hold; the rest it writes beside the result. In
+    `pieces`, by the first term of the rule head, it needs less at a time.
+    """
+    require_package("duckdb")
+    import duckdb
+
+    integer(threads, "threads", 1)
+    count = integer(pieces, "pieces", 1)
+    queries = [to_sql(rule, tables, piece=(piece, count)) for piece in range(count)]
+    path = Path(into)
+    parts = [Path(f"{path}.{piece}.part") for piece in range(count)]
+    connection = duckdb.connect()
+    try:
+        connection.execute(f"SET memory_limit = {_text(memory)}")
+        connection.execute(f"SET temp_directory = {_text(f'{path}.tmp')}")
+        connection.execute(f"SET threads = {threads}")
+        connection.execute("SET preserve_insertion_order = false")
+        for query, part in zip(queries, parts, strict=True):
+            connection.execute(f"COPY ({query}) TO {_text(str(part))} (FORMAT parquet)")
+        every = f"SELECT * FROM read_parquet([{', '.join(_text(str(part)) for part in parts)}])"
+        written = f"COPY ({every}) TO {_text(str(path))} (FORMAT parquet)"
+        (found,) = connection.execute(written).fetchone() or (0,)
+        return int(found)
+    except duckdb.Error as problem:
+        raise UnreadableSource(
+            f"DuckDB: {str(problem).splitlines()[0]}",
+            caller(),
+            "check the files, the memory limit, and that there is space on the disk",
+        ) from None
+    finally:
+        connection.close()
+        for part in parts:
+            part.unlink(missing_ok=True)
+
+
+def to_sql(
+    rule: nodes.Rule, tables: Mapping[str, str | Path], *, piece: tuple[int, int] = (0, 1)
+) -> str:
+    """The query whose rows are the rule heads, and how many groundings each has; of several pieces,
+    those of one.
+
+    >>> from edgewise import R, V
+    >>> print(to_sql(R.two(V.X, V.Z) <= (R._e(V.X, V.Y), R._e(V.Y, V.Z)), {"e": "e.parquet"}))
+    SELECT "X", "Z", count(*) AS groundings FROM (SELECT DISTINCT a0.k0 AS "X", a1.k1 AS "Z" FROM \
+read_parquet('e.parquet') AS a0(k0, k1), read_parquet('e.parquet') AS a1(k0, k1) \
+WHERE a0.k1 = a1.k0) GROUP BY ALL
+    """
+    return _SqlWriter(rule, tables).query(piece)
+
+
+class _SqlWriter:
+    def __init__(self, rule: nodes.Rule, tables: Mapping[str, str | Path]) -> None:
+        if not isinstance(rule, nodes.Rule):
+            raise _refusal(f"expected a rule, got {type(rule).__name__}", None)
+        self.rule, self.tables = rule, tables
+        self.places: dict[str, str] = {}  # of variables
+        self.sources: list[str] = []
+        self.tests: list[str] = []
+        self.visible: list[str] = []
+
+    def query(self, piece: tuple[int, int]) -> str:
+        body = list(atoms(self.rule.body))
+        positive = [one for one in body if isinstance(one, nodes.Atom) and not one.negated]
+        for number, atom in enumerate(positive):
+            self._positive(atom, f"a{number}")
+        for other in body:
+            if other not in positive:
+                self._condition(other)
+        heads = [self._head(term) for term in self.rule.head.terms]
+        if piece[1] > 1:
+            if not heads:
+                raise _refusal("a rule head without terms has no pieces", self.rule.head)
+            self.tests.append(f"hash({self.places[heads[0]]}) % {piece[1]} = {piece[0]}")
+        shown = list(dict.fromkeys([*heads, *self.visible]))
+        inner = ", ".join(f"{self.places[name]} AS {quoted(name)}" for name in shown) or "1 AS one"
+        where = f" WHERE {' AND '.join(self.tests)}" if self.tests else ""
+        names = "".join(f"{quoted(name)}, " for name in heads)
+        source = ", ".join(self.sources)
+        distinct = f"SELECT DISTINCT {inner} FROM {source}{where}"
+        return f"SELECT {names}count(*) AS {COUNT} FROM ({distinct}) GROUP BY ALL"
+
+    def _positive(self, atom: nodes.Atom, name: str) -> None:
+        if atom.weight is not None:
+            raise _refusal(f"`{atom!r}` has a weight", atom)
+        self.sources.append(self._table(atom, name))
+        for at, term in enumerate(atom.terms):
+            place = f"{name}.k{at}"
+            if isinstance(term, nodes.Variable) and term.name not in self.places:
+                self.places[term.name] = place
+            else:
+                self.tests.append(f"{self._term(term, atom)} = {place}")
+            if isinstance(term, nodes.Variable) and not atom.hidden:
+                self.visible.append(term.name)
+
+    def _table(self, atom: nodes.Atom, name: str) -> str:
+        path = self.tables.get(atom.relation)
+        if path is None:
+            raise _refusal(f"there is no table for `{atom.relation}`", atom)
+        reader = READERS.get(Path(path).suffix)
+        if reader is None:
+            raise _refusal(f"`{path}` is neither Parquet nor CSV", atom)
+        columns = ", ".join(f"k{at}" for at in range(len(atom.terms)))
+        return f"{reader}({_text(os.fspath(path))}) AS {name}({columns})"
+
+    def _condition(self, atom: object) -> None:
+        match atom:
+            case nodes.Atom():
+                names = [self._term(term, atom) for term in atom.terms]
+                pairs = " AND ".join(f"n.k{at} = {one}" for at, one in enumerate(names)) or "TRUE"
+                self.tests.append(
+                    f"NOT EXISTS (SELECT 1 FROM {self._table(atom, 'n')} WHERE {pairs})"
+                )
+            case nodes.SpecialAtom(name=name) if name in COMPARED and len(atom.terms) == 2:
+                a, b = (self._term(term, atom) for term in atom.terms)
+                test = f"{a} {COMPARED[name]} {b}"
+                self.tests.append(f"NOT ({test})" if atom.negated else test)
+            case _:
+                raise _refusal(f"`{atom!r}` has no SQL", atom)
+
+    def _head(self, term: nodes.Term) -> str:
+        if not isinstance(term, nodes.Variable):
+            raise _refusal(f"the rule head has the constant {term!r}", self.rule.head)
+        self._term(term, self.rule.head)
+        return term.name
+
+    def _term(self, term: nodes.Term, atom: object) -> str:
+        if isinstance(term, nodes.Variable):
+            if term.name not in self.places:
+                raise _refusal(f"no table binds `{term.name}`", atom)
+            return self.places[term.name]
+        return str(int(term)) if isinstance(term, int) else _text(str(term))
+
+
+def _text(value: str) -> str:
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def _refusal(what: str, atom: object) -> BadJoin:
+    return BadJoin(
+        what,
+        getattr(atom, "place", None) or caller(),
+        "a join is of relations in files, with comparisons and negation; values and weights "
+        "belong to the rules of the model",
+    )

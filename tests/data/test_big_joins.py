@@ -1,0 +1,79 @@
+"""Joins in DuckDB give the groundings that a model joins in memory."""
+
+import pytest
+import torch
+
+from edgewise import F, Program, R, V, data, rows
+from edgewise.data.errors import BadJoin, UnreadableSource
+
+pytest.importorskip("duckdb", reason="duckdb is not installed")
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
+
+RULES = {
+    "two hops": R.out(V.X, V.Z) <= (R._e(V.X, V.Y), R._f(V.Y, V.Z)),
+    "counted": R.out(V.X, V.Z) <= (R.e(V.X, V.Y), R.f(V.Y, V.Z)),
+    "half counted": R.out(V.X) <= (R.e(V.X, V.Y), R._f(V.Y, V.Z)),
+    "compared": R.out(V.X, V.Z) <= (R._e(V.X, V.Y), R._f(V.Y, V.Z), R.special.lt(V.X, V.Z)),
+    "negated": R.out(V.X, V.Z) <= (R._e(V.X, V.Y), R._f(V.Y, V.Z), ~R.e(V.X, V.Z)),
+    "a constant": R.out(V.X) <= (R._e(V.X, 3), R._f(V.X, V.Z)),
+    "itself": R.out(V.X) <= R._e(V.X, V.X),
+}
+
+
+@pytest.fixture
+def files(tmp_path):
+    torch.manual_seed(0)
+    found = {}
+    for name in "ef":
+        pairs = torch.unique(torch.randint(12, (2, 50)), dim=1)
+        path = tmp_path / f"{name}'s.parquet"
+        pq.write_table(pa.table({"from": pairs[0].numpy(), "to": pairs[1].numpy()}), path)
+        found[name] = (pairs, path)
+    return found
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+@pytest.mark.parametrize("name", RULES)
+def test_it_joins_what_a_model_joins(name, pieces, files, tmp_path):
+    rule, into = RULES[name], tmp_path / "out.parquet"
+    paths = {n: path for n, (_, path) in files.items()}
+    count = data.join(rule, paths, into, memory="100MB", pieces=pieces)
+    assert not list(tmp_path.glob("*.part"))
+    found = pq.read_table(into)
+    listed = sorted(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    ones = {n: rows(pairs, torch.ones(pairs.shape[1])) for n, (pairs, _) in files.items()}
+    model = Program([rule | [F.product, F.sum_agg]]).compile(R.out)
+    relation = model.rows(**{n: ones[n] for n in model.inputs})
+    keys = relation.index.T.tolist()
+    values = relation.data.flatten().tolist()
+    expected = sorted((*key, round(value)) for key, value in zip(keys, values, strict=True))
+    if all(getattr(atom, "hidden", True) for atom in rule.body):
+        expected = [(*key[:-1], 1) for key in expected]
+    assert [(*row[:-1], round(row[-1])) for row in listed] == expected
+    assert count == len(listed)
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        (R.out(V.X) <= R._g(V.X, V.Y), "no table for `g`"),
+        (R.out(V.X) <= R.e(V.X, V.Y)[2.0], "weight"),
+        (R.out(V.X, 3) <= R._e(V.X, V.Y), "constant 3"),
+        (R.out(V.X) <= (R._e(V.X, V.Y), R.special.next(V.X, V.Y)), "has no SQL"),
+        ("two hops", "expected a rule"),
+    ],
+)
+def test_what_has_no_sql_is_refused(rule, says, files, tmp_path):
+    with pytest.raises(BadJoin, match=says):
+        data.join(rule, {"e": files["e"][1]}, tmp_path / "out.parquet")
+
+
+def test_what_duckdb_refuses_is_an_error_of_ours(tmp_path):
+    (tmp_path / "e.parquet").write_bytes(b"not parquet")
+    rule = R.out(V.X) <= R._e(V.X, V.Y)
+    for path, options in ((tmp_path / "e.parquet", {}), (tmp_path / "no.parquet", {"memory": "x"})):
+        with pytest.raises(UnreadableSource):
+            data.join(rule, {"e": path}, tmp_path / "out.parquet", **options)
+    with pytest.raises(BadJoin, match="neither Parquet nor CSV"):
+        data.join(rule, {"e": tmp_path / "e.txt"}, tmp_path / "out.parquet")
