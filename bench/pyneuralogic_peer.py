@@ -14,7 +14,7 @@ from neuralogic.core import F, Model, R, Settings, V
 from neuralogic.dataset import Dataset, FileDataset, Sample
 from neuralogic.nn.loss import MSE
 from neuralogic.nn.optim import SGD
-from pyneuralogic_rules import WIDTH, D, encoder, molecules, recurrent, xor
+from pyneuralogic_rules import WIDTH, D, encoder, gated, molecules, recurrent, xor
 
 
 def least(run, repeats):
@@ -58,11 +58,12 @@ def mutagenesis(examples, queries, repeats, *types):
     return {"molecules": len(found), "build": build, "epoch": epoch}
 
 
-def recurrence(n):
+def recurrence(kind, n):
+    rules = {"RNN": recurrent, "GRU": gated}[kind](R, V, F)
     facts = [R.first[vector(WIDTH)], *(R.x(i)[vector(WIDTH)] for i in range(1, int(n) + 1))]
     sample = Sample(R.h(int(n))[[0.0] * WIDTH], facts)
-    build, (model, data) = built(recurrent(R, V, F), Dataset(sample))
-    step, _ = least(lambda: model.train(data), 3)
+    build, (model, data) = built(rules, Dataset(sample))
+    step, _ = least(lambda: model.train(data), 200 if int(n) < 100 else 30)
     return {"n": int(n), "build": build, "step": step}
 
 

@@ -48,6 +48,23 @@ def recurrent(R, V, F):
     ]
 
 
+def gated(R, V, F):
+    """A gated recurrent unit as in PyNeuraLogic's `GRU`, with 1 − z."""
+    back, now = R.h(V.Z)[WIDTH, WIDTH], R.x(V.T)[WIDTH, WIDTH]
+    next_ = R.special.next(V.Z, V.T)
+    return [
+        R.h(0) <= R.first,
+        (R.r(V.T) <= (R.x(V.T)[WIDTH, WIDTH], R.h(V.Z)[WIDTH, WIDTH], next_)) | [F.sigmoid],
+        (R.z(V.T) <= (R.x(V.T)[WIDTH, WIDTH], R.h(V.Z)[WIDTH, WIDTH], next_)) | [F.sigmoid],
+        (R.rest(V.T) <= R.z(V.T)) | [F.reverse],
+        (R.part(V.T) <= (R.r(V.T), back, next_)) | [F.elproduct],
+        (R.n(V.T) <= (now, R.part(V.T))) | [F.tanh],
+        (R.left(V.T) <= (R.rest(V.T), R.n(V.T))) | [F.elproduct],
+        (R.right(V.T) <= (R.z(V.T), R.h(V.Z), next_)) | [F.elproduct],
+        R.h(V.T) <= (R.left(V.T), R.right(V.T)),
+    ]
+
+
 def xor(R, V, F):
     """The published XOR network."""
     return [(R.xor[1, 8] <= R.xy[8, 2]) | [F.tanh], R.xor / 0 | [F.tanh]]
