@@ -19,7 +19,7 @@ MODELS = {
 }
 SHOWN = ["attention_gpu", "attention_gpu_checks", "attention_sweep", "attention_terms_gpu",
          "encoder_torch", "gnn_gpu", "gnn_pyg", "gpt_step", "graph_attention_cpu", "hf_long",
-         "no_cliff", "random_graph_cpu", "window_cpu"]  # fmt: skip
+         "no_cliff", "pyneuralogic", "random_graph_cpu", "recurrences", "window_cpu"]  # fmt: skip
 
 
 def kept(name):
@@ -163,6 +163,36 @@ def cliffs():
     return table(("device", "cases", "within 3 × the second call + 5 ms", "memory held"), *rows)
 
 
+def recurrences():
+    """Recurrent networks as rules beside torch.nn on a CPU; 1.2 × its time is the target."""
+    rows = []
+    for row in results("recurrences"):
+        share = row["ours / torch"]
+        shown = f"**{share}**" if share > 1.2 else str(share)
+        size = f"{row['model']} of {row['size']}, batch {row['batch']}"
+        times = (f"{row[key]:.2f} ms" for key in ("ours_ms", "torch_ms"))
+        rows.append((size, f"{row['steps']:,}", f"{row['build_s']} s", *times, shown))
+    head = ("", "steps", "build", "Edgewise", "torch.nn", "ours / torch.nn, at most 1.2")
+    return table(head, *rows)
+
+
+def small():
+    """One update a query beside PyNeuraLogic on a CPU."""
+    found, rows = results("pyneuralogic"), []
+    for name, what in (("xor", "XOR, 4 samples"), ("mutagenesis", "molecules, 188 samples")):
+        ours, other = found[name]["ours_one_by_one"]["epoch"], found[name]["peer"]["epoch"]
+        rows.append((f"{what}, an epoch one by one", ours["cpu_s"], other["cpu_s"]))
+    for row in found["recurrence"]:
+        if "peer" in row:
+            what = f"{row['model']} of {row['ours']['n']} steps, an update"
+            rows.append((what, row["ours"]["step"]["cpu_s"], row["peer"]["step"]["cpu_s"]))
+    lines = [
+        (what, f"{1e3 * ours:.3f} ms", f"{1e3 * other:.3f} ms", marked(round(other / ours, 2), 1))
+        for what, ours, other in rows
+    ]
+    return table(("", "Edgewise", "PyNeuraLogic", "speedup, at least 1"), *lines)
+
+
 def runs():
     """Which run each figure is from."""
     rows = []
@@ -192,4 +222,5 @@ def _list(items):
 TABLES = {
     "against": against, "bounds": bounds, "graphs": graphs, "processor": processor,
     "networks": networks, "models": models, "cliffs": cliffs, "runs": runs,
+    "recurrences": recurrences, "small": small,
 }  # fmt: skip
