@@ -16,6 +16,7 @@ PARTS = {"all", "measure", "models_papers", "plots", "pyneuralogic_peer", "pyneu
 TUNING = {"tune_attention_gpu": "it tries launch settings: run it by hand",
           "training": "it trains for minutes on a GPU: run it by hand"}  # fmt: skip
 PACKAGES = {"gnn_gpu": ["torch_geometric"], "gnn_pyg": ["torch_geometric"],
+            "hetero_pyg": ["torch_geometric"],
             "minibatch": ["torch_geometric"], "shuffled": ["torch_geometric"],
             "graph_attention_cpu": ["torch_geometric"], "hf_long": ["transformers"],
             "relational_attention": ["torch_geometric"],
