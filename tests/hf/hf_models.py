@@ -144,3 +144,9 @@ def gradients(model: nn.Module, loss: torch.Tensor) -> dict[str, torch.Tensor]:
     named = {n: p for n, p in model.named_parameters() if p.requires_grad}
     found = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
     return {n: g for n, g in zip(named, found, strict=True) if g is not None}
+
+
+def checkpoint_activations(model) -> None:
+    """Recompute activations in the backward pass; transformers 5.23 has another name for it."""
+    named = getattr(model, "activation_checkpointing_enable", None)
+    (named or model.gradient_checkpointing_enable)()

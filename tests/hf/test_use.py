@@ -231,7 +231,7 @@ def test_an_encoder_and_a_decoder(side):
 def test_gradient_checkpointing(make):
     model = hf.use(models.built(make), GRAPHS["global"]).train()
     wanted = models.gradients(model, hidden(model, tokens()).square().sum())
-    model.gradient_checkpointing_enable()
+    models.checkpoint_activations(model)
     found = models.gradients(model, hidden(model, tokens()).square().sum())
     assert found.keys() == wanted.keys()
     for name in found:

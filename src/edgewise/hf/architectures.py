@@ -42,6 +42,7 @@ MASK_FUNCTIONS: dict[str, Callable[[dict[str, Any]], Pattern]] = {
     "chunked_overlay": lambda values: blocks(values["chunk_size"]),
 }
 PACKED_MASK = "packed_sequence_mask_function"
+REMAPPED_MASK = "remap_positions_for_packed_sequence"
 
 
 def is_cross_attention(name: str, module: nn.Module) -> bool:

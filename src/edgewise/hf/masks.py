@@ -11,7 +11,7 @@ from torch import Tensor
 from edgewise.errors import caller
 from edgewise.graphs import full
 from edgewise.graphs.pattern import Pattern
-from edgewise.hf.architectures import MASK_FUNCTIONS, PACKED_MASK
+from edgewise.hf.architectures import MASK_FUNCTIONS, PACKED_MASK, REMAPPED_MASK
 from edgewise.hf.errors import UnknownMask
 from edgewise.kernels.attention.present import fewer
 
@@ -127,8 +127,11 @@ def read_mask_function(function: Callable[..., Any] | None) -> tuple[Pattern, Te
 def _conjuncts(function: Any) -> list[Any]:
     if function is None:
         return []
-    if function.__qualname__.startswith("and_masks."):
+    maker = function.__qualname__.partition(".")[0]
+    if maker in ("and_masks", REMAPPED_MASK):
         cells = dict(zip(function.__code__.co_freevars, function.__closure__, strict=True))
+        if maker == REMAPPED_MASK:  # tokens of a document count from 0, as ours do
+            return _conjuncts(cells["mask_function"].cell_contents)
         inner = cells["mask_functions"].cell_contents
         return [part for one in inner for part in _conjuncts(one)]
     return [function]
