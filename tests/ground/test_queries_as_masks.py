@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from edgewise import F, Program, R, V, W, ragged
-from edgewise.graphs import blocks, global_tokens, strided, window
+from edgewise.graphs import blocks, causal, global_tokens, strided, window
 from edgewise.ground.masks import lower, pair_tests, pattern
 from tests.ground.mask_corpus import facts
 
@@ -88,6 +88,9 @@ CASES = {
     "a pattern of values": ((*TIMES, blocks(5)(A, B)),),
     "a stride of values": ((*TIMES, (~strided(3))(A, B)),),
     "not near in values": ((*TIMES, ~window(3)(A, B)),),
+    "not a band of values": ((*TIMES, (~(causal() & window(4)))(A, B)),),
+    "not earlier values": ((*TIMES, ~causal()(A, B)),),
+    "strings are not near": ((*TAGS, ~window(1)(A, B)),),
     "not a difference": ((~(I - J <= 3),),),
     "not at most": ((R._level(I, A), R._level(J, B), ~AT.leq(A, B)),),
     "a computed key": ((R._parent(I, P), J == P - 1),),
@@ -193,7 +196,7 @@ def test_of_one_token(name):
 
 
 LISTED = {"no pairs are listed", "a sum of two values", "all different", "one of"}
-BY_VALUE = {"not near in values", "a difference of two", "strings have no difference"}
+BY_VALUE = {"a difference of two", "strings have no difference", "strings are not near"}
 
 
 @pytest.mark.parametrize("name", sorted(CASES.keys() - LISTED - BY_VALUE))

@@ -6,12 +6,14 @@ with `I - J >= 0` beside it, as `sub` is of natural numbers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from edgewise.graphs import blocks, strided
 from edgewise.graphs.algebra import complement
+from edgewise.ground.masks.ranges import difference_in
 from edgewise.language import nodes
 from edgewise.language.term_expressions import Formula, solved
 from edgewise.language.term_expressions import Tree as FormulaTree
@@ -43,6 +45,7 @@ class TestReader:
     found: list[Compared] = field(default_factory=list)
     naturals: set[str] = field(default_factory=set)  # must be numbers from 0 on
     integers: set[str] = field(default_factory=set)  # of negated tests, which hold for strings
+    numbers: set[str] = field(default_factory=set)  # the same, of natural numbers
     computed: dict[str, Tree] = field(default_factory=dict)
 
     def read(self, tests: Sequence[Condition]) -> None:
@@ -86,6 +89,11 @@ class TestReader:
             case blocks(), False:
                 size = test.pattern.size
                 found = Compared("==", ("//", a, size), ("//", b, size))
+            case complement(pattern=inner), False:
+                found = _outside(a, b, difference_in(inner))
+            case inner, True if is_name(a) and is_name(b):  # which holds for other keys, too
+                self.numbers |= {a[1], b[1]}
+                found = _outside(a, b, difference_in(inner))
             case _:
                 raise NotSeparate
         for end in (a, b):
@@ -149,6 +157,20 @@ class TestReader:
         self.computed[variable.name] = value
         if at != 2:
             self.found.append(Compared(">=", value, 0))
+
+
+def _outside(a: Tree, b: Tree, ends: tuple[float, float] | None) -> Compared:
+    """a − b is not between two numbers."""
+    if ends is None:
+        raise NotSeparate
+    low, high = ends
+    if low == -math.inf and high == math.inf:
+        raise NotSeparate
+    if low == -math.inf or high == math.inf:
+        sign, end = ("<", low) if high == math.inf else (">", high)
+        return Compared(sign, minus(a, b), int(end))
+    middle = minus(times(2, minus(a, b)), int(low + high))
+    return Compared(">", ("abs", middle), int(high - low))
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,8 @@ class SeparatedSides:
             own = side.columns.keys()
             if any((side.columns[name] >= STRINGS).any() for name in reader.integers & own):
                 raise NotSeparate
+            if len(side.integers(tuple(reader.numbers & own), 0).token) < len(side.token):
+                raise NotSeparate
             sides.append(side.integers(tuple(reader.naturals & own), 0))
         some = SeparatedSides(self.name, *sides)
         return [leaf for one in reader.found for leaf in some._leaves(one)]
