@@ -310,3 +310,21 @@ def test_what_has_no_loop_says_why(reason):
     x = torch.rand(20, 2, dtype=torch.float64)
     assert_same(scan, levels, {"x": x})
     assert f"not scan: {reason}" in kernels(scan, x=x)
+
+
+def test_samples_of_a_recursion_whose_rule_head_has_a_weight():
+    """Where it is refused, nothing of it stays in the graph."""
+    program = Program(
+        [
+            (R.h(V.T)["o":1, 4] <= (R.x(V.T)["u":4, 1], R.h(V.S)["w":4, 1], NEXT)) | [F.tanh],
+            (R.h(0) <= R.x(0)) | [F.tanh],
+        ]
+    )
+    model = program.compile(R.h, seed=0, dtype=torch.float64)
+    samples = [[R.x(t)[t / 3 + s] for t in range(2 + s)] for s in range(3)]
+    found = model.rows(model.ground(facts=ragged(samples)))
+    weights = {name: weight.detach() for name, weight in model.named_parameters()}
+    for s, facts in enumerate(samples):
+        solved = program.solve(facts, weights=weights)
+        for t in range(len(facts)):
+            torch.testing.assert_close(found[R.h(s, t)], solved[R.h(t)])

@@ -12,7 +12,6 @@ from torch import Tensor
 from edgewise.errors import caller, counted
 from edgewise.inputs.kinds import ragged
 from edgewise.language import Program, nodes, statements
-from edgewise.language.dependencies import needs, reachable
 from edgewise.language.functions import call, named
 from edgewise.language.text_form.published import NAMED
 from edgewise.module import Model
@@ -77,7 +76,6 @@ class Programs:
             weights = {name: value for name, value in self.weights.items() if name in used}
             atoms = [nodes.Atom(name) for name in outputs]
             options: dict[str, Any] = {"dtype": torch.float64, "weights": weights}
-            options["without"] = ["scan levels"] if _weighs_recursion(program) else ()
             self._models[key] = program.compile(atoms, **options)
         return self._models[key]
 
@@ -85,16 +83,6 @@ class Programs:
         """The relations that have rules, and facts in the data."""
         heads = {r.head.relation for r in self.program().rules} - {NAMED}
         return frozenset(r for e in examples for r in e.relations() if r[0] in heads)
-
-
-def _weighs_recursion(program: Program) -> bool:
-    """Whether a rule that needs its own relation has a weight before its head.
-
-    The loop over levels does not lower such rules in a batch of samples.
-    """
-    graph = needs(program.rules)
-    heads = {rule.head.relation for rule in program.rules if rule.head.weight is not None}
-    return any(head in reachable(graph, graph[head]) for head in heads)
 
 
 def _weights(statement: nodes.Statement) -> Iterable[nodes.Weight]:

@@ -64,7 +64,11 @@ def scanned(levels: Levels, state: State) -> dict[str, Column] | str:
     except NotScannedError as found:
         return str(found)
     finally:
-        for node in reversed(lowering.written_after(first)):
+        written = lowering.written_after(first)
+        for node in written:  # a rule that was refused may have written some that are not marked
+            if not inside.isdisjoint(node.all_input_nodes):
+                inside.add(node)
+        for node in reversed(written):
             if node in inside:
                 lowering.graph.erase_node(node)
 
