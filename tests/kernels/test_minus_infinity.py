@@ -30,7 +30,7 @@ def test_every_kernel(kernel):
             with contextlib.suppress(KernelRefuses):
                 minus_infinite_row(graph, kernel, term)
                 ran += 1
-    takes_no_bias = ("empty", "dense", "permuted", "triton_blocks", "triton_csr")
+    takes_no_bias = ("empty", "dense", "permuted", "tiled", "triton_blocks", "triton_csr")
     assert bool(ran) == (kernel not in takes_no_bias)
 
 

@@ -16,6 +16,7 @@ from edgewise.graphs import (
     documents,
     from_edges,
     full,
+    grid,
     per_head,
     per_sample,
     strided,
@@ -33,6 +34,7 @@ GRAPHS = {
     "dense": full(),
     "rectangles": documents([2, 4]) & causal(),
     "permuted": strided(2) & causal(),
+    "tiled": grid(2, 3)(window(1), causal()),
 }
 
 
@@ -89,6 +91,7 @@ def test_what_kernels_take():
         "dense": {"bias", "key_bias", "edge_bias", "alibi", "relative"},
         "rectangles": on_tiles,
         "permuted": {"softcap", "alibi", "relative", "capped"},
+        "tiled": {"softcap"},
         "blocks": on_tiles,
         "csr": everything,
         "gather": everything,
