@@ -164,7 +164,7 @@ def test_a_run_is_exported_and_pushed(tmp_path: Path, capsys: pytest.CaptureFixt
 
 MISTAKES = {
     "a folder of something else": (["generate", "EMPTY", "a"], "bad-pretrained", "config.json"),
-    "no such folder": (["translate", "no/such", "a"], "bad-pretrained", "no folder"),
+    "no such folder": (["translate", "no/such/folder", "a"], "bad-pretrained", "no folder"),
     "another task": (["translate", "classify", "a"], "wrong-task", "use `classify`"),
     "no vectors": (["embed", "generate", "to be"], "wrong-task", "use `generate`"),
     "no weights": (["generate", "NONE", "to be"], "bad-run", "no weights yet"),

@@ -155,7 +155,8 @@ def test_runs():
     ]  # fmt: skip
     assert [r.pairs for r in runs] == [128, 9, 0, 9]
     assert is_relative(None)
-    assert not is_relative(zoo.block.parse("strided(3)"))
+    assert is_relative(zoo.block.parse("strided(3) & ~causal()"))
+    assert not is_relative(zoo.block.parse("fixed(3)"))
 
 
 @pytest.mark.parametrize("left", [False, True])

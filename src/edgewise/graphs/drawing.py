@@ -37,6 +37,7 @@ EXTRAS = {  # optional package → the extra of pyproject.toml that installs it
     "sacrebleu": "train",
     "pyarrow": "data",
     "datasets": "data",
+    "pandas": "data",
     "duckdb": "data",
     "psycopg": "postgresql",
     "rdkit": "molecules",

@@ -35,7 +35,7 @@ def ring(size: int) -> Rule:
     """ring_5(a, b, c, d, e): a cycle of so many different atoms.
 
     >>> ring(3)
-    R.ring_3(V.A, V.B, V.C) <= (R.hidden.edge(V.A, V.B), R.hidden.edge(V.B, V.C), R.hidden.edge(V.C, V.A), R.special.alldiff(V.A, V.B, V.C))
+    R.ring_3(V.A, V.B, V.C) <= (R._edge(V.A, V.B), R._edge(V.B, V.C), R._edge(V.C, V.A), R.special.alldiff(V.A, V.B, V.C))
     """  # noqa: E501
     atoms = [V[chr(ord("A") + at)] for at in range(size)]
     bonds = [R._edge(a, b) for a, b in zip(atoms, [*atoms[1:], atoms[0]], strict=True)]

@@ -104,7 +104,7 @@ def as_rule(head: str, chain: Sequence[tuple[str, bool]]) -> Rule:
     """A chain as a rule; a step is a relation and whether it is followed backwards.
 
     >>> as_rule("uncle", [("brother", False), ("son", True)])
-    R.uncle(V.X, V.Y) <= (R.hidden.brother(V.X, V.A), R.hidden.son(V.Y, V.A))
+    R.uncle(V.X, V.Y) <= (R._brother(V.X, V.A), R._son(V.Y, V.A))
     """
     places = [V.X, *(V[name] for name in "ABCDEFGH"[: max(len(chain) - 1, 0)]), V.Y]
     body = []
