@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from edgewise.graphs import causal, full
+from edgewise.graphs.by_blocks import ByBlocks
 from edgewise.graphs.int_array import IntArray
 from edgewise.graphs.pattern import Pattern
 from edgewise.ground.masks.cells import Order
 from edgewise.ground.masks.pair_tests import ListTest
-from edgewise.layouts import Blocks, Rows, Trapezoids, rows_of_trapezoids
+from edgewise.layouts import Rows, Trapezoids, rows_of_trapezoids
 from edgewise.layouts.bitmap import SLAB, Bitmap
 
 MOST_RUNS = 1 << 14
@@ -41,22 +40,10 @@ class masked(Pattern):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class tested(Pattern):
+class tested(ByBlocks):
     """The pairs of a mask as bits: kernels read its blocks, rows are made on demand."""
 
     bitmap: Bitmap
-
-    def compute_rows(self, n: int, m: int) -> Rows:
-        return self.bitmap.rows()
-
-    def count(self, n: int, m: int | None = None) -> int:
-        return self.bitmap.count()
-
-    def degrees(self, n: int, m: int | None = None) -> Tensor:
-        return torch.from_numpy(self.bitmap.degrees())
-
-    def blocks(self, n: int, m: int | None = None, *, block: int = 128) -> Blocks:
-        return self.bitmap.blocks(block) if block % 32 == 0 else super().blocks(n, m, block=block)
 
     def __repr__(self) -> str:
         return f"mask of {self.bitmap.count():,} pairs"

@@ -13,6 +13,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from edgewise.graphs.by_blocks import ByBlocks
 from edgewise.graphs.pattern import Pattern
 from edgewise.graphs.patterns.grid import grid_product
 from edgewise.kernels.attention import blocks, triton_blocks
@@ -24,7 +25,6 @@ from edgewise.kernels.attention.contract import (
     Terms,
     cached_by_case,
 )
-from edgewise.layouts import Blocks, Rows
 from edgewise.layouts.boxes import BoxCells, BoxOrder
 from edgewise.scores.nodes import I, J, walk
 
@@ -34,7 +34,7 @@ COPY = 4.0  # the time to copy a feature of a token, in pairs of a dense product
 
 
 @dataclass(frozen=True, repr=False)
-class boxed(Pattern):
+class boxed(ByBlocks):
     """The pairs of a product, its cells in the order of boxes."""
 
     product: Pattern
@@ -43,18 +43,6 @@ class boxed(Pattern):
     def bitmap(self) -> BoxCells:  # type: ignore[override]
         assert isinstance(self.product, grid_product)
         return BoxCells(BoxOrder(self.product.sizes), self.product.axes)
-
-    def compute_rows(self, n: int, m: int) -> Rows:
-        return self.bitmap.rows()
-
-    def count(self, n: int, m: int | None = None) -> int:
-        return self.bitmap.count()
-
-    def degrees(self, n: int, m: int | None = None) -> Tensor:
-        return torch.from_numpy(self.bitmap.degrees())
-
-    def blocks(self, n: int, m: int | None = None, *, block: int = 128) -> Blocks:
-        return self.bitmap.blocks(block)
 
 
 def refuses(case: Case) -> str | None:
