@@ -32,6 +32,8 @@ def test_a_model_is_scaled(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "says"),
     [
         (["gcn"], "`gcn` is not a model of tokens"),
+        (["gcn", "--graph", "window(3)"], "`gcn` has no graph to choose"),
+        (["lrnn"], "`lrnn` is not a model of tokens"),
         (["gpt3"], "did you mean"),
         (["windw(3)"], "there is no pattern `windw`"),
         (["window(3)", "--ranks", "0"], "`ranks` must be at least 1"),

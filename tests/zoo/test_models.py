@@ -51,9 +51,9 @@ SIZES = {
 }
 TEXT = {"vocabulary": 6, "size": 4, "heads": 2, "hidden": 4, "layers": 2, "dropout": 0.0}
 WITH_MEMORY = {zoo.transformer_xl: [R.memory], zoo.compressive: [R.memory, R.compressed]}
-every_model = pytest.mark.parametrize(
-    "model", zoo.MODELS, ids=lambda m: m.__name__.rpartition(".")[2]
-)
+OTHERS = (*zoo.GRAPH_NETWORKS, *zoo.RELATIONAL, zoo.clip)  # their inputs differ: own test files
+ALIKE = [m for m in zoo.MODELS if m not in OTHERS]
+every_model = pytest.mark.parametrize("model", ALIKE, ids=lambda m: m.__name__.rpartition(".")[2])
 
 
 def small(model):
@@ -106,6 +106,20 @@ def printed_rules(statements) -> int:
     inside = [s.statements for s in statements if isinstance(s, Stack)]
     here = sum(isinstance(s, Rule | Line) for s in statements)
     return here + sum(map(printed_rules, inside))
+
+
+def test_every_module_with_rules_and_a_config_is_listed():
+    modules = [getattr(zoo, name) for name in zoo.__all__]
+    found = [m for m in modules if hasattr(m, "Config") and hasattr(m, "program")]
+    assert sorted(m.__name__ for m in found) == sorted(m.__name__ for m in zoo.MODELS)
+
+
+@pytest.mark.parametrize("model", OTHERS, ids=lambda m: m.__name__.rpartition(".")[2])
+def test_other_models_have_a_paper_a_parity_and_a_printed_form(model):
+    assert "https://arxiv.org/abs/" in model.__doc__
+    assert "Parity: " in " ".join(model.__doc__.split())
+    program = model.program(model.Config())
+    assert eval(repr(program), dict(NAMES)) == program
 
 
 @every_model
@@ -231,7 +245,7 @@ def test_a_size_that_means_nothing_is_refused(model, sizes):
     assert caught.value.code == "bad-size"
 
 
-DIVIDED = [m for m in zoo.MODELS if {"size", "heads"} <= set(m.Config.__dataclass_fields__)]
+DIVIDED = [m for m in ALIKE if {"size", "heads"} <= set(m.Config.__dataclass_fields__)]
 APART = (zoo.llama, zoo.phi, zoo.t5)  # heads have a size of their own
 
 

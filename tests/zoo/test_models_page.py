@@ -19,6 +19,7 @@ CONFIGS = {
 def test_the_page_counts_the_rules_of_every_model():
     rows = ROW.findall(PAGE.read_text())
     assert len(rows) > 20
+    assert {name for _, name, _ in rows} == {m.__name__.rpartition(".")[2] for m in zoo.MODELS}
     counted = {}
     for title, name, count in rows:
         module = getattr(zoo, name)

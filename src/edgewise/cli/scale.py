@@ -77,6 +77,8 @@ def _model(name: str, module: Any, graph: str | None, tokens: int, ranks: int) -
 
     place = Span.of("<what>", name)
     help = "scale a decoder or an encoder, such as gpt2 or llama"
+    if graph is not None and "graph" not in module.Config.__dataclass_fields__:
+        raise NotScalable(f"`{name}` has no graph to choose: leave out `--graph`", place, help)
     config = module.Config() if graph is None else module.Config(graph=graph)
     program = module.program(config)
     heads = {rule.head.relation for rule in program.rules}

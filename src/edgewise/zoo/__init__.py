@@ -165,5 +165,13 @@ TRANSFORMERS = (
     *(transformer_xl, compressive, adaptive_span, bp_transformer, reformer),
 )
 GRAPHS = (gcn, graphsage, gin, gat, gatv2, rgcn)
+GRAPH_NETWORKS = (
+    *(basic_gnn, gine, monet, gated_gcn, appnp, graph_nets, hetero, lrnn),
+    *(graph_transformer, gps, exphormer, graphormer, relational_attention, edge_transformer),
+)
+RELATIONAL = (distmult, complex, rotate, nbfnet, soft_rules, collective, clrs, tree_lstm)
 WITHOUT_ATTENTION = (mixing, convolution, convs2s)
-MODELS = (encoder, *GRAPHS, *TRANSFORMERS, *WITHOUT_ATTENTION, rnn)
+MODELS = (
+    *(encoder, *GRAPHS, *GRAPH_NETWORKS, *RELATIONAL),
+    *(*TRANSFORMERS, clip, *WITHOUT_ATTENTION, rnn),
+)

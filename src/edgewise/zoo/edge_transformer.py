@@ -6,6 +6,7 @@
 Papers: https://arxiv.org/abs/2112.00578, https://arxiv.org/abs/2401.10119 (on graphs). The rule
 of α is ternary: n³ groundings for n nodes. In a network the state of a pair begins with those of
 its nodes and of the edge; that of a node ends as the mean over j of relu(A xᵢⱼ + B xⱼᵢ + b).
+Parity: the equations in plain torch.
 """
 
 import math

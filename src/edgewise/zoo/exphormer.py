@@ -7,6 +7,7 @@
 Paper: https://arxiv.org/abs/2303.06147. Each kind of edge has a vector of its own: edges their
 features, the expander one for all, virtual nodes one in either direction. An edge that is also one
 of the expander counts as two. A virtual node attends to all nodes of its graph.
+Parity: the equations in plain torch.
 """
 
 import math

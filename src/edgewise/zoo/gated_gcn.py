@@ -5,6 +5,7 @@
 
 Papers: https://arxiv.org/abs/1711.07553, https://arxiv.org/abs/2003.00982. In a network rows and
 edges have a norm, a relu and a residual connection. A node without edges gives U xᵢ.
+Parity: the equations in plain torch.
 """
 
 from dataclasses import dataclass

@@ -5,6 +5,7 @@
     yᵢ = norm(x̂ᵢ + W₂ relu(W₁ x̂ᵢ)), and so for edges
 
 Paper: https://arxiv.org/abs/2012.09699. A node without edges is not changed by attention.
+Parity: the equations in plain torch.
 """
 
 import math

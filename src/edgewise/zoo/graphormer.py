@@ -8,6 +8,7 @@ Paper: https://arxiv.org/abs/2106.05234. Biases are the same in all layers. The 
 is `token("graph")` beside the nodes; its pairs have a bias of their own, and the logits of a graph
 are those of its row. `facts` gives the relations that are computed from edges:
 `distance(i, j, d)`, `path(i, j, n, k, l)`, `in_degree(i, d)` and `out_degree(i, d)`.
+Parity: the equations in plain torch.
 """
 
 import math

@@ -7,6 +7,7 @@
 
 Paper: https://arxiv.org/abs/2210.05062 (Relational Transformer). Every node attends to every node
 of its graph, so every pair has a vector: in a network a bias, and W eᵢⱼ more along an edge.
+Parity: the equations in plain torch.
 """
 
 import math
