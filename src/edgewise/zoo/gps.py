@@ -1,4 +1,4 @@
-"""General, powerful, scalable graph Transformer (GPS): message passing beside attention to all.
+"""Graph Transformer of GPS: message passing beside attention to all nodes.
 
     mᵢ = norm(xᵢ + dropout(GINE(x, e)ᵢ)),   tᵢ = norm(xᵢ + dropout(attention(x)ᵢ))
     hᵢ = mᵢ + tᵢ,   yᵢ = norm(hᵢ + W₂ relu(W₁ hᵢ))
