@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -56,26 +57,22 @@ def _transformed(tensors: Sequence[Tensor]) -> bool:
     return any(type(t) not in PLAIN or t.is_meta for t in tensors)
 
 
-def _view(work: Tensor, slot: Slot) -> Tensor:
-    return work[slot.offset : slot.offset + slot.rows * slot.width].view(slot.rows, slot.width)
-
-
-def _rows_first(work: Tensor, slot: Slot, batch: int) -> Tensor:
+def _batch_first(work: Tensor, slot: Slot, batch: int) -> Tensor:
     """The rows of a slot as (batch, rows, width)."""
-    return _view(work, slot).view(-1, batch, slot.width).transpose(0, 1)
+    return slot.view(work).view(-1, batch, slot.width).transpose(0, 1)
 
 
 class _Scanned(torch.autograd.Function):
+    """Saves the workspace: it has all values that gradients read."""
+
     @staticmethod
     def forward(ctx: Any, scan: Scan, *tensors: Tensor) -> tuple[Tensor, ...]:
         count = len(scan.inputs)
         columns, matrices = tensors[:count], tensors[count:]
-        kind = torch.promote_types(tensors[0].dtype, tensors[-1].dtype)
-        for tensor in tensors:
-            kind = torch.promote_types(kind, tensor.dtype)
+        kind = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
         work = columns[0].new_zeros(scan.size, dtype=kind)
         for at, column in zip(scan.inputs, columns, strict=True):
-            _rows_first(work, scan.slots[at], scan.batch).copy_(column)
+            _batch_first(work, scan.slots[at], scan.batch).copy_(column)
         matrices = tuple(matrix.to(kind) for matrix in matrices)
         native = refuses_numba(scan, kind, work.device.type) is None
         with without_autocast(work):
@@ -83,12 +80,8 @@ class _Scanned(torch.autograd.Function):
         ctx.scan, ctx.native = scan, native
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(work, *tensors)
-        return tuple(
-            _rows_first(work, scan.slots[at], scan.batch).contiguous().clone()
-            if scan.batch == 1
-            else _rows_first(work, scan.slots[at], scan.batch).contiguous()
-            for at in scan.results
-        )
+        found = (_batch_first(work, scan.slots[at], scan.batch) for at in scan.results)
+        return tuple(x.clone(memory_format=torch.contiguous_format) for x in found)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
@@ -121,13 +114,13 @@ def _gradients(
     slopes = torch.zeros_like(work)
     for at, grad in zip(scan.results, grads, strict=True):
         if grad is not None:
-            _rows_first(slopes, scan.slots[at], scan.batch).add_(grad)
+            _batch_first(slopes, scan.slots[at], scan.batch).add_(grad)
     matrices = [matrix.to(work.dtype) for matrix in tensors[count:]]
     _module(native).backward(scan, work, slopes, matrices)
     found: list[Tensor | None] = []
     for at, column, needed in zip(scan.inputs, tensors, needs, strict=False):
         found.append(
-            _summed(_rows_first(slopes, scan.slots[at], scan.batch), column) if needed else None
+            _summed(_batch_first(slopes, scan.slots[at], scan.batch), column) if needed else None
         )
     return found + _matrix_gradients(scan, work, slopes, tensors[count:], needs[count:])
 
@@ -140,7 +133,7 @@ def _matrix_gradients(
     for x in scan.instructions:
         if x.op != LINEAR or not needs[x.weight]:
             continue
-        more = _view(slopes, scan.slots[x.out]).t() @ _view(work, scan.slots[x.a])
+        more = scan.slots[x.out].view(slopes).t() @ scan.slots[x.a].view(work)
         before = found[x.weight]
         found[x.weight] = more if before is None else before + more
     return [

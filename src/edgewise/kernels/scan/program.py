@@ -30,6 +30,15 @@ class Slot:
     rows: int
     width: int
 
+    @property
+    def stop(self) -> int:
+        """The first number after it."""
+        return self.offset + self.rows * self.width
+
+    def view(self, work: Tensor) -> Tensor:
+        """Its numbers in a workspace, (rows, width)."""
+        return work[self.offset : self.stop].view(self.rows, self.width)
+
 
 @dataclass(frozen=True)
 class Instruction:
@@ -82,6 +91,7 @@ class Scan:
 
     @property
     def flops(self) -> int:
+        """Of all levels; a multiplication by a matrix is followed by an addition."""
         products, others = self.work
         return 2 * products + others
 
@@ -105,20 +115,14 @@ class Scan:
     @cached_property
     def readers(self) -> dict[int, int]:
         """How many instructions read numbers of the storage of each slot, keyed by slot."""
+        operands = [at for x in self.instructions for at in (x.a, x.b) if at >= 0]
         marks = np.zeros(self.size, np.int32)
-        for at in self.results:
+        for at in (*self.results, *operands):
             slot = self.slots[at]
-            marks[slot.offset : slot.offset + slot.rows * slot.width] += 1
-        for instruction in self.instructions:
-            for at in {instruction.a, instruction.b} - {-1}:
-                slot = self.slots[at]
-                marks[slot.offset : slot.offset + slot.rows * slot.width] += 1
-            if instruction.a == instruction.b:
-                slot = self.slots[instruction.a]
-                marks[slot.offset : slot.offset + slot.rows * slot.width] += 1
+            marks[slot.offset : slot.stop] += 1
         return {
-            at: int(marks[s.offset : s.offset + s.rows * s.width].max(initial=0))
-            for at, s in enumerate(self.slots)
+            at: int(marks[slot.offset : slot.stop].max(initial=0))
+            for at, slot in enumerate(self.slots)
         }
 
 
@@ -184,6 +188,7 @@ class ScanBuilder:
         return instruction.out
 
     def finished(self, results: Sequence[int], levels: int) -> Scan:
+        """The program, with its slots placed and its instructions scheduled."""
         slots, size = self._slots()
         which, first, last = self._schedule(levels)
         lanes = np.arange(self.batch)

@@ -32,9 +32,7 @@ class _Pieces:
     """The stretches of rows that a schedule reads, of one workspace."""
 
     def __init__(self, scan: Scan, work: Tensor) -> None:
-        self.views = [
-            work[s.offset : s.offset + s.rows * s.width].view(s.rows, s.width) for s in scan.slots
-        ]
+        self.views = [slot.view(work) for slot in scan.slots]
         self.slots: list[dict[int, Tensor]] = [{} for _ in scan.slots]
         for j, instruction in enumerate(scan.instructions):
             mine = scan.which == j

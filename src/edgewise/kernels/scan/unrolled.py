@@ -75,6 +75,7 @@ class _Memory:
 
 
 def unrolled(scan: Scan, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The results of a scan, as `run_scan` gives them."""
     count, memory = len(scan.inputs), _Memory()
     for at, column in zip(scan.inputs, tensors, strict=False):
         slot = scan.slots[at]
@@ -88,7 +89,7 @@ def unrolled(scan: Scan, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     found = []
     for at in scan.results:
         slot = scan.slots[at]
-        numbers = memory.read(slot.offset, slot.offset + slot.rows * slot.width)
+        numbers = memory.read(slot.offset, slot.stop)
         assert numbers is not None
         found.append(numbers.reshape(-1, scan.batch, slot.width).transpose(0, 1).contiguous())
     return tuple(found)
