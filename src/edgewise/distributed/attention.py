@@ -99,6 +99,8 @@ def attention_on_ranks(
 
 
 class _Settings(NamedTuple):
+    """What the graphs of all heads and samples of a call share."""
+
     ranks: Ranks
     home: Shards
     scale: float

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -34,6 +34,16 @@ def counting() -> Iterator[Counter[str]]:
         yield counter
     finally:
         _COUNTERS.remove(counter)
+
+
+class Requested(NamedTuple):
+    """`order` sorts the requested rows by owner, so that `received[r]` come from rank r; `wanted`
+    are the rows that the others read of this rank, `sent[r]` of them for rank r."""
+
+    order: Ints
+    received: list[int]
+    sent: list[int]
+    wanted: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +77,14 @@ class Ranks:
 
         return wait
 
+    def request(self, rows: Ints, owner: Ints) -> Requested:
+        """Tell the owner of each row that this rank reads it."""
+        order = np.argsort(owner, kind="stable")
+        received, once = np.bincount(owner, minlength=self.count).tolist(), [1] * self.count
+        sent = self.exchange(self.integers(received), once, once, "plan")().tolist()
+        wanted = self.exchange(self.integers(rows[order]), received, sent, "plan")()
+        return Requested(order, received, sent, wanted.cpu().numpy())
+
     def gather(self, row: Tensor) -> Tensor:
         """The rows of equal shape of all ranks, in order."""
         import torch.distributed as dist
@@ -84,6 +102,7 @@ class Ranks:
         return [found[rank, :count] for rank, count in enumerate(counts)]
 
     def integers(self, values: object) -> Tensor:
+        """Integers as a tensor that can be sent."""
         return torch.as_tensor(np.asarray(values, np.int64), device=self.device)
 
     def agree(self, what: str, call: object, failure: Exception | None = None) -> None:

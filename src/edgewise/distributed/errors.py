@@ -1,6 +1,6 @@
 """What can be wrong when rules run on many ranks."""
 
-from edgewise.errors import EdgewiseError
+from edgewise.errors import EdgewiseError, caller
 
 
 class BadShards(EdgewiseError):
@@ -34,3 +34,12 @@ class NotDistributed(EdgewiseError):
     code = "not-distributed"
     example = "attention(q, k, v, window(3), mesh=4, return_weights=True)"
     instead = "attention(q, k, v, window(3), return_weights=True)"
+
+
+def not_compiled(item: object) -> NotDistributed:
+    """The error about something in the place of a model."""
+    return NotDistributed(
+        f"expected a compiled model, got {type(item).__name__}",
+        caller(),
+        "compile a program first: `program.compile(R.out)`",
+    )

@@ -36,20 +36,15 @@ def halo_of(ranks: Ranks, owner: Ints, read: Ints, own: Ints) -> Halo:
     owner."""
     mine = owner[read] == ranks.rank
     far = read[~mine]
-    order = np.argsort(owner[far], kind="stable")
-    received = np.bincount(owner[far], minlength=ranks.count)
-    once = [1] * ranks.count
-    sent = ranks.exchange(ranks.integers(received), once, once, "plan")().tolist()
-    wanted = ranks.integers(far[order])
-    rows = ranks.exchange(wanted, received.tolist(), sent, "plan")().cpu().numpy()
+    order, received, sent, wanted = ranks.request(far, owner[far])
     place = np.empty(len(read), np.int64)
     place[mine] = np.searchsorted(own, read[mine])
     arrives = np.empty(len(far), np.int64)
     arrives[order] = np.arange(len(far))
     place[~mine] = len(own) + arrives
-    index = ranks.integers(np.searchsorted(own, rows))
+    index = ranks.integers(np.searchsorted(own, wanted))
     silent = not int(ranks.gather(ranks.integers([len(far)])).sum())
-    return Halo(ranks, sent, index, received.tolist(), ranks.integers(place), silent)
+    return Halo(ranks, sent, index, received, ranks.integers(place), silent)
 
 
 class _Received(torch.autograd.Function):
@@ -84,6 +79,8 @@ def with_halo(data: Tensor, halo: Halo) -> Tensor:
 
 
 class _Tied(torch.autograd.Function):
+    """The first of its inputs; the gradients of the others are 0."""
+
     @staticmethod
     def forward(ctx: Any, out: Tensor, *others: Tensor) -> Tensor:
         ctx.shapes = [(x.shape, x.dtype, x.device) for x in others]

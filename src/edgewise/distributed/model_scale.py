@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from edgewise.distributed.errors import NotDistributed
-from edgewise.distributed.rank_model import RankCache, token_axes
+from edgewise.distributed.rank_model import RankCache, output_rows, tables_on, token_axes
 from edgewise.distributed.shards import Shards
 from edgewise.distributed.simulate import Communication, communication, describe
 from edgewise.distributed.traffic import RowSizes
@@ -19,6 +19,7 @@ from edgewise.errors import caller
 from edgewise.graphs import full
 from edgewise.graphs.pattern import Pattern
 from edgewise.grow.axes import CannotGrow
+from edgewise.grow.cache import PositionTables
 from edgewise.grow.plan import IncrementalPlan, position_tables
 from edgewise.inputs.kinds import InputLike
 from edgewise.module import Model
@@ -90,7 +91,7 @@ def scale(
 class _Recorder(RankCache):
     """In the place of attention on ranks: which calls there are."""
 
-    def __init__(self, tables: Any, relations: set[str]) -> None:
+    def __init__(self, tables: PositionTables, relations: set[str]) -> None:
         super().__init__(None, Shards(0, 1), tables, 1 << 16)  # type: ignore[arg-type]
         self.relations = relations
         self.calls: list[tuple[str, Pattern, RowSizes]] = []
@@ -120,19 +121,13 @@ def attention_calls(model: Model, inputs: Mapping[str, Any]) -> list[tuple[str, 
             "scale a model in which tokens meet in attention alone",
         ) from None
     unit, weights = model._one, model._weights()
-    moved = {g: {at: t.to(unit.device) for at, t in own.items()} for g, own in tables.items()}
-    recorder: Any = _Recorder(moved, axes.cached)
+    moved = tables_on(unit.device, tables)
+    recorder = _Recorder(moved, axes.cached)
     plan = IncrementalPlan(step, axes, moved, unit, False)
     with torch.no_grad():
-        static: dict[str, Tensor] = {}
-        if plan.static:
-            found = plan.static_plan(values, weights)(*values.values(), *weights.values())
-            static = dict(zip(plan.static, found, strict=True))
         positions = torch.arange(rows, device=unit.device)
-        own = plan.appended_plan(values, weights, positions, static, recorder)
-        own(*values.values(), *weights.values(), positions, *static.values(), recorder)
-    calls: list[tuple[str, Pattern, RowSizes]] = recorder.calls
-    return calls
+        output_rows(plan, values, weights, positions, recorder)
+    return recorder.calls
 
 
 def table(found: Communication, bandwidth: float) -> list[str]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from edgewise.distributed.collectives import Ranks, ranks_of
-from edgewise.distributed.errors import BadShards, NotDistributed
+from edgewise.distributed.errors import BadShards, NotDistributed, not_compiled
 from edgewise.distributed.halo import Halo, halo_of, tied, with_halo
 from edgewise.distributed.partition import PartitionLike, partition_of
 from edgewise.errors import EdgewiseError, caller
@@ -308,11 +308,7 @@ def partitioned(
     rank for each node; METIS cuts the relation `edges`, the first of pairs if none is named.
     """
     if not isinstance(model, Model):
-        raise NotDistributed(
-            f"expected a compiled model, got {type(model).__name__}",
-            caller(),
-            "compile a program first: `program.compile(R.out)`",
-        )
+        raise not_compiled(model)
     ranks = ranks_of(mesh, model._one.device)
     pairs = None
     if isinstance(partition, str) and partition == "metis":

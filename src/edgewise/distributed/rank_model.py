@@ -13,9 +13,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from edgewise.distributed.attention import RankOptions, attention_on_ranks
+from edgewise.distributed.attention import FAR, RankOptions, attention_on_ranks
 from edgewise.distributed.collectives import Ranks, ranks_of
-from edgewise.distributed.errors import BadShards, NotDistributed
+from edgewise.distributed.errors import BadShards, NotDistributed, not_compiled
 from edgewise.distributed.shards import Shards
 from edgewise.errors import EdgewiseError, caller
 from edgewise.graphs import full
@@ -32,8 +32,6 @@ from edgewise.physical.step import RelationStep, Step
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
-
-FAR = 1e30
 
 
 class RankCache:
@@ -97,15 +95,8 @@ class RankModel(torch.nn.Module):
         plan, cache = self._planned(ranks, step, inputs, home, rows)
         cache.training = model.training
         weights, tokens = model._weights(), home.tokens(ranks.rank).list()
-        static: dict[str, Tensor] = {}
-        if plan.static:
-            found = plan.static_plan(values, weights)(*values.values(), *weights.values())
-            static = dict(zip(plan.static, found, strict=True))
         positions = torch.from_numpy(tokens).to(model._one.device)
-        cached: Any = cache
-        own = plan.appended_plan(values, weights, positions, static, cached)
-        tensors = (*values.values(), *weights.values(), positions, *static.values(), cached)
-        return step.output.shown(own(*tensors), False)
+        return step.output.shown(output_rows(plan, values, weights, positions, cache), False)
 
     def _rows(self, step: Step, inputs: Mapping[str, Any]) -> int:
         """How many tokens the inputs have; those of the data are the same for all tokens."""
@@ -155,11 +146,33 @@ class RankModel(torch.nn.Module):
                 error.place,
                 "compute that from the outputs of all ranks, or on one process",
             ) from None
-        device = model._one.device
-        moved = {g: {at: t.to(device) for at, t in own.items()} for g, own in tables.items()}
+        moved = tables_on(model._one.device, tables)
         cache = RankCache(self.mesh, home, moved, max(rows, 1 << 16))
         cache.relations = axes.cached
         return IncrementalPlan(step, axes, moved, model._one, model.training), cache
+
+
+def output_rows(
+    plan: IncrementalPlan,
+    values: Mapping[str, Tensor],
+    weights: Mapping[str, Tensor],
+    positions: Tensor,
+    cache: RankCache,
+) -> Tensor:
+    """The output of a plan at some tokens."""
+    static: dict[str, Tensor] = {}
+    if plan.static:
+        found = plan.static_plan(values, weights)(*values.values(), *weights.values())
+        static = dict(zip(plan.static, found, strict=True))
+    cached: Any = cache  # in the place of a `KeyValueCache`
+    run = plan.appended_plan(values, weights, positions, static, cached)
+    out: Tensor = run(*values.values(), *weights.values(), positions, *static.values(), cached)
+    return out
+
+
+def tables_on(device: torch.device, tables: PositionTables) -> PositionTables:
+    """Position tables with their tensors on a device."""
+    return {g: {at: t.to(device) for at, t in own.items()} for g, own in tables.items()}
 
 
 def token_axes(step: Step, inputs: Mapping[str, Any]) -> AppendedAxes:
@@ -195,11 +208,7 @@ def on_mesh(model: Model, mesh: DeviceMesh, *, shards: Shards | None = None) -> 
     tokens each rank has; without them all have as many, one after another.
     """
     if not isinstance(model, Model):
-        raise NotDistributed(
-            f"expected a compiled model, got {type(model).__name__}",
-            caller(),
-            "compile a program first: `program.compile(R.out)`",
-        )
+        raise not_compiled(model)
     if not model.plan.is_one_relation:
         raise NotDistributed(
             "the model was compiled for several outputs",

@@ -53,7 +53,9 @@ class LocalAttention:
         self.queries, self.keys = torch.from_numpy(queries), torch.from_numpy(keys)
         self.cases: dict[Any, tuple[Case, Implementation]] = {}
 
-    def _case(self, tensors: Tensors, scale: float, drop: Dropout | None) -> Any:
+    def _case(
+        self, tensors: Tensors, scale: float, drop: Dropout | None
+    ) -> tuple[Case, Implementation]:
         q, k, v = tensors
         key = (q.shape, v.shape, q.dtype, scale, drop is not None)
         if key not in self.cases:

@@ -48,6 +48,7 @@ def plans_of(ranks: Ranks) -> OrderedDict[object, RankPlan]:
 
 
 def remember(ranks: Ranks, key: object, plan: RankPlan) -> None:
+    """Add a plan to those of a group; the least recent are dropped."""
     plans = plans_of(ranks)
     plans[key] = plan
     while len(plans) > PLANS:
@@ -83,6 +84,8 @@ def build_plan(ranks: Ranks, graph: Pattern, home: Shards, sizes: RowSizes) -> R
 
 
 class _PartBuilder:
+    """Builds the parts of a way, and adds up what their backward passes receive."""
+
     def __init__(self, ranks: Ranks, home: Shards, sizes: RowSizes) -> None:
         self.ranks, self.home, self.sizes = ranks, home, sizes
         self.back: dict[str, int] = {}
@@ -99,7 +102,7 @@ class _PartBuilder:
         found: list[RankPart] = [self._exchange(part, needs, kind)]
         if split.any():
             found.append(self._split(part, needs, split))
-        return found if part.shards == self.home else [self._relaid(part.shards, found)]
+        return found if part.shards == self.home else [self._reordered(part.shards, found)]
 
     def _exchange(self, part: SharedPart, needs: Needs, kind: str) -> RankPart:
         own = part.shards.tokens(self.ranks.rank)
@@ -120,19 +123,12 @@ class _PartBuilder:
 
     def _fetch(self, shards: Shards, own: TokenSet, keys: TokenSet, kind: str) -> Fetch:
         ranks, tokens = self.ranks, keys.list()
-        owner = shards.owner(tokens)
-        order = np.argsort(owner, kind="stable")
-        received = np.bincount(owner, minlength=ranks.count)
-        sent = ranks.exchange(
-            ranks.integers(received), [1] * ranks.count, [1] * ranks.count, "plan"
-        )()
-        wanted = ranks.integers(tokens[order])
-        requested = ranks.exchange(wanted, received.tolist(), sent.tolist(), "plan")().cpu().numpy()
-        index = torch.from_numpy(own.place(requested) if len(requested) else requested)
+        order, received, sent, wanted = ranks.request(tokens, shards.owner(tokens))
+        index = ranks.integers(own.place(wanted) if len(wanted) else wanted)
         ascending = bool((order[1:] > order[:-1]).all())
         place = None if ascending else ranks.integers(np.argsort(order))
-        self._add(kind, int(sent.sum()) * self.sizes.key)
-        return Fetch(received.tolist(), place, sent.tolist(), index.to(ranks.device), kind)
+        self._add(kind, sum(sent) * self.sizes.key)
+        return Fetch(received, place, sent, index, kind)
 
     def _split(self, part: SharedPart, needs: Needs, split: Ints) -> RankPart:
         ranks, shards = self.ranks, part.shards
@@ -145,15 +141,14 @@ class _PartBuilder:
         mine = torch.from_numpy(own.place(needs.parts.list())) if needs.parts.count else None
         mine = torch.zeros(0, dtype=torch.int64) if mine is None else mine
         sizes, rank = self.sizes, ranks.rank
-        row = 2 * sizes.out + sizes.batch * sizes.heads * sizes.wide
-        self._add("queries", int(split.sum() - split[rank]) * row)
+        self._add("queries", int(split.sum() - split[rank]) * sizes.rest)
         merged, back = merge_traffic(split, sizes, sizes.d * sizes.itemsize)
         self._add("partial results", int(merged[rank] + back[rank]))
         straight = bool((order[1:] > order[:-1]).all())
         place = None if straight else ranks.integers(order)
         return SplitQueries(attention, split, mine.to(ranks.device), place)
 
-    def _relaid(self, other: Shards, parts: list[RankPart]) -> RankPart:
+    def _reordered(self, other: Shards, parts: list[RankPart]) -> RankPart:
         ranks, home, rank = self.ranks, self.home, self.ranks.rank
         here, there = home.tokens(rank).list(), other.tokens(rank).list()
         goes, comes = other.owner(here), home.owner(there)
@@ -161,10 +156,10 @@ class _PartBuilder:
         arrives = np.argsort(comes, kind="stable")  # by rank, then token
         sent = np.bincount(goes, minlength=ranks.count).tolist()
         received = np.bincount(comes, minlength=ranks.count).tolist()
-        sizes, size = self.sizes, 2 * self.sizes.out
-        size += sizes.batch * sizes.heads * sizes.wide
-        add = int(moved(home, other)[rank]) * size
-        self._add("other order", add + int(moved(other, home)[rank]) * (sizes.query + sizes.key))
+        sizes = self.sizes
+        goes_there, comes_back = (int(n[rank]) for n in (moved(home, other), moved(other, home)))
+        size = goes_there * sizes.rest + comes_back * (sizes.query + sizes.key)
+        self._add("other order", size)
         order = ranks.integers(np.argsort(arrives))
         return Relayout(sent, ranks.integers(index), received, order, tuple(parts))
 

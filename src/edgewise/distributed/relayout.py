@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -72,17 +72,13 @@ def _rows_of(*tensors: Tensor) -> Tensor:
 
 def _split_rows(rows: Tensor, *like: Tensor) -> tuple[Tensor, ...]:
     """Tensors of other numbers of rows than `like`, from their rows side by side."""
-    widths = [x.numel() // max(x.shape[-2], 1) if x.shape[-2] else _width(x) for x in like]
+    widths = [math.prod((*x.shape[:-2], x.shape[-1])) for x in like]
     shapes = [(len(rows), *x.shape[:-2], x.shape[-1]) for x in like]
     parts = rows.split(widths, 1)
     return tuple(
         part.reshape(shape).movedim(0, -2).contiguous()
         for part, shape in zip(parts, shapes, strict=True)
     )
-
-
-def _width(x: Tensor) -> int:
-    return int(np.prod([*x.shape[:-2], x.shape[-1]]))
 
 
 @dataclass(frozen=True, eq=False)

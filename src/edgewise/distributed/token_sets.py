@@ -44,9 +44,11 @@ class TokenSet:
 
     @property
     def count(self) -> int:
+        """How many tokens there are."""
         return int((self.stop - self.start).sum())
 
     def list(self) -> Ints:
+        """The tokens, ascending."""
         return ranges(self.start, self.stop - self.start)
 
     @cached_property
@@ -70,20 +72,18 @@ class TokenSet:
         return TokenSet.of(start, np.concatenate([self.stop, other.stop]))
 
     def __and__(self, other: TokenSet) -> TokenSet:
-        return _swept(self, other, 2)
+        return _overlap(self, other)
 
     def __sub__(self, other: TokenSet) -> TokenSet:
         outside = TokenSet(
             np.concatenate([[-(1 << 62)], other.stop]), np.concatenate([other.start, [1 << 62]])
         )
-        return _swept(self, outside, 2)
+        return _overlap(self, outside)
 
 
-def _swept(a: TokenSet, b: TokenSet, depth: int) -> TokenSet:
-    """Where as many intervals overlap."""
+def _overlap(a: TokenSet, b: TokenSet) -> TokenSet:
     low, high, cover = coverage([a, b])
-    some = cover >= depth
-    return TokenSet.of(low[some], high[some])
+    return TokenSet.of(low[cover == 2], high[cover == 2])
 
 
 def coverage(sets: list[TokenSet]) -> tuple[Ints, Ints, Ints]:

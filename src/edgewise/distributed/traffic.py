@@ -33,6 +33,7 @@ class RowSizes:
 
     @property
     def shared(self) -> int:
+        """How many heads keys have."""
         return self.heads if self.key_heads is None else self.key_heads
 
     @property
@@ -61,6 +62,11 @@ class RowSizes:
     def part(self) -> int:
         """A partial output and its log-sum-exp, of all heads."""
         return self.batch * self.heads * self.cell
+
+    @property
+    def rest(self) -> int:
+        """What a backward pass reads of a query: output, its gradient and log-sum-exp."""
+        return 2 * self.out + self.batch * self.heads * self.wide
 
 
 def cells_of(count: int, ranks: int) -> Ints:
@@ -127,6 +133,7 @@ def counts_of(needs: list[Needs]) -> tuple[Ints, Ints]:
 
 
 def added(several: list[Traffic]) -> dict[str, Ints]:
+    """The sums of each kind."""
     out: dict[str, Ints] = {}
     for traffic in several:
         for kind, count in traffic.items():
