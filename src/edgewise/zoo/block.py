@@ -63,6 +63,15 @@ class BadConfig(EdgewiseError):
     instead = "from edgewise.zoo import transformer\ntransformer.Config(positions='rotary')"
 
 
+def check_positive(config: object, *names: str) -> None:
+    """Refuse a configuration in which one of these fields is not a positive integer."""
+    for name in names:
+        value = getattr(config, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            what = f"`{name}={safe_repr(value)}` is not positive"
+            raise BadConfig(what, caller(), "give an integer ≥ 1")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Block:
     """The knobs of a layer; the defaults are those of the model's paper.

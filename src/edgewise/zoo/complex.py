@@ -18,6 +18,8 @@ from edgewise.zoo.parts import Statements
 
 @dataclass(frozen=True)
 class Config(triples.TripleConfig):
+    """Sizes of the tables of vectors, of which half are real parts."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         triples.even(self)

@@ -15,7 +15,7 @@ from edgewise.zoo.parts import Statements
 
 @dataclass(frozen=True)
 class Config(triples.TripleConfig):
-    pass
+    """Sizes of the tables of vectors."""
 
 
 def anchor(config: Config) -> Statements:

@@ -13,10 +13,10 @@ import math
 from dataclasses import dataclass
 
 from edgewise.language import F, Program, R, V, W, scope
-from edgewise.language.nodes import Atom, Expression, Statement
+from edgewise.language.nodes import Atom, Statement
 from edgewise.zoo import network as networks
 from edgewise.zoo.graph_readouts import logits
-from edgewise.zoo.parts import Statements, affine, dropped, head_size, layer_norm_of
+from edgewise.zoo.parts import Statements, affine, affine_of, dropped, head_size, layer_norm_of
 
 
 @dataclass(frozen=True)
@@ -47,19 +47,15 @@ def layer(x: Atom, config: Config) -> Statements:
         R.context(V.H, V.I, V.J) <= alpha * (R.left(V.H, V.I, V.L) * R.right(V.H, V.L, V.J)),
         (R.heads(V.I, V.J) <= R.context(V.H, V.I, V.J)) | [F.concat_agg],
         R.mixed(V.I, V.J)
-        <= x(V.I, V.J) + dropped(_sum(affine(R.heads(V.I, V.J), "mixed", size, size)), p),
+        <= x(V.I, V.J) + dropped(affine_of(R.heads(V.I, V.J), "mixed", size, size), p),
         (
             R.mlp(V.I, V.J)
             <= affine(layer_norm_of(R.mixed(V.I, V.J), "middle", size), "mlp", size, 2 * size)
         )
         | [F.relu],
         R.out(V.I, V.J)
-        <= R.mixed(V.I, V.J) + dropped(_sum(affine(R.mlp(V.I, V.J), "out", 2 * size, size)), p),
+        <= R.mixed(V.I, V.J) + dropped(affine_of(R.mlp(V.I, V.J), "out", 2 * size, size), p),
     ]
-
-
-def _sum(items: tuple[Expression, ...]) -> Expression:
-    return items[0] + items[1]
 
 
 def program(config: Config) -> Program:

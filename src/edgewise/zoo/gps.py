@@ -14,7 +14,7 @@ from edgewise.language.nodes import Atom, Expression
 from edgewise.zoo import gine
 from edgewise.zoo import network as networks
 from edgewise.zoo.network import normed
-from edgewise.zoo.parts import Statements, affine, attention, dropped
+from edgewise.zoo.parts import Statements, affine, affine_of, attention, dropped
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Config:
 def layer(x: Atom, config: Config, edge: Atom = R.edge) -> Statements:
     """Reads `x(i)` and `edge(i, j)`, derives `out(i)`."""
     d = config.size
-    mixed = _sum(affine(R.heads(V.I), "attended", d, d))
+    mixed = affine_of(R.heads(V.I), "attended", d, d)
     return [
         *attention(x, R.heads, d, config.heads, p=config.attention_dropout),
         *beside(x, mixed, config, edge),
@@ -44,7 +44,7 @@ def beside(x: Atom, attended: Expression, config: Config, edge: Atom = R.edge) -
     d, p = config.size, config.dropout
     sizes = gine.Config(d, d, d, edges=config.edges)
     hidden = affine(R.both(V.I), "mlp", d, 2 * d)
-    fed = dropped(_sum(affine(R.mlp(V.I), "fed", 2 * d, d)), p)
+    fed = dropped(affine_of(R.mlp(V.I), "fed", 2 * d, d), p)
     return [
         *scope("local")(gine.layer(x, sizes, edge)),
         R.both(V.I)
@@ -55,10 +55,6 @@ def beside(x: Atom, attended: Expression, config: Config, edge: Atom = R.edge) -
         (R.mlp(V.I) <= hidden) | ([F.relu, F.dropout(p)] if p else [F.relu]),
         R.out(V.I) <= normed(R.both(V.I) + fed, "norm_out", d, config.norm),
     ]
-
-
-def _sum(items: tuple[Expression, ...]) -> Expression:
-    return items[0] + items[1]
 
 
 def program(config: Config) -> Program:

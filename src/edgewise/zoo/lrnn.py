@@ -81,7 +81,7 @@ def program(config: Config) -> Program:
 
 @dataclass(frozen=True, kw_only=True)
 class Network(networks.Network):
-    pass
+    """Layers with rings of 5 and 6 atoms."""
 
 
 def network(config: Network) -> Program:

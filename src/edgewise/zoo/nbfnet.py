@@ -12,9 +12,8 @@ Parity: the equations in plain torch.
 
 from dataclasses import dataclass
 
-from edgewise.errors import caller, safe_repr
 from edgewise.language import F, Program, R, V, W
-from edgewise.zoo.block import BadConfig
+from edgewise.zoo.block import check_positive
 from edgewise.zoo.parts import Statements, affine, layer_norm_of
 
 
@@ -27,11 +26,7 @@ class Config:
     layers: int = 4
 
     def __post_init__(self) -> None:
-        for name in ("relations", "size", "layers"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                what = f"`{name}={safe_repr(value)}` is not positive"
-                raise BadConfig(what, caller(), "give an integer ≥ 1")
+        check_positive(self, "relations", "size", "layers")
 
 
 def layer(config: Config, t: int) -> Statements:

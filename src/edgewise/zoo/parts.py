@@ -30,6 +30,12 @@ def affine(x: Expression, name: str, inputs: int, outputs: int) -> tuple[Express
     return x[W[f"{name}.weight"][outputs, inputs]], W[f"{name}.bias"][outputs,]
 
 
+def affine_of(x: Expression, name: str, inputs: int, outputs: int) -> Expression:
+    """W x + b as one expression."""
+    product, bias = affine(x, name, inputs, outputs)
+    return product + bias
+
+
 def layer_norm(x: Atom, y: Atom, size: int, *, eps: float = 1e-5) -> Statements:
     """Layer normalisation with a learnable gain and bias: yᵢ = g ⊙ norm(xᵢ) + b.
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Atom, Expression, Variable
 from edgewise.zoo import network as networks
-from edgewise.zoo.parts import Statements, affine, dropped, head_size, layer_norm_of
+from edgewise.zoo.parts import Statements, affine, affine_of, dropped, head_size, layer_norm_of
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Config:
 def layer(x: Atom, edge: Atom, config: Config) -> Statements:
     """Reads `x(i)` and `edge(i, j)` of all pairs, derives `out(i)` and `edge_out(i, j)`."""
     size, d, p = config.size, head_size(config.size, config.heads), config.dropout
-    mixed = dropped(_sum(affine(R.heads(V.I), "mixed", size, size)), p)
+    mixed = dropped(affine_of(R.heads(V.I), "mixed", size, size), p)
     read = F.concat(edge(V.I, V.J), edge(V.J, V.I), R.out(V.J), R.out(V.I))
     sizes = 2 * config.edges + 2 * size, 2 * config.edges, config.edges
     return [
@@ -80,15 +80,11 @@ def _fed(
 ) -> Statements:
     """y = norm(x + W₂ relu(W₁ read + b₁) + b₂)."""
     name, hidden = y.relation, R[f"{y.relation}_hidden"]
-    added = dropped(_sum(affine(hidden(*keys), f"{name}_fed", sizes[1], sizes[2])), p)
+    added = dropped(affine_of(hidden(*keys), f"{name}_fed", sizes[1], sizes[2]), p)
     return [
         (hidden(*keys) <= affine(read, hidden.relation, sizes[0], sizes[1])) | [F.relu],
         y(*keys) <= layer_norm_of(x(*keys) + added, name, sizes[2]),
     ]
-
-
-def _sum(items: tuple[Expression, ...]) -> Expression:
-    return items[0] + items[1]
 
 
 def program(config: Config) -> Program:

@@ -19,10 +19,9 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from edgewise.errors import caller, safe_repr
 from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Rule
-from edgewise.zoo.block import BadConfig
+from edgewise.zoo.block import check_positive
 from edgewise.zoo.parts import Statements
 
 LEAST = 1e-6  # of a score, so that what no chain reaches has a logarithm
@@ -38,11 +37,7 @@ class Config:
     rank: int = 3
 
     def __post_init__(self) -> None:
-        for name in ("relations", "length", "rank"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                what = f"`{name}={safe_repr(value)}` is not positive"
-                raise BadConfig(what, caller(), "give an integer ≥ 1")
+        check_positive(self, "relations", "length", "rank")
 
     @property
     def stay(self) -> int:

@@ -10,10 +10,10 @@ A model gives `anchor(q)`, what the query asks for, as a vector that is compared
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from edgewise.errors import caller, safe_repr
+from edgewise.errors import caller
 from edgewise.language import F, Program, R, V, W
 from edgewise.language.nodes import Expression, Weight
-from edgewise.zoo.block import BadConfig
+from edgewise.zoo.block import BadConfig, check_positive
 from edgewise.zoo.parts import Statements, dropped
 
 
@@ -27,11 +27,7 @@ class TripleConfig:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("entities", "relations", "size"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                what = f"`{name}={safe_repr(value)}` is not positive"
-                raise BadConfig(what, caller(), "give an integer ≥ 1")
+        check_positive(self, "entities", "relations", "size")
 
 
 def even(config: TripleConfig) -> int:
