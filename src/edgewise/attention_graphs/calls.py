@@ -33,6 +33,7 @@ class RowBlock:
 
     @property
     def queries(self) -> Tensor:
+        """The places of its rows."""
         return torch.arange(self.first, self.first + self.weights.shape[1])
 
     def product(self, left: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,6 +92,11 @@ class AttentionCall:
         if isinstance(self.graph, per_head):
             return sum(one.count(self.n, self.m) for one in self.graph)
         return self.heads * self.graph.count(self.n, self.m)
+
+    def query_tokens(self, block: RowBlock) -> Tensor:
+        """The tokens of the queries of a block."""
+        places = block.queries
+        return places if self.query_order is None else self.query_order[places]
 
     def take(self, head: int) -> AttentionCall:
         """One head alone."""

@@ -100,7 +100,7 @@ class AttentionGraph:
         check_memory(size * size, f"weights of {size:,}×{size:,} pairs")
         out = torch.zeros(size, size, dtype=torch.promote_types(call.q.dtype, torch.float32))
         for block in call.blocks():
-            rows = _placed(call.query_order, block.queries)
+            rows = call.query_tokens(block)
             keys = block.keys.expand(len(rows), -1)
             # places without a key weigh 0 and repeat key 0: add, do not write
             out.index_put_((rows[:, None].expand(keys.shape), keys), block.weights[0], True)
@@ -210,7 +210,7 @@ class AttentionGraph:
             for _, call in parts:
                 share = (1 - residual) / len(parts)
                 for block in call.blocks():
-                    own = left[:, _placed(call.query_order, block.queries)]
+                    own = left[:, call.query_tokens(block)]
                     if bool(own.any()):
                         keys, numbers = block.product(own)
                         out.index_add_(1, keys, share * numbers)
@@ -272,10 +272,6 @@ def _choice(threshold: float | None, top: int | None) -> tuple[float, int | None
     return float(threshold), top
 
 
-def _placed(order: Tensor | None, places: Tensor) -> Tensor:
-    return places if order is None else order[places]
-
-
 def _chosen(weights: Tensor, low: float, top: int | None) -> tuple[Tensor, Tensor, Tensor]:
     """The indices (2, e) of head and row, the place in the row, and the weights chosen."""
     if top is not None and top < weights.shape[-1]:
@@ -291,7 +287,7 @@ def _table_part(
 ) -> tuple[Tensor, ...]:
     (h, i), place, weight = _chosen(block.weights, low, top)
     keys = block.keys.expand(block.weights.shape[1], -1)
-    query = _placed(call.query_order, block.queries)[i]
+    query = call.query_tokens(block)[i]
     return torch.full_like(h, layer), h + first, query, keys[i, place], weight
 
 
@@ -312,7 +308,7 @@ def _summaries(layer: int, first: int, call: AttentionCall, n: int) -> list[Head
     into = torch.zeros(call.heads, n, dtype=torch.float64)
     for block in call.blocks():
         w = block.weights.double()
-        i = _placed(call.query_order, block.queries)[:, None]
+        i = call.query_tokens(block)[:, None]
         keys = block.keys.expand(len(i), -1)
         apart = (i - keys).abs()
         terms = (

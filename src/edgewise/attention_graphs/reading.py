@@ -16,6 +16,7 @@ from edgewise.errors import caller
 from edgewise.graphs import from_edges
 from edgewise.hf.architectures import POSITION_FIELDS
 from edgewise.hf.errors import NotPluggable
+from edgewise.hf.recording import evaluating
 from edgewise.hf.sparse_weights import AttentionWeights
 from edgewise.inputs.kinds import InputLike
 from edgewise.module import Model
@@ -138,13 +139,8 @@ def _reported(model: Any, read: Mapping[str, Any], sample: int) -> list[Attentio
             caller(),
             "load one: `zoo.from_pretrained(path)`, or `AutoModel.from_pretrained(name)`",
         )
-    training = [module for module in model.modules() if module.training]
-    try:
-        with torch.no_grad():
-            found = getattr(model.eval()(**read, output_attentions=True), "attentions", None)
-    finally:
-        for module in training:
-            module.training = True
+    with evaluating(model), torch.no_grad():
+        found = getattr(model(**read, output_attentions=True), "attentions", None)
     if not found or not all(a.ndim == 4 and a.shape[-1] == a.shape[-2] for a in found):
         raise NoAttention(
             f"`{type(model).__name__}` computes attention itself, and reports no weights of pairs",

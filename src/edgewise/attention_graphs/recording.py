@@ -101,11 +101,14 @@ def _cut(call: AttentionCall, step: AttentionStep, sample: int) -> AttentionCall
         return call
     n = call.n if step.query_lengths is None else int(step.query_lengths[sample])
     m = call.m if step.lengths is None else int(step.lengths[sample])
-    bias = call.bias
-    if bias is not None:
-        bias = bias if bias.shape[1] == 1 else bias[:, :n]
-        bias = bias if bias.shape[2] == 1 else bias[..., :m]
+    bias = None if call.bias is None else _cut_bias(call.bias, slice(n), slice(m))
     return replace(call, q=call.q[:, :n], k=call.k[:, :m], bias=bias)
+
+
+def _cut_bias(bias: Tensor, queries: slice, keys: slice) -> Tensor:
+    """A bias (heads, n or 1, m or 1) of some queries and keys."""
+    bias = bias if bias.shape[1] == 1 else bias[:, queries]
+    return bias if bias.shape[2] == 1 else bias[..., keys]
 
 
 def _text(rule: nodes.Rule) -> str:
@@ -266,8 +269,7 @@ def _without_padding(real: Tensor, q: Tensor, k: Tensor, bias: Tensor | None) ->
     places = real.nonzero().flatten()
     first, last = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
     if bias is not None:
-        bias = bias if bias.shape[1] == 1 else bias[:, first:last]
-        bias = bias if bias.shape[2] == 1 else bias[..., first:last]
+        bias = _cut_bias(bias, slice(first, last), slice(first, last))
     holes = ~real[first:last]
     if bool(holes.any()):
         low = torch.zeros(len(holes)).masked_fill(holes, -torch.inf)[None, None]

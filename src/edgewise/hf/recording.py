@@ -14,7 +14,7 @@ from edgewise.hf.interface import RECORDED, ModuleCall
 from edgewise.hf.replace import attention_modules, restore, use
 from edgewise.hf.saved import IN_USE
 
-__all__ = ["ModuleCall", "run_recorded"]
+__all__ = ["ModuleCall", "evaluating", "run_recorded"]
 
 
 def run_recorded(model: nn.Module, inputs: Mapping[str, Any]) -> list[ModuleCall]:
@@ -30,7 +30,7 @@ def run_recorded(model: nn.Module, inputs: Mapping[str, Any]) -> list[ModuleCall
     ):
         called = model.get_encoder()  # type: ignore[operator]
     found: list[ModuleCall] = []
-    with _in_use(model), _evaluating(model), torch.no_grad():
+    with _in_use(model), evaluating(model), torch.no_grad():
         token = RECORDED.set(found)
         try:
             called(**inputs)
@@ -66,7 +66,8 @@ def _in_use(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Inside, a model is in evaluation mode; afterwards each module is as it was."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

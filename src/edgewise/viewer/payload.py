@@ -184,8 +184,7 @@ def _tiles(graph: AttentionGraph) -> tuple[dict[str, Any], np.ndarray]:
         sums = torch.zeros(call.heads, g * g, dtype=torch.float64)
         for first, part in call.parts():
             for block in part.blocks():
-                queries = block.queries
-                queries = queries if part.query_order is None else part.query_order[queries]
+                queries = part.query_tokens(block)
                 keys = block.keys.expand(len(queries), -1)
                 at = (queries[:, None] // size) * g + keys // size
                 sums[first : first + part.heads].index_add_(
