@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from edgewise.data.neuralogic_samples import Query, read_samples
+from edgewise.data.neuralogic_samples import read_samples
 from edgewise.errors import caller, safe_repr
 from edgewise.language import brackets, nodes
 from edgewise.neuralogic.core.constructs.relation import BaseRelation, WeightedRelation
@@ -30,9 +30,7 @@ class SampleReader:
     def __init__(self, template: Template) -> None:
         self.template = template
         self._terms = (
-            TemplateTranslator([], None)
-            if not isinstance(template, TemplateTranslator)
-            else template
+            template if isinstance(template, TemplateTranslator) else TemplateTranslator([], None)
         )
         self._examples: dict[int, tuple[Any, Example]] = {}
 
@@ -141,6 +139,3 @@ def _target(atom: nodes.Atom) -> torch.Tensor:
     value = None if atom.weight is None else atom.weight.value
     found = value.thing if isinstance(value, nodes.Opaque) else value
     return ONE if found is None else tensor(torch.as_tensor(found, dtype=torch.float64))
-
-
-__all__ = ["Query", "SampleReader"]

@@ -72,7 +72,7 @@ class Programs:
     def model(self, program: Program, outputs: tuple[str, ...]) -> Model:
         key = (id(program), outputs)
         if key not in self._models:
-            used = {w.name for rule in program.statements for w in _weights(rule)}
+            used = {w.name for rule in program.statements for w in statements.weights(rule)}
             weights = {name: value for name, value in self.weights.items() if name in used}
             atoms = [nodes.Atom(name) for name in outputs]
             options: dict[str, Any] = {"dtype": torch.float64, "weights": weights}
@@ -83,10 +83,6 @@ class Programs:
         """The relations that have rules, and facts in the data."""
         heads = {r.head.relation for r in self.program().rules} - {NAMED}
         return frozenset(r for e in examples for r in e.relations() if r[0] in heads)
-
-
-def _weights(statement: nodes.Statement) -> Iterable[nodes.Weight]:
-    return statements.weights(statement)
 
 
 class SampleBatch:

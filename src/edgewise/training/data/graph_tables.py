@@ -183,17 +183,17 @@ class GraphTables(Encodings, Shares):
         member: Any = found.inputs["member"]
         of = torch.full((every.nodes,), -1).index_put((member.keys[0],), member.keys[1])
         receiver, sender = of[every.edge]
-        where, path = torch.bincount(of[of >= 0], minlength=len(names)), folder / self.path
+        sizes, path = torch.bincount(of[of >= 0], minlength=len(names)), folder / self.path
         if bool((receiver != sender).any()):
             node = found.names["node"][int(every.edge[0, (receiver != sender).nonzero()[0, 0]])]
             raise bad(f"an edge of node `{node}` leaves its graph", path, "leave the edge out")
-        if bool((where == 0).any()):
-            empty = names[int((where == 0).nonzero()[0, 0])]
+        if bool((sizes == 0).any()):
+            empty = names[int((sizes == 0).nonzero()[0, 0])]
             raise bad(f"the graph `{empty}` has no nodes", path, "leave it out")
         order = of.argsort(stable=True)
         order = order[of[order] >= 0]
         local = torch.zeros_like(of).index_put((order,), torch.arange(len(order)))
-        local = local - (where.cumsum(0) - where)[of.clamp_min(0)]
+        local = local - (sizes.cumsum(0) - sizes)[of.clamp_min(0)]
         by_graph = receiver.argsort(stable=True)
         counts = torch.bincount(receiver, minlength=len(names)).tolist()
         edges = local[every.edge][:, by_graph].split(counts, 1)
@@ -201,7 +201,7 @@ class GraphTables(Encodings, Shares):
             [None] * len(names) if every.edge_x is None else every.edge_x[by_graph].split(counts)
         )
         graphs = [Graph(every.x[rows], edge, value) for rows, edge, value in
-                  zip(order.split(where.tolist()), edges, values, strict=True)]  # fmt: skip
+                  zip(order.split(sizes.tolist()), edges, values, strict=True)]  # fmt: skip
         target, classes, parts = self._labelled(found, torch.arange(len(names))[None])
         corpus = GraphCorpus(graphs, target, GRAPH, parts, classes)
         corpus.names = [str(name) for name in names]
@@ -217,14 +217,10 @@ class GraphTables(Encodings, Shares):
         values = labels.values.numpy()
         read, classes = targets(values) if names is None else (labels.values, [*map(str, names)])
         target = torch.zeros(keys.shape[1], dtype=read.dtype).index_put((places,), read)
-        parts = (
-            self.named(found.labels["part"], keys, places, Path(self.path)) if self.part else None
-        )
-        parts = (
-            self.drawn(places, Path(self.path), target if classes else None)
-            if parts is None
-            else parts
-        )
+        if self.part:
+            parts = self.named(found.labels["part"], keys, places, Path(self.path))
+        else:
+            parts = self.drawn(places, Path(self.path), target if classes else None)
         gone = torch.ones(keys.shape[1], dtype=torch.bool).index_fill(0, places, False)
         return target, classes, parts | ({UNLABELLED: gone.nonzero()[:, 0]} if gone.any() else {})
 

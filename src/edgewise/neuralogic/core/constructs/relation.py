@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from edgewise.errors import caller, safe_repr
-from edgewise.neuralogic.core.constructs.function.enum import Combination, Transformation
-from edgewise.neuralogic.core.constructs.function.function_container import FContainer
+from edgewise.neuralogic.core.constructs.function.enum import Transformation
+from edgewise.neuralogic.core.constructs.function.function_container import Combinable
 from edgewise.neuralogic.core.constructs.predicate import Predicate
 from edgewise.neuralogic.core.constructs.rule import RuleBody, TemplateRule
 from edgewise.neuralogic.errors import BadTemplate
 
 
-class BaseRelation:
+class BaseRelation(Combinable):
     """`R.a(V.X)`, perhaps with a function of its value, or negated."""
 
     __slots__ = ("function", "negated", "predicate", "terms")
@@ -93,15 +93,6 @@ class BaseRelation:
 
     def __and__(self, other: Any) -> RuleBody:
         return RuleBody(self) & other
-
-    def __add__(self, other: Any) -> FContainer:
-        return FContainer((self, other), Combination.SUM)
-
-    def __mul__(self, other: Any) -> FContainer:
-        return FContainer((self, other), Combination.ELPRODUCT)
-
-    def __matmul__(self, other: Any) -> FContainer:
-        return FContainer((self, other), Combination.PRODUCT)
 
     def to_str(self, end: bool = False) -> str:
         terms = f"({', '.join(map(str, self.terms))})" if self.terms else ""

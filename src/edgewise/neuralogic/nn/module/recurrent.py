@@ -1,4 +1,4 @@
-"""RecurrentModule networks over time: state 0 is an input, state T follows from T − 1."""
+"""Recurrent networks over time: state 0 is an input, state T follows from T − 1."""
 
 from __future__ import annotations
 

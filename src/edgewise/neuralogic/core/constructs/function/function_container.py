@@ -7,11 +7,27 @@ from typing import Any
 
 from edgewise.errors import caller
 from edgewise.language.text_form.tokens import MAX_DEPTH
+from edgewise.neuralogic.core.constructs.function.enum import Combination
 from edgewise.neuralogic.core.constructs.function.function import NamedFunction
 from edgewise.neuralogic.errors import BadTemplate
 
 
-class FContainer:
+class Combinable:
+    """What can be combined by `+`, `*` and `@`."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> FContainer:
+        return FContainer((self, other), Combination.SUM)
+
+    def __mul__(self, other: Any) -> FContainer:
+        return FContainer((self, other), Combination.ELPRODUCT)
+
+    def __matmul__(self, other: Any) -> FContainer:
+        return FContainer((self, other), Combination.PRODUCT)
+
+
+class FContainer(Combinable):
     """A function of relations and of other containers."""
 
     __slots__ = ("depth", "function", "nodes")
@@ -35,21 +51,6 @@ class FContainer:
             is_same = isinstance(node, FContainer) and node.function.name == self.function.name
             found += node.nodes if is_same else [node]
         return tuple(found)
-
-    def __add__(self, other: Any) -> FContainer:
-        from edgewise.neuralogic.core.constructs.function.enum import Combination
-
-        return FContainer((self, other), Combination.SUM)
-
-    def __mul__(self, other: Any) -> FContainer:
-        from edgewise.neuralogic.core.constructs.function.enum import Combination
-
-        return FContainer((self, other), Combination.ELPRODUCT)
-
-    def __matmul__(self, other: Any) -> FContainer:
-        from edgewise.neuralogic.core.constructs.function.enum import Combination
-
-        return FContainer((self, other), Combination.PRODUCT)
 
     def __iter__(self) -> Iterator[Any]:
         for node in self.nodes:
