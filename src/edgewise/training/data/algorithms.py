@@ -238,7 +238,7 @@ class AlgorithmCorpus:
         later = torch.minimum(step + 1, run.lengths[graphs] - 1)  # a run of one step stays
         after = {name: run.hint(name, later, graphs) for name in (*hints.nodes, hints.pointer)}
         n, keys = run.nodes, found["keys"]
-        pointer = (after[hints.pointer].long() + n * torch.arange(len(graphs))[:, None]).flatten()
+        pointer = pointer_rows(after[hints.pointer].long())
         total = n * len(graphs)
         row = torch.searchsorted(keys[0] * total + keys[1], torch.arange(total) * total + pointer)
         found |= {
@@ -275,11 +275,16 @@ def node_rows(columns: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(columns), -1).flatten(0, 1)
 
 
+def pointer_rows(pointer: Tensor) -> Tensor:
+    """Pointers (graphs, n) as rows of a batch, in which graphs follow one another."""
+    graphs, n = pointer.shape
+    return (pointer + n * torch.arange(graphs, device=pointer.device)[:, None]).flatten()
+
+
 def edge_rows(keys: Tensor, weight: Tensor, pointer: Tensor) -> Tensor:
     """Features of edges: the weight, whether j is the pointer of i, whether i is j."""
     i, j = keys
-    graphs, n = pointer.shape
-    to = (pointer + n * torch.arange(graphs, device=pointer.device)[:, None]).flatten()
+    to = pointer_rows(pointer)
     return torch.stack([weight, (to[i] == j).float(), (i == j).float()], 1)
 
 

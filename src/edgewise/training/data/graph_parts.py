@@ -46,7 +46,7 @@ class Shares:
         for name in classes:
             if name.lower() not in SPELLINGS:
                 raise bad(f"`{self.part}` says {name!r:.40}", path, "say train, validation or test")
-        places = places_of(keys, part.keys, int(keys.max()) + 1 if keys.numel() else 1).tolist()
+        places = places_of(keys, part.keys, key_bound(keys)).tolist()
         said = [SPELLINGS[classes[at].lower()] for at in part.values.tolist()] if classes else []
         known, found = set(labelled.tolist()), {}
         for name in ("train", "validation", "test"):
@@ -85,6 +85,11 @@ class Shares:
 def _spread(place: Tensor, share: float) -> Tensor:
     """A share of places, evenly: where ⌊(place + 1) · share⌋ grows."""
     return ((place + 1) * share + 1e-9).floor() > (place * share + 1e-9).floor()
+
+
+def key_bound(keys: Tensor) -> int:
+    """A number above all keys."""
+    return int(keys.max()) + 1 if keys.numel() else 1
 
 
 def places_of(keys: Tensor, wanted: Tensor, size: int) -> Tensor:

@@ -20,7 +20,7 @@ from edgewise.data.networkx_graphs import FORMATS, columns_of
 from edgewise.errors import Span
 from edgewise.training.data.files import bad
 from edgewise.training.data.graph_corpus import EDGE, GRAPH, NODE, Graph, GraphCorpus
-from edgewise.training.data.graph_parts import Shares, places_of
+from edgewise.training.data.graph_parts import Shares, key_bound, places_of
 from edgewise.training.data.graphs import Encodings, targets
 from edgewise.training.data.links import LinkCorpus
 from edgewise.training.schema import Mistakes, number, one_of
@@ -212,7 +212,7 @@ class GraphTables(Encodings, Shares):
     ) -> tuple[Tensor, list[str], dict[str, Tensor]]:
         """A target for each example, the classes, and the parts of those that have a label."""
         labels = found.labels["label"]
-        places = places_of(keys, labels.keys, int(keys.max()) + 1 if keys.numel() else 1)
+        places = places_of(keys, labels.keys, key_bound(keys))
         names = labels.classes
         values = labels.values.numpy()
         read, classes = targets(values) if names is None else (labels.values, [*map(str, names)])
@@ -232,5 +232,6 @@ def _rows(found: Dataset, relation: str, keys: Tensor) -> Tensor | None:
     if values is None:
         return None
     values = values.reshape(len(values), -1).float()
-    size = int(keys.max()) + 1 if keys.numel() else 1
-    return values if isinstance(item, Tensor) else values[places_of(item.keys, keys, size)]
+    if isinstance(item, Tensor):
+        return values
+    return values[places_of(item.keys, keys, key_bound(keys))]
