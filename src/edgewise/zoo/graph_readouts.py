@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from edgewise.language import F, R, V
 from edgewise.language.nodes import Atom, Expression, Function, Statement, Variable
-from edgewise.zoo.parts import Statements, affine, dropped
+from edgewise.zoo.parts import Statements, affine, affine_of, dropped
 
 if TYPE_CHECKING:
     from edgewise.zoo.network import Network
@@ -60,8 +60,8 @@ def logits(config: "Network", x: Atom, states: Sequence[tuple[Atom, int]]) -> St
 def _of_layer(config: "Network", state: Atom, size: int, k: int) -> Statements:
     """What the readout after layer k adds to the logits."""
     y = R[f"pooled_{k}"]
-    weight, bias = affine(y, f"logits_{k}", size, config.outputs)
-    added: Statement = R.logits <= dropped(weight + bias, config.dropout)
+    own = affine_of(y, f"logits_{k}", size, config.outputs)
+    added: Statement = R.logits <= dropped(own, config.dropout)
     return [*pooled(state, y, size, config.readout), added]
 
 
