@@ -13,11 +13,11 @@ from edgewise.errors import caller, counted
 from edgewise.inputs.kinds import ragged
 from edgewise.language import Program, nodes, statements
 from edgewise.language.functions import call, named
-from edgewise.language.text_form.published import NAMED
+from edgewise.language.text_form.published import FACTS, NAMED, Relation
 from edgewise.module import Model
 from edgewise.neuralogic.errors import BadSample
 from edgewise.neuralogic.text import TextTemplate
-from edgewise.neuralogic.translate import FACTS, Relation, TemplateTranslator
+from edgewise.neuralogic.translate import TemplateTranslator
 from edgewise.neuralogic.values import plain
 
 Template = TemplateTranslator | TextTemplate

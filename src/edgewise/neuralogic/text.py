@@ -13,9 +13,17 @@ import torch
 from edgewise.errors import caller, named
 from edgewise.language import Program, nodes, statements
 from edgewise.language.text_form.parser import parse
-from edgewise.language.text_form.published import bound, constants, unbound, with_facts_apart
+from edgewise.language.text_form.published import (
+    DERIVED,
+    FACTS,
+    Relation,
+    bound,
+    constants,
+    unbound,
+    with_facts_apart,
+)
 from edgewise.neuralogic.errors import BadTemplate
-from edgewise.neuralogic.translate import COMPUTED, FACTS, Relation, TemplateWeight
+from edgewise.neuralogic.translate import COMPUTED, TemplateWeight
 from edgewise.neuralogic.values import WeightForm, tensor
 
 
@@ -60,7 +68,7 @@ class TextTemplate:
         names = {s.head.relation for s in found if isinstance(s, nodes.Rule)}
         found = [
             nodes.Fact(replace(s.atom, relation=s.atom.relation + FACTS))
-            if isinstance(s, nodes.Fact) and s.atom.relation + ".rules" in names
+            if isinstance(s, nodes.Fact) and s.atom.relation + DERIVED in names
             else s
             for s in found
         ]

@@ -15,7 +15,14 @@ from edgewise.errors import Place, caller, safe_repr
 from edgewise.language import nodes, statements
 from edgewise.language.functions import call, named
 from edgewise.language.specials import SPECIALS
-from edgewise.language.text_form.published import NAMED, of_type, with_facts_apart
+from edgewise.language.text_form.published import (
+    DERIVED,
+    FACTS,
+    NAMED,
+    Relation,
+    of_type,
+    with_facts_apart,
+)
 from edgewise.neuralogic.core.constructs.function.function import NamedFunction
 from edgewise.neuralogic.core.constructs.function.function_container import FContainer
 from edgewise.neuralogic.core.constructs.metadata import Metadata
@@ -26,8 +33,6 @@ from edgewise.neuralogic.core.constructs.term import NamedConstant, NamedVariabl
 from edgewise.neuralogic.errors import BadTemplate
 from edgewise.neuralogic.values import WeightForm, weight_form
 
-Relation = tuple[str, int]
-FACTS = ".facts"
 COMPUTED = ("add", "sub", "mul", "div", "mod", "next")  # over the natural numbers
 
 
@@ -139,7 +144,7 @@ class TemplateTranslator:
         program = with_facts_apart(self.rules, apart)
         program = program if program is not self.rules else list(program)
         names = {s.head.relation for s in program if isinstance(s, nodes.Rule)}
-        heads = {relation for relation, _ in apart if relation + ".rules" in names}
+        heads = {relation for relation, _ in apart if relation + DERIVED in names}
 
         def moved(atom: nodes.Atom) -> nodes.Atom:
             return replace(atom, relation=atom.relation + FACTS) if atom.relation in heads else atom
@@ -192,10 +197,10 @@ class TemplateTranslator:
         return rest
 
     def _functions(self, metadata: Metadata, is_rule: bool = False) -> tuple[nodes.Function, ...]:
-        written = (metadata.combination, metadata.transformation, metadata.aggregation)
+        written = [metadata.combination, metadata.transformation, metadata.aggregation]
         if is_rule:
             defaults = (self.settings.rule_combination, self.settings.rule_transformation, None)
-            written = tuple(a or b for a, b in zip(written, defaults, strict=True))
+            written = [a or b for a, b in zip(written, defaults, strict=True)]
         found = [f for f in written if f is not None]
         usual = ("identity",) if is_rule else ("identity", "sum")
         return tuple(

@@ -16,13 +16,14 @@ from edgewise.language.dependencies import needs, reachable
 
 CONSTANT = "any.constant"  # holds for every constant of the data and of the program
 NAMED = "any.name"  # the constants that the program itself writes
-DERIVED = ".rules"
+DERIVED, FACTS = ".rules", ".facts"  # what follows the name of a relation whose facts are apart
 TYPE = ":"
 
 Relation = tuple[str, int]  # a name and an arity
 
 
 def terms_of(arity: int) -> tuple[nodes.Variable, ...]:
+    """X1, X2, ..."""
     return tuple(nodes.Variable(f"X{i}") for i in range(1, arity + 1))
 
 
@@ -140,7 +141,7 @@ def with_facts_apart(
             continue
         program = apart(program, relation)
         head = nodes.Atom(name, terms_of(arity))
-        derived, facts = _derived(head), replace(head, relation=name + ".facts")
+        derived, facts = _derived(head), replace(head, relation=name + FACTS)
         absent = replace(derived, negated=True)
         program += [nodes.Rule(head, (derived,)), nodes.Rule(head, (facts, absent))]
     return program
@@ -154,7 +155,7 @@ def lifted(program: list[nodes.Statement], facts: list[nodes.Atom]) -> list[node
     names = {s.head.relation for s in program if isinstance(s, nodes.Rule)}
     for atom in facts:
         is_apart = atom.relation + DERIVED in names
-        head = replace(atom, relation=f"{atom.relation}.facts") if is_apart else atom
+        head = replace(atom, relation=atom.relation + FACTS) if is_apart else atom
         free = {t.name: t for t in atom.terms if isinstance(t, nodes.Variable)}
         body = tuple(map(any_constant, free.values()))
         program = [*program, nodes.Rule(head, body, place=atom.place)]

@@ -16,9 +16,9 @@ class Metadata:
     """The functions of a rule or a relation, and whether equal groundings count again."""
 
     learnable: bool | None = None
-    transformation: Any = None
-    combination: Any = None
-    aggregation: Any = None
+    transformation: NamedFunction | None = None
+    combination: NamedFunction | None = None
+    aggregation: NamedFunction | None = None
     duplicate_grounding: bool | None = None
 
     def __post_init__(self) -> None:

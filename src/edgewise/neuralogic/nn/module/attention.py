@@ -10,7 +10,7 @@ from edgewise.neuralogic.core.constructs.factories import R
 from edgewise.neuralogic.core.constructs.function import Aggregation, Combination, Transformation
 from edgewise.neuralogic.errors import BadTemplate
 from edgewise.neuralogic.nn.module.general import MLP
-from edgewise.neuralogic.nn.module.module import TemplateModule, atom, terms
+from edgewise.neuralogic.nn.module.module import Entry, TemplateModule, atom, terms
 
 
 class DotAttention(TemplateModule):
@@ -30,7 +30,7 @@ class DotAttention(TemplateModule):
         self.query_name, self.key_name, self.value_name = query_name, key_name, value_name
         self.mask_name = mask_name
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         shared = terms(self.arity - 1)
         queries, keys, pairs = [*shared, "X"], [*shared, "Y"], [*shared, "X", "Y"]
         scale, score = R.get(f"{self.output_name}__dk"), atom(f"{self.output_name}__dot", pairs)
@@ -76,7 +76,7 @@ class MultiheadAttention(TemplateModule):
         weight = f"{self.output_name}_{kind}w"
         return atom(self.inputs[kind], keys)[weight : self.embed_dim, self.sizes[kind]]
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         out, keys, count = self.output_name, terms(self.arity), self.num_heads
         names = {kind: f"{out}__{kind}proj" for kind in self.inputs}
         inner = (names["q"], names["k"], names["v"])
@@ -118,7 +118,7 @@ class EncoderBlock(TemplateModule):
         self.output_name, self.arity, self.mlp = output_name, arity, mlp
         self.names, self.mask_name = (query_name, key_name, value_name), mask_name
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         keys, out, size = terms(self.arity), self.output_name, self.input_dim
         attended, normal, inner = f"{out}__mhattn", f"{out}__norm", f"{out}__mlp"
         options: dict[str, Any] = {"mask_name": self.mask_name, "arity": self.arity}
@@ -174,7 +174,7 @@ class TransformerDecoder(TemplateModule):
         self.output_name, self.input_name, self.encoder_name = output_name, input_name, encoder_name
         self.masks, self.arity = (mask_name, memory_mask_name), arity
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         own, inner = (self.input_name,) * 3, f"{self.output_name}__decoder"
         first = EncoderBlock(*self.sizes, inner, *own, self.masks[0], self.arity, False)
         names = (inner, self.encoder_name, self.encoder_name)
@@ -203,7 +203,7 @@ class TransformerModule(TemplateModule):
         masks = (tgt_mask_name, memory_mask_name)
         self.decoder = TransformerDecoder(*sizes, output_name, tgt_name, inner, *masks, arity)
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         return [*self.encoder(), *self.decoder()]
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from edgewise.errors import caller
 from edgewise.neuralogic.core.constructs.factories import R
-from edgewise.neuralogic.core.constructs.function import Aggregation, Combination, Transformation
+from edgewise.neuralogic.core.constructs.function import (
+    Aggregation,
+    Combination,
+    Function,
+    Transformation,
+)
 from edgewise.neuralogic.core.constructs.metadata import Metadata
+from edgewise.neuralogic.core.constructs.relation import BaseRelation
 from edgewise.neuralogic.errors import BadTemplate
-from edgewise.neuralogic.nn.module.module import TemplateModule, atom, line, terms
+from edgewise.neuralogic.nn.module.module import Entry, TemplateModule, atom, line, terms
 
 
 class LinearLayer(TemplateModule):
@@ -23,14 +28,14 @@ class LinearLayer(TemplateModule):
         out_channels: int,
         output_name: str,
         input_name: str,
-        activation: Any = Transformation.IDENTITY,
+        activation: Function = Transformation.IDENTITY,
         arity: int = 1,
     ) -> None:
         self.in_channels, self.out_channels = in_channels, out_channels
         self.output_name, self.input_name = output_name, input_name
         self.activation, self.arity = activation, arity
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         keys = terms(self.arity)
         head = atom(self.output_name, keys)[self.out_channels, self.in_channels]
         return [
@@ -47,7 +52,7 @@ class MLP(TemplateModule):
         units: Sequence[int],
         output_name: str,
         input_name: str,
-        activation: Any = Transformation.RELU,
+        activation: Function | Sequence[Function] = Transformation.RELU,
         arity: int = 1,
     ) -> None:
         if len(units) < 2:
@@ -65,11 +70,12 @@ class MLP(TemplateModule):
         found = [Metadata(transformation=one) for one in self.activation[:count]]
         return found + [Metadata() for _ in range(count - len(found))]
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         keys, sizes = terms(self.arity), self.units
         maps = list(zip(sizes[1:], sizes, strict=False))
         functions = self._functions(len(sizes))
-        rules, source = [], self.input_name
+        rules: list[Entry] = []
+        source = self.input_name
         for at in range(0, len(maps), 2):
             is_last = at + 2 >= len(maps)
             name = self.output_name if is_last else f"{self.output_name}__mlp{at // 2}"
@@ -87,12 +93,12 @@ class Pooling(TemplateModule):
     """One value of all rows."""
 
     def __init__(
-        self, output_name: str, input_name: str, aggregation: Any, input_arity: int = 1
+        self, output_name: str, input_name: str, aggregation: Function, input_arity: int = 1
     ) -> None:
         self.output_name, self.input_name = output_name, input_name
         self.aggregation, self.input_arity = aggregation, input_arity
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         body = atom(self.input_name, terms(self.input_arity))
         return [(R.get(self.output_name) <= body) | Metadata(aggregation=self.aggregation)]
 
@@ -140,7 +146,7 @@ class PositionalEncoding(TemplateModule):
             found.append(math.cos(angle) if at % 2 else math.sin(angle))
         return found
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         name, keys = f"{self.output_name}__pe", terms(self.arity)
         facts = [atom(name, [*keys[:-1], i])[self._row(i)] for i in range(self.max_len)]
         rule = atom(self.output_name, keys) <= (atom(name, keys), atom(self.input_name, keys))
@@ -158,8 +164,8 @@ class RvNN(TemplateModule):
         input_name: str,
         parent_map_name: str,
         max_children: int = 2,
-        activation: Any = Transformation.TANH,
-        aggregation: Any = Aggregation.SUM,
+        activation: Function = Transformation.TANH,
+        aggregation: Function = Aggregation.SUM,
         arity: int = 1,
     ) -> None:
         self.input_size, self.max_children, self.arity = input_size, max_children, arity
@@ -167,11 +173,12 @@ class RvNN(TemplateModule):
         self.parent_map_name = parent_map_name
         self.functions = Metadata(transformation=activation, aggregation=aggregation)
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         keys, size = terms(self.arity), self.input_size
         head = atom(self.output_name, [*keys, "P"])
         leaf = head <= (atom(self.input_name, [*keys, "P"]), atom(self.parent_map_name, ["P"]))
-        rules, children = [leaf | self.functions], []
+        rules: list[Entry] = [leaf | self.functions]
+        children: list[BaseRelation] = []
         for i in range(1, self.max_children + 1):
             weight = f"{self.output_name}__rvnn_{i}"
             children.append(atom(self.output_name, [*keys, f"C{i}"])[weight:size, size])

@@ -7,11 +7,16 @@ from typing import Any
 
 from edgewise.errors import caller
 from edgewise.neuralogic.core.constructs.factories import R, V
-from edgewise.neuralogic.core.constructs.function import Aggregation, Combination, Transformation
+from edgewise.neuralogic.core.constructs.function import (
+    Aggregation,
+    Combination,
+    Function,
+    Transformation,
+)
 from edgewise.neuralogic.core.constructs.metadata import Metadata
 from edgewise.neuralogic.errors import BadTemplate
 from edgewise.neuralogic.nn.module.general import MLP
-from edgewise.neuralogic.nn.module.module import TemplateModule, atom, line
+from edgewise.neuralogic.nn.module.module import Entry, TemplateModule, atom, line
 
 PRODUCT = Combination.PRODUCT
 
@@ -19,7 +24,7 @@ PRODUCT = Combination.PRODUCT
 class GraphLayer(TemplateModule):
     """Names and sizes of a layer, its function and its aggregation."""
 
-    own_aggregation: Any = Aggregation.SUM
+    own_aggregation: Function = Aggregation.SUM
 
     def __init__(
         self,
@@ -28,8 +33,8 @@ class GraphLayer(TemplateModule):
         output_name: str,
         feature_name: str,
         edge_name: str,
-        activation: Any = Transformation.IDENTITY,
-        aggregation: Any = None,
+        activation: Function = Transformation.IDENTITY,
+        aggregation: Function | None = None,
     ) -> None:
         self.in_channels, self.out_channels = in_channels, out_channels
         self.output_name, self.feature_name, self.edge_name = output_name, feature_name, edge_name
@@ -101,8 +106,8 @@ class GCNConv(NormalisedLayer):
         output_name: str,
         feature_name: str,
         edge_name: str,
-        activation: Any = Transformation.IDENTITY,
-        aggregation: Any = Aggregation.SUM,
+        activation: Function = Transformation.IDENTITY,
+        aggregation: Function = Aggregation.SUM,
         add_self_loops: bool | None = None,
         normalize: bool = True,
     ) -> None:
@@ -111,7 +116,7 @@ class GCNConv(NormalisedLayer):
         self.normalize = normalize
         self.add_self_loops = normalize if add_self_loops is None else add_self_loops
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         step = self._step(V.J, V.I) if self.normalize else [atom(self.edge_name, [V.J, V.I])]
         rule = self._out()[self.shape] <= [self._feature(V.J), *step]
         functions = Metadata(aggregation=self.aggregation, combination=PRODUCT)
@@ -129,8 +134,8 @@ class SGConv(NormalisedLayer):
         feature_name: str,
         edge_name: str,
         k: int = 1,
-        activation: Any = Transformation.IDENTITY,
-        aggregation: Any = Aggregation.SUM,
+        activation: Function = Transformation.IDENTITY,
+        aggregation: Function = Aggregation.SUM,
         add_self_loops: bool | None = None,
         normalize: bool = True,
     ) -> None:
@@ -139,7 +144,7 @@ class SGConv(NormalisedLayer):
         self.k, self.normalize = k, normalize
         self.add_self_loops = normalize if add_self_loops is None else add_self_loops
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         functions = Metadata(
             aggregation=self.aggregation, combination=PRODUCT, duplicate_grounding=True
         )
@@ -160,15 +165,15 @@ class TAGConv(NormalisedLayer):
         feature_name: str,
         edge_name: str,
         k: int = 2,
-        activation: Any = Transformation.IDENTITY,
-        aggregation: Any = Aggregation.SUM,
+        activation: Function = Transformation.IDENTITY,
+        aggregation: Function = Aggregation.SUM,
         normalize: bool = True,
     ) -> None:
         names = (output_name, feature_name, edge_name)
         super().__init__(in_channels, out_channels, *names, activation, aggregation)
         self.k, self.normalize = k, normalize
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         functions = Metadata(aggregation=self.aggregation, combination=PRODUCT)
         heads = [self._out(V.I0)[self.shape] for _ in range(self.k + 1)]
         rules = [(head <= self._path(i)) | functions for i, head in enumerate(heads)]
@@ -185,8 +190,8 @@ class APPNPConv(NormalisedLayer):
         edge_name: str,
         k: int,
         alpha: float,
-        activation: Any = Transformation.IDENTITY,
-        aggregation: Any = Aggregation.SUM,
+        activation: Function = Transformation.IDENTITY,
+        aggregation: Function = Aggregation.SUM,
         add_self_loops: bool | None = None,
         normalize: bool = True,
     ) -> None:
@@ -196,7 +201,7 @@ class APPNPConv(NormalisedLayer):
         self.k, self.alpha, self.normalize = k, alpha, normalize
         self.add_self_loops = normalize if add_self_loops is None else add_self_loops
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         functions = Metadata(aggregation=self.aggregation, combination=PRODUCT)
         steps = [f"{self.output_name}__{i}" for i in range(1, self.k)]
         names, rules = [self.feature_name, *steps, self.output_name], []
@@ -212,7 +217,7 @@ class SAGEConv(GraphLayer):
 
     own_aggregation = Aggregation.AVG
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         functions = Metadata(aggregation=self.aggregation)
         around = self._out()[self.shape] <= (self._feature(V.J), self._hidden_edge())
         own = self._out()[self.shape] <= self._feature(V.I)
@@ -222,7 +227,7 @@ class SAGEConv(GraphLayer):
 class GINConv(GraphLayer):
     """W₁ times the sum of the neighbours, and f of W₂·W₃ times the node."""
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         functions = Metadata(aggregation=self.aggregation)
         inner = atom(f"embed__{self.output_name}", [V.I])
         around = self._out()[self.shape] <= (self._feature(V.J), self._hidden_edge())
@@ -256,7 +261,7 @@ class GINEConv(TemplateModule):
         )
         self.feature_name, self.edge_name, self.nn_name = feature_name, edge_name, nn_name
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         name, plus = f"{self.nn_name}__gine", Metadata(combination=Combination.SUM)
         own = atom(self.feature_name, [V.I])[self.eps + 1]
         own = own if self.train_eps else own.fixed()
@@ -288,7 +293,7 @@ class GENConv(TemplateModule):
         output_name: str,
         feature_name: str,
         edge_name: str,
-        aggregation: Any = Aggregation.SOFTMAX,
+        aggregation: Function = Aggregation.SOFTMAX,
         num_layers: int = 2,
         expansion: int = 2,
         eps: float = 1e-07,
@@ -306,7 +311,7 @@ class GENConv(TemplateModule):
         is_same = self.in_channels == self.out_channels
         return found if is_same else found[self.out_channels, self.in_channels]
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         name, plus = f"{self.output_name}__gen", Combination.SUM
         eps = R.get(f"{self.output_name}__eps")
         constant = eps[self.eps] if self.train_eps else eps[self.eps].fixed()
@@ -343,8 +348,8 @@ class RGCNConv(GraphLayer):
         feature_name: str,
         edge_name: str | None,
         relations: list[str],
-        activation: Any = Transformation.IDENTITY,
-        aggregation: Any = Aggregation.AVG,
+        activation: Function = Transformation.IDENTITY,
+        aggregation: Function = Aggregation.AVG,
     ) -> None:
         names = (output_name, feature_name, edge_name or "")
         super().__init__(in_channels, out_channels, *names, activation, aggregation)
@@ -355,7 +360,7 @@ class RGCNConv(GraphLayer):
             return atom(relation, [V.J, V.I])
         return R.hidden.get(self.edge_name)(V.J, relation, V.I)
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         functions = Metadata(aggregation=self.aggregation)
         own = self._out() <= self._feature(V.I)[self.shape]
         bodies = [(self._feature(V.J)[self.shape], self._edge(name)) for name in self.relations]
@@ -373,7 +378,7 @@ class GATv2Conv(GraphLayer):
         feature_name: str,
         edge_name: str,
         share_weights: bool = False,
-        activation: Any = Transformation.IDENTITY,
+        activation: Function = Transformation.IDENTITY,
         add_self_loops: bool = True,
         negative_slope: float = 0.2,
     ) -> None:
@@ -383,7 +388,7 @@ class GATv2Conv(GraphLayer):
         self.share_weights, self.negative_slope = share_weights, negative_slope
         self.add_self_loops = add_self_loops
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         name, (rows, columns) = self.output_name, self.shape
         source, target = f"{name}__right", f"{name}__{'right' if self.share_weights else 'left'}"
         edge, loops = self.edge_name, []
@@ -416,15 +421,15 @@ class ResGatedGraphConv(GraphLayer):
         output_name: str,
         feature_name: str,
         edge_name: str,
-        gating_activation: Any = Transformation.SIGMOID,
-        activation: Any = Transformation.IDENTITY,
-        aggregation: Any = Aggregation.SUM,
+        gating_activation: Function = Transformation.SIGMOID,
+        activation: Function = Transformation.IDENTITY,
+        aggregation: Function = Aggregation.SUM,
     ) -> None:
         names = (output_name, feature_name, edge_name)
         super().__init__(in_channels, out_channels, *names, activation, aggregation)
         self.gating_activation = gating_activation
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         name, gate = f"{self.output_name}__gate", atom(f"{self.output_name}__gate", [V.I, V.J])
         edge = atom(self.edge_name, [V.J, V.I])
         around = self._out() <= (gate, self._feature(V.J)[self.shape], edge)

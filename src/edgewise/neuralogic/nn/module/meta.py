@@ -6,9 +6,9 @@ from itertools import pairwise
 from typing import Any
 
 from edgewise.neuralogic.core.constructs.factories import V
-from edgewise.neuralogic.core.constructs.function import Aggregation, Transformation
+from edgewise.neuralogic.core.constructs.function import Aggregation, Function, Transformation
 from edgewise.neuralogic.core.constructs.metadata import Metadata
-from edgewise.neuralogic.nn.module.module import TemplateModule, atom, line
+from edgewise.neuralogic.nn.module.module import Entry, TemplateModule, atom, line
 
 
 class MetaConv(TemplateModule):
@@ -22,8 +22,8 @@ class MetaConv(TemplateModule):
         feature_name: str,
         role_name: str | None,
         roles: list[str],
-        activation: Any = Transformation.SIGMOID,
-        aggregation: Any = Aggregation.AVG,
+        activation: Function = Transformation.SIGMOID,
+        aggregation: Function = Aggregation.AVG,
     ) -> None:
         self.shape, self.roles, self.role_name = (out_channels, in_channels), roles, role_name
         self.output_name, self.feature_name = output_name, feature_name
@@ -34,7 +34,7 @@ class MetaConv(TemplateModule):
             return atom(role, [V.J, V.I])
         return atom(self.role_name, [V.J, role, V.I])
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         name, functions = f"{self.output_name}__roles", Metadata(aggregation=self.aggregation)
         out, feature = atom(self.output_name, [V.I]), atom(self.feature_name, [V.J])[self.shape]
         own = out <= atom(self.feature_name, [V.I])[self.shape]
@@ -58,8 +58,8 @@ class MAGNNMean(TemplateModule):
         relation_name: str,
         type_name: str | None,
         meta_paths: list[str],
-        activation: Any = Transformation.SIGMOID,
-        aggregation: Any = Aggregation.SUM,
+        activation: Function = Transformation.SIGMOID,
+        aggregation: Function = Aggregation.SUM,
     ) -> None:
         self.output_name, self.feature_name, self.relation_name = (
             *(output_name, feature_name, relation_name),
@@ -70,7 +70,7 @@ class MAGNNMean(TemplateModule):
     def _type(self, node: str, kind: str) -> Any:
         return atom(kind, [node]) if self.type_name is None else atom(self.type_name, [node, kind])
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         nodes = [f"V{i}" for i in range(len(self.meta_paths))]
         steps = [atom(self.relation_name, pair) for pair in pairwise(nodes)]
         kinds = [self._type(n, kind) for n, kind in zip(nodes, self.meta_paths, strict=True)]

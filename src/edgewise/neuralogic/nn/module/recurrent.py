@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from edgewise.neuralogic.core.constructs.factories import R, V
-from edgewise.neuralogic.core.constructs.function import Combination, Transformation
+from edgewise.neuralogic.core.constructs.function import Combination, Function, Transformation
 from edgewise.neuralogic.core.constructs.metadata import Metadata
-from edgewise.neuralogic.nn.module.module import TemplateModule, atom, terms
+from edgewise.neuralogic.nn.module.module import Entry, TemplateModule, atom, terms
 
 STEP = R.special.next(V.Z, V.T)
 
@@ -22,14 +22,14 @@ class RNNCell(TemplateModule):
         output_name: str,
         input_name: str,
         hidden_input_name: str,
-        activation: Any = Transformation.TANH,
+        activation: Function = Transformation.TANH,
         arity: int = 1,
     ) -> None:
         self.input_size, self.hidden_size, self.arity = input_size, hidden_size, arity
         self.output_name, self.input_name = output_name, input_name
         self.hidden_input_name, self.activation = hidden_input_name, activation
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         now, before = [*terms(self.arity), V.T], [*terms(self.arity), V.Z]
         new = atom(self.input_name, now)[self.hidden_size, self.input_size]
         old = atom(self.hidden_input_name, before)[self.hidden_size, self.hidden_size]
@@ -57,7 +57,7 @@ class RecurrentModule(TemplateModule):
         keys = terms(self.arity)
         return atom(name, [*keys, 0]) <= atom(source, keys)
 
-    def _gate(self, suffix: str, activation: Any) -> list[Any]:
+    def _gate(self, suffix: str, activation: Function) -> list[Entry]:
         """A cell on the input and the last output, under a name of its own."""
         names = (f"{self.output_name}__{suffix}", self.input_name, self.output_name)
         return RNNCell(self.input_size, self.hidden_size, *names, activation, self.arity)()
@@ -79,13 +79,13 @@ class RNN(RecurrentModule):
         output_name: str,
         input_name: str,
         hidden_0_name: str,
-        activation: Any = Transformation.TANH,
+        activation: Function = Transformation.TANH,
         arity: int = 1,
     ) -> None:
         super().__init__(input_size, hidden_size, output_name, input_name, hidden_0_name, arity)
         self.activation = activation
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         names = (self.output_name, self.input_name, self.output_name)
         cell = RNNCell(self.input_size, self.hidden_size, *names, self.activation, self.arity)
         return [self._first(self.output_name, self.hidden_0_name), *cell()]
@@ -106,7 +106,7 @@ class GRU(RecurrentModule):
     ) -> None:
         super().__init__(input_size, hidden_size, output_name, input_name, hidden_0_name, arity)
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         size, t = self.hidden_size, V.T
         product = [Combination.ELPRODUCT]
         old = self._state(V.Z)
@@ -139,7 +139,7 @@ class LSTM(RecurrentModule):
         super().__init__(input_size, hidden_size, output_name, input_name, hidden_0_name, arity)
         self.cell_state_0_name = cell_state_0_name
 
-    def __call__(self) -> list[Any]:
+    def __call__(self) -> list[Entry]:
         t, product = V.T, [Combination.ELPRODUCT]
         sigmoid = Transformation.SIGMOID
         cell = f"{self.output_name}__c"
