@@ -44,7 +44,7 @@ def trapezoids(
     slope: tuple[ArrayLike, ArrayLike] = (0, 0),
     step: ArrayLike = 1,
 ) -> Trapezoids:
-    """Trapezoids from integers and arrays, which broadcast.
+    """Trapezoids from integers and arrays, which broadcast; ends are those of the first row.
 
     >>> len(trapezoids((0, 8), [0, 4], [1, 5]))
     2
