@@ -243,3 +243,19 @@ def test_the_lock_names_packages_without_addresses():
 def test_an_attention_graph_is_shown_too():
     w = random_weights()
     assert view(attention_graph(list(w))).html == view(attention_graph(list(w))).html
+
+
+def test_a_graph_has_its_own_text():
+    graph = attention_graph([torch.eye(3)[None]])
+    for options in ({"text": "to be"}, {"tokens": ["a", "b", "c"]}, {"x": torch.ones(3)}):
+        with pytest.raises(edgewise.EdgewiseError) as caught:
+            view(graph, **options)
+        assert caught.value.code == "cannot-show"
+
+
+def test_a_sample_is_one_of_the_batch():
+    weights = torch.eye(3).expand(2, 1, 3, 3)
+    assert len(attention_graph([weights], sample=1).tokens) == 3
+    with pytest.raises(edgewise.EdgewiseError) as caught:
+        attention_graph([weights], sample=2)
+    assert caught.value.code == "no-such-head"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from edgewise.attention_graphs.calls import AttentionCall, call_of_weights
-from edgewise.attention_graphs.errors import NoAttention, NoTokens
+from edgewise.attention_graphs.errors import NoAttention, NoSuchHead, NoTokens
 from edgewise.attention_graphs.graph import AttentionGraph
 from edgewise.attention_graphs.recording import calls_of_model, calls_of_modules
 from edgewise.errors import caller
@@ -175,7 +175,8 @@ def _known(layer: int, weights: object, sample: int) -> AttentionCall:
     name = f"layer.{layer}"
     if isinstance(weights, AttentionWeights):
         batch, _, n, m = weights.shape
-        own = weights.weights[sample % max(batch, 1)].detach().cpu().double()
+        _check_sample(sample, batch)
+        own = weights.weights[sample].detach().cpu().double()
         pairs = torch.stack([weights.queries, weights.keys]).cpu()
         q, k = own.new_zeros(len(own), n, 1), own.new_zeros(len(own), m, 1)
         return AttentionCall(name, q, k, from_edges(pairs, shape=(n, m)), edge_bias=own.log())
@@ -186,7 +187,9 @@ def _known(layer: int, weights: object, sample: int) -> AttentionCall:
             "give (heads, n, n) of each layer",
         )
     own = weights.detach().cpu()
-    own = own[sample] if own.ndim == 4 and -len(own) <= sample < len(own) else own
+    if own.ndim == 4:
+        _check_sample(sample, len(own))
+        own = own[sample]
     if own.ndim != 3 or not bool(((own >= 0) & (own <= 1 + 1e-3)).all()):
         raise NoAttention(
             f"layer {layer} has the shape {tuple(weights.shape)}; weights are (heads, n, n), from "
@@ -195,6 +198,13 @@ def _known(layer: int, weights: object, sample: int) -> AttentionCall:
             "give what `output_attentions=True` returns",
         )
     return call_of_weights(name, own)
+
+
+def _check_sample(sample: int, batch: int) -> None:
+    if not -batch <= sample < batch:
+        raise NoSuchHead(
+            f"there is no sample {sample} in a batch of {batch}", caller(), "samples count from 0"
+        )
 
 
 def _labels(calls: Sequence[AttentionCall], tokens: Sequence[str] | None) -> tuple[str, ...]:

@@ -103,6 +103,14 @@ def view(
         )
     panels: list[Panel] = []
     shown = [model] if beside is None else [model, beside]
+    if all(isinstance(one, AttentionGraph | Pattern) for one in shown) and (
+        text is not None or tokens is not None or inputs
+    ):
+        raise CannotShow(
+            "nothing here reads a text, tokens or inputs: an attention graph has its own",
+            caller(),
+            "leave them out, or give the model that they are for",
+        )
     for one in shown:
         budget = BYTES // len(shown)
         if isinstance(one, Pattern):

@@ -70,12 +70,11 @@ def compute_metrics(
         "recall_macro": lambda: _macro(_classes(t), _classes(o), "recall"),
         "f1_macro": lambda: _macro(_classes(t), _classes(o), "f1"),
     }
-    for name in names:
-        if str(name) not in known:
-            raise BadSetting(
-                f"there is no metric `{name}`", caller(), suggest(str(name), list(known))
-            )
-    return {str(name): known[str(name)]() for name in names}
+    chosen = [str(name) for name in names]
+    for name in chosen:
+        if name not in known:
+            raise BadSetting(f"there is no metric `{name}`", caller(), suggest(name, list(known)))
+    return {name: known[name]() for name in chosen}
 
 
 @dataclass
