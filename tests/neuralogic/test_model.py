@@ -56,12 +56,15 @@ def test_it_learns_xor_and_keeps_its_weights(tmp_path):
     results = model.train(data, epochs=60)
     assert [target for target, _, _ in results] == [0.0, 1.0, 1.0, 0.0]
     assert model.loss(data) < before
-    model.save(tmp_path / "weights.pt")
+    model.save(tmp_path / "weights.safetensors")
     other = template.clone().build()
-    other.load(tmp_path / "weights.pt")
+    other.load(tmp_path / "weights.safetensors")
     assert other.test(dataset) == pytest.approx(model.test(data))
     other.reset_parameters()
     assert other.test(dataset) != pytest.approx(model.test(data))
+    (tmp_path / "damaged").write_bytes(b"not weights")
+    with pytest.raises(EdgewiseError, match="cannot read weights"):
+        other.load(tmp_path / "damaged")
 
 
 def test_a_batch_is_one_update():

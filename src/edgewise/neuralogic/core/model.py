@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from edgewise.errors import caller, safe_repr
@@ -327,22 +328,24 @@ class TemplateModel:
     load_fixed_state_dict = load_state_dict
 
     def save(self, path: str | Path) -> None:
-        """Write the weights to a file."""
-        torch.save({"state_dict": self.state_dict()}, Path(path))
+        """Write the weights to a file of safetensors, by number."""
+        found = self.state_dict()["weights"]
+        values = {str(index): tensor(value).contiguous() for index, value in found.items()}
+        save_file(values, Path(path))
 
     def load(self, path: str | Path) -> None:
         """Read the weights that `save` wrote."""
         self._built()
         try:
-            found = torch.load(Path(path), weights_only=True)
-            state = found["state_dict"]
-        except (OSError, KeyError, TypeError, RuntimeError, pickle.UnpicklingError) as problem:
+            found = load_file(Path(path))
+            weights = {int(name): value for name, value in found.items()}
+        except (OSError, ValueError, SafetensorError) as problem:
             raise BadTemplate(
                 f"cannot read weights from `{path}`: {type(problem).__name__}",
                 caller(),
                 "give a file that `model.save` wrote",
             ) from None
-        self.load_state_dict(state)
+        self.load_state_dict({"weights": weights})
 
     def query(self, query: BaseRelation, examples: Any = None) -> Any:
         """The values of the variables for which a query holds; `{}` if there are none."""
